@@ -149,7 +149,7 @@ impl Entry {
         let storage = Storage::new(&spec.storage, &spec.settings.directory);
         let stored = storage.certificate(&spec.name).unwrap_or_else(|failure| {
             let fields: log::Fields<'_> = &[("name", &spec.name), ("error", &failure)];
-            log::warn("the stored certificate is of no use: another one is ordered", fields);
+            log::warn("the stored certificate is unusable: ordering another one", fields);
             None
         });
         let kept: Kept = storage::read_json(&storage.state(&spec.name)).ok().flatten().unwrap_or_default();
@@ -203,7 +203,7 @@ impl Entry {
             Err(failure) => {
                 self.state().stamp = stamp; // report it only once
                 let fields: log::Fields<'_> = &[("name", &self.spec.name), ("error", &failure)];
-                log::warn("the stored certificate is of no use: the one before it stays", fields);
+                log::warn("the stored certificate is unusable: keeping the previous one", fields);
                 false
             }
         }

@@ -69,14 +69,14 @@ impl Kind {
             Self::Account => {
                 "look at email and external_account, and whether the certificate authority has closed the account"
             }
-            Self::Away => "look whether this machine reaches the directory; it is tried again by itself",
+            Self::Away => "check that this machine can reach the directory; Weir retries automatically",
             Self::BadAnswer => "look whether `directory` is the URL of an ACME directory",
             Self::Challenge => {
                 "the authority must reach this gateway by the name: port 80 for http-01, port 443 for tls-alpn-01, \
                  the TXT record in public DNS for dns-01"
             }
             Self::Hook => "run the command by hand with the same arguments",
-            Self::Lock => "the node that has the lock goes on",
+            Self::Lock => "the node that holds the lock continues",
             Self::RateLimited => {
                 "it is tried again when the authority allows it; for experiments, use its staging directory"
             }

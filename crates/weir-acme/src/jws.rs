@@ -32,7 +32,7 @@ impl AccountKey {
     pub(crate) fn from_pkcs8(pkcs8: &[u8]) -> Result<Self, Failure> {
         let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, pkcs8);
         let pair =
-            pair.map_err(|_| Failure::new(Kind::Storage, "the stored key of the account is no key"))?;
+            pair.map_err(|_| Failure::new(Kind::Storage, "the stored key of the account is not a key"))?;
         Ok(Self { pair, pkcs8: pkcs8.to_vec() })
     }
 
@@ -90,7 +90,7 @@ impl Signer<'_> {
     /// as the authority issued it: base64 for URLs.
     pub(crate) fn bind(&self, key_id: &str, mac: &str, url: &str) -> Result<Value, Failure> {
         let mac = decode_url(mac.trim_end_matches('=').as_bytes())
-            .ok_or_else(|| Failure::new(Kind::Account, "the secret of external_account is no base64url"))?;
+            .ok_or_else(|| Failure::new(Kind::Account, "the secret of external_account is not base64url"))?;
         let protected = json!({ "alg": "HS256", "kid": key_id, "url": url });
         let signed = signing_input(&protected, Some(&self.key().jwk()));
         let signature = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &mac), signed.as_bytes());

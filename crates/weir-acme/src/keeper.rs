@@ -140,7 +140,7 @@ async fn watch_over(around: Rc<Environment>, entry: SharedEntry) {
         let _ends_with_us = Task(kept.abort_handle());
         if let Err(e) = kept.await {
             let fields: log::Fields<'_> = &[("name", entry.name()), ("error", &e)];
-            log::error("keeping a certificate up to date panicked, and goes on", fields);
+            log::error("the renewal of a certificate panicked and will be retried", fields);
         }
         tokio::time::sleep(AFTER_PANIC).await;
     }
@@ -167,7 +167,7 @@ impl Environment {
     /// Does what is due; returns how long to wait.
     async fn look(&self, entry: &Entry, seen: &mut Seen) -> Duration {
         if entry.refresh() {
-            log::info("certificate taken from the storage", &[("name", entry.name())]);
+            log::info("certificate loaded from the storage", &[("name", entry.name())]);
             self.shared.tell();
         }
         let eager = std::mem::take(&mut entry.state().eager);
@@ -228,7 +228,7 @@ impl Environment {
         let Some(mut lock) = taken.map_err(|e| Failure::storage(&path, &e))? else { return Ok(None) };
         // Another node may have stored a certificate before it released the lock.
         if entry.refresh() {
-            log::info("certificate taken from the storage", &[("name", entry.name())]);
+            log::info("certificate loaded from the storage", &[("name", entry.name())]);
             return Ok(None);
         }
         entry.recall();
@@ -279,7 +279,7 @@ impl Environment {
         });
         if let Err(failure) = kept {
             log::warn(
-                "the state of a certificate was not stored",
+                "the state of a certificate could not be saved",
                 &[("name", entry.name()), ("error", &failure)],
             );
         }
@@ -308,7 +308,7 @@ impl Environment {
             static SEEN: log::PerSubject = log::per_subject(1, Duration::from_secs(60));
             SEEN.warn(
                 entry.name().to_string(),
-                "the state of a certificate was not stored",
+                "the state of a certificate could not be saved",
                 &[("name", entry.name()), ("error", &storing)],
             );
         }

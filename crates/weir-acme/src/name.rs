@@ -86,7 +86,7 @@ impl FromStr for Name {
         }
         let lower = text.to_ascii_lowercase();
         match lower.strip_prefix("*.") {
-            Some(base) if !base.contains('.') => Err(NoName("a wildcard needs two names behind it")),
+            Some(base) if !base.contains('.') => Err(NoName("a wildcard needs two labels after it")),
             Some(base) => host(base).map(Self::Wildcard),
             None => host(&lower).map(Self::Host),
         }
@@ -168,7 +168,7 @@ mod tests {
             ("example.com.", "between two dots"),
             ("-a.test", "letters, digits"),
             ("a_b.test", "letters, digits"),
-            ("*.com", "two names"),
+            ("*.com", "two labels"),
             ("a.*.test", "letters, digits"),
             ("bücher.example", "xn--"),
             ("10.0.0.256", "number"),

@@ -138,7 +138,7 @@ impl Ordering<'_> {
             Some(order) => {
                 let name = self.spec.name.to_string();
                 weir_telemetry::log::info(
-                    "certificate order taken up again",
+                    "certificate order resumed",
                     &[("name", &name), ("order", &kept.url)],
                 );
                 Ok(Some((kept, order)))
@@ -270,7 +270,7 @@ impl Ordering<'_> {
         let url = order.certificate.as_deref();
         let url = url.ok_or_else(|| Failure::bad_answer("the order is done and names no certificate"))?;
         let chain = String::from_utf8(self.ask(url).await?.body);
-        let chain = chain.map_err(|_| Failure::bad_answer("the certificate is no PEM"))?;
+        let chain = chain.map_err(|_| Failure::bad_answer("the certificate is not PEM"))?;
         let pem = format!("{}\n{}", kept.key.trim_end(), chain);
         let checked = checked(&self.spec.name, &pem, (self.clock)());
         let certificate = checked.map_err(|why| {

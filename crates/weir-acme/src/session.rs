@@ -124,7 +124,7 @@ impl<'a> Session<'a> {
         let mut session = Self { transport, settings, clock, directory: empty, nonces: RefCell::default() };
         let answer = session.get(&settings.directory).await?;
         session.directory = serde_json::from_slice(&answer.body).map_err(|_| {
-            Failure::bad_answer(format!("what {} answers is no ACME directory", settings.directory))
+            Failure::bad_answer(format!("what {} answers is not an ACME directory", settings.directory))
         })?;
         Ok(session)
     }
@@ -175,7 +175,7 @@ impl<'a> Session<'a> {
     async fn send(&self, method: &'static str, url: &str, body: Vec<u8>) -> Result<Answer, Failure> {
         if !may_ask(url) {
             let text =
-                format!("`{}` is no URL that may be asked; expected https", crate::failure::one_line(url));
+                format!("`{}` is not a URL that may be asked; expected https", crate::failure::one_line(url));
             return Err(Failure::bad_answer(text));
         }
         let ask = Ask { method, url: url.to_owned(), body, trust: self.settings.trust.clone() };

@@ -116,7 +116,7 @@ impl Storage {
         let wrong = |what: &str| {
             Failure::storage(&path, &io::Error::new(io::ErrorKind::InvalidData, what.to_owned()))
         };
-        let pem = String::from_utf8(pem).map_err(|_| wrong("it is no PEM"))?;
+        let pem = String::from_utf8(pem).map_err(|_| wrong("it is not PEM"))?;
         let certificate = certificate_of(&pem).map_err(|e| wrong(&e))?;
         if !certificate.is_for(&name.to_string()) {
             return Err(wrong("its certificate is for another name"));

@@ -63,7 +63,7 @@ const ALIASES: &[Alias] = &[
     alias(
         &["path_prefix", "pathPrefix", "prefix", "uri_prefix"],
         "path",
-        "write path: /api/* for all that begins with /api/",
+        "write path: /api/* for everything that begins with /api/",
     ),
     alias(
         &["path_regex", "regex", "path_regexp"],
@@ -73,7 +73,7 @@ const ALIASES: &[Alias] = &[
     elsewhere(
         &["type", "path_type", "pathType"],
         "path",
-        "a path with /* behind it matches all below it, one with ~ before it is a regular expression",
+        "a path that ends in /* matches everything below it; a path that begins with ~ is a regular expression",
     ),
     alias(&["server_name", "server_names", "domain", "domains", "authority"], "hosts", ""),
     // listeners, endpoints, admin
@@ -107,7 +107,7 @@ const ALIASES: &[Alias] = &[
     elsewhere(
         &["dns"],
         "srv",
-        "a name among the endpoints is looked up again and again: write endpoints: [ app.internal:8000 ]",
+        "Weir keeps resolving names of endpoints: write endpoints: [ app.internal:8000 ]",
     ),
     alias(
         &["insecure", "insecure_skip_verify", "insecureSkipVerify", "skip_verify", "tls_verify"],
@@ -123,7 +123,7 @@ const ALIASES: &[Alias] = &[
     elsewhere(
         &["api_keys", "key", "keys"],
         "consumer_header",
-        "credentials stand under `consumers`: consumers: { NAME: { key_auth: [ \"${NAME_KEY}\" ] } }",
+        "write credentials under `consumers`: consumers: { NAME: { key_auth: [ \"${NAME_KEY}\" ] } }",
     ),
     elsewhere(
         &["password", "passwords", "users"],

@@ -168,7 +168,9 @@ impl<'a> Checker<'a> {
             }
             Some(near) => format!("did you mean {near}?"),
             None if names.is_empty() => format!("write it under `{section}`"),
-            None => format!("there are: {}", names.iter().take(10).copied().collect::<Vec<_>>().join(", ")),
+            None => {
+                format!("expected one of: {}", names.iter().take(10).copied().collect::<Vec<_>>().join(", "))
+            }
         };
         self.error_hint(&path(), code, format!("there is no {kind} `{name}`"), hint);
     }
@@ -311,7 +313,7 @@ impl<'a> Checker<'a> {
         }
         let known = self.filters_and_members().any(|(name, _)| self.credentials.contains(&name));
         if !known && !self.config.consumers.is_empty() {
-            let message = "no route asks who calls, so consumers are never recognised";
+            let message = "no route has a filter that identifies consumers, so they are never recognised";
             self.warn("consumers", "unused", message, "add `- key_auth: {}` to the filters");
         }
         if self.config.routes.is_empty() {

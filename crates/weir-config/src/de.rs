@@ -311,7 +311,7 @@ mod tests {
                 "1:7 it.wait: `3 seconds` is not a duration; expected e.g. 250ms, 3s, 5m, 1h (write 3s)",
                 "2:8 it.count: `300` is not a whole number from 0 to 255",
                 "4:7 it.inner.on: `yes` is not a boolean; expected true or false (write true)",
-                "5:9 it.inner.mode: `requird` is not known here; expected optional or required (did you mean required?)",
+                "5:9 it.inner.mode: `requird` is not valid here; expected optional or required (did you mean required?)",
                 "7:7 it.list[0].onn: unknown key `onn`; expected on or mode (did you mean on?)",
                 "8:5 it.list[1]: `7` is not a map",
                 "9:1 it.namee: unknown key `namee`; expected name, wait, count, inner or list (did you mean name?)",

@@ -63,7 +63,7 @@ pub(super) fn include(
 fn expand(pattern: &Path, files: &mut Vec<PathBuf>) -> Result<Vec<PathBuf>, String> {
     let folder = pattern.parent().unwrap_or(Path::new(""));
     if folder.to_string_lossy().contains('*') {
-        return Err("`*` may stand in the name of a file only, not of a folder".to_owned());
+        return Err("`*` is only allowed in file names, not in folders".to_owned());
     }
     let Some(name) = pattern.file_name().map(|name| name.to_string_lossy().into_owned()) else {
         return Err(format!("{} names no file", pattern.display()));
@@ -122,7 +122,7 @@ pub(super) fn merge(tree: &mut Node, included: Node, diagnostics: &mut Diagnosti
                 "include" => Diagnostic::error("bad-include", "an included file cannot include others")
                     .hint("name them in the main file"),
                 other => {
-                    Diagnostic::error("bad-include", format!("`{other}` cannot stand in an included file"))
+                    Diagnostic::error("bad-include", format!("`{other}` is not allowed in an included file"))
                         .hint(match nearest_name(other, NAMED.iter().copied()) {
                             Some(near) => format!("did you mean {near}?"),
                             None => "put it into the main file; included files hold named things".to_owned(),

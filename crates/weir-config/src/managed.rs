@@ -87,7 +87,7 @@ pub fn refuse(path: &str, thing: &Node, diagnostics: &mut Diagnostics) {
             diagnostics.push(named(wrong, path).hint("write the value, or keep this in a file of your own"));
         }
         Value::Str(text) if is_masked(text) => {
-            let message = "`***` stands for a secret that was not shown; it cannot be written back";
+            let message = "`***` is the mask of a hidden secret; it cannot be written back";
             let wrong = Diagnostic::error("masked-secret", message).at(thing.at.clone());
             diagnostics
                 .push(named(wrong, path).hint("write the secret, or change the other keys with PATCH"));

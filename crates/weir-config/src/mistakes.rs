@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn a_refusal_has_an_error() {
         let mut warned = Diagnostics::default();
-        warned.push(Diagnostic::warning("unused", "nobody uses it"));
+        warned.push(Diagnostic::warning("unused", "it is not used"));
         for found in [Diagnostics::default(), warned] {
             let refused = Mistakes::from(found);
             assert_eq!(refused.errors(), 1);

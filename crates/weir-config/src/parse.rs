@@ -170,7 +170,7 @@ impl Builder {
     fn begin(&mut self, marker: &Marker, anchor: usize, content: Content) -> Result<(), Refusal> {
         let at = self.place(marker);
         if self.wants_key() {
-            let message = "a list or map stands where a key is wanted".to_owned();
+            let message = "expected a key, found a list or map".to_owned();
             let hint = "put text with { or [ in it into quotes";
             return Err(refuse("syntax", at, message).hinted(hint));
         }
@@ -213,7 +213,7 @@ impl Builder {
         if self.wants_key() {
             return match node.as_text() {
                 Some(text) => self.key(text, at),
-                None => Err(refuse("syntax", at, "a list or map stands where a key is wanted".to_owned())),
+                None => Err(refuse("syntax", at, "expected a key, found a list or map".to_owned())),
             };
         }
         self.value(node, 0)
@@ -234,7 +234,7 @@ impl Builder {
         };
         if let Some(Open { content: Content::Map { key, .. }, .. }) = self.open.last_mut() {
             if &*text == "<<" {
-                let message = "merge keys (`<<`) are not read".to_owned();
+                let message = "merge keys (`<<`) are not supported".to_owned();
                 return Err(
                     refuse("syntax", at, message).hinted("repeat the value with an alias, or write it out")
                 );

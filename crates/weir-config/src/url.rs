@@ -111,8 +111,8 @@ impl FromStr for Url {
 }
 
 fn split_port(place: &str) -> Result<(String, Option<u16>), NoUrl> {
-    const PORT: NoUrl = NoUrl("its port is no number from 1 to 65535");
-    const HOST: NoUrl = NoUrl("its host is no name and no address");
+    const PORT: NoUrl = NoUrl("its port is not a number from 1 to 65535");
+    const HOST: NoUrl = NoUrl("its host is neither a name nor an address");
     let (host, port) = match place.strip_prefix('[') {
         Some(rest) => {
             let (host, port) = rest.split_once(']').ok_or(HOST)?;
@@ -156,7 +156,9 @@ impl<'de> Deserialize<'de> for Url {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         text.parse().map_err(|e| {
-            serde::de::Error::custom(format_args!("is no URL: {e}; expected e.g. https://idp.example/keys"))
+            serde::de::Error::custom(format_args!(
+                "is not a URL: {e}; expected e.g. https://idp.example/keys"
+            ))
         })
     }
 }

@@ -45,7 +45,7 @@ pub(super) fn explain(text: &str, line: u32, column: u32, info: &str) -> SyntaxE
     if let Some((line, column)) = open_quote(text)
         .filter(|_| info.contains("quote") || info.contains("unclosed") || info.contains("end of"))
     {
-        let message = format!("this is not {language}: no quote ends the text that begins here");
+        let message = format!("this is not {language}: the closing quote of this text is missing");
         let hint = Some("look for a quote that is missing on this line".to_owned());
         return SyntaxError { line, column, message, hint };
     }
@@ -60,7 +60,10 @@ pub(super) fn explain(text: &str, line: u32, column: u32, info: &str) -> SyntaxE
     } else if let Some(begins) = begins.filter(|_| info.contains("unexpected character")) {
         Some(format!("put text that begins with `{begins}` into quotes"))
     } else if trimmed.trim_end().ends_with([',', ';']) && info.contains("block mapping") {
-        Some("leave out what ends the line: a `,` or `;` stands only between `{ }` or `[ ]`".to_owned())
+        Some(
+            "remove the `,` or `;` at the end of the line: they are only allowed between `{ }` or `[ ]`"
+                .to_owned(),
+        )
     } else if info.contains("mapping values") && above.trim_start().starts_with("- ") && !above.contains(": ")
     {
         Some("end the line above with `:`, if this is a setting of what it names".to_owned())
@@ -91,7 +94,7 @@ fn json_error(text: &str) -> Option<SyntaxError> {
         Some(SyntaxError { line, column, message, hint: Some(hint.to_owned()) })
     };
     let comma = |line, column| {
-        error(line, column, "no comma stands before this", "add a `,` behind the value before it")
+        error(line, column, "a comma is missing before this", "add a `,` after the preceding value")
     };
     while let Some(c) = chars.next() {
         column += 1;
@@ -111,7 +114,8 @@ fn json_error(text: &str) -> Option<SyntaxError> {
             };
             column += 1;
             if !closed || chars.peek().is_some_and(|c| c.is_alphanumeric()) {
-                let message = "no quote ends the text that begins here, or one too many begins it";
+                let message =
+                    "the closing quote of this text is missing, or its opening quote is one too many";
                 return error(line, start, message, "look for a `\"` that is missing on this line");
             }
             (value, word) = (true, String::new());

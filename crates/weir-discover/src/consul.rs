@@ -147,7 +147,7 @@ impl Service {
 
     fn listing(&self, body: &[u8]) -> Result<Listing, String> {
         let all: Vec<Listed> =
-            serde_json::from_slice(body).map_err(|_| "the answer is no list of Consul's".to_owned())?;
+            serde_json::from_slice(body).map_err(|_| "the answer is not a Consul list".to_owned())?;
         let named: Vec<(String, Result<Found, String>)> =
             all.iter().take(READ).map(|listed| (short(&listed.service.id), self.found(listed))).collect();
         let mut listing = Listing::of(named.iter().map(|(id, found)| (id.as_str(), found)), 1);

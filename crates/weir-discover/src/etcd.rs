@@ -143,7 +143,7 @@ impl Table {
         match self.format {
             Format::Kratos => kratos::read(&entry.value, self.name(), entry.created, &self.choice),
             Format::GoZero => {
-                let text = std::str::from_utf8(&entry.value).map_err(|_| "it is no text".to_owned())?;
+                let text = std::str::from_utf8(&entry.value).map_err(|_| "it is not text".to_owned())?;
                 if text.starts_with('{') {
                     return Err("it is JSON, where go-zero writes host:port; try `format: kratos`".to_owned());
                 }

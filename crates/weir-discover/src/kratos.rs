@@ -133,9 +133,9 @@ mod tests {
             (
                 r#"{"endpoints":["grpc://0.0.0.0:9000"]}"#,
                 grpc(),
-                "`0.0.0.0:9000` is the address of nobody: the instance must register one that others can reach",
+                "`0.0.0.0:9000` is not a reachable address: the instance must register one that others can reach",
             ),
-            (r#"{"endpoints":["grpc://h"]}"#, grpc(), "`h` is no host and port"),
+            (r#"{"endpoints":["grpc://h"]}"#, grpc(), "`h` is not a host and port"),
         ] {
             assert_eq!(at(value, &choice), Err(why.to_owned()), "{value}");
         }

@@ -176,13 +176,13 @@ pub(crate) fn short(text: &str) -> String {
 /// What is wrong with it.
 pub fn place(text: &str) -> Result<(String, u16), String> {
     let wrong = |what: &str| Err(format!("`{}` {what}", short(text)));
-    let Some((host, port)) = text.rsplit_once(':') else { return wrong("is no host and port") };
+    let Some((host, port)) = text.rsplit_once(':') else { return wrong("is not a host and port") };
     let Some(port) = port.parse().ok().filter(|port| *port != 0) else {
         return wrong("has no port from 1 to 65535");
     };
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     if bare.is_none() && host.contains(':') {
-        return wrong("is no host and port; an address of IPv6 stands in brackets");
+        return wrong("is not a host and port; an IPv6 address needs brackets");
     }
     host_of(bare.unwrap_or(host)).map(|host| (host, port)).or_else(wrong)
 }
@@ -191,7 +191,7 @@ pub fn place(text: &str) -> Result<(String, u16), String> {
 pub(crate) fn host_of(host: &str) -> Result<String, &'static str> {
     if let Ok(address) = host.parse::<IpAddr>() {
         return if address.is_unspecified() || address.is_multicast() {
-            Err("is the address of nobody: the instance must register one that others can reach")
+            Err("is not a reachable address: the instance must register one that others can reach")
         } else {
             Ok(address.to_string())
         };
@@ -206,7 +206,11 @@ pub(crate) fn host_of(host: &str) -> Result<String, &'static str> {
     // Digits and dots alone would be a mistyped address.
     let is_name =
         host.len() <= 253 && host.split('.').all(label) && host.bytes().any(|b| b.is_ascii_alphabetic());
-    if is_name { Ok(host.to_ascii_lowercase()) } else { Err("has a host that is no address and no name") }
+    if is_name {
+        Ok(host.to_ascii_lowercase())
+    } else {
+        Err("has a host that is neither an address nor a name")
+    }
 }
 
 #[cfg(test)]

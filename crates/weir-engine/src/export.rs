@@ -292,9 +292,9 @@ impl Work {
                     let late = began.elapsed() + wait > PERSIST;
                     if late || self.is_closing() {
                         self.exported.lose(Lost::Failed, count);
-                        return self.tell("a collector could not be told", count, &why);
+                        return self.tell("a collector accepted no batch in time", count, &why);
                     }
-                    self.tell("a collector is away or busy: what it is to be told waits", 0, &why);
+                    self.tell("a collector is unreachable or busy: its data is queued", 0, &why);
                     tokio::select! {
                         () = tokio::time::sleep(wait) => {}
                         () = hung_up(&mut self.closed) => {}

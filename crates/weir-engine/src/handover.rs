@@ -118,7 +118,7 @@ impl Inheritance {
         let (payload, descriptors) = handover::receive(from)?;
         let Some((header, states)) = Header::read(&payload, descriptors.len()) else {
             log::warn(
-                "the process before this one is of another version: only its sockets are taken over, without ticket keys and counters",
+                "the previous process is another version: only its sockets are taken over, without ticket keys and counters",
                 &[],
             );
             return Ok(Self { of_process: true, ..Self::of_sockets(descriptors)? });
@@ -274,7 +274,7 @@ impl Handover {
         while self.state.iter().map(|s| s.bytes.len() + s.key.len()).sum::<usize>() > limit {
             let Some(largest) = self.state.pop() else { return };
             let (bytes, whose) = (largest.bytes.len(), largest.key.replace('\0', " "));
-            log::warn("too large to be handed over: it begins anew", &[("bytes", &bytes), ("of", &whose)]);
+            log::warn("too large to hand over: it starts empty", &[("bytes", &bytes), ("of", &whose)]);
         }
     }
 }

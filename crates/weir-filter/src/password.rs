@@ -68,16 +68,16 @@ impl PasswordHash {
             return match cost.filter(|_| sound) {
                 Some(cost) if COSTS.contains(&cost) => Ok(Self::Bcrypt(text.to_owned())),
                 Some(_) => Err("has a cost of bcrypt that is not from 4 to 16"),
-                None => Err("is no whole hash of bcrypt: expected 60 characters such as $2b$12$…"),
+                None => Err("is not a complete bcrypt hash: expected 60 characters such as $2b$12$…"),
             };
         }
         Err(match text.split('$').nth(1) {
             Some("argon2i" | "argon2d") => "is argon2, but not argon2id",
             Some("apr1" | "1" | "5" | "6") => {
-                "is a hash that is quick to try out; expected argon2id or bcrypt"
+                "is a fast hash, which is easy to guess; expected argon2id or bcrypt"
             }
-            Some(_) => "is no hash that is known; expected argon2id ($argon2id$…) or bcrypt ($2b$…)",
-            None => "is no hash, but a password that anybody can read",
+            Some(_) => "is not a supported hash; expected argon2id ($argon2id$…) or bcrypt ($2b$…)",
+            None => "is not a hash, but a password in plain text",
         })
     }
 
@@ -149,7 +149,8 @@ fn derive(
 
 /// `v=19$m=19456,t=2,p=1$SALT$HASH`.
 fn parse_argon2id(rest: &str) -> Result<PasswordHash, &'static str> {
-    const MALFORMED: &str = "is no whole hash of argon2id: expected $argon2id$v=19$m=..,t=..,p=..$SALT$HASH";
+    const MALFORMED: &str =
+        "is not a complete argon2id hash: expected $argon2id$v=19$m=..,t=..,p=..$SALT$HASH";
     let parts: Vec<&str> = rest.split('$').collect();
     let ["v=19", costs, salt, hash] = parts[..] else { return Err(MALFORMED) };
     let (mut memory, mut rounds, mut lanes) = (None, None, None);
@@ -226,16 +227,22 @@ mod tests {
     #[test]
     fn what_is_no_hash() {
         for (text, expected) in [
-            ("secret", "anybody can read"),
-            ("", "anybody can read"),
-            ("$apr1$x$y", "quick to try out"),
+            ("secret", "in plain text"),
+            ("", "in plain text"),
+            ("$apr1$x$y", "is a fast hash"),
             ("$argon2i$v=19$m=8,t=1,p=1$c2FsdHNhbHRzYWx0$c2FsdHNhbHRzYWx0c2FsdA", "not argon2id"),
-            ("$scrypt$x", "no hash that is known"),
-            ("$2b$12$short", "no whole hash of bcrypt"),
+            ("$scrypt$x", "not a supported hash"),
+            ("$2b$12$short", "not a complete bcrypt hash"),
             (&BCRYPT.replace("$04$", "$31$"), "cost of bcrypt"),
-            ("$argon2id$v=16$m=8,t=1,p=1$c2FsdHNhbHRzYWx0$c2FsdHNhbHRzYWx0c2FsdA", "no whole hash"),
-            ("$argon2id$v=19$m=8,t=1$c2FsdHNhbHRzYWx0$c2FsdHNhbHRzYWx0c2FsdA", "no whole hash"),
-            ("$argon2id$v=19$m=8,t=1,p=1$c2Fsd$c2FsdHNhbHRzYWx0c2FsdA", "no whole hash"),
+            (
+                "$argon2id$v=16$m=8,t=1,p=1$c2FsdHNhbHRzYWx0$c2FsdHNhbHRzYWx0c2FsdA",
+                "not a complete argon2id hash",
+            ),
+            (
+                "$argon2id$v=19$m=8,t=1$c2FsdHNhbHRzYWx0$c2FsdHNhbHRzYWx0c2FsdA",
+                "not a complete argon2id hash",
+            ),
+            ("$argon2id$v=19$m=8,t=1,p=1$c2Fsd$c2FsdHNhbHRzYWx0c2FsdA", "not a complete argon2id hash"),
             ("$argon2id$v=19$m=999999999,t=1,p=1$c2FsdHNhbHRzYWx0$c2FsdHNhbHRzYWx0c2FsdA", "costs more"),
         ] {
             assert!(PasswordHash::parse(text).unwrap_err().contains(expected), "{text}");

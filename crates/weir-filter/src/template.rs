@@ -296,7 +296,7 @@ impl Var {
         let known = || FIXED.iter().map(|(n, _)| *n).chain(captures.iter().map(String::as_str));
         let list: Vec<_> = known().map(|n| format!("{{{n}}}")).collect();
         Malformed {
-            message: format!("`{{{name}}}` is no placeholder; expected one of {}", list.join(" ")),
+            message: format!("`{{{name}}}` is not a placeholder; expected one of {}", list.join(" ")),
             hint: Some(match nearest_name(name.trim_end_matches('*'), known()) {
                 Some(near) => format!("write {{{near}}}"),
                 None => "name it in the route's path to capture it, or write {{ for a brace".to_owned(),

@@ -15,8 +15,8 @@ pub(super) static KIND: FilterKind =
 static FAULT_MALFORMED: Cause = Cause {
     code: "fault_malformed",
     status: 400,
-    meaning: "The request asks for a fault in words that mean none.",
-    change: "the client must write delay=2s, status=503, or both with a comma between: see `ask` of the filter fault",
+    meaning: "The request asks for a fault, but its syntax is wrong.",
+    change: "the client must send delay=2s, status=503, or both separated by a comma: see `ask` of the filter fault",
     ..Cause::USUAL
 };
 
@@ -28,7 +28,7 @@ static ABORTS: [Cause; 200] = {
     const ABORT: Cause = Cause {
         code: "fault_abort",
         status: 503,
-        meaning: "The request was made to fail on purpose.",
+        meaning: "The filter fault made the request fail on purpose.",
         change: "`share` and `status` of the filter fault",
         nature: Nature::Failure,
         ..Cause::USUAL
@@ -149,7 +149,7 @@ impl IntoFilter for FaultSettings {
         if self.ask.is_none() && !self.ask_from.is_empty() {
             build.refuse(
                 "ask_from",
-                "says who may ask, but nobody can",
+                "has no effect, because `ask` is off",
                 Some("write ask: x-weir-fault".into()),
             );
         }
@@ -318,7 +318,7 @@ mod tests {
             (json!({ "delay": "20m" }), "at most 10m"),
             (json!({ "share": "5", "status": 500 }), "write 5%"),
             (json!({ "ask": "content-length" }), "gateway alone"),
-            (json!({ "status": 500, "ask_from": ["10.0.0.0/8"] }), "nobody can"),
+            (json!({ "status": 500, "ask_from": ["10.0.0.0/8"] }), "`ask` is off"),
             (long, "longest delay"),
         ];
         for (settings, expected) in told {

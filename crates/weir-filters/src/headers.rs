@@ -130,7 +130,7 @@ fn compile(
         match &parsed {
             Err(e) => build.refuse(&field, e.to_string(), None),
             Ok(name) if compiled.iter().any(|(n, _)| *n == **name) => {
-                build.refuse(&field, "stands here twice", Some("case does not matter in names".into()));
+                build.refuse(&field, "is listed twice", Some("case does not matter in names".into()));
             }
             Ok(name) => {
                 allow_name(build, &field, name);

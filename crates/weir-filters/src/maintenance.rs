@@ -15,8 +15,8 @@ pub(super) static KIND: FilterKind =
 static MAINTENANCE: Cause = Cause {
     code: "maintenance",
     status: 503,
-    meaning: "The service is being worked on.",
-    change: "`on` of the filter maintenance, or `weir maintenance off`, where it has a `switch`; `allow` and `allow_headers` say who passes all the same",
+    meaning: "The service is under maintenance.",
+    change: "`on` of the filter maintenance, or `weir maintenance off` if it has a `switch`; `allow` and `allow_headers` let some clients pass",
     ..Cause::USUAL
 };
 
@@ -105,7 +105,7 @@ impl IntoFilter for MaintenanceSettings {
             let name = host.strip_prefix("*.").unwrap_or(host);
             if name.is_empty() || name.contains(['*', '/', ':', ' ']) && !name.starts_with('[') {
                 let hint = "write shop.example.com, or *.example.com for everything below it";
-                build.refuse(&format!("hosts[{at}]"), format!("`{host}` is no host"), Some(hint.into()));
+                build.refuse(&format!("hosts[{at}]"), format!("`{host}` is not a host"), Some(hint.into()));
             }
         }
         let mut allow_headers = Vec::new();
@@ -116,7 +116,7 @@ impl IntoFilter for MaintenanceSettings {
                     build.refuse(
                         &key,
                         "is empty: anybody could send it",
-                        Some("choose a value that nobody guesses".into()),
+                        Some("choose a value that is hard to guess".into()),
                     );
                 }
                 Ok(name) => allow_headers.push((name, value.into_bytes())),
@@ -129,7 +129,7 @@ impl IntoFilter for MaintenanceSettings {
         };
         if let Some(name) = self.switch.as_ref().filter(|name| !is_name(name)) {
             let hint = "write 1 to 64 letters, digits, `-`, `_` and `.`, such as `shop`";
-            build.refuse("switch", format!("`{name}` is no name of a switch"), Some(hint.into()));
+            build.refuse("switch", format!("`{name}` is not a switch name"), Some(hint.into()));
         }
         let page = self.page.as_ref().and_then(|page| page.compile("page", &[], build));
         let seconds = self.retry_after.get().as_secs();
@@ -308,12 +308,12 @@ mod tests {
     #[test]
     fn mistakes() {
         for (settings, expected) in [
-            (json!({ "switch": "a shop" }), "`a shop` is no name of a switch"),
-            (json!({ "switch": "" }), "is no name of a switch"),
-            (json!({ "hosts": ["a.test/x"] }), "hosts[0]: `a.test/x` is no host"),
-            (json!({ "hosts": ["*.*.test"] }), "is no host"),
+            (json!({ "switch": "a shop" }), "`a shop` is not a switch name"),
+            (json!({ "switch": "" }), "is not a switch name"),
+            (json!({ "hosts": ["a.test/x"] }), "hosts[0]: `a.test/x` is not a host"),
+            (json!({ "hosts": ["*.*.test"] }), "is not a host"),
             (json!({ "allow_headers": { "x-preview": "" } }), "anybody could send it"),
-            (json!({ "allow_headers": { "x preview": "1" } }), "no header name"),
+            (json!({ "allow_headers": { "x preview": "1" } }), "not a header name"),
             (json!({ "page": { "file": "/nowhere/at all" } }), "page.file"),
             (json!({ "page": { "body": "{pth}" } }), "write {path}"),
         ] {

@@ -88,7 +88,11 @@ impl IntoFilter for RedirectSettings {
             (Some(to), false) => to,
             (None, true) => "https://{host}{path}".to_owned(),
             (Some(_), true) => {
-                build.refuse("to", "stands beside https: true", Some("leave one of them out".into()));
+                build.refuse(
+                    "to",
+                    "cannot be combined with https: true",
+                    Some("leave one of them out".into()),
+                );
                 return None;
             }
             (None, false) => {
@@ -109,13 +113,11 @@ impl IntoFilter for RedirectSettings {
         let sample = template.sample("x");
         if sample.is_empty() || !sample.iter().all(u8::is_ascii_graphic) {
             let hint = "escape other characters as in a URL: %20 for a space";
-            build.refuse("to", "is no URL: it is empty or holds spaces or non-ASCII", Some(hint.into()));
+            build.refuse("to", "is not a URL: it is empty or holds spaces or non-ASCII", Some(hint.into()));
             return None;
         }
         if let Some(name) = in_authority(&to) {
-            let message = format!(
-                "`{{{name}}}` stands where the host still goes on: a client could write another host"
-            );
+            let message = format!("`{{{name}}}` is part of the host: a client could choose another host");
             build.refuse("to", message, Some(format!("write /{{{name}}}").into()));
             return None;
         }
@@ -267,7 +269,7 @@ mod tests {
             (json!({ "to": "/a b" }), "%20"),
             (json!({ "to": "/a\r\nb" }), "%20"),
             (json!({ "to": "" }), "empty"),
-            (json!({ "to": "/{rest}" }), "no placeholder"),
+            (json!({ "to": "/{rest}" }), "not a placeholder"),
         ] {
             let mistakes = Stand::new(&KIND, settings.clone()).mistakes();
             assert!(mistakes[0].contains(expected), "{settings}: {mistakes:#?}");

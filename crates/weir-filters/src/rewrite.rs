@@ -83,7 +83,7 @@ impl IntoFilter for RewriteSettings {
         }
         if path.is_some() && (strip_prefix.is_some() || add_prefix.is_some()) {
             let hint = "capture the rest of the path in the route and write path: \"/prefix/{rest}\"";
-            build.refuse("path", "stands beside a prefix; only one can be", Some(hint.into()));
+            build.refuse("path", "cannot be combined with a prefix", Some(hint.into()));
         }
         let path = match path {
             Some(text) => PathEdit::Template(path_template(&text, build)?),
@@ -160,7 +160,11 @@ fn host_template(text: &str, build: &mut Build<'_>) -> Option<Template> {
     match Template::parse(text, build.captures) {
         Ok(template) => {
             if RequestHead::default().set_authority(&template.sample("x")).is_err() {
-                build.refuse("host", format!("`{text}` is no host"), Some("write name or name:port".into()));
+                build.refuse(
+                    "host",
+                    format!("`{text}` is not a host"),
+                    Some("write name or name:port".into()),
+                );
             }
             Some(template)
         }
@@ -388,12 +392,12 @@ mod tests {
             (json!({ "path": "/a b" }), "%20"),
             (json!({ "path": "/a?b=1" }), "query.set"),
             (json!({ "path": "/{query}" }), "query.set"),
-            (json!({ "path": "/{rest}" }), "no placeholder"),
+            (json!({ "path": "/{rest}" }), "not a placeholder"),
             (json!({ "path": "/..%2f" }), "%2F"),
-            (json!({ "path": "/a", "strip_prefix": "/b" }), "only one"),
+            (json!({ "path": "/a", "strip_prefix": "/b" }), "combined with a prefix"),
             (json!({ "strip_prefix": "api" }), "begin with `/`"),
             (json!({ "strip_prefix": "/" }), "changes nothing"),
-            (json!({ "host": "a/b" }), "no host"),
+            (json!({ "host": "a/b" }), "not a host"),
             (json!({ "query": { "set": { "a": "{b" } } }), "query.set.a"),
         ] {
             let mistakes = Stand::new(&KIND, settings.clone()).mistakes();

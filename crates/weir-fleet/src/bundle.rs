@@ -76,9 +76,11 @@ impl fmt::Display for Wrong {
             Self::Clash(path) => write!(f, "the path {path:?} occurs twice, or is a file and a folder"),
             Self::FileTooLarge(path) => write!(f, "the file {path:?} is larger than {FILE_BYTES} bytes"),
             Self::NoMain => write!(f, "there is no {MAIN}"),
-            Self::NotAFile(path) => write!(f, "{path:?} is no regular file; links and devices are refused"),
+            Self::NotAFile(path) => {
+                write!(f, "{path:?} is not a regular file; links and devices are refused")
+            }
             Self::NotAnArchive(why) => {
-                write!(f, "this is no archive of a bundle: {why}; make it with `tar --format=ustar -czf`")
+                write!(f, "this is not an archive of a bundle: {why}; make it with `tar --format=ustar -czf`")
             }
             Self::PathTooLong(path) => write!(f, "the path {path:?} is longer than {PATH_BYTES} bytes"),
             Self::TooManyFiles => write!(f, "there are more than {FILES} files"),

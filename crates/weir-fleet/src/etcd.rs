@@ -376,7 +376,7 @@ mod tests {
         assert_eq!((one.entries[0].modified, &one.entries[0].value[..]), (7, &b"{}"[..]));
         assert!(matches!(seen(&one).pointer, Found::Unreadable(_)));
         assert_eq!(range(br#"{"error":"etcdserver: user name is empty","message":"etcdserver: user name is empty","code":3}"#), Err("etcdserver: user name is empty".to_owned()));
-        assert_eq!(range(b"<html>"), Err("the answer is no JSON of etcd".to_owned()));
+        assert_eq!(range(b"<html>"), Err("the answer is not an etcd JSON response".to_owned()));
         assert_eq!(succeeded(br#"{"header":{"revision":"2"},"succeeded":true}"#), Ok(true));
         assert_eq!(succeeded(br#"{"header":{"revision":"2"}}"#), Ok(false));
         assert_eq!(

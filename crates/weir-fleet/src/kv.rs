@@ -110,7 +110,7 @@ pub fn error(body: &[u8]) -> String {
     });
     // etcd's gateway rejects some requests in plain text.
     let plain = || str::from_utf8(body).ok().map(str::trim).filter(|text| is_one_line(text));
-    crate::report::shortened(text.or_else(plain).unwrap_or("it is no answer of etcd"), 300)
+    crate::report::shortened(text.or_else(plain).unwrap_or("it is not an etcd answer"), 300)
 }
 
 /// The gRPC status of a request that etcd rejected.
@@ -124,7 +124,7 @@ fn is_one_line(text: &str) -> bool {
 }
 
 pub(crate) fn parsed(body: &[u8]) -> Result<Value, String> {
-    serde_json::from_slice(body).map_err(|_| "the answer is no JSON of etcd".to_owned())
+    serde_json::from_slice(body).map_err(|_| "the answer is not an etcd JSON response".to_owned())
 }
 
 /// A number, which etcd's JSON writes as a string.
@@ -249,15 +249,15 @@ mod tests {
             (r#"{"error":"etcdserver: user name is empty","code":3}"#, "etcdserver: user name is empty"),
             (r#"{"error":{"message":"too large"}}"#, "too large"),
             ("CommonName of client will be ignored\n", "CommonName of client will be ignored"),
-            ("{", "it is no answer of etcd"),
-            ("<html>nginx</html>", "it is no answer of etcd"),
-            ("two\nlines", "it is no answer of etcd"),
-            ("\u{1b}[31mred", "it is no answer of etcd"),
-            ("", "it is no answer of etcd"),
+            ("{", "it is not an etcd answer"),
+            ("<html>nginx</html>", "it is not an etcd answer"),
+            ("two\nlines", "it is not an etcd answer"),
+            ("\u{1b}[31mred", "it is not an etcd answer"),
+            ("", "it is not an etcd answer"),
         ] {
             assert_eq!(error(body.as_bytes()), told, "{body:?}");
         }
-        assert_eq!(error(&[0xff, 0xfe]), "it is no answer of etcd");
+        assert_eq!(error(&[0xff, 0xfe]), "it is not an etcd answer");
     }
 
     #[test]

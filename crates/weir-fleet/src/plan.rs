@@ -62,7 +62,7 @@ impl fmt::Display for NotPlanned {
             Self::NothingThere => f.write_str("nothing was published here yet"),
             Self::NobodyIn(step) => write!(
                 f,
-                "no live node belongs to step {step}: nobody would try the bundle, and the rollout would never move on"
+                "no live node belongs to step {step}: no node would try the bundle, and the rollout would never continue"
             ),
             Self::NotRunning => f.write_str("no rollout is under way; `weir fleet status` says how the last one ended"),
             Self::NotHalted => f.write_str("the rollout is not halted"),

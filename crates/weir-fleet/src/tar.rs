@@ -105,7 +105,7 @@ impl Entry {
         }
         let text = |at, length| {
             let bytes = field(at, length).split(|b| *b == 0).next().unwrap_or_default();
-            std::str::from_utf8(bytes).map_err(|_| Wrong::NotAnArchive("a name in it is no UTF-8"))
+            std::str::from_utf8(bytes).map_err(|_| Wrong::NotAnArchive("a name in it is not UTF-8"))
         };
         let (name, prefix) =
             (text(0, NAME)?, if field(257, 5) == b"ustar" { text(345, PREFIX)? } else { "" });

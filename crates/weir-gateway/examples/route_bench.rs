@@ -30,7 +30,7 @@ fn main() {
 
     let single =
         Table::build(vec![RouteSpec { name: "all".into(), path: "/*".into(), ..RouteSpec::default() }]);
-    let single = single.expect("one route is no conflict");
+    let single = single.expect("one route is not a conflict");
     println!("single /* route: {:.1} ns", median((0..ROUNDS).map(|_| round(&single, &few)).collect()));
 
     for path in ["/hello", "/api/v1/users/12345/orders/67890", "/.well-known/a/b", "/a%20b/c"] {

@@ -12,20 +12,20 @@ const INTRODUCTION: &str = "\
 
 <!-- Made from the source by the test `the_page_is_up_to_date`; WEIR_BLESS=1 writes it anew. -->
 
-Each time Weir itself answers, or cuts an exchange short, there is a cause: one stable code that says why. An error without
-a cause came from the service behind. You find the code
+Whenever Weir itself answers, or cuts an exchange short, it reports a cause: a stable code for the reason. An error without
+a cause came from the upstream. The code appears
 
 - in the access log, field `cause`;
 - in the metrics, `weir_causes_total{cause=\"…\"}`;
-- in the header `x-weir-cause` and the body of the answer, if the config says `expose_causes: true`. By default it does not,
-  because causes tell strangers about what is behind. An upstream's own `x-weir-cause` is dropped.
+- in the header `x-weir-cause` and the body of the answer, if the config says `expose_causes: true`. The default is off,
+  because causes reveal to strangers how the services behind Weir are set up. Weir drops an upstream's own `x-weir-cause`.
 
-The answer is `application/problem+json` (RFC 9457), or a small HTML page for a browser. Its `detail` (`grpc-message` for gRPC) is the
-meaning where causes are exposed, else the same neutral words for every cause of a status. Where the
-status below is —, there is no answer: it had begun already, or nobody is there to read it. Then the connection is cut, so that
-nothing that is incomplete looks complete.
+The answer is `application/problem+json` (RFC 9457), or a small HTML page for a browser. Its `detail` (`grpc-message` for
+gRPC) says what happened if causes are exposed; otherwise it is one neutral text per status. A status of — means no answer:
+one had begun already, or no client is left to read it. Weir then cuts the connection, so that an incomplete answer cannot
+look complete.
 
-Codes do not change their meaning; new ones may come with any version.
+Codes never change their meaning; any version may add new ones.
 ";
 
 /// The whole page.

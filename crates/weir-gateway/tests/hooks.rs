@@ -812,7 +812,7 @@ impl Filter for Tallies {
         let count = seen.get().to_string();
         head.headers.insert(&HeaderName::fixed("x-count"), count.as_bytes()).unwrap();
         let spawned = cx.core().spawn(async move { seen.set(seen.get() + 1) });
-        assert!(spawned, "one task is no crowd");
+        assert!(spawned, "one task is not a crowd");
         Flow::Continue
     }
 }

@@ -233,7 +233,7 @@ impl fmt::Display for InvalidName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "`{}` is no header name: expected letters, digits and -_.!#$%&'*+^`|~",
+            "`{}` is not a header name: expected letters, digits and -_.!#$%&'*+^`|~",
             self.0.escape_debug()
         )
     }

@@ -49,7 +49,7 @@ impl IntoFilter for AclSettings {
         let before = build.mistakes.len();
         if self.allow.is_empty() && self.deny.is_empty() {
             let hint = Some("write allow: [ shop, \"plan:gold\" ], or deny".into());
-            build.refuse("", "names nobody: everybody would pass", hint);
+            build.refuse("", "names no one, so everyone would pass", hint);
         }
         for (key, list) in [("allow", &self.allow), ("deny", &self.deny)] {
             for (i, name) in list.iter().enumerate() {
@@ -79,7 +79,11 @@ fn check(field: &str, name: &str, build: &mut Build<'_>) {
     if name == ANONYMOUS {
         if consumers.iter().any(|consumer| consumer.name == ANONYMOUS) {
             let hint = Some("call the consumer otherwise".into());
-            build.refuse(field, "`anonymous` means whoever nobody named, and a consumer is called so", hint);
+            build.refuse(
+                field,
+                "`anonymous` means callers without a consumer, but a consumer has that name",
+                hint,
+            );
         }
         return;
     }
@@ -93,7 +97,7 @@ fn check(field: &str, name: &str, build: &mut Build<'_>) {
     };
     let message = match name.split_once(':') {
         Some((kind @ ("plan" | "group"), name)) => format!("no consumer is of the {kind} `{name}`"),
-        Some(_) => format!("`{name}` is nobody; expected a consumer, plan:NAME or group:NAME"),
+        Some(_) => format!("`{name}` is not a consumer; expected a consumer, plan:NAME or group:NAME"),
         None => format!("there is no consumer `{name}`"),
     };
     build.refuse(field, message, Some(hint.into()));
@@ -173,7 +177,7 @@ mod tests {
     fn mistakes() {
         let of = |settings: Value| Stand::new(&KIND, settings).consumers(everybody()).mistakes().join("\n");
         for (settings, expected) in [
-            (json!({}), "everybody would pass"),
+            (json!({}), "everyone would pass"),
             (json!({ "allow": ["shpo"] }), "allow[0]: there is no consumer `shpo`; write shop"),
             (json!({ "deny": ["plan:glod"] }), "deny[0]: no consumer is of the plan `glod`; write plan:gold"),
             (json!({ "deny": ["group:none"] }), "no consumer is of the group `none`"),
@@ -185,6 +189,6 @@ mod tests {
         let named_so = Stand::new(&KIND, json!({ "deny": ["anonymous"] }))
             .consumer(consumer("anonymous", &[]))
             .mistakes();
-        assert!(named_so[0].contains("a consumer is called so"), "{named_so:?}");
+        assert!(named_so[0].contains("a consumer has that name"), "{named_so:?}");
     }
 }

@@ -95,7 +95,7 @@ fn build(settings: &mut Settings<'_>, build: &mut Build<'_>) -> Option<Built> {
         let place = format!("[{index}].{}", filter.shown);
         let optional = filter.node.get("optional").and_then(Node::as_text) == Some("true");
         if optional && index < last {
-            let message = "lets requests without credentials pass before the filters behind it are asked";
+            let message = "lets requests without credentials pass before the later filters run";
             let hint = Some("write it on the last one, where it counts for all".into());
             build.refuse(&format!("{place}.optional"), message, hint);
         }
@@ -124,14 +124,14 @@ fn build_one(
         let known = build.kinds.iter().filter(fits).map(|kind| kind.name);
         let hint = match nearest_name(&written.name, known.clone()) {
             Some(near) => format!("did you mean `{near}`?"),
-            None => format!("there are: {}", known.collect::<Vec<_>>().join(", ")),
+            None => format!("expected one of: {}", known.collect::<Vec<_>>().join(", ")),
         };
         build.refuse(place, format!("there is no filter `{}`", written.shown), Some(hint.into()));
         return None;
     };
     if !fits(&kind) {
-        let hint = Some("put it before or behind `any`".into());
-        build.refuse(place, format!("`{}` does not ask who calls", written.shown), hint);
+        let hint = Some("put it before or after `any`".into());
+        build.refuse(place, format!("`{}` does not identify callers", written.shown), hint);
         return None;
     }
     let kind = *kind;
@@ -525,7 +525,7 @@ mod tests {
             (json!([{ "key_auth": {} }, { "kye_auth": {} }]), "did you mean `key_auth`?"),
             (
                 json!([{ "key_auth": {} }, { "acl": { "allow": ["shop"] } }]),
-                "[1].acl: `acl` does not ask who calls",
+                "[1].acl: `acl` does not identify callers",
             ),
             (
                 json!([{ "key_auth": { "optional": true } }, { "key_auth": {} }]),

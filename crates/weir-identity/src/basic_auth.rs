@@ -29,16 +29,16 @@ pub static KIND: FilterKind = FilterKind::made_from::<BasicAuthSettings>("basic_
 static BASIC_BUSY: Cause = Cause {
     code: "basic_busy",
     status: 503,
-    meaning: "Too many passwords wait to be verified.",
-    change: "nothing: 64 may wait, and the client with the most gives way; hashes that cost less, or `remember` of the filter basic_auth",
+    meaning: "Too many passwords are waiting to be verified.",
+    change: "cheaper hashes, or `remember` of the filter basic_auth; the queue holds 64, and the client with the most passwords in it loses one first",
     ..Cause::USUAL
 };
 
 static BASIC_MALFORMED: Cause = Cause {
     code: "basic_malformed",
     status: 401,
-    meaning: "The user and password are malformed, or stand there twice.",
-    change: "the client must send `Authorization: Basic` and base64 of USER:PASSWORD (RFC 7617)",
+    meaning: "The user and password are malformed, or sent twice.",
+    change: "the client must send `Authorization: Basic` with the base64 of USER:PASSWORD (RFC 7617)",
     ..Cause::USUAL
 };
 
@@ -46,7 +46,7 @@ static BASIC_MISSING: Cause = Cause {
     code: "basic_missing",
     status: 401,
     meaning: "The request carries no user and password.",
-    change: "the client must send them: `Authorization: Basic`",
+    change: "the client must send `Authorization: Basic`",
     no_credentials: true,
     ..Cause::USUAL
 };
@@ -179,7 +179,7 @@ impl IntoFilter for BasicAuthSettings {
             }
         }
         if !self.realm.bytes().all(|b| (b.is_ascii_graphic() || b == b' ') && !matches!(b, b'"' | b'\\')) {
-            build.refuse("realm", "holds a quote, a backslash or what is not ASCII", None);
+            build.refuse("realm", "holds a quote, a backslash or a non-ASCII character", None);
         }
         let (users, seal) = Users::read(build);
         if build.mistakes.len() > before {
@@ -213,7 +213,7 @@ impl Users {
                 let whose = format!("entry {} of consumer `{}`", n + 1, who.name);
                 let Some((name, hash)) = pair.split_once(':').filter(|(name, _)| !name.is_empty()) else {
                     let hint = Some("write USER:HASH; `weir hash --user USER` makes it".into());
-                    build.refuse("", format!("{whose} is no user and hash"), hint);
+                    build.refuse("", format!("{whose} is not a user and hash"), hint);
                     continue;
                 };
                 match PasswordHash::parse(hash) {
@@ -237,7 +237,7 @@ impl Users {
         self.note_cost(&hash);
         if self.by_name.insert(name.as_bytes().into(), User { consumer, hash }).is_some() {
             let hint = Some("give each user one password".into());
-            build.refuse("", format!("the user in {whose} stands there already"), hint);
+            build.refuse("", format!("the user in {whose} is listed already"), hint);
         }
     }
 
@@ -662,12 +662,12 @@ mod tests {
             Stand::new(&KIND, json!({})).consumer(consumer("a", &pairs)).mistakes()
         };
         assert!(with(&[])[0].contains("no consumer has a password"));
-        assert!(with(&["secret"])[0].contains("entry 1 of consumer `a` is no user and hash"));
+        assert!(with(&["secret"])[0].contains("entry 1 of consumer `a` is not a user and hash"));
         let readable = with(&["ann:hunter2"]);
-        assert!(readable[0].contains("a password that anybody can read") && !readable[0].contains("hunter2"));
+        assert!(readable[0].contains("a password in plain text") && !readable[0].contains("hunter2"));
         let hash = hashed("x");
         let twice = with(&[&format!("ann:{hash}"), &format!("ann:{hash}")]);
-        assert!(twice[0].contains("the user in entry 2 of consumer `a` stands there already"), "{twice:?}");
+        assert!(twice[0].contains("the user in entry 2 of consumer `a` is listed already"), "{twice:?}");
         let mut bad = stand(json!({ "realm": "a\"b", "consumer_header": "authorization" }));
         assert_eq!(bad.mistakes().len(), 2);
     }

@@ -185,12 +185,12 @@ impl IntoFilter for KeyAuthSettings {
             build.refuse("query", "is empty", Some("name a parameter, or leave it out".into()));
         }
         if let Some(cookie) = self.cookie.as_ref().filter(|cookie| FieldName::new(cookie).is_err()) {
-            build.refuse("cookie", format!("`{cookie}` is no name of a cookie"), None);
+            build.refuse("cookie", format!("`{cookie}` is not a cookie name"), None);
         }
         if let Some(scheme) = &self.scheme
             && FieldName::new(scheme).is_err()
         {
-            build.refuse("scheme", format!("`{scheme}` is no single word"), Some("write Bearer".into()));
+            build.refuse("scheme", format!("`{scheme}` is not a single word"), Some("write Bearer".into()));
         }
         let keys = Keys::read(self.file.as_ref(), build);
         if build.mistakes.len() > before {
@@ -251,7 +251,7 @@ impl Keys {
             let Some(name) = words.next() else { continue };
             let whose = format!("{}:{}: the key", file.0.display(), number + 1);
             let (Some(key), None) = (words.next(), words.next()) else {
-                let message = format!("{}:{}: is no pair", file.0.display(), number + 1);
+                let message = format!("{}:{}: is not a pair", file.0.display(), number + 1);
                 build.refuse("file", message, Some("write a consumer and a key in each line".into()));
                 continue;
             };
@@ -274,8 +274,8 @@ impl Keys {
         let owner = Owner { consumer: index as u32, digits: first_digits(&hash) };
         if let Some((_, other)) = self.by_half.insert(half(&hash), (hash, owner)) {
             let other = build.consumers.get(other.consumer as usize).map_or("", |c| &c.name).to_owned();
-            let hint = "a key must tell who calls: give each consumer its own".to_owned();
-            build.refuse(field, format!("{whose} stands at consumer `{other}` already"), Some(hint.into()));
+            let hint = "a key must identify one consumer: give each consumer its own".to_owned();
+            build.refuse(field, format!("{whose} already belongs to consumer `{other}`"), Some(hint.into()));
         }
     }
 
@@ -347,7 +347,7 @@ fn parse_key(text: &str) -> Result<Hash, &'static str> {
     if let Some(digits) = text.strip_prefix("sha256:") {
         return hex::decode(digits)
             .and_then(|hash| hash.try_into().ok())
-            .ok_or("is no hash: expected `sha256:` and 64 hexadecimal digits");
+            .ok_or("is not a hash: expected `sha256:` and 64 hexadecimal digits");
     }
     match text {
         "" => Err("is empty"),
@@ -716,10 +716,10 @@ mod tests {
         }
         std::fs::write(&file, "shop secret\nnobody fifth\nshop\nshop sha256:12\n").unwrap();
         let told = stand(json!({ "file": file })).mistakes();
-        assert!(told[0].contains("keys.txt:1: the key stands at consumer `shop` already"), "{told:?}");
+        assert!(told[0].contains("keys.txt:1: the key already belongs to consumer `shop`"), "{told:?}");
         assert!(told[1].contains("keys.txt:2: there is no consumer `nobody`"), "{told:?}");
-        assert!(told[2].contains("keys.txt:3: is no pair"), "{told:?}");
-        assert!(told[3].contains("keys.txt:4: the key is no hash"), "{told:?}");
+        assert!(told[2].contains("keys.txt:3: is not a pair"), "{told:?}");
+        assert!(told[3].contains("keys.txt:4: the key is not a hash"), "{told:?}");
         assert!(!told.concat().contains("fifth"), "{told:?}");
     }
 
@@ -741,7 +741,7 @@ mod tests {
             .consumer(consumer("a", &["k"]))
             .consumer(consumer("b", &["k"]))
             .mistakes();
-        assert!(twice[0].contains("key 1 of consumer `b` stands at consumer `a`"), "{twice:?}");
+        assert!(twice[0].contains("key 1 of consumer `b` already belongs to consumer `a`"), "{twice:?}");
         let mut bad =
             stand(json!({ "header": "host", "scheme": "a b", "query": "", "consumer_header": "te" }));
         assert_eq!(bad.mistakes().len(), 4);

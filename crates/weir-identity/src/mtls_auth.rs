@@ -16,8 +16,8 @@ pub static KIND: FilterKind = FilterKind::made_from::<MtlsAuthSettings>("mtls_au
 static CERTIFICATE_MISSING: Cause = Cause {
     code: "certificate_missing",
     status: 401,
-    meaning: "The client showed no certificate.",
-    change: "the client must show one; listeners.*.tls.client_auth asks for it",
+    meaning: "The client sent no certificate.",
+    change: "the client must send one; listeners.*.tls.client_auth requests it",
     no_credentials: true,
     ..Cause::USUAL
 };
@@ -26,7 +26,7 @@ static CERTIFICATE_UNKNOWN: Cause = Cause {
     code: "certificate_unknown",
     status: 403,
     meaning: "The client's certificate belongs to no consumer, or to more than one.",
-    change: "consumers.*.mtls_auth: the access log tells subject, names and fingerprint",
+    change: "consumers.*.mtls_auth: the access log has subject, names and fingerprint",
     ..Cause::USUAL
 };
 
@@ -86,10 +86,10 @@ impl IntoFilter for MtlsAuthSettings {
                 if let Some(other) = known.insert(told, index) {
                     let other = consumers.get(other).map_or("", |c| &c.name);
                     let message = format!(
-                        "`{text}` of consumer `{}` stands at consumer `{other}` already",
+                        "`{text}` of consumer `{}` already belongs to consumer `{other}`",
                         consumer.name
                     );
-                    build.refuse("", message, Some("it must tell who calls".into()));
+                    build.refuse("", message, Some("it must identify one consumer".into()));
                 }
             }
         }
@@ -117,13 +117,13 @@ fn parse(text: &str) -> Result<String, (&'static str, &'static str)> {
     match kind {
         _ if value.is_empty() => Err(("says nothing", hint)),
         "dns" if value.contains('*') => Err((
-            "is a name for servers: nobody calls himself `*`",
-            "write the name as it stands in the certificate",
+            "is a wildcard, which only certificates of servers have",
+            "write the name exactly as in the certificate",
         )),
         "dns" => Ok(format!("dns:{}", value.to_ascii_lowercase())),
         "ip" => match value.parse::<std::net::IpAddr>() {
             Ok(ip) => Ok(format!("ip:{ip}")),
-            Err(_) => Err(("is no address", "write ip:192.0.2.7")),
+            Err(_) => Err(("is not an address", "write ip:192.0.2.7")),
         },
         "sha256" => {
             let digits: String = value.chars().filter(|c| *c != ':').collect::<String>().to_ascii_lowercase();
@@ -131,12 +131,12 @@ fn parse(text: &str) -> Result<String, (&'static str, &'static str)> {
                 Ok(format!("sha256:{digits}"))
             } else {
                 Err((
-                    "is no fingerprint",
+                    "is not a fingerprint",
                     "write sha256: and the 64 digits of `openssl x509 -fingerprint -sha256`",
                 ))
             }
         }
-        "subject" if !value.contains('=') => Err(("is no subject", "write subject:CN=shop,O=Example")),
+        "subject" if !value.contains('=') => Err(("is not a subject", "write subject:CN=shop,O=Example")),
         "email" | "subject" | "uri" => Ok(text.to_owned()),
         _ => Err(("is of no kind that is known", hint)),
     }
@@ -295,15 +295,15 @@ mod tests {
             ("shop.internal", "is of no kind that is known"),
             ("cn:shop", "is of no kind that is known"),
             ("dns:", "says nothing"),
-            ("dns:*.internal", "is a name for servers"),
-            ("ip:shop", "is no address"),
-            ("sha256:12", "is no fingerprint"),
-            ("subject:shop", "is no subject"),
+            ("dns:*.internal", "is a wildcard"),
+            ("ip:shop", "is not an address"),
+            ("sha256:12", "is not a fingerprint"),
+            ("subject:shop", "is not a subject"),
         ] {
             assert!(with(&[told]).contains(expected), "{told}: {}", with(&[told]));
         }
         assert!(with(&[]).contains("no consumer has a certificate"));
         let twice = stand(json!({})).consumer(consumer("b", &["dns:shop.internal"])).mistakes();
-        assert!(twice[0].contains("stands at consumer `shop` already"), "{twice:?}");
+        assert!(twice[0].contains("already belongs to consumer `shop`"), "{twice:?}");
     }
 }

@@ -22,7 +22,7 @@ static SIGN_FAILED: Cause = Cause {
     code: "sign_failed",
     status: 500,
     meaning: "The request could not be signed for the upstream.",
-    change: "`components` of the filter sign: a request must have each of them",
+    change: "`components` of the filter sign: every request must have all of them",
     nature: Nature::Failure,
     ..Cause::USUAL
 };
@@ -124,7 +124,7 @@ impl IntoFilter for SignSettings {
             let hint = "write it in lower case, such as sig".to_owned();
             build.refuse(
                 "label",
-                format!("`{}` is no name in a structured field", self.label),
+                format!("`{}` is not a name in a structured field", self.label),
                 Some(hint.into()),
             );
         }
@@ -180,7 +180,7 @@ impl SigningKey {
             }
             return Ok(Self::Hmac(Box::new(hmac::Key::new(hmac::HMAC_SHA256, &secret))));
         }
-        let blocks = blocks(text.as_bytes()).map_err(|why| format!("is no PEM: {why}"))?;
+        let blocks = blocks(text.as_bytes()).map_err(|why| format!("is not PEM: {why}"))?;
         let [(label, der)] = &blocks[..] else {
             return Err(format!("holds {} PEM blocks; expected one private key", blocks.len()));
         };
@@ -208,7 +208,7 @@ impl SigningKey {
                 pair.ok().map(|pair| Self::Rsa(Box::new(pair), encoding))
             }
         };
-        read.ok_or_else(|| format!("is no private key for {}", algorithm.name()))
+        read.ok_or_else(|| format!("is not a private key for {}", algorithm.name()))
     }
 
     /// Whether signing takes so long that it must not run on the core.
@@ -436,7 +436,7 @@ mod tests {
         for (key, value, why) in [
             ("key_id", json!(""), "key_id: is empty"),
             ("algorithm", json!("ed448"), "expected one of ecdsa-p256"),
-            ("algorithm", json!("ecdsa-p256-sha256"), "key: is no private key for ES256"),
+            ("algorithm", json!("ecdsa-p256-sha256"), "key: is not a private key for ES256"),
             ("algorithm", json!("hmac-sha256"), "sign"),
             ("key", json!("x"), "key: "),
             ("key", json!(ED25519_PUBLIC), "expected a private key"),

@@ -198,7 +198,7 @@ impl<'r> Search<'r> {
             let same = a.covers(b) && b.covers(a);
             let (a_name, b_name) = (&a.name, &b.name);
             let message = match same {
-                true => format!("route `{b_name}` matches the very requests that `{a_name}` matches"),
+                true => format!("route `{b_name}` matches exactly the same requests as `{a_name}`"),
                 false => format!(
                     "routes `{b_name}` and `{a_name}` can match one request, and nothing decides between them"
                 ),

@@ -228,7 +228,7 @@ impl<H: Headers> Seen<'_, '_, H> {
                 let why = match self.request.headers.get_all(name).count() {
                     0 => "the request does not have it",
                     1 => "its value is another",
-                    _ => "it stands more than once, which no value matches",
+                    _ => "it occurs more than once, which no value matches",
                 };
                 (format!("header {name}"), why.to_owned())
             }

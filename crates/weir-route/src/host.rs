@@ -39,7 +39,7 @@ impl HostPattern {
             let address = inner.strip_suffix(']').and_then(|inner| inner.parse::<Ipv6Addr>().ok());
             return match address {
                 Some(address) => Ok(Self::Exact(format!("[{address}]").into_bytes().into())),
-                None => error(format!("`{text}` is no IPv6 address"), "write `[::1]`, without a port"),
+                None => error(format!("`{text}` is not an IPv6 address"), "write `[::1]`, without a port"),
             };
         }
         if text.parse::<Ipv6Addr>().is_ok() {
@@ -51,7 +51,7 @@ impl HostPattern {
         if text.contains(':') {
             return error(
                 format!("`{text}` has a port"),
-                "the port of a request is not compared; to tell ports apart use `listeners`",
+                "the port of a request is not compared; to match by port use `listeners`",
             );
         }
         if !text.is_ascii() {
@@ -62,7 +62,7 @@ impl HostPattern {
         if labels.contains('*') {
             return error(
                 format!("`{text}` has a `*` in a place of its own"),
-                "`*` stands for the first labels: `*.example.com`",
+                "`*` replaces the first labels: `*.example.com`",
             );
         }
         let label_ok = |label: &str| {
@@ -71,7 +71,7 @@ impl HostPattern {
         };
         if name.len() > HOST_BYTES || !labels.split('.').all(label_ok) {
             return error(
-                format!("`{text}` is no host name"),
+                format!("`{text}` is not a host name"),
                 "expected `api.example.com`, `*.example.com` or `[::1]`; labels of 1 to 63 letters, digits, `-`, `_`",
             );
         }
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn says_what_it_expected() {
         let cases = [
-            ("", "no host name"),
+            ("", "not a host name"),
             ("http://a", "host alone"),
             ("a/b", "host alone"),
             ("a:80", "listeners"),
@@ -201,8 +201,8 @@ mod tests {
             ("[::1]:80", "without a port"),
             ("a.*", "first labels"),
             ("*example.com", "first labels"),
-            ("a..b", "no host name"),
-            ("a b", "no host name"),
+            ("a..b", "not a host name"),
+            ("a b", "not a host name"),
             ("bücher.example", "xn--"),
         ];
         for (text, want) in cases {

@@ -153,7 +153,7 @@ pub(super) fn parse_method(text: &str) -> Result<Box<[u8]>, PatternError> {
             error(format!("`{text}` is not a method that clients send"), format!("write `{upper}`"))
         }
         _ if !is_token(text) => {
-            error(format!("`{text}` is no method"), "expected a token like `GET`".to_owned())
+            error(format!("`{text}` is not a method"), "expected a token like `GET`".to_owned())
         }
         _ => Ok(text.as_bytes().into()),
     }

@@ -272,8 +272,8 @@ fn parse_segments(text: &str) -> Result<Shape, PatternError> {
             let name = parse_name(piece)?;
             let (name, rest) = name.strip_suffix('*').map_or((name, false), |name| (name, true));
             if names.contains(&name) {
-                let hint = "every name in a path stands once";
-                return Err(PatternError::new(format!("`{{{name}}}` stands twice in the path"), hint));
+                let hint = "use each name only once in a path";
+                return Err(PatternError::new(format!("`{{{name}}}` occurs twice in the path"), hint));
             }
             names.push(name);
             match rest {
@@ -283,7 +283,7 @@ fn parse_segments(text: &str) -> Result<Shape, PatternError> {
         } else if piece.starts_with('*') || piece.ends_with('*') {
             return Err(PatternError::new(
                 format!("`*` is only part of the segment `{piece}`"),
-                "`*` stands alone as the last segment, as in `/beta/*`; for a part of a segment use a `~regex`",
+                "`*` must be the whole last segment, as in `/beta/*`; for a part of a segment use a `~regex`",
             ));
         } else {
             segments.push(Segment::Literal(piece.as_bytes().into()));
@@ -314,7 +314,7 @@ fn parse_name(piece: &str) -> Result<&str, PatternError> {
     let starts = bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_');
     if !starts || !bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_') {
         return Err(PatternError::new(
-            format!("`{piece}` is no name for a capture"),
+            format!("`{piece}` is not a name for a capture"),
             "a name is a letter or `_`, then letters, digits and `_`",
         ));
     }

@@ -280,11 +280,11 @@ fn compile_fields(
             Err((written.clone(), PatternError { message, hint: hint.to_owned() }))
         };
         let Some(name) = name_of(written) else {
-            return refuse(format!("`{written}` is no name"), "expected a name as it stands in a request");
+            return refuse(format!("`{written}` is not a name"), "expected a name as written in a request");
         };
         if names.contains(&name) {
             return refuse(
-                format!("`{name}` stands twice"),
+                format!("`{name}` occurs twice"),
                 "one name has one condition; use a `~regex` for several values",
             );
         }

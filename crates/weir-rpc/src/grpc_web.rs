@@ -15,8 +15,8 @@ pub static KIND: FilterKind =
 static GRPC_WEB_MALFORMED: Cause = Cause {
     code: "grpc_web_malformed",
     status: 400,
-    meaning: "The body of a gRPC-Web call is not base64, though its type says so.",
-    change: "the client: application/grpc-web-text is base64, application/grpc-web is not",
+    meaning: "The body of a gRPC-Web call is not base64, although its content-type says so.",
+    change: "the client: application/grpc-web-text is base64, application/grpc-web is binary",
     ..Cause::USUAL
 };
 

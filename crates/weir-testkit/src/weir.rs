@@ -296,7 +296,7 @@ impl Weir {
     pub fn wait_upgrade_after(&self, before: usize) -> Result<u32, String> {
         let verdict = self.stderr.wait_for(RUN_DEADLINE, |text| {
             let text = &text[before..];
-            match (find(text, "upgraded"), find(text, "not upgraded: this process serves on")) {
+            match (find(text, "upgraded"), find(text, "not upgraded: this process keeps serving")) {
                 (Some(line), _) => Some(Ok(line.field("pid")?.parse().ok()?)),
                 (_, Some(_)) => Some(Err(text.to_owned())),
                 _ => None,

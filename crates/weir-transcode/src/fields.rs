@@ -44,7 +44,7 @@ pub(crate) fn query(
         let at = pair.iter().position(|&b| b == b'=').unwrap_or(pair.len());
         let (name, value) = (pair.get(..at).unwrap_or_default(), pair.get(at + 1..).unwrap_or_default());
         let name =
-            decoded(name).ok_or_else(|| wrong("", "a parameter's name is no percent-encoded UTF-8"))?;
+            decoded(name).ok_or_else(|| wrong("", "a parameter's name is not percent-encoded UTF-8"))?;
         let (path, key) = split_key(&name);
         let Some(place) = place_of(types, input, path)? else { continue };
         if binding.variables.contains(&place) {
@@ -53,7 +53,7 @@ pub(crate) fn query(
         if matches!(binding.body, BodyOf::Field(of) if place.first() == Some(&of)) {
             return Err(wrong(&name, "this field comes from the body"));
         }
-        let value = decoded(value).ok_or_else(|| wrong(&name, "the value is no percent-encoded UTF-8"))?;
+        let value = decoded(value).ok_or_else(|| wrong(&name, "the value is not percent-encoded UTF-8"))?;
         has_mask |= place.first() == binding.mask.as_ref() && !value.is_empty();
         let field = fields_to(types.schema, input, &place).last();
         if field.is_some_and(|field| matches!(field.shape, Shape::Map | Shape::Once)) {
@@ -107,7 +107,7 @@ fn place_of(types: Types<'_>, input: &Message, name: &str) -> Result<Option<Vec<
             if types.options.ignore_unknown {
                 return Ok(None);
             }
-            let of = of.map_or("a value that is no message", |m| &m.name);
+            let of = of.map_or("a value that is not a message", |m| &m.name);
             return Err(wrong(
                 name,
                 format!("{of} has no field `{}` that a parameter can name", scalar::short(part)),

@@ -113,7 +113,7 @@ impl<'s, 'o> Parser<'s, 'o> {
         let message = match self.fault.take() {
             Some(fault) => fault,
             None if e.is_data() => e.to_string(),
-            None => format!("this is no JSON: {e}"),
+            None => format!("this is not JSON: {e}"),
         };
         ParseError { path, message }
     }
@@ -175,7 +175,7 @@ impl Null {
     fn leaves_unset<E: Error>(self, parser: &mut Parser<'_, '_>) -> Result<bool, E> {
         match self {
             Self::Unset => Ok(false),
-            Self::Refused => Err(parser.refuse("null is no value here")),
+            Self::Refused => Err(parser.refuse("null is not allowed here")),
         }
     }
 }

@@ -122,7 +122,7 @@ impl Asking {
         });
         read.and_then(|()| messages.finish().map_err(Wrong::Frame)).map_err(|wrong| match wrong {
             Wrong::Frame(e) => e.to_string(),
-            Wrong::Message => "an answer is no message of reflection".to_owned(),
+            Wrong::Message => "an answer is not a message of reflection".to_owned(),
         })?;
         if answers.len() < self.asked.len() {
             return Err("the server has not answered all questions".to_owned());
@@ -163,7 +163,7 @@ impl Asking {
     fn add(&mut self, file: Vec<u8>, wanted: &mut BTreeSet<String>) -> Result<(), String> {
         let (mut name, mut rest) = (String::new(), &file[..]);
         while !rest.is_empty() {
-            match wire::field(&mut rest).map_err(|_| "a descriptor is no message".to_owned())? {
+            match wire::field(&mut rest).map_err(|_| "a descriptor is not a message".to_owned())? {
                 (1, Value::Bytes(text)) => name = String::from_utf8_lossy(text).into_owned(),
                 (3, Value::Bytes(import)) => {
                     wanted.insert(String::from_utf8_lossy(import).into_owned());

@@ -193,7 +193,7 @@ impl Rules {
         let is_token =
             !method.is_empty() && method.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
         if !is_token && method != "*" {
-            return self.wrong(at, place, Requests::Unknown, format!("`{method}` is no method of HTTP"));
+            return self.wrong(at, place, Requests::Unknown, format!("`{method}` is not an HTTP method"));
         }
         let text = Text { method, path, body: text(rule, "body"), response: text(rule, "response_body") };
         self.binding(at, &text, schema, place);
@@ -312,7 +312,7 @@ fn compile(
     }
     if client_streams && (body != BodyOf::All || !variables.is_empty()) {
         wrong.push(
-            "a stream of requests needs `body: \"*\"` and no variables: each message stands in the body"
+            "a stream of requests needs `body: \"*\"` and no variables: each message is in the body"
                 .to_owned(),
         );
     }
@@ -344,7 +344,7 @@ fn path_of(schema: &Schema, input: &Message, path: &str) -> Result<Place, String
     let mut last = None;
     for name in path.split('.') {
         let Some(message) = of else {
-            return Err(format!("`{path}` goes on behind a value that is no message"));
+            return Err(format!("`{path}` continues after a value that is not a message"));
         };
         let Some(at) = message.place(name) else {
             return Err(format!("{} has no field `{name}`", message.name));

@@ -127,7 +127,7 @@ pub fn from_set(bytes: &[u8]) -> Result<DescriptorPool, String> {
     if bytes.len() > SET_BYTES {
         return Err(format!("a descriptor set is at most {SET_BYTES} bytes"));
     }
-    const EXPECTED: &str = "this is no set of descriptors with all its imports; expected what \
+    const EXPECTED: &str = "this is not a set of descriptors with all its imports; expected what \
         protoc --include_imports --descriptor_set_out=FILE writes";
     let pool = DescriptorPool::decode(bytes).map_err(|e| match format!("{e:?}") {
         why if why.contains("failed to decode") => EXPECTED.to_owned(),
@@ -148,7 +148,7 @@ pub fn from_descriptors(files: &[Vec<u8>]) -> Result<DescriptorPool, String> {
             return Err(format!("the service describes more than {SET_BYTES} bytes or {FILES} files"));
         }
         let descriptor = FileDescriptorProto::decode(&file[..])
-            .map_err(|e| format!("this is no descriptor of a file: {e}"))?;
+            .map_err(|e| format!("this is not a descriptor of a file: {e}"))?;
         read.insert(descriptor.name().to_owned(), file.as_slice());
     }
     // Fill in the well-known files that a server omits.
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(wrong(&[file("a", &["x"])]), "a imports x, which is not described");
         assert!(wrong(&[file("a", &["b"]), file("b", &["a"])]).contains("circle"));
         assert!(wrong(&[file("a", &["a"])]).contains("circle"));
-        assert!(wrong(&[b"\xff".to_vec()]).contains("no descriptor"));
+        assert!(wrong(&[b"\xff".to_vec()]).contains("not a descriptor"));
         // A long chain in reverse order.
         let chain: Vec<Vec<u8>> =
             (0..1000).map(|n| file(&format!("f{n:04}"), &[&format!("f{:04}", n + 1)])).collect();
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn sets_that_are_none() {
-        assert!(from_set(b"no set").unwrap_err().starts_with("this is no set of descriptors"));
+        assert!(from_set(b"no set").unwrap_err().starts_with("this is not a set of descriptors"));
         assert!(from_set(&vec![0; SET_BYTES + 1]).unwrap_err().contains("at most"));
         assert!(
             from_source("a.proto", "syntax = \"proto3\";\nmessage M { strin s = 1; }")

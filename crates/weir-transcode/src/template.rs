@@ -60,7 +60,7 @@ impl Template {
             Self { text: text.into(), segments: Vec::new(), variables: Vec::new(), verb: None };
         if let Some(verb) = verb {
             if !is_literal(verb) {
-                return Err(wrong(format!("`{verb}` is no verb")));
+                return Err(wrong(format!("`{verb}` is not a verb")));
             }
             template.verb = Some(verb.into());
         }
@@ -70,7 +70,7 @@ impl Template {
             match rest.strip_prefix('/') {
                 Some(after) => rest = after,
                 None if rest.is_empty() => break,
-                None => return Err(wrong(format!("`{rest}` stands where a / was expected"))),
+                None => return Err(wrong(format!("`{rest}` is where a / was expected"))),
             }
         }
         template.check()?;
@@ -88,10 +88,10 @@ impl Template {
         let (variable, after) = inside.split_once('}').ok_or_else(|| wrong("a `{` is not closed"))?;
         let (field, pattern) = variable.split_once('=').unwrap_or((variable, "*"));
         if !field.split('.').all(is_identifier) {
-            return Err(wrong(format!("`{field}` is no field")));
+            return Err(wrong(format!("`{field}` is not a field")));
         }
         if pattern.contains('{') {
-            return Err(wrong("a variable stands in a variable"));
+            return Err(wrong("a variable cannot contain another variable"));
         }
         if self.variables.iter().any(|v| *v.field == *field) {
             return Err(wrong(format!("`{field}` is bound twice")));
@@ -207,7 +207,7 @@ fn simple(segment: &str) -> Result<Segment, TemplateError> {
         "**" => Ok(Segment::Rest),
         "" => Err(wrong("a segment is empty")),
         literal if is_literal(literal) => Ok(Segment::Literal(literal.into())),
-        other => Err(wrong(format!("`{other}` is no segment"))),
+        other => Err(wrong(format!("`{other}` is not a segment"))),
     }
 }
 
@@ -263,20 +263,20 @@ mod tests {
             ("/v1/", "empty"),
             ("/v1//a", "empty"),
             ("/{a", "not closed"),
-            ("/{}", "no field"),
-            ("/{a.}", "no field"),
-            ("/{1a}", "no field"),
-            ("/{a={b}}", "in a variable"),
+            ("/{}", "not a field"),
+            ("/{a.}", "not a field"),
+            ("/{1a}", "not a field"),
+            ("/{a={b}}", "contain another variable"),
             ("/{a}/{a}", "twice"),
             ("/**/a", "not last"),
             ("/{a=**}/b", "not last"),
             ("/{a=**/b}", "not last"),
-            ("/a b", "no segment"),
+            ("/a b", "not a segment"),
             ("/{a}b", "expected"),
-            ("/a:", "no verb"),
-            ("/a:b:c", "no verb"),
-            ("/a{b}", "no segment"),
-            ("/?x", "no segment"),
+            ("/a:", "not a verb"),
+            ("/a:b:c", "not a verb"),
+            ("/a{b}", "not a segment"),
+            ("/?x", "not a segment"),
         ] {
             let e = Template::new(text).expect_err(text);
             assert!(e.0.contains(why), "{text}: {e}");

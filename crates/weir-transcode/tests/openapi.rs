@@ -46,7 +46,7 @@ fn operations_say_what_they_take() {
     let list = &described["paths"]["/v1/books"]["get"]["parameters"];
     let names: Vec<&str> = list.as_array().unwrap().iter().map(|p| p["name"].as_str().unwrap()).collect();
     assert!(names.contains(&"pageSize") && names.contains(&"filter.not.title"), "{names:?}");
-    assert!(!names.iter().any(|name| name.contains("labels")), "a map is no parameter: {names:?}");
+    assert!(!names.iter().any(|name| name.contains("labels")), "a map is not a parameter: {names:?}");
     let create = &described["paths"]["/v1/shelves/{parent}/books"]["post"];
     let body = &create["requestBody"]["content"]["application/json"]["schema"];
     assert_eq!(body, &json!({ "$ref": "#/components/schemas/library.v1.Book" }));

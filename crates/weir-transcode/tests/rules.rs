@@ -155,7 +155,7 @@ fn parameters_of_every_kind() {
     for (query, wrong) in [
         ("nope=1", "has no field `nope`"),
         ("filter.nope=1", "has no field `nope`"),
-        ("page_size.x=1", "no message has no field"),
+        ("page_size.x=1", "not a message has no field"),
         ("filter=1", "cannot stand in a URL"),
         ("filter.labels=1", "write labels[KEY]=VALUE"),
         ("filter.labels.a=1", "no field `a`"),
@@ -168,7 +168,7 @@ fn parameters_of_every_kind() {
         ("genres=NOPE", "one of GENRE_UNSPECIFIED, POETRY, PROSE"),
         ("filter.since=x", "a time"),
         ("filter.inStock=2", "true or false"),
-        ("page_token=%ff", "no percent-encoded UTF-8"),
+        ("page_token=%ff", "not percent-encoded UTF-8"),
     ] {
         let told = sent(&api, "GET", &format!("/v1/books?{query}"), "").unwrap_err();
         assert!(told.contains(wrong), "{query}: {told}");
@@ -248,7 +248,7 @@ fn rules_that_contradict_are_refused_with_their_line() {
         (&["get: \"/a/{m}\""], Some("cannot be a message")),
         (&["get: \"/a/{r}\""], Some("cannot be repeated")),
         (&["get: \"/a/{p}\""], Some("cannot be repeated or a map")),
-        (&["get: \"/a/{a.b}\""], Some("no message")),
+        (&["get: \"/a/{a.b}\""], Some("not a message")),
         (&["get: \"a\""], Some("does not begin with /")),
         (&["get: \"/a\" body: \"*\""], Some("GET has no body")),
         (&["post: \"/a\" body: \"nope\""], Some("no field `nope` for the body")),
@@ -256,7 +256,7 @@ fn rules_that_contradict_are_refused_with_their_line() {
         (&["post: \"/a/{a}\" body: \"a\""], Some("the path and the body are both `a`")),
         (&["get: \"/a\" response_body: \"nope\""], Some("for the response")),
         (&["body: \"*\""], Some("the rule has no path")),
-        (&["custom: { kind: \"A B\" path: \"/a\" }"], Some("no method of HTTP")),
+        (&["custom: { kind: \"A B\" path: \"/a\" }"], Some("not an HTTP method")),
         (
             &["get: \"/a\" additional_bindings { get: \"/b\" additional_bindings { get: \"/c\" } }"],
             Some("stand in additional_bindings"),

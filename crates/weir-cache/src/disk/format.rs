@@ -183,7 +183,7 @@ mod tests {
         let sums = [7, 8];
         let fixed = Fixed::new(&head, BLOCK as u64 + 1, &sums);
         assert_eq!(Fixed::read(&fixed.write(true), true), Some(fixed));
-        assert_eq!(Fixed::read(&fixed.write(true), false), None, "a head is no object");
+        assert_eq!(Fixed::read(&fixed.write(true), false), None, "a head is not an object");
         assert!(fixed.holds_head(&head) && !fixed.holds_head(&head[1..]));
         assert_eq!(fixed.sums(&table(&sums)), Some(sums.to_vec()));
         assert_eq!(fixed.sums(&table(&[7])), None);

@@ -71,7 +71,7 @@ pub(super) fn start(disk: &Arc<Disk>, waits: bool) -> io::Result<()> {
                 }
                 Err(e) => {
                     log::error(
-                        "the disk of a cache is not used: its folder cannot be taken over",
+                        "the disk of a cache is not used: its folder cannot be locked",
                         &[("error", &e)],
                     );
                     return;
@@ -108,7 +108,7 @@ pub(super) fn load(disk: &Weak<Disk>, end: Instant) {
         ("removed", &removed),
         ("seconds", &seconds),
     ];
-    log::info("the disk of a cache is known", fields);
+    log::info("the disk of a cache is ready", fields);
 }
 
 impl Disk {

@@ -61,7 +61,7 @@ pub static KIND: FilterKind = FilterKind::made_from::<CacheSettings>("cache").wi
 static NOT_CACHED: Cause = Cause {
     code: "not_cached",
     status: 504,
-    meaning: "The request wants an answer from the cache alone, and there is none.",
+    meaning: "The request asked for a cached answer only, and the cache has none.",
     change: "nothing: the client asked for it (cache-control: only-if-cached)",
     ..Cause::USUAL
 };

@@ -39,10 +39,10 @@ pub(super) fn of(extras: &[Extra], before: &[Neighbour<'_>], behind: &[Neighbour
         ));
     }
     for filter in behind.iter().filter(|it| verifies(it) || RESTRICT.contains(&it.name)) {
-        notes.push(format!("it keeps nothing that `{}` behind it lets pass", filter.name));
+        notes.push(format!("it stores no responses that passed `{}` after it", filter.name));
     }
     for filter in behind.iter().filter(|it| writes_client(it)) {
-        notes.push(format!("it keeps nothing: `{}` behind it writes the client's values", filter.name));
+        notes.push(format!("it stores nothing: `{}` after it writes the client's values", filter.name));
     }
     notes
 }
@@ -88,10 +88,8 @@ mod tests {
         assert!(first(&[Extra::Caller], &[at("headers", &set)], &[]).starts_with("each client has answers"));
         assert!(first(&[Extra::Caller], &[], &[at("headers", &set)]).contains("nothing: `headers`"));
         assert_eq!(first(&[Extra::Caller], &[], &[at("headers", &forwards), at("compress", &none)]), "");
-        assert!(
-            first(&[Extra::Caller], &[], &[at("maintenance", &none)]).contains("`maintenance` behind it")
-        );
-        assert!(first(&[Extra::Caller], &[], &[at("ip", &none)]).contains("that `ip` behind it"));
+        assert!(first(&[Extra::Caller], &[], &[at("maintenance", &none)]).contains("`maintenance` after it"));
+        assert!(first(&[Extra::Caller], &[], &[at("ip", &none)]).contains("passed `ip` after it"));
         let several = of(&[Extra::Caller], &[at("oidc", &none), at("forward_auth", &none)], &jwt);
         assert!(several[0].contains("oidc and forward_auth") && several.len() == 2, "{several:?}");
     }

@@ -113,7 +113,7 @@ impl IntoFilter for CacheSettings {
                 allow_name(build, &format!("key[{at}]"), &HeaderName::of(name.clone()));
             }
             if self.key[..at].contains(extra) {
-                build.refuse(&format!("key[{at}]"), "stands twice", Some("write it once".into()));
+                build.refuse(&format!("key[{at}]"), "is listed twice", Some("write it once".into()));
             }
         }
         if let (Some(at), true) =

@@ -40,7 +40,7 @@ impl Checker<'_> {
             && path == format!("upstreams.{second}.sticky")
         {
             let message =
-                format!("`{first}` has a cookie of the same name: on one site each takes the other's away");
+                format!("`{first}` has a cookie of the same name: on one site they overwrite each other");
             let at = if self.is_written(&format!("{path}.cookie")) { ".cookie" } else { "" };
             self.warn(
                 &format!("{path}{at}"),
@@ -51,13 +51,13 @@ impl Checker<'_> {
         }
         let key = format!("{path}.key");
         if sticky.key.reveal().is_empty() {
-            self.error(&key, "bad-value", "the key is empty: anybody could make the cookie");
+            self.error(&key, "bad-value", "the key is empty: anyone could forge the cookie");
         } else if self.find(&key).is_some_and(|node| !node.substituted) {
             let hint = "write \"${STICKY}\" or \"${file:PATH}\"";
-            self.warn(&key, "literal-credential", "the key stands readable in this file", hint);
+            self.warn(&key, "literal-credential", "the key is written in plain text in this file", hint);
         } else if sticky.key.reveal().len() < LEAST_KEY {
             let message = format!("the key has fewer than {LEAST_KEY} bytes: it can be found out by trying");
-            self.warn(&key, "short-key", message, "make one with: openssl rand -hex 32");
+            self.warn(&key, "short-key", message, "create one with: openssl rand -hex 32");
         }
     }
 
@@ -72,7 +72,7 @@ impl Checker<'_> {
             let is_alone = endpoints.iter().filter(|other| other.priority == endpoint.priority).count() == 1;
             if is_alone && !is_name {
                 let message = format!(
-                    "{} is the only endpoint of priority {}: nothing shares its load when it is unwell",
+                    "{} is the only endpoint of priority {}: no other endpoint takes over its load if it fails",
                     endpoint.address, endpoint.priority
                 );
                 let hint = "give another endpoint the same priority";
@@ -85,8 +85,8 @@ impl Checker<'_> {
     fn zones(&mut self, list: &str, endpoints: &[Endpoint]) {
         let placed = endpoints.iter().position(|endpoint| endpoint.zone.is_some());
         if let (Some(index), None) = (placed, &self.config.zone) {
-            let message = "no zone comes first, because this gateway has none; only retries go by them";
-            let hint = "say where it stands with `zone` at the top of the config";
+            let message = "no zone is preferred, because this gateway has none; only retries use zones";
+            let hint = "set this gateway's zone with `zone` at the top of the config";
             self.warn(&format!("{list}[{index}].zone"), "zone-without-own", message, hint);
         }
     }

@@ -46,7 +46,12 @@ impl Checker<'_> {
             if is_secret && literal {
                 let path = format!("{}[{index}].key", credentials.path);
                 let hint = "write \"${VAR}\" or \"${file:PATH}\"";
-                self.warn(&path, "literal-credential", "the secret stands readable in this file", hint);
+                self.warn(
+                    &path,
+                    "literal-credential",
+                    "the secret is written in plain text in this file",
+                    hint,
+                );
             }
         }
     }
@@ -61,7 +66,7 @@ impl Checker<'_> {
             if pair.is_none_or(|(user, _)| user.is_empty()) {
                 let hint = "write USER:HASH; `weir hash --user USER` makes it";
                 let path = format!("{}[{index}]", credentials.path);
-                self.error_hint(&path, "bad-value", "the entry is no user and hash", hint);
+                self.error_hint(&path, "bad-value", "the entry is not a user and hash", hint);
             }
         }
     }
@@ -70,9 +75,9 @@ impl Checker<'_> {
         let known: Vec<&str> =
             self.credentials.iter().copied().chain(["plan", "groups", "allow_ips"]).collect();
         let message =
-            format!("no filter `{}` knows consumers; expected {}", credentials.filter, known.join(", "));
+            format!("no filter `{}` takes credentials; expected {}", credentials.filter, known.join(", "));
         let near = nearest_name(&credentials.filter, known.iter().copied());
-        let hint = near.map_or("credentials stand under the name of their filter".to_owned(), |near| {
+        let hint = near.map_or("write credentials under the name of their filter".to_owned(), |near| {
             format!("did you mean {near}?")
         });
         self.error_hint(&credentials.path, "unknown-credential", message, hint);
@@ -93,7 +98,8 @@ impl Checker<'_> {
                     self.error(&path, "key-twice", format!("`{name}` has this key twice"));
                 }
                 Some(owner) => {
-                    let message = format!("`{owner}` has the same key, so nobody can tell who calls");
+                    let message =
+                        format!("`{owner}` has the same key, so the key does not identify a consumer");
                     self.error_hint(&path, "key-twice", message, "give each consumer a key of its own");
                 }
                 None => {
@@ -118,14 +124,14 @@ impl Checker<'_> {
             }
             if !element.substituted {
                 let hint = "write \"${VAR}\" or \"${file:PATH}\", or sha256: and its hash";
-                self.warn(path, "literal-credential", "the key stands readable in this file", hint);
+                self.warn(path, "literal-credential", "the key is written in plain text in this file", hint);
             }
             return Some(Sha256::digest(key.as_bytes()).to_vec());
         };
         let hash = hex::decode(digits);
         if hash.as_ref().is_none_or(|hash| hash.len() != 32) {
-            let message = "the hash is not whole; expected sha256: and 64 hex digits";
-            self.error_hint(path, "bad-value", message, "make it with: printf %s KEY | sha256sum");
+            let message = "the hash is incomplete; expected sha256: and 64 hex digits";
+            self.error_hint(path, "bad-value", message, "create it with: printf %s KEY | sha256sum");
             return None;
         }
         hash

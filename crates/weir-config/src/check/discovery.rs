@@ -73,13 +73,14 @@ impl Checker<'_> {
                 self.error_hint(
                     &format!("{path}.srv"),
                     "bad-value",
-                    format!("`{srv}` is no name of DNS"),
+                    format!("`{srv}` is not a DNS name"),
                     hint,
                 );
             }
         }
         if let Some(file) = discover.file.as_ref().filter(|file| !file.0.exists()) {
-            let message = format!("{} does not exist: there is no endpoint until it does", file.0.display());
+            let message =
+                format!("{} does not exist: the upstream has no endpoints until it does", file.0.display());
             let hint = "write a list into it, such as [ \"127.0.0.1:8000\" ]";
             self.warn(&format!("{path}.file"), "file-missing", message, hint);
         }
@@ -92,7 +93,7 @@ impl Checker<'_> {
             path,
             "format",
             etcd.format.is_some(),
-            "format: kratos, or go_zero; sponge writes what kratos does",
+            "format: kratos, or go_zero; sponge uses the format of kratos",
         );
         self.files(path, etcd.ca.as_ref(), etcd.client_cert.as_ref(), etcd.client_key.as_ref());
         if etcd.user.is_some() != etcd.password.is_some() {
@@ -104,13 +105,14 @@ impl Checker<'_> {
         }
         for (key, is_there) in [("scheme", etcd.scheme.is_some()), ("version", etcd.version.is_some())] {
             if is_there {
-                let message = "instances of go-zero register an address and nothing else";
+                let message = "go-zero instances register only an address";
                 self.error_hint(&format!("{path}.{key}"), "bad-value", message, format!("take `{key}` out"));
             }
         }
         if upstream.protocol == UpstreamProtocol::Http1 {
             let hint = "write `protocol: h2c` beside `discover`";
-            let message = "what go-zero registers in etcd speaks gRPC, and this upstream speaks http1";
+            let message =
+                "services that go-zero registers in etcd speak gRPC, but this upstream speaks http1";
             self.warn(path, "grpc-over-http1", message, hint);
         }
     }

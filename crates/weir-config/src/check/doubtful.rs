@@ -55,7 +55,7 @@ impl Checker<'_> {
         for (name, _) in config.stores.iter().filter(|(_, store)| store.fleet.is_some()) {
             if config.source.is_none() {
                 let message = "this config has no `source`, so no other node shares the store and each gateway counts alone";
-                let hint = "right in a bundle of a fleet, whose nodes have a `source`; else write one, or use `redis`";
+                let hint = "this is fine in a bundle, because a fleet's nodes have a `source`; otherwise add one, or use `redis`";
                 self.warn(&stores.key(name).key("fleet").path(), "fleet-without-source", message, hint);
             }
         }
@@ -65,13 +65,13 @@ impl Checker<'_> {
         let Some(files) = &route.files else { return };
         if files.root.0 == std::path::Path::new("/") {
             let message =
-                "all files of this machine that Weir may read are served, keys and configs among them";
-            self.warn(&at.key("root").path(), "whole-machine", message, "name the folder that is meant");
+                "every file of this machine that Weir can read is served, including keys and configs";
+            self.warn(&at.key("root").path(), "whole-machine", message, "name the intended folder");
             return;
         }
         if files.hidden && files.browse {
-            let message = "hidden files are listed and served: .git, .env and .htpasswd are among them where they exist";
-            let hint = "leave `hidden` out: /.well-known/ is served without it";
+            let message = "hidden files are listed and served, including .git, .env and .htpasswd";
+            let hint = "leave `hidden` out: /.well-known/ is served anyway";
             self.warn(&at.key("hidden").path(), "hidden-listed", message, hint);
         }
         // A filter may change the path in many ways. Without one, the whole path is looked up below the root.
@@ -88,10 +88,8 @@ impl Checker<'_> {
         let below = files.root.0.join(prefix.trim_start_matches('/'));
         if files.root.0.ends_with(prefix.trim_start_matches('/')) && files.root.0.is_dir() && !below.exists()
         {
-            let message = format!(
-                "the whole path is looked for below the root, and {} does not exist",
-                below.display()
-            );
+            let message =
+                format!("the whole path is looked up below the root, and {} does not exist", below.display());
             let hint = format!("add `filters: [ rewrite: {{ strip_prefix: {prefix} }} ]`");
             self.warn(&at.key("root").path(), "files-under-prefix", message, hint);
         }
@@ -101,8 +99,8 @@ impl Checker<'_> {
         let Some(to) = filter.node.get("upstream").and_then(Node::as_text) else { return };
         let own = route.upstream.iter().flat_map(|split| &split.0);
         if own.filter(|share| share.weight > 0).any(|share| share.upstream == to) {
-            let message = format!("upstream `{to}` answers this route: it gets these requests twice");
-            let hint = "mirror to another upstream; what a request changes would happen twice";
+            let message = format!("upstream `{to}` answers this route: it receives these requests twice");
+            let hint = "mirror to another upstream; otherwise every change would happen twice";
             self.warn(&format!("{}.upstream", filter.path), "mirror-to-itself", message, hint);
         }
     }
@@ -111,8 +109,8 @@ impl Checker<'_> {
         let text = |key: &str| filter.node.get(key).and_then(Node::as_text);
         let share = text("share").map_or(Some(Percent::new(100)), |share| share.parse().ok());
         if text("status").is_some() && share.is_some_and(|share| share.ratio() >= 1.0) {
-            let message = "every request fails: no share is written, or 100%";
-            self.warn(&filter.path, "always-fails", message, "write how many: share: 1%");
+            let message = "every request fails: `share` is missing or 100%";
+            self.warn(&filter.path, "always-fails", message, "set the share: share: 1%");
         }
     }
 
@@ -125,8 +123,7 @@ impl Checker<'_> {
         let speaks = self.config.listeners.iter().any(|(_, listener)| listener.tls.is_some());
         // Behind a proxy that terminates TLS, its forwarded scheme counts.
         if own && !speaks && self.config.trusted_proxies.is_empty() {
-            let message =
-                "no listener has `tls`: a client that follows the redirect finds nobody, or comes back here";
+            let message = "no listener has `tls`: clients that follow the redirect cannot connect, or are redirected again";
             let hint = "add `tls` to a listener, or name the proxy that ends TLS in `trusted_proxies`";
             self.warn(&filter.path, "https-of-nobody", message, hint);
         }
@@ -139,7 +136,7 @@ impl Checker<'_> {
         let none = |key: &str| jwt.get(key).is_none_or(|node| !node.is_set() || node.elements().is_empty());
         if remote && none("issuers") && none("audiences") && none("require") {
             let message =
-                "every token that the provider signed is accepted, also one for another service or client";
+                "every token signed by the provider is accepted, even one for another service or client";
             let hint = "write audiences: [ … ], and issuers: [ … ]";
             self.warn(path, "any-token", message, hint);
         }

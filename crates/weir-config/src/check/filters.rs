@@ -44,7 +44,7 @@ impl<'a> Checker<'a> {
             self.twice(&[], &plan.filters);
             for cors in plan.filters.iter().filter(|filter| filter.name == "cors") {
                 let message =
-                    "a plan's filters run once the consumer is known, and no preflight tells who calls";
+                    "a plan's filters run after the consumer is known, and a preflight names no consumer";
                 self.error_hint(
                     &cors.path,
                     "cors-behind-auth",
@@ -91,8 +91,14 @@ impl<'a> Checker<'a> {
     fn wait_without_queue(&mut self, settings: &Node, path: &str) {
         let queue = settings.get("queue").and_then(Node::as_text);
         if settings.get("wait").is_some() && queue.is_none_or(|queue| queue == "0") {
-            let message = "`wait` has no effect without a `queue`: whoever finds no place is refused at once";
-            self.warn(&format!("{path}.wait"), "no-effect", message, "write how many may wait: queue: 50");
+            let message =
+                "`wait` has no effect without a `queue`: requests over the limit are refused immediately";
+            self.warn(
+                &format!("{path}.wait"),
+                "no-effect",
+                message,
+                "set the length of the queue: queue: 50",
+            );
         }
     }
 
@@ -155,8 +161,7 @@ impl<'a> Checker<'a> {
         let all = written.retry.as_ref().and_then(|retry| all_attempts(retry, response));
         let Some((_, said)) = all.filter(|(all, _)| *all > exchange.get()) else { return };
         let message = format!("{said} of upstream `{upstream}` take longer than this {exchange}");
-        let hint =
-            "the last attempts are cut short: lower `retry.per_try` of the upstream, or raise `exchange`";
+        let hint = "the last attempts would be cut short: lower `retry.per_try` of the upstream, or raise `exchange`";
         self.warn(&format!("{}.exchange", filter.path), "beyond-deadline", message, hint);
     }
 
@@ -189,7 +194,12 @@ impl<'a> Checker<'a> {
             if literal {
                 let hint = "write \"${VAR}\" or \"${file:PATH}\"";
                 let path = format!("{path}.{key}");
-                self.warn(&path, "literal-credential", "the secret stands readable in this file", hint);
+                self.warn(
+                    &path,
+                    "literal-credential",
+                    "the secret is written in plain text in this file",
+                    hint,
+                );
             }
         }
     }
@@ -212,7 +222,7 @@ impl<'a> Checker<'a> {
         self.caches(global, own);
         for (index, acl) in own.iter().enumerate().filter(|(_, filter)| filter.name == "acl") {
             if !global.iter().chain(&own[..index]).any(names) {
-                let message = "no filter before this one names a consumer: whoever calls is anonymous";
+                let message = "no filter before this one names a consumer, so every caller is anonymous";
                 let hint = format!("put {} before it", self.credentials.join(" or "));
                 self.warn(&acl.path, "no-consumer", message, hint);
             }
@@ -225,8 +235,7 @@ impl<'a> Checker<'a> {
             }
             let known = self.credentials.join(" or ");
             let (message, hint) = if own[index..].iter().any(names) {
-                let message =
-                    "nobody has named a consumer yet when this filter runs, so it counts by address";
+                let message = "no consumer is known yet when this filter runs, so it counts by address";
                 (message, format!("put {known} before it"))
             } else {
                 let message = "no filter before this one names a consumer, so it counts by address";
@@ -244,11 +253,9 @@ impl<'a> Checker<'a> {
             // Global filters after it were reported when those were checked.
             let mut behind = own.iter().skip((index + 1).saturating_sub(global.len()));
             let Some(filter) = behind.find(decides) else { continue };
-            let message = format!(
-                "`{}` runs behind it: what the cache has is served to clients that it would turn away",
-                filter.shown
-            );
-            self.warn(&cache.path, "cache-before-auth", message, "put the cache behind it");
+            let message =
+                format!("`{}` runs after it: the cache serves clients that `{0}` would reject", filter.shown);
+            self.warn(&cache.path, "cache-before-auth", message, "put the cache after it");
         }
     }
 
@@ -258,7 +265,7 @@ impl<'a> Checker<'a> {
             let mut before = global.iter().chain(&own[..index]);
             if let Some(asks) = before.clone().find(|filter| asks_for_credentials(filter)) {
                 let message = format!(
-                    "`{}` runs before it and turns every preflight away: browsers send no credentials with one",
+                    "`{}` runs before it and rejects every preflight: browsers send preflights without credentials",
                     asks.shown
                 );
                 let hint = if global.iter().any(|filter| std::ptr::eq(filter, asks)) {
@@ -282,7 +289,7 @@ impl<'a> Checker<'a> {
             let same = |f: &&FilterNode| f.name == filter.name && f.node == filter.node;
             let twin = before.iter().find(|f| same(f) || once && f.name == filter.name);
             let message = match (twin, global.iter().find(same)) {
-                (Some(_), _) => format!("the filter `{}` stands twice in this list", filter.shown),
+                (Some(_), _) => format!("the filter `{}` is listed twice", filter.shown),
                 (None, Some(_)) => {
                     format!("the filter `{}` with these settings runs for every route already", filter.shown)
                 }

@@ -73,8 +73,7 @@ impl Checker<'_> {
                 hint,
             );
         } else if tls.verify == Some(false) && upstream.tls.as_ref().is_some_and(|tls| tls.verify) {
-            let message =
-                "a probe passes whatever certificate it is shown, and requests that verify it may fail";
+            let message = "the probe accepts any certificate, so it may pass where requests fail";
             self.warn(
                 &format!("{path}.verify"),
                 "unverified-tls",
@@ -103,7 +102,7 @@ impl Checker<'_> {
     fn probe_and_outlier(&mut self, path: &str, probe: &Probe, outlier: &Outlier) {
         if probe.interval > outlier.eject {
             let message = format!(
-                "an endpoint is probed every {}, and ejected for {}: it comes back before anyone has looked",
+                "an endpoint is probed every {}, and ejected for {}: it returns before the next probe",
                 probe.interval, outlier.eject
             );
             let hint = "make `interval` the shorter one";

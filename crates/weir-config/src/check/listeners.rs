@@ -19,7 +19,7 @@ impl Checker<'_> {
             self.port(&path, listener);
             self.protocols(&path, listener);
             if listener.proxy_protocol && !self.is_written("trusted_proxies") {
-                let message = "nobody may send the PROXY header: `trusted_proxies` is empty";
+                let message = "no one may send the PROXY header: `trusted_proxies` is empty";
                 let hint = "add the networks of your load balancers to trusted_proxies";
                 self.error_hint(&format!("{path}.proxy_protocol"), "no-trusted-proxies", message, hint);
             }
@@ -100,7 +100,7 @@ impl Checker<'_> {
             .filter(|key| self.diagnostics.forget("unknown-key", &format!("{path}.{key}")))
             .collect();
         if let [first, ..] = beside[..] {
-            let message = "`cert` and `key` stand in the list `certificates`, a pair for each certificate";
+            let message = "`cert` and `key` belong in the list `certificates`, one pair per certificate";
             let hint = "write `certificates: [ { cert: api.pem, key: api.key } ]`";
             self.error_hint(&format!("{path}.{first}"), "unknown-key", message, hint);
         } else if !self.is_written(&list) && !by_acme {

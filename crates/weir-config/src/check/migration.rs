@@ -83,8 +83,10 @@ impl Checker<'_> {
             let balanced = |open, close| regex.matches(open).count() == regex.matches(close).count();
             // For a malformed one, report only where it breaks.
             if open && balanced('[', ']') && balanced('(', ')') {
-                let message = "a regular expression matches the whole path: nothing may follow this one";
-                let hint = format!("write {path}.* for all that begins so, or {path}$ if this is meant");
+                let message =
+                    "a regular expression must match the whole path, and this one allows nothing after it";
+                let hint =
+                    format!("write {path}.* for everything that begins so, or {path}$ for exactly this");
                 self.warn(&at.path(), "whole-path", message, hint);
             }
             return;
@@ -109,7 +111,7 @@ impl Checker<'_> {
                 !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
             };
             if let Some(name) = name.filter(is_name) {
-                let message = format!("`{segment}` stands for itself here, and takes no other segment");
+                let message = format!("`{segment}` is literal text here, and matches no other segment");
                 let hint = format!("write {{{name}}} for any segment");
                 self.warn(&at.path(), "literal-parameter", message, hint);
             }
@@ -123,9 +125,8 @@ impl Checker<'_> {
         }
         let negated = ["!~", "!=", "~!"].iter().any(|sign| value.starts_with(sign)) || value == "!*";
         if negated {
-            let message = format!("there is no negation: {name} must hold `{value}` as it is written");
-            let hint =
-                "give requests that have the value a route of their own; this one then takes the others";
+            let message = format!("negation is not supported: {name} must equal `{value}` literally");
+            let hint = "give requests with that value their own route; this one then gets the others";
             self.warn(&at.path(), "no-negation", message, hint);
             return;
         }
@@ -135,8 +136,7 @@ impl Checker<'_> {
         let begins = regex.starts_with('^') && !regex.ends_with('$') && !ends_open(regex);
         let ends = regex.ends_with('$') && !regex.starts_with('^') && !regex.starts_with(".*");
         if a_word || begins || ends {
-            let message =
-                "a regular expression matches the whole value, and this one leaves no room for more";
+            let message = "a regular expression must match the whole value, and this one allows no other text around it";
             let core = regex.trim_start_matches('^').trim_end_matches('$');
             let form = match (begins, ends) {
                 (true, _) => format!("~{core}.*"),
@@ -144,7 +144,7 @@ impl Checker<'_> {
                 _ => format!("~.*({core}).*"),
             };
             let exact = if core.contains('|') { format!("~^({core})$") } else { format!("~^{core}$") };
-            let hint = format!("write \"{form}\", or \"{exact}\" if this is meant");
+            let hint = format!("write \"{form}\", or \"{exact}\" for exactly this");
             self.warn(&at.path(), "whole-value", message, hint);
         }
     }
@@ -176,7 +176,7 @@ impl Checker<'_> {
             let name = &rest[..end];
             let (meant, hint) = match VARIABLES.iter().find(|(known, _)| *known == name) {
                 Some((_, Some(_))) => (true, format!("write {}", translated(text))),
-                Some((_, None)) => (true, "leave it out: the gateway adds what is needed".to_owned()),
+                Some((_, None)) => (true, "leave it out: the gateway sets it".to_owned()),
                 None if name.starts_with("http_")
                     || name.starts_with("arg_")
                     || name.starts_with("cookie_") =>
@@ -190,7 +190,7 @@ impl Checker<'_> {
                 }
             };
             if meant {
-                let message = format!("`${name}` is no placeholder and is sent as it is written");
+                let message = format!("`${name}` is not a placeholder and is sent literally");
                 self.warn(path, "literal-variable", message, hint);
                 return;
             }
@@ -224,7 +224,7 @@ impl Checker<'_> {
         let hole = others.flat_map(|(other, r)| r.matches.hosts.iter().map(move |host| (other, host)));
         if let Some((other, host)) = hole.into_iter().find(|(_, host)| !same(host)) {
             let message = format!(
-                "route `{other}` takes these requests on {host}, because a route with a host beats one without: they are not refused there"
+                "route `{other}` matches these requests on {host}, because a route with a host beats one without: they are not refused there"
             );
             let hint = format!("write it once more with hosts: [ {host} ]");
             self.warn(&at.key("match").path(), "outranked-by-host", message, hint);

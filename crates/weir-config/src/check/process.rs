@@ -62,12 +62,12 @@ impl Checker<'_> {
         let whole = self.is_whole("trusted_proxies", networks.len());
         for (index, network) in networks.iter().enumerate().filter(|_| whole) {
             if network.0.prefix_len() == 0 {
-                let message = format!("`{}` is everyone: any client may claim to be any address", network.0);
+                let message = format!("`{}` is everyone: any client can forge its address", network.0);
                 let hint = "name the networks of your own load balancers, such as 10.0.0.0/8";
                 self.warn(&format!("trusted_proxies[{index}]"), "trusts-everyone", message, hint);
             } else if is_vast(&network.0) {
                 let message = format!(
-                    "`{}` is a large part of the Internet: any client there may claim to be any address",
+                    "`{}` is a large part of the Internet: any client there can forge its address",
                     network.0
                 );
                 let hint = "name the networks of your own load balancers, such as 10.0.0.0/8";
@@ -118,7 +118,7 @@ impl Checker<'_> {
         for (field, how) in &log.redact.0 {
             let path = format!("access_log.redact.{field}");
             let Some(how) = AccessLog::redaction(how) else {
-                let message = format!("`{how}` is no redaction; expected hide, drop or truncate");
+                let message = format!("`{how}` is not a redaction; expected hide, drop or truncate");
                 self.error(&path, "bad-value", message);
                 continue;
             };
@@ -144,7 +144,7 @@ impl Checker<'_> {
         let Some(rotate) = &log.rotate else { return };
         if !matches!(log.output, Output::File(_)) {
             let hint = "write a path under access_log.output";
-            self.error_hint("access_log.rotate", "bad-output", "only a file can be put aside", hint);
+            self.error_hint("access_log.rotate", "bad-output", "only a file can be rotated", hint);
         }
         if rotate.size.is_none() && rotate.age.is_none() {
             let hint = "write size: 100MiB, age: 1d, or both";
@@ -170,7 +170,7 @@ impl Checker<'_> {
         if let Some(syslog) = &log.syslog {
             if Server::parse(&syslog.server).is_none() {
                 let message = format!(
-                    "`{}` is no syslog server; expected udp://HOST, tcp://HOST, tls://HOST or unix:/dev/log",
+                    "`{}` is not a syslog server; expected udp://HOST, tcp://HOST, tls://HOST or unix:/dev/log",
                     syslog.server
                 );
                 let path = "access_log.syslog.server";
@@ -191,7 +191,7 @@ impl Checker<'_> {
         if let Some(collector) = &log.otlp {
             self.collector("access_log.otlp", "url", collector);
             if log.format != AccessFormat::Json {
-                let message = "log records have fields and no format";
+                let message = "OTLP log records have fields, so `format` does not apply";
                 self.error_hint("access_log.format", "bad-format", message, "leave the format out");
             }
         }
@@ -245,8 +245,8 @@ impl Checker<'_> {
                 self.error("admin.token", "bad-value", "the token is empty, which would guard nothing");
             } else if let Some(hash) = token.reveal().strip_prefix("sha256:") {
                 if !is_hash(hash) {
-                    let message = "this is no hash of a token; expected sha256: and 64 hex digits";
-                    let hint = "make it with: printf %s TOKEN | sha256sum";
+                    let message = "this is not a hash of a token; expected sha256: and 64 hex digits";
+                    let hint = "create it with: printf %s TOKEN | sha256sum";
                     self.error_hint("admin.token", "bad-value", message, hint);
                 }
             } else if self.find("admin.token").is_some_and(|node| !node.substituted) {
@@ -254,7 +254,7 @@ impl Checker<'_> {
                 self.warn(
                     "admin.token",
                     "literal-credential",
-                    "the token stands readable in this file",
+                    "the token is written in plain text in this file",
                     hint,
                 );
             }
@@ -263,7 +263,8 @@ impl Checker<'_> {
             AdminAddress::At(ListenAddress::Unix(file)) => self.check_unix_path("admin.address", file),
             AdminAddress::At(ListenAddress::Tcp(address)) if !address.ip().is_loopback() => {
                 if !guarded {
-                    let message = format!("`{address}` can be reached by others, and there is no token");
+                    let message =
+                        format!("`{address}` can be reached from other machines, and there is no token");
                     let hint = "add `token: \"${ADMIN_TOKEN}\"`, or listen on 127.0.0.1";
                     self.error_hint("admin.address", "admin-open", message, hint);
                 } else if address.ip().is_unspecified() {
@@ -285,7 +286,7 @@ impl Checker<'_> {
         for (index, entry) in admin.tokens.iter().enumerate() {
             let path = format!("admin.tokens[{index}]");
             if entry.name.is_empty() || !names.insert(&entry.name) {
-                let message = "each entry needs a name of its own: it says in the history who it was";
+                let message = "each entry needs its own name, because the history records changes by it";
                 self.error(&format!("{path}.name"), "bad-value", message);
             }
             if let (Some(certificate), None, None) = (&entry.certificate, &entry.token, entry.uid) {
@@ -298,12 +299,12 @@ impl Checker<'_> {
                 }
                 (Some(_), None) if entry.hash().is_some_and(is_hash) => {}
                 (Some(_), None) => {
-                    let message = "a token stands here as its hash; expected sha256: and 64 hex digits";
-                    let hint = "make it with: printf %s TOKEN | sha256sum";
+                    let message = "the token must be given as its hash; expected sha256: and 64 hex digits";
+                    let hint = "create it with: printf %s TOKEN | sha256sum";
                     self.error_hint(&format!("{path}.token"), "bad-value", message, hint);
                 }
                 (None, Some(_)) if !matches!(admin.address, AdminAddress::At(ListenAddress::Unix(_))) => {
-                    let message = "`uid` tells who comes by a Unix socket, and `admin.address` is none";
+                    let message = "`uid` identifies users of a Unix socket, but `admin.address` is not one";
                     self.error(&format!("{path}.uid"), "bad-value", message);
                 }
                 (None, Some(_)) => {}
@@ -314,7 +315,7 @@ impl Checker<'_> {
             let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
             if host.is_empty() || !host.chars().all(plain) {
                 let message =
-                    format!("`{host}` is no name of a host; expected e.g. gw1.internal, without a port");
+                    format!("`{host}` is not a host name; expected e.g. gw1.internal, without a port");
                 self.error(&format!("admin.hosts[{index}]"), "bad-value", message);
             }
         }
@@ -324,7 +325,7 @@ impl Checker<'_> {
         let asks = |auth: &ClientAuth| auth.mode != ClientAuthMode::Off;
         let tls = self.config.admin.tls.as_ref();
         if !tls.is_some_and(|tls| tls.client_auth.as_ref().is_some_and(asks)) {
-            let message = "clients are not asked for a certificate, so nobody ever shows one";
+            let message = "clients are not asked for a certificate, so none sends one";
             let hint = "write `tls: { client_auth: { ca: clients.pem } }` under `admin`";
             self.error_hint(path, "no-client-auth", message, hint);
         }
@@ -337,7 +338,7 @@ impl Checker<'_> {
             _ => false,
         };
         if !known {
-            let message = format!("`{told}` tells no certificate");
+            let message = format!("`{told}` does not identify a certificate");
             let hint = "expected dns:, email:, uri:, ip:, subject: or sha256: and what the certificate says";
             self.error_hint(path, "bad-value", message, hint);
         }
@@ -347,7 +348,7 @@ impl Checker<'_> {
         let admin = &self.config.admin;
         let Some(tls) = &admin.tls else { return };
         if let AdminAddress::At(ListenAddress::Unix(_)) = admin.address {
-            let message = "`admin.address` is a Unix socket, which nobody can listen in on";
+            let message = "`admin.address` is a Unix socket, which needs no encryption";
             self.error_hint("admin.tls", "no-use", message, "remove `tls`, or listen on an address");
         }
         self.certificate_files("admin.tls");
@@ -377,17 +378,18 @@ impl Checker<'_> {
             }
             if admin.token.is_none() && admin.tokens.is_empty() && admin.address != AdminAddress::Off {
                 let message =
-                    "there is no token, so everybody on this machine may change the config, and nobody else";
+                    "there is no token, so every user of this machine may change the config, and no one else";
                 let hint = "name those who may under `admin.tokens`";
                 self.warn("admin.writes", "admin-writes-open", message, hint);
             }
             if admin.state.is_none() {
-                let message = "there is no folder for a history: what the API changes cannot be taken back";
+                let message =
+                    "there is no folder for a history, so changes made by the API cannot be rolled back";
                 self.warn("admin.writes", "no-history", message, "add `state: /var/lib/weir` to `admin`");
             }
         }
         if let Some(state) = admin.state.as_ref().filter(|state| state.0.exists() && !state.0.is_dir()) {
-            let message = format!("{} is no folder", state.0.display());
+            let message = format!("{} is not a folder", state.0.display());
             self.error("admin.state", "bad-value", message);
         }
         for (index, path) in admin.paths.iter().enumerate() {
@@ -395,8 +397,9 @@ impl Checker<'_> {
             if !path.0.is_dir() {
                 self.error(&key, "file-missing", format!("there is no folder {}", path.0.display()));
             } else if path.0.canonicalize().is_ok_and(|real| real.parent().is_none()) {
-                let message = "`/` lets whoever may write routes read every file that the gateway can read";
-                self.warn(&key, "reads-everything", message, "name the folder of what is to be served");
+                let message =
+                    "`/` lets anyone who may write routes read every file that the gateway can read";
+                self.warn(&key, "reads-everything", message, "name the folder that holds the files to serve");
             }
         }
     }

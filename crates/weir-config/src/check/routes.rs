@@ -108,7 +108,7 @@ impl Checker<'_> {
         };
         if !kept && m.path.starts_with('/') && m.path.contains("%2F") {
             let message =
-                format!("no request can take `{}`: an escaped slash is refused or decoded there", m.path);
+                format!("no request can match `{}`: an escaped slash is refused or decoded first", m.path);
             let hint = "write `escaped_slashes: keep` on the route, if its upstream does not decode %2F";
             self.error_hint(&at.key("match").key("path").path(), "unreachable-route", message, hint);
         }
@@ -207,7 +207,7 @@ impl Checker<'_> {
                 let message = "CONNECT is refused by the gateway and never reaches a route";
                 self.error(&path(), "bad-value", message);
             } else if *method != upper {
-                let message = format!("`{method}` is not a method: they are written in capitals");
+                let message = format!("`{method}` is not a method: write methods in capitals");
                 self.error_hint(&path(), "bad-value", message, format!("write {upper}"));
             } else {
                 self.must_be_known(path, method);
@@ -225,7 +225,7 @@ impl Checker<'_> {
         if METHODS.contains(&method) || method == "*" {
             return;
         }
-        let message = format!("there is no method `{method}`, so no usual client sends it");
+        let message = format!("`{method}` is not a standard method");
         let near = nearest_name(method, METHODS.iter().copied());
         let hint = near.map_or_else(
             || "the usual ones are GET, HEAD, POST, PUT, PATCH, DELETE and OPTIONS".to_owned(),
@@ -238,10 +238,10 @@ impl Checker<'_> {
         for (name, value) in &fields.0 {
             let path = || at.key(name).path();
             if !is_token(name) {
-                self.error(&path(), "bad-value", format!("`{name}` is not the name of a header field"));
+                self.error(&path(), "bad-value", format!("`{name}` is not a header name"));
             }
             if !is_field_value(value) {
-                let message = "the value cannot stand in a header field; expected no control characters and no space around it";
+                let message = "the value is not valid in a header field; expected no control characters and no space around it";
                 self.error(&path(), "bad-value", message);
             }
         }
@@ -263,7 +263,8 @@ impl Checker<'_> {
             return self.error_hint(path, "bad-value", message, format!("write {bare}"));
         }
         if host == "*" {
-            let message = "`*` is no host name: a wildcard stands for the first label, such as *.example.com";
+            let message =
+                "`*` is not a host name: a wildcard replaces the first label, such as *.example.com";
             return self.error_hint(path, "bad-value", message, "for any host leave `hosts` out");
         }
         if let Some((name, port)) = host.split_once(':').filter(|(_, port)| port.parse::<u16>().is_ok()) {
@@ -271,7 +272,7 @@ impl Checker<'_> {
             return self.error_hint(path, "bad-value", message, hint);
         }
         if host.strip_prefix("*.").unwrap_or(host).contains('*') {
-            let hint = "`*` may stand for the first label only, such as *.example.com";
+            let hint = "`*` can only replace the first label, such as *.example.com";
             return self.error_hint(path, "bad-value", message, hint);
         }
         match host.is_ascii() {

@@ -20,7 +20,7 @@ impl Checker<'_> {
             if self.is_written("labels") && !self.is_written("source") {
                 let hint =
                     "they choose the nodes of a fleet that take a new config first: see docs/guide/fleet.md";
-                self.warn("labels", "unused", "there is no `source`, so nobody reads these labels", hint);
+                self.warn("labels", "unused", "these labels have no effect without a `source`", hint);
             }
             return;
         };
@@ -55,7 +55,7 @@ impl Checker<'_> {
                 self.error("source.etcd.node", "bad-value", message);
             }
             if let Some(text) = etcd.address.as_ref().filter(|_| etcd.address().is_none()) {
-                let message = format!("`{text}` is nowhere that other nodes reach this one");
+                let message = format!("`{text}` is not an address at which other nodes reach this one");
                 let hint = "write an IP address of this machine, such as 10.0.0.5 or 10.0.0.5:9182";
                 self.error_hint("source.etcd.address", "bad-value", message, hint);
             }

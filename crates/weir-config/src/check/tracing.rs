@@ -17,7 +17,7 @@ impl Checker<'_> {
             self.warn(
                 "tracing.parents",
                 "trusts-nobody",
-                "nobody is trusted: every exchange begins a trace",
+                "no proxy is trusted, so every exchange starts a new trace",
                 hint,
             );
         }
@@ -32,7 +32,7 @@ impl Checker<'_> {
                 self.error_hint(
                     base,
                     "missing-key",
-                    format!("no collector is named: `{key}` is missing"),
+                    format!("the collector is missing: `{key}` is missing"),
                     hint,
                 );
             }
@@ -47,7 +47,8 @@ impl Checker<'_> {
                     );
                 }
                 if !url.is_safe() && !collector.headers.0.is_empty() {
-                    let message = format!("fields for the collector go to {} in clear text", url.origin());
+                    let message =
+                        format!("fields for the collector are sent to {} in clear text", url.origin());
                     self.warn(&at(key), "clear-text", message, "use https, or a collector on this machine");
                 }
             }
@@ -67,7 +68,7 @@ impl Checker<'_> {
         for (name, value) in &collector.headers.0 {
             let path = format!("{base}.headers.{name}");
             if !is_token(name) {
-                self.error(&path, "bad-header", format!("`{name}` is no name of a header field"));
+                self.error(&path, "bad-header", format!("`{name}` is not a header name"));
             } else if OURS.iter().any(|ours| ours.eq_ignore_ascii_case(name)) {
                 self.error(&path, "bad-header", format!("`{name}` is written by the gateway itself"));
             }
@@ -77,7 +78,12 @@ impl Checker<'_> {
                 && self.find(&path).is_some_and(|node| !node.substituted)
             {
                 let hint = "write \"${OTLP_TOKEN}\" or \"${file:PATH}\"";
-                self.warn(&path, "literal-credential", "the credential stands readable in this file", hint);
+                self.warn(
+                    &path,
+                    "literal-credential",
+                    "the credential is written in plain text in this file",
+                    hint,
+                );
             }
         }
     }

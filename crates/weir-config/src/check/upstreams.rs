@@ -79,10 +79,10 @@ impl Checker<'_> {
             let own = config.listeners.iter().find(|(_, own)| leads_to(&endpoint.address, &own.address));
             if let Some((listener, _)) = own {
                 let message = format!(
-                    "{} is our own listener `{listener}`: a request that comes in there and goes here never ends",
+                    "{} is our own listener `{listener}`: its requests would loop forever",
                     endpoint.address
                 );
-                let hint = "write the address of the service behind us";
+                let hint = "write the address of the service";
                 self.warn(&format!("{list}[{index}]"), "own-listener", message, hint);
             }
         }
@@ -111,7 +111,7 @@ impl Checker<'_> {
             }
         }
         if !tls.verify {
-            let message = "certificates of the endpoints are not verified: whoever stands between can read and change everything";
+            let message = "the endpoints' certificates are not verified: anyone on the network path can read and change the traffic";
             let hint = "name the authority with `ca` instead";
             self.warn(&format!("{path}.verify"), "unverified-tls", message, hint);
         }
@@ -143,8 +143,9 @@ impl Checker<'_> {
         }
         let least = upstream.least_connections(self.config.workers);
         if let Some(limit) = upstream.limits.connections.filter(|limit| *limit < least) {
-            let message =
-                format!("{limit} is less than the {least} workers: with HTTP/2 each may have one connection");
+            let message = format!(
+                "{limit} is less than the {least} workers: with HTTP/2 every worker needs its own connection"
+            );
             let hint = format!("write {least}, or lower `workers`");
             self.warn(&format!("{path}.limits.connections"), "fewer-than-workers", message, hint);
         }
@@ -168,7 +169,8 @@ impl Checker<'_> {
         let Some((all, said)) = all_attempts(retry, timeouts.response) else { return };
         if let Some(exchange) = timeouts.exchange.filter(|exchange| exchange.get() < all) {
             let message = format!("{said} take longer than the {exchange} of `timeouts.exchange`");
-            let hint = "the last attempts are cut short: lower `retry.per_try`, or raise `timeouts.exchange`";
+            let hint =
+                "the last attempts would be cut short: lower `retry.per_try`, or raise `timeouts.exchange`";
             let key = if retry.per_try.is_some() { "per_try" } else { "attempts" };
             let written = format!("{path}.retry.{key}");
             let at = if self.is_written(&written) { written } else { format!("{path}.timeouts.exchange") };
@@ -184,8 +186,8 @@ impl Checker<'_> {
             UpstreamProtocol::Http1 => false,
         };
         if upstream.proxy_protocol.is_some() && shares {
-            let message = "a connection that begins with a PROXY header is of one client, and by HTTP/2 all clients share it";
-            let hint = "write `protocol: http1`, or let X-Forwarded-For tell the client";
+            let message = "a PROXY header describes one client, but clients share an HTTP/2 connection";
+            let hint = "write `protocol: http1`, or pass the client's address in X-Forwarded-For";
             self.error_hint(&format!("{path}.proxy_protocol"), "proxy-over-h2", message, hint);
         }
         if let Some(hedge) = &upstream.hedge {
@@ -215,9 +217,9 @@ impl Checker<'_> {
             return;
         }
         let message =
-            format!("a connect to upstream `{name}` may take {connect}, and this ends after {deadline}");
+            format!("connecting to upstream `{name}` may take {connect}, but this ends after {deadline}");
         let hint = format!(
-            "lower `timeouts.connect` under upstreams.{name}: an endpoint that answers no connect stays in rotation until it is over"
+            "lower `timeouts.connect` under upstreams.{name}: until it expires, an endpoint that accepts no connections stays in rotation"
         );
         self.warn(path, "beyond-deadline", message, hint);
     }
@@ -235,8 +237,7 @@ impl Checker<'_> {
             let Some((_, said)) = all.filter(|(all, _)| *all > exchange.get()) else { continue };
             let message =
                 format!("{said} of upstream `{}` take longer than this route's {exchange}", share.upstream);
-            let hint =
-                "the last attempts are cut short: lower `retry.per_try` of the upstream, or raise `exchange`";
+            let hint = "the last attempts would be cut short: lower `retry.per_try` of the upstream, or raise `exchange`";
             self.warn(&path, "beyond-deadline", message, hint);
         }
     }
@@ -255,13 +256,13 @@ impl Checker<'_> {
             limits.filter(|(_, limit)| !limit.is_zero()).find(|(_, limit)| limit.get() <= hedge.after.get());
         if let Some((key, limit)) = over {
             let message = format!(
-                "{} is not before the {limit} of `{key}`: there is never a second attempt",
+                "{} is not before the {limit} of `{key}`, so there is never a second attempt",
                 hedge.after
             );
             self.warn(&at, "never-hedged", message, "write a shorter time, such as the p95 of the service");
         }
         if upstream.retry.as_ref().is_some_and(|retry| retry.attempts < 2) {
-            let message = "`retry.attempts` is 1: there is never a second attempt";
+            let message = "`retry.attempts` is 1, so there is never a second attempt";
             self.warn(
                 &format!("{path}.hedge"),
                 "never-hedged",
@@ -270,7 +271,7 @@ impl Checker<'_> {
             );
         }
         if hedge.budget.ratio() <= 0.0 {
-            let message = "a budget of nothing allows no second attempt";
+            let message = "a budget of 0% allows no second attempt";
             self.warn(
                 &format!("{path}.hedge.budget"),
                 "never-hedged",

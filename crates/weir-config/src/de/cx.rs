@@ -138,8 +138,7 @@ impl Cx {
         diagnostic.hint =
             alias.map(|(_, hint)| hint).or_else(|| near.map(|near| format!("did you mean {near}?")));
         if let Some(near) = near.filter(|_| blank) {
-            diagnostic.hint =
-                Some(format!("write {near}: a no-break space stands beside it, which no editor shows"));
+            diagnostic.hint = Some(format!("write {near}: there is an invisible no-break space next to it"));
         }
         self.found.borrow_mut().push(diagnostic);
     }

@@ -119,7 +119,7 @@ impl Error {
                     && !node.is_credential()
                     && let Some(word) = node.unquoted_word()
                 {
-                    self.0.hint = Some(format!("write \"{{{word}}}\" in quotes if that is meant as text"));
+                    self.0.hint = Some(format!("write \"{{{word}}}\" in quotes for literal text"));
                 }
                 let empty = node.any_empty_variable();
                 if empty.is_some() {
@@ -211,13 +211,13 @@ impl serde::de::Error for Error {
         let near = || nearest_name(variant, expected.iter().copied());
         let alias = aliases::word(variant, expected).map(str::to_owned);
         let hint = alias.or_else(|| near().map(|near| format!("did you mean {near}?")));
-        Self::fixed("bad-value", format!("is not known here; expected {}", one_of(expected))).hint(hint)
+        Self::fixed("bad-value", format!("is not valid here; expected {}", one_of(expected))).hint(hint)
     }
 
     /// Called only for a map read as an alternative to another form; elsewhere unknown keys are recorded as they are
     /// read.
     fn unknown_field(_: &str, expected: &'static [&'static str]) -> Self {
-        Self::new("unknown-key", format!("is no key here; expected {}", one_of(expected)))
+        Self::new("unknown-key", format!("is not a valid key; expected {}", one_of(expected)))
     }
 
     fn missing_field(field: &'static str) -> Self {

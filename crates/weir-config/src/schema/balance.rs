@@ -105,7 +105,7 @@ impl<'de> Deserialize<'de> for Balancer {
             "ewma" => Ok(Self::Ewma),
             "hash" => {
                 let hint = "write { hash: { by: \"header:x-user\" } }";
-                Err(de::refuse("complete: what is hashed?", Some(hint)))
+                Err(de::refuse("complete: the value to hash is missing", Some(hint)))
             }
             "least_requests" => Ok(Self::LeastRequests),
             "p2c" => Ok(Self::P2c),

@@ -73,7 +73,7 @@ pub struct DeadlineHeader(pub FieldName);
 impl<'de> Deserialize<'de> for SourceAddress {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         const EXPECTED: &str = "an address; expected one of this machine, e.g. 10.0.0.5 or \"2001:db8::5\"";
-        const HINT: Option<&str> = Some("without a port: each connection gets one of its own");
+        const HINT: Option<&str> = Some("leave the port out: each connection gets its own");
         let text = de::text(deserializer, EXPECTED)?;
         match text.parse::<IpAddr>() {
             Ok(ip) if !ip.is_unspecified() && !ip.is_multicast() => Ok(Self(ip)),

@@ -125,7 +125,7 @@ impl ReportContext<'_> {
         };
         let mut key = keys::of(kept, change, self.files.map(|files| &files.tree))?;
         let note = match self.files {
-            None => Some("the config cannot be read now, so there is no line"),
+            None => Some("the config cannot be read now, so its line is unknown"),
             Some(files) if files.revision != *kept.text(Text::Revision) => {
                 Some("the config has changed since: this is the line as it is now")
             }

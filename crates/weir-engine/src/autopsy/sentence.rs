@@ -49,21 +49,16 @@ fn upstream_failed(kept: &Kept, code: &str) -> Option<String> {
             )
         }
         "connect_timeout" => format!(
-            "{at} did not take a connection within {waited}{tried}: the machine is down, or a firewall drops what is sent to it."
+            "{at} did not accept a connection within {waited}{tried}: the machine is down, or a firewall drops its packets."
         ),
-        "connect_failed" => format!("No connection to {at} could be made{tried}{}.", said()),
+        "connect_failed" => format!("Connecting to {at} failed{tried}{}.", said()),
         "upstream_tls" => format!("{at} was reached, but TLS with it failed{tried}{}.", said()),
-        "upstream_protocol" => format!("{at} does not speak the protocol it is asked in{}.", said()),
+        "upstream_protocol" => format!("{at} does not speak the protocol of the request{}.", said()),
         "response_timeout" => {
-            format!(
-                "{at} took the request and sent no answer for {waited}, which is all the time it has{tried}."
-            )
+            format!("{at} took the request and sent no answer within its limit of {waited}{tried}.")
         }
         "exchange_timeout" if kept.attempts > 0 => {
-            format!(
-                "{at} had not answered after {}, and the whole exchange may take no longer{tried}.",
-                total(kept)
-            )
+            format!("{at} had not answered after {}, the limit of the whole exchange{tried}.", total(kept))
         }
         "grpc_timeout" => format!(
             "The gRPC client gave {} (grpc-timeout), and {at} had not answered by then{tried}.",
@@ -83,13 +78,13 @@ fn upstream_failed(kept: &Kept, code: &str) -> Option<String> {
             "{at} reset the connection or the stream after {waited}, before it answered{tried}{}.",
             said()
         ),
-        "bad_response" => format!("What {at} answered is not valid HTTP{tried}{}.", said()),
+        "bad_response" => format!("The answer of {at} is not valid HTTP{tried}{}.", said()),
         "truncated" => format!(
             "{at} ended its answer before it was complete, after {} bytes had gone to the client with status {}.",
             kept.bytes_out, kept.status
         ),
         "upstream_body_timeout" => format!(
-            "{at} stopped in the middle of its answer: {} bytes had gone to the client, then nothing more came.",
+            "{at} stopped in the middle of its answer: {} bytes had gone to the client, then no more came.",
             kept.bytes_out
         ),
         "no_endpoint" => format!(
@@ -101,7 +96,7 @@ fn upstream_failed(kept: &Kept, code: &str) -> Option<String> {
             kept.text(Text::Upstream)
         ),
         "pending_limit" => format!(
-            "All connections to upstream `{}` were busy, and as many requests as may wait for one were waiting already.",
+            "All connections to upstream `{}` were busy, and the queue of waiting requests was full.",
             kept.text(Text::Upstream)
         ),
         "pending_timeout" => format!(
@@ -120,9 +115,9 @@ fn client_failed(kept: &Kept, code: &str, near: Option<&Neighbour>) -> Option<St
                 format!("{} {}{}", kept.text(Text::Method), kept.text(Text::Host), kept.text(Text::Path));
             match near {
                 Some(Neighbour { route, why }) => {
-                    format!("No route takes {asked}. The nearest is `{route}`, but {why}.")
+                    format!("No route matches {asked}. The nearest is `{route}`, but {why}.")
                 }
-                None => format!("No route takes {asked}."),
+                None => format!("No route matches {asked}."),
             }
         }
         "client_closed" if kept.begun => format!(
@@ -136,16 +131,16 @@ fn client_failed(kept: &Kept, code: &str, near: Option<&Neighbour>) -> Option<St
             }
             (0, None) => format!("The client left after {}, before its request was complete.", total(kept)),
             _ => format!(
-                "The client did not wait for the answer: it left after {}, while {} was being waited for.",
+                "The client did not wait for the answer: it left after {}, while Weir waited for {}.",
                 total(kept),
                 endpoint(kept)
             ),
         },
         "client_too_slow" => {
-            format!("The client stopped taking the answer: {} bytes had been sent to it.", kept.bytes_out)
+            format!("The client stopped reading the answer: {} bytes had been sent to it.", kept.bytes_out)
         }
         "head_timeout" => {
-            format!("The client began a request and had not sent all of its head after {}.", total(kept))
+            format!("The client began a request, but its head was incomplete after {}.", total(kept))
         }
         "body_timeout" => format!(
             "The client stopped sending the body of its request: {} bytes had come, head included, then nothing more.",
@@ -168,12 +163,12 @@ fn client_failed(kept: &Kept, code: &str, near: Option<&Neighbour>) -> Option<St
         ),
         "handshake_timeout" => format!("The client {} did not finish its TLS handshake in time.", peer(kept)),
         code if code.starts_with("h2_") => format!(
-            "{} The whole connection from {} was ended.",
+            "{} Weir closed the whole connection from {}.",
             kept.cause.map_or("", |cause| cause.meaning),
             peer(kept)
         ),
         "shutdown" => format!(
-            "The gateway ended while this request was under way: it had run for {}, and the time for draining was over.",
+            "The gateway stopped during this request: it had run for {}, and the time for draining was over.",
             total(kept)
         ),
         _ => return None,
@@ -189,7 +184,7 @@ fn refused(kept: &Kept, code: &str) -> Option<String> {
         ("body_too_large", Some(filter)) => {
             format!("The body of the request is larger than the filter `{filter}` of {} allows.", place(kept))
         }
-        ("body_too_large", None) => "The body of the request is larger than this gateway takes.".to_owned(),
+        ("body_too_large", None) => "The body of the request is larger than this gateway allows.".to_owned(),
         (_, Some(filter)) => {
             let caller = match kept.text(Text::Consumer) {
                 name if name.is_empty() => String::new(),

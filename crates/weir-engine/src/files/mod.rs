@@ -140,7 +140,7 @@ impl Site {
             },
         };
         if let Some(bad) = written.index.iter().find(|name| !is_name(name)) {
-            return Err(("index", format!("`{bad}` is no name of a file; expected e.g. index.html")));
+            return Err(("index", format!("`{bad}` is not a file name; expected e.g. index.html")));
         }
         let name = |text| FieldName::new(text).expect("a name in the source is a token");
         Ok(Self {

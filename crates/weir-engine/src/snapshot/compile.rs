@@ -406,7 +406,7 @@ impl Compiler<'_> {
             let all: Vec<&str> = self.kinds.iter().map(|k| k.name).collect();
             let hint = match nearest {
                 Some(name) => format!("did you mean `{name}`?"),
-                None => format!("there are: {}", all.join(", ")),
+                None => format!("expected one of: {}", all.join(", ")),
             };
             self.error(
                 path,

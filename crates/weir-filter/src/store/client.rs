@@ -64,7 +64,7 @@ async fn serve(name: &str, place: &Place, state: &Arc<State>, mut questions: mps
             Ok(Ok((connection, gateways))) => {
                 let seconds = away_since.take().map_or(0.0, |since| since.elapsed().as_secs_f32());
                 log::info(
-                    "store is there",
+                    "store is reachable",
                     &[("store", &name), ("gateways", &gateways), ("away_seconds", &seconds)],
                 );
                 state.counted_anew(gateways, Instant::now());
@@ -87,7 +87,7 @@ async fn serve(name: &str, place: &Place, state: &Arc<State>, mut questions: mps
         state.up.store(false, Relaxed);
         if away_since.is_none() {
             away_since = Some(Instant::now());
-            log::warn("store is away", &[("store", &name), ("error", &error)]);
+            log::warn("store is unreachable", &[("store", &name), ("error", &error)]);
         }
         if !refuse_for(pause, &mut questions).await {
             return;

@@ -26,8 +26,8 @@ pub(super) static KIND: FilterKind = FilterKind::made_from::<CircuitBreakerSetti
 static CIRCUIT_OPEN: Cause = Cause {
     code: "circuit_open",
     status: 503,
-    meaning: "The upstream fails too often to be asked now.",
-    change: "the filter circuit_breaker, or the upstream: `weir status` and the log tell what it counted",
+    meaning: "The circuit breaker is open, because the upstream failed too often.",
+    change: "the filter circuit_breaker, or the upstream: `weir status` and the log show the counts",
     nature: Nature::Failure,
     ..Cause::USUAL
 };
@@ -147,7 +147,7 @@ impl IntoFilter for CircuitBreakerSettings {
                 let hint = "write one from 400 to 599";
                 build.refuse(
                     &format!("statuses[{at}]"),
-                    format!("{status} is no status that says of a failure"),
+                    format!("{status} is not a status of a failure"),
                     Some(hint.into()),
                 );
             }
@@ -161,7 +161,7 @@ impl IntoFilter for CircuitBreakerSettings {
                         "write one such as unavailable, deadline_exceeded, resource_exhausted".to_owned();
                     build.refuse(
                         &format!("grpc[{at}]"),
-                        format!("`{name}` is no status that says of a failure"),
+                        format!("`{name}` is not a status of a failure"),
                         Some(hint.into()),
                     );
                 }
@@ -171,7 +171,7 @@ impl IntoFilter for CircuitBreakerSettings {
             build.refuse("slow", "every answer would be slow", Some("write a time such as 2s".into()));
         }
         if self.slow_rate.is_some() && self.slow.is_none() {
-            let hint = "say what is slow: slow: 2s";
+            let hint = "say which responses are slow, such as slow: 2s";
             build.refuse("slow_rate", "nothing is slow", Some(hint.into()));
         }
         let hour = std::time::Duration::from_secs(3600);

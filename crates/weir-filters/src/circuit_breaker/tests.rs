@@ -166,7 +166,7 @@ fn mistakes() {
         (json!({ "errors": "0%" }), "write 50%"),
         (json!({ "errors": 0.5 }), "percentage"),
         (json!({ "statuses": [200] }), "from 400 to 599"),
-        (json!({ "grpc": ["ok"] }), "no status that says of a failure"),
+        (json!({ "grpc": ["ok"] }), "not a status of a failure"),
         (json!({ "grpc": ["gone"] }), "write one such as unavailable"),
         (json!({ "slow": "0s" }), "write a time"),
         (json!({ "slow_rate": "10%" }), "slow: 2s"),

@@ -27,7 +27,7 @@ pub(super) struct MediaPattern(String);
 impl MediaPattern {
     pub(super) fn new(text: &str) -> Result<Self, String> {
         let expected =
-            || format!("`{text}` is no media type; expected e.g. text/css, text/*, application/*+json");
+            || format!("`{text}` is not a media type; expected e.g. text/css, text/*, application/*+json");
         let token = |part: &str| {
             !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$&-^_.+*".contains(&b))
         };

@@ -26,8 +26,8 @@ pub(super) static KIND: FilterKind =
 static COMPRESS_FAILED: Cause = Cause {
     code: "compress_failed",
     status: 500,
-    meaning: "The answer could not be compressed: the library failed, which it does when memory is short.",
-    change: "memory of the machine; `memory` of the filter compress",
+    meaning: "The response could not be compressed: the library failed, which happens when memory is short.",
+    change: "the machine's memory; `memory` of the filter compress",
     nature: Nature::Failure,
     ..Cause::USUAL
 };
@@ -211,7 +211,7 @@ impl IntoFilter for CompressSettings {
         ];
         for (name, level, least, most) in levels {
             if !(least..=most).contains(&level) {
-                let expected = format!("{level} is no level of {name}; expected {least} to {most}");
+                let expected = format!("{level} is not a level of {name}; expected {least} to {most}");
                 build.refuse(&format!("levels.{name}"), expected, Some("6 is a good one".into()));
             }
         }

@@ -201,12 +201,12 @@ fn mistakes() {
     for (settings, expected) in [
         (json!({ "algorithms": [] }), "algorithms: names none"),
         (json!({ "algorithms": ["gzip", "gzip"] }), "algorithms: names gzip twice"),
-        (json!({ "algorithms": ["deflate"] }), "`deflate` is not known here"),
+        (json!({ "algorithms": ["deflate"] }), "`deflate` is not valid here"),
         (json!({ "types": [] }), "types: names none"),
-        (json!({ "types": ["html"] }), "`html` is no media type; expected e.g. text/css"),
+        (json!({ "types": ["html"] }), "`html` is not a media type; expected e.g. text/css"),
         (
             json!({ "levels": { "gzip": 0 } }),
-            "levels.gzip: 0 is no level of gzip; expected 1 to 9; 6 is a good one",
+            "levels.gzip: 0 is not a level of gzip; expected 1 to 9; 6 is a good one",
         ),
         (json!({ "levels": { "br": 12 } }), "expected 0 to 11"),
         (json!({ "levels": { "zstd": 22 } }), "expected 1 to 19"),

@@ -22,8 +22,8 @@ pub(super) static KIND: FilterKind = FilterKind::made_from::<ConcurrencySettings
 static CLIENT_CONCURRENCY: Cause = Cause {
     code: "client_concurrency",
     status: 429,
-    meaning: "This client has as many requests under way as it may.",
-    change: "the filter concurrency of the route, or of the consumer's plan",
+    meaning: "This client has reached its limit of concurrent requests.",
+    change: "the filter concurrency of the route or the consumer's plan",
     limit: Some(weir_filter::error::Limit::Concurrency),
     ..Cause::USUAL
 };
@@ -31,8 +31,8 @@ static CLIENT_CONCURRENCY: Cause = Cause {
 static CONCURRENCY_LIMIT: Cause = Cause {
     code: "concurrency_limit",
     status: 503,
-    meaning: "As many requests are under way as may be, and no more may wait.",
-    change: "requests or queue of the filter concurrency; with adaptive, the upstream is saturated",
+    meaning: "The limit of concurrent requests is reached, and the queue is full.",
+    change: "`requests` or `queue` of the filter concurrency; with `adaptive`, the upstream is saturated",
     limit: Some(weir_filter::error::Limit::Concurrency),
     ..Cause::USUAL
 };
@@ -40,8 +40,8 @@ static CONCURRENCY_LIMIT: Cause = Cause {
 static CONCURRENCY_TIMEOUT: Cause = Cause {
     code: "concurrency_timeout",
     status: 503,
-    meaning: "The request waited too long for its turn.",
-    change: "requests, queue or wait of the filter concurrency",
+    meaning: "The request waited too long in the queue.",
+    change: "`requests`, `queue` or `wait` of the filter concurrency",
     limit: Some(weir_filter::error::Limit::Concurrency),
     ..Cause::USUAL
 };
@@ -190,7 +190,7 @@ impl ConcurrencySettings {
         let tolerance = self.tolerance.unwrap_or(TOLERANCE);
         if self.adaptive {
             if self.by != By::Route {
-                let hint = "leave `by` out: what an upstream bears does not depend on who asks";
+                let hint = "leave `by` out: the capacity of an upstream does not depend on the caller";
                 build.refuse("by", "an adaptive limit is the route's", Some(hint.into()));
             }
             if !build.scope.starts_with("routes.") {
@@ -439,7 +439,7 @@ mod tests {
             (json!({}), "adaptive: true"),
             (json!({ "requests": 0 }), "above zero"),
             (json!({ "requests": 1, "by": "user" }), "expected address"),
-            (json!({ "requests": 1, "by": "{usr}" }), "no placeholder"),
+            (json!({ "requests": 1, "by": "{usr}" }), "not a placeholder"),
             (json!({ "requests": 1, "by": "address", "ipv6_prefix": 129 }), "write 64"),
             (json!({ "requests": 1, "queue": 5, "wait": "0s" }), "write 1s"),
             (json!({ "requests": 1, "tolerance": 2.0 }), "adaptive"),

@@ -14,7 +14,7 @@ pub(super) static KIND: FilterKind =
 static CORS_HEADER: Cause = Cause {
     code: "cors_header",
     status: 403,
-    meaning: "A preflight asked for a request header that pages of other origins may not send.",
+    meaning: "A preflight asked for a request header that cross-origin pages may not send.",
     change: "`headers` of the filter cors",
     ..Cause::USUAL
 };
@@ -22,7 +22,7 @@ static CORS_HEADER: Cause = Cause {
 static CORS_METHOD: Cause = Cause {
     code: "cors_method",
     status: 403,
-    meaning: "A preflight asked for a method that pages of other origins may not use.",
+    meaning: "A preflight asked for a method that cross-origin pages may not use.",
     change: "`methods` of the filter cors",
     ..Cause::USUAL
 };
@@ -30,7 +30,7 @@ static CORS_METHOD: Cause = Cause {
 static CORS_ORIGIN: Cause = Cause {
     code: "cors_origin",
     status: 403,
-    meaning: "A preflight came from an origin that may not call.",
+    meaning: "A preflight came from an origin that is not allowed.",
     change: "`origins` of the filter cors",
     ..Cause::USUAL
 };
@@ -136,7 +136,7 @@ impl IntoFilter for CorsSettings {
         let upper: Vec<String> = self.methods.iter().map(|m| m.to_ascii_uppercase()).collect();
         for (i, (method, upper)) in self.methods.iter().zip(&upper).enumerate() {
             if method != upper {
-                let message = format!("`{method}` is no method: they are told apart by case");
+                let message = format!("`{method}` is not a method: methods are case-sensitive");
                 build.refuse(&format!("methods[{i}]"), message, Some(format!("write {upper}").into()));
             }
         }
@@ -151,8 +151,7 @@ impl IntoFilter for CorsSettings {
         match &expose {
             Names::Any if self.credentials => {
                 let hint = "list them, or leave `credentials` out".to_owned();
-                let message =
-                    "`*` stands beside credentials: true, where browsers take it for a header called `*`";
+                let message = "`*` cannot be combined with credentials: true, because browsers then read it as a header named `*`";
                 build.refuse("expose", message, Some(hint.into()));
             }
             Names::Any => told.push(("access-control-expose-headers", "*")),
@@ -194,11 +193,7 @@ impl Names {
     fn read(key: &str, names: Vec<String>, build: &mut Build<'_>) -> Self {
         if names.iter().any(|name| name == "*") {
             if names.len() > 1 {
-                build.refuse(
-                    key,
-                    "`*` stands beside names, which it holds already",
-                    Some("write [ \"*\" ]".into()),
-                );
+                build.refuse(key, "`*` already includes the other names", Some("write [ \"*\" ]".into()));
             }
             return Self::Any;
         }
@@ -206,9 +201,9 @@ impl Names {
             let field = format!("{key}[{i}]");
             if FieldName::new(name).is_err() {
                 let hint = Some("one name in each element of the list".into());
-                build.refuse(&field, format!("`{name}` is no name"), hint);
+                build.refuse(&field, format!("`{name}` is not a name"), hint);
             } else if names.iter().take(i).any(|other| other == name) {
-                build.refuse(&field, format!("`{name}` stands here twice"), None);
+                build.refuse(&field, format!("`{name}` is listed twice"), None);
             }
         }
         let all = names.join(", ");

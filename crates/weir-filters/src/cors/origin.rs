@@ -47,8 +47,9 @@ impl Origins {
             let field = format!("origins[{i}]");
             if credentials && matches!(text.as_str(), "*" | "null") {
                 let whose = if text == "*" { "any page" } else { "any sandboxed frame" };
-                let message =
-                    format!("`{text}` stands beside credentials: true: {whose} could act as its visitor");
+                let message = format!(
+                    "`{text}` cannot be combined with credentials: true: {whose} could act as its visitor"
+                );
                 build.refuse(&field, message, Some("list the origins, or leave `credentials` out".into()));
                 continue;
             }
@@ -58,7 +59,7 @@ impl Origins {
                 Ok(Written::Exact(origin)) => {
                     let origin: Box<[u8]> = origin.into_bytes().into();
                     if origins.places.insert(origin.clone(), origins.listed.len()).is_some() {
-                        build.refuse(&field, format!("`{text}` stands here twice"), None);
+                        build.refuse(&field, format!("`{text}` is listed twice"), None);
                     }
                     origins.listed.push(origin);
                 }
@@ -69,7 +70,7 @@ impl Origins {
         }
         if origins.any && written.len() > 1 {
             let hint = Some("write origins: [ \"*\" ], or leave `*` out".into());
-            build.refuse("origins", "`*` stands beside others, which it holds already", hint);
+            build.refuse("origins", "`*` already includes the other origins", hint);
         }
         origins
     }
@@ -140,11 +141,11 @@ fn parse(text: &str) -> Result<Written, Refused> {
     }
     let lower = text.to_ascii_lowercase();
     let Some((scheme, rest)) = lower.split_once("://") else {
-        return refused("is no origin: it has no scheme", format!("write https://{lower}"));
+        return refused("is not an origin: it has no scheme", format!("write https://{lower}"));
     };
     let letters = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.');
     if !scheme.bytes().all(letters) || !scheme.starts_with(|c: char| c.is_ascii_lowercase()) {
-        return refused("is no origin: its scheme is malformed", "write https://app.example.com");
+        return refused("is not an origin: its scheme is malformed", "write https://app.example.com");
     }
     if let Some(end) = rest.find(['/', '?', '#']) {
         let hint = format!("write {scheme}://{}", rest.get(..end).unwrap_or_default());
@@ -193,7 +194,10 @@ fn check_host(scheme: &str, host: &str, subdomains: Option<&str>) -> Result<(), 
         return refused("has a `*` that is not the whole first label", hint);
     }
     if name.is_empty() || !name.bytes().all(letter) || name.split('.').any(str::is_empty) {
-        return refused("is no origin: its host is malformed", format!("write {scheme}://app.example.com"));
+        return refused(
+            "is not an origin: its host is malformed",
+            format!("write {scheme}://app.example.com"),
+        );
     }
     if subdomains.is_some() && !name.contains('.') && !PRIVATE.contains(&name) {
         let hint = format!("write {scheme}://*.example.{name}");

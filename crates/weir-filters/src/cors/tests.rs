@@ -178,21 +178,21 @@ fn mistakes() {
         (json!({ "origins": [] }), "no page could call"),
         (json!({ "origins": ["*"], "credentials": true }), "any page could act as its visitor"),
         (json!({ "origins": ["null"], "credentials": true }), "any sandboxed frame"),
-        (json!({ "origins": ["*", "https://a.example"] }), "stands beside others"),
+        (json!({ "origins": ["*", "https://a.example"] }), "already includes the other origins"),
         (
             json!({ "origins": ["https://a.example", "https://A.example"] }),
-            "origins[1]: `https://A.example` stands here twice",
+            "origins[1]: `https://A.example` is listed twice",
         ),
         (
             json!({ "origins": ["*"], "methods": ["get"] }),
-            "methods[0]: `get` is no method: they are told apart by case; write GET",
+            "methods[0]: `get` is not a method: methods are case-sensitive; write GET",
         ),
-        (json!({ "origins": ["*"], "headers": ["a b"] }), "headers[0]: `a b` is no name"),
-        (json!({ "origins": ["*"], "headers": ["x-a", "X-A"] }), "headers[1]: `x-a` stands here twice"),
-        (json!({ "origins": ["*"], "methods": ["*", "GET"] }), "stands beside names"),
+        (json!({ "origins": ["*"], "headers": ["a b"] }), "headers[0]: `a b` is not a name"),
+        (json!({ "origins": ["*"], "headers": ["x-a", "X-A"] }), "headers[1]: `x-a` is listed twice"),
+        (json!({ "origins": ["*"], "methods": ["*", "GET"] }), "already includes the other names"),
         (
             json!({ "origins": ["https://a.example"], "expose": ["*"], "credentials": true }),
-            "a header called `*`",
+            "a header named `*`",
         ),
     ] {
         let told = of(settings);

@@ -17,7 +17,7 @@ pub(super) static KIND: FilterKind =
 static UPSTREAM_ERROR: Cause = Cause {
     code: "upstream_error",
     status: 502,
-    meaning: "The upstream answered with an error, and a page of the gateway took the place of it.",
+    meaning: "The upstream answered with an error, and the gateway replaced it with its own page.",
     change: "`upstream` of the filter errors; the access log has the status and the endpoint",
     nature: Nature::Failure,
     ..Cause::USUAL

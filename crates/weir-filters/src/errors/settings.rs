@@ -106,7 +106,7 @@ impl IntoFilter for ErrorsSettings {
         let mut upstream = StatusSet::default();
         for (at, text) in self.upstream.iter().enumerate() {
             if !upstream.add(text) {
-                let message = format!("`{text}` is no status of an error; expected e.g. 503 or 5xx");
+                let message = format!("`{text}` is not a status of an error; expected e.g. 503 or 5xx");
                 build.refuse(&format!("upstream[{at}]"), message, None);
             }
         }
@@ -163,7 +163,7 @@ fn is_cause(key: &str, build: &Build<'_>) -> bool {
 fn refuse_key(key: &str, build: &mut Build<'_>) {
     let near = nearest_name(key, causes(build).chain(["upstream"]));
     let message =
-        format!("`{key}` is no error; expected a status such as 404, 4xx or 5xx, a cause, or upstream");
+        format!("`{key}` is not an error; expected a status such as 404, 4xx or 5xx, a cause, or upstream");
     let hint = near.map_or_else(
         || "docs/reference/causes.md lists the causes".to_owned(),
         |near| format!("write {near}"),
@@ -245,21 +245,24 @@ mod tests {
         for (settings, expected) in [
             (json!({}), "write 5xx"),
             (json!({ "upstream": ["5xx"] }), "write 5xx"),
-            (json!({ "200": { "body": "x" } }), "200: `200` is no error"),
+            (json!({ "200": { "body": "x" } }), "200: `200` is not an error"),
             (json!({ "rate_limitd": { "body": "x" } }), "write rate_limited"),
             (json!({ "5xx": {} }), "neither `body` nor `file`"),
             (json!({ "5xx": { "body": "x", "file": "y" } }), "both `body` and `file`"),
             (json!({ "5xx": [] }), "holds 0 pages"),
             (
                 json!({ "5xx": [ { "body": "x" }, { "body": "x", "type": "html" } ] }),
-                "5xx[1].type: `html` is no media type",
+                "5xx[1].type: `html` is not a media type",
             ),
             (json!({ "5xx": { "body": "x" }, "upstream": ["2xx"] }), "upstream[0]: `2xx`"),
             (json!({ "5xx": { "body": "{statu}" } }), "write {status}, or write {{statu}}"),
             (json!({ "5xx": { "file": "/nowhere/at all" } }), "5xx.file: /nowhere/at all cannot be read"),
-            (json!({ "5xx": { "file": typo } }), "typo.html:2: `{statsu}` is no placeholder"),
+            (json!({ "5xx": { "file": typo } }), "typo.html:2: `{statsu}` is not a placeholder"),
             (json!({ "5xx": { "file": latin } }), "latin.html:2: is not UTF-8"),
-            (json!({ "5xx": { "bdy": "x" } }), "5xx.bdy: `bdy` is no key here; expected body, file or type"),
+            (
+                json!({ "5xx": { "bdy": "x" } }),
+                "5xx.bdy: `bdy` is not a valid key; expected body, file or type",
+            ),
             (json!({ "5xx": "sorry.html" }), "a page such as"),
         ] {
             let mistakes = Stand::new(&KIND, settings.clone()).kinds(crate::KINDS).mistakes();

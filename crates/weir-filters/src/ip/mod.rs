@@ -13,7 +13,7 @@ pub(super) static KIND: FilterKind =
 static IP_DENIED: Cause = Cause {
     code: "ip_denied",
     status: 403,
-    meaning: "The client's address is in a network that may not call.",
+    meaning: "The client's address is in a denied network.",
     change: "`deny` or `file` of the filter ip",
     ..Cause::USUAL
 };
@@ -21,7 +21,7 @@ static IP_DENIED: Cause = Cause {
 static IP_NOT_ALLOWED: Cause = Cause {
     code: "ip_not_allowed",
     status: 403,
-    meaning: "The client's address is in no network that may call.",
+    meaning: "The client's address is in none of the allowed networks.",
     change: "`allow` or `allow_file` of the filter ip",
     ..Cause::USUAL
 };
@@ -123,7 +123,7 @@ fn parse(line: &str) -> Option<Result<IpNet, &'static str>> {
     Some(match line.parse::<IpNet>() {
         Ok(network) if network.addr() == network.network() => Ok(network),
         Ok(_) => Err("has bits set after its length"),
-        Err(_) => Err("is no network"),
+        Err(_) => Err("is not a network"),
     })
 }
 
@@ -210,7 +210,7 @@ mod tests {
         std::fs::write(&file, format!("10.0.0.0/8\n10.0.0.1/8\n{}", "nonsense\n".repeat(9))).unwrap();
         let told = Stand::new(&KIND, json!({ "file": file })).mistakes();
         assert!(told[0].contains("blocked.txt:2: `10.0.0.1/8` has bits set"), "{told:?}");
-        assert!(told[1].contains("blocked.txt:3: `nonsense` is no network"), "{told:?}");
+        assert!(told[1].contains("blocked.txt:3: `nonsense` is not a network"), "{told:?}");
         assert!(told.len() == 6 && told[5].contains("and 5 more"), "{told:?}");
     }
 }

@@ -41,8 +41,8 @@ pub(super) static KIND: FilterKind = FilterKind::made_from::<RateLimitSettings>(
 static QUOTA_EXCEEDED: Cause = Cause {
     code: "quota_exceeded",
     status: 429,
-    meaning: "The quota of this day or month is used up.",
-    change: "the filter rate_limit of the route, or of the consumer's plan, with per: day or month",
+    meaning: "The quota for this day or month is used up.",
+    change: "the filter rate_limit with `per: day` or `per: month` of the route or the consumer's plan",
     limit: Some(weir_filter::error::Limit::Rate),
     ..Cause::USUAL
 };
@@ -51,7 +51,7 @@ static RATE_LIMITED: Cause = Cause {
     code: "rate_limited",
     status: 429,
     meaning: "Too many requests.",
-    change: "the filter rate_limit of the route, or of the consumer's plan",
+    change: "the filter rate_limit of the route or the consumer's plan",
     limit: Some(weir_filter::error::Limit::Rate),
     ..Cause::USUAL
 };
@@ -59,8 +59,8 @@ static RATE_LIMITED: Cause = Cause {
 static STORE_UNAVAILABLE: Cause = Cause {
     code: "store_unavailable",
     status: 503,
-    meaning: "The store that keeps the limit gave no answer.",
-    change: "stores.*, or without_store of the filter rate_limit",
+    meaning: "The store of the rate limit did not answer.",
+    change: "stores.*, or `without_store` of the filter rate_limit",
     ..Cause::USUAL
 };
 
@@ -364,7 +364,7 @@ impl Filter for RateLimit {
             let bound = match &self.cost {
                 None => format!("N gateways let pass at most {} + N × {ahead} of it{always}", limit.burst()),
                 Some(name) => format!(
-                    "it has no bound, because what a request costs is told by `{name}` of the response, when it has passed"
+                    "it has no bound, because the cost of a request is only known from `{name}` of its response"
                 ),
             };
             let (kept, away) = (&shared.store.name, shared.without.effect());

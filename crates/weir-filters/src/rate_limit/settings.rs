@@ -309,7 +309,7 @@ impl Written {
             }
             (_, _, false) => {
                 let hint = "leave `requests` and `per` out, or put them into the list";
-                build.refuse("limits", "there are limits in two places", Some(hint.into()));
+                build.refuse("limits", "limits are set in two places", Some(hint.into()));
             }
         }
         if self.limits.len() > LIMITS {

@@ -388,7 +388,7 @@ fn mistakes() {
         (json!({ "requests": 1, "per": "0s" }), "out of range"),
         (json!({ "requests": 4_000_000_000u32, "per": "1s" }), "out of range"),
         (json!({ "requests": 1, "per": "365d", "burst": 4_000_000_000u32 }), "out of range"),
-        (json!({ "requests": 1, "per": "1s", "by": "header:a b" }), "no header name"),
+        (json!({ "requests": 1, "per": "1s", "by": "header:a b" }), "not a header name"),
         (json!({ "requests": 1, "per": "1s", "by": "ip" }), "expected address"),
         (json!({ "requests": 1, "per": "1s", "ipv6_prefix": 0 }), "write 64"),
         (json!({ "requests": 1, "per": "1s", "keys": 1 }), "65536"),
@@ -406,7 +406,7 @@ fn mistakes() {
             "called `a`",
         ),
         (json!({ "limits": [{ "requests": 1, "per": "1s" }], "burst": 2 }), "into the list"),
-        (json!({ "requests": 1, "per": "1s", "by": "{usr}" }), "no placeholder"),
+        (json!({ "requests": 1, "per": "1s", "by": "{usr}" }), "not a placeholder"),
     ] {
         let mistakes = burst_of(settings.clone()).mistakes();
         assert!(mistakes[0].contains(expected), "{settings}: {mistakes:#?}");

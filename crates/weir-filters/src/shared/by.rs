@@ -125,7 +125,7 @@ impl<'de> Deserialize<'de> for By {
                         Some("write address")
                     }
                     "apikey" | "credential" | "key" | "token" | "user" => {
-                        Some("write consumer, behind a filter that says who calls")
+                        Some("write consumer, after a filter that identifies callers")
                     }
                     "all" | "global" | "service" => Some("write route"),
                     "header" => Some("name it: header:x-tenant"),
@@ -275,7 +275,7 @@ impl Part {
     fn named(kind: &str, name: &str) -> Result<Self, Malformed> {
         let wrong = |message: String, hint: &str| Malformed { message, hint: Some(hint.into()) };
         let token = || {
-            let message = format!("`{name}` is no name of a {kind}");
+            let message = format!("`{name}` is not a {kind} name");
             FieldName::new(name)
                 .map_err(|_| wrong(message, "write one such as {header:x-tenant} or {cookie:tenant}"))
         };
@@ -288,7 +288,7 @@ impl Part {
             )),
             "query" => Ok(Self::Query(name.to_owned())),
             _ => Err(wrong(
-                format!("`{{{kind}:{name}}}` is no placeholder"),
+                format!("`{{{kind}:{name}}}` is not a placeholder"),
                 "write {header:NAME}, {cookie:NAME} or {query:NAME}",
             )),
         }
@@ -331,13 +331,13 @@ mod tests {
             assert_eq!(parse(written, None).unwrap(), expected, "{written}");
         }
         for (written, said) in [
-            ("{header:}", "no name of a header"),
-            ("{header:a b}", "no name of a header"),
-            ("{cookie:a=b}", "no name of a cookie"),
+            ("{header:}", "not a header name"),
+            ("{header:a b}", "not a header name"),
+            ("{cookie:a=b}", "not a cookie name"),
             ("{query:}", "has no name"),
-            ("{claim:sub}", "`{claim:sub}` is no placeholder"),
+            ("{claim:sub}", "`{claim:sub}` is not a placeholder"),
             ("{header:x-tenant", "belongs to no placeholder"),
-            ("{header:x-tenant} {usr}", "`{usr}` is no placeholder"),
+            ("{header:x-tenant} {usr}", "`{usr}` is not a placeholder"),
             ("} {header:x-tenant}", "belongs to no placeholder"),
         ] {
             let refused = parse(written, Some(&[])).unwrap_err();

@@ -124,7 +124,7 @@ impl PageSettings {
         let media = self.media.clone().unwrap_or_else(|| guess(&text, self.file.as_ref()).to_owned());
         if !is_media(&media) {
             let hint = "write text/html, application/json or text/plain";
-            build.refuse(&format!("{key}.type"), format!("`{media}` is no media type"), Some(hint.into()));
+            build.refuse(&format!("{key}.type"), format!("`{media}` is not a media type"), Some(hint.into()));
             return None;
         }
         let names: Vec<String> = extra

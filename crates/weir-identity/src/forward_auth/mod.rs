@@ -17,8 +17,8 @@ pub static KIND: FilterKind =
 static AUTH_UNAVAILABLE: Cause = Cause {
     code: "auth_unavailable",
     status: 503,
-    meaning: "The service that decides whether the request may pass gave no answer.",
-    change: "upstreams.*: the one that the filter forward_auth names",
+    meaning: "The authorization service did not answer.",
+    change: "the upstream that the filter forward_auth names",
     ..Cause::USUAL
 };
 
@@ -136,7 +136,7 @@ impl IntoFilter for ForwardAuthSettings {
         if !build.upstreams.contains(&self.upstream) {
             let hint = match nearest_name(&self.upstream, build.upstreams.iter().map(String::as_str)) {
                 Some(near) => format!("write {near}"),
-                None => "name one that stands under `upstreams`".to_owned(),
+                None => "name one of `upstreams`".to_owned(),
             };
             build.refuse("upstream", format!("there is no upstream `{}`", self.upstream), Some(hint.into()));
         }
@@ -185,7 +185,7 @@ impl ForwardAuthSettings {
     fn check_cache(&self, cache: &CacheSettings, build: &mut Build<'_>) {
         for name in self.copy_request.iter().filter(|name| !cache.headers.contains(name)) {
             let name = name.as_str();
-            let message = format!("the service sees `{name}`, by which decisions are not told apart");
+            let message = format!("the service sees `{name}`, but the cache of decisions ignores it");
             let hint = format!("add {name}, or name in `copy_request` what the service needs");
             build.refuse("cache.headers", message, Some(hint.into()));
         }

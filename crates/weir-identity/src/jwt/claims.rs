@@ -165,8 +165,7 @@ fn contains(claim: &Value, wanted: &Value) -> bool {
     }
 }
 
-const EXPECTED: &str =
-    "no requirement; expected a value, a list of which one must be there, or { contains: VALUE }";
+const EXPECTED: &str = "not a requirement; expected a value, a list of alternatives, or { contains: VALUE }";
 
 impl<'de> Deserialize<'de> for Requirement {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -195,7 +194,7 @@ impl JsonSchema for Requirement {
         let several =
             serde_json::json!({ "anyOf": [scalar, { "type": "array", "items": scalar, "minItems": 1 }] });
         schemars::json_schema!({
-            "description": "A value, a list of which one must be there, or { contains: VALUE }.",
+            "description": "A value, a list of alternatives, or { contains: VALUE }.",
             "anyOf": [
                 several,
                 { "type": "object", "properties": { "contains": several }, "required": ["contains"], "additionalProperties": false }

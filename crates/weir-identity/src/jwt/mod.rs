@@ -45,34 +45,34 @@ pub static KIND: FilterKind = FilterKind::made_from::<JwtSettings>("jwt").with_c
 
 causes! {
     TOKEN_ALGORITHM "token_algorithm" 401
-        "The token is signed in a way that is not allowed here, or not signed." "`algorithms` and `keys` of the filter jwt"
+        "The token's algorithm is not allowed, or the token is not signed." "`algorithms` and `keys` of the filter jwt"
     TOKEN_AUDIENCE "token_audience" 401
-        "The token is meant for somebody else." "`audiences` of the filter jwt"
+        "The token is for another audience." "`audiences` of the filter jwt"
     TOKEN_BUSY "token_busy" 503
-        "Too many tokens wait to be verified." "nothing: 256 may wait, and the client with the most gives way; keys of P-256, or tokens that name their key"
+        "Too many tokens are waiting to be verified." "P-256 keys, or tokens that name their key; the queue holds 256, and the client with the most tokens in it loses one first"
     TOKEN_CLAIMS "token_claims" 403
-        "The token does not say what is required here." "`require` of the filter jwt"
+        "The token lacks a required claim or value." "`require` of the filter jwt"
     TOKEN_CONSUMER "token_consumer" 403
-        "The token names no consumer." "consumers.*.jwt, and `consumer` of the filter jwt"
+        "The token matches no consumer." "consumers.*.jwt, and `consumer` of the filter jwt"
     TOKEN_EXPIRED "token_expired" 401
-        "The token has expired." "the client must fetch another; `leeway` of the filter jwt"
+        "The token has expired." "the client must get a new token; `leeway` of the filter jwt"
     TOKEN_ISSUER "token_issuer" 401
         "The token is from another issuer." "`issuers` of the filter jwt"
     TOKEN_KEY "token_key" 401
-        "The token is signed by a key that the provider does not publish." "`keys` of the filter jwt"
+        "The token is signed with a key that the provider does not publish." "`keys` of the filter jwt"
     TOKEN_KEYS "token_keys" 503
         "The keys that verify tokens could not be fetched." "`keys` of the filter jwt; the log says why"
     TOKEN_MALFORMED "token_malformed" 401
-        "The token is malformed, or its header asks for what is not done." "the client must send a token that is sound"
+        "The token is malformed, or its header asks for an unsupported feature." "the client must send a well-formed token"
     TOKEN_MISSING "token_missing" 401
         "The request carries no token." "the client must send one: see `header` and `cookie` of the filter jwt",
         no_credentials: true
     TOKEN_REPEATED "token_repeated" 400
-        "The request carries more than one token." "the client must send one"
+        "The request carries more than one token." "the client must send exactly one"
     TOKEN_SIGNATURE "token_signature" 401
         "The token's signature is wrong." "`keys` of the filter jwt"
     TOKEN_TIME "token_time" 401
-        "The token does not say until when it is valid, or is not valid yet."
+        "The token has no expiry time, or is not valid yet."
         "`allow_endless` and `leeway` of the filter jwt"
 }
 
@@ -221,10 +221,10 @@ impl IntoFilter for JwtSettings {
         let before = build.mistakes.len();
         allow_name(build, "header", &self.header);
         if self.scheme.as_ref().is_some_and(|scheme| FieldName::new(scheme).is_err()) {
-            build.refuse("scheme", "is no single word", Some("write Bearer".into()));
+            build.refuse("scheme", "is not a single word", Some("write Bearer".into()));
         }
         if self.cookie.as_ref().is_some_and(|name| FieldName::new(name).is_err()) {
-            build.refuse("cookie", "is no name of a cookie", Some("name one, or leave it out".into()));
+            build.refuse("cookie", "is not a cookie name", Some("name one, or leave it out".into()));
         }
         if self.refresh.get().as_secs() == 0 {
             build.refuse("refresh", "is under a second; expected e.g. 10m", None);
@@ -329,14 +329,14 @@ impl JwtSettings {
             Err(e) => {
                 build.refuse(
                     "keys",
-                    format!("is no URL: {e}"),
+                    format!("is not a URL: {e}"),
                     Some("write https://idp.example/jwks.json".into()),
                 );
                 return None;
             }
         };
         if !url.is_safe() && !self.insecure {
-            let message = "is fetched in clear text: whoever is on the way can put in keys of their own";
+            let message = "is fetched in clear text: anyone on the network path can insert their own keys";
             build.refuse("keys", message, Some("write https://, or add `insecure: true`".into()));
         }
         if self.algorithms.iter().any(|algorithm| algorithm.name().starts_with("HS")) {

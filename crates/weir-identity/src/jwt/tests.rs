@@ -407,7 +407,7 @@ fn mistakes() {
         (json!({ "keys": "https://a/", "secret": SECRET }), "there are `keys` too"),
         (json!({ "secret": "short" }), "at least 32"),
         (json!({ "keys": "http://idp.example/keys" }), "clear text"),
-        (json!({ "keys": "https:///keys" }), "keys: is no URL"),
+        (json!({ "keys": "https:///keys" }), "keys: is not a URL"),
         (json!({ "keys": "missing.json" }), "missing.json cannot be read"),
         (json!({ "keys": "{}" }), "no key that verifies"),
         (json!({ "keys": "https://a/", "algorithms": ["HS256"] }), "algorithms: HS256"),
@@ -419,8 +419,8 @@ fn mistakes() {
         (with_secret(json!({ "headers": { "host": "sub" } })), "headers.host"),
         (with_secret(json!({ "headers": { "authorization": "sub" } })), "carries the token"),
         (with_secret(json!({ "issuers": [""] })), "issuers[0]: is empty"),
-        (with_secret(json!({ "require": { "a": [] } })), "is no requirement"),
-        (with_secret(json!({ "scheme": "a b" })), "no single word"),
+        (with_secret(json!({ "require": { "a": [] } })), "is not a requirement"),
+        (with_secret(json!({ "scheme": "a b" })), "not a single word"),
         (with_secret(json!({ "requires": {} })), "requires"),
     ] {
         let told = told(settings.clone());
@@ -430,7 +430,7 @@ fn mistakes() {
         .consumer(consumer("a", &["x"]))
         .consumer(consumer("b", &["x"]))
         .mistakes();
-    assert!(twice[0].contains("consumer `b` stands at consumer `a`"), "{twice:?}");
+    assert!(twice[0].contains("consumer `b` already belongs to consumer `a`"), "{twice:?}");
 }
 
 #[test]

@@ -36,17 +36,17 @@ pub static KIND: FilterKind = FilterKind::made_from::<OidcSettings>("oidc").with
 
 causes! {
     LOGIN_CONSUMER "login_consumer" 403
-        "The user is logged in, but is not a consumer here." "consumers.*.oidc, and `consumer` of the filter oidc"
+        "The user is logged in, but matches no consumer." "consumers.*.oidc, and `consumer` of the filter oidc"
     LOGIN_FAILED "login_failed" 403
         "The identity provider did not log the user in." "the provider's log says why"
     LOGIN_LOST "login_lost" 400
-        "The login was begun elsewhere, too long ago, or is over." "begin again; cookies must be allowed"
+        "The login was started in another browser or too long ago, or is already finished." "the user must log in again, with cookies allowed"
     LOGIN_NEEDED "login_needed" 401
-        "Nobody is logged in." "open the page in a browser", no_credentials: true
+        "The user is not logged in." "the user must open the page in a browser", no_credentials: true
     LOGIN_UNAVAILABLE "login_unavailable" 503
-        "The identity provider does not answer." "`issuer` of the filter oidc; the log says why"
+        "The identity provider did not answer." "`issuer` of the filter oidc; the log says why"
     SESSIONS_UNAVAILABLE "sessions_unavailable" 503
-        "The store that keeps sessions gave no answer." "`stores`, and `store` of the filter oidc"
+        "The session store did not answer." "stores.*, and `store` of the filter oidc"
 }
 
 /// Logs browsers in at an identity provider (OpenID Connect, authorization code with PKCE), and identifies the user.
@@ -273,12 +273,12 @@ impl OidcSettings {
     fn check(&self, build: &mut Build<'_>) {
         match self.issuer.parse::<Url>() {
             Ok(url) if !url.is_safe() && !self.insecure => {
-                let message = "is asked in clear text: whoever is on the way can log in as anybody";
+                let message = "is asked in clear text: anyone on the network path can log in as any user";
                 build.refuse("issuer", message, Some("write https://, or add `insecure: true`".into()));
             }
             Ok(_) => {}
             Err(e) => {
-                build.refuse("issuer", format!("is no URL: {e}"), Some("write https://idp.example".into()))
+                build.refuse("issuer", format!("is not a URL: {e}"), Some("write https://idp.example".into()))
             }
         }
         if !self.redirect.is_safe() {
@@ -310,14 +310,14 @@ impl OidcSettings {
         if FieldName::new(&self.cookie).is_err() {
             build.refuse(
                 "cookie",
-                format!("`{}` is no name of a cookie", self.cookie),
+                format!("`{}` is not a cookie name", self.cookie),
                 Some("write weir".into()),
             );
         }
         if let Some(path) = &self.logout
             && (!path.starts_with('/') || path.contains('?') || *path == self.redirect.target())
         {
-            build.refuse("logout", format!("`{path}` is no path of its own"), Some("write /logout".into()));
+            build.refuse("logout", format!("`{path}` is not a separate path"), Some("write /logout".into()));
         }
         if self.session.get().as_secs() < 60 {
             build.refuse("session", "is under a minute; expected e.g. 8h", None);

@@ -212,7 +212,7 @@ impl Provider {
             return Err(format!("{place} has the status {}", answer.status));
         }
         let said: Map<String, Value> =
-            serde_json::from_slice(&answer.body).map_err(|_| format!("{place} is no JSON object"))?;
+            serde_json::from_slice(&answer.body).map_err(|_| format!("{place} is not a JSON object"))?;
         let text = |name: &str| said.get(name).and_then(Value::as_str);
         // Discovery §4.3: the issuer must be exactly the one that was asked.
         if text("issuer") != Some(issuer) {

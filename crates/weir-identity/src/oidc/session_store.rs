@@ -123,7 +123,7 @@ impl SessionStore {
             Err(Away) => {
                 let store: &dyn std::fmt::Display = &self.store.name;
                 log::warn(
-                    "a refreshed session could not be kept: its user must log in again",
+                    "a refreshed session could not be saved: its user must log in again",
                     &[("store", store)],
                 );
                 outcome

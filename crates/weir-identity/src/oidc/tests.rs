@@ -447,7 +447,7 @@ async fn optional_lets_pass_unnamed() {
 fn mistakes() {
     for (more, why) in [
         (json!({ "issuer": "http://idp.example" }), "issuer: is asked in clear text"),
-        (json!({ "issuer": "idp" }), "no URL"),
+        (json!({ "issuer": "idp" }), "not a URL"),
         (json!({ "redirect": "http://app.example/cb" }), "redirect: is in clear text"),
         (json!({ "redirect": "https://app.example/cb?a" }), "redirect: has a query"),
         (json!({ "client_id": "" }), "client_id: is empty"),

@@ -36,7 +36,7 @@ pub(crate) fn consumers(build: &mut Build<'_>, filter: &str, refused: &str) -> H
             if let Some(other) = by_value.insert(value.clone(), index) {
                 let other = all.get(other).map_or("", |c| &c.name);
                 let message =
-                    format!("a value of consumer `{}` stands at consumer `{other}` already", consumer.name);
+                    format!("a value of consumer `{}` already belongs to consumer `{other}`", consumer.name);
                 build.refuse("", message, Some("give each consumer its own".into()));
             }
         }

@@ -153,7 +153,7 @@ mod tests {
             assert_eq!(value(Form::Key(key), &[field], None).as_deref(), expected, "{key}");
         }
         assert_eq!(value(Form::Key("b"), &["a=1", "b=2, a=3"], Some(Dictionary)).as_deref(), Some("2"));
-        assert_eq!(value(Form::Key("a"), &["a=1, B=2"], None), None, "it is no dictionary");
+        assert_eq!(value(Form::Key("a"), &["a=1, B=2"], None), None, "it is not a dictionary");
         assert_eq!(value(Form::Key("a"), &["a"], Some(List)), None);
     }
 

@@ -40,26 +40,26 @@ pub static KIND: FilterKind =
 
 causes! {
     DIGEST_WRONG "digest_wrong" 400
-        "The body is not what its Content-Digest says." "the client must send what it signed"
+        "The body does not match its Content-Digest." "the client must send the body that it signed"
     SIGNATURE_COMPONENTS "signature_components" 401
-        "The signature does not cover what it must, or something that is not there." "`components` of the filter signature_auth"
+        "The signature does not cover a required component, or covers one that the request lacks." "`components` of the filter signature_auth"
     SIGNATURE_EXPIRED "signature_expired" 401
-        "The signature is too old, from the future, or without a time." "`max_age` and `leeway` of the filter signature_auth"
+        "The signature is too old, from the future, or has no time." "`max_age` and `leeway` of the filter signature_auth"
     SIGNATURE_KEY "signature_key" 401
-        "The signature is by a key that belongs to no consumer." "consumers.*.signature_auth"
+        "The signature's key belongs to no consumer." "consumers.*.signature_auth"
     SIGNATURE_MALFORMED "signature_malformed" 401
-        "The fields of the signature cannot be read." "the client must follow RFC 9421"
+        "The signature's fields are malformed." "the client must follow RFC 9421"
     SIGNATURE_MEMORY "signature_memory" 503
-        "Too many signatures are remembered to take another one." "`remember` of the filter signature_auth"
+        "The memory for used signatures is full." "`remember` of the filter signature_auth"
     SIGNATURE_MISSING "signature_missing" 401
-        "The request carries no signature." "the client must sign it: see the filter signature_auth",
+        "The request carries no signature." "the client must sign the request: see the filter signature_auth",
         no_credentials: true
     SIGNATURE_REPLAYED "signature_replayed" 401
-        "The signature was used before." "the client must sign each request, with a nonce of its own"
+        "The signature was used before." "the client must sign each request with its own nonce"
     SIGNATURE_UNKNOWN "signature_unknown" 401
-        "The signature covers something in a way that is not known here, such as a trailer (`tr`) or another message (`req`), or covers it twice." "the client must sign other components: see the filter signature_auth"
+        "The signature covers a component that Weir does not support, such as a trailer (`tr`) or another message (`req`), or covers one twice." "the client must sign supported components: see the filter signature_auth"
     SIGNATURE_WRONG "signature_wrong" 401
-        "The signature does not belong to this request." "consumers.*.signature_auth, or what changed the request on its way"
+        "The signature does not belong to this request." "consumers.*.signature_auth, or the proxy that changed the request on its way"
 }
 
 /// Requires a consumer's signature (HTTP Message Signatures, RFC 9421), and identifies the consumer.
@@ -200,7 +200,7 @@ impl IntoFilter for SignatureAuthSettings {
         }
         for name in self.structured.keys().filter(|name| name.starts_with('@') || !is_component(name)) {
             let hint = "write the name of a field in lower case".to_owned();
-            build.refuse(&format!("structured.{name}"), "is no name of a field", Some(hint.into()));
+            build.refuse(&format!("structured.{name}"), "is not a field name", Some(hint.into()));
         }
         let keys = read_keys(build);
         if build.mistakes.len() > before {
@@ -283,7 +283,7 @@ fn read_key(text: &str) -> Result<(String, Key, (&'static str, Algorithm)), Stri
     let algorithm = *algorithm.ok_or_else(|| format!("has an unknown algorithm; expected one of {names}"))?;
     let key = parse_key(&written.key, algorithm.1)?;
     if !key.fits(algorithm.1) {
-        return Err(format!("is no key for {}", algorithm.0));
+        return Err(format!("is not a key for {}", algorithm.0));
     }
     Ok((written.key_id, key, algorithm))
 }
@@ -292,7 +292,7 @@ fn read_key(text: &str) -> Result<(String, Key, (&'static str, Algorithm)), Stri
 fn parse_key(text: &str, algorithm: Algorithm) -> Result<Key, String> {
     if algorithm != Algorithm::HS256 {
         let (set, _) = KeySet::read(text.as_bytes(), Secrets::Allowed)
-            .map_err(|why| format!("is no public key: {why}"))?;
+            .map_err(|why| format!("is not a public key: {why}"))?;
         return set.into_only().ok_or_else(|| "holds several keys; expected one".to_owned());
     }
     Key::secret(&secret(text)?).map_err(|why| format!("is weak: {why}"))
@@ -302,7 +302,7 @@ fn parse_key(text: &str, algorithm: Algorithm) -> Result<Key, String> {
 pub(super) fn secret(text: &str) -> Result<Vec<u8>, String> {
     match text.strip_prefix("base64:") {
         Some(digits) => {
-            weir_wire::base64::decode(digits.trim().as_bytes()).ok_or_else(|| "is no Base64".to_owned())
+            weir_wire::base64::decode(digits.trim().as_bytes()).ok_or_else(|| "is not Base64".to_owned())
         }
         None => Ok(text.as_bytes().to_vec()),
     }

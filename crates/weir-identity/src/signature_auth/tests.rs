@@ -345,10 +345,10 @@ fn mistakes() {
     assert!(Stand::new(&KIND, json!({})).mistakes()[0].contains("no consumer has a key"));
     for (key, why) in [
         (("k", "ed448", ED25519), "expected one of"),
-        (("k", "ed25519", P256), "is no key for ed25519"),
-        (("k", "ed25519", "x"), "is no public key"),
+        (("k", "ed25519", P256), "is not a key for ed25519"),
+        (("k", "ed25519", "x"), "is not a public key"),
         (("k", "hmac-sha256", "short"), "is weak"),
-        (("k", "hmac-sha256", "base64:?"), "is no Base64"),
+        (("k", "hmac-sha256", "base64:?"), "is not Base64"),
     ] {
         let told = Stand::new(&KIND, json!({})).consumer(consumer("a", &[key])).mistakes();
         assert!(told[0].contains("key 1 of consumer `a`") && told[0].contains(why), "{told:?}");

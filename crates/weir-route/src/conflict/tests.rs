@@ -44,7 +44,7 @@ fn ties_are_refused() {
 #[test]
 fn a_tie_says_what_to_do() {
     const ONE: &str = "routes `b` and `a` can match one request, and nothing decides between them";
-    const SAME: &str = "route `b` matches the very requests that `a` matches";
+    const SAME: &str = "route `b` matches exactly the same requests as `a`";
     let (a, b) = (|| route("a", "/x"), || route("b", "/x"));
     for (a, b, message, hint) in [
         (a(), b(), SAME, "remove one, or make their `match` differ"),

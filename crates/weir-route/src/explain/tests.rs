@@ -102,7 +102,7 @@ also match, but lose:
   wild: the host `api.example.com` of `orders` is more specific than `*.example.com`
   everything: the host `api.example.com` of `orders` is more specific than `*`
 do not match:
-  orders-blue: header x-env; it stands more than once, which no value matches
+  orders-blue: header x-env; it occurs more than once, which no value matches
   orders-v2: query v; it is absent, has another value or is repeated
   and 4 more
 ";

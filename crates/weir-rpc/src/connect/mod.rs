@@ -32,13 +32,13 @@ pub static KIND: FilterKind = FilterKind::made_from::<ConnectSettings>("connect"
 
 causes! {
     MALFORMED "connect_malformed" 400
-        "The call does not follow the Connect protocol, or its message does not fit the method." "the client, as the answer says; `json.unknown` and `limits` of the filter connect"
+        "The call does not follow the Connect protocol, or its message does not fit the method." "the client's request, as the response says; `json.unknown` and `limits` of the filter connect"
     NO_METHOD "connect_no_method" 404
-        "The service has no method of this name." "the path; the protos and `services` of the filter connect"
+        "The service has no method of this name." "the client's path; the protos and `services` of the filter connect"
     WRONG_METHOD "connect_wrong_method" 405
-        "The call came by the wrong HTTP method." "POST; GET is for methods with `option idempotency_level = NO_SIDE_EFFECTS`"
+        "The call used the wrong HTTP method." "the client must use POST; GET is only for methods with `option idempotency_level = NO_SIDE_EFFECTS`"
     WRONG_TYPE "connect_wrong_type" 415
-        "Messages are written in a way that cannot be translated." "the client's content-type; JSON needs `proto`, `descriptors` or `reflection` of the filter connect"
+        "The messages are in a format that cannot be translated." "the client's content-type; JSON needs `proto`, `descriptors` or `reflection` of the filter connect"
 }
 
 /// The filter.
@@ -250,12 +250,12 @@ impl Filter for Connect {
             return vec!["without descriptors: JSON is refused, and so is GET".to_owned()];
         };
         let Some(loaded) = source.loaded() else {
-            return vec!["which methods there are, the service tells once it runs".to_owned()];
+            return vec!["the service reports its methods once it runs".to_owned()];
         };
         vec![match loaded.api.method_at(path) {
             Some((_, method)) => {
                 let get = if method.no_side_effects { ", also by GET" } else { "" };
-                format!("a call of {} by Connect goes on as gRPC{get}", method.path)
+                format!("a Connect call of {} is forwarded as gRPC{get}", method.path)
             }
             None => format!("404 {} for clients of Connect: there is no such method", NO_METHOD.code),
         }]

@@ -60,8 +60,8 @@ pub(crate) fn named(mut status: Status, cx: &mut Cx) -> Status {
 pub(crate) static NOT_DESCRIBED: Cause = Cause {
     code: "grpc_not_described",
     status: 503,
-    meaning: "The service has not told yet what it offers.",
-    change: "server reflection of the service; the log says why it failed",
+    meaning: "The service has not described its methods yet.",
+    change: "the service's server reflection; the log says why it failed",
     nature: Nature::Failure,
     ..Cause::USUAL
 };
@@ -69,8 +69,8 @@ pub(crate) static NOT_DESCRIBED: Cause = Cause {
 pub(crate) static RESPONSE_MALFORMED: Cause = Cause {
     code: "grpc_response_malformed",
     status: 502,
-    meaning: "The upstream's answer is not gRPC, or cannot be translated for the client.",
-    change: "the upstream and its `protocol` (h2c); the protos and the `limits` of the filter, where it has some",
+    meaning: "The upstream's response is not gRPC, or cannot be translated for the client.",
+    change: "the upstream and its `protocol` (h2c); the filter's protos and `limits`, if it has them",
     nature: Nature::Failure,
     ..Cause::USUAL
 };

@@ -176,7 +176,10 @@ impl Reflected {
         let pause = match told {
             Ok(0) => self.refresh,
             Ok(methods) => {
-                log::info("a service told of itself", &[("upstream", &self.upstream), ("methods", &methods)]);
+                log::info(
+                    "a service described its methods",
+                    &[("upstream", &self.upstream), ("methods", &methods)],
+                );
                 self.refresh
             }
             Err(why) => {
@@ -188,7 +191,7 @@ impl Reflected {
                 };
                 SEEN.warn(
                     &self.upstream,
-                    "a service did not tell of itself",
+                    "a service did not describe its methods",
                     &[("upstream", &self.upstream), ("why", &why), ("then", &kept)],
                 );
                 PAUSE
@@ -262,11 +265,11 @@ fn rule_errors(wrong: &[RuleError]) -> String {
 /// Logs which rules are not served. Descriptors are read once, so this is logged once.
 fn warn_of_refused(upstream: &str, refused: &[RuleError]) {
     for why in refused.iter().take(REFUSED_SHOWN) {
-        log::warn("a rule of google.api.http is not served", &[("upstream", &upstream), ("why", why)]);
+        log::warn("a google.api.http rule is not served", &[("upstream", &upstream), ("why", why)]);
     }
     if let Some(more) = refused.len().checked_sub(REFUSED_SHOWN).filter(|more| *more > 0) {
         let fields: [(&str, &dyn fmt::Display); 2] = [("upstream", &upstream), ("rules", &more)];
-        log::warn("more rules of google.api.http are not served", &fields);
+        log::warn("more google.api.http rules are not served", &fields);
     }
 }
 

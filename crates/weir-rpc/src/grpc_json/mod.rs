@@ -31,13 +31,13 @@ pub static KIND: FilterKind = FilterKind::made_from::<GrpcJsonSettings>("grpc_js
 
 causes! {
     NO_METHOD "grpc_no_method" 404
-        "No rule of google.api.http names this path." "the rules in the proto; `unannotated` and `unmatched` of the filter grpc_json"
+        "No google.api.http rule matches this path." "the rules in the proto; `unannotated` and `unmatched` of the filter grpc_json"
     REQUEST_MALFORMED "grpc_request_malformed" 400
-        "The request does not fit the message that the method takes." "the body, the query or the path, as the answer says; `json.unknown` and `limits` of the filter grpc_json"
+        "The request does not fit the message that the method takes." "the client's body, query or path, as the response says; `json.unknown` and `limits` of the filter grpc_json"
     RULE_REFUSED "grpc_rule_refused" 501
-        "The rule of google.api.http that names this path is refused; the other rules are served." "the rule in the proto: `weir check`, `weir explain` and the log say what is wrong with it"
+        "The google.api.http rule for this path is invalid; the other rules work." "the rule in the proto: `weir check`, `weir explain` and the log say what is wrong"
     WRONG_METHOD "grpc_wrong_method" 405
-        "The path is known, but not with this method." "the method; the rules in the proto"
+        "The path exists, but not with this method." "the client's method; the rules in the proto"
 }
 
 /// Where the description of the API is served.
@@ -249,7 +249,7 @@ impl Filter for GrpcJson {
 
     fn explain(&self, head: &RequestHead, path: &[u8]) -> Vec<String> {
         let Some(loaded) = self.source.loaded() else {
-            return vec!["which method it is, the service tells once it runs".to_owned()];
+            return vec!["the service reports the method once it runs".to_owned()];
         };
         if is_grpc(head) {
             return vec!["a call of gRPC already: it passes as it is".to_owned()];

@@ -263,7 +263,7 @@ fn message(limit: usize, head: &RequestHead, calling: &mut Calling, cx: &Cx) -> 
 fn why(e: FrameError) -> String {
     match e {
         FrameError::TooLong => "the body is longer than the limit once it is decompressed".to_owned(),
-        FrameError::Coding | FrameError::Cut => "the body is no gzip".to_owned(),
+        FrameError::Coding | FrameError::Cut => "the body is not gzip".to_owned(),
     }
 }
 

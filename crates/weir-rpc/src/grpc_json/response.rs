@@ -42,7 +42,7 @@ impl GrpcJson {
             return self.failed(&calling, &status, None, head, cx);
         }
         if !is_messages(head) {
-            let status = Status::new(of_http(head.status()), "the upstream's answer is no gRPC");
+            let status = Status::new(of_http(head.status()), "the upstream's answer is not gRPC");
             let status = for_client(&RESPONSE_MALFORMED, status, cx);
             cx.answer_because(&RESPONSE_MALFORMED);
             return self.failed(&calling, &status, Some(RESPONSE_MALFORMED.status), head, cx);

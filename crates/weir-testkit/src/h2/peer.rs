@@ -461,7 +461,7 @@ impl<W: AsMut<Wire>> H2<W> {
         if frame.has(flag::END_HEADERS) {
             let block = std::mem::take(&mut self.block);
             let Some(fields) = self.decoder.decode(&block) else {
-                self.wire().fail("a block of fields that is no HPACK");
+                self.wire().fail("a block of fields that is not HPACK");
             };
             let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
             let fields = fields.into_iter().map(|(name, value)| (text(name), text(value)));

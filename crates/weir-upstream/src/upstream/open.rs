@@ -154,7 +154,7 @@ async fn try_open(
             let detail = "it closed the connection before it said anything in HTTP/2";
             Err(Failed::no_http2(detail, Whose::Endpoint))
         }
-        Ok(Err(_)) => Err(Failed::no_http2("what it said is no HTTP/2", Whose::Settings)),
+        Ok(Err(_)) => Err(Failed::no_http2("its data is not HTTP/2", Whose::Settings)),
         Err(e) => Err(Failed::new(&error::CONNECT_TIMEOUT, Whose::Endpoint, &e)),
     }
 }
@@ -194,4 +194,4 @@ impl Failed {
 const GOODBYE: &str = "it said goodbye (GOAWAY) before it took a request";
 
 /// The detail for an upstream that was given up.
-const SILENT: &str = "no sign of life: it answered no PING on a connection with requests";
+const SILENT: &str = "the connection is dead: it answered no PING while requests were waiting";

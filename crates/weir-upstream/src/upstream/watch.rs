@@ -33,7 +33,7 @@ fn look(upstream: &Upstream, now: Instant) {
     let out = list.iter().filter(|endpoint| endpoint.health.is_out()).count();
     let fields: log::Fields<'_> = &[("upstream", &upstream.name), ("out", &out), ("of", &list.len())];
     if panicking {
-        log::warn("too few endpoints in rotation: unwell ones are used too", fields);
+        log::warn("too few endpoints in rotation: failing ones are used too", fields);
     } else {
         log::info("enough endpoints in rotation again", fields);
     }

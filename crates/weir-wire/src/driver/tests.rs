@@ -95,7 +95,7 @@ fn what_still_runs_is_dropped_at_the_end() {
         tokio::task::yield_now().await;
     });
     assert!(left.get());
-    assert!(timers().is_none(), "the thread is no core any more");
+    assert!(timers().is_none(), "the thread is not a core any more");
 }
 
 #[test]

@@ -171,7 +171,9 @@ impl<'a> Reader<'a> {
         // A space would end the token in the start line, and a line break the line.
         let is_word = value.iter().all(|&b| b > b' ' && b != 0x7f);
         if self.begun || self.seen & came != 0 || !is_word {
-            return Err(Malformed("a pseudo-field twice, behind others, or with what no start line holds"));
+            return Err(Malformed(
+                "a pseudo-field that is repeated, after other fields, or not valid in a start line",
+            ));
         }
         self.seen |= came;
         let kept = &mut self.scratch.pseudo[place];

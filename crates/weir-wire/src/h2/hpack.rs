@@ -360,7 +360,7 @@ mod tests {
             ("0085 ffff ffff ff00", "the end of string"),
             ("0081 00 00", "padding of zeros"),
             ("3fe2 1f", "a table larger than it may be"),
-            ("8220", "a change of size behind a field"),
+            ("8220", "a change of size after a field"),
         ] {
             assert_eq!(decode(&mut Decoder::default(), block), Err(Undecodable), "{why}");
         }

@@ -60,7 +60,7 @@ fn words(error: &Error) -> (TlsFault, String) {
         Error::InvalidCertificate(certificate) => of_certificate(certificate),
         Error::AlertReceived(alert) => of_alert(*alert),
         Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
-            (TlsFault::Other, format!("what came is not TLS: is this port one for cleartext? ({error})"))
+            (TlsFault::Other, format!("the data received is not TLS: is this a cleartext port? ({error})"))
         }
         Error::PeerIncompatible(why) => {
             (TlsFault::Other, format!("no version or cipher of TLS suits both sides ({why:?})"))
@@ -92,7 +92,7 @@ fn of_certificate(error: &CertificateError) -> (TlsFault, String) {
             }
         }
         E::UnknownIssuer => {
-            (TlsFault::Stranger, "the certificate is signed by nobody that is trusted here".to_owned())
+            (TlsFault::Stranger, "the certificate is signed by an untrusted issuer".to_owned())
         }
         other if is_authority(other) => {
             (TlsFault::Stranger, "the certificate is its own authority, which is not trusted here".to_owned())
@@ -149,7 +149,7 @@ pub fn why_client_failed(e: &io::Error) -> String {
         Some(Error::InvalidCertificate(certificate)) => {
             of_certificate(certificate).1.replacen("the certificate", "the client's certificate", 1)
         }
-        Some(Error::InvalidMessage(why)) => format!("what came is no valid TLS ({why:?})"),
+        Some(Error::InvalidMessage(why)) => format!("the data received is not valid TLS ({why:?})"),
         Some(Error::NoApplicationProtocol) => {
             "the client speaks none of the protocols that it can have here (ALPN)".to_owned()
         }

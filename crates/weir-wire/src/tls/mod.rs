@@ -177,7 +177,7 @@ fn read_certificates(path: &Path, part: Part) -> Result<Vec<CertificateDer<'stat
     let wrong = |text: &str| TlsError::of(part, format!("{} {text}", path.display()));
     let pem = std::fs::read(path).map_err(|e| wrong("cannot be read").because(e))?;
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
-    let chain = chain.map_err(|e| wrong("is no valid PEM").because(e))?;
+    let chain = chain.map_err(|e| wrong("is not valid PEM").because(e))?;
     if chain.is_empty() {
         let text = "holds no certificate; expected PEM with `-----BEGIN CERTIFICATE-----`";
         return Err(wrong(text));
@@ -194,6 +194,6 @@ fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
             let text = "holds no private key; expected PEM with `-----BEGIN PRIVATE KEY-----`";
             wrong(text)
         }
-        e => wrong("is no valid PEM").because(e),
+        e => wrong("is not valid PEM").because(e),
     })
 }

@@ -39,7 +39,7 @@ impl Compiler<'_> {
         for (at, name) in &names {
             if fixed.iter().any(|certificate| certificate.is_for(&name.to_string())) {
                 let message =
-                    format!("`{name}` has a certificate under `certificates`, which is shown in its place");
+                    format!("`{name}` has a certificate under `certificates`, which is used instead");
                 let warning = Diagnostic::warning("unused", message).on(self.tree, at);
                 self.found.push(warning.hint("remove one of the two"));
             }
@@ -79,7 +79,7 @@ impl Compiler<'_> {
             let name: Name = match text.parse() {
                 Ok(name) => name,
                 Err(why) => {
-                    let message = format!("`{text}` is no name for a certificate: {why}");
+                    let message = format!("`{text}` is not a name for a certificate: {why}");
                     self.error(&at, "bad-domain", message, Some("write it as api.example.com".into()));
                     continue;
                 }
@@ -121,7 +121,7 @@ impl Compiler<'_> {
             None => LETS_ENCRYPT.to_owned(),
         };
         if let Some(email) = written.email.as_deref().filter(|email| !is_email(email)) {
-            let message = format!("`{email}` is no address for mail; expected e.g. ops@example.com");
+            let message = format!("`{email}` is not an email address; expected e.g. ops@example.com");
             self.error(&format!("{path}.email"), "bad-email", message, None);
         }
         if written.profile.as_deref() == Some("") {
@@ -138,7 +138,8 @@ impl Compiler<'_> {
             let secret = external.secret.reveal().trim();
             let decoded = base64::decode_url(secret.trim_end_matches('=').as_bytes());
             if decoded.is_none_or(|key| key.is_empty()) {
-                let message = "the secret is no base64url; expected it as the certificate authority gives it";
+                let message =
+                    "the secret is not base64url; expected it as the certificate authority gives it";
                 self.error(&format!("{path}.external_account.secret"), "bad-value", message, None);
             }
             if external.key_id.is_empty() {
@@ -196,7 +197,7 @@ impl Compiler<'_> {
                 self.error(&exec, "empty", "the list is empty; expected a program", hint);
             }
             Some(program) if !program.is_absolute() => {
-                let message = format!("`{}` is no absolute path of a program", program.display());
+                let message = format!("`{}` is not an absolute path", program.display());
                 let hint = Some("no shell and no search path are used: write it from the root".into());
                 self.error(&format!("{exec}[0]"), "bad-value", message, hint);
             }
@@ -236,7 +237,7 @@ impl Compiler<'_> {
                 &path,
                 "no-folder",
                 message,
-                Some("write a folder, which is made where it is missing".into()),
+                Some("write a folder; Weir creates it if it is missing".into()),
             );
         } else if access(there, ours).is_err() {
             let message = format!("{} may not be written by this user", there.display());
@@ -266,7 +267,7 @@ impl Compiler<'_> {
             }
         };
         if let Some((at, other, keys)) = other {
-            let message = format!("it shares its storage with {other}, and says something else about it");
+            let message = format!("it shares its storage with {other}, but its settings differ");
             let hint = format!("write the same {keys} in both places, or another `storage`");
             if !self.found.iter().any(|d| d.path == at && d.code == "acme-differs") {
                 self.error(&at, "acme-differs", message, Some(hint.into()));

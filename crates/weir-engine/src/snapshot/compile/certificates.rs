@@ -116,7 +116,7 @@ impl Compiler<'_> {
 
 fn dates_hint(validity: Validity, now: i64) -> &'static str {
     if now < validity.not_before {
-        "look at the clock of this machine; if it is right, use the certificate from that day on: peers refuse it before"
+        "check the clock of this machine; if it is right, use the certificate only from that day on: peers refuse it earlier"
     } else {
         "renew it: peers refuse a certificate that is out of date"
     }

@@ -20,9 +20,8 @@ impl Compiler<'_> {
                     if self.has_login(table, RouteId(index), (host, target), oidc) {
                         continue;
                     }
-                    let message = format!(
-                        "no route takes `{target}` with this filter: the browser would find nothing there"
-                    );
+                    let message =
+                        format!("no route takes `{target}` with this filter, so the browser would get a 404");
                     let hint = "let the path lead to a route that has the same `oidc`";
                     let path = format!("{path}.{key}");
                     self.found

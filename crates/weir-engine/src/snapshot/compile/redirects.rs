@@ -13,8 +13,7 @@ impl Compiler<'_> {
             let Some(to) = filter.node.get("to").and_then(|node| node.as_text()) else { continue };
             let Ok(index) = u32::try_from(index) else { return };
             if self.comes_back(table, RouteId(index), route, to) {
-                let message =
-                    "the redirect leads to this very route: a client would go round until it gives up";
+                let message = "the redirect leads back to this route: a client would loop until it gives up";
                 let path = format!("{}.to", filter.path);
                 let hint = "redirect to a path, host or scheme that another route takes";
                 self.found

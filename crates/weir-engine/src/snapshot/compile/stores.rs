@@ -49,13 +49,13 @@ impl Compiler<'_> {
         let alone =
             schema::Store { memory: written.memory, disk: written.disk.clone(), ..schema::Store::default() };
         if *written != alone {
-            let message = "the store is memory of this gateway, and a server elsewhere";
-            let hint = "write `memory` alone, and what is shared with other gateways as another store";
+            let message = "the store has both `memory` and a server; only one is allowed";
+            let hint = "leave only `memory`, and define another store for data shared with other gateways";
             self.error(&format!("stores.{name}"), "store-unusable", message, Some(hint.into()));
             return None;
         }
         let Some(memory) = written.memory else {
-            let message = "a disk alone is no store: what is asked for often is served from memory";
+            let message = "a store needs memory beside its disk: frequent answers are served from memory";
             let hint = "write memory: 256MiB beside it".to_owned();
             self.error(&format!("stores.{name}"), "store-unusable", message, Some(hint.into()));
             return None;
@@ -73,7 +73,7 @@ impl Compiler<'_> {
     fn size(&mut self, path: &str, size: ByteSize, sizes: &RangeInclusive<u64>, told: &str) -> bool {
         let sound = sizes.contains(&size.get());
         if !sound {
-            let message = format!("{size} is no size for a store; expected {told}");
+            let message = format!("{size} is not a size for a store; expected {told}");
             self.error(path, "bad-value", message, Some("write 256MiB".into()));
         }
         sound
@@ -164,14 +164,15 @@ impl Compiler<'_> {
             ..schema::Store::default()
         };
         if *written != alone {
-            let message = "the store is the fleet, and a server elsewhere";
+            let message = "the store has both `fleet` and a server; only one is allowed";
             let hint = "write `fleet: {}` with `timeout` and `prefix` alone, or leave it out";
             self.error(path, "store-unusable", message, Some(hint.into()));
         }
         self.time_and_prefix(path, written);
         let source = self.config.source.as_ref();
         if source.is_some_and(|source| source.etcd.is_none()) {
-            let message = "the nodes of this fleet cannot elect one of them, because their source is no etcd";
+            let message =
+                "the nodes of this fleet cannot elect one of them, because their source is not etcd";
             let hint = "write redis: redis://127.0.0.1:6379, or have the nodes follow an etcd";
             self.error(path, "store-unusable", message, Some(hint.into()));
         }

@@ -90,7 +90,7 @@ impl Wire {
     /// Connects and proves knowledge of the secret. Returns how many gateways there are.
     async fn open(holder: &Holder, limit: Duration) -> Result<(Self, u32), String> {
         let address: std::net::SocketAddr =
-            holder.address.parse().map_err(|_| "it is nowhere that can be reached".to_owned())?;
+            holder.address.parse().map_err(|_| "its address cannot be reached".to_owned())?;
         let stream = TcpStream::connect(address).await.map_err(|e| e.to_string())?;
         stream.set_nodelay(true).map_err(|e| e.to_string())?;
         let mut wire = Self { stream, read: Vec::new(), limit };
@@ -116,7 +116,7 @@ impl Wire {
 
     fn take(&mut self) -> Result<Option<Frame>, String> {
         let mut rest = self.read.as_slice();
-        let frame = Frame::take(&mut rest).map_err(|_| "it sends what is no frame".to_owned())?;
+        let frame = Frame::take(&mut rest).map_err(|_| "it sends invalid frames".to_owned())?;
         let used = self.read.len() - rest.len();
         self.read.drain(..used);
         Ok(frame)
@@ -125,7 +125,7 @@ impl Wire {
     /// Reads more. Cancel safe: received bytes are in the buffer or still in the socket.
     async fn more(&mut self) -> Result<(), String> {
         if self.read.len() > FRAME_BYTES + READ_BYTES {
-            return Err("it sends what is no frame".to_owned()); // complete frames are taken immediately
+            return Err("it sends invalid frames".to_owned()); // complete frames are taken immediately
         }
         self.read.reserve(READ_BYTES);
         match self.stream.read_buf(&mut self.read).await {

@@ -109,13 +109,13 @@ async fn serve(
         Server::Fleet(Some(etcd)) => {
             Driver::new(name.clone(), etcd.clone(), &place, Arc::clone(&state), tell)
         }
-        _ => Err("this gateway is no node of a fleet: it has no source.etcd".to_owned()),
+        _ => Err("this gateway is not a node of a fleet: it has no source.etcd".to_owned()),
     };
     match driver {
         Ok(driver) => driver.drive(questions, told, leaving).await,
         Err(error) => {
             state.up.store(false, Relaxed);
-            log::warn("store is away", &[("store", &name), ("error", &error)]);
+            log::warn("store is unreachable", &[("store", &name), ("error", &error)]);
             while let Some(question) = questions.recv().await {
                 (question.answer)(Err(Away));
             }
@@ -226,7 +226,9 @@ impl Driver {
         let say = move |event| drop(tell.send(Message::Election(event))); // the receiver may have ended
         let holder = |bytes: Option<Vec<u8>>| match bytes {
             None => Ok(None),
-            Some(bytes) => Holder::read(&bytes).map(Some).ok_or("what holds the key is no node".to_owned()),
+            Some(bytes) => {
+                Holder::read(&bytes).map(Some).ok_or("what holds the key is not a node".to_owned())
+            }
         };
         match action {
             Action::Read => drop(spawn_local(async move {
@@ -255,7 +257,7 @@ impl Driver {
                 Some(listener) => {
                     let (secret, state) = (self.secret.clone(), Arc::clone(&self.state));
                     self.role = Role::Leads(Office::open(listener, secret, state));
-                    log::info("this node keeps the store of the fleet", &[("store", &self.name)]);
+                    log::info("this node now holds the fleet's store", &[("store", &self.name)]);
                     self.is_there(&etcd.node);
                 }
                 None => self.is_away("there is no listener"), // it was bound before the claim
@@ -304,7 +306,7 @@ impl Driver {
             let gateways = self.state.gateways.load(Relaxed);
             let fields: [(&str, &dyn std::fmt::Display); 4] =
                 [("store", &self.name), ("gateways", &gateways), ("node", &node), ("away_seconds", &seconds)];
-            log::info("store is there", &fields);
+            log::info("store is reachable", &fields);
         }
     }
 
@@ -313,7 +315,7 @@ impl Driver {
         self.state.up.store(false, Relaxed);
         if self.away_since.is_none() {
             self.away_since = Some(Instant::now());
-            log::warn("store is away", &[("store", &self.name), ("error", &error)]);
+            log::warn("store is unreachable", &[("store", &self.name), ("error", &error)]);
         }
     }
 

@@ -125,7 +125,7 @@ async fn accept(listener: TcpListener, desk: Rc<Desk>) {
                 connections.spawn_local(async move {
                     if let Err(error) = serve(stream, &desk).await {
                         log::warn(
-                            "a node of the fleet was hung up on",
+                            "a connection of a fleet node was closed",
                             &[("peer", &peer), ("error", &error)],
                         );
                     }
@@ -151,11 +151,11 @@ async fn serve(mut stream: TcpStream, desk: &Rc<Desk>) -> Result<(), &'static st
             return Ok(());
         }
         let mut rest = read.as_slice();
-        while let Some(frame) = Frame::take(&mut rest).map_err(|_| "it sends what is no frame")? {
+        while let Some(frame) = Frame::take(&mut rest).map_err(|_| "it sends invalid frames")? {
             match frame {
                 Frame::Ask(id, asked) => Frame::Answer(id, desk.answer(&asked)).write(&mut out),
                 Frame::Ping => Frame::Pong(desk.gateways()).write(&mut out),
-                _ => return Err("it sends what nobody asked for"),
+                _ => return Err("it sends unexpected frames"),
             }
         }
         let used = read.len() - rest.len();
@@ -172,7 +172,7 @@ async fn greet(stream: &mut TcpStream, desk: &Desk, read: &mut Vec<u8>) -> Resul
     send(stream, &mut out).await?;
     loop {
         let mut rest = read.as_slice();
-        let frame = Frame::take(&mut rest).map_err(|_| "it sends what is no frame")?;
+        let frame = Frame::take(&mut rest).map_err(|_| "it sends invalid frames")?;
         let used = read.len() - rest.len();
         read.drain(..used);
         match frame {
@@ -187,7 +187,7 @@ async fn greet(stream: &mut TcpStream, desk: &Desk, read: &mut Vec<u8>) -> Resul
 /// Reads more. False if the other side has closed.
 async fn more(stream: &mut TcpStream, read: &mut Vec<u8>) -> Result<bool, &'static str> {
     if read.len() > FRAME_BYTES + READ_BYTES {
-        return Err("it sends what is no frame"); // complete frames are taken immediately
+        return Err("it sends invalid frames"); // complete frames are taken immediately
     }
     read.reserve(READ_BYTES);
     match timeout(SILENCE, stream.read_buf(read)).await {

@@ -199,7 +199,7 @@ impl Key {
     }
 }
 
-const UNKNOWN: &str = "it is no public key of RSA, P-256, P-384, P-521 or Ed25519";
+const UNKNOWN: &str = "it is not a public key of RSA, P-256, P-384, P-521 or Ed25519";
 
 fn check_bits(bits: usize) -> Result<(), String> {
     match bits {
@@ -262,9 +262,9 @@ mod tests {
         };
         for (bad, why) in [
             (json!({ "kty": "EC", "crv": "P-256", "x": X }), "`y` is missing"),
-            (json!({ "kty": "EC", "crv": "P-256", "x": X, "y": X }), "no public key"),
+            (json!({ "kty": "EC", "crv": "P-256", "x": X, "y": X }), "not a public key"),
             (json!({ "kty": "EC", "crv": "P-384", "x": X, "y": Y }), "48 bytes"),
-            (json!({ "kty": "OKP", "crv": "Ed25519", "x": "AAAA" }), "no public key"),
+            (json!({ "kty": "OKP", "crv": "Ed25519", "x": "AAAA" }), "not a public key"),
             (json!({ "kty": "oct", "k": "c2hvcnQ" }), "at least 32"),
             (json!({ "kty": "RSA", "n": "", "e": "AQAB" }), "0 bits"),
             (bits(1024), "1024 bits"),

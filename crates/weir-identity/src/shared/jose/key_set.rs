@@ -74,7 +74,7 @@ impl KeySet {
             Some(_) => None,
             None => Some(vec![&map]),
         };
-        let jwks: Vec<&Map<String, Value>> = jwks.ok_or("`keys` is no list of objects")?;
+        let jwks: Vec<&Map<String, Value>> = jwks.ok_or("`keys` is not a list of objects")?;
         let jwks = bounded(jwks)?;
         let (mut keys, mut left_out) = (Vec::new(), Vec::new());
         for (number, jwk) in jwks.iter().enumerate() {
@@ -84,7 +84,7 @@ impl KeySet {
                 .map_or(format!("key {}", number + 1), |id| format!("key `{id}`"));
             match Key::from_jwk(jwk) {
                 Ok(Some(key)) if key.is_secret() && secrets == Secrets::Refused => {
-                    left_out.push(format!("{name}: it is a shared secret, and everybody can read it here"));
+                    left_out.push(format!("{name}: it is a shared secret, but published here"));
                 }
                 Ok(Some(key)) => keys.push(key),
                 Ok(None) => {}
@@ -234,13 +234,13 @@ mod tests {
         for (text, why) in [
             ("", "neither"),
             ("[]", "neither"),
-            (r#"{"keys":1}"#, "no list"),
-            (r#"{"keys":[1]}"#, "no list"),
+            (r#"{"keys":1}"#, "not a list"),
+            (r#"{"keys":[1]}"#, "not a list"),
             (r#"{"keys":[]}"#, "no key"),
             (r#"{"keys":[],"keys":[]}"#, "neither"),
             (r#"{"keys":[{"kty":"x"}]}"#, "no key"),
             ("-----BEGIN PUBLIC KEY-----", "no end"),
-            ("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----", "no public key"),
+            ("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----", "not a public key"),
             ("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----", "x509"),
             ("-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----", "pubout"),
         ] {

@@ -112,7 +112,7 @@ impl Remote {
         }
         let (keys, left_out) = KeySet::read(&answer.body, Secrets::Refused)?;
         for why in left_out {
-            log::warn("a key was left out", &[("url", &self.keeping.url.shown()), ("why", &why)]);
+            log::warn("a key was ignored", &[("url", &self.keeping.url.shown()), ("why", &why)]);
         }
         log::info("keys fetched", &[("url", &self.keeping.url.shown()), ("keys", &keys.len())]);
         *last = answer.body;

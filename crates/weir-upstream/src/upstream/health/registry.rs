@@ -72,7 +72,7 @@ impl Healths {
             health.restore(saved, at);
         } else if let Some((saved, at)) = known.renamed(endpoint) {
             log::info(
-                "endpoint stays as an operator put it: its upstream was renamed",
+                "endpoint keeps the state set by an operator: its upstream was renamed",
                 &[("upstream", upstream), ("endpoint", endpoint), ("before", &saved.upstream)],
             );
             health.restore(saved, at);

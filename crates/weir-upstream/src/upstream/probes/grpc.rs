@@ -35,8 +35,8 @@ pub(super) fn judge(body: &[u8]) -> Result<(), String> {
         Some(0) => Err("it does not know whether it serves".to_owned()),
         Some(2) => Err("it says NOT_SERVING".to_owned()),
         Some(3) => Err("it does not know the service".to_owned()),
-        Some(other) => Err(format!("it says {other}, which is no status")),
-        None => Err("its answer is no HealthCheckResponse".to_owned()),
+        Some(other) => Err(format!("it reports {other}, which is not a status")),
+        None => Err("its answer is not a HealthCheckResponse".to_owned()),
     }
 }
 

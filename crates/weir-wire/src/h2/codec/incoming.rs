@@ -8,7 +8,7 @@ use crate::h2::frame::{self, HEADER, Header, Kind, code};
 use crate::h2::head::{HeadFacts, Malformed};
 use std::time::Instant;
 
-const NO_HPACK: &str = "a head is no HPACK";
+const NO_HPACK: &str = "a head is not HPACK";
 const LESS_DATA: &str = "less data than Content-Length";
 
 /// An HPACK block, and the total bytes of its frames.
@@ -77,7 +77,7 @@ impl<S: Sink> Codec<S> {
         if let Some(slot) = self.streams.find(id) {
             if self.streams.at(slot).got_end {
                 self.pass_over(block)?;
-                self.reset_provoked(slot, code::STREAM_CLOSED, "a head behind the end");
+                self.reset_provoked(slot, code::STREAM_CLOSED, "a head after the end");
                 return Ok(());
             }
             return match self.role {
@@ -97,7 +97,7 @@ impl<S: Sink> Codec<S> {
                 self.meter.provoked(); // one may have been in flight, not many
                 Ok(())
             }
-            Some(Ending::Theirs) => broken(code::STREAM_CLOSED, "a head behind the end"),
+            Some(Ending::Theirs) => broken(code::STREAM_CLOSED, "a head after the end"),
             None => broken(code::PROTOCOL, "a stream with a number that was passed over"),
         }
     }
@@ -148,7 +148,7 @@ impl<S: Sink> Codec<S> {
     fn leave_out(&mut self, len: usize) -> Result<(), Broken> {
         self.left_out = self.left_out.saturating_add(len);
         if self.left_out > LEFT_OUT_MOST {
-            return broken(code::CALM, "streams without end behind a GOAWAY");
+            return broken(code::CALM, "too many streams after a GOAWAY");
         }
         Ok(())
     }
@@ -295,7 +295,7 @@ impl<S: Sink> Codec<S> {
         let record = self.streams.at(slot);
         record.room -= len as i64;
         let wrong = if record.got_end {
-            Some((code::STREAM_CLOSED, "data behind the end"))
+            Some((code::STREAM_CLOSED, "data after the end"))
         } else if record.room < 0 && len > 0 {
             // Our SETTINGS may have made the window negative; an empty DATA frame may still end the stream (RFC 9113
             // §6.9.1).

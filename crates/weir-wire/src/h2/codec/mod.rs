@@ -68,7 +68,7 @@ const GOODBYE: [u8; 8] = *b"goodbye ";
 
 /// Rules checked in more than one place.
 const PADDING: &str = "padding longer than its frame";
-const NOBODY_BEGAN: &str = "a frame for a stream that nobody began";
+const NOBODY_BEGAN: &str = "a frame for a stream that was never opened";
 
 /// Our side of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -179,7 +179,7 @@ fn what_is_wrong_ends_the_connection_with_its_code() {
         ("RST_STREAM of an idle stream", |t| t.hear(Kind::RST_STREAM, 0, 9, &[0; 4]), code::PROTOCOL),
         ("PUSH_PROMISE", |t| t.hear(Kind::PUSH_PROMISE, 4, 1, &[0, 0, 0, 2]), code::PROTOCOL),
         ("CONTINUATION alone", |t| t.hear(Kind::CONTINUATION, 4, 1, &[]), code::PROTOCOL),
-        ("no HPACK", |t| t.hear(Kind::HEADERS, 4, 1, &[0x80]), code::COMPRESSION),
+        ("not HPACK", |t| t.hear(Kind::HEADERS, 4, 1, &[0x80]), code::COMPRESSION),
         (
             "something within a head",
             |t| {
