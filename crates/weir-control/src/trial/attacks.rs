@@ -136,7 +136,7 @@ fn failures_do_not_open() {
     let mut counted = Counted::calm();
     let trial = counted.trial(Some(restriction(&["consumers.shop"])), confirm);
     let Due::Stays(why) = counted.ends(trial, failing).0 else { panic!("it goes back") };
-    assert!(why.contains("would give back consumers.shop"), "{why}");
+    assert!(why.contains("would restore consumers.shop"), "{why}");
 }
 
 /// Each failure of our own still justifies a revert, even beside refused strangers.
