@@ -35,7 +35,7 @@ pub(crate) fn may_say(fields: &Fields) -> bool {
 /// reason nor message.
 pub(crate) fn said(body: &[u8]) -> Option<String> {
     let found = if body.trim_ascii_start().starts_with(b"{") { in_json(body) } else { in_text(body) };
-    found.to_text()
+    found.into_text()
 }
 
 #[derive(Debug, Default)]
@@ -46,7 +46,7 @@ struct Found {
 }
 
 impl Found {
-    fn to_text(self) -> Option<String> {
+    fn into_text(self) -> Option<String> {
         if self.reason.is_none() && self.message.is_none() {
             return None;
         }

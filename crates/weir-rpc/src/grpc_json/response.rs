@@ -188,7 +188,7 @@ fn outcome(calling: &mut Calling, told: Option<&[u8]>, cx: &Cx) -> Outcome {
     match (read, count) {
         (Ok(()), 1) => Outcome::Json(out, media),
         (Ok(()), count) => Outcome::Malformed(format!("it has {count} messages where one was expected")),
-        (Err(fault), _) => Outcome::Malformed(fault.to_text()),
+        (Err(fault), _) => Outcome::Malformed(fault.into_text()),
     }
 }
 
@@ -198,7 +198,7 @@ enum Fault {
 }
 
 impl Fault {
-    fn to_text(self) -> String {
+    fn into_text(self) -> String {
         match self {
             Self::Frame(e) => e.to_string(),
             Self::Print(e) => e.message,
@@ -245,7 +245,7 @@ pub(super) fn piece(piece: &mut Piece<'_>, state: &mut State, exposed: bool) -> 
     };
     if let Err(fault) = read {
         let mut refusal = Refusal::new(&RESPONSE_MALFORMED);
-        refusal.detail = Some(fault.to_text());
+        refusal.detail = Some(fault.into_text());
         return Err(refusal);
     }
     if piece.is_last() && !std::mem::replace(&mut calling.ended, true) {
