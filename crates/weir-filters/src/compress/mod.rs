@@ -1,14 +1,13 @@
 //! `compress`: compresses response bodies for clients that accept it.
 //!
-//! `weir_filter::coding` chooses the coding, `media` decides which bodies are worth it, and `encoder` holds the three
-//! codings and what they cost.
+//! `weir_filter::coding` chooses the coding, and `encoder` holds the three codings and what they cost.
 
 mod encoder;
-mod media;
 
 use super::prelude::*;
+use super::shared::changed::{OF_THE_BYTES, WeakTags, no_transform, weaken};
+use super::shared::media::MediaPattern;
 use encoder::{Encoder, Then, memory, time};
-use media::MediaPattern;
 use std::cell::RefCell;
 use std::fmt;
 use std::future::Future;
@@ -98,7 +97,7 @@ impl Levels {
 
 impl Default for CompressSettings {
     fn default() -> Self {
-        let types = media::DEFAULT.iter().map(|text| MediaPattern::new(text).expect("a default is sound"));
+        let types = TYPES.iter().map(|text| MediaPattern::new(text).expect("a default is sound"));
         Self {
             algorithms: vec![Coding::Zstd, Coding::Br, Coding::Gzip],
             minimum: "1KiB".parse().expect("a default is sound"),
@@ -108,6 +107,22 @@ impl Default for CompressSettings {
         }
     }
 }
+
+/// Media types that are compressed by default: the many forms of text. Images, sound, video and archives are
+/// compressed already.
+const TYPES: &[&str] = &[
+    "text/*",
+    "application/*+json",
+    "application/*+xml",
+    "application/javascript",
+    "application/json",
+    "application/wasm",
+    "application/xml",
+    "font/otf",
+    "font/ttf",
+    "image/bmp",
+    "image/svg+xml",
+];
 
 /// The filter.
 struct Compress {
@@ -142,10 +157,6 @@ const YIELDS: std::time::Duration = std::time::Duration::from_micros(100);
 /// The threads that compress long pieces, and how many pieces may wait for one.
 static COMPRESSING: Blocking = Blocking::new("weir-compress", 256, 1);
 
-/// Fields that describe the bytes of a body, which compression changes.
-const OF_THE_BYTES: &[&[u8]] =
-    &[b"accept-ranges", b"content-digest", b"content-md5", b"digest", b"repr-digest"];
-
 /// One body being compressed.
 #[derive(Debug, Default)]
 struct Compressing {
@@ -157,10 +168,6 @@ struct Compressing {
     taken: Option<Taken>,
     length: Option<u64>,
 }
-
-/// The tags of If-None-Match if some are weak: ours may be among them.
-#[derive(Debug, Default)]
-struct WeakTags(Vec<u8>);
 
 /// A share of `memory` that one body has taken.
 struct Taken {
@@ -261,11 +268,7 @@ impl Filter for Compress {
             note |= (place as u64 + 1) << shift;
         }
         *cx.note() = note;
-        if let Some(tags) =
-            fields.get_str("if-none-match").filter(|tags| tags.starts_with(b"W/") || tags.contains(&b','))
-        {
-            cx.state::<WeakTags>().0 = tags.to_vec();
-        }
+        WeakTags::remember(head, cx);
         Flow::Continue
     }
 
@@ -301,7 +304,7 @@ impl Filter for Compress {
             return Flow::Continue;
         };
         let _ = head.headers.insert(&self.content_encoding, algorithm.name().as_bytes()); // ours: a token
-        self.weaken(head);
+        weaken(head, &self.etag);
         head.headers.remove_where(|name, _| OF_THE_BYTES.iter().any(|gone| name.eq_ignore_ascii_case(gone)));
         // RFC 9110 §9.3.2: a response to HEAD may omit fields that only producing the content would determine.
         if *cx.note() & HEAD != 0 {
@@ -392,17 +395,7 @@ impl Compress {
         // RFC 9110 §15.4.5: a 304 has the fields that its 200 would have. It names no type, so this may be a response
         // that is never compressed.
         add_vary(&mut head.headers, &self.vary);
-        let Some(tag) = head.headers.get(&self.etag) else { return };
-        let given = |held: &[u8]| held.trim_ascii().strip_prefix(b"W/").is_some_and(|held| held == tag);
-        if cx.state::<WeakTags>().0.split(|&b| b == b',').any(given) {
-            self.weaken(head);
-        }
-    }
-
-    fn weaken(&self, head: &mut ResponseHead) {
-        let Some(tag) = head.headers.get(&self.etag).filter(|tag| tag.starts_with(b"\"")) else { return };
-        let weak = [b"W/", tag].concat();
-        let _ = head.headers.insert(&self.etag, &weak); // the tag without `W/` was received, so it is valid
+        WeakTags::answer(head, &self.etag, cx);
     }
 
     /// Reserves memory for one more body.
@@ -443,12 +436,6 @@ fn elsewhere(
         *back.borrow_mut() = Some(encoder);
         made.map_err(|_| &COMPRESS_FAILED)
     })
-}
-
-/// RFC 9111 §5.2.1.6 and §5.2.2.6: intermediaries must not change the content.
-fn no_transform(fields: &Fields) -> bool {
-    let mut directives = fields.get_all("cache-control").flat_map(|value| value.split(|&b| b == b','));
-    directives.any(|directive| directive.trim_ascii().eq_ignore_ascii_case(b"no-transform"))
 }
 
 /// Adds `Vary: accept-encoding`.

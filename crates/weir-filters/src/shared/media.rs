@@ -3,29 +3,13 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Media types that are compressed by default: the many forms of text. Images, sound, video and archives are
-/// compressed already.
-pub(super) const DEFAULT: &[&str] = &[
-    "text/*",
-    "application/*+json",
-    "application/*+xml",
-    "application/javascript",
-    "application/json",
-    "application/wasm",
-    "application/xml",
-    "font/otf",
-    "font/ttf",
-    "image/bmp",
-    "image/svg+xml",
-];
-
 /// A media type, or a pattern with `*`.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(transparent)]
-pub(super) struct MediaPattern(String);
+pub(crate) struct MediaPattern(String);
 
 impl MediaPattern {
-    pub(super) fn new(text: &str) -> Result<Self, String> {
+    pub(crate) fn new(text: &str) -> Result<Self, String> {
         let expected =
             || format!("`{text}` is not a media type; expected e.g. text/css, text/*, application/*+json");
         let token = |part: &str| {
@@ -43,7 +27,7 @@ impl MediaPattern {
     }
 
     /// Whether the pattern matches a value of Content-Type, which may have parameters.
-    pub(super) fn matches(&self, content_type: &[u8]) -> bool {
+    pub(crate) fn matches(&self, content_type: &[u8]) -> bool {
         let media = content_type.split(|&b| b == b';').next().unwrap_or_default().trim_ascii();
         let pattern = self.0.as_bytes();
         let Some(star) = pattern.iter().position(|&b| b == b'*') else {
