@@ -631,6 +631,11 @@ impl Exchange {
         }
     }
 
+    /// The filter, for hooks that have no method here.
+    pub fn filter(&self) -> Rc<dyn Filter> {
+        Rc::clone(&self.filter)
+    }
+
     /// Ends the response with these trailers, in lines that end in `\n`; what precedes them is not shown.
     pub fn response_trailers(&mut self, trailers: &str) {
         let mut trailers = trailers.as_bytes().to_vec();

@@ -19,6 +19,7 @@ mod maintenance;
 mod mirror;
 mod rate_limit;
 mod redirect;
+mod replace;
 mod request_id;
 mod rewrite;
 mod security_headers;
@@ -58,6 +59,7 @@ pub static KINDS: &[&FilterKind] = &[
     &weir_identity::oidc::KIND,
     &rate_limit::KIND,
     &redirect::KIND,
+    &replace::KIND,
     &request_id::KIND,
     &rewrite::KIND,
     &security_headers::KIND,

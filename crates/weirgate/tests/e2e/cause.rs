@@ -90,6 +90,7 @@ pub(crate) const CONNECT_TIMEOUT: Cause = (504, "connect_timeout");
 pub(crate) const EXCHANGE_TIMEOUT: Cause = (504, "exchange_timeout");
 pub(crate) const NO_ENDPOINT: Cause = (503, "no_endpoint");
 pub(crate) const NO_HEALTHY_ENDPOINT: Cause = (503, "no_healthy_endpoint");
+pub(crate) const REPLACE_LIMIT: Cause = (502, "replace_limit");
 pub(crate) const RESPONSE_TIMEOUT: Cause = (504, "response_timeout");
 pub(crate) const UPGRADE_REFUSED: Cause = (502, "upgrade_refused");
 pub(crate) const UPSTREAM_ERROR: Cause = (502, "upstream_error");

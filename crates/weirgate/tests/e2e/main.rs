@@ -63,6 +63,7 @@ mod pool;
 mod proxy;
 mod real;
 mod reload;
+mod replace;
 mod retry;
 mod sending;
 mod service;

@@ -96,6 +96,7 @@ fn subjects() -> Vec<Subject> {
         }),
         plain("mirror", "{ upstream: sink }"),
         plain("rate_limit", "{ requests: 100000, per: 1m, by: \"{client} {host}\" }"),
+        plain("replace", "{ types: [ \"*/*\" ], text: { zzzz: y } }"),
         plain("request_id", "{}"),
         plain("rewrite", "{ query: { set: { for: \"{client}{consumer}\" } } }"),
         plain("security_headers", "{}"),
