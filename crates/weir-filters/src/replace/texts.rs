@@ -147,7 +147,8 @@ mod tests {
 
     #[test]
     fn leftmost_then_longest_wherever_pieces_end() {
-        let cases: &[(&[(&str, &str)], &str, &str)] = &[
+        type Pairs<'a> = &'a [(&'a str, &'a str)];
+        let cases: &[(Pairs<'_>, &str, &str)] = &[
             (
                 &[("http://old", "https://new")],
                 "a http://old/b http://olb http://ol",
