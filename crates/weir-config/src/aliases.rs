@@ -102,7 +102,7 @@ const ALIASES: &[Alias] = &[
     elsewhere(
         &["filters"],
         "balancer",
-        "filters stand in a route, in a plan, or at the top of the config for all routes",
+        "filters go in a route, in a plan, or at the top of the config for all routes",
     ),
     elsewhere(
         &["dns"],
@@ -128,7 +128,7 @@ const ALIASES: &[Alias] = &[
     elsewhere(
         &["password", "passwords", "users"],
         "consumer_header",
-        "credentials stand under `consumers`, in the name of the filter: `weir filters basic_auth` has an example",
+        "credentials go under `consumers`, in the name of the filter: `weir filters basic_auth` has an example",
     ),
     elsewhere(
         &["add", "remove", "set"],
@@ -166,7 +166,7 @@ const WORDS: &[(&[&str], &str, &str)] = &[
     (
         &["ip_hash", "ip-hash", "source", "chash", "consistent-hashing", "ring_hash", "RING_HASH", "maglev"],
         "hash",
-        "write balancer: { hash: { by: client } }",
+        "write balancer: { hash: { by: address } }",
     ),
     (&["TLSv1.2", "TLS1.2", "tls1.2", "TLS12"], "1.2", "write \"1.2\""),
     (&["TLSv1.3", "TLS1.3", "tls1.3", "TLS13"], "1.3", "write \"1.3\""),
@@ -207,6 +207,10 @@ pub(super) fn is_known(word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::de::read;
+    use crate::parse::parse;
+    use crate::{Config, Diagnostics};
+    use std::path::Path;
 
     #[test]
     fn names_of_others_are_known_where_they_belong() {
@@ -222,6 +226,49 @@ mod tests {
         {
             assert_eq!(key(theirs, fields).map(|(ours, _)| ours), ours, "{theirs}");
         }
+    }
+
+    /// The complete setting that a hint offers, without its explanation; `None` if the reader has to fill it in.
+    fn setting_of(hint: &str) -> Option<&str> {
+        let text = hint.split_once("write ")?.1;
+        let ends = [";", ", or ", ", and ", " for all ", ": a regular ", " beside it"];
+        let end = ends.iter().filter_map(|end| text.find(end)).min().unwrap_or(text.len());
+        let text = &text[..end];
+        (text.contains(": ") && !text.contains('…') && !text.contains("NAME")).then_some(text)
+    }
+
+    /// Every section where a hint may send its reader; the setting replaces `$`.
+    const SECTIONS: &[&str] = &[
+        "listeners: { a: { $ } }",
+        "routes: { a: { $ } }",
+        "routes: { a: { match: { $ }, respond: { status: 404 } } }",
+        "routes: { a: { respond: { status: 404 }, $ } }",
+        "upstreams: { a: { $ } }",
+        "upstreams: { a: { endpoints: [ 127.0.0.1:1 ], $ } }",
+        "upstreams: { a: { endpoints: [ { $ } ] } }",
+        "upstreams: { a: { endpoints: [ 127.0.0.1:1 ], tls: { $ } } }",
+        "limits: { $ }",
+        "tracing: { $ }",
+        "tracing: { otlp: http://127.0.0.1:4318, $ }",
+    ];
+
+    /// A hint must not lead from one mistake to the next.
+    #[test]
+    fn every_setting_that_a_hint_offers_can_be_read() {
+        let hints = ALIASES.iter().map(|alias| alias.hint).chain(WORDS.iter().map(|(_, _, hint)| *hint));
+        // weir-config reads no settings of filters.
+        let settings = hints.filter_map(setting_of).filter(|setting| !setting.starts_with("keys:"));
+        let mut offered = 0;
+        for setting in settings {
+            offered += 1;
+            let is_read = SECTIONS.iter().any(|section| {
+                let (text, mut diagnostics) = (section.replace('$', setting), Diagnostics::default());
+                let tree = parse(&text, Path::new("t.yaml"), &mut diagnostics).unwrap();
+                read::<Config>(&tree, "", &mut diagnostics).is_some() && diagnostics.errors() == 0
+            });
+            assert!(is_read, "no section takes `{setting}`");
+        }
+        assert!(offered >= 15, "{offered}");
     }
 
     /// An alias that is also one of our settings beside the expected key would never be looked up.
