@@ -13,7 +13,7 @@
 //! - A module for each screen: [`overview()`], [`routes()`], [`upstreams()`], their detail pages ([`route()`],
 //!   [`upstream()`]), [`failures()`], [`config`], [`history`], [`certificates()`], [`consumers()`], [`fleet()`],
 //!   and [`sign_in()`].
-//! - `condition` judges an upstream, `chart` draws, `yaml` shows values and differences, `words` formats numbers
+//! - `condition` judges an upstream, `chart` draws, `yaml` shows values and differences, `display` formats numbers
 //!   and times.
 //! - `assets/` has the style sheet, the logo and the only script, which are compiled in.
 //!

@@ -1,6 +1,6 @@
 //! Turns a copied curl command line into options, such as browsers and API pages put into the clipboard.
 //!
-//! *Layout.* `words` parses shell quoting, `sent` the data for the body or the query.
+//! *Layout.* `shell_words` parses shell quoting, `sent` the data for the body or the query.
 
 mod sent;
 mod shell_words;

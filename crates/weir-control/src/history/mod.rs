@@ -12,7 +12,7 @@
 //!
 //! *Layout:* `durable` writes files that survive a crash, `store` keeps revisions, `diff` compares two trees.
 //! `access` decides whether a change restricts access (`access.txt` lists what cannot; `shadow` decides whether a new
-//! route takes another's requests). `veil` hides secrets in a text. Texts are kept as written: values of variables
+//! route takes another's requests). `mask` hides secrets in a text. Texts are kept as written: values of variables
 //! never get here.
 
 pub mod access;

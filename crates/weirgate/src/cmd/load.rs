@@ -1,6 +1,6 @@
 //! `weir load`: load-tests a target. This file parses the command line; weir-load gives it its meaning.
 //!
-//! *Layout.* `words` translates the options of other load testers, `args` holds options shared with other
+//! *Layout.* `aliases` translates the options of other load testers, `args` holds options shared with other
 //! commands. `outputs` writes the report to places besides stdout, `prometheus` is the thread that sends figures
 //! to Prometheus. `live` is the view on the terminal (cargo feature `live`).
 

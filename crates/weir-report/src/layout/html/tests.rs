@@ -1,4 +1,5 @@
-//! The page is well-formed, loads nothing, and escapes all text from peers. tests/browser.rs opens it in a browser.
+//! The page is well-formed, loads nothing, and escapes all text from peers.
+//! crates/weirgate/tests/e2e/browsers.rs opens it in a browser.
 
 use super::*;
 use crate::page::testing::expect_sound;
