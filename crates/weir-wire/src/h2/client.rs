@@ -10,22 +10,9 @@ use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 /// Most concurrent requests per connection, even if the upstream allows more: each may hold a window of memory.
 const STREAMS: usize = 256;
-
-/// Smallest and largest window of a stream.
-const WINDOW: (u32, u32) = (64 * 1024, 1024 * 1024);
-
-/// The stream window for a peer with this round-trip time: what a link of 1 Gbit/s has in flight. Distant peers need
-/// large windows for speed. Near peers get small ones, because data that the other side of the exchange does not read
-/// may fill the window here.
-pub fn window_for(round_trip: Duration) -> u32 {
-    const BYTES_A_MICROSECOND: u128 = 125;
-    let on_its_way = round_trip.as_micros().saturating_mul(BYTES_A_MICROSECOND);
-    u32::try_from(on_its_way).unwrap_or(u32::MAX).clamp(WINDOW.0, WINDOW.1)
-}
 
 /// The connection, as seen by code that sends requests on it.
 pub struct Link {

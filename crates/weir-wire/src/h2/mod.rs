@@ -27,7 +27,7 @@ mod session;
 mod stream;
 mod tables;
 
-pub use client::{Driver, Link, window_for};
+pub use client::{Driver, Link};
 pub use codec::{Block, Bounds, Codec, Failed, Flow, Part, Piece, Role, Sink, Taken};
 pub use flood::{Fault, Flood, FloodLimits};
 pub use frame::PREFACE;
@@ -35,6 +35,11 @@ pub use head::{HeadFacts, Malformed};
 pub use pulse::LOOK;
 pub use server::{Arrival, Server, ServerLimits};
 pub use stream::H2Stream;
+
+use std::time::Duration;
+
+/// The least and the most that the window of a stream may grow to.
+const WINDOW: (u32, u32) = (64 * 1024, 1024 * 1024);
 
 /// Whether the first bytes of a connection are HTTP/2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +57,15 @@ pub enum Opening {
 pub fn is_grpc(content_type: &[u8]) -> bool {
     let rest = content_type.strip_prefix(b"application/grpc");
     rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';' | b' ')))
+}
+
+/// The stream window for a peer with this round-trip time: what a link of 1 Gbit/s has in flight. Distant peers need
+/// large windows for speed. Near peers get small ones, because data that the other side of the exchange does not read
+/// may fill the window here.
+pub fn window_for(round_trip: Duration) -> u32 {
+    const BYTES_A_MICROSECOND: u128 = 125;
+    let on_its_way = round_trip.as_micros().saturating_mul(BYTES_A_MICROSECOND);
+    u32::try_from(on_its_way).unwrap_or(u32::MAX).clamp(WINDOW.0, WINDOW.1)
 }
 
 /// Checks the first bytes of a cleartext connection (prior knowledge, RFC 9113 §3.3).

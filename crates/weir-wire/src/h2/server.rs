@@ -1,11 +1,11 @@
 //! A client's connection: its incoming requests, and its end.
 
-use super::client::window_for;
 use super::codec::{Bounds, LEFT_OUT_MOST, Role, TextCodec};
 use super::flood::{Fault, FloodLimits};
 use super::pulse::Pulse;
 use super::session::{Came, Session, Shared};
 use super::stream::H2Stream;
+use super::window_for;
 use crate::Transport;
 use std::future::poll_fn;
 use std::task::{Context, Poll, ready};
