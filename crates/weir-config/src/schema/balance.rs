@@ -39,8 +39,8 @@ pub struct Hash {
     /// query), or `query:NAME`. Several fields of one name count together; cookies and parameters count as written. A
     /// request without a key, or with an empty one, goes where `p2c` sends it.
     pub by: HashBy,
-    /// The most that one endpoint may have under way beside the mean of all, such as `125%`, counted per core; beyond
-    /// it a request goes to the next one for its key, which is always the same. From `100%` to `1000%`. Default none.
+    /// How far above the mean one endpoint may be loaded, such as `125%`, counted per core. Further requests go to
+    /// the key's next endpoint, always the same one. From `100%` to `1000%`. Default none.
     #[serde(default)]
     pub bounded: Option<Bound>,
 }
@@ -84,8 +84,25 @@ pub struct Bound(f64);
 
 // === impl Balancer ===
 
-/// Every balancer.
-const BALANCERS: &[&str] = &["p2c", "round_robin", "random", "least_requests", "ewma", "hash"];
+/// Every balancer without settings, by name.
+const BALANCERS: [(&str, Balancer); 5] = [
+    ("p2c", Balancer::P2c),
+    ("round_robin", Balancer::RoundRobin),
+    ("random", Balancer::Random),
+    ("least_requests", Balancer::LeastRequests),
+    ("ewma", Balancer::Ewma),
+];
+
+/// The names of all balancers. `hash` comes last, and needs settings.
+const NAMES: [&str; BALANCERS.len() + 1] = {
+    let mut names = ["hash"; BALANCERS.len() + 1];
+    let mut at = 0;
+    while at < BALANCERS.len() {
+        names[at] = BALANCERS[at].0;
+        at += 1;
+    }
+    names
+};
 
 /// A balancer with settings.
 #[derive(Deserialize, JsonSchema)]
@@ -101,18 +118,12 @@ impl<'de> Deserialize<'de> for Balancer {
             de::TextOrMap::Map(LongBalancer { hash }) => return Ok(Self::Hash(hash)),
             de::TextOrMap::Text(text) => text,
         };
-        match text.as_str() {
-            "ewma" => Ok(Self::Ewma),
-            "hash" => {
-                let hint = "write { hash: { by: \"header:x-user\" } }";
-                Err(de::refuse("complete: the value to hash is missing", Some(hint)))
-            }
-            "least_requests" => Ok(Self::LeastRequests),
-            "p2c" => Ok(Self::P2c),
-            "random" => Ok(Self::Random),
-            "round_robin" => Ok(Self::RoundRobin),
-            _ => Err(serde_de::Error::unknown_variant(&text, BALANCERS)),
+        if text == "hash" {
+            let hint = "write { hash: { by: \"header:x-user\" } }";
+            return Err(de::refuse("complete: the value to hash is missing", Some(hint)));
         }
+        let found = BALANCERS.into_iter().find(|(name, _)| *name == text);
+        found.map(|(_, balancer)| balancer).ok_or_else(|| serde_de::Error::unknown_variant(&text, &NAMES))
     }
 }
 
@@ -126,7 +137,7 @@ impl JsonSchema for Balancer {
         schemars::json_schema!({
             "description": "How an endpoint is chosen.",
             "anyOf": [
-                { "enum": ["p2c", "round_robin", "random", "least_requests", "ewma"] },
+                { "enum": BALANCERS.map(|(name, _)| name) },
                 long,
             ],
         })
