@@ -145,7 +145,9 @@ async fn serve(core: &Rc<Core>, arrived: Arrived, deadline: &mut Deadline) {
         Err((cause, said)) => {
             match said {
                 Some(said) => core.lost(cause, &listener.spec.name, peer, &said),
-                None => core.count(cause),
+                None => {
+                    core.count(cause);
+                }
             }
             Closed::Handshake
         }

@@ -519,13 +519,8 @@ impl Core {
         state
     }
 
-    /// Counts a cause.
-    pub(crate) fn count(&self, cause: &weir_upstream::error::Cause) {
-        self.count_indexed(cause);
-    }
-
     /// Counts a cause and returns its index.
-    pub(crate) fn count_indexed(&self, cause: &weir_upstream::error::Cause) -> usize {
+    pub(crate) fn count(&self, cause: &weir_upstream::error::Cause) -> usize {
         let index = self.cells.cause_index(cause.code);
         self.cells.cause(index).inc();
         if let Some(limit) = cause.limit {

@@ -54,7 +54,7 @@ pub(crate) fn refusal(
 pub(crate) fn detail(refusal: &Refusal, expose: bool) -> &str {
     match expose {
         true => refusal.detail.as_deref().unwrap_or(refusal.cause.meaning),
-        // A client that speaks plain HTTP on a TLS port must be told, and learns nothing about what is behind it.
+        // A client that speaks plain HTTP on a TLS port needs the reason, which reveals nothing about the upstream.
         false if *refusal.cause == error::PLAIN_HTTP => refusal.cause.meaning,
         false => neutral(refusal.cause.status),
     }

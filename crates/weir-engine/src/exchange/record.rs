@@ -298,7 +298,7 @@ impl Exchange<'_> {
         }
         let ended = *self.ended.get_or_insert_with(Instant::now);
         let total = ended.saturating_duration_since(self.started);
-        let cause = self.record.cause.map(|cause| self.client.core.count_indexed(cause));
+        let cause = self.record.cause.map(|cause| self.client.core.count(cause));
         self.end_filters();
         self.count(total, cause);
         if let Some(trace) = &self.record.trace {
