@@ -43,7 +43,7 @@ pub fn failures(frame: &Frame<'_>, told: &Autopsies, sought: &WhyQuery) -> Strin
         )
     } else {
         html!(
-            "One for all of a cause and route, the most frequent first. <a href=\"/failures?kind={}&amp;cause={}&amp;route={}&amp;each=1\">Each one</a>",
+            "Grouped by cause and route, most frequent first. <a href=\"/failures?kind={}&amp;cause={}&amp;route={}&amp;each=1\">Every request</a>",
             sought.kind,
             part(&sought.cause),
             part(&sought.route)
@@ -75,7 +75,7 @@ fn nothing(told: &Autopsies) -> &'static str {
     if !told.on {
         "Nothing is kept: limits.autopsy is 0B."
     } else if told.held == 0 {
-        "Nothing has failed since the start, and nothing was slow."
+        "No request has failed or been slow since the start."
     } else {
         "No kept request matches."
     }

@@ -104,7 +104,7 @@ const KINDS: [Kind; 6] = [
         is_kept: is_used_up,
     },
     Kind {
-        row: "what `signature_auth` has seen",
+        row: "signatures seen by `signature_auth`",
         config: signed,
         settings: ["max_age: 60s", "max_age: 300s, remember: 50"],
         begin: |world, client| {
@@ -134,7 +134,7 @@ const CHANGES: [(bool, bool, bool); 5] = [
 fn table() -> Vec<(String, Vec<String>)> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/operations.md");
     let page = fs::read_to_string(path).unwrap();
-    let from = page.find("## What a change does to what lives").unwrap();
+    let from = page.find("## What survives a change").unwrap();
     let rows = page[from..].lines().skip_while(|line| !line.starts_with("|---")).skip(1);
     rows.take_while(|line| line.starts_with('|'))
         .map(|line| {
