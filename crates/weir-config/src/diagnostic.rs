@@ -448,6 +448,11 @@ impl Diagnostics {
         self.sources.insert(file.clone(), text);
     }
 
+    /// A file's text.
+    pub(super) fn source(&self, file: &Arc<PathBuf>) -> Option<&str> {
+        self.sources.get(file).map(|text| &**text)
+    }
+
     /// The number of errors.
     pub const fn errors(&self) -> usize {
         self.errors

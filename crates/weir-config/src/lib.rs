@@ -14,6 +14,7 @@ pub mod de;
 pub mod delay;
 pub mod diagnostic;
 pub mod digest;
+pub mod expression;
 mod foreign;
 mod include;
 pub mod load;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use granit_parser::{Event, Marker, Parser, ScalarStyle};
 
 use super::diagnostic::{Diagnostic, Diagnostics};
+use super::expression;
 use super::foreign;
 use super::node::{Key, Node, Place, Value};
 use super::yaml_hint::{self, SyntaxError};
@@ -122,11 +123,33 @@ impl Builder {
         }
         for event in Parser::new_from_str(text) {
             match event {
-                Ok((event, span)) => self.event(event, &span.start, span.start == span.end)?,
+                Ok((event, span)) => {
+                    self.refuse_tag(text, &event, &span.start)?;
+                    self.event(event, &span.start, span.start == span.end)?;
+                }
                 Err(error) => return Err(self.syntax(text, error.marker(), &error.info())),
             }
         }
         Ok(self.root.take())
+    }
+
+    /// A tag (`!word`) would change what the value is, and no setting needs one. Mostly it is text that begins with `!`.
+    fn refuse_tag(&self, text: &str, event: &Event<'_>, marker: &Marker) -> Result<(), Refusal> {
+        let (Event::Scalar(.., Some(_))
+        | Event::SequenceStart(.., Some(_))
+        | Event::MappingStart(.., Some(_))) = event
+        else {
+            return Ok(());
+        };
+        let (at, written) = yaml_hint::tag_before(text, self.place(marker));
+        let hint = match written {
+            _ if written.starts_with("!!") => {
+                "leave the tag out: quotes alone tell text from other values".to_owned()
+            }
+            _ => format!("put text that begins with `!` into quotes: {}", expression::quoted(written)),
+        };
+        let message = "a `!` without quotes begins a tag of YAML, and no setting takes one".to_owned();
+        Err(refuse("syntax", at, message).hinted(&hint))
     }
 
     /// `empty` says that nothing is written there: the parser gives `~` for an omitted value.

@@ -45,7 +45,7 @@ pub use upstream::{
     Endpoint, HostPolicy, Retry, RetryMethods, RetryOn, Upstream, UpstreamLimits, UpstreamProtocol,
     UpstreamTimeouts, UpstreamTls,
 };
-pub use values::{FilePath, FilterNode, Named, Network, Output, Pairs, TextOrPath, Written};
+pub use values::{Expression, FilePath, FilterNode, Named, Network, Output, Pairs, TextOrPath, Written};
 
 /// The whole config.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]

@@ -1,6 +1,8 @@
 //! The likely cause of a YAML syntax error. The parser says where it stopped; a reader wants the place of the
 //! mistake.
 
+use super::expression::{in_quotes, within_brackets};
+use super::node::Place;
 use super::secrecy::may_hold_secrets;
 
 /// A syntax error in words for a reader of YAML.
@@ -22,6 +24,13 @@ pub(super) fn explain(text: &str, line: u32, column: u32, info: &str) -> SyntaxE
     let indent = |line: &str| line.len() - line.trim_start().len();
     if before.clone().any(|l| l[..indent(l)].contains('\t')) && !text.trim_start().starts_with('{') {
         return at(plain, Some("indent with spaces, not tabs".to_owned()));
+    }
+    if let Some(written) = in_quotes(here) {
+        let hint = match may_hold_secrets(text, index) {
+            true => "put the expression into quotes".to_owned(),
+            false => format!("put the expression into quotes: {written}"),
+        };
+        return at(plain, Some(hint));
     }
     if info.contains("flow")
         && let Some(word) = braced_word(here, column)
@@ -81,6 +90,25 @@ pub(super) fn explain(text: &str, line: u32, column: u32, info: &str) -> SyntaxE
         None
     };
     at(plain, hint)
+}
+
+/// Where the tag of the value at `place` begins, and the rest of its line: it stands there or in front of it.
+pub(super) fn tag_before(text: &str, place: Place) -> (Place, &str) {
+    let lines: Vec<&str> = text.lines().take(place.line as usize).collect();
+    for (index, line) in lines.iter().enumerate().rev() {
+        let end = match index + 1 == place.line as usize {
+            true => line.char_indices().nth(place.column as usize).map_or(line.len(), |(at, _)| at),
+            false => line.len(),
+        };
+        let before = line.get(..end).unwrap_or_default();
+        let begins = |at: &usize| before[..*at].chars().next_back().is_none_or(|c| " \t{[,:-".contains(c));
+        if let Some(at) = before.match_indices('!').map(|(at, _)| at).find(begins) {
+            let column = before[..at].chars().count() as u32 + 1;
+            let written = within_brackets(line[at..].trim_end());
+            return (Place { line: index as u32 + 1, column, ..place }, written);
+        }
+    }
+    (place, "")
 }
 
 /// A missing quote or comma in JSON, where a string stays on one line and a comma separates two values.

@@ -9,6 +9,8 @@ pub use policies::{HealthShown, HedgeShown, OutlierShown, PoliciesShown, ProbeSh
 
 use serde::Serialize;
 use std::fmt::{self, Write};
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::SystemTime;
 use weir_engine::snapshot::{Handling, Listener, Snapshot, Target};
 use weir_h1::{Limits, Method, Progress, RequestHead, TargetForm, parse_request};
 use weir_route::{Ambiguity, Decision, EscapedSlashes, NEAR_MISSES, NoTrace, RouteId};
@@ -180,14 +182,14 @@ pub fn explain(
             .map_err(|e| format!("400 bad_path: the path is refused: {e}"))?;
         (form.choose(head.path(), &canonical), ambiguity)
     };
-    let fields: Vec<(&[u8], &[u8])> = head.headers.iter().collect();
+    let asked = Asked { head: &head, tls: shown.tls.is_some(), now: SystemTime::now() };
     let mut request = weir_route::Request {
         listener: number as u16,
         host: head.authority(),
         method: head.method_name(),
         path,
         query: head.query(),
-        headers: &fields[..],
+        headers: asked,
     };
     let asked = head.headers.get_str(PREFLIGHT).filter(|_| head.method() == Method::Options);
     let without_key = snapshot.without_path_key(&request, asked);
@@ -242,6 +244,36 @@ pub fn explain(
     })
 }
 
+/// A made-up request, which comes from this machine.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    head: &'a RequestHead,
+    tls: bool,
+    now: SystemTime,
+}
+
+impl weir_route::Headers for Asked<'_> {
+    fn get_all<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]> {
+        self.head.headers.get_all(name)
+    }
+
+    fn client_ip(&self) -> Option<IpAddr> {
+        Some(IpAddr::V4(Ipv4Addr::LOCALHOST))
+    }
+
+    fn is_tls(&self) -> bool {
+        self.tls
+    }
+
+    fn size(&self) -> Option<u64> {
+        Some(self.head.content_length().unwrap_or(0))
+    }
+
+    fn now(&self) -> SystemTime {
+        self.now
+    }
+}
+
 /// How a path with several readings is treated, and the decoded path if it replaces it.
 ///
 /// # Errors
@@ -249,7 +281,7 @@ pub fn explain(
 fn readings_of(
     snapshot: &Snapshot,
     listener: &Listener,
-    request: &weir_route::Request<'_, &[(&[u8], &[u8])]>,
+    request: &weir_route::Request<'_, Asked<'_>>,
     ambiguity: Ambiguity,
 ) -> Result<(Option<String>, Option<Vec<u8>>), String> {
     if ambiguity == Ambiguity::default() {

@@ -22,6 +22,7 @@ mod hooks;
 mod links;
 mod local;
 mod mock;
+mod received;
 mod record;
 mod retry_facts;
 mod sent;
@@ -39,10 +40,11 @@ use crate::respond::{self, LocalResponse};
 use crate::snapshot::Target;
 use background::Resumed;
 use hooks::Reply;
+use received::Received;
 use record::{Record, Recorded, head_for_next};
 use smallvec::SmallVec;
 use std::any::Any;
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::future::poll_fn;
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -53,7 +55,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 use weir_filter::filter::{Answer, Begun, Cx, FILTER, Failure, Hooks, Refusal, RouteScope};
 use weir_filter::grpc;
-use weir_h1::{BodyKind, BodyReader, FieldName, Fields, Known, Method, RequestHead, Step, TargetForm};
+use weir_h1::{BodyKind, BodyReader, FieldName, Method, RequestHead, Step, TargetForm};
 use weir_route::{Ambiguity, Canonical, NoTrace};
 use weir_telemetry::{Closed, log};
 use weir_upstream::error::{self, Cause};
@@ -419,14 +421,14 @@ impl<'c> Exchange<'c> {
             }
         }
         let path_key = if self.local.snapshot.conceals.is_some() { self.hide_keys() } else { None };
-        let (head, spec) = (&mut *self.head, &self.client.listener.spec);
+        let (head, spec, moment) = (&mut *self.head, &self.client.listener.spec, OnceCell::new());
         let mut request = weir_route::Request {
             listener: self.client.listener.number,
             host: head.authority(),
             method: head.method_name(),
             path: if head.form() == TargetForm::Asterisk { b"/" } else { head.path() },
             query: head.query(),
-            headers: Received(&head.headers),
+            headers: Received { head, client: self.client, told: self.told_client, moment: &moment },
         };
         let snapshot = &self.local.snapshot;
         let mut preflight = false;
@@ -473,14 +475,14 @@ impl<'c> Exchange<'c> {
 
     /// Removes a key from the path before routing, so that a key does not change which route matches.
     fn take_path_key(&mut self) -> Option<Box<[u8]>> {
-        let head = &mut *self.head;
+        let (head, moment) = (&mut *self.head, OnceCell::new());
         let request = weir_route::Request {
             listener: self.client.listener.number,
             host: head.authority(),
             method: head.method_name(),
             path: head.path(),
             query: head.query(),
-            headers: Received(&head.headers),
+            headers: Received { head, client: self.client, told: self.told_client, moment: &moment },
         };
         let asked = head.headers.get_str(PREFLIGHT).filter(|_| head.method() == Method::Options);
         let (path, key) = self.local.snapshot.without_path_key(&request, asked)?;
@@ -502,11 +504,9 @@ impl<'c> Exchange<'c> {
         }
     }
 
-    /// Whether the client uses TLS. A trusted proxy's word about its own client counts: behind a proxy that
-    /// terminates TLS, a redirect to https would otherwise loop.
+    /// Whether the client uses TLS, see [`received::is_tls`].
     fn is_tls(&self) -> bool {
-        let said = self.head.headers.get_known(Known::XForwardedProto).filter(|_| self.client.trusted);
-        said.map_or(self.client.tls, |proto| proto.eq_ignore_ascii_case(b"https"))
+        received::is_tls(self.client, &self.head)
     }
 
     /// The client's address: the peer's, unless a trusted proxy names another.
@@ -742,14 +742,4 @@ fn refuse_path(e: &weir_route::PathError) -> Stop {
 /// Whether the client is still there to learn of a cause.
 fn client_is_there(cause: &Cause) -> bool {
     *cause != error::CLIENT_CLOSED && *cause != error::CLIENT_TOO_SLOW
-}
-
-/// Fields of the request, as the table asks for them.
-#[derive(Clone, Copy)]
-struct Received<'a>(&'a Fields);
-
-impl weir_route::Headers for Received<'_> {
-    fn get_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
-        self.0.get_all(name)
-    }
 }

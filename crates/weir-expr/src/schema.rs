@@ -161,6 +161,11 @@ impl Variable {
         &self.name
     }
 
+    /// The number by which the host knows it.
+    pub fn var(&self) -> Var {
+        self.var
+    }
+
     /// The phase from which it is known.
     pub fn phase(&self) -> Phase {
         self.phase

@@ -95,7 +95,7 @@ impl Fields {
     }
 
     /// All values of that name, in order.
-    pub fn get_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+    pub fn get_all<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]> {
         self.live().filter(move |e| self.is_named(e, name.as_bytes())).map(|e| self.text(e.value))
     }
 

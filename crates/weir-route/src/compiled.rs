@@ -1,10 +1,12 @@
 //! A route as written and as compiled. `table.rs` compiles it.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use super::host::HostPattern;
 use super::matcher::{Conditions, NO_CONDITIONS};
 use super::pattern::Pattern;
+use super::when::When;
 
 /// A route's `match`, as written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,6 +25,8 @@ pub struct RouteSpec {
     pub query: Vec<(String, String)>,
     /// Numbers of listeners; empty for any listener.
     pub listeners: Vec<u16>,
+    /// An expression that must hold.
+    pub when: Option<Box<When>>,
     /// Decides between routes that are otherwise equal: the higher wins.
     pub priority: i32,
     /// How to show it if a part of it came from outside and must stay hidden.
@@ -95,9 +99,10 @@ impl Route {
         }
     }
 
-    /// Sorts routes with one host and one shape: more conditions first, then higher priority.
-    pub(super) fn rank(&self) -> (std::cmp::Reverse<usize>, std::cmp::Reverse<i32>) {
-        (std::cmp::Reverse(self.conditions().count()), std::cmp::Reverse(self.priority))
+    /// Sorts routes with one host and one shape: more conditions first, then those with an expression, then higher
+    /// priority.
+    pub(super) fn rank(&self) -> Reverse<((usize, bool), i32)> {
+        Reverse((self.conditions().weight(), self.priority))
     }
 
     /// The most specific of the route's hosts that matches a normalized host.

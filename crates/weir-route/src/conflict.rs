@@ -1,6 +1,6 @@
 //! Finds mistakes in a set of routes: malformed parts, ties, and routes that can never win.
 //!
-//! Only routes with the same host entry, path shape and number of conditions can tie, so they are grouped by these
+//! Only routes with the same host entry, path shape and weight of conditions can tie, so they are grouped by these
 //! three. Large groups are split by a value that distinguishes their members (a tenant header, the method). The rest
 //! is compared in pairs. The worst case, 10,000 routes of one shape that no single value distinguishes, takes 5 ×
 //! 10^7 comparisons of two condition lists.
@@ -60,6 +60,9 @@ pub enum ConflictKind {
     Unreachable,
 }
 
+/// What routes that can tie share: host entry, shape, and weight of conditions.
+type Alike<'h> = (&'h HostPattern, String, (usize, bool));
+
 /// Ties and unreachable routes among the compiled ones.
 pub(super) fn ties(routes: &[Option<Route>]) -> Vec<Conflict> {
     let mut search = Search { routes, tied: BTreeMap::new(), covered: BTreeMap::new() };
@@ -80,7 +83,7 @@ fn groups(routes: &[Option<Route>]) -> Vec<(&HostPattern, Vec<usize>)> {
         let Some(route) = route else { continue };
         for host in route.hosts.iter() {
             let mut number = hasher.build_hasher();
-            (host, route.conditions().count()).hash(&mut number);
+            (host, route.conditions().weight()).hash(&mut number);
             route.pattern.hash_shape(&mut number);
             entries.push((number.finish(), index, host));
         }
@@ -89,10 +92,10 @@ fn groups(routes: &[Option<Route>]) -> Vec<(&HostPattern, Vec<usize>)> {
     let mut groups = Vec::new();
     for alike in entries.chunk_by(|(a, ..), (b, ..)| a == b).filter(|alike| alike.len() > 1) {
         // Different ones may have the same number by chance.
-        let mut same: HashMap<(&HostPattern, String, usize), Vec<usize>> = HashMap::new();
+        let mut same: HashMap<Alike<'_>, Vec<usize>> = HashMap::new();
         for &(_, index, host) in alike {
             let Some(Some(route)) = routes.get(index) else { continue };
-            let key = (host, route.pattern.shape_key(), route.conditions().count());
+            let key = (host, route.pattern.shape_key(), route.conditions().weight());
             same.entry(key).or_default().push(index);
         }
         groups.extend(
@@ -322,6 +325,7 @@ impl Conditions {
             || apart(&self.listeners, &other.listeners)
             || fields(&self.headers, &other.headers)
             || fields(&self.query, &other.query)
+            || self.when.as_ref().zip(other.when.as_ref()).is_some_and(|(a, b)| a.excludes(b))
     }
 
     /// Whether a request that meets these conditions meets `other` too.
@@ -340,6 +344,7 @@ impl Conditions {
             self.listeners.iter().all(|l| other.listeners.contains(l)),
         ) && fields(&self.headers, &other.headers)
             && fields(&self.query, &other.query)
+            && (other.when.is_none() || self.when == other.when)
     }
 }
 

@@ -42,15 +42,18 @@ pub struct Winner {
     pub host: String,
     /// Its path pattern.
     pub path: String,
-    /// How many conditions it has besides host and path.
+    /// How many conditions it has besides host, path and expression.
     pub conditions: usize,
+    /// What its expression read, if it has one: the expression holds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub when: Option<Vec<Captured>>,
     /// What its pattern captured.
     pub captures: Vec<Captured>,
     /// Routes with more specific host and path that were tried first and did not match.
     pub asked_before: usize,
 }
 
-/// A piece of the path.
+/// A piece of the path, or a variable of an expression.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Captured {
     /// Its name.
@@ -82,6 +85,8 @@ pub enum Rule {
     Path,
     /// The greater number of conditions.
     Conditions,
+    /// The expression.
+    When,
     /// The higher priority.
     Priority,
 }
@@ -93,7 +98,8 @@ pub struct NearMiss {
     pub index: usize,
     /// Its name.
     pub route: String,
-    /// The first condition that failed: `host`, `path`, `method`, `listener`, `header x-env`, `query v`.
+    /// The first condition that failed: `host`, `path`, `method`, `listener`, `header x-env`, `query v`,
+    /// `when`.
     pub failed: String,
     /// The same as text.
     pub why: String,
@@ -160,7 +166,7 @@ impl<H: Headers> Seen<'_, '_, H> {
         if !route.pattern.matches(self.request.path) {
             return Err(Failed::Path);
         }
-        route.conditions().check(self.request)
+        route.conditions().check(self.request, &route.pattern)
     }
 
     /// Which of two matching routes comes first, and by which rule.
@@ -170,6 +176,7 @@ impl<H: Headers> Seen<'_, '_, H> {
             (Rule::Host, host(a).cmp(&host(b))),
             (Rule::Path, a.pattern.precedence(&b.pattern)),
             (Rule::Conditions, b.conditions().count().cmp(&a.conditions().count())),
+            (Rule::When, b.conditions().when.is_some().cmp(&a.conditions().when.is_some())),
         ];
         let decided = rules.into_iter().find(|(_, ordering)| ordering.is_ne());
         decided.unwrap_or((Rule::Priority, b.priority.cmp(&a.priority)))
@@ -193,6 +200,7 @@ impl<H: Headers> Seen<'_, '_, H> {
                 winner.conditions().count(),
                 loser.conditions().count()
             ),
+            Rule::When => format!("`{name}` has a `when`, this one none"),
             Rule::Priority => {
                 format!("`{name}` has priority {}, this one {}", winner.priority, loser.priority)
             }
@@ -213,7 +221,7 @@ impl<H: Headers> Seen<'_, '_, H> {
             Failed::Host if route.pattern.matches(self.request.path) => 2,
             Failed::Host => 0,
             Failed::Path => 1,
-            Failed::Header(_) | Failed::Listener | Failed::Method | Failed::Query(_) => 3,
+            Failed::Header(_) | Failed::Listener | Failed::Method | Failed::Query(_) | Failed::When => 3,
         };
         (near, shared)
     }
@@ -235,8 +243,18 @@ impl<H: Headers> Seen<'_, '_, H> {
             Failed::Query(name) => {
                 (format!("query {name}"), "it is absent, has another value or is repeated".to_owned())
             }
+            Failed::When => {
+                let came = self.came_to(route).unwrap_or_default();
+                ("when".to_owned(), format!("its expression is false{}", told(&came)))
+            }
         };
         NearMiss { index: id.index(), route: route.name.to_string(), failed, why }
+    }
+
+    /// What the route's expression read.
+    fn came_to(&self, route: &Route) -> Option<Vec<Captured>> {
+        let came = route.conditions().when.as_ref()?.came_to(self.request, &route.pattern);
+        Some(came.into_iter().map(|(name, value)| Captured { name, value }).collect())
     }
 
     fn winner(&self, id: RouteId, route: &Route, asked_before: usize) -> Winner {
@@ -251,10 +269,17 @@ impl<H: Headers> Seen<'_, '_, H> {
             host: self.host_text(route),
             path: route.shown_path().to_owned(),
             conditions: route.conditions().count(),
+            when: self.came_to(route),
             captures: captures.iter().map(captured).collect(),
             asked_before,
         }
     }
+}
+
+/// What an expression read, as the end of a sentence.
+fn told(came: &[Captured]) -> String {
+    let each: Vec<_> = came.iter().map(|one| format!("{} is {}", one.name, one.value)).collect();
+    if each.is_empty() { String::new() } else { format!("; {}", each.join(", ")) }
 }
 
 impl fmt::Display for Decision {
@@ -268,6 +293,9 @@ impl fmt::Display for Decision {
                     many => format!(", {many} conditions"),
                 };
                 writeln!(f, "  matched: host {}, path {}{conditions}", winner.host, winner.path)?;
+                if let Some(came) = &winner.when {
+                    writeln!(f, "  when: its expression is true{}", told(came))?;
+                }
                 for captured in &winner.captures {
                     writeln!(f, "  captured: {} = {}", captured.name, captured.value)?;
                 }

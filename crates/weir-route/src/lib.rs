@@ -6,7 +6,8 @@
 //!   RouteSpec… ──Table::build──▶ Table ──find(&Request, &mut Trace)──▶ RouteId
 //!      │ pattern.rs   path: literal, {name}, prefix/*, ~regex            │ NoTrace: live traffic
 //!      │ host.rs      host: exact, *.wildcard, any                       │ explain.rs: the decision, told
-//!      │ matcher.rs   method, listener, header, query
+//!      │ matcher.rs   method, listener, header, query; when.rs: an expression
+//!      │ variables.rs what an expression may name, and its values
 //!      │ compiled.rs  a route as written and as compiled
 //!      │ conflict.rs  ties and unreachable routes; sample.rs makes up examples
 //!      └ paths.rs     one host's routes by path: literals, trie, regexes
@@ -24,12 +25,15 @@ mod matcher;
 pub mod path;
 mod paths;
 mod pattern;
+mod query;
 mod readings;
 mod request;
 mod sample;
 mod table;
 #[cfg(test)]
 mod testing;
+pub mod variables;
+mod when;
 
 pub use self::compiled::{RouteSpec, Shown};
 pub use self::conflict::{Conflict, ConflictKind, MAX_TIES};
@@ -41,3 +45,4 @@ pub use self::readings::{Contested, EscapedSlashes, Settled, settle};
 pub use self::request::{Failed, Headers, NoTrace, Request, RouteId, Trace};
 pub use self::sample::Sample;
 pub use self::table::Table;
+pub use self::when::When;

@@ -1,4 +1,4 @@
-//! A route's conditions besides host and path: method, listener, headers, query.
+//! A route's conditions besides host and path: method, listener, headers, query, an expression.
 //!
 //! A literal value matches a field (or parameter) that occurs exactly once in the request. A repeated one matches no
 //! literal and no regex, because peers disagree on which of its values counts; `*` accepts any number. This also
@@ -7,8 +7,10 @@
 use regex::bytes::Regex;
 use regex_syntax::hir::Hir;
 
-use super::pattern::{self, PatternError};
+use super::pattern::{self, Pattern, PatternError};
+use super::query::decoded;
 use super::request::{Failed, Headers, Request};
+use super::when::When;
 
 /// All conditions of a route except host and path.
 #[derive(Clone, Debug, Default)]
@@ -17,11 +19,17 @@ pub(super) struct Conditions {
     pub(super) listeners: Vec<u16>,
     pub(super) headers: Vec<Field>,
     pub(super) query: Vec<Field>,
+    pub(super) when: Option<Box<When>>,
 }
 
 /// The conditions of a route that has none.
-pub(super) static NO_CONDITIONS: Conditions =
-    Conditions { methods: Vec::new(), listeners: Vec::new(), headers: Vec::new(), query: Vec::new() };
+pub(super) static NO_CONDITIONS: Conditions = Conditions {
+    methods: Vec::new(),
+    listeners: Vec::new(),
+    headers: Vec::new(),
+    query: Vec::new(),
+    when: None,
+};
 
 /// A condition on one header field or query parameter.
 #[derive(Clone, Debug)]
@@ -40,8 +48,8 @@ pub(super) enum Test {
 }
 
 impl Conditions {
-    /// How many there are. All methods together count as one, all listeners too; each header and each parameter
-    /// counts as one.
+    /// How many there are besides the expression. All methods together count as one, all listeners too; each header
+    /// and each parameter counts as one.
     #[inline]
     pub(super) fn count(&self) -> usize {
         usize::from(!self.methods.is_empty())
@@ -50,10 +58,27 @@ impl Conditions {
             + self.query.len()
     }
 
-    /// Whether the request meets all of them; otherwise the first that fails. Cheap ones are checked first.
+    /// What counts in precedence: their number, and whether there is an expression.
+    #[inline]
+    pub(super) fn weight(&self) -> (usize, bool) {
+        (self.count(), self.when.is_some())
+    }
+
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.weight() == (0, false)
+    }
+
+    /// Whether a request whose path `pattern` matches meets all of them; otherwise the first that fails. Cheap ones
+    /// are checked first.
     ///
-    /// Cost: one [`Headers::get_all`] per header condition, one pass over the query per query condition.
-    pub(super) fn check<H: Headers>(&self, request: &Request<'_, H>) -> Result<(), Failed<'_>> {
+    /// Cost: one [`Headers::get_all`] per header condition, one pass over the query per query condition, and that of
+    /// the expression, which is bounded when it is compiled.
+    pub(super) fn check<H: Headers>(
+        &self,
+        request: &Request<'_, H>,
+        pattern: &Pattern,
+    ) -> Result<(), Failed<'_>> {
         if !self.methods.is_empty() && !self.methods.iter().any(|method| **method == *request.method) {
             return Err(Failed::Method);
         }
@@ -75,6 +100,11 @@ impl Conditions {
             if !query_holds(request.query.unwrap_or_default(), field) {
                 return Err(Failed::Query(&field.name));
             }
+        }
+        if let Some(when) = &self.when
+            && !when.holds(request, pattern)
+        {
+            return Err(Failed::When);
         }
         Ok(())
     }
@@ -186,31 +216,14 @@ fn query_holds(query: &[u8], field: &Field) -> bool {
     held
 }
 
-/// Decodes a query's text: escapes are decoded, and `+` is a space, as in forms. A bad escape stands for itself.
-fn decoded(text: &[u8]) -> impl Iterator<Item = u8> {
-    let mut at = 0;
-    std::iter::from_fn(move || {
-        let byte = *text.get(at)?;
-        at += 1;
-        let digit = |at: usize| Some((*text.get(at)? as char).to_digit(16)? as u8);
-        match byte {
-            b'+' => Some(b' '),
-            b'%' => match (digit(at), digit(at + 1)) {
-                (Some(high), Some(low)) => {
-                    at += 2;
-                    Some(high << 4 | low)
-                }
-                _ => Some(b'%'),
-            },
-            _ => Some(byte),
-        }
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::testing::Pairs;
     use super::*;
+
+    fn any() -> Pattern {
+        Pattern::parse("/*").unwrap()
+    }
 
     fn field(name: &str, test: Result<Test, PatternError>) -> Vec<Field> {
         vec![Field { name: name.into(), test: test.unwrap() }]
@@ -235,7 +248,7 @@ mod tests {
             let request =
                 Request { listener: 0, host: b"", method: b"GET", path: b"/", query: None, headers };
             let want = if want { Ok(()) } else { Err(Failed::Header("x-env")) };
-            assert_eq!(conditions.check(&request), want, "{test} {headers:?}");
+            assert_eq!(conditions.check(&request, &any()), want, "{test} {headers:?}");
         }
     }
 
@@ -284,7 +297,12 @@ mod tests {
             let query = query.map(str::as_bytes);
             let request = Request { listener: 0, host: b"", method: b"GET", path: b"/", query, headers: () };
             let want = if want { Ok(()) } else { Err(Failed::Query("v")) };
-            assert_eq!(conditions.check(&request), want, "{test} {:?}", query.map(<[u8]>::escape_ascii));
+            assert_eq!(
+                conditions.check(&request, &any()),
+                want,
+                "{test} {:?}",
+                query.map(<[u8]>::escape_ascii)
+            );
         }
     }
 

@@ -1,5 +1,8 @@
 //! What a table reads of a request, what it returns, and how to watch it.
 
+use std::net::IpAddr;
+use std::time::SystemTime;
+
 /// A route's number: its index in the `Vec` that [`Table::build`](crate::Table::build) was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RouteId(pub u32);
@@ -30,24 +33,56 @@ pub struct Request<'r, H> {
     pub headers: H,
 }
 
-/// Header fields, as far as routes can read them.
+/// A request's header fields, and what expressions may ask about it besides.
 pub trait Headers {
     /// The value of each field line called `name`, in order, without surrounding white space.
     ///
     /// `name` is lower case; the implementation compares case-insensitively.
-    fn get_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]>;
+    fn get_all<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]>;
+
+    // What is known of the request besides its head. Only routes with an expression that names it ask for it.
+
+    /// The client's address.
+    fn client_ip(&self) -> Option<IpAddr> {
+        None
+    }
+
+    /// The port of the connection's other end.
+    fn client_port(&self) -> Option<u16> {
+        None
+    }
+
+    /// Subject and alternative names of the client's certificate.
+    fn certificate(&self) -> Option<(&str, &[String])> {
+        None
+    }
+
+    /// Whether the client uses TLS.
+    fn is_tls(&self) -> bool {
+        false
+    }
+
+    /// The declared length of the body.
+    fn size(&self) -> Option<u64> {
+        None
+    }
+
+    /// The moment of the lookup: the same each time.
+    fn now(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH
+    }
 }
 
 /// No header at all.
 impl Headers for () {
-    fn get_all<'a>(&'a self, _: &'a str) -> impl Iterator<Item = &'a [u8]> {
+    fn get_all<'a>(&'a self, _: &str) -> impl Iterator<Item = &'a [u8]> {
         std::iter::empty()
     }
 }
 
 /// Pairs, for tests and the command line.
 impl<N: AsRef<[u8]>, V: AsRef<[u8]>> Headers for &[(N, V)] {
-    fn get_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+    fn get_all<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]> {
         let same = move |n: &N| n.as_ref().eq_ignore_ascii_case(name.as_bytes());
         self.iter().filter(move |(n, _)| same(n)).map(|(_, v)| v.as_ref())
     }
@@ -68,6 +103,8 @@ pub enum Failed<'t> {
     Path,
     /// The value of this query parameter (or its absence).
     Query(&'t str),
+    /// The expression.
+    When,
 }
 
 /// Watches [`Table::find`](crate::Table::find) at work. Every method does nothing by default.

@@ -92,7 +92,7 @@ impl Sample {
         let request = self.request();
         route.host_for(request.host).is_some()
             && route.pattern.matches(request.path)
-            && route.conditions().check(&request).is_ok()
+            && route.conditions().check(&request, &route.pattern).is_ok()
     }
 }
 

@@ -69,7 +69,7 @@ impl Table {
             members.sort_by_key(|&index| routes[index].rank());
             let paths = Paths::build(members.into_iter().map(|index| {
                 let route = &routes[index];
-                (Candidate::new(id(index), route.conditions().count() > 0), &route.pattern)
+                (Candidate::new(id(index), !route.conditions().is_empty()), &route.pattern)
             }));
             match host {
                 HostPattern::Any => any = paths,
@@ -100,7 +100,7 @@ impl Table {
                 return true;
             }
             let Some(compiled) = self.routes.get(route.index()) else { return false };
-            let outcome = compiled.conditions().check(request);
+            let outcome = compiled.conditions().check(request, &compiled.pattern);
             trace.asked(route, outcome);
             outcome.is_ok()
         };
@@ -248,7 +248,7 @@ impl Route {
                 None
             }
         };
-        let conditions = Conditions { methods, listeners: spec.listeners, headers, query };
+        let conditions = Conditions { methods, listeners: spec.listeners, headers, query, when: spec.when };
         let pattern = pattern.filter(|_| conflicts.len() == before)?;
         let mut pairs = hosts.iter().zip(&spec.hosts);
         let as_compiled = spec.hosts.is_empty()
@@ -263,7 +263,7 @@ impl Route {
             }),
             written_hosts: if as_compiled { Box::default() } else { spec.hosts.into() },
             pattern,
-            conditions: Some(Box::new(conditions)).filter(|conditions| conditions.count() > 0),
+            conditions: Some(Box::new(conditions)).filter(|conditions| !conditions.is_empty()),
             shown: spec.shown,
         })
     }

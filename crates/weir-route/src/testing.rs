@@ -1,6 +1,7 @@
 //! Shared parts of this crate's tests.
 
-use super::{Request, RouteSpec};
+use super::variables::Bounds;
+use super::{Request, RouteSpec, When};
 
 /// Random numbers that repeat in each run, so that a failure can be repeated.
 pub(crate) struct Random(fastrand::Rng);
@@ -49,6 +50,13 @@ impl RouteSpec {
 
     pub(crate) fn listeners(mut self, listeners: &[u16]) -> Self {
         self.listeners = listeners.to_vec();
+        self
+    }
+
+    pub(crate) fn when(mut self, source: &str) -> Self {
+        let bounds = Bounds { head_bytes: 32 * 1024, fields: 4 };
+        let when = When::compile(source, &self.path, bounds).unwrap_or_else(|e| panic!("{source}: {e:?}"));
+        self.when = Some(Box::new(when));
         self
     }
 

@@ -29,7 +29,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("weir-origin", &["weir-wire", "weir-h1"]),
     ("weir-acme", &["weir-wire", "weir-telemetry"]),
     ("weir-config", &["weir-wire", "weir-h1", "weir-telemetry"]),
-    ("weir-route", &[]),
+    ("weir-route", &["weir-expr"]),
     (
         "weir-upstream",
         &["weir-config", "weir-discover", "weir-fleet", "weir-wire", "weir-h1", "weir-telemetry"],

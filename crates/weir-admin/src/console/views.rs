@@ -82,6 +82,8 @@ fn described(name: &str, route: &schema::Route) -> Route {
     let mut conditions = pairs("header", &matches.headers);
     conditions.extend(pairs("query", &matches.query));
     conditions.extend(matches.listeners.iter().map(|listener| format!("on {listener}")));
+    // An expression may compare with credentials, so only those who may change the config see it.
+    conditions.extend(matches.when.iter().map(|_| "when".to_owned()));
     Route {
         name: name.to_owned(),
         hosts: matches.hosts.iter().map(ToString::to_string).collect(),

@@ -11,7 +11,7 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use super::files::Files;
 use super::listener::EscapedSlashes;
 use super::sending::ClientGone;
-use super::values::{FilterNode, Network, Pairs};
+use super::values::{Expression, FilterNode, Network, Pairs};
 use crate::de;
 use crate::delay::Delay;
 use crate::node::Node;
@@ -73,6 +73,10 @@ pub struct Match {
     pub query: Pairs,
     /// Names of the listeners that accepted the request. Default: any listener.
     pub listeners: Box<[String]>,
+    /// An expression that must hold, such as `'request.cookies.beta == "1"'`: what it may name is in
+    /// docs/reference/routing.md. It is evaluated last. Between routes with equally many other conditions, one with
+    /// an expression wins. Default: none.
+    pub when: Option<Expression>,
 }
 
 impl Default for Match {
@@ -84,6 +88,7 @@ impl Default for Match {
             headers: Pairs::default(),
             query: Pairs::default(),
             listeners: Box::default(),
+            when: None,
         }
     }
 }

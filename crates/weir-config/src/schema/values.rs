@@ -51,6 +51,10 @@ pub struct TextOrPath {
     pub path: FilePath,
 }
 
+/// An expression as written; weir-expr compiles it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Expression(pub Box<str>);
+
 /// A network such as `10.0.0.0/8`; a bare address is a network of one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Network(pub ipnet::IpNet);
@@ -269,6 +273,11 @@ pub(super) use text_schema;
 
 text_schema!(FilePath, "A path, relative to the file that names it.", ["certs/api.pem", "/etc/weir/api.pem"]);
 text_schema!(TextOrPath, "A text, or the path of a file.", ["keys.json"]);
+text_schema!(
+    Expression,
+    "An expression in the grammar of CEL.",
+    ["request.cookies.beta == \"1\" && !(client.ip in [\"10.0.0.0/8\"])"]
+);
 text_schema!(Network, "A network or one address.", ["10.0.0.0/8", "192.0.2.7", "2001:db8::/32"]);
 text_schema!(Output, "Where to write.", ["stdout", "stderr", "off", "/var/log/weir/access.log"]);
 
@@ -298,6 +307,13 @@ impl<'de> Deserialize<'de> for TextOrPath {
             ["http://", "https://", "{", "-"].iter().any(|begin| text.trim_start().starts_with(begin));
         let path = if no_path { beside(node.as_ref(), &text) } else { within_scope(node.as_ref(), &text)? };
         Ok(Self { text, path: FilePath(path) })
+    }
+}
+
+impl<'de> Deserialize<'de> for Expression {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        const EXPECTED: &str = "an expression; write it in quotes, such as 'request.method == \"GET\"'";
+        de::text(deserializer, EXPECTED).map(|text| Self(text.into()))
     }
 }
 

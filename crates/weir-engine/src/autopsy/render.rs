@@ -138,7 +138,7 @@ impl ReportContext<'_> {
     }
 
     /// The route taken and its neighbors. The table is asked again with what was kept of the request. Values of
-    /// header fields and query parameters are not kept, so conditions on them decide nothing here.
+    /// header fields and query parameters are not kept, so conditions on them and expressions decide nothing here.
     fn route(&self, kept: &Kept) -> RouteShown {
         let name = Some(kept.text(Text::Route).into_owned()).filter(|name| !name.is_empty());
         let shown = RouteShown { name, ..RouteShown::default() };
@@ -187,6 +187,7 @@ fn neighbour(miss: NearMiss) -> Neighbour {
         Some((kind @ ("header" | "query"), name)) => {
             format!("it asks for the {kind} `{name}`, of which no value was kept")
         }
+        _ if miss.failed == "when" => "it asks by an expression, of whose values none were kept".to_owned(),
         _ => miss.why,
     };
     Neighbour { route: miss.route, why }

@@ -12,6 +12,7 @@ mod logins;
 mod redirects;
 mod stores;
 mod upstreams;
+mod whens;
 
 pub use client_tls::log_tls;
 
@@ -44,6 +45,7 @@ use weir_upstream::fetch::{Fetcher, Trust};
 use weir_upstream::upstream::{ClientGone, Healths, Upstream};
 use weir_wire::hex;
 use weir_wire::tls::{self, Certificate, Identity, Tickets};
+use whens::Whens;
 
 /// What is carried from one snapshot to the next.
 pub struct Carry {
@@ -283,11 +285,12 @@ impl Compiler<'_> {
             chain: self.chain(&plan.filters, &format!("plans.{name}"), None, &mut filters).into(),
         });
         let plans: Vec<Plan> = plans.collect();
-        let trusted_fields = trusted_fields(config, &plans, &filters.made);
+        let whens = self.whens();
+        let trusted_fields = trusted_fields(config, &plans, &filters.made, &whens);
         let written = config.routes.written(self.tree.get("routes"));
         let routes: Vec<Option<Route>> =
             written.map(|route| self.route(route.name, route.thing, &global, &mut filters)).collect();
-        let table = self.table(); // after the routes, so that a refused route causes no extra conflict
+        let table = self.table(whens); // after the routes, so that a refused route causes no extra conflict
         self.collectors();
         let tracing = self.tracing().map(Arc::new);
         let telemetry = Arc::clone(&self.carry.telemetry);
@@ -503,7 +506,7 @@ impl Compiler<'_> {
     // === routes ===
 
     /// The table; `None` if routes are malformed, ambiguous or unreachable.
-    fn table(&mut self) -> Option<Table> {
+    fn table(&mut self, mut whens: Whens) -> Option<Table> {
         let listener =
             |name: &String| self.config.listeners.names().position(|n| n == name).map(|i| i as u16);
         let specs = self.config.routes.written(self.tree.get("routes")).map(|written| {
@@ -517,6 +520,7 @@ impl Compiler<'_> {
                 headers: m.headers.0.to_vec(),
                 query: m.query.0.to_vec(),
                 listeners: m.listeners.iter().filter_map(listener).collect(),
+                when: whens.remove(written.name),
                 priority: route.priority,
                 shown: written.node.and_then(|node| shown(node, m)).map(Box::new),
             }
@@ -693,7 +697,7 @@ fn is_consequence(conflict: &Conflict, names: &[&str], told: &HashSet<String>) -
     match conflict.kind {
         ConflictKind::Ambiguous | ConflictKind::Unreachable => {
             [Some(conflict.route), conflict.other].into_iter().flatten().any(|route| {
-                let fields = ["", ".match", ".match.path", ".match.hosts"];
+                let fields = ["", ".match", ".match.path", ".match.hosts", ".match.when"];
                 fields.iter().any(|field| is_told(route, field)) || is_matched_otherwise(route)
             })
         }
@@ -721,9 +725,15 @@ fn labels(consumer: &schema::Consumer) -> Vec<String> {
 
 /// The header fields that the gateway guarantees on any route: those that select routes, carry an upstream's
 /// deadline, or belong to filters that only a plan's consumers meet.
-fn trusted_fields(config: &schema::Config, plans: &[Plan], filters: &[Arc<Instance>]) -> NameSet {
+fn trusted_fields(
+    config: &schema::Config,
+    plans: &[Plan],
+    filters: &[Arc<Instance>],
+    whens: &Whens,
+) -> NameSet {
     let headers = config.routes.iter().flat_map(|(_, route)| &route.matches.headers.0);
-    let matched: BTreeSet<String> = headers.map(|(name, _)| name.to_ascii_lowercase()).collect();
+    let named = whens.values().flat_map(|when| when.header_fields()).map(str::to_owned);
+    let matched: BTreeSet<String> = headers.map(|(name, _)| name.to_ascii_lowercase()).chain(named).collect();
     let matched = matched.iter().filter_map(|name| FieldName::new(name).ok());
     let deadlines = config.upstreams.iter().filter_map(|(_, upstream)| upstream.deadline_header.as_ref());
     let deadlines = deadlines.map(|header| header.0.clone());

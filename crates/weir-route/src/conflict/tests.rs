@@ -144,3 +144,29 @@ fn ten_thousand_routes_that_one_value_tells_apart_are_quick() {
     );
     assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
 }
+
+#[test]
+fn expressions_exclude_each_other_by_different_constants() {
+    let (a, b) = (|| route("a", "/x"), || route("b", "/x"));
+    let is = |value: &str| format!("request.headers[\"x-env\"] == \"{value}\"");
+    // Apart, or by weight.
+    for (a, b) in [
+        (a().when(&is("blue")), b().when(&is("green"))),
+        (a().when(&is("blue")), b().when(&format!("{} && now > timestamp(0)", is("green")))),
+        (a().when("request.method in [\"GET\", \"HEAD\"]"), b().when("request.method == \"POST\"")),
+        (a().when("has(request.args.v)"), b().when("!has(request.args.v)")),
+        (a().when(&is("blue")), b()),
+        (a().when(&is("blue")), b().header("x-env", "blue")),
+        (a().when(&is("blue")), b().when("client.tls").priority(1)),
+    ] {
+        assert_eq!(kinds(vec![a.clone(), b.clone()]), [], "{a:?} {b:?}");
+    }
+    let tie = [(ConflictKind::Ambiguous, 1, Some(0))];
+    assert_eq!(kinds(vec![a().when(&is("blue")), b().when("client.tls")]), tie);
+    assert_eq!(kinds(vec![a().when(&is("blue")), b().when(&is("blue"))]), tie);
+    let same = conflicts(vec![a().when(&is("blue")), b().when(&is("blue"))]);
+    assert!(same[0].message.contains("the very requests"), "{}", same[0].message);
+    // The same expression of higher priority leaves nothing.
+    let told = kinds(vec![a().when(&is("blue")), b().when(&is("blue")).priority(1)]);
+    assert_eq!(told, [(ConflictKind::Unreachable, 0, Some(1))]);
+}

@@ -113,3 +113,22 @@ do not match:
     assert_eq!(json["lost"][0]["rule"], "path");
     assert_eq!(json["near_misses"][0]["failed"], "header x-env");
 }
+
+#[test]
+fn an_expression_tells_what_it_read() {
+    let table = Table::build(vec![
+        route("beta", "/a").when(r#"request.cookies.beta == "1" && size(request.headers["X-Long"]) < 9"#),
+        route("plain", "/a"),
+        route("gamma", "/a").when(r#"request.cookies.beta == "2" && request.cookies.beta != "3""#),
+    ]);
+    let headers = [("cookie", "beta=1")];
+    let decision = explain(&table.unwrap(), &request("GET", "a", "/a", &headers), NEAR_MISSES);
+    assert_eq!(decision.lost[0].rule, Rule::When);
+    assert_eq!(
+        decision.to_string(),
+        "route: beta\n  matched: host *, path /a\n  \
+         when: its expression is true; request.cookies[\"beta\"] is \"1\", request.headers[\"x-long\"] is absent\n\
+         also match, but lose:\n  plain: `beta` has a `when`, this one none\n\
+         do not match:\n  gamma: when; its expression is false; request.cookies[\"beta\"] is \"1\"\n"
+    );
+}

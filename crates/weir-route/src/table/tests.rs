@@ -192,10 +192,38 @@ fn a_hostile_path_is_cheap_and_harmless() {
     }
 }
 
+#[test]
+fn an_expression_decides_after_the_number_of_conditions_and_before_priority() {
+    let table = table(vec![
+        route("plain", "/a").priority(5),
+        route("beta", "/a").when(r#"request.cookies.beta == "1""#),
+        route("urgent", "/a").when(r#"request.cookies.beta == "1" && has(request.args.now)"#).priority(1),
+        route("get", "/a").methods(&["GET"]),
+        route("id", "/users/{id}").when(r#"request.params.id == "7" && request.path == "/users/7""#),
+        route("users", "/users/*"),
+        route("host", "/h").when(r#"request.host == "api.example.com" && request.url.endsWith("/h")"#),
+    ]);
+    for (method, target, cookie, want) in [
+        ("POST", "/a", "", "plain"),
+        ("POST", "/a", "beta=1", "beta"),
+        ("POST", "/a", "x=2; beta=1", "beta"),
+        ("POST", "/a", "beta=2; beta=1", "plain"),
+        ("POST", "/a?now", "beta=1", "urgent"),
+        ("GET", "/a?now", "beta=1", "get"),
+        ("GET", "/users/7", "", "id"),
+        ("GET", "/users/8", "", "users"),
+        ("GET", "/h", "", "host"),
+    ] {
+        let headers = [("Cookie", cookie)];
+        let request = request(method, "API.example.com.:80", target, &headers);
+        assert_eq!(winner(&table, &request), want, "{method} {target} {cookie}");
+    }
+}
+
 // === the reference ===
 
 /// A route's rank among those that match one request; the least wins. Written directly from the rules.
-type Standing = (Reverse<usize>, u8, Reverse<usize>, Vec<bool>, Reverse<usize>, Reverse<i32>);
+type Standing = (Reverse<usize>, u8, Reverse<usize>, Vec<bool>, Reverse<usize>, Reverse<bool>, Reverse<i32>);
 
 fn reference(spec: &RouteSpec, sample: &Sample) -> Option<Standing> {
     let host = spec.hosts.iter().filter_map(|host| match host.strip_prefix('*') {
@@ -228,7 +256,14 @@ fn reference(spec: &RouteSpec, sample: &Sample) -> Option<Standing> {
     let fields = |wanted: &[(String, String)], pairs: &[(String, String)]| {
         wanted.iter().all(|(n, want)| holds(want, all(n, pairs).iter().map(String::as_str).collect()))
     };
-    let matches = (spec.methods.is_empty() || spec.methods.contains(&sample.method))
+    // The expressions of `random_route`: a method, or the first value of a field.
+    let when = spec.when.as_deref().is_none_or(|when| match when.source().split_once(" == ") {
+        Some(("request.method", method)) => sample.method == method.trim_matches('"'),
+        Some((_, value)) => all("x-a", &sample.headers).join(", ") == value.trim_matches('"'),
+        None => panic!("{spec:?}"),
+    });
+    let matches = when
+        && (spec.methods.is_empty() || spec.methods.contains(&sample.method))
         && (spec.listeners.is_empty() || spec.listeners.contains(&sample.listener))
         && fields(&spec.headers, &sample.headers)
         && fields(&spec.query, &query);
@@ -236,8 +271,15 @@ fn reference(spec: &RouteSpec, sample: &Sample) -> Option<Standing> {
         + usize::from(!spec.listeners.is_empty())
         + spec.headers.len()
         + spec.query.len();
-    let standing =
-        (Reverse(host), class, Reverse(length), captures, Reverse(conditions), Reverse(spec.priority));
+    let standing = (
+        Reverse(host),
+        class,
+        Reverse(length),
+        captures,
+        Reverse(conditions),
+        Reverse(spec.when.is_some()),
+        Reverse(spec.priority),
+    );
     matches.then_some(standing)
 }
 
@@ -266,6 +308,13 @@ fn reference_path(pattern: &str, path: &str) -> Option<(u8, usize, Vec<bool>)> {
     let fits = want.iter().zip(&have).all(|(w, h)| if w.starts_with('{') { !h.is_empty() } else { w == h });
     fits.then_some((if prefix { 2 } else { 0 }, if prefix { want.len() } else { 0 }, captures))
 }
+
+const WHENS: [&str; 4] = [
+    "request.method == \"GET\"",
+    "request.method == \"POST\"",
+    "request.headers[\"X-A\"] == \"1\"",
+    "request.headers[\"x-a\"] == \"1, 3\"",
+];
 
 fn random_route(random: &mut Random, number: usize) -> RouteSpec {
     const HOSTS: [&str; 6] = ["a.x.test", "b.x.test", "x.test", "*.x.test", "*.test", "*.a.x.test"];
@@ -306,6 +355,9 @@ fn random_route(random: &mut Random, number: usize) -> RouteSpec {
         spec = spec.listeners(random.pick(&[&[0][..], &[1], &[0, 1]]));
     }
     spec.priority = random.below(3) as i32;
+    if random.below(5) == 0 {
+        spec = spec.when(random.pick(&WHENS));
+    }
     spec
 }
 
@@ -351,8 +403,8 @@ fn build_without_faults(mut specs: Vec<RouteSpec>) -> (Vec<RouteSpec>, Table) {
         };
         for conflict in &conflicts {
             let (a, b) = (&specs[conflict.route], &specs[conflict.other.expect("a tie has two sides")]);
-            let regex = a.path.starts_with('~');
-            assert!(conflict.example.is_some() || regex, "{a:?} {b:?}");
+            let hard = a.path.starts_with('~') || a.when.is_some();
+            assert!(conflict.example.is_some() || hard, "{a:?} {b:?}");
             assert_eq!(conflict.kind == ConflictKind::Ambiguous, a.priority == b.priority, "{a:?} {b:?}");
         }
         let faults: BTreeSet<usize> = conflicts.iter().map(|conflict| conflict.route).collect();
@@ -398,7 +450,7 @@ fn agrees_with_the_reference() {
 fn every_route_has_a_sample_that_it_matches() {
     let mut random = Random::new(5);
     for number in 0..500 {
-        let spec = random_route(&mut random, number);
+        let spec = RouteSpec { when: None, ..random_route(&mut random, number) };
         let table = table(vec![spec.clone()]);
         let sample = table.sample(RouteId(0)).unwrap_or_else(|| panic!("{spec:?}"));
         assert_eq!(winner(&table, &sample.request()), &*spec.name, "{sample}");

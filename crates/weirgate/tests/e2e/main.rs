@@ -32,6 +32,7 @@ mod discovery;
 mod drain;
 mod escapes;
 mod examples;
+mod expressions;
 mod faults;
 mod files;
 mod filters;

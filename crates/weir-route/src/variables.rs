@@ -1,0 +1,350 @@
+//! The variables of a request that expressions may name, and their values.
+//!
+//! `match.when` and the conditions of filters share both. [`Seen`] asks [`Headers`] for what is not in the head.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+use std::time::SystemTime;
+
+use weir_expr::{Phase, Read, Schema, Timestamp, Type, Value, Values, Var, Variable};
+
+use super::host::{self, HostBuffer};
+use super::pattern::Pattern;
+use super::query::decoded;
+use super::request::{Headers, Request};
+
+/// The phases of an exchange in their order; each knows all that those before it know.
+pub const PHASES: [&str; 4] = ["request", "consumer", "body", "response"];
+
+/// The request's head is here: what `match.when` knows.
+pub const REQUEST: Phase = Phase(0);
+/// The route is found, and filters run: what their conditions know.
+pub const CONSUMER: Phase = Phase(1);
+
+/// `client.cert.san`: the alternative names of the client's certificate.
+pub const CERTIFICATE_NAMES: Var = Var(0);
+/// `client.cert.subject`: its subject.
+pub const CERTIFICATE_SUBJECT: Var = Var(1);
+/// `client.ip`: the client's address.
+pub const CLIENT_IP: Var = Var(2);
+/// `client.port`: the port of the connection's other end.
+pub const CLIENT_PORT: Var = Var(3);
+/// `client.tls`: whether the client uses TLS.
+pub const CLIENT_TLS: Var = Var(4);
+/// `now`: the moment of the lookup.
+pub const NOW: Var = Var(5);
+/// `request.scheme`: `http` or `https`.
+pub const SCHEME: Var = Var(6);
+/// `request.size`: the declared length of the body.
+pub const SIZE: Var = Var(7);
+/// `consumer.groups`: the consumer's groups.
+pub const CONSUMER_GROUPS: Var = Var(8);
+/// `consumer.name`: its name.
+pub const CONSUMER_NAME: Var = Var(9);
+/// `consumer.plan`: its plan.
+pub const CONSUMER_PLAN: Var = Var(10);
+/// `request.id`: the id that `request_id` gave.
+pub const ID: Var = Var(11);
+/// `route.name`: the name of the route.
+pub const ROUTE: Var = Var(12);
+/// `request.args`.
+pub const ARGS: Var = Var(16);
+/// `request.cookies`.
+pub const COOKIES: Var = Var(17);
+/// `request.headers`.
+pub const HEADERS: Var = Var(18);
+/// `request.host`.
+pub const HOST: Var = Var(19);
+/// `request.method`.
+pub const METHOD: Var = Var(20);
+/// `request.params`.
+pub const PARAMS: Var = Var(21);
+/// `request.path`.
+pub const PATH: Var = Var(22);
+/// `request.query`.
+pub const QUERY: Var = Var(23);
+/// `request.url`.
+pub const URL: Var = Var(24);
+
+/// How large a request's head may be, for the bound on an expression's cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Most bytes of a head.
+    pub head_bytes: u64,
+    /// Most header fields. [`Values::all`] gives at most as many parameters, the last with the rest of them.
+    pub fields: u32,
+}
+
+/// What expressions may name, each with the phase from which it is known. `captures` are the names that the route's path captures; without
+/// them any name is taken.
+pub fn schema(bounds: Bounds, captures: Option<&[&str]>) -> Schema {
+    let text = |name, var| Variable::new(name, var, REQUEST, Type::Text).longest(bounds.head_bytes);
+    let other = |name, var, ty| Variable::new(name, var, REQUEST, ty);
+    let later = |name, var, ty| Variable::new(name, var, CONSUMER, ty).longest(256);
+    let params = text("request.params", PARAMS);
+    Schema::new(PHASES)
+        .with(text("request.method", METHOD))
+        .with(text("request.scheme", SCHEME).longest(8))
+        .with(text("request.host", HOST).longest(host::HOST_BYTES as u64))
+        .with(text("request.path", PATH))
+        .with(text("request.query", QUERY))
+        .with(text("request.url", URL))
+        .with(other("request.size", SIZE, Type::Int).optional())
+        .with(text("request.headers", HEADERS).folded().repeated(bounds.fields))
+        .with(text("request.cookies", COOKIES).keyed())
+        .with(text("request.args", ARGS).keyed().repeated(bounds.fields))
+        .with(match captures {
+            Some(known) => params.keys(known.iter().copied()),
+            None => params.keyed(),
+        })
+        .with(other("client.ip", CLIENT_IP, Type::Address))
+        .with(other("client.port", CLIENT_PORT, Type::Int).optional())
+        .with(other("client.tls", CLIENT_TLS, Type::Bool))
+        .with(text("client.cert.subject", CERTIFICATE_SUBJECT))
+        .with(other("client.cert.san", CERTIFICATE_NAMES, Type::list(Type::Text)))
+        .with(other("now", NOW, Type::Timestamp))
+        .with(later("consumer.name", CONSUMER_NAME, Type::Text))
+        .with(later("consumer.groups", CONSUMER_GROUPS, Type::list(Type::Text)))
+        .with(later("consumer.plan", CONSUMER_PLAN, Type::Text))
+        .with(later("request.id", ID, Type::Text))
+        .with(later("route.name", ROUTE, Type::Text))
+}
+
+/// A request as expressions see it.
+pub struct Seen<'s, 'r, H> {
+    /// The request.
+    pub request: &'s Request<'r, H>,
+    /// The route's pattern, and the path in which it captured: for `request.params`.
+    pub captured: Option<(&'s Pattern, &'s [u8])>,
+    /// As [`Bounds::fields`].
+    pub fields: u32,
+}
+
+impl<H: Headers> Seen<'_, '_, H> {
+    fn params(&self, key: &[u8]) -> Option<&[u8]> {
+        let (pattern, path) = self.captured?;
+        pattern.captures(path)?.get(str::from_utf8(key).ok()?)
+    }
+
+    fn args<'a>(&'a self, key: &[u8]) -> impl Iterator<Item = Cow<'a, [u8]>> {
+        let pairs = self.request.query.unwrap_or_default().split(|&byte| byte == b'&');
+        pairs.filter_map(move |pair| {
+            let cut = memchr::memchr(b'=', pair).unwrap_or(pair.len());
+            let (name, value) = (pair.get(..cut)?, pair.get(cut + 1..).unwrap_or_default());
+            // An empty query is one empty pair; parameters have names.
+            if name.is_empty() || (name != key && !decoded(name).eq(key.iter().copied())) {
+                return None;
+            }
+            Some(match value.iter().any(|byte| matches!(byte, b'%' | b'+')) {
+                true => Cow::Owned(decoded(value).collect()),
+                false => Cow::Borrowed(value),
+            })
+        })
+    }
+
+    fn scheme(&self) -> &'static str {
+        if self.request.headers.is_tls() { "https" } else { "http" }
+    }
+
+    fn url(&self) -> Vec<u8> {
+        let Request { host, path, query, .. } = self.request;
+        let mut url = Vec::with_capacity(host.len() + path.len() + query.map_or(0, <[u8]>::len) + 16);
+        url.extend_from_slice(self.scheme().as_bytes());
+        url.extend_from_slice(b"://");
+        url.extend(host.iter().map(u8::to_ascii_lowercase));
+        url.extend_from_slice(path);
+        if let Some(query) = query {
+            url.push(b'?');
+            url.extend_from_slice(query);
+        }
+        url
+    }
+}
+
+/// A moment as a value; none before 1970, which no clock that is set shows.
+pub fn timestamp(moment: SystemTime) -> Value<'static> {
+    let since = moment.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+    Timestamp::new(seconds, since.subsec_nanos()).map_or(Value::Absent, Value::Timestamp)
+}
+
+/// The first value of a cookie (RFC 6265 §4.2).
+fn cookie<'a>(headers: &'a impl Headers, name: &[u8]) -> Option<&'a [u8]> {
+    let pairs = headers.get_all("cookie").flat_map(|field| field.split(|&b| b == b';'));
+    pairs.into_iter().find_map(|pair| {
+        let at = memchr::memchr(b'=', pair)?;
+        (pair.get(..at)?.trim_ascii() == name).then(|| pair.get(at + 1..).unwrap_or_default().trim_ascii())
+    })
+}
+
+/// Several values of one field or parameter as one text (RFC 9110 §5.2).
+fn joined<'a>(mut values: impl Iterator<Item = Cow<'a, [u8]>>) -> Option<Cow<'a, [u8]>> {
+    let first = values.next()?;
+    let Some(second) = values.next() else { return Some(first) };
+    let mut text = first.into_owned();
+    for value in std::iter::once(second).chain(values) {
+        text.extend_from_slice(b", ");
+        text.extend_from_slice(&value);
+    }
+    Some(Cow::Owned(text))
+}
+
+impl<H: Headers> Values for Seen<'_, '_, H> {
+    fn value(&self, var: Var, key: &[u8]) -> Value<'_> {
+        match var {
+            ARGS | COOKIES | HEADERS | HOST | METHOD | PARAMS | PATH | QUERY | URL => {
+                self.text(var, key).map_or(Value::Absent, Value::Text)
+            }
+            CERTIFICATE_SUBJECT => {
+                self.request.headers.certificate().map_or(Value::Absent, |(subject, _)| Value::text(subject))
+            }
+            CERTIFICATE_NAMES => {
+                let names = self.request.headers.certificate().map_or(&[][..], |(_, names)| names);
+                Value::List(names.iter().map(Value::text).collect())
+            }
+            CLIENT_IP => self.request.headers.client_ip().map_or(Value::Absent, Value::Address),
+            CLIENT_PORT => self.request.headers.client_port().map_or(Value::Absent, |p| Value::Int(p.into())),
+            CLIENT_TLS => Value::Bool(self.request.headers.is_tls()),
+            NOW => timestamp(self.request.headers.now()),
+            SCHEME => Value::text(self.scheme()),
+            SIZE => {
+                let size = self.request.headers.size();
+                size.map_or(Value::Absent, |size| Value::Int(i64::try_from(size).unwrap_or(i64::MAX)))
+            }
+            _ => Value::Absent,
+        }
+    }
+
+    fn text(&self, var: Var, key: &[u8]) -> Option<Cow<'_, [u8]>> {
+        let request = self.request;
+        match var {
+            METHOD => Some(Cow::Borrowed(request.method)),
+            PATH => Some(Cow::Borrowed(request.path)),
+            QUERY => request.query.map(Cow::Borrowed),
+            HEADERS => joined(request.headers.get_all(str::from_utf8(key).ok()?).map(Cow::Borrowed)),
+            COOKIES => cookie(&request.headers, key).map(Cow::Borrowed),
+            ARGS => joined(self.args(key)),
+            PARAMS => self.params(key).map(Cow::Borrowed),
+            HOST => {
+                let mut buffer = HostBuffer::new();
+                let host = host::normalize(request.host, &mut buffer);
+                match request.host.starts_with(host) {
+                    true => request.host.get(..host.len()).map(Cow::Borrowed),
+                    false => Some(Cow::Owned(host.to_vec())),
+                }
+            }
+            URL => Some(Cow::Owned(self.url())),
+            SCHEME => Some(Cow::Borrowed(self.scheme().as_bytes())),
+            CERTIFICATE_SUBJECT => Some(Cow::Borrowed(request.headers.certificate()?.0.as_bytes())),
+            _ => None,
+        }
+    }
+
+    fn all<'a>(&'a self, var: Var, key: &[u8], out: &mut Vec<Value<'a>>) {
+        let most = self.fields as usize;
+        let add = |values: &mut dyn Iterator<Item = Cow<'a, [u8]>>, out: &mut Vec<Value<'a>>| {
+            let (mut values, mut left) = (values, most.saturating_sub(1));
+            while left > 0 {
+                let Some(value) = values.next() else { return };
+                out.push(Value::Text(value));
+                left -= 1;
+            }
+            out.extend(joined(&mut values).map(Value::Text));
+        };
+        match (var, str::from_utf8(key)) {
+            (HEADERS, Ok(name)) => {
+                add(&mut self.request.headers.get_all(name).map(Cow::Borrowed), out);
+            }
+            (ARGS, _) => {
+                add(&mut self.args(key), out);
+            }
+            _ => out.extend(self.text(var, key).map(Value::Text)),
+        }
+    }
+}
+
+/// What one read of an expression came to.
+pub(super) fn came_to(values: &dyn Values, schema: &Schema, read: &Read) -> Option<(String, String)> {
+    const SHOWN: usize = 80;
+    let variable = schema.variables().iter().find(|known| known.var() == read.var)?;
+    let name = match &read.key {
+        None if read.is_computed => return None,
+        None => variable.name().to_owned(),
+        Some(key) => format!("{}[{key:?}]", variable.name()),
+    };
+    let value = values.value(read.var, read.key.as_deref().unwrap_or_default().as_bytes());
+    let mut text = String::new();
+    let _ = match value {
+        Value::Absent => write!(text, "absent"),
+        Value::Text(bytes) => write!(text, "{:?}", String::from_utf8_lossy(&bytes)),
+        other => {
+            let mut out = Vec::new();
+            other.write(&mut out);
+            write!(text, "{}", String::from_utf8_lossy(&out))
+        }
+    };
+    if let Some((at, _)) = text.char_indices().nth(SHOWN) {
+        text.truncate(at);
+        text.push('…');
+    }
+    Some((name, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Pairs, request};
+    use super::*;
+    use weir_expr::Expression;
+
+    const BOUNDS: Bounds = Bounds { head_bytes: 32 * 1024, fields: 3 };
+
+    /// What an expression comes to on `GET target` with these fields.
+    fn value(source: &str, target: &str, headers: Pairs<'_>) -> String {
+        let request = request("GET", "API.Example.com:80", target, headers);
+        let seen = Seen { request: &request, captured: None, fields: BOUNDS.fields };
+        let expression = Expression::compile(source, &schema(BOUNDS, None), REQUEST);
+        let expression =
+            expression.unwrap_or_else(|mistakes| panic!("{source}: {}", mistakes[0].render(source)));
+        let mut out = Vec::new();
+        expression.value(&seen).write(&mut out);
+        String::from_utf8_lossy(&out).into_owned()
+    }
+
+    #[test]
+    fn what_each_variable_is() {
+        let fields = [("Cookie", "a=1; b=\"2\"; a=3"), ("X-A", "1"), ("x-a", "2"), ("cookie", "c = 4 ")];
+        for (source, want) in [
+            ("request.method", "GET"),
+            ("request.scheme", "http"),
+            ("request.host", "api.example.com"),
+            ("request.path", "/p/q"),
+            ("request.query", "v=1&w=a+b%21&v=2&x&=7&%76=3&v=4"),
+            ("request.url", "http://api.example.com:80/p/q?v=1&w=a+b%21&v=2&x&=7&%76=3&v=4"),
+            ("request.headers[\"X-a\"]", "1, 2"),
+            ("request.headers[\"x-a\"].all()", "[\"1\",\"2\"]"),
+            ("request.headers.none", ""),
+            ("request.cookies.a", "1"),
+            ("request.cookies.b", "\"2\""),
+            ("request.cookies.c", "4"),
+            ("has(request.cookies.d)", "false"),
+            ("request.args.w", "a b!"),
+            ("request.args.v", "1, 2, 3, 4"),
+            // The bound is three.
+            ("request.args.v.all()", "[\"1\",\"2\",\"3, 4\"]"),
+            ("has(request.args.x)", "true"),
+            ("has(request.args.y)", "false"),
+            ("has(request.args[\"\"])", "false"),
+            ("request.size ?? -1", "-1"),
+            ("client.port ?? -1", "-1"),
+            ("client.tls", "false"),
+            ("client.cert.subject", ""),
+            ("client.cert.san", "[]"),
+            ("client.ip in [\"0.0.0.0/0\"]", "false"),
+            ("now", "1970-01-01T00:00:00Z"),
+        ] {
+            assert_eq!(value(source, "/p/q?v=1&w=a+b%21&v=2&x&=7&%76=3&v=4", &fields), want, "{source}");
+        }
+        assert_eq!(value("has(request.query)", "/p", &[]), "false");
+        assert_eq!(value("request.url", "/p", &[]), "http://api.example.com:80/p");
+    }
+}
