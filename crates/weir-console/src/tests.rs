@@ -156,6 +156,7 @@ fn explanation() -> Explanation {
         path: evil(),
         conditions: 0,
         captures: vec![Captured { name: evil(), value: evil() }],
+        when: Some(vec![Captured { name: evil(), value: evil() }]),
         asked_before: 0,
     };
     Explanation {

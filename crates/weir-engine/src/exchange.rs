@@ -428,7 +428,7 @@ impl<'c> Exchange<'c> {
             method: head.method_name(),
             path: if head.form() == TargetForm::Asterisk { b"/" } else { head.path() },
             query: head.query(),
-            headers: Received { head, client: self.client, told: self.told_client, moment: &moment },
+            headers: Received { head, client: self.client, told: self.client_address, moment: &moment },
         };
         let snapshot = &self.local.snapshot;
         let mut preflight = false;
@@ -482,7 +482,7 @@ impl<'c> Exchange<'c> {
             method: head.method_name(),
             path: head.path(),
             query: head.query(),
-            headers: Received { head, client: self.client, told: self.told_client, moment: &moment },
+            headers: Received { head, client: self.client, told: self.client_address, moment: &moment },
         };
         let asked = head.headers.get_str(PREFLIGHT).filter(|_| head.method() == Method::Options);
         let (path, key) = self.local.snapshot.without_path_key(&request, asked)?;
