@@ -141,6 +141,22 @@ impl<'a> Checker<'a> {
         self.diagnostics.push(Diagnostic::warning(code, message).on(self.tree, path).hint(hint));
     }
 
+    /// A warning whose texts also contain values written below `other`.
+    fn warn_with(
+        &mut self,
+        path: &str,
+        other: &str,
+        code: &'static str,
+        message: String,
+        hint: impl Into<Cow<'static, str>>,
+    ) {
+        let told = Diagnostic::warning(code, message).on(self.tree, path).hint(hint);
+        self.diagnostics.push(match self.find(other) {
+            Some(node) => told.concealing(node),
+            None => told,
+        });
+    }
+
     /// Whether a value was written at `path`, valid or not.
     fn is_written(&self, path: &str) -> bool {
         self.find(path).is_some_and(Node::is_set)

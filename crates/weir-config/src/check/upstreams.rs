@@ -174,7 +174,7 @@ impl Checker<'_> {
             let key = if retry.per_try.is_some() { "per_try" } else { "attempts" };
             let written = format!("{path}.retry.{key}");
             let at = if self.is_written(&written) { written } else { format!("{path}.timeouts.exchange") };
-            self.warn(&at, "beyond-deadline", message, hint);
+            self.warn_with(&at, path, "beyond-deadline", message, hint);
         }
     }
 
@@ -221,7 +221,7 @@ impl Checker<'_> {
         let hint = format!(
             "lower `timeouts.connect` under upstreams.{name}: until it expires, an endpoint that accepts no connections stays in rotation"
         );
-        self.warn(path, "beyond-deadline", message, hint);
+        self.warn_with(path, &format!("upstreams.{name}.timeouts"), "beyond-deadline", message, hint);
     }
 
     /// A warning if a route's own deadline ends before a connect, or before all attempts that its upstream allows.
@@ -238,7 +238,16 @@ impl Checker<'_> {
             let message =
                 format!("{said} of upstream `{}` take longer than this route's {exchange}", share.upstream);
             let hint = "the last attempts would be cut short: lower `retry.per_try` of the upstream, or raise `exchange`";
-            self.warn(&path, "beyond-deadline", message, hint);
+            // The time of an attempt is the route's or the upstream's.
+            let written = at.key("timeouts").key("response").path();
+            let other = if route.timeouts.response.is_some()
+                && upstream.retry.as_ref().is_some_and(|r| r.per_try.is_none())
+            {
+                written
+            } else {
+                format!("upstreams.{}", share.upstream)
+            };
+            self.warn_with(&path, &other, "beyond-deadline", message, hint);
         }
     }
 
