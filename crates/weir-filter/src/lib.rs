@@ -26,6 +26,7 @@ macro_rules! causes {
 pub mod blocking;
 pub mod coding;
 pub mod concealed;
+pub mod condition;
 pub mod cookies;
 pub mod file_source;
 pub mod filter;

@@ -34,6 +34,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use weir_config::{Diagnostics, Node};
 use weir_h1::{BodyKind, Fields, Limits, Progress, RequestHead, ResponseHead, parse_request, parse_response};
+use weir_route::variables::Bounds;
 use weir_route::{Canonical, RouteId, RouteSpec, Slashes, Table, canonical};
 use weir_upstream::error::Cause;
 use weir_wire::relay::{Mark, Seen};
@@ -283,6 +284,8 @@ impl Stand {
             kind: self.kind.name,
             settings: String::new(),
             mistakes: Vec::new(),
+            bounds: Bounds { head_bytes: 32 * 1024, fields: 100 },
+            expressions: Vec::new(),
             warnings: Vec::new(),
         };
         let (node, mut found) = (Node::of_json(&self.settings), Diagnostics::default());

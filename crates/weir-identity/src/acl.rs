@@ -1,6 +1,8 @@
-//! `acl`: allows or refuses consumers that an earlier filter has identified.
+//! `acl`: allows or refuses consumers that an earlier filter has identified, and requests by an expression.
 
 use super::prelude::*;
+use weir_filter::condition::Condition;
+use weir_filter::config::schema::Expression;
 use weir_filter::config::spelling::nearest_name;
 
 /// The filter, for the registry.
@@ -9,8 +11,8 @@ pub static KIND: FilterKind = FilterKind::made_from::<AclSettings>("acl").with_c
 static ACL_DENIED: Cause = Cause {
     code: "acl_denied",
     status: 403,
-    meaning: "The consumer may not use this route.",
-    change: "`allow` or `deny` of the filter acl, or `groups` and `plan` of the consumer",
+    meaning: "The caller may not use this route.",
+    change: "`allow`, `deny` or `is` of the filter acl, or `groups` and `plan` of the consumer",
     ..Cause::USUAL
 };
 
@@ -18,11 +20,15 @@ static ACL_DENIED: Cause = Cause {
 ///
 /// A list holds names of consumers, `plan:NAME`, `group:NAME` (`consumers.*.groups`) and `anonymous`. `anonymous` is
 /// a client that a filter with `optional: true` let pass without naming it. `deny` takes precedence over `allow`.
-/// With `allow`, every other consumer is refused; without it, every other consumer passes.
+/// With `allow`, every other consumer is refused; without it, every other consumer passes. `is` is an expression that
+/// must be true as well: it may also name `consumer.name`, `consumer.groups`, `consumer.plan` and `route.name`. If it
+/// reads a cookie, a client's certificate or any field but the usual ones (`accept`, `user-agent` …), that is an
+/// identity, and a `cache` keeps a copy for each.
 ///
 /// ```yaml
 /// - acl: { allow: [ shop, "plan:gold" ] }
 /// - acl: { deny: [ "group:trial", anonymous ] }
+/// - acl: { is: 'client.ip in ["10.0.0.0/8"] || "staff" in consumer.groups' }
 /// ```
 #[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -31,12 +37,16 @@ struct AclSettings {
     allow: Vec<String>,
     /// These may not pass. Default none.
     deny: Vec<String>,
+    /// An expression that must be true, beside `allow` and `deny`. Default none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    is: Option<Expression>,
 }
 
 /// The decision for every consumer, computed when the config is loaded.
 struct Acl {
     consumers: Vec<bool>,
     anonymous: bool,
+    is: Option<Condition>,
 }
 
 /// The name for clients that no filter identified.
@@ -47,8 +57,8 @@ impl IntoFilter for AclSettings {
 
     fn into_filter(self, build: &mut Build<'_>) -> Option<Acl> {
         let before = build.mistakes.len();
-        if self.allow.is_empty() && self.deny.is_empty() {
-            let hint = Some("write allow: [ shop, \"plan:gold\" ], or deny".into());
+        if self.allow.is_empty() && self.deny.is_empty() && self.is.is_none() {
+            let hint = Some("write allow: [ shop, \"plan:gold\" ], or deny, or is".into());
             build.refuse("", "names no one, so everyone would pass", hint);
         }
         for (key, list) in [("allow", &self.allow), ("deny", &self.deny)] {
@@ -56,6 +66,7 @@ impl IntoFilter for AclSettings {
                 check(&format!("{key}[{i}]"), name, build);
             }
         }
+        let is = self.is.as_ref().and_then(|written| Condition::compile(written, "is", build));
         let may = |is: &dyn Fn(&String) -> bool| {
             !self.deny.iter().any(is) && (self.allow.is_empty() || self.allow.iter().any(is))
         };
@@ -66,6 +77,7 @@ impl IntoFilter for AclSettings {
                 .map(|consumer| may(&|name| is_called(consumer, name)))
                 .collect(),
             anonymous: may(&|name| name == ANONYMOUS),
+            is,
         })
     }
 }
@@ -108,12 +120,18 @@ impl Filter for Acl {
         Hooks::REQUEST
     }
 
-    fn on_request(&self, _: &mut RequestHead, cx: &mut Cx) -> Flow {
+    fn guards(&self) -> FieldGuards {
+        let request = self.is.as_ref().map(Condition::guarded).unwrap_or_default();
+        FieldGuards { request, response: Vec::new() }
+    }
+
+    fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
         let may = match cx.consumer_index() {
             None => self.anonymous,
             Some(consumer) => self.consumers.get(consumer).copied().unwrap_or_default(),
         };
         cx.restricts();
+        let may = may && self.is.as_ref().is_none_or(|is| is.admits("acl", head, cx));
         if may { Flow::Continue } else { Flow::refuse(&ACL_DENIED) }
     }
 }
@@ -173,6 +191,60 @@ mod tests {
         stand.build().request("GET /").await.expect_status(403).expect_cause(&ACL_DENIED);
     }
 
+    #[tokio::test]
+    async fn an_expression_decides_beside_the_lists() {
+        let of = async |settings: Value, request: &str| {
+            let mut stand = Stand::new(&KIND, settings).consumers(everybody()).named();
+            matches!(stand.build().request(request).await.flow, Flow::Continue)
+        };
+        // The request is named as `trial`.
+        for (settings, request, expected) in [
+            (json!({ "is": "request.method == \"GET\"" }), "GET /", true),
+            (json!({ "is": "request.method == \"GET\"" }), "POST /", false),
+            (json!({ "is": "consumer.name == \"trial\" && consumer.plan == \"\"" }), "GET /", true),
+            (json!({ "is": "\"staff\" in consumer.groups" }), "GET /", false),
+            (json!({ "is": "route.name == \"test\"", "deny": ["trial"] }), "GET /", false),
+            (json!({ "is": "route.name == \"test\"", "allow": ["trial"] }), "GET /", true),
+            (json!({ "is": "request.method == \"PUT\"", "allow": ["trial"] }), "GET /", false),
+            (json!({ "is": "request.cookies.a == \"1\"" }), "GET /\nCookie: b=2; a=1", true),
+            (json!({ "is": "(request.size ?? -1) == 0" }), "GET /", true),
+        ] {
+            assert_eq!(of(settings.clone(), request).await, expected, "{settings} {request}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_tells_callers_apart_is_an_identity() {
+        let who = async |is: &str, request: &str| {
+            let mut stand = Stand::new(&KIND, json!({ "is": is }));
+            let cx = stand.build().request(request).await.cx;
+            cx.identities().iter().map(|known| known.who.to_vec()).collect::<Vec<_>>()
+        };
+        for is in [
+            "request.cookies.s != \"\"",
+            "request.headers[\"Authorization\"] != \"x\"",
+            "request.headers[\"x-key\"] != \"x\"",
+            "request.headers[request.method + \"-x\"] == \"\"",
+            "request.cookies[request.method] == \"\"",
+            "client.cert.subject == \"\"",
+        ] {
+            let [alice, bob] = ["alice", "bob"]
+                .map(|name| format!("GET /\nCookie: s={name}\nAuthorization: {name}\nX-Key: {name}"));
+            let (alice, bob) = (who(is, &alice).await, who(is, &bob).await);
+            assert_eq!((alice.len(), bob.len()), (1, 1), "{is}");
+            assert_eq!(alice == bob, is.starts_with("client"), "{is}");
+        }
+        for is in [
+            "client.ip in [\"0.0.0.0/0\", \"::/0\"]",
+            "request.headers.accept != \"x\"",
+            "request.path != \"\"",
+        ] {
+            assert_eq!(who(is, "GET /").await.len(), 0, "{is}");
+        }
+        // Nobody was let in.
+        assert_eq!(who("request.cookies.s == \"x\"", "GET /\nCookie: s=y").await.len(), 0);
+    }
+
     #[test]
     fn mistakes() {
         let of = |settings: Value| Stand::new(&KIND, settings).consumers(everybody()).mistakes().join("\n");
@@ -181,6 +253,11 @@ mod tests {
             (json!({ "allow": ["shpo"] }), "allow[0]: there is no consumer `shpo`; write shop"),
             (json!({ "deny": ["plan:glod"] }), "deny[0]: no consumer is of the plan `glod`; write plan:gold"),
             (json!({ "deny": ["group:none"] }), "no consumer is of the group `none`"),
+            (
+                json!({ "is": "consumer.nam == \"a\"" }),
+                "is: there is no variable `consumer.nam`; did you mean",
+            ),
+            (json!({ "is": "client.port == 1" }), "is: there is no variable `client.port`"),
             (json!({ "allow": ["role:x"] }), "expected a consumer, plan:NAME or group:NAME"),
         ] {
             let told = of(settings);

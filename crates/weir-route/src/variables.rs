@@ -98,7 +98,6 @@ pub fn schema(bounds: Bounds, captures: Option<&[&str]>) -> Schema {
             None => params.keyed(),
         })
         .with(other("client.ip", CLIENT_IP, Type::Address))
-        .with(other("client.port", CLIENT_PORT, Type::Int).optional())
         .with(other("client.tls", CLIENT_TLS, Type::Bool))
         .with(text("client.cert.subject", CERTIFICATE_SUBJECT))
         .with(other("client.cert.san", CERTIFICATE_NAMES, Type::list(Type::Text)))
@@ -335,7 +334,6 @@ mod tests {
             ("has(request.args.y)", "false"),
             ("has(request.args[\"\"])", "false"),
             ("request.size ?? -1", "-1"),
-            ("client.port ?? -1", "-1"),
             ("client.tls", "false"),
             ("client.cert.subject", ""),
             ("client.cert.san", "[]"),

@@ -1,10 +1,10 @@
 //! `match.when`: a condition that is written as an expression.
 
-use weir_expr::{Condition, Mistake};
+use weir_expr::{Condition, Mistake, Schema, Type, Variable};
 
 use super::pattern::Pattern;
 use super::request::{Headers, Request};
-use super::variables::{self, Bounds, HEADERS, REQUEST, Seen};
+use super::variables::{self, Bounds, CLIENT_PORT, HEADERS, REQUEST, Seen};
 
 /// A compiled `match.when`.
 #[derive(Clone, Debug)]
@@ -22,7 +22,7 @@ impl When {
     pub fn compile(source: &str, path: &str, bounds: Bounds) -> Result<Self, Vec<Mistake>> {
         let pattern = Pattern::parse(path).ok();
         let captures = pattern.as_ref().map(Pattern::capture_names);
-        let schema = variables::schema(bounds, captures.as_deref());
+        let schema = schema(bounds, captures.as_deref());
         let condition = Condition::compile(source, &schema, REQUEST)?;
         Ok(Self { source: source.into(), condition, bounds })
     }
@@ -56,7 +56,7 @@ impl When {
         request: &Request<'_, H>,
         pattern: &Pattern,
     ) -> Vec<(String, String)> {
-        let schema = variables::schema(self.bounds, None);
+        let schema = schema(self.bounds, None);
         let seen = Seen { request, captured: Some((pattern, request.path)), fields: self.bounds.fields };
         let mut came = Vec::new();
         for read in self.condition.reads() {
@@ -70,6 +70,12 @@ impl When {
     pub(super) fn excludes(&self, other: &Self) -> bool {
         self.condition.excludes(&other.condition)
     }
+}
+
+/// What `match.when` may name: filters do not know the client's port.
+fn schema(bounds: Bounds, captures: Option<&[&str]>) -> Schema {
+    let port = Variable::new("client.port", CLIENT_PORT, REQUEST, Type::Int).optional();
+    variables::schema(bounds, captures).with(port)
 }
 
 /// Equal if they were written alike.

@@ -38,6 +38,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "weir-filter",
         &[
             "weir-config",
+            "weir-expr",
             "weir-fleet",
             "weir-route",
             "weir-upstream",

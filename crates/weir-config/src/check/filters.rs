@@ -220,7 +220,12 @@ impl<'a> Checker<'a> {
         let readers = self.credentials;
         let names = |f: &FilterNode| readers.contains(&f.name.as_str()) || f.name == "any";
         self.caches(global, own);
-        for (index, acl) in own.iter().enumerate().filter(|(_, filter)| filter.name == "acl") {
+        // An `acl` of an expression alone may ask about anything.
+        let lists = |acl: &FilterNode| {
+            acl.node.get("is").is_none() || ["allow", "deny"].iter().any(|key| acl.node.get(key).is_some())
+        };
+        let acls = own.iter().enumerate().filter(|(_, filter)| filter.name == "acl" && lists(filter));
+        for (index, acl) in acls {
             if !global.iter().chain(&own[..index]).any(names) {
                 let message = "no filter before this one names a consumer, so every caller is anonymous";
                 let hint = format!("put {} before it", self.credentials.join(" or "));

@@ -52,7 +52,7 @@ pub struct TextOrPath {
 }
 
 /// An expression as written; weir-expr compiles it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Expression(pub Box<str>);
 
 /// A network such as `10.0.0.0/8`; a bare address is a network of one address.

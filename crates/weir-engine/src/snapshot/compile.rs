@@ -30,6 +30,7 @@ use tokio::runtime::Handle;
 use weir_acme::Acme;
 use weir_config::check::is_for_match;
 use weir_config::digest;
+use weir_config::expression::refusal;
 use weir_config::schema;
 use weir_config::spelling::nearest_name;
 use weir_config::{Diagnostic, Diagnostics, Loaded, Mistakes, Node, Severity};
@@ -45,7 +46,7 @@ use weir_upstream::fetch::{Fetcher, Trust};
 use weir_upstream::upstream::{ClientGone, Healths, Upstream};
 use weir_wire::hex;
 use weir_wire::tls::{self, Certificate, Identity, Tickets};
-use whens::Whens;
+use whens::{Whens, bounds};
 
 /// What is carried from one snapshot to the next.
 pub struct Carry {
@@ -433,16 +434,31 @@ impl Compiler<'_> {
             kind: kind.name,
             settings: String::new(),
             mistakes: Vec::new(),
+            bounds: bounds(&self.config.limits),
+            expressions: Vec::new(),
             warnings: Vec::new(),
         };
         let mut settings = Settings { node: &written.node, path, found: self.found };
         let built = (kind.build)(&mut settings, &mut build);
-        let (mistakes, warnings) = (build.mistakes, build.warnings);
-        let place_of = |mistake: &Mistake| match mistake.field.as_str() {
+        let (mistakes, warnings, expressions) = (build.mistakes, build.warnings, build.expressions);
+        let path_of = |field: &str| match field {
             "" => path.clone(),
             field if field.starts_with('[') => format!("{path}{field}"),
             field => format!("{path}.{field}"),
         };
+        let place_of = |mistake: &Mistake| path_of(&mistake.field);
+        let mut changed = HashSet::new();
+        for (field, is_sound) in expressions {
+            let at = path_of(&field);
+            let key = field.rsplit('.').next().unwrap_or(&field);
+            if let Some(node) = self.tree.find(&at)
+                && let Some(mut refused) = refusal(node, key, self.found, |_| is_sound)
+            {
+                refused.path = at;
+                self.found.push(refused);
+                changed.insert(field);
+            }
+        }
         for (code, warning) in warnings {
             let at = place_of(&warning);
             let told = Diagnostic::warning(code, warning.message).on(self.tree, &at);
@@ -452,16 +468,20 @@ impl Compiler<'_> {
             });
         }
         for mistake in &mistakes {
-            if self.is_of_consumers(kind.name, mistake) {
+            if self.is_of_consumers(kind.name, mistake) || changed.contains(&mistake.field) {
                 continue;
             }
             let at = place_of(mistake);
+            if let Some(offset) = mistake.offset {
+                self.expression_mistake(&at, offset, mistake.message.clone(), mistake.hint.clone());
+                continue;
+            }
             self.error(&at, "filter-setting", mistake.message.clone(), mistake.hint.clone());
         }
         if built.is_none() && mistakes.is_empty() && self.found.errors() == before {
             self.error(path, "filter-setting", "the filter refused its settings", None);
         }
-        let mut built = built.filter(|_| mistakes.is_empty())?;
+        let mut built = built.filter(|_| mistakes.is_empty() && changed.is_empty())?;
         hide_secrets(&mut built.settings, &written.node);
         let hooks = built.filter.hooks();
         filters.conceals = std::mem::take(&mut filters.conceals).and(built.filter.conceals());

@@ -20,6 +20,7 @@ use tokio::task::AbortHandle;
 use weir_config::schema::FilePath;
 use weir_config::spelling::nearest_name;
 use weir_config::{Diagnostics, Node, de};
+use weir_route::variables::Bounds;
 use weir_upstream::error::Cause;
 use weir_upstream::fetch::Fetcher;
 
@@ -161,6 +162,10 @@ pub struct Build<'a> {
     pub settings: String,
     /// Every mistake so far.
     pub mistakes: Vec<Mistake>,
+    /// How large a request's head may be, for the cost of expressions.
+    pub bounds: Bounds,
+    /// Every expression so far: its key within the settings, and whether it has no mistakes.
+    pub expressions: Vec<(String, bool)>,
     /// Every warning so far, with its code.
     pub warnings: Vec<(&'static str, Mistake)>,
 }
@@ -174,6 +179,8 @@ pub struct Mistake {
     pub message: Cow<'static, str>,
     /// What to do. The same applies to it.
     pub hint: Option<Cow<'static, str>>,
+    /// The byte of the value at which it stands, within an expression.
+    pub offset: Option<usize>,
 }
 
 impl Build<'_> {
@@ -184,7 +191,8 @@ impl Build<'_> {
         message: impl Into<Cow<'static, str>>,
         hint: Option<Cow<'static, str>>,
     ) {
-        self.mistakes.push(Mistake { field: field.to_owned(), message: message.into(), hint });
+        let field = field.to_owned();
+        self.mistakes.push(Mistake { field, message: message.into(), hint, offset: None });
     }
 
     /// Warns of something that does not prevent the filter from running. `code` is stable and in kebab-case: scripts
@@ -196,7 +204,8 @@ impl Build<'_> {
         message: impl Into<Cow<'static, str>>,
         hint: Option<Cow<'static, str>>,
     ) {
-        self.warnings.push((code, Mistake { field: field.to_owned(), message: message.into(), hint }));
+        let field = field.to_owned();
+        self.warnings.push((code, Mistake { field, message: message.into(), hint, offset: None }));
     }
 
     /// State that outlives a reload while this filter's settings, its place and `key` stay the same. For state that

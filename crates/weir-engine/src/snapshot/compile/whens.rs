@@ -1,11 +1,12 @@
 //! `match.when`: compiles the expressions of routes before the table, and puts their mistakes where they stand.
 
 use super::Compiler;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use weir_config::Diagnostic;
 use weir_config::expression::{place_within, refusal};
-use weir_config::schema::Written;
+use weir_config::schema::{self, Written};
 use weir_route::When;
 use weir_route::variables::Bounds;
 
@@ -14,8 +15,7 @@ pub(super) type Whens = HashMap<Arc<str>, Box<When>>;
 
 impl Compiler<'_> {
     pub(super) fn whens(&mut self) -> Whens {
-        let limits = &self.config.limits;
-        let bounds = Bounds { head_bytes: limits.header_bytes.get(), fields: limits.headers };
+        let bounds = bounds(&self.config.limits);
         let mut whens = Whens::new();
         for Written { name, thing: route, node } in self.config.routes.written(self.tree.get("routes")) {
             let Some(node) = node.and_then(|node| node.get("match")?.get("when")) else { continue };
@@ -45,17 +45,35 @@ impl Compiler<'_> {
                 }
                 Err(mistakes) => {
                     for mistake in mistakes {
-                        let at = place_within(node, mistake.range.start, self.found);
-                        let mut told = Diagnostic::error("bad-expression", mistake.message).at(at);
-                        told.path.clone_from(&path);
-                        self.found.push(match mistake.hint {
-                            Some(hint) => told.hint(hint),
-                            None => told,
-                        });
+                        let (message, hint) = (mistake.message.into(), mistake.hint.map(Cow::from));
+                        self.expression_mistake(&path, mistake.range.start, message, hint);
                     }
                 }
             }
         }
         whens
     }
+
+    /// Reports a mistake at a byte of the expression at `path`.
+    pub(super) fn expression_mistake(
+        &mut self,
+        path: &str,
+        offset: usize,
+        message: Cow<'static, str>,
+        hint: Option<Cow<'static, str>>,
+    ) {
+        let mut told = Diagnostic::error("bad-expression", message).on(self.tree, path);
+        if let Some(node) = self.tree.find(path) {
+            told = told.at(place_within(node, offset, self.found));
+        }
+        self.found.push(match hint {
+            Some(hint) => told.hint(hint),
+            None => told,
+        });
+    }
+}
+
+/// How large a request's head may be.
+pub(super) fn bounds(limits: &schema::Limits) -> Bounds {
+    Bounds { head_bytes: limits.header_bytes.get(), fields: limits.headers }
 }

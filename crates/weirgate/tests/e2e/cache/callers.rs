@@ -135,6 +135,37 @@ fn a_consumer_that_is_named_behind_the_cache_is_kept_out() {
     }
 }
 
+/// An expression that reads a credential verifies callers, as other filters do.
+#[test]
+fn an_expression_that_reads_a_credential_keeps_answers_apart() {
+    let upstream = echo("Cache-Control: public, max-age=60\r\n");
+    for (is, field) in [
+        ("request.cookies.session in [\"alice\", \"bob\"]", "Cookie: session="),
+        ("has(request.headers[\"X-Key\"])", "X-Key: "),
+        ("has(request.headers[\"x-\" + request.args.by])", "X-Key: "),
+        ("request.headers.authorization != \"\"", "Authorization: "),
+    ] {
+        let acl = format!("{{ acl: {{ is: '{is}' }} }}");
+        let [alice, bob] = ["alice", "bob"].map(|name| format!("{field}{name}\r\n"));
+        for (filters, hits) in [
+            (format!("{acl}, {{ cache: {{ store: pages }} }}"), true),
+            (format!("{{ cache: {{ store: pages }} }}, {acl}"), false),
+        ] {
+            let weir = weir(&upstream, "", &filters);
+            let path = "GET /account?by=key";
+            let mut client = weir.client();
+            let mut all = |fields: &str| [ask(&mut client, path, fields), ask(&mut client, path, fields)];
+            let (of_alice, of_bob) = (all(&alice), all(&bob));
+            for mine in &of_bob {
+                mine.expect_status(200);
+                assert!(of_alice.iter().all(|other| other.text() != mine.text()), "{is} {filters}: {mine:?}");
+            }
+            assert_eq!([is_hit(&of_alice[1]), is_hit(&of_bob[1])], [hits; 2], "{is} {filters}");
+            ask(&mut client, path, "").expect_cause(crate::cause::ACL_DENIED);
+        }
+    }
+}
+
 /// A service behind the cache may refuse requests for reasons other than a credential.
 #[test]
 fn what_an_auth_service_behind_the_cache_lets_pass_is_not_stored() {

@@ -54,7 +54,7 @@ impl Layout {
             ("PUBLIC", PUBLIC),
             ("STALE", STALE),
             ("NAMED", NAMED),
-            ("G", "{ acl: { deny: [ bob ] } }, { ip: { allow: [ 127.0.0.0/8 ] } }"),
+            ("G", "{ acl: { is: 'consumer.name != \"bob\"' } }, { ip: { allow: [ 127.0.0.0/8 ] } }"),
             ("W", who),
         ];
         let filters = text
