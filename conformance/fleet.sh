@@ -1,6 +1,6 @@
 #!/bin/sh
-# A fleet at length: a thousand seeds of the simulated one, and of the limits that it keeps; one change on ten thousand calm nodes; and the
-# conversations with a real etcd that take long (crates/weirgate/tests/e2e/fleet_*.rs, those that run with LONG_TESTS).
+# Long fleet tests: 1,000 seeds of the simulator and of its limits, one change on 10,000 nodes, and the e2e tests behind
+# LONG_TESTS.
 . "$(dirname "$0")/lib.sh"
 ensure etcd
 

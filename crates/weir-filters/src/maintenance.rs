@@ -24,9 +24,9 @@ static MAINTENANCE: Cause = Cause {
 ///
 /// On a route the filter applies to that route; under `filters`, to all routes and to requests that match no route;
 /// with `hosts`, to those hosts. A change of `on` in the config, or of a variable such as `${MAINTENANCE:-false}` in
-/// its place, takes effect within the half second that a reload waits. With `switch: shop` an operator turns it on
-/// and off without changing the config: `weir maintenance on shop --for 30m`. Connections and requests already under
-/// way are not affected.
+/// its place, takes effect after the reload's half-second delay. With `switch: shop` an operator turns it on and off
+/// without changing the config: `weir maintenance on shop --for 30m`. Connections and requests already under way are
+/// not affected.
 ///
 /// Clients in a network of `allow`, or that send a field of `allow_headers` with its value, pass. gRPC calls get
 /// `UNAVAILABLE`. Without `page` the client gets the gateway's own response, or the page of the filter `errors` for

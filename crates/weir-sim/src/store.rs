@@ -19,7 +19,7 @@ pub(crate) struct Store {
     /// Lease ids are never reused, not even after a lost disk.
     next_lease: Lease,
     pointer: Option<(Pointer, u64)>,
-    /// The revision since which nonsense replaces the pointer.
+    /// The revision at which an unreadable value replaced the pointer, while it does.
     scribble: Option<u64>,
     history: VecDeque<(u64, Found)>,
     /// In their stored form, as archives.
@@ -32,7 +32,7 @@ pub(crate) struct Store {
     leader: Option<(usize, Lease, u64)>,
     leases: BTreeMap<Lease, Time>,
     watches: Vec<Watcher>,
-    /// The backup.
+    /// The copy that a restore brings back.
     backup: Option<Box<Self>>,
     pub(crate) reads: u64,
 }

@@ -29,7 +29,8 @@ pub struct Route {
     pub matches: Match,
     /// Filters of this route. They run in this order after those of all routes; their response hooks run in reverse.
     pub filters: Box<[FilterNode]>,
-    /// The upstream that answers: its name, or several names with their shares, such as `{ orders: 95, orders_next: 5 }`.
+    /// The upstream that answers: its name, or several names with their shares, such as
+    /// `{ orders: 95, orders_next: 5 }`.
     pub upstream: Option<Split>,
     /// An answer without any upstream.
     pub respond: Option<Box<Respond>>,
@@ -57,8 +58,9 @@ pub struct Match {
     /// IPv6 addresses stand in brackets and are compared as addresses. Default: any host.
     #[schemars(with = "Vec<String>")]
     pub hosts: Box<[CompactString]>,
-    /// The path: literal (`/hello`), with names (`/users/{id}`), with a tail (`/beta/*`, `/spot/{rest*}`) or a regular
-    /// expression for the whole path (`~/v[0-9]+/.*`). Default `/*`. `/beta/*` matches `/beta`, `/beta/` and all below, never `/betax`.
+    /// The path: literal (`/hello`), with names (`/users/{id}`), with a tail (`/beta/*`, `/spot/{rest*}`) or a
+    /// regular expression for the whole path (`~/v[0-9]+/.*`). Default `/*`. `/beta/*` matches `/beta`, `/beta/` and
+    /// all below, never `/betax`.
     #[schemars(with = "String")]
     pub path: CompactString,
     /// Methods in capitals, such as `[GET, POST]`, compared exactly: `GET` does not include `HEAD`. Default: any

@@ -27,8 +27,8 @@ pub struct Upstream {
     /// docs/guide/discovery.md.
     #[serde(default)]
     pub discover: Option<Discover>,
-    /// What the endpoints speak: `http1`, `h2c` (HTTP/2 in cleartext), `h2` (HTTP/2 over TLS) or `auto` (by ALPN with TLS,
-    /// http1 without). Default `http1`. By HTTP/2 many requests share a connection; gRPC needs it.
+    /// What the endpoints speak: `http1`, `h2c` (HTTP/2 in cleartext), `h2` (HTTP/2 over TLS) or `auto` (by ALPN with
+    /// TLS, http1 without). Default `http1`. By HTTP/2 many requests share a connection; gRPC needs it.
     #[serde(default)]
     pub protocol: UpstreamProtocol,
     /// TLS towards the endpoints; `tls: {}` is https with the roots of the system. Default none: cleartext.
@@ -51,10 +51,10 @@ pub struct Upstream {
     /// Returns a client to the endpoint that first answered it, by a cookie. Default none.
     #[serde(default)]
     pub sticky: Option<Sticky>,
-    /// How long an endpoint that comes into rotation, back or for the first time by a reload or DNS, takes to have
-    /// its share: it begins with a tenth, and the others of its tier have the rest, or the next tier if it is alone.
-    /// The start of the gateway does not count. With `hash`, keys move one by one, each at most once. Sticky cookies
-    /// are followed at once. Default none: it has its share at once.
+    /// How long an endpoint that enters rotation takes to reach its full share. It starts with a tenth; the rest of
+    /// its tier, or the next tier, serves the remainder. Endpoints that return and new ones from a reload or DNS
+    /// start slowly, those at the start of the gateway do not. With `hash`, keys move one by one, each at most once.
+    /// Sticky cookies are followed at once. Default none: the full share at once.
     #[serde(default)]
     pub slow_start: Option<Duration>,
     /// Timeouts of the upstream.
@@ -92,17 +92,16 @@ pub struct Upstream {
     /// `grpc-timeout` is passed on in any case.
     #[serde(default)]
     pub deadline_header: Option<DeadlineHeader>,
-    /// The PROXY header, `v1` or `v2`, that each connection to an endpoint begins with, before TLS: the addresses of
-    /// the client and of the listener that it reached, or those that your balancer sent in its own PROXY header.
-    /// X-Forwarded-For does not change them. Clients on a Unix socket, calls by filters and probes are `UNKNOWN` (v1)
-    /// or `LOCAL` (v2). A connection is then used for this client's connection only. Needs HTTP/1.1. Default none.
+    /// Sends the PROXY header, `v1` or `v2`, first on each connection, before TLS. It has the addresses of the client
+    /// and of the listener that it reached, or those that your balancer sent in its own PROXY header. X-Forwarded-For
+    /// does not change them. Clients on a Unix socket, calls by filters and probes are `UNKNOWN` (v1) or `LOCAL`
+    /// (v2). A connection is then used for this client's connection only. Needs HTTP/1.1. Default none.
     #[serde(default)]
     pub proxy_protocol: Option<ProxyVersion>,
-    /// The address of this machine that connections are made from, for a firewall that asks for it, or for more
-    /// ports: each source reaches each endpoint by as many connections as there are ports, which are chosen at
-    /// connect time. If the machine lacks it, requests get 502 `connect_failed`, the log names it, and no endpoint is
-    /// blamed. `check` refuses endpoints of the other address family; resolved addresses of that family are avoided.
-    /// Default: what the kernel chooses.
+    /// The local address for connections, if a firewall requires it or you need more ports. Each source allows one
+    /// connection per port to each endpoint. Ports are chosen at connect time. If the machine lacks it, requests get
+    /// 502 `connect_failed`, the log names it, and no endpoint is blamed. `check` refuses endpoints of the other
+    /// address family; resolved addresses of that family are avoided. Default: what the kernel chooses.
     #[serde(default)]
     pub source: Option<SourceAddress>,
 }
@@ -205,10 +204,11 @@ impl Default for UpstreamTimeouts {
 pub struct Retry {
     /// Attempts in all, the first and those of `hedge` included; 1 to 10. Default 2.
     pub attempts: u32,
-    /// What is tried again: `connect` (always is), `reset` (the connection ended before any byte of a response),
-    /// `refused_stream` (HTTP/2 says that it did not process the request), `timeout` (no response head in time), a
-    /// status of 429 or 500 to 599, or a status of gRPC without a message, such as `grpc:unavailable`. Default
-    /// `[connect, reset, refused_stream, 502, 503]`.
+    /// Which failures are retried. `connect`: no connection was made; this one always is. `reset`: the connection
+    /// ended before any byte of a response. `refused_stream`: HTTP/2 says that the upstream did not process the
+    /// request. `timeout`: no response head in time. `429` or `500` to `599`: an answer with that status.
+    /// `grpc:unavailable` and the like: an answer with that gRPC status and no message. Default `[connect, reset,
+    /// refused_stream, 502, 503]`.
     pub on: Vec<RetryOn>,
     /// `idempotent`: requests that may arrive twice (GET, HEAD, PUT, DELETE, OPTIONS), and those of which no byte was
     /// written. `all`: every request, even if its effect may be doubled. Default `idempotent`.
@@ -331,7 +331,8 @@ struct WeightedEndpoint {
     /// same priority get what these cannot carry. Default none, which is in no gateway's zone.
     #[serde(default)]
     zone: Option<String>,
-    /// Endpoints of priority 0 are used first; those of 1 get what these cannot carry, and so on up to 255. Default 0.
+    /// Endpoints of priority 0 are used first; those of 1 get what these cannot carry, and so on up to 255. Default
+    /// 0.
     #[serde(default, deserialize_with = "WeightedEndpoint::priority")]
     priority: u8,
 }

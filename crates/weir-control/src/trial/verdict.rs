@@ -1,9 +1,9 @@
 //! Decides whether a change made things worse: takes figures from before and after, returns evidence. Pure, so that
 //! it can be tested on simulated traffic.
 //!
-//! Each measure is a series of intervals with a number of requests, some of them bad: answered by the gateway itself
-//! for one cause, answered with 5xx by the upstream, or slower than nearly all were before. Three things look like a
-//! bad change but are not, and each is handled here:
+//! Each measure is a series of intervals with a number of requests, some of them bad. Bad means, by measure: answered
+//! by the gateway itself for one cause, answered with 5xx by the upstream, or slower than nearly all were before.
+//! Three things look like a bad change but are not, and each is handled here:
 //!
 //! - **Shares fluctuate.** How much is estimated from the intervals before. An interval counts only if such
 //!   fluctuations hardly ever reach it (Student's t on the logarithm of the share). Random counting errors are added

@@ -40,7 +40,7 @@ const MAX_PAGES: usize = 256;
 /// ```yaml
 /// - errors:
 ///     404: { body: "<h1>{path} is not here</h1>" }             # from a file: { file: pages/404.html }
-///     5xx: [ { body: "<h1>Sorry</h1>" }, { type: application/json, body: '{"error":"{cause}","id":"{request_id}"}' } ]
+///     5xx: [ { body: "Sorry" }, { type: application/json, body: '{"error":"{cause}","id":"{request_id}"}' } ]
 ///     rate_limited: { body: "Slow down.\n" }
 ///     upstream: [ 5xx ]
 /// ```

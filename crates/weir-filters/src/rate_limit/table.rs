@@ -299,8 +299,8 @@ impl<'t> Pair<'t> {
     ///
     /// Of two claims in one bucket, the lower one stands. The higher claim sees the lower one and withdraws, unless
     /// it had already passed that slot; then the lower claim sees the higher one and waits for its outcome. Claims
-    /// and checks are sequentially consistent, so at least one of the two sees the other. "Lower" means the address
-    /// in memory, on which all threads agree whatever buckets their keys have, so waits never form a cycle.
+    /// and checks are sequentially consistent, so at least one of the two sees the other. "Lower" compares addresses
+    /// in memory. All threads agree on them, whatever buckets their keys have, so waits never form a cycle.
     fn is_sole_claim(&self, claimed: &Slot, key: Key, patience: u32) -> bool {
         let place = std::ptr::from_ref(claimed);
         for slot in self.slots().filter(|slot| !std::ptr::eq(*slot, claimed)) {

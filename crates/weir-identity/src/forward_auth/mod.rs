@@ -39,7 +39,7 @@ static AUTH_UNAVAILABLE: Cause = Cause {
 ///
 /// ```yaml
 /// - forward_auth: { upstream: auth, path: /verify, copy: [ x-user, x-groups ] }
-/// - forward_auth: { upstream: auth, copy_request: [ authorization ], cache: { headers: [ authorization ], time: 30s } }
+/// - forward_auth: { upstream: auth, copy_request: [ cookie ], cache: { headers: [ cookie ], time: 30s } }
 /// ```
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -1,5 +1,6 @@
 //! `oidc`: logs browsers in at an identity provider. `provider` talks to it, and `seal` makes the cookies that hold
-//! sessions and pending logins. `session` defines a session and refreshes it, and `session_store` keeps sessions in a store.
+//! sessions and pending logins. `session` defines a session and refreshes it, and `session_store` keeps sessions in a
+//! store.
 
 mod provider;
 mod seal;
@@ -57,8 +58,8 @@ causes! {
 /// accepts it, and all routes with the same `issuer`, `client_id` and `cookie` share it. Write `forward_token` on all
 /// of these routes or on none.
 ///
-/// If the provider gives a refresh token, the session is renewed when its tokens expire. This happens once, however
-/// many requests on whatever routes need it, and even if all of them leave before the provider answers.
+/// If the provider gives a refresh token, the session is renewed when its tokens expire. The session is renewed once,
+/// even if several requests need it or all clients disconnect first.
 ///
 /// With `store`, the cookie holds a ticket, and Redis holds the session, sealed with the same key. This allows claims
 /// and tokens too long for cookies (15 KB), a logout that ends the session in every browser that has its cookie, and

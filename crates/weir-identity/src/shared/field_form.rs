@@ -1,5 +1,5 @@
-//! The forms in which a signature may cover a field (RFC 9421 §2.1.1 to §2.1.3), as the parameters of its component
-//! say: strictly serialized (`sf`), one member of a dictionary (`key`), or each line as bytes (`bs`).
+//! The forms in which a signature may cover a field (RFC 9421 §2.1.1 to §2.1.3). The parameters of the component
+//! choose one: strictly serialized (`sf`), one member of a dictionary (`key`), or each line as bytes (`bs`).
 
 use super::base64;
 use weir_filter::sfv::{

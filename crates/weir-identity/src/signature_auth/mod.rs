@@ -64,9 +64,9 @@ causes! {
 
 /// Requires a consumer's signature (HTTP Message Signatures, RFC 9421), and identifies the consumer.
 ///
-/// Keys are listed under `consumers`, each with its name and algorithm: `hmac-sha256` with a secret of at least 32
-/// bytes (as text, or `base64:` and its Base64), or `ecdsa-p256-sha256`, `ecdsa-p384-sha384`, `ed25519`,
-/// `rsa-pss-sha512` or `rsa-v1_5-sha256` with a public key in PEM.
+/// Keys are listed under `consumers`, each with its name and algorithm. `hmac-sha256` takes a secret of at least 32
+/// bytes, as text, or `base64:` and its Base64. The others take a public key in PEM: `ecdsa-p256-sha256`,
+/// `ecdsa-p384-sha384`, `ed25519`, `rsa-pss-sha512` and `rsa-v1_5-sha256`.
 ///
 /// A signature must cover `components`, have `created` and `keyid`, and is accepted once. The filter remembers its
 /// `nonce` or, without one, everything that it covers. When the memory is full, requests are refused and nothing is

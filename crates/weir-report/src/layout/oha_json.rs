@@ -2,9 +2,9 @@
 //!
 //! Derived from output of oha 1.16.0 (the files `oha*.json` in tests/captured); times in seconds. Durations start at
 //! the intended start, as in oha with latency correction. One figure has a different resolution: `rps` covers windows
-//! of 10 ms in oha, and the report's ticks, which are seconds, here. oha considers only responses: without any,
-//! connections, rates and bytes are those of an empty run. (Once there are responses, our `totalData` also has the
-//! bytes of truncated ones; oha's does not.)
+//! of 10 ms in oha, here the report's ticks of a second. oha considers only responses: without any, connections,
+//! rates and bytes are those of an empty run. (Once there are responses, our `totalData` also has the bytes of
+//! truncated ones; oha's does not.)
 
 use super::format::Format;
 use super::ghz::marks;

@@ -15,7 +15,8 @@ pub struct PlanAsRun {
     pub pace: Pace,
     /// When the run ends.
     pub stop: Stop,
-    /// Connections (closed loop: clients; k6 VUs, ab `Concurrency Level`, ghz workers). With a fixed rate, the most that may be open.
+    /// Connections (closed loop: clients; k6 VUs, ab `Concurrency Level`, ghz workers). With a fixed rate, the most
+    /// that may be open.
     pub connections: u64,
     /// Threads of the generator.
     pub threads: u64,

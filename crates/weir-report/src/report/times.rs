@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Latency {
-    /// Service time: from the first byte of the request written to the last byte of the response (k6 `http_req_duration`, wrk
-    /// `Latency` without its invented samples, wrk2 `uncorrected`, ab `Processing`, ghz, hey). Without connecting.
+    /// Service time: from the first byte of the request written to the last byte of the response (k6
+    /// `http_req_duration`, wrk `Latency` without its invented samples, wrk2 `uncorrected`, ab `Processing`, ghz,
+    /// hey). Without connecting.
     pub service: Histogram,
     /// Response time: from the intended start to the last byte of the response (wrk2; ab `Total`; oha). With a fixed
     /// rate, the plan sets the intended start; otherwise it is when the client turned to the request, before

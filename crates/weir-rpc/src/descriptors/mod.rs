@@ -35,7 +35,7 @@ pub(crate) fn is_messages(head: &ResponseHead) -> bool {
     head.status() == 200 && grpc::is_grpc(&head.headers) && told.is_none_or(|code| code == b"0")
 }
 
-/// The status of a response that was read whole: from its trailers, or from its head (`told`).
+/// The gRPC status of a response whose whole body was read: from its trailers, otherwise from its head (`told`).
 pub(crate) fn status(cx: &Cx, told: Option<&[u8]>) -> Option<Status> {
     let code = cx.whole_trailer("grpc-status").or(told)?;
     Some(Status::read(code, cx.whole_trailer("grpc-message"), cx.whole_trailer("grpc-status-details-bin")))

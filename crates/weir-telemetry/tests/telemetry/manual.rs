@@ -1,8 +1,8 @@
 //! The generated tables of `docs/reference/metrics.md` and `docs/reference/access-log.md`.
 //!
 //! The metrics come from a page of a process that has done one of everything; fields of the access log and values of
-//! labels from the texts of their enums. `WEIR_BLESS=1` writes the tables. Figures of filters are no part of this crate:
-//! `weirgate/tests/tidy.rs` makes theirs.
+//! labels from the texts of their enums. `WEIR_BLESS=1` writes the tables. Figures of filters are no part of this
+//! crate: `weirgate/tests/tidy.rs` makes theirs.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
