@@ -165,11 +165,6 @@ pub fn set_yields(managed: &mut Node, thing: &str, yields: bool) {
     }
 }
 
-/// The yielding entries of this file.
-pub fn yields(managed: &Node) -> Vec<String> {
-    take_yields(&mut managed.clone())
-}
-
 fn put(managed: &mut Node, section: &str, name: &str, thing: Node) {
     let at = thing.at.clone();
     let Value::Map(sections) = &mut managed.value else { return };
@@ -300,7 +295,7 @@ mod tests {
         let mut managed = tree("routes: { a: { x: 1 }, b: { x: 2 } }");
         set_yields(&mut managed, "routes.a", true);
         let written = write(managed.clone(), "m.yaml".into()).unwrap();
-        assert_eq!(yields(&written.tree), ["routes.a"]);
+        assert_eq!(take_yields(&mut written.tree.clone()), ["routes.a"]);
         let mut diagnostics = Diagnostics::default();
         let mut hand = tree("routes: { a: { x: 9 } }");
         merge_into(&mut hand, managed.clone(), &mut diagnostics);
@@ -309,7 +304,7 @@ mod tests {
         merge_into(&mut none, managed.clone(), &mut diagnostics);
         assert_eq!(none.find("routes.a.x").and_then(Node::as_text), Some("1"));
         set_yields(&mut managed, "routes.a", false);
-        assert!(yields(&managed).is_empty());
+        assert!(take_yields(&mut managed).is_empty());
         let mut twice = tree("routes: { a: { x: 9 } }");
         merge_into(&mut twice, managed, &mut diagnostics);
         assert_eq!(diagnostics.errors(), 1);

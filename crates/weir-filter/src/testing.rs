@@ -17,7 +17,7 @@ use crate::filter::{
     Failure, Fetcher, Filter, FilterKind, Flow, GrpcStatus, HookResult, Hooks, Job, Kept, Piece, Reading,
     RouteScope, Services, Settings, Task, Waiting,
 };
-use crate::store::{Place, Room, Server, Stores};
+use crate::store::{Place, Question, Room, Server, Store, Stores};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -32,6 +32,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
 use weir_config::{Diagnostics, Node};
 use weir_h1::{BodyKind, Fields, Limits, Progress, RequestHead, ResponseHead, parse_request, parse_response};
 use weir_route::variables::Bounds;
@@ -461,6 +462,11 @@ pub fn request_head(text: &str) -> RequestHead {
     }
     head.mark_routed();
     head
+}
+
+/// A store whose questions the test answers.
+pub fn fake_store(place: Place) -> (Arc<Store>, mpsc::Receiver<Question>) {
+    Store::without_thread(place)
 }
 
 // === impl Exchange ===

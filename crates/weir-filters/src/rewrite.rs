@@ -328,7 +328,7 @@ mod tests {
         run(&KIND, strip, outer).await.expect_header("x-forwarded-prefix", "/outer/api");
         let mut added = run(&KIND, json!({ "add_prefix": "/v2" }), "GET /x").await;
         added.expect_target("/v2/x").expect_no_header("x-forwarded-prefix");
-        assert_eq!(added.cx.path_moved(), Some((&b""[..], &b"/v2"[..])));
+        assert_eq!(added.cx.prefix, Some((b"/v2"[..].into(), 0)));
     }
 
     #[tokio::test]

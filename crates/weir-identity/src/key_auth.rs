@@ -727,7 +727,7 @@ mod tests {
     async fn the_log_tells_which_key() {
         let exchange = run(json!({}), "GET /\nx-api-key: secret").await;
         // printf %s secret | sha256sum
-        assert_eq!(exchange.cx.credential(), Some(*b"2bb80d53"));
+        assert_eq!(exchange.cx.credential, Some(*b"2bb80d53"));
     }
 
     #[test]

@@ -233,11 +233,6 @@ impl Histogram {
         within as f64 / self.count as f64
     }
 
-    /// How many values are at most `value`, to the accuracy of its bucket.
-    pub fn count_up_to(&self, value: u64) -> u64 {
-        self.buckets().take_while(|(from, _)| *from <= value).map(|(_, count)| count).sum()
-    }
-
     /// Lowest value and count of each non-empty bucket, ascending.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
         self.counts
@@ -384,7 +379,6 @@ mod tests {
         (1..=100).for_each(|v| h.record(v));
         assert_eq!([0.5, 0.9, 0.99, 1.0].map(|q| h.quantile(q)), [50, 90, 99, 100]);
         assert_eq!([0, 1, 34, 100, 101].map(|rank| h.at_rank(rank)), [1, 1, 34, 100, 100]);
-        assert_eq!(h.count_up_to(50), 50);
         assert_eq!(Histogram::new().quantile(0.5), 0);
     }
 

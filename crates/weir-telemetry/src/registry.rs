@@ -285,18 +285,6 @@ impl Telemetry {
         config.reloads_failed += 1;
     }
 
-    /// Open client connections, over all cores and listeners.
-    pub fn connections_active(&self) -> i64 {
-        let listeners = self.series().listeners.list();
-        listeners.iter().flat_map(|series| &series.cores).map(|cells| cells.active.get()).sum()
-    }
-
-    /// Exchanges in progress, over all cores and routes, including tunnels.
-    pub fn requests_active(&self) -> i64 {
-        let routes = self.series().routes.list();
-        routes.iter().flat_map(|series| &series.cores).map(|cells| cells.active.get()).sum()
-    }
-
     /// The counts of a route so far, over all cores; `None` if it has no series of its own.
     pub fn route_figures(&self, route: &str) -> Option<RouteFigures> {
         let series = self.series().routes.get(route)?;

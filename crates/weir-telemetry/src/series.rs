@@ -401,11 +401,6 @@ impl<C> SeriesId<C> {
         self.series.adopted.store(true, Relaxed);
         Arc::clone(&self.series.cores[index])
     }
-
-    /// Whether this series counts for all names beyond the cap.
-    pub fn is_overflow(&self) -> bool {
-        self.series.overflow
-    }
 }
 
 impl<C> Clone for SeriesId<C> {

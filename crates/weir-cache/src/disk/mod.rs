@@ -279,7 +279,8 @@ impl Disk {
     }
 
     /// Whether the index is complete.
-    pub fn is_loaded(&self) -> bool {
+    #[cfg(test)]
+    pub(crate) fn is_loaded(&self) -> bool {
         self.loading.lock().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 

@@ -290,11 +290,6 @@ impl Cx {
         self.credential = Some(digits);
     }
 
-    /// Which of the consumer's credentials was used.
-    pub const fn credential(&self) -> Option<[u8; 8]> {
-        self.credential
-    }
-
     /// The key in the path that a filter [conceals](super::Filter::conceals): decoded, and already removed from the
     /// path.
     #[inline]
@@ -454,12 +449,6 @@ impl Cx {
     #[inline]
     pub fn moved_path(&mut self, taken: &[u8], put: &[u8]) {
         self.prefix = Some(([taken, put].concat().into(), taken.len()));
-    }
-
-    /// The prefix that [`Cx::moved_path`] replaced, and its replacement.
-    #[inline]
-    pub fn path_moved(&self) -> Option<(&[u8], &[u8])> {
-        self.prefix.as_ref().and_then(|(text, taken)| text.split_at_checked(*taken))
     }
 
     /// Reads this response's body to its end even if the client is slow or gone, at most this many bytes ahead of it.

@@ -194,8 +194,8 @@ impl Store {
         self.state.gateways.load(Relaxed).max(1)
     }
 
-    /// A store whose questions a test answers.
-    pub fn faked(place: Place) -> (Arc<Self>, mpsc::Receiver<Question>) {
+    /// A store without a thread: whoever holds the receiver answers.
+    pub(crate) fn without_thread(place: Place) -> (Arc<Self>, mpsc::Receiver<Question>) {
         let (store, (sender, receiver)) = (Self::new("fake".to_owned(), place), mpsc::channel(WAITING));
         let _ = store.questions.set(sender);
         (Arc::new(store), receiver)

@@ -304,6 +304,7 @@ mod tests {
     use super::*;
     use tokio::sync::mpsc::Receiver;
     use weir_filter::store::{Place, Server};
+    use weir_filter::testing::fake_store;
 
     const KEY: Key<'static> = Key::V4(1);
     const NOW: Time = 1000 * SECOND;
@@ -314,7 +315,7 @@ mod tests {
             timeout: std::time::Duration::from_secs(1),
             prefix: "weir".to_owned(),
         };
-        let (store, questions) = Store::faked(place);
+        let (store, questions) = fake_store(place);
         let rate = Rate::new(100, std::time::Duration::from_secs(1), 100).unwrap();
         let per = Per::Time(weir_filter::config::units::Duration::from_secs(1));
         let read = Read { rate, requests: 100, per, name: "default".to_owned() };
