@@ -147,7 +147,7 @@ fn mistakes() {
         (json!({ "text": { long: "a" } }), "has 1025 bytes"),
         (json!({ "text": { "a": "x".repeat(REPLACEMENT_BYTES + 1) } }), "has 16385 bytes"),
         (json!({ "text": { "a": "b" }, "types": [] }), "leave it out for text/html"),
-        (json!({ "text": { "a": "b" }, "types": ["html"] }), "is no media type"),
+        (json!({ "text": { "a": "b" }, "types": ["html"] }), "is not a media type"),
         (json!({ "text": { "a": "b" }, "once": true }), "once"),
     ] {
         let mistakes = Stand::new(&KIND, settings.clone()).mistakes();

@@ -165,7 +165,7 @@ fn expressions_exclude_each_other_by_different_constants() {
     assert_eq!(kinds(vec![a().when(&is("blue")), b().when("client.tls")]), tie);
     assert_eq!(kinds(vec![a().when(&is("blue")), b().when(&is("blue"))]), tie);
     let same = conflicts(vec![a().when(&is("blue")), b().when(&is("blue"))]);
-    assert!(same[0].message.contains("the very requests"), "{}", same[0].message);
+    assert!(same[0].message.contains("exactly the same requests"), "{}", same[0].message);
     // The same expression of higher priority leaves nothing.
     let told = kinds(vec![a().when(&is("blue")), b().when(&is("blue")).priority(1)]);
     assert_eq!(told, [(ConflictKind::Unreachable, 0, Some(1))]);

@@ -117,7 +117,7 @@ const REFUSED: &[(&str, &str)] = &[
     // hey, oha
     (
         "-z 10s -q 100 http://127.0.0.1:1/",
-        "-q 100: write --rate 100/s for all connections together (oha), --rate with 100 times the connections if each of them shall (hey), or nothing (ab)\n",
+        "-q 100: write --rate 100/s for all connections together (oha), --rate with 100 times the connections for each one (hey), or nothing (ab)\n",
     ),
     ("-z 10s -q100 http://127.0.0.1:1/", "-q 100: write --rate 100/s"),
     (
@@ -155,7 +155,7 @@ const REFUSED: &[(&str, &str)] = &[
     ),
     ("-n 100 -i -C a=b http://127.0.0.1:1/", "-C a=b: write --cookie 'a=b' (ab)"),
     ("-q -n 100 http://127.0.0.1:1/", "or nothing (ab)"),
-    ("-qkn 100 http://127.0.0.1:1/", "-q kn: write --rate N/s if"),
+    ("-qkn 100 http://127.0.0.1:1/", "-q kn: write --rate N/s for"),
     ("-f TLS1.2 -b 8192 http://127.0.0.1:1/", "or nothing (ab: the size of its buffers)"),
     ("-u body.json http://127.0.0.1:1/", "a file to PUT (ab) is -X PUT --data '@body.json'"),
     ("--redirect 0 http://127.0.0.1:1/", "--redirect 0: leave it out: redirects are never followed (oha)"),
@@ -243,11 +243,11 @@ fn what_only_load_has_is_refused_elsewhere_with_what_stands_for_it() {
         assert!(load.iter().any(|own| own == name) && !compare.iter().any(|own| own == name), "{name}");
     }
     for (line, told) in [
-        ("-n 5 a=http://127.0.0.1:1/ b=http://127.0.0.1:1/", "-n 5: write -d TIME, the longest time"),
+        ("-n 5 a=http://127.0.0.1:1/ b=http://127.0.0.1:1/", "-n 5: write -d TIME, the longest total time"),
         ("a=http://127.0.0.1:1/ -n5", "-n 5: write -d TIME"),
         ("--requests=5 a=http://127.0.0.1:1/", "--requests 5: write -d TIME"),
         ("--iterations 5 a=http://127.0.0.1:1/", "--iterations 5: write -d TIME"),
-        ("--stages 5s:1 a=http://127.0.0.1:1/", "--stages 5s:1: write -c or --rate: all targets"),
+        ("--stages 5s:1 a=http://127.0.0.1:1/", "--stages 5s:1: write -c or --rate: every target"),
         (
             "--threshold 'p99<5ms' a=http://127.0.0.1:1/",
             "--threshold p99<5ms: write --fail-if 'p99 worse 5%'",
