@@ -8,6 +8,7 @@ use crate::code::{Node, Test};
 use crate::diagnostic::Mistake;
 use crate::eval;
 use crate::limits::{COST, COST_BYTES, TEXT_BYTES};
+use crate::parse::parse;
 use crate::schema::{Phase, Schema, Type, Var};
 use crate::value::Value;
 use std::ops::Range;
@@ -173,28 +174,26 @@ pub(crate) struct Checked {
     pub(crate) phase: Phase,
 }
 
-/// Checks that `expr` is true or false and always has a value.
-pub(crate) fn condition(
-    source: &str,
-    expr: &Expr,
-    schema: &Schema,
-    phase: Phase,
-) -> Result<Checked, Vec<Mistake>> {
-    let mut checker = Checker::new(source, schema, phase);
-    let test = checker.truth(expr);
-    checker.done(test, expr)
+/// Parses and checks an expression that is true or false and always has a value.
+pub(crate) fn condition(source: &str, schema: &Schema, phase: Phase) -> Result<Checked, Vec<Mistake>> {
+    checked(source, schema, phase, Checker::truth)
 }
 
-/// Checks an expression of any type, which may have no value.
-pub(crate) fn expression(
-    source: &str,
-    expr: &Expr,
-    schema: &Schema,
+/// Parses and checks an expression of any type, which may have no value.
+pub(crate) fn expression(source: &str, schema: &Schema, phase: Phase) -> Result<Checked, Vec<Mistake>> {
+    checked(source, schema, phase, Checker::any)
+}
+
+fn checked<'s>(
+    source: &'s str,
+    schema: &'s Schema,
     phase: Phase,
+    whole: impl FnOnce(&mut Checker<'s>, &Expr) -> Option<Typed>,
 ) -> Result<Checked, Vec<Mistake>> {
+    let expr = parse(source).map_err(|mistake| vec![mistake])?;
     let mut checker = Checker::new(source, schema, phase);
-    let typed = checker.any(expr);
-    checker.done(typed, expr)
+    let typed = whole(&mut checker, &expr);
+    checker.done(typed, &expr)
 }
 
 struct Checker<'s> {

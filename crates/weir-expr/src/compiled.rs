@@ -4,7 +4,6 @@ use crate::check::{self, Checked, Read};
 use crate::code::{Node, Place, Test};
 use crate::diagnostic::Mistake;
 use crate::eval::{Cx, Values, holds};
-use crate::parse::parse;
 use crate::schema::{Phase, Schema, Type};
 use crate::value::Value;
 
@@ -29,8 +28,7 @@ impl Condition {
     /// # Errors
     /// Every mistake in it, by place. A mistake of the grammar hides those behind it.
     pub fn compile(source: &str, schema: &Schema, phase: Phase) -> Result<Self, Vec<Mistake>> {
-        let expr = parse(source).map_err(|mistake| vec![mistake])?;
-        let Checked { typed, reads, phase } = check::condition(source, &expr, schema, phase)?;
+        let Checked { typed, reads, phase } = check::condition(source, schema, phase)?;
         let facts = Facts { reads, phase, cost: typed.cost };
         Ok(Self { test: typed.into_test(), facts })
     }
@@ -133,8 +131,7 @@ impl Expression {
     /// # Errors
     /// Every mistake in it, by place. A mistake of the grammar hides those behind it.
     pub fn compile(source: &str, schema: &Schema, phase: Phase) -> Result<Self, Vec<Mistake>> {
-        let expr = parse(source).map_err(|mistake| vec![mistake])?;
-        let Checked { typed, reads, phase } = check::expression(source, &expr, schema, phase)?;
+        let Checked { typed, reads, phase } = check::expression(source, schema, phase)?;
         let facts = Facts { reads, phase, cost: typed.cost };
         let ty = typed.ty.clone();
         Ok(Self { node: typed.into_node(), ty, facts })

@@ -109,6 +109,7 @@ mod networks;
 mod parse;
 mod schema;
 mod signatures;
+pub mod spelling;
 pub mod template;
 mod text;
 mod time;

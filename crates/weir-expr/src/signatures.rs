@@ -118,6 +118,17 @@ const fn fails(row: Function) -> Function {
     Function { may_fail: true, ..row }
 }
 
+/// A number in a duration, or in a moment at UTC.
+const fn part(name: &'static str, takes: &'static [Takes], part: Part, what: &'static str) -> Function {
+    method(name, takes, T::Int, Func::Part(part), what)
+}
+
+/// The same of a moment at an offset.
+const fn zoned(name: &'static str, part: Part) -> Function {
+    let takes = &[T::Timestamp, T::Text];
+    fails(method(name, takes, T::Int, Func::Part(part), "the same at `+02:00`"))
+}
+
 use Takes as T;
 
 /// All functions by name. The first row that fits the arguments is taken.
@@ -171,102 +182,30 @@ pub static ROWS: &[Function] = &[
     fails(function("duration", &[T::Text], T::Duration, Func::Duration, "such as `1h30m`, `250ms`")),
     function("dyn", &[T::Any], T::Json, Func::Dyn, "the value, without its type"),
     method("endsWith", &[T::Text, T::Text], T::Bool, Func::EndsWith, "ends with the text"),
-    method("getDate", &[T::Timestamp], T::Int, Func::Part(Part::Date), "day of the month from 1, UTC"),
-    fails(method(
-        "getDate",
-        &[T::Timestamp, T::Text],
-        T::Int,
-        Func::Part(Part::Date),
-        "the same at `+02:00`",
-    )),
-    method(
-        "getDayOfMonth",
-        &[T::Timestamp],
-        T::Int,
-        Func::Part(Part::DayOfMonth),
-        "day of the month from 0, UTC",
-    ),
-    fails(method(
-        "getDayOfMonth",
-        &[T::Timestamp, T::Text],
-        T::Int,
-        Func::Part(Part::DayOfMonth),
-        "the same at `+02:00`",
-    )),
-    method("getDayOfWeek", &[T::Timestamp], T::Int, Func::Part(Part::DayOfWeek), "0 is Sunday, UTC"),
-    fails(method(
-        "getDayOfWeek",
-        &[T::Timestamp, T::Text],
-        T::Int,
-        Func::Part(Part::DayOfWeek),
-        "the same at `+02:00`",
-    )),
-    method("getDayOfYear", &[T::Timestamp], T::Int, Func::Part(Part::DayOfYear), "from 0, UTC"),
-    fails(method(
-        "getDayOfYear",
-        &[T::Timestamp, T::Text],
-        T::Int,
-        Func::Part(Part::DayOfYear),
-        "the same at `+02:00`",
-    )),
-    method("getFullYear", &[T::Timestamp], T::Int, Func::Part(Part::FullYear), "the year, UTC"),
-    fails(method(
-        "getFullYear",
-        &[T::Timestamp, T::Text],
-        T::Int,
-        Func::Part(Part::FullYear),
-        "the same at `+02:00`",
-    )),
-    method("getHours", &[T::Duration], T::Int, Func::Part(Part::Hours), "whole hours of a duration"),
-    method("getHours", &[T::Timestamp], T::Int, Func::Part(Part::Hours), "the hour, UTC"),
-    fails(method(
-        "getHours",
-        &[T::Timestamp, T::Text],
-        T::Int,
-        Func::Part(Part::Hours),
-        "the same at `+02:00`",
-    )),
-    method(
-        "getMilliseconds",
-        &[T::Duration],
-        T::Int,
-        Func::Part(Part::Milliseconds),
-        "of the last second of a duration",
-    ),
-    method("getMilliseconds", &[T::Timestamp], T::Int, Func::Part(Part::Milliseconds), "of the second"),
-    fails(method(
-        "getMilliseconds",
-        &[T::Timestamp, T::Text],
-        T::Int,
-        Func::Part(Part::Milliseconds),
-        "the same at `+02:00`",
-    )),
-    method("getMinutes", &[T::Duration], T::Int, Func::Part(Part::Minutes), "whole minutes of a duration"),
-    method("getMinutes", &[T::Timestamp], T::Int, Func::Part(Part::Minutes), "the minute, UTC"),
-    fails(method(
-        "getMinutes",
-        &[T::Timestamp, T::Text],
-        T::Int,
-        Func::Part(Part::Minutes),
-        "the same at `+02:00`",
-    )),
-    method("getMonth", &[T::Timestamp], T::Int, Func::Part(Part::Month), "from 0, UTC"),
-    fails(method(
-        "getMonth",
-        &[T::Timestamp, T::Text],
-        T::Int,
-        Func::Part(Part::Month),
-        "the same at `+02:00`",
-    )),
-    method("getSeconds", &[T::Duration], T::Int, Func::Part(Part::Seconds), "whole seconds of a duration"),
-    method("getSeconds", &[T::Timestamp], T::Int, Func::Part(Part::Seconds), "the second, UTC"),
-    fails(method(
-        "getSeconds",
-        &[T::Timestamp, T::Text],
-        T::Int,
-        Func::Part(Part::Seconds),
-        "the same at `+02:00`",
-    )),
+    part("getDate", &[T::Timestamp], Part::Date, "day of the month from 1, UTC"),
+    zoned("getDate", Part::Date),
+    part("getDayOfMonth", &[T::Timestamp], Part::DayOfMonth, "day of the month from 0, UTC"),
+    zoned("getDayOfMonth", Part::DayOfMonth),
+    part("getDayOfWeek", &[T::Timestamp], Part::DayOfWeek, "0 is Sunday, UTC"),
+    zoned("getDayOfWeek", Part::DayOfWeek),
+    part("getDayOfYear", &[T::Timestamp], Part::DayOfYear, "from 0, UTC"),
+    zoned("getDayOfYear", Part::DayOfYear),
+    part("getFullYear", &[T::Timestamp], Part::FullYear, "the year, UTC"),
+    zoned("getFullYear", Part::FullYear),
+    part("getHours", &[T::Duration], Part::Hours, "whole hours of a duration"),
+    part("getHours", &[T::Timestamp], Part::Hours, "the hour, UTC"),
+    zoned("getHours", Part::Hours),
+    part("getMilliseconds", &[T::Duration], Part::Milliseconds, "of the last second of a duration"),
+    part("getMilliseconds", &[T::Timestamp], Part::Milliseconds, "of the second"),
+    zoned("getMilliseconds", Part::Milliseconds),
+    part("getMinutes", &[T::Duration], Part::Minutes, "whole minutes of a duration"),
+    part("getMinutes", &[T::Timestamp], Part::Minutes, "the minute, UTC"),
+    zoned("getMinutes", Part::Minutes),
+    part("getMonth", &[T::Timestamp], Part::Month, "from 0, UTC"),
+    zoned("getMonth", Part::Month),
+    part("getSeconds", &[T::Duration], Part::Seconds, "whole seconds of a duration"),
+    part("getSeconds", &[T::Timestamp], Part::Seconds, "the second, UTC"),
+    zoned("getSeconds", Part::Seconds),
     function("hex.decode", &[T::Text], T::Bytes, Func::UnHex, "the bytes of hex digits; empty if it is none"),
     function("hex.encode", &[T::Text], T::Text, Func::Hex, "two lower-case digits for each byte"),
     method("indexOf", &[T::Text, T::Text], T::Int, Func::IndexOf, "the position of the text, or -1"),

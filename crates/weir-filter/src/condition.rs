@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::time::SystemTime;
 use weir_config::schema::Expression;
 use weir_expr::{Read, Value, Values, Var};
-use weir_h1::{BodyKind, FieldName};
+use weir_h1::FieldName;
 use weir_route::variables::{
     self, ARGS, Bounds, CERTIFICATE_NAMES, CERTIFICATE_SUBJECT, CONSUMER, CONSUMER_GROUPS, CONSUMER_NAME,
     CONSUMER_PLAN, COOKIES, HEADERS, ID, ROUTE, Seen,
@@ -176,7 +176,7 @@ impl Headers for Facts<'_> {
     }
 
     fn size(&self) -> Option<u64> {
-        if self.head.body() == BodyKind::Empty { Some(0) } else { self.head.content_length() }
+        self.head.declared_size()
     }
 
     fn now(&self) -> SystemTime {

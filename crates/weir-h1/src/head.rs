@@ -204,6 +204,11 @@ macro_rules! of_any_head {
 impl RequestHead {
     of_any_head!();
 
+    /// The length of the body, if it is known in advance: not of a chunked one.
+    pub fn declared_size(&self) -> Option<u64> {
+        if self.body() == BodyKind::Empty { Some(0) } else { self.content_length() }
+    }
+
     /// The method's name, as received or as changed since.
     #[inline]
     pub fn method_name(&self) -> &[u8] {

@@ -28,7 +28,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("weir-wire", &["weir-h1", "weir-telemetry"]),
     ("weir-origin", &["weir-wire", "weir-h1"]),
     ("weir-acme", &["weir-wire", "weir-telemetry"]),
-    ("weir-config", &["weir-wire", "weir-h1", "weir-telemetry"]),
+    ("weir-config", &["weir-expr", "weir-wire", "weir-h1", "weir-telemetry"]),
     ("weir-route", &["weir-expr"]),
     (
         "weir-upstream",

@@ -4,7 +4,7 @@ use crate::client::Client;
 use std::cell::OnceCell;
 use std::net::IpAddr;
 use std::time::SystemTime;
-use weir_h1::{BodyKind, Known, RequestHead};
+use weir_h1::{Known, RequestHead};
 use weir_wire::Peer;
 
 /// A request that looks for its route.
@@ -46,7 +46,7 @@ impl weir_route::Headers for Received<'_> {
     }
 
     fn size(&self) -> Option<u64> {
-        declared_size(self.head)
+        self.head.declared_size()
     }
 
     fn now(&self) -> SystemTime {
@@ -59,9 +59,4 @@ impl weir_route::Headers for Received<'_> {
 pub(super) fn is_tls(client: &Client, head: &RequestHead) -> bool {
     let said = head.headers.get_known(Known::XForwardedProto).filter(|_| client.trusted);
     said.map_or(client.tls, |proto| proto.eq_ignore_ascii_case(b"https"))
-}
-
-/// The length of a request's body, if it is known in advance.
-pub(crate) fn declared_size(head: &RequestHead) -> Option<u64> {
-    if head.body() == BodyKind::Empty { Some(0) } else { head.content_length() }
 }

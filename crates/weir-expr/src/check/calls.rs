@@ -3,10 +3,11 @@
 use super::{Checker, Code, Inner, Typed};
 use crate::ast::{Call, Expr, Kind};
 use crate::code::{Loop, LoopKind, Node, Test};
-use crate::diagnostic::{Mistake, nearest};
+use crate::diagnostic::Mistake;
 use crate::limits::{BUILT_BYTES, COST_BYTES, JSON_ITEMS, PATTERN_BYTES, SPLIT_PARTS, TEXT_BYTES};
 use crate::schema::Type;
 use crate::signatures::{Func, Function, ROWS, Takes};
+use crate::spelling::nearest_name;
 use crate::value::Value;
 use memchr::memmem::Finder;
 use regex::bytes::{Regex, RegexBuilder};
@@ -64,7 +65,7 @@ impl Checker<'_> {
         }
         let mistake = Mistake::new(name_range.clone(), format!("there is no function `{name}`"));
         let known = ROWS.iter().map(|row| row.name).chain(["has"]);
-        self.wrong(match nearest(name, known) {
+        self.wrong(match nearest_name(name, known) {
             _ if ROWS.iter().any(|row| row.name == name) || LOOPS.iter().any(|(known, _)| *known == name) => {
                 mistake.hint(format!("it is written behind its value: `value.{name}(…)`"))
             }
@@ -105,7 +106,7 @@ impl Checker<'_> {
             ("includes", "contains"),
         ];
         let common = common.iter().find(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, ours)| *ours);
-        self.wrong(match common.or_else(|| nearest(name, known)) {
+        self.wrong(match common.or_else(|| nearest_name(name, known)) {
             _ if ROWS.iter().any(|row| row.name == name) => mistake.hint(format!("write `{name}(value)`")),
             Some(meant) => mistake.hint(format!("did you mean `{meant}`?")),
             None => mistake,

@@ -3,9 +3,10 @@
 use super::{Checker, Code, Inner, Read, Typed};
 use crate::ast::{Expr, Kind};
 use crate::code::{Keyed, Node, Place, Test};
-use crate::diagnostic::{Mistake, nearest};
+use crate::diagnostic::Mistake;
 use crate::limits::{COST_BYTES, TEXT_BYTES};
 use crate::schema::{Type, Variable};
+use crate::spelling::nearest_name;
 use crate::value::Value;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -80,7 +81,8 @@ impl<'s> Checker<'s> {
         let names = schema.variables().iter().map(Variable::name).chain(locals);
         // Of a long name, what is wrong may be any beginning: `request.heders.x`.
         let beginnings = (1..=words.len()).rev().map(|taken| words[..taken].join("."));
-        let meant = beginnings.filter_map(|name| nearest(&name, names.clone()).map(str::to_owned)).next();
+        let meant =
+            beginnings.filter_map(|name| nearest_name(&name, names.clone()).map(str::to_owned)).next();
         let siblings: Vec<&str> =
             words.first().map(|first| schema.members(first).take(12).collect()).unwrap_or_default();
         let mistake = Mistake::new(range.clone(), format!("there is no variable `{name}`"));
@@ -141,7 +143,7 @@ impl<'s> Checker<'s> {
         let key = if keys.are_folded { key.to_ascii_lowercase() } else { key.to_owned() };
         if let Some(known) = keys.known.as_ref().filter(|known| !known.contains(&key)) {
             let mistake = Mistake::new(range.clone(), format!("`{}` has no `{key}`", variable.name));
-            return self.wrong(match nearest(&key, known.iter().map(String::as_str)) {
+            return self.wrong(match nearest_name(&key, known.iter().map(String::as_str)) {
                 Some(meant) => mistake.hint(format!("did you mean `{meant}`?")),
                 None if known.is_empty() => mistake.hint("it has no keys here"),
                 None => mistake.hint(format!("it has `{}`", known.join("`, `"))),

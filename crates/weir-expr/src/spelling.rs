@@ -18,9 +18,9 @@ pub fn nearest_name<'a>(typed: &str, candidates: impl IntoIterator<Item = &'a st
     ranked.min_by_key(|(distance, _)| *distance).map(|(_, name)| name)
 }
 
-/// The number of edits that turn one word into the other, with a swap of two neighbours as one (optimal string
-/// alignment).
-pub(crate) fn distance(a: &str, b: &str) -> usize {
+/// The number of edits that turn one word into the other, with a swap of two neighbors as one (optimal string
+/// alignment). Only the first 64 letters count.
+pub fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(64).collect(), b.chars().take(64).collect());
     let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
     for i in 0..=a.len() {
