@@ -88,16 +88,21 @@ fn no_reading_of_a_path_gets_around_a_condition() {
 /// Some servers read `X_Env` as `X-Env`.
 #[test]
 fn a_condition_sees_the_field_that_the_upstream_sees() {
-    let upstream = Upstream::fixed(crate::support::OK);
-    let weir = Weir::start(&format!(
-        "{WEB}\nupstreams: {{ up: {{ endpoints: [{}] }} }}\nroutes:\n  open: {{ match: {{ path: \"/*\", when: \
-         '!has(request.headers[\"X-Staff\"])' }}, upstream: up }}\n",
-        upstream.address()
-    ));
-    let ask = |field: &str| weir.client().ask(format!("GET / HTTP/1.1\r\nHost: h\r\n{field}: 1\r\n\r\n"));
-    ask("x-staff").expect_cause(NO_ROUTE);
-    ask("X_Staff").expect_status(200);
-    assert_eq!(upstream.take_request().head.header("x_staff"), None);
+    let is = "'!has(request.headers[\"X-Staff\"])'";
+    for (route, refused) in [
+        (format!("match: {{ path: \"/*\", when: {is} }}"), NO_ROUTE),
+        (format!("match: {{ path: \"/*\" }}, filters: [ {{ acl: {{ is: {is} }} }} ]"), ACL_DENIED),
+    ] {
+        let upstream = Upstream::fixed(crate::support::OK);
+        let weir = Weir::start(&format!(
+            "{WEB}\nupstreams: {{ up: {{ endpoints: [{}] }} }}\nroutes:\n  open: {{ {route}, upstream: up }}\n",
+            upstream.address()
+        ));
+        let ask = |field: &str| weir.client().ask(format!("GET / HTTP/1.1\r\nHost: h\r\n{field}: 1\r\n\r\n"));
+        ask("x-staff").expect_cause(refused);
+        ask("X_Staff").expect_status(200);
+        assert_eq!(upstream.take_request().head.header("x_staff"), None);
+    }
 }
 
 #[test]
