@@ -1,0 +1,235 @@
+//! Consumers, and chains of filters.
+
+use super::super::{Guards, Instance};
+use super::Compiler;
+use super::whens::bounds;
+use std::collections::HashSet;
+use std::sync::Arc;
+use weir_config::expression::refusal;
+use weir_config::schema;
+use weir_config::spelling::nearest_name;
+use weir_config::{Diagnostic, Diagnostics, Node, Severity};
+use weir_filter::filter::{Build, Conceals, Consumer, Consumers, FieldGuards, Mistake, Settings};
+use weir_filter::store::Stores;
+use weir_h1::NameSet;
+
+/// The filters built so far, and what building them needs.
+pub(super) struct Filters<'a> {
+    pub(super) made: Vec<Arc<Instance>>,
+    /// The parts of targets that they treat as secret.
+    pub(super) conceals: Conceals,
+    pub(super) consumers: &'a Consumers,
+    pub(super) upstreams: &'a [String],
+    /// The targets of the route being compiled.
+    pub(super) targets: Vec<String>,
+    pub(super) stores: &'a Stores,
+}
+
+impl Compiler<'_> {
+    pub(super) fn consumers(&self) -> Consumers {
+        let plan_index = |name: &str| self.config.plans.names().position(|n| n == name);
+        let consumers = self.config.consumers.iter().map(|(name, written)| Consumer {
+            name: name.to_owned(),
+            plan: written.plan.as_deref().and_then(plan_index),
+            labels: labels(written),
+            allow_ips: written.allow_ips.iter().map(|n| n.0).collect(),
+            credentials: written
+                .credentials
+                .iter()
+                .map(|c| (c.filter.clone(), c.node.elements().iter().filter_map(credential).collect()))
+                .collect(),
+        });
+        consumers.collect()
+    }
+
+    pub(super) fn chain(
+        &mut self,
+        written: &[schema::FilterNode],
+        scope: &str,
+        captures: Option<&[String]>,
+        filters: &mut Filters<'_>,
+    ) -> Vec<u32> {
+        written.iter().filter_map(|node| self.filter(node, scope, captures, filters)).collect()
+    }
+
+    fn filter(
+        &mut self,
+        written: &schema::FilterNode,
+        scope: &str,
+        captures: Option<&[String]>,
+        filters: &mut Filters<'_>,
+    ) -> Option<u32> {
+        let path = &written.path;
+        let Some(kind) = self.kinds.iter().find(|k| k.name == written.name) else {
+            let nearest = nearest_name(&written.name, self.kinds.iter().map(|k| k.name));
+            let all: Vec<&str> = self.kinds.iter().map(|k| k.name).collect();
+            let hint = match nearest {
+                Some(name) => format!("did you mean `{name}`?"),
+                None => format!("expected one of: {}", all.join(", ")),
+            };
+            self.error(
+                path,
+                "unknown-filter",
+                format!("there is no filter `{}`", written.shown),
+                Some(hint.into()),
+            );
+            return None;
+        };
+        let before = self.found.errors();
+        let mut build = Build {
+            scope,
+            consumers: filters.consumers,
+            upstreams: filters.upstreams,
+            targets: &filters.targets,
+            stores: filters.stores,
+            captures,
+            kinds: self.kinds,
+            kept: &mut self.carry.kept,
+            files: self.files,
+            kind: kind.name,
+            settings: String::new(),
+            mistakes: Vec::new(),
+            bounds: bounds(&self.config.limits),
+            expressions: Vec::new(),
+            warnings: Vec::new(),
+        };
+        let mut settings = Settings { node: &written.node, path, found: self.found };
+        let built = (kind.build)(&mut settings, &mut build);
+        let (mistakes, warnings, expressions) = (build.mistakes, build.warnings, build.expressions);
+        let path_of = |field: &str| match field {
+            "" => path.clone(),
+            field if field.starts_with('[') => format!("{path}{field}"),
+            field => format!("{path}.{field}"),
+        };
+        let place_of = |mistake: &Mistake| path_of(&mistake.field);
+        let mut changed = HashSet::new();
+        for (field, is_sound) in expressions {
+            let at = path_of(&field);
+            let key = field.rsplit('.').next().unwrap_or(&field);
+            if let Some(node) = self.tree.find(&at)
+                && let Some(mut refused) = refusal(node, key, self.found, |_| is_sound)
+            {
+                refused.path = at;
+                self.found.push(refused);
+                changed.insert(field);
+            }
+        }
+        for (code, warning) in warnings {
+            let at = place_of(&warning);
+            let told = Diagnostic::warning(code, warning.message).on(self.tree, &at);
+            self.found.push(match warning.hint {
+                Some(hint) => told.hint(hint),
+                None => told,
+            });
+        }
+        for mistake in &mistakes {
+            if self.is_of_consumers(kind.name, mistake) || changed.contains(&mistake.field) {
+                continue;
+            }
+            let at = place_of(mistake);
+            if let Some(offset) = mistake.offset {
+                self.expression_mistake(&at, offset, mistake.message.clone(), mistake.hint.clone());
+                continue;
+            }
+            self.error(&at, "filter-setting", mistake.message.clone(), mistake.hint.clone());
+        }
+        if built.is_none() && mistakes.is_empty() && self.found.errors() == before {
+            self.error(path, "filter-setting", "the filter refused its settings", None);
+        }
+        let mut built = built.filter(|_| mistakes.is_empty() && changed.is_empty())?;
+        hide_secrets(&mut built.settings, &written.node);
+        let hooks = built.filter.hooks();
+        filters.conceals = std::mem::take(&mut filters.conceals).and(built.filter.conceals());
+        let reads_path_key = built.filter.conceals().path_key;
+        let FieldGuards { request, response } = built.filter.guards();
+        let guards = Guards { request: NameSet::new(request), response: NameSet::new(response) };
+        filters.made.push(Arc::new(Instance {
+            name: kind.name,
+            place: scope.into(),
+            filter: built.filter,
+            hooks,
+            reads_path_key,
+            guards,
+            settings: built.settings,
+        }));
+        u32::try_from(filters.made.len() - 1).ok()
+    }
+
+    /// Whether a credentials filter only repeats an error already reported at the consumers.
+    fn is_of_consumers(&self, filter: &str, mistake: &Mistake) -> bool {
+        let mut credentials = self.config.consumers.iter().flat_map(|(_, consumer)| &consumer.credentials);
+        // Credentials under an unknown key belong to this filter if it has no others.
+        let unknown = |d: &Diagnostic| d.code == "unknown-credential";
+        let told = |d: &Diagnostic| d.severity == Severity::Error && d.path.starts_with("consumers.");
+        // `[1].key_auth`: an error of a filter inside `any` about all its settings.
+        let filter = match mistake.field.strip_prefix('[').and_then(|field| field.split_once("].")) {
+            Some((_, name)) if !name.contains('.') => name,
+            _ if mistake.field.is_empty() => filter,
+            _ => return false,
+        };
+        let known = credentials.any(|c| c.filter == filter);
+        (known && self.found.iter().any(told)) || (!known && self.found.iter().any(unknown))
+    }
+}
+
+/// A credential in the form its filter gets: text unchanged, a map as JSON.
+fn credential(node: &Node) -> Option<String> {
+    if let Some(text) = node.as_text() {
+        return Some(text.to_owned());
+    }
+    // Its filter reports errors in it, because the filter knows the expected form.
+    let map: Option<serde_json::Value> = weir_config::de::read(node, "", &mut Diagnostics::default());
+    map.map(|map| map.to_string())
+}
+
+/// A consumer's labels besides its name.
+fn labels(consumer: &schema::Consumer) -> Vec<String> {
+    let plan = consumer.plan.iter().map(|plan| format!("plan:{plan}"));
+    plan.chain(consumer.groups.iter().map(|group| format!("group:{group}"))).collect()
+}
+
+/// Hides secrets in settings that `weir explain` shows. Values from the environment or a file are usually secret. A
+/// filter may show a value elsewhere or in another form, so it is searched for everywhere.
+fn hide_secrets(shown: &mut serde_json::Value, written: &Node) {
+    /// A shorter value is hidden only at its own place: elsewhere it would match too much.
+    const LEAST: usize = 3;
+    let mut outside = Vec::new();
+    written.add_concealed(&mut outside);
+    written.add_quotable(&mut outside);
+    if outside.is_empty() {
+        return;
+    }
+    hide_at(shown, written);
+    let long = outside.iter().filter(|value| value.len() >= LEAST);
+    let values: Vec<String> = long.map(|value| value.to_lowercase()).collect();
+    hide_texts(shown, &|text| {
+        let text = text.to_lowercase();
+        values.iter().any(|value| text.contains(value))
+    });
+}
+
+/// Hides values at the places where they were written.
+fn hide_at(shown: &mut serde_json::Value, written: &Node) {
+    if (written.substituted || written.secret) && written.as_text().is_some() {
+        hide_texts(shown, &|_| true);
+    }
+    for (key, node) in written.entries() {
+        if let Some(value) = shown.get_mut(&*key.text) {
+            hide_at(value, node);
+        }
+    }
+    for (i, node) in written.elements().iter().enumerate() {
+        if let Some(value) = shown.get_mut(i) {
+            hide_at(value, node);
+        }
+    }
+}
+
+fn hide_texts(shown: &mut serde_json::Value, hides: &dyn Fn(&str) -> bool) {
+    match shown {
+        serde_json::Value::String(text) if hides(text) => "***".clone_into(text),
+        serde_json::Value::Array(values) => values.iter_mut().for_each(|value| hide_texts(value, hides)),
+        serde_json::Value::Object(values) => values.values_mut().for_each(|value| hide_texts(value, hides)),
+        _ => {}
+    }
+}

@@ -1,0 +1,207 @@
+//! Routes: their table, filters and targets.
+
+use super::super::{Handling, Route, Target};
+use super::filters::Filters;
+use super::whens::Whens;
+use super::{Compiler, listeners, upstreams};
+use crate::files::Site;
+use std::collections::HashSet;
+use std::sync::Arc;
+use weir_config::check::is_for_match;
+use weir_config::schema;
+use weir_config::{Diagnostic, Node, Severity};
+use weir_route::{Conflict, ConflictKind, Pattern, RouteSpec, Shown, Table};
+
+/// Warnings about paths with a better hint than that of a pattern that cannot be parsed.
+const MIGRATED: &[&str] = &["literal-parameter", "query-in-path", "whole-path"];
+
+impl Compiler<'_> {
+    /// The table; `None` if routes are malformed, ambiguous or unreachable.
+    pub(super) fn table(&mut self, mut whens: Whens) -> Option<Table> {
+        let listener =
+            |name: &String| self.config.listeners.names().position(|n| n == name).map(|i| i as u16);
+        let specs = self.config.routes.written(self.tree.get("routes")).map(|written| {
+            let route = written.thing;
+            let m = &route.matches;
+            RouteSpec {
+                name: Arc::clone(written.name),
+                hosts: m.hosts.iter().map(ToString::to_string).collect(),
+                path: m.path.to_string(),
+                methods: m.methods.to_vec(),
+                headers: m.headers.0.to_vec(),
+                query: m.query.0.to_vec(),
+                listeners: m.listeners.iter().filter_map(listener).collect(),
+                when: whens.remove(written.name),
+                priority: route.priority,
+                shown: written.node.and_then(|node| shown(node, m)).map(Box::new),
+            }
+        });
+        match Table::build(specs) {
+            Ok(table) => {
+                self.endless_redirects(&table);
+                self.lost_logins(&table);
+                Some(table)
+            }
+            Err(conflicts) => {
+                let names: Vec<&str> = self.config.routes.names().collect();
+                let told: HashSet<String> = self
+                    .found
+                    .iter()
+                    .filter(|d| d.severity == Severity::Error)
+                    .map(|d| d.path.clone())
+                    .collect();
+                for c in conflicts.into_iter().filter(|c| !is_consequence(c, &names, &told)) {
+                    let code = match c.kind {
+                        ConflictKind::Ambiguous => "ambiguous-routes",
+                        ConflictKind::Unreachable => "unreachable-route",
+                        ConflictKind::BadHeader => "bad-header",
+                        ConflictKind::BadHost => "bad-host",
+                        ConflictKind::BadMethod => "bad-method",
+                        ConflictKind::BadPattern => "bad-pattern",
+                        ConflictKind::BadQuery => "bad-query",
+                    };
+                    let name = names.get(c.route).copied().unwrap_or_default();
+                    let example = c.example.map(|e| format!("; see `weir explain {e}`")).unwrap_or_default();
+                    let path = format!("routes.{name}.{}", c.field);
+                    let mut hint = format!("{}{example}", c.hint);
+                    // For a path in another gateway's syntax, we know what was meant.
+                    let is_meant = |d: &Diagnostic| d.path == path && MIGRATED.contains(&d.code);
+                    let better = self.found.iter().find(|d| is_meant(d)).and_then(|d| d.hint.clone());
+                    if let Some(better) = better.filter(|_| c.kind == ConflictKind::BadPattern) {
+                        hint = better;
+                        self.found.retain(|d| !is_meant(d));
+                    }
+                    let mut diagnostic = Diagnostic::error(code, c.message).on(self.tree, &path).hint(hint);
+                    // The example involves both routes, whichever field is wrong.
+                    for route in [Some(c.route), c.other].into_iter().flatten() {
+                        let name = names.get(route).copied().unwrap_or_default();
+                        if let Some(node) = self.tree.find(&format!("routes.{name}.match")) {
+                            diagnostic = diagnostic.concealing(node);
+                        }
+                    }
+                    self.found.push(diagnostic);
+                }
+                None
+            }
+        }
+    }
+
+    pub(super) fn route(
+        &mut self,
+        name: &Arc<str>,
+        written: &schema::Route,
+        global: &[u32],
+        filters: &mut Filters<'_>,
+    ) -> Option<Route> {
+        // Only filters and our own answers need the parameters.
+        let asked = !written.filters.is_empty() || written.respond.is_some();
+        let pattern = asked.then(|| Pattern::parse(&written.matches.path).ok()).flatten();
+        let captures: Vec<String> =
+            pattern.map(|p| p.capture_names().into_iter().map(str::to_owned).collect()).unwrap_or_default();
+        let shares = written.upstream.iter().flat_map(|split| &split.0);
+        filters.targets = shares.map(|share| share.upstream.to_string()).collect();
+        let errors = self.found.errors();
+        let own = self.chain(&written.filters, &format!("routes.{name}"), Some(&captures), filters);
+        filters.targets.clear();
+        let chain = [global, &own].concat();
+        let target = match (&written.respond, &written.files, &written.upstream) {
+            (Some(respond), ..) => Target::Respond(Box::new(self.answer(name, respond, &captures)?)),
+            (_, Some(files), _) => self.site(name, files)?,
+            (.., Some(split)) => self.target(split)?,
+            (None, None, None) if self.found.errors() > errors => return None, // its filter may be broken
+            (None, None, None) => self.answered_by_filters(name, written, &chain, &filters.made)?,
+        };
+        let handling = self.share(Handling {
+            chain: chain.into(),
+            global: global.len(),
+            target,
+            escaped_slashes: written.escaped_slashes.map(listeners::escaped_slashes),
+            response_timeout: written.timeouts.response.map(|t| t.get()),
+            exchange_timeout: written.timeouts.exchange.map(|t| t.get()),
+            client_gone: written.client_gone.map(upstreams::client_gone),
+        });
+        Some(Route { name: Arc::clone(name), handling, series: self.carry.telemetry.route(name) })
+    }
+
+    fn site(&mut self, route: &str, written: &schema::Files) -> Option<Target> {
+        match Site::new(written) {
+            Ok(site) => Some(Target::Files(Arc::new(site))),
+            Err((key, message)) => {
+                let (code, hint) = match key {
+                    "root" => ("missing-root", Some("make the folder, or write the path of another".into())),
+                    _ => ("bad-value", None),
+                };
+                self.error(&format!("routes.{route}.files.{key}"), code, message, hint);
+                None
+            }
+        }
+    }
+
+    fn target(&self, split: &schema::Split) -> Option<Target> {
+        let index = |name: &str| self.upstream_index.get(name).copied();
+        if let [only] = &split.0[..] {
+            return index(&only.upstream).map(Target::Upstream);
+        }
+        let mut total = 0u32;
+        let shares = split.0.iter().filter(|s| s.weight > 0).map(|share| {
+            total = total.saturating_add(share.weight);
+            Some((total, index(&share.upstream)?))
+        });
+        Some(Target::Split(shares.collect::<Option<_>>()?))
+    }
+
+    /// Shares one handling among all routes that need the same: see [`Handling`]. Chains show which filters are
+    /// global.
+    fn share(&mut self, handling: Handling) -> Arc<Handling> {
+        let Target::Upstream(upstream) = handling.target else { return Arc::new(handling) };
+        let Handling { chain, response_timeout, exchange_timeout, escaped_slashes, client_gone, .. } =
+            &handling;
+        let times = (*response_timeout, *exchange_timeout);
+        let key = (chain.clone(), upstream, times, *escaped_slashes, *client_gone);
+        Arc::clone(self.handlings.entry(key).or_insert_with(|| Arc::new(handling)))
+    }
+}
+
+/// How to show a route's `match` if part of it came from outside.
+fn shown(route: &Node, matches: &schema::Match) -> Option<Shown> {
+    let node = route.get("match")?;
+    let parts = [node.get("hosts"), node.get("path"), node.get("methods")];
+    let came = |part: &Node| part.substituted || part.elements().iter().any(|e| e.substituted);
+    if !parts.iter().flatten().any(|part| came(part)) {
+        return None;
+    }
+    let [hosts, path, methods] = parts.map(|part| {
+        let each = part.into_iter().flat_map(|part| [std::slice::from_ref(part), part.elements()]).flatten();
+        each.filter_map(Node::written).map(str::to_owned).collect::<Vec<_>>()
+    });
+    Some(Shown { hosts, path: path.into_iter().next().unwrap_or_else(|| matches.path.to_string()), methods })
+}
+
+/// Whether a conflict only follows from reported errors: the same value is wrong, or a `match` was not understood and
+/// stands for every request.
+fn is_consequence(conflict: &Conflict, names: &[&str], told: &HashSet<String>) -> bool {
+    let is_told = |route: usize, field: &str| {
+        let name = names.get(route).copied().unwrap_or_default();
+        told.contains(&format!("routes.{name}{field}"))
+    };
+    // The condition was written under an unknown key.
+    let is_matched_otherwise = |route: usize| {
+        let name = names.get(route).copied().unwrap_or_default();
+        told.iter().any(|path| {
+            let key = path.strip_prefix("routes.").and_then(|path| path.strip_prefix(name));
+            key.is_some_and(|key| match key.strip_prefix(".match.") {
+                Some(key) => is_for_match(key, true),
+                None => key.strip_prefix('.').is_some_and(|key| is_for_match(key, false)),
+            })
+        })
+    };
+    match conflict.kind {
+        ConflictKind::Ambiguous | ConflictKind::Unreachable => {
+            [Some(conflict.route), conflict.other].into_iter().flatten().any(|route| {
+                let fields = ["", ".match", ".match.path", ".match.hosts", ".match.when"];
+                fields.iter().any(|field| is_told(route, field)) || is_matched_otherwise(route)
+            })
+        }
+        _ => is_told(conflict.route, &format!(".{}", conflict.field)),
+    }
+}
