@@ -1,11 +1,16 @@
 //! House rules that the compiler does not check: the form of files, dependencies between crates, and complete
 //! registries. Each test lists every violation of its rule.
+//!
+//! It uses only the standard library: `rustc --test` compiles it alone, in seconds.
 
 #![allow(clippy::unwrap_used, reason = "this is test code: a panic is how a test fails")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+
+#[path = "../../weir-testkit/src/generated.rs"]
+mod generated;
 
 /// Most lines of code in a file; look for the seam at 500.
 const MAX_CODE_LINES: usize = 800;
@@ -464,7 +469,7 @@ fn every_figure_of_a_filter_is_documented() {
     assert!(rows.len() > 20, "the figures were not found");
     let rows: String = rows.into_values().collect();
     let table = format!("| metric | type | labels | meaning |\n|---|---|---|---|\n{rows}");
-    weir_testkit::generated("docs/reference/metrics.md", "filters", &table);
+    generated::generated("docs/reference/metrics.md", "filters", &table);
 }
 
 #[test]
