@@ -141,20 +141,18 @@ impl<'a> Checker<'a> {
         self.diagnostics.push(Diagnostic::warning(code, message).on(self.tree, path).hint(hint));
     }
 
-    /// A warning whose texts also contain values written below `other`.
+    /// A warning whose texts also contain values written below `others`.
     fn warn_with(
         &mut self,
         path: &str,
-        other: &str,
+        others: &[&str],
         code: &'static str,
         message: String,
         hint: impl Into<Cow<'static, str>>,
     ) {
         let told = Diagnostic::warning(code, message).on(self.tree, path).hint(hint);
-        self.diagnostics.push(match self.find(other) {
-            Some(node) => told.concealing(node),
-            None => told,
-        });
+        let others = others.iter().filter_map(|other| self.find(other));
+        self.diagnostics.push(others.fold(told, Diagnostic::concealing));
     }
 
     /// Whether a value was written at `path`, valid or not.

@@ -174,7 +174,7 @@ impl Checker<'_> {
             let key = if retry.per_try.is_some() { "per_try" } else { "attempts" };
             let written = format!("{path}.retry.{key}");
             let at = if self.is_written(&written) { written } else { format!("{path}.timeouts.exchange") };
-            self.warn_with(&at, path, "beyond-deadline", message, hint);
+            self.warn_with(&at, &[path], "beyond-deadline", message, hint);
         }
     }
 
@@ -221,7 +221,7 @@ impl Checker<'_> {
         let hint = format!(
             "lower `timeouts.connect` under upstreams.{name}: until it expires, an endpoint that accepts no connections stays in rotation"
         );
-        self.warn_with(path, &format!("upstreams.{name}.timeouts"), "beyond-deadline", message, hint);
+        self.warn_with(path, &[&format!("upstreams.{name}.timeouts")], "beyond-deadline", message, hint);
     }
 
     /// A warning if a route's own deadline ends before a connect, or before all attempts that its upstream allows.
@@ -238,16 +238,9 @@ impl Checker<'_> {
             let message =
                 format!("{said} of upstream `{}` take longer than this route's {exchange}", share.upstream);
             let hint = "the last attempts would be cut short: lower `retry.per_try` of the upstream, or raise `exchange`";
-            // The time of an attempt is the route's or the upstream's.
-            let written = at.key("timeouts").key("response").path();
-            let other = if route.timeouts.response.is_some()
-                && upstream.retry.as_ref().is_some_and(|r| r.per_try.is_none())
-            {
-                written
-            } else {
-                format!("upstreams.{}", share.upstream)
-            };
-            self.warn_with(&path, &other, "beyond-deadline", message, hint);
+            let response = at.key("timeouts").key("response").path();
+            let others = [&*response, &*format!("upstreams.{}", share.upstream)];
+            self.warn_with(&path, &others, "beyond-deadline", message, hint);
         }
     }
 
@@ -268,7 +261,8 @@ impl Checker<'_> {
                 "{} is not before the {limit} of `{key}`, so there is never a second attempt",
                 hedge.after
             );
-            self.warn(&at, "never-hedged", message, "write a shorter time, such as the p95 of the service");
+            let hint = "write a shorter time, such as the p95 of the service";
+            self.warn_with(&at, &[path], "never-hedged", message, hint);
         }
         if upstream.retry.as_ref().is_some_and(|retry| retry.attempts < 2) {
             let message = "`retry.attempts` is 1, so there is never a second attempt";
