@@ -18,7 +18,7 @@ use regex::bytes::{Regex, RegexBuilder};
 use regex_syntax::hir::{Hir, literal::Extractor};
 use smallvec::SmallVec;
 
-use super::path::{self, Canonical, Slashes};
+mod parse;
 
 /// Memory limit of one compiled regular expression, and of its lazy automaton's cache in each thread that runs it.
 pub const REGEX_BYTES: usize = 1 << 20;
@@ -101,7 +101,7 @@ impl Pattern {
     pub fn parse(text: &str) -> Result<Self, PatternError> {
         let shape = match text.strip_prefix('~') {
             Some(regex) => Shape::Regex(Box::new(PathRegex::parse(regex)?)),
-            None => parse_segments(text)?,
+            None => parse::parse_segments(text)?,
         };
         Ok(Self { text: text.into(), shape })
     }
@@ -247,116 +247,6 @@ fn walk<'t>(
     }
 }
 
-fn parse_segments(text: &str) -> Result<Shape, PatternError> {
-    const EXPECTED: &str =
-        "expected `/literal`, `/with/{name}`, `/prefix/*`, `/prefix/{rest*}`, `/*` or `~regex`";
-    let Some(inner) = text.strip_prefix('/') else {
-        let what = if text.is_empty() { "the path is empty" } else { "the path does not begin with `/`" };
-        return Err(PatternError::new(what, EXPECTED));
-    };
-    let mut segments = Vec::new();
-    let mut names: Vec<&str> = Vec::new();
-    let mut tail = Tail::Exact;
-    let mut pieces = inner.split('/').peekable();
-    while let Some(piece) = pieces.next() {
-        let last = pieces.peek().is_none();
-        if piece.is_empty() && !last {
-            return Err(PatternError::new(
-                "the path holds an empty segment (`//`)",
-                "`//` is merged before routes are asked; on a listener with `slashes: keep`, use a `~regex`",
-            ));
-        }
-        if piece == "*" {
-            tail = Tail::Rest(None);
-        } else if piece.contains(['{', '}']) {
-            let name = parse_name(piece)?;
-            let (name, rest) = name.strip_suffix('*').map_or((name, false), |name| (name, true));
-            if names.contains(&name) {
-                let hint = "use each name only once in a path";
-                return Err(PatternError::new(format!("`{{{name}}}` occurs twice in the path"), hint));
-            }
-            names.push(name);
-            match rest {
-                true => tail = Tail::Rest(Some(name.into())),
-                false => segments.push(Segment::Capture(name.into())),
-            }
-        } else if piece.starts_with('*') || piece.ends_with('*') {
-            return Err(PatternError::new(
-                format!("`*` is only part of the segment `{piece}`"),
-                "`*` must be the whole last segment, as in `/beta/*`; for a part of a segment use a `~regex`",
-            ));
-        } else {
-            segments.push(Segment::Literal(piece.as_bytes().into()));
-        }
-        if tail != Tail::Exact && !last {
-            return Err(PatternError::new(
-                format!("`{piece}` is not the last segment"),
-                "`*` and `{rest*}` take the whole rest of the path; for one segment write `{name}`",
-            ));
-        }
-    }
-    check_canonical(text)?;
-    Ok(Shape::Segments { segments: segments.into(), tail })
-}
-
-/// Returns the text between the braces of `{name}` or `{name*}`.
-fn parse_name(piece: &str) -> Result<&str, PatternError> {
-    let Some(inner) =
-        piece.strip_prefix('{').and_then(|p| p.strip_suffix('}')).filter(|p| !p.contains(['{', '}']))
-    else {
-        return Err(PatternError::new(
-            format!("the capture is only part of the segment `{piece}`"),
-            "a `{name}` is a whole segment; for a part of one use a `~regex` with `(?<name>…)`",
-        ));
-    };
-    let name = inner.strip_suffix('*').unwrap_or(inner);
-    let mut bytes = name.bytes();
-    let starts = bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_');
-    if !starts || !bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_') {
-        return Err(PatternError::new(
-            format!("`{piece}` is not a name for a capture"),
-            "a name is a letter or `_`, then letters, digits and `_`",
-        ));
-    }
-    Ok(inner)
-}
-
-/// A request's path is canonical before it is matched, so a pattern that is not canonical would never match.
-fn check_canonical(text: &str) -> Result<(), PatternError> {
-    // A capture's braces are not part of a path; `*` and letters may be.
-    let bare = text.replace(['{', '}'], "");
-    let mut out = Vec::new();
-    let form = |text: &str, out: &mut Vec<u8>| path::canonical(text.as_bytes(), Slashes::Keep, out);
-    match form(&bare, &mut out) {
-        Ok(Canonical::AsIs) => Ok(()),
-        Ok(Canonical::Rewritten) if bare == text => Err(PatternError::new(
-            "the path is not in canonical form, so no request would match it",
-            format!("write `{}`", String::from_utf8_lossy(&out)),
-        )),
-        Ok(Canonical::Rewritten) => Err(PatternError::new(
-            "the path is not in canonical form, so no request would match it",
-            "write it without `.` and `..`, with unreserved characters unescaped and hex digits in upper case",
-        )),
-        Err(path::PathError::NonAscii | path::PathError::Space) => {
-            let escaped: String = text
-                .chars()
-                .map(|c| match c {
-                    ' ' => "%20".to_owned(),
-                    c if c.is_ascii() => c.to_string(),
-                    c => c.to_string().bytes().map(|b| format!("%{b:02X}")).collect(),
-                })
-                .collect();
-            Err(PatternError::new(
-                "the path holds a character that a request must escape",
-                format!("write `{escaped}`"),
-            ))
-        }
-        Err(error) => {
-            Err(PatternError::new(error.to_string(), "no request with such a path reaches a route"))
-        }
-    }
-}
-
 // === impl PathRegex ===
 
 impl PathRegex {
@@ -442,124 +332,4 @@ impl<'t, 'p> Captures<'t, 'p> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::testing::Pairs;
-    use super::*;
-
-    fn pattern(text: &str) -> Pattern {
-        Pattern::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
-    }
-
-    #[test]
-    fn matches_what_it_says() {
-        let cases: [(&str, &[&str], &[&str]); 14] = [
-            ("/", &["/"], &["/a", ""]),
-            ("/hello", &["/hello"], &["/hello/", "/hell", "/helloo", "/"]),
-            ("/a/", &["/a/"], &["/a", "/a/b"]),
-            ("/*", &["/", "/a", "/a/b/", "*"], &[]),
-            ("/beta/*", &["/beta", "/beta/", "/beta/x", "/beta/x/y/"], &["/betax", "/bet", "/", "/betax/y"]),
-            ("/spot/{rest*}", &["/spot", "/spot/", "/spot/a/b"], &["/spots"]),
-            ("/{rest*}", &["/", "/a/b"], &[]),
-            ("/u/{id}", &["/u/7", "/u/%2F"], &["/u", "/u/", "/u/7/", "/u/7/x"]),
-            ("/u/{id}/", &["/u/7/"], &["/u/7", "/u//"]),
-            ("/{a}/x/{b}/*", &["/1/x/2", "/1/x/2/3"], &["/1/x", "/1/x/", "/1/y/2"]),
-            ("~/v[0-9]+/.*", &["/v1/", "/v22/a/b"], &["/v/", "/v1", "x/v1/"]),
-            ("~^/a|/b$", &["/a", "/b"], &["/ab", "/a/b", "/a\n"]),
-            ("~(?i)/Ab", &["/ab", "/AB"], &["/abc"]),
-            ("~.*", &["/", "/x/y"], &[]),
-        ];
-        for (text, hits, misses) in cases {
-            let pattern = pattern(text);
-            for path in hits {
-                assert!(pattern.matches(path.as_bytes()), "{text} should match {path}");
-            }
-            for path in misses {
-                assert!(!pattern.matches(path.as_bytes()), "{text} should not match {path}");
-                assert!(
-                    pattern.captures(path.as_bytes()).is_none(),
-                    "{text} should capture nothing in {path}"
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn captures_by_name() {
-        let cases: [(&str, &str, Pairs<'_>); 7] = [
-            ("/spot/{rest*}", "/spot", &[("rest", "")]),
-            ("/spot/{rest*}", "/spot/", &[("rest", "")]),
-            ("/spot/{rest*}", "/spot/a/b", &[("rest", "a/b")]),
-            ("/{rest*}", "/", &[("rest", "")]),
-            ("/u/{id}/{rest*}", "/u/7/x/", &[("id", "7"), ("rest", "x/")]),
-            ("~/v(?<major>[0-9]+)/(?P<rest>.*)", "/v2/x/y", &[("major", "2"), ("rest", "x/y")]),
-            ("~/a(?<b>b)?", "/a", &[]),
-        ];
-        for (text, path, want) in cases {
-            let pattern = pattern(text);
-            let captures = pattern.captures(path.as_bytes()).unwrap();
-            let got: Vec<_> = captures.iter().map(|(n, v)| (n, std::str::from_utf8(v).unwrap())).collect();
-            assert_eq!(got, want, "{text} on {path}");
-            for (name, value) in want {
-                assert_eq!(captures.get(name), Some(value.as_bytes()));
-            }
-            assert_eq!(captures.get("absent"), None);
-        }
-        assert_eq!(pattern("/a/{b}/{c*}").capture_names(), ["b", "c"]);
-    }
-
-    #[test]
-    fn says_what_it_expected() {
-        let cases = [
-            ("", "empty"),
-            ("hello", "begin with `/`"),
-            ("*", "begin with `/`"),
-            ("/a//b", "slashes: keep"),
-            ("//", "slashes: keep"),
-            ("/a/*/b", "`{name}`"),
-            ("/a/{rest*}/b", "`{name}`"),
-            ("/a*", "`/beta/*`"),
-            ("/a/*.html", "~regex"),
-            ("/f/{name}.json", "whole segment"),
-            ("/f/{a}{b}", "whole segment"),
-            ("/f/{", "whole segment"),
-            ("/f/{}", "letter"),
-            ("/f/{1a}", "letter"),
-            ("/f/{a-b}", "letter"),
-            ("/{a}/{a}", "twice"),
-            ("/%61bc", "write `/abc`"),
-            ("/a/../b", "write `/b`"),
-            ("/a%2fb", "write `/a%2Fb`"),
-            ("/a|b", "write `/a%7Cb`"),
-            ("/{x}/%61", "canonical"),
-            ("/..", "climbs"),
-            ("/a b", "write `/a%20b`"),
-            ("/é", "write `/%C3%A9`"),
-            ("/a?b=1", "`?`"),
-            ("/a%zz", "hex digits"),
-            ("~/a(", "malformed: unclosed group"),
-            ("~users/.*", "begins with `/`"),
-            ("~", "begins with `/`"),
-            (r"~/\p{Greek}", "malformed"),
-            ("~/(a{1000}){1000}", "1 MiB"),
-        ];
-        for (text, want) in cases {
-            let error = Pattern::parse(text).expect_err(text).to_string();
-            assert!(error.contains(want), "{text}: {error}");
-        }
-    }
-
-    #[test]
-    fn regexes_with_different_prefixes_exclude_each_other() {
-        let excludes = |a: &str, b: &str| {
-            let (Shape::Regex(a), Shape::Regex(b)) = (pattern(a).shape, pattern(b).shape) else {
-                unreachable!()
-            };
-            a.excludes(&b) && b.excludes(&a)
-        };
-        assert!(excludes("~/a/[0-9]+", "~/b/[0-9]+"));
-        assert!(excludes("~/(a|b)/x", "~/(c|d)/x"));
-        assert!(!excludes("~/a/[0-9]+", "~/a/[a-z]+"));
-        assert!(!excludes("~/a.*", "~/ab"));
-        assert!(!excludes("~.*", "~/b"));
-    }
-}
+mod tests;
