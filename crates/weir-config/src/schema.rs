@@ -36,7 +36,9 @@ pub use process::{
     AccessFormat, AccessLog, Admin, AdminAddress, AdminTls, AdminToken, Dns, DnsServer, Facility, Limits,
     Log, LogFormat, LogLevel, Role, Rotate, Secret, Shutdown, Syslog, Workers,
 };
-pub use route::{Consumer, Credentials, Match, Mixed, Plan, Respond, Route, RouteTimeouts, Share, Split};
+pub use route::{
+    Case, Consumer, Credentials, Match, Mixed, Plan, Respond, Route, RouteTimeouts, Share, Split,
+};
 pub use sending::{ClientGone, DeadlineHeader, Hedge, Links, ProxyVersion, SourceAddress};
 pub use source::{ConfigSource, EtcdSource, HttpSource};
 pub use store::{FleetStore, Store};

@@ -196,11 +196,12 @@ fn explained(e: &Explanation) -> Html {
                 html!(" <small><code>{{{}}}</code> is <code>{}</code></small>", captured.name, captured.value)
             });
             html!(
-                "<p class=\"verdict well\"><i aria-hidden=\"true\"></i><span><a href=\"/config/routes/{}\">{}</a> takes it, by <code>{}{}</code>.{}</span></p>",
+                "<p class=\"verdict well\"><i aria-hidden=\"true\"></i><span><a href=\"/config/routes/{}\">{}</a> takes it, by <code>{}{}</code>{}.{}</span></p>",
                 part(&winner.route),
                 winner.route,
                 if winner.host == "*" { "" } else { &winner.host },
                 winner.path,
+                if winner.ignores_case { " in any case" } else { "" },
                 captures
             )
         }

@@ -154,6 +154,7 @@ fn explanation() -> Explanation {
         route: evil(),
         host: evil(),
         path: evil(),
+        ignores_case: true,
         conditions: 0,
         captures: vec![Captured { name: evil(), value: evil() }],
         when: Some(vec![Captured { name: evil(), value: evil() }]),

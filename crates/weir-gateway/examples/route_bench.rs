@@ -10,7 +10,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use weir_gateway::route::{Canonical, NoTrace, Request, RouteSpec, Slashes, Table, canonical};
+use weir_gateway::route::{Canonical, Case, NoTrace, Request, RouteSpec, Slashes, Table, canonical};
 
 const ROUNDS: usize = 41;
 const LOOKUPS: usize = 200_000;
@@ -32,6 +32,11 @@ fn main() {
         Table::build(vec![RouteSpec { name: "all".into(), path: "/*".into(), ..RouteSpec::default() }]);
     let single = single.expect("one route is not a conflict");
     println!("single /* route: {:.1} ns", median((0..ROUNDS).map(|_| round(&single, &few)).collect()));
+
+    let mixed = table_of_forms(1_000);
+    let forms = targets_of_forms(1_000);
+    let cost = median((0..ROUNDS).map(|_| round(&mixed, &forms)).collect());
+    println!("1,000 routes with captures within segments, raw prefixes and any case: {cost:.1} ns");
 
     for path in ["/hello", "/api/v1/users/12345/orders/67890", "/.well-known/a/b", "/a%20b/c"] {
         let cost = median((0..ROUNDS).map(|_| round_canonical(path.as_bytes())).collect());
@@ -56,6 +61,38 @@ fn table(size: usize) -> Table {
         spec
     };
     Table::build((0..size).map(spec)).expect("paths differ")
+}
+
+/// Raw prefixes, captures within segments and paths in any case, beside plain ones.
+fn table_of_forms(size: usize) -> Table {
+    let spec = |n: usize| {
+        let mut spec = RouteSpec { name: format!("r{n}").into(), ..RouteSpec::default() };
+        spec.path = match n % 4 {
+            0 => format!("/raw-{n}-*"),
+            1 => format!("/files/{{id}}.{n}.json"),
+            2 => format!("/Service-{n}/users/{{id}}"),
+            _ => format!("/service-{n}/*"),
+        };
+        if n % 4 == 2 {
+            spec.case = Case::Insensitive;
+        }
+        spec
+    };
+    Table::build((0..size).map(spec)).expect("paths differ")
+}
+
+fn targets_of_forms(size: usize) -> Vec<(String, String)> {
+    let target = |n: usize| {
+        let n = n * 7919 % size;
+        let path = match n % 4 {
+            0 => format!("/raw-{n}-x/y"),
+            1 => format!("/files/4711.{n}.json"),
+            2 => format!("/SERVICE-{n}/users/4711"),
+            _ => format!("/service-{n}/some/where/else"),
+        };
+        ("api.example.com".to_owned(), path)
+    };
+    (0..size).map(target).collect()
 }
 
 /// For each route a host and a path that it matches, in an order that no prefetcher foresees.

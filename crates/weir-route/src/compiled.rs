@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::host::HostPattern;
 use super::matcher::{Conditions, NO_CONDITIONS};
-use super::pattern::Pattern;
+use super::pattern::{Case, Pattern};
 use super::when::When;
 
 /// A route's `match`, as written.
@@ -15,8 +15,10 @@ pub struct RouteSpec {
     pub name: Arc<str>,
     /// `api.example.com`, `*.example.com`, `[::1]`, `*`; empty for any host.
     pub hosts: Vec<String>,
-    /// `/hello`, `/users/{id}`, `/beta/*`, `/spot/{rest*}`, `~regex`, `/*`.
+    /// `/hello`, `/users/{id}`, `/users/{id}.json`, `/beta/*`, `/spot/{rest*}`, `/beta*`, `~regex`, `/*`.
     pub path: String,
+    /// Whether the letters of `path` are compared exactly. A regex has to be.
+    pub case: Case,
     /// Methods, upper case as sent; empty for any method.
     pub methods: Vec<String>,
     /// Name and value: literal, `*` (present), `~regex`.

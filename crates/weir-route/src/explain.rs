@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::compiled::Route;
 use super::host::{self, HostBuffer, HostPattern};
+use super::pattern::{Case, Pattern, Step};
 use super::request::{Failed, Headers, Request, RouteId, Trace};
 use super::table::Table;
 
@@ -42,6 +43,9 @@ pub struct Winner {
     pub host: String,
     /// Its path pattern.
     pub path: String,
+    /// Whether it ignores the case of letters in the path.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub ignores_case: bool,
     /// How many conditions it has besides host, path and expression.
     pub conditions: usize,
     /// What its expression read, if it has one: the expression holds.
@@ -174,7 +178,7 @@ impl<H: Headers> Seen<'_, '_, H> {
         let host = |route: &Route| Reverse(route.host_for(self.host).map_or(0, HostPattern::specificity));
         let rules = [
             (Rule::Host, host(a).cmp(&host(b))),
-            (Rule::Path, a.pattern.precedence(&b.pattern)),
+            (Rule::Path, a.pattern.compare(&b.pattern).0),
             (Rule::Conditions, b.conditions().count().cmp(&a.conditions().count())),
             (Rule::When, b.conditions().when.is_some().cmp(&a.conditions().when.is_some())),
         ];
@@ -190,11 +194,22 @@ impl<H: Headers> Seen<'_, '_, H> {
                 self.host_text(winner),
                 self.host_text(loser)
             ),
-            Rule::Path => format!(
-                "the path `{}` of `{name}` is more specific than `{}`",
-                winner.shown_path(),
-                loser.shown_path()
-            ),
+            Rule::Path => {
+                let because = match winner.pattern.compare(&loser.pattern).1 {
+                    Step::RawBytes => ": it has more text after its last slash".to_owned(),
+                    Step::PartBytes(segment) => format!(": its segment {segment} has more literal text"),
+                    Step::PartBefore(segment) => {
+                        format!(": its segment {segment} has more literal text before the name")
+                    }
+                    Step::Case => ": it compares letters exactly".to_owned(),
+                    Step::Class | Step::Kind(_) | Step::Nothing | Step::Segments => String::new(),
+                };
+                format!(
+                    "the path `{}` of `{name}` is more specific than `{}`{because}",
+                    winner.shown_path(),
+                    loser.shown_path()
+                )
+            }
             Rule::Conditions => format!(
                 "`{name}` has {} conditions beside host and path, this one {}",
                 winner.conditions().count(),
@@ -229,7 +244,12 @@ impl<H: Headers> Seen<'_, '_, H> {
     fn near_miss(&self, id: RouteId, route: &Route, failed: Failed<'_>) -> NearMiss {
         let (failed, why) = match failed {
             Failed::Host => ("host".to_owned(), format!("it is for {}", route.shown_hosts())),
-            Failed::Path => ("path".to_owned(), format!("it is for {}", route.shown_path())),
+            Failed::Path => {
+                let any_case = Pattern::parse(route.pattern.as_str(), Case::Insensitive);
+                let only_case = any_case.is_ok_and(|pattern| pattern.matches(self.request.path));
+                let why = if only_case { ", and only the case of letters differs" } else { "" };
+                ("path".to_owned(), format!("it is for {}{why}", route.shown_path()))
+            }
             Failed::Method => ("method".to_owned(), format!("it takes {}", route.shown_methods())),
             Failed::Listener => ("listener".to_owned(), "it is not on this listener".to_owned()),
             Failed::Header(name) => {
@@ -268,6 +288,7 @@ impl<H: Headers> Seen<'_, '_, H> {
             route: route.name.to_string(),
             host: self.host_text(route),
             path: route.shown_path().to_owned(),
+            ignores_case: route.pattern.ignores_case(),
             conditions: route.conditions().count(),
             when: self.came_to(route),
             captures: captures.iter().map(captured).collect(),
@@ -292,7 +313,8 @@ impl fmt::Display for Decision {
                     1 => ", 1 condition".to_owned(),
                     many => format!(", {many} conditions"),
                 };
-                writeln!(f, "  matched: host {}, path {}{conditions}", winner.host, winner.path)?;
+                let case = if winner.ignores_case { " in any case" } else { "" };
+                writeln!(f, "  matched: host {}, path {}{case}{conditions}", winner.host, winner.path)?;
                 if let Some(came) = &winner.when {
                     writeln!(f, "  when: its expression is true{}", told(came))?;
                 }

@@ -4,13 +4,13 @@
 //!
 //! ```text
 //!   RouteSpec… ──Table::build──▶ Table ──find(&Request, &mut Trace)──▶ RouteId
-//!      │ pattern.rs   path: literal, {name}, prefix/*, ~regex            │ NoTrace: live traffic
+//!      │ pattern.rs   path: literal, {name}, prefix/*, raw*, ~regex      │ NoTrace: live traffic
 //!      │ host.rs      host: exact, *.wildcard, any                       │ explain.rs: the decision, told
 //!      │ matcher.rs   method, listener, header, query; when.rs: an expression
 //!      │ variables.rs what an expression may name, and its values
 //!      │ compiled.rs  a route as written and as compiled
 //!      │ conflict.rs  ties and unreachable routes; sample.rs makes up examples
-//!      └ paths.rs     one host's routes by path: literals, trie, regexes
+//!      └ paths.rs     one host's routes by path: literals, trie, regexes; paths/partial.rs: parts of segments
 //!   raw path ──path::canonical──▶ the one form that matching, access rules and forwarding share
 //!      └ with `%2F` or `;` ──readings::settle──▶ the route that every reading of it takes, or none
 //! ```
@@ -40,7 +40,7 @@ pub use self::conflict::{Conflict, ConflictKind, MAX_TIES};
 pub use self::explain::{Captured, Decision, Lost, NEAR_MISSES, NearMiss, Rule, Winner, explain};
 pub use self::host::HOST_BYTES;
 pub use self::path::{Ambiguity, Canonical, PathError, Slashes, canonical, examine};
-pub use self::pattern::{Captures, Pattern, PatternError, REGEX_BYTES};
+pub use self::pattern::{Captures, Case, Pattern, PatternError, REGEX_BYTES};
 pub use self::readings::{Contested, EscapedSlashes, Settled, settle};
 pub use self::request::{Failed, Headers, NoTrace, Request, RouteId, Trace};
 pub use self::sample::Sample;

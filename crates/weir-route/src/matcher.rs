@@ -218,11 +218,12 @@ fn query_holds(query: &[u8], field: &Field) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::pattern::Case;
     use super::super::testing::Pairs;
     use super::*;
 
     fn any() -> Pattern {
-        Pattern::parse("/*").unwrap()
+        Pattern::parse("/*", Case::Sensitive).unwrap()
     }
 
     fn field(name: &str, test: Result<Test, PatternError>) -> Vec<Field> {

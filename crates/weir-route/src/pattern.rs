@@ -4,21 +4,26 @@
 //! |---|---|---|
 //! | `/hello` | this path, no other (`/hello/` is another) | |
 //! | `/users/{id}` | one non-empty segment in place of `{id}` | `id` |
+//! | `/users/{id}.json` | a segment with this end and something before it | `id`: what is before it |
 //! | `/beta/*` | `/beta`, `/beta/` and all below; never `/betax` | |
 //! | `/spot/{rest*}` | like `/spot/*` | `rest`: what follows `/spot/`, empty where nothing does |
+//! | `/beta*` | every path that begins with these bytes: `/beta`, `/betax`, `/beta/x` | |
 //! | `~/v[0-9]+/(?<rest>.*)` | the whole path, on bytes | the named groups |
 //! | `/*` | every path | |
 
-use std::cmp::Ordering;
-use std::fmt::{self, Write as _};
-use std::hash::{Hash, Hasher};
+use std::fmt;
 use std::ops::Range;
 
 use regex::bytes::{Regex, RegexBuilder};
 use regex_syntax::hir::{Hir, literal::Extractor};
 use smallvec::SmallVec;
 
+mod order;
 mod parse;
+mod segments;
+
+pub(super) use self::order::Step;
+pub(super) use self::segments::between;
 
 /// Memory limit of one compiled regular expression, and of its lazy automaton's cache in each thread that runs it.
 pub const REGEX_BYTES: usize = 1 << 20;
@@ -67,11 +72,46 @@ pub(super) enum Shape {
     },
 }
 
+/// Whether a route compares the letters of its path as they are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Case {
+    /// ASCII letters are compared without case.
+    Insensitive,
+    /// They are compared exactly.
+    #[default]
+    Sensitive,
+}
+
 /// A part between two slashes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Segment {
     Capture(Box<str>),
+    /// A literal with letters, as written, of a route that ignores case.
+    Folded(Box<[u8]>),
     Literal(Box<[u8]>),
+    /// Boxed: few segments have a capture within.
+    Part(Box<Part>),
+}
+
+/// A segment with a capture and literal text before it, after it, or both.
+///
+/// What is captured is never empty, `.` or `..`, so that no text made of it has a dot segment. An escape such as `%2F`
+/// belongs to one side as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    pub(super) before: Box<[u8]>,
+    pub(super) name: Box<str>,
+    pub(super) after: Box<[u8]>,
+    /// `Sensitive` if neither text has a letter.
+    pub(super) case: Case,
+}
+
+/// `beta*`: the last text of a raw prefix, after its last slash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Raw {
+    pub(super) text: Box<[u8]>,
+    /// `Sensitive` if the text has no letter.
+    pub(super) case: Case,
 }
 
 /// What may follow the segments.
@@ -79,6 +119,8 @@ pub(super) enum Segment {
 pub(super) enum Tail {
     /// Nothing: the segments are the whole path.
     Exact,
+    /// A slash, this text, and anything.
+    Raw(Box<Raw>),
     /// Nothing, or a slash and anything. It has a name if it is captured.
     Rest(Option<Box<str>>),
 }
@@ -98,10 +140,16 @@ pub(super) struct PathRegex {
 
 impl Pattern {
     /// Parses a pattern.
-    pub fn parse(text: &str) -> Result<Self, PatternError> {
+    pub fn parse(text: &str, case: Case) -> Result<Self, PatternError> {
         let shape = match text.strip_prefix('~') {
+            Some(_) if case == Case::Insensitive => {
+                return Err(PatternError::new(
+                    "`case: insensitive` does not apply to a regular expression",
+                    "leave `case` out, and begin the expression with `(?i)`, as in `~(?i)/users/[0-9]+`",
+                ));
+            }
             Some(regex) => Shape::Regex(Box::new(PathRegex::parse(regex)?)),
-            None => parse::parse_segments(text)?,
+            None => parse::parse_segments(text, case)?,
         };
         Ok(Self { text: text.into(), shape })
     }
@@ -116,7 +164,7 @@ impl Pattern {
     pub fn matches(&self, path: &[u8]) -> bool {
         match &self.shape {
             Shape::Regex(regex) => regex.matches(path),
-            Shape::Segments { segments, tail } => walk(segments, tail, path, |_, _| ()),
+            Shape::Segments { segments, tail } => segments::walk(segments, tail, path, |_, _| ()),
         }
     }
 
@@ -135,7 +183,7 @@ impl Pattern {
                 }
             }
             Shape::Segments { segments, tail } => {
-                walk(segments, tail, path, |name, range| found.push((name, range))).then_some(())?;
+                segments::walk(segments, tail, path, |name, range| found.push((name, range))).then_some(())?;
             }
         }
         Some(Captures { path, found })
@@ -148,102 +196,34 @@ impl Pattern {
             Shape::Segments { segments, tail } => {
                 let in_segments = segments.iter().filter_map(|segment| match segment {
                     Segment::Capture(name) => Some(&**name),
-                    Segment::Literal(_) => None,
+                    Segment::Part(part) => Some(&*part.name),
+                    Segment::Folded(_) | Segment::Literal(_) => None,
                 });
                 let in_tail = match tail {
-                    Tail::Rest(Some(name)) => Some(&**name),
-                    Tail::Exact | Tail::Rest(None) => None,
+                    Tail::Rest(name) => name.as_deref(),
+                    Tail::Exact | Tail::Raw(_) => None,
                 };
                 in_segments.chain(in_tail).collect()
             }
         }
     }
 
-    /// Which of two patterns *that match one path* comes first: `Less` means `self`.
-    ///
-    /// Exact before regex before prefix. Exact ones compare segment by segment, a literal before a `{name}`; prefixes
-    /// by length, then segment by segment. Two regexes are equal.
-    pub(super) fn precedence(&self, other: &Self) -> Ordering {
-        let class = |pattern: &Self| match &pattern.shape {
-            Shape::Segments { tail: Tail::Exact, .. } => 0,
-            Shape::Regex(_) => 1,
-            Shape::Segments { tail: Tail::Rest(_), .. } => 2,
+    /// Whether the path is compared without case. Never for a path without letters.
+    pub(super) fn ignores_case(&self) -> bool {
+        let Shape::Segments { segments, tail } = &self.shape else { return false };
+        let folded = |segment: &Segment| match segment {
+            Segment::Folded(_) => true,
+            Segment::Part(part) => part.case == Case::Insensitive,
+            Segment::Capture(_) | Segment::Literal(_) => false,
         };
-        class(self).cmp(&class(other)).then_with(|| {
-            let (Shape::Segments { segments: a, .. }, Shape::Segments { segments: b, .. }) =
-                (&self.shape, &other.shape)
-            else {
-                return Ordering::Equal;
-            };
-            let capture = |segment: &Segment| matches!(segment, Segment::Capture(_));
-            b.len().cmp(&a.len()).then_with(|| a.iter().map(capture).cmp(b.iter().map(capture)))
-        })
+        segments.iter().any(folded) || matches!(tail, Tail::Raw(raw) if raw.case == Case::Insensitive)
     }
 
-    /// Hashes the contents of [`shape_key`](Self::shape_key).
-    pub(super) fn hash_shape(&self, hasher: &mut impl Hasher) {
-        let Shape::Segments { segments, tail } = &self.shape else { return };
-        for segment in segments {
-            match segment {
-                Segment::Capture(_) => hasher.write_u8(0),
-                Segment::Literal(literal) => literal.hash(hasher),
-            }
-        }
-        hasher.write_u8(u8::from(matches!(tail, Tail::Rest(_))));
-    }
-
-    /// A key that two patterns share if neither comes first: the segments without their names. All regexes share one.
-    pub(super) fn shape_key(&self) -> String {
-        let Shape::Segments { segments, tail } = &self.shape else { return "~".to_owned() };
-        let mut key = String::with_capacity(self.text.len());
-        for segment in segments {
-            match segment {
-                Segment::Capture(_) => key.push_str("/{}"),
-                Segment::Literal(literal) => {
-                    // Writing to a string cannot fail.
-                    let _ = write!(key, "/{}", literal.escape_ascii());
-                }
-            }
-        }
-        if matches!(tail, Tail::Rest(_)) {
-            key.push_str("/*");
-        }
-        key
-    }
-}
-
-/// Follows the segments along `path` and reports each capture. Returns whether the pattern matches.
-fn walk<'t>(
-    segments: &'t [Segment],
-    tail: &'t Tail,
-    path: &[u8],
-    mut capture: impl FnMut(&'t str, Range<usize>),
-) -> bool {
-    // `at` is the position of the next slash, or the end of the path.
-    let mut at = 0;
-    for segment in segments {
-        if path.get(at) != Some(&b'/') {
-            return false;
-        }
-        let start = at + 1;
-        let text = path.get(start..).unwrap_or_default();
-        let length = memchr::memchr(b'/', text).unwrap_or(text.len());
-        match segment {
-            Segment::Capture(_) if length == 0 => return false,
-            Segment::Capture(name) => capture(name, start..start + length),
-            Segment::Literal(literal) if text.get(..length) != Some(literal) => return false,
-            Segment::Literal(_) => {}
-        }
-        at = start + length;
-    }
-    match tail {
-        Tail::Exact => at == path.len(),
-        Tail::Rest(name) => {
-            if let Some(name) = name {
-                capture(name, (at + 1).min(path.len())..path.len());
-            }
-            true
-        }
+    /// Whether it compares something other than whole segments and exact letters.
+    pub(super) fn is_partial(&self) -> bool {
+        let Shape::Segments { segments, tail } = &self.shape else { return false };
+        matches!(tail, Tail::Raw(_))
+            || segments.iter().any(|segment| matches!(segment, Segment::Folded(_) | Segment::Part(_)))
     }
 }
 

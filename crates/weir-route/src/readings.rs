@@ -143,8 +143,8 @@ fn without_parameters(path: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::RouteSpec;
     use super::super::path::examine;
+    use super::super::{Case, RouteSpec};
     use super::*;
     use EscapedSlashes::{Decode, Keep, Refuse};
 
@@ -234,6 +234,78 @@ mod tests {
         assert_eq!(take("/admin%2Fx", Keep), Ok(("/*".to_owned(), "/admin%2Fx".to_owned())));
         // Escaped slashes and parameters are separate settings.
         assert_eq!(take("/admin;x/y", Keep), Err("/admin/y".to_owned()));
+    }
+
+    /// The new forms: `/secret*` and `/Vault/*` in any case are guarded, and `/p/{id}.json` is open.
+    #[test]
+    fn no_reading_gets_around_a_raw_prefix_a_part_or_a_case() {
+        const ROUTES: [(&str, Case); 6] = [
+            ("/*", Case::Sensitive),
+            ("/secret*", Case::Sensitive),
+            ("/Vault/*", Case::Insensitive),
+            ("/p/{id}.json", Case::Sensitive),
+            ("/p/{id}", Case::Sensitive),
+            ("/Deep/{id}.Xml", Case::Insensitive),
+        ];
+        let spec = |(path, case): &(&str, Case)| RouteSpec {
+            name: (*path).into(),
+            path: (*path).to_owned(),
+            case: *case,
+            ..RouteSpec::default()
+        };
+        let table = Table::build(ROUTES.iter().map(spec)).unwrap();
+        let take = |raw: &str, slashes: Slashes, mode: EscapedSlashes| {
+            let mut out = Vec::new();
+            let Ok((form, ambiguity)) = examine(raw.as_bytes(), slashes, &mut out) else { return None };
+            let path = form.choose(raw.as_bytes(), &out);
+            let request = Request { listener: 0, host: b"", method: b"GET", path, query: None, headers: () };
+            let found = table.find(&request, &mut NoTrace);
+            let settled = settle(&table, &request, found, ambiguity, slashes, |_| mode).ok()?;
+            Some(settled.route.map_or("", |route| ROUTES[route.index()].0))
+        };
+        for raw in [
+            "/%2Fsecret",
+            "/x/..;/secret",
+            "/;a/secretx",
+            "/x%2F..%2Fsecret",
+            "/VAULT%2Fx",
+            "/vault;a/x",
+            "/%2FvAuLt/x",
+            "/;x/VAULT/y",
+            "/vault%3B/x",
+            "/VAULT;",
+            "/p/a%2Fb.json",
+            "/p/a;x.json",
+            "/p/a.json;x",
+            "/p%2Fa.json",
+            "/deep/a%2Fb.xml",
+            "/DEEP%2Fa.xml",
+            "/deep/a;.xml",
+            "/deep/a.xml;b",
+        ] {
+            assert_eq!(take(raw, Slashes::Merge, Refuse), None, "{raw}");
+            assert_eq!(take(raw, Slashes::Keep, Refuse), None, "{raw}");
+        }
+        for (raw, route) in [
+            ("/x/../secrets", "/secret*"),
+            ("/%73ecret", "/secret*"),
+            ("/secret%2Fx", "/secret*"),
+            ("/secret;a/x", "/secret*"),
+            ("/./VAULT/x", "/Vault/*"),
+            ("/%56ault/x", "/Vault/*"),
+            ("/x/../VAULT/a%2Fb", "/Vault/*"),
+            ("/vault/a;b", "/Vault/*"),
+            ("/p/%61.json", "/p/{id}.json"),
+            ("/p/..json", "/p/{id}"),
+            ("/SECRET", "/*"),
+            ("/p/...json", "/p/{id}"),
+        ] {
+            assert_eq!(take(raw, Slashes::Merge, Refuse), Some(route), "{raw}");
+        }
+        assert_eq!(take("/VAULT%2Fx", Slashes::Merge, Decode), Some("/Vault/*"));
+        assert_eq!(take("/secret%2Fx", Slashes::Merge, Decode), Some("/secret*"));
+        // The text of a capture takes whole escapes only, also where they are kept.
+        assert_eq!(take("/p/a%2F.json", Slashes::Merge, Keep), Some("/p/{id}.json"));
     }
 
     #[test]

@@ -42,6 +42,20 @@ impl Sample {
         Self::new(route, None)
     }
 
+    /// Another one, with a path that fewer other routes match: longer than a raw prefix, in capitals where the case is
+    /// ignored.
+    pub(super) fn unusual(route: &Route) -> Option<Self> {
+        let Shape::Segments { tail, .. } = &route.pattern.shape else { return None };
+        let mut sample = Self::of(route)?;
+        if matches!(tail, Tail::Raw(_)) {
+            sample.path.push_str("-x");
+        }
+        if route.pattern.ignores_case() {
+            sample.path.make_ascii_uppercase(); // which the digits of an escape are already
+        }
+        sample.meets(route).then_some(sample)
+    }
+
     /// A request that `route` matches, and `also` too if given.
     fn new(route: &Route, also: Option<&Route>) -> Option<Self> {
         let others = |pick: fn(&Route) -> &[Field]| also.map(pick).unwrap_or_default();
@@ -147,10 +161,18 @@ fn path(pattern: &Pattern) -> Option<String> {
                 path.push('/');
                 match segment {
                     Segment::Capture(name) => path.push_str(name),
-                    Segment::Literal(literal) => path.push_str(&text(literal)?),
+                    Segment::Folded(literal) | Segment::Literal(literal) => path.push_str(&text(literal)?),
+                    Segment::Part(part) => {
+                        path.push_str(&text(&part.before)?);
+                        path.push_str(&part.name);
+                        path.push_str(&text(&part.after)?);
+                    }
                 }
             }
-            if segments.is_empty() || matches!(tail, Tail::Rest(Some(_))) {
+            if let Tail::Raw(raw) = tail {
+                path.push('/');
+                path.push_str(&text(&raw.text)?);
+            } else if segments.is_empty() || matches!(tail, Tail::Rest(Some(_))) {
                 path.push('/');
             }
             Some(path)

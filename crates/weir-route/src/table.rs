@@ -10,7 +10,7 @@ use super::conflict::{self, Conflict, ConflictKind};
 use super::host::{self, HOST_BYTES, HostBuffer, HostPattern};
 use super::matcher::{self, Conditions, Field, Test};
 use super::paths::{Candidate, Paths};
-use super::pattern::{Captures, Pattern, PatternError};
+use super::pattern::{Captures, Case, Pattern, PatternError};
 use super::request::{Headers, Request, RouteId, Trace};
 use super::sample::Sample;
 
@@ -86,7 +86,8 @@ impl Table {
     /// The route that wins this request.
     ///
     /// `trace` sees each candidate whose conditions were checked; [`NoTrace`](super::NoTrace) compiles to no code.
-    /// Never panics, and allocates nothing unless more than 32 nodes of the path trie fit one path.
+    /// Never panics, and allocates nothing unless more than 32 nodes of the path trie fit one path, or a path of more
+    /// than 256 bytes meets a host with a route that ignores case.
     ///
     /// Cost: a hash of the host, and of each of its suffixes that is as long as some wildcard. For each host entry
     /// that fits, most specific first, one lookup by path: linear in the path, independent of the number of other
@@ -146,9 +147,16 @@ impl Table {
 
     /// A request that meets host, path and conditions of `route`; `None` if a regex is too hard to satisfy.
     ///
-    /// A more specific route may still win it: ask [`Table::find`].
+    /// Where a raw prefix or a route that ignores case has a rival, it avoids it if it can. A more specific route may
+    /// still win it: ask [`Table::find`].
     pub fn sample(&self, route: RouteId) -> Option<Sample> {
-        Sample::of(self.route(route)?)
+        let found = self.route(route)?;
+        let plain = Sample::of(found);
+        let wins = |sample: &Sample| self.find(&sample.request(), &mut super::NoTrace) == Some(route);
+        if plain.as_ref().is_some_and(wins) {
+            return plain;
+        }
+        Sample::unusual(found).filter(wins).or(plain)
     }
 
     /// The number of routes.
@@ -241,10 +249,15 @@ impl Route {
             };
         let headers = fields(headers, ConflictKind::BadHeader, "headers");
         let query = fields(query, ConflictKind::BadQuery, "query");
-        let pattern = match Pattern::parse(&spec.path) {
+        let pattern = match Pattern::parse(&spec.path, spec.case) {
             Ok(pattern) => Some(pattern),
             Err(error) => {
-                bad(ConflictKind::BadPattern, "match.path".to_owned(), error);
+                let field = if spec.path.starts_with('~') && spec.case == Case::Insensitive {
+                    "case"
+                } else {
+                    "path"
+                };
+                bad(ConflictKind::BadPattern, format!("match.{field}"), error);
                 None
             }
         };

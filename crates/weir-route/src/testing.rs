@@ -1,7 +1,7 @@
 //! Shared parts of this crate's tests.
 
 use super::variables::Bounds;
-use super::{Request, RouteSpec, When};
+use super::{Case, Request, RouteSpec, When};
 
 /// Random numbers that repeat in each run, so that a failure can be repeated.
 pub(crate) struct Random(fastrand::Rng);
@@ -30,6 +30,11 @@ pub(crate) fn route(name: &str, path: &str) -> RouteSpec {
 impl RouteSpec {
     pub(crate) fn hosts(mut self, hosts: &[&str]) -> Self {
         self.hosts = hosts.iter().map(|&host| host.to_owned()).collect();
+        self
+    }
+
+    pub(crate) fn insensitive(mut self) -> Self {
+        self.case = Case::Insensitive;
         self
     }
 

@@ -2,7 +2,7 @@
 
 use weir_expr::{Condition, Mistake, Schema, Type, Variable};
 
-use super::pattern::Pattern;
+use super::pattern::{Case, Pattern};
 use super::request::{Headers, Request};
 use super::variables::{self, Bounds, CLIENT_PORT, HEADERS, REQUEST, Seen};
 
@@ -20,7 +20,7 @@ impl When {
     /// # Errors
     /// Every mistake in it.
     pub fn compile(source: &str, path: &str, bounds: Bounds) -> Result<Self, Vec<Mistake>> {
-        let pattern = Pattern::parse(path).ok();
+        let pattern = Pattern::parse(path, Case::Sensitive).ok();
         let captures = pattern.as_ref().map(Pattern::capture_names);
         let schema = schema(bounds, captures.as_deref());
         let condition = Condition::compile(source, &schema, REQUEST)?;

@@ -82,6 +82,9 @@ fn described(name: &str, route: &schema::Route) -> Route {
     let mut conditions = pairs("header", &matches.headers);
     conditions.extend(pairs("query", &matches.query));
     conditions.extend(matches.listeners.iter().map(|listener| format!("on {listener}")));
+    if matches.case == schema::Case::Insensitive {
+        conditions.push("path in any case".to_owned());
+    }
     // An expression may compare with credentials, so only those who may change the config see it.
     conditions.extend(matches.when.iter().map(|_| "when".to_owned()));
     Route {

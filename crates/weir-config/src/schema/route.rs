@@ -58,11 +58,15 @@ pub struct Match {
     /// IPv6 addresses stand in brackets and are compared as addresses. Default: any host.
     #[schemars(with = "Vec<String>")]
     pub hosts: Box<[CompactString]>,
-    /// The path: literal (`/hello`), with names (`/users/{id}`), with a tail (`/beta/*`, `/spot/{rest*}`) or a
-    /// regular expression for the whole path (`~/v[0-9]+/.*`). Default `/*`. `/beta/*` matches `/beta`, `/beta/` and
-    /// all below, never `/betax`.
+    /// The path: literal (`/hello`), with names (`/users/{id}`, `/users/{id}.json`), with a tail (`/beta/*`,
+    /// `/spot/{rest*}`), a raw prefix (`/beta*`) or a regular expression for the whole path (`~/v[0-9]+/.*`). Default
+    /// `/*`. `/beta/*` matches `/beta`, `/beta/` and all below, never `/betax`; `/beta*` matches `/betax` too.
     #[schemars(with = "String")]
     pub path: CompactString,
+    /// `insensitive` compares the ASCII letters of `path` without case; captures and the path that filters and
+    /// upstreams see keep theirs. Not for a regular expression. Default `sensitive`. Protect both spellings if an
+    /// upstream ignores case: a guarded `/admin/*` does not cover `/ADMIN/x`.
+    pub case: Case,
     /// Methods in capitals, such as `[GET, POST]`, compared exactly: `GET` does not include `HEAD`. Default: any
     /// method.
     pub methods: Box<[String]>,
@@ -81,11 +85,23 @@ pub struct Match {
     pub when: Option<Expression>,
 }
 
+/// How the letters of a path are compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Case {
+    /// ASCII letters are equal in either case.
+    Insensitive,
+    /// Exactly.
+    #[default]
+    Sensitive,
+}
+
 impl Default for Match {
     fn default() -> Self {
         Self {
             hosts: Box::default(),
             path: CompactString::const_new("/*"),
+            case: Case::Sensitive,
             methods: Box::default(),
             headers: Pairs::default(),
             query: Pairs::default(),

@@ -25,9 +25,17 @@ fn hosts(of: Option<&Node>) -> Vec<String> {
 }
 
 fn paths_may_overlap(one: Option<&Node>, other: Option<&Node>) -> bool {
+    let any_case = ignores_case(one) || ignores_case(other);
+    let differ =
+        |one: &str, other: &str| if any_case { !one.eq_ignore_ascii_case(other) } else { one != other };
     let (one, other) = (segments(one), segments(other));
     // Below the shorter one there may be anything, unless an earlier segment differs.
-    !one.iter().zip(&other).any(|(one, other)| one != other)
+    !one.iter().zip(&other).any(|(one, other)| differ(one, other))
+}
+
+fn ignores_case(of: Option<&Node>) -> bool {
+    let case = of.and_then(|of| of.get("case"));
+    case.is_some_and(|case| case.as_text() != Some("sensitive"))
 }
 
 /// The leading segments of a path that match only themselves.
@@ -56,6 +64,13 @@ mod tests {
             ("{ path: '/a/*' }", "{ path: /a }", true),
             ("{ path: '/a/*' }", "{ path: /ab }", false),
             ("{ path: '/{x}/b' }", "{ path: /a/c }", true),
+            ("{ path: '/a*' }", "{ path: /ab }", true),
+            ("{ path: '/x/a*' }", "{ path: /y/ab }", false),
+            ("{ path: '/{x}.json' }", "{ path: /a.json }", true),
+            ("{ path: /A }", "{ path: /a }", false),
+            ("{ path: /A, case: insensitive }", "{ path: /a }", true),
+            ("{ path: /A, case: sensitive }", "{ path: /a }", false),
+            ("{ path: /A, case: insensitive }", "{ path: /b, case: insensitive }", false),
             ("{ path: '~/b.*' }", "{ path: /a }", true),
             ("{ path: '/%61' }", "{ path: /b }", true),
             ("{ hosts: [ a.test ] }", "{ hosts: [ b.test ] }", false),

@@ -28,6 +28,13 @@ fn ties_are_refused() {
         (a().listeners(&[1, 2]), route("b", "/x/{id}").listeners(&[2, 3])),
         (a().hosts(&["a.test", "b.test"]), route("b", "/x/{id}").hosts(&["B.test", "c.test"])),
         (route("a", "/x/*"), route("b", "/x/{rest*}")),
+        (route("a", "/x*"), route("b", "/x*").methods(&[])),
+        (route("a", "/x/{id}.json"), route("b", "/x/{name}.json")),
+        (route("a", "/x/a{id}.json/b*"), route("b", "/x/a{name}.json/b*")),
+        (route("a", "/x/Ab").insensitive(), route("b", "/X/aB").insensitive()),
+        (route("a", "/Ab*").insensitive(), route("b", "/aB*").insensitive()),
+        (route("a", "/u{x}Ab").insensitive(), route("b", "/U{y}aB").insensitive()),
+        (route("a", "/1/{x}").insensitive(), route("b", "/1/{y}")),
         (route("a", "~/x/[0-9]+"), route("b", "~/x/.*")),
         (route("a", "~/x/[0-9]+"), route("b", "~/x/[0-9]+")),
         (route("a", "~.*"), route("b", "~/y")),
@@ -76,6 +83,16 @@ fn routes_that_exclude_each_other_or_differ_in_rank_are_no_tie() {
         (a(), route("b", "/x/")),
         (a(), route("b", "/{x}")),
         (route("a", "/{x}/b"), route("b", "/a/{y}")),
+        (a(), route("b", "/x").insensitive()),
+        (a(), route("b", "/X")),
+        (route("a", "/X").insensitive(), route("b", "/y").insensitive()),
+        (route("a", "/x/*"), route("b", "/x*")),
+        (route("a", "/xy*"), route("b", "/x*")),
+        (route("a", "/x*"), route("b", "/X*").insensitive()),
+        (route("a", "/{x}.json"), route("b", "/{x}")),
+        (route("a", "/a{x}"), route("b", "/{x}a")),
+        (route("a", "/a{x}").priority(1), route("b", "/a{x}").insensitive()),
+        (route("a", "/x").insensitive().priority(9), route("b", "/x")),
         (route("a", "~/a/[0-9]+"), route("b", "~/b/[0-9]+")),
         (route("a", "~/a/[0-9]+").priority(1), route("b", "~/a/.*")),
         (a().methods(&["GET"]).priority(1), b().header("x-a", "1")),
@@ -92,6 +109,11 @@ fn routes_that_never_win_are_refused() {
     let pairs = [
         (route("a", "/x").priority(1), route("b", "/x")),
         (route("a", "/x/*").priority(1), route("b", "/x/{rest*}")),
+        (route("a", "/x*").priority(1), route("b", "/x*")),
+        (route("a", "/{x}.js").priority(1), route("b", "/{y}.js").methods(&[])),
+        (route("a", "/X").insensitive().priority(1), route("b", "/x").insensitive()),
+        (route("a", "/X*").insensitive().priority(1), route("b", "/x*").insensitive()),
+        (route("a", "/1").insensitive().priority(1), route("b", "/1")),
         (route("a", "/x").methods(&["GET", "POST"]).priority(1), route("b", "/x").methods(&["GET"])),
         (route("a", "/x").header("x-a", "*").priority(1), route("b", "/x").header("x-a", "1")),
         (route("a", "~/x/.*").priority(1), route("b", "~/x/.*")),
@@ -118,6 +140,9 @@ fn an_example_matches_both() {
         route("b", "/x/{id}").hosts(&["*.a.test"]).header("x-a", "*").methods(&["POST", "PUT"]),
     ]);
     assert_eq!(told[0].example.as_deref(), Some("POST http://any.a.test/x/id?v=a%20b -H 'x-a: 1'"));
+    let told =
+        conflicts(vec![route("a", "/X{id}.Js/y*").insensitive(), route("b", "/x{n}.js/Y*").insensitive()]);
+    assert_eq!(told[0].example.as_deref(), Some("GET http://localhost/Xid.Js/y"));
     let told = conflicts(vec![route("a", "~/v[0-9]+/.*"), route("b", "~/v1/[a-z]{3}")]);
     assert_eq!(told[0].example.as_deref(), Some("GET http://localhost/v1/aaa"));
 }

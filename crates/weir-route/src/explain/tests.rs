@@ -132,3 +132,50 @@ fn an_expression_tells_what_it_read() {
          do not match:\n  gamma: when; its expression is false; request.cookies[\"beta\"] is \"1\"\n"
     );
 }
+
+#[test]
+fn tells_why_a_more_exact_path_wins() {
+    let table = Table::build(vec![
+        route("json", "/api/{id}.json"),
+        route("v", "/api/v{id}"),
+        route("n", "/api/{id}n"),
+        route("id", "/api/{id}"),
+        route("ap", "/ap*"),
+        route("a", "/a*"),
+        route("any", "/API/{id}").insensitive(),
+    ])
+    .unwrap();
+    let decision = explain(&table, &request("GET", "a", "/api/van.json", &[]), 9);
+    let whys: Vec<_> = decision.lost.iter().map(|lost| (&*lost.route, &*lost.why)).collect();
+    let json = "the path `/api/{id}.json` of `json` is more specific than";
+    let want = [
+        ("v", format!("{json} `/api/v{{id}}`: its segment 2 has more literal text")),
+        ("n", format!("{json} `/api/{{id}}n`: its segment 2 has more literal text")),
+        ("id", format!("{json} `/api/{{id}}`")),
+        ("any", format!("{json} `/API/{{id}}`")),
+        ("ap", format!("{json} `/ap*`")),
+        ("a", format!("{json} `/a*`")),
+    ];
+    assert_eq!(whys, want.iter().map(|(name, why)| (*name, &**why)).collect::<Vec<_>>());
+
+    let why = |path: &str, loser: &str| {
+        let decision = explain(&table, &request("GET", "a", path, &[]), 0);
+        decision.lost.into_iter().find(|lost| lost.route == loser).unwrap().why
+    };
+    assert!(
+        why("/api/van", "n").ends_with("`/api/{id}n`: its segment 2 has more literal text before the name")
+    );
+    assert!(why("/api/x", "any").ends_with("`/API/{id}`: it compares letters exactly"));
+    assert!(why("/apx", "a").ends_with("`/a*`: it has more text after its last slash"));
+}
+
+#[test]
+fn case_is_told() {
+    let table = Table::build(vec![route("any", "/Status").insensitive(), route("exact", "/health")]).unwrap();
+    let told = explain(&table, &request("GET", "a", "/STATUS", &[]), 0);
+    assert!(told.to_string().contains("  matched: host *, path /Status in any case\n"), "{told}");
+    assert_eq!(serde_json::to_value(&told).unwrap()["winner"]["ignores_case"], true);
+    let told = explain(&table, &request("GET", "a", "/Health", &[]), 9).to_string();
+    assert!(told.contains("exact: path; it is for /health, and only the case of letters differs"), "{told}");
+    assert!(told.contains("any: path; it is for /Status\n"), "{told}");
+}

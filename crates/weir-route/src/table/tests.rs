@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use super::super::testing::{Pairs, Random, request, route};
-use super::super::{ConflictKind, NoTrace, Sample};
+use super::super::{Case, ConflictKind, NoTrace, Sample};
 use super::*;
 
 fn table(routes: Vec<RouteSpec>) -> Table {
@@ -134,6 +134,25 @@ fn more_conditions_win_then_priority() {
 }
 
 #[test]
+fn a_made_up_request_avoids_a_rival() {
+    let table = table(vec![
+        route("raw", "/api*"),
+        route("below", "/api/*"),
+        route("exact", "/status"),
+        route("any", "/status").insensitive(),
+        route("part", "/{id}.json"),
+        route("both", "/Api*").insensitive(),
+    ]);
+    let path = |route: u32| {
+        let sample = table.sample(RouteId(route)).unwrap();
+        assert_eq!(table.find(&sample.request(), &mut NoTrace), Some(RouteId(route)), "{sample}");
+        sample.path
+    };
+    let paths: Vec<_> = (0..6).map(path).collect();
+    assert_eq!(paths, ["/api-x", "/api", "/status", "/STATUS", "/id.json", "/Api"]);
+}
+
+#[test]
 fn captures_come_from_the_winner() {
     let table = table(vec![route("spot", "/spot/{rest*}"), route("user", "/u/{id}/{what}")]);
     let id = table.find(&request("GET", "", "/u/7/x", &[]), &mut NoTrace).unwrap();
@@ -185,6 +204,9 @@ fn a_hostile_path_is_cheap_and_harmless() {
         route("templates", "/{a}/{b}/{c}/{d}"),
         route("mixed", "/x/{b}/x/*"),
         route("regex", "~/x/y/.*z"),
+        route("part", "/x{a}/x{b}/{c}x/{d}"),
+        route("cased", "/X/{b}x/*").insensitive(),
+        route("raw", "/x/x/x*"),
         route("everything", "/*"),
     ]);
     for path in ["/".repeat(8192), "/x".repeat(4096), format!("/x/y/{}", "z/".repeat(4000))] {
@@ -223,7 +245,11 @@ fn an_expression_decides_after_the_number_of_conditions_and_before_priority() {
 // === the reference ===
 
 /// A route's rank among those that match one request; the least wins. Written directly from the rules.
-type Standing = (Reverse<usize>, u8, Reverse<usize>, Vec<bool>, Reverse<usize>, Reverse<bool>, Reverse<i32>);
+type Standing = (Reverse<usize>, PathStanding, Reverse<usize>, Reverse<bool>, Reverse<i32>);
+
+/// Exact 0, regex 1, prefix 2; the whole segments of a prefix and its bytes after the last slash; of each segment its
+/// kind and literal bytes, all of them and before the capture; whether case is ignored.
+type PathStanding = (u8, Reverse<usize>, Reverse<usize>, Vec<(u8, Reverse<usize>, Reverse<usize>)>, bool);
 
 fn reference(spec: &RouteSpec, sample: &Sample) -> Option<Standing> {
     let host = spec.hosts.iter().filter_map(|host| match host.strip_prefix('*') {
@@ -234,7 +260,7 @@ fn reference(spec: &RouteSpec, sample: &Sample) -> Option<Standing> {
         None => None,
     });
     let host = if spec.hosts.is_empty() { 0 } else { host.max()? };
-    let (class, length, captures) = reference_path(&spec.path, &sample.path)?;
+    let path = reference_path(&spec.path, spec.case, &sample.path)?;
     let holds = |want: &str, values: Vec<&str>| match values[..] {
         [] => false,
         _ if want == "*" => true,
@@ -271,15 +297,8 @@ fn reference(spec: &RouteSpec, sample: &Sample) -> Option<Standing> {
         + usize::from(!spec.listeners.is_empty())
         + spec.headers.len()
         + spec.query.len();
-    let standing = (
-        Reverse(host),
-        class,
-        Reverse(length),
-        captures,
-        Reverse(conditions),
-        Reverse(spec.when.is_some()),
-        Reverse(spec.priority),
-    );
+    let standing =
+        (Reverse(host), path, Reverse(conditions), Reverse(spec.when.is_some()), Reverse(spec.priority));
     matches.then_some(standing)
 }
 
@@ -289,24 +308,57 @@ static COMPILED: LazyLock<Vec<(&str, regex::Regex)>> = LazyLock::new(|| {
     REGEXES.iter().map(|text| (*text, regex::Regex::new(&format!("^(?:{})$", &text[1..])).unwrap())).collect()
 });
 
-/// Exact 0, regex 1, prefix 2; the length of a prefix; which segments are captures.
-fn reference_path(pattern: &str, path: &str) -> Option<(u8, usize, Vec<bool>)> {
+fn reference_path(pattern: &str, case: Case, path: &str) -> Option<PathStanding> {
     if let Some(regex) = pattern.strip_prefix('~') {
         let (_, regex) = COMPILED.iter().find(|(text, _)| text[1..] == *regex).unwrap();
-        return regex.is_match(path).then(|| (1, 0, Vec::new()));
+        return regex.is_match(path).then(|| (1, Reverse(0), Reverse(0), Vec::new(), false));
     }
+    // Of names nothing is compared, so they may be folded too.
+    let fold = |text: &str| match case {
+        Case::Insensitive => text.to_ascii_lowercase(),
+        Case::Sensitive => text.to_owned(),
+    };
+    let (written, pattern, path) = (pattern, fold(pattern), fold(path));
     let mut want: Vec<&str> = pattern.split('/').skip(1).collect();
     let have: Vec<&str> = path.split('/').skip(1).collect();
-    let prefix = want.last().is_some_and(|last| *last == "*" || last.ends_with("*}"));
+    let last = *want.last()?;
+    let prefix = last.ends_with('*') || last.ends_with("*}");
+    let mut raw = "";
     if prefix {
         want.pop();
+        raw = if last.ends_with("*}") { "" } else { last.trim_end_matches('*') };
+        if !raw.is_empty() && !have.get(want.len())?.starts_with(raw) {
+            return None;
+        }
     }
     if (prefix && have.len() < want.len()) || (!prefix && have.len() != want.len()) {
         return None;
     }
-    let captures: Vec<bool> = want.iter().map(|segment| segment.starts_with('{')).collect();
-    let fits = want.iter().zip(&have).all(|(w, h)| if w.starts_with('{') { !h.is_empty() } else { w == h });
-    fits.then_some((if prefix { 2 } else { 0 }, if prefix { want.len() } else { 0 }, captures))
+    let mut kinds = Vec::new();
+    for (want, have) in want.iter().zip(&have) {
+        let Some((before, rest)) = want.split_once('{') else {
+            if want != have {
+                return None;
+            }
+            kinds.push((0, Reverse(0), Reverse(0)));
+            continue;
+        };
+        let (_, after) = rest.split_once('}')?;
+        let inner = have.strip_prefix(before)?.strip_suffix(after)?;
+        let is_part = !(before.is_empty() && after.is_empty());
+        if inner.is_empty() || is_part && [".", ".."].contains(&inner) {
+            return None;
+        }
+        let bytes = before.len() + after.len();
+        kinds.push((if is_part { 1 } else { 2 }, Reverse(bytes), Reverse(before.len())));
+    }
+    let letters = written.split('{').next().is_some_and(|first| first.contains(|c: char| c.is_alphabetic()))
+        || written.split('}').skip(1).any(|after| {
+            after.split('{').next().is_some_and(|text| text.contains(|c: char| c.is_alphabetic()))
+        });
+    let folded = case == Case::Insensitive && letters;
+    let length = if prefix { want.len() } else { 0 };
+    Some((if prefix { 2 } else { 0 }, Reverse(length), Reverse(raw.len()), kinds, folded))
 }
 
 const WHENS: [&str; 4] = [
@@ -319,15 +371,20 @@ const WHENS: [&str; 4] = [
 fn random_route(random: &mut Random, number: usize) -> RouteSpec {
     const HOSTS: [&str; 6] = ["a.x.test", "b.x.test", "x.test", "*.x.test", "*.test", "*.a.x.test"];
     const SEGMENTS: [&str; 5] = ["a", "b", "c", "{p}", "a"];
+    const PARTS: [&str; 7] = ["a{p}", "{p}b", "A", "ab", "a{p}b", "{p}B", "{p}ab"];
+    let partial = random.below(3) == 0;
     let mut path = String::new();
     if random.below(6) == 0 {
         path.push_str(random.pick(&REGEXES));
     } else {
         for at in 0..random.below(4) {
             path.push('/');
-            path.push_str(&random.pick(&SEGMENTS).replace('p', &format!("p{at}")));
+            let segment =
+                if partial && random.below(2) == 0 { random.pick(&PARTS) } else { random.pick(&SEGMENTS) };
+            path.push_str(&segment.replace('p', &format!("p{at}")));
         }
         match random.below(4) {
+            0 if partial => path.push_str(random.pick(&["/a*", "/ab*", "/B*"])),
             0 => path.push_str("/*"),
             1 => path.push_str("/{rest*}"),
             2 if random.below(3) == 0 => path.push('/'),
@@ -336,6 +393,9 @@ fn random_route(random: &mut Random, number: usize) -> RouteSpec {
         }
     }
     let mut spec = route(&format!("r{number}"), &path);
+    if partial && !path.starts_with('~') && random.below(2) == 0 {
+        spec = spec.insensitive();
+    }
     for _ in 0..random.below(3) {
         spec.hosts.push(random.pick(&HOSTS).to_owned());
     }
@@ -367,7 +427,7 @@ fn random_request(random: &mut Random) -> Sample {
     let mut path = String::new();
     for _ in 0..1 + random.below(4) {
         path.push('/');
-        path.push_str(random.pick(&["a", "b", "c", "d"]));
+        path.push_str(random.pick(&["a", "b", "c", "d", "a", "b", "A", "ab", "aB", "aab"]));
     }
     match random.below(6) {
         0 => path.push('/'),

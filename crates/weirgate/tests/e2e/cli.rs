@@ -86,6 +86,24 @@ fn explain_tells_the_decision() {
 }
 
 #[test]
+fn explain_tells_why_a_path_in_part_or_in_any_case_lost() {
+    const FORMS: &str = "listeners: { web: { address: 127.0.0.1:1 } }\nroutes:\n  \
+         json: { match: { path: \"/u/{id}.json\" }, respond: {} }\n  \
+         short: { match: { path: \"/u/{id}n\" }, respond: {} }\n  \
+         any: { match: { path: \"/U/{id}.json\", case: insensitive }, respond: {} }\n  \
+         raw: { match: { path: \"/be*\" }, respond: {} }\n  longer: { match: { path: \"/beta*\" }, respond: {} }\n";
+    run(FORMS, &["explain", "GET", "/u/7.json"])
+        .expect_code(0)
+        .expect_text("captured: id = 7")
+        .expect_text("short: the path `/u/{id}.json` of `json` is more specific than `/u/{id}n`: its segment 2 has more literal text")
+        .expect_text("any: the path `/u/{id}.json` of `json` is more specific than `/U/{id}.json`: it compares letters exactly");
+    run(FORMS, &["explain", "GET", "/betax"])
+        .expect_code(0)
+        .expect_text("raw: the path `/beta*` of `longer` is more specific than `/be*`: it has more text after its last slash");
+    run(FORMS, &["explain", "GET", "/U/7.JSON"]).expect_code(0).expect_text("path /U/{id}.json in any case");
+}
+
+#[test]
 fn explain_tells_how_a_path_may_be_read() {
     const GUARDED: &str = "listeners: { web: { address: 127.0.0.1:1 } }\nupstreams: { up: { endpoints: [127.0.0.1:2] } }\nroutes:\n  \
          admin: { match: { path: \"/admin/*\" }, upstream: up }\n  open: { match: { path: \"/*\" }, upstream: up }\n";

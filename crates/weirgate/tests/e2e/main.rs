@@ -60,6 +60,7 @@ mod names;
 mod operators;
 mod packages;
 mod pages;
+mod path_forms;
 mod pool;
 mod proxy;
 mod real;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use weir_config::check::is_for_match;
 use weir_config::schema;
 use weir_config::{Diagnostic, Node, Severity};
-use weir_route::{Conflict, ConflictKind, Pattern, RouteSpec, Shown, Table};
+use weir_route::{Case, Conflict, ConflictKind, Pattern, RouteSpec, Shown, Table};
 
 /// Warnings about paths with a better hint than that of a pattern that cannot be parsed.
 const MIGRATED: &[&str] = &["literal-parameter", "query-in-path", "whole-path"];
@@ -27,6 +27,7 @@ impl Compiler<'_> {
                 name: Arc::clone(written.name),
                 hosts: m.hosts.iter().map(ToString::to_string).collect(),
                 path: m.path.to_string(),
+                case: path_case(m.case),
                 methods: m.methods.to_vec(),
                 headers: m.headers.0.to_vec(),
                 query: m.query.0.to_vec(),
@@ -95,7 +96,9 @@ impl Compiler<'_> {
     ) -> Option<Route> {
         // Only filters and our own answers need the parameters.
         let asked = !written.filters.is_empty() || written.respond.is_some();
-        let pattern = asked.then(|| Pattern::parse(&written.matches.path).ok()).flatten();
+        let pattern = asked
+            .then(|| Pattern::parse(&written.matches.path, path_case(written.matches.case)).ok())
+            .flatten();
         let captures: Vec<String> =
             pattern.map(|p| p.capture_names().into_iter().map(str::to_owned).collect()).unwrap_or_default();
         let shares = written.upstream.iter().flat_map(|split| &split.0);
@@ -159,6 +162,13 @@ impl Compiler<'_> {
         let times = (*response_timeout, *exchange_timeout);
         let key = (chain.clone(), upstream, times, *escaped_slashes, *client_gone);
         Arc::clone(self.handlings.entry(key).or_insert_with(|| Arc::new(handling)))
+    }
+}
+
+fn path_case(written: schema::Case) -> Case {
+    match written {
+        schema::Case::Insensitive => Case::Insensitive,
+        schema::Case::Sensitive => Case::Sensitive,
     }
 }
 

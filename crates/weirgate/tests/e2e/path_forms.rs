@@ -1,0 +1,138 @@
+//! Raw prefixes, captures within a segment, and paths in any case.
+
+use weir_testkit::{Upstream, Weir, table};
+
+use crate::cause::{AMBIGUOUS_PATH, Cause, KEY_MISSING, NO_ROUTE};
+use crate::support::OK;
+
+/// What the upstream gets for a path, or why it gets nothing.
+type Row = (&'static str, Result<&'static str, Cause>);
+
+/// Routes with these lines; `key` in a line stands for the filter `key_auth`.
+#[track_caller]
+fn routes(upstream: &Upstream, lines: &[&str]) -> Weir {
+    let lines: Vec<String> =
+        lines.iter().map(|line| format!("  {}\n", line.replace("$key", "{ key_auth: {} }"))).collect();
+    Weir::start(&format!(
+        "listeners: {{ web: {{ address: 127.0.0.1:0 }} }}\n\
+         upstreams: {{ up: {{ endpoints: [{}] }} }}\nconsumers: {{ shop: {{ key_auth: [ the-key ] }} }}\nroutes:\n{}",
+        upstream.address(),
+        lines.concat()
+    ))
+}
+
+#[track_caller]
+fn expect(weir: &Weir, upstream: &Upstream, rows: &[Row]) {
+    table(
+        rows,
+        |(path, _)| *path,
+        |(path, expected)| {
+            upstream.forget();
+            let answer = weir.client().ask(format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n"));
+            match expected {
+                Ok(target) => {
+                    answer.expect_status(200);
+                    assert_eq!(upstream.take_request().head.line, format!("GET {target} HTTP/1.1"));
+                }
+                Err(cause) => {
+                    answer.expect_cause(*cause);
+                    assert!(upstream.requests().is_empty());
+                }
+            }
+        },
+    );
+}
+
+#[test]
+fn a_raw_prefix_takes_all_that_begins_so() {
+    let upstream = Upstream::fixed(OK);
+    let weir = routes(
+        &upstream,
+        &[
+            "raw: { match: { path: \"/beta*\" }, filters: [ { rewrite: { add_prefix: /raw } } ], upstream: up }",
+            "below: { match: { path: \"/beta/*\" }, filters: [ { rewrite: { add_prefix: /below } } ], upstream: up }",
+            "short: { match: { path: \"/be*\" }, filters: [ { rewrite: { add_prefix: /short } } ], upstream: up }",
+            "secret: { match: { path: \"/secret*\" }, filters: [ $key ], upstream: up }",
+        ],
+    );
+    expect(
+        &weir,
+        &upstream,
+        &[
+            ("/betax", Ok("/raw/betax")),
+            ("/betax/y?q=1", Ok("/raw/betax/y?q=1")),
+            ("/beta", Ok("/below/beta")),
+            ("/beta/x", Ok("/below/beta/x")),
+            ("/bet", Ok("/short/bet")),
+            ("/b", Err(NO_ROUTE)),
+            ("/Beta", Err(NO_ROUTE)),
+            ("/secrets", Err(KEY_MISSING)),
+            ("/%73ecret", Err(KEY_MISSING)),
+            ("/x/../secret-2/y", Err(KEY_MISSING)),
+            ("/be%2F..;/secret", Err(crate::cause::BAD_PATH)),
+        ],
+    );
+}
+
+#[test]
+fn a_capture_within_a_segment_is_the_text_between() {
+    let upstream = Upstream::fixed(OK);
+    let weir = routes(
+        &upstream,
+        &[
+            "json: { match: { path: \"/users/{id}.json\" }, filters: [ { rewrite: { path: \"/api/users/{id}\" } } ], upstream: up }",
+            "version: { match: { path: \"/v{major}/*\" }, filters: [ { rewrite: { query: { set: { v: \"{major}\" } } } } ], upstream: up }",
+            "user: { match: { path: \"/users/{id}\" }, upstream: up }",
+        ],
+    );
+    expect(
+        &weir,
+        &upstream,
+        &[
+            ("/users/7.json", Ok("/api/users/7")),
+            ("/users/a.b.json", Ok("/api/users/a.b")),
+            ("/users/7", Ok("/users/7")),
+            ("/users/.json", Ok("/users/.json")),
+            // A capture never becomes a dot segment, so a rewritten path does not climb.
+            ("/users/...json", Ok("/users/...json")),
+            ("/users/a%2Fb.json", Err(AMBIGUOUS_PATH)),
+            ("/users/a;b.json", Err(AMBIGUOUS_PATH)),
+            ("/v2/x", Ok("/v2/x?v=2")),
+            ("/v/x", Err(NO_ROUTE)),
+        ],
+    );
+}
+
+#[test]
+fn a_route_may_ignore_the_case_of_its_path() {
+    let upstream = Upstream::fixed(OK);
+    let weir = routes(
+        &upstream,
+        &[
+            "admin: { match: { path: \"/admin/*\", case: insensitive }, filters: [ $key ], upstream: up }",
+            "user: { match: { path: \"/Users/{Name}\", case: insensitive }, filters: [ { rewrite: { path: \"/u/{Name}\" } } ], upstream: up }",
+            "strip: { match: { path: \"/Api/*\", case: insensitive }, filters: [ { rewrite: { strip_prefix: /Api } } ], upstream: up }",
+            "exact: { match: { path: /users/me }, upstream: up }",
+            "open: { match: { path: \"/*\" }, upstream: up }",
+        ],
+    );
+    expect(
+        &weir,
+        &upstream,
+        &[
+            ("/admin/x", Err(KEY_MISSING)),
+            ("/ADMIN/x", Err(KEY_MISSING)),
+            ("/%41dmin", Err(KEY_MISSING)),
+            ("/a/../AdMiN/x", Err(KEY_MISSING)),
+            ("/ADMIN%2Fx", Err(AMBIGUOUS_PATH)),
+            ("/ADMIN;a/x", Err(AMBIGUOUS_PATH)),
+            ("/USERS/Ann", Ok("/u/Ann")),
+            ("/users/me", Ok("/users/me")),
+            ("/users/Me", Ok("/u/Me")),
+            // Filters see the path as sent.
+            ("/Api/X", Ok("/X")),
+            ("/api/X", Ok("/api/X")),
+            ("/other", Ok("/other")),
+        ],
+    );
+}
