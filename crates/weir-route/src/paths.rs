@@ -295,15 +295,21 @@ impl Paths {
         match from.place {
             Place::Node(node) => {
                 let Some(node) = self.nodes.get(node as usize) else { return };
-                visited.extend(node.literals.get(segment).map(start));
-                visited.extend(node.capture.filter(|_| !segment.is_empty()).map(start));
+                if let Some(place) = node.literals.get(segment) {
+                    visited.push(start(place));
+                }
+                if let Some(place) = node.capture.filter(|_| !segment.is_empty()) {
+                    visited.push(start(place));
+                }
             }
             Place::Rest { rest, .. } => {
                 let fits = self.part(rest, from.step).is_some_and(|part| match part {
                     Some(name) => **name == *segment,
                     None => !segment.is_empty(),
                 });
-                visited.extend(fits.then_some(Cursor { step: from.step + 1, ..from }));
+                if fits {
+                    visited.push(Cursor { step: from.step + 1, ..from });
+                }
             }
         }
     }
