@@ -395,7 +395,14 @@ impl Running {
     /// it.
     pub async fn request_with(&self, text: &str, body: &str) -> Exchange {
         let (head, mut cx) = (request_head(text), self.context());
-        let whole = matches!(self.filter.request_body(&head, &mut cx), BodyUse::Whole(_));
+        let used = self.filter.request_body(&head, &mut cx);
+        let whole = matches!(used, BodyUse::Whole(_) | BodyUse::WholeWatched(_));
+        if matches!(used, BodyUse::WholeWatched(_))
+            && let Err(refusal) = self.filter.on_request_body(&mut Piece::new(body.as_bytes(), true), &mut cx)
+        {
+            let (filter, script) = (Rc::clone(&self.filter), Rc::clone(&self.script));
+            return Exchange { head, cx, flow: Flow::Refuse(refusal), waited: false, filter, script };
+        }
         cx.whole = whole.then(|| body.to_owned().into());
         let mut exchange = self.decide(head, cx).await;
         let mut piece = Piece::new(body.as_bytes(), true);

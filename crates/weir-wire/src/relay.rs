@@ -74,6 +74,8 @@ pub struct Relay {
     gathers: Option<usize>,
     /// Bytes that may wait for the receiver while we read more. 0: read only after everything is written.
     ahead: usize,
+    /// The watcher wants the whole body, whatever happens to the receiver.
+    reads_on: bool,
     /// Writing failed; we read the rest for the watcher only.
     lost: Option<io::Error>,
     /// The whole body is read for the watcher only; nothing is written.
@@ -85,6 +87,7 @@ pub struct Relay {
     pending: bool,
     ends: bool,
     finished: bool,
+    delivered: bool,
     /// Body bytes consumed from the sender.
     taken: u64,
     /// Bytes written to the receiver, including head and framing.
@@ -111,6 +114,7 @@ impl Relay {
             keeps_at_most: 0,
             gathers: None,
             ahead: 0,
+            reads_on: false,
             lost: None,
             discards: false,
             told_end: matches!(kind, BodyKind::Empty), // the watcher sees no end of an absent body
@@ -118,6 +122,7 @@ impl Relay {
             pending: false,
             ends: false,
             finished: false,
+            delivered: false,
             taken: 0,
             sent: 0,
             steps: 0,
@@ -242,7 +247,7 @@ impl Relay {
             self.waits_for_writer = true;
             match self.poll_write_out(cx, to) {
                 Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(RelayError::Write(e))) if self.ahead > 0 => {
+                Poll::Ready(Err(RelayError::Write(e))) if self.reads_on => {
                     self.lost = Some(e);
                     continue;
                 }
@@ -258,7 +263,7 @@ impl Relay {
                 Poll::Pending => return Poll::Pending,
             }
             if self.finished {
-                return to.poll_finish(cx, self.reader.trailers()).map_err(RelayError::Write);
+                return self.poll_finish(cx, to);
             }
             if self.pending {
                 if let Poll::Ready(settled) = self.poll_pending(cx, reborrow(&mut watch)) {
@@ -282,6 +287,21 @@ impl Relay {
                 return Poll::Pending;
             }
         }
+    }
+
+    /// Writes the rest of a body that was read completely.
+    ///
+    /// # Errors
+    /// [`RelayError::Write`].
+    pub fn poll_rest(&mut self, cx: &mut Context<'_>, to: &mut Stream) -> Poll<Result<(), RelayError>> {
+        ready!(self.poll_write_out(cx, to))?;
+        self.poll_finish(cx, to)
+    }
+
+    fn poll_finish(&mut self, cx: &mut Context<'_>, to: &mut Stream) -> Poll<Result<(), RelayError>> {
+        ready!(to.poll_finish(cx, self.reader.trailers())).map_err(RelayError::Write)?;
+        self.delivered = true;
+        Poll::Ready(Ok(()))
     }
 
     /// Collects as much of a [gathered](Relay::gather) body as has arrived. Ready when the body is complete.
@@ -393,6 +413,11 @@ impl Relay {
     /// Whether the whole body is read and framed.
     pub const fn is_finished(&self) -> bool {
         self.finished
+    }
+
+    /// Whether the receiver's connection has taken all of the body and its end.
+    pub const fn is_delivered(&self) -> bool {
+        self.delivered
     }
 
     /// Whether it last waited for the receiver rather than the sender.

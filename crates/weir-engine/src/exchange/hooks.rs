@@ -141,6 +141,10 @@ impl Exchange<'_> {
             cx.filter = index;
             match instance.filter.request_body(&self.head, cx) {
                 BodyUse::Whole(limit) => return Ok(Some(Due::Gather(limit))),
+                BodyUse::WholeWatched(limit) => {
+                    cx.request_bodies.add(index, BodyUse::Watch); // until it is whole
+                    return Ok(Some(Due::Gather(limit)));
+                }
                 body => cx.request_bodies.add(index, body),
             }
         }
@@ -369,6 +373,9 @@ impl Exchange<'_> {
         self.phase = Phase::Filtered;
         if let Some(cx) = &mut self.cx {
             cx.whole = None; // a request's body that was answered early
+            if let Some(whole) = &mut cx.request_whole {
+                *whole = Bytes::new(); // no attempt follows an answer
+            }
         }
         if !self.hooks.has_any(Hooks::RESPONSE | Hooks::RESPONSE_BODY) {
             return Ok(());
@@ -425,7 +432,7 @@ impl Exchange<'_> {
             let (cx, head) = (self.cx.as_mut()?, reply.head()?);
             cx.filter = index;
             match instance.filter.response_body(head, cx) {
-                BodyUse::Whole(limit) => return Some(Due::Gather(limit)),
+                BodyUse::Whole(limit) | BodyUse::WholeWatched(limit) => return Some(Due::Gather(limit)),
                 body => cx.response_bodies.add(index, body),
             }
         }

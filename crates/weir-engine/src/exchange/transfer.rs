@@ -56,17 +56,27 @@ impl Exchange<'_> {
         if let Some(cx) = self.cx.as_ref().filter(|cx| cx.reads_on > 0) {
             download.read_on(cx.reads_on);
         }
+        let ahead = self.cx.as_ref().map_or(0, |cx| cx.reads_ahead);
+        download.read_ahead(ahead);
         if self.record.left {
             self.record.cause = Some(&error::CLIENT_CLOSED);
         }
-        let fault = self.relay_response(&mut attempt, &mut download, kind).await;
+        let mut fault = self.relay_response(&mut attempt, &mut download, (kind, ahead > 0)).await;
+        let (over, response) = if fault.is_none() && !download.is_delivered() {
+            // All of it has arrived, so the upstream need not wait for a slow client.
+            let end = self.end_of_response(attempt.routed, attempt.upstream.spec.timeouts.exchange);
+            let response = self.release(attempt, Some(Instant::now()));
+            fault = Box::pin(self.send_rest(&mut download, end)).await;
+            (fault.is_none().then(Instant::now), response)
+        } else {
+            let over = if fault.is_none() { Some(Instant::now()) } else { None };
+            (over, self.release(attempt, over))
+        };
         let untold = download.sent() == 0;
         if let Some(buffer) = download.take_buffer() {
             self.client.core.give_buffer(buffer);
         }
-        let over = if fault.is_none() { Some(Instant::now()) } else { None };
         self.ended = over;
-        let response = self.release(attempt, over);
         self.client.core.give_response(response);
         match fault {
             Some(stop) => {
@@ -108,7 +118,7 @@ impl Exchange<'_> {
         };
         let mut download = Relay::new(kind, Framing::Close, Vec::new());
         download.discard();
-        let fault = self.relay_response(&mut attempt, &mut download, kind).await;
+        let fault = self.relay_response(&mut attempt, &mut download, (kind, false)).await;
         let over = if fault.is_none() { Some(Instant::now()) } else { None };
         self.ended = over;
         let response = self.release(attempt, over);
@@ -147,7 +157,7 @@ impl Exchange<'_> {
         let kind = attempt.response.body(self.head.method());
         let mut download = Relay::new(kind, Framing::Close, Vec::new());
         download.gather(limit);
-        let fault = self.relay_response(&mut attempt, &mut download, kind).await;
+        let fault = self.relay_response(&mut attempt, &mut download, (kind, false)).await;
         if let Some(cx) = &mut self.cx {
             cx.whole_trailers = download.trailers().to_vec(); // an empty one allocates nothing
         }
@@ -158,13 +168,41 @@ impl Exchange<'_> {
         }
     }
 
-    /// Moves both bodies until the response is over, and returns what broke it. Notes in the attempt whether the
-    /// upstream's connection can be reused.
+    /// Sends the rest of a response whose upstream has been released. Returns what broke it.
+    #[cold]
+    async fn send_rest(
+        &mut self,
+        download: &mut Relay,
+        end: Option<(Instant, &'static Cause)>,
+    ) -> Option<Stop> {
+        let before = self.record.sent - download.sent();
+        let (client, record) = (&mut *self.client, &mut self.record);
+        let end_at = end.map(|(at, _)| at);
+        let mut armed = None;
+        let result = poll_fn(|task| {
+            let moved = download.poll_rest(task, &mut client.stream);
+            record.sent = before + download.sent();
+            if moved.is_ready() {
+                return moved;
+            }
+            if armed.replace(download.steps()) != Some(download.steps()) {
+                client.deadline.set_within(Instant::now(), SEND_TIMEOUT, end_at);
+            }
+            let late = || Err(RelayError::Write(std::io::ErrorKind::TimedOut.into()));
+            client.deadline.poll_passed(task).map(|()| late())
+        });
+        let fault = result.await.err()?;
+        Some(Stop::Cut(transfer_fault(&fault, download, self.client.deadline.at(), end)))
+    }
+
+    /// Moves both bodies until the response is over, and returns what broke it. With `early`, that is when all of it
+    /// was read, even if the client has not taken it. Notes in the attempt whether the upstream's connection can be
+    /// reused.
     async fn relay_response(
         &mut self,
         attempt: &mut Attempt,
         download: &mut Relay,
-        kind: BodyKind,
+        (kind, early): (BodyKind, bool),
     ) -> Option<Stop> {
         let timeouts = &attempt.upstream.spec.timeouts;
         let end = self.end_of_response(attempt.routed, timeouts.exchange);
@@ -190,7 +228,8 @@ impl Exchange<'_> {
                 if departure == Departure::Never && !download.reads_on() {
                     download.read_on(1); // no further than a client would have it read
                 }
-                self.pump(&mut attempt.sent, download, departure, (body, end.map(|(at, _)| at))).await
+                let limits = (body, end.map(|(at, _)| at));
+                self.pump(&mut attempt.sent, download, (departure, early), limits).await
             }
             Err(e) => Err(TransferError::Download(e, refused)),
         };
@@ -284,7 +323,7 @@ impl Exchange<'_> {
         &mut self,
         sent: &mut Sent,
         download: &mut Relay,
-        departure: Departure,
+        (departure, early): (Departure, bool),
         (body, end): (Duration, Option<Instant>),
     ) -> Result<(), TransferError> {
         let before = self.record.sent;
@@ -297,6 +336,7 @@ impl Exchange<'_> {
             sent,
             download,
             departure,
+            early,
             waiting: None,
             stage: Stage::Response,
             armed: None,
@@ -468,6 +508,8 @@ struct Pump<'a> {
     sent: &'a mut Sent,
     download: &'a mut Relay,
     departure: Departure,
+    /// The response is over once it was read.
+    early: bool,
     /// Set while the upstream is waited for, if the waiting time counts.
     waiting: Option<Waiting>,
     stage: Stage,
@@ -488,6 +530,9 @@ impl Pump<'_> {
         match self.stage {
             Stage::Rest if !self.sent.upload.is_going() => return Poll::Ready(Ok(())),
             Stage::Rest => return Poll::Pending,
+            Stage::Response if self.early && self.download.is_finished() && self.sent.upload.is_done() => {
+                return Poll::Ready(Ok(()));
+            }
             Stage::Response => {}
         }
         let watched = self.sent.upload.is_done() || self.client.stream.h2().is_some();

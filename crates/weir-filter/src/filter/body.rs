@@ -26,6 +26,9 @@ pub enum BodyUse {
     /// It needs all of it, up to this many bytes, before it sees the head: [`Cx::whole`](super::Cx::whole). A longer
     /// body is refused: 413 for a client's, 502 for an upstream's.
     Whole(usize),
+    /// As [`BodyUse::Whole`], and it sees each piece of a request as it arrives, or all of it if it has arrived. It may
+    /// refuse. Only for requests.
+    WholeWatched(usize),
 }
 
 /// The filters that see a body, in order. Empty for most exchanges.

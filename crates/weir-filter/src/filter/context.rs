@@ -145,6 +145,8 @@ pub struct Cx {
     pub limits: TimeLimits,
     /// How far ahead of the client to read the response: see [`Cx::read_on`].
     pub reads_on: usize,
+    /// The same for as long as the client is there: see [`Cx::read_ahead`].
+    pub reads_ahead: usize,
     /// Whether the response is an upstream's whose body is unread: see [`Cx::hide_body`].
     pub is_relayed: bool,
     /// Whether its body is read but not sent.
@@ -229,6 +231,7 @@ impl Cx {
             length_dropped: false,
             limits: TimeLimits::default(),
             reads_on: 0,
+            reads_ahead: 0,
             is_relayed: false,
             hides_body: false,
             prefix: None,
@@ -455,6 +458,17 @@ impl Cx {
     /// For a filter that watches it on behalf of others. Memory: that many bytes.
     pub const fn read_on(&mut self, ahead: usize) {
         self.reads_on = ahead;
+    }
+
+    /// Whether the response that this filter sees is an upstream's whose body is unread, for [`Cx::read_ahead`].
+    pub const fn can_read_ahead(&self) -> bool {
+        self.is_relayed
+    }
+
+    /// Reads this response's body at most this many bytes ahead of a slow client, and releases the upstream as soon as
+    /// all of it has arrived. Memory: up to twice that many bytes.
+    pub fn read_ahead(&mut self, bytes: usize) {
+        self.reads_ahead = self.reads_ahead.max(bytes);
     }
 
     /// Sends the client only the head of this response, which this filter has turned into one without a body (a 304).

@@ -10,28 +10,36 @@ impl Relay {
     /// writing fails, and reports that error at the end.
     pub const fn read_on(&mut self, ahead: usize) {
         self.ahead = ahead;
+        self.reads_on = true;
+    }
+
+    /// Reads at least this many bytes ahead of a slow receiver, as long as there is one.
+    pub const fn read_ahead(&mut self, bytes: usize) {
+        if self.ahead < bytes {
+            self.ahead = bytes;
+        }
     }
 
     /// Reads the body to its end for the watcher and writes nothing, because the receiver already has its whole
     /// answer. The framing must be [`Framing::Close`](super::Framing::Close).
     pub fn discard(&mut self) {
         self.discards = true;
-        self.ahead = 1;
+        self.read_on(1);
         self.lost = Some(io::ErrorKind::ConnectionReset.into());
     }
 
     /// Whether the body is read to its end no matter what happens to its receiver.
     pub const fn reads_on(&self) -> bool {
-        self.ahead > 0
+        self.reads_on
     }
 
     /// Records that the receiver is gone. Returns whether the watcher still wants the rest of the body.
     #[must_use]
     pub fn lose_receiver(&mut self, why: io::Error) -> bool {
-        if self.ahead > 0 && self.lost.is_none() {
+        if self.reads_on && self.lost.is_none() {
             self.lost = Some(why);
         }
-        self.ahead > 0
+        self.reads_on
     }
 
     /// Whether it may read more while output is pending.
