@@ -7,6 +7,7 @@
 //! the names that nearly all of them need, and `testing` runs one filter alone.
 
 mod body_limit;
+mod buffer;
 mod circuit_breaker;
 mod compress;
 mod concurrency;
@@ -38,6 +39,7 @@ pub static KINDS: &[&FilterKind] = &[
     &weir_identity::any::KIND,
     &weir_identity::basic_auth::KIND,
     &body_limit::KIND,
+    &buffer::KIND,
     &weir_cache::filter::KIND,
     &circuit_breaker::KIND,
     &compress::KIND,

@@ -16,6 +16,7 @@ mod balance;
 mod binary_upgrade;
 mod bodies;
 mod browsers;
+mod buffer;
 mod cache;
 mod callers;
 mod causes;

@@ -71,6 +71,7 @@ fn subjects() -> Vec<Subject> {
             format!("Authorization: Basic {}\r\n", user.pair)
         }),
         plain("body_limit", "{ max: 1KiB }"),
+        plain("buffer", "{ request: 1KiB, response: 1MiB }"),
         plain("circuit_breaker", "{ errors: 50%, minimum: 1000000, window: 10s, open: 15s }"),
         plain("compress", "{}"),
         plain("concurrency", "{ requests: 100 }"),

@@ -1,0 +1,367 @@
+//! `buffer`: reads request bodies whole before the upstream is asked, and responses ahead of slow clients.
+//!
+//! The engine holds the bytes. This filter decides which bodies, and keeps account of the memory.
+
+use super::prelude::*;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use weir_filter::error::BODY_TOO_LARGE;
+use weir_filter::grpc;
+use weir_h1::{BodyKind, Method};
+
+pub(super) static KIND: FilterKind =
+    FilterKind::made_from::<BufferSettings>("buffer").with_causes(&[&BODY_TOO_LARGE, &BUFFER_MEMORY]);
+
+causes! {
+    BUFFER_MEMORY "buffer_memory" 503
+        "Buffered bodies hold as much memory as they may."
+        "`memory` of the filter buffer, or a smaller `request`"
+}
+
+/// Keeps slow clients away from upstreams: reads request bodies whole before an upstream is asked, and responses ahead
+/// of the client.
+///
+/// **Requests.** With `request`, a body is read whole first. The upstream is picked only then and gets the body at
+/// once with a Content-Length, also if it came in chunks. Every attempt of `retry` and `hedge` can send it again. If
+/// the client leaves before the end, nothing reaches the upstream. A client that waits for `100 Continue` gets it from
+/// the gateway. Trailers are dropped, because a body with a length has none. A longer body is refused with 413, before
+/// it is sent if the client declares its length. The limits of slow clients apply: `timeouts.body` and
+/// `timeouts.rate` of the listener. Filters before `buffer` see the pieces as they arrive; filters after it, such as
+/// `mirror`, see the whole body as one piece.
+///
+/// **Responses.** With `response`, the response is sent as it arrives, and read ahead of the client by up to that many
+/// bytes. Once all of it has arrived, its connection to the upstream is free for others, however slowly the client
+/// reads. A longer response goes on at the client's speed when the buffer is full, as without the filter: its status
+/// has been sent, so it cannot be refused. Nothing is delayed, so events arrive when they are sent.
+///
+/// These pass unchanged: gRPC in both directions, whose streams need both sides at once, and requests for another
+/// protocol (WebSocket).
+///
+/// Bodies are held in memory only. A request counts twice, because it is sent from a copy, until the response head. A
+/// response counts with its length or, if that is unknown or more, with `response`, until its end. When `memory` is
+/// used up, requests are refused with 503 and responses are not read ahead. `weir_buffer_memory_bytes` shows the use.
+///
+/// ```yaml
+/// - buffer: { request: 1MiB, response: 1MiB }
+/// ```
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct BufferSettings {
+    /// Longest request body, which is read whole before the upstream is asked. Longer ones are refused with 413.
+    /// Default: request bodies are not buffered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    request: Option<ByteSize>,
+    /// How far a response is read ahead of its client. Default: responses are not buffered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    response: Option<ByteSize>,
+    /// Most memory for buffered bodies, over all cores. Default `256MiB`, which is enough for 128 requests or 256
+    /// responses of 1 MiB at once.
+    #[serde(default = "memory")]
+    memory: ByteSize,
+}
+
+const fn memory() -> ByteSize {
+    ByteSize(256 * 1024 * 1024)
+}
+
+/// Longest body that is buffered. Longer ones need a disk, which this filter does not use.
+const MAX_BYTES: u64 = 1024 * 1024 * 1024;
+
+struct Buffer {
+    request: Option<usize>,
+    response: Option<usize>,
+    memory: usize,
+    room: Arc<Room>,
+}
+
+/// The memory taken, and what happened without it, over all cores.
+#[derive(Debug, Default)]
+struct Room {
+    taken: AtomicUsize,
+    refused: AtomicU64,
+    unbuffered: AtomicU64,
+}
+
+/// Memory that one body has taken. Dropping it frees it.
+#[derive(Debug)]
+struct Place {
+    bytes: usize,
+    room: Arc<Room>,
+}
+
+/// What one exchange holds.
+#[derive(Debug, Default)]
+struct Held {
+    request: Option<Place>,
+    response: Option<Place>,
+}
+
+/// The filter's note of an exchange: the declared length exceeds `request`.
+const TOO_LARGE: u64 = 1;
+/// The request is HEAD.
+const HEAD: u64 = 2;
+
+static MEMORY: Figure =
+    Figure::gauge("memory", "weir_buffer_memory_bytes", "Memory of the bodies that are buffered.").bytes();
+static REFUSED: Figure = Figure::counter(
+    "refused",
+    "weir_buffer_refused",
+    "Requests that were refused because the memory was used up.",
+);
+static UNBUFFERED: Figure = Figure::counter(
+    "unbuffered",
+    "weir_buffer_unbuffered",
+    "Responses that were not read ahead because the memory was used up.",
+);
+
+impl IntoFilter for BufferSettings {
+    type Filter = Buffer;
+
+    fn into_filter(self, build: &mut Build<'_>) -> Option<Buffer> {
+        let before = build.mistakes.len();
+        if self.request.is_none() && self.response.is_none() {
+            let hint = "write `request: 1MiB`, `response: 1MiB`, or both";
+            build.refuse("", "buffers neither requests nor responses", Some(hint.into()));
+        }
+        for (key, size, times) in [("request", self.request, 2), ("response", self.response, 1)] {
+            let Some(size) = size else { continue };
+            if size.get() == 0 {
+                build.refuse(key, "is 0 bytes, so that nothing is buffered", Some("leave it out".into()));
+            } else if size.get() > MAX_BYTES {
+                build.refuse(key, "is more than 1GiB", None);
+            } else if size.get().saturating_mul(times) > self.memory.get() {
+                let held = if times == 2 { "twice as much" } else { "as much" };
+                let message = format!("does not fit into `memory`, {}: one body takes {held}", self.memory);
+                build.refuse(key, message, None);
+            }
+        }
+        let bytes = |size: Option<ByteSize>| size.map(ByteSize::as_usize);
+        (build.mistakes.len() == before).then(|| Buffer {
+            request: bytes(self.request),
+            response: bytes(self.response),
+            memory: self.memory.as_usize(),
+            room: build.keep_for("room", |_| true, |_| Room::default()),
+        })
+    }
+}
+
+impl Filter for Buffer {
+    fn hooks(&self) -> Hooks {
+        Hooks::REQUEST | Hooks::REQUEST_BODY | Hooks::RESPONSE
+    }
+
+    fn request_body(&self, head: &RequestHead, cx: &mut Cx) -> BodyUse {
+        let Some(most) = self.request.filter(|_| is_buffered(head)) else { return BodyUse::Pass };
+        match head.content_length() {
+            Some(length) if length > most as u64 => {
+                *cx.note() |= TOO_LARGE;
+                BodyUse::Pass // it is refused before the client sends any of it
+            }
+            _ => BodyUse::WholeWatched(most),
+        }
+    }
+
+    fn on_request_body(&self, piece: &mut Piece<'_>, cx: &mut Cx) -> HookResult {
+        let bytes = piece.data().len().saturating_mul(2);
+        let place = cx.state::<Held>().request.get_or_insert_with(|| Place::new(&self.room));
+        if place.grow(bytes, self.memory) {
+            return Ok(());
+        }
+        self.room.refused.fetch_add(1, Relaxed);
+        Err(Refusal::new(&BUFFER_MEMORY))
+    }
+
+    fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
+        if *cx.note() & TOO_LARGE != 0 {
+            return Flow::refuse(&BODY_TOO_LARGE);
+        }
+        if head.method() == Method::Head {
+            *cx.note() |= HEAD;
+        }
+        Flow::Continue
+    }
+
+    fn on_response(&self, head: &mut ResponseHead, cx: &mut Cx) -> Flow {
+        let is_head = *cx.note() & HEAD != 0;
+        if self.request.is_some() {
+            cx.state::<Held>().request = None; // no attempt follows an answer
+        }
+        let Some(most) = self.response else { return Flow::Continue };
+        let length = head.content_length().and_then(|length| usize::try_from(length).ok());
+        let bytes = length.unwrap_or(most).min(most);
+        if !cx.can_read_ahead()
+            || is_head
+            || bytes == 0
+            || matches!(head.status(), 0..=199 | 204 | 304)
+            || grpc::is_grpc(&head.headers)
+        {
+            return Flow::Continue;
+        }
+        let mut place = Place::new(&self.room);
+        if place.grow(bytes, self.memory) {
+            cx.state::<Held>().response = Some(place);
+            cx.read_ahead(bytes);
+        } else {
+            self.room.unbuffered.fetch_add(1, Relaxed);
+        }
+        Flow::Continue
+    }
+
+    fn readings(&self) -> Vec<Reading> {
+        let room = &self.room;
+        vec![
+            Reading::one(&MEMORY, room.taken.load(Relaxed) as u64),
+            Reading::one(&REFUSED, room.refused.load(Relaxed)),
+            Reading::one(&UNBUFFERED, room.unbuffered.load(Relaxed)),
+        ]
+    }
+}
+
+/// Whether a request's body is buffered, if it has one: no stream that needs both sides at once.
+fn is_buffered(head: &RequestHead) -> bool {
+    head.body() != BodyKind::Empty && head.upgrade().is_none() && !grpc::is_grpc(&head.headers)
+}
+
+// === impl Place ===
+
+impl Place {
+    fn new(room: &Arc<Room>) -> Self {
+        Self { bytes: 0, room: Arc::clone(room) }
+    }
+
+    /// Takes more bytes. False if they exceed the memory of all.
+    fn grow(&mut self, bytes: usize, memory: usize) -> bool {
+        if self.room.taken.fetch_add(bytes, Relaxed).saturating_add(bytes) > memory {
+            self.room.taken.fetch_sub(bytes, Relaxed);
+            return false;
+        }
+        self.bytes += bytes;
+        true
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.room.taken.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{Running, Stand, request_head, run};
+    use super::*;
+    use serde_json::json;
+
+    fn figure(running: &Running, figure: &'static Figure) -> u64 {
+        running.readings().into_iter().find(|reading| std::ptr::eq(reading.figure, figure)).unwrap().value
+    }
+
+    #[tokio::test]
+    async fn a_body_is_whole_before_the_head_goes_on() {
+        let running = Stand::new(&KIND, json!({ "request": "4B" })).build();
+        let mut exchange = running.request_with("POST /\nTransfer-Encoding: chunked", "1234").await;
+        exchange.expect_continue();
+        assert_eq!(exchange.cx.whole(), b"1234");
+        assert_eq!(figure(&running, &MEMORY), 8, "held, and sent from a copy");
+        exchange.response("200");
+        assert_eq!(figure(&running, &MEMORY), 0, "no attempt follows an answer");
+    }
+
+    #[tokio::test]
+    async fn a_declared_length_is_refused_at_once() {
+        for (length, fits) in [(4, true), (5, false), (1u64 << 62, false)] {
+            let request = format!("POST /\nContent-Length: {length}");
+            let mut exchange = run(&KIND, json!({ "request": "4B" }), &request).await;
+            let used = exchange.filter().request_body(&exchange.head, &mut exchange.cx);
+            assert_eq!(used == BodyUse::WholeWatched(4), fits, "{length}");
+            let exchange = Stand::new(&KIND, json!({ "request": "4B" })).build();
+            let mut exchange = exchange.request_with(&request, "1234").await;
+            match fits {
+                true => exchange.expect_continue(),
+                false => exchange.expect_cause(&BODY_TOO_LARGE),
+            };
+        }
+    }
+
+    #[tokio::test]
+    async fn these_pass_as_they_are() {
+        for (settings, request) in [
+            (json!({ "response": "1MiB" }), "POST /\nContent-Length: 1"),
+            (json!({ "request": "1MiB" }), "GET /"),
+            (
+                json!({ "request": "1MiB" }),
+                "POST /\nTransfer-Encoding: chunked\nContent-Type: application/grpc+proto",
+            ),
+            (json!({ "request": "1MiB" }), "POST /\nContent-Length: 1\nConnection: upgrade\nUpgrade: h"),
+        ] {
+            let mut exchange = run(&KIND, settings, "GET /").await;
+            let used = exchange.filter().request_body(&request_head(request), &mut exchange.cx);
+            assert_eq!(used, BodyUse::Pass, "{request}");
+        }
+    }
+
+    #[tokio::test]
+    async fn responses_are_read_ahead_while_there_is_memory() {
+        let running = Stand::new(&KIND, json!({ "response": "600B", "memory": "1000B" })).build();
+        let mut held = Vec::new();
+        for (response, ahead, memory) in [
+            ("200\nContent-Length: 300", 300, 300),
+            ("200\nTransfer-Encoding: chunked", 600, 900),
+            ("200\nContent-Length: 5000", 0, 900),
+            ("200\nContent-Length: 100", 100, 1000),
+            ("200\nContent-Length: 0", 0, 1000),
+            ("204", 0, 1000),
+            ("304", 0, 1000),
+            ("200\nContent-Type: application/grpc", 0, 1000),
+        ] {
+            let mut exchange = running.request("GET /").await;
+            exchange.cx.is_relayed = true;
+            exchange.response(response);
+            assert_eq!(exchange.cx.reads_ahead, ahead, "{response}");
+            assert_eq!(figure(&running, &MEMORY), memory, "{response}");
+            held.push(exchange);
+        }
+        assert_eq!(figure(&running, &UNBUFFERED), 1);
+        drop(held);
+        assert_eq!(figure(&running, &MEMORY), 0);
+        for (request, relayed) in [("HEAD /", true), ("GET /", false)] {
+            let mut exchange = running.request(request).await;
+            exchange.cx.is_relayed = relayed;
+            exchange.response("200\nContent-Length: 300");
+            assert_eq!(exchange.cx.reads_ahead, 0, "{request}");
+        }
+    }
+
+    #[tokio::test]
+    async fn memory_that_is_used_up_refuses() {
+        let running = Stand::new(&KIND, json!({ "request": "8B", "memory": "16B" })).build();
+        let mut first = running.request_with("POST /\nTransfer-Encoding: chunked", "12345").await;
+        first.expect_continue();
+        running
+            .request_with("POST /\nTransfer-Encoding: chunked", "1234")
+            .await
+            .expect_cause(&BUFFER_MEMORY)
+            .expect_status(503);
+        assert_eq!((figure(&running, &MEMORY), figure(&running, &REFUSED)), (10, 1));
+        drop(first);
+        running.request_with("POST /\nTransfer-Encoding: chunked", "12345678").await.expect_continue();
+    }
+
+    #[test]
+    fn mistakes() {
+        for (settings, expected) in [
+            (json!({}), "neither requests nor responses"),
+            (json!({ "request": "0B" }), "leave it out"),
+            (
+                json!({ "request": "200MiB" }),
+                "does not fit into `memory`, 256MiB: one body takes twice as much",
+            ),
+            (json!({ "response": "2GiB", "memory": "4GiB" }), "more than 1GiB"),
+            (json!({ "request": 10 }), "expected"),
+            (json!({ "request": "1MiB", "disk": "64MiB" }), "disk"),
+        ] {
+            let mistakes = Stand::new(&KIND, settings).mistakes();
+            assert!(mistakes.iter().any(|mistake| mistake.contains(expected)), "{expected}: {mistakes:?}");
+        }
+    }
+}
