@@ -9,7 +9,7 @@ impl Relay {
     /// Reads the body to its end for the watcher, at most `ahead` bytes ahead of a slow receiver. Continues when
     /// writing fails, and reports that error at the end.
     pub const fn read_on(&mut self, ahead: usize) {
-        self.ahead = ahead;
+        self.read_ahead(ahead);
         self.reads_on = true;
     }
 

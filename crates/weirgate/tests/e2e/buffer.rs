@@ -316,6 +316,16 @@ fn a_slow_stream_holds_no_connection() {
     eventually("all is freed", || held(&weir) == 0);
 }
 
+/// A route that finishes what clients leave reads at least as far ahead.
+#[test]
+fn a_slow_client_of_an_exchange_that_is_finished_anyway() {
+    let upstream = long_or_short(false);
+    let weir = start(&busy(&upstream).replace("limits", "client_gone: finish, limits"), RESPONSES);
+    let mut slow = slow_client(&weir);
+    weir.client().get("/short").expect_status(200);
+    assert_eq!(slow.read_response().body.bytes.len(), LONG);
+}
+
 #[test]
 fn without_it_the_connection_waits() {
     let upstream = long_or_short(false);
