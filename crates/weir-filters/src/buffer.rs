@@ -39,7 +39,8 @@ causes! {
 ///
 /// Bodies are held in memory only. A request counts twice, because it is sent from a copy, until the response head. A
 /// response counts with its length or, if that is unknown or more, with `response`, until its end. When `memory` is
-/// used up, requests are refused with 503 and responses are not read ahead. `weir_buffer_memory_bytes` shows the use.
+/// used up, requests are refused with 503 and responses are not read ahead. `weir_buffer_memory_bytes` shows the use;
+/// the process may take up to twice as much, because buffers grow by doubling.
 ///
 /// ```yaml
 /// - buffer: { request: 1MiB, response: 1MiB }

@@ -139,7 +139,7 @@ causes! {
     BAD_TARGET "bad_target" 400 "The request target is malformed." "nothing: the client is at fault (RFC 9112 §3.2)";
     BLOCKING_LIMIT "blocking_limit" 503 "The queue for blocking work is full." "nothing: the queue holds 1,024 jobs; find the filter that fills it";
     BODY_TIMEOUT "body_timeout" 408 "The request body stopped arriving." "listeners.*.timeouts.body";
-    BODY_TOO_LARGE "body_too_large" 413 "The request body is larger than allowed." "limits.body_bytes, or the filter body_limit", limit: Some(Limit::BodyBytes);
+    BODY_TOO_LARGE "body_too_large" 413 "The request body is larger than allowed." "limits.body_bytes, or the filters body_limit and buffer", limit: Some(Limit::BodyBytes);
     BODY_TOO_SLOW "body_too_slow" 408 "The request body arrived too slowly." "listeners.*.timeouts.rate";
     CLIENT_CLOSED "client_closed" 0 "The client closed the connection before the response was complete." "nothing: the client left";
     CLIENT_TOO_SLOW "client_too_slow" 0 "The client stopped reading the response." "nothing: the limit is 60 s without reading a byte";

@@ -40,7 +40,7 @@ causes! {
 /// The upstream is asked for the whole content without a coding: Accept-Encoding becomes `identity`, and Range and
 /// If-Range are removed, for all requests, because the media type is not known before the answer. Parts of replaced
 /// and of original content do not fit together. Clients cannot seek or resume on such a route: give videos and
-/// downloads another one. These responses pass unchanged, and `weir_replace_passed` counts them: those with a
+/// downloads another one. These responses pass unchanged, and `weir_replace_passed_total` counts them: those with a
 /// Content-Encoding nevertheless (`coded`), parts (`partial`), and those under `Cache-Control: no-transform`
 /// (`no_transform`; in a request it has no effect).
 ///
