@@ -52,6 +52,7 @@ FILTERS = {
     "any, the second of two": ("{ any: [ { key_auth: { header: x-other } }, { key_auth: {} } ] }", None),
     "basic_auth, cached": ("{ basic_auth: {} }", None),
     "body_limit": ("{ body_limit: { max: 1MiB } }", None),
+    "buffer, of a response": ("{ buffer: { request: 64KiB, response: 64KiB } }", None),
     "cache, nothing kept": ("{ cache: { store: pages } }", None),
     "circuit_breaker": ("{ circuit_breaker: {} }", 0.25),
     "compress, not asked for": ("{ compress: {} }", 0.25),

@@ -17,6 +17,7 @@ mod attempt;
 mod background;
 mod bodies;
 mod deadline;
+mod gather;
 mod hedge;
 mod hooks;
 mod links;

@@ -24,6 +24,7 @@ mod header_name;
 mod identity;
 mod kind;
 mod places;
+mod spooling;
 mod switch;
 
 pub use body::{Answer, Body, BodySource, BodyUse, FileRange, Mark, Piece};
@@ -35,6 +36,7 @@ pub use kind::{
     Access, Build, Built, FilterKind, IntoFilter, Kept, Mistake, Portable, Purge, Purgeable, Settings,
     Tended, Tending,
 };
+pub use spooling::{HeldBody, SpoolRoom, Spooling};
 pub use switch::Switch;
 pub use weir_config::schema::{FilePath, TextOrPath};
 pub use weir_upstream::fetch::{FetchError, FetchRequest, Fetcher, Trust, Url, Version};
@@ -255,6 +257,12 @@ pub trait Filter: Send + Sync + 'static {
     fn request_body(&self, head: &RequestHead, cx: &mut Cx) -> BodyUse {
         let _ = (head, cx);
         BodyUse::Change
+    }
+
+    /// Where the rest of a body goes that this filter wants whole and that is too long for memory. Then
+    /// [`Cx::whole`] is empty, and every attempt sends the body from there. Called when the body is about to be read.
+    fn spooling(&self) -> Option<Spooling> {
+        None
     }
 
     /// Sees the request head before an upstream is chosen, and may change it.

@@ -36,6 +36,7 @@ pub mod phrases;
 pub mod prelude;
 pub mod query;
 pub mod sfv;
+pub mod spool;
 pub mod store;
 pub mod template;
 pub mod testing;

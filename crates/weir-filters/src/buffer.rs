@@ -5,12 +5,16 @@
 use super::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use weir_filter::error::BODY_TOO_LARGE;
+use weir_filter::error::{BODY_TOO_LARGE, BUFFER_DISK};
+use weir_filter::filter::{SpoolRoom, Spooling};
 use weir_filter::grpc;
 use weir_h1::{BodyKind, Method};
 
-pub(super) static KIND: FilterKind =
-    FilterKind::made_from::<BufferSettings>("buffer").with_causes(&[&BODY_TOO_LARGE, &BUFFER_MEMORY]);
+pub(super) static KIND: FilterKind = FilterKind::made_from::<BufferSettings>("buffer").with_causes(&[
+    &BODY_TOO_LARGE,
+    &BUFFER_DISK,
+    &BUFFER_MEMORY,
+]);
 
 causes! {
     BUFFER_MEMORY "buffer_memory" 503
@@ -29,27 +33,36 @@ causes! {
 /// `timeouts.rate` of the listener. Filters before `buffer` see the pieces as they arrive; filters after it, such as
 /// `mirror`, see the whole body as one piece.
 ///
+/// **Disk.** With `disk`, a longer request body goes to a file, up to `disk` bytes. The file has no name, so only this
+/// process can read it, and it is gone when the process ends. Threads that may block write it, at most 256 KiB at a
+/// time after the first `request` bytes. Filters after `buffer` see such a body in pieces while it is sent; if there
+/// are any, an attempt that began to send it is not repeated, and `hedge` sends no second one. A filter that needs the
+/// body whole reads it into memory, within its own limit. If `disk_total` is used up or the file system fails, the
+/// request is refused with 503.
+///
 /// **Responses.** With `response`, the response is sent as it arrives, and read ahead of the client by up to that many
 /// bytes. Once all of it has arrived, its connection to the upstream is free for others, however slowly the client
 /// reads. A longer response goes on at the client's speed when the buffer is full, as without the filter: its status
-/// has been sent, so it cannot be refused. Nothing is delayed, so events arrive when they are sent.
+/// has been sent, so it cannot be refused. Nothing is delayed, so events arrive when they are sent. Responses are held
+/// in memory only.
 ///
 /// These pass unchanged: gRPC in both directions, whose streams need both sides at once, and requests for another
 /// protocol (WebSocket).
 ///
-/// Bodies are held in memory only. A request counts twice, because it is sent from a copy, until the response head. A
-/// response counts with its length or, if that is unknown or more, with `response`, until its end. When `memory` is
-/// used up, requests are refused with 503 and responses are not read ahead. `weir_buffer_memory_bytes` shows the use;
-/// the process may take up to twice as much, because buffers grow by doubling.
+/// A request in memory counts twice, because it is sent from a copy, until the response head; one on disk counts with
+/// `request` bytes. A response counts with its length or, if that is unknown or more, with `response`, until its end.
+/// When `memory` is used up, requests are refused with 503 and responses are not read ahead.
+/// `weir_buffer_memory_bytes` shows the use; the process may take up to twice as much, because buffers grow by
+/// doubling, and a hedge sends from a third copy.
 ///
 /// ```yaml
-/// - buffer: { request: 1MiB, response: 1MiB }
+/// - buffer: { request: 1MiB, response: 1MiB, disk: 64MiB }
 /// ```
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct BufferSettings {
-    /// Longest request body, which is read whole before the upstream is asked. Longer ones are refused with 413.
-    /// Default: request bodies are not buffered.
+    /// Longest request body in memory, which is read whole before the upstream is asked. Longer ones go to `disk`, or
+    /// are refused with 413. Default: request bodies are not buffered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     request: Option<ByteSize>,
     /// How far a response is read ahead of its client. Default: responses are not buffered.
@@ -59,20 +72,40 @@ struct BufferSettings {
     /// responses of 1 MiB at once.
     #[serde(default = "memory")]
     memory: ByteSize,
+    /// Longest request body on disk; longer ones are refused with 413. More than `request`. Default: none goes to disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    disk: Option<ByteSize>,
+    /// Most bytes on disk for the bodies of this filter, over all cores. Default `4GiB`.
+    #[serde(default = "disk_total")]
+    disk_total: ByteSize,
+    /// Folder of the files, which must exist. Default: the system's for temporary files, `TMPDIR` or `/tmp`. If that
+    /// is in memory (tmpfs), so are the bodies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    folder: Option<FilePath>,
 }
 
 const fn memory() -> ByteSize {
     ByteSize(256 * 1024 * 1024)
 }
 
-/// Longest body that is buffered. Longer ones need a disk, which this filter does not use.
+const fn disk_total() -> ByteSize {
+    ByteSize(4 * 1024 * 1024 * 1024)
+}
+
+/// Longest body that is buffered in memory.
 const MAX_BYTES: u64 = 1024 * 1024 * 1024;
+
+/// Longest body that is buffered on disk.
+const MAX_DISK: u64 = 1024 * 1024 * 1024 * 1024;
 
 struct Buffer {
     request: Option<usize>,
     response: Option<usize>,
     memory: usize,
     room: Arc<Room>,
+    spooling: Option<Spooling>,
+    /// Longest request body, wherever it is held.
+    longest: usize,
 }
 
 /// The memory taken, and what happened without it, over all cores.
@@ -94,6 +127,8 @@ struct Place {
 #[derive(Debug, Default)]
 struct Held {
     request: Option<Place>,
+    /// Bytes of the request so far.
+    arrived: usize,
     response: Option<Place>,
 }
 
@@ -102,6 +137,14 @@ const TOO_LARGE: u64 = 1;
 /// The request is HEAD.
 const HEAD: u64 = 2;
 
+static DISK: Figure =
+    Figure::gauge("disk", "weir_buffer_disk_bytes", "Bytes on disk of the request bodies that are buffered.")
+        .bytes();
+static DISK_FAILED: Figure = Figure::counter(
+    "disk_failed",
+    "weir_buffer_disk_failed",
+    "Requests that were refused because the disk was used up or failed.",
+);
 static MEMORY: Figure =
     Figure::gauge("memory", "weir_buffer_memory_bytes", "Memory of the bodies that are buffered.").bytes();
 static REFUSED: Figure = Figure::counter(
@@ -136,13 +179,62 @@ impl IntoFilter for BufferSettings {
                 build.refuse(key, message, None);
             }
         }
+        self.check_disk(build);
         let bytes = |size: Option<ByteSize>| size.map(ByteSize::as_usize);
-        (build.mistakes.len() == before).then(|| Buffer {
+        if build.mistakes.len() > before {
+            return None;
+        }
+        let folder = self.folder.map_or_else(std::env::temp_dir, |folder| folder.0);
+        let spooling = self.request.filter(|_| self.disk.is_some()).map(|request| Spooling {
+            folder: folder.into(),
+            memory: request.as_usize(),
+            total: self.disk_total.get(),
+            room: build.keep_for("disk", |_| true, |_| SpoolRoom::default()),
+        });
+        Some(Buffer {
             request: bytes(self.request),
             response: bytes(self.response),
             memory: self.memory.as_usize(),
             room: build.keep_for("room", |_| true, |_| Room::default()),
+            spooling,
+            longest: bytes(self.disk.or(self.request)).unwrap_or(0),
         })
+    }
+}
+
+impl BufferSettings {
+    fn check_disk(&self, build: &mut Build<'_>) {
+        let Some(disk) = self.disk else {
+            if let Some(folder) = &self.folder {
+                let message =
+                    format!("names {}, but nothing goes to disk without `disk`", folder.0.display());
+                build.refuse("folder", message, Some("write `disk: 64MiB`".into()));
+            }
+            return;
+        };
+        match self.request {
+            None => build.refuse(
+                "disk",
+                "holds requests, and `request` is not set",
+                Some("write `request: 1MiB`".into()),
+            ),
+            Some(request) if disk.get() <= request.get() => {
+                let message =
+                    format!("is not more than `request`, {request}: a body up to that stays in memory");
+                build.refuse("disk", message, None);
+            }
+            Some(_) if disk.get() > MAX_DISK => build.refuse("disk", "is more than 1024GiB", None),
+            Some(_) if disk.get() > self.disk_total.get() => {
+                let message = format!("does not fit into `disk_total`, {}", self.disk_total);
+                build.refuse("disk", message, None);
+            }
+            Some(_) => {}
+        }
+        if let Some(FilePath(folder)) = &self.folder
+            && !folder.is_dir()
+        {
+            build.refuse("folder", format!("{} is no folder", folder.display()), None);
+        }
     }
 }
 
@@ -152,24 +244,34 @@ impl Filter for Buffer {
     }
 
     fn request_body(&self, head: &RequestHead, cx: &mut Cx) -> BodyUse {
-        let Some(most) = self.request.filter(|_| is_buffered(head)) else { return BodyUse::Pass };
+        if self.request.is_none() || !is_buffered(head) {
+            return BodyUse::Pass;
+        }
         match head.content_length() {
-            Some(length) if length > most as u64 => {
+            Some(length) if length > self.longest as u64 => {
                 *cx.note() |= TOO_LARGE;
                 BodyUse::Pass // it is refused before the client sends any of it
             }
-            _ => BodyUse::WholeWatched(most),
+            _ => BodyUse::WholeWatched(self.longest),
         }
     }
 
     fn on_request_body(&self, piece: &mut Piece<'_>, cx: &mut Cx) -> HookResult {
-        let bytes = piece.data().len().saturating_mul(2);
-        let place = cx.state::<Held>().request.get_or_insert_with(|| Place::new(&self.room));
-        if place.grow(bytes, self.memory) {
+        let held = cx.state::<Held>();
+        held.arrived += piece.data().len();
+        let request = self.request.unwrap_or(0);
+        // Held and sent from a copy; or a part of it until that is written.
+        let bytes = if held.arrived <= request { held.arrived.saturating_mul(2) } else { request };
+        let place = held.request.get_or_insert_with(|| Place::new(&self.room));
+        if place.resize(bytes, self.memory) {
             return Ok(());
         }
         self.room.refused.fetch_add(1, Relaxed);
         Err(Refusal::new(&BUFFER_MEMORY))
+    }
+
+    fn spooling(&self) -> Option<Spooling> {
+        self.spooling.clone()
     }
 
     fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
@@ -185,7 +287,8 @@ impl Filter for Buffer {
     fn on_response(&self, head: &mut ResponseHead, cx: &mut Cx) -> Flow {
         let is_head = *cx.note() & HEAD != 0;
         if self.request.is_some() {
-            cx.state::<Held>().request = None; // no attempt follows an answer
+            cx.state::<Held>().request = None;
+            cx.free_request();
         }
         let Some(most) = self.response else { return Flow::Continue };
         let length = head.content_length().and_then(|length| usize::try_from(length).ok());
@@ -199,7 +302,7 @@ impl Filter for Buffer {
             return Flow::Continue;
         }
         let mut place = Place::new(&self.room);
-        if place.grow(bytes, self.memory) {
+        if place.resize(bytes, self.memory) {
             cx.state::<Held>().response = Some(place);
             cx.read_ahead(bytes);
         } else {
@@ -210,7 +313,11 @@ impl Filter for Buffer {
 
     fn readings(&self) -> Vec<Reading> {
         let room = &self.room;
+        let disk = self.spooling.as_ref().map(|spooling| &spooling.room);
+        let disk = |figure: fn(&SpoolRoom) -> u64| disk.map_or(0, |disk| figure(disk));
         vec![
+            Reading::one(&DISK, disk(SpoolRoom::taken)),
+            Reading::one(&DISK_FAILED, disk(SpoolRoom::failed)),
             Reading::one(&MEMORY, room.taken.load(Relaxed) as u64),
             Reading::one(&REFUSED, room.refused.load(Relaxed)),
             Reading::one(&UNBUFFERED, room.unbuffered.load(Relaxed)),
@@ -230,13 +337,15 @@ impl Place {
         Self { bytes: 0, room: Arc::clone(room) }
     }
 
-    /// Takes more bytes. False if they exceed the memory of all.
-    fn grow(&mut self, bytes: usize, memory: usize) -> bool {
-        if self.room.taken.fetch_add(bytes, Relaxed).saturating_add(bytes) > memory {
-            self.room.taken.fetch_sub(bytes, Relaxed);
+    /// Takes this many bytes in all. False if more of them exceed the memory of all.
+    fn resize(&mut self, bytes: usize, memory: usize) -> bool {
+        let more = bytes.saturating_sub(self.bytes);
+        if more > 0 && self.room.taken.fetch_add(more, Relaxed).saturating_add(more) > memory {
+            self.room.taken.fetch_sub(more, Relaxed);
             return false;
         }
-        self.bytes += bytes;
+        self.room.taken.fetch_sub(self.bytes.saturating_sub(bytes), Relaxed);
+        self.bytes = bytes;
         true
     }
 }
@@ -334,6 +443,23 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_longer_body_goes_to_disk() {
+        let settings = json!({ "request": "4B", "disk": "8B", "memory": "8B" });
+        let running = Stand::new(&KIND, settings).build();
+        for (length, fits) in [(8, true), (9, false)] {
+            let mut exchange = running.request("GET /").await;
+            let head = request_head(&format!("POST /\nContent-Length: {length}"));
+            let used = exchange.filter().request_body(&head, &mut exchange.cx);
+            assert_eq!(used == BodyUse::WholeWatched(8), fits, "{length}");
+            assert_eq!(exchange.filter().spooling().unwrap().memory, 4);
+        }
+        let mut exchange = running.request_with("POST /\nTransfer-Encoding: chunked", "12345678").await;
+        assert_eq!(figure(&running, &MEMORY), 4, "a part on its way to the disk");
+        exchange.response("200");
+        assert_eq!(figure(&running, &MEMORY), 0);
+    }
+
+    #[tokio::test]
     async fn memory_that_is_used_up_refuses() {
         let running = Stand::new(&KIND, json!({ "request": "8B", "memory": "16B" })).build();
         let mut first = running.request_with("POST /\nTransfer-Encoding: chunked", "12345").await;
@@ -359,7 +485,12 @@ mod tests {
             ),
             (json!({ "response": "2GiB", "memory": "4GiB" }), "more than 1GiB"),
             (json!({ "request": 10 }), "expected"),
-            (json!({ "request": "1MiB", "disk": "64MiB" }), "disk"),
+            (json!({ "response": "1MiB", "disk": "64MiB" }), "`request` is not set"),
+            (json!({ "request": "1MiB", "disk": "1MiB" }), "stays in memory"),
+            (json!({ "request": "1MiB", "disk": "5GiB" }), "does not fit into `disk_total`, 4GiB"),
+            (json!({ "request": "1MiB", "disk": "2000GiB", "disk_total": "4000GiB" }), "more than 1024GiB"),
+            (json!({ "request": "1MiB", "disk": "2MiB", "folder": "/nowhere" }), "/nowhere is no folder"),
+            (json!({ "request": "1MiB", "folder": "/tmp" }), "nothing goes to disk without `disk`"),
         ] {
             let mistakes = Stand::new(&KIND, settings).mistakes();
             assert!(mistakes.iter().any(|mistake| mistake.contains(expected)), "{expected}: {mistakes:?}");

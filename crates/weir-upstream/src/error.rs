@@ -141,6 +141,7 @@ causes! {
     BODY_TIMEOUT "body_timeout" 408 "The request body stopped arriving." "listeners.*.timeouts.body";
     BODY_TOO_LARGE "body_too_large" 413 "The request body is larger than allowed." "limits.body_bytes, or the filters body_limit and buffer", limit: Some(Limit::BodyBytes);
     BODY_TOO_SLOW "body_too_slow" 408 "The request body arrived too slowly." "listeners.*.timeouts.rate";
+    BUFFER_DISK "buffer_disk" 503 "A body that should be held on disk could not be: bodies take as much space as they may, or the file system failed." "`disk_total` and `folder` of the filter buffer; the log has errors of the file system", nature: Nature::Failure;
     CLIENT_CLOSED "client_closed" 0 "The client closed the connection before the response was complete." "nothing: the client left";
     CLIENT_TOO_SLOW "client_too_slow" 0 "The client stopped reading the response." "nothing: the limit is 60 s without reading a byte";
     CONNECT_FAILED "connect_failed" 502 "Connecting to the upstream failed." "upstreams.*.endpoints", outcome: Outcome::ConnectFailed, nature: Nature::Failure;

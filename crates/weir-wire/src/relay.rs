@@ -5,9 +5,11 @@
 
 mod end;
 mod read_on;
+mod supply;
 mod tunnel;
 mod watch;
 
+pub use supply::Supply;
 pub use tunnel::Tunnel;
 pub use watch::{Mark, Seen, Stopped, Watch};
 
@@ -36,6 +38,8 @@ pub enum RelayError {
     Read(io::Error),
     /// The watcher rejected a piece.
     Stopped,
+    /// Reading from the [`Supply`] failed.
+    Supply(io::Error),
     /// A gathered body exceeds its limit.
     TooLarge,
     /// The sender ended before the body did.
@@ -80,6 +84,8 @@ pub struct Relay {
     lost: Option<io::Error>,
     /// The whole body is read for the watcher only; nothing is written.
     discards: bool,
+    /// Where the body comes from, if not from the sender's connection.
+    supply: Option<Box<dyn Supply>>,
     /// The watcher has seen the end, or the current pause.
     told_end: bool,
     told_pause: bool,
@@ -117,6 +123,7 @@ impl Relay {
             reads_on: false,
             lost: None,
             discards: false,
+            supply: None,
             told_end: matches!(kind, BodyKind::Empty), // the watcher sees no end of an absent body
             told_pause: true,
             pending: false,
@@ -137,7 +144,7 @@ impl Relay {
 
     /// Frees its buffers, once the message is over and nobody needs them.
     pub fn release(&mut self) {
-        (self.input, self.out) = (Vec::new(), Vec::new());
+        (self.input, self.out, self.supply) = (Vec::new(), Vec::new(), None);
         self.reader = BodyReader::new(BodyKind::Empty);
     }
 
@@ -180,7 +187,7 @@ impl Relay {
 
     /// The whole framed body and its trailers, if all of it has arrived and can be resent.
     pub fn sent_whole(&self) -> Option<(&[u8], &[u8])> {
-        let whole = self.finished && self.is_repeatable();
+        let whole = self.finished && self.is_repeatable() && self.supply.is_none();
         whole.then(|| (self.out.get(self.body..).unwrap_or_default(), self.reader.trailers()))
     }
 
@@ -532,8 +539,12 @@ impl Relay {
         if filled && self.input.capacity() < BUFFER_BYTES {
             self.input.reserve_exact(BUFFER_BYTES);
         }
-        let read = match from.poll_read(cx, &mut self.input) {
-            Poll::Ready(read) => read.map_err(RelayError::Read)?,
+        let read = match &mut self.supply {
+            None => from.poll_read(cx, &mut self.input).map_err(RelayError::Read),
+            Some(supply) => supply.poll_read(cx, &mut self.input).map_err(RelayError::Supply),
+        };
+        let read = match read {
+            Poll::Ready(read) => read?,
             Poll::Pending => {
                 // Hold no buffer while waiting, no matter how many peers are slow.
                 if !filled {

@@ -21,6 +21,7 @@ use crate::client::Departure;
 use crate::forward::{self, ForwardingFields};
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
+use weir_filter::filter::Cx;
 use weir_h1::{BodyKind, ResponseHead, Version};
 use weir_telemetry::Attempt as Outcome;
 use weir_upstream::error;
@@ -371,6 +372,9 @@ impl Exchange<'_> {
         let reused = connection.reused;
         let relay = &mut connection.relay;
         match (self.unsent.take(), whole) {
+            (before, None) if kind != BodyKind::Empty && self.is_spooled() => {
+                self.send_spooled(before, relay, (kind, framing, out))?;
+            }
             // A body that a filter has whole is sent from where it is held, as often as needed.
             (_, Some(body)) => {
                 out.extend_from_slice(&body);
@@ -401,11 +405,45 @@ impl Exchange<'_> {
                 }
             }
         }
-        self.request_over = relay.is_finished();
+        self.request_over |= relay.is_finished();
         self.record.body_in = self.record.body_in.max(relay.taken());
         let state = Sending::Going;
         let departure = self.departure(routed, spec);
         Ok(Upload { state, heard: false, keeps, expects_continue, ended: None, detail: None, departure })
+    }
+
+    /// Whether a filter has the request's body in a file.
+    fn is_spooled(&self) -> bool {
+        self.cx.as_ref().is_some_and(|cx| cx.request_spool.is_some())
+    }
+
+    /// Sends a body that a filter has in a file: as often as needed, unless other filters see its pieces while it is
+    /// sent.
+    #[cold]
+    fn send_spooled(
+        &self,
+        before: Option<Box<Relay>>,
+        relay: &mut Relay,
+        (kind, framing, out): (BodyKind, Framing, Vec<u8>),
+    ) -> Result<(), Failure> {
+        let Some(cx) = &self.cx else { return Ok(()) };
+        let is_seen = !cx.request_bodies.is_empty();
+        if let Some(before) = before.filter(|_| is_seen) {
+            *relay = *before;
+            let again = relay.again(framing, out);
+            return if again { Ok(()) } else { Err(upstream_failure(&error::UPSTREAM_RESET)) };
+        }
+        *relay = Relay::new(kind, framing, out);
+        if let Some(spool) = &cx.request_spool {
+            relay.supply(Rc::clone(spool).supply());
+        }
+        Ok(())
+    }
+
+    /// Whether the request can be sent again.
+    pub(super) fn is_repeatable(&self, relay: &Relay) -> bool {
+        let is_held = || self.cx.as_ref().is_some_and(|cx| cx.request_bodies.is_empty());
+        relay.is_repeatable() || relay.is_supplied() && is_held()
     }
 
     /// How the end of the request's body is marked for an endpoint.
@@ -443,8 +481,8 @@ impl Exchange<'_> {
     /// Keeps the bytes that were read after the request's body.
     pub(super) fn keep_what_follows(&mut self, relay: &Relay) {
         self.request_over |= relay.is_finished();
-        let whole = self.cx.as_ref().is_some_and(|cx| cx.request_whole.is_some());
-        if self.request_over && !whole {
+        let held = |cx: &Cx| cx.request_whole.is_some() || cx.request_spool.is_some();
+        if self.request_over && !self.cx.as_ref().is_some_and(held) {
             self.leftover = relay.leftover().to_vec();
         }
     }

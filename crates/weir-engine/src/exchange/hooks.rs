@@ -173,7 +173,8 @@ impl Exchange<'_> {
 
     async fn filter_waited(&mut self, snapshot: &Snapshot, index: u32, due: Due) -> Result<(), Stop> {
         if let Due::Gather(limit) = due {
-            Box::pin(self.gather_request(limit)).await?;
+            let spooling = snapshot.filters[index as usize].filter.spooling();
+            Box::pin(self.gather_request(limit, spooling)).await?;
             if self.on_request(snapshot, index)?.is_none() {
                 return Ok(());
             }
@@ -204,7 +205,7 @@ impl Exchange<'_> {
         }
         self.settle_whole(Direction::Request)?;
         let Some(cx) = &mut self.cx else { return Ok(()) };
-        cx.request_whole = cx.whole.take();
+        (cx.request_whole, cx.request_spool) = (cx.whole.take(), None);
         self.head.set_whole_body(cx.request_whole.as_ref().map_or(0, Bytes::len) as u64);
         Ok(())
     }
@@ -373,9 +374,6 @@ impl Exchange<'_> {
         self.phase = Phase::Filtered;
         if let Some(cx) = &mut self.cx {
             cx.whole = None; // a request's body that was answered early
-            if let Some(whole) = &mut cx.request_whole {
-                *whole = Bytes::new(); // no attempt follows an answer
-            }
         }
         if !self.hooks.has_any(Hooks::RESPONSE | Hooks::RESPONSE_BODY) {
             return Ok(());

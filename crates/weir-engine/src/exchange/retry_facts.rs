@@ -18,7 +18,7 @@ impl Exchange<'_> {
         let fields = &answered.response.headers;
         let status = grpc_status(fields).filter(|_| self.grpc);
         let failed = Failed::of_answer(answered.response.status(), status, fields.get_str("retry-after"));
-        let kept = answered.sent.connection.relay.is_repeatable();
+        let kept = self.is_repeatable(&answered.sent.connection.relay);
         Lost::answered(failed, self.head.method().is_idempotent(), kept)
     }
 
@@ -30,7 +30,7 @@ impl Exchange<'_> {
             cause,
             idempotent: self.head.method().is_idempotent(),
             written: connection.relay.sent() != 0,
-            kept: connection.relay.is_repeatable() && !upload.heard,
+            kept: self.is_repeatable(&connection.relay) && !upload.heard,
             reused: connection.reused,
             refused: h2.is_some_and(H2Stream::is_refused),
             reset: connection.stream.h2().is_some_and(H2Stream::is_reset_by_peer),

@@ -53,16 +53,21 @@ impl Exchange<'_> {
         let mut out = self.client.core.take_buffer();
         self.write_head(response, framing, &mut out);
         let mut download = Relay::new(kind, framing, out);
-        if let Some(cx) = self.cx.as_ref().filter(|cx| cx.reads_on > 0) {
-            download.read_on(cx.reads_on);
+        let mut early = false;
+        if let Some(cx) = self.cx.as_ref() {
+            if cx.reads_on > 0 {
+                download.read_on(cx.reads_on);
+            }
+            if cx.reads_ahead > 0 {
+                download.read_ahead(cx.reads_ahead);
+                early = true;
+            }
         }
-        let ahead = self.cx.as_ref().map_or(0, |cx| cx.reads_ahead);
-        download.read_ahead(ahead);
         if self.record.left {
             self.record.cause = Some(&error::CLIENT_CLOSED);
         }
-        let mut fault = self.relay_response(&mut attempt, &mut download, (kind, ahead > 0)).await;
-        let (over, response) = if fault.is_none() && !download.is_delivered() {
+        let mut fault = self.relay_response(&mut attempt, &mut download, (kind, early)).await;
+        let (over, response) = if early && fault.is_none() && !download.is_delivered() {
             // All of it has arrived, so the upstream need not wait for a slow client.
             let end = self.end_of_response(attempt.routed, attempt.upstream.spec.timeouts.exchange);
             let response = self.release(attempt, Some(Instant::now()));
@@ -535,7 +540,9 @@ impl Pump<'_> {
             }
             Stage::Response => {}
         }
-        let watched = self.sent.upload.is_done() || self.client.stream.h2().is_some();
+        let watched = self.sent.upload.is_done()
+            || self.client.stream.h2().is_some()
+            || self.sent.connection.relay.is_supplied();
         if watched && !self.download.waits_for_writer() && self.has_departed(task) {
             let reset = || std::io::ErrorKind::ConnectionReset.into();
             if !self.download.lose_receiver(reset()) {
@@ -653,7 +660,9 @@ fn broken_by(e: &RelayError, cause: &'static Cause) -> String {
         RelayError::Malformed(rule) => rule.to_string(),
         RelayError::Read(e) => e.to_string(),
         RelayError::Truncated => "the body ended before its announced end".to_owned(),
-        RelayError::Stopped | RelayError::TooLarge | RelayError::Write(_) => cause.meaning.to_owned(),
+        RelayError::Stopped | RelayError::Supply(_) | RelayError::TooLarge | RelayError::Write(_) => {
+            cause.meaning.to_owned()
+        }
     }
 }
 
@@ -672,9 +681,11 @@ fn transfer_fault(
         RelayError::Read(e) if late(e) => whole.unwrap_or(&error::UPSTREAM_BODY_TIMEOUT),
         RelayError::TooLarge => &error::RESPONSE_TOO_LARGE,
         RelayError::Malformed(_) if download.sent() == 0 => &error::BAD_RESPONSE,
-        RelayError::Malformed(_) | RelayError::Read(_) | RelayError::Stopped | RelayError::Truncated => {
-            &error::TRUNCATED
-        }
+        RelayError::Malformed(_)
+        | RelayError::Read(_)
+        | RelayError::Stopped
+        | RelayError::Supply(_)
+        | RelayError::Truncated => &error::TRUNCATED,
     }
 }
 

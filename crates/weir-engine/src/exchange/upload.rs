@@ -3,20 +3,20 @@
 //! Both run at once: an upstream may answer before it has read everything, and a client may wait for `100 Continue`
 //! before it sends anything.
 
-use super::bodies::{BodyWatch, Direction};
+use super::bodies::BodyWatch;
 use super::sent::Sent;
-use super::{Exchange, Stop, deadline};
+use super::{Stop, deadline};
 use crate::autopsy::kept::cut_detail;
 use crate::client::{Client, Departure};
 use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
-use weir_h1::{Progress, ResponseHead, Version, parse_response};
+use weir_h1::{Progress, ResponseHead, parse_response};
 use weir_upstream::error::{self, Cause};
 use weir_upstream::upstream::{Carrier, Lost, Race};
 use weir_wire::Stream;
-use weir_wire::relay::{Framing, Relay, RelayError};
+use weir_wire::relay::{Relay, RelayError};
 
 /// A request being sent to the upstream.
 pub(super) struct Upload {
@@ -148,7 +148,9 @@ impl HeadWait<'_, '_> {
         if let Poll::Ready(came) = self.poll_response(cx) {
             return Poll::Ready(came);
         }
-        let watched = self.sent.upload.is_done() || self.client.stream.h2().is_some();
+        let watched = self.sent.upload.is_done()
+            || self.client.stream.h2().is_some()
+            || self.sent.connection.relay.is_supplied();
         if watched && self.client.may_tell() && self.client.has_departed(cx, self.departure()) {
             return Poll::Ready(Err(Failure::Client(Stop::Cut(&error::CLIENT_CLOSED))));
         }
@@ -283,67 +285,6 @@ fn unread(e: &io::Error, stream: &Stream) -> Failure {
     })
 }
 
-impl Exchange<'_> {
-    /// Reads the request's whole body for a filter that needs it to decide. Sends `100 Continue` to a client that
-    /// waits for it.
-    pub(super) async fn gather_request(&mut self, limit: usize) -> Result<(), Stop> {
-        if self.request_over && self.cx.as_ref().is_some_and(|cx| cx.whole.is_some()) {
-            self.settle_whole(Direction::Request)?;
-        } else {
-            let body = self.read_whole(limit).await?;
-            let Some(cx) = &mut self.cx else { return Ok(()) };
-            cx.request_bodies.clear(); // the filters have seen them
-            cx.whole = Some(body.into());
-        }
-        match &self.cx {
-            Some(cx) if cx.whole().len() > limit => Err(Stop::refuse(&error::BODY_TOO_LARGE)),
-            _ => Ok(()),
-        }
-    }
-
-    async fn read_whole(&mut self, limit: usize) -> Result<Vec<u8>, Stop> {
-        if self.head.expects_continue() && self.head.version() != Version::Http10 {
-            let mut out = self.client.core.take_buffer();
-            out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
-            self.record.sent += out.len() as u64;
-            self.client.write_all(out).await.map_err(Stop::Cut)?;
-        }
-        let mut relay = Relay::new(self.head.body(), Framing::Close, Vec::new());
-        relay.gather(limit);
-        let of_client = &self.client.listener.spec.timeouts;
-        let waits = Waits {
-            response: Duration::ZERO,
-            body: of_client.body,
-            rate: of_client.rate,
-            upstream_body: Duration::ZERO,
-            began: Instant::now(),
-            end: None,
-            limits: self.local.snapshot.head_limits,
-        };
-        let mut watch = BodyWatch::new(&self.local, &self.ran, self.cx.as_mut(), 0);
-        let primed = relay.prime(self.head.rest(), watch.active());
-        self.used = primed.map_err(|e| client_fault(e, watch.refused.take()))?;
-        let client = &mut *self.client;
-        let (mut steps, mut on) = (None, On::Body);
-        poll_fn(|cx| {
-            if let Poll::Ready(done) = relay.poll_gather(cx, &mut client.stream, watch.active()) {
-                return Poll::Ready(done.map_err(|e| client_fault(e, watch.refused.take())));
-            }
-            if steps.replace(relay.steps()) != Some(relay.steps()) {
-                on = arm(client, &relay, &waits);
-            }
-            client.deadline.poll_passed(cx).map(|()| {
-                Err(Stop::refuse(if on == On::Rate { &error::BODY_TOO_SLOW } else { &error::BODY_TIMEOUT }))
-            })
-        })
-        .await?;
-        self.request_over = true;
-        self.leftover = relay.leftover().to_vec();
-        self.record.body_in = relay.taken();
-        Ok(relay.take_buffer().unwrap_or_default())
-    }
-}
-
 /// Returns the buffer of a request that was sent and need not be sent again.
 pub(super) fn give_back(client: &Client, upload: &Upload, relay: &mut Relay) {
     if upload.is_done()
@@ -355,7 +296,7 @@ pub(super) fn give_back(client: &Client, upload: &Upload, relay: &mut Relay) {
 
 /// What an attempt's deadline is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum On {
+pub(super) enum On {
     /// The client's next byte.
     Body,
     /// The client's minimum rate.
@@ -367,7 +308,7 @@ enum On {
 }
 
 /// Sets the deadline while a request body is under way.
-fn arm(client: &mut Client, relay: &Relay, waits: &Waits) -> On {
+pub(super) fn arm(client: &mut Client, relay: &Relay, waits: &Waits) -> On {
     let now = Instant::now();
     if relay.waits_for_writer() {
         client.deadline.set_within(now, waits.upstream_body, waits.end_at());
@@ -394,6 +335,7 @@ pub(super) const fn upstream_failure(cause: &'static Cause) -> Failure {
 pub(super) fn client_fault(e: RelayError, refused: Option<Stop>) -> Stop {
     match e {
         RelayError::Malformed(_) => Stop::refuse(&error::BAD_CHUNK),
+        RelayError::Supply(_) => Stop::refuse(&error::BUFFER_DISK),
         RelayError::TooLarge => Stop::refuse(&error::BODY_TOO_LARGE),
         RelayError::Stopped => refused.unwrap_or_else(|| Stop::refuse(&error::INTERNAL)),
         RelayError::Read(_) | RelayError::Truncated | RelayError::Write(_) => {

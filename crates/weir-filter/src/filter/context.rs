@@ -1,7 +1,7 @@
 //! What a filter knows of its exchange besides the heads: the context, the route, the consumers.
 
 use super::identity::CallerFacts;
-use super::{BodyHooks, CallAnswer, CallRequest, CoreHandle, Hold, PendingPiece};
+use super::{BodyHooks, CallAnswer, CallRequest, CoreHandle, HeldBody, Hold, PendingPiece};
 use crate::phrases::neutral;
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -127,6 +127,8 @@ pub struct Cx {
     pub whole: Option<Bytes>,
     /// The request's body after all filters have seen its head: what every attempt sends.
     pub request_whole: Option<Bytes>,
+    /// The same, if it is in a file.
+    pub request_spool: Option<Rc<dyn HeldBody>>,
     /// The trailers after a response's body that was gathered whole.
     pub whole_trailers: Vec<u8>,
     /// Whether a filter turned the request into a gRPC call.
@@ -222,6 +224,7 @@ impl Cx {
             response_bodies: BodyHooks::default(),
             whole: None,
             request_whole: None,
+            request_spool: None,
             whole_trailers: Vec::new(),
             calls_grpc: false,
             attempt: None,
@@ -458,6 +461,13 @@ impl Cx {
     /// For a filter that watches it on behalf of others. Memory: that many bytes.
     pub const fn read_on(&mut self, ahead: usize) {
         self.reads_on = ahead;
+    }
+
+    /// Frees the request's body, if it is held for repeats. Only from `on_response`: no attempt follows an answer.
+    pub fn free_request(&mut self) {
+        if self.request_whole.is_some() || self.request_spool.take().is_some() {
+            self.request_whole = Some(Bytes::new()); // still held here, not by the client
+        }
     }
 
     /// Whether the response that this filter sees is an upstream's whose body is unread, for [`Cx::read_ahead`].

@@ -1,9 +1,10 @@
 //! `buffer`: upstreams meet no slow clients, in either direction.
 
+use tempfile::TempDir;
 use weir_testkit::h2::{H2, H2Origin, Options, setting};
 use weir_testkit::{Client, Upstream, Weir, decoded, eventually};
 
-use crate::cause::{BODY_TOO_LARGE, BUFFER_MEMORY};
+use crate::cause::{BODY_TOO_LARGE, BUFFER_DISK, BUFFER_MEMORY};
 use crate::support::{GET, OK, OK_BODY};
 
 const KIB: usize = 1024;
@@ -243,6 +244,144 @@ fn streams_pass() {
     let stream = h2.request(&fields, false);
     h2.body(stream, &[b'x'; 10_000], true);
     h2.message(stream).expect_status(200).expect_body([b'x'; 10_000]);
+}
+
+// === Disk ===
+
+/// A filter that holds 64 KiB in memory and 4 MiB in this folder.
+fn to_disk(folder: &TempDir, more: &str) -> String {
+    format!("{{ buffer: {{ request: 64KiB, disk: 4MiB, folder: {}{more} }} }}", folder.path().display())
+}
+
+fn chunked(body: &str) -> String {
+    let (first, rest) = body.split_at(body.len() / 3);
+    format!(
+        "POST / HTTP/1.1\r\nHost: weir.test\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n{first}\r\n{:x}\r\n{rest}\r\n0\r\n\r\n",
+        first.len(),
+        rest.len()
+    )
+}
+
+/// Bytes whose order shows.
+fn numbered(length: usize) -> String {
+    (0..length / 8).map(|number| format!("{number:08x}")).collect()
+}
+
+#[test]
+fn a_long_body_goes_through_a_file() {
+    let (upstream, folder) = (Upstream::fixed(OK_BODY), TempDir::new().unwrap());
+    let weir = buffering(&upstream, &to_disk(&folder, ""));
+    let mut client = weir.client();
+    for length in [64 * KIB, 64 * KIB + 8, 700_000, 4 * MIB] {
+        let body = numbered(length);
+        client.ask(chunked(&body)).expect_status(200);
+        let request = upstream.take_request();
+        assert_eq!(request.head.all("content-length"), [length.to_string()]);
+        assert!(request.body.bytes == body.as_bytes(), "{length}");
+        let head = format!("POST / HTTP/1.1\r\nHost: weir.test\r\nContent-Length: {length}\r\n\r\n");
+        client.send(format!("{head}{body}GET /next HTTP/1.1\r\nHost: weir.test\r\n\r\n"));
+        client.read_response().expect_status(200);
+        client.read_response().expect_status(200);
+        let requests = upstream.requests();
+        assert!(requests[0].body.bytes == body.as_bytes(), "{length}");
+        assert_eq!(requests[1].head.line, "GET /next HTTP/1.1", "what was pipelined follows");
+        upstream.forget();
+    }
+    for long in [
+        chunked(&numbered(4 * MIB + 8)),
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4194305\r\n\r\n".into(),
+    ] {
+        weir.client().ask(long).expect_cause(BODY_TOO_LARGE);
+    }
+    let mut h2 = weir.h2();
+    let stream = h2.post("/h2");
+    h2.body(stream, numbered(700_000).as_bytes(), true);
+    h2.message(stream).expect_status(200);
+    assert!(upstream.take_request().body.bytes == numbered(700_000).as_bytes());
+    eventually("all is freed", || (held(&weir), figure(&weir, "disk_bytes")) == (0, 0));
+}
+
+/// A client may leave a file behind only as long as it is there; nobody else can read it.
+#[test]
+fn a_file_without_a_name() {
+    let (upstream, folder) = (Upstream::listen(), TempDir::new().unwrap());
+    let weir = buffering(&upstream, &to_disk(&folder, ""));
+    let mut client = weir.client();
+    let body = numbered(MIB);
+    client.send(format!("POST / HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 2097152\r\n\r\n{body}"));
+    eventually("it is on disk", || figure(&weir, "disk_bytes") > 512 * KIB as u64);
+    assert!(held(&weir) <= 64 * KIB as u64);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    client.reset();
+    eventually("it is freed", || (held(&weir), figure(&weir, "disk_bytes")) == (0, 0));
+    upstream.expect_no_connection();
+}
+
+#[test]
+fn the_disk_is_bounded_and_may_fail() {
+    let (upstream, folder) = (Upstream::fixed(OK_BODY), TempDir::new().unwrap());
+    let weir = buffering(&upstream, &to_disk(&folder, ", disk_total: 4MiB"));
+    let mut slow = weir.client();
+    let body = numbered(3 * MIB);
+    slow.send(format!("POST / HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 3145729\r\n\r\n{body}"));
+    eventually("it is on disk", || figure(&weir, "disk_bytes") >= 2 * MIB as u64);
+    weir.client().ask(chunked(&numbered(3 * MIB))).expect_cause(BUFFER_DISK);
+    assert_eq!(figure(&weir, "disk_failed_total"), 1);
+    slow.send("x");
+    slow.read_response().expect_status(200);
+    std::fs::remove_dir(folder.path()).unwrap();
+    weir.client().ask(chunked(&numbered(MIB))).expect_cause(BUFFER_DISK);
+    weir.client().ask(chunked("short")).expect_status(200);
+    assert_eq!(figure(&weir, "disk_failed_total"), 2);
+    eventually("all is freed", || (held(&weir), figure(&weir, "disk_bytes")) == (0, 0));
+}
+
+#[test]
+fn every_attempt_sends_it_from_the_file() {
+    let busy = "HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n";
+    let (bad, good, folder) = (Upstream::fixed(busy), Upstream::fixed(OK_BODY), TempDir::new().unwrap());
+    let up = format!(
+        "{{ endpoints: [{}, {}], balancer: round_robin, hedge: {{ after: 1ms, budget: 100% }}, \
+         retry: {{ attempts: 2, on: [ 503 ], methods: all, body: 0B, budget: 100% }} }}",
+        bad.address(),
+        good.address()
+    );
+    let weir = start(&up, &to_disk(&folder, ""));
+    let body = numbered(MIB);
+    let mut client = weir.client();
+    for _ in 0..4 {
+        client.ask(chunked(&body)).expect_status(200);
+        client.ask(chunked(&body).replace("POST", "PUT")).expect_status(200);
+    }
+    let requests = [bad.requests(), good.requests()].concat();
+    assert!(requests.iter().all(|request| request.body.bytes == body.as_bytes()));
+    assert!(!bad.requests().is_empty());
+}
+
+/// Filters behind it see the pieces; one that needs the body whole reads it into memory.
+#[test]
+fn filters_behind_a_file() {
+    let (upstream, other, folder) = (Upstream::fixed(OK_BODY), Upstream::fixed(OK), TempDir::new().unwrap());
+    let up =
+        format!("{{ endpoints: [{}] }}, other: {{ endpoints: [{}] }}", upstream.address(), other.address());
+    let body = numbered(MIB);
+    for (filters, status) in [
+        ("{ mirror: { upstream: other, body: 2MiB } }", 200),
+        ("{ body_limit: { max: 2MiB } }", 200),
+        ("{ body_limit: { max: 1000KiB } }", 413),
+        ("{ forward_auth: { upstream: other, body: 2MiB } }", 200),
+        ("{ forward_auth: { upstream: other, body: 1000KiB } }", 413),
+    ] {
+        let weir = start(&up, &format!("{}, {filters}", to_disk(&folder, "")));
+        weir.client().ask(chunked(&body)).expect_status(status);
+        if status == 200 {
+            assert!(upstream.take_request().body.bytes == body.as_bytes(), "{filters}");
+            if !filters.contains("body_limit") {
+                assert!(other.take_request().body.bytes == body.as_bytes(), "{filters}");
+            }
+        }
+        eventually("all is freed", || (held(&weir), figure(&weir, "disk_bytes")) == (0, 0));
+    }
 }
 
 // === Responses ===

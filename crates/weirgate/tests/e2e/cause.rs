@@ -41,6 +41,7 @@ pub(crate) const FILES_MISSING: Cause = (404, "files_missing");
 pub(crate) const FILES_NO_INDEX: Cause = (404, "files_no_index");
 pub(crate) const FILES_OUTSIDE: Cause = (404, "files_outside");
 pub(crate) const FILES_RANGE: Cause = (416, "files_range");
+pub(crate) const BUFFER_DISK: Cause = (503, "buffer_disk");
 pub(crate) const BUFFER_MEMORY: Cause = (503, "buffer_memory");
 pub(crate) const CIRCUIT_OPEN: Cause = (503, "circuit_open");
 pub(crate) const CLIENT_CONCURRENCY: Cause = (429, "client_concurrency");

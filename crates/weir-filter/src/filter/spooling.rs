@@ -1,0 +1,86 @@
+//! Request bodies that are too long for memory: how a filter asks to hold them elsewhere, and what it accounts for.
+
+use super::Waiting;
+use bytes::Bytes;
+use std::fmt;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use weir_upstream::error::Cause;
+use weir_wire::relay::Supply;
+
+/// How a filter holds bodies that are too long for memory.
+#[derive(Clone, Debug)]
+pub struct Spooling {
+    /// The folder of the files. It must support files without a name, or allow creating and removing some.
+    pub folder: Arc<Path>,
+    /// A body up to this size stays in memory.
+    pub memory: usize,
+    /// Most bytes of all bodies in files.
+    pub total: u64,
+    /// The account of these bytes.
+    pub room: Arc<SpoolRoom>,
+}
+
+/// What bodies in files take together, over all cores.
+#[derive(Debug, Default)]
+pub struct SpoolRoom {
+    taken: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// A body that is held, for any number of attempts.
+pub trait HeldBody {
+    /// Its length.
+    fn length(&self) -> u64;
+
+    /// Reads all of it into memory.
+    ///
+    /// # Errors
+    /// `buffer_disk` if it cannot be read.
+    fn read(&self) -> Waiting<'_, Result<Bytes, &'static Cause>>;
+
+    /// Its bytes from the start, for one attempt.
+    fn supply(self: Rc<Self>) -> Box<dyn Supply>;
+}
+
+impl fmt::Debug for dyn HeldBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HeldBody").field("length", &self.length()).finish_non_exhaustive()
+    }
+}
+
+// === impl SpoolRoom ===
+
+impl SpoolRoom {
+    /// Bytes taken now.
+    pub fn taken(&self) -> u64 {
+        self.taken.load(Relaxed)
+    }
+
+    /// Bodies that found no room, or that could not be written.
+    pub fn failed(&self) -> u64 {
+        self.failed.load(Relaxed)
+    }
+
+    /// Takes more bytes. False if all would take more than `total`.
+    pub fn take(&self, more: u64, total: u64) -> bool {
+        let fits = self.taken.fetch_add(more, Relaxed).saturating_add(more) <= total;
+        if !fits {
+            self.free(more);
+            self.fail();
+        }
+        fits
+    }
+
+    /// Gives bytes back.
+    pub fn free(&self, bytes: u64) {
+        self.taken.fetch_sub(bytes, Relaxed);
+    }
+
+    /// Counts a body that could not be held.
+    pub fn fail(&self) {
+        self.failed.fetch_add(1, Relaxed);
+    }
+}
