@@ -43,6 +43,7 @@ use background::Resumed;
 use hooks::Reply;
 use received::Received;
 use record::{Record, Recorded, head_for_next};
+use sent::Attempt;
 use smallvec::SmallVec;
 use std::any::Any;
 use std::cell::{Cell, OnceCell};
@@ -344,28 +345,44 @@ impl<'c> Exchange<'c> {
             Target::Upstream(upstream) => *upstream,
             Target::Split(shares) => self.pick_upstream(shares),
         };
-        let mut attempt = Some(self.attempt(Routed { route, upstream }).await?);
-        if let Some(attempt) = &mut attempt
-            && attempt.response.headers.has_any(&LINKS)
-        {
-            self.rewrite_links(attempt);
+        let mut attempt = self.attempt(Routed { route, upstream }).await?;
+        if attempt.response.headers.has_any(&LINKS) {
+            self.rewrite_links(&mut attempt);
         }
-        if self.cx.is_some() {
-            let mut reply = Reply::Upstream(&mut attempt);
-            self.filter_response(&mut reply).await?;
-            if let Reply::Local(instead) = reply {
-                return Ok(self.send_local(instead).await);
-            }
-            if self.cx.as_ref().is_some_and(|cx| cx.hides_body)
-                && let Some(attempt) = attempt.take()
+        self.deliver(Some(attempt)).await
+    }
+
+    /// Takes an upstream's response to the client. A future of its own, so that the response takes the place of the
+    /// attempt's future instead of one beside it. With smaller futures of attempts, that saves 5 of 50 cache lines per
+    /// request among 1,000 connections (count h1-1000).
+    #[allow(clippy::manual_async_fn, reason = "an async fn stores its arguments twice")]
+    fn deliver(&mut self, mut attempt: Option<Attempt>) -> impl Future<Output = Result<Next, Stop>> {
+        async move {
+            if self.cx.is_some()
+                && let Some(next) = self.filter_reply(&mut attempt).await?
             {
-                return Ok(Box::pin(self.tell_head(attempt)).await);
+                return Ok(next);
             }
+            if let Some(upgraded) = attempt.take_if(|attempt| attempt.response.status() == 101) {
+                return self.tunnel(upgraded).await;
+            }
+            self.transfer(&mut attempt).await
         }
-        match attempt {
-            Some(attempt) if attempt.response.status() == 101 => self.tunnel(attempt).await,
-            Some(attempt) => self.transfer(attempt).await,
-            None => Err(Stop::refuse(&error::INTERNAL)), // only a reply of our own takes it out
+    }
+
+    /// Runs the response filters on an upstream's response. Returns what follows if they leave nothing to transfer.
+    async fn filter_reply(&mut self, attempt: &mut Option<Attempt>) -> Result<Option<Next>, Stop> {
+        let mut reply = Reply::Upstream(attempt);
+        self.filter_response(&mut reply).await?;
+        match reply {
+            Reply::Local(instead) => Ok(Some(self.send_local(instead).await)),
+            Reply::Upstream(attempt) if self.cx.as_ref().is_some_and(|cx| cx.hides_body) => {
+                match attempt.take() {
+                    Some(attempt) => Ok(Some(Box::pin(self.tell_head(attempt)).await)),
+                    None => Ok(None),
+                }
+            }
+            Reply::Upstream(_) => Ok(None),
         }
     }
 

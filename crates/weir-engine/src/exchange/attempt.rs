@@ -9,7 +9,7 @@
 //! - a new connection that ends so, once, at another endpoint, if the request is idempotent (RFC 9110 §9.2.2);
 //! - a request that an HTTP/2 upstream says it has not processed (RFC 9113 §8.7).
 
-use super::bodies::BodyWatch;
+use super::bodies::{BodyWatch, Watchers};
 use super::deadline::sooner;
 use super::hedge::First;
 use super::retry_facts::is_well;
@@ -34,6 +34,14 @@ use weir_wire::relay::{Framing, Relay};
 /// Most interim responses to one request, in case an upstream never sends the final one.
 const MAX_INTERIM: u32 = 16;
 
+/// What follows an attempt.
+enum Settled {
+    /// The response goes to the client.
+    Answer(Answered),
+    /// Another attempt, after this pause.
+    Again(Duration),
+}
+
 impl Exchange<'_> {
     /// Tries endpoints until one answers.
     pub(super) async fn attempt(&mut self, routed: Routed) -> Result<Attempt, Stop> {
@@ -54,74 +62,102 @@ impl Exchange<'_> {
                 Box::pin(self.attempt_waits(upstream, active.get())).await?;
                 now = Instant::now();
             }
-            let wanted = self.wanted(upstream, &attempts);
-            let connected = match self.pooled(upstream, &active, &wanted) {
+            let connected = match self.pooled(upstream, &active, &attempts) {
                 Some(connection) => Ok(connection),
-                None => self.connect(routed, upstream, &mut active, (&mut attempts, wanted)).await?,
+                None => self.connect(routed, upstream, &mut active, &mut attempts).await?,
             };
-            let connection = match connected {
-                Ok(connection) => {
-                    attempts.count(upstream);
-                    connection
-                }
-                Err(e) => {
-                    self.attempt_ends(0, Some(e.cause));
-                    self.record.detail(active.get().take_detail().map(|detail| cut_detail(&detail)));
-                    if e.is_avoided() {
-                        self.attempt_avoided(began);
-                    } else {
-                        attempts.count(upstream);
-                        self.attempt_failed(&active, Ended::Cause(e.cause), began);
-                    }
-                    attempts.unreached(upstream, &active, e).map_err(Stop::refuse)?;
-                    continue;
-                }
+            let Some(connection) = self.connected(connected, upstream, &active, &mut attempts, began)? else {
+                continue;
             };
             let sent =
                 self.send(routed, upstream, &mut active, &mut attempts, connection, (began, now)).await;
-            match &sent {
-                Ok(answered) => {
-                    self.attempt_answered(&answered.response);
-                    if self.record.trace.is_some() {
-                        self.trace_status(&answered.response);
+            let pause = match self.settle(routed, upstream, &active, &mut attempts, sent, began)? {
+                Settled::Answer(Answered { sent, response }) => {
+                    let (upstream, reusable) = (Rc::clone(upstream), false);
+                    return Ok(Attempt { routed, upstream, active, sent, response, reusable });
+                }
+                Settled::Again(pause) => pause,
+            };
+            let departure = self.departure(routed, &upstream.spec);
+            self.pause(pause, departure).await?;
+        }
+    }
+
+    /// The connection, or `None` if there is none and another endpoint is tried. Like [`Exchange::settle`], a
+    /// function of its own so that its values take no place in the future of every waiting connection.
+    fn connected(
+        &mut self,
+        connected: Result<Connection, ConnectError>,
+        upstream: &Rc<LocalUpstream>,
+        active: &Active,
+        attempts: &mut Attempts,
+        began: Instant,
+    ) -> Result<Option<Connection>, Stop> {
+        let e = match connected {
+            Ok(connection) => {
+                attempts.count(upstream);
+                return Ok(Some(connection));
+            }
+            Err(e) => e,
+        };
+        self.attempt_ends(0, Some(e.cause));
+        self.record.detail(active.get().take_detail().map(|detail| cut_detail(&detail)));
+        if e.is_avoided() {
+            self.attempt_avoided(began);
+        } else {
+            attempts.count(upstream);
+            self.attempt_failed(active, Ended::Cause(e.cause), began);
+        }
+        attempts.unreached(upstream, active, e).map_err(Stop::refuse)?;
+        Ok(None)
+    }
+
+    /// Decides whether the attempt was the last.
+    fn settle(
+        &mut self,
+        routed: Routed,
+        upstream: &LocalUpstream,
+        active: &Active,
+        attempts: &mut Attempts,
+        sent: Result<Answered, Failure>,
+        began: Instant,
+    ) -> Result<Settled, Stop> {
+        match &sent {
+            Ok(answered) => {
+                self.attempt_answered(&answered.response);
+                if self.record.trace.is_some() {
+                    self.trace_status(&answered.response);
+                }
+            }
+            Err(failure) => self.attempt_ends(0, Some(failure.cause())),
+        }
+        match sent {
+            Ok(mut answered) => {
+                let has_policy = upstream.spec.retry.is_some();
+                let lost = has_policy.then(|| self.facts_of_answer(&answered));
+                let pause = lost.and_then(|lost| self.again(routed, upstream, active, attempts, lost));
+                let Some(pause) = pause else {
+                    let sent = &mut answered.sent;
+                    if let Some(trace) = &mut self.record.trace {
+                        let by_http2 = sent.connection.stream.h2().is_some();
+                        trace.answered(self.record.attempt, answered.response.status(), by_http2);
                     }
-                }
-                Err(failure) => self.attempt_ends(0, Some(failure.cause())),
+                    if sent.upload.keeps {
+                        sent.connection.relay.forget();
+                        give_back(self.client, &sent.upload, &mut sent.connection.relay);
+                    }
+                    return Ok(Settled::Answer(answered));
+                };
+                self.attempt_failed(active, Ended::Status(answered.response.status()), began);
+                self.discard(upstream, active, answered);
+                Ok(Settled::Again(pause))
             }
-            match sent {
-                Ok(answered) => {
-                    let has_policy = upstream.spec.retry.is_some();
-                    let lost = has_policy.then(|| self.facts_of_answer(&answered));
-                    let pause =
-                        lost.and_then(|lost| self.again(routed, upstream, &active, &mut attempts, lost));
-                    let Some(pause) = pause else {
-                        let Answered { mut sent, response } = answered;
-                        if let Some(trace) = &mut self.record.trace {
-                            let by_http2 = sent.connection.stream.h2().is_some();
-                            trace.answered(self.record.attempt, response.status(), by_http2);
-                        }
-                        if sent.upload.keeps {
-                            sent.connection.relay.forget();
-                            give_back(self.client, &sent.upload, &mut sent.connection.relay);
-                        }
-                        let (upstream, reusable) = (Rc::clone(upstream), false);
-                        return Ok(Attempt { routed, upstream, active, sent, response, reusable });
-                    };
-                    self.attempt_failed(&active, Ended::Status(answered.response.status()), began);
-                    self.discard(upstream, &active, answered);
-                    let departure = self.departure(routed, &upstream.spec);
-                    self.pause(pause, departure).await?;
-                }
-                Err(Failure::Upstream { cause, lost }) => {
-                    self.attempt_failed(&active, Ended::Cause(cause), began);
-                    let pause =
-                        lost.and_then(|lost| self.again(routed, upstream, &active, &mut attempts, lost));
-                    let pause = pause.ok_or_else(|| Stop::refuse(cause))?;
-                    let departure = self.departure(routed, &upstream.spec);
-                    self.pause(pause, departure).await?;
-                }
-                Err(Failure::Client(stop)) => return Err(stop),
+            Err(Failure::Upstream { cause, lost }) => {
+                self.attempt_failed(active, Ended::Cause(cause), began);
+                let pause = lost.and_then(|lost| self.again(routed, upstream, active, attempts, lost));
+                pause.map(Settled::Again).ok_or_else(|| Stop::refuse(cause))
             }
+            Err(Failure::Client(stop)) => Err(stop),
         }
     }
 
@@ -154,9 +190,14 @@ impl Exchange<'_> {
     }
 
     /// A pooled connection. Separate from [`Exchange::connect`], which has to wait.
-    fn pooled(&mut self, upstream: &LocalUpstream, active: &Active, wanted: &Wanted) -> Option<Connection> {
+    fn pooled(
+        &mut self,
+        upstream: &LocalUpstream,
+        active: &Active,
+        attempts: &Attempts,
+    ) -> Option<Connection> {
         self.record.dialled(Duration::ZERO, Duration::ZERO);
-        let connection = pooled(upstream, active, wanted);
+        let connection = pooled(upstream, active, &self.wanted(upstream, attempts));
         self.record.reused = connection.is_some();
         connection
     }
@@ -167,11 +208,11 @@ impl Exchange<'_> {
         routed: Routed,
         upstream: &Rc<LocalUpstream>,
         active: &mut Active,
-        (attempts, wanted): (&mut Attempts, Wanted),
+        attempts: &mut Attempts,
     ) -> Result<Result<Connection, ConnectError>, Stop> {
         let end = self.end(routed, upstream.spec.timeouts.exchange);
         let another = end.is_some() && attempts.has_another(upstream, active);
-        let wanted = Wanted { end, another, ..wanted };
+        let wanted = Wanted { end, another, ..self.wanted(upstream, attempts) };
         // Boxed: dialing is rare, and its future would enlarge that of every idle connection.
         let mut connecting = Box::pin(connect(upstream, active, wanted));
         let departure = self.departure(routed, &upstream.spec);
@@ -195,7 +236,11 @@ impl Exchange<'_> {
 
     /// Sends the request and waits for a response head, passing interim responses on. `attempt` is when the attempt
     /// began, `now` the time before it had a connection.
-    async fn send(
+    #[allow(
+        clippy::manual_async_fn,
+        reason = "an async fn stores its arguments twice, in every waiting connection"
+    )]
+    fn send(
         &mut self,
         routed: Routed,
         upstream: &Rc<LocalUpstream>,
@@ -203,115 +248,106 @@ impl Exchange<'_> {
         attempts: &mut Attempts,
         mut connection: Connection,
         (attempt, now): (Instant, Instant),
-    ) -> Result<Answered, Failure> {
-        let spec = &upstream.spec;
-        let upload = self.begin_upload(routed, spec, active, &mut connection)?;
-        // A pooled connection took no time, so one clock reading is enough.
-        let pooled = spec.protocol == Protocol::Http1 && spec.gate.is_none() && connection.reused;
-        let began = if pooled { now } else { Instant::now() };
-        let mut measured = active.measure(|| began, self.request_over);
-        let wait = self.waits(routed, spec, (attempt, began), connection.stream.h2().is_some());
-        let mut sent = Sent { connection, upload };
-        let mut hedge = spec.hedge.as_ref().filter(|_| self.may_hedge());
-        let _waiting = self.client.handle.wait();
-        let mut slot: Option<Box<ResponseHead>> = None;
-        let mut now = Some(began); // valid until the first wait
-        let mut interim = 0;
-        loop {
-            let waited = if let Some(hedge) = hedge.take() {
-                let (sent, slot, measured) = (&mut sent, &mut slot, &mut measured);
-                let first = First { active, sent, slot, measured, wait, began: attempt };
-                // Boxed: few upstreams hedge, and the future is large.
-                Box::pin(self.await_hedged(routed, upstream, attempts, hedge, first)).await
-            } else {
-                let local = &self.local;
-                let taken = sent.connection.relay.taken();
-                let mut watch = BodyWatch::new(local, &self.ran, self.cx.as_mut(), taken);
-                let now = now.take().unwrap_or_else(Instant::now);
-                await_head(self.client, &mut sent, &mut slot, &mut watch, &wait, now).await
-            };
-            let mut response = slot.take().unwrap_or_default();
-            let failure = match waited {
-                Ok(()) if response.status() >= 200 || response.status() == 101 => {
-                    let first_byte = sent.upload.ended.unwrap_or(began).elapsed();
-                    self.record.first_byte = first_byte;
-                    // The client may still read and gets its answer; the log says that it left.
-                    self.record.left = self.client.may_have_left()
-                        && self.is_last()
-                        && sent.connection.relay.leftover().is_empty();
-                    measured.into_iter().for_each(Measurement::answered);
-                    let is_well = is_well(response.status(), &response.headers, self.grpc);
-                    upstream.answered(active, response.status(), first_byte, is_well);
-                    self.record.body_in = self.record.body_in.max(sent.connection.relay.taken());
-                    if response.status() == 101 && (self.head.upgrade().is_none() || !sent.upload.is_done()) {
-                        return Err(upstream_failure(&error::UPGRADE_REFUSED));
-                    }
-                    return Ok(Answered { sent, response });
-                }
-                Ok(()) if interim == MAX_INTERIM => {
-                    sent.upload.detail =
-                        Some(cut_detail(&format!("more than {MAX_INTERIM} interim responses")));
-                    upstream_failure(&error::BAD_RESPONSE)
-                }
-                Ok(()) => {
-                    interim += 1;
-                    sent.upload.expects_continue &= response.status() != 100;
-                    match self.pass_interim(&mut response).await {
-                        Ok(()) => {
-                            slot = Some(response);
-                            continue;
+    ) -> impl Future<Output = Result<Answered, Failure>> {
+        async move {
+            let spec = &upstream.spec;
+            let upload = self.begin_upload(routed, spec, active, &mut connection)?;
+            // A pooled connection took no time, so one clock reading is enough.
+            let pooled = spec.protocol == Protocol::Http1 && spec.gate.is_none() && connection.reused;
+            let began = if pooled { now } else { Instant::now() };
+            let mut measured = active.measure(|| began, self.request_over);
+            let wait = self.waits(routed, spec, (attempt, began), connection.stream.h2().is_some());
+            let mut sent = Sent { connection, upload };
+            let mut hedge = spec.hedge.as_ref().filter(|_| self.may_hedge());
+            let _waiting = self.client.handle.wait();
+            let mut slot: Option<Box<ResponseHead>> = None;
+            let mut now = Some(began); // valid until the first wait
+            let mut interim = 0;
+            loop {
+                let waited = if let Some(hedge) = hedge.take() {
+                    let (sent, slot, measured) = (&mut sent, &mut slot, &mut measured);
+                    let first = First { active, sent, slot, measured, wait, began: attempt };
+                    // Boxed: few upstreams hedge, and the future is large.
+                    Box::pin(self.await_hedged(routed, upstream, attempts, hedge, first)).await
+                } else {
+                    let watchers = Watchers { local: &self.local, ran: &self.ran, cx: self.cx.as_mut() };
+                    let now = now.take().unwrap_or_else(Instant::now);
+                    await_head(self.client, &mut sent, &mut slot, watchers, &wait, now).await
+                };
+                let mut response = slot.take().unwrap_or_default();
+                let failure = match waited {
+                    Ok(()) if response.status() >= 200 || response.status() == 101 => {
+                        let first_byte = sent.upload.ended.unwrap_or(began).elapsed();
+                        self.record.first_byte = first_byte;
+                        // The client may still read and gets its answer; the log says that it left.
+                        self.record.left = self.client.may_have_left()
+                            && self.is_last()
+                            && sent.connection.relay.leftover().is_empty();
+                        measured.into_iter().for_each(Measurement::answered);
+                        let is_well = is_well(response.status(), &response.headers, self.grpc);
+                        upstream.answered(active, response.status(), first_byte, is_well);
+                        self.record.body_in = self.record.body_in.max(sent.connection.relay.taken());
+                        if response.status() == 101
+                            && (self.head.upgrade().is_none() || !sent.upload.is_done())
+                        {
+                            return Err(upstream_failure(&error::UPGRADE_REFUSED));
                         }
-                        Err(stop) => Failure::Client(stop),
+                        return Ok(Answered { sent, response });
                     }
+                    Ok(()) if interim == MAX_INTERIM => {
+                        sent.upload.detail =
+                            Some(cut_detail(&format!("more than {MAX_INTERIM} interim responses")));
+                        upstream_failure(&error::BAD_RESPONSE)
+                    }
+                    Ok(()) => {
+                        interim += 1;
+                        sent.upload.expects_continue &= response.status() != 100;
+                        match self.pass_interim(&mut response).await {
+                            Ok(()) => {
+                                slot = Some(response);
+                                continue;
+                            }
+                            Err(stop) => Failure::Client(stop),
+                        }
+                    }
+                    Err(failure) => failure,
+                };
+                self.record.body_in = self.record.body_in.max(sent.connection.relay.taken());
+                self.keep_what_follows(&sent.connection.relay);
+                self.client.core.give_response(response);
+                let failure = self.judge(failure, upstream, active, &sent);
+                self.record.detail(sent.upload.detail.take());
+                // A race is nobody's fault, and a gRPC client's deadline is not the endpoint's.
+                if failure.race().is_none()
+                    && matches!(failure, Failure::Upstream { cause, .. } if *cause != error::GRPC_TIMEOUT)
+                {
+                    measured.into_iter().for_each(Measurement::failed);
                 }
-                Err(failure) => failure,
-            };
-            self.record.body_in = self.record.body_in.max(sent.connection.relay.taken());
-            self.keep_what_follows(&sent.connection.relay);
-            self.client.core.give_response(response);
-            let failure = self.judge(failure, upstream, active, &sent);
-            self.record.detail(sent.upload.detail.take());
-            // A race is nobody's fault, and a gRPC client's deadline is not the endpoint's.
-            if failure.race().is_none()
-                && matches!(failure, Failure::Upstream { cause, .. } if *cause != error::GRPC_TIMEOUT)
-            {
-                measured.into_iter().for_each(Measurement::failed);
+                let repeat = matches!(failure, Failure::Upstream { lost: Some(_), .. });
+                self.unsent = repeat.then(|| Box::new(sent.connection.take_relay()));
+                return Err(failure);
             }
-            let repeat = matches!(failure, Failure::Upstream { lost: Some(_), .. });
-            self.unsent = repeat.then(|| Box::new(sent.connection.take_relay()));
-            return Err(failure);
         }
     }
 
     /// `attempt` is when the attempt began, `began` when it had a connection.
-    pub(super) fn waits(
+    pub(super) fn waits<'a>(
         &self,
         routed: Routed,
-        spec: &weir_upstream::upstream::Upstream,
+        spec: &'a weir_upstream::upstream::Upstream,
         (attempt, began): (Instant, Instant),
         h2: bool,
-    ) -> Waits {
+    ) -> Waits<'a> {
         let per_try = spec.retry.as_ref().and_then(|retry| attempt.checked_add(retry.per_try?));
         let per_try = per_try.map(|at| (at, &error::RESPONSE_TIMEOUT));
         let end = self.end(routed, spec.timeouts.exchange);
-        let route = &self.local.routes[routed.route].handling;
-        let of_client = &self.client.listener.spec.timeouts;
-        let waits = Waits {
-            response: self.response_limit(route.response_timeout.unwrap_or(spec.timeouts.response)),
-            body: of_client.body,
-            rate: of_client.rate,
-            upstream_body: spec.timeouts.body,
-            began,
-            limits: self.local.snapshot.head_limits,
-            end: sooner(end, per_try),
-        };
-        if !(self.grpc && h2) {
-            return waits; // a false claim of gRPC gains no longer waits
-        }
+        let of_route = self.local.routes[routed.route].handling.response_timeout;
         // A gRPC stream may be silent as long as a tunnel: its client between messages, its server before the first.
-        // To allow less, set grpc-timeout or `timeouts.exchange`.
-        let response = self.response_limit(route.response_timeout.unwrap_or(spec.timeouts.tunnel));
-        Waits { response, body: spec.timeouts.tunnel, rate: 0, ..waits }
+        // To allow less, set grpc-timeout or `timeouts.exchange`. A false claim of gRPC gains no longer waits.
+        let streams = self.grpc && h2;
+        let configured = if streams { spec.timeouts.tunnel } else { spec.timeouts.response };
+        let response = self.response_limit(of_route.unwrap_or(configured));
+        Waits { response, began, end: sooner(end, per_try), of_upstream: Some(&spec.timeouts), streams }
     }
 
     /// Which sign of the client's departure ends the attempt: set by the route, else the upstream, else by the

@@ -89,6 +89,20 @@ pub(super) fn poll_pending(
     Poll::Ready(Ok(Some(changed.unwrap_or(made))))
 }
 
+/// What a watch of a body is made of: in each poll anew, because a waiting exchange must be small.
+pub(super) struct Watchers<'a> {
+    pub(super) local: &'a Local,
+    pub(super) ran: &'a SmallVec<[u32; 8]>,
+    pub(super) cx: Option<&'a mut Cx>,
+}
+
+impl Watchers<'_> {
+    /// A watch of the request's body, of which this many bytes were watched before.
+    pub(super) fn of_request(&mut self, taken: u64) -> BodyWatch<'_> {
+        BodyWatch::new(self.local, self.ran, self.cx.as_deref_mut(), taken)
+    }
+}
+
 /// Watches the request's body for filters and for `limits.body_bytes`, and removes trailers that the route
 /// guarantees.
 pub(super) struct BodyWatch<'a> {

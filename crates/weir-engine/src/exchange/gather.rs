@@ -79,16 +79,8 @@ impl Exchange<'_> {
         }
         let mut relay = Relay::new(self.head.body(), Framing::Close, Vec::new());
         relay.gather(spooling.as_ref().map_or(limit, |spooling| spooling.memory.min(limit)));
-        let of_client = &self.client.listener.spec.timeouts;
-        let waits = Waits {
-            response: Duration::ZERO,
-            body: of_client.body,
-            rate: of_client.rate,
-            upstream_body: Duration::ZERO,
-            began: Instant::now(),
-            end: None,
-            limits: self.local.snapshot.head_limits,
-        };
+        let began = Instant::now();
+        let waits = Waits { response: Duration::ZERO, began, end: None, of_upstream: None, streams: false };
         let mut watch = BodyWatch::new(&self.local, &self.ran, self.cx.as_mut(), 0);
         let primed = relay.prime(self.head.rest(), watch.active());
         self.used = primed.map_err(|e| client_fault(e, watch.refused.take()))?;

@@ -7,7 +7,7 @@
 //! Only for requests that may arrive twice, were sent whole, and are still fully buffered. A bad answer does not win
 //! while the other attempt may bring a better one. The loser counts as canceled and appears in the log.
 
-use super::bodies::BodyWatch;
+use super::bodies::Watchers;
 use super::retry_facts::is_well;
 use super::sent::{Sent, Written};
 use super::upload::{Failure, Waits, await_head};
@@ -33,7 +33,7 @@ pub(super) struct First<'a> {
     pub(super) sent: &'a mut Sent,
     pub(super) slot: &'a mut Option<Box<ResponseHead>>,
     pub(super) measured: &'a mut Option<Measurement>,
-    pub(super) wait: Waits,
+    pub(super) wait: Waits<'a>,
     /// When it began.
     pub(super) began: Instant,
 }
@@ -109,9 +109,8 @@ impl Exchange<'_> {
 
     async fn await_first(&mut self, first: &mut First<'_>) -> Result<(), Failure> {
         let First { sent, slot, wait, .. } = first;
-        let taken = sent.connection.relay.taken();
-        let mut watch = BodyWatch::new(&self.local, &self.ran, self.cx.as_mut(), taken);
-        await_head(self.client, sent, slot, &mut watch, wait, Instant::now()).await
+        let watchers = Watchers { local: &self.local, ran: &self.ran, cx: self.cx.as_mut() };
+        await_head(self.client, sent, slot, watchers, wait, Instant::now()).await
     }
 
     /// Shows the second attempt to the filters. A filter that refuses it refuses only this attempt.
@@ -244,7 +243,7 @@ impl Exchange<'_> {
         out.extend_from_slice(whole.as_deref().unwrap_or(&body));
         let now = Instant::now();
         let wait = self.waits(routed, &upstream.spec, (now, now), over_h2);
-        let limits = wait.limits;
+        let limits = self.local.snapshot.head_limits;
         let end = wait.latest(now);
         let core = Rc::clone(&self.client.core);
         Some(Box::pin(async move {
@@ -372,7 +371,7 @@ impl Exchange<'_> {
     }
 }
 
-impl Waits {
+impl Waits<'_> {
     /// Starts the response's timer here, so that polling again does not restart it. `sent` is when the last byte was
     /// written, if that took more than one write.
     fn fix(&mut self, sent: Option<Instant>) {

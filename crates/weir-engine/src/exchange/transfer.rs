@@ -29,9 +29,10 @@ const AFTERMATH: Duration = Duration::from_secs(5);
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 impl Exchange<'_> {
-    /// Relays the response and, at the same time, the rest of the request.
-    pub(super) async fn transfer(&mut self, mut attempt: Attempt) -> Result<Next, Stop> {
-        self.stick(&mut attempt);
+    /// Relays the response and, at the same time, the rest of the request. Takes the attempt out when it is over.
+    pub(super) async fn transfer(&mut self, answered: &mut Option<Attempt>) -> Result<Next, Stop> {
+        let Some(attempt) = answered else { return Err(Stop::refuse(&error::INTERNAL)) }; // nobody took it out
+        self.stick(attempt);
         let response = &mut attempt.response;
         response.headers.remove_known(Known::XWeirCause); // ours alone: an upstream's would be a lie
         let kind = response.body(self.head.method());
@@ -66,23 +67,27 @@ impl Exchange<'_> {
         if self.record.left {
             self.record.cause = Some(&error::CLIENT_CLOSED);
         }
-        let mut fault = self.relay_response(&mut attempt, &mut download, (kind, early)).await;
-        let (over, response) = if early && fault.is_none() && !download.is_delivered() {
-            // All of it has arrived, so the upstream need not wait for a slow client.
-            let end = self.end_of_response(attempt.routed, attempt.upstream.spec.timeouts.exchange);
-            let response = self.release(attempt, Some(Instant::now()));
-            fault = Box::pin(self.send_rest(&mut download, end)).await;
-            (fault.is_none().then(Instant::now), response)
-        } else {
-            let over = if fault.is_none() { Some(Instant::now()) } else { None };
-            (over, self.release(attempt, over))
+        let mut fault = self.relay_response(attempt, &mut download, (kind, early)).await;
+        // All of it has arrived, so the upstream need not wait for a slow client.
+        let has_rest = early && fault.is_none() && !download.is_delivered();
+        let end = match has_rest {
+            true => self.end_of_response(attempt.routed, attempt.upstream.spec.timeouts.exchange),
+            false => None,
         };
+        let mut over = if fault.is_none() { Some(Instant::now()) } else { None };
+        let response = answered.take().map(|attempt| self.release(attempt, over));
+        if has_rest {
+            fault = Box::pin(self.send_rest(&mut download, end)).await;
+            over = fault.is_none().then(Instant::now);
+        }
         let untold = download.sent() == 0;
         if let Some(buffer) = download.take_buffer() {
             self.client.core.give_buffer(buffer);
         }
         self.ended = over;
-        self.client.core.give_response(response);
+        if let Some(response) = response {
+            self.client.core.give_response(response);
+        }
         match fault {
             Some(stop) => {
                 // Nothing of the broken response has been sent: the client can still get an error.
@@ -324,13 +329,13 @@ impl Exchange<'_> {
     }
 
     /// Moves both bodies until the response is over. The request's may stay unfinished.
-    async fn pump(
-        &mut self,
-        sent: &mut Sent,
-        download: &mut Relay,
+    fn pump<'a>(
+        &'a mut self,
+        sent: &'a mut Sent,
+        download: &'a mut Relay,
         (departure, early): (Departure, bool),
         (body, end): (Duration, Option<Instant>),
-    ) -> Result<(), TransferError> {
+    ) -> impl Future<Output = Result<(), TransferError>> {
         let before = self.record.sent;
         let mut pump = Pump {
             client: &mut *self.client,
@@ -346,7 +351,7 @@ impl Exchange<'_> {
             stage: Stage::Response,
             armed: None,
         };
-        poll_fn(|task| {
+        poll_fn(move |task| {
             if let Poll::Ready(done) = pump.advance(task) {
                 return Poll::Ready(done);
             }
@@ -363,7 +368,6 @@ impl Exchange<'_> {
                 done => done,
             }
         })
-        .await
     }
 
     /// Switches to a tunnel. From here the exchange keeps its route but releases the snapshot.

@@ -3,7 +3,7 @@
 //! Both run at once: an upstream may answer before it has read everything, and a client may wait for `100 Continue`
 //! before it sends anything.
 
-use super::bodies::BodyWatch;
+use super::bodies::Watchers;
 use super::sent::Sent;
 use super::{Stop, deadline};
 use crate::autopsy::kept::cut_detail;
@@ -14,7 +14,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use weir_h1::{Progress, ResponseHead, parse_response};
 use weir_upstream::error::{self, Cause};
-use weir_upstream::upstream::{Carrier, Lost, Race};
+use weir_upstream::upstream::{Carrier, Lost, Race, Timeouts};
 use weir_wire::Stream;
 use weir_wire::relay::{Relay, RelayError};
 
@@ -86,21 +86,21 @@ impl Failure {
     }
 }
 
-/// The time limits of an attempt.
+/// The time limits of an attempt. A thousand connections that wait hold one each, so it refers to what is seldom
+/// needed.
 #[derive(Clone, Copy)]
-pub(super) struct Waits {
+pub(super) struct Waits<'a> {
     pub(super) response: Duration,
-    pub(super) body: Duration,
-    pub(super) rate: u64,
-    /// How long the upstream may accept no body bytes.
-    pub(super) upstream_body: Duration,
     pub(super) began: Instant,
     /// When the exchange must be over, and the cause if it is not.
     pub(super) end: Option<(Instant, &'static Cause)>,
-    pub(super) limits: weir_h1::Limits,
+    /// The upstream's, unless the body goes to a filter.
+    pub(super) of_upstream: Option<&'a Timeouts>,
+    /// Whether both sides may be silent as long as those of a tunnel.
+    pub(super) streams: bool,
 }
 
-impl Waits {
+impl Waits<'_> {
     const fn end_at(&self) -> Option<Instant> {
         match self.end {
             Some((at, _)) => Some(at),
@@ -113,34 +113,34 @@ impl Waits {
 const RATE_GRACE: Duration = Duration::from_secs(10);
 
 /// Sends the request and reads until a response head, interim or final, is complete. `now` was read in this poll of
-/// the task.
-pub(super) async fn await_head(
-    client: &mut Client,
-    sent: &mut Sent,
-    slot: &mut Option<Box<ResponseHead>>,
-    watch: &mut BodyWatch<'_>,
-    waits: &Waits,
-    now: Instant,
-) -> Result<(), Failure> {
-    client.deadline.set_within(now, waits.response, waits.end_at());
-    let mut wait = HeadWait { client, sent, slot, watch, waits, on: On::Response, steps: None };
-    poll_fn(|cx| wait.poll(cx)).await
-}
-
-/// The wait for a response head while the rest of the request is being sent.
-struct HeadWait<'a, 'w> {
+/// the task. Not an `async fn`, which would store its arguments twice.
+pub(super) fn await_head<'a>(
     client: &'a mut Client,
     sent: &'a mut Sent,
     slot: &'a mut Option<Box<ResponseHead>>,
-    watch: &'a mut BodyWatch<'w>,
-    waits: &'a Waits,
+    watchers: Watchers<'a>,
+    waits: &'a Waits<'_>,
+    now: Instant,
+) -> impl Future<Output = Result<(), Failure>> {
+    client.deadline.set_within(now, waits.response, waits.end_at());
+    let mut wait = HeadWait { client, sent, slot, watchers, waits, on: On::Response, steps: None };
+    poll_fn(move |cx| wait.poll(cx))
+}
+
+/// The wait for a response head while the rest of the request is being sent.
+struct HeadWait<'a> {
+    client: &'a mut Client,
+    sent: &'a mut Sent,
+    slot: &'a mut Option<Box<ResponseHead>>,
+    watchers: Watchers<'a>,
+    waits: &'a Waits<'a>,
     /// What the deadline is for.
     on: On,
     /// How far the request was when its deadline was last set.
     steps: Option<u64>,
 }
 
-impl HeadWait<'_, '_> {
+impl HeadWait<'_> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
         if self.sent.upload.is_going() {
             self.poll_request(cx)?;
@@ -170,14 +170,15 @@ impl HeadWait<'_, '_> {
     fn poll_request(&mut self, cx: &mut Context<'_>) -> Result<(), Failure> {
         let Sent { connection, upload } = &mut *self.sent;
         let Carrier { stream, relay, .. } = &mut **connection;
-        match relay.poll(cx, &mut self.client.stream, stream, self.watch.active()) {
+        let mut watch = self.watchers.of_request(relay.taken());
+        match relay.poll(cx, &mut self.client.stream, stream, watch.active()) {
             Poll::Ready(Ok(())) => {
                 upload.state = Sending::Done;
                 give_back(self.client, upload, relay);
             }
             // The upstream may have answered before it stopped reading: read the answer.
             Poll::Ready(Err(RelayError::Write(_))) => upload.state = Sending::Failed,
-            Poll::Ready(Err(e)) => return Err(Failure::Client(client_fault(e, self.watch.refused.take()))),
+            Poll::Ready(Err(e)) => return Err(Failure::Client(client_fault(e, watch.refused.take()))),
             // All of it is sent, or none is due yet: the response's limit applies.
             Poll::Pending if relay.is_finished() || upload.holds_back(relay) => {}
             Poll::Pending if self.steps == Some(relay.steps()) => {}
@@ -204,7 +205,7 @@ impl HeadWait<'_, '_> {
             let response = self.slot.get_or_insert_with(|| self.client.core.take_response());
             // The next head may have arrived with an interim response.
             if !response.buffer().is_empty() {
-                match parse_response(response, &self.waits.limits) {
+                match parse_response(response, &self.watchers.local.snapshot.head_limits) {
                     Ok(Progress::Complete) => {
                         if let Some(stream) = stream.h2() {
                             response.came_by_http2(stream.is_over());
@@ -308,15 +309,21 @@ pub(super) enum On {
 }
 
 /// Sets the deadline while a request body is under way.
-pub(super) fn arm(client: &mut Client, relay: &Relay, waits: &Waits) -> On {
+pub(super) fn arm(client: &mut Client, relay: &Relay, waits: &Waits<'_>) -> On {
     let now = Instant::now();
     if relay.waits_for_writer() {
-        client.deadline.set_within(now, waits.upstream_body, waits.end_at());
+        let body = waits.of_upstream.map_or(Duration::ZERO, |upstream| upstream.body);
+        client.deadline.set_within(now, body, waits.end_at());
         return On::Upstream;
     }
-    let idle = if waits.body.is_zero() { None } else { now.checked_add(waits.body) };
+    let of_client = &client.listener.spec.timeouts;
+    let (body, rate) = match waits.of_upstream {
+        Some(upstream) if waits.streams => (upstream.tunnel, 0),
+        _ => (of_client.body, of_client.rate),
+    };
+    let idle = if body.is_zero() { None } else { now.checked_add(body) };
     // The moment at which the body falls below the minimum rate, unless more arrives.
-    let seconds = if waits.rate == 0 { None } else { Some(relay.taken() as f64 / waits.rate as f64) };
+    let seconds = if rate == 0 { None } else { Some(relay.taken() as f64 / rate as f64) };
     let floor = seconds.and_then(|s| waits.began.checked_add(RATE_GRACE + Duration::from_secs_f64(s)));
     let rate_first = match (idle, floor) {
         (Some(idle), Some(floor)) => floor < idle,
