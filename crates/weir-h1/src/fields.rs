@@ -62,6 +62,9 @@ const ARENA: u32 = 1 << 31;
 
 const LINE_END: &[u8] = b"\r\n";
 
+/// Bytes around a name and a value in a line: `: ` and CRLF.
+const FRAME_BYTES: usize = 4;
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub(crate) name: Text,
@@ -305,6 +308,23 @@ impl Fields {
         Self { base: self.base.clone(), entries, arena, seen: self.seen }
     }
 
+    /// A copy that holds nothing but the present fields. None of them [was received](Fields::was_received).
+    #[must_use]
+    pub fn to_owned_fields(&self) -> Self {
+        let bytes = self.live().map(|e| (e.name.len + e.value.len) as usize + FRAME_BYTES).sum();
+        let mut copy = Self {
+            base: Vec::new(),
+            entries: Vec::with_capacity(self.entries.len()),
+            arena: Vec::with_capacity(bytes),
+            seen: self.seen & UNDERSCORE,
+        };
+        for e in self.live() {
+            let entry = copy.place(self.text(e.name), self.text(e.value), e.known);
+            copy.add(entry, false);
+        }
+        copy
+    }
+
     /// Removes all fields and the first `gone` bytes of `base`.
     pub(crate) fn forget(&mut self, gone: usize) {
         if gone == self.base.len() {
@@ -362,7 +382,7 @@ impl Fields {
 
     /// Writes a field into the arena.
     fn place(&mut self, name: &[u8], value: &[u8], known: Known) -> Entry {
-        self.arena.reserve(name.len() + value.len() + 4);
+        self.arena.reserve(name.len() + value.len() + FRAME_BYTES);
         let name = self.keep(name);
         self.arena.extend_from_slice(b": ");
         let value = self.keep(value);
@@ -471,6 +491,20 @@ mod tests {
     fn untouched_fields_come_out_as_they_went_in() {
         let head = head("GET / HTTP/1.1\r\nHost: a\r\nA: 1\r\nb:2\r\nC:  3 \t\r\nD:\r\n\r\n");
         assert_eq!(written(&head), "Host: a\r\nA: 1\r\nb: 2\r\nC: 3\r\nD: \r\n");
+    }
+
+    #[test]
+    fn a_copy_holds_what_is_left() {
+        let mut head = head("GET / HTTP/1.1\r\nHost: a\r\nA_b: 1\r\nb:2\r\nDate: x\r\nC: 3\r\n\r\nbody");
+        head.headers.remove(&name("b"));
+        head.headers.insert(&name("C"), b"4").unwrap();
+        let mut copy = head.headers.to_owned_fields();
+        let mut out = Vec::new();
+        copy.write_to(&mut out);
+        assert_eq!(String::from_utf8(out).unwrap(), "Host: a\r\nA_b: 1\r\nDate: x\r\nC: 4\r\n");
+        assert_eq!((copy.get_known(Known::Date), copy.get_str("c")), (Some(&b"x"[..]), Some(&b"4"[..])));
+        assert!(!copy.was_received("date") && copy.base.is_empty());
+        assert!(copy.remove(&name("a-b")), "it knows that a name has a `_`");
     }
 
     #[test]

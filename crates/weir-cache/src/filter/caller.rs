@@ -34,11 +34,13 @@ pub(super) struct View {
     altered: Vec<FieldName>,
 }
 
-/// Fields that the cache itself changes in the request it sends.
-const CONDITIONS: [&str; 2] = ["if-modified-since", "if-none-match"];
+/// Fields whose value an answer does not depend on: those that the cache itself changes in the request it sends, and
+/// one that decides only the coding, which the answer names.
+const NOT_COMPARED: [&str; 3] = ["if-modified-since", "if-none-match", "accept-encoding"];
 
-/// The value of this field decides only the coding of an answer, which the answer names.
-const CODINGS: &str = "accept-encoding";
+fn is_not_compared(name: &[u8]) -> bool {
+    NOT_COMPARED.iter().any(|known| known.as_bytes().eq_ignore_ascii_case(name))
+}
 
 impl View {
     /// The request of this exchange, for which a cache with these key parts is about to fetch.
@@ -46,7 +48,7 @@ impl View {
         let by_caller = extras.contains(&Extra::Caller);
         let caller = cx.caller();
         Self {
-            fields: copy(&head.headers),
+            fields: head.headers.to_owned_fields(),
             private: private(head, caller, extras),
             caller: known(caller, by_caller),
             by_caller,
@@ -54,14 +56,17 @@ impl View {
         }
     }
 
-    /// The request is about to be sent with these fields.
+    /// The request is about to be sent with these fields. Nearly always they are those that the cache saw.
     pub(super) fn departs(&mut self, sent: &Fields) {
+        let lines = |fields| Fields::iter(fields).filter(|(name, _)| !is_not_compared(name));
+        if lines(sent).eq(lines(&self.fields)) {
+            return;
+        }
         for (name, _) in sent.iter() {
             let Some(name) = str::from_utf8(name).ok().and_then(|name| FieldName::new(name).ok()) else {
                 continue;
             };
-            let ours = CONDITIONS.iter().any(|known| known.eq_ignore_ascii_case(name.as_str()));
-            if ours || name.as_str().eq_ignore_ascii_case(CODINGS) || self.is_altered(&name) {
+            if is_not_compared(name.as_str().as_bytes()) || self.is_altered(&name) {
                 continue;
             }
             if !sent.values(&name).eq(self.fields.values(&name)) {
@@ -183,17 +188,6 @@ fn is_node(pair: &[u8]) -> bool {
     let Some(value) = is(b"for").or_else(|| is(b"by")) else { return false };
     let bare = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\"")).unwrap_or(value);
     bare.iter().all(|b| b.is_ascii_alphanumeric() || b".:[]_-".contains(b))
-}
-
-/// Copies the current fields of a request.
-fn copy(fields: &Fields) -> Fields {
-    let mut copy = Fields::default();
-    for (name, value) in fields.iter() {
-        if let Some(name) = str::from_utf8(name).ok().and_then(|name| FieldName::new(name).ok()) {
-            let _ = copy.append(&name, value); // it was received as a value
-        }
-    }
-    copy
 }
 
 #[cfg(test)]
