@@ -294,10 +294,28 @@ impl Remembered {
         self.shared(tag).is_some_and(|slots| slots.find(tag).is_some())
     }
 
-    fn remember(&self, slot: Slot, core: &CoreHandle) {
-        self.cores.get(core).borrow_mut().put(slot);
-        if let Some(mut shared) = self.shared(slot.tag) {
-            shared.put(slot);
+    /// The consumer of a pair, which is then remembered for this time. `verify` is not called if the pair was verified
+    /// while this request waited: a client that opens many connections at once pays for one hash.
+    fn verified(
+        &self,
+        tag: u128,
+        time: std::time::Duration,
+        verify: impl FnOnce() -> Option<usize>,
+    ) -> Option<usize> {
+        let known = self.shared(tag)?.find(tag).filter(|slot| Instant::now() < slot.until);
+        if let Some(slot) = known {
+            return Some(slot.consumer);
+        }
+        let consumer = verify()?;
+        if let Some(until) = Instant::now().checked_add(time).filter(|_| !time.is_zero()) {
+            self.share(Slot { tag, consumer, until });
+        }
+        Some(consumer)
+    }
+
+    fn share(&self, slot: Slot) {
+        if let Some(mut slots) = self.shared(slot.tag) {
+            slots.put(slot);
         }
     }
 
@@ -371,11 +389,13 @@ impl Filter for BasicAuth {
                 return self.refuse(&BASIC_MALFORMED); // it was well formed when this filter first saw it
             };
             let tag = self.remembered.tag(&user, &password);
-            let users = Arc::clone(&self.users);
+            let (users, remembered) = (Arc::clone(&self.users), Arc::clone(&self.remembered));
+            let time = self.settings.remember.get();
             let (done, result) = oneshot::channel();
             let job = move || {
                 if !done.is_closed() {
-                    let _ = done.send(users.verify(&user, &password)); // the exchange may have ended
+                    let consumer = remembered.verified(tag, time, || users.verify(&user, &password));
+                    let _ = done.send(consumer); // the exchange may have ended
                 }
             };
             let lane = if self.remembered.was_right(tag) { Lane::Known } else { Lane::of(cx.client) };
@@ -387,11 +407,6 @@ impl Filter for BasicAuth {
                 Ok(None) => return self.refuse(&BASIC_WRONG),
                 Err(_) => return Flow::refuse(&BASIC_BUSY), // evicted in favour of another client's
             };
-            if let Some(until) = Instant::now().checked_add(self.settings.remember.get())
-                && !self.settings.remember.is_zero()
-            {
-                self.remembered.remember(Slot { tag, consumer, until }, cx.core());
-            }
             self.pass(consumer, head, cx)
         })
     }
@@ -475,6 +490,19 @@ mod tests {
         format!("GET /\nAuthorization: Basic {}", base64::encode(pair.as_bytes()))
     }
 
+    #[test]
+    fn a_pair_is_verified_once() {
+        let (remembered, time) = (Remembered::default(), std::time::Duration::from_secs(60));
+        assert_eq!(remembered.verified(1, time, || None), None, "a wrong pair is not remembered");
+        assert_eq!(remembered.verified(1, time, || Some(3)), Some(3));
+        assert_eq!(remembered.verified(1, time, || panic!("verified again")), Some(3));
+        assert_eq!(remembered.verified(2, time, || Some(4)), Some(4), "another pair");
+        for consumer in [5, 6] {
+            let found = remembered.verified(3, std::time::Duration::ZERO, || Some(consumer));
+            assert_eq!(found, Some(consumer), "`remember: 0s`");
+        }
+    }
+
     async fn ask(running: &Running, pair: &str) -> Exchange {
         running.request(&request(pair)).await
     }
@@ -544,7 +572,7 @@ mod tests {
         let (now, minute) = (Instant::now(), std::time::Duration::from_secs(60));
         let tag = remembered.tag(b"ann", b"secret");
         assert_eq!(remembered.find(tag, core, now), None);
-        remembered.remember(Slot { tag, consumer: 3, until: now + minute }, core);
+        remembered.share(Slot { tag, consumer: 3, until: now + minute });
         assert_eq!(remembered.find(tag, core, now), Some(3));
         assert_eq!(remembered.find(tag ^ 1 << 100, core, now), None);
         assert_eq!(remembered.find(tag, core, now + minute), None);
@@ -559,7 +587,8 @@ mod tests {
         // A full set evicts the pair that was verified first.
         for later in 1..=WAYS as u128 {
             let until = now + minute * 2;
-            remembered.remember(Slot { tag: tag ^ later << 100, consumer: 4, until }, core);
+            remembered.share(Slot { tag: tag ^ later << 100, consumer: 4, until });
+            assert_eq!(remembered.find(tag ^ later << 100, core, now), Some(4));
         }
         assert_eq!(remembered.find(tag, core, now), None);
         assert_eq!(remembered.find(tag ^ 1 << 100, core, now), Some(4));
