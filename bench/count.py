@@ -59,6 +59,8 @@ CACHED = {
     "routes": '{ all: { match: { path: "/*" }, filters: [ { cache: { store: pages, ttl: 1h } } ], upstream: origin } }',
 }
 H2 = {"connections": 50, "streams": 10, "scheme": "https"}
+ORDER = BENCH / "tools/order.json"
+VALIDATE = f"{{ validate: {{ schema: {ORDER.with_suffix('.schema.json')} }} }}"
 ROWS = [
     Row("h1-64", "HTTP/1.1 keep-alive, 64 connections, 1 KiB answer", {"connections": 64}, gate=True),
     Row("h1-1000", "HTTP/1.1 keep-alive, 1,000 connections, 1 KiB answer", {"connections": 1000}, gate=True),
@@ -82,6 +84,9 @@ ROWS = [
     Row("autopsy-off", "the same without it: `limits: { autopsy: 0B }`", {"connections": 64}, variant="routes", config={"consumers": "limits: { autopsy: 0B }", "routes": ALL}, peer=None),
     Row("cache-hit", "an answer of 1 KB from the cache, 64 connections", {"connections": 64}, variant="routes", config=CACHED, peer=None, size=1000),
     Row("cache-hit-28k", "an answer of 28 KB from the cache, 64 connections", {"connections": 64}, variant="routes", config=CACHED, peer=None, size=28_000),
+    # The difference between these two is the check of 1 KiB: parsing, and the schema.
+    Row("document", "POST with an order of 1 KiB of JSON, 64 connections", {"connections": 64, "document": ORDER}, variant="routes", config=each.config(""), peer=None),
+    Row("document-validate", "the same, with `validate: { schema }`", {"connections": 64, "document": ORDER}, variant="routes", config=each.config(VALIDATE), peer=None),
     *(
         Row("call-" + "-".join(name.replace(",", "").lower().split()), f"a unary call by HTTP/1.1 to HTTP/2 {f'through `{name}`' if written else 'as it is'}, 64 connections",
             {"connections": 64, "call": name}, variant="routes", origin="builtin", config=transcode.config(written), peer=None)

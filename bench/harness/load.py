@@ -47,12 +47,12 @@ def h2load(port, *, seconds, connections, streams, path="/", data=None, headers=
     }
 
 
-def weir(env, port, requests, *, connections, streams=None, scheme="http", headers=(), post=0, keepalive=True, routes=0, call=None):
+def weir(env, port, requests, *, connections, streams=None, scheme="http", headers=(), post=0, document=None, keepalive=True, routes=0, call=None):
     """Makes exactly this many requests with `weir load` of the binary under test; raises unless each got a 200.
     Returns the number.
 
     `routes` requests each of that many routes in a shuffled order, as `routes_script` does. `call` is one of the
-    suite `transcode`.
+    suite `transcode`. `document` is a file of JSON that is posted.
     """
     path, kept = "/", env.scratch / "load.json"
     command = [str(env.weir), "load", "--threads", "1", "-n", str(requests), "-c", str(connections), "--timeout", "120s", "--no-live", "--save", str(kept)]
@@ -72,6 +72,8 @@ def weir(env, port, requests, *, connections, streams=None, scheme="http", heade
         command += ["-H", f"Content-Type: {media}", "--data", f"@{body}", "--raw"]
     if post:
         command += ["-H", "Content-Type: application/json", "--data", "x" * post]
+    if document:
+        command += ["-H", "Content-Type: application/json", "--data", f"@{document}", "--raw"]
     if routes:
         path = "/api/v{{data.v}}/thing{{data.i}}/42/detail"
         command += ["--feed", str(_routes_feed(env.scratch, routes))]

@@ -35,6 +35,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("weir-acme", &["weir-wire", "weir-telemetry"]),
     ("weir-config", &["weir-expr", "weir-wire", "weir-h1", "weir-telemetry"]),
     ("weir-route", &["weir-expr"]),
+    ("weir-schema", &["weir-config"]),
     (
         "weir-upstream",
         &["weir-config", "weir-discover", "weir-fleet", "weir-wire", "weir-h1", "weir-telemetry"],
@@ -54,7 +55,16 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     (
         "weir-filters",
-        &["weir-cache", "weir-filter", "weir-identity", "weir-rpc", "weir-wire", "weir-h1", "weir-telemetry"],
+        &[
+            "weir-cache",
+            "weir-filter",
+            "weir-identity",
+            "weir-rpc",
+            "weir-schema",
+            "weir-wire",
+            "weir-h1",
+            "weir-telemetry",
+        ],
     ),
     (
         "weir-engine",
