@@ -25,6 +25,7 @@ mod request_id;
 mod rewrite;
 mod security_headers;
 mod timeout;
+mod validate;
 
 mod shared;
 
@@ -68,6 +69,7 @@ pub static KINDS: &[&FilterKind] = &[
     &weir_identity::sign::KIND,
     &weir_identity::signature_auth::KIND,
     &timeout::KIND,
+    &validate::KIND,
 ];
 
 #[cfg(test)]

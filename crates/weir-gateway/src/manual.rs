@@ -202,8 +202,13 @@ mod tests {
             let node = parse(example, Path::new("filters.yaml"), &mut found).unwrap();
             let filters: Vec<serde_json::Map<String, Value>> = de::read(&node, "", &mut found).unwrap();
             for filter in filters {
-                let (name, settings) = filter.into_iter().next().unwrap();
+                let (name, mut settings) = filter.into_iter().next().unwrap();
                 assert_eq!(name, kind.name);
+                for key in ["openapi", "schema"] {
+                    if let Some(Value::String(file)) = settings.get_mut(key) {
+                        file.insert_str(0, "tests/filters/");
+                    }
+                }
                 let signs = r#"{"key_id":"k","algorithm":"hmac-sha256","key":"a secret of thirty-two bytes or more"}"#;
                 let hash = "ann:$2b$04$abcdefghijklmnopqrstuuVXkQ1XGcWDYWvnTZOHgmkQlD1vc4Suu";
                 let known = [

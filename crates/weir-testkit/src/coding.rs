@@ -1,4 +1,4 @@
-//! Decodes compressed bodies with the libraries that browsers and curl use, or similar ones.
+//! Decodes and encodes compressed bodies with the libraries that browsers and curl use, or similar ones.
 
 use std::io::Write;
 
@@ -29,4 +29,11 @@ pub fn decoded(coding: &str, bytes: &[u8]) -> Vec<u8> {
         other => panic!("{other} is no coding"),
     }
     out
+}
+
+/// Compresses bytes with gzip.
+pub fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
 }

@@ -52,7 +52,7 @@ pub use alone::{Alone, alone};
 pub use balancer::Balancer;
 pub use certs::{Authority, Certificate};
 pub use client::{Client, Writer};
-pub use coding::decoded;
+pub use coding::{decoded, gzip};
 pub use generated::generated;
 pub use message::{Body, Broken, Framing, Head, Response};
 pub use network::own_network;

@@ -83,6 +83,8 @@ pub(crate) const TOKEN_KEY: Cause = (401, "token_key");
 pub(crate) const TOKEN_KEYS: Cause = (503, "token_keys");
 pub(crate) const TOKEN_MISSING: Cause = (401, "token_missing");
 pub(crate) const TOKEN_SIGNATURE: Cause = (401, "token_signature");
+pub(crate) const VALIDATE_MEDIA_TYPE: Cause = (415, "validate_media_type");
+pub(crate) const VALIDATE_REFUSED: Cause = (400, "validate_refused");
 
 // The upstream's fault.
 pub(crate) const BAD_RESPONSE: Cause = (502, "bad_response");

@@ -78,5 +78,6 @@ mod timeouts;
 mod tls;
 mod tracing;
 mod upgrade;
+mod validate;
 mod what_lives;
 mod why;
