@@ -3,7 +3,7 @@
 use weir_h1::{FieldName, RequestHead};
 
 /// All values of a cookie, in order.
-pub fn values<'h>(head: &'h RequestHead, name: &'h str) -> impl Iterator<Item = &'h [u8]> + 'h {
+pub fn values<'h>(head: &'h RequestHead, name: &str) -> impl Iterator<Item = &'h [u8]> {
     let fields = head.headers.get_all("cookie");
     let pairs = fields.flat_map(|field| field.split(|&b| b == b';'));
     pairs.filter_map(move |pair| {

@@ -471,6 +471,21 @@ pub fn request_head(text: &str) -> RequestHead {
     head
 }
 
+/// Parses the head of a response: `200`, or a status and fields in lines that end in `\n`.
+pub fn response_head(text: &str) -> ResponseHead {
+    let (status, fields) = text.split_once('\n').unwrap_or((text, ""));
+    let mut bytes = format!("HTTP/1.1 {status} Test\r\n");
+    for line in fields.lines() {
+        bytes.push_str(line);
+        bytes.push_str("\r\n");
+    }
+    bytes.push_str("\r\n");
+    let mut head = ResponseHead::default();
+    head.buffer_mut().extend_from_slice(bytes.as_bytes());
+    assert_eq!(parse_response(&mut head, &Limits::default()), Ok(Progress::Complete), "{text}");
+    head
+}
+
 /// A store whose questions the test answers.
 pub fn fake_store(place: Place) -> (Arc<Store>, mpsc::Receiver<Question>) {
     Store::without_thread(place)
@@ -594,16 +609,7 @@ impl Exchange {
 
     /// Passes a response: `200`, or a status and fields in lines that end in `\n`.
     pub fn response(&mut self, text: &str) -> Response {
-        let (status, fields) = text.split_once('\n').unwrap_or((text, ""));
-        let mut bytes = format!("HTTP/1.1 {status} Test\r\n");
-        for line in fields.lines() {
-            bytes.push_str(line);
-            bytes.push_str("\r\n");
-        }
-        bytes.push_str("\r\n");
-        let mut head = ResponseHead::default();
-        head.buffer_mut().extend_from_slice(bytes.as_bytes());
-        assert_eq!(parse_response(&mut head, &Limits::default()), Ok(Progress::Complete), "{text}");
+        let mut head = response_head(text);
         let hooks = self.filter.hooks();
         let body = head.body(self.head.method()) != BodyKind::Empty;
         let body_use =

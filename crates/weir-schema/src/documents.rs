@@ -8,7 +8,7 @@ use crate::json::{self, MAX_DEPTH};
 use jsonschema::{Retrieve, Uri};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde_json::{Map, Value};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use weir_config::{Diagnostics, Node, Value as NodeValue, parse};
 
@@ -18,11 +18,17 @@ pub const FILE_BYTES: usize = 8 << 20;
 /// Most files of one document.
 pub const FILES: usize = 256;
 
+/// Longest chain of references outside schemas.
+const CHAIN: usize = 32;
+
 /// Mistakes reported of one document.
 pub(crate) const MISTAKES: usize = 10;
 
 /// What a path in a URI takes as it is.
 const PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
+
+/// Keys that refer to another schema.
+pub(crate) const REFERENCES: [&str; 3] = ["$dynamicRef", "$recursiveRef", "$ref"];
 
 /// Keys whose values are data, in which `$ref` means nothing.
 pub(crate) const DATA: [&str; 5] = ["const", "default", "enum", "example", "examples"];
@@ -75,6 +81,8 @@ pub struct Documents {
     files: Vec<File>,
     /// What schemas are called by `$id`.
     ids: HashSet<String>,
+    /// Every reference: where it stands and where it leads; none if not to a pointer in one of the files.
+    references: BTreeMap<(String, String), Option<(String, String)>>,
 }
 
 /// One file.
@@ -95,6 +103,12 @@ pub(crate) struct Spot {
     pub(crate) pointer: String,
 }
 
+impl Spot {
+    pub(crate) fn below(&self, key: &str) -> Self {
+        Self { file: self.file, pointer: format!("{}/{}", self.pointer, escaped(key)) }
+    }
+}
+
 impl Documents {
     /// Reads a document and all files that it refers to.
     ///
@@ -103,7 +117,7 @@ impl Documents {
     pub fn load(root: &Path, read: Read<'_>) -> Result<Self, Vec<Wrong>> {
         let folder = root.parent().unwrap_or(Path::new("")).to_owned();
         let name = root.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let mut all = Self { files: Vec::new(), ids: HashSet::new() };
+        let mut all = Self { files: Vec::new(), ids: HashSet::new(), references: BTreeMap::new() };
         let mut wrong = Vec::new();
         let mut known = HashSet::from([name.clone()]);
         let mut open = vec![(name, None::<String>)];
@@ -128,7 +142,10 @@ impl Documents {
             let base = id_of(&file.value).and_then(|id| Some(id.rsplit_once('/')?.0.to_owned()));
             for (pointer, reference) in found.references {
                 let place = file.place(&pointer);
-                match Target::of(&name, base.as_deref(), &reference) {
+                let target = Target::of(&name, base.as_deref(), &reference);
+                let end = target.end(&name, &reference);
+                all.references.insert((name.clone(), pointer), end);
+                match target {
                     Target::Here => {}
                     Target::Beside(beside) => {
                         if known.insert(beside.clone()) {
@@ -156,6 +173,46 @@ impl Documents {
         }
         wrong.truncate(MISTAKES);
         if wrong.is_empty() { Ok(all) } else { Err(wrong) }
+    }
+
+    /// Whether references lead back to where they stand, or perhaps do. A check then may take exponential time: see
+    /// `budget.rs`.
+    pub(crate) fn is_recursive(&self) -> bool {
+        let mut done = HashSet::new();
+        self.references.keys().any(|reference| self.is_on_circle(reference, &mut done))
+    }
+
+    /// Searches depth first, without recursion.
+    fn is_on_circle<'s>(
+        &'s self,
+        from: &'s (String, String),
+        done: &mut HashSet<&'s (String, String)>,
+    ) -> bool {
+        let mut path = HashSet::new();
+        let mut open = vec![(from, false)];
+        while let Some((reference, is_left)) = open.pop() {
+            if is_left {
+                path.remove(reference);
+                done.insert(reference);
+                continue;
+            }
+            if path.contains(reference) {
+                return true;
+            }
+            if done.contains(reference) {
+                continue;
+            }
+            let Some(Some((file, pointer))) = self.references.get(reference) else { return true };
+            path.insert(reference);
+            open.push((reference, true));
+            let below = format!("{pointer}/");
+            let exact = self.references.get_key_value(&(file.clone(), pointer.clone()));
+            open.extend(exact.map(|(next, _)| (next, false)));
+            let after = self.references.range((file.clone(), below.clone())..);
+            let inside = after.take_while(|((of, at), _)| of == file && at.starts_with(&below));
+            open.extend(inside.map(|(next, _)| (next, false)));
+        }
+        false
     }
 
     /// The root of the first file.
@@ -194,6 +251,41 @@ impl Documents {
         let file = self.files.iter().position(|file| file.uri() == uri)?;
         let pointer = percent_decode_str(fragment).decode_utf8().ok()?.into_owned();
         Some(Spot { file, pointer })
+    }
+
+    pub(crate) fn get(&self, spot: &Spot) -> Option<&Value> {
+        self.files.get(spot.file)?.value.pointer(&spot.pointer)
+    }
+
+    /// Follows `$ref`, as far as there are any. For all but schemas, whose references jsonschema follows.
+    pub(crate) fn follow(&self, spot: Spot) -> Result<(Spot, &Value), Wrong> {
+        let mut spot = spot;
+        for _ in 0..CHAIN {
+            let Some(value) = self.get(&spot) else {
+                return Err(Wrong::new(format!("{}: there is no such thing", self.place(&spot))));
+            };
+            let Some(reference) = value.get("$ref").and_then(Value::as_str) else { return Ok((spot, value)) };
+            let missing = || {
+                let place = self.place(&spot);
+                Wrong::new(format!("{place}: `{}` leads to nothing", cut(reference, 80)))
+            };
+            let name = self.files.get(spot.file).map_or("", |file| &file.name);
+            let (file, fragment) = reference.split_once('#').unwrap_or((reference, ""));
+            let file = match Target::of(name, None, file) {
+                Target::Here => spot.file,
+                Target::Beside(name) => {
+                    self.files.iter().position(|file| file.name == name).ok_or_else(missing)?
+                }
+                Target::Absolute(_) | Target::Outside => return Err(missing()),
+            };
+            let pointer = percent_decode_str(fragment).decode_utf8().map_err(|_| missing())?.into_owned();
+            let next = Spot { file, pointer };
+            if self.get(&next).is_none() {
+                return Err(missing());
+            }
+            spot = next;
+        }
+        Err(Wrong::new(format!("{}: references follow one another in a circle", self.place(&spot))))
     }
 }
 
@@ -305,7 +397,7 @@ impl Found {
             Value::Object(entries) => {
                 for (key, value) in entries {
                     match value {
-                        Value::String(to) if !is_named && matches!(key.as_str(), "$ref" | "$dynamicRef") => {
+                        Value::String(to) if !is_named && REFERENCES.contains(&key.as_str()) => {
                             self.references.push((pointer.clone(), to.clone()));
                         }
                         Value::String(id) if !is_named && key == "$id" => {
@@ -336,6 +428,18 @@ enum Target {
 }
 
 impl Target {
+    /// The file and the pointer that a reference leads to.
+    fn end(&self, name: &str, reference: &str) -> Option<(String, String)> {
+        let fragment = reference.split_once('#').map_or("", |(_, fragment)| fragment);
+        let pointer = percent_decode_str(fragment).decode_utf8().ok()?.into_owned();
+        let file = match self {
+            Self::Beside(file) => file.clone(),
+            Self::Here => name.to_owned(),
+            Self::Absolute(_) | Self::Outside => return None,
+        };
+        (pointer.is_empty() || pointer.starts_with('/')).then_some((file, pointer))
+    }
+
     /// `name` is the file that it stands in, `base` what its `$id` begins with.
     fn of(name: &str, base: Option<&str>, reference: &str) -> Self {
         let file = reference.split('#').next().unwrap_or_default();

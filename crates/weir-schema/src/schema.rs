@@ -1,11 +1,13 @@
 //! One compiled JSON Schema.
 
+use crate::budget::{Exceeded, KEYWORD, Step, bounded, count_references};
 use crate::documents::{Documents, Loaded, MISTAKES, Read, Spot, Wrong};
 use crate::fault::{DETAIL_CHARS, Fault, MOST_FAULTS, Part, cut};
 use crate::json::Document;
 use jsonschema::error::ValidationErrorKind;
-use jsonschema::{PatternOptions, Retrieve, ValidationError, ValidationOptions, Validator};
-use serde_json::Value;
+use jsonschema::{PatternOptions, Registry, Retrieve, ValidationError, ValidationOptions, Validator};
+use serde_json::{Value, json};
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -23,7 +25,11 @@ const VALUES_FOR_FIRST: usize = 16 * 1024;
 const BYTES_FOR_ANY: usize = 256 * 1024;
 
 /// A compiled schema. To see that a document fits allocates nothing.
-pub struct Schema(Validator);
+pub struct Schema {
+    validator: Validator,
+    /// Its checks are bounded by `budget.rs`.
+    is_recursive: bool,
+}
 
 impl std::fmt::Debug for Schema {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -50,37 +56,105 @@ impl Schema {
             return Err(vec![wrong.hint("name it in `openapi` instead of `schema`")]);
         }
         check(&documents, &Spot { file: 0, pointer: String::new() }, root)?;
-        let files = documents.changed(|_| {});
-        let options =
-            options().with_base_uri(documents.uri(0)).with_retriever(Loaded(files.into_iter().collect()));
-        options.build(root).map(Self).map_err(|e| vec![explain(&documents, 0, &e)])
+        let is_recursive = documents.is_recursive();
+        let files: HashMap<String, Value> = documents
+            .changed(|value| {
+                if is_recursive {
+                    count_references(value)
+                }
+            })
+            .into_iter()
+            .collect();
+        let uri = documents.uri(0);
+        let root = files.get(&uri).cloned().unwrap_or_default();
+        let options = options().with_base_uri(uri).with_retriever(Loaded(files));
+        let built = options.build(&root).map_err(|e| vec![explain(&documents, 0, &e)])?;
+        Ok(Self { validator: built, is_recursive })
     }
 
-    /// Whether a value fits.
+    /// Compiles the schema at a place of a document whose files are in the registry.
+    pub(crate) fn compile(
+        documents: &Documents,
+        registry: &Registry<'_>,
+        spot: &Spot,
+    ) -> Result<Self, Vec<Wrong>> {
+        if let Some(value) = documents.get(spot) {
+            check(documents, spot, value)?;
+        }
+        let pointer: String = spot.pointer.split('/').map(encoded).collect::<Vec<_>>().join("/");
+        let schema = json!({ "$ref": format!("{}#{pointer}", documents.uri(spot.file)) });
+        let built = options().with_registry(registry).build(&schema);
+        let validator = built.map_err(|e| vec![explain(documents, spot.file, &e)])?;
+        Ok(Self { validator, is_recursive: documents.is_recursive() })
+    }
+
+    /// The schema that everything fits.
+    pub(crate) fn anything() -> Option<Self> {
+        let validator = options().build(&Value::Bool(true)).ok()?;
+        Some(Self { validator, is_recursive: false })
+    }
+
+    /// Checks a document.
+    ///
+    /// # Errors
+    /// What is wrong with it: as much as may be looked for.
     #[inline]
-    pub fn fits(&self, value: &Value) -> bool {
-        self.0.is_valid(value)
+    pub fn check(&self, document: &Document) -> Result<(), Vec<Fault>> {
+        match self.fits(&document.value, document.values) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(self.faults(document)),
+            Err(Exceeded) => Err(vec![Fault::new(
+                Part::Body,
+                "takes too many steps to check: see the alternatives that contain themselves",
+            )]),
+        }
     }
 
-    /// What is wrong with a document that does not fit: as much of it as may be looked for.
-    pub fn faults(&self, document: &Document) -> Vec<Fault> {
-        let value = &document.value;
-        if document.bytes <= BYTES_FOR_ANY && document.values <= VALUES_FOR_ALL {
-            return self.0.iter_errors(value).take(MOST_FAULTS).map(|e| fault(&e)).collect();
+    /// Whether a value fits, of so many values.
+    fn fits(&self, value: &Value, values: usize) -> Result<bool, Exceeded> {
+        if self.is_recursive {
+            bounded(values, || self.validator.is_valid(value))
+        } else {
+            Ok(self.validator.is_valid(value))
         }
-        if document.bytes <= BYTES_FOR_ANY
-            && document.values <= VALUES_FOR_FIRST
-            && let Err(first) = self.0.validate(value)
-        {
-            return vec![fault(&first)];
+    }
+
+    fn faults(&self, document: &Document) -> Vec<Fault> {
+        let Document { value, values, bytes } = document;
+        let found = bounded(*values, || {
+            if *bytes <= BYTES_FOR_ANY && *values <= VALUES_FOR_ALL {
+                self.validator.iter_errors(value).take(MOST_FAULTS).map(|e| fault(&e)).collect()
+            } else if *bytes <= BYTES_FOR_ANY && *values <= VALUES_FOR_FIRST {
+                self.validator.validate(value).err().map(|first| fault(&first)).into_iter().collect()
+            } else {
+                Vec::new()
+            }
+        });
+        found.ok().filter(|found| !found.is_empty()).unwrap_or_else(|| {
+            vec![Fault::new(Part::Body, "does not fit the schema, and it would take too long to say where")]
+        })
+    }
+
+    /// What is wrong with a small value, such as a parameter.
+    pub(crate) fn fault_of(&self, value: &Value) -> Option<String> {
+        match self.fits(value, 1) {
+            Ok(true) => None,
+            Ok(false) => {
+                let first = bounded(1, || self.validator.validate(value).err().map(|e| detail(&e)));
+                Some(first.ok().flatten().unwrap_or_else(|| "does not fit the schema".to_owned()))
+            }
+            Err(Exceeded) => Some("takes too many steps to check".to_owned()),
         }
-        vec![Fault::new(Part::Body, "does not fit the schema, and is too large to say where")]
     }
 }
 
 fn options<'i>() -> ValidationOptions<'i, Arc<dyn Retrieve>> {
     let patterns = PatternOptions::regex().size_limit(PATTERN_BYTES);
-    jsonschema::options().offline().should_validate_formats(true).with_pattern_options(patterns)
+    jsonschema::options()
+        .offline()
+        .should_validate_formats(true)
+        .with_pattern_options(patterns)
+        .with_keyword(KEYWORD, |_, _, _| Ok(Box::new(Step)))
 }
 
 /// Checks a schema against the schema of schemas, to report all mistakes at once and with their places.
@@ -109,6 +183,10 @@ fn explain(documents: &Documents, file: usize, e: &ValidationError<'_>) -> Wrong
         }
         _ => Wrong::new(format!("{place}: {}", cut(&e.to_string(), DETAIL_CHARS))),
     }
+}
+
+fn encoded(key: &str) -> String {
+    percent_encoding::utf8_percent_encode(key, percent_encoding::NON_ALPHANUMERIC).to_string()
 }
 
 fn fault(e: &ValidationError<'_>) -> Fault {
