@@ -1,16 +1,23 @@
 //! The settings of `validate`.
 
 use super::super::prelude::*;
+use super::Validate;
+use super::plan::Rules;
 use super::verdict::{Counts, Names};
-use super::{Rules, Validate};
+use std::path::Path;
+use std::sync::Arc;
 use weir_schema::json::MAX_DEPTH;
+use weir_schema::openapi::Api;
 use weir_schema::{FILE_BYTES, Schema};
 
-/// Refuses requests whose JSON body does not fit a JSON Schema.
+/// Refuses requests that do not fit an OpenAPI document, or whose JSON body does not fit a JSON Schema.
 ///
-/// Requests with a body are checked, and POST, PUT and PATCH must have one. It must be JSON by its Content-Type, or the
-/// answer is 415. What does not fit is answered 400 with a problem (RFC 9457, `application/problem+json`) that names
-/// each fault: where, as a JSON pointer, and what was expected. It repeats no value of the request.
+/// With `schema`, requests with a body are checked, and POST, PUT and PATCH must have one. With `openapi`, the operation
+/// is found by path and method, and then its parameters and its body are checked. A path that the document does not have
+/// is answered 404, another method 405, another media type 415, and everything else that does not fit 400.
+///
+/// The answer is a problem (RFC 9457, `application/problem+json`) that names each fault: where, as a JSON pointer, and
+/// what was expected. It repeats no value of the request.
 ///
 /// Two parsers must not read a body differently, so these are refused too: an object with the same key twice, a byte
 /// order mark, a charset other than UTF-8, anything after the value, and several Content-Type fields. A body with
@@ -24,17 +31,36 @@ use weir_schema::{FILE_BYTES, Schema};
 /// of all these files are noticed as those of the config are. Known formats (date-time, email, uuid and others) are
 /// checked. Regular expressions must take linear time: those with look-around or backreferences are a mistake.
 ///
+/// Documents are OpenAPI 3.0, 3.1 or 3.2. All styles of parameters are read. Undescribed parameters pass; a body for an
+/// operation that describes none does not. Of bodies, JSON is checked; other media types that are described pass, and
+/// `weir check` notes them. `readOnly` properties need not be in requests, nor `writeOnly` ones in answers. HEAD is
+/// checked as GET if it is not described.
+///
 /// ```yaml
-/// - validate: { schema: order.json }
-/// - validate: { schema: order.yaml, mode: report, body: 64KiB }
+/// - validate: { openapi: api.yaml }
+/// - validate: { openapi: api.yaml, answers: true, mode: report }
+/// - validate: { schema: order.json, body: 64KiB }
 /// ```
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ValidateSettings {
-    /// A file with the JSON Schema of the body. At most 8 MiB and 256 files.
+    /// A file with the JSON Schema of request bodies. At most 8 MiB and 256 files.
     #[serde(skip_serializing_if = "Option::is_none")]
     schema: Option<FilePath>,
-    /// What happens to a request that does not fit. `enforce` answers it. `report` counts it, logs it, at most once a
+    /// A file with an OpenAPI document, in YAML or JSON. At most 8 MiB and 256 files, and 5,000 operations.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    openapi: Option<FilePath>,
+    /// What stands before the paths of the document, such as `/v1`; empty for nothing. Default: the paths of its
+    /// `servers`, any of them. They are compared with the path as filters before this one left it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    base: Option<String>,
+    /// Whether answers are checked too: status, header fields and JSON. One that does not fit becomes 502. To be able to
+    /// check, the upstream is asked for whole content (Range and If-Range are removed), with gzip or without a coding.
+    /// Answers of the gateway itself are not checked, nor 304 and bodies that the document does not describe. Only with
+    /// `openapi`.
+    #[serde(default)]
+    answers: bool,
+    /// What happens to a message that does not fit. `enforce` refuses it. `report` counts it, logs it, at most once a
     /// second, and passes it on; no body is held for that, and one longer than `body` is not checked.
     #[serde(default)]
     mode: Mode,
@@ -81,16 +107,41 @@ impl IntoFilter for ValidateSettings {
                 Some("write the longest that is right, such as 1MiB".into()),
             );
         }
-        let rules = match &self.schema {
-            Some(path) => {
-                let loaded = Schema::load(&path.0, &mut |path| {
-                    build.read_file(&FilePath(path.to_owned()), FILE_BYTES)
-                });
-                loaded.map(Rules::Schema).map_err(|wrong| ("schema", wrong))
+        if self.schema.is_some() && self.answers {
+            let hint = "leave it out, or describe the answers in an OpenAPI document";
+            build.refuse("answers", "needs `openapi`: a schema is for request bodies", Some(hint.into()));
+        }
+        if let Some(base) = &self.base
+            && (self.openapi.is_none() || !base.is_empty() && !base.starts_with('/'))
+        {
+            build.refuse(
+                "base",
+                format!("`{base}` is not the beginning of the paths of `openapi`"),
+                Some("write /v1".into()),
+            );
+        }
+        let mut notes = Vec::new();
+        let mut read = |path: &Path| build.read_file(&FilePath(path.to_owned()), FILE_BYTES);
+        let rules = match (&self.schema, &self.openapi) {
+            (Some(path), None) => {
+                let loaded = Schema::load(&path.0, &mut read);
+                loaded.map(|schema| Rules::Schema(Arc::new(schema))).map_err(|wrong| ("schema", wrong))
             }
-            None => {
-                let hint = "write { schema: order.json }";
+            (None, Some(path)) => match Api::load(&path.0, self.base.as_deref(), self.answers, &mut read) {
+                Ok((api, found)) => {
+                    notes = found;
+                    Ok(Rules::Api(Box::new(api)))
+                }
+                Err(wrong) => Err(("openapi", wrong)),
+            },
+            (None, None) => {
+                let hint = "write { openapi: api.yaml } or { schema: order.json }";
                 build.refuse("", "names nothing to validate by", Some(hint.into()));
+                return None;
+            }
+            (Some(_), Some(_)) => {
+                let hint = "keep one, or write the filter twice";
+                build.refuse("schema", "stands beside `openapi`", Some(hint.into()));
                 return None;
             }
         };
@@ -109,6 +160,8 @@ impl IntoFilter for ValidateSettings {
         Some(Validate {
             rules,
             mode: self.mode,
+            answers: self.answers,
+            notes,
             body: self.body.as_usize(),
             depth: self.depth,
             place: build.scope.to_owned(),

@@ -2,7 +2,7 @@
 
 use super::super::prelude::*;
 use super::settings::Mode;
-use super::{MEDIA, REFUSED};
+use super::{ANSWER, MEDIA, NO_METHOD, NO_PATH, REFUSED};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
@@ -14,18 +14,22 @@ use weir_telemetry::log;
 /// What kind of fault a message has, for the count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reason {
+    Answer,
     Body,
     Media,
+    Method,
+    Parameter,
+    Path,
     Size,
 }
 
 /// The label values, in the order of the variants.
-const REASONS: [&str; 3] = ["body", "media_type", "size"];
+const REASONS: [&str; 7] = ["answer", "body", "media_type", "method", "parameter", "path", "size"];
 
 static FAULTY: Figure = Figure::counter(
     "faulty",
     "weir_validate_faulty",
-    "Messages that did not fit, by reason: body, media_type or size. With mode report they passed.",
+    "Messages that did not fit, by reason: answer, body, media_type, method, parameter, path or size. With mode report they passed.",
 )
 .of("reason");
 
@@ -35,6 +39,8 @@ pub(super) struct Verdict {
     pub(super) reason: Reason,
     pub(super) cause: &'static Cause,
     pub(super) faults: Vec<Fault>,
+    /// The methods that the path has.
+    allow: Option<String>,
 }
 
 /// A refusal on the way: boxed, because hardly any message has one.
@@ -51,6 +57,8 @@ pub(super) struct Counts {
 
 /// The names of the fields of an answer.
 pub(super) struct Names {
+    pub(super) accept_encoding: FieldName,
+    allow: FieldName,
     cache_control: FieldName,
     content_type: FieldName,
 }
@@ -58,22 +66,63 @@ pub(super) struct Names {
 impl Default for Names {
     fn default() -> Self {
         let name = |text| FieldName::new(text).expect("a name in the source is a token");
-        Self { cache_control: name("cache-control"), content_type: name("content-type") }
+        Self {
+            accept_encoding: name("accept-encoding"),
+            allow: name("allow"),
+            cache_control: name("cache-control"),
+            content_type: name("content-type"),
+        }
     }
 }
 
 impl Verdict {
-    pub(super) fn body(faults: Vec<Fault>) -> Box<Self> {
-        Box::new(Self { reason: Reason::Body, cause: &REFUSED, faults })
+    fn new(reason: Reason, cause: &'static Cause, faults: Vec<Fault>) -> Box<Self> {
+        let reason = if *cause == ANSWER { Reason::Answer } else { reason };
+        Box::new(Self { reason, cause, faults, allow: None })
     }
 
-    pub(super) fn media(part: Part, detail: &str) -> Box<Self> {
-        Box::new(Self { reason: Reason::Media, cause: &MEDIA, faults: vec![Fault::new(part, detail)] })
+    pub(super) fn body(cause: &'static Cause, faults: Vec<Fault>) -> Box<Self> {
+        Self::new(Reason::Body, cause, faults)
     }
 
-    pub(super) fn size(limit: usize) -> Box<Self> {
+    pub(super) fn undescribed_body() -> Box<Self> {
+        let fault = Fault::new(Part::Body, "this operation takes no body");
+        Self::new(Reason::Body, &REFUSED, vec![fault])
+    }
+
+    pub(super) fn media(detail: &str) -> Box<Self> {
+        Self::new(Reason::Media, &MEDIA, vec![Fault::new(Part::Header, detail)])
+    }
+
+    pub(super) fn method(known: &[&str]) -> Box<Self> {
+        let known = known.join(", ");
+        let fault = Fault::new(Part::Method, format!("expected one of {known}"));
+        let verdict = Self::new(Reason::Method, &NO_METHOD, vec![fault]);
+        Box::new(Self { allow: Some(known), ..*verdict })
+    }
+
+    pub(super) fn parameters(cause: &'static Cause, faults: Vec<Fault>) -> Box<Self> {
+        Self::new(Reason::Parameter, cause, faults)
+    }
+
+    pub(super) fn path() -> Box<Self> {
+        Self::new(Reason::Path, &NO_PATH, vec![Fault::new(Part::Path, "is not described")])
+    }
+
+    pub(super) fn size(cause: &'static Cause, limit: usize) -> Box<Self> {
+        let cause = if *cause == ANSWER { &ANSWER } else { &BODY_TOO_LARGE };
         let fault = Fault::new(Part::Body, format!("is longer than {limit} bytes when decoded"));
-        Box::new(Self { reason: Reason::Size, cause: &BODY_TOO_LARGE, faults: vec![fault] })
+        Self::new(Reason::Size, cause, vec![fault])
+    }
+
+    pub(super) fn status(status: u16) -> Box<Self> {
+        let fault = Fault::new(Part::Status, format!("{status} is not described"));
+        Self::new(Reason::Answer, &ANSWER, vec![fault])
+    }
+
+    /// Its faults in one line.
+    pub(super) fn to_text(&self) -> String {
+        self.faults.iter().map(Fault::to_text).collect::<Vec<_>>().join("; ")
     }
 
     /// The answer for the client. 404 and others may be stored by caches unless told otherwise (RFC 9110 §15.1).
@@ -81,10 +130,13 @@ impl Verdict {
         let Cause { status, meaning, .. } = self.cause;
         let title = weir_filter::reason(*status);
         let body = fault::problem(*status, title, meaning, &self.faults);
-        let headers = vec![
+        let mut headers = vec![
             (names.content_type.clone(), b"application/problem+json".to_vec()),
             (names.cache_control.clone(), b"no-store".to_vec()),
         ];
+        if let Some(allow) = &self.allow {
+            headers.push((names.allow.clone(), allow.clone().into_bytes())); // RFC 9110 §15.5.6
+        }
         Box::new(Answer { status: *status, headers, body: body.into() })
     }
 }
@@ -104,8 +156,7 @@ impl Counts {
             self.unlogged.fetch_add(1, Relaxed);
             return;
         }
-        let faults: Vec<_> = verdict.faults.iter().map(Fault::to_text).collect();
-        let (faults, route, more) = (faults.join("; "), cx.route(), self.unlogged.swap(0, Relaxed));
+        let (faults, route, more) = (verdict.to_text(), cx.route(), self.unlogged.swap(0, Relaxed));
         let fields: log::Fields<'_> = &[
             ("place", &place),
             ("route", &route),

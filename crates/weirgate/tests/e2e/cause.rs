@@ -84,6 +84,8 @@ pub(crate) const TOKEN_KEYS: Cause = (503, "token_keys");
 pub(crate) const TOKEN_MISSING: Cause = (401, "token_missing");
 pub(crate) const TOKEN_SIGNATURE: Cause = (401, "token_signature");
 pub(crate) const VALIDATE_MEDIA_TYPE: Cause = (415, "validate_media_type");
+pub(crate) const VALIDATE_NO_METHOD: Cause = (405, "validate_no_method");
+pub(crate) const VALIDATE_NO_PATH: Cause = (404, "validate_no_path");
 pub(crate) const VALIDATE_REFUSED: Cause = (400, "validate_refused");
 
 // The upstream's fault.
@@ -101,3 +103,4 @@ pub(crate) const UPSTREAM_ERROR: Cause = (502, "upstream_error");
 pub(crate) const UPSTREAM_CLOSED: Cause = (502, "upstream_closed");
 pub(crate) const UPSTREAM_RESET: Cause = (502, "upstream_reset");
 pub(crate) const UPSTREAM_TLS: Cause = (502, "upstream_tls");
+pub(crate) const VALIDATE_ANSWER: Cause = (502, "validate_answer");

@@ -4,7 +4,10 @@ use std::fs;
 use tempfile::TempDir;
 use weir_testkit::{Response, Upstream, Weir, eventually, gzip};
 
-use crate::cause::{BODY_TOO_LARGE, VALIDATE_MEDIA_TYPE, VALIDATE_REFUSED};
+use crate::cause::{
+    BODY_TOO_LARGE, VALIDATE_ANSWER, VALIDATE_MEDIA_TYPE, VALIDATE_NO_METHOD, VALIDATE_NO_PATH,
+    VALIDATE_REFUSED,
+};
 use crate::support::OK;
 
 const ORDER: &str = r#"{
@@ -69,7 +72,7 @@ fn the_upstream_sees_nothing_of_what_does_not() {
     let response = post(&weir, JSON, r#"{"id":"secret"}"#);
     response.expect_cause(VALIDATE_REFUSED).expect_header("content-type", "application/problem+json");
     response.expect_header("cache-control", "no-store").expect_body(
-        r##"{"title":"Bad Request","status":400,"detail":"The request does not fit its schema.","errors":[{"in":"body","pointer":"#/id","detail":"the value is not of type \"integer\""}]}"##,
+        r##"{"title":"Bad Request","status":400,"detail":"The request does not fit its description.","errors":[{"in":"body","pointer":"#/id","detail":"the value is not of type \"integer\""}]}"##,
     );
     post(&weir, JSON, "").expect_cause(VALIDATE_REFUSED);
     post(&weir, JSON, r#"{"id":1,"id":2}"#).expect_cause(VALIDATE_REFUSED).expect_body_with("occurs twice");
@@ -162,4 +165,88 @@ fn a_retry_sends_the_checked_body() {
     assert_eq!(other.read_request().body.bytes, b"{\"id\":1}");
     other.send(OK);
     client.read_response().expect_status(200);
+}
+
+const API: &str = r#"
+openapi: 3.1.0
+paths:
+  /orders/{id}:
+    get:
+      parameters: [ { name: id, in: path, required: true, schema: { type: integer } } ]
+      responses:
+        "200": { content: { application/json: { schema: { required: [ id ] } } } }
+  /orders:
+    post: { requestBody: { content: { application/json: { schema: { required: [ id ] } } } }, responses: { default: {} } }
+"#;
+
+#[test]
+fn requests_by_a_document() {
+    let upstream = Upstream::fixed(OK.to_owned());
+    let (_folder, weir) = start(&upstream, &[("api.yaml", API)], "{ validate: { openapi: DIR/api.yaml } }");
+    let ask = |line: &str| weir.client().ask(format!("{line} HTTP/1.1\r\nHost: weir.test\r\n\r\n"));
+    ask("GET /orders/7").expect_status(200);
+    ask("GET /orders/seven")
+        .expect_cause(VALIDATE_REFUSED)
+        .expect_body_with(r#"{"in":"path","name":"id","detail":"#);
+    ask("GET /orders/%37").expect_status(200);
+    ask("GET /carts").expect_cause(VALIDATE_NO_PATH).expect_header("cache-control", "no-store");
+    ask("GET /orders").expect_cause(VALIDATE_NO_METHOD).expect_header("allow", "POST");
+    post(&weir, JSON, r#"{"id":1}"#).expect_status(200);
+    post(&weir, JSON, "{}").expect_cause(VALIDATE_REFUSED).expect_body_with("#");
+    post(&weir, "", "{}").expect_cause(VALIDATE_MEDIA_TYPE);
+    let mut client = weir.client();
+    client.send("HEAD /carts HTTP/1.1\r\nHost: a\r\n\r\n");
+    client.read_response_to_head().expect_status(404);
+}
+
+#[test]
+fn answers_by_a_document() {
+    let good = r#"{"id":7,"more":[1]}"#;
+    let upstream = Upstream::script(move |conn| {
+        while let Some(request) = conn.next_request() {
+            let (fields, body) = match request.head.header("x-want") {
+                Some("bad") => ("Content-Type: application/json\r\n".to_owned(), b"{}".to_vec()),
+                Some("gzip") => (
+                    "Content-Type: application/json\r\nContent-Encoding: gzip\r\n".to_owned(),
+                    gzip(good.as_bytes()),
+                ),
+                Some("html") => ("Content-Type: text/html\r\n".to_owned(), b"<p>".to_vec()),
+                Some("long") => ("Content-Type: application/json\r\n".to_owned(), vec![b' '; 5000]),
+                _ => {
+                    ("Content-Type: application/json\r\nETag: \"1\"\r\n".to_owned(), good.as_bytes().to_vec())
+                }
+            };
+            conn.send(format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: {}\r\n\r\n", body.len()));
+            conn.send(body);
+        }
+    });
+    let filter = "{ validate: { openapi: DIR/api.yaml, answers: true, body: 1KiB } }";
+    let (_folder, weir) = start(&upstream, &[("api.yaml", API)], filter);
+    let ask = |want: &str| {
+        let request = format!(
+            "GET /orders/7 HTTP/1.1\r\nHost: a\r\nX-Want: {want}\r\nAccept-Encoding: br, gzip\r\n\r\n"
+        );
+        weir.client().ask(request)
+    };
+    let response = ask("");
+    response
+        .expect_status(200)
+        .expect_body(good)
+        .expect_header("etag", "\"1\"")
+        .expect_header("content-length", "19");
+    ask("gzip")
+        .expect_status(200)
+        .expect_body(gzip(good.as_bytes()))
+        .expect_header("content-encoding", "gzip");
+    ask("bad").expect_cause(VALIDATE_ANSWER);
+    ask("html").expect_cause(VALIDATE_ANSWER);
+    assert_eq!(ask("long").status, 502);
+    assert_eq!(upstream.requests()[0].head.all("accept-encoding"), ["gzip"]);
+
+    let report = filter.replace("answers: true", "answers: true, mode: report");
+    let (_folder, weir) = start(&upstream, &[("api.yaml", API)], &report);
+    let request = "GET /orders/7 HTTP/1.1\r\nHost: a\r\nX-Want: bad\r\n\r\n";
+    weir.client().ask(request).expect_status(200).expect_body("{}");
+    let line = weir.wait_log("a message does not fit its schema");
+    assert!(line.field("faults").is_some_and(|f| f.contains("is a required property")), "{line:?}");
 }
