@@ -5,6 +5,7 @@
 //! function.
 
 pub mod cache;
+pub mod client_hello;
 pub mod discover;
 pub mod expression;
 pub mod filters;
@@ -26,6 +27,7 @@ pub static TARGETS: &[Target] = &[
     ("cache_freshness", cache::freshness),
     ("cache_range", cache::range),
     ("cache_vary", cache::vary),
+    ("client_hello", client_hello::client_hello),
     ("discover", discover::discover),
     ("expression", expression::expression),
     ("h1_chunked", h1::chunked),

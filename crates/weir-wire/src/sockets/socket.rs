@@ -41,6 +41,9 @@ pub(super) enum Readiness {
     Runtime(AsyncFd<RawFd>),
 }
 
+/// How many bytes a peek can show at least: nearly every ClientHello is shorter.
+const PEEK_BYTES: usize = 2048;
+
 impl Socket {
     pub(super) const fn of_core(place: Place, fd: OwnedFd, is_local: bool) -> Self {
         Self { readiness: Readiness::Core(place), fd, is_local }
@@ -239,6 +242,46 @@ impl Socket {
         let mut byte = [0];
         let came = self.poll_read_by(cx, 0, || Ok(self.peek(&mut byte)?));
         came.map_ok(|came| byte.first().copied().filter(|_| came > 0))
+    }
+
+    /// Peeks at the first bytes until `decide` has decided, and leaves them all for the next reader. `decide` gets the
+    /// bytes so far and returns its decision, or how many bytes it needs. `None` if the client ended before that. For
+    /// a socket of a core.
+    ///
+    /// Peeking costs one system call more than reading, and lets whoever serves the connection read as if nobody had
+    /// been there. While nothing comes, no buffer is held.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub async fn peek_until<T>(
+        &self,
+        mut decide: impl FnMut(&[u8]) -> Result<T, usize>,
+    ) -> io::Result<Option<T>> {
+        let (mut needed, mut room) = (1, PEEK_BYTES);
+        poll_fn(|cx| {
+            loop {
+                let mut seen = Vec::with_capacity(needed.max(room));
+                let peek = || Ok(recv(&self.fd, spare_capacity(&mut seen), RecvFlags::PEEK)?.1);
+                let count = ready!(self.poll_read_by(cx, 0, peek))?;
+                if count >= needed {
+                    match decide(&seen) {
+                        Ok(decision) => return Poll::Ready(Ok(Some(decision))),
+                        Err(more) => needed = more.max(count + 1),
+                    }
+                    if count == seen.capacity() {
+                        room = 2 * count; // there may be more
+                        continue;
+                    }
+                }
+                let has_ended = self.place().is_none_or(|place| place.slot.is_ready(ENDED));
+                if count == 0 || has_ended {
+                    return Poll::Ready(Ok(None));
+                }
+                // The kernel reports the next bytes as a new event, also behind unread ones.
+                self.place().into_iter().for_each(|place| place.slot.forget(READ));
+            }
+        })
+        .await
     }
 
     /// See [`Stream::is_reset`](crate::Stream::is_reset). Always false in a runtime.
