@@ -10,7 +10,7 @@ mod tunnel;
 mod watch;
 
 pub use supply::Supply;
-pub use tunnel::Tunnel;
+pub use tunnel::{Tunnel, TunnelError};
 pub use watch::{Mark, Seen, Stopped, Watch};
 
 use crate::Stream;

@@ -400,7 +400,10 @@ impl Exchange<'_> {
         let mut moved = (0, 0);
         client.deadline.set(Instant::now(), idle);
         let result = poll_fn(|cx| {
-            if let Poll::Ready(result) = tunnel.poll(cx, &mut client.stream, &mut connection.stream) {
+            let mut lent = client.core.take_buffer();
+            let polled = tunnel.poll(cx, &mut client.stream, &mut connection.stream, &mut lent);
+            client.core.give_buffer(lent);
+            if let Poll::Ready(result) = polled {
                 return Poll::Ready(result.map_err(|_| &error::CLIENT_CLOSED));
             }
             if tunnel.moved() != moved {

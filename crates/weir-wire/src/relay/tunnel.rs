@@ -1,8 +1,14 @@
-//! The connection after a protocol switch: bytes in both directions until both sides have ended.
+//! Bytes in both directions until both sides have ended: the connection after a protocol switch, and every connection
+//! of a listener with `tcp`.
 
+use super::BUFFER_BYTES;
 use crate::Stream;
 use std::io;
+use std::mem;
 use std::task::{Context, Poll, ready};
+
+/// Smallest buffer to read into.
+const LEAST_BYTES: usize = 16 * 1024;
 
 /// The state of both directions of a tunnel.
 #[derive(Debug, Default)]
@@ -13,6 +19,16 @@ pub struct Tunnel {
     refused: Option<io::Error>,
 }
 
+/// Which side broke a tunnel off.
+#[derive(Debug)]
+pub enum TunnelError {
+    /// The client.
+    Client(io::Error),
+    /// The upstream.
+    Upstream(io::Error),
+}
+
+/// One direction. It holds at most one buffer, and none while the sender is silent.
 #[derive(Debug, Default)]
 struct Pipe {
     buffer: Vec<u8>,
@@ -36,7 +52,8 @@ impl Tunnel {
     }
 
     /// Moves bytes in both directions. Ready when both have ended; passes the end of one direction on as a
-    /// half-close.
+    /// half-close. `lent` is a buffer to read into; what it holds is lost. A pipe keeps it only while its receiver is
+    /// slow.
     ///
     /// # Errors
     /// The error of either side. An error in writing to the upstream is held back until the client has everything the
@@ -46,11 +63,12 @@ impl Tunnel {
         cx: &mut Context<'_>,
         client: &mut Stream,
         upstream: &mut Stream,
-    ) -> Poll<io::Result<()>> {
+        lent: &mut Vec<u8>,
+    ) -> Poll<Result<(), TunnelError>> {
         let up = match &self.refused {
             Some(_) => Poll::Ready(()),
-            None => match self.up.poll(cx, client, upstream) {
-                Poll::Ready(Err(PipeError::Read(e))) => return Poll::Ready(Err(e)),
+            None => match self.up.poll(cx, client, upstream, lent) {
+                Poll::Ready(Err(PipeError::Read(e))) => return Poll::Ready(Err(TunnelError::Client(e))),
                 Poll::Ready(Err(PipeError::Write(e))) => {
                     self.refused = Some(e);
                     Poll::Ready(())
@@ -59,15 +77,16 @@ impl Tunnel {
                 Poll::Pending => Poll::Pending,
             },
         };
-        let down = match self.down.poll(cx, upstream, client) {
-            Poll::Ready(Err(PipeError::Read(e) | PipeError::Write(e))) => return Poll::Ready(Err(e)),
+        let down = match self.down.poll(cx, upstream, client, lent) {
+            Poll::Ready(Err(PipeError::Read(e))) => return Poll::Ready(Err(TunnelError::Upstream(e))),
+            Poll::Ready(Err(PipeError::Write(e))) => return Poll::Ready(Err(TunnelError::Client(e))),
             Poll::Ready(Ok(())) => Poll::Ready(()),
             Poll::Pending => Poll::Pending,
         };
         if up.is_pending() || down.is_pending() {
             return Poll::Pending;
         }
-        Poll::Ready(self.refused.take().map_or(Ok(()), Err))
+        Poll::Ready(self.refused.take().map_or(Ok(()), |e| Err(TunnelError::Upstream(e))))
     }
 
     /// Bytes moved from the client and from the upstream.
@@ -82,6 +101,7 @@ impl Pipe {
         cx: &mut Context<'_>,
         from: &mut Stream,
         to: &mut Stream,
+        lent: &mut Vec<u8>,
     ) -> Poll<Result<(), PipeError>> {
         loop {
             while let Some(rest @ [_, ..]) = self.buffer.get(self.written..) {
@@ -100,15 +120,47 @@ impl Pipe {
                 }
                 return Poll::Ready(Ok(()));
             }
-            self.buffer.clear();
-            self.written = 0;
+            if !self.may_read(cx, from, lent) {
+                return Poll::Pending;
+            }
             match from.poll_read(cx, &mut self.buffer).map_err(PipeError::Read)? {
                 Poll::Ready(n) => self.ended = n == 0,
                 Poll::Pending => {
-                    self.buffer = Vec::new(); // an idle WebSocket holds no buffer
+                    self.give_back(lent);
                     return Poll::Pending;
                 }
             }
+        }
+    }
+
+    /// Whether there may be something to read. If so, there is an empty buffer for it, larger if the last one was
+    /// filled; if not, there is none.
+    fn may_read(&mut self, cx: &Context<'_>, from: &Stream, lent: &mut Vec<u8>) -> bool {
+        let filled = self.written > 0 && self.written == self.buffer.capacity();
+        self.buffer.clear();
+        self.written = 0;
+        if !from.may_read(cx) {
+            self.give_back(lent);
+            return false;
+        }
+        if self.buffer.capacity() == 0 {
+            lent.clear();
+            mem::swap(&mut self.buffer, lent);
+            // A lent buffer may have held a short head. An HTTP/2 stream says itself how much it has.
+            if self.buffer.capacity() < LEAST_BYTES && from.h2().is_none() {
+                self.buffer.reserve_exact(LEAST_BYTES);
+            }
+        }
+        if filled && self.buffer.capacity() < BUFFER_BYTES {
+            self.buffer.reserve_exact(BUFFER_BYTES);
+        }
+        true
+    }
+
+    fn give_back(&mut self, lent: &mut Vec<u8>) {
+        let buffer = mem::take(&mut self.buffer);
+        if buffer.capacity() > lent.capacity() {
+            *lent = buffer;
         }
     }
 }
