@@ -4,7 +4,7 @@
 //! keep-alive race; and, once and at another endpoint, an idempotent request that was reset. `retry` decides all
 //! others. The caller reports each attempt's result; nothing here reads or writes a connection.
 
-use super::balance::Key;
+use super::balance::{Key, address_key};
 use super::budget::Extra;
 use super::connect::{Wanted, try_again};
 use super::connection::ConnectError;
@@ -67,6 +67,14 @@ impl Attempts {
         if upstream.spec.sticky.is_some() {
             attempts.next = upstream.stuck_to(&attempts.places.endpoints, head);
         }
+        attempts
+    }
+
+    /// The attempts of a connection that carries bytes, of a client at this address.
+    pub fn of_address(upstream: &LocalUpstream, client: IpAddr) -> Self {
+        let mut attempts = Self::new(upstream);
+        // Bytes have nothing else to hash.
+        attempts.places.key = upstream.spec.balancer.hash.as_ref().and_then(|_| address_key(client));
         attempts
     }
 

@@ -5,7 +5,7 @@ use super::endpoint::{Active, LocalEndpoint};
 use super::gate::Gate;
 use super::health::Health;
 use super::local::{LocalUpstream, Waited};
-use super::open::{Opening, count_failed, no_streams, open};
+use super::open::{Opening, Purpose, count_failed, no_streams, open};
 use super::shared::{Room, SharedConnections};
 use super::spec::Protocol;
 use crate::error::{self, Cause};
@@ -262,7 +262,7 @@ fn has_another(upstream: &LocalUpstream, active: &Active) -> bool {
 
 /// Whether an endpoint is unreachable and was dialed a moment ago.
 #[inline]
-fn is_avoided(at: &LocalEndpoint) -> bool {
+pub(super) fn is_avoided(at: &LocalEndpoint) -> bool {
     let health = &at.endpoint.health;
     health.is_unreachable() && !health.may_dial(Instant::now())
 }
@@ -275,7 +275,7 @@ const LOOK: Duration = Duration::from_millis(1);
 /// Whether an endpoint that another request is dialing becomes reachable. Used only if no other endpoint is left.
 /// When one dies just after the others return, all requests find the others avoided at the same time, and only one
 /// may dial.
-async fn comes_back(health: &Health, mut pause: impl AsyncFnMut()) -> bool {
+pub(super) async fn comes_back(health: &Health, mut pause: impl AsyncFnMut()) -> bool {
     for _ in 0..LOOKS {
         if !health.is_being_dialled() {
             break;
@@ -285,7 +285,7 @@ async fn comes_back(health: &Health, mut pause: impl AsyncFnMut()) -> bool {
     !health.is_unreachable()
 }
 
-async fn look() {
+pub(super) async fn look() {
     time::sleep(LOOK).await;
 }
 
@@ -326,7 +326,7 @@ async fn open_exclusive(
     let at = active.get();
     let patience = wanted.patience(wanted.left(), upstream.spec.timeouts.connect);
     if at.pool.shared.is_dialling() {
-        let opening = open(upstream, at, permit, wanted.owner.as_ref());
+        let opening = open(upstream, at, permit, wanted.owner.as_ref(), Purpose::Exchanges);
         let Some((time, late)) = patience else { return opening.await };
         return time::timeout(time, opening).await.unwrap_or_else(|_| {
             count_failed(upstream, at, late.cause);
@@ -337,7 +337,8 @@ async fn open_exclusive(
     let dialling = at.pool.shared.begin_dialling();
     let (upstream, (endpoints, index)) = (Rc::clone(upstream), active.place());
     drop(tokio::task::spawn_local(async move {
-        let opened = open(&upstream, &endpoints[index], permit, wanted.owner.as_ref()).await;
+        let opened =
+            open(&upstream, &endpoints[index], permit, wanted.owner.as_ref(), Purpose::Exchanges).await;
         drop(dialling);
         if let Err(Ok(Opening { exclusive: Some(connection), .. })) = tell.send(opened) {
             upstream.give_back(&Active::new(&endpoints, index), connection, Instant::now());
@@ -361,7 +362,7 @@ fn open_shared(
     let dialling = endpoints[index].pool.shared.begin_dialling();
     drop(tokio::task::spawn_local(async move {
         let at = &endpoints[index];
-        match open(&upstream, at, permit, None).await {
+        match open(&upstream, at, permit, None, Purpose::Exchanges).await {
             Ok(Opening { exclusive, connect, tls }) => {
                 at.pool.shared.took.set((connect, tls));
                 if let Some(connection) = exclusive {

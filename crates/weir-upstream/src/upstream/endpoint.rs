@@ -11,7 +11,7 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::watch;
 use weir_telemetry::{EndpointCells, EndpointId, log};
 use weir_wire::listen::Address;
@@ -63,8 +63,9 @@ pub struct LocalEndpoint {
     pub(crate) pool: Rc<Pool>,
     /// Its counters on this core.
     pub cells: Arc<EndpointCells>,
-    /// This core's running attempts.
-    pub(crate) active: Cell<u32>,
+    /// This core's running attempts. Shared with the lists before and after, because connections of `tcp` outlive
+    /// them.
+    pub(crate) active: Rc<Cell<u32>>,
     /// This core's running attempts at all endpoints that share the load, if the balancer asks for it.
     pub(crate) load: Option<Rc<Cell<u32>>>,
     /// How fast it answers, if the balancer asks for it.
@@ -81,6 +82,16 @@ pub struct LocalEndpoint {
 pub struct Active {
     endpoints: Rc<[LocalEndpoint]>,
     index: usize,
+}
+
+/// Counts a connection that carries bytes as an attempt at its endpoint, for as long as it lasts. It does not hold the
+/// list of endpoints, which may be replaced many times meanwhile.
+pub struct Standing {
+    /// The endpoint.
+    pub endpoint: Arc<Endpoint>,
+    cells: Arc<EndpointCells>,
+    active: Rc<Cell<u32>>,
+    load: Option<Rc<Cell<u32>>>,
 }
 
 // === impl Place ===
@@ -181,6 +192,20 @@ impl Active {
         self.get().latency.as_ref().map(|latency| Measurement::new(latency, began(), is_whole))
     }
 
+    /// Counts on without the list of endpoints.
+    pub fn stay(self) -> Standing {
+        let LocalEndpoint { endpoint, cells, active, load, .. } = self.get();
+        let standing = Standing {
+            endpoint: Arc::clone(endpoint),
+            cells: Arc::clone(cells),
+            active: Rc::clone(active),
+            load: load.clone(),
+        };
+        standing.count(1);
+        standing.cells.active.inc();
+        standing
+    }
+
     /// The endpoint.
     #[inline]
     pub fn get(&self) -> &LocalEndpoint {
@@ -194,6 +219,31 @@ impl Drop for Active {
         let endpoint = self.get();
         endpoint.count(-1);
         endpoint.cells.active.dec();
+    }
+}
+
+impl Standing {
+    fn count(&self, change: i32) {
+        for count in [Some(&self.active), self.load.as_ref()].into_iter().flatten() {
+            count.set(count.get().wrapping_add_signed(change));
+        }
+    }
+
+    /// Counts the endpoint's first bytes after this time.
+    pub fn answered(&self, first_byte: Duration) {
+        self.cells.answer(first_byte);
+    }
+
+    /// Counts a failure of the endpoint, by the index of its cause.
+    pub fn failed(&self, cause: usize, at: SystemTime) {
+        self.cells.fail(cause, at);
+    }
+}
+
+impl Drop for Standing {
+    fn drop(&mut self) {
+        self.count(-1);
+        self.cells.active.dec();
     }
 }
 

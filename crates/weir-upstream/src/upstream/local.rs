@@ -127,8 +127,11 @@ impl LocalUpstream {
                 }),
                 cells: self.resources.cells.endpoint(&endpoint.cells),
                 endpoint: Arc::clone(endpoint),
-                active: Cell::new(0),
-                load: self.spec.balancer.bound().map(|_| Load::of(&mut last, endpoint)),
+                active: known
+                    .get(&endpoint.address)
+                    .map(|known| Rc::clone(&known.active))
+                    .unwrap_or_default(),
+                load: self.spec.balancer.bound().map(|_| Load::of(&mut last, endpoint, &before)),
                 latency: latency(known.get(&endpoint.address)),
                 joined: joined(known.get(&endpoint.address)),
                 code: code(endpoint),
@@ -247,15 +250,7 @@ impl LocalUpstream {
     /// Notes whether an endpoint answered well, if anything uses that.
     #[inline]
     pub fn note(&self, active: &Active, ok: bool) {
-        let Some(policy) = &self.spec.outlier else { return };
-        let now = Instant::now();
-        let is_spared = active.get().endpoint.health.answered(ok, policy, now, || {
-            let list = self.spec.published.list();
-            (list.iter().filter(|e| e.health.is_out()).count(), list.len())
-        });
-        if is_spared {
-            self.spec.published.list().iter().for_each(|other| other.health.doubt_ejection(now));
-        }
+        self.spec.note(&active.get().endpoint, ok);
     }
 
     /// The index of an endpoint to try in the background.
@@ -354,12 +349,13 @@ struct Load {
 }
 
 impl Load {
-    /// The load of an endpoint's tier. Call it tier by tier.
-    fn of(last: &mut Option<Self>, endpoint: &Endpoint) -> Rc<Cell<u32>> {
+    /// The load of an endpoint's tier. Call it tier by tier. Attempts that began with the list `before` count on.
+    fn of(last: &mut Option<Self>, endpoint: &Endpoint, before: &[LocalEndpoint]) -> Rc<Cell<u32>> {
         let rank = endpoint.place.rank();
         let kept = last.take().filter(|load| load.rank == rank);
-        let load = last.insert(kept.unwrap_or_else(|| Self { rank, count: Rc::default() }));
-        Rc::clone(&load.count)
+        let known = || before.iter().find(|e| e.endpoint.place.rank() == rank)?.load.clone();
+        let load = kept.unwrap_or_else(|| Self { rank, count: known().unwrap_or_default() });
+        Rc::clone(&last.insert(load).count)
     }
 }
 

@@ -8,6 +8,7 @@
 //! watch        once a second: what happens without a request
 //! probes/      asks endpoints at intervals, on the control thread
 //! attempts     of one request: the next endpoint, and whether there is one
+//!  bytes       a connection for a client whose bytes are passed on
 //!  connect     from the pool, a stream of a shared connection, past the gate, or opened
 //!   open       dials, sends the PROXY header, starts TLS and HTTP/2, counts failures
 //!    local     the upstream on one core: endpoints, balancer, waiting requests
@@ -30,6 +31,7 @@
 mod attempts;
 pub mod balance;
 mod budget;
+mod bytes;
 mod connect;
 mod connection;
 mod cookie;
@@ -57,9 +59,10 @@ mod watch;
 
 pub use attempts::Attempts;
 pub use budget::Budget;
+pub use bytes::connect_for_bytes;
 pub use connect::{Wanted, connect, pooled};
 pub use connection::{Carrier, ConnectError, Connection, Owner};
-pub use endpoint::{Active, Endpoint, LocalEndpoint, Place, Published, complain};
+pub use endpoint::{Active, Endpoint, LocalEndpoint, Place, Published, Standing, complain};
 pub use gate::Gate;
 pub use health::ByHand;
 pub use health::{Healths, Why};

@@ -25,6 +25,15 @@ pub(super) struct Opening {
     pub(super) tls: Duration,
 }
 
+/// What a connection is for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Purpose {
+    /// Exchanges, in the upstream's protocol.
+    Exchanges,
+    /// Bytes; connecting may take this long.
+    Bytes(Duration),
+}
+
 /// Why no connection was opened.
 struct Failed {
     cause: &'static Cause,
@@ -52,9 +61,10 @@ pub(super) async fn open(
     at: &LocalEndpoint,
     permit: Option<OwnedSemaphorePermit>,
     owner: Option<&Rc<Owner>>,
+    purpose: Purpose,
 ) -> Result<Opening, ConnectError> {
     let endpoint = &at.endpoint;
-    let Failed { cause, whose, detail } = match try_open(upstream, at, permit, owner).await {
+    let Failed { cause, whose, detail } = match try_open(upstream, at, permit, owner, purpose).await {
         Ok(opening) => {
             endpoint.health.connected(Instant::now());
             return Ok(opening);
@@ -96,11 +106,15 @@ async fn try_open(
     at: &LocalEndpoint,
     permit: Option<OwnedSemaphorePermit>,
     owner: Option<&Rc<Owner>>,
+    purpose: Purpose,
 ) -> Result<Opening, Failed> {
     let spec = &upstream.spec;
     let (endpoint, pool) = (&at.endpoint, &at.pool);
-    let tls = spec.tls.as_ref().map(|tls| (tls, &*endpoint.server_name));
-    let timeout = spec.timeouts.connect;
+    let (tls, timeout) = match purpose {
+        Purpose::Exchanges => (&spec.tls, spec.timeouts.connect),
+        Purpose::Bytes(timeout) => (&spec.tls_for_bytes, timeout),
+    };
+    let tls = tls.as_ref().map(|tls| (tls, &*endpoint.server_name));
     let started = Instant::now();
     let told = spec.way.proxy_protocol.map(|v| proxy_protocol::header(v, owner.map(|owner| owner.0)));
     let how = How { source: spec.way.source, preface: told.as_deref().unwrap_or_default() };
@@ -113,6 +127,10 @@ async fn try_open(
     let expires = spec.max_age.map(|age| Instant::now() + upstream.resources.jittered(age));
     let mut opened = Opened::new(expires, &upstream.cells, permit);
     opened.owner = owner.map(Rc::downgrade);
+    if let Purpose::Bytes(_) = purpose {
+        let exclusive = Some(Connection::exclusive(transport.into(), opened));
+        return Ok(Opening { exclusive, connect, tls });
+    }
     match (spec.protocol, transport.chose_h2()) {
         (Protocol::Http2, false) if spec.tls.is_some() => {
             return Err(Failed::no_http2(

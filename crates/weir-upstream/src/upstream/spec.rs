@@ -4,7 +4,7 @@ use super::balance::Balancer;
 use super::budget::Budget;
 use super::discover::dns;
 use super::discover::registry::Registry;
-use super::endpoint::Published;
+use super::endpoint::{Endpoint, Published};
 use super::gate::Gate;
 use super::outlier::Outlier;
 use super::pool::Way;
@@ -12,7 +12,7 @@ use super::probe::Probe;
 use super::retry::{Hedge, Retry};
 use super::sticky::Sticky;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weir_h1::FieldName;
 use weir_telemetry::UpstreamId;
 use weir_wire::tls::ClientTls;
@@ -30,6 +30,8 @@ pub struct Upstream {
     pub registry: Option<Arc<Registry>>,
     /// TLS towards its endpoints.
     pub tls: Option<ClientTls>,
+    /// The same for bytes that may be no HTTP: without a protocol in the handshake (ALPN).
+    pub tls_for_bytes: Option<ClientTls>,
     /// Identifies its TLS policy: connections are shared only between equal policies.
     pub tls_key: Arc<str>,
     /// Its protocol.
@@ -74,6 +76,22 @@ pub struct Upstream {
     pub way: Way,
     /// Its counters.
     pub cells: UpstreamId,
+}
+
+impl Upstream {
+    /// Notes whether an endpoint answered well, if anything uses that.
+    #[inline]
+    pub fn note(&self, endpoint: &Endpoint, ok: bool) {
+        let Some(policy) = &self.outlier else { return };
+        let now = Instant::now();
+        let is_spared = endpoint.health.answered(ok, policy, now, || {
+            let list = self.published.list();
+            (list.iter().filter(|e| e.health.is_out()).count(), list.len())
+        });
+        if is_spared {
+            self.published.list().iter().for_each(|other| other.health.doubt_ejection(now));
+        }
+    }
 }
 
 /// The protocol of an upstream.

@@ -72,6 +72,14 @@ impl ClientTls {
         Ok(Self { connector: TlsConnector::from(Arc::new(config)), server_name, validity })
     }
 
+    /// The same policy without a protocol (ALPN), for bytes that may be anything.
+    #[must_use]
+    pub fn without_alpn(&self) -> Self {
+        let mut config = ClientConfig::clone(self.connector.config());
+        config.alpn_protocols.clear();
+        Self { connector: TlsConnector::from(Arc::new(config)), ..self.clone() }
+    }
+
     /// A policy that accepts exactly the certificates in these files, regardless of their names. For a server whose
     /// own config we can read.
     ///

@@ -80,6 +80,7 @@ impl Compiler<'_> {
             published,
             names: Arc::new(names),
             registry,
+            tls_for_bytes: tls.as_ref().map(ClientTls::without_alpn),
             tls,
             tls_key: tls_key.into(),
             protocol: match (written.protocol, &written.tls) {

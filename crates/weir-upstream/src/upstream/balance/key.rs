@@ -31,10 +31,7 @@ impl By {
     #[inline]
     pub(crate) fn key(&self, head: &RequestHead, client: IpAddr) -> Option<Key> {
         match self {
-            Self::Address => match client.to_canonical() {
-                IpAddr::V4(address) => key_of(&address.octets()),
-                IpAddr::V6(address) => key_of(&address.octets()),
-            },
+            Self::Address => address_key(client),
             Self::Cookie(name) => key_of(cookie::value(&head.headers, name)?),
             Self::Header(name) => {
                 let mut values = head.headers.get_all(name.as_str());
@@ -53,6 +50,15 @@ impl By {
                 key_of(pairs.find_map(|pair| pair.strip_prefix(name.as_bytes())?.strip_prefix(b"="))?)
             }
         }
+    }
+}
+
+/// The key of a client's address.
+#[inline]
+pub(crate) fn address_key(client: IpAddr) -> Option<Key> {
+    match client.to_canonical() {
+        IpAddr::V4(address) => key_of(&address.octets()),
+        IpAddr::V6(address) => key_of(&address.octets()),
     }
 }
 

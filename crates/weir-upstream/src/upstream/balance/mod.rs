@@ -15,6 +15,7 @@ mod round_robin;
 pub(super) mod testing;
 mod tiers;
 
+pub(crate) use key::address_key;
 pub use key::{By, Key};
 pub(super) use key::{digest, mix};
 pub(super) use tiers::Tiers;

@@ -32,7 +32,7 @@ pub(in crate::upstream) fn endpoints(weights: &[u32]) -> Vec<LocalEndpoint> {
                 cells,
             }),
             pool: Rc::new(Pool::default()),
-            active: Cell::new(0),
+            active: Rc::default(),
             load: Some(Rc::clone(&load)),
             latency: Some(Rc::default()),
             joined: 0,
