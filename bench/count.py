@@ -67,6 +67,7 @@ ROWS = [
     Row("post-144", "POST with a 144-byte body, 500 connections", {"connections": 500, "post": 144}, gate=True),
     Row("nokeepalive", "the client closes after each request, 64 connections", {"connections": 64, "keepalive": False}, gate=True),
     Row("tls13", "TLS 1.3 keep-alive, 64 connections", {"connections": 64, "scheme": "https"}, variant="tls"),
+    Row("tcp-64", "bytes of HTTP/1.1 keep-alive passed on (mode tcp), 64 connections, 1 KiB answer", {"connections": 64}, variant="tcp", peer="haproxy"),
     Row("h2-h1", "HTTP/2 over TLS to HTTP/1.1, 50 connections of 10 streams, 1 KiB answer", H2, variant="h2-h1"),
     Row("h2-h2c", "HTTP/2 over TLS to HTTP/2, 50 connections of 10 streams, 1 KiB answer", H2, variant="h2-h2c", origin="h2c", peer=None),
     Row("grpc", "unary gRPC over TLS to cleartext, 50 connections of 10 streams", {**H2, "scheme": "grpcs"}, variant="grpc", origin="builtin"),

@@ -7,6 +7,7 @@
     config = nginx.conf             template in this folder
     command = nginx -c @config@     stays in the foreground
     [plain]                         a variant; suites ask for them by name, and leave out a gateway that has none of that name
+    config = other.conf             another template, for this variant
     anything = text                 becomes the placeholder @anything@
 
 Placeholders every template can use: @port@, @admin_port@, @origin_port@, @workers@, @dir@ (a folder of its own, writable),
@@ -55,9 +56,10 @@ class Gateway:
         values = dict(env.values, dir=directory, port=free_port(), admin_port=free_port(), origin_port=origin_port, workers=workers)
         values.update(self.ini[variant], **extra)
         shared = self.ini["gateway"]
-        if "config" in shared:
-            rendered = directory / shared["config"]
-            rendered.write_text(fill((self.folder / shared["config"]).read_text(), values))
+        template = self.ini[variant].get("config", shared.get("config"))
+        if template:
+            rendered = directory / template
+            rendered.write_text(fill((self.folder / template).read_text(), values))
             values["config"] = rendered
         command = shlex.split(fill(shared["command"], values))
         process = under.start(label, command, directory / "log") if under else Process(label, command, directory / "log")

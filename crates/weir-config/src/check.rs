@@ -5,6 +5,7 @@
 //! its absence is not a second mistake. Ambiguous routes are found in `route`, settings of filters by their registry.
 
 mod balancing;
+mod bytes;
 mod consumers;
 mod discovery;
 mod doubtful;
@@ -31,7 +32,7 @@ pub(crate) use source::BOOTSTRAP;
 use super::aliases;
 use super::diagnostic::{Diagnostic, Diagnostics};
 use super::node::{Key, Node};
-use super::schema::{Config, FilterNode};
+use super::schema::{Config, FilterNode, Listener, Serves};
 use super::spelling::nearest_name;
 use super::units::Duration;
 
@@ -309,11 +310,12 @@ impl<'a> Checker<'a> {
         let splits = self.config.routes.iter().filter_map(|(_, route)| route.upstream.as_ref());
         // A filter that calls an upstream names it under `upstream`.
         let asked = self.filters_and_members().filter_map(|(_, node)| node.get("upstream")?.as_text());
-        let used: HashSet<&str> =
-            splits.flat_map(|split| &split.0).map(|share| share.upstream.as_str()).chain(asked).collect();
+        let passed = self.config.listeners.iter().flat_map(|(_, listener)| listener.passes_to());
+        let routed = splits.flat_map(|split| &split.0).map(|share| share.upstream.as_str());
+        let used: HashSet<&str> = routed.chain(asked).chain(passed).collect();
         for name in self.names("upstreams") {
             if !used.contains(name) {
-                let message = format!("no route and no filter uses the upstream `{name}`");
+                let message = format!("no route, filter or listener uses the upstream `{name}`");
                 self.warn(&format!("upstreams.{name}"), "unused", message, "remove it, or route to it");
             }
         }
@@ -330,7 +332,9 @@ impl<'a> Checker<'a> {
             let message = "no route has a filter that identifies consumers, so they are never recognised";
             self.warn("consumers", "unused", message, "add `- key_auth: {}` to the filters");
         }
-        if self.config.routes.is_empty() {
+        let speaks_http = |(_, listener): (&str, &Listener)| listener.serves() == Serves::Http;
+        let is_empty = self.config.listeners.is_empty();
+        if self.config.routes.is_empty() && (is_empty || self.config.listeners.iter().any(speaks_http)) {
             let hint = "add one under `routes`";
             self.warn("routes", "no-routes", "there is no route: every request will be answered 404", hint);
         }

@@ -6,6 +6,7 @@
 mod acme;
 mod addresses;
 mod balance;
+mod bytes;
 mod discover;
 mod files;
 mod health;
@@ -25,6 +26,7 @@ use serde::Deserialize;
 pub use acme::{Acme, AcmeChallenge, AcmeDns, ExternalAccount};
 pub use addresses::{EndpointAddress, ListenAddress};
 pub use balance::{Balancer, Bound, Hash, HashBy, Sticky};
+pub use bytes::{Destination, ListenerIp, ListenerLimits, ServerName, Serves, Sni, Tcp};
 pub use discover::{ConsulDiscovery, Discover, EtcdDiscovery, EtcdFormat, Scheme, read_endpoints};
 pub use files::{Coding, Files};
 pub use health::{Health, Outlier, Probe, ProbeKind, ProbeTls, StatusRange};

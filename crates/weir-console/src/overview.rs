@@ -240,7 +240,13 @@ fn config(status: &Status, latest: Option<&RevisionStatus>, drift: Option<&Drift
 
 fn listeners(status: &Status) -> Html {
     let rows = each(&status.listeners, |(name, listener)| {
-        html!("<tr><th scope=\"row\">{}<td><code>{}</code>", name, listener.address)
+        let (address, passes) = (listener.address.as_deref(), listener.passes.as_deref());
+        html!(
+            "<tr><th scope=\"row\">{}<td><code>{}</code>{}",
+            name,
+            address.unwrap_or("by name"),
+            passes.map(|passes| html!(" {}", passes)).unwrap_or_default()
+        )
     });
     html!(
         "<section><h2>Listeners</h2><table class=\"plain\"><caption class=\"hide\">Listeners</caption><thead><tr><th scope=\"col\">Name<th \

@@ -117,7 +117,10 @@ fn status() -> Status {
             ..FleetStatus::default()
         }),
         filters: vec![filter(EVIL, EVIL), filter("maintenance", "on")],
-        listeners: vec![(evil(), ListenerStatus { address: evil() })],
+        listeners: vec![(
+            evil(),
+            ListenerStatus { address: Some(evil()), passes: Some(evil()), connections: 1 },
+        )],
         certificates: vec![certificate],
         upstreams: vec![(evil(), upstream), ("none".to_owned(), UpstreamStatus::default())],
         ..Status::default()

@@ -11,7 +11,7 @@ use serde::Serialize;
 use std::fmt::{self, Write};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::SystemTime;
-use weir_engine::snapshot::{Handling, Listener, Snapshot, Target};
+use weir_engine::snapshot::{Handling, Listener, Serves, Snapshot, Target};
 use weir_h1::{Limits, Method, Progress, RequestHead, TargetForm, parse_request};
 use weir_route::{Ambiguity, Decision, EscapedSlashes, NEAR_MISSES, NoTrace, RouteId};
 use weir_upstream::upstream::Place;
@@ -165,6 +165,14 @@ pub fn explain(
     target: &str,
     headers: &[(String, String)],
 ) -> Result<Explanation, String> {
+    if listener.is_none()
+        && let Some((listener, upstream)) = arrival::passed_on(&snapshot.listeners, target)
+    {
+        let upstream = snapshot.upstreams.get(upstream).map_or("", |upstream| &upstream.name);
+        return Err(format!(
+            "listener `{listener}` passes this connection on to upstream `{upstream}`, as bytes: no request is read"
+        ));
+    }
     let (number, listener_reason) = match listener {
         None => arrival::choose(snapshot.listeners.iter().map(|listener| &**listener), target),
         Some(name) => {
@@ -173,6 +181,9 @@ pub fn explain(
         }
     };
     let shown = snapshot.listeners.get(number).ok_or("the config has no listener")?;
+    if !matches!(shown.serves, Serves::Http) {
+        return Err(format!("listener `{}` speaks no HTTP", shown.name));
+    }
     let head = head_of(method, target, headers, &snapshot.head_limits)?;
     let mut canonical = Vec::new();
     let (path, ambiguity) = if head.form() == TargetForm::Asterisk {

@@ -557,10 +557,10 @@ impl Gateway {
             requests_per_second: control.rate.per_second(Instant::now(), requests),
             last_reload: control.last_reload.clone(),
             causes: telemetry.causes().into_iter().take(status::TOP_CAUSES).map(CauseCount::from).collect(),
-            listeners: control
-                .addresses()
-                .into_iter()
-                .map(|(name, address)| (name, ListenerStatus { address: address.to_string() }))
+            listeners: snapshot
+                .listeners
+                .iter()
+                .map(|l| (l.name.to_string(), ListenerStatus::of(l, snapshot, telemetry)))
                 .collect(),
             certificates: control.certificates(),
             upstreams: snapshot

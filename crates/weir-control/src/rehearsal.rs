@@ -9,7 +9,7 @@ mod tree;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use weir_config::schema::{Config, UpstreamProtocol};
+use weir_config::schema::{Config, Serves, UpstreamProtocol};
 use weir_config::{Loaded, Node, Value};
 use weir_engine::snapshot::Snapshot;
 use weir_filter::password::Algorithm;
@@ -190,6 +190,11 @@ impl Rehearsal {
     fn listeners(&mut self, config: &Config) {
         for (name, listener) in config.listeners.iter() {
             let path = format!("listeners.{name}");
+            if listener.serves() != Serves::Http {
+                tree::remove(&mut self.tree, &path);
+                self.notes.push(format!("{path}: no bytes are passed on; each listener of HTTP gets a port"));
+                continue;
+            }
             tree::set_text(&mut self.tree, &format!("{path}.address"), "127.0.0.1:0");
             if listener.proxy_protocol {
                 tree::set(&mut self.tree, &format!("{path}.proxy_protocol"), "false");

@@ -196,7 +196,7 @@ impl Control {
         let beside = if alone { Beside::Nobody } else { Beside::Ourselves };
         let mut sockets: Vec<Vec<(Address, BoundSocket)>> = (0..cores).map(|_| Vec::new()).collect();
         for listener in &mut snapshot.listeners {
-            let asked = listener.address.clone();
+            let Some(asked) = listener.address.clone() else { continue };
             let any_port = matches!(asked, Address::Tcp(a) if a.port() == 0);
             let same = |b: &&BoundListener| b.asked == asked && (!any_port || *b.name == *listener.name);
             let actual = match self.bound.iter().find(same) {
@@ -218,7 +218,7 @@ impl Control {
             };
             bound.push(BoundListener { name: listener.name.to_string(), asked, actual: actual.clone() });
             if let Some(listener) = Arc::get_mut(listener) {
-                listener.address = actual;
+                listener.address = Some(actual);
             }
         }
         let log = self.next_log(&loaded.config.access_log)?;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 use weir_acme::Status as Kept;
 use weir_config::Diagnostics;
 use weir_engine::acme::{self, AcmeStatus};
-use weir_engine::snapshot::FilterStatus;
+use weir_engine::snapshot::{FilterStatus, Listener, Passing, Serves, Snapshot};
 use weir_telemetry::{Telemetry, timestamp};
 use weir_upstream::upstream::discover::dns::Name;
 use weir_upstream::upstream::discover::registry::Registry;
@@ -78,8 +78,34 @@ fn by_name<T: Serialize, S: Serializer>(things: &[(String, T)], to: S) -> Result
 /// A listener.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ListenerStatus {
-    /// Its address as bound.
-    pub address: String,
+    /// Its address as bound; absent if another listener sends it connections by name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// Connections open now.
+    pub connections: i64,
+    /// Where it passes bytes on, or which names lead where; absent if it speaks HTTP.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub passes: Option<String>,
+}
+
+impl ListenerStatus {
+    /// The status of a listener, with its address as bound.
+    pub(crate) fn of(listener: &Listener, snapshot: &Snapshot, telemetry: &Telemetry) -> Self {
+        let upstream = |passing: &Passing| {
+            let upstream = snapshot.upstreams.get(passing.upstream);
+            format!("tcp to {}", upstream.map_or("", |upstream| &upstream.name))
+        };
+        let passes = match &listener.serves {
+            Serves::Http => None,
+            Serves::Sni(names) => Some(format!("sni, {} names", names.len())),
+            Serves::Tcp(passing) => Some(upstream(passing)),
+        };
+        Self {
+            address: listener.address.as_ref().map(ToString::to_string),
+            connections: telemetry.listener_connections(&listener.name),
+            passes,
+        }
+    }
 }
 
 /// The result of a reload.

@@ -100,7 +100,7 @@ impl Client {
             return false;
         }
         self.generation = local.generation;
-        self.listener = match local.listener(&self.handle.listener) {
+        self.listener = match local.serving(&self.handle) {
             Some(same) => Rc::clone(same),
             // Its number may belong to another listener by now, so it must match no route that asks for a listener.
             None => Rc::new(LocalListener {

@@ -3,6 +3,8 @@
 //! An idle connection holds no buffer: `head` borrows one from the core when bytes arrive and returns it once they
 //! are used.
 
+mod bytes;
+mod greet;
 mod h2;
 mod head;
 
@@ -14,9 +16,11 @@ use crate::exchange::{self, Next};
 use crate::forward::Forwarding;
 use crate::lane::Lane;
 use crate::respond;
+use crate::snapshot::Serves;
+use ::bytes::Bytes as Payload;
 use bytes::Bytes;
+use greet::{Greeted, PassedOn, Ungreeted, greet};
 use head::NoRequest;
-use std::fmt::Display;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
@@ -25,10 +29,9 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use weir_filter::filter::{Body, Refusal};
 use weir_h1::{FieldName, RequestHead};
-use weir_telemetry::{Closed, Protocol, log};
+use weir_telemetry::{Closed, ListenerCells, Protocol, log};
 use weir_upstream::error::{self, Cause};
-use weir_wire::tls::Handshake;
-use weir_wire::{Deadline, Peer, Socket, Transport, proxy_protocol, time, tls};
+use weir_wire::{Deadline, Peer, Transport, time};
 
 /// How long to read from a client that got its answer before it had sent everything: in total, and without a byte.
 /// RFC 9112 §9.6; the times are nginx's `lingering_time` and `lingering_timeout`.
@@ -73,7 +76,8 @@ async fn serve(core: &Rc<Core>, arrived: Arrived, deadline: &mut Deadline) {
     // The connection may have waited for its turn, so the listener's current settings apply.
     let (now, most) = {
         let local = core.local();
-        (local.listener(&listener.spec.address).cloned(), local.snapshot.connections)
+        let now = listener.spec.address.as_ref().and_then(|address| local.listener(address));
+        (now.cloned(), local.snapshot.connections)
     };
     // If its listener is gone or the core drains, a connection from the accept queue gets one answer.
     let ends = core.leaving.get().is_some() || now.is_none();
@@ -82,24 +86,61 @@ async fn serve(core: &Rc<Core>, arrived: Arrived, deadline: &mut Deadline) {
     let held = core.shared.connections.fetch_add(1, Ordering::Relaxed);
     let number = core.enter(&handle);
     let cells = std::sync::Arc::clone(&listener.cells);
-    let mut left = Left { core, number, cells, closed: None };
-    left.cells.open();
-    if held >= most {
+    let accepts = !matches!(listener.spec.serves, Serves::Sni(_));
+    let mut left = Left { core, number, cells, is_accepted: accepts, closed: None };
+    if accepts {
+        left.cells.open();
+    } else {
+        left.cells.active.inc(); // it is counted where it is sent
+    }
+    let (place, is_full) = match &listener.spec.limit {
+        None => (None, false),
+        Some(limit) => {
+            let place = limit.take();
+            let is_full = place.is_none();
+            (place, is_full)
+        }
+    };
+    let _place = place;
+    if held >= most || is_full {
         core.lost(&error::CONNECTION_LIMIT, &listener.spec.name, peer, "");
-        complain_of_limit();
+        if is_full {
+            complain_of_listener(&listener.spec.name);
+        } else {
+            complain_of_limit();
+        }
         turn_away(Transport::Plain(socket), &listener, core.local().snapshot.expose_causes).await;
         left.closed = Some(Closed::Limit);
         return;
     }
-    let greeted = if listener.spec.proxy_protocol || listener.spec.tls.is_some() {
+    let greeted = if listener.spec.greets {
         // Boxed: a handshake's future is large, and the connection far outlives it.
-        Box::pin(greet(&listener, socket, peer, core)).await
+        Box::pin(greet(listener, socket, peer, &handle, &mut left)).await
     } else {
-        Ok(Greeted::Client { transport: Transport::Plain(socket), peer, plain: false, named: true })
+        let transport = Transport::Plain(socket);
+        Ok(Greeted::Client { listener, transport, peer, plain: false, named: true, passing: None })
     };
     left.closed = Some(match greeted {
         Ok(Greeted::Authority) => Closed::Finished,
-        Ok(Greeted::Client { transport, peer, plain, named }) => {
+        Ok(Greeted::Client { passing: Some(passing), listener, transport, peer, .. }) => {
+            let PassedOn { upstream, passing, name, since } = *passing;
+            if handle.outdated.get() {
+                Closed::Drain // a reload came in between
+            } else {
+                let bytes = Bytes {
+                    core,
+                    listener,
+                    certificate: transport.peer_certificate(),
+                    client: transport.into(),
+                    peer,
+                    name,
+                    number,
+                    started: since,
+                };
+                Box::pin(bytes::serve(bytes, (upstream, passing), deadline)).await
+            }
+        }
+        Ok(Greeted::Client { listener, transport, peer, plain, named, passing: None }) => {
             let tls = transport.tls().is_some();
             let forwarding = Rc::new(Forwarding::new(peer.ip(), tls, named));
             let trusted = forwarding.believes(&core.local().snapshot, peer.ip());
@@ -142,111 +183,26 @@ async fn serve(core: &Rc<Core>, arrived: Arrived, deadline: &mut Deadline) {
                 Ended::Http2(early) => Box::pin(h2::serve(client, early)).await,
             }
         }
-        Err((cause, said)) => {
+        Err(Ungreeted { at, cause, peer, closed, said }) => {
             match said {
-                Some(said) => core.lost(cause, &listener.spec.name, peer, &said),
+                Some(said) => {
+                    if closed == Closed::Refused {
+                        log_refused(&at.spec.name, peer, cause, &said);
+                    }
+                    core.lost(cause, &at.spec.name, peer, &said);
+                }
                 None => {
                     core.count(cause);
                 }
             }
-            Closed::Handshake
+            closed
         }
     });
 }
 
-/// The result of what precedes HTTP on a connection.
-enum Greeted {
-    /// A certificate authority, which got what it wanted in the handshake.
-    Authority,
-    /// A client, ready for its first request.
-    Client {
-        transport: Transport,
-        peer: Peer,
-        /// The client speaks plain HTTP on a TLS port.
-        plain: bool,
-        /// False if a PROXY header names no client.
-        named: bool,
-    },
-}
-
-/// Why the connection failed before HTTP: the cause and the error text. `None` for a balancer's health check.
-type Ungreeted = (&'static Cause, Option<String>);
-
-/// Does what the listener requires before HTTP: a trusted balancer's PROXY header, a TLS handshake.
-async fn greet(
-    listener: &LocalListener,
-    socket: Socket,
-    mut peer: Peer,
-    core: &Rc<Core>,
-) -> Result<Greeted, Ungreeted> {
-    let work = async {
-        let mut named = true;
-        if listener.spec.proxy_protocol {
-            if !core.local().snapshot.trusts(peer.ip()) {
-                return Err((
-                    &error::PROXY_HEADER,
-                    Some("its address is not one of trusted_proxies".to_owned()),
-                ));
-            }
-            let said = proxy_protocol::read(&socket).await;
-            match said.map_err(|e| (&error::PROXY_HEADER, Some(e.to_string())))? {
-                Some(said) => peer = Peer::Address(said),
-                None => named = false,
-            }
-        }
-        let Some(tls) = &listener.spec.tls else {
-            return Ok(Greeted::Client { transport: Transport::Plain(socket), peer, plain: false, named });
-        };
-        // A TLS record begins with 22, an HTTP request with a letter.
-        let first = poll_fn(|cx| socket.poll_first(cx)).await;
-        if matches!(first, Ok(Some(letter)) if letter.is_ascii_alphabetic()) {
-            handshake_failed(listener, peer, &"the client speaks plain HTTP");
-            return Ok(Greeted::Client { transport: Transport::Plain(socket), peer, plain: true, named });
-        }
-        let silent = matches!(first, Ok(None));
-        match tls.accept(socket).await {
-            Ok(Handshake::Client(stream)) => {
-                listener.cells.handshakes_ok.inc();
-                Ok(Greeted::Client { transport: stream.into(), peer, plain: false, named })
-            }
-            Ok(Handshake::Proof) => {
-                listener.cells.handshakes_ok.inc();
-                Ok(Greeted::Authority)
-            }
-            // Balancers check this way whether a port is open.
-            Err(_) if silent => {
-                listener.cells.handshakes_failed.inc();
-                Err((&error::HANDSHAKE_FAILED, None))
-            }
-            Err(e) => {
-                let why = tls::why_client_failed(&e).to_string();
-                handshake_failed(listener, peer, &why);
-                Err((&error::HANDSHAKE_FAILED, Some(why)))
-            }
-        }
-    };
-    let limit = listener.spec.timeouts.handshake;
-    if limit.is_zero() {
-        return work.await;
-    }
-    time::timeout(limit, work).await.unwrap_or_else(|_| {
-        handshake_failed(listener, peer, &"it took longer than timeouts.handshake");
-        Err((&error::HANDSHAKE_TIMEOUT, Some(String::new())))
-    })
-}
-
-/// Counts a failed handshake and logs the reason.
-fn handshake_failed(listener: &LocalListener, peer: Peer, reason: &dyn Display) {
-    /// Rate-limited per listener: a scanner must not fill the log or hide events at another listener.
-    static SEEN: log::PerSubject = log::per_subject(20, Duration::from_secs(1));
-    listener.cells.handshakes_failed.inc();
-    let fields: log::Fields<'_> = &[("listener", &listener.spec.name), ("peer", &peer), ("reason", reason)];
-    SEEN.write(log::Level::Info, &listener.spec.name, "TLS handshake failed", fields);
-}
-
 /// Answers with the reason and closes. Not over TLS: the handshake would cost what the limit is meant to save.
 async fn turn_away(mut transport: Transport, listener: &LocalListener, expose: bool) {
-    if listener.spec.tls.is_some() {
+    if listener.spec.tls.is_some() || !matches!(listener.spec.serves, Serves::Http) {
         return;
     }
     let retry = FieldName::new("retry-after").map(|name| (name, b"1".to_vec()));
@@ -254,7 +210,7 @@ async fn turn_away(mut transport: Transport, listener: &LocalListener, expose: b
         Refusal { cause: &error::CONNECTION_LIMIT, detail: None, headers: retry.into_iter().collect() };
     let mut response = respond::refusal(&refusal, None, None, expose);
     let mut out = Vec::new();
-    let body = if let Body::Bytes(body) = response.body { body } else { Bytes::new() };
+    let body = if let Body::Bytes(body) = response.body { body } else { Payload::new() };
     exchange::write_answer(&mut response.head, Some(body.len()), b"connection: close\r\n", &mut out);
     out.extend_from_slice(&body);
     // The client may be gone already. Its request stays unread, so shut down first: a reset would discard the answer.
@@ -269,18 +225,49 @@ fn complain_of_limit() {
     SEEN.warn("limits.connections reached: new connections are turned away", &[]);
 }
 
+/// Logs a connection that a listener closed before it was served, at most 20 a second for each listener: a scanner must
+/// not fill the log.
+fn log_refused(listener: &str, peer: Peer, cause: &Cause, said: &str) {
+    static SEEN: log::PerSubject = log::per_subject(20, Duration::from_secs(1));
+    let fields: log::Fields<'_> =
+        &[("listener", &listener), ("peer", &peer), ("cause", &cause.code), ("reason", &said)];
+    SEEN.write(log::Level::Info, listener, "connection refused", fields);
+}
+
+fn complain_of_listener(name: &str) {
+    static SEEN: log::PerSubject = log::per_subject(1, Duration::from_secs(10));
+    let message = "limits.connections of a listener reached: new connections are turned away";
+    SEEN.warn(name, message, &[("listener", &name)]);
+}
+
 /// Counts a connection's end, whatever the reason.
 struct Left<'a> {
     core: &'a Rc<Core>,
     number: usize,
-    cells: std::sync::Arc<weir_telemetry::ListenerCells>,
+    cells: std::sync::Arc<ListenerCells>,
+    /// Whether the cells have counted it as accepted.
+    is_accepted: bool,
     closed: Option<Closed>,
+}
+
+impl Left<'_> {
+    /// Counts the connection at the listener that serves it.
+    fn settle(&mut self, at: &std::sync::Arc<ListenerCells>) {
+        if self.is_accepted {
+            return;
+        }
+        self.is_accepted = true;
+        self.cells.active.dec();
+        self.cells = std::sync::Arc::clone(at);
+        self.cells.open();
+    }
 }
 
 impl Drop for Left<'_> {
     fn drop(&mut self) {
         // Without a reason of its own it was dropped: by a panic, or with its core at the end of a drain.
         let dropped = if std::thread::panicking() { Closed::Error } else { Closed::Drain };
+        self.settle(&std::sync::Arc::clone(&self.cells));
         self.cells.close(self.closed.unwrap_or(dropped));
         self.core.leave(self.number);
     }

@@ -6,12 +6,13 @@ use crate::autopsy::kept::Kind;
 use crate::autopsy::{Autopsies, Found, Question, Usual, connection_kept};
 use crate::export::Outbox;
 use crate::lane::Lane;
-use crate::snapshot::{Handling, Listener, Policy, Snapshot};
+use crate::snapshot::{Destination, Handling, Listener, Policy, Serves, Snapshot};
 use foldhash::fast::FixedState;
 use slab::Slab;
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -247,12 +248,35 @@ pub(crate) struct ConnectionHandle {
     pub(crate) cut: Cell<bool>,
     /// How many rounds of [`Core::watch_waiting`] its exchange has waited for an upstream. 0 while it does not wait.
     pub(crate) waiting: Cell<u8>,
+    /// Where it was sent, if a listener with `sni` or `tcp` accepted it.
+    pub(crate) sent: OnceCell<Box<SentOn>>,
     /// The policy under which it was opened.
     pub(crate) policy: Policy,
     /// Where it was accepted.
-    pub(crate) listener: Address,
+    pub(crate) listener: Option<Address>,
     /// Wakes its task.
     pub(crate) waker: Waker,
+}
+
+/// Where a connection was sent, and whose it is.
+#[derive(Debug)]
+pub(crate) struct SentOn {
+    /// The client.
+    pub(crate) client: IpAddr,
+    /// The listener that serves it, if it is not the one that accepted it, and that one's policy.
+    pub(crate) inner: Option<(Arc<str>, Policy)>,
+    /// Whether its bytes are passed on.
+    pub(crate) bytes: bool,
+}
+
+/// What becomes of a connection at a reload.
+enum Standing {
+    /// Its listener is gone.
+    Gone,
+    /// It stays.
+    Kept,
+    /// Its listener requires something else now.
+    Outdated,
 }
 
 /// The route label of requests that no route matched. No route can have this name.
@@ -370,15 +394,16 @@ impl Core {
         }
         let cut_at = Instant::now().checked_add(local.snapshot.drain);
         for (_, handle) in self.handles.borrow().iter() {
-            match local.listener(&handle.listener) {
-                None => handle.close(),
-                Some(listener) if listener.spec.policy != handle.policy => {
+            match local.standing(handle) {
+                Standing::Kept => {}
+                // Bytes have no exchange after which they could close.
+                Standing::Gone if !handle.carries_bytes() => handle.close(),
+                Standing::Gone | Standing::Outdated => {
                     if !handle.outdated.replace(true) {
                         self.outdated.borrow_mut().extend(cut_at.map(|at| (at, Rc::downgrade(handle))));
                     }
                     handle.close();
                 }
-                Some(_) => {}
             }
         }
         *self.local.borrow_mut() = Rc::new(local);
@@ -624,7 +649,53 @@ impl Local {
 
     /// The listener at an address, if it still exists.
     pub(crate) fn listener(&self, address: &Address) -> Option<&Rc<LocalListener>> {
-        self.listeners.iter().find(|l| l.spec.address == *address)
+        self.listeners.iter().find(|l| l.spec.address.as_ref() == Some(address))
+    }
+
+    /// The listener that serves a connection, if it still exists: the one that accepted it, or the one that it was
+    /// sent to by name.
+    pub(crate) fn serving(&self, handle: &ConnectionHandle) -> Option<&Rc<LocalListener>> {
+        match handle.sent.get().and_then(|sent| sent.inner.as_ref()) {
+            None => self.listener(handle.listener.as_ref()?),
+            Some((name, _)) => {
+                self.listeners.iter().find(|l| l.spec.address.is_none() && l.spec.name == *name)
+            }
+        }
+    }
+
+    /// What becomes of a connection when this snapshot is adopted.
+    fn standing(&self, handle: &ConnectionHandle) -> Standing {
+        let Some(outer) = handle.listener.as_ref().and_then(|address| self.listener(address)) else {
+            return Standing::Gone;
+        };
+        let Some(serving) = self.serving(handle) else { return Standing::Gone };
+        let sent = handle.sent.get();
+        let inner = sent.and_then(|sent| sent.inner.as_ref());
+        let same = outer.spec.policy == handle.policy
+            && inner.is_none_or(|(_, policy)| serving.spec.policy == *policy)
+            && sent.is_none_or(|sent| outer.spec.admits(sent.client));
+        if same { Standing::Kept } else { Standing::Outdated }
+    }
+
+    /// Whether the listener that accepted a connection sends clients of this host elsewhere than to `serving`. A client
+    /// without TLS may be told on any listener where to go, but not get what is passed on.
+    #[cold]
+    pub(crate) fn is_misdirected(
+        &self,
+        handle: &ConnectionHandle,
+        serving: &LocalListener,
+        host: &[u8],
+    ) -> bool {
+        let outer = handle.listener.as_ref().and_then(|address| self.listener(address));
+        let Some(Serves::Sni(names)) = outer.map(|outer| &outer.spec.serves) else { return false };
+        match names.of_host(host) {
+            None => false,
+            Some(Destination::Upstream(_)) => true,
+            Some(Destination::Listener(at)) => {
+                let other = self.listeners.get(at).filter(|_| serving.spec.tls.is_some());
+                other.is_some_and(|other| other.spec.name != serving.spec.name)
+            }
+        }
     }
 }
 
@@ -635,6 +706,7 @@ impl ConnectionHandle {
             closing: Cell::new(closing),
             outdated: Cell::new(false),
             cut: Cell::new(false),
+            sent: OnceCell::new(),
             policy: listener.policy,
             waiting: Cell::new(0),
             listener: listener.address.clone(),
@@ -651,6 +723,11 @@ impl ConnectionHandle {
     /// Whether the exchange has waited long enough to watch its client.
     pub(crate) fn is_watched(&self) -> bool {
         self.waiting.get() >= WATCHED
+    }
+
+    /// Whether its bytes are passed on.
+    fn carries_bytes(&self) -> bool {
+        self.sent.get().is_some_and(|sent| sent.bytes)
     }
 
     fn close(&self) {

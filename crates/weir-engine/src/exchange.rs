@@ -394,6 +394,12 @@ impl<'c> Exchange<'c> {
         if matches!(self.head.method(), Method::Connect | Method::Trace) {
             return Err(Stop::refuse(&error::METHOD_REFUSED));
         }
+        let client = &*self.client;
+        if client.handle.sent.get().is_some()
+            && self.local.is_misdirected(&client.handle, &client.listener, self.head.authority())
+        {
+            return Err(Stop::refuse(&error::MISDIRECTED));
+        }
         if let (Some(limit), Some(length)) = (self.local.snapshot.body_bytes, self.head.content_length())
             && length > limit
         {

@@ -207,7 +207,7 @@ async fn accept(core: Rc<Core>, address: Address, listener: Rc<CoreListener>, be
                 if let Some(same) = core.local().listener(&address) {
                     last = Rc::clone(same);
                 }
-                admit(&core, &last, stream, peer);
+                admit(&core, &address, &last, stream, peer);
             }
             Err(e) if weir_wire::limits::ran_out(&e) => {
                 static SEEN: log::Every = log::every(Duration::from_secs(5));
@@ -232,12 +232,12 @@ async fn accept(core: Rc<Core>, address: Address, listener: Rc<CoreListener>, be
 }
 
 /// Serves a new connection here or on the core with the fewest.
-fn admit(core: &Rc<Core>, listener: &Rc<LocalListener>, socket: OwnedFd, peer: Peer) {
+fn admit(core: &Rc<Core>, address: &Address, listener: &Rc<LocalListener>, socket: OwnedFd, peer: Peer) {
     core.shared.arrive();
     // All cores accept from the single queue of a Unix socket, which balances them already.
     match lighter(core).filter(|_| peer != Peer::Local) {
         Some(lightest) => {
-            let listener = listener.spec.address.clone();
+            let listener = address.clone();
             if core.siblings[lightest].send(Message::Accepted { socket, peer, listener }).is_err() {
                 core.shared.arrived(); // closed: the whole process ends
             }

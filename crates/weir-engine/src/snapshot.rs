@@ -4,8 +4,11 @@
 //! config and is the last part of validation.
 
 mod compile;
+mod passing;
 
 pub use compile::{Carry, compile, log_tls};
+pub(crate) use passing::{Admits, ConnectionLimit};
+pub use passing::{Destination, Names, Passing, Serves};
 
 use crate::files::Site;
 use crate::tracing::Tracing;
@@ -99,8 +102,16 @@ pub struct FilterStatus {
 pub struct Listener {
     /// Its name in the config.
     pub name: Arc<str>,
-    /// Where it listens.
-    pub address: Address,
+    /// Where it listens. `None`: another listener sends it connections.
+    pub address: Option<Address>,
+    /// What it does with its connections.
+    pub serves: Serves,
+    /// Whose connections it accepts, if not everybody's.
+    pub(crate) ip: Option<Box<Admits>>,
+    /// How many connections it may have.
+    pub(crate) limit: Option<ConnectionLimit>,
+    /// Whether something comes before the first request: a PROXY header, a handshake, a ClientHello.
+    pub(crate) greets: bool,
     /// Its TLS.
     pub tls: Option<ServerTls>,
     /// Which protocols it speaks.
@@ -114,6 +125,13 @@ pub struct Listener {
     /// What it requires of a client before the first request.
     pub policy: Policy,
     pub(crate) series: ListenerId,
+}
+
+impl Listener {
+    /// Whether it accepts a client's connections.
+    pub(crate) fn admits(&self, client: IpAddr) -> bool {
+        self.ip.as_ref().is_none_or(|ip| ip.admits(client))
+    }
 }
 
 /// A digest of what a listener requires of a connection before its first request: TLS, client certificates, a PROXY

@@ -76,7 +76,13 @@ fn one_origin_stands_for_all_upstreams() {
     }
     let next = loaded.config.upstreams.get("next").unwrap();
     assert_eq!(next.protocol, UpstreamProtocol::H2c, "the origin speaks that too");
-    assert!(loaded.config.listeners.iter().all(|(_, l)| l.address.to_string() == "127.0.0.1:0"));
+    assert!(
+        loaded
+            .config
+            .listeners
+            .iter()
+            .all(|(_, l)| l.address.as_ref().is_some_and(|a| a.to_string() == "127.0.0.1:0"))
+    );
     let config = &loaded.config;
     assert!(!config.watch && config.expose_causes && config.admin.token.is_none());
     assert_eq!(config.trusted_proxies.len(), 1, "what is not named stays");

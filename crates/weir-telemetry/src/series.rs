@@ -120,7 +120,7 @@ pub enum Closed {
     Refused,
     /// The client was too slow with a head or a body.
     Timeout,
-    /// It was a tunnel (WebSocket, upgrade) and the tunnel ended.
+    /// It was a tunnel (WebSocket, upgrade), or was passed on as bytes, and ended.
     Tunnel,
 }
 

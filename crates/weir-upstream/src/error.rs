@@ -129,6 +129,7 @@ macro_rules! causes {
 }
 
 causes! {
+    ADDRESS_REFUSED "address_refused" 0 "The listener does not accept connections from the client's address." "listeners.*.ip";
     AMBIGUOUS_PATH "ambiguous_path" 400 "The request path can be read in two ways, and they match different routes." "listeners.*.escaped_slashes or routes.*.escaped_slashes: `weir explain METHOD URL` shows both readings";
     BAD_CHUNK "bad_chunk" 400 "The request body's chunks are malformed." "nothing: the client is at fault (RFC 9112 §7.1)";
     BAD_FRAMING "bad_framing" 400 "The request's Content-Length or Transfer-Encoding is ambiguous." "nothing: the client is at fault (RFC 9112 §6)";
@@ -147,7 +148,7 @@ causes! {
     CONNECT_FAILED "connect_failed" 502 "Connecting to the upstream failed." "upstreams.*.endpoints", outcome: Outcome::ConnectFailed, nature: Nature::Failure;
     CONNECT_REFUSED "connect_refused" 502 "The upstream refused the connection." "upstreams.*.endpoints: is the service running?", outcome: Outcome::ConnectFailed, nature: Nature::Failure;
     CONNECT_TIMEOUT "connect_timeout" 504 "Connecting to the upstream took too long." "upstreams.*.timeouts.connect", outcome: Outcome::ConnectTimeout, nature: Nature::Failure;
-    CONNECTION_LIMIT "connection_limit" 503 "The gateway has reached its limit of connections." "limits.connections", limit: Some(Limit::Connections);
+    CONNECTION_LIMIT "connection_limit" 503 "The gateway, or the listener, has reached its limit of connections." "limits.connections or listeners.*.limits.connections", limit: Some(Limit::Connections);
     EXCHANGE_TIMEOUT "exchange_timeout" 504 "The exchange took longer than its total time limit." "upstreams.*.timeouts.exchange, routes.*.timeouts.exchange, or the filter timeout", outcome: Outcome::ResponseTimeout, nature: Nature::Failure;
     EXPECTATION_FAILED "expectation_failed" 417 "The request expects something other than 100-continue." "nothing: the client is at fault (RFC 9110 §10.1.1)";
     FILES_CHANGED "files_changed" 412 "The file is not the version that the request asks for (If-Match, If-Unmodified-Since)." "nothing: the file has changed since the client saw it";
@@ -177,6 +178,7 @@ causes! {
     HEADER_TOO_LARGE "header_too_large" 431 "The request head is larger than allowed." "limits.header_bytes", limit: Some(Limit::HeaderBytes);
     INTERNAL "internal" 500 "The gateway failed." "nothing: report this as a bug, with the log line", nature: Nature::Failure;
     METHOD_REFUSED "method_refused" 501 "The gateway refuses CONNECT, because it is not a forward proxy, and TRACE, because the response would reveal headers added for the upstream." "nothing";
+    MISDIRECTED "misdirected" 421 "The listener sends clients that ask for this host elsewhere, so it is not served on this connection." "listeners.*.sni: the client used a connection for another host";
     NO_ENDPOINT "no_endpoint" 503 "The upstream has no endpoint to try." "upstreams.*.endpoints, its DNS name, or the registry under `discover`: `weir status` shows what they report", nature: Nature::Failure;
     NO_HEALTHY_ENDPOINT "no_healthy_endpoint" 503 "Every endpoint of the upstream is out of rotation, and each was tried a moment ago." "upstreams.*.endpoints: `weir status` shows why each is out", nature: Nature::Failure;
     NO_ROUTE "no_route" 404 "No route matches the request." "routes: `weir explain METHOD URL` shows why each route did not match";
@@ -188,8 +190,10 @@ causes! {
     RESPONSE_TIMEOUT "response_timeout" 504 "The upstream took too long to answer." "upstreams.*.timeouts.response, routes.*.timeouts.response, or the filter timeout", outcome: Outcome::ResponseTimeout, nature: Nature::Failure;
     RESPONSE_TOO_LARGE "response_too_large" 502 "The response is too large for a filter that must buffer it whole." "the filter that buffers responses", nature: Nature::Failure;
     SHUTDOWN "shutdown" 0 "The gateway stopped before the exchange was complete." "shutdown.drain";
+    SNI_UNKNOWN "sni_unknown" 0 "The client asked for no name that the listener knows, or spoke no TLS." "listeners.*.sni or listeners.*.otherwise";
     SOURCE_FAILED "source_failed" 0 "The body of a response from Weir itself could not be read to its end." "the file or filter that produces the body", nature: Nature::Failure;
     TARGET_TOO_LONG "target_too_long" 414 "The request target is longer than allowed." "nothing: 8 KiB is the limit", limit: Some(Limit::TargetBytes);
+    TCP_IDLE "tcp_idle" 0 "The connection carried no bytes for too long." "listeners.*.tcp.idle, or upstreams.*.timeouts.tunnel";
     TOO_MANY_HEADERS "too_many_headers" 431 "The request has more fields than allowed." "limits.headers", limit: Some(Limit::Headers);
     TRUNCATED "truncated" 0 "The upstream's response ended before it was complete." "nothing: the upstream is at fault", nature: Nature::Failure;
     TUNNEL_TIMEOUT "tunnel_timeout" 0 "The tunnel was idle for too long." "upstreams.*.timeouts.tunnel";

@@ -146,6 +146,7 @@ const UPSTREAM: &[&str] = &[
     "watch",
     "probes",
     "attempts",
+    "bytes",
     "connect",
     "open",
     "local",

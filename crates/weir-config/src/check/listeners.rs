@@ -2,7 +2,7 @@
 
 use super::Checker;
 use crate::node::{Node, Value};
-use crate::schema::{AdminAddress, FilePath, ListenAddress, Listener};
+use crate::schema::{AdminAddress, FilePath, ListenAddress, Listener, Serves};
 
 impl Checker<'_> {
     pub(super) fn listeners(&mut self) {
@@ -13,9 +13,10 @@ impl Checker<'_> {
         }
         for (name, listener) in config.listeners.iter() {
             let path = format!("listeners.{name}");
-            if let ListenAddress::Unix(file) = &listener.address {
+            if let Some(ListenAddress::Unix(file)) = &listener.address {
                 self.check_unix_path(&format!("{path}.address"), file);
             }
+            self.bytes(name, &path, listener);
             self.port(&path, listener);
             self.protocols(&path, listener);
             if listener.proxy_protocol && !self.is_written("trusted_proxies") {
@@ -39,15 +40,17 @@ impl Checker<'_> {
 
     /// Ports that clients cannot know or take for another service.
     fn port(&mut self, listener_path: &str, listener: &Listener) {
-        let ListenAddress::Tcp(address) = &listener.address else { return };
+        let Some(ListenAddress::Tcp(address)) = &listener.address else { return };
         let path = format!("{listener_path}.address");
+        if listener.serves() != Serves::Http {
+            if address.port() == 0 {
+                self.any_port(&path);
+            }
+            return; // what its clients speak is not known here
+        }
         let tls = self.is_written(&format!("{listener_path}.tls"));
         match (address.port(), tls) {
-            (0, _) => {
-                let message =
-                    "port 0 lets the system choose a new port at each start, which clients cannot know";
-                self.warn(&path, "port-zero", message, "write a port from 1 to 65535, such as 8080");
-            }
+            (0, _) => self.any_port(&path),
             (443, false) => {
                 let message = "clients speak TLS on port 443, and this listener has no `tls`";
                 let hint =
@@ -60,6 +63,11 @@ impl Checker<'_> {
             }
             _ => {}
         }
+    }
+
+    fn any_port(&mut self, path: &str) {
+        let message = "port 0 lets the system choose a new port at each start, which clients cannot know";
+        self.warn(path, "port-zero", message, "write a port from 1 to 65535, such as 8080");
     }
 
     fn protocols(&mut self, listener_path: &str, listener: &Listener) {
@@ -131,8 +139,10 @@ impl Checker<'_> {
             AdminAddress::At(address) => Some(("admin".to_owned(), address)),
             AdminAddress::Off => None,
         };
-        let listeners =
-            config.listeners.iter().map(|(name, listener)| (format!("listeners.{name}"), &listener.address));
+        let listeners = config
+            .listeners
+            .iter()
+            .filter_map(|(name, listener)| Some((format!("listeners.{name}"), listener.address.as_ref()?)));
         // Admin first: its default is not written, so a diagnostic could not point at it.
         let all: Vec<_> = admin.into_iter().chain(listeners).collect();
         for (index, (path, address)) in all.iter().enumerate() {

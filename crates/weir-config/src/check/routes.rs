@@ -4,7 +4,7 @@ use super::spot::Spot;
 use super::{Checker, is_field_value, is_token};
 use crate::aliases;
 use crate::node::{Node, Value};
-use crate::schema::{EscapedSlashes, Pairs, Respond, Route, Written};
+use crate::schema::{EscapedSlashes, Listener, Pairs, Respond, Route, Serves, Written};
 use crate::secrecy;
 use crate::spelling::nearest_name;
 use crate::units::Duration;
@@ -216,6 +216,16 @@ impl Checker<'_> {
         for (index, listener) in matches.listeners.iter().enumerate() {
             let path = || listeners.index(index).path();
             self.must_exist(path, "listeners", "unknown-listener", listener);
+            let serves = self.config.listeners.get(listener).map(Listener::serves);
+            if serves.is_some_and(|serves| serves != Serves::Http) {
+                let message = format!("listener `{listener}` speaks no HTTP, so no request comes by it");
+                let hint = if serves == Some(Serves::Sni) {
+                    "name the listener that its `sni` or `otherwise` leads to"
+                } else {
+                    "name a listener without `tcp`"
+                };
+                self.error_hint(&path(), "no-requests", message, hint);
+            }
         }
         self.fields(&at.key("headers"), &matches.headers);
     }

@@ -3,8 +3,8 @@
 use super::Checker;
 use super::spot::Spot;
 use crate::schema::{
-    EndpointAddress, Hedge, ListenAddress, Retry, RetryOn, Route, SourceAddress, Upstream, UpstreamProtocol,
-    UpstreamTimeouts,
+    EndpointAddress, Hedge, ListenAddress, Listener, Retry, RetryOn, Route, SourceAddress, Upstream,
+    UpstreamProtocol, UpstreamTimeouts,
 };
 use crate::units::Duration;
 use crate::{Node, Value};
@@ -76,7 +76,9 @@ impl Checker<'_> {
         }
         let config = self.config;
         for (index, endpoint) in upstream.endpoints.iter().enumerate() {
-            let own = config.listeners.iter().find(|(_, own)| leads_to(&endpoint.address, &own.address));
+            let is_own =
+                |own: &Listener| own.address.as_ref().is_some_and(|at| leads_to(&endpoint.address, at));
+            let own = config.listeners.iter().find(|(_, own)| is_own(own));
             if let Some((listener, _)) = own {
                 let message = format!(
                     "{} is our own listener `{listener}`: its requests would loop forever",

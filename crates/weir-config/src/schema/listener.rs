@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::acme::Acme;
 use super::addresses::ListenAddress;
+use super::bytes::{Destination, ListenerIp, ListenerLimits, Serves, Sni, Tcp};
 use super::values::FilePath;
 use crate::units::{Duration, Rate};
 
@@ -12,8 +13,29 @@ use crate::units::{Duration, Rate};
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Listener {
-    /// The address to listen on: an address with a port, or `unix:` and a path. Required; no two listeners share one.
-    pub address: ListenAddress,
+    /// The address to listen on: an address with a port, or `unix:` and a path. No two listeners share one. Required,
+    /// except for a listener that another one names under `sni` or `otherwise`, which has none.
+    #[serde(default)]
+    pub address: Option<ListenAddress>,
+    /// Passes connections on as bytes instead of speaking HTTP; with `tls`, TLS ends here. Default none.
+    #[serde(default)]
+    pub tcp: Option<Tcp>,
+    /// Sends each connection where the name in its ClientHello (SNI) says, without ending TLS: to an upstream, as
+    /// bytes, or to another listener. An exact name wins, then the longest wildcard; with ECH the outer name counts.
+    /// The ClientHello may have 16 KiB and must come within `timeouts.handshake`. Default none.
+    #[serde(default)]
+    pub sni: Option<Sni>,
+    /// Where connections go that name no host, one that is not under `sni`, or speak no TLS. Default: they are closed
+    /// with the cause `sni_unknown`.
+    #[serde(default)]
+    pub otherwise: Option<Destination>,
+    /// Networks whose clients are accepted or refused, for `tcp` and `sni`; after the PROXY header. Refused
+    /// connections are closed. Routes have the filter `ip` instead. Default: all are accepted.
+    #[serde(default)]
+    pub ip: ListenerIp,
+    /// Limits of this listener alone.
+    #[serde(default)]
+    pub limits: ListenerLimits,
     /// Protocols spoken here; with `tls` also their order in ALPN. Without TLS, clients begin with HTTP/2 by prior
     /// knowledge. Default `[http1]`, with `tls` `[h2, http1]`; `[h2]` alone refuses http1.
     #[serde(default)]
@@ -38,6 +60,29 @@ pub struct Listener {
     /// Timeouts for clients.
     #[serde(default)]
     pub timeouts: ListenerTimeouts,
+}
+
+impl Listener {
+    /// What it does with its connections.
+    pub const fn serves(&self) -> Serves {
+        match (&self.tcp, &self.sni) {
+            (Some(_), _) => Serves::Tcp,
+            (None, Some(_)) => Serves::Sni,
+            (None, None) => Serves::Http,
+        }
+    }
+
+    /// Where it sends connections: the destination of each name, and that of all others.
+    pub fn destinations(&self) -> impl Iterator<Item = &Destination> {
+        let named = self.sni.iter().flat_map(|sni| &sni.0).map(|(_, destination)| destination);
+        named.chain(&self.otherwise)
+    }
+
+    /// The upstreams that get its connections as bytes.
+    pub fn passes_to(&self) -> impl Iterator<Item = &str> {
+        let named = self.destinations().filter_map(|destination| destination.upstream.as_deref());
+        self.tcp.iter().map(|tcp| tcp.upstream.as_str()).chain(named)
+    }
 }
 
 /// A protocol of HTTP.

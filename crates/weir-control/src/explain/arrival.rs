@@ -1,7 +1,8 @@
 //! Which listener receives a request if none is named: the one that a client of its URL reaches.
 
 use std::net::IpAddr;
-use weir_engine::snapshot::Listener;
+use std::sync::Arc;
+use weir_engine::snapshot::{Destination as Sent, Listener, Serves};
 use weir_wire::listen::Address;
 
 /// The parts of a URL that decide where a client connects.
@@ -34,13 +35,49 @@ pub(super) fn choose<'a>(
     listeners: impl Iterator<Item = &'a Listener>,
     url: &str,
 ) -> (usize, Option<String>) {
-    let candidates: Vec<Option<Candidate>> = listeners
-        .map(|listener| match &listener.address {
-            Address::Tcp(at) => Some(Candidate { ip: at.ip(), port: at.port(), tls: listener.tls.is_some() }),
-            Address::Unix(_) => None,
-        })
-        .collect();
-    among(&candidates, url)
+    let all: Vec<&Listener> = listeners.collect();
+    let host = Destination::of(url).map(|to| to.host.to_ascii_lowercase()).unwrap_or_default();
+    let served = all.iter().enumerate().filter_map(|(index, listener)| {
+        let serving = match &listener.serves {
+            Serves::Http => index,
+            Serves::Sni(names) => match names.named(&host).or(names.otherwise)? {
+                Sent::Listener(inner) => inner,
+                Sent::Upstream(_) => return None,
+            },
+            Serves::Tcp(_) => return None,
+        };
+        let tls = all.get(serving)?.tls.is_some();
+        let candidate = match &listener.address {
+            Some(Address::Tcp(at)) => Some(Candidate { ip: at.ip(), port: at.port(), tls }),
+            Some(Address::Unix(_)) | None => None,
+        };
+        Some((candidate, serving))
+    });
+    let (candidates, serving): (Vec<_>, Vec<_>) = served.unzip();
+    let (chosen, why) = among(&candidates, url);
+    (serving.get(chosen).copied().unwrap_or_default(), why)
+}
+
+/// What happens to a connection for this URL if nothing of it is served as HTTP: the name of the listener, and of the
+/// upstream that gets its bytes.
+pub(super) fn passed_on<'a>(listeners: &'a [Arc<Listener>], url: &str) -> Option<(&'a str, usize)> {
+    let to = Destination::of(url)?;
+    let host = to.host.to_ascii_lowercase();
+    listeners.iter().find_map(|listener| {
+        let Some(Address::Tcp(at)) = &listener.address else { return None };
+        if at.port() != to.port {
+            return None;
+        }
+        let passing = match &listener.serves {
+            Serves::Http => return None,
+            Serves::Sni(names) => match names.named(&host).or(names.otherwise)? {
+                Sent::Upstream(passing) => passing,
+                Sent::Listener(_) => return None,
+            },
+            Serves::Tcp(passing) => *passing,
+        };
+        Some((&*listener.name, passing.upstream))
+    })
 }
 
 fn among(candidates: &[Option<Candidate>], url: &str) -> (usize, Option<String>) {

@@ -3,7 +3,7 @@
 use super::{Ask, Credentials, FilterPlace, Rehearsed};
 use serde_json::Value;
 use std::net::{IpAddr, Ipv4Addr};
-use weir_config::schema::{ClientAuthMode, Config, Consumer, FilterNode, Protocol};
+use weir_config::schema::{ClientAuthMode, Config, Consumer, FilterNode, Listener, Protocol, Serves};
 use weir_engine::snapshot::{Snapshot, Target};
 use weir_route::{NoTrace, RouteId, Sample};
 
@@ -52,7 +52,10 @@ fn base(
         return Err(format!("route {name} wins the request that was made up for it, {sample}"));
     }
     let Sample { listener, method, host, path, query, headers } = sample;
-    let listener = config.listeners.iter().nth(usize::from(listener));
+    let is_http = |(_, listener): &(&str, &Listener)| listener.serves() == Serves::Http;
+    // A route on any listener is asked on the first that speaks HTTP.
+    let listener = config.listeners.iter().nth(usize::from(listener)).filter(is_http);
+    let listener = listener.or_else(|| config.listeners.iter().find(is_http));
     let (listener, written) = listener.ok_or("the config has no listener")?;
     let auth = written.tls.as_ref().and_then(|tls| tls.client_auth.as_ref());
     let asked = auth.filter(|auth| auth.mode != ClientAuthMode::Off);

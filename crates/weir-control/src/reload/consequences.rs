@@ -3,7 +3,8 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt::Write;
-use weir_engine::snapshot::Snapshot;
+use std::sync::Arc;
+use weir_engine::snapshot::{Listener, Snapshot};
 use weir_telemetry::{Telemetry, log};
 
 /// What a change did to existing connections and state.
@@ -28,7 +29,11 @@ impl Consequences {
     /// What the next snapshot does to connections.
     pub(crate) fn of(before: &Snapshot, after: &Snapshot, telemetry: &Telemetry) -> Self {
         let drained = before.listeners.iter().filter(|old| {
-            let now = after.listeners.iter().find(|new| new.address == old.address);
+            // One without an address is known by its name.
+            let is_same = |new: &&Arc<Listener>| {
+                new.address == old.address && (new.address.is_some() || new.name == old.name)
+            };
+            let now = after.listeners.iter().find(is_same);
             now.is_none_or(|new| new.policy != old.policy)
         });
         let drains = drained.map(|listener| Drained {

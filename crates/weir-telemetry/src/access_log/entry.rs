@@ -167,7 +167,7 @@ pub enum Field {
     Listener,
     /// text: as received.
     Method,
-    /// text: as received.
+    /// text: as received; of a connection passed on by `sni`, the name asked for.
     Host,
     /// text: path and query, as received.
     Uri,
@@ -175,7 +175,7 @@ pub enum Field {
     Path,
     /// text: templates only: the query, without `?`.
     Query,
-    /// text: `HTTP/1.0`, `HTTP/1.1`, ….
+    /// text: `HTTP/1.0`, `HTTP/1.1`, `HTTP/2`; `TCP` of a connection whose bytes are passed on.
     Protocol,
     /// name: the route that won.
     Route,
@@ -215,7 +215,7 @@ pub enum Field {
     TlsClientSan,
     /// hexadecimal: its SHA-256.
     TlsClientFingerprint,
-    /// `true`: the exchange became a tunnel (WebSocket, upgrade).
+    /// `true`: the exchange became a tunnel (WebSocket, upgrade), or it is a connection of `tcp` or `sni`.
     Tunnel,
     /// microseconds: first byte of the request to the end of its head.
     HeadUs,

@@ -91,7 +91,7 @@ fn page(status: &Value) -> String {
             let _ = writeln!(out, "  {line}");
         }
     }
-    let listeners = entries(&status["listeners"]).map(|(name, l)| vec![name.clone(), text(l, "address")]);
+    let listeners = entries(&status["listeners"]).map(listener);
     section(&mut out, "listeners", listeners.collect());
     section(&mut out, "certificates", elements(&status["certificates"]).map(certificate).collect());
     section(&mut out, "upstreams", entries(&status["upstreams"]).flat_map(upstream).collect());
@@ -101,6 +101,19 @@ fn page(status: &Value) -> String {
     let causes = elements(&status["causes"]).map(|c| vec![text(c, "cause"), shown(&c["count"])]);
     section(&mut out, "causes: answers of the gateway's own", causes.collect());
     out
+}
+
+/// Columns that are empty for a listener of HTTP with an address are left out.
+fn listener((name, listener): (&String, &Value)) -> Vec<String> {
+    let passes = text(listener, "passes");
+    let mut row = vec![name.clone(), text(listener, "address")];
+    if row[1].is_empty() {
+        row[1] = "by name".to_owned();
+    }
+    if !passes.is_empty() {
+        row.extend([passes, format!("{} connections", shown(&listener["connections"]))]);
+    }
+    row
 }
 
 fn certificate(certificate: &Value) -> Vec<String> {

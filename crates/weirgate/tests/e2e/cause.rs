@@ -18,6 +18,7 @@ pub(crate) const BODY_TOO_LARGE: Cause = (413, "body_too_large");
 pub(crate) const HEADER_TOO_LARGE: Cause = (431, "header_too_large");
 pub(crate) const HEAD_TIMEOUT: Cause = (408, "head_timeout");
 pub(crate) const METHOD_REFUSED: Cause = (501, "method_refused");
+pub(crate) const MISDIRECTED: Cause = (421, "misdirected");
 pub(crate) const PLAIN_HTTP: Cause = (400, "plain_http");
 pub(crate) const TARGET_TOO_LONG: Cause = (414, "target_too_long");
 pub(crate) const TOO_MANY_HEADERS: Cause = (431, "too_many_headers");

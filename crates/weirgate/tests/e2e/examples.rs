@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use weir_testkit::{
-    Authority, Client, Finished, Pebble, Tls, Upstream, Weir, eventually, eventually_within,
+    Authority, Client, Finished, Pebble, ServerTls, Tls, Upstream, Weir, eventually, eventually_within,
     refusing_address, unused_address, weir_command,
 };
 
@@ -49,6 +49,7 @@ const EXAMPLES: &[&str] = &[
     "shared-limits.yaml",
     "signatures.yaml",
     "single-page-app.yaml",
+    "tcp.yaml",
     "ten-lines.yaml",
     "tls.yaml",
     "tracing.yaml",
@@ -487,6 +488,35 @@ fn client_certificates() {
     ask(&shop, "/orders/1").expect_status(200);
     let head = orders.take_request().head;
     assert_eq!((head.all("x-consumer"), head.all("client-cert").len()), (vec!["shop"], 1));
+}
+
+#[test]
+fn tcp() {
+    let authority = Authority::new();
+    let leaf = authority.leaf(&["api.example.com"]);
+    let mail_leaf = ServerTls::new(&authority.leaf(&["mail.example.com"]));
+    let (one, two, mail) = (Upstream::listen(), Upstream::listen(), Upstream::listen_tls(&mail_leaf));
+    let yaml = example("tcp.yaml")
+        .replace("certs/api.pem", &leaf.cert_file.display().to_string())
+        .replace("certs/api.key", &leaf.key_file.display().to_string())
+        .replace("127.0.0.1:5432", "127.0.0.1:0")
+        .replace("127.0.0.1:8443", "127.0.0.1:0")
+        .replace("127.0.0.1:15432", &one.address().to_string())
+        .replace("127.0.0.1:15433", &two.address().to_string())
+        .replace("127.0.0.1:8993", &mail.address().to_string());
+    let weir = Weir::start(&yaml);
+    let mut first = Client::connect(weir.address("database"));
+    first.send("a");
+    eventually("one has it", || one.connections() + two.connections() == 1);
+    let mut second = Client::connect(weir.address("database"));
+    second.send("b");
+    eventually("each has one", || (one.connections(), two.connections()) == (1, 1));
+    let (address, tls) = (weir.address("names"), Tls::new(&authority, "mail.example.com"));
+    let sender = std::thread::spawn(move || Client::connect_tls(address, &tls).expect("220 mail"));
+    mail.accept().send("220 mail");
+    sender.join().unwrap();
+    let mut browser = Client::connect_tls(weir.address("names"), &Tls::new(&authority, "api.example.com"));
+    browser.get("/").expect_status(200).expect_body("web\n");
 }
 
 #[test]

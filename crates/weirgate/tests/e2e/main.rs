@@ -17,6 +17,7 @@ mod binary_upgrade;
 mod bodies;
 mod browsers;
 mod buffer;
+mod bytes;
 mod cache;
 mod callers;
 mod causes;

@@ -160,7 +160,10 @@ impl Compiler<'_> {
         match written.challenge {
             schema::AcmeChallenge::TlsAlpn => Some(Challenge::TlsAlpn),
             schema::AcmeChallenge::Http => {
-                let clear = self.config.listeners.iter().any(|(_, listener)| listener.tls.is_none());
+                let is_clear = |listener: &schema::Listener| {
+                    listener.tls.is_none() && listener.serves() == schema::Serves::Http
+                };
+                let clear = self.config.listeners.iter().any(|(_, listener)| is_clear(listener));
                 if !clear {
                     let message = "http-01 is asked for over cleartext HTTP, and every listener has `tls`";
                     let hint = "add `plain: { address: 0.0.0.0:80 }` to the listeners, or take tls-alpn-01"

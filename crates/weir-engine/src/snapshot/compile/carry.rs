@@ -4,6 +4,7 @@ use crate::acme::Wire;
 use crate::handover::{Kind, State};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use tokio::runtime::Handle;
 use weir_acme::Acme;
 use weir_config::schema;
@@ -25,6 +26,8 @@ pub struct Carry {
     pub(super) fresh_certificates: HashMap<Identity, Certificate>,
     /// The listeners' automatically renewed certificates.
     pub acme: Acme,
+    /// The connections of listeners with a limit, by name.
+    pub(super) held: HashMap<String, Arc<AtomicUsize>>,
     /// The keys of session tickets, by the policy under which they resume: see [`tickets_key`](super::listeners::tickets_key).
     tickets: HashMap<[u8; 32], Tickets>,
     fresh_tickets: HashMap<[u8; 32], Tickets>,
@@ -43,6 +46,7 @@ impl Carry {
             certificates: HashMap::new(),
             fresh_certificates: HashMap::new(),
             acme: Acme::new(),
+            held: HashMap::new(),
             tickets: HashMap::new(),
             fresh_tickets: HashMap::new(),
             upstreams: HashMap::new(),
@@ -137,6 +141,7 @@ impl Carry {
         self.certificates = std::mem::take(&mut self.fresh_certificates);
         self.acme.adopt(|| Arc::new(Wire(fetcher.clone())));
         self.tickets = std::mem::take(&mut self.fresh_tickets);
+        self.held.retain(|_, held| Arc::strong_count(held) > 1);
         self.upstreams = std::mem::take(&mut self.fresh);
         forgotten
     }

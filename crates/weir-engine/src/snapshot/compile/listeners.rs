@@ -1,12 +1,14 @@
 //! Listeners, their TLS, and what clients may do on them.
 
 use super::Compiler;
-use crate::snapshot::{Listener, ListenerTimeouts, Policy};
+use crate::snapshot::{
+    Admits, ConnectionLimit, Destination, Listener, ListenerTimeouts, Names, Passing, Policy, Serves,
+};
 use sha2::{Digest, Sha256};
 use std::path::Path;
 use std::sync::Arc;
 use weir_acme::Entry;
-use weir_config::schema;
+use weir_config::{schema, units};
 use weir_route::{EscapedSlashes, Slashes};
 use weir_wire::Chain;
 use weir_wire::h2::{FloodLimits, ServerLimits};
@@ -20,6 +22,7 @@ impl Compiler<'_> {
             .listeners
             .iter()
             .map(|(name, written)| {
+                let serves = self.serves(written);
                 let timeouts = &written.timeouts;
                 let protocols = protocols(written);
                 let tls = written.tls.as_ref().and_then(|tls| self.server_tls(name, tls, &protocols));
@@ -36,7 +39,14 @@ impl Compiler<'_> {
                     http1: protocols.contains(&schema::Protocol::Http1),
                     h2: protocols.contains(&schema::Protocol::H2),
                     name: name.into(),
-                    address: address(&written.address),
+                    address: written.address.as_ref().map(address),
+                    greets: tls.is_some() || written.proxy_protocol || !matches!(serves, Serves::Http),
+                    serves,
+                    ip: admits(&written.ip).map(Box::new),
+                    limit: written.limits.connections.map(|most| ConnectionLimit {
+                        most: most as usize,
+                        held: Arc::clone(self.carry.held.entry(name.to_owned()).or_default()),
+                    }),
                     tls,
                     proxy_protocol: written.proxy_protocol,
                     slashes: match written.slashes {
@@ -56,6 +66,34 @@ impl Compiler<'_> {
                 })
             })
             .collect()
+    }
+
+    /// What a listener does with its connections. A destination that does not exist was reported.
+    fn serves(&self, written: &schema::Listener) -> Serves {
+        let passing = |upstream: &str, idle: Option<units::Duration>, connect: Option<units::Duration>| {
+            let upstream = self.upstream_index.get(upstream).copied()?;
+            Some(Passing { upstream, idle: idle.map(|t| t.get()), connect: connect.map(|t| t.get()) })
+        };
+        let to = |written: &schema::Destination| match (&written.upstream, &written.listener) {
+            (Some(upstream), _) => {
+                passing(upstream, written.idle, written.connect).map(Destination::Upstream)
+            }
+            (None, Some(name)) => {
+                self.config.listeners.names().position(|known| known == name).map(Destination::Listener)
+            }
+            (None, None) => None,
+        };
+        match (&written.tcp, &written.sni) {
+            (Some(tcp), _) => match passing(&tcp.upstream, tcp.idle, tcp.connect) {
+                Some(passing) => Serves::Tcp(passing),
+                None => Serves::Sni(Box::default()), // refuses all; never runs
+            },
+            (None, Some(sni)) => {
+                let named = sni.0.iter().filter_map(|(name, written)| Some((&*name.0, to(written)?)));
+                Serves::Sni(Box::new(Names::new(named, written.otherwise.as_ref().and_then(to))))
+            }
+            (None, None) => Serves::Http,
+        }
     }
 
     fn server_tls(
@@ -110,6 +148,13 @@ pub(super) fn client_auth(written: Option<&schema::ClientAuth>) -> ClientAuth {
     }
 }
 
+/// `None`: everybody's connections are accepted.
+fn admits(written: &schema::ListenerIp) -> Option<Admits> {
+    let networks = |written: &[schema::Network]| written.iter().map(|network| network.0).collect();
+    let admits = Admits { allow: networks(&written.allow), deny: networks(&written.deny) };
+    (!admits.allow.is_empty() || !admits.deny.is_empty()).then_some(admits)
+}
+
 fn address(written: &schema::ListenAddress) -> Address {
     match written {
         schema::ListenAddress::Tcp(a) => Address::Tcp(*a),
@@ -128,6 +173,9 @@ pub(super) const fn escaped_slashes(written: schema::EscapedSlashes) -> EscapedS
 /// The protocols of a listener, in the order of ALPN.
 fn protocols(written: &schema::Listener) -> Vec<schema::Protocol> {
     use schema::Protocol::{H2, Http1};
+    if written.serves() != schema::Serves::Http {
+        return Vec::new();
+    }
     let default = || if written.tls.is_some() { vec![H2, Http1] } else { vec![Http1] };
     written.protocols.clone().unwrap_or_else(default)
 }
@@ -164,7 +212,8 @@ pub(super) fn h2_limits(limits: &schema::Limits) -> ServerLimits {
     }
 }
 
-/// See [`Policy`]. The listener's own certificates are not included, so that a renewal breaks no connection.
+/// See [`Policy`]. The listener's own certificates are not included, so that a renewal breaks no connection; nor are
+/// the destinations of bytes, because connections stay where they are.
 fn policy(written: &schema::Listener, protocols: &[schema::Protocol], trusted: &[schema::Network]) -> Policy {
     let mut hash = Sha256::new();
     let mut add = |bytes: &[u8]| {
@@ -174,6 +223,11 @@ fn policy(written: &schema::Listener, protocols: &[schema::Protocol], trusted: &
     for protocol in [schema::Protocol::Http1, schema::Protocol::H2] {
         add(&[u8::from(protocols.contains(&protocol))]);
     }
+    add(match written.serves() {
+        schema::Serves::Http => b"http",
+        schema::Serves::Sni => b"sni",
+        schema::Serves::Tcp => b"tcp",
+    });
     // Who may name the client's address in a PROXY header.
     if written.proxy_protocol {
         trusted.iter().for_each(|network| add(format!("{network:?}").as_bytes()));

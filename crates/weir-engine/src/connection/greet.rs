@@ -1,0 +1,275 @@
+//! What precedes the first request, or the first byte that is passed on: a trusted balancer's PROXY header, the name in
+//! the ClientHello, a TLS handshake.
+
+use super::Left;
+use crate::core::{ConnectionHandle, Core, Local, LocalListener, SentOn};
+use crate::snapshot::{Destination, Passing, Serves};
+use std::fmt::Display;
+use std::future::{Future, poll_fn};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+use weir_telemetry::{Closed, log};
+use weir_upstream::error::{self, Cause};
+use weir_upstream::upstream::LocalUpstream;
+use weir_wire::client_hello::{self, Hello};
+use weir_wire::tls::{Handshake, ServerTls};
+use weir_wire::{Peer, Socket, Transport, proxy_protocol, time, tls};
+
+/// The result of what precedes HTTP on a connection.
+pub(super) enum Greeted {
+    /// A certificate authority, which got what it wanted in the handshake.
+    Authority,
+    /// A client, ready for its first request or byte.
+    Client {
+        /// The listener that serves it.
+        listener: Rc<LocalListener>,
+        transport: Transport,
+        peer: Peer,
+        /// The client speaks plain HTTP on a TLS port.
+        plain: bool,
+        /// False if a PROXY header names no client.
+        named: bool,
+        /// Where its bytes go, if they are passed on.
+        passing: Option<Box<PassedOn>>,
+    },
+}
+
+/// A connection whose bytes are passed on.
+pub(super) struct PassedOn {
+    pub(super) upstream: Rc<LocalUpstream>,
+    pub(super) passing: Passing,
+    /// The name that the client asked for.
+    pub(super) name: Option<String>,
+    pub(super) since: Instant,
+}
+
+/// Why the connection failed before its first request or byte.
+pub(super) struct Ungreeted {
+    /// The listener that it failed at.
+    pub(super) at: Rc<LocalListener>,
+    pub(super) cause: &'static Cause,
+    pub(super) peer: Peer,
+    pub(super) closed: Closed,
+    /// The error text. `None` for a balancer's health check.
+    pub(super) said: Option<String>,
+}
+
+/// A connection whose listener is known.
+struct Known {
+    listener: Rc<LocalListener>,
+    peer: Peer,
+    named: bool,
+    /// Where its bytes go, if its name decided that.
+    to: Option<(Rc<LocalUpstream>, Passing)>,
+    name: Option<String>,
+}
+
+/// A cause and its error text.
+type Refused = (&'static Cause, Option<String>);
+
+/// Does what the listener requires first. `left` counts the connection at the listener that serves it.
+pub(super) async fn greet(
+    listener: Rc<LocalListener>,
+    socket: Socket,
+    peer: Peer,
+    handle: &ConnectionHandle,
+    left: &mut Left<'_>,
+) -> Result<Greeted, Ungreeted> {
+    let since = Instant::now();
+    let mut known = Known { listener, peer, named: true, to: None, name: None };
+    let outer = Rc::clone(&known.listener);
+    let end = end_of(since, &outer);
+    let is_http = matches!(outer.spec.serves, Serves::Http);
+    if outer.spec.proxy_protocol || !is_http {
+        let arriving = arrive(&mut known, &socket, left);
+        if let Err((cause, said)) = within(end, &outer, peer, arriving).await {
+            let closed = if *cause == error::HANDSHAKE_TIMEOUT || *cause == error::PROXY_HEADER {
+                Closed::Handshake
+            } else {
+                Closed::Refused
+            };
+            return Err(Ungreeted { at: outer, cause, peer: known.peer, closed, said });
+        }
+    }
+    let Known { listener, peer, named, to, name } = known;
+    let is_inner = !Rc::ptr_eq(&listener, &outer);
+    let is_bytes = to.is_some() || matches!(listener.spec.serves, Serves::Tcp(_));
+    if !is_http {
+        left.settle(&listener.cells);
+        let inner = is_inner.then(|| (std::sync::Arc::clone(&listener.spec.name), listener.spec.policy));
+        let sent = SentOn { client: peer.ip(), inner, bytes: is_bytes };
+        let _ = handle.sent.set(Box::new(sent)); // it was empty
+    }
+    // The handshake with a listener that was chosen by name has that one's time.
+    let end = if is_inner { end_of(Instant::now(), &listener) } else { end };
+    let secured = match &listener.spec.tls {
+        None => Ok(Secured::Client(Transport::Plain(socket), false)),
+        Some(tls) => within(end, &listener, peer, secure(&listener, tls, socket, peer)).await,
+    };
+    let failed =
+        |(cause, said): Refused, closed| Ungreeted { at: Rc::clone(&listener), cause, peer, closed, said };
+    let (transport, plain) = match secured {
+        Ok(Secured::Authority) => return Ok(Greeted::Authority),
+        Ok(Secured::Client(transport, plain)) => (transport, plain),
+        Err(e) => return Err(failed(e, Closed::Handshake)),
+    };
+    let passing = if is_bytes {
+        let to = to.map_or_else(|| of_listener(left.core, handle), Ok);
+        let (upstream, passing) = to.map_err(|e| failed(e, Closed::Drain))?;
+        Some(Box::new(PassedOn { upstream, passing, name, since }))
+    } else {
+        None
+    };
+    Ok(Greeted::Client { listener, transport, peer, plain, named, passing })
+}
+
+/// Where the listener that serves a connection passes bytes on to now: a reload may have come since it was accepted.
+fn of_listener(core: &Core, handle: &ConnectionHandle) -> Result<(Rc<LocalUpstream>, Passing), Refused> {
+    let local = core.local();
+    match local.serving(handle).map(|listener| &listener.spec.serves) {
+        Some(Serves::Tcp(passing)) => local.passed_on(*passing),
+        _ => Err((&error::SHUTDOWN, Some("its listener is gone".to_owned()))),
+    }
+}
+
+/// When the time of a listener for a handshake is over.
+fn end_of(since: Instant, listener: &LocalListener) -> Option<Instant> {
+    let limit = listener.spec.timeouts.handshake;
+    if limit.is_zero() { None } else { since.checked_add(limit) }
+}
+
+async fn within<T>(
+    end: Option<Instant>,
+    listener: &LocalListener,
+    peer: Peer,
+    work: impl Future<Output = Result<T, Refused>>,
+) -> Result<T, Refused> {
+    let Some(end) = end else { return work.await };
+    let limit = end.saturating_duration_since(Instant::now());
+    time::timeout(limit, work).await.unwrap_or_else(|_| {
+        handshake_failed(listener, peer, &"it took longer than timeouts.handshake");
+        Err((&error::HANDSHAKE_TIMEOUT, Some(String::new())))
+    })
+}
+
+/// Reads the PROXY header, checks the address, and finds the listener or upstream by name.
+async fn arrive(known: &mut Known, socket: &Socket, left: &Left<'_>) -> Result<(), Refused> {
+    let spec = std::sync::Arc::clone(&known.listener.spec);
+    if spec.proxy_protocol {
+        if !left.core.local().snapshot.trusts(known.peer.ip()) {
+            return Err((&error::PROXY_HEADER, Some("its address is not one of trusted_proxies".to_owned())));
+        }
+        let said = proxy_protocol::read(socket).await;
+        match said.map_err(|e| (&error::PROXY_HEADER, Some(e.to_string())))? {
+            Some(said) => known.peer = Peer::Address(said),
+            None => known.named = false,
+        }
+    }
+    if !spec.admits(known.peer.ip()) {
+        return Err((&error::ADDRESS_REFUSED, Some(String::new())));
+    }
+    if !matches!(spec.serves, Serves::Sni(_)) {
+        return Ok(());
+    }
+    let (name, what) = asked_for(socket).await?;
+    // From here to the end nothing waits: a reload that came in between is obeyed, and indexes fit.
+    let local = left.core.local();
+    let outer = spec.address.as_ref().and_then(|address| local.listener(address));
+    let Some(Serves::Sni(names)) = outer.map(|outer| &outer.spec.serves) else {
+        return Err((&error::SHUTDOWN, Some("its listener is gone".to_owned())));
+    };
+    let named = name.as_deref().and_then(|name| names.named(name));
+    match named.or(names.otherwise) {
+        Some(Destination::Upstream(passing)) => known.to = Some(local.passed_on(passing)?),
+        Some(Destination::Listener(at)) => {
+            let inner = local.listeners.get(at).cloned();
+            known.listener = inner.ok_or((&error::INTERNAL, None))?; // indexes of a snapshot are its own
+        }
+        None => {
+            let said = name.map_or_else(|| what.to_owned(), |name| format!("it asked for {name}"));
+            return Err((&error::SNI_UNKNOWN, Some(said)));
+        }
+    }
+    known.name = name;
+    Ok(())
+}
+
+/// The name that the ClientHello asks for, or why there is none.
+async fn asked_for(socket: &Socket) -> Result<(Option<String>, &'static str), Refused> {
+    let decide = |bytes: &[u8]| match client_hello::server_name(bytes) {
+        Hello::More(needed) => Err(needed),
+        decided => Ok(decided),
+    };
+    let hello = socket.peek_until(decide).await;
+    match hello.map_err(|e| (&error::HANDSHAKE_FAILED, Some(e.to_string())))? {
+        // Balancers check this way whether a port is open.
+        None => Err((&error::HANDSHAKE_FAILED, None)),
+        Some(Hello::Name(name)) => Ok((Some(name), "")),
+        Some(Hello::None) => Ok((None, "it asked for no name")),
+        Some(Hello::NotTls | Hello::More(_)) => Ok((None, "it speaks no TLS")),
+        Some(Hello::TooLong) => {
+            let said = format!("its ClientHello is longer than {} bytes", client_hello::HELLO_BYTES);
+            Err((&error::HANDSHAKE_FAILED, Some(said)))
+        }
+    }
+}
+
+impl Local {
+    /// The upstream that gets bytes.
+    fn passed_on(&self, passing: Passing) -> Result<(Rc<LocalUpstream>, Passing), Refused> {
+        let upstream = self.upstreams.get(passing.upstream).cloned();
+        Ok((upstream.ok_or((&error::INTERNAL, None))?, passing)) // indexes of a snapshot are its own
+    }
+}
+
+/// The result of a handshake.
+enum Secured {
+    Authority,
+    /// A client, and whether it speaks plain HTTP.
+    Client(Transport, bool),
+}
+
+async fn secure(
+    listener: &LocalListener,
+    tls: &ServerTls,
+    socket: Socket,
+    peer: Peer,
+) -> Result<Secured, Refused> {
+    // A TLS record begins with 22, an HTTP request with a letter.
+    let first = poll_fn(|cx| socket.poll_first(cx)).await;
+    let is_http = matches!(listener.spec.serves, Serves::Http);
+    if is_http && matches!(first, Ok(Some(letter)) if letter.is_ascii_alphabetic()) {
+        handshake_failed(listener, peer, &"the client speaks plain HTTP");
+        return Ok(Secured::Client(Transport::Plain(socket), true));
+    }
+    let silent = matches!(first, Ok(None));
+    match tls.accept(socket).await {
+        Ok(Handshake::Client(stream)) => {
+            listener.cells.handshakes_ok.inc();
+            Ok(Secured::Client(stream.into(), false))
+        }
+        Ok(Handshake::Proof) => {
+            listener.cells.handshakes_ok.inc();
+            Ok(Secured::Authority)
+        }
+        // Balancers check this way whether a port is open.
+        Err(_) if silent => {
+            listener.cells.handshakes_failed.inc();
+            Err((&error::HANDSHAKE_FAILED, None))
+        }
+        Err(e) => {
+            let why = tls::why_client_failed(&e).to_string();
+            handshake_failed(listener, peer, &why);
+            Err((&error::HANDSHAKE_FAILED, Some(why)))
+        }
+    }
+}
+
+/// Counts a failed handshake and logs the reason.
+fn handshake_failed(listener: &LocalListener, peer: Peer, reason: &dyn Display) {
+    /// Rate-limited per listener: a scanner must not fill the log or hide events at another listener.
+    static SEEN: log::PerSubject = log::per_subject(20, Duration::from_secs(1));
+    listener.cells.handshakes_failed.inc();
+    let fields: log::Fields<'_> = &[("listener", &listener.spec.name), ("peer", &peer), ("reason", reason)];
+    SEEN.write(log::Level::Info, &listener.spec.name, "TLS handshake failed", fields);
+}
