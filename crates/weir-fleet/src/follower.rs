@@ -269,26 +269,26 @@ impl Follower {
             }
             Event::Read(number, result) if self.reading.is_some_and(|(asked, _)| asked == number) => {
                 match result {
-                    Ok(seen) => self.has_read(now, seen, &mut todo),
-                    Err(why) => self.has_not_read(now, why, &mut todo),
+                    Ok(seen) => self.on_read(now, seen, &mut todo),
+                    Err(why) => self.on_read_failure(now, why, &mut todo),
                 }
             }
             Event::Watch(number, told) if self.watch.is(number) => match told {
                 WatchEvent::Changed(seen) => {
-                    self.hears(now, number, &mut todo);
+                    self.on_watch_alive(now, number, &mut todo);
                     // A message sent before a newer read result contains no news.
                     if seen.revision > self.revision {
                         self.told = true;
-                        self.sees(seen, &mut todo);
+                        self.adopt(seen, &mut todo);
                     }
                 }
-                WatchEvent::Ended(_) => self.ends_watch(now),
-                WatchEvent::Nothing => self.hears(now, number, &mut todo),
+                WatchEvent::Ended(_) => self.end_watch(now),
+                WatchEvent::Nothing => self.on_watch_alive(now, number, &mut todo),
             },
             // From an abandoned read or watch.
             Event::Read(..) | Event::Watch(..) => {}
-            Event::Fetched(digest, result) => self.has_fetched(now, digest, result, &mut todo),
-            Event::Ran(digest, outcome) => self.has_run(now, digest, outcome, &mut todo),
+            Event::Fetched(digest, result) => self.on_fetched(now, digest, result, &mut todo),
+            Event::Ran(digest, outcome) => self.on_run(now, digest, outcome, &mut todo),
             Event::Kept(digest, done) => {
                 if done {
                     self.kept = Some(digest);
@@ -302,7 +302,7 @@ impl Follower {
             }
             Event::Tick => {}
         }
-        self.goes_on(now, &mut todo);
+        self.advance(now, &mut todo);
         todo
     }
 
@@ -396,11 +396,11 @@ impl Follower {
 
     // === reading and watching ===
 
-    fn has_read(&mut self, now: Time, seen: Seen, todo: &mut Vec<Action>) {
+    fn on_read(&mut self, now: Time, seen: Seen, todo: &mut Vec<Action>) {
         let late = self.told && seen.revision < self.revision;
         (self.reading, self.read_failures) = (None, 0);
         self.began.1.get_or_insert(seen.revision);
-        self.answers(now, todo);
+        self.note_contact(now, todo);
         if late {
             // The read started before the watch reported a newer pointer. The next read returns the current one.
             self.told = false;
@@ -413,15 +413,15 @@ impl Follower {
         let went_back = seen.revision < self.revision;
         let differs = self.differs(&seen.pointer);
         let from = seen.revision.saturating_add(1);
-        self.sees(seen, todo);
+        self.adopt(seen, todo);
         match self.watch {
-            Watch::Closed => self.opens(now, from, todo),
-            _ if went_back || differs => self.opens(now, from, todo),
+            Watch::Closed => self.open_watch(now, from, todo),
+            _ if went_back || differs => self.open_watch(now, from, todo),
             _ => {}
         }
     }
 
-    fn opens(&mut self, now: Time, from: u64, todo: &mut Vec<Action>) {
+    fn open_watch(&mut self, now: Time, from: u64, todo: &mut Vec<Action>) {
         self.number += 1;
         self.watch = Watch::Opening(self.number, now);
         todo.push(Action::Watch(self.number, from));
@@ -436,10 +436,10 @@ impl Follower {
         }
     }
 
-    fn has_not_read(&mut self, now: Time, why: String, todo: &mut Vec<Action>) {
+    fn on_read_failure(&mut self, now: Time, why: String, todo: &mut Vec<Action>) {
         self.reading = None;
         self.read_failures = self.read_failures.saturating_add(1);
-        self.read_at = now + backoff(self.read_failures, &mut self.chance) + self.turn();
+        self.read_at = now + backoff(self.read_failures, &mut self.chance) + self.extra_wait();
         if !self.is_away {
             self.is_away = true;
             todo.push(Action::Say(Note::Away(why)));
@@ -451,13 +451,13 @@ impl Follower {
         }
     }
 
-    fn hears(&mut self, now: Time, number: u64, todo: &mut Vec<Action>) {
+    fn on_watch_alive(&mut self, now: Time, number: u64, todo: &mut Vec<Action>) {
         self.watch = Watch::Open(number, now);
         self.watch_failures = 0;
-        self.answers(now, todo);
+        self.note_contact(now, todo);
     }
 
-    fn answers(&mut self, now: Time, todo: &mut Vec<Action>) {
+    fn note_contact(&mut self, now: Time, todo: &mut Vec<Action>) {
         self.contact = Some(now);
         if std::mem::take(&mut self.is_away) {
             todo.push(Action::Say(Note::Back));
@@ -467,14 +467,14 @@ impl Follower {
 
     /// Ends the watch, reads the pointer again, and only then opens a new watch: otherwise changes in between would
     /// be lost.
-    fn ends_watch(&mut self, now: Time) {
+    fn end_watch(&mut self, now: Time) {
         self.watch = Watch::Closed;
         self.watch_failures = self.watch_failures.saturating_add(1);
-        let wait = backoff(self.watch_failures, &mut self.chance) + self.turn();
+        let wait = backoff(self.watch_failures, &mut self.chance) + self.extra_wait();
         self.read_at = self.read_at.min(now + wait);
     }
 
-    fn sees(&mut self, seen: Seen, todo: &mut Vec<Action>) {
+    fn adopt(&mut self, seen: Seen, todo: &mut Vec<Action>) {
         (self.revision, self.modified) = (seen.revision, seen.modified);
         let (was_empty, was_unreadable) = (self.is_empty, std::mem::take(&mut self.unreadable));
         self.is_empty = false;
@@ -506,7 +506,7 @@ impl Follower {
 
     // === getting a bundle to run ===
 
-    fn has_fetched(&mut self, now: Time, digest: Digest, result: Result<(), String>, todo: &mut Vec<Action>) {
+    fn on_fetched(&mut self, now: Time, digest: Digest, result: Result<(), String>, todo: &mut Vec<Action>) {
         if self.work != Work::Fetching(digest) {
             return;
         }
@@ -516,11 +516,11 @@ impl Follower {
                 todo.push(Action::Run(digest));
             }
             Ok(()) => self.work = Work::None, // another bundle should run by now
-            Err(why) => self.fails(now, digest, why, todo),
+            Err(why) => self.retry_later(now, digest, why, todo),
         }
     }
 
-    fn has_run(&mut self, now: Time, digest: Digest, outcome: Outcome, todo: &mut Vec<Action>) {
+    fn on_run(&mut self, now: Time, digest: Digest, outcome: Outcome, todo: &mut Vec<Action>) {
         if self.work != Work::Running(digest) {
             return;
         }
@@ -541,11 +541,11 @@ impl Follower {
                 self.refused.push_back(Reason::new(digest, &why));
                 todo.extend([Action::Say(Note::Refused(digest, why)), Action::Report]);
             }
-            Outcome::Failed(why) => self.fails(now, digest, why, todo),
+            Outcome::Failed(why) => self.retry_later(now, digest, why, todo),
         }
     }
 
-    fn fails(&mut self, now: Time, digest: Digest, why: String, todo: &mut Vec<Action>) {
+    fn retry_later(&mut self, now: Time, digest: Digest, why: String, todo: &mut Vec<Action>) {
         self.work_failures = self.work_failures.saturating_add(1);
         self.work = Work::Waiting(digest, now + backoff(self.work_failures, &mut self.chance));
         if self.trouble != why {
@@ -569,7 +569,7 @@ impl Follower {
     }
 
     /// An extra wait after a failure in a large fleet, to limit the load when etcd comes back. Zero up to 750 nodes.
-    fn turn(&mut self) -> Duration {
+    fn extra_wait(&mut self) -> Duration {
         let spread = self.spread();
         if spread > self.settings.spread {
             self.chance.between(Duration::ZERO, spread)
@@ -579,14 +579,14 @@ impl Follower {
     }
 
     /// Does whatever is due.
-    fn goes_on(&mut self, now: Time, todo: &mut Vec<Action>) {
+    fn advance(&mut self, now: Time, todo: &mut Vec<Action>) {
         match self.watch {
-            Watch::Opening(_, asked) if now >= asked + PATIENCE => self.gives_up_watch(now, todo),
-            Watch::Open(_, heard) if now >= heard + SILENCE => self.gives_up_watch(now, todo),
+            Watch::Opening(_, asked) if now >= asked + PATIENCE => self.abandon_watch(now, todo),
+            Watch::Open(_, heard) if now >= heard + SILENCE => self.abandon_watch(now, todo),
             _ => {}
         }
         if self.reading.is_some_and(|(_, asked)| now >= asked + PATIENCE) {
-            self.has_not_read(now, "no answer in time".to_owned(), todo);
+            self.on_read_failure(now, "no answer in time".to_owned(), todo);
         }
         if self.reading.is_none() && now >= self.read_at {
             self.number += 1;
@@ -609,7 +609,7 @@ impl Follower {
                 self.work = Work::None;
                 self.trouble.clear();
                 todo.push(Action::Report);
-                return self.goes_on(now, todo);
+                return self.advance(now, todo);
             }
             _ => {}
         }
@@ -621,8 +621,8 @@ impl Follower {
         }
     }
 
-    fn gives_up_watch(&mut self, now: Time, todo: &mut Vec<Action>) {
-        self.ends_watch(now);
+    fn abandon_watch(&mut self, now: Time, todo: &mut Vec<Action>) {
+        self.end_watch(now);
         todo.push(Action::Unwatch);
     }
 }

@@ -227,23 +227,23 @@ impl Driver {
                 return;
             }
             match message {
-                Ok(Some(Message::Leave(done))) => return self.leaves(done).await,
-                Ok(Some(message)) => self.hears(message),
+                Ok(Some(Message::Leave(done))) => return self.leave(done).await,
+                Ok(Some(message)) => self.on_message(message),
                 Ok(None) => return,
-                Err(_) => self.ticks(),
+                Err(_) => self.tick(),
             }
-            self.agrees();
+            self.synchronize();
         }
     }
 
-    async fn leaves(self, done: std_mpsc::Sender<()>) {
+    async fn leave(self, done: std_mpsc::Sender<()>) {
         if let Some(etcd) = self.remote.etcd() {
             let _ = tokio::time::timeout(LEAVING, etcd.leave(self.session.lease())).await; // its leases expire anyway
         }
         let _ = done.send(()); // the receiver may have given up
     }
 
-    fn hears(&mut self, message: Message) {
+    fn on_message(&mut self, message: Message) {
         let now = self.now();
         match message {
             Message::Follower(event) => {
@@ -259,15 +259,15 @@ impl Driver {
                 let wanted = self.follower.wanted();
                 self.bundles.retain(|known, _| Some(*known) == wanted);
             }
-            Message::Ran(digest, outcome, folder) => self.has_run(digest, outcome, folder),
+            Message::Ran(digest, outcome, folder) => self.on_run(digest, outcome, folder),
             Message::Session(event) => {
-                self.mutters(&event);
+                self.log_session_failure(&event);
                 for action in self.session.on(now, event) {
                     self.keep_session(action);
                 }
             }
             Message::Coordinator(event) => {
-                self.mutters_of_leading(&event);
+                self.log_coordinator_failure(&event);
                 if let Some(action) = self.coordinator.on(now, event) {
                     self.coordinate(action);
                 }
@@ -278,13 +278,13 @@ impl Driver {
                     log::warn("the node's absence would go unnoticed", &[("error", &why), ("hint", &hint)]);
                 }
             }
-            Message::Look(to) => self.tells(to),
+            Message::Look(to) => self.send_state(to),
             Message::Leave(_) => {}
         }
     }
 
     /// Sends the state of the fleet, once the source has reported it.
-    fn tells(&self, to: std_mpsc::Sender<Seen>) {
+    fn send_state(&self, to: std_mpsc::Sender<Seen>) {
         let pointer = self.follower.pointer().cloned();
         let Some(etcd) = self.remote.etcd() else {
             return drop(to.send(Seen { pointer, nodes: None, silent: Vec::new() })); // the receiver may have given up
@@ -305,7 +305,7 @@ impl Driver {
         }));
     }
 
-    fn ticks(&mut self) {
+    fn tick(&mut self) {
         let now = self.now();
         self.follow(follower::Event::Tick);
         for action in self.session.on(now, session::Event::Tick) {
@@ -317,10 +317,10 @@ impl Driver {
     }
 
     /// Passes what one machine knows to the others, and to status and metrics.
-    fn agrees(&mut self) {
+    fn synchronize(&mut self) {
         let now = self.now();
-        self.looks_at_trial();
-        self.ends_trial();
+        self.check_trial();
+        self.end_trial();
         if self.remote.etcd().is_some() {
             let report = self.report().write();
             for action in self.session.on(now, session::Event::Say(report)) {
@@ -380,7 +380,7 @@ impl Driver {
             follower::Action::Run(digest) => self.run(digest),
             follower::Action::Keep(digest) => self.keep(digest),
             follower::Action::Report => {}
-            follower::Action::Say(note) => self.say(note),
+            follower::Action::Say(note) => self.log_note(note),
         }
     }
 
@@ -422,10 +422,10 @@ impl Driver {
         }));
     }
 
-    fn has_run(&mut self, digest: Digest, outcome: Outcome, ran: Option<(PathBuf, Weight)>) {
+    fn on_run(&mut self, digest: Digest, outcome: Outcome, ran: Option<(PathBuf, Weight)>) {
         if let Some((folder, weight)) = ran {
             self.since = Some(SystemTime::now());
-            self.weighs(digest, weight);
+            self.compare_weight(digest, weight);
             self.folders.retain(|known| *known != folder);
             self.folders.push(folder);
             // Running exchanges may still read the previous bundle's files.
@@ -458,7 +458,7 @@ impl Driver {
         }));
     }
 
-    fn say(&mut self, note: Note) {
+    fn log_note(&mut self, note: Note) {
         let source = self.remote.place();
         let hint = "the running config stays";
         match note {
@@ -520,7 +520,7 @@ impl Driver {
     }
 
     /// The watch ends when the rollout is over or something else runs.
-    fn ends_trial(&mut self) {
+    fn end_trial(&mut self) {
         let running = self.follower.running();
         let is_under_way = self
             .follower
@@ -535,7 +535,7 @@ impl Driver {
     }
 
     /// Compares a bundle's cost with that of the previous one, while other bundles wait.
-    fn weighs(&mut self, digest: Digest, weight: Weight) {
+    fn compare_weight(&mut self, digest: Digest, weight: Weight) {
         let is_tried =
             self.follower.pointer().is_some_and(|pointer| pointer.to == digest && pointer.is_tried());
         let why = self.weight.and_then(|before| weight.complaint(before)).filter(|_| is_tried);
@@ -546,7 +546,7 @@ impl Driver {
         self.weight = Some(weight);
     }
 
-    fn looks_at_trial(&mut self) {
+    fn check_trial(&mut self) {
         let Some(digest) = self.follower.running() else { return };
         if self.unwell.is_none()
             && let Some(gateway) = self.gateway.upgrade()
@@ -572,7 +572,7 @@ impl Driver {
 
     /// Logs once what keeps the node from being seen, unless the whole source is unreachable, which is already
     /// logged.
-    fn mutters(&mut self, event: &session::Event) {
+    fn log_session_failure(&mut self, event: &session::Event) {
         let outcome = match event {
             session::Event::Granted(Err(why))
             | session::Event::Kept(Err(why))
@@ -588,7 +588,7 @@ impl Driver {
     }
 
     /// Logs once what keeps the node from coordinating. If all nodes have this problem, no rollout advances.
-    fn mutters_of_leading(&mut self, event: &coordinator::Event) {
+    fn log_coordinator_failure(&mut self, event: &coordinator::Event) {
         let why = match event {
             coordinator::Event::Campaigned(Err(why))
             | coordinator::Event::Moved(Err(why))
