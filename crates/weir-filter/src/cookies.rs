@@ -1,22 +1,17 @@
-//! The Cookie field of a request (RFC 6265 §4.2): pairs separated by semicolons, in one or several fields.
+//! Reads and removes cookies of a request: see [`weir_route::cookies`].
 
 use weir_h1::{FieldName, RequestHead};
+use weir_route::cookies;
 
 /// All values of a cookie, in order.
 pub fn values<'h>(head: &'h RequestHead, name: &str) -> impl Iterator<Item = &'h [u8]> {
-    let fields = head.headers.get_all("cookie");
-    let pairs = fields.flat_map(|field| field.split(|&b| b == b';'));
-    pairs.filter_map(move |pair| {
-        let (own, value) = split(pair)?;
-        (own == name.as_bytes()).then_some(value)
-    })
+    cookies::values(head.headers.get_all("cookie"), name.as_bytes())
 }
 
 /// Removes the cookies for which `gone` is true. A request without such cookies stays unchanged.
 pub fn remove(head: &mut RequestHead, gone: impl Fn(&[u8]) -> bool) {
-    let is_gone = |pair: &&[u8]| split(pair).is_some_and(|(name, _)| gone(name));
-    let all: Vec<&[u8]> =
-        head.headers.get_all("cookie").flat_map(|field| field.split(|&b| b == b';')).collect();
+    let is_gone = |pair: &&[u8]| cookies::split(pair).is_some_and(|(name, _)| gone(name));
+    let all: Vec<&[u8]> = cookies::pairs(head.headers.get_all("cookie")).collect();
     if !all.iter().any(is_gone) {
         return;
     }
@@ -26,11 +21,6 @@ pub fn remove(head: &mut RequestHead, gone: impl Fn(&[u8]) -> bool) {
     if left.is_empty() || head.headers.insert(&cookie, &left).is_err() {
         head.headers.remove(&cookie);
     }
-}
-
-fn split(pair: &[u8]) -> Option<(&[u8], &[u8])> {
-    let at = pair.iter().position(|&b| b == b'=')?;
-    Some((pair.get(..at)?.trim_ascii(), pair.get(at + 1..)?.trim_ascii()))
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@
 
 mod compiled;
 mod conflict;
+pub mod cookies;
 mod explain;
 mod host;
 mod matcher;

@@ -8,6 +8,7 @@ use std::time::SystemTime;
 
 use weir_expr::{Phase, Read, Schema, Timestamp, Type, Value, Values, Var, Variable};
 
+use super::cookies;
 use super::host::{self, HostBuffer};
 use super::pattern::Pattern;
 use super::query::decoded;
@@ -167,15 +168,6 @@ pub fn timestamp(moment: SystemTime) -> Value<'static> {
     Timestamp::new(seconds, since.subsec_nanos()).map_or(Value::Absent, Value::Timestamp)
 }
 
-/// The first value of a cookie (RFC 6265 §4.2).
-fn cookie<'a>(headers: &'a impl Headers, name: &[u8]) -> Option<&'a [u8]> {
-    let pairs = headers.get_all("cookie").flat_map(|field| field.split(|&b| b == b';'));
-    pairs.into_iter().find_map(|pair| {
-        let at = memchr::memchr(b'=', pair)?;
-        (pair.get(..at)?.trim_ascii() == name).then(|| pair.get(at + 1..).unwrap_or_default().trim_ascii())
-    })
-}
-
 /// Several values of one field or parameter as one text (RFC 9110 §5.2).
 fn joined<'a>(mut values: impl Iterator<Item = Cow<'a, [u8]>>) -> Option<Cow<'a, [u8]>> {
     let first = values.next()?;
@@ -221,7 +213,7 @@ impl<H: Headers> Values for Seen<'_, '_, H> {
             PATH => Some(Cow::Borrowed(request.path)),
             QUERY => request.query.map(Cow::Borrowed),
             HEADERS => joined(request.headers.get_all(str::from_utf8(key).ok()?).map(Cow::Borrowed)),
-            COOKIES => cookie(&request.headers, key).map(Cow::Borrowed),
+            COOKIES => cookies::values(request.headers.get_all("cookie"), key).next().map(Cow::Borrowed),
             ARGS => joined(self.args(key)),
             PARAMS => self.params(key).map(Cow::Borrowed),
             HOST => {
