@@ -83,11 +83,8 @@ pub(super) async fn greet(
     if outer.spec.proxy_protocol || !is_http {
         let arriving = arrive(&mut known, &socket, left);
         if let Err((cause, said)) = within(end, &outer, peer, arriving).await {
-            let closed = if *cause == error::HANDSHAKE_TIMEOUT || *cause == error::PROXY_HEADER {
-                Closed::Handshake
-            } else {
-                Closed::Refused
-            };
+            let is_refused = *cause == error::ADDRESS_REFUSED || *cause == error::SNI_UNKNOWN;
+            let closed = if is_refused { Closed::Refused } else { Closed::Handshake };
             return Err(Ungreeted { at: outer, cause, peer: known.peer, closed, said });
         }
     }
@@ -171,7 +168,16 @@ async fn arrive(known: &mut Known, socket: &Socket, left: &Left<'_>) -> Result<(
     if !matches!(spec.serves, Serves::Sni(_)) {
         return Ok(());
     }
-    let (name, what) = asked_for(socket).await?;
+    let (name, what) = match asked_for(socket).await {
+        Ok(asked) => asked,
+        Err((cause, said)) => {
+            match &said {
+                Some(said) => handshake_failed(&known.listener, known.peer, said),
+                None => known.listener.cells.handshakes_failed.inc(), // a port check is not logged
+            }
+            return Err((cause, said));
+        }
+    };
     // From here to the end nothing waits: a reload that came in between is obeyed, and indexes fit.
     let local = left.core.local();
     let outer = spec.address.as_ref().and_then(|address| local.listener(address));

@@ -184,6 +184,9 @@ fn a_hello_has_a_size_and_a_time() {
         metric(&weir, "weir_causes_total{cause=\"handshake_failed\"}") == Some(3.0)
     });
     scene.db.expect_no_connection();
+    expect_metric(&weir, "weir_connections_closed_total{listener=\"pg\",reason=\"handshake\"}", 5.0);
+    expect_metric(&weir, "weir_tls_handshakes_total{listener=\"pg\",result=\"failed\"}", 5.0);
+    assert_eq!(weir.logged("TLS handshake failed").len(), 3, "not the port check and the half hello");
 }
 
 #[test]
