@@ -12,6 +12,7 @@ mod doubtful;
 mod filters;
 mod health;
 mod listeners;
+mod maps;
 mod migration;
 mod process;
 mod routes;
@@ -49,6 +50,7 @@ const SECTIONS: &[&str] = &[
     "limits",
     "listeners",
     "log",
+    "maps",
     "plans",
     "routes",
     "shutdown",
@@ -82,6 +84,7 @@ pub fn check(
     checker.listeners();
     checker.upstreams();
     checker.consumers();
+    checker.maps();
     checker.routes();
     checker.filter_lists();
     checker.migrations();

@@ -38,7 +38,7 @@ pub fn quoted(text: &str) -> String {
 }
 
 /// The names of settings that hold an expression.
-const KEYS: &[&str] = &["is", "when"];
+const KEYS: &[&str] = &["is", "of", "when"];
 
 /// The spelling in quotes of an expression that stands on this line without them.
 pub(super) fn in_quotes(line: &str) -> Option<String> {

@@ -11,6 +11,7 @@ mod discover;
 mod files;
 mod health;
 mod listener;
+mod maps;
 mod process;
 mod route;
 mod sending;
@@ -34,6 +35,7 @@ pub use listener::{
     CertificateFiles, ClientAuth, ClientAuthMode, EscapedSlashes, Listener, ListenerTimeouts, ListenerTls,
     Protocol, Slashes, TlsVersion,
 };
+pub use maps::ValueMap;
 pub use process::{
     AccessFormat, AccessLog, Admin, AdminAddress, AdminTls, AdminToken, Dns, DnsServer, Facility, Limits,
     Log, LogFormat, LogLevel, Role, Rotate, Secret, Shutdown, Syslog, Workers,
@@ -74,6 +76,8 @@ pub struct Config {
     pub consumers: Named<Consumer>,
     /// What a consumer may do, by name.
     pub plans: Named<Plan>,
+    /// Tables from a value to a value, by name; expressions read them as `maps.NAME`.
+    pub maps: Named<ValueMap>,
     /// Stores shared by several gateways, by name; a filter refers to one with `store`.
     pub stores: Named<Store>,
     /// Filters for every route, run before its own.
@@ -121,6 +125,7 @@ impl Default for Config {
             upstreams: Named::default(),
             consumers: Named::default(),
             plans: Named::default(),
+            maps: Named::default(),
             stores: Named::default(),
             filters: Vec::new(),
             routes: Named::default(),

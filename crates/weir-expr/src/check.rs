@@ -38,7 +38,7 @@ pub(crate) struct Typed {
     /// It may have no value: because of this part.
     maybe: Option<Range<usize>>,
     /// The most bytes of a text, or items of a list.
-    longest: u64,
+    pub(crate) longest: u64,
     /// The most bytes of any text in it, and the most items of any list or map in it.
     inner: Inner,
     /// The most steps that an evaluation takes.

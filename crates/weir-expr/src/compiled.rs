@@ -13,6 +13,7 @@ struct Facts {
     reads: Vec<Read>,
     phase: Phase,
     cost: u64,
+    longest: u64,
 }
 
 /// A compiled expression that is true or false, and always one of them.
@@ -29,7 +30,7 @@ impl Condition {
     /// Every mistake in it, by place. A mistake of the grammar hides those behind it.
     pub fn compile(source: &str, schema: &Schema, phase: Phase) -> Result<Self, Vec<Mistake>> {
         let Checked { typed, reads, phase } = check::condition(source, schema, phase)?;
-        let facts = Facts { reads, phase, cost: typed.cost };
+        let facts = Facts { reads, phase, cost: typed.cost, longest: typed.longest };
         Ok(Self { test: typed.into_test(), facts })
     }
 
@@ -132,7 +133,7 @@ impl Expression {
     /// Every mistake in it, by place. A mistake of the grammar hides those behind it.
     pub fn compile(source: &str, schema: &Schema, phase: Phase) -> Result<Self, Vec<Mistake>> {
         let Checked { typed, reads, phase } = check::expression(source, schema, phase)?;
-        let facts = Facts { reads, phase, cost: typed.cost };
+        let facts = Facts { reads, phase, cost: typed.cost, longest: typed.longest };
         let ty = typed.ty.clone();
         Ok(Self { node: typed.into_node(), ty, facts })
     }
@@ -160,6 +161,11 @@ impl Expression {
     /// The most steps that an evaluation takes, by the limits of the schema.
     pub fn cost(&self) -> u64 {
         self.facts.cost
+    }
+
+    /// The longest text or list that it may come to, by the limits of the schema.
+    pub fn longest(&self) -> u64 {
+        self.facts.longest
     }
 
     /// The value, if it reads nothing.

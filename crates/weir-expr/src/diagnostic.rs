@@ -15,11 +15,14 @@ pub struct Mistake {
 }
 
 impl Mistake {
-    pub(crate) fn new(range: Range<usize>, message: impl Into<String>) -> Self {
+    /// A mistake at these bytes of the source.
+    pub fn new(range: Range<usize>, message: impl Into<String>) -> Self {
         Self { range, message: message.into(), hint: None }
     }
 
-    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+    /// The same with what to write instead.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }

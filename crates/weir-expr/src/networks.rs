@@ -1,6 +1,6 @@
 //! A set of IP networks. Found by binary search, so a long list is as quick as a short one.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Networks and single addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,6 +26,17 @@ impl Networks {
     }
 
     fn add(&mut self, text: &str) -> Option<()> {
+        match Self::range(text)? {
+            (IpAddr::V4(first), IpAddr::V4(last)) => self.v4.push((first.to_bits(), last.to_bits())),
+            (IpAddr::V6(first), IpAddr::V6(last)) => self.v6.push((first.to_bits(), last.to_bits())),
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// First and last address of a network, or of a single address, as [`parse`](Self::parse) reads it. IPv4 inside
+    /// IPv6 counts as IPv4.
+    pub fn range(text: &str) -> Option<(IpAddr, IpAddr)> {
         let (address, bits) = match text.split_once('/') {
             Some((address, bits)) if bits.bytes().all(|b| b.is_ascii_digit()) => {
                 (address, Some(bits.parse::<u32>().ok()?))
@@ -37,15 +48,19 @@ impl Networks {
             IpAddr::V4(ip) => {
                 let rest = 32_u32.checked_sub(bits.unwrap_or(32))?;
                 let mask = if rest == 32 { u32::MAX } else { (1 << rest) - 1 };
-                self.v4.push((ip.to_bits() & !mask, ip.to_bits() | mask));
+                let (first, last) = (ip.to_bits() & !mask, ip.to_bits() | mask);
+                Some((Ipv4Addr::from_bits(first).into(), Ipv4Addr::from_bits(last).into()))
             }
             IpAddr::V6(ip) => {
                 let rest = 128_u32.checked_sub(bits.unwrap_or(128))?;
                 let mask = if rest == 128 { u128::MAX } else { (1 << rest) - 1 };
-                self.v6.push((ip.to_bits() & !mask, ip.to_bits() | mask));
+                let [first, last] = [ip.to_bits() & !mask, ip.to_bits() | mask].map(Ipv6Addr::from_bits);
+                Some(match (first.to_ipv4_mapped(), last.to_ipv4_mapped()) {
+                    (Some(first), Some(last)) => (first.into(), last.into()),
+                    _ => (first.into(), last.into()),
+                })
             }
         }
-        Some(())
     }
 
     /// Whether the address lies in one of them. IPv4 inside IPv6 counts as IPv4.
@@ -100,6 +115,8 @@ mod tests {
         assert!(Networks::parse(["0.0.0.0/0"]).unwrap().contain("255.255.255.255".parse().unwrap()));
         assert!(Networks::parse(["::/0"]).unwrap().contain("::1".parse().unwrap()));
         assert!(!Networks::default().contain("10.0.0.1".parse().unwrap()));
+        let mapped = Networks::parse(["::ffff:10.0.0.0/104"]).unwrap();
+        assert!(mapped.contain("10.9.9.9".parse().unwrap()) && !mapped.contain("11.0.0.0".parse().unwrap()));
         for wrong in ["10.0.0.0/33", "::/129", "10.0.0", "10.0.0.0/", "10.0.0.0/+8", "host", ""] {
             assert_eq!(Networks::parse([wrong]), Err(0), "{wrong}");
         }

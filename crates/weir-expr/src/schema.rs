@@ -1,6 +1,7 @@
 //! What an expression may name: the variables of the host, their types and the phase from which each is known.
 
 use std::fmt;
+use std::sync::Arc;
 
 /// The type of a value, known when the expression is compiled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,6 +92,7 @@ pub struct Variable {
     pub(crate) keys: Option<Keys>,
     pub(crate) is_optional: bool,
     pub(crate) longest: u64,
+    pub(crate) cost: u64,
 }
 
 /// Which keys a variable such as `request.headers["x"]` has.
@@ -108,7 +110,7 @@ impl Variable {
     /// A variable that always has a value from `phase` on. Text may also have none, which counts as empty.
     pub fn new(name: impl Into<String>, var: Var, phase: Phase, ty: Type) -> Self {
         let longest = if matches!(ty, Type::List(_)) { 128 } else { crate::limits::TEXT_BYTES };
-        Self { name: name.into(), var, phase, ty, keys: None, is_optional: false, longest }
+        Self { name: name.into(), var, phase, ty, keys: None, is_optional: false, longest, cost: 1 }
     }
 
     /// The variable may have no value, so an expression has to say what holds then: `upstream.port ?? 0`.
@@ -125,6 +127,13 @@ impl Variable {
     #[must_use]
     pub fn longest(mut self, longest: u64) -> Self {
         self.longest = longest;
+        self
+    }
+
+    /// The most steps that it takes to find its value. Default 1.
+    #[must_use]
+    pub fn cost(mut self, steps: u64) -> Self {
+        self.cost = steps.max(1);
         self
     }
 
@@ -187,12 +196,20 @@ impl Variable {
 pub struct Schema {
     phases: Vec<String>,
     variables: Vec<Variable>,
+    /// What it knows besides its own.
+    base: Option<Arc<Self>>,
 }
 
 impl Schema {
     /// A schema without variables. `phases` are the names of the stages in their order.
     pub fn new(phases: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        Self { phases: phases.into_iter().map(Into::into).collect(), variables: Vec::new() }
+        Self { phases: phases.into_iter().map(Into::into).collect(), variables: Vec::new(), base: None }
+    }
+
+    /// A schema that knows what `base` knows, which has no base itself. So schemas that differ in a few variables share
+    /// the rest.
+    pub fn over(base: Arc<Self>) -> Self {
+        Self { phases: base.phases.clone(), variables: Vec::new(), base: Some(base) }
     }
 
     /// Adds a variable. A later one hides an earlier one of its name.
@@ -208,9 +225,11 @@ impl Schema {
         self.variables.push(variable);
     }
 
-    /// All variables, as they were added: for documentation and editors.
-    pub fn variables(&self) -> &[Variable] {
-        &self.variables
+    /// All variables, as they were added, those of the base last: for documentation and editors.
+    pub fn variables(&self) -> impl Iterator<Item = &Variable> + Clone {
+        let base = self.base.as_ref().map_or(&[][..], |base| &base.variables);
+        let shown = |known: &&Variable| !self.variables.iter().any(|own| own.name == known.name);
+        self.variables.iter().chain(base.iter().filter(shown))
     }
 
     /// The name of a phase.
@@ -222,13 +241,15 @@ impl Schema {
     pub(crate) fn find(&self, words: &[&str]) -> Option<(&Variable, usize)> {
         (1..=words.len()).rev().find_map(|taken| {
             let name = words[..taken].join(".");
-            self.variables.iter().find(|known| known.name == name).map(|known| (known, taken))
+            let base = self.base.as_ref().map_or(&[][..], |base| &base.variables);
+            let found = self.variables.iter().chain(base).find(|known| known.name == name);
+            found.map(|known| (known, taken))
         })
     }
 
     /// The names that begin with `group` and a dot.
     pub(crate) fn members<'s>(&'s self, group: &'s str) -> impl Iterator<Item = &'s str> {
         let inside = move |name: &&str| name.strip_prefix(group).is_some_and(|rest| rest.starts_with('.'));
-        self.variables.iter().map(|known| known.name.as_str()).filter(inside)
+        self.variables().map(|known| known.name.as_str()).filter(inside)
     }
 }

@@ -10,8 +10,8 @@ use weir_config::schema::Expression;
 use weir_expr::{Read, Value, Values, Var};
 use weir_h1::FieldName;
 use weir_route::variables::{
-    self, ARGS, Bounds, CERTIFICATE_NAMES, CERTIFICATE_SUBJECT, CONSUMER, CONSUMER_GROUPS, CONSUMER_NAME,
-    CONSUMER_PLAN, COOKIES, HEADERS, ID, ROUTE, Seen,
+    ARGS, CERTIFICATE_NAMES, CERTIFICATE_SUBJECT, CONSUMER, CONSUMER_GROUPS, CONSUMER_NAME, CONSUMER_PLAN,
+    COOKIES, HEADERS, ID, ROUTE, Seen, Vocabulary,
 };
 use weir_route::{Headers, Request};
 
@@ -19,7 +19,9 @@ use weir_route::{Headers, Request};
 #[derive(Debug)]
 pub struct Condition {
     compiled: weir_expr::Condition,
-    bounds: Bounds,
+    vocabulary: Vocabulary,
+    /// What it reads, also through maps.
+    reads: Vec<Read>,
     /// It reads something that may tell one caller from another.
     identifies: bool,
 }
@@ -43,7 +45,7 @@ impl Condition {
     pub fn compile(written: &Expression, field: &str, build: &mut Build<'_>) -> Option<Self> {
         let captures: Option<Vec<&str>> =
             build.captures.map(|names| names.iter().map(String::as_str).collect());
-        let schema = variables::schema(build.bounds, captures.as_deref());
+        let schema = build.vocabulary.schema(captures.as_deref());
         let compiled = weir_expr::Condition::compile(&written.0, &schema, CONSUMER);
         build.expressions.push((field.to_owned(), compiled.is_ok()));
         match compiled {
@@ -56,8 +58,10 @@ impl Condition {
                 if let Some(warning) = warning {
                     build.warn(field, "constant-condition", warning, None);
                 }
-                let identifies = compiled.reads().iter().any(identifies);
-                Some(Self { compiled, bounds: build.bounds, identifies })
+                let vocabulary = build.vocabulary.clone();
+                let reads: Vec<Read> = vocabulary.maps.sources(compiled.reads()).collect();
+                let identifies = reads.iter().any(identifies);
+                Some(Self { compiled, vocabulary, reads, identifies })
             }
             Err(mistakes) => {
                 build.mistakes.extend(mistakes.into_iter().map(|mistake| Mistake {
@@ -74,7 +78,7 @@ impl Condition {
     /// Whether it holds. If it does and tells callers apart, notes what it read as an identity that the filter `by`
     /// verified, so that no cache gives one caller's answer to another.
     pub fn admits(&self, by: &'static str, head: &RequestHead, cx: &mut Cx) -> bool {
-        let holds = with_view(head, cx, self.bounds, |view| {
+        let holds = with_view(head, cx, &self.vocabulary, |view| {
             self.compiled.holds(view).then(|| self.identifies.then(|| self.who(view)))
         });
         if let Some(Some(who)) = &holds {
@@ -85,7 +89,7 @@ impl Condition {
 
     /// The header fields that it reads, for [`Filter::guards`](crate::filter::Filter::guards).
     pub fn guarded(&self) -> Vec<FieldName> {
-        let reads = self.compiled.reads().iter().filter(|read| read.var == HEADERS);
+        let reads = self.reads.iter().filter(|read| read.var == HEADERS);
         reads.filter_map(|read| FieldName::new(read.key.as_deref()?).ok()).collect()
     }
 
@@ -96,7 +100,7 @@ impl Condition {
             hash.update((text.len() as u64).to_be_bytes());
             hash.update(text);
         };
-        for read in self.compiled.reads().iter().filter(|read| identifies(read)) {
+        for read in self.reads.iter().filter(|read| identifies(read)) {
             add(&read.var.0.to_be_bytes());
             match (read.var, &read.key) {
                 (CERTIFICATE_NAMES | CERTIFICATE_SUBJECT, _) => {
@@ -142,7 +146,7 @@ struct Facts<'a> {
     moment: OnceCell<SystemTime>,
 }
 
-fn with_view<T>(head: &RequestHead, cx: &Cx, bounds: Bounds, run: impl FnOnce(&View<'_>) -> T) -> T {
+fn with_view<T>(head: &RequestHead, cx: &Cx, vocabulary: &Vocabulary, run: impl FnOnce(&View<'_>) -> T) -> T {
     let request = Request {
         listener: u16::MAX,
         host: head.asked_authority(),
@@ -154,7 +158,7 @@ fn with_view<T>(head: &RequestHead, cx: &Cx, bounds: Bounds, run: impl FnOnce(&V
     let matched = cx.scope.matched.as_ref();
     let pattern = matched.and_then(|(table, route)| table.pattern(*route));
     let captured = pattern.map(|pattern| (pattern, head.routed_path()));
-    run(&View { head, cx, seen: Seen { request: &request, captured, fields: bounds.fields } })
+    run(&View { head, cx, seen: Seen { request: &request, captured, vocabulary } })
 }
 
 impl Headers for Facts<'_> {
@@ -185,6 +189,11 @@ impl Headers for Facts<'_> {
 }
 
 impl View<'_> {
+    /// The value of a map. It may read the caller, so it is asked here and not of the request alone.
+    fn map(&self, var: Var) -> Option<Cow<'_, [u8]>> {
+        self.seen.vocabulary.maps.text(var, self)
+    }
+
     /// What follows `plan:` or `group:` in the consumer's labels.
     fn labels<'a>(&'a self, kind: &'static str) -> impl Iterator<Item = &'a str> {
         let labels = self.cx.consumer().into_iter().flat_map(|consumer| &consumer.labels);
@@ -199,7 +208,10 @@ impl Values for View<'_> {
             CONSUMER_NAME | CONSUMER_PLAN | ID | ROUTE => {
                 self.text(var, key).map_or(Value::Absent, Value::Text)
             }
-            _ => self.seen.value(var, key),
+            _ => match self.map(var) {
+                Some(text) => Value::Text(text),
+                None => self.seen.value(var, key),
+            },
         }
     }
 
@@ -209,7 +221,7 @@ impl Values for View<'_> {
             CONSUMER_PLAN => self.labels("plan:").next()?,
             ID => self.cx.request_id.as_deref()?,
             ROUTE => self.cx.route(),
-            _ => return self.seen.text(var, key),
+            _ => return self.map(var).or_else(|| self.seen.text(var, key)),
         };
         Some(Cow::Borrowed(text.as_bytes()))
     }

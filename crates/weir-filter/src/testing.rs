@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use weir_config::{Diagnostics, Node};
 use weir_h1::{BodyKind, Fields, Limits, Progress, RequestHead, ResponseHead, parse_request, parse_response};
-use weir_route::variables::Bounds;
+use weir_route::variables::{Bounds, Vocabulary};
 use weir_route::{Canonical, RouteId, RouteSpec, Slashes, Table, canonical};
 use weir_upstream::error::Cause;
 use weir_wire::relay::{Mark, Seen};
@@ -54,6 +54,9 @@ pub async fn run(kind: &'static FilterKind, settings: Value, request: &str) -> E
     Stand::new(kind, settings).build().request(request).await
 }
 
+/// A map of the config: its name, its `of`, its keys and values.
+type MapOfTest = (String, String, Vec<(String, String)>);
+
 /// A filter's environment. Built twice, it shares kept state as two snapshots do.
 pub struct Stand {
     kind: &'static FilterKind,
@@ -67,6 +70,7 @@ pub struct Stand {
     named: Option<usize>,
     consumers: Vec<Consumer>,
     upstreams: Vec<String>,
+    maps: Vec<MapOfTest>,
     stores: Stores,
     script: Rc<Script>,
     kept: Kept,
@@ -139,6 +143,7 @@ impl Stand {
             named: None,
             consumers: Vec::new(),
             upstreams: Vec::new(),
+            maps: Vec::new(),
             stores: Stores::default(),
             script: Rc::default(),
             kept: Kept::default(),
@@ -215,6 +220,14 @@ impl Stand {
         self
     }
 
+    /// Adds a map of the config: its `of`, keys and values.
+    #[must_use]
+    pub fn map(mut self, name: &str, of: &str, entries: &[(&str, &str)]) -> Self {
+        let entries = entries.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
+        self.maps.push((name.to_owned(), of.to_owned(), entries));
+        self
+    }
+
     /// Adds an upstream.
     #[must_use]
     pub fn upstream(mut self, name: &str) -> Self {
@@ -268,9 +281,24 @@ impl Stand {
         self.try_build().map(|_| ()).expect_err("the settings should be refused")
     }
 
+    fn vocabulary(&self) -> Vocabulary {
+        let bounds = Bounds { head_bytes: 32 * 1024, fields: 100 };
+        let mut maps = Vocabulary::maps(bounds, self.maps.iter().map(|(name, ..)| &**name));
+        for (index, (name, of, entries)) in self.maps.iter().enumerate() {
+            let keys = maps.key(index, of).unwrap_or_else(|mistakes| panic!("{name}: {mistakes:?}"));
+            let entries: Vec<_> = entries.iter().map(|(key, value)| (&**key, &**value)).collect();
+            let built = maps.entries(index, keys, &entries, None, false);
+            built.unwrap_or_else(|mistakes| panic!("{name}: {mistakes:?}"));
+        }
+        let (vocabulary, mistakes) = Vocabulary::new(bounds, maps);
+        assert!(mistakes.is_empty(), "{mistakes:?}");
+        vocabulary
+    }
+
     fn try_build(&mut self) -> Result<Running, Vec<String>> {
         self.kept.settle(); // what was built before runs
         let consumers: Arc<[Consumer]> = self.consumers.iter().map(copy).collect();
+        let vocabulary = self.vocabulary();
         let captures = self.scope.starts_with("routes.").then_some(self.captures.as_slice());
         let mut build = Build {
             scope: &self.scope,
@@ -285,7 +313,7 @@ impl Stand {
             kind: self.kind.name,
             settings: String::new(),
             mistakes: Vec::new(),
-            bounds: Bounds { head_bytes: 32 * 1024, fields: 100 },
+            vocabulary: &vocabulary,
             expressions: Vec::new(),
             warnings: Vec::new(),
         };

@@ -194,7 +194,8 @@ mod tests {
     #[tokio::test]
     async fn an_expression_decides_beside_the_lists() {
         let of = async |settings: Value, request: &str| {
-            let mut stand = Stand::new(&KIND, settings).consumers(everybody()).named();
+            let stand = Stand::new(&KIND, settings).consumers(everybody()).named();
+            let mut stand = stand.map("names", "consumer.name", &[("trial", "on trial")]);
             matches!(stand.build().request(request).await.flow, Flow::Continue)
         };
         // The request is named as `trial`.
@@ -208,6 +209,7 @@ mod tests {
             (json!({ "is": "request.method == \"PUT\"", "allow": ["trial"] }), "GET /", false),
             (json!({ "is": "request.cookies.a == \"1\"" }), "GET /\nCookie: b=2; a=1", true),
             (json!({ "is": "(request.size ?? -1) == 0" }), "GET /", true),
+            (json!({ "is": "maps.names == \"on trial\"" }), "GET /", true),
         ] {
             assert_eq!(of(settings.clone(), request).await, expected, "{settings} {request}");
         }
@@ -240,6 +242,19 @@ mod tests {
             "request.path != \"\"",
         ] {
             assert_eq!(who(is, "GET /").await.len(), 0, "{is}");
+        }
+        // Through maps too, of which both come to one value.
+        for is in ["maps.first == \"1\"", "maps.second == \"2\""] {
+            let who = async |name: &str| {
+                let stand = Stand::new(&KIND, json!({ "is": is }))
+                    .map("second", "maps.first", &[("*", "2")])
+                    .map("first", "request.cookies.s + consumer.name", &[("*", "1")]);
+                let cx = { stand }.build().request(&format!("GET /\nCookie: s={name}")).await.cx;
+                cx.identities().iter().map(|known| known.who.to_vec()).collect::<Vec<_>>()
+            };
+            let (alice, bob) = (who("alice").await, who("bob").await);
+            assert_eq!((alice.len(), bob.len()), (1, 1), "{is}");
+            assert_ne!(alice, bob, "{is}");
         }
         // Nobody was let in.
         assert_eq!(who("request.cookies.s == \"x\"", "GET /\nCookie: s=y").await.len(), 0);

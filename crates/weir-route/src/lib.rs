@@ -7,7 +7,7 @@
 //!      │ pattern.rs   path: literal, {name}, prefix/*, raw*, ~regex      │ NoTrace: live traffic
 //!      │ host.rs      host: exact, *.wildcard, any                       │ explain.rs: the decision, told
 //!      │ matcher.rs   method, listener, header, query; when.rs: an expression
-//!      │ variables.rs what an expression may name, and its values
+//!      │ variables.rs what an expression may name, and its values; maps.rs: named tables
 //!      │ compiled.rs  a route as written and as compiled
 //!      │ conflict.rs  ties and unreachable routes; sample.rs makes up examples
 //!      └ paths.rs     one host's routes by path: literals, trie, regexes; paths/partial.rs: parts of segments
@@ -22,6 +22,7 @@ mod conflict;
 pub mod cookies;
 mod explain;
 mod host;
+mod maps;
 mod matcher;
 pub mod path;
 mod paths;
@@ -40,6 +41,7 @@ pub use self::compiled::{RouteSpec, Shown};
 pub use self::conflict::{Conflict, ConflictKind, MAX_TIES};
 pub use self::explain::{Captured, Decision, Lost, NEAR_MISSES, NearMiss, Rule, Winner, explain};
 pub use self::host::HOST_BYTES;
+pub use self::maps::{EntryError, Keys, MAPS, MapMistake, Maps, MapsBuilder, REGEXES, is_network};
 pub use self::path::{Ambiguity, Canonical, PathError, Slashes, canonical, examine};
 pub use self::pattern::{Captures, Case, Pattern, PatternError, REGEX_BYTES};
 pub use self::readings::{Contested, EscapedSlashes, Settled, settle};

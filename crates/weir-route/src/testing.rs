@@ -1,6 +1,6 @@
 //! Shared parts of this crate's tests.
 
-use super::variables::Bounds;
+use super::variables::{Bounds, Vocabulary};
 use super::{Case, Request, RouteSpec, When};
 
 /// Random numbers that repeat in each run, so that a failure can be repeated.
@@ -59,8 +59,9 @@ impl RouteSpec {
     }
 
     pub(crate) fn when(mut self, source: &str) -> Self {
-        let bounds = Bounds { head_bytes: 32 * 1024, fields: 4 };
-        let when = When::compile(source, &self.path, bounds).unwrap_or_else(|e| panic!("{source}: {e:?}"));
+        let vocabulary = Vocabulary::without_maps(Bounds { head_bytes: 32 * 1024, fields: 4 });
+        let when =
+            When::compile(source, &self.path, &vocabulary).unwrap_or_else(|e| panic!("{source}: {e:?}"));
         self.when = Some(Box::new(when));
         self
     }

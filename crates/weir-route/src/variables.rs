@@ -4,12 +4,14 @@
 
 use std::borrow::Cow;
 use std::fmt::Write;
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use weir_expr::{Phase, Read, Schema, Timestamp, Type, Value, Values, Var, Variable};
 
 use super::cookies;
 use super::host::{self, HostBuffer};
+use super::maps::{MapMistake, Maps, MapsBuilder};
 use super::pattern::Pattern;
 use super::query::decoded;
 use super::request::{Headers, Request};
@@ -21,6 +23,8 @@ pub const PHASES: [&str; 4] = ["request", "consumer", "body", "response"];
 pub const REQUEST: Phase = Phase(0);
 /// The route is found, and filters run: what their conditions know.
 pub const CONSUMER: Phase = Phase(1);
+/// All is known.
+const LAST: Phase = Phase(PHASES.len() as u8 - 1);
 
 /// `client.cert.san`: the alternative names of the client's certificate.
 pub const CERTIFICATE_NAMES: Var = Var(0);
@@ -76,13 +80,54 @@ pub struct Bounds {
     pub fields: u32,
 }
 
-/// What expressions may name, each with the phase from which it is known. `captures` are the names that the route's path captures; without
-/// them any name is taken.
-pub fn schema(bounds: Bounds, captures: Option<&[&str]>) -> Schema {
+/// What the expressions of a config may name, its maps among it.
+#[derive(Clone, Debug)]
+pub struct Vocabulary {
+    /// How large a request's head may be.
+    pub bounds: Bounds,
+    /// The maps.
+    pub maps: Arc<Maps>,
+    /// All but `request.params`, whose keys depend on the route.
+    base: Arc<Schema>,
+}
+
+impl Vocabulary {
+    /// What expressions may name in a config without maps.
+    pub fn without_maps(bounds: Bounds) -> Self {
+        Self::new(bounds, Self::maps(bounds, [])).0
+    }
+
+    /// A builder of the maps with these names.
+    pub fn maps<'n>(bounds: Bounds, names: impl IntoIterator<Item = &'n str>) -> MapsBuilder {
+        MapsBuilder::new(own_schema(bounds), LAST, names)
+    }
+
+    /// What expressions may name in a config with these maps. Maps with mistakes have no values.
+    pub fn new(bounds: Bounds, maps: MapsBuilder) -> (Self, Vec<MapMistake>) {
+        let (maps, schema, mistakes) = maps.build();
+        (Self { bounds, maps: Arc::new(maps), base: Arc::new(schema) }, mistakes)
+    }
+
+    /// What expressions may name, each with the phase from which it is known. `captures` are the names that the route's
+    /// path captures; without them any name is taken.
+    pub fn schema(&self, captures: Option<&[&str]>) -> Schema {
+        let params = params(self.bounds);
+        Schema::over(Arc::clone(&self.base)).with(match captures {
+            Some(known) => params.keys(known.iter().copied()),
+            None => params.keyed(),
+        })
+    }
+}
+
+fn params(bounds: Bounds) -> Variable {
+    Variable::new("request.params", PARAMS, REQUEST, Type::Text).longest(bounds.head_bytes)
+}
+
+/// What there is without maps. `request.params` has any key.
+fn own_schema(bounds: Bounds) -> Schema {
     let text = |name, var| Variable::new(name, var, REQUEST, Type::Text).longest(bounds.head_bytes);
     let other = |name, var, ty| Variable::new(name, var, REQUEST, ty);
     let later = |name, var, ty| Variable::new(name, var, CONSUMER, ty).longest(256);
-    let params = text("request.params", PARAMS);
     Schema::new(PHASES)
         .with(text("request.method", METHOD))
         .with(text("request.scheme", SCHEME).longest(8))
@@ -94,10 +139,7 @@ pub fn schema(bounds: Bounds, captures: Option<&[&str]>) -> Schema {
         .with(text("request.headers", HEADERS).folded().repeated(bounds.fields))
         .with(text("request.cookies", COOKIES).keyed())
         .with(text("request.args", ARGS).keyed().repeated(bounds.fields))
-        .with(match captures {
-            Some(known) => params.keys(known.iter().copied()),
-            None => params.keyed(),
-        })
+        .with(params(bounds).keyed())
         .with(other("client.ip", CLIENT_IP, Type::Address))
         .with(other("client.tls", CLIENT_TLS, Type::Bool))
         .with(text("client.cert.subject", CERTIFICATE_SUBJECT))
@@ -116,8 +158,8 @@ pub struct Seen<'s, 'r, H> {
     pub request: &'s Request<'r, H>,
     /// The route's pattern, and the path in which it captured: for `request.params`.
     pub captured: Option<(&'s Pattern, &'s [u8])>,
-    /// As [`Bounds::fields`].
-    pub fields: u32,
+    /// As [`Bounds::fields`], and the maps.
+    pub vocabulary: &'s Vocabulary,
 }
 
 impl<H: Headers> Seen<'_, '_, H> {
@@ -202,7 +244,7 @@ impl<H: Headers> Values for Seen<'_, '_, H> {
                 let size = self.request.headers.size();
                 size.map_or(Value::Absent, |size| Value::Int(i64::try_from(size).unwrap_or(i64::MAX)))
             }
-            _ => Value::Absent,
+            _ => self.vocabulary.maps.text(var, self).map_or(Value::Absent, Value::Text),
         }
     }
 
@@ -227,12 +269,12 @@ impl<H: Headers> Values for Seen<'_, '_, H> {
             URL => Some(Cow::Owned(self.url())),
             SCHEME => Some(Cow::Borrowed(self.scheme().as_bytes())),
             CERTIFICATE_SUBJECT => Some(Cow::Borrowed(request.headers.certificate()?.0.as_bytes())),
-            _ => None,
+            _ => self.vocabulary.maps.text(var, self),
         }
     }
 
     fn all<'a>(&'a self, var: Var, key: &[u8], out: &mut Vec<Value<'a>>) {
-        let most = self.fields as usize;
+        let most = self.vocabulary.bounds.fields as usize;
         let add = |values: &mut dyn Iterator<Item = Cow<'a, [u8]>>, out: &mut Vec<Value<'a>>| {
             let (mut values, mut left) = (values, most.saturating_sub(1));
             while left > 0 {
@@ -254,10 +296,27 @@ impl<H: Headers> Values for Seen<'_, '_, H> {
     }
 }
 
-/// What one read of an expression came to.
-pub(super) fn came_to(values: &dyn Values, schema: &Schema, read: &Read) -> Option<(String, String)> {
+/// What an expression with these reads read of a request: names and values as text, each once. What a map reads follows
+/// the map.
+pub fn all_came_to(values: &dyn Values, vocabulary: &Vocabulary, reads: &[Read]) -> Vec<(String, String)> {
+    // Any captures: the expression is sound. `match.when` knows the port beside them.
+    let schema = vocabulary.schema(None).with(client_port());
+    let mut came = Vec::new();
+    for read in vocabulary.maps.with_sources(reads) {
+        let one = came_to(values, &schema, &vocabulary.maps, &read);
+        came.extend(one.filter(|one| !came.contains(one)));
+    }
+    came
+}
+
+/// The port of the client's connection, which filters do not know.
+pub(super) fn client_port() -> Variable {
+    Variable::new("client.port", CLIENT_PORT, REQUEST, Type::Int).optional()
+}
+
+fn came_to(values: &dyn Values, schema: &Schema, maps: &Maps, read: &Read) -> Option<(String, String)> {
     const SHOWN: usize = 80;
-    let variable = schema.variables().iter().find(|known| known.var() == read.var)?;
+    let variable = schema.variables().find(|known| known.var() == read.var)?;
     let name = match &read.key {
         None if read.is_computed => return None,
         None => variable.name().to_owned(),
@@ -267,6 +326,7 @@ pub(super) fn came_to(values: &dyn Values, schema: &Schema, read: &Read) -> Opti
     let mut text = String::new();
     let _ = match value {
         Value::Absent => write!(text, "absent"),
+        _ if maps.conceals(read.var) => write!(text, "***"),
         Value::Text(bytes) => write!(text, "{:?}", String::from_utf8_lossy(&bytes)),
         other => {
             let mut out = Vec::new();
@@ -292,8 +352,9 @@ mod tests {
     /// What an expression comes to on `GET target` with these fields.
     fn value(source: &str, target: &str, headers: Pairs<'_>) -> String {
         let request = request("GET", "API.Example.com:80", target, headers);
-        let seen = Seen { request: &request, captured: None, fields: BOUNDS.fields };
-        let expression = Expression::compile(source, &schema(BOUNDS, None), REQUEST);
+        let vocabulary = Vocabulary::without_maps(BOUNDS);
+        let seen = Seen { request: &request, captured: None, vocabulary: &vocabulary };
+        let expression = Expression::compile(source, &vocabulary.schema(None), REQUEST);
         let expression =
             expression.unwrap_or_else(|mistakes| panic!("{source}: {}", mistakes[0].render(source)));
         let mut out = Vec::new();

@@ -1,17 +1,17 @@
 //! `match.when`: a condition that is written as an expression.
 
-use weir_expr::{Condition, Mistake, Schema, Type, Variable};
+use weir_expr::{Condition, Mistake, Schema};
 
 use super::pattern::{Case, Pattern};
 use super::request::{Headers, Request};
-use super::variables::{self, Bounds, CLIENT_PORT, HEADERS, REQUEST, Seen};
+use super::variables::{self, HEADERS, REQUEST, Seen, Vocabulary};
 
 /// A compiled `match.when`.
 #[derive(Clone, Debug)]
 pub struct When {
     source: Box<str>,
     condition: Condition,
-    bounds: Bounds,
+    vocabulary: Vocabulary,
 }
 
 impl When {
@@ -19,12 +19,12 @@ impl When {
     ///
     /// # Errors
     /// Every mistake in it.
-    pub fn compile(source: &str, path: &str, bounds: Bounds) -> Result<Self, Vec<Mistake>> {
+    pub fn compile(source: &str, path: &str, vocabulary: &Vocabulary) -> Result<Self, Vec<Mistake>> {
         let pattern = Pattern::parse(path, Case::Sensitive).ok();
         let captures = pattern.as_ref().map(Pattern::capture_names);
-        let schema = schema(bounds, captures.as_deref());
+        let schema = schema(vocabulary, captures.as_deref());
         let condition = Condition::compile(source, &schema, REQUEST)?;
-        Ok(Self { source: source.into(), condition, bounds })
+        Ok(Self { source: source.into(), condition, vocabulary: vocabulary.clone() })
     }
 
     #[cfg(test)]
@@ -37,17 +37,17 @@ impl When {
         self.condition.constant()
     }
 
-    /// The names of the header fields that it reads, in lower case.
-    pub fn header_fields(&self) -> impl Iterator<Item = &str> {
-        let reads = self.condition.reads().iter().filter(|read| read.var == HEADERS);
-        reads.filter_map(|read| read.key.as_deref())
+    /// The names of the header fields that it reads, also through maps, in lower case.
+    pub fn header_fields(&self) -> impl Iterator<Item = String> {
+        let reads = self.vocabulary.maps.sources(self.condition.reads());
+        reads.filter(|read| read.var == HEADERS).filter_map(|read| read.key)
     }
 
     /// Whether it holds for a request whose path `pattern` matches.
     #[inline]
     pub(super) fn holds<H: Headers>(&self, request: &Request<'_, H>, pattern: &Pattern) -> bool {
         let captured = Some((pattern, request.path));
-        self.condition.holds(&Seen { request, captured, fields: self.bounds.fields })
+        self.condition.holds(&Seen { request, captured, vocabulary: &self.vocabulary })
     }
 
     /// What it reads of this request: names and values as text, each once.
@@ -56,14 +56,9 @@ impl When {
         request: &Request<'_, H>,
         pattern: &Pattern,
     ) -> Vec<(String, String)> {
-        let schema = schema(self.bounds, None);
-        let seen = Seen { request, captured: Some((pattern, request.path)), fields: self.bounds.fields };
-        let mut came = Vec::new();
-        for read in self.condition.reads() {
-            let one = variables::came_to(&seen, &schema, read);
-            came.extend(one.filter(|one| !came.contains(one)));
-        }
-        came
+        let captured = Some((pattern, request.path));
+        let seen = Seen { request, captured, vocabulary: &self.vocabulary };
+        variables::all_came_to(&seen, &self.vocabulary, self.condition.reads())
     }
 
     /// Whether no request meets both.
@@ -73,9 +68,8 @@ impl When {
 }
 
 /// What `match.when` may name: filters do not know the client's port.
-fn schema(bounds: Bounds, captures: Option<&[&str]>) -> Schema {
-    let port = Variable::new("client.port", CLIENT_PORT, REQUEST, Type::Int).optional();
-    variables::schema(bounds, captures).with(port)
+fn schema(vocabulary: &Vocabulary, captures: Option<&[&str]>) -> Schema {
+    vocabulary.schema(captures).with(variables::client_port())
 }
 
 /// Equal if they were written alike.

@@ -11,6 +11,7 @@ mod client_tls;
 mod filters;
 mod listeners;
 mod logins;
+mod maps;
 mod redirects;
 mod routes;
 mod stores;
@@ -132,6 +133,7 @@ impl Compiler<'_> {
         let names: Vec<String> = self.config.upstreams.names().map(str::to_owned).collect();
         let stores = self.stores();
         let hidden = self.config.access_log.hidden_parameters().map(str::to_owned).collect();
+        let vocabulary = self.vocabulary();
         let mut filters = Filters {
             conceals: Conceals { query: hidden, ..Conceals::default() },
             made: Vec::new(),
@@ -139,6 +141,7 @@ impl Compiler<'_> {
             upstreams: &names,
             targets: Vec::new(),
             stores: &stores,
+            vocabulary: &vocabulary,
         };
         let config = self.config;
         let global = self.chain(&config.filters, "filters", None, &mut filters);
@@ -146,7 +149,7 @@ impl Compiler<'_> {
             chain: self.chain(&plan.filters, &format!("plans.{name}"), None, &mut filters).into(),
         });
         let plans: Vec<Plan> = plans.collect();
-        let whens = self.whens();
+        let whens = self.whens(&vocabulary);
         let trusted_fields = trusted_fields(config, &plans, &filters.made, &whens);
         let written = config.routes.written(self.tree.get("routes"));
         let routes: Vec<Option<Route>> =
@@ -239,7 +242,7 @@ fn trusted_fields(
     whens: &Whens,
 ) -> NameSet {
     let headers = config.routes.iter().flat_map(|(_, route)| &route.matches.headers.0);
-    let named = whens.values().flat_map(|when| when.header_fields()).map(str::to_owned);
+    let named = whens.values().flat_map(|when| when.header_fields());
     let matched: BTreeSet<String> = headers.map(|(name, _)| name.to_ascii_lowercase()).chain(named).collect();
     let matched = matched.iter().filter_map(|name| FieldName::new(name).ok());
     let deadlines = config.upstreams.iter().filter_map(|(_, upstream)| upstream.deadline_header.as_ref());

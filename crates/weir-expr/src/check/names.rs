@@ -78,11 +78,12 @@ impl<'s> Checker<'s> {
             );
         }
         let locals = self.locals.iter().map(|(name, _)| name.as_str());
-        let names = schema.variables().iter().map(Variable::name).chain(locals);
+        let names: Vec<&str> = schema.variables().map(Variable::name).chain(locals).collect();
         // Of a long name, what is wrong may be any beginning: `request.heders.x`.
         let beginnings = (1..=words.len()).rev().map(|taken| words[..taken].join("."));
-        let meant =
-            beginnings.filter_map(|name| nearest_name(&name, names.clone()).map(str::to_owned)).next();
+        let meant = beginnings
+            .filter_map(|name| nearest_name(&name, names.iter().copied()).map(str::to_owned))
+            .next();
         let siblings: Vec<&str> =
             words.first().map(|first| schema.members(first).take(12).collect()).unwrap_or_default();
         let mistake = Mistake::new(range.clone(), format!("there is no variable `{name}`"));
@@ -303,7 +304,7 @@ fn read(variable: &Variable, place: Place, range: &Range<usize>) -> Typed {
     let has_default = is_text || variable.ty == Type::Json;
     let is_maybe = !has_default && (variable.is_optional || variable.is_keyed());
     let inner = Inner { bytes: TEXT_BYTES, items: 128 };
-    let typed = Typed { reads: true, inner, ..typed };
+    let typed = Typed { reads: true, inner, cost: variable.cost, ..typed };
     if is_maybe { typed.maybe(range.clone()) } else { typed }
 }
 

@@ -20,7 +20,7 @@ use tokio::task::AbortHandle;
 use weir_config::schema::FilePath;
 use weir_config::spelling::nearest_name;
 use weir_config::{Diagnostics, Node, de};
-use weir_route::variables::Bounds;
+use weir_route::variables::Vocabulary;
 use weir_upstream::error::Cause;
 use weir_upstream::fetch::Fetcher;
 
@@ -162,8 +162,8 @@ pub struct Build<'a> {
     pub settings: String,
     /// Every mistake so far.
     pub mistakes: Vec<Mistake>,
-    /// How large a request's head may be, for the cost of expressions.
-    pub bounds: Bounds,
+    /// What expressions may name.
+    pub vocabulary: &'a Vocabulary,
     /// Every expression so far: its key within the settings, and whether it has no mistakes.
     pub expressions: Vec<(String, bool)>,
     /// Every warning so far, with its code.

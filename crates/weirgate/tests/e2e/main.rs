@@ -55,6 +55,7 @@ mod links;
 mod load;
 mod log_lines;
 mod login;
+mod maps;
 mod mirror;
 mod mistakes;
 mod mock;

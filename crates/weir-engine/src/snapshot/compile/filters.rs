@@ -2,7 +2,6 @@
 
 use super::super::{Guards, Instance};
 use super::Compiler;
-use super::whens::bounds;
 use std::collections::HashSet;
 use std::sync::Arc;
 use weir_config::expression::refusal;
@@ -12,6 +11,7 @@ use weir_config::{Diagnostic, Diagnostics, Node, Severity};
 use weir_filter::filter::{Build, Conceals, Consumer, Consumers, FieldGuards, Mistake, Settings};
 use weir_filter::store::Stores;
 use weir_h1::NameSet;
+use weir_route::variables::Vocabulary;
 
 /// The filters built so far, and what building them needs.
 pub(super) struct Filters<'a> {
@@ -23,6 +23,7 @@ pub(super) struct Filters<'a> {
     /// The targets of the route being compiled.
     pub(super) targets: Vec<String>,
     pub(super) stores: &'a Stores,
+    pub(super) vocabulary: &'a Vocabulary,
 }
 
 impl Compiler<'_> {
@@ -89,7 +90,7 @@ impl Compiler<'_> {
             kind: kind.name,
             settings: String::new(),
             mistakes: Vec::new(),
-            bounds: bounds(&self.config.limits),
+            vocabulary: filters.vocabulary,
             expressions: Vec::new(),
             warnings: Vec::new(),
         };

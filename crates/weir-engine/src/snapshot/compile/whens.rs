@@ -6,21 +6,20 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use weir_config::Diagnostic;
 use weir_config::expression::{place_within, refusal};
-use weir_config::schema::{self, Written};
+use weir_config::schema::Written;
 use weir_route::When;
-use weir_route::variables::Bounds;
+use weir_route::variables::Vocabulary;
 
 /// The expressions of routes, by the routes' names.
 pub(super) type Whens = HashMap<Arc<str>, Box<When>>;
 
 impl Compiler<'_> {
-    pub(super) fn whens(&mut self) -> Whens {
-        let bounds = bounds(&self.config.limits);
+    pub(super) fn whens(&mut self, vocabulary: &Vocabulary) -> Whens {
         let mut whens = Whens::new();
         for Written { name, thing: route, node } in self.config.routes.written(self.tree.get("routes")) {
             let Some(node) = node.and_then(|node| node.get("match")?.get("when")) else { continue };
             let path = format!("routes.{name}.match.when");
-            let compile = |text: &str| When::compile(text, &route.matches.path, bounds);
+            let compile = |text: &str| When::compile(text, &route.matches.path, vocabulary);
             if let Some(mut refused) = refusal(node, "when", self.found, |text| compile(text).is_ok()) {
                 refused.path = path;
                 self.found.push(refused);
@@ -71,9 +70,4 @@ impl Compiler<'_> {
             None => told,
         });
     }
-}
-
-/// How large a request's head may be.
-pub(super) fn bounds(limits: &schema::Limits) -> Bounds {
-    Bounds { head_bytes: limits.header_bytes.get(), fields: limits.headers }
 }

@@ -139,7 +139,11 @@ fn a_consumer_that_is_named_behind_the_cache_is_kept_out() {
 #[test]
 fn an_expression_that_reads_a_credential_keeps_answers_apart() {
     let upstream = echo("Cache-Control: public, max-age=60\r\n");
+    let maps = "maps:\n  known: { of: request.cookies.session, values: { alice: \"yes\", bob: \"yes\" } }\n  \
+                trusted: { of: maps.known, values: { \"yes\": \"1\" } }";
     for (is, field) in [
+        ("maps.known == \"yes\"", "Cookie: session="),
+        ("maps.trusted == \"1\"", "Cookie: session="),
         ("request.cookies.session in [\"alice\", \"bob\"]", "Cookie: session="),
         ("has(request.headers[\"X-Key\"])", "X-Key: "),
         ("has(request.headers[\"x-\" + request.args.by])", "X-Key: "),
@@ -151,7 +155,7 @@ fn an_expression_that_reads_a_credential_keeps_answers_apart() {
             (format!("{acl}, {{ cache: {{ store: pages }} }}"), true),
             (format!("{{ cache: {{ store: pages }} }}, {acl}"), false),
         ] {
-            let weir = weir(&upstream, "", &filters);
+            let weir = weir(&upstream, maps, &filters);
             let path = "GET /account?by=key";
             let mut client = weir.client();
             let mut all = |fields: &str| [ask(&mut client, path, fields), ask(&mut client, path, fields)];
