@@ -62,7 +62,7 @@ pub struct Answer {
     pub body: String,
 }
 
-/// Why no answer arrived. `Display` gives the full message on one line.
+/// Why no answer arrived. [`ClientError::explanation`] is for people: with the source, and what to do.
 #[derive(Debug)]
 pub enum ClientError {
     /// The address cannot be parsed.
@@ -285,36 +285,37 @@ impl Answer {
 impl fmt::Display for ClientError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Address(address) => {
-                write!(
-                    f,
-                    "`{address}` is not an address of an admin listener; expected e.g. 127.0.0.1:9180, [::1]:9180, unix:/run/weir-admin.sock"
-                )
-            }
+            Self::Address(address) => write!(f, "`{address}` is not an address of an admin listener"),
             Self::NotWeir { address, said } => {
-                write!(
-                    f,
-                    "the server at {address} is not the admin listener of a Weir: {said}; set the address with --admin ADDR"
-                )
+                write!(f, "the server at {address} is not the admin listener of a Weir: {said}")
             }
-            Self::Unreachable { address, error } => {
-                let error = plain(error);
-                write!(
-                    f,
-                    "no Weir answers at {address}: {error}; is it running? If it runs elsewhere, use --admin ADDR"
-                )
-            }
-            Self::Untrusted { address, error } => {
-                write!(
-                    f,
-                    "no TLS with what answers at {address}: {error}. Name who vouches for it with --cacert FILE, and show a \
-                     certificate with --cert and --key where it asks for one"
-                )
-            }
-            Self::Unanswered { address, error } => {
-                write!(f, "the Weir at {address} did not answer: {}", plain(error))
-            }
+            Self::Unreachable { address, .. } => write!(f, "no Weir answers at {address}"),
+            Self::Untrusted { address, .. } => write!(f, "no TLS with what answers at {address}"),
+            Self::Unanswered { address, .. } => write!(f, "the Weir at {address} did not answer"),
         }
+    }
+}
+
+impl ClientError {
+    /// All of it on one line: the message, the system's error in words, and what to do.
+    pub fn explanation(&self) -> String {
+        let (source, hint) = match self {
+            Self::Address(_) => {
+                (None, "; expected e.g. 127.0.0.1:9180, [::1]:9180, unix:/run/weir-admin.sock")
+            }
+            Self::NotWeir { .. } => (None, "; set the address with --admin ADDR"),
+            Self::Unreachable { error, .. } => {
+                (Some(plain(error)), "; is it running? If it runs elsewhere, use --admin ADDR")
+            }
+            Self::Untrusted { error, .. } => (
+                Some(error.to_string()),
+                ". Name who vouches for it with --cacert FILE, and show a certificate with --cert and --key where it asks \
+                 for one",
+            ),
+            Self::Unanswered { error, .. } => (Some(plain(error)), ""),
+        };
+        let source = source.map(|source| format!(": {source}")).unwrap_or_default();
+        format!("{self}{source}{hint}")
     }
 }
 

@@ -12,6 +12,7 @@ use weir_gateway::config::Diagnostics;
 use weir_gateway::config::schema::Role;
 use weir_gateway::history::RevisionStatus;
 use weir_gateway::{Changed, Gateway, NotChanged, request_file};
+use weir_wire::Chain;
 
 /// Most revisions listed in an answer about a conflicting change.
 const MEANWHILE: usize = 5;
@@ -92,7 +93,7 @@ pub(crate) fn mistakes(diagnostics: &Diagnostics, who: &Identity, gateway: &Gate
 
 /// The answer to a refused change.
 pub(crate) fn refuse(not: &NotChanged, who: &Identity, gateway: &Gateway) -> Answer {
-    let detail = not.to_string();
+    let detail = Chain(not).to_string();
     match not {
         NotChanged::Draining | NotChanged::Fleet | NotChanged::NoWrites => {
             answer::problem(StatusCode::CONFLICT, &detail)

@@ -433,7 +433,7 @@ impl Page<'_> {
         let managed = self
             .gateway
             .managed_text(self.asked.who.writes())
-            .map_err(|not| self.nothing(&not.to_string()))?;
+            .map_err(|not| self.nothing(&weir_wire::Chain(&not).to_string()))?;
         Ok(weir_console::config::edit(self.frame, &managed, self.gateway.revisions().is_some()))
     }
 

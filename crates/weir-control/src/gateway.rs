@@ -229,7 +229,7 @@ impl Builder {
         let control = Control::new(self.source, self.kinds, carry, telemetry_, config, self.inherited, books);
         let mut control = control.map_err(|e| StartError::System(e.into()))?;
         let diagnostics = loaded.diagnostics.clone();
-        let prepared = control.prepare(loaded, snapshot, cores).map_err(|e| StartError::System(e.into()))?;
+        let prepared = control.prepare(loaded, snapshot, cores).map_err(StartError::System)?;
 
         let shared = Arc::new(Shared::new(cores));
         let (senders, mailboxes): (Vec<_>, Vec<_>) = (0..cores).map(|_| mpsc::unbounded_channel()).unzip();

@@ -26,7 +26,9 @@ use crate::history::By;
 use crate::status::{self, CertificateStatus, Rate, ReloadStatus};
 use outputs::{Change, LogWriter, configure_log};
 use std::collections::HashMap;
+use std::error::Error;
 use std::fmt;
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -47,6 +49,7 @@ use weir_upstream::discovery;
 use weir_upstream::fetch::{self, Environment, Fetcher};
 use weir_upstream::upstream::discover::dns;
 use weir_upstream::upstream::{Upstream, Watched, probe, try_out, watch};
+use weir_wire::Context;
 use weir_wire::listen::{self, Address, Beside, BoundSocket};
 use weir_wire::tls::{Certificate, Identity, ServerTls};
 
@@ -74,7 +77,7 @@ impl fmt::Display for Refused {
     }
 }
 
-impl std::error::Error for Refused {}
+impl Error for Refused {}
 
 /// How long a start, or a reload with new names, waits for the first DNS answers: earlier requests would find no
 /// endpoint.
@@ -134,6 +137,9 @@ pub(crate) struct Prepared {
     spans: Change<Exporter>,
 }
 
+/// Why the system does not let a config run: what it concerns, with the system's error as its source.
+pub(crate) type Failed = Box<dyn Error + Send + Sync>;
+
 impl Control {
     pub(crate) fn new(
         source: Source,
@@ -143,7 +149,7 @@ impl Control {
         config: Config,
         inherited: Inheritance,
         books: Books,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, Context> {
         let watched = Watched::default();
         let names = Names::start(&watched)?;
         let rate = Arc::new(Rate::new(Instant::now()));
@@ -189,7 +195,7 @@ impl Control {
         loaded: Loaded,
         mut snapshot: Snapshot,
         cores: usize,
-    ) -> Result<Prepared, String> {
+    ) -> Result<Prepared, Failed> {
         self.carry.open_stores(self.inherited.of_process)?;
         let mut bound = Vec::new();
         let alone = self.bound.is_empty() && self.inherited.is_empty();
@@ -202,7 +208,7 @@ impl Control {
             let actual = match self.bound.iter().find(same) {
                 Some(open) => open.actual.clone(),
                 None => {
-                    let wrong = |e| format!("listeners.{}: {e}", listener.name);
+                    let wrong = |e: io::Error| Context::new(format!("listeners.{}", listener.name), e);
                     let (address, opened) = match self.inherited.take_listener(&listener.name, &asked) {
                         Some(inherited) => inherited,
                         None => listen::bind(&asked, cores, beside)
@@ -560,9 +566,9 @@ struct Names {
 }
 
 impl Names {
-    fn start(watched: &Watched) -> Result<Self, String> {
+    fn start(watched: &Watched) -> Result<Self, Context> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|e| format!("the control runtime: {e}"))?;
+        let runtime = runtime.map_err(|e| Context::new("the control runtime", e))?;
         let handle = runtime.handle().clone();
         let (end, ended) = tokio::sync::oneshot::channel::<()>();
         let (fetcher, asked) = Fetcher::channel();
@@ -583,7 +589,7 @@ impl Names {
         std::thread::Builder::new()
             .name("weir-control".to_owned())
             .spawn(work)
-            .map_err(|e| format!("the control thread: {e}"))?;
+            .map_err(|e| Context::new("the control thread", e))?;
         let (tasks, settings) = (HashMap::new(), None);
         Ok(Self { runtime: handle, fetcher, environment, probes, registries, tasks, settings, _end: end })
     }

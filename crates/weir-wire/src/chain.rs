@@ -1,5 +1,6 @@
 //! Prints the errors of all crates, each with its sources.
 
+use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 
@@ -19,6 +20,32 @@ impl fmt::Display for Chain<'_> {
     }
 }
 
+/// An error and what it is about, such as a key of the config. Its message is only that; the error is its source.
+#[derive(Debug)]
+pub struct Context {
+    about: Cow<'static, str>,
+    source: Box<dyn Error + Send + Sync>,
+}
+
+impl Context {
+    /// Says what an error is about.
+    pub fn new(about: impl Into<Cow<'static, str>>, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self { about: about.into(), source: source.into() }
+    }
+}
+
+impl fmt::Display for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.about)
+    }
+}
+
+impl Error for Context {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&*self.source)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -35,6 +62,8 @@ mod tests {
             (&DialError::Refused(refused()), "refused"),
             (&DialError::Failed(io::Error::other(file.clone())), "a.pem cannot be read: refused"),
             (&DialError::TimedOut, "connecting took too long"),
+            (&Context::new("listeners.web", refused()), "listeners.web: refused"),
+            (&Context::new("tls", file.clone()), "tls: a.pem cannot be read: refused"),
         ] {
             assert_eq!(Chain(error).to_string(), told);
         }

@@ -35,7 +35,7 @@ pub mod tls;
 mod transport;
 pub mod websocket;
 
-pub use chain::Chain;
+pub use chain::{Chain, Context};
 pub use deadline::Deadline;
 pub use driver::{Driver, yield_now};
 pub use peer::Peer;

@@ -63,13 +63,20 @@ impl fmt::Display for OpenError {
             }
             Self::InUse(path, Some(process)) => write!(f, "process {process} uses {}", path.display()),
             Self::InUse(path, None) => write!(f, "another process uses {}", path.display()),
-            Self::Io(path, e) => write!(f, "{}: {e}", path.display()),
+            Self::Io(path, _) => path.display().fmt(f),
             Self::NotEmpty(path) => write!(f, "{} is not empty, and no cache", path.display()),
         }
     }
 }
 
-impl std::error::Error for OpenError {}
+impl std::error::Error for OpenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io(_, e) => Some(e),
+            Self::Format(..) | Self::InUse(..) | Self::NotEmpty(_) => None,
+        }
+    }
+}
 
 impl Folder {
     /// Takes the lock on a folder. With `wait`, blocks until the process that holds it releases it.

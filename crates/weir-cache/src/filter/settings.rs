@@ -7,6 +7,7 @@ use super::store::Pages;
 use super::{Cache, Counters, Names};
 use crate::prelude::*;
 use weir_filter::store::Room;
+use weir_wire::Chain;
 
 /// Stores the upstream's answers and serves them again: a shared cache by RFC 9111.
 ///
@@ -132,7 +133,7 @@ impl IntoFilter for CacheSettings {
             && let Err(e) = crate::disk::check(path)
         {
             let hint = format!("name an empty folder at stores.{}.disk.path", self.store);
-            build.refuse("store", format!("its disk cannot be used: {e}"), Some(hint.into()));
+            build.refuse("store", format!("its disk cannot be used: {}", Chain(&e)), Some(hint.into()));
         }
         let key = format!("{memory} {disk:?}");
         let pages = build.keep_in_store(&self.store, &key, || Pages::new(memory, disk));

@@ -15,6 +15,7 @@ use super::settings::MAX_OBJECT;
 use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 use std::collections::HashMap;
+use std::error::Error;
 use std::fmt;
 use std::hash::BuildHasher;
 use std::path::PathBuf;
@@ -284,9 +285,9 @@ impl Place {
 // === Purging ===
 
 impl Purgeable for Pages {
-    fn open(&self, successor: bool) -> Result<(), String> {
+    fn open(&self, successor: bool) -> Result<(), Box<dyn Error + Send + Sync>> {
         if let (Some((path, size)), None) = (&self.place, self.disk.get()) {
-            let disk = Disk::open(path, *size, successor).map_err(|e| e.to_string())?;
+            let disk = Disk::open(path, *size, successor)?;
             let _ = self.disk.set(disk); // only one control opens it
         }
         Ok(())

@@ -293,7 +293,7 @@ impl Gateway {
         let control = self.control();
         let history = control.books.history.as_ref().ok_or(NotChanged::NoHistory)?;
         history.get(number).ok_or(NotChanged::NoRevision(number))?;
-        history.texts(number).map_err(|e| NotChanged::Unstored(format!("revision {number}: {e}")))
+        history.texts(number).map_err(|e| NotChanged::unread(number, e))
     }
 
     /// The accepted revision that runs in place of hand-written files: its number, and why.

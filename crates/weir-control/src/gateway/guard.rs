@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use weir_telemetry::log;
+use weir_wire::Chain;
 
 /// How often it checks.
 const TICK: Duration = Duration::from_secs(1);
@@ -375,7 +376,10 @@ impl Gateway {
             &[("revision", &trial.number), ("back_to", &trial.back_to), ("why", &why)],
         );
         if let Err(e) = self.go_back(&trial, why) {
-            log::error("change not reverted: Weir will retry", &[("revision", &trial.number), ("error", &e)]);
+            log::error(
+                "change not reverted: Weir will retry",
+                &[("revision", &trial.number), ("error", &Chain(&e))],
+            );
             let (why, wait) = (why.to_owned(), TICK);
             let overdue = Overdue { trial, why, wait, next: Instant::now() + wait, left: AGAIN };
             self.guard_state().overdue.push(overdue);
@@ -391,12 +395,13 @@ impl Gateway {
             let Err(e) = self.go_back(&trial, &why) else { continue };
             let (left, wait) = (left - 1, (wait * 2).min(LONGEST_WAIT));
             let what = if left > 0 { "change not reverted: Weir will retry" } else { "A BAD CHANGE STAYS" };
-            log::error(what, &[("revision", &trial.number), ("error", &e), ("tries_left", &left)]);
+            log::error(what, &[("revision", &trial.number), ("error", &Chain(&e)), ("tries_left", &left)]);
             if left > 0 {
                 let overdue = Overdue { trial, why, wait, next: now + wait, left };
                 self.guard_state().overdue.push(overdue);
             } else {
-                self.control().judge(trial.number, &format!("{why}; it could not be reverted: {e}"));
+                self.control()
+                    .judge(trial.number, &format!("{why}; it could not be reverted: {}", Chain(&e)));
             }
         }
     }

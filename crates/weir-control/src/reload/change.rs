@@ -8,12 +8,15 @@
 use super::consequences::Consequences;
 use super::staging::{left_for, stage};
 use super::unsaved::{self, Unsaved, not_kept};
-use super::{Control, Prepared};
+use super::{Control, Failed, Prepared};
 use crate::history::diff::{self, Differences};
 use crate::history::{self, By, History, Origin, Pin, Restriction, Revision, TakenBack, mark_of};
 use crate::trial::Terms;
+use std::error::Error;
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tokio::sync::mpsc;
 use weir_config::load::{Gathered, Unreadable, gather};
 use weir_config::managed::{self, Managed, To};
@@ -23,6 +26,7 @@ use weir_config::{Diagnostic, Diagnostics, Mistakes, Node, Place, Source, digest
 use weir_engine::core::Message;
 use weir_engine::snapshot::{Carry, compile};
 use weir_telemetry::{Setup, Telemetry, log};
+use weir_wire::{Chain, Context};
 
 /// A change of named things that the API manages.
 #[derive(Clone, Debug)]
@@ -113,8 +117,8 @@ pub enum NotChanged {
     Refused(Mistakes),
     /// Other things need what was to be removed; the mistakes name them.
     Referenced(Mistakes),
-    /// It could not be saved.
-    Unstored(String),
+    /// It could not be saved, for this reason.
+    Unstored(Arc<dyn Error + Send + Sync>),
 }
 
 /// What exists beside the config: its history.
@@ -139,7 +143,8 @@ impl Books {
         let mut gathered = gather(source, instead)?;
         self.pinned = None;
         if let Err(e) = self.open(gathered.texts.state.as_deref()) {
-            let wrong = Diagnostic::error("state-unusable", e).on(&gathered.tree, "admin.state");
+            let wrong =
+                Diagnostic::error("state-unusable", Chain(&e).to_string()).on(&gathered.tree, "admin.state");
             gathered.diagnostics.push(wrong);
             return Ok(gathered);
         }
@@ -176,7 +181,7 @@ impl Books {
         let Some(history) = &self.history else { return Ok(gathered) };
         let disk = gathered.texts.clone();
         let kept = history.texts(taken.accepted).and_then(|kept| {
-            let managed = managed_then(&kept, &disk).map_err(std::io::Error::other)?;
+            let managed = managed_then(&kept, &disk).map_err(io::Error::other)?;
             Ok((kept, managed))
         });
         let (kept, managed) = match kept {
@@ -195,12 +200,13 @@ impl Books {
         Ok(accepted)
     }
 
-    fn open(&mut self, folder: Option<&Path>) -> Result<(), String> {
+    fn open(&mut self, folder: Option<&Path>) -> Result<(), Context> {
         if self.history.as_ref().map(History::folder) == folder {
             return Ok(());
         }
         let open = |folder: &Path| {
-            History::open(folder).map_err(|e| format!("cannot keep a history in {}: {e}", folder.display()))
+            let about = |e| Context::new(format!("cannot keep a history in {}", folder.display()), e);
+            History::open(folder).map_err(about)
         };
         self.history = folder.map(open).transpose()?;
         Ok(())
@@ -240,7 +246,7 @@ impl Books {
 }
 
 /// What was read, plus the mistake that the revision in its place cannot be read.
-fn without(mut gathered: Gathered, accepted: u64, error: &std::io::Error) -> Gathered {
+fn without(mut gathered: Gathered, accepted: u64, error: &io::Error) -> Gathered {
     let message = format!("revision {accepted} runs instead of these files, and cannot be read: {error}");
     let wrong = Diagnostic::error("state-unusable", message).on(&gathered.tree, "admin.state");
     gathered.diagnostics.push(wrong);
@@ -256,12 +262,7 @@ pub(crate) fn warning(pin: &Pin) -> Diagnostic {
 }
 
 /// Stages what runs as a revision and accepts it, unless it is already the latest.
-fn note(
-    history: &mut History,
-    texts: &Texts,
-    by: &By,
-    before: Option<&Texts>,
-) -> std::io::Result<Option<u64>> {
+fn note(history: &mut History, texts: &Texts, by: &By, before: Option<&Texts>) -> io::Result<Option<u64>> {
     match stage(history, texts, by, before, None)? {
         Some(staged) => history.accept(staged).map(Some),
         None => Ok(None),
@@ -341,7 +342,7 @@ impl Control {
         cores: &[mpsc::UnboundedSender<Message>],
     ) -> Result<Changed, NotChanged> {
         let unreadable = |unreadable: Unreadable| NotChanged::Refused(unreadable.diagnostics);
-        self.save_unsaved().map_err(NotChanged::Unstored)?;
+        self.save_unsaved().map_err(NotChanged::unstored)?;
         let gathered = self.books.read(&self.source, Overrides::default()).map_err(unreadable)?;
         if change.terms.is_any() && self.books.history.is_none() {
             return Err(NotChanged::NoHistory);
@@ -411,11 +412,10 @@ impl Control {
         }
         let history = self.books.history.as_ref().ok_or(NotChanged::NoHistory)?;
         let revision = history.get(number).ok_or(NotChanged::NoRevision(number))?.clone();
-        let texts =
-            history.texts(number).map_err(|e| NotChanged::Unstored(format!("revision {number}: {e}")))?;
+        let texts = history.texts(number).map_err(|e| NotChanged::unread(number, e))?;
         let unreadable = |unreadable: Unreadable| NotChanged::Refused(unreadable.diagnostics);
         let disk = gather(&self.source, Overrides::default()).map_err(unreadable)?.texts;
-        let managed = managed_then(&texts, &disk).map_err(NotChanged::Unstored)?;
+        let managed = managed_then(&texts, &disk).map_err(NotChanged::unstored)?;
         let instead = Overrides {
             written: Some(&texts.written),
             managed: managed.as_ref().map(|managed| (&managed.tree, &managed.text)),
@@ -561,16 +561,16 @@ impl Control {
             }
         };
         let (mut diagnostics, files) = (loaded.diagnostics.clone(), loaded.files.clone());
-        let prepared = self.prepare(loaded, snapshot, cores.len()).map_err(|text| {
+        let prepared = self.prepare(loaded, snapshot, cores.len()).map_err(|e| {
             self.watch_too(files);
-            diagnostics.push(Diagnostic::error("system", text));
+            diagnostics.push(Diagnostic::error("system", Chain(&*e).to_string()));
             NotChanged::Refused(diagnostics.clone().into())
         })?;
         let written = self.write_down(&texts, by, managed, terms, urgent.is_some());
         let (staged, unsaved) = match (written, urgent) {
             (Ok(staged), _) => (staged, None),
-            (Err(e), Some(_)) => (None, Some(e.to_string())),
-            (Err(e), None) => return Err(NotChanged::Unstored(e.to_string())),
+            (Err(e), Some(_)) => (None, Some(Chain(&*e).to_string())),
+            (Err(e), None) => return Err(NotChanged::unstored(e)),
         };
         self.finish(prepared, pin, cores);
         self.note_warnings(&diagnostics);
@@ -585,9 +585,9 @@ impl Control {
         managed: Option<&Text>,
         terms: Terms,
         urgent: bool,
-    ) -> std::io::Result<Option<Revision>> {
+    ) -> Result<Option<Revision>, Failed> {
         let Some(history) = &self.books.history else {
-            return managed.map_or(Ok(()), history::write_managed).map(|()| None);
+            return Ok(managed.map_or(Ok(()), history::write_managed).map(|()| None)?);
         };
         let staged = match stage(history, texts, by, Some(&self.texts), terms.on_trial()) {
             Ok(staged) => staged,
@@ -597,13 +597,13 @@ impl Control {
                 not_kept(history.folder(), &e);
                 return Ok(None);
             }
-            Err(e) => return Err(in_folder(history.folder(), &e)),
+            Err(e) => return Err(Context::new(history.folder().display().to_string(), e).into()),
         };
         if let Some(text) = managed
             && let Err(e) = history.write_managed(text)
         {
             history.abandon();
-            return Err(in_folder(&text.path, &e));
+            return Err(Context::new(text.path.display().to_string(), e).into());
         }
         Ok(staged)
     }
@@ -647,10 +647,6 @@ fn tell_restriction(restriction: Option<&Restriction>, terms: Terms, diagnostics
     }
 }
 
-fn in_folder(path: &Path, error: &std::io::Error) -> std::io::Error {
-    std::io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-}
-
 /// The file in which values from a request are said to be: beside the managed file, so that relative paths mean the
 /// same.
 pub fn request_file(managed: &Path) -> PathBuf {
@@ -681,7 +677,7 @@ fn edited(gathered: &Gathered, path: &Path, edits: &[Edit]) -> Result<Managed, N
     if wrong.errors() > 0 {
         return Err(NotChanged::Refused(wrong.into()));
     }
-    managed::write(tree, path.to_owned()).map_err(NotChanged::Unstored)
+    managed::write(tree, path.to_owned()).map_err(NotChanged::unstored)
 }
 
 /// A named thing and its place.
@@ -740,9 +736,27 @@ impl fmt::Display for NotChanged {
             Self::Refused(diagnostics) | Self::Referenced(diagnostics) => {
                 f.write_str(diagnostics.for_readers().to_text().trim_end())
             }
-            Self::Unstored(why) => write!(f, "nothing has changed, because it could not be written down: {why}"),
+            Self::Unstored(_) => f.write_str("nothing has changed, because it could not be written down"),
         }
     }
 }
 
-impl std::error::Error for NotChanged {}
+impl Error for NotChanged {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Unstored(why) => Some(&**why),
+            _ => None,
+        }
+    }
+}
+
+impl NotChanged {
+    pub(crate) fn unstored(why: impl Into<Failed>) -> Self {
+        Self::Unstored(Arc::from(why.into()))
+    }
+
+    /// A revision that cannot be read.
+    pub(crate) fn unread(number: u64, why: io::Error) -> Self {
+        Self::unstored(Context::new(format!("revision {number}"), why))
+    }
+}

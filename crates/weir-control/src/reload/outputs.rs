@@ -1,6 +1,6 @@
 //! The outputs that change with a config: the access log, the process's own log, and a collector.
 
-use super::Control;
+use super::{Control, Failed};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use weir_telemetry::{
     AccessLogWriter, Duplex, LineFormat, Output, Rotation, Secure, Server, Syslog, When, log,
 };
 use weir_upstream::fetch::{Trust, Url};
-use weir_wire::hex;
+use weir_wire::{Context, hex};
 
 /// How long the end waits for log lines to be written, and as long for spans to be sent.
 const FLUSH: Duration = Duration::from_secs(2);
@@ -30,7 +30,7 @@ pub(super) enum Change<T> {
 }
 
 impl Control {
-    pub(super) fn next_spans(&self, wanted: Option<&schema::Tracing>) -> Result<Change<Exporter>, String> {
+    pub(super) fn next_spans(&self, wanted: Option<&schema::Tracing>) -> Result<Change<Exporter>, Failed> {
         let Some((tracing, url)) = wanted.and_then(|tracing| Some((tracing, tracing.otlp.clone()?))) else {
             return Ok(if self.spans.is_some() { Change::New(None) } else { Change::Keep });
         };
@@ -42,7 +42,7 @@ impl Control {
         Ok(Change::New(Some(Exporter::start(destination, self.telemetry.spans(), control, fetcher))))
     }
 
-    pub(super) fn next_log(&self, wanted: &schema::AccessLog) -> Result<Change<LogWriter>, String> {
+    pub(super) fn next_log(&self, wanted: &schema::AccessLog) -> Result<Change<LogWriter>, Failed> {
         let output = match &wanted.syslog {
             Some(written) => syslog(written)?.map(Output::Syslog),
             None => output(&wanted.output),
@@ -54,19 +54,19 @@ impl Control {
             _ if wanted.otlp.is_some() => LineFormat::otlp(),
             schema::AccessFormat::Json => LineFormat::json(),
             schema::AccessFormat::Template(text) => {
-                LineFormat::parse(text).map_err(|e| format!("access_log.format: {e}"))?
+                LineFormat::parse(text).map_err(|e| Context::new("access_log.format", e))?
             }
         };
         for field in &wanted.fields {
-            format.add(field).map_err(|e| format!("access_log.fields: {e}"))?;
+            format.add(field).map_err(|e| Context::new("access_log.fields", e))?;
         }
         if let Some(when) = &wanted.when {
-            format.limit(When::parse(when).map_err(|e| format!("access_log.when: {e}"))?);
+            format.limit(When::parse(when).map_err(|e| Context::new("access_log.when", e))?);
         }
         for (field, how) in wanted.redact.0.iter().filter(|(field, _)| !field.starts_with("query:")) {
             let how =
                 schema::AccessLog::redaction(how).ok_or_else(|| format!("access_log.redact.{field}"))?;
-            format.redact(field, how).map_err(|e| format!("access_log.redact: {e}"))?;
+            format.redact(field, how).map_err(|e| Context::new("access_log.redact", e))?;
         }
         if let Some((collector, url)) = wanted.otlp.as_ref().and_then(|c| Some((c, c.url.clone()?))) {
             return self.next_records(destination("access_log.otlp", Signal::Logs, url, collector)?, format);
@@ -80,12 +80,12 @@ impl Control {
             return Ok(Change::Keep);
         }
         let writer = AccessLogWriter::open_rotated(&self.telemetry, output, format, rotation);
-        let writer = writer.map_err(|e| format!("access_log: {}", weir_wire::Chain(&e)))?;
+        let writer = writer.map_err(|e| Context::new("access_log", e))?;
         Ok(Change::New(Some(LogWriter { writer, exporter: None })))
     }
 
     /// The access log for a collector.
-    fn next_records(&self, to: Destination, format: LineFormat) -> Result<Change<LogWriter>, String> {
+    fn next_records(&self, to: Destination, format: LineFormat) -> Result<Change<LogWriter>, Failed> {
         let same = |log: &LogWriter| {
             log.writer.is_records(&format) && log.exporter.as_ref().is_some_and(|exporter| exporter.is(&to))
         };
@@ -119,11 +119,11 @@ fn destination(
     signal: Signal,
     url: Url,
     written: &schema::Collector,
-) -> Result<Destination, String> {
+) -> Result<Destination, Context> {
     let trust = written.ca.as_ref().map(|ca| Trust::file(&ca.0)).transpose();
     let field = |(name, value): &(String, String)| {
-        let name = FieldName::new(name).map_err(|e| format!("{path}.headers: {e}"))?;
-        Ok::<_, String>((name, value.clone().into_bytes()))
+        let name = FieldName::new(name).map_err(|e| Context::new(format!("{path}.headers"), e))?;
+        Ok::<_, Context>((name, value.clone().into_bytes()))
     };
     Ok(Destination {
         signal,
@@ -133,7 +133,7 @@ fn destination(
             schema::OtlpProtocol::Http => Protocol::Http,
         },
         headers: written.headers.0.iter().map(field).collect::<Result<_, _>>()?,
-        trust: trust.map_err(|e| format!("{path}.ca: {e}"))?.unwrap_or_default(),
+        trust: trust.map_err(|e| Context::new(format!("{path}.ca"), e))?.unwrap_or_default(),
         timeout: written.timeout.get(),
         resource: resource(written),
     })
@@ -153,15 +153,15 @@ fn resource(tracing: &schema::Collector) -> Vec<(String, String)> {
 }
 
 /// A syslog server as configured.
-fn syslog(written: &schema::Syslog) -> Result<Option<Syslog>, String> {
+fn syslog(written: &schema::Syslog) -> Result<Option<Syslog>, Context> {
     let Some(server) = Server::parse(&written.server) else { return Ok(None) };
     let secure = matches!(server, Server::Tls(_)).then(|| secure(written)).transpose()?;
     Ok(Some(Syslog { server, facility: written.facility as u8, name: written.name.clone(), secure }))
 }
 
 /// TLS towards a syslog server. It differs if a file has changed under the same name.
-fn secure(written: &schema::Syslog) -> Result<Secure, String> {
-    let tls = log_tls(written).map_err(|(key, why)| format!("access_log.syslog{key}: {why}"))?;
+fn secure(written: &schema::Syslog) -> Result<Secure, Context> {
+    let tls = log_tls(written).map_err(|(key, why)| Context::new(format!("access_log.syslog{key}"), why))?;
     let mut made_of = Sha256::new();
     made_of.update(format!("{written:?}"));
     for file in [&written.ca, &written.client_cert, &written.client_key].into_iter().flatten() {
@@ -182,7 +182,7 @@ fn output(written: &schema::Output) -> Option<Output> {
     }
 }
 
-pub(super) fn configure_log(written: &schema::Log) -> Result<(), String> {
+pub(super) fn configure_log(written: &schema::Log) -> Result<(), Context> {
     let level = match written.level {
         schema::LogLevel::Debug => log::Level::Debug,
         schema::LogLevel::Error => log::Level::Error,
@@ -194,6 +194,5 @@ pub(super) fn configure_log(written: &schema::Log) -> Result<(), String> {
         schema::LogFormat::Text => log::Format::Text,
     };
     let Some(output) = output(&written.output) else { return Ok(()) };
-    log::configure(&log::Settings { level, format, output })
-        .map_err(|e| format!("log: {}", weir_wire::Chain(&e)))
+    log::configure(&log::Settings { level, format, output }).map_err(|e| Context::new("log", e))
 }

@@ -77,7 +77,7 @@ impl Control {
         by: &By,
         cores: &[mpsc::UnboundedSender<Message>],
     ) -> Result<Moved, NotChanged> {
-        self.save_unsaved().map_err(NotChanged::Unstored)?;
+        self.save_unsaved().map_err(NotChanged::unstored)?;
         let unreadable =
             |unreadable: weir_config::load::Unreadable| NotChanged::Refused(unreadable.diagnostics);
         let gathered = self.books.read(&self.source, Overrides::default()).map_err(unreadable)?;
@@ -92,7 +92,7 @@ impl Control {
         if tree == before {
             return Ok(moved);
         }
-        let managed = managed::write(tree, path).map_err(NotChanged::Unstored)?;
+        let managed = managed::write(tree, path).map_err(NotChanged::unstored)?;
         let written = gathered.texts.written;
         let managed_now = Some((&managed.tree, &managed.text));
         let instead = Overrides { written: Some(&written), managed: managed_now, scope: None, bundle: None };

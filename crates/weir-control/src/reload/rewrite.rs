@@ -73,7 +73,7 @@ impl Control {
         rewrite: &Rewrite,
         cores: &[mpsc::UnboundedSender<Message>],
     ) -> Result<Changed, NotChanged> {
-        self.save_unsaved().map_err(NotChanged::Unstored)?;
+        self.save_unsaved().map_err(NotChanged::unstored)?;
         let gathered = self
             .books
             .read(&self.source, Overrides::default())

@@ -98,14 +98,12 @@ impl Control {
         if self.config.source.is_some() {
             return Err(NotChanged::Fleet);
         }
-        self.save_unsaved().map_err(NotChanged::Unstored)?;
+        self.save_unsaved().map_err(NotChanged::unstored)?;
         let history = self.books.history.as_ref().ok_or(NotChanged::NoHistory)?;
-        let read = |number| {
-            history.texts(number).map_err(|e| NotChanged::Unstored(format!("revision {number}: {e}")))
-        };
+        let read = |number| history.texts(number).map_err(|e| NotChanged::unread(number, e));
         let (before, made) = (read(back_to)?, read(number)?);
         let managed = if self.is_as_made(&made) {
-            managed_then(&before, &self.texts).map_err(NotChanged::Unstored)?
+            managed_then(&before, &self.texts).map_err(NotChanged::unstored)?
         } else {
             self.without(&before, &made)?
         };
@@ -140,7 +138,7 @@ impl Control {
         for Touched { section, name, before } in touched {
             managed::set(&mut tree, section, &name, before.map_or(To::Nothing, To::This));
         }
-        managed::write(tree, path).map(Some).map_err(NotChanged::Unstored)
+        managed::write(tree, path).map(Some).map_err(NotChanged::unstored)
     }
 
     /// The things that a revision changed and that are still as it left them.

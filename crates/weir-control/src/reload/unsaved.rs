@@ -125,7 +125,7 @@ impl Control {
     ///
     /// # Errors
     /// Why it still cannot be saved.
-    pub(super) fn save_unsaved(&mut self) -> Result<(), String> {
+    pub(super) fn save_unsaved(&mut self) -> io::Result<()> {
         if self.books.unsaved.is_none() {
             return Ok(());
         }
@@ -147,7 +147,7 @@ impl Control {
                     "the config still runs from memory only: it cannot be saved",
                     &[("error", &e), ("again_in_seconds", &again)],
                 );
-                Err(e.to_string())
+                Err(e)
             }
         }
     }

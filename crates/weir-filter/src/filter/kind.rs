@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use std::any::Any;
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+use std::error::Error;
 use std::fmt;
 use std::fs::File;
 use std::future::Future;
@@ -23,6 +24,7 @@ use weir_config::{Diagnostics, Node, de};
 use weir_route::variables::Vocabulary;
 use weir_upstream::error::Cause;
 use weir_upstream::fetch::Fetcher;
+use weir_wire::Context;
 
 /// A kind of filter: the registry's entry.
 pub struct FilterKind {
@@ -431,8 +433,8 @@ pub trait Purgeable: Send + Sync + 'static {
     /// `successor` says that this process replaces another, which may still have it open.
     ///
     /// # Errors
-    /// Why it cannot be opened, as text.
-    fn open(&self, successor: bool) -> Result<(), String> {
+    /// Why it cannot be opened.
+    fn open(&self, successor: bool) -> Result<(), Box<dyn Error + Send + Sync>> {
         let _ = successor;
         Ok(())
     }
@@ -572,12 +574,12 @@ impl Kept {
     }
 
     /// Opens what the snapshot just built keeps in stores.
-    pub fn open_stores(&self, successor: bool) -> Result<(), String> {
+    pub fn open_stores(&self, successor: bool) -> Result<(), Context> {
         for (key, kept) in self.states.iter().filter(|(_, kept)| kept.used) {
             if let (Some(key), Some(purgeable)) = (key.strip_prefix(STORED), kept.hooked.purgeable) {
                 let store = key.split('\0').next().unwrap_or_default();
                 let opened = purgeable(Arc::clone(&kept.state)).open(successor);
-                opened.map_err(|e| format!("stores.{store}.disk: {e}"))?;
+                opened.map_err(|e| Context::new(format!("stores.{store}.disk"), e))?;
             }
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! `weir drain`: makes a running Weir finish its exchanges and exit.
 
-use super::{AdminArgs, Format, said};
-use anyhow::{Result, anyhow};
+use super::{AdminArgs, Format, said, unanswered};
+use anyhow::Result;
 use clap::Args;
 use std::process::ExitCode;
 
@@ -18,7 +18,7 @@ impl Drain {
     pub(super) fn run(&self) -> Result<ExitCode> {
         let place = self.admin.place()?;
         let answer =
-            weir_admin::client::drain(place.at(), place.token.as_deref()).map_err(|e| anyhow!("{e}"))?;
+            weir_admin::client::drain(place.at(), place.token.as_deref()).map_err(|e| unanswered(&e))?;
         said(&answer, self.format, |told| {
             let text = |key: &str| told[key].as_str().unwrap_or_default().to_owned();
             let refuses = match &*text("delay") {

@@ -1,7 +1,7 @@
 //! `weir endpoint`: drains an endpoint of a running Weir, takes it out of rotation, or puts it back.
 
-use super::{AdminArgs, Format, said};
-use anyhow::{Result, anyhow};
+use super::{AdminArgs, Format, said, unanswered};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
 use serde_json::Value;
 use std::process::ExitCode;
@@ -46,7 +46,7 @@ impl Endpoint {
         let (token, endpoint) = (place.token.as_deref(), (&*self.upstream, &*self.address));
         let time = self.time.as_deref();
         let answer = weir_admin::client::endpoint(place.at(), token, endpoint, verb, time)
-            .map_err(|e| anyhow!("{e}"))?;
+            .map_err(|e| unanswered(&e))?;
         said(&answer, self.format, |told| {
             let endpoints = told["endpoints"].as_array().into_iter().flatten();
             let lines = endpoints.map(|endpoint| {

@@ -1,6 +1,6 @@
 //! `weir explain`: which route a request takes, and why.
 
-use super::{AdminArgs, ConfigArgs, Format, print};
+use super::{AdminArgs, ConfigArgs, Format, print, unanswered};
 use anyhow::{Result, anyhow};
 use clap::Args;
 use serde_json::Value;
@@ -93,7 +93,7 @@ impl Explain {
             AdminArgs { admin, token, cacert: None, cert: None, key: None, config: self.config.clone() }
                 .place()?;
         let answer =
-            weir_admin::client::status(place.at(), place.token.as_deref()).map_err(|e| anyhow!("{e}"))?;
+            weir_admin::client::status(place.at(), place.token.as_deref()).map_err(|e| unanswered(&e))?;
         if !answer.is_success() {
             return Err(anyhow!("{}", answer.explanation()));
         }

@@ -1,7 +1,7 @@
 //! `weir maintenance`: switches the `maintenance` filters of a running Weir on for a while, or off.
 
-use super::{AdminArgs, Format, said};
-use anyhow::{Result, anyhow};
+use super::{AdminArgs, Format, said, unanswered};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
 use std::process::ExitCode;
 
@@ -40,7 +40,7 @@ impl Maintenance {
         let time = self.time.as_deref();
         let token = place.token.as_deref();
         let answer = weir_admin::client::maintenance(place.at(), token, &self.switch, verb, time)
-            .map_err(|e| anyhow!("{e}"))?;
+            .map_err(|e| unanswered(&e))?;
         said(&answer, self.format, |told| match told["until"].as_str() {
             Some(until) => format!("{} is on until {until}", self.switch),
             None => format!("{} is off", self.switch),

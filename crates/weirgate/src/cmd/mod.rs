@@ -165,6 +165,11 @@ pub(crate) struct AdminPlace {
     tls: Option<ClientTls>,
 }
 
+/// What people read when no admin listener answered.
+pub(crate) fn unanswered(e: &client::ClientError) -> anyhow::Error {
+    anyhow!(e.explanation())
+}
+
 impl AdminPlace {
     pub(crate) fn at(&self) -> client::At<'_> {
         client::At { address: &self.address, tls: self.tls.as_ref() }
@@ -246,7 +251,7 @@ impl AdminArgs {
         let place = self.place()?;
         let media = if body.is_some() { "application/yaml" } else { "" };
         let call = client::Call { line, message, media, body: body.unwrap_or_default() };
-        client::ask(place.at(), place.token.as_deref(), call).map_err(|e| anyhow!("{e}"))
+        client::ask(place.at(), place.token.as_deref(), call).map_err(|e| unanswered(&e))
     }
 
     /// The section `admin` of the config. Mistakes in other sections do not matter. An unreadable config is an

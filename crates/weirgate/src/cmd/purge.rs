@@ -1,7 +1,7 @@
 //! `weir purge`: removes cached answers of a running Weir.
 
-use super::{AdminArgs, Format, said};
-use anyhow::{Result, anyhow};
+use super::{AdminArgs, Format, said, unanswered};
+use anyhow::Result;
 use clap::{ArgGroup, Args};
 use std::process::ExitCode;
 
@@ -42,7 +42,7 @@ impl Purge {
             what.push(("all", "true".to_owned()));
         }
         let answer = weir_admin::client::purge(place.at(), place.token.as_deref(), &self.store, &what)
-            .map_err(|e| anyhow!("{e}"))?;
+            .map_err(|e| unanswered(&e))?;
         said(&answer, self.format, |told| match told["purged"].as_u64() {
             Some(1) => format!("1 object removed from {}", self.store),
             count => format!("{} objects removed from {}", count.unwrap_or_default(), self.store),

@@ -1,7 +1,7 @@
 //! `weir reload`: makes a running Weir reload its config.
 
-use super::{AdminArgs, Format, print};
-use anyhow::{Result, anyhow};
+use super::{AdminArgs, Format, print, unanswered};
+use anyhow::Result;
 use clap::Args;
 use std::process::ExitCode;
 use weir_admin::client::Answer;
@@ -19,7 +19,7 @@ impl Reload {
     pub(super) fn run(&self) -> Result<ExitCode> {
         let place = self.admin.place()?;
         let answer =
-            weir_admin::client::reload(place.at(), place.token.as_deref()).map_err(|e| anyhow!("{e}"))?;
+            weir_admin::client::reload(place.at(), place.token.as_deref()).map_err(|e| unanswered(&e))?;
         match self.format {
             Format::Json => print(&answer.body),
             Format::Text => print(&in_words(&answer)),

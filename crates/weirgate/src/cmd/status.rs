@@ -3,8 +3,8 @@
 //! The text is generated from the answer's JSON and not from its type, because a Weir of another version may
 //! report more or less.
 
-use super::{AdminArgs, print};
-use anyhow::{Result, anyhow};
+use super::{AdminArgs, print, unanswered};
+use anyhow::Result;
 use clap::Args;
 use serde_json::Value;
 use std::fmt::Write;
@@ -23,7 +23,7 @@ impl Status {
     pub(super) fn run(&self) -> Result<ExitCode> {
         let place = self.admin.place()?;
         let answer =
-            weir_admin::client::status(place.at(), place.token.as_deref()).map_err(|e| anyhow!("{e}"))?;
+            weir_admin::client::status(place.at(), place.token.as_deref()).map_err(|e| unanswered(&e))?;
         if self.json {
             print(&answer.body);
         } else if answer.is_success() {

@@ -4,8 +4,8 @@
 //! As in `weir status`, the text is generated from the answer's JSON and not from its type: a Weir of another
 //! version may report more or less.
 
-use super::{AdminArgs, Format, print};
-use anyhow::{Result, anyhow, bail};
+use super::{AdminArgs, Format, print, unanswered};
+use anyhow::{Result, bail};
 use clap::Args;
 use serde_json::Value;
 use std::fmt::Write;
@@ -57,7 +57,7 @@ impl Why {
             let (id, cause, route, kind) =
                 (text(&self.id), text(&self.cause), text(&self.route), text(&self.kind));
             let which = WhyQuery { id: &id, cause: &cause, route: &route, kind: &kind, after, limit };
-            client::why(place.at(), place.token.as_deref(), &which).map_err(|e| anyhow!("{e}"))
+            client::why(place.at(), place.token.as_deref(), &which).map_err(|e| unanswered(&e))
         };
         let answer = ask("", self.number.into())?;
         if !answer.is_success() {

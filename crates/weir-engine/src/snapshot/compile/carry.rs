@@ -12,8 +12,8 @@ use weir_filter::filter::{Kept, Places, Purgeable, Switch};
 use weir_telemetry::Telemetry;
 use weir_upstream::fetch::Fetcher;
 use weir_upstream::upstream::{Healths, Upstream};
-use weir_wire::hex;
 use weir_wire::tls::{self, Certificate, Identity, Tickets};
+use weir_wire::{Context, hex};
 
 /// What is carried from one snapshot to the next.
 pub struct Carry {
@@ -101,7 +101,10 @@ impl Carry {
     }
 
     /// Opens what the next snapshot keeps in stores. Nothing in this process may have run before.
-    pub fn open_stores(&self, successor: bool) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// Which store cannot be opened, with the reason as its source.
+    pub fn open_stores(&self, successor: bool) -> Result<(), Context> {
         self.kept.open_stores(successor)
     }
 
