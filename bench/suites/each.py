@@ -6,6 +6,7 @@ import hmac
 import json
 import subprocess
 import time
+from pathlib import Path
 
 from harness import rounds
 from harness.result import REQUEST_COLUMNS, Result, Target
@@ -13,6 +14,7 @@ from . import added
 from .requests import sample
 
 API_KEY = "bench-key-of-plain-length-0123456789"
+REDIRECTS = Path(__file__).with_name("redirects.csv").resolve()
 SECRET = "a-secret-of-the-bench-with-32-bytes-and-more"
 
 
@@ -80,6 +82,7 @@ FILTERS = {
         "{ rate_limit: { limits: [ { requests: 10000000, per: 1s }, { requests: 1000000000, per: day } ], by: address } }",
         None,
     ),
+    "redirects, of other paths": (f"{{ redirects: {{ file: {REDIRECTS} }} }}", None),
     "request_id": ("{ request_id: {} }", None),
     "rewrite": ('{ rewrite: { path: "/new" } }', None),
     "rewrite, strip_prefix": ('{ rewrite: { strip_prefix: "/1024" } }', None),

@@ -20,6 +20,7 @@ mod maintenance;
 mod mirror;
 mod rate_limit;
 mod redirect;
+mod redirects;
 mod replace;
 mod request_id;
 mod rewrite;
@@ -62,6 +63,7 @@ pub static KINDS: &[&FilterKind] = &[
     &weir_identity::oidc::KIND,
     &rate_limit::KIND,
     &redirect::KIND,
+    &redirects::KIND,
     &replace::KIND,
     &request_id::KIND,
     &rewrite::KIND,

@@ -38,9 +38,10 @@ struct RedirectSettings {
 /// method; 303 changes it to GET.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(into = "u16")]
-struct Status(u16);
+pub(super) struct Status(u16);
 
-const STATUSES: [u16; 5] = [301, 302, 303, 307, 308];
+/// Every status that redirects.
+pub(super) const STATUSES: [u16; 5] = [301, 302, 303, 307, 308];
 
 struct Redirect {
     to: Template,
@@ -53,7 +54,13 @@ struct Redirect {
 
 impl Default for RedirectSettings {
     fn default() -> Self {
-        Self { to: None, https: false, status: Status(308), keep_query: true }
+        Self { to: None, https: false, status: Status::default(), keep_query: true }
+    }
+}
+
+impl Default for Status {
+    fn default() -> Self {
+        Self(308)
     }
 }
 
@@ -184,7 +191,7 @@ impl Filter for Redirect {
 }
 
 /// Inserts a query after any existing query and before a fragment.
-fn append_query(url: &mut Vec<u8>, query: &[u8]) {
+pub(super) fn append_query(url: &mut Vec<u8>, query: &[u8]) {
     let end = memchr::memchr(b'#', url).unwrap_or(url.len());
     let fragment = url.split_off(end);
     url.push(if url.contains(&b'?') { b'&' } else { b'?' });

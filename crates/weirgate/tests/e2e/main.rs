@@ -68,6 +68,7 @@ mod pool;
 mod proxy;
 mod real;
 mod reload;
+mod redirects;
 mod replace;
 mod retry;
 mod sending;
