@@ -1,4 +1,4 @@
-//! Values with units: `3s`, `250ms`, `1MiB`, `20%`, `128B` a second.
+//! Values with units: `3s`, `250ms`, `1MiB`, `20%`, `128B` a second, `20/s`.
 //!
 //! A bare number is refused, because `timeout: 30` means seconds to one reader and milliseconds to the next.
 
@@ -27,6 +27,15 @@ pub struct Percent(f64);
 /// Bytes in a second, written like a size: `128B` (or `128B/s`). Zero is `0B`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rate(pub u64);
+
+/// How often in a period, written `20/s`, `100/m` or `1000/h`. From 1; at most 1000 a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Frequency {
+    /// How often.
+    pub count: u32,
+    /// In which time: a second, a minute or an hour.
+    pub period: std::time::Duration,
+}
 
 /// Why a value with a unit was refused: the expected form and, if we can guess it, a replacement.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -275,7 +284,47 @@ impl fmt::Display for Rate {
     }
 }
 
-// === what the four share ===
+// === impl Frequency ===
+
+impl Frequency {
+    const EXPECTED: &'static str = "a number in a period, up to 1000/s; expected e.g. 20/s, 100/m, 1000/h";
+    const PATTERN: &'static str = r"^[0-9]+/(s|m|h)$";
+    const PERIODS: [(&'static str, u64); 3] = [("s", 1), ("m", 60), ("h", 3600)];
+    const MOST: u64 = 1000;
+}
+
+impl FromStr for Frequency {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        let refuse = |hint| UnitError { expected: Self::EXPECTED, hint };
+        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let (number, unit) = text.split_at(digits);
+        let count: u32 = number.parse().map_err(|_| refuse(None))?;
+        let period = Self::PERIODS.iter().find(|(name, _)| unit.strip_prefix('/') == Some(*name));
+        let Some((_, seconds)) = period else {
+            let bare = unit.to_ascii_lowercase().replace([' ', '/'], "");
+            let bare = bare.trim_start_matches("per").trim_start_matches('r');
+            let near = Self::PERIODS.iter().find(|(name, _)| bare.starts_with(name));
+            let guess = if bare.is_empty() { Some("s") } else { near.map(|(name, _)| *name) };
+            return Err(refuse(guess.map(|name| format!("write {count}/{name}"))));
+        };
+        if count == 0 || u64::from(count) > Self::MOST * seconds {
+            return Err(refuse(None));
+        }
+        Ok(Self { count, period: std::time::Duration::from_secs(*seconds) })
+    }
+}
+
+impl fmt::Display for Frequency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.period.as_secs();
+        let period = Self::PERIODS.iter().find(|(_, length)| *length == seconds);
+        write!(f, "{}/{}", self.count, period.map_or("s", |(name, _)| name))
+    }
+}
+
+// === what the five share ===
 
 /// Splits `1.5KiB` into 1.5 and `KiB`. No sign, no exponent.
 fn leading_number(text: &str) -> Option<(f64, &str)> {
@@ -323,6 +372,7 @@ unit!(Duration, "Duration", "A length of time with its unit: ms, s, m, h or d.",
 unit!(ByteSize, "ByteSize", "A number of bytes with its unit.", ["512B", "32KiB", "1MiB", "2GB"]);
 unit!(Percent, "Percent", "A share from 0% to 100%.", ["20%", "0.5%"]);
 unit!(Rate, "Rate", "Bytes in a second.", ["128B", "1KiB"]);
+unit!(Frequency, "Frequency", "A number in a second, minute or hour.", ["20/s", "100/m", "1000/h"]);
 
 #[cfg(test)]
 mod tests {
@@ -374,6 +424,28 @@ mod tests {
         assert_eq!("128B".parse(), Ok(Rate(128)));
         assert_eq!("1KiB/s".parse(), Ok(Rate(1024)));
         assert!("128".parse::<Rate>().is_err());
+    }
+
+    #[test]
+    fn frequencies() {
+        for (text, count, seconds) in
+            [("20/s", 20, 1), ("1000/s", 1000, 1), ("100/m", 100, 60), ("1/h", 1, 3600)]
+        {
+            let period = std::time::Duration::from_secs(seconds);
+            assert_eq!(text.parse(), Ok(Frequency { count, period }), "{text}");
+            assert_eq!(text.parse::<Frequency>().unwrap().to_string(), text);
+        }
+        for (text, hint) in [
+            ("", None),
+            ("0/s", None),
+            ("1001/s", None),
+            ("20", Some("write 20/s")),
+            ("20r/s", Some("write 20/s")),
+            ("20 per minute", Some("write 20/m")),
+            ("20/d", None),
+        ] {
+            assert_eq!(text.parse::<Frequency>().unwrap_err().hint.as_deref(), hint, "{text}");
+        }
     }
 
     #[test]

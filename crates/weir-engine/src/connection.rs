@@ -15,6 +15,7 @@ use crate::core::{Arrived, ConnectionHandle, Core, LocalListener};
 use crate::exchange::{self, Next};
 use crate::forward::Forwarding;
 use crate::lane::Lane;
+use crate::per_client::Place;
 use crate::respond;
 use crate::snapshot::Serves;
 use ::bytes::Bytes as Payload;
@@ -31,7 +32,7 @@ use weir_filter::filter::{Body, Refusal};
 use weir_h1::{FieldName, RequestHead};
 use weir_telemetry::{Closed, ListenerCells, Protocol, log};
 use weir_upstream::error::{self, Cause};
-use weir_wire::{Deadline, Peer, Transport, time};
+use weir_wire::{Deadline, Peer, Socket, Transport, time};
 
 /// How long to read from a client that got its answer before it had sent everything: in total, and without a byte.
 /// RFC 9112 §9.6; the times are nginx's `lingering_time` and `lingering_timeout`.
@@ -74,10 +75,10 @@ async fn serve(core: &Rc<Core>, arrived: Arrived, deadline: &mut Deadline) {
     let Arrived { listener, socket, peer } = arrived;
     let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
     // The connection may have waited for its turn, so the listener's current settings apply.
-    let (now, most) = {
+    let (now, most, per_client) = {
         let local = core.local();
         let now = listener.spec.address.as_ref().and_then(|address| local.listener(address));
-        (now.cloned(), local.snapshot.connections)
+        (now.cloned(), local.snapshot.connections, local.snapshot.per_client.is_set())
     };
     // If its listener is gone or the core drains, a connection from the accept queue gets one answer.
     let ends = core.leaving.get().is_some() || now.is_none();
@@ -87,7 +88,7 @@ async fn serve(core: &Rc<Core>, arrived: Arrived, deadline: &mut Deadline) {
     let number = core.enter(&handle);
     let cells = std::sync::Arc::clone(&listener.cells);
     let accepts = !matches!(listener.spec.serves, Serves::Sni(_));
-    let mut left = Left { core, number, cells, is_accepted: accepts, closed: None };
+    let mut left = Left { core, number, cells, is_accepted: accepts, client: None, closed: None };
     if accepts {
         left.cells.open();
     } else {
@@ -109,11 +110,11 @@ async fn serve(core: &Rc<Core>, arrived: Arrived, deadline: &mut Deadline) {
         } else {
             complain_of_limit();
         }
-        turn_away(Transport::Plain(socket), &listener, core.local().snapshot.expose_causes).await;
+        turn_away(socket, &listener, &error::CONNECTION_LIMIT, core.local().snapshot.expose_causes).await;
         left.closed = Some(Closed::Limit);
         return;
     }
-    let greeted = if listener.spec.greets {
+    let greeted = if listener.spec.greets || per_client {
         // Boxed: a handshake's future is large, and the connection far outlives it.
         Box::pin(greet(listener, socket, peer, &handle, &mut left)).await
     } else {
@@ -122,6 +123,11 @@ async fn serve(core: &Rc<Core>, arrived: Arrived, deadline: &mut Deadline) {
     };
     left.closed = Some(match greeted {
         Ok(Greeted::Authority) => Closed::Finished,
+        Ok(Greeted::Excess { listener, socket, peer, cause }) => {
+            core.lost(cause, &listener.spec.name, peer, "");
+            turn_away(socket, &listener, cause, core.local().snapshot.expose_causes).await;
+            Closed::Limit
+        }
         Ok(Greeted::Client { passing: Some(passing), listener, transport, peer, .. }) => {
             let PassedOn { upstream, passing, name, since } = *passing;
             if handle.outdated.get() {
@@ -201,13 +207,13 @@ async fn serve(core: &Rc<Core>, arrived: Arrived, deadline: &mut Deadline) {
 }
 
 /// Answers with the reason and closes. Not over TLS: the handshake would cost what the limit is meant to save.
-async fn turn_away(mut transport: Transport, listener: &LocalListener, expose: bool) {
+async fn turn_away(socket: Socket, listener: &LocalListener, cause: &'static Cause, expose: bool) {
     if listener.spec.tls.is_some() || !matches!(listener.spec.serves, Serves::Http) {
         return;
     }
+    let mut transport = Transport::Plain(socket);
     let retry = FieldName::new("retry-after").map(|name| (name, b"1".to_vec()));
-    let refusal =
-        Refusal { cause: &error::CONNECTION_LIMIT, detail: None, headers: retry.into_iter().collect() };
+    let refusal = Refusal { cause, detail: None, headers: retry.into_iter().collect() };
     let mut response = respond::refusal(&refusal, None, None, expose);
     let mut out = Vec::new();
     let body = if let Body::Bytes(body) = response.body { body } else { Payload::new() };
@@ -247,6 +253,8 @@ struct Left<'a> {
     cells: std::sync::Arc<ListenerCells>,
     /// Whether the cells have counted it as accepted.
     is_accepted: bool,
+    /// Its place among the connections of its client, if they are limited.
+    client: Option<Place>,
     closed: Option<Closed>,
 }
 
@@ -266,6 +274,7 @@ impl Left<'_> {
 impl Drop for Left<'_> {
     fn drop(&mut self) {
         // Without a reason of its own it was dropped: by a panic, or with its core at the end of a drain.
+        self.client = None; // first, so that whoever sees the figures finds the place free
         let dropped = if std::thread::panicking() { Closed::Error } else { Closed::Drain };
         self.settle(&std::sync::Arc::clone(&self.cells));
         self.cells.close(self.closed.unwrap_or(dropped));

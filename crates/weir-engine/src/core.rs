@@ -6,6 +6,7 @@ use crate::autopsy::kept::Kind;
 use crate::autopsy::{Autopsies, Found, Question, Usual, connection_kept};
 use crate::export::Outbox;
 use crate::lane::Lane;
+use crate::per_client::Clients;
 use crate::snapshot::{Destination, Handling, Listener, Policy, Serves, Snapshot};
 use foldhash::fast::FixedState;
 use slab::Slab;
@@ -111,6 +112,8 @@ pub struct Shared {
     arriving: AtomicUsize,
     /// Client connections of each core, for the hand-over of new ones.
     pub(crate) by_core: Box<[CoreCount]>,
+    /// What `limits.per_client` counts.
+    pub(crate) clients: Arc<Clients>,
     /// The threads for work that blocks.
     pub(crate) blocking: Blocking,
 }

@@ -14,6 +14,7 @@
 //!   side, `forward` writes what the upstream gets, `respond` makes our own answers. `files` sends files of a folder,
 //!   `links` rewrites links that name an endpoint in a response.
 //! - [`core`] is what a core owns, [`listener`] its accept loop, `lane` its tasks, `call` what it does for filters.
+//!   `per_client` counts what an address holds.
 //! - [`snapshot`] is the running config, compiled from the config as written.
 //! - [`autopsy`] keeps exchanges that failed. `tracing` and [`export`] send spans to a collector. [`acme`] reaches
 //!   certificate authorities. [`handover`] is what one process hands to the next.
@@ -36,6 +37,7 @@ mod files;
 mod forward;
 mod lane;
 mod links;
+mod per_client;
 mod respond;
 mod tracing;
 

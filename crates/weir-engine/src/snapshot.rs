@@ -11,6 +11,7 @@ pub(crate) use passing::{Admits, ConnectionLimit};
 pub use passing::{Destination, Names, Passing, Serves};
 
 use crate::files::Site;
+use crate::per_client::ClientLimits;
 use crate::tracing::Tracing;
 use bytes::Bytes;
 use serde::Serialize;
@@ -57,6 +58,8 @@ pub struct Snapshot {
     pub(crate) h2: ServerLimits,
     pub(crate) body_bytes: Option<u64>,
     pub(crate) connections: usize,
+    /// The limits of one client address.
+    pub(crate) per_client: ClientLimits,
     /// How long connections opened under an old policy may take to end.
     pub(crate) drain: Duration,
     /// How much memory a core may use for kept exchanges.
@@ -282,6 +285,7 @@ impl Snapshot {
             h2: ServerLimits { streams: 0, header_bytes: 0, heads: 0, floods: FloodLimits::NONE },
             body_bytes: None,
             connections: 0,
+            per_client: ClientLimits::default(),
             drain: Duration::ZERO,
             autopsy: 0,
             trusted: Vec::new(),

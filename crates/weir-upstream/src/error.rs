@@ -44,6 +44,10 @@ pub enum Nature {
 pub enum Limit {
     /// The size of a request body.
     BodyBytes,
+    /// Connections of one client address.
+    ClientConnections,
+    /// TLS handshakes of one client address.
+    ClientHandshakes,
     /// Concurrent requests, in the filter `concurrency`.
     Concurrency,
     /// Connections of clients.
@@ -86,6 +90,8 @@ impl Limit {
     /// The label values, in the order of the variants.
     pub const NAMES: &[&str] = &[
         "body_bytes",
+        "client_connections",
+        "client_handshakes",
         "concurrency",
         "connections",
         "header_bytes",
@@ -144,6 +150,8 @@ causes! {
     BODY_TOO_SLOW "body_too_slow" 408 "The request body arrived too slowly." "listeners.*.timeouts.rate";
     BUFFER_DISK "buffer_disk" 503 "A body that should be held on disk could not be: bodies take as much space as they may, or the file system failed." "`disk_total` and `folder` of the filter buffer; the log has errors of the file system", nature: Nature::Failure;
     CLIENT_CLOSED "client_closed" 0 "The client closed the connection before the response was complete." "nothing: the client left";
+    CLIENT_CONNECTIONS "client_connections" 429 "The client's address has reached its limit of connections." "limits.per_client.connections", limit: Some(Limit::ClientConnections);
+    CLIENT_HANDSHAKES "client_handshakes" 0 "The client's address began more TLS handshakes than its limit." "limits.per_client.handshakes", limit: Some(Limit::ClientHandshakes);
     CLIENT_TOO_SLOW "client_too_slow" 0 "The client stopped reading the response." "nothing: the limit is 60 s without reading a byte";
     CONNECT_FAILED "connect_failed" 502 "Connecting to the upstream failed." "upstreams.*.endpoints", outcome: Outcome::ConnectFailed, nature: Nature::Failure;
     CONNECT_REFUSED "connect_refused" 502 "The upstream refused the connection." "upstreams.*.endpoints: is the service running?", outcome: Outcome::ConnectFailed, nature: Nature::Failure;

@@ -19,6 +19,9 @@ impl Checker<'_> {
         let limits = &config.limits;
         self.must_be_within("limits.headers", limits.headers.into(), 1, 1000);
         self.must_be_within("limits.connections", limits.connections.into(), 1, u32::MAX.into());
+        if let Some(connections) = limits.per_client.connections {
+            self.must_be_within("limits.per_client.connections", connections.into(), 1, 1_000_000);
+        }
         let h2 = &limits.h2;
         for (key, value) in [
             ("streams", h2.streams),

@@ -13,7 +13,7 @@ use super::listener::{CertificateFiles, ClientAuth};
 use super::tracing::Collector;
 use super::values::{FilePath, Output, Pairs};
 use crate::de;
-use crate::units::{ByteSize, Duration};
+use crate::units::{ByteSize, Duration, Frequency};
 use weir_telemetry::Redaction;
 use weir_wire::h2::FloodLimits;
 
@@ -273,6 +273,28 @@ pub struct Limits {
     pub autopsy: ByteSize,
     /// Limits for one client on one HTTP/2 connection.
     pub h2: H2Limits,
+    /// Limits for one client address over all listeners. Default none.
+    pub per_client: PerClient,
+}
+
+/// Limits for one client address, over all listeners and workers. Addresses of IPv6 count by their first 64 bits. The
+/// address is the peer's, or the one in its PROXY header; X-Forwarded-For does not count, because one connection may
+/// bring requests of many clients. `trusted_proxies` and Unix sockets are exempt.
+///
+/// Weir counts 131,072 addresses at one time; should there be more, the others are not limited. What is open when the
+/// limit is set does not count. During an upgrade each of the two processes counts its own connections.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PerClient {
+    /// Most connections at one time; from 1 to 1000000. Default no limit. Further ones are answered 429
+    /// `client_connections` and closed; with TLS just closed. Many users may share the address of a company or a
+    /// mobile network, and a browser opens 6 connections: 100 is a start.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub connections: Option<u32>,
+    /// Most TLS handshakes in a second, minute or hour, such as `20/s`. Default no limit. A client that made none for
+    /// that time may begin as many at once. Further ones are closed with the cause `client_handshakes` before they
+    /// cost anything.
+    pub handshakes: Option<Frequency>,
 }
 
 /// Limits for one client on one HTTP/2 connection. A client that sends more frames of a kind than allowed is cut with
@@ -451,6 +473,7 @@ impl Default for Limits {
             body_bytes: None,
             autopsy: ByteSize(2 << 20),
             h2: H2Limits::default(),
+            per_client: PerClient::default(),
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use super::Left;
 use crate::core::{ConnectionHandle, Core, Local, LocalListener, SentOn};
+use crate::per_client::{Place, TooMany};
 use crate::snapshot::{Destination, Passing, Serves};
 use std::fmt::Display;
 use std::future::{Future, poll_fn};
@@ -19,6 +20,8 @@ use weir_wire::{Peer, Socket, Transport, proxy_protocol, time, tls};
 pub(super) enum Greeted {
     /// A certificate authority, which got what it wanted in the handshake.
     Authority,
+    /// A client of HTTP that has too many connections.
+    Excess { listener: Rc<LocalListener>, socket: Socket, peer: Peer, cause: &'static Cause },
     /// A client, ready for its first request or byte.
     Client {
         /// The listener that serves it.
@@ -84,11 +87,21 @@ pub(super) async fn greet(
         let arriving = arrive(&mut known, &socket, left);
         if let Err((cause, said)) = within(end, &outer, peer, arriving).await {
             let is_refused = *cause == error::ADDRESS_REFUSED || *cause == error::SNI_UNKNOWN;
-            let closed = if is_refused { Closed::Refused } else { Closed::Handshake };
+            let closed = match is_refused {
+                _ if *cause == error::CLIENT_CONNECTIONS => Closed::Limit,
+                true => Closed::Refused,
+                false => Closed::Handshake,
+            };
             return Err(Ungreeted { at: outer, cause, peer: known.peer, closed, said });
         }
     }
     let Known { listener, peer, named, to, name } = known;
+    if is_http {
+        match admit(left.core, peer) {
+            Ok(place) => left.client = place,
+            Err(cause) => return Ok(Greeted::Excess { listener, socket, peer, cause }),
+        }
+    }
     let is_inner = !Rc::ptr_eq(&listener, &outer);
     let is_bytes = to.is_some() || matches!(listener.spec.serves, Serves::Tcp(_));
     if !is_http {
@@ -101,7 +114,7 @@ pub(super) async fn greet(
     let end = if is_inner { end_of(Instant::now(), &listener) } else { end };
     let secured = match &listener.spec.tls {
         None => Ok(Secured::Client(Transport::Plain(socket), false)),
-        Some(tls) => within(end, &listener, peer, secure(&listener, tls, socket, peer)).await,
+        Some(tls) => within(end, &listener, peer, secure(left.core, &listener, tls, socket, peer)).await,
     };
     let failed =
         |(cause, said): Refused, closed| Ungreeted { at: Rc::clone(&listener), cause, peer, closed, said };
@@ -150,7 +163,7 @@ async fn within<T>(
 }
 
 /// Reads the PROXY header, checks the address, and finds the listener or upstream by name.
-async fn arrive(known: &mut Known, socket: &Socket, left: &Left<'_>) -> Result<(), Refused> {
+async fn arrive(known: &mut Known, socket: &Socket, left: &mut Left<'_>) -> Result<(), Refused> {
     let spec = std::sync::Arc::clone(&known.listener.spec);
     if spec.proxy_protocol {
         if !left.core.local().snapshot.trusts(known.peer.ip()) {
@@ -164,6 +177,11 @@ async fn arrive(known: &mut Known, socket: &Socket, left: &Left<'_>) -> Result<(
     }
     if !spec.admits(known.peer.ip()) {
         return Err((&error::ADDRESS_REFUSED, Some(String::new())));
+    }
+    // A client of HTTP gets an answer instead: see `greet`. Before the name, so that silent ones count.
+    if !matches!(spec.serves, Serves::Http) {
+        let refused = |cause| (cause, Some(String::new()));
+        left.client = admit(left.core, known.peer).map_err(refused)?;
     }
     if !matches!(spec.serves, Serves::Sni(_)) {
         return Ok(());
@@ -228,6 +246,34 @@ impl Local {
     }
 }
 
+/// Counts a connection of a client, `limits.per_client`; the cause if it has too many. `None` if it is not limited: by
+/// the config, or as a trusted proxy.
+fn admit(core: &Core, peer: Peer) -> Result<Option<Place>, &'static Cause> {
+    let local = core.local();
+    let most = local.snapshot.per_client.connections.filter(|_| !local.snapshot.trusts(peer.ip()));
+    let Some(most) = most else { return Ok(None) };
+    core.shared.clients.admit(peer, most).map_err(|TooMany| {
+        complain(peer, "limits.per_client.connections reached: a client's new connections are turned away");
+        &error::CLIENT_CONNECTIONS
+    })
+}
+
+/// The same for a TLS handshake that a client begins.
+fn admit_handshake(core: &Core, peer: Peer) -> Result<(), &'static Cause> {
+    let local = core.local();
+    let most = local.snapshot.per_client.handshakes.filter(|_| !local.snapshot.trusts(peer.ip()));
+    let Some(most) = most else { return Ok(()) };
+    core.shared.clients.admit_handshake(peer, most).map_err(|TooMany| {
+        complain(peer, "limits.per_client.handshakes reached: a client's new connections are closed");
+        &error::CLIENT_HANDSHAKES
+    })
+}
+
+fn complain(peer: Peer, what: &'static str) {
+    static SEEN: log::PerSubject = log::per_subject(1, Duration::from_secs(10));
+    SEEN.warn(peer.ip(), what, &[("client", &peer)]);
+}
+
 /// The result of a handshake.
 enum Secured {
     Authority,
@@ -236,6 +282,7 @@ enum Secured {
 }
 
 async fn secure(
+    core: &Core,
     listener: &LocalListener,
     tls: &ServerTls,
     socket: Socket,
@@ -249,6 +296,9 @@ async fn secure(
         return Ok(Secured::Client(Transport::Plain(socket), true));
     }
     let silent = matches!(first, Ok(None));
+    if !silent {
+        admit_handshake(core, peer).map_err(|cause| (cause, Some(String::new())))?;
+    }
     match tls.accept(socket).await {
         Ok(Handshake::Client(stream)) => {
             listener.cells.handshakes_ok.inc();

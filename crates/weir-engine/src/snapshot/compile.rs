@@ -22,6 +22,7 @@ pub use carry::Carry;
 pub use client_tls::log_tls;
 
 use super::{Chain, Handling, Instance, Plan, Route, Snapshot};
+use crate::per_client::ClientLimits;
 use crate::tracing::{Parents, Tracing};
 use filters::Filters;
 use std::borrow::Cow;
@@ -187,6 +188,10 @@ impl Compiler<'_> {
             h2: listeners::h2_limits(limits),
             body_bytes: limits.body_bytes.map(|b| b.get()),
             connections: limits.connections as usize,
+            per_client: ClientLimits {
+                connections: limits.per_client.connections,
+                handshakes: limits.per_client.handshakes,
+            },
             drain: self.config.shutdown.drain.get(),
             autopsy: limits.autopsy.as_usize(),
             trusted: config.trusted_proxies.iter().map(|n| n.0).collect(),

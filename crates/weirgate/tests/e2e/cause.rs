@@ -46,6 +46,7 @@ pub(crate) const BUFFER_DISK: Cause = (503, "buffer_disk");
 pub(crate) const BUFFER_MEMORY: Cause = (503, "buffer_memory");
 pub(crate) const CIRCUIT_OPEN: Cause = (503, "circuit_open");
 pub(crate) const CLIENT_CONCURRENCY: Cause = (429, "client_concurrency");
+pub(crate) const CLIENT_CONNECTIONS: Cause = (429, "client_connections");
 pub(crate) const CONCURRENCY_LIMIT: Cause = (503, "concurrency_limit");
 pub(crate) const CONCURRENCY_TIMEOUT: Cause = (503, "concurrency_timeout");
 pub(crate) const CONNECTION_LIMIT: Cause = (503, "connection_limit");
