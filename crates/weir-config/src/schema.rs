@@ -58,7 +58,7 @@ pub use values::{Expression, FilePath, FilterNode, Named, Network, Output, Pairs
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// Threads that carry traffic: `auto` is one per core this process may use; or a number from 1 to 1024.
-    /// Default `auto`.
+    /// Default `auto`. A change needs no restart: connections of a worker that goes end with their next answer.
     pub workers: Workers,
     /// Further files, relative to this one; `*` stands for any part of a file's name. Their named things join those
     /// here, and a name twice is an error. Included files include no others.

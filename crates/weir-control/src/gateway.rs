@@ -9,6 +9,7 @@ mod warm;
 
 pub use changes::Touched;
 
+use crate::crew::Crew;
 use crate::fleet;
 use crate::history::{By, History, Origin, Pin, TakenBack};
 use crate::reload::{self, AdminTls, Books, Consequences, Control, Refused, Reloaded, Watching};
@@ -20,16 +21,14 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc as mpsc_std;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use weir_acme::Acme;
 use weir_config::load::Unreadable;
 use weir_config::schema::Config;
 use weir_config::{Diagnostics, Loaded, Mistakes, Overrides, Source, load};
-use weir_engine::core::{Leaving, Message, Shared};
+use weir_engine::core::{Leaving, Message};
 use weir_engine::handover::{Handover, Inheritance};
-use weir_engine::listener::{self, Start};
 use weir_engine::snapshot::{Carry, Snapshot, compile};
 use weir_filter::filter::{FilterKind, Purge};
 use weir_telemetry::{Exposition, FilterReading, Setup, Telemetry, log};
@@ -47,9 +46,7 @@ pub struct Gateway {
 pub(crate) struct Inner {
     telemetry: Arc<Telemetry>,
     control: Mutex<Control>,
-    shared: Arc<Shared>,
-    cores: Vec<mpsc::UnboundedSender<Message>>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    crew: Crew,
     draining: AtomicBool,
     configs: watch::Sender<Arc<Config>>,
     started: SystemTime,
@@ -231,31 +228,16 @@ impl Builder {
         let diagnostics = loaded.diagnostics.clone();
         let prepared = control.prepare(loaded, snapshot, cores).map_err(StartError::System)?;
 
-        let shared = Arc::new(Shared::new(cores));
-        let (senders, mailboxes): (Vec<_>, Vec<_>) = (0..cores).map(|_| mpsc::unbounded_channel()).unzip();
-        let mut threads = Vec::new();
-        for (index, mailbox) in mailboxes.into_iter().enumerate() {
-            let start = Start {
-                index,
-                telemetry: Arc::clone(&telemetry),
-                shared: Arc::clone(&shared),
-                siblings: senders.clone(),
-                mailbox,
-                snapshot: Arc::clone(&prepared.snapshot),
-                seed: seed(index),
-            };
-            threads.push(listener::spawn(start).map_err(|e| StartError::System(e.into()))?);
-        }
-        control.commit(prepared, &senders, true);
+        let crew = Crew::start(cores, &telemetry, &prepared.snapshot);
+        let crew = crew.map_err(|e| StartError::System(e.into()))?;
+        control.commit(prepared, &crew, true);
         Control::log_warnings(&diagnostics);
         control.note_warnings(&diagnostics);
         let config = Arc::clone(&control.config);
         let gateway = Gateway {
             inner: Arc::new(Inner {
                 telemetry,
-                shared,
-                cores: senders,
-                threads: Mutex::new(threads),
+                crew,
                 draining: AtomicBool::new(false),
                 configs: watch::Sender::new(Arc::clone(&config)),
                 started: SystemTime::now(),
@@ -310,12 +292,6 @@ impl Builder {
     }
 }
 
-/// A seed for a core's random numbers. They spread load and name requests; nothing secret depends on them.
-fn seed(index: usize) -> u64 {
-    use std::hash::{BuildHasher, RandomState};
-    RandomState::new().hash_one(index)
-}
-
 // === impl Gateway ===
 
 impl Gateway {
@@ -345,15 +321,9 @@ impl Gateway {
 
     /// The hand-over to a successor: the listening sockets, ticket keys, counters. This process keeps serving.
     pub fn hand_over(&self) -> Handover {
-        let (to, sockets) = mpsc_std::channel();
-        self.tell_all(|| Message::Lend { to: to.clone() });
-        drop(to);
-        let by = Instant::now() + DOORS;
-        let mut lent = Vec::new();
-        while let Ok(socket) = sockets.recv_timeout(by.saturating_duration_since(Instant::now())) {
-            lent.push(socket);
-        }
-        self.control().hand_over(lent)
+        let control = self.control(); // held, so that no change of `workers` moves a socket meanwhile
+        let lent = self.inner.crew.sockets();
+        control.hand_over(lent)
     }
 
     /// What an upgrade does to this process's connections.
@@ -399,11 +369,14 @@ impl Gateway {
     /// does not. Blocks until all have answered or `limit` is over.
     pub fn turns(&self, limit: Duration) -> bool {
         let (to, turned) = mpsc_std::channel();
-        self.tell_all(|| Message::Turn { to: to.clone() });
+        let (serving, _) = self.inner.crew.siblings(); // none once it has ended
+        for core in &serving {
+            let _ = core.mailbox.send(Message::Turn { to: to.clone() }); // a core that is gone does not answer
+        }
         drop(to);
         let by = Instant::now() + limit;
         let left = || by.saturating_duration_since(Instant::now());
-        self.inner.cores.iter().all(|_| turned.recv_timeout(left()).is_ok())
+        !serving.is_empty() && serving.iter().all(|_| turned.recv_timeout(left()).is_ok())
     }
 
     /// Whether it was stopped or has drained.
@@ -415,6 +388,7 @@ impl Gateway {
     fn close_doors(&self, leaving: Leaving) {
         // An authority could no longer reach us. The successor continues orders under way.
         self.control().stop_orders();
+        self.inner.crew.fix();
         let (done, closed) = mpsc_std::channel();
         self.tell_all(|| Message::Drain { leaving, done: done.clone() });
         drop(done);
@@ -424,7 +398,7 @@ impl Gateway {
     /// Ends when all connections have closed, or cuts them after `limit`.
     fn finish(&self, limit: Duration) {
         let deadline = Instant::now() + limit;
-        while !self.inner.shared.is_empty() && Instant::now() < deadline {
+        while !self.inner.crew.shared.is_empty() && Instant::now() < deadline {
             std::thread::sleep(DRAIN_POLL);
         }
         let cut = self.connections();
@@ -447,13 +421,7 @@ impl Gateway {
     /// Ends the gateway immediately and cuts connections.
     pub fn stop(&self) {
         self.inner.draining.store(true, Ordering::Relaxed);
-        self.tell_all(|| Message::Stop);
-        let threads = std::mem::take(&mut *self.inner.threads.lock().unwrap_or_else(PoisonError::into_inner));
-        for thread in threads {
-            if thread.join().is_err() {
-                log::error("a core panicked", &[]);
-            }
-        }
+        self.inner.crew.stop();
         self.control().end();
         let (ended, bell) = &self.inner.ended;
         *ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
@@ -551,7 +519,7 @@ impl Gateway {
             revision: snapshot.revision.clone(),
             state: if self.is_ready() { "running" } else { "draining" },
             uptime_seconds: self.inner.started.elapsed().unwrap_or_default().as_secs(),
-            workers: self.inner.cores.len(),
+            workers: self.inner.crew.serving(),
             connections: self.connections(),
             requests,
             requests_per_second: control.rate.per_second(Instant::now(), requests),
@@ -586,13 +554,11 @@ impl Gateway {
         self.tell_all(|| Message::Why { question: Arc::clone(&question), to: to.clone() });
         drop(to);
         let by = Instant::now() + WHY;
-        let mut after: Vec<u64> =
-            (0..self.inner.cores.len()).map(|core| question.after.get(core).copied().unwrap_or(0)).collect();
+        let mut after = question.after.clone();
         let (mut kept, mut held, mut since) = (Vec::new(), 0, None);
         while let Ok(of_core) = found.recv_timeout(by.saturating_duration_since(Instant::now())) {
-            if let Some(after) = after.get_mut(of_core.core) {
-                *after = of_core.last;
-            }
+            after.resize(after.len().max(of_core.core + 1), 0);
+            after[of_core.core] = of_core.last;
             held += of_core.held;
             since = [since, of_core.oldest].into_iter().flatten().min();
             kept.extend(of_core.kept);
@@ -703,13 +669,11 @@ impl Gateway {
     }
 
     fn connections(&self) -> usize {
-        self.inner.shared.connections.load(Ordering::Relaxed)
+        self.inner.crew.shared.connections.load(Ordering::Relaxed)
     }
 
     fn tell_all(&self, message: impl Fn() -> Message) {
-        for core in &self.inner.cores {
-            let _ = core.send(message()); // a core that is gone needs no message
-        }
+        self.inner.crew.tell_all(message);
     }
 
     pub(crate) fn control(&self) -> MutexGuard<'_, Control> {
@@ -717,8 +681,8 @@ impl Gateway {
     }
 
     /// The cores, to be sent a new snapshot.
-    pub(crate) fn cores(&self) -> &[mpsc::UnboundedSender<Message>] {
-        &self.inner.cores
+    pub(crate) fn cores(&self) -> &Crew {
+        &self.inner.crew
     }
 
     /// After a change or an attempt: notifies those who follow the config, and watches its files.

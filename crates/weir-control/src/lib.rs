@@ -14,6 +14,7 @@ pub mod fleet;
 pub mod history;
 pub mod rehearsal;
 
+mod crew;
 mod gateway;
 mod reload;
 mod status;

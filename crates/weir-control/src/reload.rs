@@ -22,6 +22,7 @@ pub(crate) use undo::Open;
 pub(crate) use unsaved::warning as taken_back;
 pub(crate) use watch::Watching;
 
+use crate::crew::Crew;
 use crate::history::By;
 use crate::status::{self, CertificateStatus, Rate, ReloadStatus};
 use outputs::{Change, LogWriter, configure_log};
@@ -40,11 +41,11 @@ use weir_config::schema::{self, Config};
 use weir_config::{Diagnostics, Loaded, Mistakes, Overrides, Place, Severity, Source, Texts};
 use weir_engine::acme;
 use weir_engine::core::Message;
-use weir_engine::export::Exporter;
+use weir_engine::export::{Exporter, Outbox};
 use weir_engine::handover::{Handover, Inheritance};
 use weir_engine::snapshot::{Carry, Snapshot};
 use weir_filter::filter::{FilterKind, Purgeable, Switch};
-use weir_telemetry::{CertificateEnd, Telemetry, log};
+use weir_telemetry::{AccessLog, CertificateEnd, Telemetry, log};
 use weir_upstream::discovery;
 use weir_upstream::fetch::{self, Environment, Fetcher};
 use weir_upstream::upstream::discover::dns;
@@ -234,12 +235,7 @@ impl Control {
     }
 
     /// Runs a prepared snapshot on every core. Returns when all have adopted it.
-    pub(crate) fn commit(
-        &mut self,
-        prepared: Prepared,
-        cores: &[mpsc::UnboundedSender<Message>],
-        first: bool,
-    ) {
+    pub(crate) fn commit(&mut self, prepared: Prepared, cores: &Crew, first: bool) {
         let Prepared { snapshot, loaded, bound, sockets, log, spans } = prepared;
         let settings = dns_settings(&loaded.config.dns);
         let asked = self.names.keep(&snapshot.upstreams, &loaded.config, &settings, &self.telemetry);
@@ -257,13 +253,13 @@ impl Control {
         };
         let mut consequences = Consequences::of(&self.snapshot, &snapshot, &self.telemetry);
         let (done, adopted) = std_mpsc::channel();
-        for ((index, core), sockets) in cores.iter().enumerate().zip(sockets) {
-            let handle = self.access_log.as_ref().map(|log| Box::new(log.writer.core(index)));
-            let log = (old_log.is_some() || first).then_some(handle);
-            let outbox = || self.spans.as_ref().map(|exporter| exporter.outlet().outbox());
-            let spans = old_spans.is_some().then(outbox);
+        let (serving, leaving) = cores.siblings();
+        let sockets = sockets.into_iter().chain(leaving.iter().map(|_| Vec::new()));
+        for (core, sockets) in serving.iter().chain(&leaving).zip(sockets) {
+            let log = (old_log.is_some() || first).then(|| self.log_of(core.index));
+            let spans = old_spans.is_some().then(|| self.spans_of());
             let (snapshot, done) = (Arc::clone(&snapshot), done.clone());
-            let _ = core.send(Message::Adopt { snapshot, sockets, log, spans, done }); // it may have ended
+            let _ = core.mailbox.send(Message::Adopt { snapshot, sockets, log, spans, done }); // it may have ended
         }
         drop(done);
         while adopted.recv().is_ok() {}
@@ -288,6 +284,7 @@ impl Control {
         }
         self.show_drift();
         self.config = Arc::new(loaded.config);
+        self.fit_workers(cores);
         consequences.forgets = self.carry.adopted(&self.names.runtime, &self.names.fetcher);
         consequences.log();
         self.consequences = consequences;
@@ -299,6 +296,32 @@ impl Control {
         } else {
             self.telemetry.reloaded(&self.snapshot.revision, now);
         }
+    }
+
+    /// Makes as many cores serve as the config says.
+    fn fit_workers(&self, crew: &Crew) {
+        let workers = self.config.workers.count();
+        let adopt = |index, done| Message::Adopt {
+            snapshot: Arc::clone(&self.snapshot),
+            sockets: Vec::new(),
+            log: Some(self.log_of(index)),
+            spans: Some(self.spans_of()),
+            done,
+        };
+        if let Err(e) = crew.fit(workers, &self.snapshot, self.snapshot.drain(), adopt) {
+            let fields: log::Fields<'_> = &[("workers", &workers), ("error", &e)];
+            log::error("the number of workers stays as it was", fields);
+        }
+    }
+
+    /// A core's part of the access log.
+    fn log_of(&self, index: usize) -> Option<Box<AccessLog>> {
+        self.access_log.as_ref().map(|log| Box::new(log.writer.core(index)))
+    }
+
+    /// Where a core's spans go.
+    fn spans_of(&self) -> Option<Outbox> {
+        self.spans.as_ref().map(|exporter| exporter.outlet().outbox())
     }
 
     /// What filters keep in the config's stores, by store name.
@@ -379,43 +402,26 @@ impl Control {
     }
 
     /// Loads, compiles, prepares and commits; or refuses with the reason.
-    pub(crate) fn reload(
-        &mut self,
-        by: &By,
-        cores: &[mpsc::UnboundedSender<Message>],
-    ) -> Result<Reloaded, Refused> {
+    pub(crate) fn reload(&mut self, by: &By, cores: &Crew) -> Result<Reloaded, Refused> {
         self.reload_with(by, Overrides::default(), cores)
     }
 
     /// Runs the bundle in this folder, which a source sent, like a reload runs files.
-    pub(crate) fn run_bundle(
-        &mut self,
-        folder: &Path,
-        by: &By,
-        cores: &[mpsc::UnboundedSender<Message>],
-    ) -> Result<Reloaded, Refused> {
+    pub(crate) fn run_bundle(&mut self, folder: &Path, by: &By, cores: &Crew) -> Result<Reloaded, Refused> {
         let done = self.reload_with(by, Overrides { bundle: Some(folder), ..Overrides::default() }, cores)?;
         self.source.set_bundle(Some(folder.to_owned()));
         Ok(done)
     }
 
-    fn reload_with(
-        &mut self,
-        by: &By,
-        instead: Overrides<'_>,
-        cores: &[mpsc::UnboundedSender<Message>],
-    ) -> Result<Reloaded, Refused> {
+    fn reload_with(&mut self, by: &By, instead: Overrides<'_>, cores: &Crew) -> Result<Reloaded, Refused> {
         let began = Instant::now();
-        let (before, source) = (self.config.workers, self.config.source.clone());
+        let source = self.config.source.clone();
         match self.load_files(by, instead, cores) {
             Ok(diagnostics) => {
                 self.last_reload = Some(ReloadStatus::new(Ok(()), SystemTime::now()));
                 let took = began.elapsed().as_millis();
                 log::info("reloaded", &[("revision", &self.snapshot.revision), ("ms", &took)]);
                 Self::log_warnings(&diagnostics);
-                if self.config.workers != before {
-                    log::warn("workers changed: that needs a restart", &[]);
-                }
                 if self.config.source != source {
                     log::warn("source changed: that needs a restart", &[]);
                 }

@@ -43,7 +43,7 @@ impl Services for Caller {
     }
 
     fn spawn(&self, task: Task) -> bool {
-        let Some(core) = self.0.upgrade().filter(|core| core.tasks.get() < MAX_TASKS) else { return false };
+        let Some(core) = self.0.upgrade().filter(|core| core.tasks() < MAX_TASKS) else { return false };
         let running = Running::new(&core);
         drop(tokio::task::spawn_local(async move {
             task.await;
@@ -72,7 +72,7 @@ struct Running(Weak<Core>);
 
 impl Running {
     fn new(core: &Rc<Core>) -> Self {
-        core.tasks.set(core.tasks.get() + 1);
+        core.begin_task();
         Self(Rc::downgrade(core))
     }
 }
@@ -80,7 +80,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if let Some(core) = self.0.upgrade() {
-            core.tasks.set(core.tasks.get() - 1);
+            core.end_task();
         }
     }
 }

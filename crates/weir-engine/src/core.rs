@@ -13,6 +13,7 @@ use slab::Slab;
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
+use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
@@ -63,6 +64,18 @@ pub enum Message {
         /// The core answers, or drops this, when it is done.
         done: mpsc_std::Sender<()>,
     },
+    /// `workers` changed: other cores serve now, and these are the core's listening sockets in place of those it
+    /// had. They are copies, so closing the earlier ones resets no connection.
+    Crew {
+        /// The cores that serve.
+        siblings: Arc<[Sibling]>,
+        /// The core's sockets.
+        sockets: Vec<(Address, BoundSocket)>,
+        /// Whether it serves on, or serves again. Otherwise its connections close as when a successor serves.
+        serves: bool,
+        /// The core answers, or drops this, when it is done.
+        done: mpsc_std::Sender<()>,
+    },
     /// Accept no new connections and close each connection after its exchange. The core drops `done` once all
     /// connections waiting in the accept queue have been accepted.
     Drain {
@@ -73,8 +86,8 @@ pub enum Message {
     },
     /// Send a copy of each listening socket, for the process that takes over.
     Lend {
-        /// Where the sockets go.
-        to: mpsc_std::Sender<(Address, BoundSocket)>,
+        /// Where the sockets go, or why one of them does not.
+        to: mpsc_std::Sender<io::Result<(Address, BoundSocket)>>,
     },
     /// Stop immediately.
     Stop,
@@ -110,26 +123,51 @@ pub struct Shared {
     /// Accepted connections not yet in `connections`: on their way to another core or to the first poll of their
     /// task.
     arriving: AtomicUsize,
-    /// Client connections of each core, for the hand-over of new ones.
-    pub(crate) by_core: Box<[CoreCount]>,
     /// What `limits.per_client` counts.
     pub(crate) clients: Arc<Clients>,
     /// The threads for work that blocks.
     pub(crate) blocking: Blocking,
 }
 
-/// A count that one core writes. It has its own cache line (two, because the prefetcher fetches pairs), so that cores
-/// do not contend.
+/// A core as others see it.
+#[derive(Clone, Debug)]
+pub struct Sibling {
+    /// Its number. Only one core has it at a time.
+    pub index: usize,
+    /// Its mailbox.
+    pub mailbox: mpsc::UnboundedSender<Message>,
+    load: Arc<CoreCount>,
+}
+
+/// Counts that one core writes. They have a cache line of their own (two, because the prefetcher fetches pairs), so that
+/// cores do not contend.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(crate) struct CoreCount(pub(crate) AtomicUsize);
+struct CoreCount {
+    /// Its client connections, for the hand-over of new ones.
+    connections: AtomicUsize,
+    /// Tasks that filters run beside exchanges.
+    tasks: AtomicUsize,
+}
 
-impl Shared {
-    /// The shared state of this many cores.
-    pub fn new(cores: usize) -> Self {
-        Self { by_core: (0..cores).map(|_| CoreCount::default()).collect(), ..Self::default() }
+impl Sibling {
+    /// A core that does not run yet.
+    pub fn new(index: usize, mailbox: mpsc::UnboundedSender<Message>) -> Self {
+        Self { index, mailbox, load: Arc::default() }
     }
 
+    /// How many client connections it has.
+    pub fn connections(&self) -> usize {
+        self.load.connections.load(Ordering::Relaxed)
+    }
+
+    /// Whether it has neither connections nor tasks of filters.
+    pub fn is_idle(&self) -> bool {
+        self.connections() == 0 && self.load.tasks.load(Ordering::Relaxed) == 0
+    }
+}
+
+impl Shared {
     /// A connection was accepted.
     pub(crate) fn arrive(&self) {
         self.arriving.fetch_add(1, Ordering::Relaxed);
@@ -149,9 +187,9 @@ impl Shared {
 
 /// The parts of a core that do not change with the config.
 pub(crate) struct Parts {
-    pub(crate) index: usize,
+    pub(crate) own: Sibling,
+    pub(crate) siblings: Arc<[Sibling]>,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) siblings: Vec<mpsc::UnboundedSender<Message>>,
     pub(crate) seed: u64,
     pub(crate) sockets: Rc<Sockets>,
     /// Makes the handle that filters get.
@@ -163,7 +201,10 @@ pub(crate) struct Core {
     pub(crate) index: usize,
     pub(crate) cells: Arc<CoreCells>,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) siblings: Vec<mpsc::UnboundedSender<Message>>,
+    /// What others know of it.
+    load: Arc<CoreCount>,
+    /// The cores that serve.
+    siblings: RefCell<Arc<[Sibling]>>,
     /// The core's sockets.
     pub(crate) sockets: Rc<Sockets>,
     /// Whether this core drains, and how.
@@ -196,8 +237,6 @@ pub(crate) struct Core {
     buffers: RefCell<Vec<Vec<u8>>>,
     /// Rounds of [`Core::give_back`] since a burst of connections ended.
     quiet: Cell<u8>,
-    /// Tasks that filters run beside exchanges.
-    pub(crate) tasks: Cell<usize>,
     /// The state that filters keep on this core, by the address of its key. The weak reference keeps that address
     /// from being reused.
     locals: RefCell<HashMap<usize, FilterState, FixedState>>,
@@ -298,12 +337,16 @@ const BURST: usize = 64;
 /// How many rounds to wait before that, so that a burst in waves costs it only once.
 const QUIET_ROUNDS: u8 = 5;
 
+/// If a core has this many connections more than its share, a new one goes to the core with the fewest.
+const HAND_OVER_AT: usize = 8;
+
 /// A scratch buffer larger than this is freed instead of kept.
 const KEPT_BYTES: usize = 32 * 1024;
 
 impl Core {
     pub(crate) fn new(parts: Parts, telemetry: &Arc<Telemetry>, snapshot: Arc<Snapshot>) -> Rc<Self> {
-        let Parts { index, shared, siblings, seed, sockets, handle } = parts;
+        let Parts { own, siblings, shared, seed, sockets, handle } = parts;
+        let index = own.index;
         let mut random = Random::new(seed);
         let core = Rc::new_cyclic(|core| Self {
             index,
@@ -311,7 +354,8 @@ impl Core {
             handle: handle(core),
             cells: telemetry.core(index),
             shared,
-            siblings,
+            load: Arc::clone(&own.load),
+            siblings: RefCell::new(siblings),
             sockets,
             leaving: Cell::new(None),
             access_log: RefCell::new(None),
@@ -336,7 +380,6 @@ impl Core {
             responses: RefCell::default(),
             buffers: RefCell::default(),
             quiet: Cell::new(0),
-            tasks: Cell::new(0),
             locals: RefCell::default(),
         });
         core.adopt(snapshot);
@@ -414,6 +457,29 @@ impl Core {
         self.resources.forget_unused();
     }
 
+    /// Other cores serve now. If this one no longer does, its connections close after their next exchange.
+    pub(crate) fn join(&self, siblings: Arc<[Sibling]>, serves: bool) {
+        *self.siblings.borrow_mut() = siblings;
+        if serves {
+            self.leaving.set(None);
+        } else {
+            self.drain(Leaving::Successor);
+        }
+    }
+
+    /// The serving core with the fewest connections, if this one has clearly more than its share.
+    /// SO_REUSEPORT spreads by hash, which is uneven for few long connections, and those matter most.
+    pub(crate) fn lighter(&self) -> Option<Sibling> {
+        let siblings = self.siblings.borrow();
+        if siblings.len() < 2 {
+            return None;
+        }
+        let here = self.connections();
+        let lightest = siblings.iter().min_by_key(|sibling| sibling.connections())?;
+        let least = lightest.connections();
+        (here >= least + HAND_OVER_AT && here * 4 > least * 5).then(|| lightest.clone())
+    }
+
     /// Closes every connection after its exchange.
     pub(crate) fn drain(&self, leaving: Leaving) {
         self.leaving.set(Some(leaving));
@@ -463,18 +529,33 @@ impl Core {
 
     /// Registers a connection with its core. Pass the returned number to `leave`.
     pub(crate) fn enter(&self, handle: &Rc<ConnectionHandle>) -> usize {
-        self.shared.by_core[self.index].0.fetch_add(1, Ordering::Relaxed);
+        self.load.connections.fetch_add(1, Ordering::Relaxed);
         self.shared.arrived();
         self.handles.borrow_mut().insert(Rc::clone(handle))
     }
 
     pub(crate) fn leave(&self, number: usize) {
-        self.shared.by_core[self.index].0.fetch_sub(1, Ordering::Relaxed);
+        self.load.connections.fetch_sub(1, Ordering::Relaxed);
         self.shared.connections.fetch_sub(1, Ordering::Relaxed);
         let handle = self.handles.borrow_mut().remove(number);
         if handle.cut.get() {
             self.cuts.set(self.cuts.get().saturating_sub(1));
         }
+    }
+
+    /// How many tasks filters run beside exchanges.
+    pub(crate) fn tasks(&self) -> usize {
+        self.load.tasks.load(Ordering::Relaxed)
+    }
+
+    /// A filter's task begins.
+    pub(crate) fn begin_task(&self) {
+        self.load.tasks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A filter's task has ended.
+    pub(crate) fn end_task(&self) {
+        self.load.tasks.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Whether this connection is to be cut. Usually none is, so the first check is one load.

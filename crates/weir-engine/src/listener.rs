@@ -2,15 +2,14 @@
 
 use crate::call;
 use crate::connection;
-use crate::core::{Arrived, Core, LocalListener, Message, Parts, Shared};
+use crate::core::{Arrived, Core, LocalListener, Message, Parts, Shared, Sibling};
 use crate::lane::Lane;
 use crate::snapshot::Snapshot;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc as mpsc_std;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -22,15 +21,15 @@ use weir_wire::{Class, CoreListener, Driver, Peer, Sockets, yield_now};
 
 /// What a core starts with.
 pub struct Start {
-    /// The number of the core.
-    pub index: usize,
+    /// The core as others see it.
+    pub own: Sibling,
+    /// The cores that serve when it starts.
+    pub siblings: Arc<[Sibling]>,
     /// Where the core counts.
     pub telemetry: Arc<Telemetry>,
     /// What all cores share.
     pub shared: Arc<Shared>,
-    /// The mailboxes of all cores.
-    pub siblings: Vec<mpsc::UnboundedSender<Message>>,
-    /// The core's own mailbox.
+    /// Its mailbox.
     pub mailbox: mpsc::UnboundedReceiver<Message>,
     /// The first snapshot.
     pub snapshot: Arc<Snapshot>,
@@ -51,12 +50,9 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// How many connections to accept in a row before other tasks get a turn.
 const IN_A_ROW: u32 = 32;
 
-/// If a core has this many connections more than its share, a new one goes to the core with the fewest.
-const HAND_OVER_AT: usize = 8;
-
 /// Starts a core's thread.
 pub fn spawn(start: Start) -> io::Result<JoinHandle<()>> {
-    let name = format!("weir-core-{}", start.index);
+    let name = format!("weir-core-{}", start.own.index);
     thread::Builder::new().name(name).spawn(move || {
         let ran = Driver::new().and_then(|driver| {
             let sockets = driver.sockets();
@@ -69,8 +65,8 @@ pub fn spawn(start: Start) -> io::Result<JoinHandle<()>> {
 }
 
 async fn run(start: Start, sockets: Rc<Sockets>) {
-    let Start { index, telemetry, shared, siblings, mut mailbox, snapshot, seed } = start;
-    let parts = Parts { index, shared, siblings, seed, sockets, handle: call::handle };
+    let Start { own, siblings, telemetry, shared, mut mailbox, snapshot, seed } = start;
+    let parts = Parts { own, siblings, shared, seed, sockets, handle: call::handle };
     let core = Core::new(parts, &telemetry, snapshot);
     let doors = Doors::default();
     let mut ticks = 0u32;
@@ -113,6 +109,15 @@ async fn run(start: Start, sockets: Rc<Sockets>) {
                 }
                 let _ = done.send(()); // the sender may have stopped waiting
             }
+            Some(Message::Crew { siblings, sockets, serves, done }) => {
+                core.join(siblings, serves);
+                let before = doors.0.take();
+                for (address, socket) in sockets {
+                    doors.open(&core, address, socket);
+                }
+                before.iter().for_each(|door| door.bell.leave());
+                let _ = done.send(()); // as above
+            }
             Some(Message::Drain { leaving, done }) => {
                 doors.close_all(&done);
                 core.drain(leaving);
@@ -142,8 +147,18 @@ struct Door {
 #[derive(Default)]
 struct Bell {
     ring: Notify,
+    /// Others have a copy of the socket and accept what is in its queue.
+    shared: Cell<bool>,
     /// Dropped when the loop has ended.
     done: RefCell<Option<mpsc_std::Sender<()>>>,
+}
+
+impl Bell {
+    /// Ends the loop and leaves the queue to those who have a copy of the socket.
+    fn leave(&self) {
+        self.shared.set(true);
+        self.ring.notify_one();
+    }
 }
 
 impl Doors {
@@ -156,14 +171,13 @@ impl Doors {
     }
 
     /// Sends a copy of each socket.
-    fn lend(&self, to: &mpsc_std::Sender<(Address, BoundSocket)>) {
+    fn lend(&self, to: &mpsc_std::Sender<io::Result<(Address, BoundSocket)>>) {
         for door in self.0.borrow().iter() {
-            match door.listener.lend() {
-                Ok(socket) => drop(to.send((door.address.clone(), socket))), // the receiver may have given up
-                Err(e) => {
-                    log::error("a socket is not handed over", &[("address", &door.address), ("error", &e)])
-                }
+            let lent = door.listener.lend();
+            if let Err(e) = &lent {
+                log::error("a socket is not handed over", &[("address", &door.address), ("error", e)]);
             }
+            drop(to.send(lent.map(|socket| (door.address.clone(), socket)))); // the receiver may have given up
         }
     }
 
@@ -225,7 +239,8 @@ async fn accept(core: Rc<Core>, address: Address, listener: Rc<CoreListener>, be
     }
     // The ringer has dropped it, so nobody else holds it.
     let Some(listener) = Rc::into_inner(listener) else { return };
-    for (stream, peer) in listener.close() {
+    let left = if bell.shared.get() { listener.leave().into_iter().collect() } else { listener.close() };
+    for (stream, peer) in left {
         core.shared.arrive();
         serve(&core, &last, stream, peer);
     }
@@ -235,28 +250,15 @@ async fn accept(core: Rc<Core>, address: Address, listener: Rc<CoreListener>, be
 fn admit(core: &Rc<Core>, address: &Address, listener: &Rc<LocalListener>, socket: OwnedFd, peer: Peer) {
     core.shared.arrive();
     // All cores accept from the single queue of a Unix socket, which balances them already.
-    match lighter(core).filter(|_| peer != Peer::Local) {
+    match core.lighter().filter(|_| peer != Peer::Local) {
         Some(lightest) => {
             let listener = address.clone();
-            if core.siblings[lightest].send(Message::Accepted { socket, peer, listener }).is_err() {
+            if lightest.mailbox.send(Message::Accepted { socket, peer, listener }).is_err() {
                 core.shared.arrived(); // closed: the whole process ends
             }
         }
         None => serve(core, listener, socket, peer),
     }
-}
-
-/// The core with the fewest connections, if this one has clearly more than its share. SO_REUSEPORT spreads by hash,
-/// which is uneven for few long connections, and those matter most.
-fn lighter(core: &Core) -> Option<usize> {
-    let counts = &core.shared.by_core;
-    if counts.len() < 2 {
-        return None;
-    }
-    let here = core.connections();
-    let (lightest, least) =
-        counts.iter().map(|c| c.0.load(Ordering::Relaxed)).enumerate().min_by_key(|(_, count)| *count)?;
-    (here >= least + HAND_OVER_AT && here * 4 > least * 5).then_some(lightest)
 }
 
 fn take_over(core: &Rc<Core>, socket: OwnedFd, peer: Peer, address: &Address) {

@@ -364,6 +364,11 @@ impl Snapshot {
         chain.is_some_and(|chain| chain.iter().any(|&filter| is(&self.filters[filter as usize])))
     }
 
+    /// How long connections may take to end when their listener's policy, or their core, is gone.
+    pub const fn drain(&self) -> Duration {
+        self.drain
+    }
+
     /// Whether a peer's forwarding headers are trusted.
     pub(crate) fn trusts(&self, address: IpAddr) -> bool {
         // A dual-stack socket shows IPv4 clients as IPv6.

@@ -191,7 +191,7 @@ fn about(page: &mut Page, telemetry: &Telemetry) {
     }
     kept_certificates(page, &config.kept);
     page.family(Kind::Gauge(""), "weir_workers", "Data-plane threads, one per core.");
-    page.sample("", "", telemetry.cores.len());
+    page.sample("", "", telemetry.workers.load(Relaxed));
 }
 
 /// Certificates renewed automatically by ACME; empty if there are none.
@@ -257,7 +257,7 @@ fn totals(page: &mut Page, telemetry: &Telemetry) {
         "weir_access_log_dropped",
         "Lines of the access log that were lost: slow, the sink was behind; failed, not written.",
     );
-    let slow: u64 = telemetry.cores.iter().map(|core| core.access_log_dropped.get()).sum();
+    let slow: u64 = telemetry.cores.read().iter().map(|core| core.access_log_dropped.get()).sum();
     page.sample("", "reason=\"slow\"", slow);
     page.sample("", "reason=\"failed\"", telemetry.access_log_lost());
     page.family(
@@ -318,7 +318,7 @@ fn listeners(page: &mut Page, lists: &Lists) {
     let help = "Requests on a connection that had carried one before.";
     page.family(Kind::Counter(""), "weir_keepalive_requests", help);
     for series in all {
-        page.sample(&series.labels, "", series.cores.iter().map(|cells| cells.reused()).sum::<u64>());
+        page.sample(&series.labels, "", series.cores.read().iter().map(|cells| cells.reused()).sum::<u64>());
     }
     let results = ["ok", "failed"].map(|result| pair("result", result));
     let handshakes = ("weir_tls_handshakes", "", "TLS handshakes with clients, by result: ok or failed.");
@@ -367,7 +367,7 @@ const OTHER: u16 = u16::MAX;
 /// The counts of one series by code, lowest first, [`OTHER`] last.
 fn add_up<C>(series: &Series<C>, pick: impl Fn(&C) -> &StatusCounts, codes: &mut Vec<(u16, u64)>) {
     codes.clear();
-    for cells in &series.cores {
+    for cells in series.cores.read().iter() {
         pick(cells).each(|code, n| {
             let code = code.unwrap_or(OTHER);
             match codes.iter_mut().find(|(known, _)| *known == code) {
@@ -621,7 +621,7 @@ fn indexed(
     pick: impl Fn(&CoreCells, usize) -> &Counter,
 ) {
     for (index, name) in names.iter().chain([&"unknown"]).enumerate() {
-        let sum: u64 = telemetry.cores.iter().map(|core| pick(core, index).get()).sum();
+        let sum: u64 = telemetry.cores.read().iter().map(|core| pick(core, index).get()).sum();
         if sum > 0 || index < names.len() {
             page.sample("", &pair(label, name), sum);
         }

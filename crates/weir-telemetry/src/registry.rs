@@ -5,21 +5,21 @@
 //! adopts a snapshot; a request then follows one pointer and takes no lock.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use crate::cell::{Counter, HistogramTotals};
 use crate::exported::{Exported, Lost};
 use crate::series::{
-    Attempt, ConsumerCells, ConsumerId, EndpointCells, EndpointId, ListenerCells, ListenerId, RouteCells,
-    RouteId, Series, Table, UpstreamCells, UpstreamId,
+    Attempt, ConsumerCells, ConsumerId, EndpointCells, EndpointId, ListenerCells, ListenerId, PerCore,
+    RouteCells, RouteId, Series, Table, UpstreamCells, UpstreamId,
 };
 
 /// The arguments of [`Telemetry::new`].
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// The number of cores that will write. At least one.
+    /// The number of cores that write at first. At least one.
     pub cores: usize,
     /// Cause codes, the label values of `weir_causes_total`; a core counts a cause by its index here.
     pub causes: &'static [&'static str],
@@ -63,7 +63,9 @@ impl Default for Setup {
 /// Everything this process counts.
 pub struct Telemetry {
     pub(crate) setup: Setup,
-    pub(crate) cores: Box<[Arc<CoreCells>]>,
+    pub(crate) cores: PerCore<CoreCells>,
+    /// How many cores serve.
+    pub(crate) workers: AtomicUsize,
     series: Mutex<SeriesTables>,
     config: Mutex<ConfigState>,
     /// Access log lines that the writer thread could not write. Writers share it; requests do not touch it.
@@ -176,7 +178,7 @@ impl Telemetry {
     /// An empty table for `setup.cores` cores.
     pub fn new(setup: Setup) -> Arc<Self> {
         let count = setup.cores.max(1);
-        let cores = (0..count).map(|index| Arc::new(CoreCells::new(index, &setup))).collect();
+        let cores = PerCore::new(count, |index| CoreCells::new(index, &setup));
         let series = SeriesTables {
             consumers: Table::new(&["consumer"], setup.consumer_cap, count),
             listeners: Table::new(&["listener"], setup.listener_cap, count),
@@ -187,6 +189,7 @@ impl Telemetry {
         Arc::new(Self {
             setup,
             cores,
+            workers: AtomicUsize::new(count),
             series: Mutex::new(series),
             config: Mutex::default(),
             access_log_failed: AtomicU64::new(0),
@@ -195,12 +198,15 @@ impl Telemetry {
         })
     }
 
-    /// The cells of one core. Hand them to that core; only it may write them.
-    ///
-    /// # Panics
-    /// If `index` is not less than the number of cores given at construction.
+    /// The cells of one core. Hand them to that core; only it may write them. A core that starts with the number of
+    /// one that ended continues its counts.
     pub fn core(&self, index: usize) -> Arc<CoreCells> {
-        Arc::clone(&self.cores[index])
+        self.cores.of(index, |index| CoreCells::new(index, &self.setup))
+    }
+
+    /// Sets how many cores serve.
+    pub fn show_workers(&self, count: usize) {
+        self.workers.store(count, Relaxed);
     }
 
     /// The series of the listener of this name.
@@ -306,7 +312,7 @@ impl Telemetry {
         let mut all: BTreeMap<String, UpstreamFigures> = BTreeMap::new();
         for (name, series) in upstreams {
             let figures = all.entry(name).or_default();
-            for cells in &series.cores {
+            for cells in series.cores.read().iter() {
                 figures.attempts.iter_mut().zip(&cells.attempts).for_each(|(sum, count)| *sum += count.get());
             }
         }
@@ -321,7 +327,7 @@ impl Telemetry {
 
     fn figures_of(&self, series: &Series<RouteCells>) -> RouteFigures {
         let mut figures = RouteFigures::default();
-        for cells in &series.cores {
+        for cells in series.cores.read().iter() {
             figures.active += cells.active.get();
             cells.requests.each(|code, n| *figures.statuses.entry(code.unwrap_or(0)).or_default() += n);
             cells.causes.each(|index, n| {
@@ -338,7 +344,7 @@ impl Telemetry {
     pub fn consumer_statuses(&self, consumer: &str) -> Option<BTreeMap<u16, u64>> {
         let series = self.series().consumers.get(consumer)?;
         let mut statuses = BTreeMap::new();
-        for cells in &series.cores {
+        for cells in series.cores.read().iter() {
             cells.requests.each(|code, n| *statuses.entry(code.unwrap_or(0)).or_default() += n);
         }
         Some(statuses)
@@ -347,20 +353,23 @@ impl Telemetry {
     /// Open client connections of a listener.
     pub fn listener_connections(&self, listener: &str) -> i64 {
         let series = self.series().listeners.get(listener);
-        series.map_or(0, |series| series.cores.iter().map(|cells| cells.active.get()).sum())
+        series.map_or(0, |series| series.cores.read().iter().map(|cells| cells.active.get()).sum())
     }
 
     /// Responses sent so far, over all cores and existing routes.
     pub fn requests_total(&self) -> u64 {
         let routes = self.series().routes.list();
-        routes.iter().flat_map(|series| &series.cores).map(|cells| cells.requests.total()).sum()
+        let of = |series: &Arc<Series<RouteCells>>| -> u64 {
+            series.cores.read().iter().map(|cells| cells.requests.total()).sum()
+        };
+        routes.iter().map(of).sum()
     }
 
     /// The causes counted so far, the most frequent first.
     pub fn causes(&self) -> Vec<(&'static str, u64)> {
         let names = self.setup.causes.iter().copied().chain(["unknown"]).enumerate();
         let mut all: Vec<(&str, u64)> = names
-            .map(|(index, name)| (name, self.cores.iter().map(|core| core.cause(index).get()).sum()))
+            .map(|(index, name)| (name, self.cores.read().iter().map(|core| core.cause(index).get()).sum()))
             .filter(|(_, count)| *count > 0)
             .collect();
         all.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
@@ -391,7 +400,7 @@ impl Telemetry {
 
     /// Access log lines lost so far because the sink was slow or failed.
     pub fn access_log_dropped(&self) -> u64 {
-        let slow: u64 = self.cores.iter().map(|core| core.access_log_dropped.get()).sum();
+        let slow: u64 = self.cores.read().iter().map(|core| core.access_log_dropped.get()).sum();
         slow + self.access_log_lost()
     }
 

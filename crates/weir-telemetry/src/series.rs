@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::cell::{Counter, Gauge, Histogram, StatusCounts};
@@ -388,7 +388,7 @@ pub struct SeriesId<C> {
 pub(crate) struct Series<C> {
     /// Label pairs, escaped once: `route="orders"`.
     pub(crate) labels: String,
-    pub(crate) cores: Box<[Arc<C>]>,
+    pub(crate) cores: PerCore<C>,
     pub(crate) overflow: bool,
     /// Whether it was ever used. The names of a config that was built and then refused never appear.
     adopted: AtomicBool,
@@ -396,10 +396,51 @@ pub(crate) struct Series<C> {
     dropped: Arc<AtomicBool>,
 }
 
-impl<C> SeriesId<C> {
+/// Cells by core. A core that ended leaves its cells to the sums, and to the next core with its number.
+pub(crate) struct PerCore<C> {
+    /// Those of core 0, where the control side keeps what belongs to no core.
+    first: Arc<C>,
+    /// All of them. Locked by cores when they adopt a snapshot and by scrapes, never on a request's path.
+    all: RwLock<Vec<Arc<C>>>,
+}
+
+impl<C> PerCore<C> {
+    pub(crate) fn new(cores: usize, make: impl Fn(usize) -> C) -> Self {
+        let first = Arc::new(make(0));
+        let all = (1..cores.max(1)).map(|index| Arc::new(make(index)));
+        let all = std::iter::once(Arc::clone(&first)).chain(all).collect();
+        Self { first, all: RwLock::new(all) }
+    }
+
+    /// The cells of a core, made if it has none yet.
+    pub(crate) fn of(&self, index: usize, make: impl Fn(usize) -> C) -> Arc<C> {
+        if let Some(cells) = self.read().get(index) {
+            return Arc::clone(cells);
+        }
+        let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
+        while all.len() <= index {
+            let made = Arc::new(make(all.len()));
+            all.push(made);
+        }
+        Arc::clone(&all[index])
+    }
+
+    /// All of them, for sums.
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, Vec<Arc<C>>> {
+        self.all.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a core still holds its cells.
+    fn in_use(&self) -> bool {
+        let own = |cells: &Arc<C>| if Arc::ptr_eq(cells, &self.first) { 2 } else { 1 };
+        self.read().iter().any(|cells| Arc::strong_count(cells) > own(cells))
+    }
+}
+
+impl<C: Default> SeriesId<C> {
     pub(crate) fn core(&self, index: usize) -> Arc<C> {
         self.series.adopted.store(true, Relaxed);
-        Arc::clone(&self.series.cores[index])
+        self.series.cores.of(index, |_| C::default())
     }
 }
 
@@ -433,7 +474,7 @@ impl EndpointId {
     /// Sets whether the endpoint is in rotation. An endpoint starts healthy; any thread may call this.
     pub fn set_healthy(&self, healthy: bool) {
         self.series.adopted.store(true, Relaxed);
-        self.series.cores[0].unhealthy.store(!healthy, Relaxed);
+        self.series.cores.first.unhealthy.store(!healthy, Relaxed);
     }
 
     /// Whether the endpoint is in rotation.
@@ -464,7 +505,7 @@ impl EndpointId {
 
     fn health_cells(&self) -> &HealthCells {
         self.series.adopted.store(true, Relaxed);
-        self.series.cores[0].health.get_or_init(Box::default)
+        self.series.cores.first.health.get_or_init(Box::default)
     }
 
     /// The counts over all cores; endpoints beyond the cap share theirs.
@@ -476,7 +517,7 @@ impl EndpointId {
 impl UpstreamId {
     /// Sets whether too few endpoints are in rotation; returns whether that changed.
     pub fn set_panicking(&self, panicking: bool) -> bool {
-        self.series.cores[0].panicking.swap(panicking, Relaxed) != panicking
+        self.series.cores.first.panicking.swap(panicking, Relaxed) != panicking
     }
 }
 
@@ -498,39 +539,40 @@ impl UpstreamId {
 
     fn discovery(&self) -> &Discovery {
         self.series.adopted.store(true, Relaxed);
-        self.series.cores[0].discovery.get_or_init(Box::default)
+        self.series.cores.first.discovery.get_or_init(Box::default)
     }
 }
 
 impl Series<UpstreamCells> {
     /// The state of its registry, if it has one.
     pub(crate) fn discovery(&self) -> Option<&Discovery> {
-        self.cores[0].discovery.get().map(|cells| &**cells)
+        self.cores.first.discovery.get().map(|cells| &**cells)
     }
 
     pub(crate) fn panicking(&self) -> bool {
-        self.cores[0].panicking.load(Relaxed)
+        self.cores.first.panicking.load(Relaxed)
     }
 }
 
 impl Series<EndpointCells> {
     /// The state of its health, once there is any.
     pub(crate) fn health(&self) -> Option<&HealthCells> {
-        self.cores[0].health.get().map(|cells| &**cells)
+        self.cores.first.health.get().map(|cells| &**cells)
     }
 
     pub(crate) fn healthy(&self) -> bool {
-        !self.cores[0].unhealthy.load(Relaxed)
+        !self.cores.first.unhealthy.load(Relaxed)
     }
 
     pub(crate) fn totals(&self) -> EndpointTotals {
-        let last = self.cores.iter().map(|cells| cells.last_failure.load(Relaxed)).max().unwrap_or(0);
+        let cores = self.cores.read();
+        let last = cores.iter().map(|cells| cells.last_failure.load(Relaxed)).max().unwrap_or(0);
         let at = UNIX_EPOCH + Duration::from_secs(last >> 16);
         EndpointTotals {
-            answered: self.cores.iter().map(|cells| cells.answered.get()).sum(),
-            failed: self.cores.iter().map(|cells| cells.failed.get()).sum(),
-            errors: self.cores.iter().map(|cells| cells.errors.get()).sum(),
-            first_byte: Duration::from_nanos(self.cores.iter().map(|cells| cells.first_byte_ns.get()).sum()),
+            answered: cores.iter().map(|cells| cells.answered.get()).sum(),
+            failed: cores.iter().map(|cells| cells.failed.get()).sum(),
+            errors: cores.iter().map(|cells| cells.errors.get()).sum(),
+            first_byte: Duration::from_nanos(cores.iter().map(|cells| cells.first_byte_ns.get()).sum()),
             last_failure: (last != 0).then_some(((last & 0xffff) as usize, at)),
         }
     }
@@ -546,7 +588,7 @@ impl<C: Default> Series<C> {
             text::label(&mut labels, key, value);
         }
         let overflow = values.iter().all(|value| *value == OVERFLOW);
-        let cores = (0..cores).map(|_| Arc::default()).collect();
+        let cores = PerCore::new(cores, |_| C::default());
         Arc::new(Self {
             labels,
             cores,
@@ -558,7 +600,7 @@ impl<C: Default> Series<C> {
 
     /// Whether anyone besides the table could still count here.
     fn in_use(self: &Arc<Self>) -> bool {
-        Arc::strong_count(self) > 1 || self.cores.iter().any(|cells| Arc::strong_count(cells) > 1)
+        Arc::strong_count(self) > 1 || self.cores.in_use()
     }
 }
 

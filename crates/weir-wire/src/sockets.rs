@@ -376,6 +376,12 @@ impl CoreListener {
         self.socket.try_clone()
     }
 
+    /// Stops listening, and leaves the kernel's accept queue to those who have a copy of the socket. Returns the
+    /// connection that was accepted already, if there is one.
+    pub fn leave(self) -> Option<(OwnedFd, Peer)> {
+        self.held.take()
+    }
+
     /// Stops listening and returns the connections in the kernel's accept queue, which closing would reset. Accepts
     /// from the kernel directly, because the driver may not have seen the last ones yet.
     pub fn close(self) -> Vec<(OwnedFd, Peer)> {

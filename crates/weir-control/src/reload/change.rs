@@ -9,6 +9,7 @@ use super::consequences::Consequences;
 use super::staging::{left_for, stage};
 use super::unsaved::{self, Unsaved, not_kept};
 use super::{Control, Failed, Prepared};
+use crate::crew::Crew;
 use crate::history::diff::{self, Differences};
 use crate::history::{self, By, History, Origin, Pin, Restriction, Revision, TakenBack, mark_of};
 use crate::trial::Terms;
@@ -17,13 +18,11 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tokio::sync::mpsc;
 use weir_config::load::{Gathered, Unreadable, gather};
 use weir_config::managed::{self, Managed, To};
 use weir_config::path_scope::{self, PathScope};
 use weir_config::texts::{Overrides, Text, Texts};
 use weir_config::{Diagnostic, Diagnostics, Mistakes, Node, Place, Source, digest};
-use weir_engine::core::Message;
 use weir_engine::snapshot::{Carry, compile};
 use weir_telemetry::{Setup, Telemetry, log};
 use weir_wire::{Chain, Context};
@@ -312,7 +311,7 @@ impl Control {
         &mut self,
         by: &By,
         instead: Overrides<'_>,
-        cores: &[mpsc::UnboundedSender<Message>],
+        cores: &Crew,
     ) -> Result<Diagnostics, Mistakes> {
         let _ = self.save_unsaved(); // what cannot be written yet stays unsaved
         let managed = self.unsaved_managed();
@@ -336,11 +335,7 @@ impl Control {
     }
 
     /// Changes named things that the API manages, or reports what that would do.
-    pub(crate) fn change(
-        &mut self,
-        change: &Change,
-        cores: &[mpsc::UnboundedSender<Message>],
-    ) -> Result<Changed, NotChanged> {
+    pub(crate) fn change(&mut self, change: &Change, cores: &Crew) -> Result<Changed, NotChanged> {
         let unreadable = |unreadable: Unreadable| NotChanged::Refused(unreadable.diagnostics);
         self.save_unsaved().map_err(NotChanged::unstored)?;
         let gathered = self.books.read(&self.source, Overrides::default()).map_err(unreadable)?;
@@ -377,7 +372,7 @@ impl Control {
         written: Vec<Text>,
         managed: &Managed,
         how: ManagedChange<'_>,
-        cores: &[mpsc::UnboundedSender<Message>],
+        cores: &Crew,
     ) -> Result<Changed, NotChanged> {
         let scope = PathScope { file: request_file(&managed.text.path), below: self.reachable() };
         let instead = Overrides {
@@ -401,12 +396,7 @@ impl Control {
 
     /// Runs a revision. Hand-written files that differ stay as they are and do not run until they change. The
     /// revision runs even if it cannot be saved now: a full disk must not keep a bad config running.
-    pub(crate) fn roll_back(
-        &mut self,
-        number: u64,
-        by: &By,
-        cores: &[mpsc::UnboundedSender<Message>],
-    ) -> Result<Changed, NotChanged> {
+    pub(crate) fn roll_back(&mut self, number: u64, by: &By, cores: &Crew) -> Result<Changed, NotChanged> {
         if self.config.source.is_some() {
             return Err(NotChanged::Fleet);
         }
@@ -509,7 +499,7 @@ impl Control {
     pub(super) fn run_and_log(
         &mut self,
         candidate: Candidate<'_>,
-        cores: &[mpsc::UnboundedSender<Message>],
+        cores: &Crew,
     ) -> Result<Changed, NotChanged> {
         let (hash, by) = (candidate.gathered.texts.hash.clone(), candidate.by.clone());
         let differences = self.differences(&candidate.gathered.texts);
@@ -543,11 +533,7 @@ impl Control {
     }
 
     /// The only path to a running config.
-    pub(super) fn run(
-        &mut self,
-        candidate: Candidate<'_>,
-        cores: &[mpsc::UnboundedSender<Message>],
-    ) -> Result<Running, NotChanged> {
+    pub(super) fn run(&mut self, candidate: Candidate<'_>, cores: &Crew) -> Result<Running, NotChanged> {
         let Candidate { gathered, instead, by, managed, pin, terms, urgent } = candidate;
         let texts = gathered.texts.clone();
         let mut loaded = gathered.finish(&self.source, instead);
@@ -561,7 +547,7 @@ impl Control {
             }
         };
         let (mut diagnostics, files) = (loaded.diagnostics.clone(), loaded.files.clone());
-        let prepared = self.prepare(loaded, snapshot, cores.len()).map_err(|e| {
+        let prepared = self.prepare(loaded, snapshot, cores.serving()).map_err(|e| {
             self.watch_too(files);
             diagnostics.push(Diagnostic::error("system", Chain(&*e).to_string()));
             NotChanged::Refused(diagnostics.clone().into())
@@ -608,7 +594,7 @@ impl Control {
         Ok(staged)
     }
 
-    fn finish(&mut self, prepared: Prepared, pin: Option<Pin>, cores: &[mpsc::UnboundedSender<Message>]) {
+    fn finish(&mut self, prepared: Prepared, pin: Option<Pin>, cores: &Crew) {
         if let Some(history) = &mut self.books.history
             && let Err(e) = history.set_pin(pin.clone())
         {

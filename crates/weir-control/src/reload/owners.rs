@@ -9,16 +9,15 @@
 
 use super::Control;
 use super::change::{Candidate, NotChanged, thing_in};
+use crate::crew::Crew;
 use crate::history::By;
 use crate::trial::Terms;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::path::Path;
-use tokio::sync::mpsc;
 use weir_config::load::{Gathered, gather};
 use weir_config::managed::{self, To};
 use weir_config::{Diagnostic, Diagnostics, Node, Overrides};
-use weir_engine::core::Message;
 
 /// Who owns a thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
@@ -75,7 +74,7 @@ impl Control {
         way: Way,
         (section, name): (&str, &str),
         by: &By,
-        cores: &[mpsc::UnboundedSender<Message>],
+        cores: &Crew,
     ) -> Result<Moved, NotChanged> {
         self.save_unsaved().map_err(NotChanged::unstored)?;
         let unreadable =

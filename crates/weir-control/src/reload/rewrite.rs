@@ -4,19 +4,18 @@
 use super::Control;
 use super::change::{Changed, ManagedChange, NotChanged, request_file};
 use super::consequences::Consequences;
+use crate::crew::Crew;
 use crate::history::By;
 use crate::history::diff::Differences;
 use crate::history::mask::{self, Masked};
 use crate::trial::Terms;
 use std::path::PathBuf;
-use tokio::sync::mpsc;
 use weir_config::managed::{self, Managed, To};
 use weir_config::node::NAMED;
 use weir_config::node::Value;
 use weir_config::parse::parse;
 use weir_config::texts::{Overrides, Text, Texts};
 use weir_config::{Diagnostic, Diagnostics, Node, digest};
-use weir_engine::core::Message;
 
 /// The key of the managed file that is not a section: see [`managed::set_yields`].
 const YIELDS: &str = "yields";
@@ -68,11 +67,7 @@ impl ManagedText {
 
 impl Control {
     /// Replaces the text of the managed file, or reports what that would do.
-    pub(crate) fn rewrite(
-        &mut self,
-        rewrite: &Rewrite,
-        cores: &[mpsc::UnboundedSender<Message>],
-    ) -> Result<Changed, NotChanged> {
+    pub(crate) fn rewrite(&mut self, rewrite: &Rewrite, cores: &Crew) -> Result<Changed, NotChanged> {
         self.save_unsaved().map_err(NotChanged::unstored)?;
         let gathered = self
             .books

@@ -5,16 +5,15 @@
 
 use super::Control;
 use super::change::{Candidate, NotChanged, managed_then};
+use crate::crew::Crew;
 use crate::history::{ACCEPTED, By, History, OnTrial, Revision};
 use crate::trial::Terms;
 use std::collections::BTreeSet;
-use tokio::sync::mpsc;
 use weir_config::Node;
 use weir_config::load::gather;
 use weir_config::managed::{self, Managed, To};
 use weir_config::node::NAMED;
 use weir_config::texts::{Overrides, Texts};
-use weir_engine::core::Message;
 
 /// A trial that is not over according to the history.
 pub(crate) struct Open {
@@ -93,7 +92,7 @@ impl Control {
         number: u64,
         back_to: u64,
         by: &By,
-        cores: &[mpsc::UnboundedSender<Message>],
+        cores: &Crew,
     ) -> Result<(), NotChanged> {
         if self.config.source.is_some() {
             return Err(NotChanged::Fleet);

@@ -82,7 +82,7 @@ impl Page {
     ) {
         self.family(Kind::Counter(unit), name, help);
         for series in all {
-            let sum: u64 = series.cores.iter().map(|cells| pick(cells).get()).sum();
+            let sum: u64 = series.cores.read().iter().map(|cells| pick(cells).get()).sum();
             self.sample(&series.labels, "", sum);
         }
     }
@@ -97,7 +97,7 @@ impl Page {
     ) {
         self.family(Kind::Gauge(""), name, help);
         for series in all {
-            let sum: i64 = series.cores.iter().map(|cells| pick(cells).get()).sum();
+            let sum: i64 = series.cores.read().iter().map(|cells| pick(cells).get()).sum();
             self.sample(&series.labels, "", sum);
         }
     }
@@ -114,7 +114,7 @@ impl Page {
         self.family(Kind::Counter(unit), name, help);
         for series in all {
             for (i, value) in values.iter().enumerate() {
-                let sum: u64 = series.cores.iter().map(|cells| pick(cells, i).get()).sum();
+                let sum: u64 = series.cores.read().iter().map(|cells| pick(cells, i).get()).sum();
                 self.sample(&series.labels, value, sum);
             }
         }
@@ -143,7 +143,7 @@ impl Page {
         for series in all {
             let mut totals = HistogramTotals::default();
             let mut exemplars = [None; BUCKETS];
-            for cells in &series.cores {
+            for cells in series.cores.read().iter() {
                 let (histogram, of_core) = pick(cells);
                 histogram.add_to(&mut totals);
                 let Some(of_core) = of_core.filter(|_| self.format == Exposition::OpenMetrics) else {

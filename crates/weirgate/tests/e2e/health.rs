@@ -18,7 +18,7 @@ use crate::support::{OK, WEB, config};
 const POST: &str = "POST /order HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 4\r\n\r\nbody";
 
 /// One page of the admin listener.
-fn admin(weir: &Weir, path: &str) -> String {
+pub(crate) fn admin(weir: &Weir, path: &str) -> String {
     let host = weir.admin();
     weir.admin_client().ask(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n")).text()
 }

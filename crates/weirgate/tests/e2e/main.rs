@@ -85,3 +85,4 @@ mod upgrade;
 mod validate;
 mod what_lives;
 mod why;
+mod workers;

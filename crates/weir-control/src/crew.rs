@@ -1,0 +1,332 @@
+//! The cores of a gateway: started with it, changed in number when `workers` changes, stopped at its end.
+//!
+//! ```text
+//!            fit                        fit                      nobody is left, or `shutdown.drain` is over
+//!   (none) ───────▶ serving ◀────────────────────▶ leaving ─────────────────────────────────────────────▶ (none)
+//! ```
+//! A core that leaves accepts nothing more and closes each connection after its next exchange, as a process does that
+//! another has replaced. No connection is lost: listening sockets outlive cores. Each change collects copies of all
+//! of them and spreads them over the cores that serve now, so an accept queue only changes hands.
+//!
+//! Invariant: at any time each number belongs to one core at most, because its cells have a single writer.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc as mpsc_std;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+use weir_engine::core::{Message, Shared, Sibling};
+use weir_engine::listener::{self, Start};
+use weir_engine::snapshot::Snapshot;
+use weir_telemetry::{Telemetry, log};
+use weir_wire::listen::{self, Address, Beside, BoundSocket};
+
+/// All cores of a gateway.
+pub(crate) struct Crew {
+    telemetry: Arc<Telemetry>,
+    pub(crate) shared: Arc<Shared>,
+    members: Arc<Mutex<Members>>,
+    /// The gateway drains or ends: the number stays.
+    fixed: AtomicBool,
+}
+
+#[derive(Default)]
+struct Members {
+    serving: Vec<Member>,
+    /// Those whose connections end, and when they are cut.
+    leaving: Vec<(Member, Instant)>,
+}
+
+struct Member {
+    sibling: Sibling,
+    thread: JoinHandle<()>,
+}
+
+/// How long a change waits for the cores' sockets. They answer within milliseconds.
+const LENT: Duration = Duration::from_secs(1);
+
+/// How often to check whether a core that leaves has no connection any more.
+const LEFT_POLL: Duration = Duration::from_millis(50);
+
+impl Crew {
+    /// Starts this many cores.
+    pub(crate) fn start(
+        count: usize,
+        telemetry: &Arc<Telemetry>,
+        snapshot: &Arc<Snapshot>,
+    ) -> io::Result<Self> {
+        let crew = Self {
+            telemetry: Arc::clone(telemetry),
+            shared: Arc::default(),
+            members: Arc::default(),
+            fixed: AtomicBool::new(false),
+        };
+        let (siblings, mailboxes): (Vec<_>, Vec<_>) = (0..count).map(sibling).unzip();
+        let all: Arc<[Sibling]> = siblings.clone().into();
+        let started: io::Result<Vec<Member>> = siblings
+            .into_iter()
+            .zip(mailboxes)
+            .map(|(own, mailbox)| crew.spawn(own, &all, mailbox, snapshot))
+            .collect();
+        crew.members().serving = started?;
+        Ok(crew)
+    }
+
+    /// How many cores serve.
+    pub(crate) fn serving(&self) -> usize {
+        self.members().serving.len()
+    }
+
+    /// The cores that serve, and those that leave.
+    pub(crate) fn siblings(&self) -> (Vec<Sibling>, Vec<Sibling>) {
+        let members = self.members();
+        let leaving = members.leaving.iter().map(|(member, _)| member.sibling.clone());
+        (members.siblings(), leaving.collect())
+    }
+
+    /// Sends a message to every core.
+    pub(crate) fn tell_all(&self, message: impl Fn() -> Message) {
+        let members = self.members();
+        let leaving = members.leaving.iter().map(|(member, _)| member);
+        for member in members.serving.iter().chain(leaving) {
+            let _ = member.sibling.mailbox.send(message()); // a core that is gone needs no message
+        }
+    }
+
+    /// Copies of all listening sockets, for another process.
+    pub(crate) fn sockets(&self) -> Vec<(Address, BoundSocket)> {
+        let (to, lent) = mpsc_std::channel();
+        self.tell_all(|| Message::Lend { to: to.clone() });
+        drop(to);
+        let by = Instant::now() + LENT;
+        let next = || lent.recv_timeout(by.saturating_duration_since(Instant::now())).ok();
+        std::iter::from_fn(next).flatten().collect() // the core has logged why a socket is missing
+    }
+
+    /// Keeps the number of cores from now on.
+    pub(crate) fn fix(&self) {
+        self.fixed.store(true, Ordering::Relaxed);
+    }
+
+    /// Makes `count` cores serve. `greet` is what a core needs before its first connection, beside the snapshot. A
+    /// core that leaves may take `drain`; then its connections are cut.
+    ///
+    /// # Errors
+    /// The system refused a thread or a descriptor: the cores stay as they were.
+    pub(crate) fn fit(
+        &self,
+        count: usize,
+        snapshot: &Arc<Snapshot>,
+        drain: Duration,
+        greet: impl Fn(usize, mpsc_std::Sender<()>) -> Message,
+    ) -> io::Result<()> {
+        let mut members = self.members();
+        let before = members.serving.len();
+        if before == count || self.fixed.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let (to, lent) = mpsc_std::channel();
+        for member in &members.serving {
+            let _ = member.sibling.mailbox.send(Message::Lend { to: to.clone() }); // it runs
+        }
+        drop(to);
+        let sockets = spread(collect(&lent)?, count)?;
+        let back = members.leaving.len().min(count.saturating_sub(before));
+        let numbers = members.free_numbers(count.saturating_sub(before + back));
+        let siblings: Arc<[Sibling]> = members.siblings().into();
+        let spawn = |(own, mailbox)| self.spawn(own, &siblings, mailbox, snapshot);
+        let started: io::Result<Vec<Member>> = numbers.into_iter().map(sibling).map(spawn).collect();
+        let started = started?;
+        // Nothing fails from here on.
+        wait(|done| {
+            for member in &started {
+                member.tell(greet(member.sibling.index, done.clone()));
+            }
+        });
+        let back = members.leaving.drain(..back).map(|(member, _)| member).collect::<Vec<_>>();
+        members.serving.extend(back);
+        members.serving.extend(started);
+        let at = count.min(members.serving.len());
+        let leaving = members.serving.split_off(at);
+        let siblings: Arc<[Sibling]> = members.siblings().into();
+        // Those who serve have all sockets before the others leave them.
+        wait(|done| {
+            for (member, sockets) in members.serving.iter().zip(sockets) {
+                let (siblings, done) = (Arc::clone(&siblings), done.clone());
+                member.tell(Message::Crew { siblings, sockets, serves: true, done });
+            }
+        });
+        wait(|done| {
+            for member in &leaving {
+                let (siblings, done) = (Arc::clone(&siblings), done.clone());
+                member.tell(Message::Crew { siblings, sockets: Vec::new(), serves: false, done });
+            }
+        });
+        let now = Instant::now();
+        let until = now.checked_add(drain).unwrap_or(now);
+        let idle = members.leaving.is_empty();
+        members.leaving.extend(leaving.into_iter().map(|member| (member, until)));
+        if idle && !members.leaving.is_empty() {
+            let members = Arc::downgrade(&self.members);
+            let watch = std::thread::Builder::new().name("weir-leaving".to_owned());
+            watch.spawn(move || end_those_who_left(&members))?;
+        }
+        self.telemetry.show_workers(count);
+        log::info("workers changed", &[("from", &before), ("to", &count)]);
+        Ok(())
+    }
+
+    /// Ends all cores and cuts their connections. Blocks until they have ended.
+    pub(crate) fn stop(&self) {
+        self.fix();
+        self.tell_all(|| Message::Stop);
+        let members = std::mem::take(&mut *self.members());
+        let leaving = members.leaving.into_iter().map(|(member, _)| member);
+        members.serving.into_iter().chain(leaving).for_each(Member::join);
+    }
+
+    fn spawn(
+        &self,
+        own: Sibling,
+        siblings: &Arc<[Sibling]>,
+        mailbox: mpsc::UnboundedReceiver<Message>,
+        snapshot: &Arc<Snapshot>,
+    ) -> io::Result<Member> {
+        let thread = listener::spawn(Start {
+            own: own.clone(),
+            siblings: Arc::clone(siblings),
+            telemetry: Arc::clone(&self.telemetry),
+            shared: Arc::clone(&self.shared),
+            mailbox,
+            snapshot: Arc::clone(snapshot),
+            seed: seed(own.index),
+        })?;
+        Ok(Member { sibling: own, thread })
+    }
+
+    fn members(&self) -> MutexGuard<'_, Members> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Members {
+    fn siblings(&self) -> Vec<Sibling> {
+        self.serving.iter().map(|member| member.sibling.clone()).collect()
+    }
+
+    /// The lowest numbers that no core has.
+    fn free_numbers(&self, count: usize) -> Vec<usize> {
+        let leaving = self.leaving.iter().map(|(member, _)| member);
+        let taken: Vec<usize> =
+            self.serving.iter().chain(leaving).map(|member| member.sibling.index).collect();
+        (0..).filter(|number| !taken.contains(number)).take(count).collect()
+    }
+}
+
+impl Member {
+    fn tell(&self, message: Message) {
+        let _ = self.sibling.mailbox.send(message); // it runs until it is told to stop
+    }
+
+    fn join(self) {
+        if self.thread.join().is_err() {
+            log::error("a core panicked", &[]);
+        }
+    }
+}
+
+/// A core with this number, and its mailbox.
+fn sibling(index: usize) -> (Sibling, mpsc::UnboundedReceiver<Message>) {
+    let (sender, mailbox) = mpsc::unbounded_channel();
+    (Sibling::new(index, sender), mailbox)
+}
+
+/// Sends messages, and waits until all their receivers have answered or dropped `done`.
+fn wait(send: impl FnOnce(&mpsc_std::Sender<()>)) {
+    let (done, answers) = mpsc_std::channel();
+    send(&done);
+    drop(done);
+    while answers.recv().is_ok() {}
+}
+
+/// The sockets that cores lend, or the first error: without one of them, its queue would be lost.
+fn collect(
+    lent: &mpsc_std::Receiver<io::Result<(Address, BoundSocket)>>,
+) -> io::Result<Vec<(Address, BoundSocket)>> {
+    let by = Instant::now() + LENT;
+    let mut all = Vec::new();
+    loop {
+        match lent.recv_timeout(by.saturating_duration_since(Instant::now())) {
+            Ok(socket) => all.push(socket?),
+            Err(mpsc_std::RecvTimeoutError::Disconnected) => return Ok(all),
+            Err(mpsc_std::RecvTimeoutError::Timeout) => return Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+}
+
+/// Spreads sockets over this many cores, and binds more where an address has fewer. Cores share one where that is not
+/// possible, as on a low port without the privilege that Weir had when it started.
+fn spread(
+    sockets: Vec<(Address, BoundSocket)>,
+    count: usize,
+) -> io::Result<Vec<Vec<(Address, BoundSocket)>>> {
+    let mut by_address: BTreeMap<String, (Address, Vec<BoundSocket>)> = BTreeMap::new();
+    for (address, socket) in sockets {
+        let (_, known) = by_address.entry(address.to_string()).or_insert_with(|| (address, Vec::new()));
+        known.push(socket);
+    }
+    let mut of_core: Vec<Vec<_>> = (0..count).map(|_| Vec::new()).collect();
+    for (address, mut sockets) in by_address.into_values() {
+        match &address {
+            Address::Tcp(_) if sockets.len() < count => {
+                match listen::bind(&address, count - sockets.len(), Beside::Ourselves) {
+                    Ok(more) => sockets.extend(more.sockets),
+                    Err(e) => {
+                        log::info("workers share a listening socket", &[("address", &address), ("why", &e)])
+                    }
+                }
+            }
+            Address::Tcp(_) => {}
+            Address::Unix(_) => sockets.truncate(1), // copies of one socket
+        }
+        for (core, its) in of_core.iter_mut().zip(listen::spread(sockets, count)?) {
+            core.extend(its.into_iter().map(|socket| (address.clone(), socket)));
+        }
+    }
+    Ok(of_core)
+}
+
+/// Ends cores that leave, once nobody is connected or their time is over.
+fn end_those_who_left(members: &Weak<Mutex<Members>>) {
+    loop {
+        std::thread::sleep(LEFT_POLL);
+        let Some(members) = members.upgrade() else { return };
+        let mut members = members.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let ended = members.leaving.extract_if(.., |(member, until)| {
+            let connections = member.sibling.connections();
+            if connections > 0 && now >= *until {
+                let fields: log::Fields<'_> =
+                    &[("core", &member.sibling.index), ("connections", &connections)];
+                log::warn("a worker's drain deadline passed: its connections are cut", fields);
+            }
+            member.sibling.is_idle() || now >= *until
+        });
+        for (member, _) in ended {
+            member.tell(Message::Stop);
+            member.join();
+        }
+        if members.leaving.is_empty() {
+            return;
+        }
+    }
+}
+
+/// A seed for a core's random numbers. They spread load and name requests; nothing secret depends on them.
+fn seed(index: usize) -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(index)
+}
