@@ -146,7 +146,8 @@ impl Template {
     }
 
     /// Compiles a page. Pages are full of braces (CSS, JSON, scripts), so a brace is literal unless it encloses a
-    /// name: `{name}` is a placeholder, and `{{name}}` stands for `{name}`. A mistake comes with its line, counted
+    /// name: `{name}` is a placeholder, and `{{name}}` stands for `{name}`. A number is a name only if the route
+    /// captures it, because regular expressions in scripts have such braces. A mistake comes with its line, counted
     /// from 1.
     ///
     /// # Errors
@@ -158,10 +159,11 @@ impl Template {
         while let Some(at) = rest.find('{') {
             let (before, tail) = rest.split_at(at);
             plain.extend_from_slice(before.as_bytes());
-            if let Some((name, after)) = enclosed(tail, "{{", "}}") {
+            let enclosed = |open, close| enclosed(tail, open, close, captures);
+            if let Some((name, after)) = enclosed("{{", "}}") {
                 plain.extend_from_slice(format!("{{{name}}}").as_bytes());
                 rest = after;
-            } else if let Some((name, after)) = enclosed(tail, "{", "}") {
+            } else if let Some((name, after)) = enclosed("{", "}") {
                 let line = || text[..text.len() - tail.len()].matches('\n').count() + 1;
                 let var = Var::named(name, Some(captures)).map_err(|e| (line(), e.on_a_page(name)))?;
                 if !plain.is_empty() {
@@ -266,12 +268,13 @@ impl Malformed {
 }
 
 /// A name between these delimiters, and the text after them.
-fn enclosed<'a>(text: &'a str, open: &str, close: &str) -> Option<(&'a str, &'a str)> {
+fn enclosed<'a>(text: &'a str, open: &str, close: &str, captures: &[String]) -> Option<(&'a str, &'a str)> {
     let inner = text.strip_prefix(open)?;
     let is_of_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     let (name, after) = inner.split_at(inner.find(|c| !is_of_name(c))?);
     let after = after.strip_prefix(close)?;
-    name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_').then_some((name, after))
+    let is_name = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    (is_name || captures.iter().any(|captured| captured == name)).then_some((name, after))
 }
 
 // === impl Var ===

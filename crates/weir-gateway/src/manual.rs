@@ -36,7 +36,7 @@ Texts of `headers`, `redirect` and `rewrite` may hold placeholders:
 | `{tls_client_fingerprint}` | SHA-256 of the client's certificate, in lower-case hexadecimal digits; nothing if it showed none |
 | `{tls_client_san}` | its alternative names with their kinds, separated by commas: `dns:shop.internal,uri:spiffe://a/b` |
 | `{tls_client_subject}` | its subject as RFC 4514 writes it: `CN=shop,O=Example` |
-| `{NAME}` | what the route's path captures under that name, in canonical form: `/users/{id}`, `/files/{rest*}` |
+| `{NAME}` | what the route's path captures under that name, in canonical form: `/users/{id}`, `/files/{rest*}`; `{1}` is the first group of a `~regex`, if it has no name |
 
 On a route, a capture hides a placeholder of the same name, and a name that is neither is a mistake. Under `filters` and in
 plans, where the route is known for each request only, a capture that a route does not have stands for nothing. `{{` and
@@ -204,7 +204,7 @@ mod tests {
             for filter in filters {
                 let (name, mut settings) = filter.into_iter().next().unwrap();
                 assert_eq!(name, kind.name);
-                for key in ["openapi", "schema"] {
+                for key in ["openapi", "schema"].into_iter().chain((name == "redirects").then_some("file")) {
                     if let Some(Value::String(file)) = settings.get_mut(key) {
                         file.insert_str(0, "tests/filters/");
                     }

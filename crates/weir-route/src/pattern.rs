@@ -8,7 +8,7 @@
 //! | `/beta/*` | `/beta`, `/beta/` and all below; never `/betax` | |
 //! | `/spot/{rest*}` | like `/spot/*` | `rest`: what follows `/spot/`, empty where nothing does |
 //! | `/beta*` | every path that begins with these bytes: `/beta`, `/betax`, `/beta/x` | |
-//! | `~/v[0-9]+/(?<rest>.*)` | the whole path, on bytes | the named groups |
+//! | `~/v[0-9]+/(?<rest>.*)` | the whole path, on bytes | the groups, by name or number: `rest` |
 //! | `/*` | every path | |
 
 use std::fmt;
@@ -129,6 +129,8 @@ pub(super) enum Tail {
 #[derive(Clone, Debug)]
 pub(super) struct PathRegex {
     pub(super) regex: Regex,
+    /// The names of its groups; the number of those that have no name.
+    groups: Vec<Box<str>>,
     pub(super) hir: Hir,
     /// Every match begins with one of these; empty if nothing is known.
     pub(super) prefixes: Vec<Box<[u8]>>,
@@ -177,9 +179,8 @@ impl Pattern {
         match &self.shape {
             Shape::Regex(regex) => {
                 let groups = regex.regex.captures(path)?;
-                for (group, name) in groups.iter().zip(regex.regex.capture_names()) {
-                    let (Some(group), Some(name)) = (group, name) else { continue };
-                    found.push((name, group.range()));
+                for (group, name) in groups.iter().skip(1).zip(&regex.groups) {
+                    found.extend(group.map(|group| (&**name, group.range())));
                 }
             }
             Shape::Segments { segments, tail } => {
@@ -192,7 +193,7 @@ impl Pattern {
     /// The captured names, in the order of the pattern.
     pub fn capture_names(&self) -> Vec<&str> {
         match &self.shape {
-            Shape::Regex(regex) => regex.regex.capture_names().flatten().collect(),
+            Shape::Regex(regex) => regex.groups.iter().map(|name| &**name).collect(),
             Shape::Segments { segments, tail } => {
                 let in_segments = segments.iter().filter_map(|segment| match segment {
                     Segment::Capture(name) => Some(&**name),
@@ -243,8 +244,12 @@ impl PathRegex {
                 "it is matched against the whole path, as in `~/users/[0-9]+`",
             ));
         }
+        let regex = compile_regex(text)?;
+        let name =
+            |(number, name): (usize, Option<&str>)| name.map_or_else(|| number.to_string(), str::to_owned);
         Ok(Self {
-            regex: compile_regex(text)?,
+            groups: regex.capture_names().enumerate().skip(1).map(|group| name(group).into()).collect(),
+            regex,
             prefix: prefixes.longest_common_prefix().unwrap_or_default().into(),
             prefixes: literals.iter().map(|literal| literal.as_bytes().into()).collect(),
             hir,

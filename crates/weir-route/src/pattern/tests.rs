@@ -83,7 +83,7 @@ fn a_raw_prefix_and_a_part_match_what_they_say() {
 
 #[test]
 fn captures_by_name() {
-    let cases: [(&str, &str, Pairs<'_>); 9] = [
+    let cases: [(&str, &str, Pairs<'_>); 11] = [
         ("/spot/{rest*}", "/spot", &[("rest", "")]),
         ("/spot/{rest*}", "/spot/", &[("rest", "")]),
         ("/spot/{rest*}", "/spot/a/b", &[("rest", "a/b")]),
@@ -91,6 +91,12 @@ fn captures_by_name() {
         ("/u/{id}/{rest*}", "/u/7/x/", &[("id", "7"), ("rest", "x/")]),
         ("~/v(?<major>[0-9]+)/(?P<rest>.*)", "/v2/x/y", &[("major", "2"), ("rest", "x/y")]),
         ("~/a(?<b>b)?", "/a", &[]),
+        (
+            "~/v([0-9]+)/(?<name>[a-z]+)(?:/x)?/(.*)",
+            "/v2/abc/x/y",
+            &[("1", "2"), ("name", "abc"), ("3", "y")],
+        ),
+        ("~/(?:a(b)?|c(d))", "/cd", &[("2", "d")]),
         ("/u/{id}.json", "/u/a.b.json", &[("id", "a.b")]),
         ("/v{major}/a{x}b/{rest*}", "/v2/aabb/c/d", &[("major", "2"), ("x", "ab"), ("rest", "c/d")]),
     ];

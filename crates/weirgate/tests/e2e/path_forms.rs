@@ -136,3 +136,31 @@ fn a_route_may_ignore_the_case_of_its_path() {
         ],
     );
 }
+
+/// Groups of a regex stand in every text: those without a name by their number.
+#[test]
+fn groups_of_a_regex_in_every_text() {
+    let upstream = Upstream::fixed(OK);
+    let weir = routes(
+        &upstream,
+        &[
+            "told: { match: { path: \"~/told/v([0-9]+)/(?<who>[^/]+)\" }, respond: { body: \"{who} {1}\", headers: { x-v: \"{1}\" } } }",
+            "moved: { match: { path: \"~/moved/([a-z]+)(-[0-9]+)?\" }, filters: [ { redirect: { to: \"/new/{1}{2}\" } } ] }",
+            "sent: { match: { path: \"~/sent/(.*)/(.*)\" }, upstream: up, filters: [ { rewrite: { path: \"/{2}/{1}\", \
+             query: { set: { first: \"{1}\" } } } }, { headers: { request: { set: { x-second: \"{2}\" } } } } ] }",
+            "limited: { match: { path: \"~/limited/(.*)\" }, respond: { body: ok }, \
+             filters: [ { rate_limit: { requests: 1, per: 1h, by: \"{1}\" } } ] }",
+        ],
+    );
+    let mut client = weir.client();
+    client.get("/told/v12/Ann%c3%a9").expect_body("Ann%C3%A9 12").expect_header("x-v", "12");
+    client.get("/moved/a-7").expect_header("location", "/new/a-7");
+    client.get("/moved/a").expect_header("location", "/new/a");
+    client.get("/sent/a%2fb/c").expect_status(200);
+    let sent = upstream.take_request().head;
+    assert_eq!(sent.line, "GET /c/a%2Fb?first=a%2Fb HTTP/1.1");
+    assert_eq!(sent.header("x-second"), Some("c"));
+    client.get("/limited/a").expect_status(200);
+    client.get("/limited/a").expect_status(429);
+    client.get("/limited/b").expect_status(200);
+}
