@@ -28,7 +28,9 @@ pub use acme::{Acme, AcmeChallenge, AcmeDns, ExternalAccount};
 pub use addresses::{EndpointAddress, ListenAddress};
 pub use balance::{Balancer, Bound, Hash, HashBy, Sticky};
 pub use bytes::{Destination, ListenerIp, ListenerLimits, ServerName, Serves, Sni, Tcp};
-pub use discover::{ConsulDiscovery, Discover, EtcdDiscovery, EtcdFormat, Scheme, read_endpoints};
+pub use discover::{
+    ConsulDiscovery, Discover, DockerDiscovery, EtcdDiscovery, EtcdFormat, Scheme, read_endpoints,
+};
 pub use files::{Coding, Files};
 pub use health::{Health, Outlier, Probe, ProbeKind, ProbeTls, StatusRange};
 pub use listener::{

@@ -208,7 +208,7 @@ fn at(host: &str, port: i64) -> Result<(String, u16), String> {
 }
 
 /// Percent-encodes a text for a path segment or a query value. Source: RFC 3986 §2.3.
-fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for b in text.bytes() {
         if b.is_ascii_alphanumeric() || b"-._~".contains(&b) {

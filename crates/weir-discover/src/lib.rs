@@ -4,6 +4,7 @@
 //! ```text
 //!   etcd    keys of kratos, sponge or go-zero    ─► etcd::Table ──┐
 //!   Consul  /v1/health/service, blocking queries ─► consul ───────┼─► Listing ─► Book ─► publish, keep, wait
+//!   Docker  containers and their labels          ─► docker ───────┤
 //!   DNS     SRV records                          ─► srv ──────────┘
 //! ```
 //!
@@ -15,6 +16,7 @@
 
 pub mod book;
 pub mod consul;
+pub mod docker;
 pub mod etcd;
 pub mod kratos;
 pub mod srv;

@@ -187,6 +187,7 @@ impl Client {
             timeout: WAIT_ONE,
             trust: self.trust.clone(),
             version: Version::Http11,
+            socket: None,
         }
     }
 

@@ -62,6 +62,8 @@ pub struct FetchRequest {
     pub trust: Trust,
     /// The version of HTTP.
     pub version: Version,
+    /// Connects here instead of to the host of the URL.
+    pub socket: Option<Address>,
 }
 
 /// The version of HTTP for a request.
@@ -143,6 +145,7 @@ impl FetchRequest {
             timeout,
             trust: Trust::default(),
             version: Version::default(),
+            socket: None,
         }
     }
 }
@@ -376,10 +379,14 @@ fn rendered(request: &FetchRequest) -> Result<(CallRequest, Vec<u8>), FetchError
 
 /// Connects to the first address that accepts.
 async fn connect(request: &FetchRequest, environment: &Environment) -> Result<Dialled, FetchError> {
-    let FetchRequest { url, trust, version, .. } = request;
+    let FetchRequest { url, trust, version, socket, .. } = request;
     let tls = if url.is_tls() { Some(environment.tls(trust, *version)?) } else { None };
     let tls = tls.as_ref().map(|tls| (tls, url.host()));
     let mut last = FetchError::Timeout;
+    if let Some(address) = socket {
+        let unreached = |e| FetchError::Connect(Arc::new(Unreached(address.clone(), e)));
+        return dial(address, tls, CONNECT).await.map_err(unreached);
+    }
     for ip in environment.addresses(url.host()).await? {
         let address = Address::Tcp(SocketAddr::new(ip, url.port()));
         match dial(&address, tls, CONNECT).await {

@@ -28,7 +28,7 @@ impl Checker<'_> {
     }
 
     fn discover(&mut self, path: &str, upstream: &Upstream, discover: &Discover) {
-        let kinds = ["consul", "etcd", "file", "srv"];
+        let kinds = ["consul", "docker", "etcd", "file", "srv"];
         let written = kinds.iter().filter(|kind| self.is_written(&format!("{path}.{kind}"))).count();
         let hint = "write discover: { etcd: { servers: [..], key: /microservices/orders, format: kratos } }, { consul: { service: orders } }, \
                     { srv: _grpc._tcp.orders.internal } or { file: orders.yaml }";
@@ -37,14 +37,14 @@ impl Checker<'_> {
             0 => self.error_hint(
                 path,
                 "missing-key",
-                "no registry is named; expected one of consul, etcd, file and srv",
+                "no registry is named; expected one of consul, docker, etcd, file and srv",
                 hint,
             ),
             1 => {}
             _ => self.error(
                 path,
                 "bad-value",
-                "there are several registries; expected one of consul, etcd, file and srv",
+                "there are several registries; expected one of consul, docker, etcd, file and srv",
             ),
         }
         if let Some(etcd) = &discover.etcd {

@@ -1,5 +1,6 @@
 //! `discover`: a registry that lists the endpoints of an upstream.
 
+use super::addresses::EndpointAddress;
 use super::process::Secret;
 use super::upstream::Endpoint;
 use super::values::FilePath;
@@ -16,6 +17,9 @@ use std::path::Path;
 pub struct Discover {
     /// A Consul catalogue: the instances of a service whose checks pass.
     pub consul: Option<ConsulDiscovery>,
+    /// A Docker engine: the containers that name the service in a label. Write `docker: {}` for the engine of this
+    /// machine. **Whoever may talk to its socket is root on the machine**, so think of a proxy that allows only `GET`.
+    pub docker: Option<DockerDiscovery>,
     /// An etcd in which instances register like those of kratos, sponge and go-zero.
     pub etcd: Option<EtcdDiscovery>,
     /// A file with a list of endpoints, as under `endpoints`, in YAML or JSON. It is checked five times a second, and
@@ -114,6 +118,37 @@ impl Default for ConsulDiscovery {
             ca: None,
             client_cert: None,
             client_key: None,
+        }
+    }
+}
+
+/// A Docker engine, or Podman with its compatible API. A running container is an endpoint if its label `weir.service`
+/// names the service. Containers whose health check fails or has not passed yet are left out.
+///
+/// Further labels: `weir.port` (default: the only port that it exposes), `weir.network`, `weir.weight`, `weir.priority`,
+/// `weir.zone`, `weir.version`. Labels give endpoints only: no routes, no filters. An unknown `weir.` label leaves the
+/// container out.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct DockerDiscovery {
+    /// Where the engine listens. Default `unix:/var/run/docker.sock`; a proxy's `127.0.0.1:2375`.
+    pub address: EndpointAddress,
+    /// The value of the label `weir.service`. Default: the name of the upstream.
+    pub service: Option<String>,
+    /// The network whose addresses to use, if containers are in several; the label `weir.network` comes first.
+    /// Containers with the host's network are at 127.0.0.1.
+    pub network: Option<String>,
+    /// Only containers whose label `weir.version` has this value. Default all.
+    pub version: Option<String>,
+}
+
+impl Default for DockerDiscovery {
+    fn default() -> Self {
+        Self {
+            address: EndpointAddress::Unix("/var/run/docker.sock".into()),
+            service: None,
+            network: None,
+            version: None,
         }
     }
 }

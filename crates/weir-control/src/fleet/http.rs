@@ -132,6 +132,7 @@ impl Http {
             timeout,
             trust: self.trust.clone(),
             version: Version::Http11,
+            socket: None,
         }
     }
 

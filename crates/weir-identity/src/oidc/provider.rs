@@ -150,6 +150,7 @@ impl Provider {
             timeout: TIMEOUT,
             trust: trust.clone(),
             version: weir_filter::fetch::Version::default(),
+            socket: None,
         };
         let answer = fetcher.fetch(request).await.map_err(|e| self.failed(&weir_wire::Chain(&e)))?;
         let answered: Option<Map<String, Value>> = serde_json::from_slice(&answer.body).ok();

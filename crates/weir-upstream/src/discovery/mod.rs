@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Order (a snapshot that runs) ─► follow ─► one task for each upstream:
-//!        etcd │ consul │ srv │ file ──listing──► Desk ──► Book: publish, or keep the last good
+//!        etcd │ consul │ docker │ srv │ file ──listing──► Desk ──► Book: publish, or keep the last good
 //!                                                  └──► resolve names, publish endpoints, at most 10 times a second
 //! ```
 //!
@@ -11,6 +11,7 @@
 
 mod consul;
 mod desk;
+mod docker;
 mod etcd;
 mod file;
 mod srv;
@@ -102,12 +103,15 @@ async fn ask(
     first: std_mpsc::Sender<()>,
 ) {
     let Ordered { upstream, discover, choice } = ordered;
+    let name = Arc::clone(&upstream.name);
     let Some(desk) = Desk::new(upstream, telemetry, first) else { return };
     let asked = async {
-        let broken = match (&discover.etcd, &discover.consul, &discover.srv, &discover.file) {
+        let Discover { consul, docker, etcd, file, srv } = &discover;
+        let broken = match (etcd, consul, docker, srv, file) {
             (Some(etcd), ..) => etcd::follow(etcd, choice, &around, &desk).await,
             (_, Some(consul), ..) => consul::follow(consul, choice, &around, &desk).await,
-            (_, _, Some(name), _) => srv::follow(name, &around, &desk).await,
+            (_, _, Some(docker), ..) => docker::follow(docker, &name, choice, &around, &desk).await,
+            (.., Some(name), _) => srv::follow(name, &around, &desk).await,
             (.., Some(file)) => file::follow(&file.0, &desk).await,
             _ => Ok(std::future::pending().await),
         };
@@ -133,12 +137,14 @@ pub fn choice(written: &schema::Upstream) -> Choice {
         Scheme::Grpc => "grpc",
         Scheme::Http => "http",
     };
+    let docker = discover.and_then(|discover| discover.docker.as_ref());
     let version = etcd.and_then(|etcd| etcd.version.clone()).or_else(|| consul?.version.clone());
+    let version = version.or_else(|| docker?.version.clone());
     Choice { scheme: scheme.to_owned(), tls: written.tls.is_some(), version }
 }
 
 /// The kind of registry, its location and the query, for people.
-pub fn place(written: &schema::Upstream) -> Option<(&'static str, String)> {
+pub fn place(name: &str, written: &schema::Upstream) -> Option<(&'static str, String)> {
     let discover = written.discover.as_ref()?;
     let origin =
         |servers: &[crate::fetch::Url]| servers.first().map_or_else(String::new, crate::fetch::Url::origin);
@@ -156,6 +162,11 @@ pub fn place(written: &schema::Upstream) -> Option<(&'static str, String)> {
         let tag = consul.tag.as_ref().map_or_else(String::new, |tag| format!(" tag {tag}"));
         let (at, service) = (origin(&consul.servers), &consul.service);
         return Some(("consul", format!("{at} {service}{tag} ({}{version})", choice.scheme)));
+    }
+    if let Some(docker) = &discover.docker {
+        let service = docker.service.as_deref().unwrap_or(name);
+        let network = docker.network.as_ref().map_or_else(String::new, |name| format!(" network {name}"));
+        return Some(("docker", format!("{} {service}{network}{version}", docker.address)));
     }
     if let Some(name) = &discover.srv {
         return Some(("srv", name.clone()));
@@ -206,12 +217,18 @@ mod tests {
                 "consul",
                 "http://127.0.0.1:8500 o tag blue (grpc)",
             ),
+            ("discover: { docker: {} }", "docker", "unix:/var/run/docker.sock u"),
+            (
+                "discover: { docker: { address: 127.0.0.1:2375, service: o, network: back, version: v2 } }",
+                "docker",
+                "127.0.0.1:2375 o network back version v2",
+            ),
             ("discover: { srv: _http._tcp.o.test }", "srv", "_http._tcp.o.test"),
             ("discover: { file: o.yaml }", "file", "/o.yaml"),
         ] {
-            assert_eq!(place(&upstream(settings)), Some((kind, shown.to_owned())), "{settings}");
+            assert_eq!(place("u", &upstream(settings)), Some((kind, shown.to_owned())), "{settings}");
         }
-        assert_eq!(place(&upstream("endpoints: [ 127.0.0.1:1 ]")), None);
+        assert_eq!(place("u", &upstream("endpoints: [ 127.0.0.1:1 ]")), None);
     }
 
     #[test]

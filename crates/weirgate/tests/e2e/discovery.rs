@@ -22,11 +22,11 @@ use crate::support::{ALL_TO_UP, WEB, config};
 /// How long another program may take on a busy machine.
 const LONG: Duration = Duration::from_secs(40);
 
-fn discovery(weir: &Weir) -> Value {
+pub(crate) fn discovery(weir: &Weir) -> Value {
     status(weir)["discovery"].clone()
 }
 
-fn status(weir: &Weir) -> Value {
+pub(crate) fn status(weir: &Weir) -> Value {
     let asked = format!("GET /status HTTP/1.1\r\nHost: {}\r\n\r\n", weir.admin());
     weir.admin_client().ask(asked).json()["upstreams"]["up"].clone()
 }
@@ -45,14 +45,14 @@ fn endpoints(weir: &Weir) -> Vec<String> {
 }
 
 #[track_caller]
-fn come_to_be(weir: &Weir, expected: &[&Upstream]) {
+pub(crate) fn come_to_be(weir: &Weir, expected: &[&Upstream]) {
     let mut expected: Vec<String> = expected.iter().map(|upstream| upstream.address().to_string()).collect();
     expected.sort();
     eventually_within(LONG, &format!("the endpoints are {expected:?}"), || endpoints(weir) == expected);
 }
 
 #[track_caller]
-fn comes_to_be_said(weir: &Weir, state: &str) {
+pub(crate) fn comes_to_be_said(weir: &Weir, state: &str) {
     eventually_within(LONG, &format!("the registry is {state}"), || discovery(weir)["state"] == state);
 }
 

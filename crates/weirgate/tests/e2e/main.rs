@@ -31,6 +31,7 @@ mod console;
 mod cores;
 mod departures;
 mod discovery;
+mod docker;
 mod drain;
 mod escapes;
 mod examples;

@@ -254,7 +254,7 @@ impl Compiler<'_> {
         written: &schema::Upstream,
         before: Option<(&schema::Upstream, &Upstream)>,
     ) -> Option<Arc<Registry>> {
-        let (kind, place) = discovery::place(written)?;
+        let (kind, place) = discovery::place(name, written)?;
         let seed = RandomState::new().hash_one(name);
         Some(Arc::new(Registry {
             upstream: name.into(),
