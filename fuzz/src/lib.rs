@@ -8,6 +8,7 @@ pub mod cache;
 pub mod client_hello;
 pub mod discover;
 pub mod expression;
+pub mod fastcgi;
 pub mod filters;
 pub mod h1;
 pub mod h2;
@@ -30,6 +31,7 @@ pub static TARGETS: &[Target] = &[
     ("client_hello", client_hello::client_hello),
     ("discover", discover::discover),
     ("expression", expression::expression),
+    ("fastcgi", fastcgi::fastcgi),
     ("h1_chunked", h1::chunked),
     ("h1_request", h1::request),
     ("h1_response", h1::response),

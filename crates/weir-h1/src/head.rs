@@ -171,6 +171,11 @@ macro_rules! of_any_head {
             self.common.version = Version::Http2;
         }
 
+        /// Marks the message as one whose records frame the body (FastCGI). `over`: there is no body.
+        pub const fn came_by_records(&mut self, over: bool) {
+            self.common.outside = Some(if over { BodyKind::Empty } else { BodyKind::UntilClose });
+        }
+
         /// The Content-Length field, even of a response without a body (HEAD, 304).
         pub const fn content_length(&self) -> Option<u64> {
             self.common.content_length
@@ -354,6 +359,12 @@ impl RequestHead {
         self.headers.push_known("content-length", length.to_string().as_bytes());
         self.common.content_length = Some(length);
         (self.common.chunked, self.common.outside) = (false, None);
+        self.expects_continue = false;
+    }
+
+    /// Records that the client was told to send the body (`100 Continue`), so that nobody tells it again.
+    pub fn was_continued(&mut self) {
+        self.headers.remove_known(Known::Expect);
         self.expects_continue = false;
     }
 

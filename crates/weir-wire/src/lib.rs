@@ -1,11 +1,11 @@
 //! HTTP over sockets, both roles: accepting, dialling, reading and writing for every core.
 //!
 //! *Layout.* `stream` is one connection of any kind; `listen` binds and accepts, `dial` connects. `tls` is the only
-//! module that uses rustls; `client_hello` reads the name that a client asks for; `h2` is the HTTP/2 codec. `relay` moves one body, or a tunnel, between two connections.
-//! `driver` is the event loop of a core; `sockets` and `time` are what its tasks wait for. `deadline` is the one
-//! timer of a connection, `timer` an exact kernel timer. `handover` passes sockets to another process; `port_owner`
-//! finds the process that owns an address. `limits` raises the descriptor limit; `random` prepares a thread for
-//! handshakes.
+//! module that uses rustls; `client_hello` reads the name that a client asks for. `h2` is the HTTP/2 codec; `fastcgi`
+//! reads what FastCGI servers answer. `relay` moves one body, or a tunnel, between two connections. `driver` is the
+//! event loop of a core; `sockets` and `time` are what its tasks wait for. `deadline` is the one timer of a
+//! connection, `timer` an exact kernel timer. `handover` passes sockets to another process; `port_owner` finds the
+//! process that owns an address. `limits` raises the descriptor limit; `random` prepares a thread for handshakes.
 //!
 //! *Architecture Invariant:* nothing here knows routes, filters or configs.
 
@@ -15,6 +15,7 @@ pub mod client_hello;
 pub mod deadline;
 pub mod dial;
 mod driver;
+pub mod fastcgi;
 pub mod h2;
 pub mod handover;
 pub mod hex;

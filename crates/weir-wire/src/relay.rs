@@ -27,6 +27,8 @@ pub enum Framing {
     Close,
     /// Content-Length, or no body.
     Length,
+    /// The records of a FastCGI request's body.
+    Records,
 }
 
 /// Why a relay stopped before the end of the body.
@@ -598,6 +600,7 @@ fn frame(
     match framing {
         Framing::Chunked => write_chunk(piece, out),
         Framing::Close | Framing::Length => out.extend_from_slice(piece),
+        Framing::Records => weir_fcgi::write_input(piece, out),
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! What one exchange reads from and writes to: a whole connection, or one stream of an HTTP/2 connection.
 
+use crate::fastcgi::FastCgi;
 use crate::h2::H2Stream;
 use crate::tls::TlsInfo;
 use crate::{Socket, Transport};
@@ -13,6 +14,8 @@ use std::task::{Context, Poll};
 pub enum Stream {
     /// A connection that nothing else uses.
     Direct(Transport),
+    /// A connection to a FastCGI server: what is read from it looks like HTTP/1.1.
+    FastCgi(Box<FastCgi>),
     /// A stream of an HTTP/2 connection.
     H2(Box<H2Stream>),
 }
@@ -24,6 +27,7 @@ impl Stream {
     pub fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Poll<io::Result<usize>> {
         match self {
             Self::Direct(t) => t.poll_read(cx, buffer),
+            Self::FastCgi(s) => s.poll_read(cx, buffer),
             Self::H2(s) => s.poll_read(cx, buffer),
         }
     }
@@ -42,6 +46,7 @@ impl Stream {
     pub fn poll_write(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
         match self {
             Self::Direct(t) => t.poll_write(cx, data),
+            Self::FastCgi(s) => s.transport_mut().poll_write(cx, data),
             Self::H2(s) => s.poll_write(cx, data),
         }
     }
@@ -52,6 +57,7 @@ impl Stream {
     pub fn poll_write_two(&mut self, cx: &mut Context<'_>, a: &[u8], b: &[u8]) -> Poll<io::Result<usize>> {
         match self {
             Self::Direct(t) => t.poll_write_two(cx, a, b),
+            Self::FastCgi(s) => s.transport_mut().poll_write_two(cx, a, b),
             Self::H2(s) => s.poll_write(cx, if a.is_empty() { b } else { a }),
         }
     }
@@ -79,6 +85,7 @@ impl Stream {
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Direct(t) => t.poll_flush(cx),
+            Self::FastCgi(s) => s.transport_mut().poll_flush(cx),
             Self::H2(_) => Poll::Ready(Ok(())),
         }
     }
@@ -88,6 +95,7 @@ impl Stream {
     pub fn poll_finish(&mut self, cx: &mut Context<'_>, trailers: &[u8]) -> Poll<io::Result<()>> {
         match self {
             Self::Direct(t) => t.poll_flush(cx),
+            Self::FastCgi(s) => s.transport_mut().poll_flush(cx),
             Self::H2(s) => Poll::Ready(s.finish(trailers)),
         }
     }
@@ -95,8 +103,24 @@ impl Stream {
     /// The HTTP/2 stream, if this is one.
     pub fn h2(&self) -> Option<&H2Stream> {
         match self {
-            Self::Direct(_) => None,
             Self::H2(s) => Some(s),
+            Self::Direct(_) | Self::FastCgi(_) => None,
+        }
+    }
+
+    /// The FastCGI connection, if this is one.
+    pub fn fastcgi(&self) -> Option<&FastCgi> {
+        match self {
+            Self::FastCgi(s) => Some(s),
+            Self::Direct(_) | Self::H2(_) => None,
+        }
+    }
+
+    /// The same, to change.
+    pub fn fastcgi_mut(&mut self) -> Option<&mut FastCgi> {
+        match self {
+            Self::FastCgi(s) => Some(s),
+            Self::Direct(_) | Self::H2(_) => None,
         }
     }
 
@@ -104,6 +128,7 @@ impl Stream {
     fn socket(&self) -> Option<&Socket> {
         match self {
             Self::Direct(t) => Some(t.socket()),
+            Self::FastCgi(s) => Some(s.transport().socket()),
             Self::H2(_) => None,
         }
     }
@@ -111,7 +136,7 @@ impl Stream {
     /// The trailers that followed an HTTP/2 body, as field lines.
     pub fn take_trailers(&mut self) -> Vec<u8> {
         match self {
-            Self::Direct(_) => Vec::new(),
+            Self::Direct(_) | Self::FastCgi(_) => Vec::new(),
             Self::H2(s) => s.take_trailers(),
         }
     }
@@ -120,6 +145,7 @@ impl Stream {
     pub fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Direct(t) => t.poll_shutdown(cx),
+            Self::FastCgi(s) => s.transport_mut().poll_shutdown(cx),
             Self::H2(s) => Poll::Ready(s.end(&[])),
         }
     }
@@ -130,6 +156,7 @@ impl Stream {
     pub fn is_quiet(&mut self) -> bool {
         match self {
             Self::Direct(t) => t.is_quiet(),
+            Self::FastCgi(s) => s.has_no_input() && s.transport_mut().is_quiet(),
             Self::H2(_) => true,
         }
     }
@@ -139,6 +166,7 @@ impl Stream {
     pub fn is_quiet_now(&mut self) -> bool {
         match self {
             Self::Direct(t) => t.is_quiet_now(),
+            Self::FastCgi(s) => s.has_no_input() && s.transport_mut().is_quiet_now(),
             Self::H2(_) => true,
         }
     }
@@ -148,6 +176,7 @@ impl Stream {
     pub fn is_reset(&mut self, cx: &mut Context<'_>) -> bool {
         match self {
             Self::Direct(t) => t.socket().is_reset(cx),
+            Self::FastCgi(s) => s.transport().socket().is_reset(cx),
             Self::H2(s) => s.is_reset(cx),
         }
     }
@@ -173,6 +202,7 @@ impl Stream {
     pub fn abort(&mut self) {
         match self {
             Self::Direct(t) => t.abort(),
+            Self::FastCgi(s) => s.transport_mut().abort(),
             Self::H2(s) => s.abort(),
         }
     }
@@ -181,6 +211,7 @@ impl Stream {
     pub fn tls(&self) -> Option<TlsInfo> {
         match self {
             Self::Direct(t) => t.tls(),
+            Self::FastCgi(s) => s.transport().tls(),
             Self::H2(s) => s.tls(),
         }
     }

@@ -30,7 +30,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("weir-rpc", &["weir-filter", "weir-transcode", "weir-wire", "weir-h1", "weir-telemetry"]),
     ("weir-transcode", &["weir-h1"]),
     ("weir-expr", &[]),
-    ("weir-wire", &["weir-h1", "weir-telemetry"]),
+    ("weir-fcgi", &[]),
+    ("weir-wire", &["weir-fcgi", "weir-h1", "weir-telemetry"]),
     ("weir-origin", &["weir-wire", "weir-h1"]),
     ("weir-acme", &["weir-wire", "weir-telemetry"]),
     ("weir-config", &["weir-expr", "weir-wire", "weir-h1", "weir-telemetry"]),
@@ -71,6 +72,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "weir-acme",
             "weir-config",
+            "weir-fcgi",
             "weir-filter",
             "weir-route",
             "weir-upstream",

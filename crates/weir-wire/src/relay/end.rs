@@ -52,8 +52,10 @@ impl Relay {
 
     /// Writes the final framing.
     pub(super) fn end(&mut self) {
-        if self.framing == Framing::Chunked {
-            write_last_chunk(self.reader.trailers(), &mut self.out);
+        match self.framing {
+            Framing::Chunked => write_last_chunk(self.reader.trailers(), &mut self.out),
+            Framing::Records => weir_fcgi::write_input_end(&mut self.out),
+            Framing::Close | Framing::Length => {}
         }
         self.finished = true;
     }
