@@ -15,7 +15,7 @@ package_of() {
   case $1 in
     cc) echo gcc libc6-dev ;;
     etcd) echo etcd-server ;;
-    chromium | curl | faketime | haproxy | nginx | openssl | python3 | redis-server | slowhttptest | strace | valgrind | wrk) echo "$1" ;;
+    chromium | curl | faketime | haproxy | nginx | openssl | php-fpm | python3 | redis-server | slowhttptest | strace | valgrind | wrk) echo "$1" ;;
     grpcio) echo python3-grpcio ;;
     h2load | nghttp) echo nghttp2-client ;;
     prometheus | promtool) echo prometheus ;;
@@ -32,6 +32,7 @@ package_of() {
 has() {
   case $1 in
     grpcio) /usr/bin/python3 -c 'import grpc' 2>/dev/null ;; # Debian's, whatever stands before it on the path
+    php-fpm) ls /usr/sbin/php-fpm* /usr/local/sbin/php-fpm* 2>/dev/null | grep -q . ;; # Debian's name has a version
     seccomp) /usr/bin/python3 -c 'import seccomp' 2>/dev/null ;;
     venv) python3 -c 'import ensurepip, venv' 2>/dev/null ;;
     *) PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1 ;;

@@ -9,6 +9,7 @@ mod bytes;
 mod consumers;
 mod discovery;
 mod doubtful;
+mod fastcgi;
 mod filters;
 mod health;
 mod listeners;
@@ -310,11 +311,11 @@ impl<'a> Checker<'a> {
 
     /// Objects that nothing refers to.
     fn unused(&mut self) {
-        let splits = self.config.routes.iter().filter_map(|(_, route)| route.upstream.as_ref());
+        let shares = self.config.routes.iter().flat_map(|(_, route)| route.shares());
         // A filter that calls an upstream names it under `upstream`.
         let asked = self.filters_and_members().filter_map(|(_, node)| node.get("upstream")?.as_text());
         let passed = self.config.listeners.iter().flat_map(|(_, listener)| listener.passes_to());
-        let routed = splits.flat_map(|split| &split.0).map(|share| share.upstream.as_str());
+        let routed = shares.map(|share| share.upstream.as_str());
         let used: HashSet<&str> = routed.chain(asked).chain(passed).collect();
         for name in self.names("upstreams") {
             if !used.contains(name) {

@@ -8,6 +8,7 @@ mod addresses;
 mod balance;
 mod bytes;
 mod discover;
+mod fastcgi;
 mod files;
 mod health;
 mod listener;
@@ -31,6 +32,7 @@ pub use bytes::{Destination, ListenerIp, ListenerLimits, ServerName, Serves, Sni
 pub use discover::{
     ConsulDiscovery, Discover, DockerDiscovery, EtcdDiscovery, EtcdFormat, Scheme, read_endpoints,
 };
+pub use fastcgi::FastCgi;
 pub use files::{Coding, Files};
 pub use health::{Health, Outlier, Probe, ProbeKind, ProbeTls, StatusRange};
 pub use listener::{

@@ -185,6 +185,7 @@ fn explanation() -> Explanation {
             index: vec![evil()],
             browse: false,
             fallback: some_evil(),
+            missing: Vec::new(),
         }),
         grpc: None,
     }

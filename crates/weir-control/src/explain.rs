@@ -87,6 +87,9 @@ pub enum TargetShown {
         browse: bool,
         /// The file that answers for missing files.
         fallback: Option<String>,
+        /// The upstreams that answer for missing files.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        missing: Vec<UpstreamShown>,
     },
     /// The answer of a filter that admits no request.
     Filter {
@@ -423,8 +426,23 @@ fn target_of(snapshot: &Snapshot, handling: &Handling) -> TargetShown {
             policies: PoliciesShown::of(upstream, handling.exchange_timeout),
         }
     };
+    let shown_of = |target: &Target| match target {
+        Target::Upstream(index) => vec![shown(*index, 100.0)],
+        Target::Split(shares) => {
+            let total = shares.last().map_or(1, |(total, _)| *total);
+            let mut before = 0;
+            let each = shares.iter().map(|(upto, index)| {
+                let share = f64::from(upto - before) * 100.0 / f64::from(total);
+                before = *upto;
+                shown(*index, share)
+            });
+            each.collect()
+        }
+        Target::Files(_) | Target::Filters | Target::Respond(_) => Vec::new(),
+    };
     match &handling.target {
         Target::Files(site) => TargetShown::Files {
+            missing: handling.missing.as_deref().map(shown_of).unwrap_or_default(),
             root: site.root().display().to_string(),
             index: site.index().to_vec(),
             browse: site.browses(),
@@ -438,17 +456,7 @@ fn target_of(snapshot: &Snapshot, handling: &Handling) -> TargetShown {
             TargetShown::Filter { name: answering.next_back().unwrap_or_default() }
         }
         Target::Respond(answer) => TargetShown::Respond { status: answer.status },
-        Target::Upstream(index) => TargetShown::Upstreams(vec![shown(*index, 100.0)]),
-        Target::Split(shares) => {
-            let total = shares.last().map_or(1, |(total, _)| *total);
-            let mut before = 0;
-            let each = shares.iter().map(|(upto, index)| {
-                let share = f64::from(upto - before) * 100.0 / f64::from(total);
-                before = *upto;
-                shown(*index, share)
-            });
-            TargetShown::Upstreams(each.collect())
-        }
+        target @ (Target::Upstream(_) | Target::Split(_)) => TargetShown::Upstreams(shown_of(target)),
     }
 }
 
@@ -501,28 +509,27 @@ impl fmt::Display for Explanation {
             filter.tells.iter().try_for_each(|told| writeln!(f, "{:8}   {told}", ""))?;
         }
         match &self.target {
-            Some(TargetShown::Files { root, index, browse, fallback }) => {
+            Some(TargetShown::Files { root, index, browse, fallback, missing }) => {
                 write!(f, "files    {root}")?;
                 let _ = (!index.is_empty()).then(|| write!(f, ", index {}", index.join(", ")));
                 let _ = fallback.as_ref().map(|fallback| write!(f, ", fallback {fallback}"));
-                writeln!(f, "{}", if *browse { ", folders listed" } else { "" })
+                writeln!(f, "{}", if *browse { ", folders listed" } else { "" })?;
+                write_upstreams(f, "missing", missing)
             }
             Some(TargetShown::Filter { name }) => writeln!(f, "answer   by the filter {name}"),
             Some(TargetShown::Respond { status }) => writeln!(f, "respond  {status}"),
-            Some(TargetShown::Upstreams(upstreams)) => upstreams.iter().try_for_each(|u| {
-                let share = if u.share < 100.0 { format!(" ({}%)", u.share) } else { String::new() };
-                let protocol =
-                    if u.protocol == "http1" { String::new() } else { format!(", {}", u.protocol) };
-                writeln!(
-                    f,
-                    "upstream {}{share}, {}{protocol}: {}",
-                    u.name,
-                    u.balancing(),
-                    u.endpoints.join(", ")
-                )?;
-                write!(f, "{}", u.policies)
-            }),
+            Some(TargetShown::Upstreams(upstreams)) => write_upstreams(f, "upstream", upstreams),
             None => Ok(()),
         }
     }
+}
+
+fn write_upstreams(f: &mut fmt::Formatter<'_>, label: &str, upstreams: &[UpstreamShown]) -> fmt::Result {
+    upstreams.iter().try_for_each(|u| {
+        let share = if u.share < 100.0 { format!(" ({}%)", u.share) } else { String::new() };
+        let protocol = if u.protocol == "http1" { String::new() } else { format!(", {}", u.protocol) };
+        let endpoints = u.endpoints.join(", ");
+        writeln!(f, "{label:8} {}{share}, {}{protocol}: {endpoints}", u.name, u.balancing())?;
+        write!(f, "{}", u.policies)
+    })
 }

@@ -244,13 +244,20 @@ impl Rehearsal {
                     self.notes.push(format!("{key}: {what}"));
                 }
             }
+            if upstream.protocol == UpstreamProtocol::Fastcgi {
+                tree::set_text(&mut self.tree, &format!("{path}.protocol"), "http1");
+                self.notes.push(format!("{path}: the origin is asked by HTTP: it runs no scripts"));
+                for (route, _) in config.routes.iter().filter(|(_, route)| route.fastcgi.is_some()) {
+                    tree::remove(&mut self.tree, &format!("routes.{route}.fastcgi"));
+                }
+            }
             if upstream.tls.is_none() {
                 continue;
             }
             tree::remove(&mut self.tree, &format!("{path}.tls"));
             let protocol = match upstream.protocol {
                 UpstreamProtocol::H2 | UpstreamProtocol::H2c => "h2c",
-                UpstreamProtocol::Auto | UpstreamProtocol::Http1 => "http1",
+                UpstreamProtocol::Auto | UpstreamProtocol::Fastcgi | UpstreamProtocol::Http1 => "http1",
             };
             tree::set_text(&mut self.tree, &format!("{path}.protocol"), protocol);
             self.notes.push(format!("{path}: the origin is asked in cleartext, by {protocol}"));

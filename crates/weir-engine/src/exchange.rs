@@ -26,6 +26,7 @@ mod mock;
 mod received;
 mod record;
 mod retry_facts;
+mod script;
 mod sent;
 mod trace;
 mod transfer;
@@ -35,6 +36,7 @@ pub(crate) use local::write_answer;
 
 use crate::client::{Client, Departure};
 use crate::core::Local;
+use crate::fastcgi::Script;
 use crate::forward;
 use crate::links::LINKS;
 use crate::respond::{self, LocalResponse};
@@ -187,6 +189,8 @@ pub(crate) struct Exchange<'c> {
     request_over: bool,
     /// Whether a filter had to wait before the request went on.
     has_waited: bool,
+    /// The script that answers, if the upstream speaks FastCGI.
+    script: Option<Box<Script>>,
     /// Where to continue, if the exchange continues after the client got its answer.
     resumed: Option<Box<Resumed>>,
     /// Whether the response allows the client's connection to be kept.
@@ -278,6 +282,7 @@ impl<'c> Exchange<'c> {
             grpc_timeout,
             request_over,
             has_waited: false,
+            script: None,
             resumed: None,
             can_keep: true,
             promised: Cell::new(false),
@@ -333,7 +338,10 @@ impl<'c> Exchange<'c> {
         }
         let local = Rc::clone(&self.local);
         let upstream = match &local.routes[route].handling.target {
-            Target::Files(site) => return Box::pin(self.send_file(Arc::clone(site))).await,
+            Target::Files(site) => match Box::pin(self.send_file(Arc::clone(site))).await? {
+                Some(next) => return Ok(next),
+                None => self.pick_for_missing(route)?,
+            },
             Target::Filters => return Err(Stop::refuse(&error::NO_ROUTE)), // only if a filter broke its promise
             Target::Respond(fixed) => match &fixed.mock {
                 Some(mock) => return Box::pin(self.respond_as(route, mock)).await,
@@ -345,6 +353,11 @@ impl<'c> Exchange<'c> {
             Target::Upstream(upstream) => *upstream,
             Target::Split(shares) => self.pick_upstream(shares),
         };
+        if let Some(scripts) = &local.routes[route].handling.scripts
+            && let Some(next) = Box::pin(self.find_script(route, Arc::clone(scripts))).await?
+        {
+            return Ok(next);
+        }
         let mut attempt = self.attempt(Routed { route, upstream }).await?;
         if attempt.response.headers.has_any(&LINKS) {
             self.rewrite_links(&mut attempt);
@@ -544,6 +557,15 @@ impl<'c> Exchange<'c> {
         let total = shares.last().map_or(0, |(total, _)| *total);
         let at = self.client.core.random.borrow_mut().below(total);
         shares.iter().find(|(upto, _)| at < *upto).map_or(0, |(_, upstream)| *upstream)
+    }
+
+    /// The upstream for what is no file.
+    fn pick_for_missing(&self, route: usize) -> Result<usize, Stop> {
+        match self.local.routes[route].handling.missing.as_deref() {
+            Some(Target::Upstream(upstream)) => Ok(*upstream),
+            Some(Target::Split(shares)) => Ok(self.pick_upstream(shares)),
+            _ => Err(Stop::refuse(&error::FILES_MISSING)), // the config has one where files pass requests on
+        }
     }
 
     /// Tells filters that the route itself answers.

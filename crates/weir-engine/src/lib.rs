@@ -33,6 +33,7 @@ mod call;
 mod client;
 mod connection;
 mod exchange;
+mod fastcgi;
 mod files;
 mod forward;
 mod lane;

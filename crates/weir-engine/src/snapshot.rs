@@ -10,6 +10,7 @@ pub use compile::{Carry, compile, log_tls};
 pub(crate) use passing::{Admits, ConnectionLimit};
 pub use passing::{Destination, Names, Passing, Serves};
 
+use crate::fastcgi::Scripts;
 use crate::files::Site;
 use crate::per_client::ClientLimits;
 use crate::tracing::Tracing;
@@ -181,6 +182,10 @@ pub struct Handling {
     /// The longest an exchange may take in total.
     pub exchange_timeout: Option<Duration>,
     pub(crate) client_gone: Option<ClientGone>,
+    /// Where requests go that name no file: to an upstream or a split.
+    pub missing: Option<Box<Target>>,
+    /// The scripts that answer, if the upstreams speak FastCGI.
+    pub scripts: Option<Arc<Scripts>>,
 }
 
 /// Filters in the order they run, by their index in [`Snapshot::filters`].
@@ -311,6 +316,8 @@ impl Snapshot {
             response_timeout: None,
             exchange_timeout: None,
             client_gone: None,
+            missing: None,
+            scripts: None,
         };
         let name = Arc::clone(&of.name);
         let route = Route { name, handling: Arc::new(handling), series: of.series.clone() };

@@ -146,7 +146,7 @@ causes! {
     BAD_TARGET "bad_target" 400 "The request target is malformed." "nothing: the client is at fault (RFC 9112 §3.2)";
     BLOCKING_LIMIT "blocking_limit" 503 "The queue for blocking work is full." "nothing: the queue holds 1,024 jobs; find the filter that fills it";
     BODY_TIMEOUT "body_timeout" 408 "The request body stopped arriving." "listeners.*.timeouts.body";
-    BODY_TOO_LARGE "body_too_large" 413 "The request body is larger than allowed." "limits.body_bytes, or the filters body_limit and buffer", limit: Some(Limit::BodyBytes);
+    BODY_TOO_LARGE "body_too_large" 413 "The request body is larger than allowed." "limits.body_bytes, routes.*.fastcgi.buffer, or the filters body_limit and buffer", limit: Some(Limit::BodyBytes);
     BODY_TOO_SLOW "body_too_slow" 408 "The request body arrived too slowly." "listeners.*.timeouts.rate";
     BUFFER_DISK "buffer_disk" 503 "A body that should be held on disk could not be: bodies take as much space as they may, or the file system failed." "`disk_total` and `folder` of the filter buffer; the log has errors of the file system", nature: Nature::Failure;
     CLIENT_CLOSED "client_closed" 0 "The client closed the connection before the response was complete." "nothing: the client left";
@@ -159,6 +159,7 @@ causes! {
     CONNECTION_LIMIT "connection_limit" 503 "The gateway, or the listener, has reached its limit of connections." "limits.connections or listeners.*.limits.connections", limit: Some(Limit::Connections);
     EXCHANGE_TIMEOUT "exchange_timeout" 504 "The exchange took longer than its total time limit." "upstreams.*.timeouts.exchange, routes.*.timeouts.exchange, or the filter timeout", outcome: Outcome::ResponseTimeout, nature: Nature::Failure;
     EXPECTATION_FAILED "expectation_failed" 417 "The request expects something other than 100-continue." "nothing: the client is at fault (RFC 9110 §10.1.1)";
+    FASTCGI_NO_SCRIPT "fastcgi_no_script" 404 "There is no script for the request." "routes.*.fastcgi.root, or routes.*.fastcgi.index: the file must be below that root";
     FILES_CHANGED "files_changed" 412 "The file is not the version that the request asks for (If-Match, If-Unmodified-Since)." "nothing: the file has changed since the client saw it";
     FILES_DENIED "files_denied" 403 "The gateway has no permission to read the file." "the file's permissions, or the user that Weir runs as";
     FILES_FAILED "files_failed" 500 "The file could not be opened or read." "nothing: the disk or its file system is at fault", nature: Nature::Failure;
@@ -209,6 +210,7 @@ causes! {
     UPSTREAM_BODY_TIMEOUT "upstream_body_timeout" 0 "The upstream stopped sending its response." "upstreams.*.timeouts.body", nature: Nature::Failure;
     UPSTREAM_CLOSED "upstream_closed" 502 "The upstream closed the connection without an answer." "nothing: the upstream is at fault; see its log", nature: Nature::Failure;
     UPSTREAM_NO_STREAMS "upstream_no_streams" 503 "The upstream currently accepts no requests on its HTTP/2 connection (SETTINGS_MAX_CONCURRENT_STREAMS is 0)." "nothing: the upstream set the limit, perhaps because it is overloaded or shutting down", outcome: Outcome::ConnectFailed, nature: Nature::Failure;
+    UPSTREAM_OVERLOADED "upstream_overloaded" 503 "The FastCGI server has no room for the request (FCGI_OVERLOADED)." "nothing: give the server more processes, or add an endpoint", nature: Nature::Failure;
     UPSTREAM_PROTOCOL "upstream_protocol" 502 "The upstream does not speak HTTP/2, or does not accept WebSockets over it." "upstreams.*.protocol", outcome: Outcome::ProtocolError, nature: Nature::Failure;
     UPSTREAM_RESET "upstream_reset" 502 "The upstream reset the connection." "nothing: the upstream is at fault; see its log", nature: Nature::Failure;
     UPSTREAM_TLS "upstream_tls" 502 "TLS with the upstream failed." "upstreams.*.tls", outcome: Outcome::TlsFailed, nature: Nature::Failure;

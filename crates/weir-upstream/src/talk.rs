@@ -144,6 +144,8 @@ pub async fn receive_head(stream: &mut Stream, limits: &Limits) -> Result<Respon
             if head.status() >= 200 {
                 if let Some(h2) = stream.h2() {
                     head.came_by_http2(h2.is_over());
+                } else if let Some(fastcgi) = stream.fastcgi() {
+                    head.came_by_records(fastcgi.is_over() && head.rest().is_empty());
                 }
                 return Ok(head);
             }

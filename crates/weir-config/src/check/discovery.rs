@@ -109,7 +109,7 @@ impl Checker<'_> {
                 self.error_hint(&format!("{path}.{key}"), "bad-value", message, format!("take `{key}` out"));
             }
         }
-        if upstream.protocol == UpstreamProtocol::Http1 {
+        if matches!(upstream.protocol, UpstreamProtocol::Fastcgi | UpstreamProtocol::Http1) {
             let hint = "write `protocol: h2c` beside `discover`";
             let message =
                 "services that go-zero registers in etcd speak gRPC, but this upstream speaks http1";

@@ -97,7 +97,7 @@ impl Checker<'_> {
 
     fn mirrored_to_itself(&mut self, filter: &FilterNode, route: &Route) {
         let Some(to) = filter.node.get("upstream").and_then(Node::as_text) else { return };
-        let own = route.upstream.iter().flat_map(|split| &split.0);
+        let own = route.shares();
         if own.filter(|share| share.weight > 0).any(|share| share.upstream == to) {
             let message = format!("upstream `{to}` answers this route: it receives these requests twice");
             let hint = "mirror to another upstream; otherwise every change would happen twice";

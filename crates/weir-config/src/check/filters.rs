@@ -57,6 +57,7 @@ impl<'a> Checker<'a> {
             self.filter_list(&config.filters, &route.filters);
         }
         self.callers_of_grpc();
+        self.filters_that_call_scripts();
         self.deadlines_of_filters();
     }
 
@@ -129,7 +130,8 @@ impl<'a> Checker<'a> {
             if let Some(other) = stricter {
                 let message =
                     format!("the limit of {limit} never refuses a request: {other}, beside it, is stricter");
-                self.warn(&format!("{path}.limits[{index}]"), "no-effect", message, "remove one of them");
+                let at = format!("{path}.limits[{index}]");
+                self.warn_with(&at, &[&format!("{path}.limits")], "no-effect", message, "remove one of them");
             }
         }
     }
@@ -143,7 +145,7 @@ impl<'a> Checker<'a> {
             let filters = config.filters.iter().chain(&route.filters);
             for filter in filters.filter(|filter| filter.name == "timeout") {
                 let Some(exchange) = time(&filter.node, "exchange") else { continue };
-                for share in route.upstream.iter().flat_map(|split| &split.0) {
+                for share in route.shares() {
                     if told.insert((&filter.path, &share.upstream)) {
                         self.deadline_of_filter(filter, exchange, route, &share.upstream);
                     }
@@ -170,7 +172,7 @@ impl<'a> Checker<'a> {
         let config = self.config;
         for (_, route) in config.routes.iter() {
             for filter in route.filters.iter().filter(|filter| CALL_GRPC.contains(&filter.name.as_str())) {
-                for share in route.upstream.iter().flat_map(|split| &split.0) {
+                for share in route.shares() {
                     let Some(upstream) = config.upstreams.get(&share.upstream) else { continue };
                     if upstream.may_speak_http2() {
                         continue;

@@ -44,12 +44,8 @@ impl Checker<'_> {
                 "the list is empty, so that no probe would pass; expected statuses such as [200-299]";
             self.error(&at("expect"), "empty", message);
         }
-        let has_http2 = match upstream.protocol {
-            UpstreamProtocol::H2 | UpstreamProtocol::H2c => true,
-            UpstreamProtocol::Auto => upstream.tls.is_some(),
-            UpstreamProtocol::Http1 => false,
-        };
-        if probe.kind == ProbeKind::Grpc && !has_http2 {
+        let is_script = upstream.protocol == UpstreamProtocol::Fastcgi; // has a mistake of its own
+        if probe.kind == ProbeKind::Grpc && !upstream.may_speak_http2() && !is_script {
             let hint = "write `protocol: h2c` for the upstream, or h2 with `tls`; or probe it with `kind: http` or `tcp`";
             self.error_hint(
                 &at("kind"),

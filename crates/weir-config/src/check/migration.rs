@@ -227,7 +227,8 @@ impl Checker<'_> {
                 "route `{other}` matches these requests on {host}, because a route with a host beats one without: they are not refused there"
             );
             let hint = format!("write it once more with hosts: [ {host} ]");
-            self.warn(&at.key("match").path(), "outranked-by-host", message, hint);
+            let hosts = format!("routes.{other}.match.hosts");
+            self.warn_with(&at.key("match").path(), &[&hosts], "outranked-by-host", message, hint);
         }
     }
 }

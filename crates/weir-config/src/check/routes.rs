@@ -4,7 +4,7 @@ use super::spot::Spot;
 use super::{Checker, is_field_value, is_token};
 use crate::aliases;
 use crate::node::{Node, Value};
-use crate::schema::{EscapedSlashes, Listener, Pairs, Respond, Route, Serves, Written};
+use crate::schema::{EscapedSlashes, Files, Listener, Pairs, Respond, Route, Serves, Split, Written};
 use crate::secrecy;
 use crate::spelling::nearest_name;
 use crate::units::Duration;
@@ -87,7 +87,7 @@ impl Checker<'_> {
                 let base = at.key("timeouts").path();
                 self.must_fit(&base, ("response", response), ("exchange", exchange));
             }
-            if route.client_gone.is_some() && route.upstream.is_none() {
+            if route.client_gone.is_some() && route.shares().next().is_none() {
                 let message = "the route has no upstream whose work could be canceled or finished";
                 self.warn(&at.key("client_gone").path(), "no-effect", message, "remove `client_gone`");
             }
@@ -125,20 +125,36 @@ impl Checker<'_> {
             }
         }
         if let Some(split) = &route.upstream {
-            let at = at.key("upstream");
-            let is_map = at.node().is_some_and(|node| matches!(node.value, Value::Map(_)));
-            for share in &split.0 {
-                let path = || if is_map { at.key(&share.upstream).path() } else { at.path() };
-                self.must_exist(path, "upstreams", "unknown-upstream", &share.upstream);
-            }
-            let whole = at.node().is_some_and(|node| node.entries().len() == split.0.len());
-            if is_map && whole && split.0.iter().all(|share| share.weight == 0) {
-                let message = "no upstream has a share; expected at least one above zero";
-                self.error(&at.path(), "no-share", message);
-            }
+            self.split(&at.key("upstream"), split);
         }
+        if let Some(files) = &route.files {
+            self.missing_files(&at.key("files"), files);
+        }
+        self.scripts(at, route);
         if let Some(respond) = &route.respond {
             self.respond(&at.key("respond"), respond);
+        }
+    }
+
+    fn split(&mut self, at: &Spot<'_, '_>, split: &Split) {
+        let is_map = at.node().is_some_and(|node| matches!(node.value, Value::Map(_)));
+        for share in &split.0 {
+            let path = || if is_map { at.key(&share.upstream).path() } else { at.path() };
+            self.must_exist(path, "upstreams", "unknown-upstream", &share.upstream);
+        }
+        let whole = at.node().is_some_and(|node| node.entries().len() == split.0.len());
+        if is_map && whole && split.0.iter().all(|share| share.weight == 0) {
+            let message = "no upstream has a share; expected at least one above zero";
+            self.error(&at.path(), "no-share", message);
+        }
+    }
+
+    fn missing_files(&mut self, at: &Spot<'_, '_>, files: &Files) {
+        let Some(split) = &files.missing else { return };
+        self.split(&at.key("missing"), split);
+        if files.fallback.is_some() {
+            let message = "`missing` passes on what is no file, so nothing is left for `fallback`";
+            self.error_hint(&at.key("fallback").path(), "two-answers", message, "remove one of the two");
         }
     }
 
@@ -303,7 +319,7 @@ impl Checker<'_> {
             let per = limit.get("per").and_then(|node| node.as_text()?.parse::<Duration>().ok());
             let (Some(requests), Some(per)) = (requests, per) else { continue };
             let rate = requests / per.get().as_secs_f64().max(f64::MIN_POSITIVE);
-            let shares = route.upstream.iter().flat_map(|split| &split.0);
+            let shares = route.shares();
             for share in shares {
                 let Some(upstream) = self.config.upstreams.get(&share.upstream) else { continue };
                 let limits = &upstream.limits;

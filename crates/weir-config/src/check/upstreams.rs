@@ -23,6 +23,7 @@ impl Checker<'_> {
             self.policies(&path, upstream);
             self.upstream_timeouts(&path, upstream);
             self.sending(&path, upstream);
+            self.fastcgi_upstream(&path, upstream);
             if let Some(connections) = upstream.limits.connections {
                 self.must_be_within(
                     &format!("{path}.limits.connections"),
@@ -182,12 +183,7 @@ impl Checker<'_> {
 
     /// What we send to endpoints, and from which address.
     fn sending(&mut self, path: &str, upstream: &Upstream) {
-        let shares = match upstream.protocol {
-            UpstreamProtocol::Auto => upstream.tls.is_some(),
-            UpstreamProtocol::H2 | UpstreamProtocol::H2c => true,
-            UpstreamProtocol::Http1 => false,
-        };
-        if upstream.proxy_protocol.is_some() && shares {
+        if upstream.proxy_protocol.is_some() && upstream.may_speak_http2() {
             let message = "a PROXY header describes one client, but clients share an HTTP/2 connection";
             let hint = "write `protocol: http1`, or pass the client's address in X-Forwarded-For";
             self.error_hint(&format!("{path}.proxy_protocol"), "proxy-over-h2", message, hint);
@@ -231,7 +227,7 @@ impl Checker<'_> {
         let Some(exchange) = route.timeouts.exchange.filter(|exchange| !exchange.is_zero()) else { return };
         let config = self.config;
         let path = at.key("timeouts").key("exchange").path();
-        for share in route.upstream.iter().flat_map(|split| &split.0) {
+        for share in route.shares() {
             let Some(upstream) = config.upstreams.get(&share.upstream) else { continue };
             self.connect_before(&path, exchange, &share.upstream, upstream);
             let response = route.timeouts.response.unwrap_or(upstream.timeouts.response);

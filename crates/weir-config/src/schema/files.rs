@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
+use super::route::Split;
 use super::values::FilePath;
 
 /// Serves files of a folder. The request's path, after the route's filters, is the path below `root`.
@@ -23,6 +24,11 @@ pub struct Files {
     /// answer for paths that end like a script, a style sheet or a picture. Default none.
     #[serde(default)]
     pub fallback: Option<String>,
+    /// The upstream that answers what is no file, and all methods but GET and HEAD: its name, or several names with
+    /// their shares. Such requests go on to it as if the route had `upstream`, so an application gets them. A folder
+    /// counts as a file if it has one of `index`. Default none: they are answered 404.
+    #[serde(default)]
+    pub missing: Option<Split>,
     /// Whether to serve files and folders whose names begin with a dot. `/.well-known/` is always served. Default
     /// false.
     #[serde(default)]
@@ -57,6 +63,7 @@ impl Files {
             index: index(),
             browse: false,
             fallback: None,
+            missing: None,
             hidden: false,
             precompressed: Vec::new(),
         }

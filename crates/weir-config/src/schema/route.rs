@@ -8,6 +8,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 
+use super::fastcgi::FastCgi;
 use super::files::Files;
 use super::listener::EscapedSlashes;
 use super::sending::ClientGone;
@@ -36,6 +37,8 @@ pub struct Route {
     pub respond: Option<Box<Respond>>,
     /// Files of a folder.
     pub files: Option<Box<Files>>,
+    /// Which script answers, where the upstream speaks FastCGI.
+    pub fastcgi: Option<Box<FastCgi>>,
     /// Decides between routes that match the same request equally well: the higher wins. Default 0; it counts nowhere
     /// else.
     pub priority: i32,
@@ -218,6 +221,16 @@ pub struct Plan {
 /// A status that a final response may have.
 fn status<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u16, D::Error> {
     de::whole_number(deserializer, "a status; expected 200 to 599", |number| (200..=599).contains(number))
+}
+
+// === impl Route ===
+
+impl Route {
+    /// The upstreams that may answer, with their shares.
+    pub fn shares(&self) -> impl Iterator<Item = &Share> {
+        let missing = self.files.as_ref().and_then(|files| files.missing.as_ref());
+        self.upstream.iter().chain(missing).flat_map(|split| &split.0)
+    }
 }
 
 // === impl Split ===

@@ -28,7 +28,8 @@ pub struct Upstream {
     #[serde(default)]
     pub discover: Option<Discover>,
     /// What the endpoints speak: `http1`, `h2c` (HTTP/2 in cleartext), `h2` (HTTP/2 over TLS) or `auto` (by ALPN with
-    /// TLS, http1 without). Default `http1`. By HTTP/2 many requests share a connection; gRPC needs it.
+    /// TLS, http1 without); or `fastcgi`, as php-fpm does: its routes need `fastcgi` too. Default `http1`. By HTTP/2
+    /// many requests share a connection; gRPC needs it.
     #[serde(default)]
     pub protocol: UpstreamProtocol,
     /// TLS towards the endpoints; `tls: {}` is https with the roots of the system. Default none: cleartext.
@@ -61,9 +62,10 @@ pub struct Upstream {
     #[serde(default)]
     pub timeouts: UpstreamTimeouts,
     /// How long a pooled connection may idle before we close it. Default `60s`, just under the 75 s of nginx, so
-    /// that we close first. `0s` turns reuse off. Memory: nothing but the socket while idle.
-    #[serde(default = "Upstream::default_keepalive")]
-    pub keepalive: Duration,
+    /// that we close first. `0s` turns reuse off. With `fastcgi` the default is `0s`, because an idle connection
+    /// occupies a process of php-fpm. Memory: nothing but the socket while idle.
+    #[serde(default)]
+    pub keepalive: Option<Duration>,
     /// How long a pooled connection may live, with up to a tenth of jitter; after that it is closed when idle.
     /// Default none. Set it if a load balancer behind us should choose again.
     #[serde(default)]
@@ -125,6 +127,8 @@ pub struct Endpoint {
 pub enum UpstreamProtocol {
     /// Negotiated by ALPN with TLS; HTTP/1.1 without.
     Auto,
+    /// FastCGI.
+    Fastcgi,
     /// HTTP/2 over TLS.
     H2,
     /// HTTP/2 in cleartext, by prior knowledge.
@@ -299,13 +303,19 @@ impl Default for UpstreamLimits {
 // === impl Upstream ===
 
 impl Upstream {
-    fn default_keepalive() -> Duration {
-        Duration::from_secs(60)
+    /// `keepalive`, or its default.
+    pub fn keepalive(&self) -> Duration {
+        let usual = if self.protocol == UpstreamProtocol::Fastcgi { 0 } else { 60 };
+        self.keepalive.unwrap_or(Duration::from_secs(usual))
     }
 
     /// Whether its endpoints may speak HTTP/2.
     pub const fn may_speak_http2(&self) -> bool {
-        !matches!((self.protocol, &self.tls), (UpstreamProtocol::Http1, _) | (UpstreamProtocol::Auto, None))
+        match self.protocol {
+            UpstreamProtocol::Auto => self.tls.is_some(),
+            UpstreamProtocol::H2 | UpstreamProtocol::H2c => true,
+            UpstreamProtocol::Fastcgi | UpstreamProtocol::Http1 => false,
+        }
     }
 
     /// The minimum of `limits.connections`. With HTTP/2 a connection stays with its worker and never closes for lack

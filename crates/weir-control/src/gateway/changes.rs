@@ -243,9 +243,7 @@ impl Gateway {
                     listeners.insert(name.to_owned());
                 }
                 Some(("upstreams", name)) => {
-                    let leads = |route: &Route| {
-                        route.upstream.iter().flat_map(|split| &split.0).any(|share| share.upstream == name)
-                    };
+                    let leads = |route: &Route| route.shares().any(|share| share.upstream == name);
                     let leading = config.routes.iter().filter(|(_, route)| leads(route));
                     routes.extend(leading.map(|(name, _)| name.to_owned()));
                 }

@@ -13,6 +13,7 @@ use super::bodies::{BodyWatch, Watchers};
 use super::deadline::sooner;
 use super::hedge::First;
 use super::retry_facts::is_well;
+use super::script::write_whole;
 use super::sent::{Answered, Attempt, Sent, Written};
 use super::upload::{Failure, Sending, Upload, Waits, await_head, client_fault, give_back, upstream_failure};
 use super::{Exchange, Routed, Stop, unless};
@@ -29,6 +30,7 @@ use weir_upstream::upstream::{
     Active, Attempts, ClientGone, ConnectError, Connection, LocalUpstream, Lost, Measurement, Protocol,
     Wanted, complain, connect, kept_body, pooled,
 };
+use weir_wire::Stream;
 use weir_wire::relay::{Framing, Relay};
 
 /// Most interim responses to one request, in case an upstream never sends the final one.
@@ -315,6 +317,7 @@ impl Exchange<'_> {
                 self.record.body_in = self.record.body_in.max(sent.connection.relay.taken());
                 self.keep_what_follows(&sent.connection.relay);
                 self.client.core.give_response(response);
+                self.tell_errors(&upstream.spec, &mut sent.connection.stream);
                 let failure = self.judge(failure, upstream, active, &sent);
                 self.record.detail(sent.upload.detail.take());
                 // A race is nobody's fault, and a gRPC client's deadline is not the endpoint's.
@@ -400,7 +403,10 @@ impl Exchange<'_> {
     ) -> Result<Upload, Failure> {
         let kind = self.head.body();
         let h2 = connection.stream.h2().is_some();
-        let framing = self.framing(h2);
+        let framing = self.framing(&connection.stream);
+        if let Some(fastcgi) = connection.stream.fastcgi_mut() {
+            fastcgi.begin(self.local.snapshot.head_limits.head_bytes);
+        }
         let Written { mut out, whole } = self.write_request(routed, spec, active, framing);
         let expects_continue = self.head.expects_continue();
         let idempotent = self.head.method().is_idempotent();
@@ -413,7 +419,7 @@ impl Exchange<'_> {
             }
             // A body that a filter has whole is sent from where it is held, as often as needed.
             (_, Some(body)) => {
-                out.extend_from_slice(&body);
+                write_whole(framing, &body, &mut out);
                 *relay = Relay::new(BodyKind::Empty, Framing::Length, out);
                 let _ = relay.prime(&[], None); // cannot be malformed
             }
@@ -483,13 +489,14 @@ impl Exchange<'_> {
     }
 
     /// How the end of the request's body is marked for an endpoint.
-    pub(super) fn framing(&self, h2: bool) -> Framing {
+    pub(super) fn framing(&self, stream: &Stream) -> Framing {
         let changed = self.cx.as_ref().is_some_and(|cx| cx.request_bodies.change());
         match (self.head.body(), self.head.content_length()) {
+            _ if stream.fastcgi().is_some() => Framing::Records,
             (BodyKind::Empty, _) => Framing::Length,
             // A filter may change the length; the new length is known only at the end.
             (BodyKind::Length(_) | BodyKind::UntilClose, Some(_)) if !changed => Framing::Length,
-            _ if h2 => Framing::Close,
+            _ if stream.h2().is_some() => Framing::Close,
             _ => Framing::Chunked,
         }
     }
@@ -503,6 +510,9 @@ impl Exchange<'_> {
         framing: Framing,
     ) -> Written {
         self.tell_deadline(routed, spec);
+        if framing == Framing::Records {
+            return self.write_script_request(routed, spec, active);
+        }
         let mut out = self.client.core.take_buffer();
         let endpoint = &active.get().endpoint;
         let client = &self.client.forwarding;

@@ -9,6 +9,7 @@
 
 use super::bodies::Watchers;
 use super::retry_facts::is_well;
+use super::script::write_whole;
 use super::sent::{Sent, Written};
 use super::upload::{Failure, Waits, await_head};
 use super::{Exchange, Routed, unless};
@@ -230,8 +231,8 @@ impl Exchange<'_> {
         before: &Connection,
     ) -> Option<Asking> {
         let over_h2 = connection.stream.h2().is_some();
-        let framing = self.framing(over_h2);
-        if self.head.body() != BodyKind::Empty && framing != self.framing(before.stream.h2().is_some()) {
+        let framing = self.framing(&connection.stream);
+        if self.head.body() != BodyKind::Empty && framing != self.framing(&before.stream) {
             return None;
         }
         let (body, trailers) = before.relay.sent_whole()?;
@@ -240,7 +241,13 @@ impl Exchange<'_> {
         }
         let body = body.to_vec();
         let Written { mut out, whole } = self.write_request(routed, &upstream.spec, active, framing);
-        out.extend_from_slice(whole.as_deref().unwrap_or(&body));
+        match whole {
+            Some(whole) => write_whole(framing, &whole, &mut out),
+            None => out.extend_from_slice(&body),
+        }
+        if let Some(fastcgi) = connection.stream.fastcgi_mut() {
+            fastcgi.begin(self.local.snapshot.head_limits.head_bytes);
+        }
         let now = Instant::now();
         let wait = self.waits(routed, &upstream.spec, (now, now), over_h2);
         let limits = self.local.snapshot.head_limits;

@@ -199,7 +199,7 @@ impl Exchange<'_> {
     }
 
     /// After a filter had the body whole, it continues as the filters left it, with its new length.
-    fn adopt_whole_request(&mut self) -> Result<(), Stop> {
+    pub(super) fn adopt_whole_request(&mut self) -> Result<(), Stop> {
         if self.cx.as_ref().is_none_or(|cx| cx.whole.is_none()) {
             return Ok(());
         }

@@ -32,14 +32,18 @@ const FIRST_BYTES: u64 = 16 * 1024;
 const COPY_BYTES: usize = 4 * 1024;
 
 impl Exchange<'_> {
-    /// Answers with a file.
-    pub(super) async fn send_file(&mut self, site: Arc<Site>) -> Result<Next, Stop> {
+    /// Answers with a file; `None` if there is none and the request goes on.
+    pub(super) async fn send_file(&mut self, site: Arc<Site>) -> Result<Option<Next>, Stop> {
         let core = self.client.core.handle.clone();
         let found = unless_gone(self.client, pin!(site.answer(&self.head, &core))).await?;
         match found {
-            Ok(answer) => {
+            Ok(Some(answer)) => {
                 self.answers_itself();
-                Ok(self.write_local(respond::answer(answer)).await)
+                Ok(Some(self.write_local(respond::answer(answer)).await))
+            }
+            Ok(None) => {
+                self.has_waited = true; // perhaps for a disk
+                Ok(None)
             }
             Err(refusal) => Err(Stop::Refuse(refusal)),
         }

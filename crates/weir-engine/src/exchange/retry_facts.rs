@@ -9,6 +9,7 @@ use weir_filter::grpc;
 use weir_h1::{Connection as Wish, Fields};
 use weir_upstream::error::Cause;
 use weir_upstream::upstream::{Active, Facts, Failed, LocalUpstream, Lost};
+use weir_wire::fastcgi::FastCgi;
 use weir_wire::h2::H2Stream;
 use weir_wire::time;
 
@@ -26,15 +27,18 @@ impl Exchange<'_> {
     pub(super) fn facts_of_failure(&self, cause: &'static Cause, sent: &Sent) -> Option<Lost> {
         let Sent { connection, upload } = sent;
         let h2 = connection.stream.h2();
-        Lost::of(&Facts {
+        let overloaded = connection.stream.fastcgi().is_some_and(FastCgi::is_refused);
+        let lost = Lost::of(&Facts {
             cause,
             idempotent: self.head.method().is_idempotent(),
             written: connection.relay.sent() != 0,
             kept: self.is_repeatable(&connection.relay) && !upload.heard,
             reused: connection.reused,
-            refused: h2.is_some_and(H2Stream::is_refused),
-            reset: connection.stream.h2().is_some_and(H2Stream::is_reset_by_peer),
-        })
+            refused: overloaded || h2.is_some_and(H2Stream::is_refused),
+            reset: h2.is_some_and(H2Stream::is_reset_by_peer),
+        });
+        // HTTP/2 servers refuse streams in the normal course of things; FastCGI servers only if they are unwell.
+        lost.map(|lost| if overloaded { Lost { race: None, ..lost } } else { lost })
     }
 
     /// Waits before the next attempt, unless the client leaves, as defined by `by`.
@@ -51,6 +55,7 @@ impl Exchange<'_> {
         let Sent { mut connection, upload } = sent;
         let rest = response.rest();
         let over = end_of_body(response.body(self.head.method()), rest) == Some(rest.len());
+        self.tell_errors(&upstream.spec, &mut connection.stream);
         let reusable = over && upload.is_done() && response.connection() == Wish::KeepAlive;
         self.client.core.give_response(response);
         self.keep_what_follows(&connection.relay);

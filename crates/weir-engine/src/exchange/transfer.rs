@@ -269,10 +269,14 @@ impl Exchange<'_> {
             }
             Some(TransferError::Upload(stop)) => Some(stop),
         };
+        let stream = &mut attempt.sent.connection.stream;
+        self.tell_errors(&attempt.upstream.spec, stream);
         attempt.reusable = fault.is_none()
             && attempt.sent.upload.is_done()
-            && !extra
-            && kind != BodyKind::UntilClose
+            && match stream.fastcgi_mut() {
+                None => !extra && kind != BodyKind::UntilClose,
+                Some(fastcgi) => fastcgi.comes_to_rest(), // its records say what belongs to the response
+            }
             && download.leftover().is_empty()
             && attempt.response.connection() == Wish::KeepAlive;
         fault

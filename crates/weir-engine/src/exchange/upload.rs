@@ -16,6 +16,7 @@ use weir_h1::{Progress, ResponseHead, parse_response};
 use weir_upstream::error::{self, Cause};
 use weir_upstream::upstream::{Carrier, Lost, Race, Timeouts};
 use weir_wire::Stream;
+use weir_wire::fastcgi::FastCgi;
 use weir_wire::relay::{Relay, RelayError};
 
 /// A request being sent to the upstream.
@@ -209,6 +210,8 @@ impl HeadWait<'_> {
                     Ok(Progress::Complete) => {
                         if let Some(stream) = stream.h2() {
                             response.came_by_http2(stream.is_over());
+                        } else if let Some(stream) = stream.fastcgi() {
+                            response.came_by_records(stream.is_over() && response.rest().is_empty());
                         }
                         return Poll::Ready(Ok(()));
                     }
@@ -236,6 +239,9 @@ impl HeadWait<'_> {
                 }
                 Poll::Ready(Err(e)) => {
                     upload.detail = Some(cut_detail(&e.to_string()));
+                    let fastcgi = stream.fastcgi();
+                    upload.heard |=
+                        fastcgi.is_some_and(|fastcgi| fastcgi.has_heard() && !fastcgi.is_refused());
                     let late = deadline::of_reset(stream, self.waits.end);
                     return Poll::Ready(Err(late.map_or_else(|| unread(&e, stream), upstream_failure)));
                 }
@@ -277,6 +283,8 @@ fn is_tls(bytes: &[u8]) -> bool {
 /// The cause for a response that could not be read.
 fn unread(e: &io::Error, stream: &Stream) -> Failure {
     upstream_failure(match e.kind() {
+        _ if stream.fastcgi().is_some_and(FastCgi::is_refused) => &error::UPSTREAM_OVERLOADED,
+        io::ErrorKind::InvalidData if stream.fastcgi().is_some() => &error::BAD_RESPONSE,
         // A host that HTTP/1.1 allows but HTTP/2 cannot express.
         io::ErrorKind::InvalidInput => return Failure::Client(Stop::refuse(&error::BAD_HOST)),
         io::ErrorKind::InvalidData if stream.h2().is_some() => &error::BAD_RESPONSE,

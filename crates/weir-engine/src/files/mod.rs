@@ -7,50 +7,46 @@
 mod conditions;
 mod listing;
 mod media;
-mod open;
+pub(crate) mod open;
 mod parts;
-mod path;
+pub(crate) mod path;
+mod root;
+
+pub(crate) use root::Root;
 
 use bytes::Bytes;
 use conditions::{Part, Validators, Verdict, Wanted, ranges};
-use open::{OpenError, Waiting, open, open_root};
+use open::{OpenError, Waiting, open};
 use parts::Parts;
 use path::{Name, Unnamed, with_slash};
-use std::cell::RefCell;
 use std::fs::{File, Metadata};
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::os::fd::BorrowedFd;
+use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 use weir_config::schema;
 use weir_filter::coding::{self, Coding};
 use weir_filter::file_source::read_resident;
-use weir_filter::filter::{Answer, Body, CoreHandle, FileRange, PerCore, Refusal};
+use weir_filter::filter::{Answer, Body, CoreHandle, FileRange, Refusal};
 use weir_h1::{FieldName, Method, RequestHead};
 use weir_upstream::error::{self, Cause};
-
-/// How long a core keeps the root open. Then it opens it again, to notice a folder that replaced it.
-const ROOT_FOR: Duration = Duration::from_secs(1);
 
 /// Files up to this size, in bytes, are read whole and sent with the head in as few writes as possible.
 const WHOLE_BYTES: u64 = 64 * 1024;
 
 /// A folder that a route serves.
 pub struct Site {
-    root: PathBuf,
+    root: Root,
     index: Vec<String>,
     browse: bool,
     fallback: Option<Name>,
     hidden: bool,
     precompressed: Vec<Coding>,
-    opened: PerCore<OpenRoot>,
+    /// What is missing goes on to an upstream, and so do files whose names contain this.
+    passes: Option<Box<[u8]>>,
     names: Names,
 }
-
-/// The root as one core has it open, and since when.
-#[derive(Default)]
-struct OpenRoot(RefCell<Option<(Instant, Arc<OwnedFd>)>>);
 
 /// Names of the fields in answers.
 struct Names {
@@ -95,7 +91,7 @@ struct Representation {
 
 /// Why nothing was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum NotFound {
+pub(crate) enum NotFound {
     NoIndex,
     NotOpened(OpenError),
     NoRoot,
@@ -107,26 +103,17 @@ impl From<OpenError> for NotFound {
     }
 }
 
-impl OpenRoot {
-    /// The root, if it need not be reopened. Only one caller is told to reopen it; until it has, others use the old
-    /// one.
-    fn root(&self, now: Instant) -> Option<Arc<OwnedFd>> {
-        let mut opened = self.0.borrow_mut();
-        let (at, root) = opened.as_mut()?;
-        if now.saturating_duration_since(*at) < ROOT_FOR {
-            return Some(Arc::clone(root));
-        }
-        *at = now;
-        None
-    }
-}
-
 impl Site {
-    /// The folder that a config names. An error comes with the key it concerns.
-    pub(crate) fn new(written: &schema::Files) -> Result<Self, (&'static str, String)> {
-        let root = written.root.0.clone();
-        open_root(&root)
-            .map_err(|e| ("root", format!("the folder {} cannot be opened: {e}", root.display())))?;
+    /// The folder that a config names. Files whose names contain `scripts` are scripts of the upstream that gets what
+    /// is missing: sending them would show their source. An error comes with the key it concerns.
+    pub(crate) fn new(
+        written: &schema::Files,
+        scripts: Option<&str>,
+    ) -> Result<Self, (&'static str, String)> {
+        let root = Root::new(written.root.0.clone());
+        if let Some(refusal) = root.refusal() {
+            return Err(("root", refusal));
+        }
         let fallback = match &written.fallback {
             None => None,
             Some(path) => match Name::of(path.as_bytes(), true) {
@@ -150,7 +137,7 @@ impl Site {
             fallback,
             hidden: written.hidden,
             precompressed: written.precompressed.clone(),
-            opened: PerCore::new(),
+            passes: written.missing.as_ref().map(|_| scripts.unwrap_or_default().as_bytes().into()),
             names: Names {
                 accept_ranges: name("accept-ranges"),
                 allow: name("allow"),
@@ -166,7 +153,7 @@ impl Site {
     }
 
     pub fn root(&self) -> &Path {
-        &self.root
+        self.root.path()
     }
 
     pub fn index(&self) -> &[String] {
@@ -182,11 +169,32 @@ impl Site {
         Some(format!("/{}", String::from_utf8_lossy(&name.bytes)))
     }
 
-    /// Answers a request.
+    /// Answers a request; `None` if it goes on to the upstream that gets what is missing.
     ///
     /// # Errors
     /// Why there is no answer.
     pub(crate) async fn answer(
+        self: &Arc<Self>,
+        head: &RequestHead,
+        core: &CoreHandle,
+    ) -> Result<Option<Answer>, Box<Refusal>> {
+        let Some(scripts) = &self.passes else { return self.answer_file(head, core).await.map(Some) };
+        if !matches!(head.method(), Method::Get | Method::Head) {
+            return Ok(None);
+        }
+        match self.asked(head) {
+            Ok(asked) if !holds(&asked.name.bytes, scripts) => {}
+            _ => return Ok(None),
+        }
+        match self.answer_file(head, core).await {
+            Err(refusal) if [&error::FILES_MISSING, &error::FILES_NO_INDEX].contains(&refusal.cause) => {
+                Ok(None)
+            }
+            answered => answered.map(Some),
+        }
+    }
+
+    async fn answer_file(
         self: &Arc<Self>,
         head: &RequestHead,
         core: &CoreHandle,
@@ -234,39 +242,9 @@ impl Site {
 
     // === finding ===
 
-    /// Looks in place if no disk access can block; otherwise on a thread that may block.
     async fn look(self: &Arc<Self>, asked: Asked, core: &CoreHandle) -> Result<Found, NotFound> {
-        let opened = self.opened.get(core);
-        let root = opened.root(Instant::now());
-        if let Some(root) = &root {
-            match self.find(root.as_fd(), &asked, Waiting::Never) {
-                Err(NotFound::NotOpened(OpenError::Waits)) => {}
-                found => return found,
-            }
-        }
-        let (site, anew) = (Arc::clone(self), root.is_none());
-        let work = move || -> Result<_, NotFound> {
-            let root = match root {
-                Some(root) => root,
-                None => Arc::new(open_root(&site.root).map_err(|_| NotFound::NoRoot)?),
-            };
-            let found = site.find(root.as_fd(), &asked, Waiting::Fine);
-            Ok((root, found))
-        };
-        let done = core.blocking(work).await;
-        // The queue of the threads is full, or the work panicked.
-        match done.map_err(|_| NotFound::NotOpened(OpenError::Busy))? {
-            Ok((root, found)) => {
-                if anew {
-                    *opened.0.borrow_mut() = Some((Instant::now(), root));
-                }
-                found
-            }
-            Err(lost) => {
-                opened.0.take();
-                Err(lost)
-            }
-        }
+        let site = Arc::clone(self);
+        self.root.look(core, move |root, waiting| site.find(root, &asked, waiting)).await
     }
 
     fn find(&self, root: BorrowedFd<'_>, asked: &Asked, waiting: Waiting) -> Result<Found, NotFound> {
@@ -290,12 +268,15 @@ impl Site {
             }
             return self.file(root, &asked.name.bytes, file, &metadata, asked, waiting);
         }
-        if !asked.name.folder {
+        // An application may use the name of a folder that has nothing to send.
+        let may_be_page = self.passes.is_some() && !self.browse;
+        if !asked.name.folder && !may_be_page {
             return Ok(Found::Folder);
         }
         for index in &self.index {
             match self.regular(root, &asked.name.join(index), asked, waiting) {
                 Err(NotFound::NotOpened(OpenError::Missing)) => {}
+                Ok(_) if !asked.name.folder => return Ok(Found::Folder),
                 found => return found,
             }
         }
@@ -461,6 +442,11 @@ fn boundary() -> String {
     format!("{:016x}{:016x}", random.build_hasher().finish(), random.hash_one(1))
 }
 
+/// Whether a name contains this, whatever its case: some file systems ignore it. Nothing contains the empty text.
+fn holds(name: &[u8], text: &[u8]) -> bool {
+    !text.is_empty() && name.windows(text.len()).any(|part| part.eq_ignore_ascii_case(text))
+}
+
 /// Whether a text is a file name and not a path.
 fn is_name(text: &str) -> bool {
     !matches!(text, "" | "." | "..") && !text.contains(['/', '\0'])
@@ -470,7 +456,7 @@ fn refuse(cause: &'static Cause, headers: Vec<(FieldName, Vec<u8>)>) -> Box<Refu
     Box::new(Refusal { cause, detail: None, headers })
 }
 
-const fn cause_of(lost: NotFound) -> &'static Cause {
+pub(crate) const fn cause_of(lost: NotFound) -> &'static Cause {
     match lost {
         NotFound::NoIndex => &error::FILES_NO_INDEX,
         NotFound::NoRoot => &error::FILES_ROOT,

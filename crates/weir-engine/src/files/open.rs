@@ -21,7 +21,7 @@ const FOLDER: OFlags = OFlags::PATH.union(OFlags::CLOEXEC).union(OFlags::DIRECTO
 
 /// Why something could not be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OpenError {
+pub(crate) enum OpenError {
     /// Too much work waits for the blocking threads.
     Busy,
     /// It exists, but we may not read it.
@@ -40,7 +40,7 @@ pub(super) enum OpenError {
 
 /// Whether blocking on the disk is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Waiting {
+pub(crate) enum Waiting {
     /// No: this is a core's thread.
     Never,
     /// Yes.
@@ -48,12 +48,12 @@ pub(super) enum Waiting {
 }
 
 /// Opens the root itself, by a path from the config. That path is trusted and may contain links.
-pub(super) fn open_root(path: &Path) -> Result<OwnedFd, Errno> {
+pub(crate) fn open_root(path: &Path) -> Result<OwnedFd, Errno> {
     openat(CWD, path, FOLDER, Mode::empty())
 }
 
 /// Opens a name below the root: a file, or a folder.
-pub(super) fn open(root: BorrowedFd<'_>, name: &[u8], waiting: Waiting) -> Result<File, OpenError> {
+pub(crate) fn open(root: BorrowedFd<'_>, name: &[u8], waiting: Waiting) -> Result<File, OpenError> {
     let name = if name.is_empty() { &b"."[..] } else { name };
     let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     let resolve = match waiting {

@@ -8,16 +8,16 @@ const NAME_BYTES: usize = 4096;
 
 /// A name below the root. No segment is empty, `.` or `..`, or contains a slash.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Name {
+pub(crate) struct Name {
     /// The segments with `/` between them; empty for the root itself.
-    pub(super) bytes: Vec<u8>,
+    pub(crate) bytes: Vec<u8>,
     /// Whether the path ended in a slash, so that it can only mean a folder.
-    pub(super) folder: bool,
+    pub(crate) folder: bool,
 }
 
 /// Why a path names nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unnamed {
+pub(crate) enum Unnamed {
     /// One of its segments begins with a dot.
     Hidden,
     /// No file can have that name: it contains an escaped slash, `..`, or a zero byte.
@@ -27,7 +27,7 @@ pub(super) enum Unnamed {
 impl Name {
     /// Reads a path as the route's filters left it. Each segment is decoded once and must then be a plain name, which
     /// cannot lead up or into another folder.
-    pub(super) fn of(path: &[u8], hidden: bool) -> Result<Self, Unnamed> {
+    pub(crate) fn of(path: &[u8], hidden: bool) -> Result<Self, Unnamed> {
         let mut bytes = Vec::with_capacity(path.len());
         for segment in path.split(|&b| b == b'/').filter(|segment| !segment.is_empty()) {
             let first = bytes.is_empty();
@@ -52,7 +52,7 @@ impl Name {
     }
 
     /// A name within this folder.
-    pub(super) fn join(&self, name: &str) -> Vec<u8> {
+    pub(crate) fn join(&self, name: &str) -> Vec<u8> {
         let mut joined = self.bytes.clone();
         if !joined.is_empty() {
             joined.push(b'/');
@@ -88,13 +88,13 @@ const fn digit(byte: u8) -> Option<u8> {
 }
 
 /// A name as a URL segment: everything but unreserved characters (RFC 3986 §2.3) is escaped.
-pub(super) fn escape(name: &[u8], out: &mut String) {
+pub(crate) fn escape(name: &[u8], out: &mut String) {
     out.extend(percent_encode(name, &RESERVED));
 }
 
 /// The redirect from a folder's name to the same name with a slash. It is relative, so it cannot lead to another host
 /// and needs neither scheme nor prefix (RFC 3986 §4.2: `./` keeps a colon in the name from ending a scheme).
-pub(super) fn with_slash(path: &[u8], query: Option<&[u8]>) -> Vec<u8> {
+pub(crate) fn with_slash(path: &[u8], query: Option<&[u8]>) -> Vec<u8> {
     let last = path.rsplit(|&b| b == b'/').next().unwrap_or_default();
     let mut location = b"./".to_vec();
     location.extend_from_slice(last); // canonical, so already escaped

@@ -81,13 +81,13 @@ impl Stand {
         symlink("letters.txt", root.join("in.txt")).unwrap();
         let mut written = schema::Files::of(root);
         change(&mut written);
-        let site = Site::new(&written).unwrap_or_else(|(key, why)| panic!("{key}: {why}"));
+        let site = Site::new(&written, None).unwrap_or_else(|(key, why)| panic!("{key}: {why}"));
         Self { dir, site: Arc::new(site), core: CoreHandle::new(Rc::new(Core::default())) }
     }
 
     async fn ask(&self, request: &str) -> Seen {
         let head = request_head(request);
-        match self.site.answer(&head, &self.core).await {
+        match self.site.answer_file(&head, &self.core).await {
             Ok(answer) => {
                 Seen { status: answer.status, cause: "", headers: answer.headers, body: read(answer.body) }
             }
@@ -299,7 +299,7 @@ fn mistakes() {
     let refused = |change: &dyn Fn(&mut schema::Files)| {
         let mut written = schema::Files::of("/".into());
         change(&mut written);
-        Site::new(&written).err().map(|(key, why)| format!("{key}: {why}")).unwrap_or_default()
+        Site::new(&written, None).err().map(|(key, why)| format!("{key}: {why}")).unwrap_or_default()
     };
     assert_eq!(refused(&|_| {}), "");
     assert!(

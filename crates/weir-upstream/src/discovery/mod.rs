@@ -131,7 +131,7 @@ pub fn choice(written: &schema::Upstream) -> Choice {
     let scheme =
         etcd.and_then(|etcd| etcd.scheme).or_else(|| consul?.scheme).unwrap_or(match written.protocol {
             UpstreamProtocol::H2 | UpstreamProtocol::H2c => Scheme::Grpc,
-            UpstreamProtocol::Auto | UpstreamProtocol::Http1 => Scheme::Http,
+            UpstreamProtocol::Auto | UpstreamProtocol::Fastcgi | UpstreamProtocol::Http1 => Scheme::Http,
         });
     let scheme = match scheme {
         Scheme::Grpc => "grpc",

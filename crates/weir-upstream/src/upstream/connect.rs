@@ -101,7 +101,7 @@ fn patience_for_place(left: Left, connect: Duration) -> (Duration, &'static Caus
 pub fn pooled(upstream: &LocalUpstream, active: &Active, wanted: &Wanted) -> Option<Connection> {
     let pool = &active.get().pool;
     let exclusive = match upstream.spec.protocol {
-        Protocol::Http1 => true,
+        Protocol::FastCgi | Protocol::Http1 => true,
         Protocol::Negotiated => pool.shared.chose_http1(),
         Protocol::Http2 => false,
     };
@@ -127,7 +127,7 @@ pub async fn connect(
     wanted: Wanted,
 ) -> Result<Connected, ConnectError> {
     let entered = match upstream.spec.protocol {
-        Protocol::Http1 => enter_exclusive(upstream, active, &wanted).await?,
+        Protocol::FastCgi | Protocol::Http1 => enter_exclusive(upstream, active, &wanted).await?,
         Protocol::Negotiated if active.get().pool.shared.chose_http1() => {
             enter_exclusive(upstream, active, &wanted).await?
         }

@@ -12,7 +12,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::OwnedSemaphorePermit;
+use weir_wire::Stream;
 use weir_wire::dial::{self, DialError, How, dial_as};
+use weir_wire::fastcgi::FastCgi;
 use weir_wire::h2::{Fault, Link, window_for};
 use weir_wire::limits::ran_out;
 use weir_wire::{proxy_protocol, time};
@@ -140,6 +142,10 @@ async fn try_open(
         }
         (Protocol::Http2, _) => {}
         (Protocol::Negotiated, true) => pool.shared.choose_http1(false),
+        (Protocol::FastCgi, _) => {
+            let stream = Stream::FastCgi(Box::new(FastCgi::new(transport)));
+            return Ok(Opening { exclusive: Some(Connection::exclusive(stream, opened)), connect, tls });
+        }
         (Protocol::Http1 | Protocol::Negotiated, _) => {
             if spec.protocol == Protocol::Negotiated {
                 pool.shared.choose_http1(true);

@@ -29,6 +29,8 @@ pub(crate) struct PoolKey {
 /// How connections are made, apart from the address. Connections made differently are not interchangeable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Way {
+    /// What is read from them has left its FastCGI records.
+    pub fastcgi: bool,
     /// Our source address.
     pub source: Option<IpAddr>,
     /// The PROXY header. A connection that begins with one serves one client.

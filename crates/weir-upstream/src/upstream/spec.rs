@@ -97,6 +97,8 @@ impl Upstream {
 /// The protocol of an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
+    /// FastCGI, one request at a time on a connection.
+    FastCgi,
     /// HTTP/1.1.
     Http1,
     /// HTTP/2.
@@ -110,6 +112,7 @@ impl Protocol {
     #[inline]
     pub const fn name(self, tls: bool) -> &'static str {
         match (self, tls) {
+            (Self::FastCgi, _) => "fastcgi",
             (Self::Http1, _) => "http1",
             (Self::Http2, true) => "h2",
             (Self::Http2, false) => "h2c",

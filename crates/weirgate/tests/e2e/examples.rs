@@ -43,6 +43,7 @@ const EXAMPLES: &[&str] = &[
     "jwt.yaml",
     "login.yaml",
     "mock.yaml",
+    "php.yaml",
     "protect.yaml",
     "retries.yaml",
     "rewrite-redirect.yaml",
@@ -78,6 +79,7 @@ fn every_example_passes_check_without_a_warning() {
     let certs = dir.path().join("certs");
     fs::create_dir(&certs).unwrap();
     fs::create_dir(dir.path().join("dist")).unwrap();
+    fs::create_dir(dir.path().join("site")).unwrap();
     for name in ["api", "shop"] {
         let leaf = authority.leaf(&[&format!("{name}.example.com")]);
         fs::copy(leaf.cert_file, certs.join(format!("{name}.pem"))).unwrap();
@@ -141,6 +143,30 @@ fn single_page_app() {
     let script = client.ask("GET /assets/app.js HTTP/1.1\r\nHost: weir.test\r\nAccept-Encoding: br\r\n\r\n");
     script.expect_header("content-encoding", "br").expect_body("as it lies there");
     client.get("/assets/gone.js").expect_cause(FILES_MISSING);
+}
+
+#[test]
+fn php() {
+    let upstream = Upstream::fastcgi(|request| {
+        weir_testkit::fastcgi::answer(format!(
+            "\n{} {}",
+            request.param("SCRIPT_NAME"),
+            request.param("REQUEST_URI")
+        ))
+    });
+    let site = TempDir::new().unwrap();
+    for name in ["index.php", "wp-admin/index.php", "wp-content/style.css", "wp-content/uploads/evil.php"] {
+        let path = site.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, format!("source of {name}")).unwrap();
+    }
+    let text = example("php.yaml").replace("./site", &site.path().display().to_string());
+    let weir = start_text(&text.replace("127.0.0.1:9000", &upstream.address().to_string()), &[]);
+    let mut client = weir.client();
+    client.get("/2026/11/hello/").expect_status(200).expect_body("/index.php /2026/11/hello/");
+    client.get("/wp-admin/").expect_status(200).expect_body("/wp-admin/index.php /wp-admin/");
+    client.get("/wp-content/style.css").expect_status(200).expect_body("source of wp-content/style.css");
+    client.get("/wp-content/uploads/evil.php").expect_body("source of wp-content/uploads/evil.php");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use super::super::{Handling, Route, Target};
 use super::filters::Filters;
 use super::whens::Whens;
 use super::{Compiler, listeners, upstreams};
+use crate::fastcgi::Scripts;
 use crate::files::Site;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -109,12 +110,23 @@ impl Compiler<'_> {
         let chain = [global, &own].concat();
         let target = match (&written.respond, &written.files, &written.upstream) {
             (Some(respond), ..) => Target::Respond(Box::new(self.answer(name, respond, &captures)?)),
-            (_, Some(files), _) => self.site(name, files)?,
+            (_, Some(files), _) => self.site(name, files, written.fastcgi.as_deref())?,
             (.., Some(split)) => self.target(split)?,
             (None, None, None) if self.found.errors() > errors => return None, // its filter may be broken
             (None, None, None) => self.answered_by_filters(name, written, &chain, &filters.made)?,
         };
+        let missing = written.files.as_ref().and_then(|files| files.missing.as_ref());
+        let missing = match missing {
+            Some(split) => Some(Box::new(self.target(split)?)),
+            None => None,
+        };
+        let scripts = match &written.fastcgi {
+            Some(scripts) => Some(self.scripts(name, scripts)?),
+            None => None,
+        };
         let handling = self.share(Handling {
+            missing,
+            scripts,
             chain: chain.into(),
             global: global.len(),
             target,
@@ -126,8 +138,29 @@ impl Compiler<'_> {
         Some(Route { name: Arc::clone(name), handling, series: self.carry.telemetry.route(name) })
     }
 
-    fn site(&mut self, route: &str, written: &schema::Files) -> Option<Target> {
-        match Site::new(written) {
+    fn scripts(&mut self, route: &str, written: &schema::FastCgi) -> Option<Arc<Scripts>> {
+        match Scripts::new(written) {
+            Ok(scripts) => Some(Arc::new(scripts)),
+            Err((key, message)) => {
+                let hint = "write the folder with the scripts, or `root_remote: true` if it is on the machine of the FastCGI server";
+                self.error(
+                    &format!("routes.{route}.fastcgi.{key}"),
+                    "missing-root",
+                    message,
+                    Some(hint.into()),
+                );
+                None
+            }
+        }
+    }
+
+    fn site(
+        &mut self,
+        route: &str,
+        written: &schema::Files,
+        scripts: Option<&schema::FastCgi>,
+    ) -> Option<Target> {
+        match Site::new(written, scripts.map(|scripts| scripts.split.as_str())) {
             Ok(site) => Some(Target::Files(Arc::new(site))),
             Err((key, message)) => {
                 let (code, hint) = match key {
@@ -156,7 +189,10 @@ impl Compiler<'_> {
     /// Shares one handling among all routes that need the same: see [`Handling`]. Chains show which filters are
     /// global.
     fn share(&mut self, handling: Handling) -> Arc<Handling> {
-        let Target::Upstream(upstream) = handling.target else { return Arc::new(handling) };
+        let (Target::Upstream(upstream), None) = (&handling.target, &handling.scripts) else {
+            return Arc::new(handling);
+        };
+        let upstream = *upstream;
         let Handling { chain, response_timeout, exchange_timeout, escaped_slashes, client_gone, .. } =
             &handling;
         let times = (*response_timeout, *exchange_timeout);

@@ -85,6 +85,7 @@ impl Compiler<'_> {
             tls_key: tls_key.into(),
             protocol: match (written.protocol, &written.tls) {
                 (schema::UpstreamProtocol::Auto, Some(_)) => Protocol::Negotiated,
+                (schema::UpstreamProtocol::Fastcgi, _) => Protocol::FastCgi,
                 (schema::UpstreamProtocol::H2 | schema::UpstreamProtocol::H2c, _) => Protocol::Http2,
                 (schema::UpstreamProtocol::Auto, None) | (schema::UpstreamProtocol::Http1, _) => {
                     Protocol::Http1
@@ -111,7 +112,7 @@ impl Compiler<'_> {
                 tunnel: t.tunnel.get(),
                 exchange: t.exchange.map_or(Duration::ZERO, |t| t.get()),
             },
-            keepalive: written.keepalive.get(),
+            keepalive: written.keepalive().get(),
             max_age: written.max_age.map(|t| t.get()),
             head_bytes,
             gate,
@@ -122,6 +123,7 @@ impl Compiler<'_> {
             client_gone: written.client_gone.map(client_gone),
             deadline: written.deadline_header.as_ref().map(|header| header.0.clone()),
             way: Way {
+                fastcgi: written.protocol == schema::UpstreamProtocol::Fastcgi,
                 source: written.source.map(|source| source.0),
                 proxy_protocol: written.proxy_protocol.map(|version| match version {
                     schema::ProxyVersion::V1 => proxy_protocol::Version::V1,
@@ -166,7 +168,8 @@ impl Compiler<'_> {
         let alpn: &[&[u8]] = match protocol {
             schema::UpstreamProtocol::Auto => &[alpn(H2), alpn(Http1)],
             schema::UpstreamProtocol::H2 | schema::UpstreamProtocol::H2c => &[alpn(H2)],
-            schema::UpstreamProtocol::Http1 => &[alpn(Http1)],
+            // `check` refuses TLS for FastCGI.
+            schema::UpstreamProtocol::Fastcgi | schema::UpstreamProtocol::Http1 => &[alpn(Http1)],
         };
         let ca = written.ca.as_ref().map(|p| p.0.as_path());
         let identity = match (&written.client_cert, &written.client_key) {

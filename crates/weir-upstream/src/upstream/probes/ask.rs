@@ -86,7 +86,7 @@ impl Question {
         let Dialled { transport, round_trip, .. } = dialled.map_err(not_dialled)?;
         let Some((out, limit)) = self.request() else { return Ok(()) };
         let by_http2 = match self.protocol {
-            Protocol::Http1 => false,
+            Protocol::FastCgi | Protocol::Http1 => false,
             Protocol::Http2 => true,
             Protocol::Negotiated => transport.chose_h2(),
         };

@@ -57,7 +57,7 @@ async fn connect(upstream: &Upstream, endpoint: &Endpoint) -> Result<(), Option<
     let timeout = upstream.timeouts.connect;
     let dialled = dial_as(how, &endpoint.address, tls, timeout).await.map_err(|e| blamed(&e))?;
     let by_http2 = match upstream.protocol {
-        Protocol::Http1 => false,
+        Protocol::FastCgi | Protocol::Http1 => false,
         Protocol::Http2 => true,
         Protocol::Negotiated => dialled.transport.chose_h2(),
     };
