@@ -32,6 +32,25 @@ pub fn refusal(
     Some(refuse(message).hint(format!("write {key}: {}{after}", quoted(text))))
 }
 
+/// The same for a text with expressions in it. `sources` are those of a text, if they can be told apart; `is_sound` says
+/// whether what YAML read of it has no mistakes.
+pub fn refusal_in_text(
+    node: &Node,
+    key: &str,
+    diagnostics: &Diagnostics,
+    is_sound: bool,
+    sources: impl Fn(&str) -> Option<Vec<String>>,
+) -> Option<Diagnostic> {
+    if node.substituted {
+        let is_written = sources(node.unfilled()?) == sources(node.as_text()?);
+        let refuse = |message: &'static str| Diagnostic::error("bad-expression", message).at(node.at.clone());
+        let hint = "write the value itself, or {{= and }} for the text {= }";
+        return (!is_written)
+            .then(|| refuse("what a variable brings in is never a part of an expression").hint(hint));
+    }
+    if is_sound { None } else { refusal(node, key, diagnostics, |text| sources(text).is_some()) }
+}
+
 /// The text in single quotes, as YAML writes it.
 pub fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))

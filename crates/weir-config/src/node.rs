@@ -201,6 +201,14 @@ impl Node {
         }
     }
 
+    /// The same of any scalar, to compare it: it must not be shown.
+    pub(super) fn unfilled(&self) -> Option<&str> {
+        match &self.rare {
+            Some(rare) if self.substituted => Some(&rare.written),
+            _ => self.as_text(),
+        }
+    }
+
     /// Indexes large sections, because thousands of routes are looked up by name, also by each reported mistake. Call
     /// it once the tree is complete.
     pub(super) fn index(&mut self) {

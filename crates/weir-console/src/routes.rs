@@ -3,7 +3,7 @@
 use crate::display::{self, count, percent, rate};
 use crate::frame::{Frame, Screen};
 use crate::html::{Html, each, part, ticked};
-use crate::view::{Explanation, Question, Route, Target};
+use crate::view::{Explanation, FilterShown, Question, Route, Target};
 use crate::yaml;
 use serde_json::{Value, json};
 
@@ -206,16 +206,8 @@ fn explained(e: &Explanation) -> Html {
             )
         }
     };
-    let filters = (!e.filters.is_empty()).then(|| {
-        let items = each(&e.filters, |filter| {
-            html!(
-                "<li><details><summary><code>{}</code></summary>{}</details>",
-                filter.name,
-                yaml::shown(&filter.settings)
-            )
-        });
-        html!("<h3>Filters, in this order</h3><ol class=\"steps\">{}</ol>", items)
-    });
+    let filters =
+        (!e.filters.is_empty()).then(|| html!("<h3>Filters, in this order</h3>{}", steps(&e.filters)));
     let leads = e.target.as_ref().map(|target| html!("<h3>Then</h3>{}", yaml::shown(&brief(&json!(target)))));
     let near = e.decision.near_misses.len().min(NEAR);
     let lost = others(e.decision.lost.iter().map(|lost| (&*lost.route, &*lost.why)));
@@ -236,6 +228,27 @@ fn explained(e: &Explanation) -> Html {
         near_misses,
         omitted
     )
+}
+
+/// Filters in the order they run, each with its settings and the lists it chooses from.
+fn steps(filters: &[FilterShown]) -> Html {
+    let items = each(filters, |filter| {
+        let lists = each(&filter.lists, |list| {
+            let runs = match list.runs {
+                Some(true) => "runs",
+                Some(false) => "does not run for this request",
+                None => "depends on the caller",
+            };
+            html!("<p><code>{}</code> <small>{}</small></p>{}", list.key, runs, steps(&list.filters))
+        });
+        html!(
+            "<li><details><summary><code>{}</code></summary>{}</details>{}",
+            filter.name,
+            yaml::shown(&filter.settings),
+            lists
+        )
+    });
+    html!("<ol class=\"steps\">{}</ol>", items)
 }
 
 /// Routes that a request did not take, each with the reason.

@@ -179,7 +179,12 @@ fn explanation() -> Explanation {
             near_misses: vec![NearMiss { index: 2, route: evil(), failed: evil(), why: evil() }],
             omitted: 4,
         },
-        filters: vec![FilterShown { name: EVIL, settings: json!({ EVIL: EVIL }), tells: vec![evil()] }],
+        filters: vec![FilterShown {
+            name: EVIL,
+            settings: json!({ EVIL: EVIL }),
+            tells: vec![evil()],
+            lists: Vec::new(),
+        }],
         target: Some(TargetShown::Files {
             root: evil(),
             index: vec![evil()],

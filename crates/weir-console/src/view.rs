@@ -8,7 +8,7 @@ mod trend;
 pub use trend::{Quantiles, RoutePoint, RouteTrend, Seen, UpstreamPoint, UpstreamTrend, UpstreamsQuery};
 pub use weir_gateway::autopsy::{Answer as Autopsies, Autopsy, Moment};
 pub use weir_gateway::config::schema::Role;
-pub use weir_gateway::explain::{Explanation, TargetShown};
+pub use weir_gateway::explain::{Explanation, FilterShown, TargetShown};
 pub use weir_gateway::fleet::FleetStatus;
 pub use weir_gateway::history::diff::{Difference, Differences};
 pub use weir_gateway::history::{Drift, HistoryStatus, RevisionStatus};

@@ -1,7 +1,7 @@
 //! `weir explain`: what would happen to a request, computed by the same code that routes live traffic.
 
 use weir_engine::PREFLIGHT;
-use weir_filter::filter::Hooks;
+use weir_filter::filter::{Asked, Hooks};
 mod arrival;
 mod policies;
 
@@ -71,6 +71,20 @@ pub struct FilterShown {
     /// What it does with this request, if it can tell.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tells: Vec<String>,
+    /// The lists of filters of which it chooses one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lists: Vec<ListShown>,
+}
+
+/// A list of filters in the settings of another.
+#[derive(Clone, Debug, Serialize)]
+pub struct ListShown {
+    /// The setting.
+    pub key: &'static str,
+    /// Whether it is the one that runs for this request; nothing if that depends on the caller.
+    pub runs: Option<bool>,
+    /// Its filters in the order they run.
+    pub filters: Vec<FilterShown>,
 }
 
 /// Where a route leads.
@@ -196,7 +210,7 @@ pub fn explain(
             .map_err(|e| format!("400 bad_path: the path is refused: {e}"))?;
         (form.choose(head.path(), &canonical), ambiguity)
     };
-    let asked = Asked { head: &head, tls: shown.tls.is_some(), now: SystemTime::now() };
+    let asked = MadeUp { head: &head, tls: shown.tls.is_some(), now: SystemTime::now() };
     let mut request = weir_route::Request {
         listener: number as u16,
         host: head.authority(),
@@ -227,17 +241,12 @@ pub fn explain(
     let winner = decision.winner.as_ref().and_then(|w| snapshot.routes.get(w.index));
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let filters = winner.map(|route| {
-        let instance = |&i: &u32| &snapshot.filters[i as usize];
-        let chain = &route.handling.chain;
-        chain
-            .iter()
-            .map(instance)
-            .map(|f| FilterShown {
-                name: f.name,
-                settings: f.settings.clone(),
-                tells: f.filter.explain(&head, path),
-            })
-            .collect()
+        let pattern = decision
+            .winner
+            .as_ref()
+            .and_then(|w| snapshot.table.pattern(RouteId(u32::try_from(w.index).ok()?)));
+        let asked = Asked { head: &head, path, tls: shown.tls.is_some(), route: &route.name, pattern };
+        filters_of(snapshot, &route.handling.chain, &asked)
     });
     let target = winner.map(|route| target_of(snapshot, &route.handling));
     Ok(Explanation {
@@ -258,15 +267,35 @@ pub fn explain(
     })
 }
 
+/// The filters of a chain, and those of their lists.
+fn filters_of(snapshot: &Snapshot, chain: &[u32], asked: &Asked<'_>) -> Vec<FilterShown> {
+    let shown = |&filter: &u32| {
+        let instance = &snapshot.filters[filter as usize];
+        let chosen = instance.filter.chooses(asked);
+        let lists = instance.lists.iter().enumerate().map(|(at, list)| ListShown {
+            key: list.key,
+            runs: chosen.map(|chosen| chosen == at),
+            filters: filters_of(snapshot, &list.chain, asked),
+        });
+        FilterShown {
+            name: instance.name,
+            settings: instance.settings.clone(),
+            tells: instance.filter.explain(asked),
+            lists: lists.filter(|list| !list.filters.is_empty()).collect(),
+        }
+    };
+    chain.iter().map(shown).collect()
+}
+
 /// A made-up request, which comes from this machine.
 #[derive(Clone, Copy)]
-struct Asked<'a> {
+struct MadeUp<'a> {
     head: &'a RequestHead,
     tls: bool,
     now: SystemTime,
 }
 
-impl weir_route::Headers for Asked<'_> {
+impl weir_route::Headers for MadeUp<'_> {
     fn get_all<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]> {
         self.head.headers.get_all(name)
     }
@@ -295,7 +324,7 @@ impl weir_route::Headers for Asked<'_> {
 fn readings_of(
     snapshot: &Snapshot,
     listener: &Listener,
-    request: &weir_route::Request<'_, Asked<'_>>,
+    request: &weir_route::Request<'_, MadeUp<'_>>,
     ambiguity: Ambiguity,
 ) -> Result<(Option<String>, Option<Vec<u8>>), String> {
     if ambiguity == Ambiguity::default() {
@@ -487,6 +516,28 @@ impl UpstreamShown {
     }
 }
 
+impl FilterShown {
+    /// Writes its lines, of which the first has its indent already.
+    fn write(&self, f: &mut fmt::Formatter<'_>, depth: usize) -> fmt::Result {
+        let indent = 9 + 4 * depth;
+        writeln!(f, "{} {}", self.name, self.settings)?;
+        self.tells.iter().try_for_each(|told| writeln!(f, "{:indent$}  {told}", ""))?;
+        for list in &self.lists {
+            let runs = match list.runs {
+                Some(true) => "",
+                Some(false) => " (not for this request)",
+                None => " (depends on the caller)",
+            };
+            writeln!(f, "{:indent$}  {}{runs}", "", list.key)?;
+            for filter in &list.filters {
+                write!(f, "{:indent$}    ", "")?;
+                filter.write(f, depth + 1)?;
+            }
+        }
+        Ok(())
+    }
+}
+
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let r = &self.request;
@@ -505,8 +556,8 @@ impl fmt::Display for Explanation {
             return writeln!(f, "answer   404 no_route");
         }
         for (i, filter) in self.filters.iter().enumerate() {
-            writeln!(f, "{:8} {} {}", if i == 0 { "filters" } else { "" }, filter.name, filter.settings)?;
-            filter.tells.iter().try_for_each(|told| writeln!(f, "{:8}   {told}", ""))?;
+            write!(f, "{:8} ", if i == 0 { "filters" } else { "" })?;
+            filter.write(f, 0)?;
         }
         match &self.target {
             Some(TargetShown::Files { root, index, browse, fallback, missing }) => {

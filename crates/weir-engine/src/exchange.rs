@@ -644,7 +644,7 @@ impl<'c> Exchange<'c> {
         let exposes_causes = local.snapshot.expose_causes;
         let scope = RouteScope { name: "".into(), matched: None, consumers, core, exposes_causes };
         self.cx = Some(Cx::new(self.begun(Rc::new(scope), None)));
-        self.filter_at_once(&local.snapshot.unrouted).err().unwrap_or(stop)
+        self.filter_at_once().err().unwrap_or(stop)
     }
 
     /// Notes a filter's cause for its answer, if it gave one.

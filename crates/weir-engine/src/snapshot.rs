@@ -261,8 +261,20 @@ pub struct Instance {
     /// Whether it takes a key from the path.
     pub(crate) reads_path_key: bool,
     pub(crate) guards: Guards,
+    /// The lists of filters of which it chooses one: see [`FilterKind::lists`].
+    ///
+    /// [`FilterKind::lists`]: weir_filter::filter::FilterKind::lists
+    pub lists: Box<[List]>,
     /// Its settings with all defaults filled in, for `explain`.
     pub settings: serde_json::Value,
+}
+
+/// A list of filters in the settings of another.
+pub struct List {
+    /// The setting.
+    pub key: &'static str,
+    /// Its filters.
+    pub chain: Chain,
 }
 
 /// What a plan adds to the routes of its consumers.
@@ -368,7 +380,28 @@ impl Snapshot {
     fn route_has<H: Headers>(&self, request: &Request<'_, H>, is: impl Fn(&Instance) -> bool) -> bool {
         let found = self.table.find(request, &mut NoTrace);
         let chain = found.and_then(|route| self.routes.get(route.index())).map(|route| &route.handling.chain);
-        chain.is_some_and(|chain| chain.iter().any(|&filter| is(&self.filters[filter as usize])))
+        chain.is_some_and(|chain| self.has(chain, &is))
+    }
+
+    /// Whether a chain has a filter for which `is` holds, at whatever depth.
+    fn has(&self, chain: &[u32], is: &dyn Fn(&Instance) -> bool) -> bool {
+        chain
+            .iter()
+            .map(|&filter| &self.filters[filter as usize])
+            .any(|instance| is(instance) || instance.lists.iter().any(|list| self.has(&list.chain, is)))
+    }
+
+    /// The filters of a chain in order, each followed by those of its lists.
+    fn all_of(&self, chain: &[u32], all: &mut Vec<u32>) {
+        for &filter in chain {
+            all.push(filter);
+            self.filters[filter as usize].lists.iter().for_each(|list| self.all_of(&list.chain, all));
+        }
+    }
+
+    /// A list of filters of a filter's own.
+    pub(crate) fn list_of(&self, filter: u32, list: usize) -> &[u32] {
+        self.filters[filter as usize].lists.get(list).map_or(&[], |list| &list.chain)
     }
 
     /// How long connections may take to end when their listener's policy, or their core, is gone.
@@ -400,7 +433,8 @@ impl Snapshot {
         };
         let mut notes = BTreeSet::new();
         for route in &self.routes {
-            let chain = &route.handling.chain;
+            let mut chain = Vec::new();
+            self.all_of(&route.handling.chain, &mut chain);
             for (at, &filter) in chain.iter().enumerate() {
                 let instance = &self.filters[filter as usize];
                 let (before, behind) = (neighbours(&chain[..at]), neighbours(&chain[at + 1..]));
@@ -421,15 +455,21 @@ impl Snapshot {
         })
     }
 
-    /// The filters of a plan that run on a route: those whose name the route's own filters do not use.
+    /// The filters of a plan that run on a route: those whose name the route's own filters do not use. Filters in
+    /// lists of others, which run for some requests only, replace none.
     pub(crate) fn plan_filters<'a>(
         &'a self,
         plan: usize,
         route: &'a Handling,
     ) -> impl Iterator<Item = u32> + 'a {
-        let used =
-            |name| route.chain.iter().skip(route.global).any(|&f| self.filters[f as usize].name == name);
         let chain = self.plans.get(plan).map(|p| &p.chain[..]).unwrap_or_default();
-        chain.iter().copied().filter(move |&f| !used(self.filters[f as usize].name))
+        chain.iter().copied().filter(|&filter| !self.is_replaced(filter, route))
+    }
+
+    /// Whether a route has a filter of its own in place of this one of a plan.
+    pub(crate) fn is_replaced(&self, filter: u32, route: &Handling) -> bool {
+        let filter = &self.filters[filter as usize];
+        let mut own = route.chain.iter().skip(route.global);
+        filter.lists.is_empty() && own.any(|&f| self.filters[f as usize].name == filter.name)
     }
 }

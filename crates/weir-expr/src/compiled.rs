@@ -4,7 +4,7 @@ use crate::check::{self, Checked, Read};
 use crate::code::{Node, Place, Test};
 use crate::diagnostic::Mistake;
 use crate::eval::{Cx, Values, holds};
-use crate::schema::{Phase, Schema, Type};
+use crate::schema::{Phase, Schema, Type, Var};
 use crate::value::Value;
 
 /// What the check found out about an expression.
@@ -141,6 +141,14 @@ impl Expression {
     /// Its value. Never fails; [`Value::Absent`] where it has none.
     pub fn value<'a>(&'a self, values: &'a dyn Values) -> Value<'a> {
         Cx::new(values).value(&self.node)
+    }
+
+    /// The variable, if it is nothing else.
+    pub fn variable(&self) -> Option<Var> {
+        match &self.node {
+            Node::Text(place) | Node::Variable(place) => Some(place.var),
+            _ => None,
+        }
     }
 
     /// The type of its value.

@@ -247,6 +247,18 @@ impl Schema {
         })
     }
 
+    /// The first words of all names that are known in this phase, each once.
+    pub(crate) fn groups(&self, phase: Phase) -> Vec<&str> {
+        let mut groups: Vec<&str> = Vec::new();
+        for known in self.variables().filter(|known| known.phase <= phase) {
+            let group = known.name.split('.').next().unwrap_or_default();
+            if !groups.contains(&group) {
+                groups.push(group);
+            }
+        }
+        groups
+    }
+
     /// The names that begin with `group` and a dot.
     pub(crate) fn members<'s>(&'s self, group: &'s str) -> impl Iterator<Item = &'s str> {
         let inside = move |name: &&str| name.strip_prefix(group).is_some_and(|rest| rest.starts_with('.'));

@@ -34,7 +34,7 @@ pub use header_name::{HeaderName, allow_name, is_address};
 pub use identity::{Caller, Identity, Revealed};
 pub use kind::{
     Access, Build, Built, FilterKind, IntoFilter, Kept, Mistake, Portable, Purge, Purgeable, Settings,
-    Tended, Tending,
+    Tended, Tending, Written,
 };
 pub use spooling::{HeldBody, SpoolRoom, Spooling};
 pub use switch::Switch;
@@ -42,6 +42,7 @@ pub use weir_config::schema::{FilePath, TextOrPath};
 pub use weir_upstream::fetch::{FetchError, FetchRequest, Fetcher, Trust, Url, Version};
 pub use weir_upstream::talk::{CALL_BODY_BYTES, CallAnswer, CallRequest, DISCARDED};
 
+pub use crate::asked::Asked;
 pub use crate::concealed::Conceals;
 pub use body::{BodyHooks, Hold, PendingPiece, line_of};
 pub use context::{Begun, FILTER};
@@ -67,6 +68,9 @@ pub enum Flow {
     Continue,
     /// The filter refuses with a cause; `respond.rs` builds the answer.
     Refuse(Box<Refusal>),
+    /// Continue with the filters of this list of the filter's own: the position of its key in
+    /// [`FilterKind::lists`]. Only from `on_request`.
+    Run(usize),
     /// Call [`Filter::wait`] next, or [`Filter::wait_response`]. Only from `on_request` and `on_response`.
     Wait,
 }
@@ -371,11 +375,18 @@ pub trait Filter: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// What `weir explain` says about a request with this canonical path, besides the settings. One sentence each.
-    /// Not called on a core.
-    fn explain(&self, head: &RequestHead, path: &[u8]) -> Vec<String> {
-        let _ = (head, path);
+    /// What `weir explain` says about a made-up request, besides the settings. One sentence each. Not called on a
+    /// core.
+    fn explain(&self, asked: &Asked<'_>) -> Vec<String> {
+        let _ = asked;
         Vec::new()
+    }
+
+    /// Which of its lists it would run for a made-up request, if it has any and that does not depend on the caller: for
+    /// `weir explain`.
+    fn chooses(&self, asked: &Asked<'_>) -> Option<usize> {
+        let _ = asked;
+        None
     }
 
     /// Called when the exchange ends: exactly once for each filter whose `on_request` ran, also after an abort.

@@ -6,7 +6,7 @@
 //! - Building blocks: [`template`], [`store`], [`blocking`], [`fetch`], [`coding`], [`grpc`] and [`password`].
 //! - [`concealed`] finds keys in a request's target, [`file_source`] is a part of a file as a body, [`phrases`] the
 //!   texts of statuses.
-//! - Re-exported from below: [`config`], [`error`], [`route`].
+//! - Re-exported from below: [`config`], [`error`], [`expr`], [`route`].
 
 /// Declares causes: NAME, code, status, what happened, and what the operator can change.
 #[macro_export]
@@ -23,6 +23,7 @@ macro_rules! causes {
     )*};
 }
 
+mod asked;
 pub mod blocking;
 pub mod coding;
 pub mod concealed;
@@ -40,8 +41,10 @@ pub mod spool;
 pub mod store;
 pub mod template;
 pub mod testing;
+mod view;
 
 pub use weir_config as config;
+pub use weir_expr as expr;
 pub use weir_h1::reason;
 pub use weir_route as route;
 pub use weir_upstream::{error, fetch};

@@ -2,11 +2,12 @@
 
 pub use crate::causes;
 pub use crate::filter::{
-    Access, Answer, Attempt, AttemptEnd, Body, BodySource, BodyUse, Build, CALL_BODY_BYTES, CallAnswer,
-    CallRequest, Caller, Conceals, Consumer, Consumers, CoreHandle, Cx, End, FetchError, FetchRequest,
-    Fetcher, FieldGuards, FilePath, FileRange, Filter, FilterKind, Flow, GrpcStatus, HeaderName, HookResult,
-    Hooks, IntoFilter, Neighbour, PerCore, Piece, Portable, Reading, Refusal, RequestHead, ResponseHead,
-    Switch, Tended, Tending, TextOrPath, Trust, Url, Waiting, allow_name, is_address,
+    Access, Answer, Asked, Attempt, AttemptEnd, Body, BodySource, BodyUse, Build, CALL_BODY_BYTES,
+    CallAnswer, CallRequest, Caller, Conceals, Consumer, Consumers, CoreHandle, Cx, End, FetchError,
+    FetchRequest, Fetcher, FieldGuards, FilePath, FileRange, Filter, FilterKind, Flow, GrpcStatus,
+    HeaderName, HookResult, Hooks, IntoFilter, Neighbour, PerCore, Piece, Portable, Reading, Refusal,
+    RequestHead, ResponseHead, Switch, Tended, Tending, TextOrPath, Trust, Url, Waiting, allow_name,
+    is_address,
 };
 pub use bytes::Bytes;
 pub use schemars::JsonSchema;

@@ -315,6 +315,7 @@ impl Stand {
             mistakes: Vec::new(),
             vocabulary: &vocabulary,
             expressions: Vec::new(),
+            reads_claims: true,
             warnings: Vec::new(),
         };
         let (node, mut found) = (Node::of_json(&self.settings), Diagnostics::default());

@@ -3,7 +3,7 @@
 use super::prelude::*;
 use std::collections::BTreeMap;
 use weir_filter::filter::Revealed;
-use weir_filter::template::{Escape, Template, Values, Var};
+use weir_filter::template::{Escape, Keep, Kept, Template, Values, Var};
 use weir_h1::{FieldName, Fields, Prepared};
 
 pub(super) static KIND: FilterKind = FilterKind::made_from::<HeadersSettings>("headers");
@@ -48,7 +48,7 @@ struct Headers {
     request: Edit,
     response: Edit,
     /// Request values that response fields need, because the request no longer exists then.
-    keep: Vec<Var>,
+    keep: Keep,
 }
 
 #[derive(Default)]
@@ -62,10 +62,6 @@ struct Edit {
     only_forwards: bool,
 }
 
-/// The values of `Headers::keep` in one exchange.
-#[derive(Default)]
-struct Kept(Vec<Vec<u8>>);
-
 impl IntoFilter for HeadersSettings {
     type Filter = Headers;
 
@@ -76,12 +72,7 @@ impl IntoFilter for HeadersSettings {
         let request = self.request.compile("request", build);
         let response = self.response.compile("response", build);
         let (request, response) = (request?, response?);
-        let mut keep = Vec::new();
-        for var in response.values().flat_map(Template::vars).filter(|var| var.is_of_request()) {
-            if !keep.contains(var) {
-                keep.push(var.clone());
-            }
-        }
+        let keep = Keep::of(response.values());
         Some(Headers { request, response, keep })
     }
 }
@@ -109,8 +100,9 @@ impl EditSettings {
                 matches!(var, Client | TlsClientFingerprint | TlsClientSan | TlsClientSubject)
             })
         });
-        let only_forwards =
-            of_client.all(|(name, template)| is_address(name.as_str()) && template.vars().eq([&Var::Client]));
+        let only_forwards = of_client
+            .all(|(name, template)| is_address(name.as_str()) && template.vars().eq([&Var::Client]))
+            && !set.iter().chain(&add).any(|(_, template)| template.has_expressions());
         Some(Edit { set, add, remove: sound.then_some(self.remove)?, fixed, only_forwards })
     }
 }
@@ -120,12 +112,13 @@ fn compile(
     key: &str,
     build: &mut Build<'_>,
 ) -> Option<Vec<(FieldName, Template)>> {
+    let names = if key.starts_with("response") { build.names().of_response() } else { build.names() };
     let count = fields.len();
     let mut compiled: Vec<(FieldName, Template)> = Vec::with_capacity(count);
     for (name, value) in fields {
         let field = format!("{key}.{name}");
         let parsed: Result<HeaderName, serde_json::Error> = serde_json::from_value(name.clone().into());
-        let template = Template::parse(&value, build.captures);
+        let template = build.text_with(&field, &value, &names);
         let control = value.bytes().any(|b| b != b'\t' && b.is_ascii_control());
         match &parsed {
             Err(e) => build.refuse(&field, e.to_string(), None),
@@ -136,13 +129,10 @@ fn compile(
                 allow_name(build, &field, name);
             }
         }
-        if let Err(e) = &template {
-            build.refuse(&field, e.message.clone(), e.hint.clone().map(Into::into));
-        }
         if control {
             build.refuse(&field, "the value holds a control byte, which would end the field", None);
         }
-        if let (Ok(name), Ok(template), false) = (parsed, template, control) {
+        if let (Ok(name), Some(template), false) = (parsed, template, control) {
             compiled.push(((*name).clone(), template));
         }
     }
@@ -220,14 +210,14 @@ impl Filter for Headers {
     }
 
     fn guards(&self) -> FieldGuards {
-        FieldGuards { request: self.request.guarded(), response: self.response.guarded() }
+        let read = self.request.values().chain(self.response.values()).flat_map(Template::guarded);
+        let request = self.request.guarded().into_iter().chain(read).collect();
+        FieldGuards { request, response: self.response.guarded() }
     }
 
     fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
         if !self.keep.is_empty() {
-            let value = |var: &Var| Values::of(head, cx).value(var);
-            let kept = self.keep.iter().map(value).collect();
-            cx.state::<Kept>().0 = kept;
+            *cx.state::<Kept>() = self.keep.take(head, cx);
         }
         let caller = cx.caller();
         let rendered = self.request.render(&Values::of(head, cx));
@@ -240,11 +230,10 @@ impl Filter for Headers {
 
     fn on_response(&self, head: &mut ResponseHead, cx: &mut Cx) -> Flow {
         let kept = match self.keep.is_empty() {
-            true => Vec::new(),
-            false => std::mem::take(&mut cx.state::<Kept>().0),
+            true => Kept::default(),
+            false => std::mem::take(cx.state::<Kept>()),
         };
-        let values = Values { cx, head: None, kept: (&self.keep, &kept) };
-        let rendered = self.response.render(&values);
+        let rendered = self.response.render(&Values::later(cx, &self.keep, &kept, head));
         self.response.apply(&mut head.headers, &rendered);
         Flow::Continue
     }
@@ -325,13 +314,11 @@ mod tests {
         let hooks = |settings| {
             let settings: HeadersSettings = serde_json::from_value(settings).unwrap();
             let compile = |edit: EditSettings| {
-                let one = |(n, v): (String, String)| {
-                    (FieldName::new(&n).unwrap(), Template::parse(&v, None).unwrap())
-                };
+                let one = |(n, v): (String, String)| (FieldName::new(&n).unwrap(), Template::literally(&v));
                 Edit { set: edit.set.into_iter().map(one).collect(), ..Edit::default() }
             };
             let (request, response) = (compile(settings.request), compile(settings.response));
-            Headers { request, response, keep: Vec::new() }.hooks()
+            Headers { request, response, keep: Keep::default() }.hooks()
         };
         assert_eq!(hooks(json!({ "request": { "set": { "a": "b" } } })), Hooks::REQUEST);
         assert_eq!(hooks(json!({ "response": { "set": { "a": "b" } } })), Hooks::RESPONSE);

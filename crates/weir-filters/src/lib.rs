@@ -23,10 +23,12 @@ mod redirect;
 mod redirects;
 mod replace;
 mod request_id;
+mod respond;
 mod rewrite;
 mod security_headers;
 mod timeout;
 mod validate;
+mod when;
 
 mod shared;
 
@@ -66,12 +68,14 @@ pub static KINDS: &[&FilterKind] = &[
     &redirects::KIND,
     &replace::KIND,
     &request_id::KIND,
+    &respond::KIND,
     &rewrite::KIND,
     &security_headers::KIND,
     &weir_identity::sign::KIND,
     &weir_identity::signature_auth::KIND,
     &timeout::KIND,
     &validate::KIND,
+    &when::KIND,
 ];
 
 #[cfg(test)]

@@ -131,7 +131,7 @@ impl IntoFilter for MaintenanceSettings {
             let hint = "write 1 to 64 letters, digits, `-`, `_` and `.`, such as `shop`";
             build.refuse("switch", format!("`{name}` is not a switch name"), Some(hint.into()));
         }
-        let page = self.page.as_ref().and_then(|page| page.compile("page", &[], build));
+        let page = self.page.as_ref().and_then(|page| page.compile("page", None, build));
         let seconds = self.retry_after.get().as_secs();
         let name = |text| FieldName::new(text).expect("a name in the source is a token");
         (build.mistakes.len() == before).then(|| Maintenance {

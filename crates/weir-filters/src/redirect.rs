@@ -3,7 +3,7 @@
 use super::prelude::*;
 use weir_filter::config::de::whole_number;
 use weir_filter::error::BAD_HOST;
-use weir_filter::template::{Escape, Template, Values, Var};
+use weir_filter::template::{Escape, Names, Template, Values, Var};
 use weir_h1::FieldName;
 
 pub(super) static KIND: FilterKind =
@@ -109,18 +109,18 @@ impl IntoFilter for RedirectSettings {
             }
         };
         // Captures named `host` or `path` must not affect the shorthand.
-        let captures = if self.https { None } else { build.captures };
-        let template = match Template::parse(&to, captures) {
-            Ok(template) => template,
-            Err(e) => {
-                build.refuse("to", e.message, e.hint.map(Into::into));
-                return None;
-            }
-        };
+        let names = if self.https { Names::new(None, build.vocabulary) } else { build.names() };
+        let template = build.text_with("to", &to, &names)?;
         let sample = template.sample("x");
         if sample.is_empty() || !sample.iter().all(u8::is_ascii_graphic) {
             let hint = "escape other characters as in a URL: %20 for a space";
             build.refuse("to", "is not a URL: it is empty or holds spaces or non-ASCII", Some(hint.into()));
+            return None;
+        }
+        if computes_authority(&to) {
+            let message = "an expression is part of the host, or of what comes before it: a client could choose another host";
+            let hint = "write scheme and host as text: https://www.example.com/{= … }; or choose among texts by `when`";
+            build.refuse("to", message, Some(hint.into()));
             return None;
         }
         if let Some(name) = in_authority(&to) {
@@ -137,6 +137,17 @@ impl IntoFilter for RedirectSettings {
             location: FieldName::new("location").expect("a name in the source is a token"),
             to: template,
         })
+    }
+}
+
+/// Whether an expression could change the host: it stands in the authority, or the text does not begin with a scheme or
+/// a path.
+fn computes_authority(to: &str) -> bool {
+    let at = if to.starts_with("= ") { Some(0) } else { to.find("{=") };
+    let Some(before) = at.and_then(|at| to.get(..at)) else { return false };
+    match before.split_once("://") {
+        Some((_, rest)) => !rest.contains(['/', '?', '#']),
+        None => !before.starts_with('/') || before.starts_with("//"),
     }
 }
 
@@ -158,6 +169,10 @@ fn in_authority(to: &str) -> Option<&str> {
 }
 
 impl Filter for Redirect {
+    fn guards(&self) -> FieldGuards {
+        FieldGuards { request: self.to.guarded().collect(), response: Vec::new() }
+    }
+
     fn hooks(&self) -> Hooks {
         Hooks::REQUEST | if self.only_plain { Hooks::ANSWERS_PLAIN } else { Hooks::ANSWERS }
     }
@@ -204,6 +219,15 @@ mod tests {
     use super::super::testing::{Stand, run};
     use super::*;
     use serde_json::json;
+    use weir_filter::route::variables::{Bounds, Vocabulary};
+
+    fn template(text: &str) -> Template {
+        Template::parse(
+            text,
+            &Names::new(None, &Vocabulary::without_maps(Bounds { head_bytes: 32 * 1024, fields: 100 })),
+        )
+        .unwrap()
+    }
 
     #[tokio::test]
     async fn sends_elsewhere() {
@@ -246,7 +270,7 @@ mod tests {
         let mut head = super::super::testing::request_head("GET /");
         head.set_path(b"//evil.example/").unwrap();
         let mut cx = filter.request("GET /").await.cx;
-        let to = Template::parse("{path}", None).unwrap();
+        let to = template("{path}");
         let location = FieldName::new("location").unwrap();
         let redirect =
             Redirect { to, status: 308, only_plain: false, append_query: true, needs_host: false, location };
@@ -260,7 +284,7 @@ mod tests {
         head.buffer_mut().extend_from_slice(b"GET / HTTP/1.0\r\n\r\n");
         weir_h1::parse_request(&mut head, &weir_h1::Limits::default()).unwrap();
         let mut cx = run(&KIND, json!({ "https": true }), "GET /").await.cx;
-        let to = Template::parse("https://{host}/", None).unwrap();
+        let to = template("https://{host}/");
         let location = FieldName::new("location").unwrap();
         let redirect =
             Redirect { to, status: 308, only_plain: true, append_query: true, needs_host: true, location };

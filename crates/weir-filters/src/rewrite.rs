@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use weir_filter::error::{BAD_HOST, BAD_PATH};
 use weir_filter::query;
 use weir_filter::route::{Slashes, canonical};
-use weir_filter::template::{self, Escape, Malformed, Template, Values, Var};
+use weir_filter::template::{self, Escape, Template, Values, Var};
 use weir_h1::{FieldName, Known, Prepared, TargetForm};
 
 pub(super) static KIND: FilterKind =
@@ -98,9 +98,8 @@ impl IntoFilter for RewriteSettings {
         let remove = query.remove.into_iter().chain(query.set.keys().cloned()).collect();
         for (kind, params) in [("set", query.set), ("add", query.add)] {
             for (name, value) in params {
-                match Template::parse(&value, build.captures) {
-                    Ok(value) => append.push((template::escape(&name), value)),
-                    Err(e) => refuse(build, &format!("query.{kind}.{name}"), e),
+                if let Some(value) = build.text(&format!("query.{kind}.{name}"), &value) {
+                    append.push((template::escape(&name), value));
                 }
             }
         }
@@ -108,18 +107,8 @@ impl IntoFilter for RewriteSettings {
     }
 }
 
-fn refuse(build: &mut Build<'_>, field: &str, e: Malformed) {
-    build.refuse(field, e.message, e.hint.map(Into::into));
-}
-
 fn path_template(text: &str, build: &mut Build<'_>) -> Option<Template> {
-    let template = match Template::parse(text, build.captures) {
-        Ok(template) => template,
-        Err(e) => {
-            refuse(build, "path", e);
-            return None;
-        }
-    };
+    let template = build.text("path", text)?;
     if template.vars().any(|var| *var == Var::Query) || template.sample("").contains(&b'?') {
         build.refuse("path", "holds a query", Some("the query stays as it is; use query.set".into()));
     }
@@ -157,22 +146,11 @@ fn prefix(field: &str, text: Option<String>, build: &mut Build<'_>) -> Vec<u8> {
 }
 
 fn host_template(text: &str, build: &mut Build<'_>) -> Option<Template> {
-    match Template::parse(text, build.captures) {
-        Ok(template) => {
-            if RequestHead::default().set_authority(&template.sample("x")).is_err() {
-                build.refuse(
-                    "host",
-                    format!("`{text}` is not a host"),
-                    Some("write name or name:port".into()),
-                );
-            }
-            Some(template)
-        }
-        Err(e) => {
-            refuse(build, "host", e);
-            None
-        }
+    let template = build.text("host", text)?;
+    if RequestHead::default().set_authority(&template.sample("x")).is_err() {
+        build.refuse("host", format!("`{text}` is not a host"), Some("write name or name:port".into()));
     }
+    Some(template)
 }
 
 fn forwarded_prefix() -> FieldName {
@@ -220,7 +198,13 @@ impl Filter for Rewrite {
 
     fn guards(&self) -> FieldGuards {
         let tells = matches!(&self.path, PathEdit::Prefix(Prefixes { field: Some(_), .. }));
-        FieldGuards { request: tells.then(forwarded_prefix).into_iter().collect(), response: Vec::new() }
+        let path = if let PathEdit::Template(path) = &self.path { Some(path) } else { None };
+        let texts = path.into_iter().chain(&self.host).chain(self.append.iter().map(|(_, value)| value));
+        let read = texts.flat_map(Template::guarded);
+        FieldGuards {
+            request: tells.then(forwarded_prefix).into_iter().chain(read).collect(),
+            response: Vec::new(),
+        }
     }
 
     fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
@@ -377,7 +361,7 @@ mod tests {
         head.buffer_mut().extend_from_slice(b"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n");
         weir_h1::parse_request(&mut head, &weir_h1::Limits::default()).unwrap();
         let mut cx = run(&KIND, json!({ "path": "/x" }), "GET /").await.cx;
-        let path = PathEdit::Template(Template::parse("/x", None).unwrap());
+        let path = PathEdit::Template(Template::literally("/x"));
         let rewrite = Rewrite { path, host: None, append: Vec::new(), remove: Vec::new() };
         assert!(matches!(rewrite.on_request(&mut head, &mut cx), Flow::Continue));
         assert_ne!(head.path(), b"/x");

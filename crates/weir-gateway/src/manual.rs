@@ -113,6 +113,7 @@ fn type_of(root: &Value, value: &Value) -> String {
         match name {
             "ByteSize" => return "size".to_owned(),
             "Duration" => return "duration".to_owned(),
+            "Filter" => return "filter".to_owned(),
             "HeaderName" => return "header name".to_owned(),
             _ => {}
         }

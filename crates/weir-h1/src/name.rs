@@ -308,15 +308,18 @@ pub struct NameSet {
     /// A bit per length modulo 64, which rules out most fields of a message.
     lengths: u64,
     underscore: bool,
+    /// It has the name `*`.
+    every: bool,
 }
 
 impl NameSet {
-    /// The set of these names.
+    /// The set of these names. `*` stands for names that are not known yet: of each, only the spelling with `-` is allowed.
     pub fn new(names: impl IntoIterator<Item = FieldName>) -> Self {
         let names: Box<[FieldName]> = names.into_iter().collect();
         let lengths = names.iter().fold(0, |bits, name| bits | Self::bit(name.as_str().len()));
         let underscore = names.iter().any(FieldName::has_underscore);
-        Self { names, lengths, underscore }
+        let every = names.iter().any(|name| name.as_str() == "*");
+        Self { names, lengths, underscore, every }
     }
 
     /// The names.
@@ -342,7 +345,8 @@ impl NameSet {
 
     /// Whether `name` is an alternative spelling of one of these, but none of them itself.
     pub(crate) fn has_twin(&self, name: &[u8]) -> bool {
-        self.reads(name) && !self.names.iter().any(|n| n.as_str().as_bytes().eq_ignore_ascii_case(name))
+        (self.reads(name) || (self.every && name.contains(&b'_')))
+            && !self.names.iter().any(|n| n.as_str().as_bytes().eq_ignore_ascii_case(name))
     }
 
     const fn bit(len: usize) -> u64 {

@@ -18,6 +18,7 @@ pub static KIND: FilterKind = FilterKind {
     schema: || schemars::schema_for!(AnySettings),
     causes: &[],
     access: Access::Decides,
+    lists: &[],
     build,
 };
 
@@ -298,7 +299,8 @@ impl Any {
                 });
             }
             Flow::Answer(answer) => Refused::Answer(answer),
-            Flow::Wait => Refused::Wrong(Refusal::new(&INTERNAL)), // a member that has waited must decide
+            // A member that has waited must decide, and none has lists of its own.
+            Flow::Run(_) | Flow::Wait => Refused::Wrong(Refusal::new(&INTERNAL)),
             Flow::Refuse(refusal) if refusal.cause.no_credentials => Refused::Missing(refusal),
             Flow::Refuse(refusal) => Refused::Wrong(refusal),
         };

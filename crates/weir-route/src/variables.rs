@@ -25,6 +25,8 @@ pub const REQUEST: Phase = Phase(0);
 pub const CONSUMER: Phase = Phase(1);
 /// All is known.
 const LAST: Phase = Phase(PHASES.len() as u8 - 1);
+/// The response's head is here.
+pub const RESPONSE: Phase = Phase(3);
 
 /// `client.cert.san`: the alternative names of the client's certificate.
 pub const CERTIFICATE_NAMES: Var = Var(0);
@@ -52,6 +54,14 @@ pub const CONSUMER_PLAN: Var = Var(10);
 pub const ID: Var = Var(11);
 /// `route.name`: the name of the route.
 pub const ROUTE: Var = Var(12);
+/// `jwt["claim"]`: a claim of the token that the filter `jwt` verified.
+pub const JWT: Var = Var(13);
+/// `response.cause`: why the gateway itself answered.
+pub const RESPONSE_CAUSE: Var = Var(32);
+/// `response.headers`.
+pub const RESPONSE_HEADERS: Var = Var(33);
+/// `response.status`: the status of the response.
+pub const RESPONSE_STATUS: Var = Var(34);
 /// `request.args`.
 pub const ARGS: Var = Var(16);
 /// `request.cookies`.
@@ -128,6 +138,7 @@ fn own_schema(bounds: Bounds) -> Schema {
     let text = |name, var| Variable::new(name, var, REQUEST, Type::Text).longest(bounds.head_bytes);
     let other = |name, var, ty| Variable::new(name, var, REQUEST, ty);
     let later = |name, var, ty| Variable::new(name, var, CONSUMER, ty).longest(256);
+    let of_response = |name, var, ty| Variable::new(name, var, RESPONSE, ty);
     Schema::new(PHASES)
         .with(text("request.method", METHOD))
         .with(text("request.scheme", SCHEME).longest(8))
@@ -148,8 +159,12 @@ fn own_schema(bounds: Bounds) -> Schema {
         .with(later("consumer.name", CONSUMER_NAME, Type::Text))
         .with(later("consumer.groups", CONSUMER_GROUPS, Type::list(Type::Text)))
         .with(later("consumer.plan", CONSUMER_PLAN, Type::Text))
+        .with(Variable::new("jwt", JWT, CONSUMER, Type::Json).keyed())
         .with(later("request.id", ID, Type::Text))
         .with(later("route.name", ROUTE, Type::Text))
+        .with(of_response("response.status", RESPONSE_STATUS, Type::Int))
+        .with(of_response("response.headers", RESPONSE_HEADERS, Type::Text).folded().repeated(bounds.fields))
+        .with(of_response("response.cause", RESPONSE_CAUSE, Type::Text).longest(64))
 }
 
 /// A request as expressions see it.
@@ -211,7 +226,7 @@ pub fn timestamp(moment: SystemTime) -> Value<'static> {
 }
 
 /// Several values of one field or parameter as one text (RFC 9110 §5.2).
-fn joined<'a>(mut values: impl Iterator<Item = Cow<'a, [u8]>>) -> Option<Cow<'a, [u8]>> {
+pub fn joined<'a>(mut values: impl Iterator<Item = Cow<'a, [u8]>>) -> Option<Cow<'a, [u8]>> {
     let first = values.next()?;
     let Some(second) = values.next() else { return Some(first) };
     let mut text = first.into_owned();

@@ -37,10 +37,10 @@ impl When {
         self.condition.constant()
     }
 
-    /// The names of the header fields that it reads, also through maps, in lower case.
+    /// The names of the header fields that it reads, also through maps, in lower case; `*` for one that is computed.
     pub fn header_fields(&self) -> impl Iterator<Item = String> {
         let reads = self.vocabulary.maps.sources(self.condition.reads());
-        reads.filter(|read| read.var == HEADERS).filter_map(|read| read.key)
+        reads.filter(|read| read.var == HEADERS).map(|read| read.key.unwrap_or_else(|| "*".to_owned()))
     }
 
     /// Whether it holds for a request whose path `pattern` matches.

@@ -145,7 +145,7 @@ pub(super) fn add_caller(cx: &Cx, mut add: impl FnMut(&[u8], &[u8])) {
         return;
     }
     let mut hash = Sha256::new();
-    for identity in cx.identities() {
+    for identity in cx.identities().iter() {
         for part in [identity.by.as_bytes(), &identity.who] {
             hash.update(part.len().to_le_bytes()); // the lengths make the encoding of a list unambiguous
             hash.update(part);
@@ -264,7 +264,7 @@ mod tests {
         known.push(key(&cx().await));
         assert!(known[0].is_empty());
         for (by, who) in [("jwt", "alice"), ("jwt", "bob"), ("oidc", "alice")] {
-            let mut one = cx().await;
+            let one = cx().await;
             one.identify(by, who.as_bytes());
             known.push(key(&one));
             one.identify(by, who.as_bytes());
@@ -293,7 +293,7 @@ mod tests {
             assert_eq!(private(&shown, plain, extras), Some("authorization"));
             assert_eq!(private(&hidden, plain, extras), Some("authorization"), "nobody verified it");
         }
-        let mut cx = cx().await;
+        let cx = cx().await;
         cx.identify("key_auth", b"shop");
         assert_eq!(private(&hidden, cx.caller(), &apart), Some("authorization"), "another filter's caller");
         cx.hides_authorization();

@@ -28,15 +28,19 @@ pub(super) fn asks_for_credentials(filter: &FilterNode) -> bool {
     (filter.name.ends_with("_auth") || ASK.contains(&filter.name.as_str())) && !optional
 }
 
+/// The name of the first filter that decides who may pass, in this one or the lists it chooses from.
+fn decider(filter: &FilterNode) -> Option<&String> {
+    let decides = |one: &&FilterNode| asks_for_credentials(one) || DECIDE.contains(&one.name.as_str());
+    filter.all().find(decides).map(|one| &one.shown)
+}
+
 /// Settings of filters that are this gateway's own secrets.
 const SECRETS: &[(&str, &str)] = &[("jwt", "secret"), ("oidc", "client_secret"), ("sign", "key")];
 
 impl<'a> Checker<'a> {
     pub(super) fn filter_lists(&mut self) {
         let config = self.config;
-        let plans = config.plans.iter().flat_map(|(_, plan)| &plan.filters);
-        let of_routes = config.routes.iter().flat_map(|(_, route)| &route.filters);
-        for filter in config.filters.iter().chain(plans).chain(of_routes) {
+        for filter in self.filters() {
             self.each(&filter.name, &filter.node, &filter.path);
         }
         self.filter_list(&[], &config.filters);
@@ -220,7 +224,7 @@ impl<'a> Checker<'a> {
             }
         }
         let readers = self.credentials;
-        let names = |f: &FilterNode| readers.contains(&f.name.as_str()) || f.name == "any";
+        let names = |f: &FilterNode| f.all().any(|f| readers.contains(&f.name.as_str()) || f.name == "any");
         self.caches(global, own);
         // An `acl` of an expression alone may ask about anything.
         let lists = |acl: &FilterNode| {
@@ -254,14 +258,12 @@ impl<'a> Checker<'a> {
 
     /// Warns of a `cache` that answers before a filter has checked access.
     fn caches(&mut self, global: &'a [FilterNode], own: &'a [FilterNode]) {
-        let decides =
-            |filter: &&FilterNode| asks_for_credentials(filter) || DECIDE.contains(&filter.name.as_str());
         for (index, cache) in global.iter().chain(own).enumerate().filter(|(_, f)| f.name == "cache") {
             // Global filters after it were reported when those were checked.
             let mut behind = own.iter().skip((index + 1).saturating_sub(global.len()));
-            let Some(filter) = behind.find(decides) else { continue };
+            let Some(filter) = behind.find_map(decider) else { continue };
             let message =
-                format!("`{}` runs after it: the cache serves clients that `{0}` would reject", filter.shown);
+                format!("`{filter}` runs after it: the cache serves clients that `{filter}` would reject");
             self.warn(&cache.path, "cache-before-auth", message, "put the cache after it");
         }
     }

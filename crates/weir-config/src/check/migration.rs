@@ -57,9 +57,7 @@ impl Checker<'_> {
             }
             self.outranked(&at, name, route);
         }
-        let plans = config.plans.iter().flat_map(|(_, plan)| &plan.filters);
-        let routes = config.routes.iter().flat_map(|(_, route)| &route.filters);
-        for filter in config.filters.iter().chain(plans).chain(routes) {
+        for filter in self.filters() {
             self.variables(filter);
         }
     }

@@ -12,6 +12,7 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::de::{self, text_and_node};
+use crate::diagnostic::Diagnostics;
 use crate::node::{Node, Value};
 use crate::path_scope;
 
@@ -70,6 +71,8 @@ pub struct FilterNode {
     pub node: Node,
     /// Its path, such as `routes.orders.filters[0].key_auth`.
     pub path: String,
+    /// The filters in the lists of a `when`, in order.
+    pub inner: Box<[Self]>,
 }
 
 /// The destination of lines: `stdout`, `stderr`, `"off"` or a file.
@@ -384,6 +387,24 @@ impl Serialize for Output {
 
 // === impl FilterNode ===
 
+impl FilterNode {
+    /// The filters that this one chooses from. Mistakes in the lists are reported where the filter is built.
+    fn inner(name: &str, settings: &Node, path: &str) -> Box<[Self]> {
+        if name != "when" {
+            return Box::default();
+        }
+        let list = |key| -> Option<Vec<Self>> {
+            de::read(settings.get(key)?, &format!("{path}.{key}"), &mut Diagnostics::default())
+        };
+        ["filters", "otherwise"].into_iter().filter_map(list).flatten().collect()
+    }
+
+    /// This filter and all that it chooses from, at whatever depth.
+    pub fn all(&self) -> Box<dyn Iterator<Item = &Self> + '_> {
+        Box::new(std::iter::once(self).chain(self.inner.iter().flat_map(Self::all)))
+    }
+}
+
 impl<'de> Deserialize<'de> for FilterNode {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         const EXPECTED: &str =
@@ -393,7 +414,8 @@ impl<'de> Deserialize<'de> for FilterNode {
             Value::Str(name) if !name.is_empty() => {
                 let shown = node.written().unwrap_or_default().to_owned();
                 let path = format!("{path}.{shown}");
-                Ok(Self { name: name.to_string(), shown, node: Node::empty_map(node.at.clone()), path })
+                let node = Node::empty_map(node.at.clone());
+                Ok(Self { name: name.to_string(), shown, node, path, inner: Box::default() })
             }
             Value::Map(entries) => match entries.as_slice() {
                 [(key, settings)] => {
@@ -402,7 +424,8 @@ impl<'de> Deserialize<'de> for FilterNode {
                         Value::Null => Node::empty_map(settings.at.clone()),
                         _ => settings.clone(),
                     };
-                    Ok(Self { name: key.text.to_string(), shown: key.text.to_string(), node, path })
+                    let inner = Self::inner(&key.text, &node, &path);
+                    Ok(Self { name: key.text.to_string(), shown: key.text.to_string(), node, path, inner })
                 }
                 [] => Err(de::refuse(EXPECTED, None)),
                 [(first, _), (second, at), ..] => {

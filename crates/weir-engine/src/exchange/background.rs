@@ -9,7 +9,6 @@ use super::Exchange;
 use super::record::Recorded;
 use crate::client::Client;
 use crate::core::{ConnectionHandle, Local};
-use crate::snapshot::{Handling, Snapshot};
 use smallvec::smallvec;
 use std::future::{pending, poll_fn};
 use std::os::unix::net::UnixStream;
@@ -36,7 +35,7 @@ impl Exchange<'_> {
     /// value.
     #[cold]
     pub(super) fn run_in_background(&mut self) {
-        let Some((cx, head)) = self.cx.as_mut().and_then(Cx::take_background) else { return };
+        let Some((cx, head, rest)) = self.cx.as_mut().and_then(Cx::take_background) else { return };
         let (Some(route), Ok(ends)) = (self.route, UnixStream::pair()) else { return };
         if ends.0.set_nonblocking(true).and(ends.1.set_nonblocking(true)).is_err() {
             return;
@@ -61,8 +60,6 @@ impl Exchange<'_> {
             generation: client.generation,
         };
         let local = Rc::clone(&self.local);
-        let plan = cx.consumer().and_then(|consumer| consumer.plan);
-        let rest = rest_of(&local.snapshot, &local.routes[route].handling, plan, &self.ran);
         let resumed = Resumed { route, rest };
         let core = client.core.handle.clone();
         let _ = core.spawn(run(client, other, (local, cx, head, resumed)));
@@ -99,43 +96,4 @@ async fn read_off(mut other: Transport) {
         piece.clear();
     }
     pending().await
-}
-
-/// The route's filters that have not run, given those in `ran`. The filters of the consumer's plan follow the filter
-/// that named the consumer, which is where `ran` departs from the route's own.
-fn rest_of(snapshot: &Snapshot, route: &Handling, plan: Option<usize>, ran: &[u32]) -> Box<[u32]> {
-    let of_plan: Vec<u32> = plan.map_or_else(Vec::new, |plan| snapshot.plan_filters(plan, route).collect());
-    remaining(&route.chain, &of_plan, ran)
-}
-
-fn remaining(chain: &[u32], of_plan: &[u32], ran: &[u32]) -> Box<[u32]> {
-    let mut rest = Vec::new();
-    let mut ran = ran.iter().peekable();
-    for filter in chain {
-        if ran.next_if_eq(&filter).is_none() {
-            rest.push(*filter);
-            continue;
-        }
-        let began = ran.peek().is_some_and(|next| of_plan.first() == Some(next));
-        if began {
-            rest.extend(of_plan.iter().filter(|filter| ran.next_if_eq(filter).is_none()));
-        }
-    }
-    rest.into()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_has_not_run() {
-        let of = |chain: &[u32], plan: &[u32], ran: &[u32]| remaining(chain, plan, ran).to_vec();
-        assert_eq!(of(&[1, 2, 3], &[], &[1]), [2, 3]);
-        assert_eq!(of(&[1, 2, 3], &[], &[1, 2, 3]), [0; 0]);
-        assert_eq!(of(&[1, 2, 3], &[7, 8], &[1, 7, 8, 2]), [3]);
-        assert_eq!(of(&[1, 2, 3], &[7, 8], &[1, 2, 7]), [8, 3]);
-        assert_eq!(of(&[1, 2, 3], &[7, 8], &[1, 2, 7, 8]), [3]);
-        assert_eq!(of(&[1, 2], &[7], &[1]), [2], "nobody was named yet");
-    }
 }

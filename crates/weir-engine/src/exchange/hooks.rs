@@ -32,6 +32,8 @@ use weir_wire::time;
 enum Due {
     /// The whole body, up to this size. Then its hook runs.
     Gather(usize),
+    /// Nothing: the filters of this list of its own run next.
+    Run(usize),
     /// Its own `wait`.
     Wait,
 }
@@ -47,15 +49,34 @@ pub(super) enum Reply<'a> {
 /// The filters that a request has yet to pass.
 struct ToRun<'a> {
     of_route: slice::Iter<'a, u32>,
-    /// Those of the consumer's plan, which run first. The last one is next.
-    of_plan: SmallVec<[u32; 8]>,
-    /// The consumer named before the route's last filter ran, which may have named another.
+    /// Those that run before: of the consumer's plan, and of the lists that filters chose. The last one is next.
+    first: SmallVec<[Inserted; 8]>,
+    /// The consumer named before the last filter ran, which may have named another. `None` behind a plan's filter.
     caller: Option<Option<usize>>,
+}
+
+/// A filter that does not stand in the route's own list.
+#[derive(Clone, Copy)]
+struct Inserted {
+    filter: u32,
+    of_plan: bool,
 }
 
 impl<'a> ToRun<'a> {
     fn new(of_route: &'a [u32]) -> Self {
-        Self { of_route: of_route.iter(), of_plan: SmallVec::new(), caller: None }
+        Self { of_route: of_route.iter(), first: SmallVec::new(), caller: None }
+    }
+
+    fn insert(&mut self, filters: impl Iterator<Item = u32>, of_plan: bool) {
+        let from = self.first.len();
+        self.first.extend(filters.map(|filter| Inserted { filter, of_plan }));
+        self.first[from..].reverse();
+    }
+
+    /// All of them, in order.
+    fn rest(&self) -> Box<[u32]> {
+        let first = self.first.iter().rev().map(|inserted| inserted.filter);
+        first.chain(self.of_route.as_slice().iter().copied()).collect()
     }
 }
 
@@ -68,11 +89,26 @@ impl Exchange<'_> {
         let (snapshot, handling) = (&local.snapshot, &local.routes[route].handling);
         let rest = self.resumed.as_mut().map(|resumed| std::mem::take(&mut resumed.rest));
         let mut to_run = ToRun::new(rest.as_deref().unwrap_or(&handling.chain));
-        while let Some((filter, due)) = self.filter_on(snapshot, handling, &mut to_run)? {
-            // Boxed: few filters wait, and their future is large.
-            Box::pin(self.filter_wait(snapshot, filter, due)).await?;
+        loop {
+            let ran = match self.filter_on(snapshot, handling, &mut to_run) {
+                Ok(None) => return self.filters_ran(),
+                // Boxed: few filters wait, and their future is large.
+                Ok(Some((filter, due))) => {
+                    Box::pin(self.filter_wait(snapshot, filter, due)).await.map(|list| {
+                        if let Some(list) = list {
+                            choose(snapshot, handling, &mut to_run, (filter, list));
+                        }
+                    })
+                }
+                Err(stop) => Err(stop),
+            };
+            if let Err(stop) = ran {
+                if let Some(cx) = self.cx.as_mut().filter(|cx| cx.continues_in_background()) {
+                    cx.continue_with(to_run.rest());
+                }
+                return Err(stop);
+            }
         }
-        self.filters_ran()
     }
 
     /// Runs the remaining filters up to the first that must wait.
@@ -83,24 +119,27 @@ impl Exchange<'_> {
         to_run: &mut ToRun<'_>,
     ) -> Result<Option<(u32, Due)>, Stop> {
         loop {
-            let filter = match to_run.of_plan.pop() {
-                Some(filter) => filter,
+            let caller = self.cx.as_ref().and_then(Cx::consumer_index);
+            if to_run.caller.take().is_some_and(|before| before != caller)
+                && let Some(plan) = self.cx.as_ref().and_then(Cx::consumer).and_then(|c| c.plan)
+            {
+                to_run.insert(snapshot.plan_filters(plan, handling), true);
+            }
+            let filter = match to_run.first.pop() {
+                Some(Inserted { filter, of_plan }) => {
+                    to_run.caller = (!of_plan).then_some(caller);
+                    filter
+                }
                 None => {
-                    let caller = self.cx.as_ref().and_then(Cx::consumer_index);
-                    if to_run.caller.take().is_some_and(|before| before != caller)
-                        && let Some(plan) = self.cx.as_ref().and_then(Cx::consumer).and_then(|c| c.plan)
-                    {
-                        to_run.of_plan = snapshot.plan_filters(plan, handling).collect();
-                        to_run.of_plan.reverse();
-                        continue;
-                    }
                     let Some(&filter) = to_run.of_route.next() else { return Ok(None) };
                     to_run.caller = Some(caller);
                     filter
                 }
             };
-            if let Some(due) = self.filter_one(snapshot, filter)? {
-                return Ok(Some((filter, due)));
+            match self.filter_one(snapshot, filter)? {
+                None => {}
+                Some(Due::Run(list)) => choose(snapshot, handling, to_run, (filter, list)),
+                Some(due) => return Ok(Some((filter, due))),
             }
         }
     }
@@ -119,11 +158,17 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// Runs filters that do not wait.
-    pub(super) fn filter_at_once(&mut self, filters: &[u32]) -> Result<(), Stop> {
+    /// Runs the filters for requests without a route, which do not wait.
+    pub(super) fn filter_at_once(&mut self) -> Result<(), Stop> {
         let local = Rc::clone(&self.local);
-        for &filter in filters {
-            self.filter_one(&local.snapshot, filter)?;
+        let snapshot = &local.snapshot;
+        let mut next: Vec<u32> = snapshot.unrouted.iter().rev().copied().collect();
+        while let Some(filter) = next.pop() {
+            if let Some(Due::Run(list)) = self.filter_one(snapshot, filter)? {
+                let chosen = snapshot.list_of(filter, list).iter().rev();
+                let runs = |&&filter: &&u32| snapshot.filters[filter as usize].hooks.has(Hooks::UNROUTED);
+                next.extend(chosen.filter(runs));
+            }
         }
         Ok(())
     }
@@ -160,7 +205,13 @@ impl Exchange<'_> {
         go_on(instance.filter.on_request(&mut self.head, cx))
     }
 
-    async fn filter_wait(&mut self, snapshot: &Snapshot, index: u32, due: Due) -> Result<(), Stop> {
+    /// Waits for a filter. Returns the list that it chose, if it has any.
+    async fn filter_wait(
+        &mut self,
+        snapshot: &Snapshot,
+        index: u32,
+        due: Due,
+    ) -> Result<Option<usize>, Stop> {
         self.has_waited = true;
         if let Some(cx) = &mut self.cx {
             cx.waits();
@@ -171,15 +222,22 @@ impl Exchange<'_> {
         waited
     }
 
-    async fn filter_waited(&mut self, snapshot: &Snapshot, index: u32, due: Due) -> Result<(), Stop> {
+    async fn filter_waited(
+        &mut self,
+        snapshot: &Snapshot,
+        index: u32,
+        due: Due,
+    ) -> Result<Option<usize>, Stop> {
         if let Due::Gather(limit) = due {
             let spooling = snapshot.filters[index as usize].filter.spooling();
             Box::pin(self.gather_request(limit, spooling)).await?;
-            if self.on_request(snapshot, index)?.is_none() {
-                return Ok(());
+            match self.on_request(snapshot, index)? {
+                None => return Ok(None),
+                Some(Due::Run(list)) => return Ok(Some(list)),
+                Some(Due::Gather(_) | Due::Wait) => {}
             }
         }
-        let Some(cx) = &mut self.cx else { return Ok(()) };
+        let Some(cx) = &mut self.cx else { return Ok(None) };
         let end = cx.limits.exchange.and_then(|limit| self.started.checked_add(limit));
         let filter = &snapshot.filters[index as usize].filter;
         let by = if filter.is_queue() { Departure::Queue } else { Departure::Reset };
@@ -192,7 +250,7 @@ impl Exchange<'_> {
         let waited = unless(self.client, pin!(waited), by).await;
         self.trace_wait(snapshot.filters[index as usize].name, began);
         match go_on(waited?)? {
-            None => Ok(()),
+            None => Ok(None),
             // After its wait a filter must decide: if it asks again and is ignored, everybody would pass.
             Some(_) => Err(Stop::refuse(&error::INTERNAL)),
         }
@@ -446,7 +504,7 @@ impl Exchange<'_> {
         let (cx, head) = (self.cx.as_mut()?, reply.head()?);
         (cx.filter, cx.is_relayed) = (index, is_relayed);
         match instance.filter.on_response(head, cx) {
-            Flow::Continue => None,
+            Flow::Continue | Flow::Run(_) => None,
             Flow::Wait => Some(Due::Wait),
             Flow::Answer(answer) => {
                 self.replace(reply, Ok(answer));
@@ -495,7 +553,7 @@ impl Exchange<'_> {
         let flow = unless_gone(self.client, pin!(waited)).await;
         self.trace_wait(filter.name, began);
         match flow? {
-            Flow::Continue | Flow::Wait => {}
+            Flow::Continue | Flow::Run(_) | Flow::Wait => {}
             Flow::Answer(answer) => self.replace(reply, Ok(answer)),
             Flow::Refuse(refusal) => self.replace(reply, Err(refusal)),
         }
@@ -592,10 +650,23 @@ fn in_time(end: Instant, waited: Waiting<'_>) -> Waiting<'_> {
     })
 }
 
+/// Runs a filter's own list next: `chosen` is the filter and the list. In a plan, the route's own filters replace those
+/// of their name there too.
+fn choose(snapshot: &Snapshot, handling: &Handling, to_run: &mut ToRun<'_>, chosen: (u32, usize)) {
+    let list = snapshot.list_of(chosen.0, chosen.1).iter().copied();
+    // Behind a plan's filter nobody asks for the caller.
+    let of_plan = to_run.caller.is_none();
+    match of_plan {
+        true => to_run.insert(list.filter(|&filter| !snapshot.is_replaced(filter, handling)), true),
+        false => to_run.insert(list, false),
+    }
+}
+
 /// Splits a filter's decision about the request.
 fn go_on(flow: Flow) -> Result<Option<Due>, Stop> {
     match flow {
         Flow::Continue => Ok(None),
+        Flow::Run(list) => Ok(Some(Due::Run(list))),
         Flow::Wait => Ok(Some(Due::Wait)),
         Flow::Answer(answer) => Err(Stop::Answer(answer)),
         Flow::Refuse(refusal) => Err(Stop::Refuse(refusal)),

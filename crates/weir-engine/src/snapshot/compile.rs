@@ -143,6 +143,7 @@ impl Compiler<'_> {
             targets: Vec::new(),
             stores: &stores,
             vocabulary: &vocabulary,
+            reads_claims: names_claims(self.tree),
         };
         let config = self.config;
         let global = self.chain(&config.filters, "filters", None, &mut filters);
@@ -238,6 +239,13 @@ impl Compiler<'_> {
     }
 }
 
+/// Whether a text of the config may be an expression that reads the claims of a token. Those are kept only then.
+fn names_claims(node: &Node) -> bool {
+    node.as_text().is_some_and(|text| text.contains("jwt"))
+        || node.entries().iter().any(|(_, node)| names_claims(node))
+        || node.elements().iter().any(names_claims)
+}
+
 /// The header fields that the gateway guarantees on any route: those that select routes, carry an upstream's
 /// deadline, or belong to filters that only a plan's consumers meet.
 fn trusted_fields(
@@ -253,7 +261,11 @@ fn trusted_fields(
     let deadlines = config.upstreams.iter().filter_map(|(_, upstream)| upstream.deadline_header.as_ref());
     let deadlines = deadlines.map(|header| header.0.clone());
     let of_plans = plans.iter().flat_map(|plan| plan.chain.iter());
-    let of_plans = of_plans.filter_map(|&filter| filters.get(filter as usize));
-    let of_plans = of_plans.flat_map(|filter| filter.guards.request.iter().cloned());
-    NameSet::new(matched.chain(deadlines).chain(of_plans))
+    let mut of_plans: Vec<u32> = of_plans.copied().collect();
+    let mut guarded = Vec::new();
+    while let Some(filter) = of_plans.pop().and_then(|filter| filters.get(filter as usize)) {
+        guarded.extend(filter.guards.request.iter().cloned());
+        of_plans.extend(filter.lists.iter().flat_map(|list| list.chain.iter()));
+    }
+    NameSet::new(matched.chain(deadlines).chain(guarded))
 }

@@ -116,7 +116,12 @@ impl<'s> Checker<'s> {
             "`{}` is not known yet: it is from phase `{known}` on, and this runs in phase `{here}`",
             variable.name
         );
-        self.wrong(Mistake::new(range.clone(), message))
+        let mistake = Mistake::new(range.clone(), message);
+        let there = self.schema.groups(self.phase);
+        self.wrong(match there.is_empty() {
+            true => mistake,
+            false => mistake.hint(format!("here are known: `{}`", there.join("`, `"))),
+        })
     }
 
     fn variable(&mut self, variable: &Variable, range: &Range<usize>) -> Option<Typed> {

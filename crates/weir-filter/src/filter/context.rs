@@ -96,6 +96,8 @@ pub(crate) struct Background {
     pub(crate) filter: u32,
     state: Box<dyn Any>,
     note: u64,
+    /// The filters that it has yet to pass.
+    rest: Box<[u32]>,
 }
 
 /// What a filter knows of the exchange besides the heads.
@@ -116,6 +118,8 @@ pub struct Cx {
     pub filter: u32,
     /// The key found in a segment of the path.
     pub(crate) path_key: Option<Box<[u8]>>,
+    /// The claims of the token that `jwt` verified, if an expression of the config reads claims.
+    pub(crate) claims: Option<Rc<serde_json::Value>>,
     /// Which of the consumer's credentials was used, for the log.
     pub credential: Option<[u8; 8]>,
     pub(super) facts: CallerFacts,
@@ -218,6 +222,7 @@ impl Cx {
             unnamed: false,
             filter: 0,
             path_key,
+            claims: None,
             credential: None,
             facts: CallerFacts::default(),
             request_bodies: BodyHooks::default(),
@@ -291,6 +296,16 @@ impl Cx {
         std::mem::replace(&mut self.unnamed, false)
     }
 
+    /// The claims of the token that was verified, for expressions.
+    pub fn set_claims(&mut self, claims: Rc<serde_json::Value>) {
+        self.claims = Some(claims);
+    }
+
+    /// Those claims.
+    pub fn claims(&self) -> Option<&serde_json::Value> {
+        self.claims.as_deref()
+    }
+
     /// Notes which of the consumer's credentials was used, for the log: the first eight digits of its hash.
     pub const fn set_credential(&mut self, digits: [u8; 8]) {
         self.credential = Some(digits);
@@ -361,8 +376,20 @@ impl Cx {
     /// finds `state` and `note` as its own there. The request has no body.
     pub fn continue_in_background<T: 'static>(&mut self, head: RequestHead, state: T, note: u64) {
         let filter = self.filter & FILTER;
-        self.background =
-            Some(Box::new(Background { head: Box::new(head), filter, state: Box::new(state), note }));
+        self.background = Some(Box::new(Background {
+            head: Box::new(head),
+            filter,
+            state: Box::new(state),
+            note,
+            rest: Box::default(),
+        }));
+    }
+
+    /// The filters that the request in the background has yet to pass.
+    pub fn continue_with(&mut self, rest: Box<[u32]>) {
+        if let Some(background) = &mut self.background {
+            background.rest = rest;
+        }
     }
 
     /// Sets the fields of the answer that this filter is about to give, instead of a list in the answer. For fields
@@ -395,9 +422,9 @@ impl Cx {
         self.background.is_some()
     }
 
-    /// Takes the request that continues, with its own context.
-    pub fn take_background(&mut self) -> Option<(Self, Box<RequestHead>)> {
-        let Background { head, filter, state, note } = *self.background.take()?;
+    /// Takes the request that continues, with its own context, and the filters it has yet to pass.
+    pub fn take_background(&mut self) -> Option<(Self, Box<RequestHead>, Box<[u32]>)> {
+        let Background { head, filter, state, note, rest } = *self.background.take()?;
         let mut cx = Self::new(Begun {
             scope: Rc::clone(&self.scope),
             client: self.client,
@@ -415,7 +442,7 @@ impl Cx {
         cx.filter = filter;
         cx.states.push((filter, state));
         cx.note = (filter, note);
-        Some((cx, head))
+        Some((cx, head, rest))
     }
 
     /// The filters have new indexes: their position in `old`.

@@ -5,7 +5,7 @@
 //! again when the answer is there.
 
 use super::Cx;
-use std::cell::Cell;
+use std::cell::{Cell, Ref, RefCell};
 
 /// A caller that a filter verified. An exchange has one per verifying filter, in the order they ran.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl Revealed {
 /// What [`Cx`] keeps of the caller besides the consumer.
 #[derive(Debug, Default)]
 pub(crate) struct CallerFacts {
-    identities: Vec<Identity>,
+    identities: RefCell<Vec<Identity>>,
     /// Templates only read the context, and note here which values they used.
     revealed: Cell<Revealed>,
     authorization: Cell<bool>,
@@ -95,13 +95,13 @@ impl Cx {
     /// Notes that this filter verified the caller, whom `who` identifies among its callers. Each filter that checks
     /// credentials calls this when it admits a request, unless the consumer it named ([`Cx::set_consumer`]) is all
     /// the upstream learns.
-    pub fn identify(&mut self, by: &'static str, who: &[u8]) {
-        self.facts.identities.push(Identity { by, who: who.into() });
+    pub fn identify(&self, by: &'static str, who: &[u8]) {
+        self.facts.identities.borrow_mut().push(Identity { by, who: who.into() });
     }
 
     /// All identities that filters verified, besides the consumer.
-    pub fn identities(&self) -> &[Identity] {
-        &self.facts.identities
+    pub fn identities(&self) -> Ref<'_, [Identity]> {
+        Ref::map(self.facts.identities.borrow(), Vec::as_slice)
     }
 
     /// Notes that this filter verified the field `Authorization` and hides it from the upstream.
@@ -134,13 +134,18 @@ impl Cx {
         self.facts.revealed.set(Revealed(now.0 & !revealed.0 | before.revealed.0 & revealed.0));
     }
 
+    /// Drops the identities noted since `before`: what they tell apart decides nothing that an upstream or a client sees.
+    pub fn unidentify(&self, before: Caller) {
+        self.facts.identities.borrow_mut().truncate(before.identities);
+    }
+
     /// What is known of the caller now.
     #[inline]
     pub fn caller(&self) -> Caller {
         Caller {
             consumer: self.consumer,
             credential: self.credential,
-            identities: self.facts.identities.len(),
+            identities: self.facts.identities.borrow().len(),
             revealed: self.facts.revealed.get(),
             authorization: self.facts.authorization.get(),
             restrictions: self.facts.restrictions.get(),
@@ -150,7 +155,7 @@ impl Cx {
     /// Reverts what was noted of the caller since `before`: a member of this filter rejected the request after all.
     pub fn restore_caller(&mut self, before: Caller) {
         (self.consumer, self.credential) = (before.consumer, before.credential);
-        self.facts.identities.truncate(before.identities);
+        self.facts.identities.get_mut().truncate(before.identities);
         self.facts.revealed.set(before.revealed);
         self.facts.authorization.set(before.authorization);
         self.facts.restrictions.set(before.restrictions);
@@ -177,6 +182,7 @@ impl Cx {
     /// Copies this knowledge to a request that continues after the answer.
     pub(super) fn copy_caller(&self, to: &mut Self) {
         (to.consumer, to.credential) = (self.consumer, self.credential);
+        to.claims.clone_from(&self.claims);
         to.facts.identities.clone_from(&self.facts.identities);
         to.facts.revealed.set(self.facts.revealed.get());
         to.facts.authorization.set(self.facts.authorization.get());
@@ -226,10 +232,10 @@ mod tests {
         let mut one = cx().await;
         one.set_consumer(0);
         assert!(one.caller().is_known());
-        let mut one = cx().await;
+        let one = cx().await;
         one.identify("jwt", b"alice");
         assert!(one.caller().is_known());
-        assert_eq!(one.identities(), [Identity { by: "jwt", who: (*b"alice").into() }]);
+        assert_eq!(*one.identities(), [Identity { by: "jwt", who: (*b"alice").into() }]);
         for revealed in [Revealed::ADDRESS, Revealed::CERTIFICATE, Revealed::CONSUMER] {
             let one = cx().await;
             one.reveals(revealed);
@@ -285,7 +291,7 @@ mod tests {
         one.set_consumer(0);
         assert!(one.identities().is_empty() && one.credential.is_some());
         one.set_consumer(1);
-        assert_eq!(one.identities(), [Identity { by: "consumer", who: (*b"shop").into() }]);
+        assert_eq!(*one.identities(), [Identity { by: "consumer", who: (*b"shop").into() }]);
         assert_eq!((one.caller().consumer, one.credential), (Some(1), None));
     }
 
@@ -304,7 +310,7 @@ mod tests {
         one.asks_cache();
         let mut behind = cx().await;
         one.copy_caller(&mut behind);
-        assert_eq!((behind.caller(), behind.identities()), (one.caller(), one.identities()));
+        assert_eq!((behind.caller(), &*behind.identities()), (one.caller(), &*one.identities()));
         assert_eq!(behind.asks_cache(), 1, "a cache that was asked counts for what goes on behind");
         one.restore_caller(before);
         assert_eq!((one.caller(), one.identities().len()), (before, 1));

@@ -36,6 +36,11 @@ pub struct FilterKind {
     pub causes: &'static [&'static Cause],
     /// Whether it controls access.
     pub access: Access,
+    /// The settings that hold lists of filters, of which it chooses one for each request ([`Flow::Run`]). They stand
+    /// in the chain of its route and run in its place.
+    ///
+    /// [`Flow::Run`]: super::Flow::Run
+    pub lists: &'static [&'static str],
     /// Builds the filter from its settings. Mistakes go to [`Settings::found`] or to [`Build::refuse`].
     pub build: fn(&mut Settings<'_>, &mut Build<'_>) -> Option<Built>,
 }
@@ -82,18 +87,33 @@ pub trait IntoFilter: DeserializeOwned + Serialize + JsonSchema + 'static {
 impl FilterKind {
     /// A filter that is its own settings.
     pub const fn of<F: Filter + DeserializeOwned + Serialize + JsonSchema>(name: &'static str) -> Self {
-        Self { name, schema: schema_of::<F>, causes: &[], access: Access::Decides, build: build_plain::<F> }
+        Self::new(name, schema_of::<F>, build_plain::<F>)
     }
 
     /// A filter built from separate settings.
     pub const fn made_from<S: IntoFilter>(name: &'static str) -> Self {
-        Self { name, schema: schema_of::<S>, causes: &[], access: Access::Decides, build: build_made::<S> }
+        Self::new(name, schema_of::<S>, build_made::<S>)
+    }
+
+    const fn new(
+        name: &'static str,
+        schema: fn() -> Schema,
+        build: fn(&mut Settings<'_>, &mut Build<'_>) -> Option<Built>,
+    ) -> Self {
+        Self { name, schema, causes: &[], access: Access::Decides, lists: &[], build }
     }
 
     /// Adds the causes that it answers with.
     #[must_use]
     pub const fn with_causes(mut self, causes: &'static [&'static Cause]) -> Self {
         self.causes = causes;
+        self
+    }
+
+    /// Names the settings that hold its lists of filters.
+    #[must_use]
+    pub const fn with_lists(mut self, lists: &'static [&'static str]) -> Self {
+        self.lists = lists;
         self
     }
 
@@ -166,10 +186,23 @@ pub struct Build<'a> {
     pub mistakes: Vec<Mistake>,
     /// What expressions may name.
     pub vocabulary: &'a Vocabulary,
-    /// Every expression so far: its key within the settings, and whether it has no mistakes.
-    pub expressions: Vec<(String, bool)>,
+    /// Every expression so far.
+    pub expressions: Vec<Written>,
+    /// Whether an expression of the config may read the claims of a token.
+    pub reads_claims: bool,
     /// Every warning so far, with its code.
     pub warnings: Vec<(&'static str, Mistake)>,
+}
+
+/// Where an expression stands in a filter's settings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written {
+    /// Key within the settings.
+    pub field: String,
+    /// Whether it has no mistakes.
+    pub is_sound: bool,
+    /// Whether it is a part of a text, `{= … }`.
+    pub in_text: bool,
 }
 
 /// A mistake in a filter's settings that only building it reveals.

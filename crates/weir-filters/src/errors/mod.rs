@@ -8,7 +8,7 @@ use super::shared::page::Pages;
 use settings::{ErrorsSettings, StatusSet};
 use std::collections::HashMap;
 use weir_filter::reason;
-use weir_filter::template::{Values, Var};
+use weir_filter::template::{Keep, Kept, Template, Values, Var};
 use weir_h1::FieldName;
 
 pub(super) static KIND: FilterKind =
@@ -54,7 +54,7 @@ struct Errors {
     /// Statuses that are also replaced in responses of others.
     upstream: StatusSet,
     /// Request values that pages need, because the request no longer exists then.
-    keep: Vec<Var>,
+    keep: Keep,
     names: Names,
 }
 
@@ -64,20 +64,21 @@ struct Names {
     vary: FieldName,
 }
 
-/// The values of `Errors::keep` in one exchange.
-#[derive(Default)]
-struct Kept(Vec<Vec<u8>>);
-
 impl Filter for Errors {
     fn hooks(&self) -> Hooks {
         let request = if self.keep.is_empty() { Hooks::NONE } else { Hooks::REQUEST };
         request | Hooks::RESPONSE | Hooks::UNROUTED
     }
 
+    fn guards(&self) -> FieldGuards {
+        let by_class = self.by_class.iter().flatten();
+        let pages = self.by_cause.values().chain(self.by_status.values()).chain(by_class);
+        let read = pages.flat_map(Pages::templates).flat_map(Template::guarded);
+        FieldGuards { request: read.collect(), response: Vec::new() }
+    }
+
     fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
-        let value = |var: &Var| Values::of(head, cx).value(var);
-        let kept = self.keep.iter().map(value).collect();
-        cx.state::<Kept>().0 = kept;
+        *cx.state::<Kept>() = self.keep.take(head, cx);
         Flow::Continue
     }
 
@@ -111,11 +112,12 @@ impl Errors {
     }
 
     fn answer(&self, pages: &Pages, head: &ResponseHead, cx: &mut Cx) -> Flow {
-        let kept = if self.keep.is_empty() { Vec::new() } else { std::mem::take(&mut cx.state::<Kept>().0) };
+        let kept = if self.keep.is_empty() { Kept::default() } else { std::mem::take(cx.state::<Kept>()) };
         let Some(failure) = cx.failure() else { return Flow::Continue };
         let Some(page) = pages.choose(failure.accept.as_deref()) else { return Flow::Continue };
         let values = self.values(head.status(), &kept, cx);
-        let body = page.render(&Values { cx, head: None, kept: (&values.0, &values.1) });
+        let told = Values::later(cx, &self.keep, &kept, head);
+        let body = page.render(&told.with(&values.0, &values.1));
         let of_upstream = failure.cause.is_none();
         let fields = head.headers.iter().filter_map(|(name, value)| {
             let name = std::str::from_utf8(name).ok()?;
@@ -133,14 +135,14 @@ impl Errors {
     }
 
     /// The placeholders that depend on this response, and their values.
-    fn values(&self, status: u16, kept: &[Vec<u8>], cx: &Cx) -> (Vec<Var>, Vec<Vec<u8>>) {
+    fn values(&self, status: u16, kept: &Kept, cx: &Cx) -> (Vec<Var>, Vec<Vec<u8>>) {
         let failure = cx.failure();
         let code = failure.and_then(|failure| failure.cause).map_or("", |cause| cause.code);
         let detail = failure.map_or("", |failure| failure.detail.as_str());
         let told = [code, detail, reason(status), &status.to_string()].map(|text| text.as_bytes().to_vec());
         let mut vars: Vec<Var> = PLACEHOLDERS.iter().map(|name| Var::Capture((*name).to_owned())).collect();
-        vars.extend(self.keep.iter().cloned());
-        let values = told.into_iter().chain(kept.iter().cloned()).collect();
+        vars.extend(self.keep.vars().iter().cloned());
+        let values = told.into_iter().chain(kept.vars.iter().cloned()).collect();
         (vars, values)
     }
 }

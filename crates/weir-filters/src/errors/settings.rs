@@ -12,7 +12,7 @@ use std::fmt;
 use weir_filter::config::spelling::nearest_name;
 use weir_filter::error;
 use weir_filter::filter::{Build, IntoFilter};
-use weir_filter::template::Var;
+use weir_filter::template::Keep;
 use weir_h1::FieldName;
 
 /// Most pages of one filter.
@@ -112,7 +112,7 @@ impl IntoFilter for ErrorsSettings {
         }
         let (mut by_cause, mut by_status, mut by_class) = (HashMap::new(), HashMap::new(), [None, None]);
         for (key, pages) in &self.pages {
-            let Some(pages) = pages.compile(key, &PLACEHOLDERS, build) else { continue };
+            let Some(pages) = pages.compile(key, Some(&PLACEHOLDERS), build) else { continue };
             match (key.parse::<u16>(), class(key)) {
                 (Ok(status), _) if (400..600).contains(&status) => drop(by_status.insert(status, pages)),
                 (Err(_), Some(class)) => {
@@ -127,7 +127,8 @@ impl IntoFilter for ErrorsSettings {
         if build.mistakes.len() > before {
             return None;
         }
-        let keep = keep(by_cause.values().chain(by_status.values()).chain(by_class.iter().flatten()));
+        let pages = by_cause.values().chain(by_status.values()).chain(by_class.iter().flatten());
+        let keep = Keep::of(pages.flat_map(Pages::templates));
         let name = |text| FieldName::new(text).expect("a name in the source is a token");
         let names = Names {
             cache_control: name("cache-control"),
@@ -136,18 +137,6 @@ impl IntoFilter for ErrorsSettings {
         };
         Some(Errors { by_cause, by_status, by_class, upstream, keep, names })
     }
-}
-
-/// The request values that pages need, except those that come from the response.
-fn keep<'a>(pages: impl Iterator<Item = &'a Pages>) -> Vec<Var> {
-    let mut keep: Vec<Var> = Vec::new();
-    for var in pages.flat_map(Pages::vars).filter(|var| var.is_of_request()) {
-        let told = matches!(var, Var::Capture(name) if PLACEHOLDERS.contains(&name.as_str()));
-        if !told && !keep.contains(var) {
-            keep.push(var.clone());
-        }
-    }
-    keep
 }
 
 /// The codes of all causes that lead to a response.

@@ -127,8 +127,8 @@ impl Filter for Redirects {
         }))
     }
 
-    fn explain(&self, head: &RequestHead, path: &[u8]) -> Vec<String> {
-        let Some(number) = self.table.find(path, head.query()) else {
+    fn explain(&self, asked: &Asked<'_>) -> Vec<String> {
+        let Some(number) = self.table.find(asked.path, asked.head.query()) else {
             return vec![format!("none of the {} rows of {} names it", self.table.len(), self.file)];
         };
         let row = self.table.row(number);

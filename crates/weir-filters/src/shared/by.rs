@@ -6,8 +6,9 @@ use sha2::{Digest, Sha256};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_filter::config::de;
+use weir_filter::expr::template::{Piece, pieces, whole};
 use weir_filter::filter::{Build, Cx, RequestHead};
-use weir_filter::template::{Escape, Malformed, Template, Values};
+use weir_filter::template::{Escape, Malformed, Names, Template, Values};
 use weir_filter::{cookies, query};
 use weir_h1::FieldName;
 use weir_wire::hex;
@@ -116,10 +117,10 @@ impl<'de> Deserialize<'de> for By {
             (_, Some(name)) => {
                 FieldName::new(name.trim()).map(Self::Header).map_err(serde::de::Error::custom)
             }
-            (template, _) if template.contains('{') => Ok(Self::Template(text)),
+            (template, _) if template.contains('{') || template.starts_with("= ") => Ok(Self::Template(text)),
             _ => {
-                const EXPECTED: &str = "known here; expected address, consumer, route, header:NAME or a text with \
-                                        placeholders such as {consumer} {path}";
+                const EXPECTED: &str = "known here; expected address, consumer, route, header:NAME, a text with \
+                                        placeholders such as {consumer} {path}, or an expression after `= `";
                 let hint = match text.to_ascii_lowercase().replace(['-', '_'], "").as_str() {
                     "client" | "clientip" | "ip" | "remoteaddr" | "remoteip" | "sourceip" => {
                         Some("write address")
@@ -163,8 +164,8 @@ impl JsonSchema for By {
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         schemars::json_schema!({
             "type": "string",
-            "pattern": r"^(address|consumer|route|header:.+|.*\{.+\}.*)$",
-            "examples": ["consumer", "address", "route", "header:x-tenant", "{consumer} {path}"]
+            "pattern": r"^(address|consumer|route|header:.+|.*\{.+\}.*|= .+)$",
+            "examples": ["consumer", "address", "route", "header:x-tenant", "{consumer} {path}", "= request.cookies.sid ?? client.ip"]
         })
     }
 }
@@ -184,13 +185,17 @@ impl Who {
             By::Header(name) => Compiled::Header(name),
             By::Route if build.scope.starts_with("routes.") => Compiled::OneRoute,
             By::Route => Compiled::Route,
-            By::Template(text) => match parse(&text, build.captures) {
-                Ok(parts) => Compiled::Template(parts),
-                Err(e) => {
-                    build.refuse("by", e.message, e.hint.map(Into::into));
-                    return None;
+            By::Template(text) => {
+                let parsed = parse(&text, &build.names());
+                build.written("by", &text, parsed.is_ok());
+                match parsed {
+                    Ok(parts) => Compiled::Template(parts),
+                    Err(e) => {
+                        build.malformed("by", e);
+                        return None;
+                    }
                 }
-            },
+            }
         };
         let ipv6_mask = u128::MAX.checked_shl(128_u32.saturating_sub(ipv6_prefix.into())).unwrap_or(0);
         Some(Self { by, ipv6_mask })
@@ -201,8 +206,12 @@ impl Who {
         match &self.by {
             Compiled::Header(name) => vec![name.clone()],
             Compiled::Template(parts) => {
-                let of = |part: &Part| if let Part::Header(name) = part { Some(name.clone()) } else { None };
-                parts.iter().filter_map(of).collect()
+                let of = |part: &Part| match part {
+                    Part::Header(name) => vec![name.clone()],
+                    Part::Text(text) => text.guarded().collect(),
+                    Part::Cookie(_) | Part::Query(_) => Vec::new(),
+                };
+                parts.iter().flat_map(of).collect()
             }
             _ => Vec::new(),
         }
@@ -228,6 +237,9 @@ impl Who {
                 let caller = cx.caller();
                 parts.iter().for_each(|part| part.write(head, cx, &mut made));
                 cx.unreveal(weir_filter::filter::Revealed::ALL, caller); // it names a counter, which stays here
+                if !parts.iter().any(Part::identifies) {
+                    cx.unidentify(caller);
+                }
                 Counted::Key(Key::Made(made))
             }
         }
@@ -242,11 +254,30 @@ impl Who {
     }
 }
 
-// === impl Part ===
-
-/// Compiles a text. A placeholder `kind:NAME` is ours, all others are those of any template.
-fn parse(text: &str, captures: Option<&[String]>) -> Result<Vec<Part>, Malformed> {
+/// Compiles a text. A placeholder `kind:NAME` is ours, all others and expressions are those of any template.
+fn parse(text: &str, names: &Names<'_>) -> Result<Vec<Part>, Malformed> {
     let mut parts = Vec::new();
+    if whole(text).is_some() {
+        return Ok(vec![Part::Text(Template::parse(text, names)?)]);
+    }
+    for piece in pieces(text)? {
+        match piece {
+            Piece::Expression(source, at) => {
+                let begins = at - "{=".len();
+                let range = begins..at + source.len() + "}".len();
+                let template = Template::parse(text.get(range).unwrap_or_default(), names);
+                let moved = |e: Malformed| Malformed { offset: e.offset.map(|offset| offset + begins), ..e };
+                parts.push(Part::Text(template.map_err(moved)?));
+            }
+            Piece::Literal(literal) => parts.push(Part::Text(Template::literally(literal))),
+            Piece::Text(text) => placeholders(text, names, &mut parts)?,
+        }
+    }
+    Ok(parts)
+}
+
+/// Adds a text without expressions.
+fn placeholders(text: &str, names: &Names<'_>, parts: &mut Vec<Part>) -> Result<(), Malformed> {
     let (mut plain, mut rest) = (text, text);
     while let Some(at) = rest.find('{') {
         let inside = &rest[at + 1..];
@@ -258,7 +289,7 @@ fn parse(text: &str, captures: Option<&[String]>) -> Result<Vec<Part>, Malformed
         if let Some((kind, name)) = name.split_once(':') {
             let before = &plain[..plain.len() - rest.len() + at];
             if !before.is_empty() {
-                parts.push(Part::Text(Template::parse(before, captures)?));
+                parts.push(Part::Text(Template::parse(before, names)?));
             }
             parts.push(Part::named(kind, name)?);
             plain = after;
@@ -266,14 +297,16 @@ fn parse(text: &str, captures: Option<&[String]>) -> Result<Vec<Part>, Malformed
         rest = after;
     }
     if !plain.is_empty() {
-        parts.push(Part::Text(Template::parse(plain, captures)?));
+        parts.push(Part::Text(Template::parse(plain, names)?));
     }
-    Ok(parts)
+    Ok(())
 }
+
+// === impl Part ===
 
 impl Part {
     fn named(kind: &str, name: &str) -> Result<Self, Malformed> {
-        let wrong = |message: String, hint: &str| Malformed { message, hint: Some(hint.into()) };
+        let wrong = |message: String, hint: &str| Malformed::new(message, Some(hint.into()));
         let token = || {
             let message = format!("`{name}` is not a {kind} name");
             FieldName::new(name)
@@ -292,6 +325,11 @@ impl Part {
                 "write {header:NAME}, {cookie:NAME} or {query:NAME}",
             )),
         }
+    }
+
+    /// Whether it has an expression that reads a credential.
+    fn identifies(&self) -> bool {
+        matches!(self, Self::Text(text) if text.identifies())
     }
 
     /// Appends its value: the first, where the request has several.
@@ -313,10 +351,16 @@ impl Part {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_filter::route::variables::{Bounds, Vocabulary};
+
+    fn names(captures: Option<&[String]>) -> Names<'_> {
+        let bounds = Bounds { head_bytes: 32 * 1024, fields: 100 };
+        Names::new(captures, Box::leak(Box::new(Vocabulary::without_maps(bounds))))
+    }
 
     #[test]
     fn texts_with_placeholders_of_a_request() {
-        let text = |text: &str| Part::Text(Template::parse(text, None).unwrap());
+        let text = |text: &str| Part::Text(Template::parse(text, &names(None)).unwrap());
         let header = || Part::Header(FieldName::new("x-tenant").unwrap());
         for (written, expected) in [
             ("{consumer} {path}", vec![text("{consumer} {path}")]),
@@ -328,7 +372,7 @@ mod tests {
             ("{cookie:t} of {client}", vec![Part::Cookie("t".to_owned()), text(" of {client}")]),
             ("{{header:x}} {header:x-tenant}", vec![text("{{header:x}} "), header()]),
         ] {
-            assert_eq!(parse(written, None).unwrap(), expected, "{written}");
+            assert_eq!(parse(written, &names(None)).unwrap(), expected, "{written}");
         }
         for (written, said) in [
             ("{header:}", "not a header name"),
@@ -340,7 +384,7 @@ mod tests {
             ("{header:x-tenant} {usr}", "`{usr}` is not a placeholder"),
             ("} {header:x-tenant}", "belongs to no placeholder"),
         ] {
-            let refused = parse(written, Some(&[])).unwrap_err();
+            let refused = parse(written, &names(Some(&[]))).unwrap_err();
             assert!(refused.message.contains(said), "{written}: {refused:?}");
         }
     }

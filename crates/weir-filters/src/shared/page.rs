@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
 use weir_filter::filter::{Build, FilePath};
-use weir_filter::template::{Escape, Template, Values, Var};
+use weir_filter::template::{Escape, Names, Template, Values};
 
 /// Largest page, in bytes.
 const PAGE_BYTES: usize = 256 * 1024;
@@ -54,8 +54,8 @@ pub(crate) struct Pages(Vec<Page>);
 
 impl PagesSettings {
     /// Loads the pages. `extra` lists placeholders that they may contain in addition to the usual ones, and that hide
-    /// those.
-    pub(crate) fn compile(&self, key: &str, extra: &[&str], build: &mut Build<'_>) -> Option<Pages> {
+    /// those; such pages stand for a response, and their expressions may name it.
+    pub(crate) fn compile(&self, key: &str, extra: Option<&[&str]>, build: &mut Build<'_>) -> Option<Pages> {
         if self.0.is_empty() || self.0.len() > MAX_VARIANTS {
             let message = format!(
                 "holds {} pages; expected one, or up to {MAX_VARIANTS} in several media types",
@@ -119,7 +119,7 @@ impl JsonSchema for PagesSettings {
 // === impl PageSettings ===
 
 impl PageSettings {
-    fn compile(&self, key: &str, extra: &[&str], build: &mut Build<'_>) -> Option<Page> {
+    fn compile(&self, key: &str, extra: Option<&[&str]>, build: &mut Build<'_>) -> Option<Page> {
         let (text, place) = self.load(key, build)?;
         let media = self.media.clone().unwrap_or_else(|| guess(&text, self.file.as_ref()).to_owned());
         if !is_media(&media) {
@@ -128,15 +128,26 @@ impl PageSettings {
             return None;
         }
         let names: Vec<String> = extra
+            .unwrap_or_default()
             .iter()
             .map(|name| (*name).to_owned())
             .chain(build.captures.unwrap_or_default().iter().cloned())
             .collect();
-        let template = match Template::parse_page(&text, &names) {
+        let at = Names::new(Some(&names), build.vocabulary);
+        let at = if extra.is_some() { at.of_response() } else { at };
+        let parsed = Template::parse_page(&text, &at);
+        if place.is_empty() {
+            build.written_page(&format!("{key}.body"), &text, parsed.is_ok());
+        }
+        let template = match parsed {
             Ok(template) => template,
-            Err((line, e)) => {
-                let at = if place.is_empty() { String::new() } else { format!("{place}:{line}: ") };
-                build.refuse(key, format!("{at}{}", e.message), e.hint.map(Into::into));
+            Err((line, e)) if !place.is_empty() => {
+                build.refuse(key, format!("{place}:{line}: {}", e.message), e.hint.map(Into::into));
+                return None;
+            }
+            Err((_, e)) => {
+                let of_body = format!("{key}.body");
+                build.malformed(if e.offset.is_some() { &of_body } else { key }, e);
                 return None;
             }
         };
@@ -210,13 +221,12 @@ fn is_media(text: &str) -> bool {
 // === impl Pages ===
 
 impl Pages {
-    /// The placeholders of all pages.
-    pub(crate) fn vars(&self) -> impl Iterator<Item = &Var> {
-        let templates = self.0.iter().filter_map(|page| match &page.text {
+    /// The texts of all pages.
+    pub(crate) fn templates(&self) -> impl Iterator<Item = &Template> {
+        self.0.iter().filter_map(|page| match &page.text {
             Text::Fixed(_) => None,
             Text::Template(template) => Some(template),
-        });
-        templates.flat_map(Template::vars)
+        })
     }
 
     /// Whether there is more than one page to choose from.

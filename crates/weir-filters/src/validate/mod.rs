@@ -161,8 +161,8 @@ impl Filter for Validate {
         self.notes.clone()
     }
 
-    fn explain(&self, head: &RequestHead, _: &[u8]) -> Vec<String> {
-        self.rules.explain(head)
+    fn explain(&self, asked: &Asked<'_>) -> Vec<String> {
+        self.rules.explain(asked.head)
     }
 }
 

@@ -17,6 +17,8 @@ pub(super) struct Verified {
     pub(super) who: [u8; 32],
     /// When the token expires, in seconds since 1970, leeway included.
     pub(super) until: Option<u64>,
+    /// All claims, if expressions of the config may read them.
+    pub(super) claims: Option<Rc<serde_json::Value>>,
 }
 
 /// Tokens that were verified with one key set.
@@ -66,7 +68,9 @@ impl Cache {
         if self.young.bytes > BYTES {
             self.old = std::mem::take(&mut self.young);
         }
-        self.young.bytes += token.len() + fields + 128; // 128 bytes of overhead in the map and the values
+        // Values take several times the room of their text.
+        let claims = if verified.claims.is_some() { 4 * token.len() } else { 0 };
+        self.young.bytes += token.len() + fields + claims + 128; // 128 bytes of overhead in the map and the values
         self.young.tokens.insert(token.into(), verified);
     }
 }

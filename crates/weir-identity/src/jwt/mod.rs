@@ -162,6 +162,8 @@ struct Jwt {
     cache: PerCore<RefCell<Cache>>,
     /// Whether the token is in `Authorization`.
     bearer: bool,
+    /// Whether expressions may read the claims.
+    reads_claims: bool,
     www_authenticate: FieldName,
 }
 
@@ -252,6 +254,7 @@ impl IntoFilter for JwtSettings {
             headers,
             consumers,
             cache: PerCore::new(),
+            reads_claims: build.reads_claims,
             www_authenticate: FieldName::new("www-authenticate").expect("a name in the source is a token"),
             settings: self,
         })
@@ -575,7 +578,8 @@ impl Jwt {
             |name: &str| claim(&claims, name).and_then(as_text).map(|text| text.into_owned().into_bytes());
         let headers = self.headers.iter().map(|(_, name)| value(name)).collect();
         let who = holder(&claims, |name| self.headers.iter().any(|(_, told)| told == name));
-        Ok(Verified { consumer, headers, who, until })
+        let claims = self.reads_claims.then(|| Rc::new(serde_json::Value::Object(claims)));
+        Ok(Verified { consumer, headers, who, until, claims })
     }
 
     fn consumer(&self, claims: &Claims) -> Result<Option<usize>, &'static Cause> {
@@ -597,6 +601,9 @@ impl Jwt {
         // If the upstream learns no more than the consumer, the caller is identified by the consumer.
         if verified.consumer.is_none() || !self.headers.is_empty() || !self.settings.hide {
             cx.identify("jwt", &verified.who);
+        }
+        if let Some(claims) = &verified.claims {
+            cx.set_claims(Rc::clone(claims));
         }
         for ((name, _), value) in self.headers.iter().zip(&verified.headers) {
             head.headers.remove(name);

@@ -245,14 +245,14 @@ impl Filter for Connect {
         vec![Reading::one(&METHODS, methods)]
     }
 
-    fn explain(&self, _: &RequestHead, path: &[u8]) -> Vec<String> {
+    fn explain(&self, asked: &Asked<'_>) -> Vec<String> {
         let Some(source) = &self.source else {
             return vec!["without descriptors: JSON is refused, and so is GET".to_owned()];
         };
         let Some(loaded) = source.loaded() else {
             return vec!["the service reports its methods once it runs".to_owned()];
         };
-        vec![match loaded.api.method_at(path) {
+        vec![match loaded.api.method_at(asked.path) {
             Some((_, method)) => {
                 let get = if method.no_side_effects { ", also by GET" } else { "" };
                 format!("a Connect call of {} is forwarded as gRPC{get}", method.path)

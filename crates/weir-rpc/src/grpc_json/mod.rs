@@ -247,7 +247,8 @@ impl Filter for GrpcJson {
         all
     }
 
-    fn explain(&self, head: &RequestHead, path: &[u8]) -> Vec<String> {
+    fn explain(&self, asked: &Asked<'_>) -> Vec<String> {
+        let (head, path) = (asked.head, asked.path);
         let Some(loaded) = self.source.loaded() else {
             return vec!["the service reports the method once it runs".to_owned()];
         };

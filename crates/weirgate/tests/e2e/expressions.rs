@@ -1,4 +1,4 @@
-//! Expressions of the config: `match.when`, and `is` of the filter acl.
+//! Expressions of the config: `match.when`, `is` of the filter acl, and texts with expressions.
 
 use weir_testkit::{Upstream, Weir, run_weir};
 
@@ -103,6 +103,172 @@ fn a_condition_sees_the_field_that_the_upstream_sees() {
         ask("X_Staff").expect_status(200);
         assert_eq!(upstream.take_request().head.header("x_staff"), None);
     }
+    // So it is with a name that is known at run time only.
+    let upstream = Upstream::fixed(crate::support::OK);
+    let is = "'!has(request.headers[\"x-\" + request.args.by])'";
+    let weir = Weir::start(&format!(
+        "{WEB}\nupstreams: {{ up: {{ endpoints: [{}] }} }}\nroutes:\n  open: {{ match: {{ path: \"/*\" }}, \
+         filters: [ {{ acl: {{ is: {is} }} }} ], upstream: up }}\n",
+        upstream.address()
+    ));
+    let ask =
+        |field: &str| weir.client().ask(format!("GET /?by=staff HTTP/1.1\r\nHost: h\r\n{field}: 1\r\n\r\n"));
+    ask("X-Staff").expect_cause(ACL_DENIED);
+    ask("X_Staff").expect_status(200);
+    assert_eq!(upstream.take_request().head.header("x_staff"), None);
+}
+
+/// A gateway with these filters in front of one upstream, which answers with its request.
+fn texts(upstream: &Upstream, more: &str, filters: &str) -> Weir {
+    Weir::start(&format!(
+        "{WEB}\nexpose_causes: true\n{more}\nupstreams: {{ up: {{ endpoints: [{}] }} }}\n\
+         routes:\n  all:\n    match: {{ path: \"/users/{{id}}\" }}\n    filters: [ {filters} ]\n    upstream: up\n",
+        upstream.address()
+    ))
+}
+
+#[test]
+fn texts_take_expressions_where_they_take_placeholders() {
+    let upstream = Upstream::fixed("HTTP/1.1 203 X\r\nX-Own: 1\r\nX-Own: 2\r\nContent-Length: 0\r\n\r\n");
+    let filters = r#"{ headers: { request: { set: { x-a: '{method} {= request.params.id + "!" }, {{= x }} {= "}" }', x-b: '= request.args.q', x-c: '{= request.args.none }' } },
+          response: { set: { x-r: '{= response.status + 1 }/{= request.args.q }/{= response.headers["x-own"] }/{= request.headers["x-many"].all().size() }' } } } },
+        { rewrite: { path: '/p/{= request.args.q }/{= request.params.id }', query: { set: { n: '{= (int(request.args.n) ?? 0) + 1 }' } } } }"#;
+    let weir = texts(&upstream, "", filters);
+    let ask = |query: &str| {
+        weir.client().ask(format!(
+            "GET /users/7?{query} HTTP/1.1\r\nHost: h\r\nX-C: forged\r\nX-Many: 1\r\nX-Many: 2\r\n\r\n"
+        ))
+    };
+    ask("q=a%2Fb&n=4").expect_status(203).expect_header("x-r", "204/a/b/1, 2/2");
+    let request = upstream.take_request();
+    assert_eq!(request.head.header("x-a"), Some("GET 7!, {= x } }"));
+    assert_eq!(request.head.header("x-b"), Some("a/b"));
+    assert_eq!(request.head.header("x-c"), None, "an empty value removes the field");
+    assert!(request.head.line.starts_with("GET /p/a%2Fb/7?q=a%2Fb&n=5 "), "{}", request.head.line);
+    // Neither a line break nor a segment `..` leaves its place.
+    ask("q=..%2F..%2Fadmin").expect_status(400);
+    ask("q=%0D%0AX-Evil:%201").expect_status(400);
+    let fields = "{ headers: { request: { set: { x-b: '{= request.args.q }' } }, response: { set: { x-b: '= request.args.q' } } } }";
+    let weir = texts(&upstream, "", fields);
+    let answer = weir.client().ask("GET /users/7?q=%0D%0AX-Evil:%201 HTTP/1.1\r\nHost: h\r\nX-B: 1\r\n\r\n");
+    let request = upstream.take_request();
+    assert_eq!((request.head.header("x-b"), request.head.header("x-evil")), (None, None));
+    assert_eq!((answer.header("x-b"), answer.header("x-evil")), (None, None));
+}
+
+#[test]
+fn bodies_redirects_and_keys_take_expressions() {
+    let upstream = Upstream::fixed(crate::support::OK);
+    let filters = r#"{ rate_limit: { requests: 1, per: 1h, by: '= request.cookies.sid ?? client.ip' } },
+        { when: { is: 'request.params.id == "r"', filters: [ { redirect: { to: 'https://www.example.com/{= request.args.q }', keep_query: false } } ] } },
+        { when: { is: 'request.params.id == "b"', filters: [ { respond: { body: '<p>{= request.args.q }</p>{a:1}', headers: { content-type: text/html } } } ] } }"#;
+    let weir = texts(&upstream, "", filters);
+    let ask = |id: &str, sid: &str| {
+        let query = "q=%3Cb%3E%0D%0A%2F..";
+        weir.client().ask(format!("GET /users/{id}?{query} HTTP/1.1\r\nHost: h\r\nCookie: sid={sid}\r\n\r\n"))
+    };
+    ask("r", "1").expect_status(308).expect_header("location", "https://www.example.com/%3Cb%3E%0D%0A%2F..");
+    ask("b", "2").expect_status(200).expect_body("<p>&lt;b&gt;\r\n/..</p>{a:1}");
+    ask("b", "1").expect_cause(crate::cause::RATE_LIMITED);
+    ask("b", "3").expect_status(200);
+}
+
+#[test]
+fn claims_of_a_token_are_variables() {
+    use weir_wire::base64::encode_url;
+    let secret = "a secret of more than thirty-two bytes";
+    let token = |claims: &str| {
+        let signed = format!("{}.{}", encode_url(br#"{"alg":"HS256"}"#), encode_url(claims.as_bytes()));
+        let key = aws_lc_rs::hmac::Key::new(aws_lc_rs::hmac::HMAC_SHA256, secret.as_bytes());
+        format!("{signed}.{}", encode_url(aws_lc_rs::hmac::sign(&key, signed.as_bytes()).as_ref()))
+    };
+    let upstream = Upstream::fixed(crate::support::OK);
+    let filters = format!(
+        r#"{{ jwt: {{ secret: "{secret}", optional: true }} }}, {{ acl: {{ is: 'jwt.realm.admin == true || "read" in jwt.scopes || !has(jwt.sub)' }} }},
+           {{ headers: {{ request: {{ set: {{ x-user: '{{= jwt.sub }}', x-age: '{{= jwt["https://a/age"] }}' }} }} }} }}"#
+    );
+    let weir = texts(&upstream, "", &filters);
+    let ask = |claims: &str| {
+        weir.client().ask(format!(
+            "GET /users/1 HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer {}\r\n\r\n",
+            token(claims)
+        ))
+    };
+    for (claims, user) in [
+        (r#"{"sub":"ann","exp":99999999999,"realm":{"admin":true},"https://a/age":7}"#, Some("ann")),
+        (r#"{"sub":"bob","exp":99999999999,"scopes":["read"]}"#, Some("bob")),
+        (r#"{"sub":"eve","exp":99999999999,"realm":{"admin":"true"}}"#, None),
+    ] {
+        // The second time, the token is remembered.
+        for _ in 0..2 {
+            match user {
+                None => drop(ask(claims).expect_cause(ACL_DENIED)),
+                Some(user) => {
+                    ask(claims).expect_status(200);
+                    let request = upstream.take_request();
+                    assert_eq!(request.head.header("x-user"), Some(user));
+                    assert_eq!(request.head.header("x-age"), (user == "ann").then_some("7"));
+                }
+            }
+        }
+    }
+    weir.client().ask("GET /users/1 HTTP/1.1\r\nHost: h\r\nX-User: root\r\n\r\n").expect_status(200);
+    assert_eq!(upstream.take_request().head.header("x-user"), None);
+}
+
+#[test]
+fn mistakes_in_texts_have_their_place() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let check = |filter: &str| {
+        let text = format!(
+            "{WEB}\nroutes:\n  all:\n    match: {{ path: /a }}\n    respond: {{ body: a }}\n    filters:\n    - {filter}\n"
+        );
+        std::fs::write(dir.path().join("weir.yaml"), text).unwrap();
+        let mut command = weir_testkit::weir_command(dir.path());
+        let out =
+            command.args(["check"]).env("EVIL", "{= request.host }").env("NAME", "host").output().unwrap();
+        String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned()
+    };
+    for (filter, expected) in [
+        (
+            "headers: { request: { set: { x-a: 'é {= request.hots }' } } }",
+            "weir.yaml:7:47: routes.all.filters[0].headers.request.set.x-a: there is no variable `request.hots`",
+        ),
+        (
+            "headers: { request: { set: { x-a: '{= response.status }' } } }",
+            "`response.status` is not known yet: it is from phase `response` on, and this runs in phase `consumer`",
+        ),
+        ("acl: { is: 'response.status == 200' }", "here are known: `request`, `client`"),
+        (
+            "headers: { response: { set: { x-a: '{= request.headers[request.host] }' } } }",
+            "a name that is computed is not known when the response is there",
+        ),
+        ("headers: { request: { set: { x-a: '{= request.host' } } }", "this expression does not end"),
+        (
+            "headers: { request: { set: { x-a: '${EVIL}' } } }",
+            "what a variable brings in is never a part of an expression",
+        ),
+        (
+            "headers: { request: { set: { x-a: '{= request.${NAME} }' } } }",
+            "what a variable brings in is never a part",
+        ),
+        ("headers: { request: { set: { x-a: 'a {= request.host # }' } } }", "unexpected `#`"),
+        ("rate_limit: { requests: 1, per: 1s, by: '= request.hots' }", "there is no variable `request.hots`"),
+        (
+            "rate_limit: { requests: 1, per: 1s, by: '= ${NAME}' }",
+            "what a variable brings in is never a part",
+        ),
+        ("redirect: { to: 'https://{= request.host }/a' }", "a client could choose another host"),
+        ("redirect: { to: '= request.path' }", "a client could choose another host"),
+        ("redirect: { to: '{= request.path }' }", "a client could choose another host"),
+        ("respond: { body: '{= request.hots }' }", "there is no variable `request.hots`"),
+    ] {
+        let told = check(filter);
+        assert!(told.contains(expected), "{filter}: {told}");
+    }
+    // A variable beside an expression is text.
+    let told = check("headers: { request: { set: { x-a: '${NAME} {= request.host }' } } }");
+    assert!(told.contains("0 errors"), "{told}");
 }
 
 #[test]

@@ -87,5 +87,6 @@ mod tracing;
 mod upgrade;
 mod validate;
 mod what_lives;
+mod when;
 mod why;
 mod workers;

@@ -5,11 +5,16 @@ use crate::snapshot::{Fixed, Instance, Mock, Mocked, Target};
 use std::sync::Arc;
 use weir_config::check::{TARGETS, is_for_target};
 use weir_config::delay::Delay;
+use weir_config::expression::refusal_in_text;
 use weir_config::schema::{Pairs, Respond, Route};
 use weir_config::{Node, Severity};
 use weir_filter::filter::Hooks;
-use weir_filter::template::{Escape, Template};
+use weir_filter::template::{Escape, Names, Template, sources};
 use weir_h1::FieldName;
+use weir_route::variables::Vocabulary;
+
+/// What the texts of a route's answer may name: the captures of its path, and variables.
+type Known<'a> = (&'a [String], &'a Vocabulary);
 
 /// One answer as written.
 struct Written<'a> {
@@ -22,7 +27,12 @@ struct Written<'a> {
 }
 
 impl Compiler<'_> {
-    pub(super) fn answer(&mut self, route: &str, written: &Respond, captures: &[String]) -> Option<Fixed> {
+    pub(super) fn answer(
+        &mut self,
+        route: &str,
+        written: &Respond,
+        (captures, vocabulary): Known<'_>,
+    ) -> Option<Fixed> {
         let path = format!("routes.{route}.respond");
         let mixed = written.mix.iter().enumerate().map(|(at, mixed)| Written {
             path: format!("{path}.mix[{at}]"),
@@ -31,10 +41,10 @@ impl Compiler<'_> {
             headers: &mixed.headers,
             delay: mixed.delay.or(written.delay),
         });
-        let mixed: Vec<_> = mixed.map(|mixed| self.mocked(&mixed, captures)).collect();
+        let mixed: Vec<_> = mixed.map(|mixed| self.mocked(&mixed, (captures, vocabulary))).collect();
         let Respond { status, body, headers, delay, .. } = written;
         let usual = Written { path, status: *status, body, headers, delay: *delay };
-        let usual = self.mocked(&usual, captures)?;
+        let usual = self.mocked(&usual, (captures, vocabulary))?;
         let mixed = mixed.into_iter().collect::<Option<Vec<_>>>()?;
         if let Some(plain) = usual.plain().filter(|_| mixed.is_empty()) {
             return Some(plain);
@@ -48,7 +58,7 @@ impl Compiler<'_> {
         Some(Fixed { status, headers: Vec::new(), body: Default::default(), mock: Some(Box::new(mock)) })
     }
 
-    fn mocked(&mut self, written: &Written<'_>, captures: &[String]) -> Option<Mocked> {
+    fn mocked(&mut self, written: &Written<'_>, (captures, vocabulary): Known<'_>) -> Option<Mocked> {
         let before = self.found.errors();
         let path = &written.path;
         let mut headers = Vec::new();
@@ -61,15 +71,15 @@ impl Compiler<'_> {
             let fine = value.bytes().all(|b| b == b'\t' || (b >= 0x20 && b != 0x7f));
             match FieldName::new(name) {
                 Ok(name) if fine => {
-                    headers.extend(self.page(&at, value, captures).map(|value| (name, value)))
+                    headers.extend(self.page(&at, value, (captures, vocabulary)).map(|value| (name, value)))
                 }
                 Ok(_) => self.error_once(&at, "bad-header", "the value holds a control character"),
                 Err(e) => self.error_once(&at, "bad-header", e.to_string()),
             }
         }
-        let body = self.page(&format!("{path}.body"), written.body, captures);
+        let body = self.page(&format!("{path}.body"), written.body, (captures, vocabulary));
         if media.is_none() && !written.body.is_empty() {
-            let text = self.page(path, "text/plain; charset=utf-8", &[])?;
+            let text = self.page(path, "text/plain; charset=utf-8", (&[], vocabulary))?;
             headers.push((FieldName::new("content-type").ok()?, text));
         }
         let (status, delay) = (written.status, written.delay.filter(|delay| !delay.is_none()));
@@ -141,14 +151,36 @@ impl Compiler<'_> {
             })
     }
 
-    fn page(&mut self, path: &str, text: &str, captures: &[String]) -> Option<Template> {
-        match Template::parse_page(text, captures) {
-            Ok(template) => Some(template),
-            Err((_, e)) => {
-                self.error(path, "bad-placeholder", e.message, e.hint.map(Into::into));
-                None
-            }
+    fn page(&mut self, path: &str, text: &str, (captures, vocabulary): Known<'_>) -> Option<Template> {
+        let names = Names::new(Some(captures), vocabulary);
+        let parsed = Template::parse_page(text, &names);
+        if !self.is_as_written(path, text, parsed.is_ok()) {
+            return None;
         }
+        let (_, e) = match parsed {
+            Ok(template) => return Some(template),
+            Err(e) => e,
+        };
+        match e.offset {
+            Some(offset) => self.expression_mistake(path, offset, e.message.into(), e.hint.map(Into::into)),
+            None => self.error(path, "bad-placeholder", e.message, e.hint.map(Into::into)),
+        }
+        None
+    }
+
+    /// Whether the expressions of a text at `path` are those that stand in the file. If not, reports it.
+    fn is_as_written(&mut self, path: &str, text: &str, is_sound: bool) -> bool {
+        if !text.contains("{=") {
+            return true;
+        }
+        let key = path.rsplit('.').next().unwrap_or(path);
+        let Some(node) = self.tree.find(path) else { return true };
+        let Some(mut refused) = refusal_in_text(node, key, self.found, is_sound, sources) else {
+            return true;
+        };
+        path.clone_into(&mut refused.path);
+        self.found.push(refused);
+        false
     }
 }
 

@@ -1,15 +1,19 @@
 //! Consumers, and chains of filters.
 
-use super::super::{Guards, Instance};
+use super::super::{Guards, Instance, List};
 use super::Compiler;
 use std::collections::HashSet;
 use std::sync::Arc;
-use weir_config::expression::refusal;
+use weir_config::de;
+use weir_config::expression::{refusal, refusal_in_text};
 use weir_config::schema;
 use weir_config::spelling::nearest_name;
 use weir_config::{Diagnostic, Diagnostics, Node, Severity};
-use weir_filter::filter::{Build, Conceals, Consumer, Consumers, FieldGuards, Mistake, Settings};
+use weir_filter::filter::{
+    Build, Conceals, Consumer, Consumers, FieldGuards, Hooks, Mistake, Settings, Written,
+};
 use weir_filter::store::Stores;
+use weir_filter::template::sources;
 use weir_h1::NameSet;
 use weir_route::variables::Vocabulary;
 
@@ -24,6 +28,8 @@ pub(super) struct Filters<'a> {
     pub(super) targets: Vec<String>,
     pub(super) stores: &'a Stores,
     pub(super) vocabulary: &'a Vocabulary,
+    /// Whether an expression may read the claims of tokens.
+    pub(super) reads_claims: bool,
 }
 
 impl Compiler<'_> {
@@ -92,6 +98,7 @@ impl Compiler<'_> {
             mistakes: Vec::new(),
             vocabulary: filters.vocabulary,
             expressions: Vec::new(),
+            reads_claims: filters.reads_claims,
             warnings: Vec::new(),
         };
         let mut settings = Settings { node: &written.node, path, found: self.found };
@@ -104,12 +111,15 @@ impl Compiler<'_> {
         };
         let place_of = |mistake: &Mistake| path_of(&mistake.field);
         let mut changed = HashSet::new();
-        for (field, is_sound) in expressions {
+        for Written { field, is_sound, in_text } in expressions {
             let at = path_of(&field);
             let key = field.rsplit('.').next().unwrap_or(&field);
-            if let Some(node) = self.tree.find(&at)
-                && let Some(mut refused) = refusal(node, key, self.found, |_| is_sound)
-            {
+            let Some(node) = self.tree.find(&at) else { continue };
+            let refused = match in_text {
+                true => refusal_in_text(node, key, self.found, is_sound, sources),
+                false => refusal(node, key, self.found, |_| is_sound),
+            };
+            if let Some(mut refused) = refused {
                 refused.path = at;
                 self.found.push(refused);
                 changed.insert(field);
@@ -137,9 +147,11 @@ impl Compiler<'_> {
         if built.is_none() && mistakes.is_empty() && self.found.errors() == before {
             self.error(path, "filter-setting", "the filter refused its settings", None);
         }
+        let lists: Box<[List]> =
+            kind.lists.iter().map(|key| self.list(key, written, (scope, captures), filters)).collect();
         let mut built = built.filter(|_| mistakes.is_empty() && changed.is_empty())?;
         hide_secrets(&mut built.settings, &written.node);
-        let hooks = built.filter.hooks();
+        let hooks = built.filter.hooks() | of_lists(&lists, &filters.made);
         filters.conceals = std::mem::take(&mut filters.conceals).and(built.filter.conceals());
         let reads_path_key = built.filter.conceals().path_key;
         let FieldGuards { request, response } = built.filter.guards();
@@ -151,9 +163,25 @@ impl Compiler<'_> {
             hooks,
             reads_path_key,
             guards,
+            lists,
             settings: built.settings,
         }));
         u32::try_from(filters.made.len() - 1).ok()
+    }
+
+    /// The filters of a list in a filter's settings. If it is none, building the filter has reported that.
+    fn list(
+        &mut self,
+        key: &'static str,
+        written: &schema::FilterNode,
+        (scope, captures): (&str, Option<&[String]>),
+        filters: &mut Filters<'_>,
+    ) -> List {
+        let path = format!("{}.{key}", written.path);
+        let list: Option<Vec<schema::FilterNode>> =
+            written.node.get(key).and_then(|node| de::read(node, &path, &mut Diagnostics::default()));
+        let chain = self.chain(&list.unwrap_or_default(), scope, captures, filters);
+        List { key, chain: chain.into() }
     }
 
     /// Whether a credentials filter only repeats an error already reported at the consumers.
@@ -179,8 +207,21 @@ fn credential(node: &Node) -> Option<String> {
         return Some(text.to_owned());
     }
     // Its filter reports errors in it, because the filter knows the expected form.
-    let map: Option<serde_json::Value> = weir_config::de::read(node, "", &mut Diagnostics::default());
+    let map: Option<serde_json::Value> = de::read(node, "", &mut Diagnostics::default());
     map.map(|map| map.to_string())
+}
+
+/// The hooks that a filter has by its lists: it answers every request if a filter of each list does.
+fn of_lists(lists: &[List], made: &[Arc<Instance>]) -> Hooks {
+    let has = |list: &List, hooks| {
+        let mut filters = list.chain.iter().filter_map(|&filter| made.get(filter as usize));
+        filters.any(|filter| filter.hooks.has_any(hooks))
+    };
+    let each = |hooks| !lists.is_empty() && lists.iter().all(|list| has(list, hooks));
+    let set = |is, hooks| if is { hooks } else { Hooks::NONE };
+    set(each(Hooks::ANSWERS), Hooks::ANSWERS)
+        | set(each(Hooks::ANSWERS | Hooks::ANSWERS_PLAIN), Hooks::ANSWERS_PLAIN)
+        | set(lists.iter().any(|list| has(list, Hooks::UNROUTED)), Hooks::UNROUTED)
 }
 
 /// A consumer's labels besides its name.

@@ -109,7 +109,9 @@ impl Compiler<'_> {
         filters.targets.clear();
         let chain = [global, &own].concat();
         let target = match (&written.respond, &written.files, &written.upstream) {
-            (Some(respond), ..) => Target::Respond(Box::new(self.answer(name, respond, &captures)?)),
+            (Some(respond), ..) => {
+                Target::Respond(Box::new(self.answer(name, respond, (&captures, filters.vocabulary))?))
+            }
             (_, Some(files), _) => self.site(name, files, written.fastcgi.as_deref())?,
             (.., Some(split)) => self.target(split)?,
             (None, None, None) if self.found.errors() > errors => return None, // its filter may be broken

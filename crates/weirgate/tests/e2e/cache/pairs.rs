@@ -31,7 +31,7 @@ const ALICE: User = User { name: "alice", address: "192.0.2.1", pair: "YWxpY2U6c
 const BOB: User = User { name: "bob", address: "192.0.2.2", pair: "Ym9iOnBhc3N3b3Jk" };
 
 /// Filters that are in no pair, with the reason.
-const LEFT_OUT: [(&str, &str); 9] = [
+const LEFT_OUT: [(&str, &str); 11] = [
     ("cache", "it is in all of them"),
     ("connect", "its calls are POST, or GET with all of the message in the query"),
     ("grpc_json", "its calls go to a gRPC service, which no cache keeps"),
@@ -39,8 +39,10 @@ const LEFT_OUT: [(&str, &str); 9] = [
     ("mtls_auth", "needs TLS: see the room callers"),
     ("oidc", "needs a provider: see the room login"),
     ("redirect", "answers everything itself"),
+    ("respond", "answers everything itself"),
     ("sign", "says nothing of the client, and runs for each attempt"),
     ("signature_auth", "names a consumer as key_auth does; each request needs a signature of its own"),
+    ("validate", "says nothing of the client, and changes no request"),
 ];
 
 fn subjects() -> Vec<Subject> {
@@ -89,6 +91,11 @@ fn subjects() -> Vec<Subject> {
             "headers",
             "{ request: { set: { x-client: \"{client}\", x-consumer: \"{consumer}\" } }, response: { set: { x-was: \"{client} {consumer}\" } } }",
         ),
+        with(
+            "headers",
+            "{ request: { set: { x-name: \"{= request.cookies.user }\" } }, response: { set: { x-named: \"{= request.cookies.user }\", x-from: '= client.ip' } } }",
+            |user| format!("Cookie: user={}\r\n", user.name),
+        ),
         plain("ip", "{ allow: [ 192.0.2.1 ] }"),
         with("jwt", &format!("{{ {jwt}, hide: true }}"), bearer),
         with("key_auth", "{ consumer_header: x-consumer }", key),
@@ -102,6 +109,17 @@ fn subjects() -> Vec<Subject> {
         plain("rewrite", "{ query: { set: { for: \"{client}{consumer}\" } } }"),
         plain("security_headers", "{}"),
         plain("timeout", "{ exchange: 30s }"),
+        plain(
+            "when",
+            "{ is: 'client.ip in [\"192.0.2.1\"]', filters: [ { headers: { request: { set: { x-way: alice } } } } ], \
+             otherwise: [ { headers: { response: { set: { x-way: bob } } } } ] }",
+        ),
+        with(
+            "when",
+            "{ is: 'request.cookies.user == \"alice\"', filters: [ { headers: { response: { set: { x-way: alice } } } } ], \
+             otherwise: [ { headers: { request: { set: { x-way: bob } } } } ] }",
+            |user| format!("Cookie: user={}\r\n", user.name),
+        ),
     ]
 }
 

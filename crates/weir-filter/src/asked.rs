@@ -1,0 +1,19 @@
+//! A made-up request, about which `weir explain` asks filters.
+
+use weir_h1::RequestHead;
+use weir_route::Pattern;
+
+/// A made-up request, for `weir explain`.
+#[derive(Clone, Copy)]
+pub struct Asked<'a> {
+    /// The request.
+    pub head: &'a RequestHead,
+    /// Its canonical path.
+    pub path: &'a [u8],
+    /// Whether it arrives with TLS.
+    pub tls: bool,
+    /// The name of its route.
+    pub route: &'a str,
+    /// The pattern of that route.
+    pub pattern: Option<&'a Pattern>,
+}
