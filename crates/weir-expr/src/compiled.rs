@@ -71,6 +71,15 @@ impl Condition {
         facts(&self.test).iter().any(|ours| theirs.iter().any(|theirs| ours.excludes(theirs)))
     }
 
+    /// The variables that must be one text for it to hold, each with its key and the text. Conditions with different
+    /// texts of one variable exclude each other.
+    pub fn texts(&self) -> impl Iterator<Item = (Var, &[u8], &[u8])> {
+        facts(&self.test).into_iter().filter_map(|fact| match fact {
+            Fact::Texts(place, [text]) => Some((place.var, &*place.key, &**text)),
+            _ => None,
+        })
+    }
+
     /// Whether it holds, and how many steps that took: to test that the cost is a bound.
     #[doc(hidden)]
     pub fn measure(&self, values: &dyn Values) -> (bool, u64) {

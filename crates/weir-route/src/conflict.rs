@@ -1,7 +1,8 @@
 //! Finds mistakes in a set of routes: malformed parts, ties, and routes that can never win.
 //!
 //! Only routes with the same host entry, path shape and weight of conditions can tie, so they are grouped by these
-//! three. Large groups are split by a value that distinguishes their members (a tenant header, the method). The rest
+//! three. Large groups are split by a value that distinguishes their members (a tenant header, the method, a text that
+//! an expression asks of a variable). The rest
 //! is compared in pairs. The worst case, 10,000 routes of one shape that no single value distinguishes, takes 5 ×
 //! 10^7 comparisons of two condition lists.
 
@@ -9,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasher, Hash, Hasher};
 
 use foldhash::fast::RandomState;
+use weir_expr::Var;
 
 use super::compiled::Route;
 use super::host::HostPattern;
@@ -257,13 +259,17 @@ enum Feature<'r> {
     Method,
     Prefix,
     Query(&'r str),
+    /// The text that the expression asks of a variable, and its key.
+    When(Var, &'r [u8]),
 }
 
 impl<'r> Feature<'r> {
     fn all(route: &'r Route) -> impl Iterator<Item = Self> {
         let headers = route.conditions().headers.iter().map(|field| Self::Header(&field.name));
         let query = route.conditions().query.iter().map(|field| Self::Query(&field.name));
-        headers.chain(query).chain([Self::Method, Self::Prefix])
+        let when = route.conditions().when.iter().flat_map(|when| when.texts());
+        let when = when.map(|(var, key, _)| Self::When(var, key));
+        headers.chain(query).chain(when).chain([Self::Method, Self::Prefix])
     }
 
     fn of(self, route: &'r Route) -> Option<&'r [u8]> {
@@ -287,6 +293,10 @@ impl<'r> Feature<'r> {
                 }
                 Shape::Segments { .. } => None,
             },
+            Self::When(var, key) => {
+                let mut texts = route.conditions().when.as_ref()?.texts();
+                Some(texts.find(|(of, with, _)| (*of, *with) == (var, key))?.2)
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `match.when`: a condition that is written as an expression.
 
-use weir_expr::{Condition, Mistake, Schema};
+use weir_expr::{Condition, Mistake, Schema, Var};
 
 use super::pattern::{Case, Pattern};
 use super::request::{Headers, Request};
@@ -59,6 +59,11 @@ impl When {
         let captured = Some((pattern, request.path));
         let seen = Seen { request, captured, vocabulary: &self.vocabulary };
         variables::all_came_to(&seen, &self.vocabulary, self.condition.reads())
+    }
+
+    /// As [`Condition::texts`].
+    pub(super) fn texts(&self) -> impl Iterator<Item = (Var, &[u8], &[u8])> {
+        self.condition.texts()
     }
 
     /// Whether no request meets both.

@@ -171,6 +171,22 @@ fn ten_thousand_routes_that_one_value_tells_apart_are_quick() {
 }
 
 #[test]
+fn ten_thousand_expressions_that_one_text_tells_apart_are_quick() {
+    let begin = Instant::now();
+    let when =
+        |tenant: &str| format!("request.headers[\"x-tenant\"] == \"{tenant}\" && request.path != \"\"");
+    let mut routes: Vec<_> =
+        (0..10_000).map(|n| route(&format!("r{n}"), "/same").when(&when(&n.to_string()))).collect();
+    routes.push(route("again", "/same").when(&when("77")));
+    routes.push(route("list", "/same").when("request.headers[\"x-tenant\"] in [\"9999\", \"x\"]"));
+    assert_eq!(
+        kinds(routes),
+        [(ConflictKind::Ambiguous, 10_000, Some(77)), (ConflictKind::Ambiguous, 10_001, Some(9999))]
+    );
+    assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+}
+
+#[test]
 fn expressions_exclude_each_other_by_different_constants() {
     let (a, b) = (|| route("a", "/x"), || route("b", "/x"));
     let is = |value: &str| format!("request.headers[\"x-env\"] == \"{value}\"");
