@@ -10,11 +10,27 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use weir_gateway::route::{Canonical, Case, NoTrace, Request, RouteSpec, Slashes, Table, canonical};
+use weir_gateway::route::variables::{Bounds, Vocabulary};
+use weir_gateway::route::{Canonical, Case, NoTrace, Request, RouteSpec, Slashes, Table, When, canonical};
 
 const ROUNDS: usize = 41;
 const LOOKUPS: usize = 200_000;
 const LARGE: usize = 10_000;
+
+/// Header fields of a browser.
+const FIELDS: [(&str, &str); 11] = [
+    ("accept", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"),
+    ("accept-encoding", "gzip, deflate, br, zstd"),
+    ("accept-language", "en-US,en;q=0.5"),
+    ("connection", "keep-alive"),
+    ("cookie", "session=0123456789abcdef; theme=dark"),
+    ("host", "api.example.com"),
+    ("referer", "https://www.example.com/"),
+    ("sec-fetch-dest", "empty"),
+    ("sec-fetch-mode", "cors"),
+    ("te", "trailers"),
+    ("user-agent", "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"),
+];
 
 fn main() {
     let small = table(10);
@@ -37,6 +53,10 @@ fn main() {
     let forms = targets_of_forms(1_000);
     let cost = median((0..ROUNDS).map(|_| round(&mixed, &forms)).collect());
     println!("1,000 routes with captures within segments, raw prefixes and any case: {cost:.1} ns");
+
+    let conditions = table_of_conditions(1_000);
+    let cost = median((0..ROUNDS).map(|_| round_conditions(&conditions)).collect());
+    println!("1,000 routes with `when` on one path, of which the last holds: {cost:.1} ns");
 
     for path in ["/hello", "/api/v1/users/12345/orders/67890", "/.well-known/a/b", "/a%20b/c"] {
         let cost = median((0..ROUNDS).map(|_| round_canonical(path.as_bytes())).collect());
@@ -93,6 +113,37 @@ fn targets_of_forms(size: usize) -> Vec<(String, String)> {
         ("api.example.com".to_owned(), path)
     };
     (0..size).map(target).collect()
+}
+
+/// Routes on one path that expressions over one header field tell apart.
+fn table_of_conditions(size: usize) -> Table {
+    let vocabulary = Vocabulary::without_maps(Bounds { head_bytes: 32 * 1024, fields: 100 });
+    let spec = |n: usize| {
+        let source = format!("request.headers[\"x-tenant\"] == \"tenant-{n}\"");
+        let when = When::compile(&source, "/orders", &vocabulary).expect("a sound expression");
+        let (name, path) = (format!("r{n}").into(), "/orders".to_owned());
+        RouteSpec { name, path, when: Some(Box::new(when)), ..RouteSpec::default() }
+    };
+    Table::build((0..size).map(spec)).expect("texts differ")
+}
+
+fn round_conditions(table: &Table) -> f64 {
+    let last = format!("tenant-{}", table.len() - 1);
+    let mut fields: Vec<(&str, &str)> = FIELDS.to_vec();
+    fields.push(("x-tenant", &last));
+    let begin = Instant::now();
+    for _ in 0..LOOKUPS / 1_000 {
+        let request = Request {
+            listener: 0,
+            host: b"api.example.com",
+            method: b"GET",
+            path: b"/orders",
+            query: None,
+            headers: &fields[..],
+        };
+        assert!(black_box(table.find(black_box(&request), &mut NoTrace)).is_some());
+    }
+    begin.elapsed().as_nanos() as f64 / (LOOKUPS / 1_000) as f64
 }
 
 /// For each route a host and a path that it matches, in an order that no prefetcher foresees.
