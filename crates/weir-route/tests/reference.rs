@@ -1,0 +1,53 @@
+//! The variables and functions of docs/reference/expressions.md are those that there are. `WEIR_BLESS=1` writes them.
+
+use std::fmt::Write;
+
+use weir_expr::{FUNCTIONS, Function, Takes};
+use weir_route::variables::{Bounds, Vocabulary};
+
+#[allow(dead_code, clippy::unwrap_used, reason = "test code that other crates share")]
+#[path = "../../weir-testkit/src/generated.rs"]
+mod generated;
+
+const PAGE: &str = "docs/reference/expressions.md";
+
+#[test]
+fn variables() {
+    let schema = Vocabulary::without_maps(Bounds { head_bytes: 32 * 1024, fields: 100 }).schema(None);
+    let mut rows: Vec<String> = schema
+        .variables()
+        .map(|variable| {
+            let name = variable.name();
+            let name = if variable.is_keyed() { format!("{name}[…]") } else { name.to_owned() };
+            format!("| `{name}` | {} | {} |", variable.ty(), schema.phase_name(variable.phase()))
+        })
+        .collect();
+    rows.sort();
+    let table = format!("| variable | type | known from |\n|---|---|---|\n{}", rows.join("\n"));
+    generated::generated(PAGE, "variables", &table);
+}
+
+#[test]
+fn functions() {
+    let mut table = "| function | result | |\n|---|---|---|\n".to_owned();
+    for function in FUNCTIONS {
+        let default = if function.may_fail { "; may have no value" } else { "" };
+        let what = function.what.replace('|', "\\|");
+        let _ = writeln!(table, "| `{}` | {} | {what}{default} |", call(function), name(function.gives));
+    }
+    generated::generated(PAGE, "functions", &table);
+}
+
+/// How a function is called, with types for arguments.
+fn call(function: &Function) -> String {
+    let mut takes: Vec<String> = function.takes.iter().map(|&takes| name(takes)).collect();
+    let of = if function.is_method { takes.remove(0) + "." } else { String::new() };
+    format!("{of}{}({})", function.name, takes.join(", "))
+}
+
+fn name(takes: Takes) -> String {
+    match takes {
+        Takes::Texts => "list of texts".to_owned(),
+        other => format!("{other:?}").to_lowercase(),
+    }
+}
