@@ -46,7 +46,7 @@ const JSON: &str = "Content-Type: application/json\r\n";
 
 #[test]
 fn a_body_that_fits_passes_unchanged() {
-    let upstream = Upstream::fixed(OK.to_owned());
+    let upstream = Upstream::fixed(OK);
     let (_folder, weir) = start(&upstream, &[("order.json", ORDER)], SCHEMA);
     let odd = " {\n\"note\" : \"\\u00e9 \",\"id\":1e2 }\t";
     post(&weir, JSON, odd).expect_status(200);
@@ -67,7 +67,7 @@ fn a_body_that_fits_passes_unchanged() {
 
 #[test]
 fn the_upstream_sees_nothing_of_what_does_not() {
-    let upstream = Upstream::fixed(OK.to_owned());
+    let upstream = Upstream::fixed(OK);
     let (_folder, weir) = start(&upstream, &[("order.json", ORDER)], SCHEMA);
     let response = post(&weir, JSON, r#"{"id":"secret"}"#);
     response.expect_cause(VALIDATE_REFUSED).expect_header("content-type", "application/problem+json");
@@ -89,7 +89,7 @@ fn the_upstream_sees_nothing_of_what_does_not() {
 
 #[test]
 fn over_http_2() {
-    let upstream = Upstream::fixed(OK.to_owned());
+    let upstream = Upstream::fixed(OK);
     let (_folder, weir) = start(&upstream, &[("order.json", ORDER)], SCHEMA);
     let mut h2 = weir.h2();
     for (body, status) in [(r#"{"id":1}"#, 200), (r#"{"id":[]}"#, 400)] {
@@ -109,7 +109,7 @@ fn over_http_2() {
 
 #[test]
 fn report_lets_everything_pass() {
-    let upstream = Upstream::fixed(OK.to_owned());
+    let upstream = Upstream::fixed(OK);
     let filter = "{ validate: { schema: DIR/order.json, mode: report, body: 1KiB } }";
     let (_folder, weir) = start(&upstream, &[("order.json", ORDER)], filter);
     for (fields, body) in
@@ -132,7 +132,7 @@ fn report_lets_everything_pass() {
 
 #[test]
 fn a_changed_schema_is_read_anew() {
-    let upstream = Upstream::fixed(OK.to_owned());
+    let upstream = Upstream::fixed(OK);
     let refers = r#"{ "properties": { "id": { "$ref": "parts.json" } } }"#;
     let files = [("order.json", refers), ("parts.json", r#"{ "type": "integer" }"#)];
     let (folder, weir) = start(&upstream, &files, SCHEMA);
@@ -181,7 +181,7 @@ paths:
 
 #[test]
 fn requests_by_a_document() {
-    let upstream = Upstream::fixed(OK.to_owned());
+    let upstream = Upstream::fixed(OK);
     let (_folder, weir) = start(&upstream, &[("api.yaml", API)], "{ validate: { openapi: DIR/api.yaml } }");
     let ask = |line: &str| weir.client().ask(format!("{line} HTTP/1.1\r\nHost: weir.test\r\n\r\n"));
     ask("GET /orders/7").expect_status(200);
