@@ -31,7 +31,7 @@ const ALICE: User = User { name: "alice", address: "192.0.2.1", pair: "YWxpY2U6c
 const BOB: User = User { name: "bob", address: "192.0.2.2", pair: "Ym9iOnBhc3N3b3Jk" };
 
 /// Filters that are in no pair, with the reason.
-const LEFT_OUT: [(&str, &str); 11] = [
+const LEFT_OUT: [(&str, &str); 12] = [
     ("cache", "it is in all of them"),
     ("connect", "its calls are POST, or GET with all of the message in the query"),
     ("grpc_json", "its calls go to a gRPC service, which no cache keeps"),
@@ -39,6 +39,7 @@ const LEFT_OUT: [(&str, &str); 11] = [
     ("mtls_auth", "needs TLS: see the room callers"),
     ("oidc", "needs a provider: see the room login"),
     ("redirect", "answers everything itself"),
+    ("redirects", "says nothing of the client, and changes no request"),
     ("respond", "answers everything itself"),
     ("sign", "says nothing of the client, and runs for each attempt"),
     ("signature_auth", "names a consumer as key_auth does; each request needs a signature of its own"),
