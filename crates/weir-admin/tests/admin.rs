@@ -513,13 +513,13 @@ fn the_client_says_what_is_wrong() {
         ("http://", "is not an address"),
         (web.as_str(), "is not the admin listener of a Weir: it said `HTTP/1.1 404 Not Found`"),
     ] {
-        let error = client::status(address, None).unwrap_err().to_string();
+        let error = client::status(address, None).unwrap_err().explanation();
         assert!(error.contains(said), "{address}: {error}");
     }
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap().to_string();
     let asked = std::thread::spawn(move || client::status(&address, None));
     drop(silent.accept().unwrap());
-    let error = asked.join().unwrap().unwrap_err().to_string();
+    let error = asked.join().unwrap().unwrap_err().explanation();
     assert!(error.contains("did not answer"), "{error}");
 }
