@@ -139,8 +139,9 @@ impl Clients {
         let hash = self.hasher.hash_one(client);
         let table = self.handshakes.get_or_init(Table::new);
         let now = ticks(now) as u32; // wraps after 18 hours
-        let count = most.count.max(1);
-        let step = (ticks(most.period) as u32 / count).max(1); // an hour at most
+        let period = (ticks(most.period) as u32).max(1); // an hour at most
+        let count = most.count.clamp(1, period); // more than one a tick is no limit that the word could hold
+        let step = period / count;
         let window = step * count;
         let owed = |value: u64| {
             let ahead = (value as u32).wrapping_sub(now);

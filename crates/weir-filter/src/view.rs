@@ -320,7 +320,9 @@ impl Reading {
         }
         if self.identifies {
             cx.identify(by, &self.who(view));
-        } else if self.beside_url {
+        }
+        // Also where a credential is read: what it came to may depend on the address beside it.
+        if self.beside_url {
             let mut hash = Sha256::new();
             add(&mut hash, source.as_bytes());
             add(&mut hash, outcome);

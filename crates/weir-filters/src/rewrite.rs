@@ -61,7 +61,8 @@ struct Rewrite {
 enum PathEdit {
     None,
     Prefix(Prefixes),
-    Template(Template),
+    /// With the number of dot segments that the config itself writes.
+    Template(Template, usize),
 }
 
 struct Prefixes {
@@ -86,7 +87,11 @@ impl IntoFilter for RewriteSettings {
             build.refuse("path", "cannot be combined with a prefix", Some(hint.into()));
         }
         let path = match path {
-            Some(text) => PathEdit::Template(path_template(&text, build)?),
+            Some(text) => {
+                let template = path_template(&text, build)?;
+                let dots = dot_segments(&template.sample("x"));
+                PathEdit::Template(template, dots)
+            }
             None if strip_prefix.is_none() && add_prefix.is_none() => PathEdit::None,
             None => PathEdit::Prefix(Prefixes::new(
                 prefix("strip_prefix", strip_prefix, build),
@@ -105,6 +110,11 @@ impl IntoFilter for RewriteSettings {
         }
         (build.mistakes.len() == before).then_some(Rewrite { path, host, append, remove })
     }
+}
+
+/// How many segments of a path are `.` or `..`.
+fn dot_segments(path: &[u8]) -> usize {
+    path.split(|&byte| byte == b'/').filter(|segment| matches!(*segment, b"." | b"..")).count()
 }
 
 fn path_template(text: &str, build: &mut Build<'_>) -> Option<Template> {
@@ -198,7 +208,7 @@ impl Filter for Rewrite {
 
     fn guards(&self) -> FieldGuards {
         let tells = matches!(&self.path, PathEdit::Prefix(Prefixes { field: Some(_), .. }));
-        let path = if let PathEdit::Template(path) = &self.path { Some(path) } else { None };
+        let path = if let PathEdit::Template(path, _) = &self.path { Some(path) } else { None };
         let texts = path.into_iter().chain(&self.host).chain(self.append.iter().map(|(_, value)| value));
         let read = texts.flat_map(Template::guarded);
         FieldGuards {
@@ -219,6 +229,11 @@ impl Filter for Rewrite {
         if let Some((path, told)) = path
             && head.form() != TargetForm::Asterisk
         {
+            if let PathEdit::Template(_, dots) = self.path
+                && dot_segments(&path) > dots
+            {
+                return Flow::refuse(&BAD_PATH); // a value must not climb out of the path that the config writes
+            }
             let mut out = Vec::new();
             // A path that contains `//` shows that the listener keeps it.
             let kept = memchr::memmem::find(head.routed_path(), b"//").is_some();
@@ -250,7 +265,7 @@ impl Rewrite {
         match &self.path {
             PathEdit::None => None,
             PathEdit::Prefix(prefixes) => Some(prefixes.apply(head.path())),
-            PathEdit::Template(template) => {
+            PathEdit::Template(template, _) => {
                 let mut new = Vec::new();
                 template.render(&Values::of(head, cx), Escape::Url, &mut new);
                 Some((new, false))
@@ -330,6 +345,12 @@ mod tests {
         run(&KIND, json!({ "path": "/{client}" }), "GET /x").await.expect_target("/192.0.2.1");
         let climbing = run(&KIND, json!({ "path": "/{request_id}..%2F..{path}" }), "GET /x").await.flow;
         assert!(matches!(climbing, Flow::Refuse(r) if *r.cause == BAD_PATH));
+        let path = "/api/{= request.args['n'] }/x";
+        run(&KIND, json!({ "path": path }), "GET /?n=a").await.expect_target("/api/a/x?n=a");
+        for climber in ["..", "%2e%2e", ".", "../..", "..%2f.."] {
+            let climbing = run(&KIND, json!({ "path": path }), &format!("GET /?n={climber}")).await.flow;
+            assert!(matches!(climbing, Flow::Refuse(r) if *r.cause == BAD_PATH), "{climber}");
+        }
     }
 
     #[tokio::test]
@@ -361,7 +382,7 @@ mod tests {
         head.buffer_mut().extend_from_slice(b"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n");
         weir_h1::parse_request(&mut head, &weir_h1::Limits::default()).unwrap();
         let mut cx = run(&KIND, json!({ "path": "/x" }), "GET /").await.cx;
-        let path = PathEdit::Template(Template::literally("/x"));
+        let path = PathEdit::Template(Template::literally("/x"), 0);
         let rewrite = Rewrite { path, host: None, append: Vec::new(), remove: Vec::new() };
         assert!(matches!(rewrite.on_request(&mut head, &mut cx), Flow::Continue));
         assert_ne!(head.path(), b"/x");

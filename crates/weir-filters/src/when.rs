@@ -130,9 +130,14 @@ mod tests {
             let [alice, bob, eve] =
                 ["alice", "bob", "eve"].map(|name| format!("GET /\nCookie: s={name}\nX-Key: {name}"));
             let (alice, bob, eve) = (who(is, &alice).await, who(is, &bob).await, who(is, &eve).await);
-            assert_eq!((alice.len(), bob.len()), (1, 1), "{is}");
+            assert_eq!((alice.len(), bob.len()), (2, 2), "{is}"); // who it is, and what it came to
             assert!(alice != bob && bob != eve, "{is}");
         }
+        // Beside a credential, what else decides counts too.
+        let is = "request.headers[\"X-Key\"] == \"k\" && request.headers.accept == \"a\"";
+        let (a, b) =
+            (who(is, "GET /\nX-Key: k\nAccept: a").await, who(is, "GET /\nX-Key: k\nAccept: b").await);
+        assert_ne!(a, b, "the same credential");
         // Of what is no credential, the outcome alone counts.
         let is = "request.headers.accept == \"a\"";
         let [a, b, c] = ["a", "b", "c"].map(|name| format!("GET /\nAccept: {name}"));

@@ -12,6 +12,11 @@ impl Checker<'_> {
                 let hint = "expected letters, digits and `_`, such as by_tenant; not a digit first";
                 self.error_hint(&path, "bad-name", message, hint);
             }
+            if map.values.0.iter().any(|(key, _)| key.contains("${")) {
+                let message = "a key is taken as it is written, so `${…}` in it is no variable";
+                let hint = "put such keys into a CSV file of mode 0600: file: NAME.csv";
+                self.error_hint(&format!("{path}.values"), "variable-in-key", message, hint);
+            }
             if let Some(file) = &map.file {
                 self.must_be_file(&format!("{path}.file"), &file.0);
             }

@@ -298,6 +298,9 @@ impl Site {
         asked: &Asked,
         waiting: Waiting,
     ) -> Result<Found, NotFound> {
+        if self.passes.as_ref().is_some_and(|scripts| holds(name, scripts)) {
+            return Err(OpenError::Missing.into()); // an index or fallback is a script too, and is passed on
+        }
         let file = open(root, name, waiting)?;
         let metadata = file.metadata().map_err(|_| OpenError::Failed)?;
         self.file(root, name, file, &metadata, asked, waiting)
