@@ -1,9 +1,19 @@
 //! Rows of CSV files that a config names (RFC 4180, without line breaks in fields).
 
 use std::borrow::Cow;
+use std::fmt;
 
 /// A row: the number of its line, and its fields or what is wrong with it.
-pub type Row<'t> = (usize, Result<Vec<Cow<'t, str>>, String>);
+pub type Row<'t> = (usize, Result<Vec<Cow<'t, str>>, Malformed<'t>>);
+
+/// What is wrong with a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Malformed<'t> {
+    /// A double quote opens a field and none closes it.
+    Unclosed,
+    /// This text stands between a closing quote and the next comma.
+    BehindQuote(&'t str),
+}
 
 /// The rows of a file. Empty lines and lines that begin with `#` are skipped, and so is the space around fields without
 /// quotes.
@@ -15,7 +25,7 @@ pub fn rows(text: &str) -> impl Iterator<Item = Row<'_>> {
 }
 
 /// The fields of a line.
-fn fields(line: &str) -> Result<Vec<Cow<'_, str>>, String> {
+fn fields(line: &str) -> Result<Vec<Cow<'_, str>>, Malformed<'_>> {
     let mut fields = Vec::new();
     let mut rest = line;
     loop {
@@ -34,21 +44,17 @@ fn fields(line: &str) -> Result<Vec<Cow<'_, str>>, String> {
         fields.push(field);
         match after.trim_start() {
             "" => return Ok(fields),
-            after => {
-                rest = after
-                    .strip_prefix(',')
-                    .ok_or("a quoted field ends before the comma; write \"\" for a quote within it")?;
-            }
+            after => rest = after.strip_prefix(',').ok_or(Malformed::BehindQuote(after))?,
         }
     }
 }
 
 /// A field behind its opening quote, and what follows its closing one.
-fn unquoted(text: &str) -> Result<(Cow<'_, str>, &str), String> {
+fn unquoted(text: &str) -> Result<(Cow<'_, str>, &str), Malformed<'_>> {
     let mut field = Cow::Borrowed("");
     let mut rest = text;
     loop {
-        let (piece, after) = rest.split_once('"').ok_or("a double quote is not closed")?;
+        let (piece, after) = rest.split_once('"').ok_or(Malformed::Unclosed)?;
         field += piece;
         match after.strip_prefix('"') {
             Some(after) => {
@@ -60,6 +66,15 @@ fn unquoted(text: &str) -> Result<(Cow<'_, str>, &str), String> {
     }
 }
 
+impl fmt::Display for Malformed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unclosed => "a double quote is not closed",
+            Self::BehindQuote(_) => "a quoted field ends before the comma; write \"\" for a quote within it",
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,9 +83,16 @@ mod tests {
     fn rows_are_read() {
         let text =
             "\u{feff}# comment\n\na,b\r\n  c , \"d, \"\"e\"\"\" , \n\"#f\",\ng\n\"h\nk\"l,m\n\"n\"o,p\n";
-        let read: Vec<_> = rows(text).collect();
-        let fine = |line: usize, fields: &[&str]| -> Row<'static> {
-            (line, Ok(fields.iter().map(|field| Cow::Owned((*field).to_owned())).collect()))
+        let read: Vec<_> = rows(text)
+            .map(|(line, fields)| (line, fields.map_err(|malformed| malformed.to_string())))
+            .collect();
+        let fine = |line: usize, fields: &[&str]| {
+            (
+                line,
+                Ok::<Vec<Cow<'_, str>>, String>(
+                    fields.iter().map(|field| Cow::Owned((*field).to_owned())).collect(),
+                ),
+            )
         };
         assert_eq!(
             read,

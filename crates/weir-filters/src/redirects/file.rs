@@ -4,6 +4,7 @@ use super::super::redirect::STATUSES;
 use super::table::{MAX_URL, Refused, Row, Table};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use std::borrow::Cow;
+use weir_filter::config::csv::{self, Malformed};
 use weir_filter::prelude::RequestHead;
 use weir_filter::route::{Canonical, PathError, Slashes, canonical};
 
@@ -31,16 +32,12 @@ impl File<'_> {
     pub(super) fn read(&self, text: &str) -> Result<Table, Vec<Mistake>> {
         let mut table = Table::default();
         let mut mistakes = Vec::new();
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut first = true;
-        for (number, line) in text.lines().enumerate() {
-            let line = line.trim();
-            if line.is_empty() || line.starts_with('#') {
-                continue;
-            }
-            let names = std::mem::take(&mut first) && is_header(line);
-            if !names && let Err(mistake) = self.add(line, number as u32 + 1, &mut table) {
-                mistakes.push(self.placed(number + 1, mistake));
+        for (line, fields) in csv::rows(text) {
+            let names = std::mem::take(&mut first) && fields.as_ref().is_ok_and(|fields| is_header(fields));
+            let fields = fields.map_err(malformed);
+            if !names && let Err(mistake) = fields.and_then(|fields| self.add(&fields, line, &mut table)) {
+                mistakes.push(self.placed(line, mistake));
             }
         }
         if mistakes.is_empty() {
@@ -61,9 +58,8 @@ impl File<'_> {
         (format!("{}:{line}: {message}", self.name), hint)
     }
 
-    fn add(&self, line: &str, number: u32, table: &mut Table) -> Result<(), Mistake> {
-        let fields = fields(line)?;
-        let (from, to, status) = match fields.as_slice() {
+    fn add(&self, fields: &[Cow<'_, str>], line: usize, table: &mut Table) -> Result<(), Mistake> {
+        let (from, to, status) = match fields {
             [from, to] => (from, to, self.status),
             [from, to, status] if status.is_empty() => (from, to, self.status),
             [from, to, status] => (from, to, self.status_of(status)?),
@@ -74,7 +70,7 @@ impl File<'_> {
         };
         let from = self.from(from)?;
         let to = self.to(to)?;
-        let row = Row { from: &from, to: to.as_bytes(), status, line: number };
+        let row = Row { from: &from, to: to.as_bytes(), status, line: line as u32 };
         table.add(row).map_err(|refused| match refused {
             Refused::Duplicate(line) => (
                 format!("`{}` is redirected in line {line} already", String::from_utf8_lossy(&from)),
@@ -197,50 +193,16 @@ impl File<'_> {
     }
 }
 
-fn is_header(line: &str) -> bool {
-    let bare = line.replace([' ', '"'], "");
+fn is_header(fields: &[Cow<'_, str>]) -> bool {
+    let bare = fields.join(",").replace(' ', "");
     bare.eq_ignore_ascii_case("from,to,status") || bare.eq_ignore_ascii_case("from,to")
 }
 
-/// The fields of a line (RFC 4180), without the spaces around them.
-fn fields(line: &str) -> Result<Vec<Cow<'_, str>>, Mistake> {
-    let unclosed =
-        || ("a double quote is not closed".to_owned(), Some("write \"\" for a double quote".to_owned()));
-    let mut fields = Vec::new();
-    let mut rest = line;
-    loop {
-        rest = rest.trim_start();
-        let Some(quoted) = rest.strip_prefix('"') else {
-            let end = rest.find(',').unwrap_or(rest.len());
-            fields.push(Cow::Borrowed(rest[..end].trim_end()));
-            match rest.get(end + 1..) {
-                Some(after) => rest = after,
-                None => return Ok(fields),
-            }
-            continue;
-        };
-        let mut field = String::new();
-        let mut tail = quoted;
-        loop {
-            let (text, after) = tail.split_once('"').ok_or_else(unclosed)?;
-            field.push_str(text);
-            match after.strip_prefix('"') {
-                Some(after) => {
-                    field.push('"');
-                    tail = after;
-                }
-                None => {
-                    tail = after.trim_start();
-                    break;
-                }
-            }
-        }
-        fields.push(Cow::Owned(field));
-        match tail.strip_prefix(',') {
-            Some(after) => rest = after,
-            None if tail.is_empty() => return Ok(fields),
-            None => return Err((format!("`{tail}` follows a quoted field"), None)),
-        }
+/// What is wrong with a line that is no row of fields.
+fn malformed(why: Malformed<'_>) -> Mistake {
+    match why {
+        Malformed::Unclosed => (why.to_string(), Some("write \"\" for a double quote".to_owned())),
+        Malformed::BehindQuote(text) => (format!("`{text}` follows a quoted field"), None),
     }
 }
 

@@ -108,8 +108,8 @@ impl Compiler<'_> {
                     wrong_rows.push((line, message.into(), Some(hint.into())));
                     None
                 }
-                Err(message) => {
-                    wrong_rows.push((line, message.into(), None));
+                Err(malformed) => {
+                    wrong_rows.push((line, malformed.to_string().into(), None));
                     None
                 }
             })
