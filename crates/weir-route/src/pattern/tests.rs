@@ -9,6 +9,17 @@ fn pattern(text: &str) -> Pattern {
     Pattern::parse(text, Case::Sensitive).unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
+#[track_caller]
+fn expect_matches(pattern: &Pattern, text: &str, hits: &[&str], misses: &[&str]) {
+    for path in hits {
+        assert!(pattern.matches(path.as_bytes()), "{text} should match {path}");
+    }
+    for path in misses {
+        assert!(!pattern.matches(path.as_bytes()), "{text} should not match {path}");
+        assert!(pattern.captures(path.as_bytes()).is_none(), "{text} should capture nothing in {path}");
+    }
+}
+
 #[test]
 fn matches_what_it_says() {
     let cases: [(&str, &[&str], &[&str]); 14] = [
@@ -28,14 +39,7 @@ fn matches_what_it_says() {
         ("~.*", &["/", "/x/y"], &[]),
     ];
     for (text, hits, misses) in cases {
-        let pattern = pattern(text);
-        for path in hits {
-            assert!(pattern.matches(path.as_bytes()), "{text} should match {path}");
-        }
-        for path in misses {
-            assert!(!pattern.matches(path.as_bytes()), "{text} should not match {path}");
-            assert!(pattern.captures(path.as_bytes()).is_none(), "{text} should capture nothing in {path}");
-        }
+        expect_matches(&pattern(text), text, hits, misses);
     }
 }
 
@@ -71,13 +75,7 @@ fn a_raw_prefix_and_a_part_match_what_they_say() {
     ];
     for (text, case, hits, misses) in cases {
         let pattern = Pattern::parse(text, case).unwrap_or_else(|error| panic!("{text}: {error}"));
-        for path in hits {
-            assert!(pattern.matches(path.as_bytes()), "{text} should match {path}");
-        }
-        for path in misses {
-            assert!(!pattern.matches(path.as_bytes()), "{text} should not match {path}");
-            assert!(pattern.captures(path.as_bytes()).is_none(), "{text} should capture nothing in {path}");
-        }
+        expect_matches(&pattern, text, hits, misses);
     }
 }
 

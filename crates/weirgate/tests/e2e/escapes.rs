@@ -1,9 +1,9 @@
 //! Escaped slashes and path parameters: no interpretation of a path evades the route that guards it.
 
-use weir_testkit::{Upstream, Weir, table};
+use weir_testkit::{Upstream, Weir};
 
-use crate::cause::{AMBIGUOUS_PATH, BAD_PATH, Cause, KEY_MISSING, NO_ROUTE};
-use crate::support::OK;
+use crate::cause::{AMBIGUOUS_PATH, BAD_PATH, KEY_MISSING, NO_ROUTE};
+use crate::support::{OK, PathRow, expect_targets};
 
 /// `/admin/*` requires a key, everything else is open. `listener` and `open` are further keys of the listener and the
 /// open route.
@@ -19,36 +19,11 @@ fn guarded(upstream: &Upstream, listener: &str, open: &str) -> Weir {
     ))
 }
 
-/// The outcome for a path: the target sent to the upstream, or a refusal.
-type Row = (&'static str, Result<&'static str, Cause>);
-
-#[track_caller]
-fn expect(weir: &Weir, upstream: &Upstream, rows: &[Row]) {
-    table(
-        rows,
-        |(path, _)| *path,
-        |(path, expected)| {
-            upstream.forget();
-            let answer = weir.client().ask(format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n"));
-            match expected {
-                Ok(target) => {
-                    answer.expect_status(200);
-                    assert_eq!(upstream.take_request().head.line, format!("GET {target} HTTP/1.1"));
-                }
-                Err(cause) => {
-                    answer.expect_cause(*cause);
-                    assert!(upstream.requests().is_empty());
-                }
-            }
-        },
-    );
-}
-
 #[test]
 fn an_escaped_slash_does_not_get_around_a_key() {
     let upstream = Upstream::fixed(OK);
     let weir = guarded(&upstream, "", "");
-    expect(
+    expect_targets(
         &weir,
         &upstream,
         &[
@@ -75,7 +50,7 @@ fn path_parameters_do_not_get_around_a_key() {
     let upstream = Upstream::fixed(OK);
     for setting in ["", ", escaped_slashes: keep", ", escaped_slashes: decode"] {
         let weir = guarded(&upstream, setting, "");
-        expect(
+        expect_targets(
             &weir,
             &upstream,
             &[
@@ -96,22 +71,22 @@ fn path_parameters_do_not_get_around_a_key() {
 #[test]
 fn kept_slashes_go_on_as_they_came() {
     let upstream = Upstream::fixed(OK);
-    let rows: &[Row] = &[
+    let rows: &[PathRow] = &[
         ("/admin%2Fx", Ok("/admin%2Fx")),
         ("/one/a%2Fb", Ok("/v2/a%2Fb")),
         ("/a%2F..%2Fb", Err(BAD_PATH)),
         ("/admin/x", Err(KEY_MISSING)),
     ];
-    expect(&guarded(&upstream, ", escaped_slashes: keep", ""), &upstream, rows);
+    expect_targets(&guarded(&upstream, ", escaped_slashes: keep", ""), &upstream, rows);
     // If only a route sets it: it matches the path as received.
-    let rows: &[Row] = &[("/admin%2Fx", Ok("/admin%2Fx")), ("/one/a%2Fb", Err(AMBIGUOUS_PATH))];
-    expect(&guarded(&upstream, "", ", escaped_slashes: keep"), &upstream, rows);
+    let rows: &[PathRow] = &[("/admin%2Fx", Ok("/admin%2Fx")), ("/one/a%2Fb", Err(AMBIGUOUS_PATH))];
+    expect_targets(&guarded(&upstream, "", ", escaped_slashes: keep"), &upstream, rows);
 }
 
 #[test]
 fn decoded_slashes_are_slashes() {
     let upstream = Upstream::fixed(OK);
-    let rows: &[Row] = &[
+    let rows: &[PathRow] = &[
         ("/admin%2Fx", Err(KEY_MISSING)),
         ("/%2Fadmin%2fx", Err(KEY_MISSING)),
         ("/a%2Fb%2F%2Fc%2F", Ok("/a/b/c/")),
@@ -120,9 +95,9 @@ fn decoded_slashes_are_slashes() {
         ("/admin%252Fx", Ok("/admin%252Fx")),
         ("/a%2F..%2Fb", Err(BAD_PATH)),
     ];
-    expect(&guarded(&upstream, ", escaped_slashes: decode", ""), &upstream, rows);
-    let rows: &[Row] = &[("/admin%2Fx", Err(KEY_MISSING)), ("/a%2Fb", Ok("/a/b"))];
-    expect(&guarded(&upstream, "", ", escaped_slashes: decode"), &upstream, rows);
+    expect_targets(&guarded(&upstream, ", escaped_slashes: decode", ""), &upstream, rows);
+    let rows: &[PathRow] = &[("/admin%2Fx", Err(KEY_MISSING)), ("/a%2Fb", Ok("/a/b"))];
+    expect_targets(&guarded(&upstream, "", ", escaped_slashes: decode"), &upstream, rows);
 }
 
 #[test]
@@ -133,6 +108,6 @@ fn a_path_without_a_route_stays_one() {
         crate::support::WEB,
         upstream.address()
     ));
-    let rows: &[Row] = &[("/b%2Fc", Err(NO_ROUTE)), ("/a%2Fc", Err(NO_ROUTE)), ("/b;c", Err(NO_ROUTE))];
-    expect(&weir, &upstream, rows);
+    let rows: &[PathRow] = &[("/b%2Fc", Err(NO_ROUTE)), ("/a%2Fc", Err(NO_ROUTE)), ("/b;c", Err(NO_ROUTE))];
+    expect_targets(&weir, &upstream, rows);
 }

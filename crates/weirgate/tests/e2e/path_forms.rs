@@ -1,12 +1,9 @@
 //! Raw prefixes, captures within a segment, and paths in any case.
 
-use weir_testkit::{Upstream, Weir, table};
+use weir_testkit::{Upstream, Weir};
 
-use crate::cause::{AMBIGUOUS_PATH, Cause, KEY_MISSING, NO_ROUTE};
-use crate::support::OK;
-
-/// What the upstream gets for a path, or why it gets nothing.
-type Row = (&'static str, Result<&'static str, Cause>);
+use crate::cause::{AMBIGUOUS_PATH, KEY_MISSING, NO_ROUTE};
+use crate::support::{OK, expect_targets};
 
 /// Routes with these lines; `key` in a line stands for the filter `key_auth`.
 #[track_caller]
@@ -21,28 +18,6 @@ fn routes(upstream: &Upstream, lines: &[&str]) -> Weir {
     ))
 }
 
-#[track_caller]
-fn expect(weir: &Weir, upstream: &Upstream, rows: &[Row]) {
-    table(
-        rows,
-        |(path, _)| *path,
-        |(path, expected)| {
-            upstream.forget();
-            let answer = weir.client().ask(format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n"));
-            match expected {
-                Ok(target) => {
-                    answer.expect_status(200);
-                    assert_eq!(upstream.take_request().head.line, format!("GET {target} HTTP/1.1"));
-                }
-                Err(cause) => {
-                    answer.expect_cause(*cause);
-                    assert!(upstream.requests().is_empty());
-                }
-            }
-        },
-    );
-}
-
 #[test]
 fn a_raw_prefix_takes_all_that_begins_so() {
     let upstream = Upstream::fixed(OK);
@@ -55,7 +30,7 @@ fn a_raw_prefix_takes_all_that_begins_so() {
             "secret: { match: { path: \"/secret*\" }, filters: [ $key ], upstream: up }",
         ],
     );
-    expect(
+    expect_targets(
         &weir,
         &upstream,
         &[
@@ -85,7 +60,7 @@ fn a_capture_within_a_segment_is_the_text_between() {
             "user: { match: { path: \"/users/{id}\" }, upstream: up }",
         ],
     );
-    expect(
+    expect_targets(
         &weir,
         &upstream,
         &[
@@ -116,7 +91,7 @@ fn a_route_may_ignore_the_case_of_its_path() {
             "open: { match: { path: \"/*\" }, upstream: up }",
         ],
     );
-    expect(
+    expect_targets(
         &weir,
         &upstream,
         &[

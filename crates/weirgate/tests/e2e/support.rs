@@ -1,6 +1,8 @@
 //! Configs and answers for several modules.
 
-use weir_testkit::{Upstream, Weir};
+use weir_testkit::{Upstream, Weir, table};
+
+use crate::cause::Cause;
 
 /// An answer without a body.
 pub(crate) const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
@@ -61,4 +63,29 @@ fn added(line: &str) -> bool {
     ["x-forwarded-", "forwarded: ", "via: ", "x-request-id: ", "connection: keep-alive"]
         .iter()
         .any(|name| line.starts_with(name))
+}
+
+/// The target that the upstream gets for a path, or why it gets nothing.
+pub(crate) type PathRow = (&'static str, Result<&'static str, Cause>);
+
+#[track_caller]
+pub(crate) fn expect_targets(weir: &Weir, upstream: &Upstream, rows: &[PathRow]) {
+    table(
+        rows,
+        |(path, _)| *path,
+        |(path, expected)| {
+            upstream.forget();
+            let answer = weir.client().ask(format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n"));
+            match expected {
+                Ok(target) => {
+                    answer.expect_status(200);
+                    assert_eq!(upstream.take_request().head.line, format!("GET {target} HTTP/1.1"));
+                }
+                Err(cause) => {
+                    answer.expect_cause(*cause);
+                    assert!(upstream.requests().is_empty());
+                }
+            }
+        },
+    );
 }
