@@ -432,7 +432,8 @@ impl Exchange<'_> {
             }
             (None, _) => {
                 *relay = Relay::new(kind, framing, out);
-                if kind != BodyKind::Empty {
+                // In records even an absent body has bytes: those of its end.
+                if kind != BodyKind::Empty || framing == Framing::Records {
                     let may_race = reused || spec.hedge.is_some();
                     if let Some(bytes) = kept_body(spec.retry.as_ref(), idempotent, h2, may_race) {
                         relay.keep(bytes);
