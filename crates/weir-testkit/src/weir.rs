@@ -12,7 +12,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
@@ -327,7 +327,7 @@ impl Weir {
     /// Waits until it ends.
     #[track_caller]
     pub fn wait_exit(&mut self, deadline: Duration) -> Finished {
-        match wait(&mut self.child, &self.stderr, deadline) {
+        match wait(&mut self.child, [&self.stdout, &self.stderr], deadline) {
             Some(status) => {
                 Finished { code: status.code(), stdout: self.stdout.text(), stderr: self.stderr.text() }
             }
@@ -407,13 +407,12 @@ const RUN_DEADLINE: Duration = Duration::from_secs(30);
 pub fn run_weir(dir: &Path, args: &[&str]) -> Finished {
     let mut child = spawn(weir_command(dir).args(args));
     let (stdout, stderr) = outputs(&mut child);
-    let status = wait(&mut child, &stderr, RUN_DEADLINE);
+    let status = wait(&mut child, [&stdout, &stderr], RUN_DEADLINE);
     if status.is_none() {
         let _ = child.kill();
         let _ = child.wait();
         panic!("weir {args:?} did not end within {RUN_DEADLINE:?}:\n{}\n{}", stdout.text(), stderr.text());
     }
-    stdout.wait_closed(DEADLINE);
     Finished { code: status.and_then(|status| status.code()), stdout: stdout.text(), stderr: stderr.text() }
 }
 
@@ -476,9 +475,12 @@ fn outputs(child: &mut Child) -> (Output, Output) {
     (Output::collect(stdout), Output::collect(stderr))
 }
 
-/// Waits until the process ends, at which point its stderr closes.
-fn wait(child: &mut Child, stderr: &Output, deadline: Duration) -> Option<ExitStatus> {
-    stderr.wait_closed(deadline).then(|| child.wait().unwrap())
+/// Waits until the process ends, at which point its outputs close, and until both have been read to their ends.
+fn wait(child: &mut Child, outputs: [&Output; 2], deadline: Duration) -> Option<ExitStatus> {
+    let until = Instant::now() + deadline;
+    let ended =
+        outputs.iter().all(|output| output.wait_closed(until.saturating_duration_since(Instant::now())));
+    ended.then(|| child.wait().unwrap())
 }
 
 fn write_config(dir: &Path, yaml: &str) {
