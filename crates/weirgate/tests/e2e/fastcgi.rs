@@ -431,6 +431,24 @@ fn bad_connections_are_replaced() {
     client.get("/").expect_body("2");
 }
 
+/// A server may close a kept connection when it has read a request: the request is repeated on another.
+#[test]
+fn a_request_that_met_the_end_of_its_connection_is_repeated() {
+    let upstream = Upstream::script(|conn| {
+        let number = conn.number;
+        while let Some(request) = conn.next_cgi_request() {
+            if number == 0 && request.param("QUERY_STRING") == "lost" {
+                return;
+            }
+            conn.send(answer(format!("\n{number}")));
+        }
+    });
+    let site = Site::new(&upstream, ", keepalive: 60s", "");
+    let mut client = site.weir.client();
+    client.get("/").expect_body("0");
+    client.get("/?lost").expect_body("1");
+}
+
 #[test]
 fn requests_are_repeated_elsewhere() {
     let (_socket, refusing) = refusing_address();

@@ -130,6 +130,7 @@ fn without_a_destination_it_is_closed() {
     );
     let count = cases.len() as f64;
     expect_metric(&weir, "weir_causes_total{cause=\"sni_unknown\"}", count);
+    expect_metric(&weir, "weir_connections_accepted_total{listener=\"pg\"}", count);
     let why = weir_testkit::run_weir(weir.dir(), &["why", "--admin", &weir.admin()]);
     assert!(why.stdout.contains("sni_unknown"), "{}", why.stdout);
 }
