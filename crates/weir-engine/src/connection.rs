@@ -276,7 +276,9 @@ impl Drop for Left<'_> {
         // Without a reason of its own it was dropped: by a panic, or with its core at the end of a drain.
         self.client = None; // first, so that whoever sees the figures finds the place free
         let dropped = if std::thread::panicking() { Closed::Error } else { Closed::Drain };
-        self.settle(&std::sync::Arc::clone(&self.cells));
+        if !self.is_accepted {
+            self.settle(&std::sync::Arc::clone(&self.cells));
+        }
         self.cells.close(self.closed.unwrap_or(dropped));
         self.core.leave(self.number);
     }

@@ -785,6 +785,7 @@ impl Local {
 
 impl ConnectionHandle {
     /// A handle for a connection of this listener.
+    #[inline]
     pub(crate) fn new(listener: &Listener, closing: bool, waker: Waker) -> Self {
         Self {
             closing: Cell::new(closing),

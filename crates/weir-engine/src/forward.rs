@@ -76,6 +76,7 @@ impl Forwarding {
     }
 
     /// Whether `peer` is a trusted proxy whose claims about the client count.
+    #[inline]
     pub(crate) fn believes(&self, snapshot: &Snapshot, peer: IpAddr) -> bool {
         !self.is_unnamed && snapshot.trusts(peer)
     }

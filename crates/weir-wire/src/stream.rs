@@ -185,6 +185,7 @@ impl Stream {
     /// for the next reader. Costs nothing, but knows only sockets that have waited before: call [`Stream::is_reset`]
     /// first, which makes the driver watch the socket and wake the task; the end shows up some time after that.
     /// Always false for an HTTP/2 stream, where a half-close is how a request ends, and for a Unix socket.
+    #[inline]
     pub fn is_half_closed(&self) -> bool {
         self.socket().is_some_and(Socket::is_half_closed)
     }
