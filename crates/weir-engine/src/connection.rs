@@ -149,7 +149,6 @@ async fn serve(core: &Rc<Core>, arrived: Arrived, deadline: &mut Deadline) {
         Ok(Greeted::Client { listener, transport, peer, plain, named, passing: None }) => {
             let tls = transport.tls().is_some();
             let forwarding = Rc::new(Forwarding::new(peer.ip(), tls, named));
-            let trusted = forwarding.believes(&core.local().snapshot, peer.ip());
             let chose_h2 = transport.chose_h2();
             let certificate = transport.peer_certificate().map(Rc::new);
             let mut client = Client {
@@ -160,7 +159,7 @@ async fn serve(core: &Rc<Core>, arrived: Arrived, deadline: &mut Deadline) {
                 tls,
                 certificate,
                 forwarding,
-                trusted,
+                trusted: false, // until the first request adopts a listener
                 handle,
                 deadline: std::mem::take(deadline),
                 generation: 0,

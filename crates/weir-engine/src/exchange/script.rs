@@ -14,6 +14,7 @@ use weir_filter::filter::Cx;
 use weir_h1::{BodyKind, Version};
 use weir_telemetry::log;
 use weir_upstream::upstream::{Active, Upstream};
+use weir_wire::fastcgi::FastCgi;
 use weir_wire::listen::Address;
 use weir_wire::relay::Framing;
 use weir_wire::{Peer, Stream};
@@ -106,9 +107,17 @@ impl Exchange<'_> {
     }
 
     /// Logs what a script wrote to its standard error.
+    #[inline]
     pub(super) fn tell_errors(&self, upstream: &Upstream, stream: &mut Stream) {
+        if let Some(fastcgi) = stream.fastcgi_mut() {
+            self.tell_errors_of(upstream, fastcgi);
+        }
+    }
+
+    #[cold]
+    fn tell_errors_of(&self, upstream: &Upstream, fastcgi: &mut FastCgi) {
         static SEEN: log::PerSubject = log::per_subject(10, Duration::from_secs(1));
-        let Some(errors) = stream.fastcgi_mut().and_then(|fastcgi| fastcgi.take_errors()) else { return };
+        let Some(errors) = fastcgi.take_errors() else { return };
         let route = self.route.and_then(|route| self.local.snapshot.routes.get(route));
         let route = route.map_or("", |route| &*route.name);
         let upstream = &*upstream.name;
