@@ -4,11 +4,12 @@
 //! filter's limit.
 
 use crate::core::Core;
+use crate::open_call::open;
 use std::any::Any;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Instant;
-use weir_filter::filter::{CoreHandle, Job, Services, Task, Waiting};
+use weir_filter::filter::{CallStream, CoreHandle, Job, Services, StreamRequest, Task, Waiting};
 use weir_h1::Method;
 use weir_telemetry::Attempt as Outcome;
 use weir_upstream::error::{self, Cause};
@@ -39,6 +40,19 @@ impl Services for Caller {
             let found = local.upstreams.iter().find(|u| &*u.spec.name == upstream);
             let upstream = found.ok_or(&error::NO_ENDPOINT)?;
             call(&core, upstream, &request).await
+        })
+    }
+
+    fn open<'a>(
+        &'a self,
+        upstream: &'a str,
+        request: StreamRequest,
+    ) -> Waiting<'a, Result<Box<dyn CallStream>, &'static Cause>> {
+        Box::pin(async move {
+            let core = self.0.upgrade().ok_or(&error::NO_ENDPOINT)?;
+            let local = core.local();
+            let found = local.upstreams.iter().find(|u| &*u.spec.name == upstream);
+            open(found.ok_or(&error::NO_ENDPOINT)?, &request, local.snapshot.head_limits).await
         })
     }
 

@@ -27,6 +27,7 @@ pub mod core;
 pub mod export;
 pub mod handover;
 pub mod listener;
+mod open_call;
 pub mod snapshot;
 
 mod call;

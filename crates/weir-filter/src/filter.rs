@@ -27,9 +27,9 @@ mod places;
 mod spooling;
 mod switch;
 
-pub use body::{Answer, Body, BodySource, BodyUse, FileRange, Mark, Piece};
+pub use body::{Answer, Body, BodySource, BodyUse, FileRange, Made, Mark, Piece};
 pub use context::{Consumer, Consumers, Cx, Failure, RouteScope, TimeLimits};
-pub use core_handle::{CoreHandle, Job, PerCore, Services, Task};
+pub use core_handle::{CallStream, CoreHandle, Job, PerCore, Services, StreamRequest, Task};
 pub use header_name::{HeaderName, allow_name, is_address};
 pub use identity::{Caller, Identity, Revealed};
 pub use kind::{
@@ -44,7 +44,7 @@ pub use weir_upstream::talk::{CALL_BODY_BYTES, CallAnswer, CallRequest, DISCARDE
 
 pub use crate::asked::Asked;
 pub use crate::concealed::Conceals;
-pub use body::{BodyHooks, Hold, PendingPiece, line_of};
+pub use body::{BodyHooks, Hold, PendingPiece, line_of, write_line};
 pub use context::{Begun, FILTER};
 pub use places::Places;
 
@@ -66,6 +66,10 @@ pub enum Flow {
     Answer(Box<Answer>),
     /// Continue with the next filter.
     Continue,
+    /// Read the body whole, up to this size, then call the same hook again: for a filter that learns only then that it
+    /// needs the body. As with [`BodyUse::Whole`] a longer body is refused. At most once in each direction, and only
+    /// from `wait` and `wait_response`.
+    Gather(usize),
     /// The filter refuses with a cause; `respond.rs` builds the answer.
     Refuse(Box<Refusal>),
     /// Continue with the filters of this list of the filter's own: the position of its key in

@@ -744,7 +744,7 @@ fn what_becomes_of(piece: Piece<'_>) -> Result<Vec<u8>, &'static Cause> {
     let mut task = Context::from_waker(Waker::noop());
     loop {
         if let Poll::Ready(made) = later.0.as_mut().poll(&mut task) {
-            return made;
+            return made.map(|made| made.data);
         }
         std::thread::yield_now();
     }

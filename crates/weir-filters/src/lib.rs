@@ -51,6 +51,7 @@ pub static KINDS: &[&FilterKind] = &[
     &weir_rpc::connect::KIND,
     &cors::KIND,
     &errors::KIND,
+    &weir_rpc::ext_proc::KIND,
     &fault::KIND,
     &weir_identity::forward_auth::KIND,
     &weir_rpc::grpc_json::KIND,

@@ -225,7 +225,8 @@ mod tests {
                 let consumer =
                     Consumer { name: "shop".to_owned(), labels, credentials, ..Consumer::default() };
                 let stand = Stand::new(kind, settings).kinds(KINDS).path("/api/{rest*}");
-                let stand = stand.upstream("auth").upstream("next").memory("pages", 1 << 24);
+                let stand =
+                    stand.upstream("auth").upstream("next").upstream("processor").memory("pages", 1 << 24);
                 stand.consumer(consumer).build();
             }
         }

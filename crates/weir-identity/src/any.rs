@@ -299,8 +299,8 @@ impl Any {
                 });
             }
             Flow::Answer(answer) => Refused::Answer(answer),
-            // A member that has waited must decide, and none has lists of its own.
-            Flow::Run(_) | Flow::Wait => Refused::Wrong(Refusal::new(&INTERNAL)),
+            // A member that has waited must decide, none asks for a body then, and none has lists of its own.
+            Flow::Gather(_) | Flow::Run(_) | Flow::Wait => Refused::Wrong(Refusal::new(&INTERNAL)),
             Flow::Refuse(refusal) if refusal.cause.no_credentials => Refused::Missing(refusal),
             Flow::Refuse(refusal) => Refused::Wrong(refusal),
         };

@@ -1,12 +1,13 @@
 //! gRPC over HTTP/2: the parts of a call that do not depend on its method.
 //!
 //! *Layout.* This file handles message frames, statuses and deadlines. `grpc/wire.rs` encodes Protocol Buffers by
-//! hand, since there are only a few fixed messages. `grpc/greeter.rs`, `grpc/health.rs` and `grpc/reflection.rs` are
-//! one service each; `grpc/descriptor.rs` describes them.
+//! hand, since there are only a few fixed messages. `grpc/greeter.rs`, `grpc/health.rs`, `grpc/processor.rs` and
+//! `grpc/reflection.rs` are one service each; `grpc/descriptor.rs` describes them.
 
 mod descriptor;
 mod greeter;
 mod health;
+mod processor;
 mod reflection;
 mod wire;
 
@@ -20,6 +21,9 @@ use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
 /// Largest message that we read: the default of the gRPC libraries.
 const MESSAGE_MOST: usize = 4 * 1024 * 1024;
+
+/// The method of Envoy's external processing, which reflection does not describe.
+const PROCESS: &str = "/envoy.service.ext_proc.v3.ExternalProcessor/Process";
 
 /// The methods: their path, and their handler.
 const METHODS: &[(&str, Method)] = &[
@@ -40,6 +44,7 @@ enum Method {
     HealthWatch,
     LotsOfGreetings,
     LotsOfReplies,
+    Process,
     Reflection,
     SayHello,
 }
@@ -98,6 +103,11 @@ pub(crate) fn is_call(request: &Request<RecvStream>) -> bool {
     request.method() == http::Method::POST && kind.is_some_and(weir_wire::h2::is_grpc)
 }
 
+/// Whether a request asks for a processor of `ext_proc`, which cannot be replaced by a fixed answer.
+pub(crate) fn is_processing(request: &Request<RecvStream>) -> bool {
+    request.uri().path() == PROCESS && is_call(request)
+}
+
 /// Handles a call to its end.
 pub(crate) async fn answer(
     request: Request<RecvStream>,
@@ -112,7 +122,8 @@ pub(crate) async fn answer(
         stream: None,
         buffer: BytesMut::new(),
     };
-    let method = METHODS.iter().find(|(path, _)| *path == head.uri.path());
+    let described = METHODS.iter().find(|(path, _)| *path == head.uri.path());
+    let method = described.or((head.uri.path() == PROCESS).then_some(&(PROCESS, Method::Process)));
     let outcome = match (method, deadline(&call.metadata)) {
         (None, _) => {
             let text = format!("the origin has no method {}", head.uri.path());
@@ -150,6 +161,7 @@ impl Call {
             Method::HealthWatch => health::watch(self).await,
             Method::LotsOfGreetings => greeter::lots_of_greetings(self).await,
             Method::LotsOfReplies => greeter::lots_of_replies(self).await,
+            Method::Process => processor::process(self).await,
             Method::Reflection => reflection::info(self).await,
             Method::SayHello => greeter::say_hello(self).await,
         }

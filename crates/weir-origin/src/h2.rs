@@ -46,7 +46,7 @@ pub(crate) async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, site: Arc
 /// Handles one request. An error only ends its stream.
 async fn exchange(request: Request<RecvStream>, respond: SendResponse<Bytes>, site: Arc<Site>) {
     site.cells.requests.add(1);
-    let _ = if site.fixed().is_some() {
+    let _ = if site.fixed().is_some() && !grpc::is_processing(&request) {
         page::answer(request, respond, site).await
     } else if grpc::is_call(&request) {
         grpc::answer(request, respond).await

@@ -1,10 +1,11 @@
-//! The filters that translate to gRPC: REST (`grpc_json`), the Connect protocol (`connect`) and gRPC-Web
-//! (`grpc_web`).
+//! The filters that speak gRPC: they translate to it from REST (`grpc_json`), the Connect protocol (`connect`) and
+//! gRPC-Web (`grpc_web`), or ask a processor by it (`ext_proc`).
 //!
 //! A filter sees only what weir-filter exposes to filters. `descriptors/` loads the description of a gRPC service;
 //! weir-transcode converts the bytes. weir-filters lists these filters with all others.
 
 pub mod connect;
+pub mod ext_proc;
 pub mod grpc_json;
 pub mod grpc_web;
 

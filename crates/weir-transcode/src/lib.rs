@@ -33,7 +33,7 @@ mod status;
 pub mod stream;
 mod template;
 mod time;
-mod wire;
+pub mod wire;
 
 pub use prost_reflect::DescriptorPool as Pool;
 

@@ -4,18 +4,23 @@
 
 /// A value in its wire format.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Value<'a> {
+pub enum Value<'a> {
+    /// A text, bytes, a message, or packed elements.
     Bytes(&'a [u8]),
+    /// Four bytes.
     Fixed32(u32),
+    /// Eight bytes.
     Fixed64(u64),
     /// The content between the tags of a group.
     Group(&'a [u8]),
+    /// A number, a boolean or an enum.
     Varint(u64),
 }
 
 pub(crate) const VARINT: u8 = 0;
 pub(crate) const FIXED64: u8 = 1;
-pub(crate) const BYTES: u8 = 2;
+/// The wire type of bytes.
+pub const BYTES: u8 = 2;
 pub(crate) const GROUP: u8 = 3;
 pub(crate) const GROUP_END: u8 = 4;
 pub(crate) const FIXED32: u8 = 5;
@@ -25,10 +30,13 @@ const GROUPS: usize = 100;
 
 /// The bytes are not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Malformed;
+pub struct Malformed;
 
 /// Reads a varint from the front.
-pub(crate) fn varint(rest: &mut &[u8]) -> Result<u64, Malformed> {
+///
+/// # Errors
+/// It does not end, or is too large.
+pub fn varint(rest: &mut &[u8]) -> Result<u64, Malformed> {
     let mut number = 0u64;
     for at in 0..10 {
         let (&byte, after) = rest.split_first().ok_or(Malformed)?;
@@ -42,7 +50,10 @@ pub(crate) fn varint(rest: &mut &[u8]) -> Result<u64, Malformed> {
 }
 
 /// Reads a field from the front: its number and its value.
-pub(crate) fn field<'a>(rest: &mut &'a [u8]) -> Result<(u32, Value<'a>), Malformed> {
+///
+/// # Errors
+/// What follows is no field.
+pub fn field<'a>(rest: &mut &'a [u8]) -> Result<(u32, Value<'a>), Malformed> {
     let (number, wire) = key(rest)?;
     let value = match wire {
         GROUP => Value::Group(group(rest, number)?),
@@ -137,32 +148,34 @@ pub(crate) fn write_varint(mut number: u64, out: &mut Vec<u8>) {
     out.push(number as u8);
 }
 
-pub(crate) fn write_key(number: u32, wire: u8, out: &mut Vec<u8>) {
+/// Writes the number and the wire type of a field.
+pub fn write_key(number: u32, wire: u8, out: &mut Vec<u8>) {
     write_varint(u64::from(number) << 3 | u64::from(wire), out);
 }
 
 /// Writes a bytes field.
-pub(crate) fn write_bytes(number: u32, bytes: &[u8], out: &mut Vec<u8>) {
+pub fn write_bytes(number: u32, bytes: &[u8], out: &mut Vec<u8>) {
     write_key(number, BYTES, out);
     write_varint(bytes.len() as u64, out);
     out.extend_from_slice(bytes);
 }
 
 /// Writes a number field.
-pub(crate) fn write_number(number: u32, value: u64, out: &mut Vec<u8>) {
+pub fn write_number(number: u32, value: u64, out: &mut Vec<u8>) {
     write_key(number, VARINT, out);
     write_varint(value, out);
 }
 
 /// Reserves room for the length of what follows; [`close`] writes it.
-pub(crate) fn open(out: &mut Vec<u8>) -> usize {
+#[must_use]
+pub fn open(out: &mut Vec<u8>) -> usize {
     out.push(0);
     out.len()
 }
 
 /// Writes the length of everything after `begun`, which [`open`] returned. Most lengths fit into the reserved byte;
 /// for a longer one, the content moves.
-pub(crate) fn close(begun: usize, out: &mut Vec<u8>) {
+pub fn close(begun: usize, out: &mut Vec<u8>) {
     let length = out.len() - begun;
     if let (Ok(short @ 0..0x80), Some(byte)) = (u8::try_from(length), out.get_mut(begun - 1)) {
         *byte = short;

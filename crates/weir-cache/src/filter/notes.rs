@@ -6,7 +6,7 @@ use weir_filter::filter::Neighbour;
 use weir_filter::filter::is_address;
 
 /// Filters that verify callers, besides those named `..._auth`.
-const VERIFY: [&str; 4] = ["any", "jwt", "maintenance", "oidc"];
+const VERIFY: [&str; 5] = ["any", "ext_proc", "jwt", "maintenance", "oidc"];
 
 /// Filters that turn callers away by something other than a credential.
 const RESTRICT: [&str; 2] = ["acl", "ip"];

@@ -59,8 +59,8 @@ fn run_body_hooks_from(
             cx.held = Some(hold);
         }
         let (replaced, later) = piece.into_replaced();
-        if let Some(later) = later.filter(|_| direction == Direction::Response && body == BodyUse::Change) {
-            cx.pending = Some(Box::new(PendingPiece { later, next: at + 1, mark }));
+        if let Some(later) = later.filter(|_| body == BodyUse::Change) {
+            *pending(cx, direction) = Some(Box::new(PendingPiece { later, next: at + 1, mark }));
             return Ok(Some(Vec::new())); // nothing to pass on yet
         }
         changed = if body == BodyUse::Change { replaced.or(before) } else { before };
@@ -68,25 +68,39 @@ fn run_body_hooks_from(
     Ok(changed)
 }
 
-/// The piece of the response that a filter promised, after the filters behind it have seen it.
+/// The piece that a filter has promised.
+const fn pending(cx: &mut Cx, direction: Direction) -> &mut Option<Box<PendingPiece>> {
+    match direction {
+        Direction::Request => &mut cx.request_pending,
+        Direction::Response => &mut cx.pending,
+    }
+}
+
+/// The piece that a filter promised, after the filters behind it have seen it.
 pub(super) fn poll_pending(
     local: &Local,
     cx: &mut Cx,
+    direction: Direction,
     task: &mut Context<'_>,
-    trailers: Option<&mut Vec<u8>>,
+    mut trailers: Option<&mut Vec<u8>>,
 ) -> Poll<Result<Option<Vec<u8>>, Box<Refusal>>> {
-    if let Some(hold) = &mut cx.held {
+    if direction == Direction::Response
+        && let Some(hold) = &mut cx.held
+    {
         ready!(hold.0.as_mut().poll(task));
         cx.held = None;
     }
-    let Some(piece) = &mut cx.pending else { return Poll::Ready(Ok(None)) };
+    let Some(piece) = pending(cx, direction) else { return Poll::Ready(Ok(None)) };
     let made = ready!(piece.later.0.as_mut().poll(task));
     let (next, mark) = (piece.next, piece.mark);
-    cx.pending = None;
+    *pending(cx, direction) = None;
     let made = made.map_err(Refusal::new)?;
-    let seen = Seen { data: &made, mark, trailers };
-    let changed = run_body_hooks_from(local, cx, Direction::Response, seen, next)?;
-    Poll::Ready(Ok(Some(changed.unwrap_or(made))))
+    if let (Some(trailers), Some(changed)) = (&mut trailers, made.trailers) {
+        **trailers = changed;
+    }
+    let seen = Seen { data: &made.data, mark, trailers };
+    let changed = run_body_hooks_from(local, cx, direction, seen, next)?;
+    Poll::Ready(Ok(Some(changed.unwrap_or(made.data))))
 }
 
 /// What a watch of a body is made of: in each poll anew, because a waiting exchange must be small.
@@ -159,6 +173,23 @@ impl Watch for BodyWatch<'_> {
             Stopped
         })
     }
+
+    fn has_pending(&self) -> bool {
+        self.cx.as_ref().is_some_and(|cx| cx.request_pending.is_some())
+    }
+
+    fn poll_pending(
+        &mut self,
+        task: &mut Context<'_>,
+        trailers: Option<&mut Vec<u8>>,
+    ) -> Poll<Result<Option<Vec<u8>>, Stopped>> {
+        let Some(cx) = &mut self.cx else { return Poll::Ready(Ok(None)) };
+        let made = ready!(poll_pending(self.local, cx, Direction::Request, task, trailers));
+        Poll::Ready(made.map_err(|refusal| {
+            self.refused = Some(Stop::Refuse(refusal));
+            Stopped
+        }))
+    }
 }
 
 /// Shows the response's body to the filters that want it, last one first, and removes trailers that a filter
@@ -220,7 +251,7 @@ impl Watch for ResponseWatch<'_> {
         trailers: Option<&mut Vec<u8>>,
     ) -> Poll<Result<Option<Vec<u8>>, Stopped>> {
         let Some(cx) = &mut self.cx else { return Poll::Ready(Ok(None)) };
-        let made = ready!(poll_pending(self.local, cx, task, trailers));
+        let made = ready!(poll_pending(self.local, cx, Direction::Response, task, trailers));
         Poll::Ready(made.map_err(|refusal| {
             self.refused = Some(refusal.cause);
             Stopped

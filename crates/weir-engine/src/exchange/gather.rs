@@ -1,7 +1,7 @@
 //! Reads a request's whole body before an upstream is asked, for a filter that needs it: into memory, and the rest
 //! into a file if the filter says where.
 
-use super::bodies::{BodyWatch, Direction};
+use super::bodies::{BodyWatch, Direction, poll_pending};
 use super::upload::{On, Waits, arm, client_fault};
 use super::{Exchange, Stop};
 use std::future::poll_fn;
@@ -29,7 +29,7 @@ impl Exchange<'_> {
         spooling: Option<Spooling>,
     ) -> Result<(), Stop> {
         if self.request_over && self.cx.as_ref().is_some_and(|cx| cx.whole.is_some()) {
-            self.settle_whole(Direction::Request)?;
+            self.settle_whole_request().await?;
         } else if let Some(spool) = self.cx.as_ref().and_then(|cx| cx.request_spool.clone()) {
             return self.gather_again(&*spool, limit, spooling.is_some()).await;
         } else {
@@ -67,7 +67,21 @@ impl Exchange<'_> {
         if let Some(cx) = &mut self.cx {
             (cx.whole, cx.request_spool) = (Some(whole), None);
         }
-        self.settle_whole(Direction::Request)
+        self.settle_whole_request().await
+    }
+
+    /// Passes a whole body through the filters that have seen its head. One may produce its replacement later.
+    async fn settle_whole_request(&mut self) -> Result<(), Stop> {
+        self.settle_whole(Direction::Request)?;
+        while let Some(cx) = self.cx.as_mut().filter(|cx| cx.request_pending.is_some()) {
+            let local = &self.local;
+            let made = poll_fn(|task| poll_pending(local, cx, Direction::Request, task, None)).await;
+            cx.whole = Some(made.map_err(Stop::Refuse)?.unwrap_or_default().into());
+        }
+        if let Some(cx) = &mut self.cx {
+            cx.request_bodies.clear();
+        }
+        Ok(())
     }
 
     async fn read_whole(&mut self, limit: usize, spooling: Option<Spooling>) -> Result<Held, Stop> {

@@ -237,7 +237,21 @@ impl Exchange<'_> {
                 Some(Due::Gather(_) | Due::Wait) => {}
             }
         }
-        let Some(cx) = &mut self.cx else { return Ok(None) };
+        match go_on(self.filter_wait_once(snapshot, index).await?)? {
+            None => return Ok(None),
+            Some(Due::Gather(limit)) => Box::pin(self.gather_request(limit, None)).await?,
+            Some(Due::Run(_) | Due::Wait) => return Err(Stop::refuse(&error::INTERNAL)),
+        }
+        match go_on(self.filter_wait_once(snapshot, index).await?)? {
+            None => Ok(None),
+            // After its wait a filter must decide: if it asks again and is ignored, everybody would pass.
+            Some(_) => Err(Stop::refuse(&error::INTERNAL)),
+        }
+    }
+
+    async fn filter_wait_once(&mut self, snapshot: &Snapshot, index: u32) -> Result<Flow, Stop> {
+        let Some(cx) = &mut self.cx else { return Ok(Flow::Continue) };
+        cx.filter = index;
         let end = cx.limits.exchange.and_then(|limit| self.started.checked_add(limit));
         let filter = &snapshot.filters[index as usize].filter;
         let by = if filter.is_queue() { Departure::Queue } else { Departure::Reset };
@@ -249,11 +263,7 @@ impl Exchange<'_> {
         let began = self.record.trace.as_ref().map(|_| Instant::now());
         let waited = unless(self.client, pin!(waited), by).await;
         self.trace_wait(snapshot.filters[index as usize].name, began);
-        match go_on(waited?)? {
-            None => Ok(None),
-            // After its wait a filter must decide: if it asks again and is ignored, everybody would pass.
-            Some(_) => Err(Stop::refuse(&error::INTERNAL)),
-        }
+        waited
     }
 
     /// After a filter had the body whole, it continues as the filters left it, with its new length.
@@ -277,6 +287,7 @@ impl Exchange<'_> {
         cx.held = None; // all of it has arrived
         cx.whole = Some(changed.map_or(whole, Bytes::from));
         match direction {
+            Direction::Request if cx.request_pending.is_some() => {} // as below
             Direction::Request => cx.request_bodies.clear(),
             Direction::Response if cx.pending.is_some() => {} // its other filters have yet to see it
             Direction::Response => cx.response_bodies.clear(),
@@ -313,7 +324,7 @@ impl Exchange<'_> {
     pub(super) async fn pending_piece(&mut self) -> Result<Vec<u8>, &'static Cause> {
         let mut made = Vec::new();
         while let Some(cx) = self.cx.as_mut().filter(|cx| cx.pending.is_some()) {
-            let next = poll_fn(|task| poll_pending(&self.local, cx, task, None)).await;
+            let next = poll_fn(|task| poll_pending(&self.local, cx, Direction::Response, task, None)).await;
             made = next.map_err(|refusal| refusal.cause)?.unwrap_or_default();
         }
         Ok(made)
@@ -505,6 +516,7 @@ impl Exchange<'_> {
         (cx.filter, cx.is_relayed) = (index, is_relayed);
         match instance.filter.on_response(head, cx) {
             Flow::Continue | Flow::Run(_) => None,
+            Flow::Gather(limit) => Some(Due::Gather(limit)),
             Flow::Wait => Some(Due::Wait),
             Flow::Answer(answer) => {
                 self.replace(reply, Ok(answer));
@@ -545,19 +557,40 @@ impl Exchange<'_> {
                 return Ok(());
             }
         }
+        if let Some(limit) = self.filter_response_wait_once(reply, index).await? {
+            match self.gather_reply(reply, limit).await {
+                Ok(()) => {
+                    self.filter_response_wait_once(reply, index).await?;
+                }
+                Err(Stop::Refuse(refusal)) => self.replace(reply, Err(refusal)),
+                Err(stop) => return Err(stop),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the limit of the body if the filter needs it whole first.
+    async fn filter_response_wait_once(
+        &mut self,
+        reply: &mut Reply<'_>,
+        index: u32,
+    ) -> Result<Option<usize>, Stop> {
         let local = Rc::clone(&self.local);
-        let (Some(cx), Some(head)) = (&mut self.cx, reply.head()) else { return Ok(()) };
+        let is_relayed = matches!(reply, Reply::Upstream(_));
+        let (Some(cx), Some(head)) = (&mut self.cx, reply.head()) else { return Ok(None) };
+        (cx.filter, cx.is_relayed) = (index, is_relayed);
         let filter = &local.snapshot.filters[index as usize];
         let waited = filter.filter.wait_response(head, cx);
         let began = self.record.trace.as_ref().map(|_| Instant::now());
         let flow = unless_gone(self.client, pin!(waited)).await;
         self.trace_wait(filter.name, began);
         match flow? {
+            Flow::Gather(limit) => return Ok(Some(limit)),
             Flow::Continue | Flow::Run(_) | Flow::Wait => {}
             Flow::Answer(answer) => self.replace(reply, Ok(answer)),
             Flow::Refuse(refusal) => self.replace(reply, Err(refusal)),
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Gathers a response's body before its filter sees the head.
@@ -666,6 +699,7 @@ fn choose(snapshot: &Snapshot, handling: &Handling, to_run: &mut ToRun<'_>, chos
 fn go_on(flow: Flow) -> Result<Option<Due>, Stop> {
     match flow {
         Flow::Continue => Ok(None),
+        Flow::Gather(limit) => Ok(Some(Due::Gather(limit))),
         Flow::Run(list) => Ok(Some(Due::Run(list))),
         Flow::Wait => Ok(Some(Due::Wait)),
         Flow::Answer(answer) => Err(Stop::Answer(answer)),

@@ -84,9 +84,18 @@ pub struct Piece<'a> {
 pub struct Hold(pub Waiting<'static, ()>);
 
 /// Bytes that are still being produced.
-pub struct Later(pub Waiting<'static, Result<Vec<u8>, &'static Cause>>);
+pub struct Later(pub Waiting<'static, Result<Made, &'static Cause>>);
 
-/// A piece of a response that a filter has promised, and its effect on later filters.
+/// What becomes of a piece.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Made {
+    /// Its bytes.
+    pub data: Vec<u8>,
+    /// With the last piece, the message's trailers if they change: each a line with its CRLF.
+    pub trailers: Option<Vec<u8>>,
+}
+
+/// A piece of a body that a filter has promised, and its effect on later filters.
 #[derive(Debug)]
 pub struct PendingPiece {
     /// The piece, once produced.
@@ -174,12 +183,7 @@ impl<'a> Piece<'a> {
         let Some(trailers) = &mut self.trailers else { return };
         trailers.clear();
         for (name, value) in fields {
-            if value.iter().all(|&b| b == b'\t' || (b >= 0x20 && b != 0x7f)) {
-                trailers.extend_from_slice(name.as_str().as_bytes());
-                trailers.extend_from_slice(b": ");
-                trailers.extend_from_slice(value);
-                trailers.extend_from_slice(b"\r\n");
-            }
+            write_line(name, value, trailers);
         }
     }
 
@@ -201,8 +205,13 @@ impl<'a> Piece<'a> {
     }
 
     /// Replaces the bytes by a future's result, for example of a thread for long work. Until then the body pauses,
-    /// and no more of it is read. Only effective for responses.
+    /// and no more of it is read. Only effective with [`BodyUse::Change`].
     pub fn replace_later(&mut self, work: impl Future<Output = Result<Vec<u8>, &'static Cause>> + 'static) {
+        self.make_later(async { work.await.map(|data| Made { data, trailers: None }) });
+    }
+
+    /// The same, for the trailers too.
+    pub fn make_later(&mut self, work: impl Future<Output = Result<Made, &'static Cause>> + 'static) {
         self.later = Some(Later(Box::pin(work)));
     }
 
@@ -211,6 +220,16 @@ impl<'a> Piece<'a> {
     /// not for the last piece.
     pub fn hold(&mut self, room: impl Future<Output = ()> + 'static) {
         self.hold = Some(Hold(Box::pin(room)));
+    }
+}
+
+/// Writes a field as a line, unless its value may not be sent.
+pub fn write_line(name: &FieldName, value: &[u8], out: &mut Vec<u8>) {
+    if value.iter().all(|&b| b == b'\t' || (b >= 0x20 && b != 0x7f)) {
+        out.extend_from_slice(name.as_str().as_bytes());
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\n");
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a filter knows of its exchange besides the heads: the context, the route, the consumers.
 
 use super::identity::CallerFacts;
-use super::{BodyHooks, CallAnswer, CallRequest, CoreHandle, HeldBody, Hold, PendingPiece};
+use super::{BodyHooks, BodyUse, CallAnswer, CallRequest, CoreHandle, HeldBody, Hold, PendingPiece};
 use crate::phrases::neutral;
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -141,6 +141,8 @@ pub struct Cx {
     pub attempt: Option<(Instant, u32, Arc<str>, Arc<str>)>,
     /// A piece of the response's body that a filter has promised.
     pub pending: Option<Box<PendingPiece>>,
+    /// The same of the request's body.
+    pub request_pending: Option<Box<PendingPiece>>,
     /// What to wait for before more of the response's body is read.
     pub held: Option<Hold>,
     /// The length of our own answer's body, if it is sent to the client.
@@ -234,6 +236,7 @@ impl Cx {
             calls_grpc: false,
             attempt: None,
             pending: None,
+            request_pending: None,
             held: None,
             own_length: None,
             length_dropped: false,
@@ -565,6 +568,21 @@ impl Cx {
     /// A new id: 128 random bits as 32 hexadecimal digits. Unique, not secret.
     pub fn new_id(&mut self) -> [u8; 32] {
         weir_upstream::id::digits([self.random.next(), self.random.next()])
+    }
+
+    /// Has this filter see the request's body after all. Only from `wait`, if the body is not [whole](Self::has_whole).
+    pub fn see_request_body(&mut self, body: BodyUse) {
+        self.request_bodies.add(self.filter & FILTER, body);
+    }
+
+    /// Has this filter see the response's body after all. Only from `wait_response`, as above.
+    pub fn see_response_body(&mut self, body: BodyUse) {
+        self.response_bodies.add(self.filter & FILTER, body);
+    }
+
+    /// Whether the body of the message whose head this filter sees has been read whole.
+    pub const fn has_whole(&self) -> bool {
+        self.whole.is_some()
     }
 
     /// The whole body of the message whose head this filter sees, if it said

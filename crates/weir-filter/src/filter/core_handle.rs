@@ -8,7 +8,9 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use tokio::sync::oneshot;
+use weir_h1::FieldName;
 use weir_upstream::error::{self, Cause};
 use weir_upstream::talk::{CallAnswer, CallRequest};
 
@@ -27,6 +29,16 @@ pub trait Services {
         request: CallRequest,
     ) -> Waiting<'a, Result<CallAnswer, &'static Cause>>;
 
+    /// Opens a call to an upstream over HTTP/2, in which both sides may send at any time.
+    fn open<'a>(
+        &'a self,
+        upstream: &'a str,
+        request: StreamRequest,
+    ) -> Waiting<'a, Result<Box<dyn CallStream>, &'static Cause>> {
+        let _ = (upstream, request);
+        Box::pin(std::future::ready(Err(&error::NO_ENDPOINT)))
+    }
+
     /// Runs a task on this core. False if too many already run.
     fn spawn(&self, task: Task) -> bool;
 
@@ -35,6 +47,40 @@ pub trait Services {
 
     /// This core's state under a key, created by `make` if there is none. It ends with its key.
     fn local(&self, key: &Arc<()>, make: &mut dyn FnMut() -> Rc<dyn Any>) -> Rc<dyn Any>;
+}
+
+/// A request whose body is sent while its answer arrives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamRequest {
+    /// The path.
+    pub path: String,
+    /// Fields besides Host. The method is POST.
+    pub headers: Vec<(FieldName, Vec<u8>)>,
+}
+
+/// An open call to an upstream. Dropping it before both sides have ended resets it.
+pub trait CallStream {
+    /// Sends part of `data`.
+    ///
+    /// # Errors
+    /// The upstream accepts no more.
+    fn poll_send(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<Result<usize, &'static Cause>>;
+
+    /// Appends what the upstream sent to `into`; 0 bytes are the end. The first call waits for the answer's head.
+    ///
+    /// # Errors
+    /// The upstream broke off, or its answer is no success.
+    fn poll_receive(
+        &mut self,
+        cx: &mut Context<'_>,
+        into: &mut Vec<u8>,
+    ) -> Poll<Result<usize, &'static Cause>>;
+
+    /// A trailer, once all has arrived; or a field of the head.
+    fn field(&self, name: &str) -> Option<Vec<u8>>;
+
+    /// Ends our side.
+    fn finish(&mut self);
 }
 
 /// The core of an exchange, as filters see it. Cheap to clone; a task may keep it.
@@ -54,6 +100,18 @@ impl CoreHandle {
     /// Why there was no answer.
     pub async fn call(&self, upstream: &str, request: CallRequest) -> Result<CallAnswer, &'static Cause> {
         self.0.call(upstream, request).await
+    }
+
+    /// Opens a call over HTTP/2 in which both sides may send at any time. It ends with what is returned.
+    ///
+    /// # Errors
+    /// No endpoint could be reached, or it does not speak HTTP/2.
+    pub async fn open(
+        &self,
+        upstream: &str,
+        request: StreamRequest,
+    ) -> Result<Box<dyn CallStream>, &'static Cause> {
+        self.0.open(upstream, request).await
     }
 
     /// Runs a task on this core that may outlive the exchange: a copy of a request, a refresh. It ends with the core.

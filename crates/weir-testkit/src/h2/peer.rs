@@ -255,6 +255,29 @@ impl<W: AsMut<Wire>> H2<W> {
         (stream, self.so_far(stream))
     }
 
+    /// The next request whose head has arrived; `None` if the connection ends first.
+    pub fn next_head(&mut self) -> Option<(u32, Message)> {
+        let until = Instant::now() + Duration::from_secs(60);
+        loop {
+            let mut later = self.streams.range(self.accepted + 1..);
+            let found = later.find(|(_, message)| !message.fields.is_empty()).map(|(stream, _)| *stream);
+            if let Some(stream) = found {
+                self.accepted = stream;
+                return Some((stream, self.so_far(stream)));
+            }
+            self.pump(until).ok()?;
+        }
+    }
+
+    /// Waits until the condition is true, and returns the message so far; `None` if the connection ends first.
+    pub fn try_wait(&mut self, stream: u32, holds: impl Fn(&Message) -> bool) -> Option<Message> {
+        let until = Instant::now() + Duration::from_secs(60);
+        while !self.streams.get(&stream).is_some_and(&holds) {
+            self.pump(until).ok()?;
+        }
+        self.streams.get(&stream).cloned()
+    }
+
     /// The next complete request.
     #[track_caller]
     pub fn accept_whole(&mut self) -> (u32, Message) {

@@ -36,6 +36,7 @@ mod drain;
 mod escapes;
 mod examples;
 mod expressions;
+mod ext_proc;
 mod fastcgi;
 mod faults;
 mod files;

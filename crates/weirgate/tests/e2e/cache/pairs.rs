@@ -82,6 +82,9 @@ fn subjects() -> Vec<Subject> {
             format!("Origin: https://{}.test\r\n", user.name)
         }),
         plain("errors", "{ 404: { body: \"{client} was here\" }, upstream: [ 404 ] }"),
+        with("ext_proc", "{ upstream: processor, timeout: 10s }", |user| {
+            format!("X-Session: {}\r\n", user.name)
+        }),
         plain("fault", "{ share: 0%, status: 503 }"),
         with(
             "forward_auth",
@@ -127,8 +130,8 @@ fn subjects() -> Vec<Subject> {
 /// Position of the cache: before both, between them, behind both.
 const PLACES: [usize; 3] = [0, 1, 2];
 
-fn config(subjects: &[Subject], upstreams: [&Upstream; 3]) -> String {
-    let [up, auth, sink] = upstreams.map(Upstream::address);
+fn config(subjects: &[Subject], upstreams: [&Upstream; 4]) -> String {
+    let [up, auth, sink, processor] = upstreams.map(Upstream::address);
     let consumer = |user: &User| {
         let hash = "$2b$04$abcdefghijklmnopqrstuughE8Ev8uGFaUgY2cNEySvxngrb/Jzdm";
         format!("{0}: {{ key_auth: [ {0}-key ], basic_auth: [ \"{0}:{hash}\" ] }}", user.name)
@@ -136,7 +139,8 @@ fn config(subjects: &[Subject], upstreams: [&Upstream; 3]) -> String {
     let mut config = format!(
         "{WEB}\nworkers: 2\ntrusted_proxies: [ 127.0.0.0/8 ]\nstores: {{ pages: {{ memory: 64MiB }} }}\n\
          consumers: {{ {}, {} }}\n\
-         upstreams: {{ up: {{ endpoints: [{up}] }}, auth: {{ endpoints: [{auth}] }}, sink: {{ endpoints: [{sink}] }} }}\nroutes:\n",
+         upstreams: {{ up: {{ endpoints: [{up}] }}, auth: {{ endpoints: [{auth}] }}, sink: {{ endpoints: [{sink}] }}, \
+         processor: {{ endpoints: [{processor}], protocol: h2c }} }}\nroutes:\n",
         consumer(&ALICE),
         consumer(&BOB)
     );
@@ -208,7 +212,8 @@ fn text(response: &Response) -> String {
 fn no_pair_of_filters_serves_one_user_to_another() {
     let subjects = subjects();
     let (up, auth, sink) = (mirror_of_requests(), service(), Upstream::fixed(crate::support::OK));
-    let weir = Weir::start(&config(&subjects, [&up, &auth, &sink]));
+    let processor = crate::ext_proc::names_the_user();
+    let weir = Weir::start(&config(&subjects, [&up, &auth, &sink, &processor]));
     let mut clients: [Client; 2] = [weir.client(), weir.client()];
     let (mut answers, mut hits, mut mixed) = (0, 0, Vec::new());
     for (a, first) in subjects.iter().enumerate() {
