@@ -112,6 +112,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("weir-load", &["weir-report", "weir-wire", "weir-h1", "weir-telemetry"]),
     ("weir-report", &[]),
+    ("weir-import", &[]),
     ("weir-console", &["weir-gateway"]),
     ("weir-admin", &["weir-console", "weir-gateway", "weir-fleet", "weir-wire", "weir-h1", "weir-telemetry"]),
     (
@@ -120,6 +121,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "weir-admin",
             "weir-fleet",
             "weir-gateway",
+            "weir-import",
             "weir-load",
             "weir-origin",
             "weir-report",

@@ -15,6 +15,7 @@ mod filters;
 mod fleet;
 mod hash;
 mod history;
+mod import;
 mod load;
 mod maintenance;
 mod man;
@@ -87,6 +88,8 @@ enum Command {
     Hash(hash::Hash),
     /// List the revisions of a running Weir's config
     History(history::History),
+    /// Translate the config of another gateway into one of Weir
+    Import(import::Import),
     /// Load-test a target
     Load(Box<load::Load>),
     /// Switch maintenance of a running Weir on for a while, or off
@@ -307,6 +310,7 @@ impl Command {
             | Self::Completions(_)
             | Self::Filters(_)
             | Self::Hash(_)
+            | Self::Import(_)
             | Self::Load(_)
             | Self::Man(_)
             | Self::Origin(_)
@@ -360,6 +364,7 @@ pub(crate) fn run() -> ExitCode {
         Some(Command::Fleet(fleet)) => fleet.run(),
         Some(Command::Hash(hash)) => hash.run(),
         Some(Command::History(history)) => history.run(),
+        Some(Command::Import(import)) => import.run(),
         Some(Command::Load(load)) => load.run(),
         Some(Command::Maintenance(maintenance)) => maintenance.run(),
         Some(Command::Man(man)) => man.run(),

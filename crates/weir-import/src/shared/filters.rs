@@ -1,0 +1,127 @@
+//! The filters that every system has.
+
+use super::expression::Expression;
+use crate::config::Filter;
+use crate::yaml::{Map, Value};
+
+/// `redirect: { to, status }`. `keep_query` is written only where it is not the default.
+#[must_use]
+pub fn redirect(to: &str, status: u16, keep_query: bool) -> Filter {
+    let mut map = Map::new().with("to", to);
+    if status != 308 {
+        map.set("status", status);
+    }
+    if !keep_query {
+        map.set("keep_query", false);
+    }
+    Filter::new("redirect", map)
+}
+
+/// `redirect: { https: true }`.
+#[must_use]
+pub fn redirect_to_https(status: u16) -> Filter {
+    let mut map = Map::new().with("https", true);
+    if status != 308 {
+        map.set("status", status);
+    }
+    Filter::new("redirect", map)
+}
+
+/// `respond`, with what it needs.
+#[must_use]
+pub fn respond(status: u16, body: Option<String>, content_type: Option<&str>) -> Map {
+    let mut map = Map::new().with("status", status);
+    map.set_some("body", body.filter(|body| !body.is_empty()));
+    if let Some(content_type) = content_type {
+        map.set("headers", Map::new().with("content-type", content_type));
+    }
+    map
+}
+
+/// `when: { is, filters, otherwise }`, or the list that always runs if the expression is a constant.
+#[must_use]
+pub fn when(is: &Expression, filters: Vec<Filter>, otherwise: Vec<Filter>) -> Vec<Filter> {
+    match is.as_constant() {
+        Some(true) => return filters,
+        Some(false) => return otherwise,
+        None => {}
+    }
+    let list = |filters: &[Filter]| Value::List(filters.iter().map(Filter::to_value).collect());
+    let mut map = Map::new().with("is", is.as_str());
+    if !filters.is_empty() {
+        map.set("filters", list(&filters));
+    }
+    if !otherwise.is_empty() {
+        map.set("otherwise", list(&otherwise));
+    }
+    vec![Filter::new("when", map)]
+}
+
+/// `body_limit: { max }`; none for no limit.
+#[must_use]
+pub fn body_limit(bytes: u64) -> Option<Filter> {
+    (bytes > 0).then(|| Filter::new("body_limit", Map::new().with("max", super::units::size(bytes))))
+}
+
+/// Changes to fields: `headers: { request, response }`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Headers {
+    /// Names and values, `set` of the request.
+    pub request_set: Vec<(String, Value)>,
+    /// Names and values, `add` of the request.
+    pub request_add: Vec<(String, Value)>,
+    /// Names, `remove` of the request.
+    pub request_remove: Vec<String>,
+    /// Names and values, `set` of the response.
+    pub response_set: Vec<(String, Value)>,
+    /// Names and values, `add` of the response.
+    pub response_add: Vec<(String, Value)>,
+    /// Names, `remove` of the response.
+    pub response_remove: Vec<String>,
+}
+
+impl Headers {
+    /// The filter, if there is a change.
+    #[must_use]
+    pub fn filter(&self) -> Option<Filter> {
+        let one = |set: &[(String, Value)], add: &[(String, Value)], remove: &[String]| {
+            let mut map = Map::new();
+            for (key, pairs) in [("set", set), ("add", add)] {
+                if !pairs.is_empty() {
+                    let mut inner = Map::new();
+                    pairs
+                        .iter()
+                        .for_each(|(name, value)| inner.set(name.to_ascii_lowercase(), value.clone()));
+                    map.set(key, inner);
+                }
+            }
+            if !remove.is_empty() {
+                map.set("remove", remove.iter().map(|name| name.to_ascii_lowercase()).collect::<Vec<_>>());
+            }
+            map
+        };
+        let request = one(&self.request_set, &self.request_add, &self.request_remove);
+        let response = one(&self.response_set, &self.response_add, &self.response_remove);
+        let mut map = Map::new();
+        if !request.is_empty() {
+            map.set("request", request);
+        }
+        if !response.is_empty() {
+            map.set("response", response);
+        }
+        (!map.is_empty()).then(|| Filter::new("headers", map))
+    }
+}
+
+/// Clients by address: `ip: { allow, deny }`.
+#[must_use]
+pub fn ip(allow: &[String], deny: &[String]) -> Filter {
+    let mut map = Map::new();
+    if !allow.is_empty() {
+        map.set("allow", allow.to_vec());
+    }
+    if !deny.is_empty() {
+        map.set("deny", deny.to_vec());
+    }
+    Filter::new("ip", map)
+}

@@ -1,0 +1,459 @@
+//! The source tree: the files of the other gateway, read with limits.
+//!
+//! [`Disk`] is the only part of the crate that opens files. It reads below one folder, the one of the first file: an
+//! include that leads out of it is refused, through links too.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+/// Most files of one import.
+pub const MAX_FILES: usize = 20_000;
+/// Largest file. The largest real one that we know has 3 MB.
+pub const MAX_FILE_BYTES: u64 = 16 << 20;
+/// Most bytes of all files.
+pub const MAX_BYTES: u64 = 64 << 20;
+/// How deep includes may be nested.
+pub const MAX_DEPTH: usize = 20;
+
+/// A line of a file.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// The file, as the person knows it.
+    pub file: Arc<str>,
+    /// The line, from 1.
+    pub line: u32,
+}
+
+/// A file of the source.
+#[derive(Clone, Debug)]
+pub struct SourceFile {
+    /// Its path, as the person knows it.
+    pub name: Arc<str>,
+    /// Its text, without a byte order mark.
+    pub text: Arc<str>,
+}
+
+/// Why a source cannot be read. Exit code 3.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable {
+    /// Where, if the file could be opened.
+    pub place: Option<Place>,
+    /// What is wrong.
+    pub message: String,
+}
+
+/// Opens files. [`Disk`] in the program, [`Memory`] in tests.
+pub trait Loader {
+    /// The content of a file, at most `limit` bytes of it and one more.
+    ///
+    /// # Errors
+    /// A sentence for people.
+    fn read(&self, path: &str, limit: u64) -> Result<Vec<u8>, String>;
+    /// The names in a folder, sorted. A folder that does not exist is empty.
+    fn list(&self, folder: &str) -> Vec<String>;
+}
+
+/// The files that an import has read, with what it may still read.
+pub struct SourceTree<'a> {
+    loader: &'a dyn Loader,
+    given: Vec<String>,
+    read: Vec<Arc<str>>,
+    bytes: u64,
+}
+
+/// Files below a folder of this machine.
+pub struct Disk {
+    /// The folder, without links.
+    root: PathBuf,
+}
+
+/// Files of a test, by path.
+#[derive(Debug, Default)]
+pub struct Memory(pub BTreeMap<String, Vec<u8>>);
+
+impl Place {
+    /// A line of a file.
+    #[must_use]
+    pub fn new(file: &str, line: u32) -> Self {
+        Self { file: file.into(), line }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
+}
+
+impl Unreadable {
+    /// A mistake at a place.
+    pub fn at(place: &Place, message: impl Into<String>) -> Self {
+        Self { place: Some(place.clone()), message: message.into() }
+    }
+
+    /// A mistake of no place.
+    pub fn anywhere(message: impl Into<String>) -> Self {
+        Self { place: None, message: message.into() }
+    }
+}
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            Some(place) => write!(f, "{place}: {}", self.message),
+            None => f.write_str(&self.message),
+        }
+    }
+}
+
+impl std::error::Error for Unreadable {}
+
+impl<'a> SourceTree<'a> {
+    /// A tree of the files that the command line named. They are read later.
+    ///
+    /// # Errors
+    /// If none is given, or too many are.
+    pub fn open(loader: &'a dyn Loader, files: &[String]) -> Result<Self, Unreadable> {
+        match files.len() {
+            0 => Err(Unreadable::anywhere("no file is given")),
+            count if count > MAX_FILES => {
+                Err(Unreadable::anywhere(format!("{count} files are given; at most {MAX_FILES} are read")))
+            }
+            _ => Ok(Self { loader, given: files.to_vec(), read: Vec::new(), bytes: 0 }),
+        }
+    }
+
+    /// The paths that the command line named.
+    #[must_use]
+    pub fn given(&self) -> &[String] {
+        &self.given
+    }
+
+    /// The files that were read so far.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        self.read.iter().map(|name| name.to_string()).collect()
+    }
+
+    /// Reads a file as text.
+    ///
+    /// # Errors
+    /// If it is missing, outside of the tree, no regular file, too large, or not UTF-8 text.
+    pub fn read(&mut self, path: &str) -> Result<SourceFile, Unreadable> {
+        let fail = |message: String| Err(Unreadable::anywhere(format!("{path}: {message}")));
+        if self.read.len() >= MAX_FILES {
+            return fail(format!("more than {MAX_FILES} files are included"));
+        }
+        let limit = MAX_FILE_BYTES.min(MAX_BYTES - self.bytes);
+        let bytes = match self.loader.read(path, limit) {
+            Ok(bytes) => bytes,
+            Err(why) => return fail(why),
+        };
+        let length = bytes.len() as u64;
+        if length > limit {
+            let (one, all) = (MAX_FILE_BYTES >> 20, MAX_BYTES >> 20);
+            return fail(format!("too large: a file may have {one} MiB, all together {all} MiB"));
+        }
+        self.bytes += length;
+        let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
+        let line_of = |at: usize| 1 + bytes.iter().take(at).filter(|byte| **byte == b'\n').count();
+        if let Some(at) = bytes.iter().position(|byte| *byte == 0) {
+            return fail(format!("line {} has a NUL byte, so this is no text file", line_of(at)));
+        }
+        let text = match std::str::from_utf8(bytes) {
+            Ok(text) => text,
+            Err(e) => return fail(format!("line {} is not UTF-8", line_of(e.valid_up_to()))),
+        };
+        let file = SourceFile { name: path.into(), text: text.into() };
+        self.read.push(file.name.clone());
+        Ok(file)
+    }
+
+    /// The paths that fit a pattern in which `*`, `?` and `[…]` stand for parts of a name, sorted.
+    /// A path without them is itself.
+    #[must_use]
+    pub fn glob(&self, pattern: &str) -> Vec<String> {
+        if !has_wildcard(pattern) {
+            return vec![pattern.to_owned()];
+        }
+        let mut found = vec![String::new()];
+        for (depth, part) in pattern.split('/').enumerate() {
+            let join = |folder: &String, name: &str| match depth {
+                0 => name.to_owned(),
+                _ => format!("{folder}/{name}"),
+            };
+            found = found
+                .iter()
+                .flat_map(|folder| {
+                    if !has_wildcard(part) {
+                        return vec![join(folder, part)];
+                    }
+                    let listed = match (depth, folder.is_empty()) {
+                        (0, _) => ".",
+                        (_, true) => "/",
+                        _ => folder,
+                    };
+                    let names = self.loader.list(listed);
+                    let fits = names.iter().filter(|name| !name.starts_with('.') || part.starts_with('.'));
+                    fits.filter(|name| fits_wildcard(part, name)).map(|name| join(folder, name)).collect()
+                })
+                .take(MAX_FILES)
+                .collect();
+        }
+        found
+    }
+}
+
+impl Disk {
+    /// Files below `root`.
+    ///
+    /// # Errors
+    /// If the folder does not exist.
+    pub fn below(root: &Path) -> Result<Self, Unreadable> {
+        match root.canonicalize() {
+            Ok(root) => Ok(Self { root }),
+            Err(e) => Err(Unreadable::anywhere(format!("{}: {e}", root.display()))),
+        }
+    }
+
+    /// Files below the folder that holds all of `files`.
+    ///
+    /// # Errors
+    /// If one of their folders does not exist.
+    pub fn around(files: &[String]) -> Result<Self, Unreadable> {
+        let mut root: Option<PathBuf> = None;
+        for file in files {
+            let folder = match Path::new(file).parent() {
+                Some(folder) if !folder.as_os_str().is_empty() => folder,
+                _ => Path::new("."),
+            };
+            let folder = Self::below(folder).map_err(|e| Unreadable::anywhere(format!("{file}: {e}")))?.root;
+            root = Some(match root {
+                None => folder,
+                Some(root) => root
+                    .components()
+                    .zip(folder.components())
+                    .take_while(|(a, b)| a == b)
+                    .map(|(a, _)| a)
+                    .collect(),
+            });
+        }
+        Ok(Self { root: root.unwrap_or_else(|| PathBuf::from("/")) })
+    }
+}
+
+impl Loader for Disk {
+    fn read(&self, path: &str, limit: u64) -> Result<Vec<u8>, String> {
+        let real = Path::new(path).canonicalize().map_err(|e| io_words(&e))?;
+        if !real.starts_with(&self.root) {
+            return Err(format!(
+                "leads out of {}: weir import reads only files below the folder of the given ones",
+                self.root.display()
+            ));
+        }
+        // Asked before it is opened, because opening a pipe waits for its writer.
+        let about = fs::metadata(&real).map_err(|e| io_words(&e))?;
+        if !about.is_file() {
+            return Err("is not a regular file".to_owned());
+        }
+        if about.len() > limit {
+            return Ok(vec![b' '; usize::try_from(limit + 1).unwrap_or(usize::MAX).min(1 << 27)]);
+        }
+        let mut bytes = Vec::new();
+        let file = File::open(&real).map_err(|e| io_words(&e))?;
+        file.take(limit + 1).read_to_end(&mut bytes).map_err(|e| io_words(&e))?;
+        Ok(bytes)
+    }
+
+    fn list(&self, folder: &str) -> Vec<String> {
+        let Ok(real) = Path::new(folder).canonicalize() else { return Vec::new() };
+        if !real.starts_with(&self.root) {
+            return Vec::new();
+        }
+        let Ok(entries) = fs::read_dir(real) else { return Vec::new() };
+        let mut names: Vec<String> =
+            entries.take(MAX_FILES).filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
+        names.sort();
+        names
+    }
+}
+
+impl Memory {
+    /// Files with these texts.
+    #[must_use]
+    pub fn of(files: &[(&str, &str)]) -> Self {
+        Self(files.iter().map(|(path, text)| ((*path).to_owned(), text.as_bytes().to_vec())).collect())
+    }
+}
+
+impl Loader for Memory {
+    fn read(&self, path: &str, _: u64) -> Result<Vec<u8>, String> {
+        self.0.get(path).cloned().ok_or_else(|| "no such file".to_owned())
+    }
+
+    fn list(&self, folder: &str) -> Vec<String> {
+        let below = |path: &String| match folder {
+            "." => Some(path.clone()),
+            folder => path.strip_prefix(folder)?.strip_prefix('/').map(str::to_owned),
+        };
+        let mut names: Vec<String> =
+            self.0.keys().filter_map(below).map(|rest| first_part(&rest).to_owned()).collect();
+        names.dedup();
+        names
+    }
+}
+
+fn first_part(path: &str) -> &str {
+    path.split('/').next().unwrap_or(path)
+}
+
+fn io_words(e: &std::io::Error) -> String {
+    match e.kind() {
+        std::io::ErrorKind::NotFound => "no such file".to_owned(),
+        std::io::ErrorKind::PermissionDenied => "may not be read".to_owned(),
+        _ => e.to_string(),
+    }
+}
+
+/// Joins a path that a file names with the folder it is relative to, without `.` and `..`.
+#[must_use]
+pub fn join(folder: &str, path: &str) -> String {
+    let mut parts: Vec<&str> = Vec::new();
+    let both =
+        if path.starts_with('/') || folder.is_empty() { path.to_owned() } else { format!("{folder}/{path}") };
+    let is_absolute = both.starts_with('/');
+    for part in Path::new(&both).components() {
+        match part {
+            Component::ParentDir if parts.last().is_some_and(|last| *last != "..") => _ = parts.pop(),
+            Component::ParentDir if is_absolute => {}
+            Component::ParentDir => parts.push(".."),
+            Component::Normal(name) => parts.push(name.to_str().unwrap_or_default()),
+            _ => {}
+        }
+    }
+    let joined = parts.join("/");
+    if is_absolute { format!("/{joined}") } else { joined }
+}
+
+/// The folder of a file.
+#[must_use]
+pub fn folder(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(folder, _)| folder)
+}
+
+/// Whether a path is a pattern of [`SourceTree::glob`].
+#[must_use]
+pub fn has_wildcard(path: &str) -> bool {
+    path.contains(['*', '?', '['])
+}
+
+/// Whether a name fits a pattern of the shell. Linear: only the last `*` is ever tried again.
+fn fits_wildcard(pattern: &str, name: &str) -> bool {
+    let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
+    let (mut p, mut n, mut retry) = (0, 0, None);
+    while n < name.len() {
+        let next = match pattern.get(p) {
+            Some('*') => {
+                retry = Some((p + 1, n));
+                p += 1;
+                continue;
+            }
+            Some('?') => Some(p + 1),
+            Some('[') => fits_class(&pattern, p, name[n]),
+            Some(c) if *c == name[n] => Some(p + 1),
+            _ => None,
+        };
+        match (next, retry) {
+            (Some(next), _) => (p, n) = (next, n + 1),
+            (None, Some((after, at))) => {
+                retry = Some((after, at + 1));
+                (p, n) = (after, at + 1);
+            }
+            (None, None) => return false,
+        }
+    }
+    pattern.iter().skip(p).all(|c| *c == '*')
+}
+
+/// Where the pattern goes on after the class at `open`, if `c` is in it.
+fn fits_class(pattern: &[char], open: usize, c: char) -> Option<usize> {
+    let close = (open + 2..pattern.len()).find(|at| pattern[*at] == ']')?;
+    let inner = &pattern[open + 1..close];
+    let (negated, inner) = match inner.first() {
+        Some('!' | '^') => (true, &inner[1..]),
+        _ => (false, inner),
+    };
+    let mut at = 0;
+    let mut found = false;
+    while at < inner.len() {
+        if inner.get(at + 1) == Some(&'-') && at + 2 < inner.len() {
+            found |= inner[at] <= c && c <= inner[at + 2];
+            at += 3;
+        } else {
+            found |= inner[at] == c;
+            at += 1;
+        }
+    }
+    (found != negated).then_some(close + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wildcards_fit_names() {
+        let cases = [
+            ("*.conf", "a.conf", true),
+            ("*.conf", "a.conf.bak", false),
+            ("a*b*c", "axxbxxc", true),
+            ("a*b*c", "axxbxx", false),
+            ("[a-c]?.conf", "b1.conf", true),
+            ("[!a-c]*", "b", false),
+            ("[", "[", false),
+        ];
+        for (pattern, name, fits) in cases {
+            assert_eq!(fits_wildcard(pattern, name), fits, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn patterns_find_files_in_folders() {
+        let files = Memory::of(&[("conf/b/x.conf", ""), ("conf/a/y.conf", ""), ("conf/a/.z.conf", "")]);
+        let tree = SourceTree::open(&files, &["conf/a/y.conf".to_owned()]).unwrap();
+        assert_eq!(tree.glob("conf/*/*.conf"), ["conf/a/y.conf", "conf/b/x.conf"]);
+        assert_eq!(tree.glob("conf/c/*.conf"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn paths_are_joined() {
+        let cases = [
+            ("etc", "a.conf", "etc/a.conf"),
+            ("etc/x", "../a", "etc/a"),
+            ("", "a", "a"),
+            ("a", "/b/../c", "/c"),
+        ];
+        for (folder, path, joined) in cases {
+            assert_eq!(join(folder, path).trim_start_matches("./"), joined, "{folder} {path}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_text_is_refused() {
+        let files = Memory(BTreeMap::from([
+            ("nul".to_owned(), b"a\nb\0".to_vec()),
+            ("latin".to_owned(), b"a\xe4".to_vec()),
+            ("large".to_owned(), vec![b' '; (MAX_FILE_BYTES + 1) as usize]),
+        ]));
+        let mut tree = SourceTree::open(&files, &["nul".to_owned()]).unwrap();
+        let mut why = |name: &str| tree.read(name).unwrap_err().message;
+        assert_eq!(why("nul"), "nul: line 2 has a NUL byte, so this is no text file");
+        assert_eq!(why("latin"), "latin: line 1 is not UTF-8");
+        assert!(why("large").contains("too large"));
+        assert_eq!(why("none"), "none: no such file");
+    }
+}

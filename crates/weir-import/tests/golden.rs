@@ -1,0 +1,78 @@
+//! Golden outputs: `tests/SYSTEM/NAME.*` is a source (or `tests/SYSTEM/NAME/` a tree of them, which begins with its
+//! `main.*`), and `NAME.out` what `weir import` makes of it, with the report. `WEIR_BLESS=1` writes them.
+
+#![allow(clippy::unwrap_used, reason = "this is test code: a panic is how a test fails")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use weir_import::{Disk, SYSTEMS, System};
+
+/// Least share of the lines of all samples that must be taken, in percent.
+const TAKEN: usize = 90;
+
+#[test]
+fn samples_are_imported_as_before() {
+    let bless = std::env::var("WEIR_BLESS").is_ok();
+    let (mut different, mut lines, mut taken) = (Vec::new(), 0, 0);
+    for system in SYSTEMS {
+        for (name, source) in samples(system) {
+            let text = imported(system, &source, &mut lines, &mut taken);
+            let golden = folder(system).join(format!("{name}.out"));
+            if bless {
+                fs::write(&golden, text).unwrap();
+            } else if fs::read_to_string(&golden).unwrap_or_default() != text {
+                different.push(golden.display().to_string());
+            }
+        }
+    }
+    println!("{taken} of {lines} lines taken");
+    assert!(different.is_empty(), "run with WEIR_BLESS=1 and look at the difference: {different:#?}");
+    assert!(taken * 100 >= lines * TAKEN, "{taken} of {lines} lines taken, which is less than {TAKEN} %");
+}
+
+fn folder(system: &System) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(system.name)
+}
+
+/// The samples of a system by name, with the file to begin with.
+fn samples(system: &System) -> Vec<(String, PathBuf)> {
+    let Ok(entries) = fs::read_dir(folder(system)) else { return Vec::new() };
+    let mut samples: Vec<(String, PathBuf)> = entries
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_none_or(|extension| extension != "out"))
+        .filter_map(|path| {
+            let name = path.file_stem()?.to_str()?.to_owned();
+            let is_main = |path: &PathBuf| path.file_stem().is_some_and(|stem| stem == "main");
+            let main = match path.is_dir() {
+                true => fs::read_dir(&path).ok()?.map(|entry| entry.unwrap().path()).find(is_main)?,
+                false => path,
+            };
+            Some((name, main))
+        })
+        .collect();
+    samples.sort();
+    samples
+}
+
+fn imported(system: &'static System, source: &Path, lines: &mut usize, taken: &mut usize) -> String {
+    let files = [source.display().to_string()];
+    let disk = Disk::around(&files).unwrap();
+    let import = match weir_import::import(system, &disk, &files) {
+        Ok(import) => import,
+        Err(unreadable) => return short(&format!("unreadable: {unreadable}\n")),
+    };
+    let counts = import.ledger.counts();
+    *lines += counts.total();
+    *taken += counts.same + counts.changed;
+    let mut text = import.to_text();
+    for file in import.written() {
+        let secret = if file.is_secret { " (0600)" } else { "" };
+        text.push_str(&format!("\n==> {}{secret} <==\n{}", file.path, file.text));
+    }
+    short(&text)
+}
+
+/// Without the path of this checkout.
+fn short(text: &str) -> String {
+    text.replace(&format!("{}/tests/", env!("CARGO_MANIFEST_DIR")), "")
+}
