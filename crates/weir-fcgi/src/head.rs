@@ -41,7 +41,8 @@ pub fn end_of_head(bytes: &[u8], seen: usize) -> Option<usize> {
 /// Without `Status`, a head with `Location` is a redirect with status 302, and any other has status 200. That holds
 /// for a path in `Location` too, with which RFC 3875 §6.2.2 asks the server to answer for that path itself: nginx
 /// sends such a redirect to the client as well, and PHP never means anything else. Fields about the connection are
-/// dropped, because it is the server's (§6.3.4).
+/// dropped, because it is the server's (§6.3.4). Of `Connection`, the names of fields stay: the parser of HTTP/1.1
+/// drops those fields (RFC 9110 §7.6.1).
 ///
 /// # Errors
 /// When it is no head of CGI.
@@ -76,7 +77,14 @@ pub fn write_head(head: &[u8], out: &mut Vec<u8>) -> Result<Told, HeadError> {
             continue;
         }
         let (name, value) = field(line)?;
-        if !DROPPED.iter().any(|dropped| name.eq_ignore_ascii_case(dropped.as_bytes())) {
+        if name.eq_ignore_ascii_case(b"connection") {
+            let mut named = nominated(value).peekable();
+            if named.peek().is_some() {
+                out.extend_from_slice(b"Connection: ");
+                out.extend_from_slice(&named.collect::<Vec<_>>().join(&b", "[..]));
+                out.extend_from_slice(b"\r\n");
+            }
+        } else if !DROPPED.iter().any(|dropped| name.eq_ignore_ascii_case(dropped.as_bytes())) {
             out.extend_from_slice(name);
             out.extend_from_slice(b": ");
             out.extend_from_slice(value);
@@ -88,16 +96,18 @@ pub fn write_head(head: &[u8], out: &mut Vec<u8>) -> Result<Told, HeadError> {
 }
 
 /// Fields that are not passed on: the status, which has its own place, and those about the connection.
-const DROPPED: &[&str] = &[
-    "connection",
-    "keep-alive",
-    "proxy-connection",
-    "status",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
+const DROPPED: &[&str] =
+    &["keep-alive", "proxy-connection", "status", "te", "trailer", "transfer-encoding", "upgrade"];
+
+/// The fields that `Connection` names, without its options about the connection.
+fn nominated(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    const OPTIONS: [&str; 3] = ["close", "keep-alive", "upgrade"];
+    let is_option = |name: &[u8]| OPTIONS.iter().any(|option| name.eq_ignore_ascii_case(option.as_bytes()));
+    value
+        .split(|&b| b == b',')
+        .map(<[u8]>::trim_ascii)
+        .filter(move |name| !name.is_empty() && !is_option(name))
+}
 
 /// Whether a line is the status line that some scripts write, although the server writes it: `HTTP/1.1 200 OK`.
 fn is_status_line(index: usize, line: &[u8]) -> bool {
@@ -174,6 +184,12 @@ mod tests {
                 "HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n",
                 200,
                 Some(12),
+            ),
+            (
+                "X-Hop: 1\nConnection: close, x-hop\nconnection:Upgrade,\n\n",
+                "HTTP/1.1 200 OK\r\nX-Hop: 1\r\nConnection: x-hop\r\n\r\n",
+                200,
+                None,
             ),
             ("A: b: c\n\n", "HTTP/1.1 200 OK\r\nA: b: c\r\n\r\n", 200, None),
             ("\r\n", "HTTP/1.1 200 OK\r\n\r\n", 200, None),

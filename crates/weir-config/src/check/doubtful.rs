@@ -5,8 +5,11 @@ use std::net::IpAddr;
 use super::Checker;
 use super::spot::Spot;
 use crate::node::Node;
-use crate::schema::{FilterNode, Route, Written};
+use crate::schema::{Files, FilterNode, Route, Written};
 use crate::units::Percent;
+
+/// Most names of a folder among which scripts are looked for.
+const ENTRIES: usize = 10_000;
 
 impl Checker<'_> {
     pub(super) fn doubtful(&mut self) {
@@ -76,10 +79,14 @@ impl Checker<'_> {
         }
         // A filter may change the path in many ways. Without one, the whole path is looked up below the root.
         let changes = |filter: &FilterNode| filter.name == "rewrite";
-        if self.config.filters.iter().chain(&route.filters).any(changes) {
+        let is_changed = self.config.filters.iter().chain(&route.filters).any(changes);
+        let path = route.matches.path.as_str();
+        if route.fastcgi.is_none() {
+            self.sources(at, files, if is_changed { "" } else { path });
+        }
+        if is_changed {
             return;
         }
-        let path = route.matches.path.as_str();
         let prefix =
             path.strip_suffix("/*").filter(|prefix| prefix.len() > 1 && !prefix.contains(['{', '*', '~']));
         let Some(prefix) = prefix else { return };
@@ -92,6 +99,25 @@ impl Checker<'_> {
                 format!("the whole path is looked up below the root, and {} does not exist", below.display());
             let hint = format!("add `filters: [ rewrite: {{ strip_prefix: {prefix} }} ]`");
             self.warn(&at.key("root").path(), "files-under-prefix", message, hint);
+        }
+    }
+
+    /// Warns of scripts that are sent instead of run: in the folder that a route with this path leads to.
+    fn sources(&mut self, at: &Spot<'_, '_>, files: &Files, path: &str) {
+        let literal = path.split(['{', '*', '~']).next().unwrap_or_default();
+        let below = literal.rsplit_once('/').map_or("", |(below, _)| below.trim_start_matches('/'));
+        let is_script = |name: &str| name.len() > ".php".len() && name.to_ascii_lowercase().ends_with(".php");
+        let written = files.index.iter().find(|name| is_script(name)).cloned();
+        let found = || {
+            let entries = std::fs::read_dir(files.root.0.join(below)).ok()?.take(ENTRIES).flatten();
+            let mut names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+            names.find(|name| is_script(name) && (files.hidden || !name.starts_with('.')))
+        };
+        if let Some(name) = written.or_else(found) {
+            let message =
+                format!("scripts such as {name} are sent as text, with all that their source holds");
+            let hint = "add `fastcgi: { root: … }` and `missing: NAME` with an upstream of `protocol: fastcgi`, or move the scripts elsewhere";
+            self.warn(&at.key("root").path(), "sources-served", message, hint);
         }
     }
 

@@ -5,7 +5,7 @@ use super::spot::Spot;
 use crate::schema::{FastCgi, ProbeKind, Route, Upstream, UpstreamProtocol};
 
 /// Parameters that no config may set: the first would change where a body ends, the second which script runs, and the
-/// third is read as the proxy for outgoing requests (httpoxy).
+/// third is read as the proxy for outgoing requests (httpoxy), also in lower case.
 const RESERVED: &[&str] = &["CONTENT_LENGTH", "SCRIPT_FILENAME", "HTTP_PROXY"];
 
 impl Checker<'_> {
@@ -65,7 +65,7 @@ impl Checker<'_> {
             if !name.bytes().all(letter) || name.bytes().next().is_none_or(|b| b.is_ascii_digit()) {
                 let message = format!("`{name}` is not the name of a parameter; expected e.g. APP_ENV");
                 self.error(&path(), "bad-value", message);
-            } else if RESERVED.contains(&name.as_str()) {
+            } else if RESERVED.iter().any(|reserved| name.eq_ignore_ascii_case(reserved)) {
                 self.error(&path(), "reserved-parameter", format!("`{name}` is the gateway's to set"));
             }
             if value.contains('\0') {

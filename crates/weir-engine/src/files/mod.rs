@@ -16,7 +16,7 @@ pub(crate) use root::Root;
 
 use bytes::Bytes;
 use conditions::{Part, Validators, Verdict, Wanted, ranges};
-use open::{OpenError, Waiting, open};
+use open::{OpenError, Waiting, open, real_name};
 use parts::Parts;
 use path::{Name, Unnamed, with_slash};
 use std::fs::{File, Metadata};
@@ -319,6 +319,9 @@ impl Site {
         if !metadata.is_file() {
             return Err(OpenError::Missing.into()); // a pipe, socket or device
         }
+        if self.is_script(root, name, &file, waiting)? {
+            return Err(OpenError::Missing.into());
+        }
         let media = media::of(name).unwrap_or(media::UNKNOWN);
         for &coding in &asked.codings {
             let sibling = [name, b".", coding.ending().as_bytes()].concat();
@@ -329,11 +332,28 @@ impl Site {
             };
             if let Ok(metadata) = opened.metadata()
                 && metadata.is_file()
+                && !self.is_script(root, &sibling, &opened, waiting)?
             {
                 return Ok(Found::File(Arc::new(opened), Representation::of(&metadata, media, Some(coding))));
             }
         }
         Ok(Found::File(Arc::new(file), Representation::of(metadata, media, None)))
+    }
+
+    /// Whether a file is a script under another name: a link leads to it.
+    fn is_script(
+        &self,
+        root: BorrowedFd<'_>,
+        name: &[u8],
+        file: &File,
+        waiting: Waiting,
+    ) -> Result<bool, NotFound> {
+        match &self.passes {
+            Some(scripts) if !scripts.is_empty() => {
+                Ok(holds(&real_name(root, name, file, waiting)?, scripts))
+            }
+            _ => Ok(false),
+        }
     }
 
     // === answering ===

@@ -7,7 +7,7 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2, readlinkat};
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 /// Most links to follow on the way to a file, as in the kernel.
@@ -67,14 +67,32 @@ pub(crate) fn open(root: BorrowedFd<'_>, name: &[u8], waiting: Waiting) -> Resul
             Err(OpenError::Waits)
         }
         // A sandbox answers a call that it does not know with ENOSYS or EPERM. EAGAIN means a concurrent rename.
-        Err(Errno::AGAIN | Errno::NOSYS | Errno::PERM) => walk(root, name).map(File::from),
+        Err(Errno::AGAIN | Errno::NOSYS | Errno::PERM) => walk(root, name).map(|(opened, _)| opened.into()),
         Err(e) => Err(open_error(e)),
     }
 }
 
-/// The same, one component after another, each relative to the previous folder and none through a link that the
-/// kernel follows. So it never leaves the root, whatever others rename meanwhile.
-fn walk(root: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, OpenError> {
+/// The last name of an opened file behind all links; `name` is the one by which it was opened.
+pub(crate) fn real_name(
+    root: BorrowedFd<'_>,
+    name: &[u8],
+    file: &File,
+    waiting: Waiting,
+) -> Result<Vec<u8>, OpenError> {
+    let path = readlinkat(CWD, format!("/proc/self/fd/{}", file.as_raw_fd()), Vec::new());
+    let last = |path: &[u8]| path.rsplit(|&b| b == b'/').next().unwrap_or_default().to_vec();
+    match (path, waiting) {
+        (Ok(path), _) => Ok(last(path.as_bytes())),
+        // There is no /proc.
+        (Err(_), Waiting::Never) => Err(OpenError::Waits),
+        (Err(_), Waiting::Fine) => walk(root, name).map(|(_, name)| name),
+    }
+}
+
+/// The same as [`open`], one component after another, each relative to the previous folder and none through a link that
+/// the kernel follows. So it never leaves the root, whatever others rename meanwhile. Returns the last name behind all
+/// links, too.
+fn walk(root: BorrowedFd<'_>, name: &[u8]) -> Result<(OwnedFd, Vec<u8>), OpenError> {
     let mut above: Vec<OwnedFd> = Vec::new();
     let mut ahead: VecDeque<Vec<u8>> = components(name);
     let mut links = 0;
@@ -87,7 +105,7 @@ fn walk(root: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, OpenError> {
         let last = ahead.is_empty();
         let flags = if last { READ } else { FOLDER };
         match openat(here, component.as_slice(), flags | OFlags::NOFOLLOW, Mode::empty()) {
-            Ok(opened) if last => return Ok(opened),
+            Ok(opened) if last => return Ok((opened, component)),
             Ok(folder) => above.push(folder),
             // ELOOP: a link in place of a file. ENOTDIR: a link or a file in place of a folder.
             Err(refused @ (Errno::LOOP | Errno::NOTDIR)) => {
@@ -112,7 +130,7 @@ fn walk(root: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, OpenError> {
     }
     // Only `.` and `..`: a folder on the way.
     let here = above.last().map_or(root, AsFd::as_fd);
-    openat(here, ".", READ, Mode::empty()).map_err(open_error)
+    openat(here, ".", READ, Mode::empty()).map_err(open_error).map(|opened| (opened, Vec::new()))
 }
 
 fn components(name: &[u8]) -> VecDeque<Vec<u8>> {
@@ -214,7 +232,7 @@ mod tests {
             assert_eq!(text(open(root.as_fd(), name.as_bytes(), Waiting::Fine)), expected, "{name}");
             if name != "a/b/deep/" {
                 assert_eq!(
-                    text(walk(root.as_fd(), name.as_bytes()).map(File::from)),
+                    text(walk(root.as_fd(), name.as_bytes()).map(|(opened, _)| opened.into())),
                     expected,
                     "{name}, step by step"
                 );
@@ -227,7 +245,24 @@ mod tests {
                 "{name}"
             );
         }
-        assert_eq!(text(walk(root.as_fd(), b"a/../../secret").map(File::from)), Err(OpenError::Outside));
+        assert_eq!(
+            text(walk(root.as_fd(), b"a/../../secret").map(|(opened, _)| opened.into())),
+            Err(OpenError::Outside)
+        );
+    }
+
+    #[test]
+    fn the_name_behind_links() {
+        let (_dir, root) = site();
+        for (name, expected) in
+            [("top", "top"), ("a/up", "top"), ("in/around", "deep"), ("self/self/a/up", "top")]
+        {
+            let file = open(root.as_fd(), name.as_bytes(), Waiting::Fine).unwrap();
+            let real = real_name(root.as_fd(), name.as_bytes(), &file, Waiting::Never).unwrap();
+            assert_eq!(real, expected.as_bytes(), "{name}");
+            let walked = walk(root.as_fd(), name.as_bytes()).unwrap().1;
+            assert_eq!(walked, expected.as_bytes(), "{name}, step by step");
+        }
     }
 
     #[test]

@@ -181,7 +181,7 @@ fn files_first() {
     let endpoints = format!("[{}]", upstream.address());
     // An index that is a script runs too; its source is never sent.
     for index in ["", ", index: [ index.php ]"] {
-        let target = format!("files: {{ root: ROOT, missing: php{index} }}");
+        let target = format!("files: {{ root: ROOT, missing: php, precompressed: [gzip]{index} }}");
         files_come_first(&Site::with(
             &endpoints,
             "",
@@ -192,7 +192,16 @@ fn files_first() {
 }
 
 fn files_come_first(site: &Site) {
-    std::os::unix::fs::symlink("/etc/passwd", site.dir.path().join("root/passwd")).unwrap();
+    let link = |to: &str, name: &str| {
+        std::os::unix::fs::symlink(to, site.dir.path().join("root").join(name)).unwrap();
+    };
+    link("/etc/passwd", "passwd");
+    // Links to scripts under names that are none, also in a folder and as a precompressed file.
+    link("form.php", "form.txt");
+    link("admin", "other");
+    link("index.php", "admin/notes.txt");
+    link("page.txt", "linked.txt");
+    link("form.php", "picture.jpg.gz");
     let mut client = site.weir.client();
     for (path, body) in [
         ("/page.txt", "source of page.txt"),
@@ -206,11 +215,18 @@ fn files_come_first(site: &Site) {
         ("/.env", "/index.php"),
         ("/FORM.PHP", "/index.php"),
         ("/old.php.bak", "/index.php"),
+        ("/form.txt", "/index.php"),
+        ("/admin/notes.txt", "/index.php"),
+        ("/other/notes.txt", "/index.php"),
+        ("/other/page.txt", "source of admin/page.txt"),
+        ("/linked.txt", "source of page.txt"),
     ] {
         let seen = client.get(path);
         seen.expect_status(200).expect_header("x-site", "1");
         assert_eq!(seen.text(), body, "{path}");
     }
+    let seen = client.ask("GET /picture.jpg HTTP/1.1\r\nHost: h\r\nAccept-Encoding: gzip\r\n\r\n");
+    assert_eq!(seen.text(), "source of picture.jpg");
     client.get("/admin?a=b").expect_status(308).expect_header("location", "./admin/?a=b");
     client.get("/picture.jpg/form.php").expect_cause(FASTCGI_NO_SCRIPT);
     client.get("/none.php").expect_cause(FASTCGI_NO_SCRIPT);
@@ -257,7 +273,9 @@ fn answers_as_clients_get_them() {
         "redirect" => answer("Location: /elsewhere?a=b\n\n"),
         "cookies" => answer("Set-Cookie: a=1\r\nSet-Cookie: b=2\r\n\r\n"),
         "length" => answer("Content-Length: 4\r\n\r\nbody"),
-        "hop" => answer("Connection: close\r\nTransfer-Encoding: chunked\r\nKeep-Alive: 3\r\n\r\nbody"),
+        "hop" => answer(
+            "Connection: close, x-hop\r\nX-Hop: 1\r\nTransfer-Encoding: chunked\r\nKeep-Alive: 3\r\n\r\nbody",
+        ),
         "empty" => answer("\r\n"),
         "surplus" => answer("Content-Length: 4\r\n\r\nbody and more"),
         "split" => [
@@ -285,6 +303,7 @@ fn answers_as_clients_get_them() {
         .expect_status(200)
         .expect_body("body")
         .expect_no_header("keep-alive")
+        .expect_no_header("x-hop")
         .expect_no_header("connection");
     get("empty").expect_status(200).expect_body("");
     get("surplus").expect_status(200).expect_header("content-length", "4").expect_body("body");
