@@ -128,6 +128,10 @@ fn path_template(text: &str, build: &mut Build<'_>) -> Option<Template> {
     if let Err(e) = canonical(&sample, Slashes::Keep, &mut Vec::new()) {
         build.refuse("path", e.to_string(), Some("begin with `/` and escape as in a URL".into()));
     } else if !begins && template.vars().next() != Some(&Var::Path) {
+        // An expression that is the whole text becomes a part of one.
+        let text = text
+            .strip_prefix("= ")
+            .map_or_else(|| text.to_owned(), |source| format!("{{= {} }}", source.trim()));
         build.refuse("path", "does not begin with `/`", Some(format!("write \"/{text}\"").into()));
     }
     Some(template)
@@ -393,6 +397,7 @@ mod tests {
         for (settings, expected) in [
             (json!({}), "changes nothing"),
             (json!({ "path": "v2/{path}" }), "does not begin"),
+            (json!({ "path": "= request.args.to" }), r#"write "/{= request.args.to }""#),
             (json!({ "path": "{client}" }), "write \"/{client}\""),
             (json!({ "path": "/a b" }), "%20"),
             (json!({ "path": "/a?b=1" }), "query.set"),
