@@ -94,7 +94,7 @@
 //! # Files
 //!
 //! `token.rs` → `parse.rs` → `ast.rs` → `check.rs` and its folder → `code.rs` → `eval.rs`, with the functions in
-//! `signatures.rs` and `functions.rs`; `compiled.rs` and `template.rs` put them together. `diagnostic.rs`, `limits.rs`, `networks.rs`,
+//! `signatures.rs` and `functions.rs`; `compiled.rs` and `template.rs` put them together. `diagnostic.rs`, `json.rs` (a strict parser), `limits.rs`, `networks.rs`,
 //! `schema.rs`, `text.rs`, `time.rs` and `value.rs` know none of these.
 
 mod ast;
@@ -104,6 +104,7 @@ mod compiled;
 mod diagnostic;
 mod eval;
 mod functions;
+pub mod json;
 pub mod limits;
 mod networks;
 mod parse;

@@ -4,6 +4,7 @@
 //! - [`filter`] is the trait and its surroundings; [`prelude`] is what a filter's file imports; [`testing`] runs one
 //!   filter alone.
 //! - Building blocks: [`template`], [`store`], [`blocking`], [`fetch`], [`coding`], [`grpc`] and [`password`].
+//! - [`document`] is a template of JSON, [`json_body`] says which bodies are read as JSON.
 //! - [`concealed`] finds keys in a request's target, [`file_source`] is a part of a file as a body, [`phrases`] the
 //!   texts of statuses.
 //! - Re-exported from below: [`config`], [`error`], [`expr`], [`route`].
@@ -32,6 +33,7 @@ pub mod cookies;
 pub mod file_source;
 pub mod filter;
 pub mod grpc;
+pub mod json_body;
 pub mod password;
 pub mod phrases;
 pub mod prelude;

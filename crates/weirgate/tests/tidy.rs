@@ -36,7 +36,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("weir-acme", &["weir-wire", "weir-telemetry"]),
     ("weir-config", &["weir-expr", "weir-wire", "weir-h1", "weir-telemetry"]),
     ("weir-route", &["weir-expr"]),
-    ("weir-schema", &["weir-config"]),
+    ("weir-schema", &["weir-config", "weir-expr"]),
     (
         "weir-upstream",
         &["weir-config", "weir-discover", "weir-fleet", "weir-wire", "weir-h1", "weir-telemetry"],

@@ -5,6 +5,5 @@
 
 pub(super) mod by;
 pub(super) mod changed;
-pub(super) mod json_body;
 pub(super) mod media;
 pub(super) mod page;

@@ -11,13 +11,13 @@ mod tests;
 mod verdict;
 
 use super::prelude::*;
-use super::shared::json_body::{Unread, decoded};
 use plan::{Plan, Rules};
 use settings::{Mode, ValidateSettings};
 use std::sync::Arc;
 use verdict::{Counts, Found, Names, Verdict};
 use weir_filter::coding::{Coding, ranked};
 use weir_filter::error::BODY_TOO_LARGE;
+use weir_filter::json_body::{Unread, decoded};
 use weir_h1::BodyKind;
 use weir_schema::json::{self, Limits};
 use weir_schema::{Fault, Part};

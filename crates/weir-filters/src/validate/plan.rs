@@ -1,11 +1,11 @@
 //! What a message has to be, by its head.
 
 use super::super::prelude::*;
-use super::super::shared::json_body::{Coded, Unread, coding, is_json, media_type, refuse_charset};
 use super::verdict::{Found, Verdict};
 use super::{ANSWER, REFUSED};
 use std::sync::Arc;
 use weir_filter::cookies;
+use weir_filter::json_body::{Coded, Unread, coding, is_json, media_type, refuse_charset};
 use weir_h1::{BodyKind, Fields, Method};
 use weir_schema::Schema;
 use weir_schema::openapi::{Api, Body, Found as FoundOperation, Parts};

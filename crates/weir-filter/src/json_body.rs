@@ -7,7 +7,7 @@ use weir_h1::Fields;
 
 /// Why a body is not read as JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Unread {
+pub enum Unread {
     /// It has a content coding other than gzip, or several.
     Coding,
     /// Decoded, it is longer than allowed.
@@ -18,8 +18,24 @@ pub(crate) enum Unread {
     Media(&'static str),
 }
 
+/// The content coding of a message, if its head says that its body is JSON and it can be read.
+///
+/// # Errors
+/// Why not.
+pub fn coded_json(fields: &Fields) -> Result<Coded, Unread> {
+    let media = media_type(fields)?;
+    if !is_json(media) {
+        return Err(Unread::Media("JSON"));
+    }
+    refuse_charset(media)?;
+    coding(fields)
+}
+
 /// The media type of a message, if it has exactly one.
-pub(crate) fn media_type(fields: &Fields) -> Result<&[u8], Unread> {
+///
+/// # Errors
+/// Why the body is not read.
+pub fn media_type(fields: &Fields) -> Result<&[u8], Unread> {
     let mut all = fields.get_all("content-type");
     let Some(one) = all.next() else { return Err(Unread::Media("there is no Content-Type")) };
     if all.next().is_some() {
@@ -29,7 +45,7 @@ pub(crate) fn media_type(fields: &Fields) -> Result<&[u8], Unread> {
 }
 
 /// Whether a media type is JSON: `application/json`, `text/json` or anything that ends in `+json`.
-pub(crate) fn is_json(media: &[u8]) -> bool {
+pub fn is_json(media: &[u8]) -> bool {
     let media = media.split(|&b| b == b';').next().unwrap_or_default().trim_ascii();
     let suffix = media.len().checked_sub(5).and_then(|at| media.split_at_checked(at));
     media.eq_ignore_ascii_case(b"application/json")
@@ -39,7 +55,10 @@ pub(crate) fn is_json(media: &[u8]) -> bool {
 
 /// Refuses charsets other than UTF-8, in which JSON is written (RFC 8259 §8.1). An upstream that obeyed such a charset
 /// would read another text than we do.
-pub(crate) fn refuse_charset(media: &[u8]) -> Result<(), Unread> {
+///
+/// # Errors
+/// Why the body is not read.
+pub fn refuse_charset(media: &[u8]) -> Result<(), Unread> {
     let parameters = media.split(|&b| b == b';').skip(1).map(<[u8]>::trim_ascii);
     for parameter in parameters {
         let mut halves = parameter.splitn(2, |&b| b == b'=');
@@ -57,14 +76,19 @@ pub(crate) fn refuse_charset(media: &[u8]) -> Result<(), Unread> {
 
 /// A content coding that can be taken off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Coded {
+pub enum Coded {
+    /// gzip.
     Gzip,
+    /// None.
     #[default]
     No,
 }
 
 /// The content coding of a message.
-pub(crate) fn coding(fields: &Fields) -> Result<Coded, Unread> {
+///
+/// # Errors
+/// Why the body is not read.
+pub fn coding(fields: &Fields) -> Result<Coded, Unread> {
     let mut all = codings(fields);
     match (all.next(), all.next()) {
         (None, _) => Ok(Coded::No),
@@ -79,7 +103,10 @@ pub(crate) fn coding(fields: &Fields) -> Result<Coded, Unread> {
 ///
 /// gzip has to be one member with nothing behind it: some decoders stop after the first and others go on, so that an
 /// upstream could read something that nobody has checked.
-pub(crate) fn decoded(coded: Coded, body: &[u8], limit: usize) -> Result<Cow<'_, [u8]>, Unread> {
+///
+/// # Errors
+/// Why the body is not read.
+pub fn decoded(coded: Coded, body: &[u8], limit: usize) -> Result<Cow<'_, [u8]>, Unread> {
     if coded == Coded::No {
         return Ok(Cow::Borrowed(body));
     }
