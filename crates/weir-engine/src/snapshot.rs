@@ -58,6 +58,8 @@ pub struct Snapshot {
     pub head_limits: weir_h1::Limits,
     pub(crate) h2: ServerLimits,
     pub(crate) body_bytes: Option<u64>,
+    /// The longest body that expressions read.
+    pub(crate) expression_body: usize,
     pub(crate) connections: usize,
     /// The limits of one client address.
     pub(crate) per_client: ClientLimits,
@@ -301,6 +303,7 @@ impl Snapshot {
             head_limits: weir_h1::Limits::default(),
             h2: ServerLimits { streams: 0, header_bytes: 0, heads: 0, floods: FloodLimits::NONE },
             body_bytes: None,
+            expression_body: 0,
             connections: 0,
             per_client: ClientLimits::default(),
             drain: Duration::ZERO,

@@ -119,13 +119,21 @@ impl<'a> Cx<'a> {
             Test::Begins(of, with) => self.text(of).starts_with(with),
             Test::Compare(relation, sides) => {
                 let (left, right) = (self.value(&sides.0), self.value(&sides.1));
+                if let (Value::Json(json), Value::Json(_)) = (&left, &right)
+                    && !self.budget.compares(json)
+                {
+                    return false;
+                }
                 match relation {
                     Relation::Equal => left.equals(&right),
                     Relation::NotEqual => !left.equals(&right),
                     _ => relation.holds(left.order(&right)),
                 }
             }
-            Test::Contains(of, finder) => finder.find(&self.text(of)).is_some(),
+            Test::Contains(of, finder) => {
+                let text = self.text(of);
+                self.budget.looks(&text) && finder.find(&text).is_some()
+            }
             Test::Counts(relation, place, with) => match self.values.value(place.var, &place.key) {
                 Value::Int(number) => relation.holds(Some(number.cmp(with))),
                 _ => *relation == Relation::NotEqual,
@@ -136,7 +144,10 @@ impl<'a> Cx<'a> {
                 self.value(&sides.1).has(&item)
             }
             Test::Is(place, text) => self.values.is(place.var, &place.key, text),
-            Test::Matches(of, pattern) => pattern.is_match(&self.text(of)),
+            Test::Matches(of, pattern) => {
+                let text = self.text(of);
+                self.budget.looks(&text) && pattern.is_match(&text)
+            }
             Test::Not(test) => !self.test(test),
             Test::OneOf(place, texts) => {
                 let found = self.values.text(place.var, &place.key).unwrap_or_default();
@@ -183,11 +194,7 @@ impl<'a> Cx<'a> {
             }
             Node::AsText(of) => match self.value(of) {
                 Value::Text(text) | Value::Bytes(text) => Value::Text(text),
-                other => {
-                    let mut out = Vec::new();
-                    other.write(&mut out);
-                    Value::Text(if self.budget.take(out.len()) { out.into() } else { Cow::Borrowed(b"") })
-                }
+                other => Value::Text(self.budget.written(&other).into()),
             },
             Node::At(sides) => {
                 let of = self.value(&sides.0);

@@ -1,6 +1,6 @@
 //! What functions do. Their signatures are in `signatures.rs`.
 
-use crate::limits::{BUILT_BYTES, SPLIT_PARTS};
+use crate::limits::{BUILT_BYTES, COST_BYTES, LOOKED_BYTES, SPLIT_PARTS, TEXT_BYTES};
 use crate::signatures::{Func, Part};
 use crate::text;
 use crate::time::{self, Timestamp};
@@ -8,6 +8,7 @@ use crate::value::Value;
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encode};
+use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,22 +16,52 @@ use std::sync::Arc;
 /// What may stand unescaped in any part of a URL (RFC 3986 §2.3).
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// How many bytes of text and lists an evaluation may still build.
+/// How many bytes of text and lists an evaluation may still build, and how many of long texts it may still look at.
 #[derive(Debug)]
-pub(crate) struct Budget(usize);
+pub(crate) struct Budget {
+    built: usize,
+    looked: usize,
+}
 
 impl Default for Budget {
     fn default() -> Self {
-        Self(BUILT_BYTES)
+        Self { built: BUILT_BYTES, looked: LOOKED_BYTES }
     }
 }
 
 impl Budget {
     /// Whether there is room for `bytes` more, which are then taken.
     pub(crate) fn take(&mut self, bytes: usize) -> bool {
-        let rest = self.0.checked_sub(bytes);
-        self.0 = rest.unwrap_or(0);
+        let rest = self.built.checked_sub(bytes);
+        self.built = rest.unwrap_or(0);
         rest.is_some()
+    }
+
+    /// Whether a text may be looked at. The check has counted those of usual length.
+    pub(crate) fn looks(&mut self, text: &[u8]) -> bool {
+        if text.len() as u64 <= TEXT_BYTES {
+            return true;
+        }
+        let rest = self.looked.checked_sub(text.len());
+        self.looked = rest.unwrap_or(0);
+        rest.is_some()
+    }
+
+    /// Whether a document may be compared with another. Each of its values counts as much as a step.
+    pub(crate) fn compares(&mut self, json: &Json) -> bool {
+        let values = values(json, self.looked / COST_BYTES as usize);
+        let rest = self.looked.checked_sub(values.saturating_mul(COST_BYTES as usize));
+        self.looked = rest.unwrap_or(0);
+        rest.is_some()
+    }
+
+    /// A value as text, if there is room for it.
+    pub(crate) fn written(&mut self, value: &Value<'_>) -> Vec<u8> {
+        let mut out = Vec::new();
+        if value.fits(&mut { self.built }) {
+            value.write(&mut out);
+        }
+        if self.take(out.len()) { out } else { Vec::new() }
     }
 
     fn text<'a>(&mut self, text: Vec<u8>) -> Value<'a> {
@@ -42,9 +73,33 @@ impl Budget {
     }
 }
 
+/// How many values a document has; not much more than `most`.
+fn values(json: &Json, most: usize) -> usize {
+    let within = |inner: &mut dyn Iterator<Item = &Json>| {
+        let mut counted = 1_usize;
+        for json in inner {
+            if counted > most {
+                break;
+            }
+            counted += values(json, most - counted);
+        }
+        counted
+    };
+    match json {
+        Json::Array(items) => within(&mut items.iter()),
+        Json::Object(entries) => within(&mut entries.values()),
+        _ => 1,
+    }
+}
+
 /// What a function comes to. No value in, or of another kind than the signature has: no value out.
 pub(crate) fn apply<'a>(func: Func, args: [Value<'a>; 4], budget: &mut Budget) -> Value<'a> {
     let [first, second, third, fourth] = args;
+    if let Value::Text(text) | Value::Bytes(text) = &first
+        && !budget.looks(text)
+    {
+        return Value::Absent;
+    }
     match func {
         Func::Dyn => return first,
         Func::String => return string(first, budget),
@@ -82,7 +137,7 @@ pub(crate) fn apply<'a>(func: Func, args: [Value<'a>; 4], budget: &mut Budget) -
         Func::Replace => {
             let (Value::Text(by) | Value::Bytes(by)) = third else { return Value::Absent };
             let times = at(&fourth).map_or(usize::MAX, |times| usize::try_from(times).unwrap_or(usize::MAX));
-            match text::replace(&text, other, &by, times, budget.0) {
+            match text::replace(&text, other, &by, times, budget.built) {
                 Some(replaced) => budget.text(replaced),
                 None => Value::Text(Cow::Borrowed(b"")),
             }
@@ -122,11 +177,7 @@ pub(crate) fn apply<'a>(func: Func, args: [Value<'a>; 4], budget: &mut Budget) -
 fn string<'a>(value: Value<'a>, budget: &mut Budget) -> Value<'a> {
     match value {
         Value::Text(text) | Value::Bytes(text) => Value::Text(text),
-        other => {
-            let mut out = Vec::new();
-            other.write(&mut out);
-            budget.text(out)
-        }
+        other => Value::Text(budget.written(&other).into()),
     }
 }
 
@@ -226,7 +277,7 @@ fn join<'a>(list: &Value<'a>, between: &Value<'a>, budget: &mut Budget) -> Value
             out.extend_from_slice(between);
         }
         item.write(&mut out);
-        if out.len() > budget.0 {
+        if out.len() > budget.built {
             return budget.text(out);
         }
     }

@@ -21,6 +21,10 @@ pub const COST_BYTES: u64 = 64;
 /// no value: an empty text, an absent list.
 pub const BUILT_BYTES: usize = 1024 * 1024;
 
+/// Most bytes that one evaluation looks at in texts longer than [`TEXT_BYTES`], which are of JSON and cost more than the
+/// check has counted. What would need more has no value.
+pub const LOOKED_BYTES: usize = 16 * 1024 * 1024;
+
 /// Longest list of JSON that a macro walks through or `in` searches. A longer one counts as absent.
 pub const JSON_ITEMS: u32 = 1_000;
 

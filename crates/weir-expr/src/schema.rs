@@ -93,6 +93,7 @@ pub struct Variable {
     pub(crate) is_optional: bool,
     pub(crate) longest: u64,
     pub(crate) cost: u64,
+    pub(crate) elsewhere: Option<&'static str>,
 }
 
 /// Which keys a variable such as `request.headers["x"]` has.
@@ -110,7 +111,17 @@ impl Variable {
     /// A variable that always has a value from `phase` on. Text may also have none, which counts as empty.
     pub fn new(name: impl Into<String>, var: Var, phase: Phase, ty: Type) -> Self {
         let longest = if matches!(ty, Type::List(_)) { 128 } else { crate::limits::TEXT_BYTES };
-        Self { name: name.into(), var, phase, ty, keys: None, is_optional: false, longest, cost: 1 }
+        Self {
+            name: name.into(),
+            var,
+            phase,
+            ty,
+            keys: None,
+            is_optional: false,
+            longest,
+            cost: 1,
+            elsewhere: None,
+        }
     }
 
     /// The variable may have no value, so an expression has to say what holds then: `upstream.port ?? 0`.
@@ -134,6 +145,13 @@ impl Variable {
     #[must_use]
     pub fn cost(mut self, steps: u64) -> Self {
         self.cost = steps.max(1);
+        self
+    }
+
+    /// What to do where it is not known yet, for the hint.
+    #[must_use]
+    pub fn elsewhere(mut self, hint: &'static str) -> Self {
+        self.elsewhere = Some(hint);
         self
     }
 

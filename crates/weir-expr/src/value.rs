@@ -1,6 +1,6 @@
 //! What an expression comes to at run time: a value that borrows from the exchange where it can.
 
-use crate::limits::JSON_ITEMS;
+use crate::limits::{BUILT_BYTES, JSON_ITEMS};
 use crate::time::{self, Timestamp};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -190,7 +190,8 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Appends the value as text: nothing for null and no value, JSON for lists and maps.
+    /// Appends the value as text: nothing for null and no value, JSON for lists and maps. Nothing for a list or map that
+    /// would be longer than [`BUILT_BYTES`].
     pub fn write(&self, out: &mut Vec<u8>) {
         // Writing into a Vec cannot fail.
         let _ = match self {
@@ -209,6 +210,7 @@ impl<'a> Value<'a> {
             }
             Self::Int(n) => write!(out, "{n}"),
             Self::Json(json) => write!(out, "{json}"),
+            Self::List(_) | Self::Map(_) if !self.fits(&mut { BUILT_BYTES }) => Ok(()),
             Self::List(_) | Self::Map(_) => write!(out, "{}", self.to_json()),
             Self::Timestamp(moment) => {
                 moment.write(out);
@@ -216,6 +218,20 @@ impl<'a> Value<'a> {
             }
             Self::Uint(n) => write!(out, "{n}"),
         };
+    }
+
+    /// Takes the bytes that the value is at least, as text and as JSON, off `left`. False as soon as that is too little:
+    /// what a value borrows may be in it many times.
+    pub fn fits(&self, left: &mut usize) -> bool {
+        match self {
+            Self::Bytes(text) | Self::Text(text) => take(left, text.len()),
+            Self::Json(json) => json_fits(json, left),
+            Self::List(items) => items.iter().all(|item| take(left, 1) && item.fits(left)),
+            Self::Map(entries) => {
+                entries.iter().all(|(key, value)| take(left, 1) && key.fits(left) && value.fits(left))
+            }
+            _ => true,
+        }
     }
 
     /// The value as JSON: bytes in base64, what JSON has no kind for as text, no value as null. Invalid UTF-8 is replaced
@@ -243,6 +259,23 @@ impl<'a> Value<'a> {
         let mut out = Vec::new();
         self.write(&mut out);
         String::from_utf8_lossy(&out).into_owned()
+    }
+}
+
+fn take(left: &mut usize, bytes: usize) -> bool {
+    let rest = left.checked_sub(bytes);
+    *left = rest.unwrap_or_default();
+    rest.is_some()
+}
+
+fn json_fits(json: &Json, left: &mut usize) -> bool {
+    match json {
+        Json::String(text) => take(left, text.len()),
+        Json::Array(items) => items.iter().all(|item| take(left, 1) && json_fits(item, left)),
+        Json::Object(entries) => {
+            entries.iter().all(|(key, value)| take(left, key.len() + 1) && json_fits(value, left))
+        }
+        _ => true,
     }
 }
 

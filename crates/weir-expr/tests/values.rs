@@ -4,7 +4,7 @@
 
 mod shared;
 
-use shared::{Exchange, REQUEST, condition, holds, schema, text};
+use shared::{BODY, Exchange, REQUEST, condition, holds, schema, text};
 use weir_expr::template::{Piece, pieces, whole};
 use weir_expr::{Condition, Expression, Template};
 
@@ -260,6 +260,32 @@ fn long_lists_of_json_have_no_value() {
     assert!(!is("request.body.exists(x, x == 1) ?? false"));
     assert!(is("request.body.all(x, x == 2) ?? true"));
     assert!(is("size(request.body) ?? 0 == 1001"));
+}
+
+/// A short list and a long text beside it cost as much as a long list of long texts, which no body of that length is.
+#[test]
+fn long_texts_of_json_are_not_looked_at_for_ever() {
+    let (long, items) = (format!("{}z", "x".repeat(1_000_000)), vec![1; 1_000]);
+    let numbers = vec![1; 20_000];
+    let body = serde_json::json!({ "long": long, "items": items, "numbers": numbers, "same": numbers });
+    let exchange = Exchange { body, ..Exchange::default() };
+    let size = |source: &str| {
+        let source = format!("size({source}) ?? -1");
+        let expression = Expression::compile(&source, &schema(), BODY).unwrap();
+        let mut out = Vec::new();
+        expression.value(&exchange).write(&mut out);
+        String::from_utf8(out).unwrap().parse::<i64>().unwrap()
+    };
+    let looked =
+        |times: usize, test: &str| size(&format!("{}.filter(i, {test})", serde_json::json!(vec![1; times])));
+    assert_eq!(looked(20, "request.body.long.contains(\"z\")"), 16, "16 MiB of them");
+    assert_eq!(looked(20, "size(request.body.long) ?? 0 == 1000001"), 16);
+    assert_eq!(looked(20, "request.body.numbers == request.body.same"), 13);
+    assert_eq!(size("request.body.items.map(i, request.body.long)"), 1_000, "nothing is copied");
+    let text = Expression::compile("request.body.items.map(i, request.body.long)", &schema(), BODY).unwrap();
+    let mut out = Vec::new();
+    text.value(&exchange).write(&mut out);
+    assert_eq!(out.len(), 0, "a gigabyte");
 }
 
 #[test]

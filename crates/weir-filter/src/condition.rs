@@ -4,7 +4,7 @@ use crate::filter::{Asked, Build, Cx, Mistake, RequestHead, Written};
 use crate::view::{Known, Later, Reading, View, is_made_up};
 use weir_config::schema::Expression;
 use weir_h1::FieldName;
-use weir_route::variables::{self, CONSUMER, Vocabulary};
+use weir_route::variables::{self, BODY, Vocabulary};
 
 /// A compiled condition.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ impl Condition {
         let captures: Option<Vec<&str>> =
             build.captures.map(|names| names.iter().map(String::as_str).collect());
         let schema = build.vocabulary.schema(captures.as_deref());
-        let compiled = weir_expr::Condition::compile(&written.0, &schema, CONSUMER);
+        let compiled = weir_expr::Condition::compile(&written.0, &schema, BODY);
         let is_sound = compiled.is_ok();
         build.expressions.push(Written { field: field.to_owned(), is_sound, in_text: false });
         match compiled {
@@ -36,6 +36,9 @@ impl Condition {
                 }
                 let vocabulary = build.vocabulary.clone();
                 let reading = Reading::of(&vocabulary, compiled.reads());
+                if reading.reads_body() {
+                    build.reads_body.set(true);
+                }
                 Some(Self { source: written.0.clone(), compiled, vocabulary, reading })
             }
             Err(mistakes) => {
@@ -88,7 +91,8 @@ impl Condition {
     /// What it came to for a made-up request, and what it read, in sentences for `weir explain`.
     pub fn explain(&self, asked: &Asked<'_>) -> Vec<String> {
         let Some(holds) = self.holds_for(asked) else {
-            return vec!["the expression depends on the caller".to_owned()];
+            let on = if self.reading.reads_body() { "the request's body" } else { "the caller" };
+            return vec![format!("the expression depends on {on}")];
         };
         let read = View::with(
             (Some(asked.head), Later::default()),

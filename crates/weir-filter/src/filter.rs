@@ -24,6 +24,7 @@ mod header_name;
 mod identity;
 mod kind;
 mod places;
+mod read_body;
 mod spooling;
 mod switch;
 
@@ -47,6 +48,8 @@ pub use crate::concealed::Conceals;
 pub use body::{BodyHooks, Hold, PendingPiece, line_of, write_line};
 pub use context::{Begun, FILTER};
 pub use places::Places;
+pub use read_body::BODY_DEPTH;
+pub(crate) use read_body::ReadBody;
 
 use std::future::Future;
 use std::ops::BitOr;
@@ -191,6 +194,9 @@ impl Hooks {
     pub const ANSWERS: Self = Self(512);
     /// Not a hook: as [`Self::ANSWERS`], for requests that arrive without TLS.
     pub const ANSWERS_PLAIN: Self = Self(1024);
+    /// Not a hook: its expressions name `request.body`, so JSON bodies are read before `on_request`. Set by who builds
+    /// the filter, from [`Build::reads_body`].
+    pub const READS_BODY: Self = Self(2048);
 
     /// Whether all hooks of `other` are among these.
     #[inline]
@@ -209,10 +215,14 @@ impl Hooks {
 const _: () = {
     let Hooks(beside) = Hooks::PREFLIGHT;
     let (Hooks(all), Hooks(waits), Hooks(unrouted)) = (Hooks::ALL, Hooks::ATTEMPT_WAIT, Hooks::UNROUTED);
-    let (Hooks(every), Hooks(plain)) = (Hooks::ANSWERS, Hooks::ANSWERS_PLAIN);
-    assert!(
-        all + beside + waits + unrouted + every + plain == all | beside | waits | unrouted | every | plain
-    );
+    let (Hooks(every), Hooks(plain), Hooks(reads)) =
+        (Hooks::ANSWERS, Hooks::ANSWERS_PLAIN, Hooks::READS_BODY);
+    let bits = [all, beside, waits, unrouted, every, plain, reads];
+    let (mut sum, mut union, mut at) = (0, 0, 0);
+    while at < bits.len() {
+        (sum, union, at) = (sum + bits[at], union | bits[at], at + 1);
+    }
+    assert!(sum == union);
 };
 
 impl BitOr for Hooks {

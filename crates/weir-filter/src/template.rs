@@ -339,7 +339,7 @@ impl Parts {
 impl<'a> Build<'a> {
     /// What texts may name that are used when the filter sees a request.
     pub const fn names(&self) -> Names<'a> {
-        Names::new(self.captures, self.vocabulary)
+        Names::new(self.captures, self.vocabulary).with_body(self.reads_body)
     }
 
     /// Compiles a text with placeholders under this key of the settings, and reports its mistake.

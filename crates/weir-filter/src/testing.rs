@@ -81,6 +81,7 @@ pub struct Stand {
 /// A filter ready to take requests.
 pub struct Running {
     filter: Rc<dyn Filter>,
+    reads_body: bool,
     /// Its settings as resolved.
     pub settings: Value,
     scope: Rc<RouteScope>,
@@ -112,6 +113,9 @@ pub struct Response {
     /// How it uses the body, if it was asked.
     pub body_use: Option<BodyUse>,
 }
+
+/// The longest body that expressions read.
+const READ_BODY: usize = 64 * 1024;
 
 /// State under its key. Holding the key keeps its address from being reused.
 type CoreState = (Arc<()>, Rc<dyn Any>);
@@ -300,6 +304,7 @@ impl Stand {
         let consumers: Arc<[Consumer]> = self.consumers.iter().map(copy).collect();
         let vocabulary = self.vocabulary();
         let captures = self.scope.starts_with("routes.").then_some(self.captures.as_slice());
+        let reads_body = Cell::new(false);
         let mut build = Build {
             scope: &self.scope,
             consumers: &consumers,
@@ -316,6 +321,7 @@ impl Stand {
             vocabulary: &vocabulary,
             expressions: Vec::new(),
             reads_claims: true,
+            reads_body: &reads_body,
             warnings: Vec::new(),
         };
         let (node, mut found) = (Node::of_json(&self.settings), Diagnostics::default());
@@ -332,6 +338,7 @@ impl Stand {
         let table = Table::build(vec![self.spec.clone()]).expect("a test gives a sound route");
         Ok(Running {
             filter: built.filter.into(),
+            reads_body: reads_body.get(),
             settings: built.settings,
             scope: Rc::new(RouteScope {
                 name: Arc::clone(&self.spec.name),
@@ -375,7 +382,8 @@ impl Running {
             (Rc::clone(&self.filter), Rc::clone(&self.scope), Rc::clone(&self.script));
         let settings = self.settings.clone();
         let certificate = self.certificate.clone();
-        Self { filter, settings, scope, client, tls: self.tls, certificate, named: self.named, script }
+        let (tls, named, reads_body) = (self.tls, self.named, self.reads_body);
+        Self { filter, reads_body, settings, scope, client, tls, certificate, named, script }
     }
 
     /// Passes a parsed request and its response, as the gateway does on its fast path: for measurements. The filter
@@ -432,7 +440,12 @@ impl Running {
             let (filter, script) = (Rc::clone(&self.filter), Rc::clone(&self.script));
             return Exchange { head, cx, flow: Flow::Refuse(refusal), waited: false, filter, script };
         }
-        cx.whole = whole.then(|| body.to_owned().into());
+        let reads = self.reads_body && cx.expects_json(&head);
+        cx.whole = (whole || reads).then(|| body.to_owned().into());
+        if reads && let Err(cause) = cx.read_body(&head, READ_BODY) {
+            let (filter, script) = (Rc::clone(&self.filter), Rc::clone(&self.script));
+            return Exchange { head, cx, flow: Flow::refuse(cause), waited: false, filter, script };
+        }
         let mut exchange = self.decide(head, cx).await;
         let mut piece = Piece::new(body.as_bytes(), true);
         if !whole

@@ -1,19 +1,20 @@
 //! An exchange as expressions see it, and what reading it tells of the caller.
 
 use crate::asked::Asked;
-use crate::filter::{Consumer, Cx, RequestHead, ResponseHead, Revealed};
+use crate::filter::{Consumer, Cx, ReadBody, RequestHead, ResponseHead, Revealed};
 use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::net::{IpAddr, Ipv4Addr};
+use std::rc::Rc;
 use std::time::SystemTime;
 use weir_expr::{Read, Value, Values, Var};
 use weir_h1::FieldName;
 use weir_route::variables::{
     self, ARGS, CERTIFICATE_NAMES, CERTIFICATE_SUBJECT, CONSUMER_GROUPS, CONSUMER_NAME, CONSUMER_PLAN,
-    COOKIES, HEADERS, HOST, ID, JWT, METHOD, NOW, PARAMS, PATH, QUERY, RESPONSE_CAUSE, RESPONSE_HEADERS,
-    RESPONSE_STATUS, ROUTE, SCHEME, Seen, URL, Vocabulary,
+    COOKIES, HEADERS, HOST, ID, JWT, METHOD, NOW, PARAMS, PATH, QUERY, REQUEST_BODY, RESPONSE_BODY,
+    RESPONSE_CAUSE, RESPONSE_HEADERS, RESPONSE_STATUS, ROUTE, SCHEME, Seen, URL, Vocabulary,
 };
 use weir_route::{Headers, Pattern, Request};
 use weir_wire::tls::PeerCertificate;
@@ -44,6 +45,8 @@ pub(crate) struct Known<'a> {
     /// The code of the cause why the gateway itself answered.
     cause: Option<&'a str>,
     route: &'a str,
+    /// Knows the request's body, if that was read.
+    cx: Option<&'a Cx>,
     captured: Option<(&'a Pattern, &'a [u8])>,
 }
 
@@ -60,6 +63,7 @@ impl<'a> Known<'a> {
             claims: cx.claims(),
             cause: cx.failure().and_then(|failure| failure.cause).or(cx.because()).map(|cause| cause.code),
             route: cx.route(),
+            cx: Some(cx),
             captured: pattern.zip(head.map(RequestHead::routed_path)),
         }
     }
@@ -75,6 +79,7 @@ impl<'a> Known<'a> {
             claims: None,
             cause: None,
             route: asked.route,
+            cx: None,
             captured: asked.pattern.map(|pattern| (pattern, asked.path)),
         }
     }
@@ -86,11 +91,15 @@ pub(crate) struct Later<'a> {
     /// What was kept of the request.
     pub(crate) reads: &'a [KeptRead],
     pub(crate) response: Option<&'a ResponseHead>,
+    /// The JSON of bodies, from a filter that has read them itself.
+    pub(crate) request_body: Option<&'a Json>,
+    pub(crate) response_body: Option<&'a Json>,
 }
 
 impl Later<'_> {
     /// It is not there.
-    pub(crate) const NONE: Self = Self { reads: &[], response: None };
+    pub(crate) const NONE: Self =
+        Self { reads: &[], response: None, request_body: None, response_body: None };
 }
 
 /// The value of a variable of the request, kept until the response is there.
@@ -102,6 +111,8 @@ pub(crate) struct KeptRead {
     texts: Vec<Vec<u8>>,
     /// The value of any other.
     number: Option<i64>,
+    /// The request's body.
+    body: Option<Rc<ReadBody>>,
 }
 
 impl KeptRead {
@@ -112,7 +123,8 @@ impl KeptRead {
             |value: Value<'_>| if let Value::Text(text) = value { Some(text.into_owned()) } else { None };
         let number =
             if let Value::Int(number) = view.value(var, key.as_bytes()) { Some(number) } else { None };
-        Self { var, key: key.into(), texts: all.into_iter().filter_map(text).collect(), number }
+        let body = view.known.cx.filter(|_| var == REQUEST_BODY).and_then(Cx::share_read_body).cloned();
+        Self { var, key: key.into(), texts: all.into_iter().filter_map(text).collect(), number, body }
     }
 
     fn text(&self) -> Option<Cow<'_, [u8]>> {
@@ -179,6 +191,15 @@ impl<'a> View<'a> {
         self.known.claims?.get(str::from_utf8(name).ok()?)
     }
 
+    /// The JSON of the request's body: as the filter read it, kept of the request, or read for expressions.
+    fn body(&self) -> Option<&Json> {
+        match (self.later.request_body, self.kept(REQUEST_BODY, b"")) {
+            (Some(body), _) => Some(body),
+            (None, Some(kept)) => kept.body.as_ref()?.value(),
+            (None, None) => self.known.cx?.body_json(),
+        }
+    }
+
     /// The value of a map. It may read the caller, so it is asked here and not of the request alone.
     fn map(&self, var: Var) -> Option<Cow<'_, [u8]>> {
         self.seen.vocabulary.maps.text(var, self)
@@ -226,6 +247,8 @@ impl Values for View<'_> {
                 self.text(var, key).map_or(Value::Absent, Value::Text)
             }
             JWT => self.claim(key).map_or(Value::Absent, Value::json),
+            REQUEST_BODY => self.body().map_or(Value::Absent, Value::json),
+            RESPONSE_BODY => self.later.response_body.map_or(Value::Absent, Value::json),
             RESPONSE_STATUS => {
                 self.later.response.map_or(Value::Absent, |head| Value::Int(head.status().into()))
             }
@@ -248,6 +271,8 @@ impl Values for View<'_> {
             CONSUMER_PLAN => self.labels("plan:").next()?,
             ID => self.known.request_id?,
             JWT => self.claim(key)?.as_str()?,
+            REQUEST_BODY => return self.body()?.as_str().map(|text| Cow::Borrowed(text.as_bytes())),
+            RESPONSE_BODY => self.later.response_body?.as_str()?,
             RESPONSE_CAUSE => self.known.cause?,
             RESPONSE_HEADERS => return variables::joined(self.response_fields(key).map(Cow::Borrowed)),
             ROUTE => self.known.route,
@@ -302,6 +327,11 @@ impl Reading {
 
     pub(crate) fn reads(&self) -> &[Read] {
         &self.reads
+    }
+
+    /// Whether it reads the request's body.
+    pub(crate) fn reads_body(&self) -> bool {
+        self.reads.iter().any(|read| read.var == REQUEST_BODY)
     }
 
     /// The header fields that it reads, for [`Filter::guards`](crate::filter::Filter::guards).
@@ -383,7 +413,7 @@ fn identifies(read: &Read) -> bool {
 
 /// Whether what is read is the same for all requests of one method and URL on one route, as cached answers are, or says
 /// nothing of the request.
-fn is_of_url(read: &Read) -> bool {
+pub(crate) fn is_of_url(read: &Read) -> bool {
     matches!(
         read.var,
         ARGS | HOST
@@ -393,6 +423,7 @@ fn is_of_url(read: &Read) -> bool {
             | PARAMS
             | PATH
             | QUERY
+            | RESPONSE_BODY
             | RESPONSE_CAUSE
             | RESPONSE_HEADERS
             | RESPONSE_STATUS
@@ -402,10 +433,17 @@ fn is_of_url(read: &Read) -> bool {
     )
 }
 
-/// Whether `weir explain` knows what is read: a made-up request has no caller.
+/// Whether `weir explain` knows what is read: a made-up request has no caller and no body.
 pub(crate) fn is_made_up(read: &Read) -> bool {
     !matches!(
         read.var,
-        CERTIFICATE_NAMES | CERTIFICATE_SUBJECT | CONSUMER_GROUPS | CONSUMER_NAME | CONSUMER_PLAN | ID | JWT
+        CERTIFICATE_NAMES
+            | CERTIFICATE_SUBJECT
+            | CONSUMER_GROUPS
+            | CONSUMER_NAME
+            | CONSUMER_PLAN
+            | ID
+            | JWT
+            | REQUEST_BODY
     )
 }

@@ -28,6 +28,8 @@ const LISTS: [&str; 2] = ["filters", "otherwise"];
 /// response and its body in reverse as usual; those of the other list do not run at all. Lists may hold `when` again.
 /// A filter here never replaces one of the same name in a consumer's plan, because it does not run for all requests.
 ///
+/// If the expression names `request.body`, JSON bodies are read before, up to `limits.expression_body_bytes`.
+///
 /// What the expression reads may decide the answer. If it reads a cookie, a client's certificate or any field but the
 /// usual ones (`accept`, `user-agent` …), that is an identity, whatever it comes to, and a `cache` keeps a copy for
 /// each; of anything else that is not in the URL, a copy for true and one for false. A `cache` before it stores no
@@ -43,7 +45,7 @@ const LISTS: [&str; 2] = ["filters", "otherwise"];
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct WhenSettings {
-    /// The expression that decides, over the request, the client and `consumer`.
+    /// The expression that decides, over the request, its JSON body, the client and `consumer`.
     is: Expression,
     /// The filters that run where it is true.
     #[serde(default)]

@@ -241,8 +241,8 @@ impl<'r> Search<'r> {
                 other: Some(*winner),
                 field: "priority".to_owned(),
                 message: format!(
-                    "route `{}` can never win: `{}` matches every request that it matches, and has priority {} over {}",
-                    b.name, a.name, a.priority, b.priority
+                    "route `{}` can never win: `{}` matches every request that it matches, and has a higher priority",
+                    b.name, a.name
                 ),
                 hint: "remove it, raise its priority, or make its `match` differ".to_owned(),
                 example: Sample::of_both(a, b).map(|sample| sample.to_string()),

@@ -17,12 +17,16 @@ use super::query::decoded;
 use super::request::{Headers, Request};
 
 /// The phases of an exchange in their order; each knows all that those before it know.
-pub const PHASES: [&str; 4] = ["request", "consumer", "body", "response"];
+pub const PHASES: [&str; 5] = ["request", "consumer", "body", "response", "response body"];
 
 /// The request's head is here: what `match.when` knows.
 pub const REQUEST: Phase = Phase(0);
 /// The route is found, and filters run: what their conditions know.
 pub const CONSUMER: Phase = Phase(1);
+/// The request's body is here: what filters know that have it read.
+pub const BODY: Phase = Phase(2);
+/// The response's body is here: what filters know that write it anew.
+pub const RESPONSE_BODY_READ: Phase = Phase(4);
 /// All is known.
 const LAST: Phase = Phase(PHASES.len() as u8 - 1);
 /// The response's head is here.
@@ -56,6 +60,10 @@ pub const ID: Var = Var(11);
 pub const ROUTE: Var = Var(12);
 /// `jwt["claim"]`: a claim of the token that the filter `jwt` verified.
 pub const JWT: Var = Var(13);
+/// `request.body`: the JSON of the request's body.
+pub const REQUEST_BODY: Var = Var(30);
+/// `response.body`: the JSON of the response's body.
+pub const RESPONSE_BODY: Var = Var(31);
 /// `response.cause`: why the gateway itself answered.
 pub const RESPONSE_CAUSE: Var = Var(32);
 /// `response.headers`.
@@ -133,6 +141,12 @@ fn params(bounds: Bounds) -> Variable {
     Variable::new("request.params", PARAMS, REQUEST, Type::Text).longest(bounds.head_bytes)
 }
 
+/// Where `request.body` is known.
+const BODY_HINT: &str =
+    "filters know it: write the condition as `when: { is }` among them, or the text in one of them";
+/// Where `response.body` is known.
+const ANSWER_HINT: &str = "the filter `transform` knows it, in `response`";
+
 /// What there is without maps. `request.params` has any key.
 fn own_schema(bounds: Bounds) -> Schema {
     let text = |name, var| Variable::new(name, var, REQUEST, Type::Text).longest(bounds.head_bytes);
@@ -162,6 +176,11 @@ fn own_schema(bounds: Bounds) -> Schema {
         .with(Variable::new("jwt", JWT, CONSUMER, Type::Json).keyed())
         .with(later("request.id", ID, Type::Text))
         .with(later("route.name", ROUTE, Type::Text))
+        .with(Variable::new("request.body", REQUEST_BODY, BODY, Type::Json).elsewhere(BODY_HINT))
+        .with(
+            Variable::new("response.body", RESPONSE_BODY, RESPONSE_BODY_READ, Type::Json)
+                .elsewhere(ANSWER_HINT),
+        )
         .with(of_response("response.status", RESPONSE_STATUS, Type::Int))
         .with(of_response("response.headers", RESPONSE_HEADERS, Type::Text).folded().repeated(bounds.fields))
         .with(of_response("response.cause", RESPONSE_CAUSE, Type::Text).longest(64))

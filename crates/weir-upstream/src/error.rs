@@ -146,7 +146,7 @@ causes! {
     BAD_TARGET "bad_target" 400 "The request target is malformed." "nothing: the client is at fault (RFC 9112 §3.2)";
     BLOCKING_LIMIT "blocking_limit" 503 "The queue for blocking work is full." "nothing: the queue holds 1,024 jobs; find the filter that fills it";
     BODY_TIMEOUT "body_timeout" 408 "The request body stopped arriving." "listeners.*.timeouts.body";
-    BODY_TOO_LARGE "body_too_large" 413 "The request body is larger than allowed." "limits.body_bytes, routes.*.fastcgi.buffer, or the filters body_limit and buffer", limit: Some(Limit::BodyBytes);
+    BODY_TOO_LARGE "body_too_large" 413 "The request body is larger than allowed." "limits.body_bytes, limits.expression_body_bytes, routes.*.fastcgi.buffer, or the filters body_limit and buffer", limit: Some(Limit::BodyBytes);
     BODY_TOO_SLOW "body_too_slow" 408 "The request body arrived too slowly." "listeners.*.timeouts.rate";
     BUFFER_DISK "buffer_disk" 503 "A body that should be held on disk could not be: bodies take as much space as they may, or the file system failed." "`disk_total` and `folder` of the filter buffer; the log has errors of the file system", nature: Nature::Failure;
     CLIENT_CLOSED "client_closed" 0 "The client closed the connection before the response was complete." "nothing: the client left";

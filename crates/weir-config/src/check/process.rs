@@ -47,6 +47,11 @@ impl Checker<'_> {
             let message = format!("`{bytes}` is out of range; expected 1KiB to 1MiB");
             self.error("limits.header_bytes", "out-of-range", message);
         }
+        let read = limits.expression_body_bytes;
+        if !(1 << 10..=16 << 20).contains(&read.get()) {
+            let message = format!("`{read}` is out of range; expected 1KiB to 16MiB");
+            self.error("limits.expression_body_bytes", "out-of-range", message);
+        }
         let autopsy = limits.autopsy;
         if autopsy.get() != 0 && !(64 << 10..=64 << 20).contains(&autopsy.get()) {
             let message = format!("`{autopsy}` is out of range; expected 64KiB to 64MiB, or 0B for none");

@@ -267,6 +267,10 @@ pub struct Limits {
     pub metric_consumers: u32,
     /// Largest body of a request. Default none: bodies stream through in bounded memory. More is 413.
     pub body_bytes: Option<ByteSize>,
+    /// Largest JSON body of a request whose filters read `request.body` in expressions, as received and decoded; from
+    /// `1KiB` to `16MiB`. Default `64KiB`. More is 413. The body is held in memory; read, JSON of short values takes
+    /// up to 40 times as much.
+    pub expression_body_bytes: ByteSize,
     /// Memory of each worker for the exchanges that `weir why` explains: failed ones, slow ones, and one in a
     /// thousand of the others. `0B` for none, else from `64KiB` to `64MiB`. Default `2MiB`: 512 exchanges of maximum
     /// size. Allocated on demand.
@@ -471,6 +475,7 @@ impl Default for Limits {
             metric_routes: 1000,
             metric_consumers: 1000,
             body_bytes: None,
+            expression_body_bytes: ByteSize(64 * 1024),
             autopsy: ByteSize(2 << 20),
             h2: H2Limits::default(),
             per_client: PerClient::default(),

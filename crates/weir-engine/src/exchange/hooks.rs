@@ -30,8 +30,8 @@ use weir_wire::time;
 /// What a filter must wait for before the next one runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Due {
-    /// The whole body, up to this size. Then its hook runs.
-    Gather(usize),
+    /// The whole body, up to this size. Then its hook runs, and the filter uses what is left of the body so.
+    Gather(usize, BodyUse),
     /// Nothing: the filters of this list of its own run next.
     Run(usize),
     /// Its own `wait`.
@@ -164,7 +164,12 @@ impl Exchange<'_> {
         let snapshot = &local.snapshot;
         let mut next: Vec<u32> = snapshot.unrouted.iter().rev().copied().collect();
         while let Some(filter) = next.pop() {
-            if let Some(Due::Run(list)) = self.filter_one(snapshot, filter)? {
+            let due = match self.filter_one(snapshot, filter)? {
+                // Bodies without a route are not read: for expressions they have no value.
+                Some(Due::Gather(..)) => self.on_request(snapshot, filter)?,
+                due => due,
+            };
+            if let Some(Due::Run(list)) = due {
                 let chosen = snapshot.list_of(filter, list).iter().rev();
                 let runs = |&&filter: &&u32| snapshot.filters[filter as usize].hooks.has(Hooks::UNROUTED);
                 next.extend(chosen.filter(runs));
@@ -179,21 +184,41 @@ impl Exchange<'_> {
         self.ran.push(index);
         self.hooks = self.hooks | instance.hooks;
         self.head.headers.remove_twins(&instance.guards.request);
-        if instance.hooks.has(Hooks::REQUEST_BODY)
+        if instance.hooks.has_any(Hooks::REQUEST_BODY | Hooks::READS_BODY)
             && self.head.body() != BodyKind::Empty
-            && let Some(cx) = &mut self.cx
+            && let Some(due) = self.body_first(snapshot, index)?
         {
-            cx.filter = index;
-            match instance.filter.request_body(&self.head, cx) {
-                BodyUse::Whole(limit) => return Ok(Some(Due::Gather(limit))),
-                BodyUse::WholeWatched(limit) => {
-                    cx.request_bodies.add(index, BodyUse::Watch); // until it is whole
-                    return Ok(Some(Due::Gather(limit)));
-                }
-                body => cx.request_bodies.add(index, body),
-            }
+            return Ok(Some(due));
         }
         self.on_request(snapshot, index)
+    }
+
+    /// What a filter needs of the body before it sees the head, if anything.
+    fn body_first(&mut self, snapshot: &Snapshot, index: u32) -> Result<Option<Due>, Stop> {
+        let instance = &snapshot.filters[index as usize];
+        let Some(cx) = &mut self.cx else { return Ok(None) };
+        cx.filter = index;
+        let body = match instance.hooks.has(Hooks::REQUEST_BODY) {
+            true => instance.filter.request_body(&self.head, cx),
+            false => BodyUse::Pass,
+        };
+        let reads = instance.hooks.has(Hooks::READS_BODY) && cx.expects_json(&self.head);
+        let longest = snapshot.expression_body;
+        if reads && self.head.declared_size().is_some_and(|size| size > longest as u64) {
+            return Err(Stop::refuse(&error::BODY_TOO_LARGE)); // a client that waits to go on is told at once
+        }
+        Ok(match body {
+            BodyUse::Whole(limit) => Some(Due::Gather(limit, BodyUse::Pass)),
+            BodyUse::WholeWatched(limit) => {
+                cx.request_bodies.add(index, BodyUse::Watch); // until it is whole
+                Some(Due::Gather(limit, BodyUse::Pass))
+            }
+            _ if reads && !cx.has_read_body() => Some(Due::Gather(longest, body)),
+            _ => {
+                cx.request_bodies.add(index, body);
+                None
+            }
+        })
     }
 
     fn on_request(&mut self, snapshot: &Snapshot, index: u32) -> Result<Option<Due>, Stop> {
@@ -228,18 +253,24 @@ impl Exchange<'_> {
         index: u32,
         due: Due,
     ) -> Result<Option<usize>, Stop> {
-        if let Due::Gather(limit) = due {
-            let spooling = snapshot.filters[index as usize].filter.spooling();
-            Box::pin(self.gather_request(limit, spooling)).await?;
+        if let Due::Gather(limit, then) = due {
+            let instance = &snapshot.filters[index as usize];
+            Box::pin(self.gather_request(limit, instance.filter.spooling())).await?;
+            if let Some(cx) = &mut self.cx {
+                if instance.hooks.has(Hooks::READS_BODY) {
+                    cx.read_body(&self.head, snapshot.expression_body).map_err(Stop::refuse)?;
+                }
+                cx.request_bodies.add(index, then);
+            }
             match self.on_request(snapshot, index)? {
                 None => return Ok(None),
                 Some(Due::Run(list)) => return Ok(Some(list)),
-                Some(Due::Gather(_) | Due::Wait) => {}
+                Some(Due::Gather(..) | Due::Wait) => {}
             }
         }
         match go_on(self.filter_wait_once(snapshot, index).await?)? {
             None => return Ok(None),
-            Some(Due::Gather(limit)) => Box::pin(self.gather_request(limit, None)).await?,
+            Some(Due::Gather(limit, _)) => Box::pin(self.gather_request(limit, None)).await?,
             Some(Due::Run(_) | Due::Wait) => return Err(Stop::refuse(&error::INTERNAL)),
         }
         match go_on(self.filter_wait_once(snapshot, index).await?)? {
@@ -273,6 +304,7 @@ impl Exchange<'_> {
         }
         self.settle_whole(Direction::Request)?;
         let Some(cx) = &mut self.cx else { return Ok(()) };
+        cx.forget_body();
         (cx.request_whole, cx.request_spool) = (cx.whole.take(), None);
         self.head.set_whole_body(cx.request_whole.as_ref().map_or(0, Bytes::len) as u64);
         Ok(())
@@ -499,7 +531,9 @@ impl Exchange<'_> {
             let (cx, head) = (self.cx.as_mut()?, reply.head()?);
             cx.filter = index;
             match instance.filter.response_body(head, cx) {
-                BodyUse::Whole(limit) | BodyUse::WholeWatched(limit) => return Some(Due::Gather(limit)),
+                BodyUse::Whole(limit) | BodyUse::WholeWatched(limit) => {
+                    return Some(Due::Gather(limit, BodyUse::Pass));
+                }
                 body => cx.response_bodies.add(index, body),
             }
         }
@@ -516,7 +550,7 @@ impl Exchange<'_> {
         (cx.filter, cx.is_relayed) = (index, is_relayed);
         match instance.filter.on_response(head, cx) {
             Flow::Continue | Flow::Run(_) => None,
-            Flow::Gather(limit) => Some(Due::Gather(limit)),
+            Flow::Gather(limit) => Some(Due::Gather(limit, BodyUse::Pass)),
             Flow::Wait => Some(Due::Wait),
             Flow::Answer(answer) => {
                 self.replace(reply, Ok(answer));
@@ -547,7 +581,7 @@ impl Exchange<'_> {
         index: u32,
         due: Due,
     ) -> Result<(), Stop> {
-        if let Due::Gather(limit) = due {
+        if let Due::Gather(limit, _) = due {
             match self.gather_reply(reply, limit).await {
                 Ok(()) => {}
                 Err(Stop::Refuse(refusal)) => self.replace(reply, Err(refusal)),
@@ -699,7 +733,7 @@ fn choose(snapshot: &Snapshot, handling: &Handling, to_run: &mut ToRun<'_>, chos
 fn go_on(flow: Flow) -> Result<Option<Due>, Stop> {
     match flow {
         Flow::Continue => Ok(None),
-        Flow::Gather(limit) => Ok(Some(Due::Gather(limit))),
+        Flow::Gather(limit) => Ok(Some(Due::Gather(limit, BodyUse::Pass))),
         Flow::Run(list) => Ok(Some(Due::Run(list))),
         Flow::Wait => Ok(Some(Due::Wait)),
         Flow::Answer(answer) => Err(Stop::Answer(answer)),

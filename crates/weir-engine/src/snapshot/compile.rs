@@ -188,6 +188,7 @@ impl Compiler<'_> {
             head_limits,
             h2: listeners::h2_limits(limits),
             body_bytes: limits.body_bytes.map(|b| b.get()),
+            expression_body: limits.expression_body_bytes.as_usize(),
             connections: limits.connections as usize,
             per_client: ClientLimits {
                 connections: limits.per_client.connections,

@@ -118,9 +118,10 @@ impl<'s> Checker<'s> {
         );
         let mistake = Mistake::new(range.clone(), message);
         let there = self.schema.groups(self.phase);
-        self.wrong(match there.is_empty() {
-            true => mistake,
-            false => mistake.hint(format!("here are known: `{}`", there.join("`, `"))),
+        self.wrong(match variable.elsewhere {
+            Some(hint) => mistake.hint(hint),
+            None if there.is_empty() => mistake,
+            None => mistake.hint(format!("here are known: `{}`", there.join("`, `"))),
         })
     }
 

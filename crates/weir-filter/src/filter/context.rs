@@ -173,7 +173,7 @@ pub struct Cx {
     ready: Option<Box<Fields>>,
     /// The request that continues after the answer.
     background: Option<Box<Background>>,
-    states: Vec<(u32, Box<dyn Any>)>,
+    pub(super) states: Vec<(u32, Box<dyn Any>)>,
     /// The note of the first filter that has one; and those of the others.
     note: (u32, u64),
     notes: SmallVec<[(u32, u64); 3]>,

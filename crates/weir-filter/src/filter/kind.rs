@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::any::Any;
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::error::Error;
 use std::fmt;
@@ -190,6 +191,8 @@ pub struct Build<'a> {
     pub expressions: Vec<Written>,
     /// Whether an expression of the config may read the claims of a token.
     pub reads_claims: bool,
+    /// Whether an expression so far names `request.body`.
+    pub reads_body: &'a Cell<bool>,
     /// Every warning so far, with its code.
     pub warnings: Vec<(&'static str, Mistake)>,
 }

@@ -3,8 +3,9 @@
 use super::Malformed;
 use crate::filter::{Cx, RequestHead, ResponseHead};
 use crate::view::{KeptRead, Known, Later, Reading, View};
+use std::cell::Cell;
 use weir_expr::{Expression, Mistake, Phase, Schema, Var};
-use weir_route::variables::{self, CONSUMER, RESPONSE, Vocabulary};
+use weir_route::variables::{self, BODY, CONSUMER, RESPONSE, Vocabulary};
 
 /// What a text may name.
 #[derive(Clone, Copy, Debug)]
@@ -13,12 +14,26 @@ pub struct Names<'a> {
     pub captures: Option<&'a [String]>,
     vocabulary: &'a Vocabulary,
     phase: Phase,
+    /// Where to note that a text names `request.body`, if it may.
+    reads_body: Option<&'a Cell<bool>>,
 }
 
 impl<'a> Names<'a> {
-    /// Those of a text that is used when a filter sees a request.
+    /// Those of a text that is used when the request's head is here, and perhaps not its body.
     pub const fn new(captures: Option<&'a [String]>, vocabulary: &'a Vocabulary) -> Self {
-        Self { captures, vocabulary, phase: CONSUMER }
+        Self { captures, vocabulary, phase: CONSUMER, reads_body: None }
+    }
+
+    /// The same where the body is read before, if a text names it, which is noted in `reads_body`.
+    #[must_use]
+    pub const fn with_body(self, reads_body: &'a Cell<bool>) -> Self {
+        Self { phase: BODY, reads_body: Some(reads_body), ..self }
+    }
+
+    /// The same where these are captured.
+    #[must_use]
+    pub const fn with_captures(self, captures: &'a [String]) -> Self {
+        Self { captures: Some(captures), ..self }
     }
 
     /// Those of a text that is used when a filter sees the response.
@@ -59,6 +74,9 @@ impl Computed {
             first(mistakes).map_or_else(|| Malformed::new("the expression is refused", None), Malformed::from)
         })?;
         let reading = Reading::of(names.vocabulary, expression.reads());
+        if let (true, Some(reads_body)) = (reading.reads_body(), names.reads_body) {
+            reads_body.set(true);
+        }
         // When the response is there, the request is gone but for what was kept of it by name.
         let mut reads = reading.reads().iter();
         let computed =
@@ -100,10 +118,13 @@ impl Computed {
     }
 }
 
-/// Whether a variable is of the head, which is gone when the response is there.
+/// Whether a variable is of the head or the body, which are gone when the response is there.
 fn is_of_request(var: Var) -> bool {
-    use variables::{ARGS, COOKIES, HEADERS, HOST, METHOD, PARAMS, PATH, QUERY, SIZE, URL};
-    matches!(var, ARGS | COOKIES | HEADERS | HOST | METHOD | PARAMS | PATH | QUERY | SIZE | URL)
+    use variables::{ARGS, COOKIES, HEADERS, HOST, METHOD, PARAMS, PATH, QUERY, REQUEST_BODY, SIZE, URL};
+    matches!(
+        var,
+        ARGS | COOKIES | HEADERS | HOST | METHOD | PARAMS | PATH | QUERY | REQUEST_BODY | SIZE | URL
+    )
 }
 
 /// What to keep of a request for texts that are used when the response is there.
@@ -176,7 +197,7 @@ impl<'a> super::Values<'a> {
             cx,
             head: None,
             kept: (&keep.vars, &kept.vars),
-            later: Later { reads: &kept.reads, response: Some(response) },
+            later: Later { reads: &kept.reads, response: Some(response), ..Later::NONE },
         }
     }
 

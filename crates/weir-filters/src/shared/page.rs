@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
 use weir_filter::filter::{Build, FilePath};
-use weir_filter::template::{Escape, Names, Template, Values};
+use weir_filter::template::{Escape, Template, Values};
 
 /// Largest page, in bytes.
 const PAGE_BYTES: usize = 256 * 1024;
@@ -133,7 +133,7 @@ impl PageSettings {
             .map(|name| (*name).to_owned())
             .chain(build.captures.unwrap_or_default().iter().cloned())
             .collect();
-        let at = Names::new(Some(&names), build.vocabulary);
+        let at = build.names().with_captures(&names);
         let at = if extra.is_some() { at.of_response() } else { at };
         let parsed = Template::parse_page(&text, &at);
         if place.is_empty() {

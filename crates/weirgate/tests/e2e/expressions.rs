@@ -236,7 +236,7 @@ fn mistakes_in_texts_have_their_place() {
         ),
         (
             "headers: { request: { set: { x-a: '{= response.status }' } } }",
-            "`response.status` is not known yet: it is from phase `response` on, and this runs in phase `consumer`",
+            "`response.status` is not known yet: it is from phase `response` on, and this runs in phase `body`",
         ),
         ("acl: { is: 'response.status == 200' }", "here are known: `request`, `client`"),
         (

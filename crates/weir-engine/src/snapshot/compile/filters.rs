@@ -2,6 +2,7 @@
 
 use super::super::{Guards, Instance, List};
 use super::Compiler;
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::sync::Arc;
 use weir_config::de;
@@ -83,6 +84,7 @@ impl Compiler<'_> {
             return None;
         };
         let before = self.found.errors();
+        let reads_body = Cell::new(false);
         let mut build = Build {
             scope,
             consumers: filters.consumers,
@@ -99,6 +101,7 @@ impl Compiler<'_> {
             vocabulary: filters.vocabulary,
             expressions: Vec::new(),
             reads_claims: filters.reads_claims,
+            reads_body: &reads_body,
             warnings: Vec::new(),
         };
         let mut settings = Settings { node: &written.node, path, found: self.found };
@@ -151,7 +154,8 @@ impl Compiler<'_> {
             kind.lists.iter().map(|key| self.list(key, written, (scope, captures), filters)).collect();
         let mut built = built.filter(|_| mistakes.is_empty() && changed.is_empty())?;
         hide_secrets(&mut built.settings, &written.node);
-        let hooks = built.filter.hooks() | of_lists(&lists, &filters.made);
+        let reads_body = if reads_body.get() { Hooks::READS_BODY } else { Hooks::NONE };
+        let hooks = built.filter.hooks() | of_lists(&lists, &filters.made) | reads_body;
         filters.conceals = std::mem::take(&mut filters.conceals).and(built.filter.conceals());
         let reads_path_key = built.filter.conceals().path_key;
         let FieldGuards { request, response } = built.filter.guards();

@@ -1,0 +1,121 @@
+//! `request.body` of expressions: the JSON of a body, read once for all filters that name it.
+//!
+//! The engine has the body read before the first filter that names it (`Hooks::READS_BODY`) sees the head. It is read
+//! again only if a filter has changed it since.
+
+use super::Cx;
+use crate::json_body::{Coded, Unread, coded_json, decoded};
+use bytes::Bytes;
+use serde_json::Value as Json;
+use std::rc::Rc;
+use weir_expr::json::{self, Limits};
+use weir_h1::{BodyKind, RequestHead};
+use weir_upstream::error::{BODY_TOO_LARGE, Cause};
+
+/// How deep lists and objects may be nested in a body that expressions read. A deeper one has no value.
+pub const BODY_DEPTH: usize = 64;
+
+/// Under this number the context has what was read, among the filters' states.
+const OWNER: u32 = u32::MAX - 1;
+
+/// A body that was read.
+#[derive(Debug)]
+pub(crate) struct ReadBody {
+    /// The bytes. Holding them keeps their address from being reused.
+    of: Bytes,
+    /// `None` if they are no JSON.
+    value: Option<Json>,
+}
+
+type Kept = Option<Rc<ReadBody>>;
+
+impl ReadBody {
+    pub(crate) fn value(&self) -> Option<&Json> {
+        self.value.as_ref()
+    }
+}
+
+impl Cx {
+    /// Whether a body with this head would have a value for expressions. If not, that of an earlier head is forgotten.
+    pub fn expects_json(&mut self, head: &RequestHead) -> bool {
+        let expects = head.body() != BodyKind::Empty && coded_json(&head.headers).is_ok();
+        if !expects {
+            self.forget_body();
+        }
+        expects
+    }
+
+    /// Reads the body, which is here whole, for expressions. It has a value if its head says that it is JSON and it is,
+    /// as `json` of weir-expr has it.
+    ///
+    /// # Errors
+    /// It is longer than `limit`, as received or decoded.
+    pub fn read_body(&mut self, head: &RequestHead, limit: usize) -> Result<(), &'static Cause> {
+        if self.has_read_body() {
+            return Ok(());
+        }
+        let of = self.share_whole();
+        if of.len() > limit {
+            return Err(&BODY_TOO_LARGE);
+        }
+        let value = match coded_json(&head.headers) {
+            Ok(coded) => parsed(coded, &of, limit, BODY_DEPTH)?,
+            Err(_) => None,
+        };
+        *self.read_slot() = Some(Rc::new(ReadBody { of, value }));
+        Ok(())
+    }
+
+    /// Whether the body that is here whole has been read, and no filter that looks at bodies waits for it.
+    pub fn has_read_body(&self) -> bool {
+        let (Some(whole), Some(read)) = (&self.whole, self.share_read_body()) else { return false };
+        self.request_bodies.is_empty() && (whole.as_ptr(), whole.len()) == (read.of.as_ptr(), read.of.len())
+    }
+
+    /// Replaces the request's body, which this filter asked for whole, by JSON: for the filters after it, and for the
+    /// expressions of these, which need not read it again.
+    pub fn set_whole_json(&mut self, body: impl Into<Bytes>, value: Json) {
+        let of = body.into();
+        self.set_whole(of.clone());
+        *self.read_slot() = Some(Rc::new(ReadBody { of, value: Some(value) }));
+    }
+
+    /// Frees what was read: no filter sees the request any more.
+    pub fn forget_body(&mut self) {
+        if let Some((_, state)) = self.states.iter_mut().find(|(owner, _)| *owner == OWNER)
+            && let Some(kept) = state.downcast_mut::<Kept>()
+        {
+            *kept = None;
+        }
+    }
+
+    /// The JSON of the request's body, if it was read and is some.
+    pub(crate) fn body_json(&self) -> Option<&Json> {
+        self.share_read_body()?.value()
+    }
+
+    pub(crate) fn share_read_body(&self) -> Option<&Rc<ReadBody>> {
+        let (_, state) = self.states.iter().find(|(owner, _)| *owner == OWNER)?;
+        state.downcast_ref::<Kept>()?.as_ref()
+    }
+
+    fn read_slot(&mut self) -> &mut Kept {
+        let running = std::mem::replace(&mut self.filter, OWNER);
+        self.state::<Kept>(); // made before it is borrowed for the caller
+        self.filter = running;
+        let slot = self.states.iter_mut().find(|(owner, _)| *owner == OWNER);
+        slot.and_then(|(_, state)| state.downcast_mut()).expect("it was made above")
+    }
+}
+
+/// The JSON of a body; `None` if it is none.
+fn parsed(coded: Coded, body: &[u8], limit: usize, depth: usize) -> Result<Option<Json>, &'static Cause> {
+    let text = match decoded(coded, body, limit) {
+        Ok(text) => text,
+        Err(Unread::TooLong) => return Err(&BODY_TOO_LARGE),
+        Err(_) => return Ok(None),
+    };
+    // Each value is a byte at least.
+    let limits = Limits { depth, values: text.len() };
+    Ok(json::parse(&text, limits).ok().map(|document| document.value))
+}
