@@ -61,6 +61,8 @@ CACHED = {
 H2 = {"connections": 50, "streams": 10, "scheme": "https"}
 ORDER = BENCH / "tools/order.json"
 VALIDATE = f"{{ validate: {{ schema: {ORDER.with_suffix('.schema.json')} }} }}"
+READ = "{ when: { is: '(request.body.customer.id == 42) ?? false', filters: [ { headers: { request: { set: { x-way: one } } } } ] } }"
+TRANSFORM = "{ transform: { request: { order: '= request.body.id', who: '= request.body.customer', skus: '= request.body.items.map(i, i.sku)', fixed: 1 } } }"
 ROWS = [
     Row("h1-64", "HTTP/1.1 keep-alive, 64 connections, 1 KiB answer", {"connections": 64}, gate=True),
     Row("h1-1000", "HTTP/1.1 keep-alive, 1,000 connections, 1 KiB answer", {"connections": 1000}, gate=True),
@@ -88,6 +90,9 @@ ROWS = [
     # The difference between these two is the check of 1 KiB: parsing, and the schema.
     Row("document", "POST with an order of 1 KiB of JSON, 64 connections", {"connections": 64, "document": ORDER}, variant="routes", config=each.config(""), peer=None),
     Row("document-validate", "the same, with `validate: { schema }`", {"connections": 64, "document": ORDER}, variant="routes", config=each.config(VALIDATE), peer=None),
+    # Reading the body for an expression, and writing it anew.
+    Row("document-expression", "the same, with an expression that reads the body: `when: { is: 'request.body…' }`", {"connections": 64, "document": ORDER}, variant="routes", config=each.config(READ), peer=None),
+    Row("document-transform", "the same, with `transform: { request }` of four members", {"connections": 64, "document": ORDER}, variant="routes", config=each.config(TRANSFORM), peer=None),
     *(
         Row("call-" + "-".join(name.replace(",", "").lower().split()), f"a unary call by HTTP/1.1 to HTTP/2 {f'through `{name}`' if written else 'as it is'}, 64 connections",
             {"connections": 64, "call": name}, variant="routes", origin="builtin", config=transcode.config(written), peer=None)

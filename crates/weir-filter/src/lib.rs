@@ -30,6 +30,7 @@ pub mod coding;
 pub mod concealed;
 pub mod condition;
 pub mod cookies;
+pub mod document;
 pub mod file_source;
 pub mod filter;
 pub mod grpc;

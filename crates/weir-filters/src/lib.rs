@@ -27,6 +27,7 @@ mod respond;
 mod rewrite;
 mod security_headers;
 mod timeout;
+mod transform;
 mod validate;
 mod when;
 
@@ -75,6 +76,7 @@ pub static KINDS: &[&FilterKind] = &[
     &weir_identity::sign::KIND,
     &weir_identity::signature_auth::KIND,
     &timeout::KIND,
+    &transform::KIND,
     &validate::KIND,
     &when::KIND,
 ];

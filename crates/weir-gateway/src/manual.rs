@@ -115,6 +115,7 @@ fn type_of(root: &Value, value: &Value) -> String {
             "Duration" => return "duration".to_owned(),
             "Filter" => return "filter".to_owned(),
             "HeaderName" => return "header name".to_owned(),
+            "JsonTemplate" => return "JSON".to_owned(),
             _ => {}
         }
     }

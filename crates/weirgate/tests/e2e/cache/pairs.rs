@@ -113,6 +113,11 @@ fn subjects() -> Vec<Subject> {
         plain("rewrite", "{ query: { set: { for: \"{client}{consumer}\" } } }"),
         plain("security_headers", "{}"),
         plain("timeout", "{ exchange: 30s }"),
+        with(
+            "transform",
+            "{ request: \"= request.body\", response: { of: \"= request.cookies.user\", at: \"{= client.ip }\", data: \"= response.body\" } }",
+            |user| format!("Cookie: user={}\r\n", user.name),
+        ),
         plain(
             "when",
             "{ is: 'client.ip in [\"192.0.2.1\"]', filters: [ { headers: { request: { set: { x-way: alice } } } } ], \
@@ -178,8 +183,9 @@ fn mirror_of_requests() -> Upstream {
                 .filter(|(name, _)| !left_out.contains(&&*name.to_ascii_lowercase()));
             let mut body = request.head.line.clone();
             shown.for_each(|(name, value)| body.push_str(&format!("\n{name}: {value}")));
+            let body = serde_json::json!(body).to_string();
             let head = format!(
-                "HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nContent-Length: {}\r\n\r\n",
+                "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nCache-Control: max-age=600\r\nContent-Length: {}\r\n\r\n",
                 body.len()
             );
             if conn.try_send([head, body].concat()).is_err() {

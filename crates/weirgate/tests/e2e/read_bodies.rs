@@ -1,0 +1,185 @@
+//! `request.body` in expressions: what it comes to in each place, and which bodies are read for it.
+
+use weir_testkit::{Response, Upstream, Weir, gzip};
+
+use crate::cause::{ACL_DENIED, BODY_TOO_LARGE, RATE_LIMITED};
+use crate::support::OK;
+
+#[track_caller]
+fn start(upstream: &Upstream, more: &str, filters: &str) -> Weir {
+    Weir::start(&format!(
+        "listeners: {{ web: {{ address: 127.0.0.1:0, protocols: [http1, h2] }} }}\nadmin: {{ address: 127.0.0.1:0 }}\n\
+         expose_causes: true\nstores: {{ pages: {{ memory: 16MiB }} }}\n{more}\n\
+         upstreams: {{ up: {{ endpoints: [{}] }} }}\n\
+         routes: {{ all: {{ match: {{ path: \"/*\" }}, filters: [ {filters} ], upstream: up }} }}\n",
+        upstream.address()
+    ))
+}
+
+const JSON: &str = "Content-Type: application/json\r\n";
+
+fn post(weir: &Weir, fields: &str, body: impl AsRef<[u8]>) -> Response {
+    let body = body.as_ref();
+    let head = format!("POST / HTTP/1.1\r\nHost: a\r\n{fields}Content-Length: {}\r\n\r\n", body.len());
+    weir.client().ask([head.as_bytes(), body].concat())
+}
+
+/// A field with a value of the body.
+fn field(expression: &str) -> String {
+    format!("{{ headers: {{ request: {{ set: {{ x-of-body: '{expression}' }} }} }} }}")
+}
+
+#[test]
+fn expressions_read_json() {
+    let upstream = Upstream::fixed(OK);
+    let weir = start(&upstream, "", &field("= request.body.user.id ?? \"none\""));
+    let coded = format!("{JSON}Content-Encoding: gzip\r\n");
+    let json = br#"{"user":{"id":7}}"#;
+    for (fields, body, id) in [
+        (JSON, &json[..], "7"),
+        ("Content-Type: application/problem+json; charset=utf-8\r\n", json, "7"),
+        (&coded, &gzip(json), "7"),
+        (JSON, br#"{"user":{"id":[1,"a"]}}"#, "[1,\"a\"]"),
+        (JSON, br#"{"user":7}"#, "none"),
+        // What is no JSON, or says that it is none, has no value.
+        ("", json, "none"),
+        ("Content-Type: text/plain\r\n", json, "none"),
+        ("Content-Type: application/json\r\nContent-Type: text/plain\r\n", json, "none"),
+        ("Content-Type: application/json; charset=utf-16\r\n", json, "none"),
+        ("Content-Type: application/json\r\nContent-Encoding: br\r\n", json, "none"),
+        (&coded, json, "none"),
+        (JSON, br#"{"user":{"id":7}"#, "none"),
+        (JSON, br#"{"user":{"id":7},"user":{"id":8}}"#, "none"),
+        (JSON, b"\xef\xbb\xbf{\"user\":{\"id\":7}}", "none"),
+        (JSON, b"{\"user\":{\"id\":\"\xff\"}}", "none"),
+        (JSON, "[".repeat(30_000).as_bytes(), "none"),
+        (JSON, b"", "none"),
+    ] {
+        post(&weir, fields, body).expect_status(200);
+        let request = upstream.take_request();
+        assert_eq!(request.head.header("x-of-body"), Some(id), "{fields} {}", String::from_utf8_lossy(body));
+        assert_eq!(request.body.bytes, body, "the body passes as it came");
+    }
+    weir.client().get("/").expect_status(200);
+    assert_eq!(upstream.take_request().head.header("x-of-body"), Some("none"));
+    let chunked = format!("POST / HTTP/1.1\r\nHost: a\r\n{JSON}Transfer-Encoding: chunked\r\n\r\n");
+    let chunks = "9\r\n{\"user\":{\r\n7\r\n\"id\":1}\r\n1\r\n}\r\n0\r\n\r\n";
+    weir.client().ask(chunked + chunks).expect_status(200);
+    assert_eq!(upstream.take_request().head.header("x-of-body"), Some("1"));
+    let mut h2 = weir.h2();
+    let fields = [(":method", "POST"), (":scheme", "http"), (":path", "/"), (":authority", "a")];
+    let stream = h2.request(&[&fields[..], &[("content-type", "application/json")]].concat(), false);
+    h2.data(stream, r#"{"user":{"id":2}}"#, true);
+    h2.message(stream).expect_status(200);
+    assert_eq!(upstream.take_request().head.header("x-of-body"), Some("2"));
+}
+
+#[test]
+fn a_long_body_is_refused_and_others_stream() {
+    let upstream = Upstream::fixed(OK);
+    let weir = start(&upstream, "limits: { expression_body_bytes: 1KiB }", &field("= request.body.a"));
+    let text = |length: usize| format!("{{\"a\":\"{}\"}}", "x".repeat(length));
+    post(&weir, JSON, text(1000)).expect_status(200);
+    post(&weir, JSON, text(1020)).expect_cause(BODY_TOO_LARGE);
+    // A bomb counts as it is decoded.
+    let coded = format!("{JSON}Content-Encoding: gzip\r\n");
+    post(&weir, &coded, gzip(text(100_000).as_bytes())).expect_cause(BODY_TOO_LARGE);
+    assert_eq!(upstream.requests().len(), 1);
+    // What has no value in any case is not read: the upstream has it before the client has sent all of it.
+    let upstream = Upstream::listen();
+    let weir = start(&upstream, "limits: { expression_body_bytes: 1KiB }", &field("= request.body.a"));
+    let mut client = weir.client();
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Type: text/plain\r\nContent-Length: 5000\r\n\r\nabc");
+    upstream.accept().expect("POST / HTTP/1.1\r\n");
+}
+
+#[test]
+fn each_place_reads_the_body() {
+    let upstream = Upstream::fixed(OK);
+    let maps = "maps: { plans: { of: request.body.plan, values: { gold: '10', free: '1' }, default: '0' } }";
+    let filters = [
+        "{ acl: { is: '!(request.body.user == \"eve\")' } }",
+        "{ when: { is: '(request.body.n > 100) ?? false', filters: [ { respond: { status: 422, body: \"{= request.body.n } is too much\" } } ] } }",
+        "{ rate_limit: { requests: 1, per: 1h, by: \"= request.body.user\" } }",
+        "{ headers: { request: { set: { x-weight: \"{= maps.plans }\" } }, response: { set: { x-for: \"{= request.body.user }\" } } } }",
+    ];
+    let weir = start(&upstream, maps, &filters.join(", "));
+    let ask = |body: &str| post(&weir, JSON, body);
+    ask(r#"{"user":"eve"}"#).expect_cause(ACL_DENIED);
+    ask(r#"{"user":"ann","n":101}"#).expect_status(422).expect_body("101 is too much");
+    ask(r#"{"user":"ann","n":100,"plan":"gold"}"#).expect_status(200).expect_header("x-for", "ann");
+    assert_eq!(upstream.take_request().head.header("x-weight"), Some("10"));
+    ask(r#"{"user":"ann"}"#).expect_cause(RATE_LIMITED);
+    ask(r#"{"user":"bob"}"#).expect_status(200).expect_header("x-for", "bob");
+    assert_eq!(upstream.take_request().head.header("x-weight"), Some("0"));
+}
+
+/// Each filter sees the body as those before it left it.
+#[test]
+fn filters_around_read_what_stands_there() {
+    let transform = "{ transform: { request: { n: \"= request.body.n + 1\", was: \"= request.body.n\" } } }";
+    let validate = "{ buffer: { request: 8B, disk: 1MiB, folder: DIR } }";
+    let folder = tempfile::tempdir().unwrap();
+    let buffer = validate.replace("DIR", folder.path().to_str().unwrap());
+    let before = "{ headers: { request: { set: { x-before: \"{= request.body.n }\" } } } }";
+    let behind = "{ headers: { request: { set: { x-behind: \"{= request.body.n }\" } } } }";
+    for filters in [
+        [before, transform, behind, &buffer],
+        [&buffer, before, transform, behind],
+        [before, &buffer, transform, behind],
+        [before, transform, &buffer, behind],
+    ] {
+        let upstream = Upstream::fixed(OK);
+        let weir = start(&upstream, "", &filters.join(", "));
+        post(&weir, JSON, r#"{"n":1,"more":"0123456789"}"#).expect_status(200);
+        let request = upstream.take_request();
+        let of = |name: &str| request.head.header(name).map(str::to_owned);
+        assert_eq!(
+            (of("x-before"), of("x-behind")),
+            (Some("1".to_owned()), Some("2".to_owned())),
+            "{filters:?}"
+        );
+        assert_eq!(request.body.bytes, br#"{"n":2,"was":1}"#);
+    }
+}
+
+#[test]
+fn a_retry_sends_the_body_that_was_read() {
+    let upstream = Upstream::listen();
+    let weir = start(&upstream, "", &field("= request.body.a"));
+    let request = format!("PUT / HTTP/1.1\r\nHost: a\r\n{JSON}Content-Length: 7\r\n\r\n{{\"a\":1}}");
+    let mut client = weir.client();
+    client.send(&request);
+    let mut kept = upstream.accept();
+    kept.read_request();
+    kept.send(OK);
+    client.read_response().expect_status(200);
+    client.send(&request);
+    kept.read_request();
+    drop(kept);
+    let mut other = upstream.accept();
+    let again = other.read_request();
+    assert_eq!((again.head.header("x-of-body"), &again.body.bytes[..]), (Some("1"), &b"{\"a\":1}"[..]));
+    other.send(OK);
+    client.read_response().expect_status(200);
+}
+
+/// A client that waits for `100 Continue` gets it, and one that it would get for nothing does not.
+#[test]
+fn a_client_that_waits_is_told_to_go_on() {
+    let upstream = Upstream::fixed(OK);
+    let weir = start(&upstream, "", &field("= request.body.a"));
+    let mut client = weir.client();
+    client.send(format!(
+        "PUT / HTTP/1.1\r\nHost: a\r\n{JSON}Expect: 100-continue\r\nContent-Length: 7\r\n\r\n"
+    ));
+    client.expect("HTTP/1.1 100 Continue\r\n\r\n");
+    client.send("{\"a\":1}");
+    client.read_response().expect_status(200);
+    assert_eq!(upstream.take_request().head.header("x-of-body"), Some("1"));
+    let mut client = weir.client();
+    client.send(format!(
+        "PUT / HTTP/1.1\r\nHost: a\r\n{JSON}Expect: 100-continue\r\nContent-Length: 65537\r\n\r\n"
+    ));
+    client.read_response().expect_cause(BODY_TOO_LARGE); // and no 100 before it
+}
