@@ -3,7 +3,7 @@
 //! Pools, limits and timeouts are the upstream's. The only simplification: an answer is read whole, up to the
 //! filter's limit.
 
-use crate::core::Core;
+use crate::core::{Core, Local};
 use crate::open_call::open;
 use std::any::Any;
 use std::rc::{Rc, Weak};
@@ -20,13 +20,28 @@ use weir_upstream::upstream::{
 use weir_wire::h2::H2Stream;
 use weir_wire::time;
 
-/// The handle that gives filters access to a core.
-pub(crate) fn handle(core: &Weak<Core>) -> CoreHandle {
-    CoreHandle::new(Rc::new(Caller(Weak::clone(core))))
+/// The handle that gives the filters of a snapshot access to a core.
+pub(crate) fn handle(core: &Weak<Core>, local: Weak<Local>) -> CoreHandle {
+    CoreHandle::new(Rc::new(Caller { core: Weak::clone(core), local }))
 }
 
-/// Reaches the upstreams of a core.
-struct Caller(Weak<Core>);
+/// Reaches the upstreams of a core: those of the snapshot while an exchange runs on it, so that a reload takes no
+/// upstream from an exchange; then the current ones, for tasks that outlive it.
+struct Caller {
+    core: Weak<Core>,
+    local: Weak<Local>,
+}
+
+impl Caller {
+    /// # Errors
+    /// There is no such upstream.
+    fn find(&self, upstream: &str) -> Result<(Rc<Core>, Rc<LocalUpstream>), &'static Cause> {
+        let core = self.core.upgrade().ok_or(&error::NO_ENDPOINT)?;
+        let local = self.local.upgrade().unwrap_or_else(|| core.local());
+        let found = local.upstreams.iter().find(|known| &*known.spec.name == upstream).map(Rc::clone);
+        Ok((core, found.ok_or(&error::NO_ENDPOINT)?))
+    }
+}
 
 impl Services for Caller {
     fn call<'a>(
@@ -35,11 +50,8 @@ impl Services for Caller {
         request: CallRequest,
     ) -> Waiting<'a, Result<CallAnswer, &'static Cause>> {
         Box::pin(async move {
-            let core = self.0.upgrade().ok_or(&error::NO_ENDPOINT)?;
-            let local = core.local();
-            let found = local.upstreams.iter().find(|u| &*u.spec.name == upstream);
-            let upstream = found.ok_or(&error::NO_ENDPOINT)?;
-            call(&core, upstream, &request).await
+            let (core, upstream) = self.find(upstream)?;
+            call(&core, &upstream, &request).await
         })
     }
 
@@ -49,15 +61,14 @@ impl Services for Caller {
         request: StreamRequest,
     ) -> Waiting<'a, Result<Box<dyn CallStream>, &'static Cause>> {
         Box::pin(async move {
-            let core = self.0.upgrade().ok_or(&error::NO_ENDPOINT)?;
-            let local = core.local();
-            let found = local.upstreams.iter().find(|u| &*u.spec.name == upstream);
-            open(found.ok_or(&error::NO_ENDPOINT)?, &request, local.snapshot.head_limits).await
+            let (core, upstream) = self.find(upstream)?;
+            let limits = core.local().snapshot.head_limits;
+            open(&upstream, &request, limits).await
         })
     }
 
     fn spawn(&self, task: Task) -> bool {
-        let Some(core) = self.0.upgrade().filter(|core| core.tasks() < MAX_TASKS) else { return false };
+        let Some(core) = self.core.upgrade().filter(|core| core.tasks() < MAX_TASKS) else { return false };
         let running = Running::new(&core);
         drop(tokio::task::spawn_local(async move {
             task.await;
@@ -67,11 +78,11 @@ impl Services for Caller {
     }
 
     fn block(&self, job: Job) -> bool {
-        self.0.upgrade().is_some_and(|core| core.shared.blocking.run(job))
+        self.core.upgrade().is_some_and(|core| core.shared.blocking.run(job))
     }
 
     fn local(&self, key: &Arc<()>, make: &mut dyn FnMut() -> Rc<dyn Any>) -> Rc<dyn Any> {
-        match self.0.upgrade() {
+        match self.core.upgrade() {
             Some(core) => core.local_state(key, make),
             None => make(), // the core is gone, and the caller soon will be
         }

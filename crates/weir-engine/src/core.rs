@@ -192,8 +192,8 @@ pub(crate) struct Parts {
     pub(crate) shared: Arc<Shared>,
     pub(crate) seed: u64,
     pub(crate) sockets: Rc<Sockets>,
-    /// Makes the handle that filters get.
-    pub(crate) handle: fn(&Weak<Core>) -> CoreHandle,
+    /// Makes the handle that filters get: see `call.rs`.
+    pub(crate) handle: fn(&Weak<Core>, Weak<Local>) -> CoreHandle,
 }
 
 /// One core.
@@ -220,8 +220,10 @@ pub(crate) struct Core {
     local: RefCell<Rc<Local>>,
     /// What upstreams may use of this core.
     resources: Rc<Resources>,
-    /// What filters may use of this core.
+    /// What filters may use of this core, whatever its snapshot is.
     pub(crate) handle: CoreHandle,
+    /// The same for the filters of one snapshot.
+    handle_of: Box<dyn Fn(Weak<Local>) -> CoreHandle>,
     handles: RefCell<Slab<Rc<ConnectionHandle>>>,
     /// Connections opened under a policy that is gone, and when to cut them.
     outdated: RefCell<Vec<(Instant, Weak<ConnectionHandle>)>>,
@@ -351,7 +353,11 @@ impl Core {
         let core = Rc::new_cyclic(|core| Self {
             index,
             resources: Resources::new(telemetry.core(index), random.next()),
-            handle: handle(core),
+            handle: handle(core, Weak::new()),
+            handle_of: {
+                let core = Weak::clone(core);
+                Box::new(move |local| handle(&core, local))
+            },
             cells: telemetry.core(index),
             shared,
             load: Arc::clone(&own.load),
@@ -397,6 +403,33 @@ impl Core {
         self.locals.borrow_mut().retain(|_, (key, _)| key.strong_count() > 0);
         self.autopsies.resize(snapshot.autopsy);
         let old = self.local();
+        let local = Rc::new_cyclic(|local| self.localize(snapshot, &old, Weak::clone(local)));
+        // Pools must be taken over before the old snapshot drops them.
+        for upstream in &local.upstreams {
+            upstream.endpoints();
+        }
+        let cut_at = Instant::now().checked_add(local.snapshot.drain);
+        for (_, handle) in self.handles.borrow().iter() {
+            match local.standing(handle) {
+                Standing::Kept => {}
+                // Bytes have no exchange after which they could close.
+                Standing::Gone if !handle.carries_bytes() => handle.close(),
+                Standing::Gone | Standing::Outdated => {
+                    if !handle.outdated.replace(true) {
+                        self.outdated.borrow_mut().extend(cut_at.map(|at| (at, Rc::downgrade(handle))));
+                    }
+                    handle.close();
+                }
+            }
+        }
+        *self.local.borrow_mut() = local;
+        drop(old);
+        self.resources.forget_unused();
+    }
+
+    /// A snapshot as this core uses it.
+    fn localize(&self, snapshot: Arc<Snapshot>, old: &Local, local: Weak<Local>) -> Local {
+        let core = (self.handle_of)(local);
         let usual = |i: usize, name: &str| {
             let same = old.routes.get(i).filter(|before| *before.scope.name == *name);
             same.map(|before| Usual::like(&before.usual)).unwrap_or_default()
@@ -407,7 +440,7 @@ impl Core {
                 name: Arc::clone(&route.name),
                 matched: Some((Arc::clone(&snapshot.table), weir_route::RouteId(i as u32))),
                 consumers: Arc::clone(&snapshot.consumers),
-                core: self.handle.clone(),
+                core: core.clone(),
                 exposes_causes: snapshot.expose_causes,
             }),
             cells: self.cells.route(&route.series),
@@ -433,28 +466,7 @@ impl Core {
         let unrouted = Arc::clone(&old.unrouted);
         let consumers = snapshot.consumer_series.iter().map(|_| OnceCell::new()).collect();
         let generation = old.generation + 1;
-        let local = Local { snapshot, routes, upstreams, listeners, unrouted, consumers, generation };
-        // Pools must be taken over before the old snapshot drops them.
-        for upstream in &local.upstreams {
-            upstream.endpoints();
-        }
-        let cut_at = Instant::now().checked_add(local.snapshot.drain);
-        for (_, handle) in self.handles.borrow().iter() {
-            match local.standing(handle) {
-                Standing::Kept => {}
-                // Bytes have no exchange after which they could close.
-                Standing::Gone if !handle.carries_bytes() => handle.close(),
-                Standing::Gone | Standing::Outdated => {
-                    if !handle.outdated.replace(true) {
-                        self.outdated.borrow_mut().extend(cut_at.map(|at| (at, Rc::downgrade(handle))));
-                    }
-                    handle.close();
-                }
-            }
-        }
-        *self.local.borrow_mut() = Rc::new(local);
-        drop(old);
-        self.resources.forget_unused();
+        Local { snapshot, routes, upstreams, listeners, unrouted, consumers, generation }
     }
 
     /// Other cores serve now. If this one no longer does, its connections close after their next exchange.
