@@ -5,7 +5,7 @@ use crate::aliases;
 use crate::node::Key;
 use crate::schema::{Balancer, Destination, HashBy, Listener, Serves};
 use crate::spelling::nearest_name;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet, VecDeque};
 
 impl Checker<'_> {
     /// What a listener does with its connections, and what it must have for that.
@@ -80,13 +80,15 @@ impl Checker<'_> {
             self.error_hint(&format!("{path}.tls"), "two-answers", message, hint);
         }
         let mut seen = HashSet::new();
-        // As written: a name may have been normalized.
-        let written: Vec<&Key> =
-            self.find(&names).map_or(&[][..], |node| node.entries()).iter().map(|(key, _)| key).collect();
-        let whole = written.len() == sni.0.len();
-        for (index, (name, destination)) in sni.0.iter().enumerate() {
-            let key = written.get(index).filter(|_| whole).map_or(&*name.0, |key| &*key.text);
-            let path = format!("{names}.{key}");
+        // As written: a name is normalized, and of two that are the same then, each has its own place.
+        let mut written: HashMap<String, VecDeque<&Key>> = HashMap::new();
+        for (key, _) in self.find(&names).map_or(&[][..], |node| node.entries()) {
+            let name = key.text.trim_end_matches('.').to_ascii_lowercase();
+            written.entry(name).or_default().push_back(key);
+        }
+        for (name, destination) in sni.0.iter() {
+            let key = written.get_mut(&*name.0).and_then(VecDeque::pop_front);
+            let path = format!("{names}.{}", key.map_or(&*name.0, |key| &*key.text));
             if !seen.insert(name) {
                 let message = format!("the name `{}` is given twice", name.0);
                 self.error(&path, "twice", message);
