@@ -1,8 +1,9 @@
 //! A filter's call to an upstream in which both sides may send at any time, over a stream of HTTP/2.
 //!
-//! Pools, limits and connect timeouts are the upstream's. Only connecting is repeated: once the head is sent, the call
-//! belongs to the filter.
+//! Pools, limits and connect timeouts are the upstream's. Until its answer begins, an attempt may be repeated by the
+//! same rules as in `call.rs`; then the call belongs to the filter.
 
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Instant;
@@ -11,22 +12,28 @@ use weir_h1::{Limits, Progress, ResponseHead, parse_response};
 use weir_telemetry::Attempt as Outcome;
 use weir_upstream::error::{self, Cause};
 use weir_upstream::upstream::{
-    Active, Attempts, ConnectError, Connection, LocalUpstream, Measurement, Wanted, connect,
+    Active, Attempts, ConnectError, Connection, Facts, LocalUpstream, Lost, Measurement, Wanted, connect,
 };
+use weir_wire::h2::H2Stream;
+use weir_wire::time;
+
+/// Most interim responses before the final one, in case it never comes.
+const MAX_INTERIM: u32 = 16;
 
 /// An open call.
 struct OpenCall {
-    upstream: Rc<LocalUpstream>,
-    active: Active,
+    /// Counts the call at its endpoint.
+    _active: Active,
     connection: Connection,
-    measured: Option<Measurement>,
-    limits: Limits,
     head: Box<ResponseHead>,
-    is_answered: bool,
+    /// Whether what arrived behind the head was passed on.
+    is_begun: bool,
+    /// What was not sent yet when the answer began.
+    unsent: Vec<u8>,
     trailers: Vec<u8>,
 }
 
-/// Reaches an endpoint and sends the head.
+/// Reaches an endpoint, sends head and first message, and waits until the answer begins.
 pub(crate) async fn open(
     upstream: &Rc<LocalUpstream>,
     request: &StreamRequest,
@@ -35,8 +42,10 @@ pub(crate) async fn open(
     let mut attempts = Attempts::new(upstream);
     loop {
         let mut active = attempts.next(upstream)?;
-        let wanted = Wanted { another: attempts.has_another(upstream, &active), ..attempts.wanted(true) };
-        let connected = connect(upstream, &mut active, wanted).await;
+        let another = attempts.has_another(upstream, &active);
+        let end = Some((request.end, &error::RESPONSE_TIMEOUT));
+        let connected =
+            connect(upstream, &mut active, Wanted { end, another, ..attempts.wanted(false) }).await;
         if !connected.as_ref().is_err_and(ConnectError::is_avoided) {
             attempts.count(upstream);
         }
@@ -50,28 +59,56 @@ pub(crate) async fn open(
         if connection.stream.h2().is_none() {
             return Err(&error::UPSTREAM_PROTOCOL);
         }
-        let head = render(request, &active.get().endpoint.label).ok_or(&error::INTERNAL)?;
-        let mut sent = 0;
-        while sent < head.len() {
-            let rest = head.get(sent..).unwrap_or_default();
-            let wrote = std::future::poll_fn(|cx| connection.stream.poll_write(cx, rest)).await;
-            sent += wrote.ok().filter(|wrote| *wrote > 0).ok_or(&error::UPSTREAM_RESET)?;
-        }
+        let out = render(request, &active.get().endpoint.label).ok_or(&error::INTERNAL)?;
         let measured = active.measure(Instant::now, true);
-        return Ok(Box::new(OpenCall {
-            upstream: Rc::clone(upstream),
-            active,
-            connection,
-            measured,
-            limits,
-            head: Box::default(),
-            is_answered: false,
-            trailers: Vec::new(),
-        }));
+        let mut sent = 0;
+        let begins = begin(&mut connection, &out, &mut sent, &limits);
+        let begun = time::timeout_at(request.end, begins).await.unwrap_or(Err(&error::RESPONSE_TIMEOUT));
+        let cause = match begun {
+            Ok(head) => {
+                measured.into_iter().for_each(Measurement::answered);
+                upstream.cells.attempt(Outcome::Answered);
+                upstream.note(&active, head.status() < 500);
+                if head.status() != 200 {
+                    return Err(&error::BAD_RESPONSE);
+                }
+                let unsent = out.get(sent..).unwrap_or_default().to_vec();
+                let (is_begun, trailers) = (false, Vec::new());
+                return Ok(Box::new(OpenCall {
+                    _active: active,
+                    connection,
+                    head,
+                    is_begun,
+                    unsent,
+                    trailers,
+                }));
+            }
+            Err(cause) => cause,
+        };
+        upstream.cells.attempt(cause.outcome);
+        upstream.note(&active, false);
+        let h2 = connection.stream.h2();
+        let lost = Lost::of(&Facts {
+            cause,
+            idempotent: true, // a question
+            written: sent != 0,
+            kept: true,
+            reused: connection.reused,
+            refused: h2.is_some_and(H2Stream::is_refused),
+            reset: h2.is_some_and(H2Stream::is_reset_by_peer),
+        });
+        if lost.is_none_or(|lost| lost.race.is_none()) {
+            measured.into_iter().for_each(Measurement::failed);
+        }
+        let pause = lost.and_then(|lost| attempts.again(upstream, &active, lost, Some(request.end)));
+        let pause = pause.ok_or(cause)?;
+        if !pause.is_zero() {
+            time::sleep(pause).await;
+        }
     }
 }
 
-/// The head as text. `None` if it cannot be sent.
+/// The head as text, and the first message. `None` if it cannot be sent.
 fn render(request: &StreamRequest, authority: &str) -> Option<Vec<u8>> {
     let is_visible = |b: u8| b > 0x20 && b < 0x7f;
     let mut sound = request.path.starts_with('/') && request.path.bytes().all(is_visible);
@@ -84,42 +121,81 @@ fn render(request: &StreamRequest, authority: &str) -> Option<Vec<u8>> {
         out.extend_from_slice(b"\r\n");
     }
     out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(&request.first);
     sound.then_some(out)
 }
 
-impl OpenCall {
-    /// Waits for the final head.
-    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), &'static Cause>> {
-        loop {
-            if !self.head.buffer().is_empty() {
-                match parse_response(&mut self.head, &self.limits) {
-                    Ok(Progress::Complete) if self.head.status() < 200 => {
-                        self.head.recycle(0);
-                        continue;
-                    }
-                    Ok(Progress::Complete) => break,
-                    Ok(Progress::Partial) => {}
-                    Err(_) => return Poll::Ready(Err(&error::BAD_RESPONSE)),
-                }
-            }
-            match ready!(self.connection.stream.poll_read(cx, self.head.buffer_mut())) {
-                Ok(0) | Err(_) => return Poll::Ready(Err(&error::UPSTREAM_CLOSED)),
-                Ok(_) => {}
+/// Sends `out` while it waits for the final head. `sent` counts the bytes written.
+async fn begin(
+    connection: &mut Connection,
+    out: &[u8],
+    sent: &mut usize,
+    limits: &Limits,
+) -> Result<Box<ResponseHead>, &'static Cause> {
+    let mut head = Box::<ResponseHead>::default();
+    let mut interim = 0;
+    poll_fn(|cx| {
+        while *sent < out.len() {
+            let rest = out.get(*sent..).unwrap_or_default();
+            match connection.stream.poll_write(cx, rest) {
+                Poll::Ready(Ok(wrote)) if wrote > 0 => *sent += wrote,
+                Poll::Ready(_) | Poll::Pending => break, // it may have answered before it stopped reading
             }
         }
-        let is_over = self.connection.stream.h2().is_none_or(|stream| stream.is_over());
-        self.head.came_by_http2(is_over);
-        self.is_answered = true;
-        let status = self.head.status();
-        self.measured.take().into_iter().for_each(Measurement::answered);
-        self.upstream.cells.attempt(Outcome::Answered);
-        self.upstream.note(&self.active, status < 500);
-        Poll::Ready(if status == 200 { Ok(()) } else { Err(&error::BAD_RESPONSE) })
+        poll_head(connection, cx, &mut head, &mut interim, limits)
+    })
+    .await?;
+    Ok(head)
+}
+
+fn poll_head(
+    connection: &mut Connection,
+    cx: &mut Context<'_>,
+    head: &mut ResponseHead,
+    interim: &mut u32,
+    limits: &Limits,
+) -> Poll<Result<(), &'static Cause>> {
+    loop {
+        if !head.buffer().is_empty() {
+            match parse_response(head, limits) {
+                Ok(Progress::Complete) if head.status() < 200 => {
+                    *interim += 1;
+                    if *interim > MAX_INTERIM {
+                        return Poll::Ready(Err(&error::BAD_RESPONSE));
+                    }
+                    head.recycle(0);
+                    continue;
+                }
+                Ok(Progress::Complete) => break,
+                Ok(Progress::Partial) => {}
+                Err(_) => return Poll::Ready(Err(&error::BAD_RESPONSE)),
+            }
+        }
+        match ready!(connection.stream.poll_read(cx, head.buffer_mut())) {
+            Ok(0) => return Poll::Ready(Err(&error::UPSTREAM_CLOSED)),
+            Ok(_) => {}
+            Err(_) => return Poll::Ready(Err(&error::UPSTREAM_RESET)),
+        }
+    }
+    let is_over = connection.stream.h2().is_none_or(|stream| stream.is_over());
+    head.came_by_http2(is_over);
+    Poll::Ready(Ok(()))
+}
+
+impl OpenCall {
+    fn poll_unsent(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), &'static Cause>> {
+        while !self.unsent.is_empty() {
+            let wrote = ready!(self.connection.stream.poll_write(cx, &self.unsent));
+            let wrote = wrote.ok().filter(|wrote| *wrote > 0).ok_or(&error::UPSTREAM_RESET)?;
+            self.unsent.drain(..wrote);
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
 impl CallStream for OpenCall {
     fn poll_send(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<Result<usize, &'static Cause>> {
+        ready!(self.poll_unsent(cx))?;
         self.connection.stream.poll_write(cx, data).map_err(|_| &error::UPSTREAM_RESET)
     }
 
@@ -128,13 +204,10 @@ impl CallStream for OpenCall {
         cx: &mut Context<'_>,
         into: &mut Vec<u8>,
     ) -> Poll<Result<usize, &'static Cause>> {
-        if !self.is_answered {
-            ready!(self.poll_head(cx))?;
-            let rest = self.head.rest();
-            if !rest.is_empty() {
-                into.extend_from_slice(rest);
-                return Poll::Ready(Ok(rest.len()));
-            }
+        let _ = self.poll_unsent(cx); // it may have answered before it stopped reading
+        if !std::mem::replace(&mut self.is_begun, true) && !self.head.rest().is_empty() {
+            into.extend_from_slice(self.head.rest());
+            return Poll::Ready(Ok(self.head.rest().len()));
         }
         let read = ready!(self.connection.stream.poll_read(cx, into)).map_err(|_| &error::UPSTREAM_RESET)?;
         if read == 0 {
@@ -150,15 +223,5 @@ impl CallStream for OpenCall {
     fn finish(&mut self) {
         // A stream of HTTP/2 ends at once.
         let _ = self.connection.stream.poll_finish(&mut Context::from_waker(Waker::noop()), &[]);
-    }
-}
-
-impl Drop for OpenCall {
-    fn drop(&mut self) {
-        if !self.is_answered {
-            self.measured.take().into_iter().for_each(Measurement::failed);
-            self.upstream.cells.attempt(Outcome::Reset);
-            self.upstream.note(&self.active, false);
-        }
     }
 }

@@ -77,6 +77,7 @@ impl<'a> Checker<'a> {
                 }
             }
             "concurrency" => self.wait_without_queue(settings, path),
+            "ext_proc" => self.processor(settings, path),
             "cors" => {
                 let methods = settings.get("methods").map_or(&[][..], Node::elements);
                 for (index, method) in methods.iter().enumerate() {
@@ -191,6 +192,20 @@ impl<'a> Checker<'a> {
                 }
             }
         }
+    }
+
+    /// A processor is called by gRPC.
+    fn processor(&mut self, settings: &'a Node, path: &str) {
+        let Some(name) = settings.get("upstream").and_then(Node::as_text) else { return };
+        let Some(upstream) = self.config.upstreams.get(name).filter(|up| !up.may_speak_http2()) else {
+            return;
+        };
+        let protocol = if upstream.tls.is_some() { "h2" } else { "h2c" };
+        let message = format!(
+            "the processor `{name}` is called by gRPC, which needs HTTP/2, but it speaks HTTP/1.1 only"
+        );
+        let hint = format!("write `protocol: {protocol}` under upstreams.{name}");
+        self.error_hint(&format!("{path}.upstream"), "grpc-over-http1", message, hint);
     }
 
     /// Warns of secrets in the file. Messages never repeat them.

@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Instant;
 use tokio::sync::oneshot;
 use weir_h1::FieldName;
 use weir_upstream::error::{self, Cause};
@@ -29,7 +30,8 @@ pub trait Services {
         request: CallRequest,
     ) -> Waiting<'a, Result<CallAnswer, &'static Cause>>;
 
-    /// Opens a call to an upstream over HTTP/2, in which both sides may send at any time.
+    /// Opens a call to an upstream over HTTP/2, in which both sides may send at any time, and waits until its answer
+    /// begins.
     fn open<'a>(
         &'a self,
         upstream: &'a str,
@@ -56,6 +58,11 @@ pub struct StreamRequest {
     pub path: String,
     /// Fields besides Host. The method is POST.
     pub headers: Vec<(FieldName, Vec<u8>)>,
+    /// The beginning of the body, which an endpoint may get again if the one before has certainly not processed it, if
+    /// a connection from the pool turned out to be closed, or as `retry` of the upstream says.
+    pub first: Vec<u8>,
+    /// When the answer must have begun.
+    pub end: Instant,
 }
 
 /// An open call to an upstream. Dropping it before both sides have ended resets it.
@@ -66,10 +73,10 @@ pub trait CallStream {
     /// The upstream accepts no more.
     fn poll_send(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<Result<usize, &'static Cause>>;
 
-    /// Appends what the upstream sent to `into`; 0 bytes are the end. The first call waits for the answer's head.
+    /// Appends what the upstream sent to `into`; 0 bytes are the end.
     ///
     /// # Errors
-    /// The upstream broke off, or its answer is no success.
+    /// The upstream broke off.
     fn poll_receive(
         &mut self,
         cx: &mut Context<'_>,
@@ -102,10 +109,11 @@ impl CoreHandle {
         self.0.call(upstream, request).await
     }
 
-    /// Opens a call over HTTP/2 in which both sides may send at any time. It ends with what is returned.
+    /// Opens a call over HTTP/2 in which both sides may send at any time, and waits until its answer begins. It ends
+    /// with what is returned.
     ///
     /// # Errors
-    /// No endpoint could be reached, or it does not speak HTTP/2.
+    /// No endpoint could be reached, it does not speak HTTP/2, or its answer did not begin in time or is no success.
     pub async fn open(
         &self,
         upstream: &str,

@@ -20,6 +20,9 @@ pub(super) enum Phase {
 /// Most fields that one answer may set, and remove.
 const MUTATIONS: usize = 100;
 
+/// Longest names and values that one answer may set, in total, in bytes.
+const MUTATION_BYTES: usize = 64 * 1024;
+
 /// A field as sent: name and value.
 pub(super) type Pair<'a> = (&'a [u8], &'a [u8]);
 
@@ -287,7 +290,12 @@ fn mutation(message: &[u8], into: &mut Mutation) -> Result<(), Unreadable> {
             return Err(Unreadable("it changes more than 100 fields at once"));
         }
         Ok(())
-    })
+    })?;
+    let bytes: usize = into.set.iter().map(|set| set.name.len() + set.value.len()).sum();
+    if bytes > MUTATION_BYTES {
+        return Err(Unreadable("it sets more than 64 KiB of fields at once"));
+    }
+    Ok(())
 }
 
 /// HeaderValueOption. `append_action` counts if it is not its default, otherwise `append`, which is false by default:

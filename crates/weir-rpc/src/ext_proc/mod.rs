@@ -57,14 +57,16 @@ causes! {
 ///
 /// **Failures.** If the processor cannot be reached, does not answer within `timeout`, answers what was not asked,
 /// sends too much or breaks off, `without` decides: `refuse` answers 503, or cuts a response that has begun;
-/// `pass` goes on without it. `weir_ext_proc_failed_total` counts them.
+/// `pass` goes on without it. An answer of its own that cannot be sent is always 503, because it meant to stop the
+/// request. `weir_ext_proc_failed_total` counts failures.
 ///
 /// **Not done.** Attributes and metadata are not sent; dynamic metadata, `clear_route_cache`, trailers added to a body
 /// and `override_message_timeout` are ignored. `BUFFERED_PARTIAL` counts as `buffered`; the duplex and gRPC body modes
 /// and observability mode are not supported.
 ///
-/// The upstream must speak HTTP/2: `protocol: h2c`. Its connect timeouts and limits apply; only connecting is
-/// repeated. **Caches:** what passed a processor is kept only for requests with the same fields as the processor saw.
+/// The upstream must speak HTTP/2: `protocol: h2c`. Its connect timeouts, limits and `retry` apply until the first
+/// answer begins; without `retry`, a call that met the end of a connection is repeated, for at most 20 % of calls.
+/// **Caches:** what passed a processor is kept only for requests with the same fields as the processor saw.
 ///
 /// ```yaml
 /// - ext_proc: { upstream: processor }
@@ -343,9 +345,10 @@ impl Filter for ExtProc {
         if let Some(answer) = session.borrow_mut().immediate.take() {
             // Given while the request's body was under way.
             known.is_done = true;
-            return self
-                .answer(&answer, is_grpc)
-                .map_or(Flow::Continue, |answer| Flow::Answer(Box::new(answer)));
+            return match self.answer(&answer, is_grpc) {
+                Ok(answer) => Flow::Answer(Box::new(answer)),
+                Err(why) => self.refuse(why),
+            };
         }
         let side = known.modes.unwrap_or(self.modes).response;
         let sees = side.headers || (has_body && !side.is_idle());
@@ -456,26 +459,31 @@ impl ExtProc {
         let known = cx.state::<Known>();
         let is_grpc = known.is_grpc;
         let Some(session) = known.session.clone() else { return Flow::Continue };
-        let why = match flow {
-            Ok(flow) => return flow,
+        match flow {
+            Ok(flow) => flow,
             Err(Fault::Answered) => {
+                known.is_done = true;
                 let answer = session.borrow_mut().immediate.take().unwrap_or_default();
                 match self.answer(&answer, is_grpc) {
-                    Ok(answer) => {
-                        cx.state::<Known>().is_done = true;
-                        return Flow::Answer(Box::new(answer));
-                    }
-                    Err(why) => why,
+                    Ok(answer) => Flow::Answer(Box::new(answer)),
+                    // It meant to stop the request, so that this one does not pass.
+                    Err(why) => self.refuse(why),
                 }
             }
-            Err(Fault::Failed(why)) => why,
-        };
-        self.counts.failed.fetch_add(1, Relaxed);
-        if self.settings.without == Without::Pass {
-            session.borrow_mut().pass();
-            return Flow::Continue;
+            Err(Fault::Failed(_)) if self.settings.without == Without::Pass => {
+                self.counts.failed.fetch_add(1, Relaxed);
+                session.borrow_mut().pass();
+                Flow::Continue
+            }
+            Err(Fault::Failed(why)) => {
+                known.is_done = true;
+                self.refuse(why)
+            }
         }
-        cx.state::<Known>().is_done = true;
+    }
+
+    fn refuse(&self, why: &str) -> Flow {
+        self.counts.failed.fetch_add(1, Relaxed);
         let mut refusal = Refusal::new(&EXT_PROC_UNAVAILABLE);
         refusal.detail = Some(format!("The processor failed: {why}."));
         Flow::Refuse(refusal)
@@ -483,12 +491,12 @@ impl ExtProc {
 
     /// The processor's own answer.
     fn answer(&self, answer: &Immediate, is_grpc: bool) -> Result<Answer, &'static str> {
-        self.counts.answered.fetch_add(1, Relaxed);
         let status = u16::try_from(answer.status).ok().filter(|status| (200..=599).contains(status));
         let status = status.ok_or("it answered with an invalid status")?;
         let mut head = ResponseHead::made(if is_grpc { 200 } else { status });
         let ignored = mutation::of_response(&answer.mutation, &mut head)?;
         self.counts.ignored.fetch_add(ignored, Relaxed);
+        self.counts.answered.fetch_add(1, Relaxed);
         let mut headers = Vec::new();
         for (name, value) in head.headers.iter() {
             let name = std::str::from_utf8(name).ok().and_then(|name| FieldName::new(name).ok());

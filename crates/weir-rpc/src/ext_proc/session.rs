@@ -2,8 +2,10 @@
 //! direction.
 //!
 //! ```text
-//!  Fresh ─(open)─► Open ─(it ends the call with OK, or may be passed by)─► Over: everything passes
-//!                    └──(it fails, lies, or is late)─► Failed: every later question fails
+//!  Fresh ─(first question)─► Opening ─(its answer begins)─► Open ─(it ends the call with OK, or may be
+//!                               │                             │      passed by)─► Over: everything passes
+//!                               └─────────────────────────────┴──(it fails, lies, or is late)─► Failed: every later
+//!                                                                                              question fails
 //! ```
 
 use super::messages::{Common, Immediate, Override, Phase, Reply, Wrong, reply};
@@ -13,6 +15,8 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+use weir_filter::error::{self, Cause};
 use weir_filter::filter::{CallStream, StreamRequest};
 use weir_h1::FieldName;
 use weir_transcode::frames::{FrameError, Messages};
@@ -30,11 +34,17 @@ pub(super) struct Place {
     pub(super) upstream: Rc<str>,
     pub(super) core: CoreHandle,
     /// How long each answer may take, including the connection for the first.
-    pub(super) timeout: std::time::Duration,
+    pub(super) timeout: Duration,
 }
+
+/// How long a processor has at most to end the call after us.
+const LINGER: Duration = Duration::from_secs(1);
 
 /// A conversation.
 pub(super) struct Session {
+    /// The call while it is opened. A second question may come before that is done: of a piece of the request's body
+    /// and of the response's head, for example.
+    opening: Option<Waiting<'static, Result<Box<dyn CallStream>, &'static Cause>>>,
     stream: Option<Box<dyn CallStream>>,
     state: State,
     frames: Messages,
@@ -55,6 +65,7 @@ enum State {
     Failed(Wrong),
     Fresh,
     Open,
+    Opening,
     Over,
 }
 
@@ -83,6 +94,7 @@ impl Session {
     /// Its messages may have at most `limit` bytes.
     pub(super) const fn new(limit: usize) -> Self {
         Self {
+            opening: None,
             stream: None,
             state: State::Fresh,
             frames: Messages::new(limit, false),
@@ -107,28 +119,58 @@ impl Session {
     /// From here everything passes.
     pub(super) fn pass(&mut self) {
         self.state = State::Over;
-        self.stream = None;
+        (self.opening, self.stream) = (None, None);
     }
 
     fn fail(&mut self, why: Wrong) -> Fault {
         if self.state != State::Over {
             self.state = State::Failed(why);
         }
-        self.stream = None;
+        (self.opening, self.stream) = (None, None);
         Fault::Failed(why)
     }
 
+    /// Asks a question; the first one opens the call. False if the processor wants no more.
+    fn begin(&mut self, place: &Place, phase: Phase, message: Vec<u8>, end: Instant) -> Result<bool, Fault> {
+        match self.state {
+            State::Over => return Ok(false),
+            State::Failed(why) => return Err(Fault::Failed(why)),
+            State::Open | State::Opening => self.out.extend_from_slice(&message),
+            State::Fresh => {
+                self.state = State::Opening;
+                let (core, upstream) = (place.core.clone(), Rc::clone(&place.upstream));
+                let request = request(message, end);
+                self.opening = Some(Box::pin(async move { core.open(&upstream, request).await }));
+            }
+        }
+        self.asked.push(phase);
+        Ok(true)
+    }
+
+    fn poll_opened(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        let Some(opening) = &mut self.opening else { return Poll::Ready(Ok(())) };
+        let opened = ready!(opening.as_mut().poll(cx));
+        self.opening = None;
+        Poll::Ready(match opened {
+            Ok(stream) => {
+                (self.stream, self.state) = (Some(stream), State::Open);
+                Ok(())
+            }
+            Err(cause) => Err(self.fail(unopened(cause))),
+        })
+    }
+
     /// Sends what is due.
-    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while !self.out.is_empty() {
-            let Some(stream) = &mut self.stream else { return Poll::Ready(Ok(())) }; // its end says why
+            let Some(stream) = &mut self.stream else { return Poll::Ready(()) }; // its end says why
             match ready!(stream.poll_send(cx, &self.out)) {
                 Ok(sent) if sent > 0 => drop(self.out.drain(..sent)),
                 // It may have answered before it stopped reading.
                 _ => self.out.clear(),
             }
         }
-        Poll::Ready(Ok(()))
+        Poll::Ready(())
     }
 
     /// Reads until this answer is there. `None`: the processor wants no more.
@@ -140,7 +182,7 @@ impl Session {
             match self.state {
                 State::Over => return Poll::Ready(Ok(None)),
                 State::Failed(why) => return Poll::Ready(Err(Fault::Failed(why))),
-                State::Fresh | State::Open => {}
+                State::Fresh | State::Open | State::Opening => {}
             }
             if self.immediate.is_some() {
                 return Poll::Ready(Err(Fault::Answered));
@@ -195,6 +237,17 @@ impl Session {
     }
 }
 
+/// Why no call was opened.
+fn unopened(cause: &'static Cause) -> Wrong {
+    match cause {
+        cause if *cause == error::RESPONSE_TIMEOUT => "it did not answer in time",
+        cause if *cause == error::BAD_RESPONSE => "its answer is no success",
+        cause if *cause == error::UPSTREAM_PROTOCOL => "it does not speak HTTP/2",
+        cause if *cause == error::UPSTREAM_CLOSED || *cause == error::UPSTREAM_RESET => "the call broke off",
+        _ => "it could not be reached",
+    }
+}
+
 /// Sends a message and waits for its answer. `None`: the processor wants no more.
 pub(super) async fn ask(
     session: &Shared,
@@ -202,52 +255,35 @@ pub(super) async fn ask(
     phase: Phase,
     message: Vec<u8>,
 ) -> Result<Option<Common>, Fault> {
-    let asked = time::timeout(place.timeout, exchange(session, place, phase, message)).await;
-    asked.unwrap_or_else(|_| Err(session.borrow_mut().fail("it did not answer in time")))
-}
-
-async fn exchange(
-    session: &Shared,
-    place: &Place,
-    phase: Phase,
-    message: Vec<u8>,
-) -> Result<Option<Common>, Fault> {
-    let state = session.borrow().state;
-    match state {
-        State::Over => return Ok(None),
-        State::Failed(why) => return Err(Fault::Failed(why)),
-        State::Open => {}
-        State::Fresh => {
-            let opened = place.core.open(&place.upstream, request()).await;
-            let mut session = session.borrow_mut();
-            match opened {
-                Ok(stream) => (session.stream, session.state) = (Some(stream), State::Open),
-                Err(_) => return Err(session.fail("it could not be reached")),
-            }
-        }
+    let now = Instant::now();
+    let end = now.checked_add(place.timeout).unwrap_or(now);
+    if !session.borrow_mut().begin(place, phase, message, end)? {
+        return Ok(None);
     }
-    {
+    let answered = poll_fn(|cx| {
         let mut session = session.borrow_mut();
-        session.asked.push(phase);
-        session.out.extend_from_slice(&message);
-    }
-    poll_fn(|cx| session.borrow_mut().poll_send(cx)).await?;
-    poll_fn(|cx| session.borrow_mut().poll_answer(cx, phase)).await
+        ready!(session.poll_opened(cx))?;
+        let _ = session.poll_send(cx);
+        session.poll_answer(cx, phase)
+    });
+    // The opening has the same end, and looks first: then the endpoint is to blame.
+    let answered = time::timeout_at(end, answered).await;
+    answered.unwrap_or_else(|_| Err(session.borrow_mut().fail("it did not answer in time")))
 }
 
-fn request() -> StreamRequest {
+fn request(first: Vec<u8>, end: Instant) -> StreamRequest {
     let fields = [("content-type", "application/grpc"), ("te", "trailers"), ("user-agent", "weir")];
     let fields =
         fields.into_iter().filter_map(|(name, value)| Some((FieldName::new(name).ok()?, value.into())));
-    StreamRequest { path: METHOD.to_owned(), headers: fields.collect() }
+    StreamRequest { path: METHOD.to_owned(), headers: fields.collect(), first, end }
 }
 
 /// Ends a conversation properly: a processor that reads the end of our side ends the call with a status. It has the
-/// time of one answer for that.
+/// time of one answer for that, [`LINGER`] at most.
 pub(super) fn end(session: &Shared, place: &Place) {
     let Some(mut stream) = session.borrow_mut().stream.take() else { return };
     stream.finish();
-    let timeout = place.timeout;
+    let timeout = place.timeout.min(LINGER);
     let ends = async move {
         let mut rest = Vec::new();
         let read = poll_fn(|cx| {

@@ -1,6 +1,7 @@
 //! `ext_proc`: what a processor of Envoy's external processing sees and does, and how it may fail. The scripted
 //! processor here is bytes; a real one, built with Envoy's Go module, is in `go`.
 
+mod attacks;
 mod go;
 mod pairs;
 
@@ -544,9 +545,9 @@ fn two_answers_to_one_question() {
 fn a_processor_that_is_not_there_or_speaks_http1() {
     let upstream = Upstream::fixed(OK_BODY);
     let (_socket, nobody) = weir_testkit::refusing_address();
-    for (place, protocol) in [(nobody.to_string(), "h2c"), (upstream.address().to_string(), "http1")] {
+    for place in [nobody, upstream.address()] {
         let weir = Weir::start(&format!(
-            "listeners: {{ web: {{ address: 127.0.0.1:0 }} }}\nexpose_causes: true\nupstreams:\n  processor: {{ endpoints: [{place}], protocol: {protocol} }}\n  up: {{ {} }}\n\
+            "listeners: {{ web: {{ address: 127.0.0.1:0 }} }}\nexpose_causes: true\nupstreams:\n  processor: {{ endpoints: [{place}], protocol: h2c }}\n  up: {{ {} }}\n\
              routes:\n  a: {{ match: {{ path: /a }}, upstream: up, filters: [ {{ ext_proc: {{ upstream: processor }} }} ] }}\n  \
              b: {{ match: {{ path: /b }}, upstream: up, filters: [ {{ ext_proc: {{ upstream: processor, without: pass }} }} ] }}\n",
             to(&upstream)

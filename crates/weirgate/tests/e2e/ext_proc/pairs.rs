@@ -6,7 +6,7 @@ use weir_testkit::{Upstream, Weir};
 
 use super::{
     Act, END, REQUEST_BODY, REQUEST_HEADERS, RESPONSE_BODY, RESPONSE_HEADERS, bytes, common, go_on, new_body,
-    part, processor, set, to,
+    number, part, processor, set, to,
 };
 use crate::support::OK_BODY;
 
@@ -140,4 +140,141 @@ fn a_plan_asks_it() {
         }
     }
     processor.verify();
+}
+
+/// Each attempt sends what the processor made of the request, and the processor is asked once.
+#[test]
+fn repeated_requests_ask_it_once() {
+    let bad = Upstream::fixed("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 3\r\n\r\nbad");
+    let (good, slow) = (Upstream::fixed(OK_BODY), Upstream::listen());
+    for settings in [BUFFERED, STREAMED, "withhold: [ x ]"] {
+        let (processor, calls) = upper();
+        let two = |first: &Upstream, more: &str| {
+            let (first, good) = (first.address(), good.address());
+            format!("endpoints: [{first}, {good}], balancer: round_robin, {more}")
+        };
+        let bodies = !settings.starts_with("withhold");
+        for (first, more) in [
+            (&bad, "retry: { on: [503], methods: all, budget: 100% }"),
+            (&slow, "hedge: { after: 10ms, budget: 100%, methods: all }"),
+        ] {
+            let more = if first.address() == slow.address() {
+                more.replace(", methods: all", "")
+            } else {
+                more.to_owned()
+            };
+            let weir = start(&processor, &two(first, &more), "", &asks(settings));
+            let mut client = weir.client();
+            for _ in 0..4 {
+                let (before, request) = (calls.load(SeqCst), post("/").replace("POST", "PUT"));
+                let body = if bodies { "OK" } else { "ok" };
+                client.ask(request).expect_status(200).expect_body(body).expect_header("x-asked", "yes");
+                assert_eq!(calls.load(SeqCst) - before, 1, "{settings}");
+            }
+            let seen = good.wait_requests(4);
+            let sent = if bodies { b"HELLO" } else { b"hello" };
+            assert!(seen.iter().all(|request| request.body.bytes == sent), "{settings} {seen:?}");
+            good.forget();
+        }
+        processor.verify();
+    }
+}
+
+/// Answers without a body have none behind it, whatever the processor says.
+#[test]
+fn answers_without_a_body() {
+    let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let kinds = Arc::clone(&seen);
+    let processor = processor(move |_, kind, content| {
+        if kind == RESPONSE_HEADERS {
+            kinds.lock().unwrap().push(part(content, 3) == [1]);
+            return vec![common(kind, &[&number(1, 1), &new_body("surprise")])];
+        }
+        vec![go_on(kind)]
+    });
+    for (request, response) in [
+        ("HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"),
+        ("GET", "HTTP/1.1 304 Not Modified\r\nETag: \"a\"\r\n\r\n"),
+        ("GET", "HTTP/1.1 204 No Content\r\n\r\n"),
+    ] {
+        let upstream = Upstream::fixed(response);
+        for settings in ["", BUFFERED, STREAMED] {
+            let weir = start(&processor, &to(&upstream), "", &asks(settings));
+            let mut client = weir.client();
+            for _ in 0..2 {
+                client.send(format!("{request} / HTTP/1.1\r\nHost: weir.test\r\n\r\n"));
+                client.read_head(); // and what follows is the next one
+            }
+            drop(client);
+            if request == "HEAD" {
+                let mut h2 = weir.h2();
+                let fields =
+                    [(":method", "HEAD"), (":scheme", "http"), (":authority", "weir.test"), (":path", "/")];
+                let stream = h2.request(&fields, true);
+                h2.message(stream).expect_status(200).expect_body("");
+            }
+        }
+    }
+    assert!(seen.lock().unwrap().iter().filter(|ends| **ends).count() >= 12);
+}
+
+/// Requests that follow one another in the same bytes, some with bodies that wait for the processor.
+#[test]
+fn pipelined_requests_keep_their_bodies() {
+    let (processor, _) = upper();
+    let upstream = Upstream::fixed(OK_BODY);
+    for settings in [BUFFERED, STREAMED] {
+        let weir = start(&processor, &to(&upstream), "", &asks(settings));
+        let chunked = "POST /2 HTTP/1.1\r\nHost: weir.test\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\nX-T: 1\r\n\r\n";
+        let get = "GET /3 HTTP/1.1\r\nHost: weir.test\r\n\r\n";
+        let mut client = weir.client();
+        client.send([&post("/1"), chunked, get, &post("/4")].concat());
+        for _ in 0..4 {
+            client.read_response().expect_status(200).expect_body("OK");
+        }
+        let bodies: Vec<_> =
+            upstream.wait_requests(4).into_iter().map(|request| request.body.bytes).collect();
+        assert_eq!(bodies, [&b"HELLO"[..], b"ABC", b"", b"HELLO"], "{settings}");
+        upstream.forget();
+    }
+    processor.verify();
+}
+
+#[test]
+fn a_switched_protocol_passes() {
+    let (processor, _) = upper();
+    let upstream = Upstream::script(|conn| {
+        conn.read_head();
+        conn.send("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nhi");
+        conn.expect("there");
+    });
+    let weir = start(&processor, &to(&upstream), "", &asks(STREAMED));
+    let mut client = weir.client();
+    client.send("GET / HTTP/1.1\r\nHost: weir.test\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n");
+    client.read_until("\r\n\r\nhi");
+    client.send("there");
+    processor.verify();
+    upstream.verify();
+}
+
+/// A client that lets a field end at the gateway (`Connection: x-user`) does not remove the processor's.
+#[test]
+fn a_client_cannot_remove_what_it_sets() {
+    let processor = processor(|_, kind, _| {
+        vec![match kind {
+            REQUEST_HEADERS => common(kind, &[&bytes(2, set(&[("x-user", "bob")]))]),
+            _ => go_on(kind),
+        }]
+    });
+    let upstream = Upstream::fixed(OK_BODY);
+    let weir = start(&processor, &to(&upstream), "", &asks(""));
+    for fields in
+        ["Connection: x-user\r\nX-User: eve", "X-User: eve", "X_User: eve", "Connection: x-user, close"]
+    {
+        weir.client()
+            .ask(format!("GET / HTTP/1.1\r\nHost: weir.test\r\n{fields}\r\n\r\n"))
+            .expect_status(200);
+        let seen = upstream.take_request();
+        assert_eq!((seen.head.all("x-user"), seen.head.header("x_user")), (vec!["bob"], None), "{fields}");
+    }
 }
