@@ -48,8 +48,8 @@ pub use crate::concealed::Conceals;
 pub use body::{BodyHooks, Hold, PendingPiece, line_of, write_line};
 pub use context::{Begun, FILTER};
 pub use places::Places;
-pub use read_body::BODY_DEPTH;
 pub(crate) use read_body::ReadBody;
+pub use read_body::{BODY_DEPTH, BODY_VALUES};
 
 use std::future::Future;
 use std::ops::BitOr;

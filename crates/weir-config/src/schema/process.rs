@@ -268,8 +268,8 @@ pub struct Limits {
     /// Largest body of a request. Default none: bodies stream through in bounded memory. More is 413.
     pub body_bytes: Option<ByteSize>,
     /// Largest JSON body of a request whose filters read `request.body` in expressions, as received and decoded; from
-    /// `1KiB` to `16MiB`. Default `64KiB`. More is 413. The body is held in memory; read, JSON of short values takes
-    /// up to 40 times as much.
+    /// `1KiB` to `16MiB`. Default `64KiB`. More is 413. The body is held in memory. What was read
+    /// of it takes up to 150 bytes for each value, of which there may be 100,000.
     pub expression_body_bytes: ByteSize,
     /// Memory of each worker for the exchanges that `weir why` explains: failed ones, slow ones, and one in a
     /// thousand of the others. `0B` for none, else from `64KiB` to `64MiB`. Default `2MiB`: 512 exchanges of maximum

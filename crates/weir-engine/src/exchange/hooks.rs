@@ -186,7 +186,7 @@ impl Exchange<'_> {
         self.head.headers.remove_twins(&instance.guards.request);
         if instance.hooks.has_any(Hooks::REQUEST_BODY | Hooks::READS_BODY)
             && self.head.body() != BodyKind::Empty
-            && let Some(due) = self.body_first(snapshot, index)?
+            && let Some(due) = self.body_first(snapshot, index)
         {
             return Ok(Some(due));
         }
@@ -194,31 +194,27 @@ impl Exchange<'_> {
     }
 
     /// What a filter needs of the body before it sees the head, if anything.
-    fn body_first(&mut self, snapshot: &Snapshot, index: u32) -> Result<Option<Due>, Stop> {
+    fn body_first(&mut self, snapshot: &Snapshot, index: u32) -> Option<Due> {
         let instance = &snapshot.filters[index as usize];
-        let Some(cx) = &mut self.cx else { return Ok(None) };
+        let cx = self.cx.as_mut()?;
         cx.filter = index;
         let body = match instance.hooks.has(Hooks::REQUEST_BODY) {
             true => instance.filter.request_body(&self.head, cx),
             false => BodyUse::Pass,
         };
         let reads = instance.hooks.has(Hooks::READS_BODY) && cx.expects_json(&self.head);
-        let longest = snapshot.expression_body;
-        if reads && self.head.declared_size().is_some_and(|size| size > longest as u64) {
-            return Err(Stop::refuse(&error::BODY_TOO_LARGE)); // a client that waits to go on is told at once
-        }
-        Ok(match body {
+        match body {
             BodyUse::Whole(limit) => Some(Due::Gather(limit, BodyUse::Pass)),
             BodyUse::WholeWatched(limit) => {
                 cx.request_bodies.add(index, BodyUse::Watch); // until it is whole
                 Some(Due::Gather(limit, BodyUse::Pass))
             }
-            _ if reads && !cx.has_read_body() => Some(Due::Gather(longest, body)),
+            _ if reads && !cx.has_read_body() => Some(Due::Gather(snapshot.expression_body, body)),
             _ => {
                 cx.request_bodies.add(index, body);
                 None
             }
-        })
+        }
     }
 
     fn on_request(&mut self, snapshot: &Snapshot, index: u32) -> Result<Option<Due>, Stop> {
@@ -255,10 +251,17 @@ impl Exchange<'_> {
     ) -> Result<Option<usize>, Stop> {
         if let Due::Gather(limit, then) = due {
             let instance = &snapshot.filters[index as usize];
+            let longest = snapshot.expression_body;
+            let reads = instance.hooks.has(Hooks::READS_BODY)
+                && self.cx.as_mut().is_some_and(|cx| cx.expects_json(&self.head));
+            let is_too_long = self.head.declared_size().is_some_and(|size| size > longest as u64);
+            if reads && is_too_long && !self.request_over {
+                return Err(Stop::refuse(&error::BODY_TOO_LARGE)); // a client that waits to go on is told at once
+            }
             Box::pin(self.gather_request(limit, instance.filter.spooling())).await?;
             if let Some(cx) = &mut self.cx {
-                if instance.hooks.has(Hooks::READS_BODY) {
-                    cx.read_body(&self.head, snapshot.expression_body).map_err(Stop::refuse)?;
+                if reads {
+                    cx.read_body(&self.head, longest).map_err(Stop::refuse)?;
                 }
                 cx.request_bodies.add(index, then);
             }

@@ -15,6 +15,10 @@ use weir_upstream::error::{BODY_TOO_LARGE, Cause};
 /// How deep lists and objects may be nested in a body that expressions read. A deeper one has no value.
 pub const BODY_DEPTH: usize = 64;
 
+/// Most values in a body that is read as JSON, for expressions and by `transform`. Each takes 32 to 150 bytes beside its
+/// text while it is held.
+pub const BODY_VALUES: usize = 100_000;
+
 /// Under this number the context has what was read, among the filters' states.
 const OWNER: u32 = u32::MAX - 1;
 
@@ -115,7 +119,6 @@ fn parsed(coded: Coded, body: &[u8], limit: usize, depth: usize) -> Result<Optio
         Err(Unread::TooLong) => return Err(&BODY_TOO_LARGE),
         Err(_) => return Ok(None),
     };
-    // Each value is a byte at least.
-    let limits = Limits { depth, values: text.len() };
+    let limits = Limits { depth, values: BODY_VALUES };
     Ok(json::parse(&text, limits).ok().map(|document| document.value))
 }

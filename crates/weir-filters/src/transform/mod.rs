@@ -10,12 +10,19 @@ use super::shared::changed::{OF_THE_BYTES, WeakTags, no_transform, weaken};
 use serde_json::Value as Json;
 use weir_filter::coding::{Coding, ranked};
 use weir_filter::document::{BODY, Bodies, Document, RESPONSE_BODY_READ};
-use weir_filter::json_body::{Coded, coded_json, decoded};
+use weir_filter::error::BODY_TOO_LARGE;
+use weir_filter::filter::BODY_VALUES;
+use weir_filter::json_body::{Coded, Unread, coded_json, decoded};
 use weir_h1::{BodyKind, FieldName, Known, Method};
 use weir_schema::json::{self, Limits};
 
-pub(super) static KIND: FilterKind = FilterKind::made_from::<TransformSettings>("transform")
-    .with_causes(&[&ANSWER, &LENGTH, &MALFORMED, &MEDIA]);
+pub(super) static KIND: FilterKind = FilterKind::made_from::<TransformSettings>("transform").with_causes(&[
+    &ANSWER,
+    &BODY_TOO_LARGE,
+    &LENGTH,
+    &MALFORMED,
+    &MEDIA,
+]);
 
 causes! {
     ANSWER "transform_answer" 502
@@ -40,8 +47,8 @@ causes! {
 /// `request.body.items.map(i, i.sku)`, up to 1,000 items.
 ///
 /// Bodies are JSON if their Content-Type says so. They are read strictly: without duplicate keys, byte order mark, or a
-/// charset other than UTF-8. gzip is removed. Messages without a body pass unchanged. `others` says what happens to other
-/// bodies: unless told otherwise, requests are refused with 415 and answers pass.
+/// charset other than UTF-8, and with at most 100,000 values. gzip is removed. Messages without a body pass unchanged.
+/// `others` says what happens to other bodies: unless told otherwise, requests are refused with 415 and answers pass.
 ///
 /// A new body has the Content-Type application/json and its length; Content-Encoding and digests are removed. A strong
 /// ETag becomes weak. The upstream is asked for whole answers, with gzip or without a coding: Range and If-Range are
@@ -244,7 +251,7 @@ impl Filter for Transform {
             if cx.whole().is_empty() {
                 return Flow::Continue;
             }
-            let Some(read) = self.read(coded, cx.whole()) else { return Flow::refuse(&ANSWER) };
+            let Ok(read) = self.read(coded, cx.whole()) else { return Flow::refuse(&ANSWER) };
             let kept = std::mem::take(cx.state::<Kept>());
             let request = kept.head.unwrap_or_default();
             let bodies = Bodies { request: kept.body.as_ref(), response: Some((head, &read)) };
@@ -276,7 +283,7 @@ impl Transform {
         if cx.whole().is_empty() {
             return Ok(None); // chunks of nothing
         }
-        let read = self.read(coded, cx.whole()).ok_or(&MALFORMED)?;
+        let read = self.read(coded, cx.whole())?;
         let Some(document) = &self.request else { return Ok(Some(read)) };
         let bodies = Bodies { request: Some(&read), ..Bodies::default() };
         let (text, value) = document.render(head, cx, bodies, self.body).ok_or(&LENGTH)?;
@@ -287,10 +294,13 @@ impl Transform {
         Ok(Some(read))
     }
 
-    fn read(&self, coded: Coded, body: &[u8]) -> Option<Json> {
-        let body = decoded(coded, body, self.body).ok()?;
-        let limits = Limits { depth: self.depth, values: self.body };
-        json::parse(&body, limits).ok().map(|document| document.value)
+    fn read(&self, coded: Coded, body: &[u8]) -> Result<Json, &'static Cause> {
+        let body = decoded(coded, body, self.body).map_err(|unread| match unread {
+            Unread::TooLong => &BODY_TOO_LARGE,
+            _ => &MALFORMED,
+        })?;
+        let limits = Limits { depth: self.depth, values: BODY_VALUES };
+        json::parse(&body, limits).map(|document| document.value).map_err(|_| &MALFORMED)
     }
 
     /// Whether an answer is one that may be changed, by its head.

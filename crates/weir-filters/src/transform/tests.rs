@@ -54,6 +54,7 @@ async fn what_is_not_json() {
         (&json, "{", &MALFORMED),
         (&json, r#"{"a":1,"a":2}"#, &MALFORMED),
         (&json, "[[[[1]]]]", &MALFORMED),
+        (&with("Content-Type: application/json\nContent-Encoding: gzip"), "{}", &MALFORMED),
         (&with(""), "{}", &MEDIA),
         (&with("Content-Type: text/plain"), "{}", &MEDIA),
         (&with("Content-Type: application/json; charset=utf-16"), "{}", &MEDIA),
