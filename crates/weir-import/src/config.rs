@@ -35,6 +35,8 @@ pub struct Config {
     pub tests: Vec<Case>,
     /// Further files, such as tables of redirects, by path below the folder.
     pub files: BTreeMap<String, String>,
+    /// Files that only their owner may read, such as private keys, by path below the folder.
+    pub secret_files: BTreeMap<String, String>,
     /// Values of variables, which go into the file of secrets.
     pub secrets: Vec<(String, String)>,
 }

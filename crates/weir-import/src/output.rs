@@ -47,7 +47,6 @@ impl Import {
         section("upstreams.yaml", "upstreams", "The services behind us.", each(&config.upstreams, upstream));
         section("consumers.yaml", "consumers", "Who calls.", each(&config.consumers, Map::clone));
         section("maps.yaml", "maps", "Tables that expressions read.", each(&config.maps, Map::clone));
-        section("stores.yaml", "stores", "Stores that filters name.", each(&config.stores, Map::clone));
         for (file, routes) in by_file(config) {
             files.insert(format!("routes/{file}.yaml"), Map::new().with("routes", routes).to_yaml());
         }
@@ -60,6 +59,11 @@ impl Import {
         if !config.secrets.is_empty() {
             written.push(secrets(&config.secrets));
         }
+        written.extend(config.secret_files.iter().map(|(path, text)| Written {
+            path: path.clone(),
+            text: text.clone(),
+            is_secret: true,
+        }));
         written.sort_by(|a, b| a.path.cmp(&b.path));
         written
     }
@@ -80,12 +84,11 @@ fn main(import: &Import) -> String {
             "`${{{example}}}` and the like come from the environment: {SECRETS} has the values. With systemd: EnvironmentFile=."
         ));
     }
-    let sections: [(&str, bool); 5] = [
+    let sections: [(&str, bool); 4] = [
         ("listeners.yaml", !config.listeners.is_empty()),
         ("upstreams.yaml", !config.upstreams.is_empty()),
         ("consumers.yaml", !config.consumers.is_empty()),
         ("maps.yaml", !config.maps.is_empty()),
-        ("stores.yaml", !config.stores.is_empty()),
     ];
     let mut include: Vec<&str> = sections.iter().filter(|(_, used)| *used).map(|(file, _)| *file).collect();
     if !config.routes.is_empty() {
@@ -96,6 +99,10 @@ fn main(import: &Import) -> String {
     }
     for (key, value) in config.more.iter() {
         map.set(key, value.clone());
+    }
+    if !config.stores.is_empty() {
+        // An included file may not have them.
+        map.set("stores", each(&config.stores, Map::clone));
     }
     if !config.filters.is_empty() {
         map.comment("For every route, before its own filters.");

@@ -116,6 +116,10 @@ impl Expression {
 
     /// `!self`.
     #[must_use]
+    #[allow(
+        clippy::should_implement_trait,
+        reason = "it reads like its neighbours, which are no operators either"
+    )]
     pub fn not(self) -> Self {
         match &*self.text {
             "true" => Self::constant(false),

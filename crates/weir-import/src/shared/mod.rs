@@ -6,12 +6,16 @@
 //! - [`expression`]: expressions of CEL, built without string concatenation.
 //! - [`template`]: texts with variables as texts with placeholders and `{= … }`.
 //! - [`networks`]: addresses and networks.
+//! - [`order`]: keeps another router's order of precedence.
+//! - [`tree`]: YAML and JSON, with the line of each key.
 //! - [`filters`]: the filters that every system has: redirects, fields, limits, lists of addresses.
 
 pub mod expression;
 pub mod filters;
 pub mod networks;
+pub mod order;
 pub mod path;
 pub mod regex;
 pub mod template;
+pub mod tree;
 pub mod units;

@@ -222,7 +222,15 @@ fn respell(pattern: &str, subject: Subject) -> Result<String, String> {
                         return lacks(what);
                     }
                 }
-                out.push('(');
+                // The name of a group is no part of the text.
+                let named = rest.starts_with("(?<") || rest.starts_with("(?P<");
+                match rest.find('>').filter(|_| named) {
+                    Some(end) => {
+                        taken = end + 1;
+                        out.push_str(&rest[..taken]);
+                    }
+                    None => out.push('('),
+                }
             }
             '{' if !in_class && !is_quantifier(rest) => out.push_str("\\{"),
             '*' | '+' | '?' | '}' if !in_class && next == Some('+') && !out.is_empty() && c != '+' => {
@@ -322,6 +330,7 @@ mod tests {
             (r"a\/b", ".*a/b.*"),
             (r"^/a b", "/a(?:%20)b.*"),
             (r"\.*$", r".*\.*"),
+            (r"^/u/(?<id>[0-9]+)$", r"/u/(?<id>[0-9]+)"),
         ];
         for (pattern, whole) in cases {
             let read = Searching::read(pattern, false, Subject::Path).unwrap();
