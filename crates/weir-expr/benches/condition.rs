@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::hint::black_box;
 use std::net::IpAddr;
 use std::time::Instant;
-use weir_expr::{Condition, Phase, Schema, Type, Value, Values, Var, Variable};
+use weir_expr::{Condition, Phase, Schema, Type, Value, Values, Var, Variable, same};
 
 /// How many evaluations a count runs.
 const COUNTED: usize = 10_000;
@@ -73,10 +73,7 @@ impl Request {
     }
 
     fn field(&self, name: &[u8]) -> Option<&[u8]> {
-        let is = |[found, _]: &&[Text; 2]| {
-            let found = if found.len as usize == name.len() { self.at(*found) } else { return false };
-            found == name || found.eq_ignore_ascii_case(name)
-        };
+        let is = |[found, _]: &&[Text; 2]| found.len as usize == name.len() && same(self.at(*found), name);
         self.fields.iter().find(is).map(|[_, value]| self.at(*value))
     }
 }
@@ -97,6 +94,15 @@ impl Values for Request {
             1 => Some(Cow::Borrowed(self.at(self.path))),
             2 => self.field(key).map(Cow::Borrowed),
             _ => None,
+        }
+    }
+
+    #[inline(always)]
+    fn is(&self, var: Var, key: &[u8], text: &[u8]) -> bool {
+        match var.0 {
+            0 => same(self.at(self.method), text),
+            1 => same(self.at(self.path), text),
+            _ => same(self.field(key).unwrap_or_default(), text),
         }
     }
 }

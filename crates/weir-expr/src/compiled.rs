@@ -36,7 +36,7 @@ impl Condition {
 
     /// Whether it holds for these values. Never fails.
     #[inline]
-    pub fn holds(&self, values: &dyn Values) -> bool {
+    pub fn holds<V: Values>(&self, values: &V) -> bool {
         holds(&self.test, values)
     }
 

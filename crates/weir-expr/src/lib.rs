@@ -120,7 +120,7 @@ mod value;
 pub use check::Read;
 pub use compiled::{Condition, Expression};
 pub use diagnostic::Mistake;
-pub use eval::Values;
+pub use eval::{Values, same};
 pub use networks::Networks;
 pub use schema::{Phase, Schema, Type, Var, Variable};
 pub use signatures::{Function, ROWS as FUNCTIONS, Takes};

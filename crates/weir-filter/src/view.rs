@@ -178,8 +178,7 @@ impl<'a> View<'a> {
     }
 
     fn response_fields(&self, key: &[u8]) -> impl Iterator<Item = &[u8]> {
-        let name = str::from_utf8(key).unwrap_or_default();
-        self.later.response.into_iter().flat_map(move |head| head.headers.get_all(name))
+        self.later.response.into_iter().flat_map(move |head| head.headers.get_all(key))
     }
 
     /// All fields of the request.
@@ -213,7 +212,7 @@ impl<'a> View<'a> {
 }
 
 impl Headers for Facts<'_> {
-    fn get_all<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]> {
+    fn get_all<'a>(&'a self, name: &[u8]) -> impl Iterator<Item = &'a [u8]> {
         self.head.into_iter().flat_map(move |head| head.headers.get_all(name))
     }
 
@@ -284,6 +283,15 @@ impl Values for View<'_> {
             }
         };
         Some(Cow::Borrowed(text.as_bytes()))
+    }
+
+    fn is(&self, var: Var, key: &[u8], text: &[u8]) -> bool {
+        match var {
+            ARGS | COOKIES | HEADERS | HOST | METHOD | PARAMS | PATH | QUERY if self.head.is_some() => {
+                self.seen.is(var, key, text)
+            }
+            _ => self.text(var, key).map_or(text.is_empty(), |found| *found == *text),
+        }
     }
 
     fn all<'a>(&'a self, var: Var, key: &[u8], out: &mut Vec<Value<'a>>) {

@@ -180,19 +180,53 @@ impl Known {
     }
 }
 
+/// The bit of each byte that distinguishes the cases of a letter.
+const CASE: u64 = u64::MAX / 255 * 0x20;
+
 /// The first and last eight bytes of a token (four if it is shorter), in lower case. For two tokens of the same
 /// length, these are equal if the tokens differ only in case. No other byte of a token folds to a letter or a hyphen.
 #[inline]
 fn fold(token: &[u8]) -> (u64, u64) {
-    const LOWER: u64 = u64::MAX / 255 * 0x20;
-    if let (Some(first), Some(last)) = (token.first_chunk(), token.last_chunk()) {
-        return (u64::from_le_bytes(*first) | LOWER, u64::from_le_bytes(*last) | LOWER);
+    let (first, last) = ends(token);
+    if token.len() < 4 { (0, 0) } else { (first | CASE, last | CASE) }
+}
+
+/// The first and last eight bytes, four if there are fewer; 0 if there are fewer than four.
+#[inline]
+fn ends(text: &[u8]) -> (u64, u64) {
+    if let (Some(first), Some(last)) = (text.first_chunk(), text.last_chunk()) {
+        return (u64::from_le_bytes(*first), u64::from_le_bytes(*last));
     }
-    if let (Some(first), Some(last)) = (token.first_chunk(), token.last_chunk()) {
-        let word = |bytes: &[u8; 4]| u64::from(u32::from_le_bytes(*bytes)) | LOWER;
+    if let (Some(first), Some(last)) = (text.first_chunk(), text.last_chunk()) {
+        let word = |bytes: &[u8; 4]| u64::from(u32::from_le_bytes(*bytes));
         return (word(first), word(last));
     }
     (0, 0)
+}
+
+/// Whether two words of ASCII differ only in the case of letters.
+#[inline]
+const fn same_letters(a: u64, b: u64) -> bool {
+    const ONES: u64 = u64::MAX / 255;
+    const HIGH: u64 = ONES << 7;
+    // Letters carry into the high bit from `a` on and not yet from `{` on.
+    let lower = (a | CASE) & !HIGH;
+    let letters = (lower + ONES * (0x80 - 0x61)) & !(lower + ONES * (0x80 - 0x7b)) & HIGH;
+    let differs = a ^ b;
+    differs & !CASE == 0 && (differs << 2) & !letters == 0
+}
+
+/// Whether a received name is this one, which need not be valid.
+#[inline]
+pub(crate) fn same_name(received: &[u8], name: &[u8]) -> bool {
+    if received.len() != name.len() {
+        return false;
+    }
+    if !(4..=16).contains(&name.len()) {
+        return received.eq_ignore_ascii_case(name);
+    }
+    let (a, b) = (ends(received), ends(name)); // which hold all bytes
+    same_letters(a.0, b.0) && same_letters(a.1, b.1)
 }
 
 /// Whether CGI and its successors (WSGI, PHP, Rack) map both names to one variable: they do not distinguish `-` from
@@ -390,6 +424,30 @@ static TOKEN: [bool; 256] = {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Every two bytes, in every place of a name.
+    #[test]
+    fn sought_names() {
+        let base: Vec<u8> = (0..24).map(|at| b"x-Request"[at % 9]).collect();
+        for length in 0..=base.len() {
+            let mut received = base[..length].to_vec();
+            let mut name = received.to_ascii_uppercase();
+            assert!(same_name(&received, &name), "{length}");
+            for at in 0..length {
+                let before = (received[at], name[at]);
+                for (a, b) in (0..=127).flat_map(|a| (0..=255).map(move |b| (a, b))) {
+                    (received[at], name[at]) = (a, b);
+                    assert_eq!(
+                        same_name(&received, &name),
+                        a.eq_ignore_ascii_case(&b),
+                        "{length} {at} {a} {b}"
+                    );
+                }
+                (received[at], name[at]) = before;
+            }
+            assert!(length == 0 || !same_name(&base[..length - 1], &name));
+        }
+    }
 
     #[test]
     fn knows_names_in_any_case() {

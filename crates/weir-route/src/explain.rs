@@ -253,7 +253,7 @@ impl<H: Headers> Seen<'_, '_, H> {
             Failed::Method => ("method".to_owned(), format!("it takes {}", route.shown_methods())),
             Failed::Listener => ("listener".to_owned(), "it is not on this listener".to_owned()),
             Failed::Header(name) => {
-                let why = match self.request.headers.get_all(name).count() {
+                let why = match self.request.headers.get_all(name.as_bytes()).count() {
                     0 => "the request does not have it",
                     1 => "its value is another",
                     _ => "it occurs more than once, which no value matches",

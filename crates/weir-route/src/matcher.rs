@@ -86,7 +86,7 @@ impl Conditions {
             return Err(Failed::Listener);
         }
         for field in &self.headers {
-            let mut values = request.headers.get_all(&field.name);
+            let mut values = request.headers.get_all(field.name.as_bytes());
             let held = match (values.next(), &field.test) {
                 (None, _) => false,
                 (Some(_), Test::Present) => true,

@@ -38,7 +38,7 @@ pub trait Headers {
     /// The value of each field line called `name`, in order, without surrounding white space.
     ///
     /// `name` is lower case; the implementation compares case-insensitively.
-    fn get_all<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]>;
+    fn get_all<'a>(&'a self, name: &[u8]) -> impl Iterator<Item = &'a [u8]>;
 
     // What is known of the request besides its head. Only routes with an expression that names it ask for it.
 
@@ -75,15 +75,15 @@ pub trait Headers {
 
 /// No header at all.
 impl Headers for () {
-    fn get_all<'a>(&'a self, _: &str) -> impl Iterator<Item = &'a [u8]> {
+    fn get_all<'a>(&'a self, _: &[u8]) -> impl Iterator<Item = &'a [u8]> {
         std::iter::empty()
     }
 }
 
 /// Pairs, for tests and the command line.
 impl<N: AsRef<[u8]>, V: AsRef<[u8]>> Headers for &[(N, V)] {
-    fn get_all<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]> {
-        let same = move |n: &N| n.as_ref().eq_ignore_ascii_case(name.as_bytes());
+    fn get_all<'a>(&'a self, name: &[u8]) -> impl Iterator<Item = &'a [u8]> {
+        let same = move |n: &N| n.as_ref().eq_ignore_ascii_case(name);
         self.iter().filter(move |(n, _)| same(n)).map(|(_, v)| v.as_ref())
     }
 }

@@ -21,7 +21,7 @@ pub(super) struct Received<'a> {
 
 impl weir_route::Headers for Received<'_> {
     #[inline]
-    fn get_all<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]> {
+    fn get_all<'a>(&'a self, name: &[u8]) -> impl Iterator<Item = &'a [u8]> {
         self.head.headers.get_all(name)
     }
 
