@@ -81,7 +81,7 @@ pub(super) fn conceal<'t>(text: &'t str, values: &[&str]) -> Cow<'t, str> {
         text = value.mark(&text);
     }
     let mut out = String::with_capacity(text.len());
-    let (mut rest, mut before, mut expected) = (&*text, ' ', false);
+    let (mut rest, mut before, mut expected, mut counts) = (&*text, ' ', false, false);
     while let Some(first) = rest.chars().next() {
         let quotes = matches!(first, '`' | '"' | '\'') && !before.is_alphanumeric();
         let behind = rest.get(first.len_utf8()..).unwrap_or_default();
@@ -100,7 +100,12 @@ pub(super) fn conceal<'t>(text: &'t str, values: &[&str]) -> Cow<'t, str> {
         } else {
             let end = behind.find(|c: char| c.is_whitespace() || c == '`');
             let (word, behind) = rest.split_at(end.map_or(rest.len(), |end| first.len_utf8() + end));
-            let telling = values.iter().any(|value| value.tells(word, Around::Prose { expected }));
+            // The number of a line is ours. Where it is a whole value, it was marked above.
+            let is_place =
+                counts && word.trim_end_matches([',', ';', ':']).bytes().all(|b| b.is_ascii_digit());
+            let telling =
+                !is_place && values.iter().any(|value| value.tells(word, Around::Prose { expected }));
+            counts = matches!(word, "line" | "column");
             out.push_str(if telling { MASK } else { word });
             if let Some(last) = word.chars().last().filter(|c| telling && ",;:".contains(*c)) {
                 out.push(last);
@@ -292,6 +297,9 @@ mod tests {
             ("/x/my secret file does not exist", "my secret file", "*** does not exist"),
             ("the listener's `x` and a client's", "s3cr3t", "the listener's `x` and a client's"),
             ("%00", "\0", "%00"),
+            ("line 127: the row has 3 fields", "/srv/127-a/3x", "line 127: the row has 3 fields"),
+            ("line 4711: no", "4711", "line ***: no"),
+            ("line 47x1: no", "x1y2", "line ***: no"),
         ] {
             assert_eq!(conceal(text, &[value]), shown, "{text}");
         }

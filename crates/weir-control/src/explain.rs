@@ -2,6 +2,7 @@
 
 use weir_engine::PREFLIGHT;
 use weir_filter::filter::{Asked, Hooks};
+use weir_filter::template::without_port;
 mod arrival;
 mod policies;
 
@@ -302,6 +303,11 @@ impl weir_route::Headers for MadeUp<'_> {
 
     fn client_ip(&self) -> Option<IpAddr> {
         Some(IpAddr::V4(Ipv4Addr::LOCALHOST))
+    }
+
+    fn server_name(&self) -> Option<&str> {
+        let host = without_port(self.head.asked_authority());
+        str::from_utf8(host).ok().filter(|_| self.tls)
     }
 
     fn is_tls(&self) -> bool {

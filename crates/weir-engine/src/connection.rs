@@ -148,7 +148,7 @@ async fn serve(core: &Rc<Core>, arrived: Arrived, deadline: &mut Deadline) {
         }
         Ok(Greeted::Client { listener, transport, peer, plain, named, passing: None }) => {
             let tls = transport.tls().is_some();
-            let forwarding = Rc::new(Forwarding::new(peer.ip(), tls, named));
+            let forwarding = Rc::new(Forwarding::new(peer.ip(), tls, named, transport.server_name()));
             let chose_h2 = transport.chose_h2();
             let certificate = transport.peer_certificate().map(Rc::new);
             let mut client = Client {

@@ -40,7 +40,7 @@ use crate::fastcgi::Script;
 use crate::forward;
 use crate::links::LINKS;
 use crate::respond::{self, LocalResponse};
-use crate::snapshot::Target;
+use crate::snapshot::{Snapshot, Target};
 use background::Resumed;
 use hooks::Reply;
 use received::Received;
@@ -498,7 +498,8 @@ impl<'c> Exchange<'c> {
         local.cells.active.inc();
         if !local.handling.chain.is_empty() {
             let begun = self.begun(Rc::clone(&local.scope), path_key);
-            self.cx.get_or_insert_with(|| Cx::new(begun));
+            let cx = self.cx.get_or_insert_with(|| Cx::new(begun));
+            tell(self.client, &self.local.snapshot, cx);
         }
         Ok(Matched { route, preflight })
     }
@@ -539,6 +540,14 @@ impl<'c> Exchange<'c> {
             random: self.client.core.random.borrow_mut().next(),
             at: self.head_took.is_zero().then_some(self.started),
         }
+    }
+
+    /// A context for a text of the config, on a route without filters.
+    #[cold]
+    fn context(&self, scope: Rc<RouteScope>) -> Cx {
+        let mut cx = Cx::new(self.begun(scope, None));
+        tell(self.client, &self.local.snapshot, &mut cx);
+        cx
     }
 
     /// Whether the client uses TLS, see [`received::is_tls`].
@@ -643,7 +652,7 @@ impl<'c> Exchange<'c> {
         let core = self.client.core.handle.clone();
         let exposes_causes = local.snapshot.expose_causes;
         let scope = RouteScope { name: "".into(), matched: None, consumers, core, exposes_causes };
-        self.cx = Some(Cx::new(self.begun(Rc::new(scope), None)));
+        self.cx = Some(self.context(Rc::new(scope)));
         self.filter_at_once().err().unwrap_or(stop)
     }
 
@@ -788,4 +797,14 @@ fn refuse_path(e: &weir_route::PathError) -> Stop {
 /// Whether the client is still there to learn of a cause.
 fn client_is_there(cause: &Cause) -> bool {
     *cause != error::CLIENT_CLOSED && *cause != error::CLIENT_TOO_SLOW
+}
+
+/// Tells expressions what the config may name, see [`Reads`](crate::snapshot::Reads).
+#[inline]
+fn tell(client: &Client, snapshot: &Snapshot, cx: &mut Cx) {
+    if snapshot.reads.server_name
+        && let Some(name) = client.forwarding.server_name()
+    {
+        cx.tell_server_name(Rc::clone(name));
+    }
 }

@@ -29,6 +29,8 @@ pub(crate) struct Forwarding {
     /// The balancer in front sent a PROXY header that names no client. Then the client's own claims count for
     /// nothing.
     is_unnamed: bool,
+    /// The name that the client asked for in its TLS handshake.
+    server_name: Option<Rc<str>>,
 }
 
 /// The lines of the last request: `x-forwarded-for: ADDRESS CRLF x-forwarded-proto: SCHEME CRLF forwarded:
@@ -50,8 +52,13 @@ const HOST_KEPT: usize = 260;
 const FOR: &[u8] = b"x-forwarded-for: ";
 
 impl Forwarding {
+    /// The name that the client asked for in its TLS handshake.
+    pub(crate) const fn server_name(&self) -> Option<&Rc<str>> {
+        self.server_name.as_ref()
+    }
+
     /// `named` is false if a PROXY header named no client.
-    pub(crate) fn new(peer: IpAddr, tls: bool, named: bool) -> Self {
+    pub(crate) fn new(peer: IpAddr, tls: bool, named: bool, server_name: Option<&str>) -> Self {
         let peer = peer.to_canonical();
         let scheme = if tls { "https" } else { "http" };
         // Built for each connection. The size is known, and `format!` cost a tenth of a short connection.
@@ -72,7 +79,8 @@ impl Forwarding {
             text.extend_from_slice(part.as_bytes());
         }
         let lines = Lines { address, forwarded: forwarded..text.len(), host: text.len(), text };
-        Self { lines: RefCell::new(lines), owner: OnceCell::new(), scheme, is_unnamed: !named }
+        let server_name = server_name.map(Rc::from);
+        Self { lines: RefCell::new(lines), owner: OnceCell::new(), scheme, is_unnamed: !named, server_name }
     }
 
     /// Whether `peer` is a trusted proxy whose claims about the client count.
@@ -361,7 +369,7 @@ mod tests {
 
     #[test]
     fn lines_follow_the_host() {
-        let client = Forwarding::new("10.0.0.1".parse().unwrap(), true, true);
+        let client = Forwarding::new("10.0.0.1".parse().unwrap(), true, true, None);
         for (asked, quoted) in [
             ("a.test", "a.test"),
             ("a.test", "a.test"),

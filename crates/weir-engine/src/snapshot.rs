@@ -51,6 +51,10 @@ pub struct Snapshot {
     pub(crate) plans: Vec<Plan>,
     /// The upstreams.
     pub upstreams: Vec<Arc<Upstream>>,
+    /// What expressions may read that is not told otherwise.
+    pub(crate) reads: Reads,
+    /// The texts of `balancer.hash.by`, by upstream.
+    pub(crate) hashed: Vec<Option<Template>>,
     pub(crate) consumers: Consumers,
     /// The metric series of each consumer.
     pub(crate) consumer_series: Arc<[ConsumerId]>,
@@ -284,6 +288,15 @@ pub(crate) struct Plan {
     pub(crate) chain: Chain,
 }
 
+/// Variables of which exchanges are told only if the config may name them.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Reads {
+    /// `client.sni`
+    pub(crate) server_name: bool,
+    /// `upstream.name`
+    pub(crate) upstream: bool,
+}
+
 impl Snapshot {
     /// The snapshot before the first config: empty.
     pub fn empty() -> Self {
@@ -313,6 +326,8 @@ impl Snapshot {
             trusted_fields: NameSet::default(),
             unrouted: Chain::default(),
             preflights: false,
+            hashed: Vec::new(),
+            reads: Reads::default(),
             conceals: None,
             tracing: None,
             tokens: None,

@@ -17,3 +17,11 @@ pub struct Asked<'a> {
     /// The pattern of that route.
     pub pattern: Option<&'a Pattern>,
 }
+
+impl<'a> Asked<'a> {
+    /// The name that a client would ask for in its TLS handshake.
+    pub(crate) fn server_name(&self) -> Option<&'a str> {
+        let host = self.head.asked_authority().split(|&b| b == b':').next()?;
+        str::from_utf8(host).ok().filter(|host| self.tls && !host.starts_with('['))
+    }
+}

@@ -248,6 +248,22 @@ impl Template {
         }
     }
 
+    /// The text with its values, unescaped. Notes nothing of what they tell of the caller: for a text that no answer
+    /// depends on, such as a part of a cache's key, or the choice of an endpoint.
+    pub fn apart(&self, values: &Values<'_>) -> Vec<u8> {
+        let mut out = Vec::new();
+        for part in &self.parts {
+            match part {
+                Part::Expression(computed) => {
+                    computed.compute((values.head, values.later), values.cx, &mut out)
+                }
+                Part::Text(text) => out.extend_from_slice(text),
+                Part::Value(var) => values.write_apart(var, &mut out),
+            }
+        }
+        out
+    }
+
     /// Appends the text with its values to `out`.
     pub fn render(&self, values: &Values<'_>, escape: Escape, out: &mut Vec<u8>) {
         for part in &self.parts {
@@ -545,6 +561,11 @@ impl<'a> Values<'a> {
         {
             self.cx.reveals(revealed);
         }
+        self.write_apart(var, out);
+    }
+
+    /// The same, and notes nothing.
+    fn write_apart(&self, var: &Var, out: &mut Vec<u8>) {
         let of_head = |get: fn(&RequestHead) -> &[u8]| self.head.map_or(&b""[..], get);
         let certificate = self.cx.certificate.as_deref();
         let text = match var {

@@ -14,7 +14,7 @@ use weir_h1::FieldName;
 use weir_route::variables::{
     self, ARGS, CERTIFICATE_NAMES, CERTIFICATE_SUBJECT, CONSUMER_GROUPS, CONSUMER_NAME, CONSUMER_PLAN,
     COOKIES, HEADERS, HOST, ID, JWT, METHOD, NOW, PARAMS, PATH, QUERY, REQUEST_BODY, RESPONSE_BODY,
-    RESPONSE_CAUSE, RESPONSE_HEADERS, RESPONSE_STATUS, ROUTE, SCHEME, Seen, URL, Vocabulary,
+    RESPONSE_CAUSE, RESPONSE_HEADERS, RESPONSE_STATUS, ROUTE, SCHEME, Seen, UPSTREAM, URL, Vocabulary,
 };
 use weir_route::{Headers, Pattern, Request};
 use weir_wire::tls::PeerCertificate;
@@ -39,6 +39,10 @@ pub(crate) struct Known<'a> {
     client: IpAddr,
     tls: bool,
     certificate: Option<&'a PeerCertificate>,
+    /// The name in the TLS handshake.
+    server_name: Option<&'a str>,
+    /// The upstream that the request went to.
+    upstream: Option<&'a str>,
     consumer: Option<&'a Consumer>,
     request_id: Option<&'a str>,
     claims: Option<&'a Json>,
@@ -54,10 +58,13 @@ impl<'a> Known<'a> {
     pub(crate) fn of(head: Option<&'a RequestHead>, cx: &'a Cx) -> Self {
         let matched = cx.scope.matched.as_ref();
         let pattern = matched.and_then(|(table, route)| table.pattern(*route));
+        let told = cx.told();
         Self {
             client: cx.client,
             tls: cx.tls,
             certificate: cx.certificate.as_deref(),
+            server_name: told.and_then(|told| told.server_name.as_deref()),
+            upstream: told.and_then(|told| told.upstream.as_deref()),
             consumer: cx.consumer(),
             request_id: cx.request_id.as_deref(),
             claims: cx.claims(),
@@ -74,6 +81,8 @@ impl<'a> Known<'a> {
             client: Ipv4Addr::LOCALHOST.into(),
             tls: asked.tls,
             certificate: None,
+            server_name: asked.server_name(),
+            upstream: None,
             consumer: None,
             request_id: None,
             claims: None,
@@ -225,6 +234,10 @@ impl Headers for Facts<'_> {
         Some((&certificate.subject, &certificate.names))
     }
 
+    fn server_name(&self) -> Option<&str> {
+        self.known.server_name
+    }
+
     fn is_tls(&self) -> bool {
         self.known.tls
     }
@@ -242,7 +255,7 @@ impl Values for View<'_> {
     fn value(&self, var: Var, key: &[u8]) -> Value<'_> {
         match var {
             CONSUMER_GROUPS => Value::List(self.labels("group:").map(Value::text).collect()),
-            CONSUMER_NAME | CONSUMER_PLAN | ID | RESPONSE_CAUSE | RESPONSE_HEADERS | ROUTE => {
+            CONSUMER_NAME | CONSUMER_PLAN | ID | RESPONSE_CAUSE | RESPONSE_HEADERS | ROUTE | UPSTREAM => {
                 self.text(var, key).map_or(Value::Absent, Value::Text)
             }
             JWT => self.claim(key).map_or(Value::Absent, Value::json),
@@ -275,6 +288,7 @@ impl Values for View<'_> {
             RESPONSE_CAUSE => self.known.cause?,
             RESPONSE_HEADERS => return variables::joined(self.response_fields(key).map(Cow::Borrowed)),
             ROUTE => self.known.route,
+            UPSTREAM => self.known.upstream?,
             _ => {
                 return match self.kept(var, key) {
                     Some(kept) => kept.text(),
@@ -437,6 +451,7 @@ pub(crate) fn is_of_url(read: &Read) -> bool {
             | RESPONSE_STATUS
             | ROUTE
             | SCHEME
+            | UPSTREAM
             | URL
     )
 }

@@ -57,6 +57,11 @@ pub trait Headers {
         None
     }
 
+    /// The name that the client asked for in its TLS handshake.
+    fn server_name(&self) -> Option<&str> {
+        None
+    }
+
     /// Whether the client uses TLS.
     fn is_tls(&self) -> bool {
         false

@@ -64,6 +64,10 @@ pub const JWT: Var = Var(13);
 pub const REQUEST_BODY: Var = Var(30);
 /// `response.body`: the JSON of the response's body.
 pub const RESPONSE_BODY: Var = Var(31);
+/// `client.sni`: the name in the TLS handshake.
+pub const CLIENT_SNI: Var = Var(14);
+/// `upstream.name`: the upstream that the request went to.
+pub const UPSTREAM: Var = Var(35);
 /// `response.cause`: why the gateway itself answered.
 pub const RESPONSE_CAUSE: Var = Var(32);
 /// `response.headers`.
@@ -167,6 +171,7 @@ fn own_schema(bounds: Bounds) -> Schema {
         .with(params(bounds).keyed())
         .with(other("client.ip", CLIENT_IP, Type::Address))
         .with(other("client.tls", CLIENT_TLS, Type::Bool))
+        .with(text("client.sni", CLIENT_SNI).longest(host::HOST_BYTES as u64))
         .with(text("client.cert.subject", CERTIFICATE_SUBJECT))
         .with(other("client.cert.san", CERTIFICATE_NAMES, Type::list(Type::Text)))
         .with(other("now", NOW, Type::Timestamp))
@@ -183,6 +188,7 @@ fn own_schema(bounds: Bounds) -> Schema {
         )
         .with(of_response("response.status", RESPONSE_STATUS, Type::Int))
         .with(of_response("response.headers", RESPONSE_HEADERS, Type::Text).folded().repeated(bounds.fields))
+        .with(of_response("upstream.name", UPSTREAM, Type::Text).longest(256))
         .with(of_response("response.cause", RESPONSE_CAUSE, Type::Text).longest(64))
 }
 
@@ -280,7 +286,7 @@ pub fn joined<'a>(mut values: impl Iterator<Item = Cow<'a, [u8]>>) -> Option<Cow
 impl<H: Headers> Values for Seen<'_, '_, H> {
     fn value(&self, var: Var, key: &[u8]) -> Value<'_> {
         match var {
-            ARGS | COOKIES | HEADERS | HOST | METHOD | PARAMS | PATH | QUERY | URL => {
+            ARGS | CLIENT_SNI | COOKIES | HEADERS | HOST | METHOD | PARAMS | PATH | QUERY | URL => {
                 self.text(var, key).map_or(Value::Absent, Value::Text)
             }
             CERTIFICATE_SUBJECT => {
@@ -322,6 +328,7 @@ impl<H: Headers> Values for Seen<'_, '_, H> {
                 }
             }
             URL => Some(Cow::Owned(self.url())),
+            CLIENT_SNI => request.headers.server_name().map(|name| Cow::Borrowed(name.as_bytes())),
             SCHEME => Some(Cow::Borrowed(self.scheme().as_bytes())),
             CERTIFICATE_SUBJECT => Some(Cow::Borrowed(request.headers.certificate()?.0.as_bytes())),
             _ => self.vocabulary.maps.text(var, self),
@@ -453,6 +460,7 @@ mod tests {
             ("has(request.args[\"\"])", "false"),
             ("request.size ?? -1", "-1"),
             ("client.tls", "false"),
+            ("client.sni", ""),
             ("client.cert.subject", ""),
             ("client.cert.san", "[]"),
             ("client.ip in [\"0.0.0.0/0\"]", "false"),

@@ -144,6 +144,11 @@ impl Transport {
         self.session()?.peer_certificate()
     }
 
+    /// The name that the client asked for in the handshake (SNI), in lower case. `None` without TLS.
+    pub fn server_name(&self) -> Option<&str> {
+        self.session()?.server_name()
+    }
+
     /// Whether the peer chose HTTP/2 in the TLS handshake (ALPN).
     pub fn chose_h2(&self) -> bool {
         self.alpn() == Some(b"h2")

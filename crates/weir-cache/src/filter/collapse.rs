@@ -61,7 +61,7 @@ impl Cache {
         head: &mut RequestHead,
         cx: &Cx,
     ) -> What {
-        let asked = View::of(head, cx, &self.extras);
+        let asked = View::of(head, cx, &self.extras.written);
         let Names { if_none_match, if_modified_since, .. } = &self.names;
         head.headers.remove(if_none_match);
         head.headers.remove(if_modified_since);

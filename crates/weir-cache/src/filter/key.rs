@@ -9,8 +9,11 @@
 
 use super::caller::{add_caller, add_forwarded};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use weir_filter::filter::{Cx, RequestHead};
+use weir_filter::template::{Template, Values};
 use weir_h1::FieldName;
+use weir_wire::hex;
 
 /// An addition to keys, as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,6 +24,16 @@ pub(super) enum Extra {
     Header(FieldName),
     /// Nothing: all callers share the same answers.
     Shared,
+    /// A text with placeholders and expressions, as written.
+    Text(String),
+}
+
+/// The additions to the keys of a cache.
+#[derive(Debug, Default)]
+pub(super) struct Extras {
+    pub(super) written: Vec<Extra>,
+    /// The texts among them, in their order.
+    pub(super) texts: Vec<Template>,
 }
 
 impl Extra {
@@ -38,8 +51,9 @@ impl<'de> Deserialize<'de> for Extra {
             (_, Some(name)) => {
                 FieldName::new(name.trim()).map(Self::Header).map_err(serde::de::Error::custom)
             }
+            _ if text.starts_with("= ") || text.contains('{') => Ok(Self::Text(text)),
             _ => Err(serde::de::Error::custom(format!(
-                "`{text}` cannot be part of a key; expected caller, shared or header:NAME"
+                "`{text}` cannot be part of a key; expected caller, shared, header:NAME, or an expression after `= `"
             ))),
         }
     }
@@ -51,6 +65,7 @@ impl Serialize for Extra {
             Self::Caller => s.serialize_str("caller"),
             Self::Shared => s.serialize_str("shared"),
             Self::Header(name) => s.collect_str(&format_args!("header:{name}")),
+            Self::Text(text) => s.serialize_str(text),
         }
     }
 }
@@ -63,11 +78,14 @@ impl schemars::JsonSchema for Extra {
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         schemars::json_schema!({
             "type": "string",
-            "pattern": "^(caller|consumer|shared|header:.+)$",
-            "examples": ["caller", "header:accept-language"]
+            "pattern": r"^(caller|consumer|shared|header:.+|.*\{.+\}.*|= .+)$",
+            "examples": ["caller", "header:accept-language", "= maps.tenants"]
         })
     }
 }
+
+/// Longest text that is part of a key as it is; of longer ones it is the SHA-256.
+const TEXT_BYTES: usize = 128;
 
 /// A key, and where its URL ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,7 +141,7 @@ impl Place {
 }
 
 /// The key of a request. Made once for each cache that the request meets.
-pub(super) fn of(head: &RequestHead, cx: &Cx, (place, extras): (&Place, &[Extra])) -> Key {
+pub(super) fn of(head: &RequestHead, cx: &Cx, (place, extras): (&Place, &Extras)) -> Key {
     let (path, query) = (head.routed_path(), head.query());
     let mut key = Vec::with_capacity(cx.route().len() + path.len() + query.map_or(0, <[u8]>::len) + 64);
     key.extend_from_slice(cx.route().as_bytes());
@@ -144,7 +162,8 @@ pub(super) fn of(head: &RequestHead, cx: &Cx, (place, extras): (&Place, &[Extra]
         add(b"a", head.authority(), &mut key);
     }
     add_forwarded(head, |kind, value| add(kind, value, &mut key));
-    for extra in extras {
+    let mut texts = extras.texts.iter();
+    for extra in &extras.written {
         match extra {
             Extra::Caller => {
                 key.push(0);
@@ -158,6 +177,16 @@ pub(super) fn of(head: &RequestHead, cx: &Cx, (place, extras): (&Place, &[Extra]
             }
             // Objects stored for everyone are not found after `shared` is removed from the config.
             Extra::Shared => add(b"s", b"", &mut key),
+            Extra::Text(_) => {
+                key.push(0);
+                let text = texts.next().map(|text| text.apart(&Values::of(head, cx))).unwrap_or_default();
+                // A value may have zero bytes, and be as long as a head.
+                if text.len() <= TEXT_BYTES && !text.contains(&0) {
+                    add(b"t", &text, &mut key);
+                } else {
+                    add(b"T", hex::encode(&Sha256::digest(&text)).as_bytes(), &mut key);
+                }
+            }
         }
     }
     Key { bytes: key.into(), stem }
@@ -239,7 +268,8 @@ mod tests {
             let head = &mut exchange.head;
             path.iter().for_each(|path: &&str| head.set_path(path.as_bytes()).unwrap());
             authority.iter().for_each(|name: &&str| head.set_authority(name.as_bytes()).unwrap());
-            let key = of(head, &exchange.cx, (&route, extras));
+            let extras = Extras { written: extras.to_vec(), texts: Vec::new() };
+            let key = of(head, &exchange.cx, (&route, &extras));
             let key = String::from_utf8(key.bytes.into()).unwrap();
             assert_eq!(key.strip_prefix(exchange.cx.route()), Some(expected), "{request}");
         }
@@ -251,7 +281,7 @@ mod tests {
     async fn where_a_cache_stands() {
         let cx = || async { Stand::new(&PASS, json!({})).build().request("GET /").await.cx };
         let key = |cx: &Cx, scope: &str| {
-            let key = of(&request_head("GET /a"), cx, (&Place::of(scope), &[]));
+            let key = of(&request_head("GET /a"), cx, (&Place::of(scope), &Extras::default()));
             (key.stem().to_vec(), key.extra().to_vec())
         };
         let one = cx().await;

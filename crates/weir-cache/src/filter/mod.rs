@@ -45,7 +45,7 @@ use control::Control;
 use counters::{Count, Counters};
 use fill::{Fill, Head, News, Role};
 use freshness::Defaults;
-use key::{Extra, Key, Place};
+use key::{Extra, Extras, Key, Place};
 use object::{Meta, Object};
 use settings::CacheSettings;
 use std::sync::Arc;
@@ -89,7 +89,7 @@ const OVERRIDES: [&str; 9] = [
 
 struct Cache {
     defaults: Defaults,
-    extras: Vec<Extra>,
+    extras: Extras,
     place: Place,
     coalesce: bool,
     stale_if_error: Time,
@@ -198,15 +198,16 @@ impl Filter for Cache {
     }
 
     fn notes_among(&self, before: &[Neighbour<'_>], behind: &[Neighbour<'_>]) -> Vec<String> {
-        notes::of(&self.extras, before, behind)
+        notes::of(&self.extras.written, before, behind)
     }
 
     fn guards(&self) -> FieldGuards {
-        let headers = self.extras.iter().filter_map(|extra| match extra {
+        let headers = self.extras.written.iter().filter_map(|extra| match extra {
             Extra::Header(name) => Some(name.clone()),
-            Extra::Caller | Extra::Shared => None,
+            Extra::Caller | Extra::Shared | Extra::Text(_) => None,
         });
-        FieldGuards { request: headers.collect(), response: Vec::new() }
+        let read = self.extras.texts.iter().flat_map(weir_filter::template::Template::guarded);
+        FieldGuards { request: headers.chain(read).collect(), response: Vec::new() }
     }
 
     fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {

@@ -1,7 +1,7 @@
 //! The settings of a cache.
 
 use super::freshness::Defaults;
-use super::key::{Extra, Place};
+use super::key::{Extra, Extras, Place};
 use super::storable::SetCookie;
 use super::store::Pages;
 use super::{Cache, Counters, Names};
@@ -49,7 +49,8 @@ pub(super) struct CacheSettings {
     #[serde(default)]
     heuristic: bool,
     /// What distinguishes objects besides route, URL and `vary`. `caller`: the caller that an earlier filter verified
-    /// (`consumer` means the same). `header:NAME`: a request field. `shared`: all callers get the same answers.
+    /// (`consumer` means the same). `header:NAME`: a request field. `shared`: all callers get the same answers. Or a text
+    /// with placeholders and expressions, such as `= maps.tenants`: the answers of each value are kept apart.
     /// Without `caller` and `shared`, an answer to a verified caller is kept only if it says `public`, `s-maxage` or
     /// `must-revalidate`. Default `[caller]`.
     #[serde(default = "caller")]
@@ -109,9 +110,13 @@ impl IntoFilter for CacheSettings {
             let hint = "write at most half of the store, such as 8MiB".to_owned();
             build.refuse("max_object", message, Some(hint.into()));
         }
+        let mut texts = Vec::new();
         for (at, extra) in self.key.iter().enumerate() {
             if let Extra::Header(name) = extra {
                 allow_name(build, &format!("key[{at}]"), &HeaderName::of(name.clone()));
+            }
+            if let Extra::Text(text) = extra {
+                texts.extend(build.text(&format!("key[{at}]"), text));
             }
             if self.key[..at].contains(extra) {
                 build.refuse(&format!("key[{at}]"), "is listed twice", Some("write it once".into()));
@@ -144,7 +149,7 @@ impl IntoFilter for CacheSettings {
                 heuristic: self.heuristic,
                 with_cookie: self.key.iter().any(|extra| extra.is_header("cookie")),
             },
-            extras: self.key,
+            extras: Extras { written: self.key, texts },
             place: Place::of(build.scope),
             coalesce: self.coalesce,
             stale_if_error: self.stale_if_error.map(Duration::get).unwrap_or_default(),

@@ -36,7 +36,8 @@ pub enum Balancer {
 #[serde(deny_unknown_fields)]
 pub struct Hash {
     /// The key: `header:NAME`, `cookie:NAME`, `address` (the client's, after `trusted_proxies`), `path` (without the
-    /// query), or `query:NAME`. Several fields of one name count together; cookies and parameters count as written. A
+    /// query), `query:NAME`, or a text with placeholders and expressions: `= request.cookies.sid ?? client.ip`. Several
+    /// fields of one name count together; cookies and parameters count as written, but decoded in an expression. A
     /// request without a key, or with an empty one, goes where `p2c` sends it.
     pub by: HashBy,
     /// How far above the mean one endpoint may be loaded, such as `125%`, counted per core. Further requests go to
@@ -58,6 +59,8 @@ pub enum HashBy {
     Path,
     /// The parameter of the query of this name.
     Query(String),
+    /// A text with placeholders and expressions.
+    Text(String),
 }
 
 /// A cookie that returns a client to the endpoint that first answered it, as long as that is in rotation.
@@ -156,10 +159,12 @@ impl Sticky {
 
 impl<'de> Deserialize<'de> for HashBy {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        const EXPECTED: &str =
-            "a part of a request; expected header:NAME, cookie:NAME, address, path or query:NAME";
+        const EXPECTED: &str = "a part of a request; expected header:NAME, cookie:NAME, address, path, query:NAME, or an expression after `= `";
         let text = de::text(deserializer, EXPECTED)?;
         let refused = || de::refuse(EXPECTED, None);
+        if text.starts_with("= ") || text.contains('{') {
+            return Ok(Self::Text(text.to_string()));
+        }
         match text.split_once(':') {
             None if text == "address" => Ok(Self::Address),
             None if text == "path" => Ok(Self::Path),
@@ -174,8 +179,8 @@ impl<'de> Deserialize<'de> for HashBy {
 
 text_schema!(
     HashBy,
-    "A part of a request.",
-    ["header:x-user", "cookie:session", "address", "path", "query:id"]
+    "A part of a request, or a text with placeholders and expressions.",
+    ["header:x-user", "cookie:session", "address", "path", "query:id", "= request.cookies.sid ?? client.ip"]
 );
 
 // === impl Bound ===

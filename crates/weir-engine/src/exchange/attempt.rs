@@ -23,6 +23,7 @@ use crate::forward::{self, ForwardingFields};
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 use weir_filter::filter::Cx;
+use weir_filter::template::Values;
 use weir_h1::{BodyKind, ResponseHead, Version};
 use weir_telemetry::Attempt as Outcome;
 use weir_upstream::error;
@@ -49,7 +50,12 @@ impl Exchange<'_> {
     pub(super) async fn attempt(&mut self, routed: Routed) -> Result<Attempt, Stop> {
         self.record.upstream = Some(routed.upstream);
         let upstream = &Rc::clone(&self.local.upstreams[routed.upstream]);
-        let mut attempts = Attempts::of(upstream, &self.head, || self.client_address());
+        let mut attempts = Attempts::of(
+            upstream,
+            &self.head,
+            || self.client_address(),
+            || self.hashed_text(routed.upstream),
+        );
         loop {
             let began = self.attempt_began();
             let mut now = began;
@@ -83,6 +89,22 @@ impl Exchange<'_> {
             let departure = self.departure(routed, &upstream.spec);
             self.pause(pause, departure).await?;
         }
+    }
+
+    /// What the expression in `balancer.hash.by` comes to.
+    #[cold]
+    fn hashed_text(&self, upstream: usize) -> Option<Vec<u8>> {
+        let text = self.local.snapshot.hashed.get(upstream)?.as_ref()?;
+        let made;
+        let cx = match &self.cx {
+            Some(cx) => cx,
+            None => {
+                let scope = Rc::clone(&self.local.routes[self.route?].scope);
+                made = self.context(scope);
+                &made
+            }
+        };
+        Some(text.apart(&Values::of(&self.head, cx)))
     }
 
     /// The connection, or `None` if there is none and another endpoint is tried. Like [`Exchange::settle`], a

@@ -482,6 +482,11 @@ impl Exchange<'_> {
         if !self.hooks.has_any(Hooks::RESPONSE | Hooks::RESPONSE_BODY) {
             return Ok(());
         }
+        if self.local.snapshot.reads.upstream
+            && let (Some(cx), Some(upstream)) = (&mut self.cx, self.record.upstream)
+        {
+            cx.tell_upstream(Arc::clone(&self.local.snapshot.upstreams[upstream].name));
+        }
         let status = reply.head().map_or(0, |head| head.status());
         if status >= 400 && self.cx.as_ref().is_some_and(|cx| cx.failure.is_none()) {
             let failure = self.failure(None, neutral(status).to_owned());

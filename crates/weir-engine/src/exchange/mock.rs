@@ -24,9 +24,7 @@ impl Exchange<'_> {
         }
         let response = match &self.cx {
             Some(cx) => self.render(mocked, cx),
-            None => {
-                self.render(mocked, &Cx::new(self.begun(Rc::clone(&self.local.routes[route].scope), None)))
-            }
+            None => self.render(mocked, &self.context(Rc::clone(&self.local.routes[route].scope))),
         };
         self.answers_itself();
         Ok(self.write_local(response).await)

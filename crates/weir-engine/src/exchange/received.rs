@@ -41,6 +41,10 @@ impl weir_route::Headers for Received<'_> {
         Some((&certificate.subject, &certificate.names))
     }
 
+    fn server_name(&self) -> Option<&str> {
+        self.client.forwarding.server_name().map(|name| &**name)
+    }
+
     fn is_tls(&self) -> bool {
         is_tls(self.client, self.head)
     }

@@ -10,7 +10,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_fcgi::KeepConnection;
-use weir_filter::filter::Cx;
 use weir_h1::{BodyKind, Version};
 use weir_telemetry::log;
 use weir_upstream::upstream::{Active, Upstream};
@@ -60,7 +59,7 @@ impl Exchange<'_> {
         }
         if self.cx.is_none() {
             let scope = std::rc::Rc::clone(&self.local.routes[route].scope);
-            self.cx = Some(Cx::new(self.begun(scope, None)));
+            self.cx = Some(self.context(scope));
         }
         Box::pin(self.gather_request(limit, None)).await?;
         self.adopt_whole_request()

@@ -135,6 +135,7 @@ impl Compiler<'_> {
         let stores = self.stores();
         let hidden = self.config.access_log.hidden_parameters().map(str::to_owned).collect();
         let vocabulary = self.vocabulary();
+        let hashed = self.hashed(&vocabulary);
         let mut filters = Filters {
             conceals: Conceals { query: hidden, ..Conceals::default() },
             made: Vec::new(),
@@ -143,7 +144,7 @@ impl Compiler<'_> {
             targets: Vec::new(),
             stores: &stores,
             vocabulary: &vocabulary,
-            reads_claims: names_claims(self.tree),
+            reads_claims: may_name(self.tree, "jwt"),
         };
         let config = self.config;
         let global = self.chain(&config.filters, "filters", None, &mut filters);
@@ -183,6 +184,11 @@ impl Compiler<'_> {
             filters: filters.made,
             plans,
             upstreams: upstreams?,
+            hashed,
+            reads: crate::snapshot::Reads {
+                server_name: may_name(self.tree, "client") && may_name(self.tree, "sni"),
+                upstream: may_name(self.tree, "upstream"),
+            },
             consumers,
             consumer_series: config.consumers.names().map(|name| telemetry.consumer(name)).collect(),
             head_limits,
@@ -240,11 +246,11 @@ impl Compiler<'_> {
     }
 }
 
-/// Whether a text of the config may be an expression that reads the claims of a token. Those are kept only then.
-fn names_claims(node: &Node) -> bool {
-    node.as_text().is_some_and(|text| text.contains("jwt"))
-        || node.entries().iter().any(|(_, node)| names_claims(node))
-        || node.elements().iter().any(names_claims)
+/// Whether a text of the config may be an expression that names this. Only then are exchanges told of it.
+fn may_name(node: &Node, part: &str) -> bool {
+    node.as_text().is_some_and(|text| text.contains(part))
+        || node.entries().iter().any(|(_, node)| may_name(node, part))
+        || node.elements().iter().any(|node| may_name(node, part))
 }
 
 /// The header fields that the gateway guarantees on any route: those that select routes, carry an upstream's

@@ -100,6 +100,15 @@ pub(crate) struct Background {
     rest: Box<[u32]>,
 }
 
+/// What expressions read that few configs name: kept among the states, so that it costs other exchanges nothing.
+#[derive(Clone, Default)]
+pub(crate) struct Told {
+    /// The name in the client's TLS handshake.
+    pub(crate) server_name: Option<Rc<str>>,
+    /// The upstream that the request went to.
+    pub(crate) upstream: Option<Arc<str>>,
+}
+
 /// What a filter knows of the exchange besides the heads.
 pub struct Cx {
     /// The client's address: the peer's, or the one a trusted proxy reports.
@@ -304,6 +313,29 @@ impl Cx {
         self.claims = Some(claims);
     }
 
+    /// Tells expressions the name in the client's TLS handshake.
+    pub fn tell_server_name(&mut self, name: Rc<str>) {
+        self.told_mut().server_name = Some(name);
+    }
+
+    /// Tells expressions the upstream that the request went to.
+    pub fn tell_upstream(&mut self, name: Arc<str>) {
+        self.told_mut().upstream = Some(name);
+    }
+
+    fn told_mut(&mut self) -> &mut Told {
+        let at = self.states.iter().position(|(_, state)| state.is::<Told>()).unwrap_or_else(|| {
+            self.states.push((NOBODY, Box::<Told>::default()));
+            self.states.len() - 1
+        });
+        self.states[at].1.downcast_mut().expect("the position was found by this very type")
+    }
+
+    /// What expressions were told.
+    pub(crate) fn told(&self) -> Option<&Told> {
+        self.states.iter().find_map(|(_, state)| state.downcast_ref())
+    }
+
     /// Those claims.
     pub fn claims(&self) -> Option<&serde_json::Value> {
         self.claims.as_deref()
@@ -444,6 +476,9 @@ impl Cx {
         cx.limits = self.limits;
         cx.filter = filter;
         cx.states.push((filter, state));
+        if let Some(told) = self.told() {
+            *cx.told_mut() = told.clone();
+        }
         cx.note = (filter, note);
         Some((cx, head, rest))
     }

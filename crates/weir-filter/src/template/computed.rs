@@ -100,6 +100,18 @@ impl Computed {
         });
     }
 
+    /// Appends its value, unescaped, and notes nothing.
+    pub(super) fn compute(
+        &self,
+        (head, later): (Option<&RequestHead>, Later<'_>),
+        cx: &Cx,
+        out: &mut Vec<u8>,
+    ) {
+        View::with((head, later), Known::of(head, cx), &self.vocabulary, |view| {
+            self.expression.value(view).write(out);
+        });
+    }
+
     /// Whether it is nothing but a variable that stands in a URL already, as a placeholder of it does.
     pub(super) fn is_encoded(&self) -> bool {
         self.expression.variable().is_some_and(|var| {

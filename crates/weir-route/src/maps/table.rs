@@ -264,14 +264,27 @@ impl Prefixes {
     fn find(&self, text: &[u8]) -> Option<Number> {
         // Whatever stands in the order between a prefix of the text and the text begins with that prefix. So the last
         // one before the text, or one of its parents, is the longest.
-        let last = self.0.partition_point(|prefix| *prefix.text <= *text).checked_sub(1)?;
+        let last = self.0.partition_point(|prefix| look(*prefix.text <= *text)).checked_sub(1)?;
         let mut prefix = self.0.get(last)?;
         let common = prefix.text.iter().zip(text).take_while(|(a, b)| a == b).count();
-        while prefix.text.len() > common {
+        while look(prefix.text.len() > common) {
             prefix = self.0.get(prefix.parent? as usize)?;
         }
         Some(prefix.value)
     }
+}
+
+/// Counts a comparison, in tests.
+#[inline]
+fn look(is: bool) -> bool {
+    #[cfg(test)]
+    LOOKS.with(|looks| looks.set(looks.get() + 1));
+    is
+}
+
+#[cfg(test)]
+thread_local! {
+    pub(super) static LOOKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
 // === impl Ranges ===
@@ -306,7 +319,7 @@ impl Ranges {
     }
 
     fn find(&self, address: u128) -> Option<Number> {
-        let at = self.0.partition_point(|&(begin, _)| begin <= address).checked_sub(1)?;
+        let at = self.0.partition_point(|&(begin, _)| look(begin <= address)).checked_sub(1)?;
         self.0.get(at)?.1
     }
 }

@@ -198,3 +198,30 @@ fn a_value_from_outside_is_not_shown() {
     );
     assert!(matches!(seen.value(Var(FIRST), b""), Value::Text(text) if *text == *b"hunter2"));
 }
+
+/// A lookup compares as often as a binary search does, whatever is looked up; exact keys are hashed.
+#[test]
+fn a_hundred_thousand_entries_are_not_walked_through() {
+    const ENTRIES: usize = 100_000;
+    let keys: Vec<String> = (0..ENTRIES).map(|i| format!("key-{i:06}")).collect();
+    let prefixes: Vec<String> = keys.iter().map(|key| format!("{key}*")).collect();
+    let networks: Vec<String> =
+        (0..ENTRIES).map(|i| format!("10.{}.{}.{}", i >> 16, i >> 8 & 255, i & 255)).collect();
+    for (kind, keys, most) in
+        [(Keys::Texts, &keys, 0), (Keys::Texts, &prefixes, 20), (Keys::Addresses, &networks, 20)]
+    {
+        let entries: Vec<_> = keys.iter().map(|key| (key.as_str(), key.as_str())).collect();
+        let table = Table::build(kind, &entries, None).unwrap();
+        for at in [0, 1, ENTRIES / 2, ENTRIES - 1] {
+            let text = keys[at].trim_end_matches('*');
+            let asked = match kind {
+                Keys::Addresses => Value::Address(text.parse().unwrap()),
+                Keys::Texts => Value::text(text),
+            };
+            table::LOOKS.with(|looks| looks.set(0));
+            assert_eq!(table.find(&asked), Some(keys[at].as_bytes()));
+            let looks = table::LOOKS.with(std::cell::Cell::get);
+            assert!(looks <= most, "{looks} comparisons for {text}");
+        }
+    }
+}

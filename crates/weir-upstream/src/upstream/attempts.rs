@@ -57,12 +57,18 @@ impl Attempts {
         Self { places, tally: Tally::default(), last: &error::NO_ENDPOINT, tried: false, next: None }
     }
 
-    /// The attempts of a request that may have a key for `hash`, or the cookie of `sticky`. `client` is its address.
+    /// The attempts of a request that may have a key for `hash`, or the cookie of `sticky`. `client` is its address,
+    /// `computed` the text of [`By::Computed`](super::balance::By::Computed).
     #[inline]
-    pub fn of(upstream: &LocalUpstream, head: &RequestHead, client: impl FnOnce() -> IpAddr) -> Self {
+    pub fn of(
+        upstream: &LocalUpstream,
+        head: &RequestHead,
+        client: impl FnOnce() -> IpAddr,
+        computed: impl FnOnce() -> Option<Vec<u8>>,
+    ) -> Self {
         let mut attempts = Self::new(upstream);
         if let Some(hash) = &upstream.spec.balancer.hash {
-            attempts.places.key = hash.by.key(head, client());
+            attempts.places.key = hash.by.key(head, client, computed);
         }
         if upstream.spec.sticky.is_some() {
             attempts.next = upstream.stuck_to(&attempts.places.endpoints, head);

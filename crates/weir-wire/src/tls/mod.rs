@@ -166,6 +166,14 @@ impl TlsStream {
         Some(PeerCertificate::of(chain.first()?))
     }
 
+    /// The name that the peer asked for, if this is the server.
+    pub(crate) fn server_name(&self) -> Option<&str> {
+        match &self.0 {
+            tokio_rustls::TlsStream::Server(stream) => stream.get_ref().1.server_name(),
+            tokio_rustls::TlsStream::Client(_) => None,
+        }
+    }
+
     /// The negotiated protocol.
     pub(crate) fn alpn(&self) -> Option<&[u8]> {
         self.0.get_ref().1.alpn_protocol()

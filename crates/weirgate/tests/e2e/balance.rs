@@ -115,6 +115,8 @@ fn hash_goes_by_what_it_is_told() {
         ("query:id", ("/?a=1&id=KEY", ""), ("/KEY?id=", "")),
         ("cookie:sid", ("/", "Cookie: a=b; sid=KEY\r\n"), ("/", "Cookie: sid2=KEY\r\n")),
         ("address", ("/", "X: KEY\r\n"), ("/", "")),
+        ("= request.args.id ?? request.cookies.sid", ("/?id=KEY", "Cookie: sid=1\r\n"), ("/?i=KEY", "")),
+        ("= request.headers['x-a'].trim()", ("/", "X-A: KEY \r\n"), ("/", "X-B: KEY\r\n")),
     ] {
         let weir = Weir::start(&config(&format!(
             "endpoints: [{}, {}], balancer: {{ hash: {{ by: \"{by}\" }} }}",

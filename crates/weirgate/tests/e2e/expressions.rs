@@ -173,6 +173,83 @@ fn bodies_redirects_and_keys_take_expressions() {
     ask("b", "3").expect_status(200);
 }
 
+/// Answers are kept apart by what an expression in the key comes to, whatever else differs.
+#[test]
+fn keys_of_caches_take_expressions() {
+    let upstream = Upstream::fixed(
+        "HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nX-Own: 1\r\nContent-Length: 2\r\n\r\nok",
+    );
+    let more = "stores: { pages: { memory: 4MiB } }\n\
+                maps: { plans: { of: 'request.headers[\"x-tenant\"]', values: { a: gold, b: gold }, default: free } }";
+    let filters = "{ cache: { store: pages, key: [ '= maps.plans', \"{method} {= base64.decode(request.args.b) }\" ] } }";
+    let weir = texts(&upstream, more, filters);
+    let mut client = weir.client();
+    let mut is_hit = |query: &str, tenant: &str| {
+        let request = format!("GET /users/7{query} HTTP/1.1\r\nHost: h\r\nX-Tenant: {tenant}\r\n\r\n");
+        client.ask(request).expect_status(200).header("cache-status").unwrap().contains("hit")
+    };
+    let rows = [
+        ("", "a", false),
+        ("", "b", true),
+        ("", "c", false),
+        ("", "d", true),
+        ("", "a", true),
+        // Zero bytes, and more bytes than a key takes as they are.
+        ("?b=AAAA", "a", false),
+        ("?b=AAAA", "b", true),
+        ("?b=AAAA", "c", false),
+    ];
+    for (query, tenant, want) in rows {
+        assert_eq!(is_hit(query, tenant), want, "{query} {tenant}");
+    }
+    let long = format!("?b={}", "AAAB".repeat(100));
+    assert!(!is_hit(&long, "a") && is_hit(&long, "b") && !is_hit(&long, "c"));
+}
+
+/// The name in the TLS handshake, which need not be that of the request.
+#[test]
+fn the_name_of_the_handshake_is_a_variable() {
+    use weir_testkit::{Authority, Client, Tls};
+    let authority = Authority::new();
+    let weir = Weir::start(&format!(
+        "listeners: {{ web: {{ address: 127.0.0.1:0, tls: {{ certificates: [ {} ] }} }} }}\n\
+         routes:\n\
+         \x20 a: {{ match: {{ path: \"/*\", when: 'client.sni == \"a.test\"' }}, respond: {{ body: \"a\" }} }}\n\
+         \x20 rest: {{ match: {{ path: \"/*\" }}, respond: {{ body: \"<{{= client.sni }}>\" }} }}\n\
+         \x20 filtered: {{ match: {{ path: /f }}, filters: [ headers: {{ response: {{ set: {{ x-sni: '= client.sni' }} }} }} ], respond: {{}} }}\n",
+        authority.leaf(&["a.test"]).yaml()
+    ));
+    let address = weir.address("web");
+    for (tls, want) in
+        [(Tls::new(&authority, "a.test"), "a"), (Tls::new(&authority, "a.test").without_sni(), "<>")]
+    {
+        let mut client = Client::connect_tls(&address, &tls);
+        assert_eq!(client.get("/").expect_status(200).text(), want);
+    }
+    let mut client = Client::connect_tls(&address, &Tls::new(&authority, "a.test"));
+    client.get("/f").expect_header("x-sni", "a.test");
+}
+
+/// Which upstream a request went to: known when the response is there, whoever made it.
+#[test]
+fn the_upstream_is_a_variable_of_responses() {
+    let upstream = Upstream::fixed(crate::support::OK);
+    let fields = "{ headers: { response: { set: { x-from: '<{= upstream.name }>' } } } }";
+    let weir = texts(
+        &upstream,
+        "",
+        &format!("{{ when: {{ is: 'request.params.id == \"0\"', filters: [ respond: {{}} ] }} }}, {fields}"),
+    );
+    let mut client = weir.client();
+    client.get("/users/1").expect_header("x-from", "<up>");
+    let weir = texts(
+        &upstream,
+        "",
+        &format!("{fields}, {{ when: {{ is: 'request.params.id == \"0\"', filters: [ respond: {{}} ] }} }}"),
+    );
+    weir.client().get("/users/0").expect_header("x-from", "<>");
+}
+
 #[test]
 fn claims_of_a_token_are_variables() {
     use weir_wire::base64::encode_url;

@@ -5,11 +5,11 @@ use crate::snapshot::{Fixed, Instance, Mock, Mocked, Target};
 use std::sync::Arc;
 use weir_config::check::{TARGETS, is_for_target};
 use weir_config::delay::Delay;
-use weir_config::expression::refusal_in_text;
+use weir_config::expression::{refusal, refusal_in_text};
 use weir_config::schema::{Pairs, Respond, Route};
 use weir_config::{Node, Severity};
 use weir_filter::filter::Hooks;
-use weir_filter::template::{Escape, Names, Template, sources};
+use weir_filter::template::{Escape, Malformed, Names, Template, sources};
 use weir_h1::FieldName;
 use weir_route::variables::Vocabulary;
 
@@ -153,11 +153,27 @@ impl Compiler<'_> {
 
     fn page(&mut self, path: &str, text: &str, (captures, vocabulary): Known<'_>) -> Option<Template> {
         let names = Names::new(Some(captures), vocabulary);
-        let parsed = Template::parse_page(text, &names);
-        if !self.is_as_written(path, text, parsed.is_ok()) {
+        let parsed = Template::parse_page(text, &names).map_err(|(_, e)| e);
+        self.compiled(path, (text, false), parsed)
+    }
+
+    /// Compiles a text with placeholders that stands at `path`.
+    pub(super) fn text(&mut self, path: &str, text: &str, names: &Names<'_>) -> Option<Template> {
+        let parsed = Template::parse(text, names);
+        self.compiled(path, (text, text.starts_with("= ")), parsed)
+    }
+
+    /// The text, or a report of its mistake. `is_whole`: all of it is an expression.
+    fn compiled(
+        &mut self,
+        path: &str,
+        (text, is_whole): (&str, bool),
+        parsed: Result<Template, Malformed>,
+    ) -> Option<Template> {
+        if !self.is_as_written(path, (text, is_whole), parsed.is_ok()) {
             return None;
         }
-        let (_, e) = match parsed {
+        let e = match parsed {
             Ok(template) => return Some(template),
             Err(e) => e,
         };
@@ -169,15 +185,18 @@ impl Compiler<'_> {
     }
 
     /// Whether the expressions of a text at `path` are those that stand in the file. If not, reports it.
-    fn is_as_written(&mut self, path: &str, text: &str, is_sound: bool) -> bool {
-        if !text.contains("{=") {
+    fn is_as_written(&mut self, path: &str, (text, is_whole): (&str, bool), is_sound: bool) -> bool {
+        if !is_whole && !text.contains("{=") {
             return true;
         }
         let key = path.rsplit('.').next().unwrap_or(path);
         let Some(node) = self.tree.find(path) else { return true };
-        let Some(mut refused) = refusal_in_text(node, key, self.found, is_sound, sources) else {
-            return true;
+        let refused = if is_whole {
+            refusal(node, key, self.found, |_| is_sound)
+        } else {
+            refusal_in_text(node, key, self.found, is_sound, sources)
         };
+        let Some(mut refused) = refused else { return true };
         path.clone_into(&mut refused.path);
         self.found.push(refused);
         false

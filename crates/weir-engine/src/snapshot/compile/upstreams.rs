@@ -8,6 +8,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use weir_config::schema;
+use weir_filter::template::{Names as KnownNames, Template};
+use weir_route::variables::Vocabulary;
 use weir_upstream::discovery;
 use weir_upstream::upstream::balance::{self, Balancer, By, HashSettings};
 use weir_upstream::upstream::discover::dns::{Name, Names};
@@ -271,6 +273,19 @@ impl Compiler<'_> {
         }))
     }
 
+    /// The texts that `hash` takes as keys.
+    pub(super) fn hashed(&mut self, vocabulary: &Vocabulary) -> Vec<Option<Template>> {
+        let config = self.config;
+        let texts = config.upstreams.iter().map(|(name, upstream)| match &upstream.balancer {
+            schema::Balancer::Hash(schema::Hash { by: schema::HashBy::Text(text), .. }) => {
+                let names = KnownNames::new(None, vocabulary); // the upstream may have many routes
+                self.text(&format!("upstreams.{name}.balancer.hash.by"), text, &names)
+            }
+            _ => None,
+        });
+        texts.collect()
+    }
+
     fn place(&self, endpoint: &schema::Endpoint) -> Place {
         let own = self.config.zone.as_deref();
         Place {
@@ -370,6 +385,7 @@ fn hash_by(written: &schema::HashBy) -> By {
         schema::HashBy::Header(name) => By::Header(name.clone()),
         schema::HashBy::Path => By::Path,
         schema::HashBy::Query(name) => By::Query(name.as_str().into()),
+        schema::HashBy::Text(text) => By::Computed(text.as_str().into()),
     }
 }
 

@@ -16,6 +16,8 @@ pub type Key = NonZeroU64;
 pub enum By {
     /// The client's address.
     Address,
+    /// A text that the gateway computes, as written.
+    Computed(Box<str>),
     /// The value of a cookie.
     Cookie(Box<str>),
     /// The values of a header field.
@@ -29,9 +31,15 @@ pub enum By {
 impl By {
     /// The key of a request; `None` if the hashed part is missing or empty.
     #[inline]
-    pub(crate) fn key(&self, head: &RequestHead, client: IpAddr) -> Option<Key> {
+    pub(crate) fn key(
+        &self,
+        head: &RequestHead,
+        client: impl FnOnce() -> IpAddr,
+        computed: impl FnOnce() -> Option<Vec<u8>>,
+    ) -> Option<Key> {
         match self {
-            Self::Address => address_key(client),
+            Self::Address => address_key(client()),
+            Self::Computed(_) => key_of(&computed()?),
             Self::Cookie(name) => key_of(cookie::value(&head.headers, name)?),
             Self::Header(name) => {
                 let mut values = head.headers.get_all(name.as_str());
@@ -66,6 +74,7 @@ impl fmt::Display for By {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address => f.write_str("address"),
+            Self::Computed(text) => f.write_str(text),
             Self::Cookie(name) => write!(f, "cookie:{name}"),
             Self::Header(name) => write!(f, "header:{}", name.as_str()),
             Self::Path => f.write_str("path"),
@@ -128,11 +137,15 @@ mod tests {
             (field("x-group"), None),
             (By::Address, Some("\n\0\0\u{1}")),
         ] {
-            assert_eq!(by.key(&head, client), text.and_then(|text| key_of(text.as_bytes())), "{by}");
+            assert_eq!(
+                by.key(&head, || client, || None),
+                text.and_then(|text| key_of(text.as_bytes())),
+                "{by}"
+            );
         }
         assert_eq!(
-            By::Address.key(&head, "::ffff:10.0.0.1".parse().unwrap()),
-            By::Address.key(&head, client),
+            By::Address.key(&head, || "::ffff:10.0.0.1".parse().unwrap(), || None),
+            By::Address.key(&head, || client, || None),
             "the same client of a socket for both families"
         );
         let shown =
@@ -145,7 +158,9 @@ mod tests {
     fn an_empty_value_is_no_key_and_several_are_one() {
         let client = "::1".parse().unwrap();
         let by = By::Header(FieldName::new("k").unwrap());
-        let key = |text: &str| by.key(&head(&format!("GET / HTTP/1.1\r\nHost: a\r\n{text}\r\n")), client);
+        let key = |text: &str| {
+            by.key(&head(&format!("GET / HTTP/1.1\r\nHost: a\r\n{text}\r\n")), || client, || None)
+        };
         assert_eq!(key("K:\r\n"), None);
         assert_eq!(key("K: a\r\nK: b\r\n"), key("k: a, b\r\n"));
         assert_ne!(key("K: a\r\nK: b\r\n"), key("k: a\r\n"));

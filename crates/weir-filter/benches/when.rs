@@ -4,6 +4,7 @@
 //! weir-expr.
 
 use std::hint::black_box;
+use std::net::IpAddr;
 use std::time::Instant;
 use weir_expr::Condition;
 use weir_h1::{Limits, RequestHead, parse_request};
@@ -20,6 +21,10 @@ const CONDITIONS: &[(&str, &str)] = &[
     ("a field that is absent", r#"request.method == "GET" && request.headers["x-new"] == "blue""#),
     ("host", r#"request.method == "GET" && request.host == "api.example.com""#),
     ("argument", r#"request.method == "GET" && request.args.v == "2""#),
+    ("map of ten texts", r#"maps.ten == "v3""#),
+    ("map of 100,000 texts", r#"maps.many == "v3""#),
+    ("map of 100,000 prefixes", r#"maps.prefixes == "v3""#),
+    ("map of 100,000 networks", r#"maps.networks == "v3""#),
     ("cookie", r#"request.method == "GET" && request.cookies.sid == "0123456789abcdef""#),
 ];
 
@@ -35,6 +40,32 @@ impl Headers for Received {
     fn get_all<'a>(&'a self, name: &[u8]) -> impl Iterator<Item = &'a [u8]> {
         self.0.headers.get_all(name)
     }
+
+    fn client_ip(&self) -> Option<IpAddr> {
+        Some(IpAddr::from([10, 0, 0, 3]))
+    }
+}
+
+/// With maps from the value of `x-env`, or the client's address, to one of ten values.
+fn vocabulary() -> Vocabulary {
+    let bounds = Bounds { head_bytes: 32 * 1024, fields: 100 };
+    let ten = |i: usize| if i == 3 { "blue".to_owned() } else { format!("t{i}") };
+    let maps: [(&str, &str, usize, &dyn Fn(usize) -> String); 4] = [
+        ("ten", "request.headers[\"x-env\"]", 10, &ten),
+        ("many", "request.headers[\"x-env\"]", 100_000, &ten),
+        ("prefixes", "request.headers[\"x-env\"]", 100_000, &|i| {
+            if i == 3 { "blu*".to_owned() } else { format!("t{i:06}*") }
+        }),
+        ("networks", "client.ip", 100_000, &|i| format!("10.{}.{}.{}", i >> 16, i >> 8 & 255, i & 255)),
+    ];
+    let mut builder = Vocabulary::maps(bounds, maps.map(|(name, ..)| name));
+    for (at, (_, of, count, key)) in maps.into_iter().enumerate() {
+        let keys = builder.key(at, of).expect("an expression");
+        let entries: Vec<_> = (0..count).map(|i| (key(i), format!("v{}", i % 10))).collect();
+        let entries: Vec<_> = entries.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        builder.entries(at, keys, &entries, None, false).expect("sound entries");
+    }
+    Vocabulary::new(bounds, builder).0
 }
 
 /// What callgrind counts.
@@ -47,7 +78,7 @@ fn main() {
     let mut head = RequestHead::default();
     head.buffer_mut().extend_from_slice(HEAD.as_bytes());
     parse_request(&mut head, &Limits::default()).expect("a head");
-    let vocabulary = Vocabulary::without_maps(Bounds { head_bytes: 32 * 1024, fields: 100 });
+    let vocabulary = vocabulary();
     let (path, query) = (head.path().to_vec(), head.query().map(<[u8]>::to_vec));
     let request = Request {
         listener: 0,
