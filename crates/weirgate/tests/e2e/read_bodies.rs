@@ -183,3 +183,23 @@ fn a_client_that_waits_is_told_to_go_on() {
     ));
     client.read_response().expect_cause(BODY_TOO_LARGE); // and no 100 before it
 }
+
+/// What counts is the body that a filter would read, not what the client declared, and not one that nobody reads.
+#[test]
+fn the_limit_counts_what_is_read() {
+    let upstream = Upstream::fixed(OK);
+    let shorten = "{ transform: { request: { n: \"= request.body.n\" } } }";
+    let filters = format!("{shorten}, {}", field("= request.body.n"));
+    let weir = start(
+        &upstream,
+        "limits: { expression_body_bytes: 1KiB }\nfilters: [ { errors: { 404: { body: \"no {= request.body.n }\" } } } ]",
+        &filters,
+    );
+    let long = format!("{{\"n\":1,\"more\":\"{}\"}}", "x".repeat(2000));
+    // `errors` names the body, so it is read before all.
+    post(&weir, JSON, &long).expect_cause(BODY_TOO_LARGE);
+    let weir = start(&upstream, "limits: { expression_body_bytes: 1KiB }", &filters);
+    post(&weir, JSON, &long).expect_status(200);
+    let request = upstream.take_request();
+    assert_eq!((request.head.header("x-of-body"), &request.body.bytes[..]), (Some("1"), &b"{\"n\":1}"[..]));
+}
