@@ -98,6 +98,9 @@ ROWS = [
             {"connections": 64, "call": name}, variant="routes", origin="builtin", config=transcode.config(written), peer=None)
         for name, (written, *_) in transcode.WAYS.items()
     ),
+    # The difference between these two is two questions to a processor that changes nothing, about both heads.
+    Row("processor-none", "a request by HTTP/1.1 to HTTP/2, 64 connections", {"connections": 64}, variant="routes", origin="builtin", config=transcode.config(""), peer=None),
+    Row("processor", "the same, with `ext_proc`", {"connections": 64}, variant="routes", origin="builtin", config=transcode.config("{ ext_proc: { upstream: origin, timeout: 30s } }"), peer=None),
     *(
         Row(f"routes-{count}", f"a request among {count:,} routes, every one asked for, 64 connections", {"connections": 64, "routes": count},
             variant="routes", config={"routes": table_of(count), "count": count}, peer=None, long=24_000)

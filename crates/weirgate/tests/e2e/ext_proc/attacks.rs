@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use weir_testkit::h2::{H2, Options};
+use weir_testkit::h2::{End, H2, H2Origin, Options};
 use weir_testkit::{Upstream, Weir, eventually};
 
 use super::{
-    ALL, Act, END, POST, REQUEST_BODY, REQUEST_HEADERS, RESPONSE_HEADERS, STREAMED, bytes, common, figure,
-    go_on, immediate, number, processor, set, start, to,
+    ALL, Act, END, POST, REQUEST_BODY, REQUEST_HEADERS, REQUEST_TRAILERS, RESPONSE_HEADERS,
+    RESPONSE_TRAILERS, STREAMED, bytes, common, figure, go_on, immediate, number, processor, set, start, to,
 };
 use crate::cause::EXT_PROC_UNAVAILABLE;
 use crate::support::OK_BODY;
@@ -329,4 +329,46 @@ fn a_streamed_body_that_waits_to_be_asked() {
     client.expect("HTTP/1.1 100 Continue\r\n\r\n");
     client.send("hello");
     client.read_response().expect_status(403).expect_body("not you");
+}
+
+/// Trailers come last: those of a request are refused with it, those of an answer that has begun cut it.
+#[test]
+fn a_processor_that_fails_at_trailers() {
+    let fails: [fn(u8) -> Vec<Act>; 4] = [
+        |_| vec![Act::Reset],
+        |_| vec![Act::End("13")],
+        |_| vec![go_on(RESPONSE_HEADERS)],
+        |kind| vec![common(kind, &[&bytes(1, set(&[("x-sum", "a\r\nb")]))])],
+    ];
+    for (phase, fail) in
+        [REQUEST_TRAILERS, RESPONSE_TRAILERS].into_iter().flat_map(|at| fails.map(|f| (at, f)))
+    {
+        let processor =
+            processor(move |_, kind, _| if kind == phase { fail(kind) } else { vec![go_on(kind)] });
+        let origin = H2Origin::new(Options::default(), |h2, stream, request| {
+            let sum =
+                request.trailers.iter().map(|(name, value)| format!("{name}={value}")).collect::<String>();
+            h2.headers(stream, &[(":status", "200"), ("x-saw", &sum)], false);
+            h2.data(stream, request.body, false);
+            h2.headers(stream, &[("x-sum", "2")], true);
+        });
+        for without in ["refuse", "pass"] {
+            let up = format!("endpoints: [{}], protocol: h2c", origin.address());
+            let weir = start(&processor, &up, &format!("without: {without}, {STREAMED}"));
+            let mut h2 = weir.h2();
+            let stream = h2.post("/");
+            h2.data(stream, "hello", false);
+            h2.headers(stream, &[("x-sum", "1")], true);
+            let message = h2.message(stream);
+            match (without, phase) {
+                ("pass", _) => {
+                    message.expect_status(200).expect_header("x-saw", "x-sum=1").expect_body("hello");
+                    assert_eq!(message.trailers, [("x-sum".into(), "2".into())]);
+                }
+                (_, REQUEST_TRAILERS) => drop(message.expect_cause(EXT_PROC_UNAVAILABLE).text()),
+                _ => assert!(matches!(message.end, Some(End::Reset(_))), "{:?}", message.end),
+            }
+            assert_eq!(figure(&weir, "failed"), 1);
+        }
+    }
 }
