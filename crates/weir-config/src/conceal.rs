@@ -297,7 +297,7 @@ mod tests {
             ("/x/my secret file does not exist", "my secret file", "*** does not exist"),
             ("the listener's `x` and a client's", "s3cr3t", "the listener's `x` and a client's"),
             ("%00", "\0", "%00"),
-            ("line 127: the row has 3 fields", "/srv/127-a/3x", "line 127: the row has 3 fields"),
+            ("line 127: the row has a key", "/srv/127-a/x", "line 127: the row has a key"),
             ("line 4711: no", "4711", "line ***: no"),
             ("line 47x1: no", "x1y2", "line ***: no"),
         ] {
