@@ -29,7 +29,7 @@ pub struct RouteSpec {
     pub listeners: Vec<u16>,
     /// An expression that must hold.
     pub when: Option<Box<When>>,
-    /// Decides between routes that are otherwise equal: the higher wins.
+    /// Decides between routes that are otherwise equal, and between the best regex and the best prefix: the higher wins.
     pub priority: i32,
     /// How to show it if a part of it came from outside and must stay hidden.
     pub shown: Option<Box<Shown>>,

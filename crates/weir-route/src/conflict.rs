@@ -15,7 +15,7 @@ use weir_expr::Var;
 use super::compiled::Route;
 use super::host::HostPattern;
 use super::matcher::{Conditions, Field, Test};
-use super::pattern::Shape;
+use super::pattern::{Case, Class, PathRegex, Pattern, Segment, Shape, Tail};
 use super::sample::Sample;
 
 /// Most ties and unreachable routes reported for one set of routes; more add no information.
@@ -71,6 +71,7 @@ pub(super) fn ties(routes: &[Option<Route>]) -> Vec<Conflict> {
     for (host, members) in &groups(routes) {
         search.group(host, members);
     }
+    search.shadowed_regexes();
     search.report()
 }
 
@@ -177,6 +178,57 @@ impl<'r> Search<'r> {
                 self.covered.entry(loser).or_insert_with(|| (winner, BTreeSet::new())).1.insert(host);
             }
         }
+    }
+
+    /// Regexes that can never win, because a prefix of higher priority matches whatever they match.
+    ///
+    /// That prefix has to be literal, and to hold the literal beginnings of the regex. No prefix that comes before it
+    /// may let the regex win.
+    fn shadowed_regexes(&mut self) {
+        let mut hosts: BTreeMap<&HostPattern, [Vec<usize>; 2]> = BTreeMap::new();
+        let routes = self.routes.iter().enumerate().filter_map(|(at, route)| Some((at, route.as_ref()?)));
+        if routes.clone().all(|(_, route)| route.pattern.class() != Class::Regex) {
+            return;
+        }
+        for (at, route) in routes {
+            let list = match route.pattern.class() {
+                Class::Exact => continue,
+                Class::Regex => 0,
+                Class::Prefix => 1,
+            };
+            for host in route.hosts.iter() {
+                hosts.entry(host).or_default()[list].push(at);
+            }
+        }
+        for (host, [regexes, prefixes]) in hosts {
+            for &regex in &regexes {
+                if self.covered.len() >= MAX_TIES {
+                    return;
+                }
+                if let Some(prefix) = self.shadow(regex, &prefixes) {
+                    self.covered.entry(regex).or_insert_with(|| (prefix, BTreeSet::new())).1.insert(host);
+                }
+            }
+        }
+    }
+
+    /// The prefix that leaves nothing to a regex.
+    fn shadow(&self, at: usize, prefixes: &[usize]) -> Option<usize> {
+        let loser = self.route(at)?;
+        let Shape::Regex(regex) = &loser.pattern.shape else { return None };
+        let others = || prefixes.iter().filter_map(|&prefix| Some((prefix, self.route(prefix)?)));
+        let lets_it_win = |other: &Route, winner: &Route| {
+            other.priority <= loser.priority
+                && other.pattern.compare(&winner.pattern).0.is_le()
+                && may_meet(regex, &other.pattern)
+        };
+        let mut winners = others().filter(|(_, winner)| {
+            winner.priority > loser.priority
+                && holds_all(&winner.pattern, regex)
+                && loser.conditions().implies(winner.conditions())
+                && !others().any(|(_, other)| lets_it_win(other, winner))
+        });
+        Some(winners.next()?.0)
     }
 
     /// The feature that distinguishes most of these routes, if any.
@@ -320,6 +372,45 @@ impl Route {
         };
         same_path && other.conditions().implies(self.conditions())
     }
+}
+
+/// The text before the first capture of a pattern, or before the first segment that ignores case; whether that is
+/// all of its segments.
+fn lead(pattern: &Pattern) -> Option<(Vec<u8>, bool)> {
+    let Shape::Segments { segments, tail } = &pattern.shape else { return None };
+    let mut text = Vec::new();
+    for segment in segments {
+        let Segment::Literal(literal) = segment else { return Some((text, false)) };
+        text.push(b'/');
+        text.extend_from_slice(literal);
+    }
+    if let Tail::Raw(raw) = tail {
+        if raw.case == Case::Insensitive {
+            return Some((text, false));
+        }
+        text.push(b'/');
+        text.extend_from_slice(&raw.text);
+    }
+    Some((text, true))
+}
+
+/// Whether a prefix provably matches every path that the regex matches.
+fn holds_all(prefix: &Pattern, regex: &PathRegex) -> bool {
+    let Some((mut text, true)) = lead(prefix) else { return false };
+    if text.is_empty() {
+        return true; // `/*`
+    }
+    if matches!(prefix.shape, Shape::Segments { tail: Tail::Rest(_), .. }) {
+        text.push(b'/');
+    }
+    !regex.prefixes.is_empty() && regex.prefixes.iter().all(|begin| begin.starts_with(&text))
+}
+
+/// Whether a path might match both.
+fn may_meet(regex: &PathRegex, prefix: &Pattern) -> bool {
+    let text = lead(prefix).map_or(Vec::new(), |(text, _)| text);
+    let meets = |begin: &[u8]| begin.starts_with(&text) || text.starts_with(begin);
+    regex.prefixes.is_empty() || regex.prefixes.iter().any(|begin| meets(begin))
 }
 
 impl Conditions {

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::compiled::Route;
 use super::host::{self, HostBuffer, HostPattern};
-use super::pattern::{Case, Pattern, Step};
+use super::pattern::{Case, Class, Pattern, Step};
 use super::request::{Failed, Headers, Request, RouteId, Trace};
 use super::table::Table;
 
@@ -126,19 +126,19 @@ pub fn explain<H: Headers>(table: &Table, request: &Request<'_, H>, near_misses:
             }
         }
     }
-    lost.sort_by(|(_, a), (_, b)| seen.precedence(a, b).1);
+    let lost = seen.ranked(lost);
     // Stable, so that equally near routes keep their order.
     misses.sort_by_key(|(nearness, _)| *nearness);
     let omitted = misses.len().saturating_sub(near_misses);
     misses.truncate(near_misses);
     let tell_lost = |(id, route): (RouteId, &Route)| {
         let winner = won.map_or(route, |(_, winner)| winner);
-        let (rule, _) = seen.precedence(winner, route);
-        Lost { index: id.index(), route: route.name.to_string(), rule, why: seen.why(rule, winner, route) }
+        let (rule, why) = seen.lost_by(winner, route, &lost);
+        Lost { index: id.index(), route: route.name.to_string(), rule, why }
     };
     Decision {
         winner: won.map(|(id, route)| seen.winner(id, route, watched.0)),
-        lost: lost.into_iter().map(tell_lost).collect(),
+        lost: lost.iter().copied().map(tell_lost).collect(),
         near_misses: misses.into_iter().map(|(_, miss)| miss).collect(),
         omitted,
     }
@@ -173,9 +173,57 @@ impl<H: Headers> Seen<'_, '_, H> {
         route.conditions().check(self.request, &route.pattern)
     }
 
-    /// Which of two matching routes comes first, and by which rule.
+    /// Matching routes in the order in which each would win if those before it were not there.
+    fn ranked<'t>(&self, mut routes: Vec<(RouteId, &'t Route)>) -> Vec<(RouteId, &'t Route)> {
+        routes.sort_by(|(_, a), (_, b)| self.precedence(a, b).1);
+        let mut ranked = Vec::with_capacity(routes.len());
+        for same_host in routes.chunk_by(|(_, a), (_, b)| self.specificity(a) == self.specificity(b)) {
+            // Of two sorted lists, the one whose first has the higher priority goes on.
+            let of =
+                |class| same_host.iter().filter(move |(_, route)| route.pattern.class() == class).copied();
+            let (mut regexes, mut prefixes) = (of(Class::Regex).peekable(), of(Class::Prefix).peekable());
+            ranked.extend(of(Class::Exact));
+            while let Some((_, prefix)) = prefixes.peek() {
+                let regex = regexes.next_if(|(_, regex)| regex.priority >= prefix.priority);
+                ranked.extend(regex.or_else(|| prefixes.next()));
+            }
+            ranked.extend(regexes);
+        }
+        ranked
+    }
+
+    /// By which rule a matching route lost, and the same as text. `ranked` are all that lost.
+    fn lost_by(&self, winner: &Route, loser: &Route, ranked: &[(RouteId, &Route)]) -> (Rule, String) {
+        let (rule, _) = self.precedence(winner, loser);
+        let classes = (winner.pattern.class(), loser.pattern.class());
+        let (Rule::Path, (Class::Regex, Class::Prefix) | (Class::Prefix, Class::Regex)) = (rule, classes)
+        else {
+            return (rule, self.why(rule, winner, loser));
+        };
+        let best = ranked.iter().map(|(_, route)| *route).find(|route| {
+            route.pattern.class() == classes.1 && self.specificity(route) == self.specificity(loser)
+        });
+        match best.filter(|best| !std::ptr::eq(*best, loser)) {
+            Some(best) => {
+                let (rule, _) = self.precedence(best, loser);
+                (rule, format!("{}, and `{}` beats that one", self.why(rule, best, loser), winner.name))
+            }
+            None if winner.priority == loser.priority => (rule, self.why(rule, winner, loser)),
+            None => {
+                let why = self.why(Rule::Priority, winner, loser);
+                (Rule::Priority, format!("{why}: it decides between the best prefix and the best regex"))
+            }
+        }
+    }
+
+    fn specificity(&self, route: &Route) -> usize {
+        route.host_for(self.host).map_or(0, HostPattern::specificity)
+    }
+
+    /// Which of two matching routes comes first, and by which rule. Between a regex and a prefix priority comes before
+    /// this order; see [`ranked`](Self::ranked).
     fn precedence(&self, a: &Route, b: &Route) -> (Rule, Ordering) {
-        let host = |route: &Route| Reverse(route.host_for(self.host).map_or(0, HostPattern::specificity));
+        let host = |route: &Route| Reverse(self.specificity(route));
         let rules = [
             (Rule::Host, host(a).cmp(&host(b))),
             (Rule::Path, a.pattern.compare(&b.pattern).0),
@@ -202,6 +250,12 @@ impl<H: Headers> Seen<'_, '_, H> {
                         format!(": its segment {segment} has more literal text before the name")
                     }
                     Step::Case => ": it compares letters exactly".to_owned(),
+                    Step::Class
+                        if loser.pattern.class() == Class::Prefix
+                            && winner.pattern.class() == Class::Regex =>
+                    {
+                        ": a regex comes before a prefix of the same priority".to_owned()
+                    }
                     Step::Class | Step::Kind(_) | Step::Nothing | Step::Segments => String::new(),
                 };
                 format!(

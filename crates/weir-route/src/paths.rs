@@ -7,6 +7,9 @@
 //!   trie again ── levels from the deepest up ─▶ leaves of prefixes (`/beta/*`)
 //! ```
 //!
+//! Where some prefix has a higher priority than some regex, the best of each is found, and the higher priority wins.
+//! Elsewhere a regex that matches ends the search.
+//!
 //! A host with a pattern that compares a part of a segment, or ignores case, has a second trie beside it (`partial.rs`).
 //!
 //! Cost of a lookup: one hash of the path unless it is longer than the longest literal, and one hash per segment as
@@ -21,7 +24,7 @@ use std::num::NonZeroU32;
 use foldhash::fast::RandomState;
 use smallvec::{SmallVec, smallvec};
 
-use super::pattern::{PathRegex, Pattern, Segment, Shape, Tail};
+use super::pattern::{Class, PathRegex, Pattern, Segment, Shape, Tail};
 use super::request::RouteId;
 
 mod partial;
@@ -152,13 +155,15 @@ pub(super) struct Paths {
     others: Vec<Box<[Candidate]>>,
     /// Of most hosts there is none.
     partial: Option<Box<Partial>>,
+    /// The priorities of regexes and prefixes, if a prefix may beat a regex.
+    rivals: Option<Box<Map<RouteId, i32>>>,
 }
 
 // === impl Paths ===
 
 impl Paths {
     /// Builds from routes in the order of their rank: more conditions first, then higher priority.
-    pub(super) fn build<'p>(ranked: impl Iterator<Item = (Candidate, &'p Pattern)>) -> Self {
+    pub(super) fn build<'p>(ranked: impl Iterator<Item = (Candidate, i32, &'p Pattern)>) -> Self {
         let mut paths = Self {
             literals: Map::default(),
             longest_literal: 0,
@@ -170,11 +175,16 @@ impl Paths {
             loose_regexes: Vec::new(),
             others: vec![Box::default()],
             partial: None,
+            rivals: None,
         };
         let mut literals: Map<Box<[u8]>, Vec<Candidate>> = Map::default();
         let mut shapes: BTreeMap<Rest, Same<'p>> = BTreeMap::new();
         let mut partial: BTreeMap<String, (&'p Pattern, Vec<Candidate>)> = BTreeMap::new();
-        for (candidate, pattern) in ranked {
+        let mut rivals = Vec::new();
+        for (candidate, priority, pattern) in ranked {
+            if pattern.class() != Class::Exact {
+                rivals.push((candidate.route(), priority, pattern.class()));
+            }
             match &pattern.shape {
                 _ if pattern.is_partial() => {
                     partial.entry(pattern.shape_key()).or_insert((pattern, Vec::new())).1.push(candidate);
@@ -205,6 +215,11 @@ impl Paths {
             paths.partial = Some(Box::new(Partial::build(plain, leaves)));
         }
         paths.grow(shapes.into_values().collect());
+        let of =
+            |class| rivals.iter().filter(move |(.., own)| *own == class).map(|(_, priority, _)| *priority);
+        if of(Class::Prefix).max() > of(Class::Regex).min() && !paths.regexes.is_empty() {
+            paths.rivals = Some(Box::new(rivals.into_iter().map(|(route, own, _)| (route, own)).collect()));
+        }
         paths
     }
 
@@ -237,8 +252,22 @@ impl Paths {
         if !self.regexes.is_empty()
             && let Some(won) = self.find_regex(path, accept)
         {
-            return Some(won);
+            return Some(match &self.rivals {
+                Some(rivals) => higher(rivals, won, self.find_prefix(&visited, levels, accept)),
+                None => won,
+            });
         }
+        self.find_prefix(&visited, levels, accept)
+    }
+
+    /// The best prefix among the nodes that a walk visited.
+    #[inline]
+    fn find_prefix(
+        &self,
+        visited: &[Cursor],
+        mut levels: SmallVec<[u32; INLINE_NODES]>,
+        accept: &mut impl FnMut(Candidate) -> bool,
+    ) -> Option<Candidate> {
         // The longest prefix is at the deepest level; within a level the nodes are in order.
         let mut end = visited.len();
         while let Some(start) = levels.pop() {
@@ -490,6 +519,12 @@ impl Rest {
         };
         Self { parts: segments.iter().map(part).collect(), exact }
     }
+}
+
+/// Of the best regex and the best prefix, the one with the higher priority; the regex if they are equal.
+fn higher(rivals: &Map<RouteId, i32>, regex: Candidate, prefix: Option<Candidate>) -> Candidate {
+    let priority = |candidate: Candidate| rivals.get(&candidate.route()).copied().unwrap_or_default();
+    prefix.filter(|prefix| priority(*prefix) > priority(regex)).unwrap_or(regex)
 }
 
 /// The path of a pattern that is entirely literal.

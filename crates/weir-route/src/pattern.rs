@@ -22,7 +22,7 @@ mod order;
 mod parse;
 mod segments;
 
-pub(super) use self::order::Step;
+pub(super) use self::order::{Class, Step};
 pub(super) use self::segments::between;
 
 /// Memory limit of one compiled regular expression, and of its lazy automaton's cache in each thread that runs it.

@@ -69,7 +69,7 @@ impl Table {
             members.sort_by_key(|&index| routes[index].rank());
             let paths = Paths::build(members.into_iter().map(|index| {
                 let route = &routes[index];
-                (Candidate::new(id(index), !route.conditions().is_empty()), &route.pattern)
+                (Candidate::new(id(index), !route.conditions().is_empty()), route.priority, &route.pattern)
             }));
             match host {
                 HostPattern::Any => any = paths,

@@ -39,8 +39,8 @@ pub struct Route {
     pub files: Option<Box<Files>>,
     /// Which script answers, where the upstream speaks FastCGI.
     pub fastcgi: Option<Box<FastCgi>>,
-    /// Decides between routes that match the same request equally well: the higher wins. Default 0; it counts nowhere
-    /// else.
+    /// Decides between routes that match the same request equally well, and between the best regular expression and the
+    /// best prefix that match a path: the higher wins. Default 0; it counts nowhere else.
     pub priority: i32,
     /// Timeouts for this route, instead of its upstream's.
     pub timeouts: RouteTimeouts,

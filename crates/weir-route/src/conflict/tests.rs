@@ -93,6 +93,14 @@ fn routes_that_exclude_each_other_or_differ_in_rank_are_no_tie() {
         (route("a", "/a{x}"), route("b", "/{x}a")),
         (route("a", "/a{x}").priority(1), route("b", "/a{x}").insensitive()),
         (route("a", "/x").insensitive().priority(9), route("b", "/x")),
+        (route("a", "/x/*").priority(1), route("b", "~/x.*png")),
+        (route("a", "/x/*").priority(1), route("b", "~.*png")),
+        (route("a", "/{x}/*").priority(1), route("b", "~/x/.*")),
+        (route("a", "/X/*").insensitive().priority(1), route("b", "~/x/.*")),
+        (route("a", "/x/*").priority(1).methods(&["GET"]), route("b", "~/x/.*")),
+        (route("a", "/x/*").priority(1), route("b", "~/x/.*").hosts(&["a.test"])),
+        (route("a", "/x/*"), route("b", "~/x/.*")),
+        (route("a", "/x/*"), route("b", "~/x/.*").priority(1)),
         (route("a", "~/a/[0-9]+"), route("b", "~/b/[0-9]+")),
         (route("a", "~/a/[0-9]+").priority(1), route("b", "~/a/.*")),
         (a().methods(&["GET"]).priority(1), b().header("x-a", "1")),
@@ -118,6 +126,11 @@ fn routes_that_never_win_are_refused() {
         (route("a", "/x").header("x-a", "*").priority(1), route("b", "/x").header("x-a", "1")),
         (route("a", "~/x/.*").priority(1), route("b", "~/x/.*")),
         (route("a", "/x").hosts(&["a.test", "b.test"]).priority(1), route("b", "/x").hosts(&["a.test"])),
+        // A prefix over a regex.
+        (route("a", "/*").priority(1), route("b", "~.*x")),
+        (route("a", "/x/*").priority(1), route("b", "~/x/.*png")),
+        (route("a", "/x/y*").priority(1), route("b", "~/x/y(a|b)")),
+        (route("a", "/x/*").methods(&["GET", "PUT"]).priority(1), route("b", "~/x/.*").methods(&["GET"])),
     ];
     for (a, b) in pairs {
         assert_eq!(
@@ -131,6 +144,18 @@ fn routes_that_never_win_are_refused() {
             "{b:?} {a:?}"
         );
     }
+}
+
+#[test]
+fn a_regex_under_a_prefix_may_win_where_a_better_prefix_has_no_priority() {
+    let all = |better: &str| {
+        let routes = vec![route("p", "/x/*").priority(1), route("r", "~/x/y/.*png"), route("better", better)];
+        kinds(routes).len()
+    };
+    assert_eq!(all("/x/y/*"), 0);
+    assert_eq!(all("/x/{name}/*"), 0);
+    assert_eq!(all("/x/Y/*"), 1);
+    assert_eq!(all("/y/z/*"), 1);
 }
 
 #[test]

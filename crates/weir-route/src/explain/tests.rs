@@ -170,6 +170,50 @@ fn tells_why_a_more_exact_path_wins() {
 }
 
 #[test]
+fn tells_how_a_prefix_and_a_regex_compete() {
+    let table = Table::build(vec![
+        route("static", "/static/*").priority(2),
+        route("png", "~.*png").priority(1),
+        route("any", "~.*static.*"),
+        route("raw", "/st*").priority(9),
+        route("php", "~.*php").priority(3),
+        route("all", "/*"),
+    ])
+    .unwrap();
+    let told = |path: &str| {
+        let decision = explain(&table, &request("GET", "a", path, &[]), 0);
+        decision.to_string()
+    };
+    assert_eq!(
+        told("/static/a.png"),
+        "\
+route: static
+  matched: host *, path /static/*
+also match, but lose:
+  raw: the path `/static/*` of `static` is more specific than `/st*`
+  png: `static` has priority 2, this one 1: it decides between the best prefix and the best regex
+  any: `png` has priority 1, this one 0, and `static` beats that one
+  all: the path `/static/*` of `static` is more specific than `/*`
+  and 1 more
+"
+    );
+    assert_eq!(
+        told("/static/php"),
+        "\
+route: php
+  matched: host *, path ~.*php
+also match, but lose:
+  static: `php` has priority 3, this one 2: it decides between the best prefix and the best regex
+  raw: the path `/static/*` of `static` is more specific than `/st*`, and `php` beats that one
+  any: `php` has priority 3, this one 0
+  all: the path `/static/*` of `static` is more specific than `/*`, and `php` beats that one
+  and 1 more
+"
+    );
+    assert!(told("/x.php").contains("all: `php` has priority 3, this one 0: it decides between"));
+}
+
+#[test]
 fn case_is_told() {
     let table = Table::build(vec![route("any", "/Status").insensitive(), route("exact", "/health")]).unwrap();
     let told = explain(&table, &request("GET", "a", "/STATUS", &[]), 0);

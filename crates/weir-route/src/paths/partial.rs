@@ -12,7 +12,7 @@ use smallvec::{SmallVec, smallvec};
 
 use super::super::pattern::{Case, Pattern, Segment, Shape, Tail, between};
 use super::super::request::RouteId;
-use super::{Candidate, Cursor, INLINE_NODES, Leaf, Map, NOBODY, Name, Paths};
+use super::{Candidate, Cursor, INLINE_NODES, Leaf, Map, NOBODY, Name, Paths, higher};
 
 /// Paths up to this length are put into lower case without touching the heap.
 const INLINE_PATH: usize = 256;
@@ -97,13 +97,16 @@ impl Paths {
         if let Some(won) = exact.iter().find_map(|ending| self.first(ending.leaf, accept)) {
             return Some(won);
         }
-        if !self.regexes.is_empty()
-            && let Some(won) = self.find_regex(path, accept)
-        {
-            return Some(won);
+        let regex = (!self.regexes.is_empty()).then(|| self.find_regex(path, accept)).flatten();
+        if regex.is_some() && self.rivals.is_none() {
+            return regex;
         }
         prefixes.sort_unstable_by_key(|ending| ending.rank);
-        prefixes.iter().find_map(|ending| self.first(ending.leaf, accept))
+        let prefix = prefixes.iter().find_map(|ending| self.first(ending.leaf, accept));
+        match (regex, &self.rivals) {
+            (Some(regex), Some(rivals)) => Some(higher(rivals, regex, prefix)),
+            (regex, _) => regex.or(prefix),
+        }
     }
 }
 

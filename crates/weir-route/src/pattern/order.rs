@@ -27,6 +27,18 @@ pub(in super::super) enum Step {
     Nothing,
 }
 
+/// How a pattern matches a path, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in super::super) enum Class {
+    /// From end to end.
+    Exact,
+    /// By a regular expression. Between the best regex and the best prefix of a path, the higher priority decides; this
+    /// order counts where they are equal.
+    Regex,
+    /// By its beginning.
+    Prefix,
+}
+
 impl Pattern {
     /// Which of two patterns *that match one path* comes first (`Less` means `self`), and what decided.
     ///
@@ -66,11 +78,11 @@ impl Pattern {
         steps.find(|(ordering, _)| ordering.is_ne()).unwrap_or((Ordering::Equal, Step::Nothing))
     }
 
-    fn class(&self) -> u8 {
+    pub(in super::super) fn class(&self) -> Class {
         match &self.shape {
-            Shape::Segments { tail: Tail::Exact, .. } => 0,
-            Shape::Regex(_) => 1,
-            Shape::Segments { tail: Tail::Raw(_) | Tail::Rest(_), .. } => 2,
+            Shape::Segments { tail: Tail::Exact, .. } => Class::Exact,
+            Shape::Regex(_) => Class::Regex,
+            Shape::Segments { tail: Tail::Raw(_) | Tail::Rest(_), .. } => Class::Prefix,
         }
     }
 
