@@ -242,11 +242,11 @@ pub fn explain(
     let winner = decision.winner.as_ref().and_then(|w| snapshot.routes.get(w.index));
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let filters = winner.map(|route| {
-        let pattern = decision
-            .winner
-            .as_ref()
-            .and_then(|w| snapshot.table.pattern(RouteId(u32::try_from(w.index).ok()?)));
-        let asked = Asked { head: &head, path, tls: shown.tls.is_some(), route: &route.name, pattern };
+        let parameters = decision.winner.as_ref().and_then(|winner| {
+            let id = RouteId(u32::try_from(winner.index).ok()?);
+            snapshot.table.parameters(id, path, head.authority())
+        });
+        let asked = Asked { head: &head, path, tls: shown.tls.is_some(), route: &route.name, parameters };
         filters_of(snapshot, &route.handling.chain, &asked)
     });
     let target = winner.map(|route| target_of(snapshot, &route.handling));

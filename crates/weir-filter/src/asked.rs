@@ -1,7 +1,7 @@
 //! A made-up request, about which `weir explain` asks filters.
 
 use weir_h1::RequestHead;
-use weir_route::Pattern;
+use weir_route::Parameters;
 
 /// A made-up request, for `weir explain`.
 #[derive(Clone, Copy)]
@@ -14,8 +14,8 @@ pub struct Asked<'a> {
     pub tls: bool,
     /// The name of its route.
     pub route: &'a str,
-    /// The pattern of that route.
-    pub pattern: Option<&'a Pattern>,
+    /// What that route captures.
+    pub parameters: Option<Parameters<'a>>,
 }
 
 impl<'a> Asked<'a> {

@@ -571,8 +571,9 @@ impl<'a> Values<'a> {
         let text = match var {
             Var::Authority => of_head(RequestHead::asked_authority),
             Var::Capture(name) => {
-                let captures = self.head.and_then(|head| self.cx.captures(head));
-                captures.and_then(|c| c.get(name)).unwrap_or_default()
+                let parameters = self.head.and_then(|head| self.cx.parameters(head));
+                let captured = parameters.and_then(|parameters| parameters.get(name));
+                return out.extend_from_slice(&captured.unwrap_or_default());
             }
             Var::Client => {
                 let _ = write!(out, "{}", self.cx.client.to_canonical()); // a Vec takes everything

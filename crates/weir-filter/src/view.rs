@@ -16,7 +16,7 @@ use weir_route::variables::{
     COOKIES, HEADERS, HOST, ID, JWT, METHOD, NOW, PARAMS, PATH, QUERY, REQUEST_BODY, RESPONSE_BODY,
     RESPONSE_CAUSE, RESPONSE_HEADERS, RESPONSE_STATUS, ROUTE, SCHEME, Seen, UPSTREAM, URL, Vocabulary,
 };
-use weir_route::{Headers, Pattern, Request};
+use weir_route::{Headers, Parameters, Request};
 use weir_wire::tls::PeerCertificate;
 
 /// Header fields that tell no caller from another. Any other may carry a credential.
@@ -51,13 +51,11 @@ pub(crate) struct Known<'a> {
     route: &'a str,
     /// Knows the request's body, if that was read.
     cx: Option<&'a Cx>,
-    captured: Option<(&'a Pattern, &'a [u8])>,
+    parameters: Option<Parameters<'a>>,
 }
 
 impl<'a> Known<'a> {
     pub(crate) fn of(head: Option<&'a RequestHead>, cx: &'a Cx) -> Self {
-        let matched = cx.scope.matched.as_ref();
-        let pattern = matched.and_then(|(table, route)| table.pattern(*route));
         let told = cx.told();
         Self {
             client: cx.client,
@@ -71,7 +69,7 @@ impl<'a> Known<'a> {
             cause: cx.failure().and_then(|failure| failure.cause).or(cx.because()).map(|cause| cause.code),
             route: cx.route(),
             cx: Some(cx),
-            captured: pattern.zip(head.map(RequestHead::routed_path)),
+            parameters: head.and_then(|head| cx.parameters(head)),
         }
     }
 
@@ -89,7 +87,7 @@ impl<'a> Known<'a> {
             cause: None,
             route: asked.route,
             cx: None,
-            captured: asked.pattern.map(|pattern| (pattern, asked.path)),
+            parameters: asked.parameters,
         }
     }
 }
@@ -177,7 +175,7 @@ impl<'a> View<'a> {
             query: head.and_then(RequestHead::query),
             headers: Facts { head, known, moment: OnceCell::new() },
         };
-        let seen = Seen { request: &request, captured: known.captured, vocabulary };
+        let seen = Seen { request: &request, parameters: known.parameters, vocabulary };
         run(&View { head, later, known, seen })
     }
 

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use super::host::HostPattern;
 use super::matcher::{Conditions, NO_CONDITIONS};
+use super::parameters::Parameters;
 use super::pattern::{Case, Pattern};
+use super::request::{Failed, Headers, Request};
 use super::when::When;
 
 /// A route's `match`, as written.
@@ -13,7 +15,7 @@ use super::when::When;
 pub struct RouteSpec {
     /// The route's name, for messages.
     pub name: Arc<str>,
-    /// `api.example.com`, `*.example.com`, `[::1]`, `*`; empty for any host.
+    /// `api.example.com`, `*.example.com`, `www.*`, `[::1]`, `~regex`, `*`; empty for any host.
     pub hosts: Vec<String>,
     /// `/hello`, `/users/{id}`, `/users/{id}.json`, `/beta/*`, `/spot/{rest*}`, `/beta*`, `~regex`, `/*`.
     pub path: String,
@@ -51,7 +53,7 @@ pub struct Shown {
 pub(super) struct Route {
     pub(super) name: Arc<str>,
     pub(super) priority: i32,
-    /// Sorted, without duplicates, never empty. Routes for the same hosts share one list.
+    /// Sorted but for regexes, without duplicates, never empty. Routes for the same hosts share one list.
     pub(super) hosts: Arc<[HostPattern]>,
     /// The hosts as written, if order or form differ.
     pub(super) written_hosts: Box<[String]>,
@@ -66,6 +68,32 @@ const _: () = assert!(size_of::<Route>() <= 128);
 // === impl Route ===
 
 impl Route {
+    /// A route for any host, for tests of its parts.
+    #[cfg(test)]
+    pub(super) fn for_tests(path: &str) -> Self {
+        Self {
+            name: "test".into(),
+            priority: 0,
+            hosts: [HostPattern::Any].into(),
+            written_hosts: Box::default(),
+            pattern: Pattern::parse(path, Case::Sensitive).expect("a sound path"),
+            conditions: None,
+            shown: None,
+        }
+    }
+
+    /// Whether a request, whose path it matches, meets its conditions.
+    #[inline]
+    pub(super) fn check<H: Headers>(&self, request: &Request<'_, H>) -> Result<(), Failed<'_>> {
+        self.conditions().check(request, self.parameters(request.path, request.host))
+    }
+
+    /// Its captures in a request.
+    #[inline]
+    pub(super) const fn parameters<'a>(&'a self, path: &'a [u8], host: &'a [u8]) -> Parameters<'a> {
+        Parameters::new(self, path, host)
+    }
+
     /// All its conditions except host and path.
     #[inline]
     pub(super) fn conditions(&self) -> &Conditions {
@@ -109,6 +137,8 @@ impl Route {
 
     /// The most specific of the route's hosts that matches a normalized host.
     pub(super) fn host_for(&self, host: &[u8]) -> Option<&HostPattern> {
-        self.hosts.iter().filter(|pattern| pattern.matches(host)).max_by_key(|pattern| pattern.specificity())
+        // The first of the most specific: of two regexes the one written first.
+        let matching = self.hosts.iter().rev().filter(|pattern| pattern.matches(host));
+        matching.max_by_key(|pattern| pattern.specificity())
     }
 }

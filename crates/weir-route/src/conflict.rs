@@ -63,7 +63,18 @@ pub enum ConflictKind {
 }
 
 /// What routes that can tie share: host entry, shape, and weight of conditions.
-type Alike<'h> = (&'h HostPattern, String, (usize, bool));
+///
+/// A host may match two regexes, so all regexes count as one entry, which is `None`.
+type Alike<'h> = (Option<&'h HostPattern>, String, (usize, bool));
+
+/// A host entry, but one for all regexes.
+fn entry_of(host: &HostPattern) -> Option<&HostPattern> {
+    Some(host).filter(|host| !is_regex(host))
+}
+
+fn is_regex(host: &HostPattern) -> bool {
+    matches!(host, HostPattern::Regex(_))
+}
 
 /// Ties and unreachable routes among the compiled ones.
 pub(super) fn ties(routes: &[Option<Route>]) -> Vec<Conflict> {
@@ -84,9 +95,13 @@ fn groups(routes: &[Option<Route>]) -> Vec<(&HostPattern, Vec<usize>)> {
     let mut entries: Vec<(u64, usize, &HostPattern)> = Vec::with_capacity(routes.len());
     for (index, route) in routes.iter().enumerate() {
         let Some(route) = route else { continue };
+        let mut has_regex = false;
         for host in route.hosts.iter() {
+            if is_regex(host) && std::mem::replace(&mut has_regex, true) {
+                continue; // once for all its regexes
+            }
             let mut number = hasher.build_hasher();
-            (host, route.conditions().weight()).hash(&mut number);
+            (entry_of(host), route.conditions().weight()).hash(&mut number);
             route.pattern.hash_shape(&mut number);
             entries.push((number.finish(), index, host));
         }
@@ -95,15 +110,13 @@ fn groups(routes: &[Option<Route>]) -> Vec<(&HostPattern, Vec<usize>)> {
     let mut groups = Vec::new();
     for alike in entries.chunk_by(|(a, ..), (b, ..)| a == b).filter(|alike| alike.len() > 1) {
         // Different ones may have the same number by chance.
-        let mut same: HashMap<Alike<'_>, Vec<usize>> = HashMap::new();
+        let mut same: HashMap<Alike<'_>, (&HostPattern, Vec<usize>)> = HashMap::new();
         for &(_, index, host) in alike {
             let Some(Some(route)) = routes.get(index) else { continue };
-            let key = (host, route.pattern.shape_key(), route.conditions().weight());
-            same.entry(key).or_default().push(index);
+            let key = (entry_of(host), route.pattern.shape_key(), route.conditions().weight());
+            same.entry(key).or_insert_with(|| (host, Vec::new())).1.push(index);
         }
-        groups.extend(
-            same.into_iter().filter(|(_, members)| members.len() > 1).map(|((host, ..), m)| (host, m)),
-        );
+        groups.extend(same.into_values().filter(|(_, members)| members.len() > 1));
     }
     groups.sort_unstable_by(|(_, a), (_, b)| a.cmp(b));
     groups
@@ -166,7 +179,7 @@ impl<'r> Search<'r> {
                 continue;
             }
             let (Some(a), Some(b)) = (self.route(earlier), self.route(later)) else { continue };
-            if a.excludes(b) {
+            if a.excludes(b) || (is_regex(host) && !a.may_share_a_regex(b)) {
                 continue;
             }
             if a.priority == b.priority {
@@ -174,8 +187,15 @@ impl<'r> Search<'r> {
                 continue;
             }
             let (winner, loser) = if a.priority > b.priority { (earlier, later) } else { (later, earlier) };
-            if self.route(winner).zip(self.route(loser)).is_some_and(|(winner, loser)| winner.covers(loser)) {
-                self.covered.entry(loser).or_insert_with(|| (winner, BTreeSet::new())).1.insert(host);
+            let (Some(won), Some(lost)) = (self.route(winner), self.route(loser)) else { continue };
+            if won.covers(lost) {
+                // A regex covers another only if it is the same.
+                let covers = |of: &&HostPattern| match is_regex(host) {
+                    true => won.hosts.contains(of),
+                    false => **of == *host,
+                };
+                let covered = lost.hosts.iter().filter(covers);
+                self.covered.entry(loser).or_insert_with(|| (winner, BTreeSet::new())).1.extend(covered);
             }
         }
     }
@@ -184,6 +204,8 @@ impl<'r> Search<'r> {
     ///
     /// That prefix has to be literal, and to hold the literal beginnings of the regex. No prefix that comes before it
     /// may let the regex win.
+    ///
+    /// Not told of hosts that are regexes, whose requests may belong to another regex too.
     fn shadowed_regexes(&mut self) {
         let mut hosts: BTreeMap<&HostPattern, [Vec<usize>; 2]> = BTreeMap::new();
         let routes = self.routes.iter().enumerate().filter_map(|(at, route)| Some((at, route.as_ref()?)));
@@ -196,7 +218,7 @@ impl<'r> Search<'r> {
                 Class::Regex => 0,
                 Class::Prefix => 1,
             };
-            for host in route.hosts.iter() {
+            for host in route.hosts.iter().filter(|host| !is_regex(host)) {
                 hosts.entry(host).or_default()[list].push(at);
             }
         }
@@ -252,7 +274,7 @@ impl<'r> Search<'r> {
         let mut conflicts = Vec::new();
         for (&later, &earlier) in &self.tied {
             let (Some(a), Some(b)) = (self.route(earlier), self.route(later)) else { continue };
-            let same = a.covers(b) && b.covers(a);
+            let same = a.covers(b) && b.covers(a) && a.hosts.iter().any(|host| b.hosts.contains(host));
             let (a_name, b_name) = (&a.name, &b.name);
             let message = match same {
                 true => format!("route `{b_name}` matches exactly the same requests as `{a_name}`"),
@@ -260,8 +282,13 @@ impl<'r> Search<'r> {
                     "routes `{b_name}` and `{a_name}` can match one request, and nothing decides between them"
                 ),
             };
+            let by_regex = !a.hosts.iter().any(|host| !is_regex(host) && b.hosts.contains(host));
             let hint = match (&a.pattern.shape, same) {
                 (_, true) => "remove one, or make their `match` differ".to_owned(),
+                _ if by_regex => format!(
+                    "one host may match a regex of both: give one route a `priority`, or begin or end their regexes with different text; the higher priority wins (`{a_name}` has {})",
+                    a.priority
+                ),
                 (Shape::Regex(_), _) => format!(
                     "give one of them a `priority`, or begin their regexes with different text; the higher priority wins (`{a_name}` has {})",
                     a.priority
@@ -362,6 +389,14 @@ impl Route {
             return true;
         }
         self.conditions().excludes(other.conditions())
+    }
+
+    /// Whether one host may match a regex of both.
+    fn may_share_a_regex(&self, other: &Self) -> bool {
+        let of =
+            |route: &'_ Self| route.hosts.iter().filter(|host| is_regex(host)).cloned().collect::<Vec<_>>();
+        let (mine, theirs) = (of(self), of(other));
+        mine.iter().any(|a| theirs.iter().any(|b| !a.is_apart(b)))
     }
 
     /// Whether this route matches every request that `other` matches, given the same host entry and shape.

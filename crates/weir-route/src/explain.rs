@@ -5,13 +5,15 @@
 //! The other routes are evaluated here one by one. That is linear in the number of routes, which is fine for a
 //! human's question.
 
+use std::borrow::Cow;
 use std::cmp::{Ordering, Reverse};
 use std::fmt;
 
 use serde::Serialize;
 
 use super::compiled::Route;
-use super::host::{self, HostBuffer, HostPattern};
+use super::host::{self, HostBuffer, HostPattern, Specificity};
+use super::parameters::Parameters;
 use super::pattern::{Case, Class, Pattern, Step};
 use super::request::{Failed, Headers, Request, RouteId, Trace};
 use super::table::Table;
@@ -51,7 +53,7 @@ pub struct Winner {
     /// What its expression read, if it has one: the expression holds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub when: Option<Vec<Captured>>,
-    /// What its pattern captured.
+    /// What it captured of path and host.
     pub captures: Vec<Captured>,
     /// Routes with more specific host and path that were tried first and did not match.
     pub asked_before: usize,
@@ -170,7 +172,7 @@ impl<H: Headers> Seen<'_, '_, H> {
         if !route.pattern.matches(self.request.path) {
             return Err(Failed::Path);
         }
-        route.conditions().check(self.request, &route.pattern)
+        route.check(self.request)
     }
 
     /// Matching routes in the order in which each would win if those before it were not there.
@@ -216,8 +218,12 @@ impl<H: Headers> Seen<'_, '_, H> {
         }
     }
 
-    fn specificity(&self, route: &Route) -> usize {
-        route.host_for(self.host).map_or(0, HostPattern::specificity)
+    fn parameters<'a>(&'a self, route: &'a Route) -> Parameters<'a> {
+        route.parameters(self.request.path, self.request.host)
+    }
+
+    fn specificity(&self, route: &Route) -> Specificity {
+        route.host_for(self.host).map(HostPattern::specificity).unwrap_or_default()
     }
 
     /// Which of two matching routes comes first, and by which rule. Between a regex and a prefix priority comes before
@@ -327,15 +333,14 @@ impl<H: Headers> Seen<'_, '_, H> {
 
     /// What the route's expression read.
     fn came_to(&self, route: &Route) -> Option<Vec<Captured>> {
-        let came = route.conditions().when.as_ref()?.came_to(self.request, &route.pattern);
+        let came = route.conditions().when.as_ref()?.came_to(self.request, self.parameters(route));
         Some(came.into_iter().map(|(name, value)| Captured { name, value }).collect())
     }
 
     fn winner(&self, id: RouteId, route: &Route, asked_before: usize) -> Winner {
-        let captures = route.pattern.captures(self.request.path).unwrap_or_default();
-        let captured = |(name, value): (&str, &[u8])| Captured {
+        let captured = |(name, value): (&str, Cow<'_, [u8]>)| Captured {
             name: name.to_owned(),
-            value: String::from_utf8_lossy(value).into_owned(),
+            value: String::from_utf8_lossy(&value).into_owned(),
         };
         Winner {
             index: id.index(),
@@ -345,7 +350,7 @@ impl<H: Headers> Seen<'_, '_, H> {
             ignores_case: route.pattern.ignores_case(),
             conditions: route.conditions().count(),
             when: self.came_to(route),
-            captures: captures.iter().map(captured).collect(),
+            captures: self.parameters(route).all().into_iter().map(captured).collect(),
             asked_before,
         }
     }

@@ -5,8 +5,9 @@
 //! ```text
 //!   RouteSpec… ──Table::build──▶ Table ──find(&Request, &mut Trace)──▶ RouteId
 //!      │ pattern.rs   path: literal, {name}, prefix/*, raw*, ~regex      │ NoTrace: live traffic
-//!      │ host.rs      host: exact, *.wildcard, any                       │ explain.rs: the decision, told
+//!      │ host.rs      host: exact, *.x, x.*, ~regex, any                 │ explain.rs: the decision, told
 //!      │ matcher.rs   method, listener, header, query; when.rs: an expression
+//!      │ parameters.rs captures of path and host
 //!      │ variables.rs what an expression may name, and its values; maps.rs: named tables
 //!      │ compiled.rs  a route as written and as compiled
 //!      │ conflict.rs  ties and unreachable routes; sample.rs makes up examples
@@ -24,6 +25,7 @@ mod explain;
 mod host;
 mod maps;
 mod matcher;
+mod parameters;
 pub mod path;
 mod paths;
 mod pattern;
@@ -42,6 +44,7 @@ pub use self::conflict::{Conflict, ConflictKind, MAX_TIES};
 pub use self::explain::{Captured, Decision, Lost, NEAR_MISSES, NearMiss, Rule, Winner, explain};
 pub use self::host::HOST_BYTES;
 pub use self::maps::{EntryError, Keys, MAPS, MapMistake, Maps, MapsBuilder, REGEXES, is_network};
+pub use self::parameters::{Parameters, capture_names};
 pub use self::path::{Ambiguity, Canonical, PathError, Slashes, canonical, examine};
 pub use self::pattern::{Captures, Case, Pattern, PatternError, REGEX_BYTES};
 pub use self::readings::{Contested, EscapedSlashes, Settled, settle};

@@ -7,7 +7,8 @@
 use regex::bytes::Regex;
 use regex_syntax::hir::Hir;
 
-use super::pattern::{self, Pattern, PatternError};
+use super::parameters::Parameters;
+use super::pattern::{self, PatternError};
 use super::query::decoded;
 use super::request::{Failed, Headers, Request};
 use super::when::When;
@@ -69,15 +70,15 @@ impl Conditions {
         self.weight() == (0, false)
     }
 
-    /// Whether a request whose path `pattern` matches meets all of them; otherwise the first that fails. Cheap ones
-    /// are checked first.
+    /// Whether a request, whose route captures `parameters`, meets all of them; otherwise the first that fails. Cheap
+    /// ones are checked first.
     ///
     /// Cost: one [`Headers::get_all`] per header condition, one pass over the query per query condition, and that of
     /// the expression, which is bounded when it is compiled.
     pub(super) fn check<H: Headers>(
         &self,
         request: &Request<'_, H>,
-        pattern: &Pattern,
+        parameters: Parameters<'_>,
     ) -> Result<(), Failed<'_>> {
         if !self.methods.is_empty() && !self.methods.iter().any(|method| **method == *request.method) {
             return Err(Failed::Method);
@@ -102,7 +103,7 @@ impl Conditions {
             }
         }
         if let Some(when) = &self.when
-            && !when.holds(request, pattern)
+            && !when.holds(request, parameters)
         {
             return Err(Failed::When);
         }
@@ -218,12 +219,12 @@ fn query_holds(query: &[u8], field: &Field) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::pattern::Case;
+    use super::super::compiled::Route;
     use super::super::testing::Pairs;
     use super::*;
 
-    fn any() -> Pattern {
-        Pattern::parse("/*", Case::Sensitive).unwrap()
+    fn any() -> Route {
+        Route::for_tests("/*")
     }
 
     fn field(name: &str, test: Result<Test, PatternError>) -> Vec<Field> {
@@ -249,7 +250,11 @@ mod tests {
             let request =
                 Request { listener: 0, host: b"", method: b"GET", path: b"/", query: None, headers };
             let want = if want { Ok(()) } else { Err(Failed::Header("x-env")) };
-            assert_eq!(conditions.check(&request, &any()), want, "{test} {headers:?}");
+            assert_eq!(
+                conditions.check(&request, Parameters::new(&any(), b"/", b"")),
+                want,
+                "{test} {headers:?}"
+            );
         }
     }
 
@@ -299,7 +304,7 @@ mod tests {
             let request = Request { listener: 0, host: b"", method: b"GET", path: b"/", query, headers: () };
             let want = if want { Ok(()) } else { Err(Failed::Query("v")) };
             assert_eq!(
-                conditions.check(&request, &any()),
+                conditions.check(&request, Parameters::new(&any(), b"/", b"")),
                 want,
                 "{test} {:?}",
                 query.map(<[u8]>::escape_ascii)

@@ -61,7 +61,8 @@ impl Sample {
         let others = |pick: fn(&Route) -> &[Field]| also.map(pick).unwrap_or_default();
         let headers = fields(&route.conditions().headers, others(|route| &route.conditions().headers))?;
         let query = fields(&route.conditions().query, others(|route| &route.conditions().query))?;
-        let host = route.hosts.iter().find(|host| also.is_none_or(|also| also.hosts.contains(host)))?;
+        let shared = |host: &String| also.is_none_or(|also| also.host_for(host.as_bytes()).is_some());
+        let host = route.hosts.iter().filter_map(host_text).find(shared)?;
         let methods = &route.conditions().methods;
         let method = match (methods.first(), also.and_then(|also| also.conditions().methods.first())) {
             (None, None) => "GET".to_owned(),
@@ -77,11 +78,6 @@ impl Sample {
             (Some(a), Some(b)) => *a.iter().find(|listener| b.contains(listener))?,
             (Some(a), None) => *a.first()?,
             (None, _) => 0,
-        };
-        let host = match host {
-            HostPattern::Any => "localhost".to_owned(),
-            HostPattern::Exact(name) => text(name)?,
-            HostPattern::Wildcard(suffix) => format!("any{}", text(suffix)?),
         };
         let encoded: Vec<_> = query.iter().map(|(n, v)| format!("{}={}", encode(n), encode(v))).collect();
         let query = (!encoded.is_empty()).then(|| encoded.join("&"));
@@ -106,7 +102,7 @@ impl Sample {
         let request = self.request();
         route.host_for(request.host).is_some()
             && route.pattern.matches(request.path)
-            && route.conditions().check(&request, &route.pattern).is_ok()
+            && route.check(&request).is_ok()
     }
 }
 
@@ -139,7 +135,7 @@ fn fields(mine: &[Field], theirs: &[Field]) -> Option<Vec<(String, String)>> {
         });
         let regex = || {
             same().find_map(|test| match test {
-                Test::Regex { hir, .. } => sample_of(hir),
+                Test::Regex { hir, .. } => sample_of(hir, 0),
                 Test::Exact(_) | Test::Present => None,
             })
         };
@@ -148,10 +144,20 @@ fn fields(mine: &[Field], theirs: &[Field]) -> Option<Vec<(String, String)>> {
     Some(values)
 }
 
+fn host_text(host: &HostPattern) -> Option<String> {
+    Some(match host {
+        HostPattern::Any => "localhost".to_owned(),
+        HostPattern::Exact(name) => text(name)?,
+        HostPattern::Front(prefix) => format!("{}any", text(prefix)?),
+        HostPattern::Regex(regex) => text(&sample_of(&regex.hir, 1)?)?,
+        HostPattern::Wildcard(suffix) => format!("any{}", text(suffix)?),
+    })
+}
+
 fn path(pattern: &Pattern) -> Option<String> {
     match &pattern.shape {
         Shape::Regex(regex) => {
-            let sample = sample_of(&regex.hir).unwrap_or_default();
+            let sample = sample_of(&regex.hir, 0).unwrap_or_default();
             let tries = [sample.clone(), [b"/", &*sample].concat(), b"/".to_vec(), b"/x".to_vec()];
             text(tries.iter().find(|path| regex.matches(path) && is_canonical(path))?)
         }
@@ -184,26 +190,27 @@ fn is_canonical(path: &[u8]) -> bool {
     canonical(path, Slashes::Keep, &mut Vec::new()) == Ok(Canonical::AsIs)
 }
 
-/// A short text that a regex may match. Look-arounds are ignored, so the caller must verify it.
-fn sample_of(hir: &Hir) -> Option<Vec<u8>> {
+/// A short text that a regex may match, with each optional part in it `least` times. Look-arounds are ignored, so the
+/// caller must verify it.
+fn sample_of(hir: &Hir, least: u32) -> Option<Vec<u8>> {
     let mut out = Vec::new();
-    push_sample(hir, &mut out)?;
+    push_sample(hir, least, &mut out)?;
     Some(out)
 }
 
-fn push_sample(hir: &Hir, out: &mut Vec<u8>) -> Option<()> {
+fn push_sample(hir: &Hir, least: u32, out: &mut Vec<u8>) -> Option<()> {
     match hir.kind() {
         HirKind::Empty | HirKind::Look(_) => {}
         HirKind::Literal(literal) => out.extend_from_slice(&literal.0),
         HirKind::Class(class) => out.push(printable(class)?),
         HirKind::Repetition(repetition) => {
-            for _ in 0..repetition.min {
-                push_sample(&repetition.sub, out)?;
+            for _ in 0..repetition.min.max(repetition.max.map_or(least, |most| most.min(least))) {
+                push_sample(&repetition.sub, least, out)?;
             }
         }
-        HirKind::Capture(capture) => push_sample(&capture.sub, out)?,
-        HirKind::Concat(all) => all.iter().try_for_each(|hir| push_sample(hir, out))?,
-        HirKind::Alternation(all) => push_sample(all.first()?, out)?,
+        HirKind::Capture(capture) => push_sample(&capture.sub, least, out)?,
+        HirKind::Concat(all) => all.iter().try_for_each(|hir| push_sample(hir, least, out))?,
+        HirKind::Alternation(all) => push_sample(all.first()?, least, out)?,
     }
     (out.len() <= SAMPLE_BYTES).then_some(())
 }

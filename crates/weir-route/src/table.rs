@@ -4,13 +4,15 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
+use smallvec::SmallVec;
 
 use super::compiled::{Route, RouteSpec};
 use super::conflict::{self, Conflict, ConflictKind};
-use super::host::{self, HOST_BYTES, HostBuffer, HostPattern};
+use super::host::{self, HOST_BYTES, HostBuffer, HostPattern, HostRegex};
 use super::matcher::{self, Conditions, Field, Test};
+use super::parameters::Parameters;
 use super::paths::{Candidate, Paths};
-use super::pattern::{Captures, Case, Pattern, PatternError};
+use super::pattern::{Case, Class, Pattern, PatternError};
 use super::request::{Headers, Request, RouteId, Trace};
 use super::sample::Sample;
 
@@ -25,7 +27,19 @@ pub struct Table {
     wildcards: Map<Box<[u8]>, Paths>,
     /// Bit n is set if a wildcard with n bytes after its `*` exists. Only suffixes of such lengths are looked up.
     wildcard_lengths: [u64; HOST_BYTES / 64 + 1],
+    /// Hosts of which most configs have none.
+    rarer: Option<Box<RarerHosts>>,
+    /// Whether there are routes for some hosts only.
+    has_hosts: bool,
     any: Paths,
+}
+
+/// Hosts by their first labels, and by regexes.
+#[derive(Debug, Default)]
+struct RarerHosts {
+    /// As `Table::wildcards`: up to the dot before the `*`.
+    fronts: Map<Box<[u8]>, Paths>,
+    regexes: Vec<(Arc<HostRegex>, Paths)>,
 }
 
 type Map<K, V> = HashMap<K, V, RandomState>;
@@ -65,6 +79,7 @@ impl Table {
         let (mut exact, mut wildcards, mut any) =
             (Map::default(), Map::default(), Paths::build(std::iter::empty()));
         let mut wildcard_lengths = [0; HOST_BYTES / 64 + 1];
+        let mut rarer = RarerHosts::default();
         for (host, mut members) in by_host {
             members.sort_by_key(|&index| routes[index].rank());
             let paths = Paths::build(members.into_iter().map(|index| {
@@ -74,13 +89,18 @@ impl Table {
             match host {
                 HostPattern::Any => any = paths,
                 HostPattern::Exact(name) => drop(exact.insert(name.clone(), paths)),
+                HostPattern::Front(prefix) => drop(rarer.fronts.insert(prefix.clone(), paths)),
+                HostPattern::Regex(regex) => rarer.regexes.push((Arc::clone(regex), paths)),
                 HostPattern::Wildcard(suffix) => {
                     wildcard_lengths[suffix.len() / 64] |= 1 << (suffix.len() % 64);
                     wildcards.insert(suffix.clone(), paths);
                 }
             }
         }
-        Self { routes, exact, wildcards, wildcard_lengths, any }
+        let has_rarer = !rarer.fronts.is_empty() || !rarer.regexes.is_empty();
+        let has_hosts = has_rarer || !exact.is_empty() || !wildcards.is_empty();
+        let rarer = has_rarer.then(|| Box::new(rarer));
+        Self { routes, exact, wildcards, wildcard_lengths, rarer, has_hosts, any }
     }
 
     /// The route that wins this request.
@@ -89,8 +109,9 @@ impl Table {
     /// Never panics, and allocates nothing unless more than 32 nodes of the path trie fit one path, or a path of more
     /// than 256 bytes meets a host with a route that ignores case.
     ///
-    /// Cost: a hash of the host, and of each of its suffixes that is as long as some wildcard. For each host entry
-    /// that fits, most specific first, one lookup by path: linear in the path, independent of the number of other
+    /// Cost: a hash of the host, and of each of its suffixes that is as long as some wildcard. Where a table has hosts
+    /// such as `x.*`, a hash of each beginning of the host; where it has regexes, one run of each whose literal
+    /// beginning and end fit. For each host entry that fits, most specific first, one lookup by path: linear in the path, independent of the number of other
     /// routes. In addition, each regex whose literal prefix fits, and the conditions of candidates with a matching
     /// path.
     pub fn find<H: Headers, T: Trace>(&self, request: &Request<'_, H>, trace: &mut T) -> Option<RouteId> {
@@ -101,7 +122,7 @@ impl Table {
                 return true;
             }
             let Some(compiled) = self.routes.get(route.index()) else { return false };
-            let outcome = compiled.conditions().check(request, &compiled.pattern);
+            let outcome = compiled.check(request);
             trace.asked(route, outcome);
             outcome.is_ok()
         };
@@ -116,7 +137,7 @@ impl Table {
         request: &Request<'_, H>,
         accept: &mut impl FnMut(Candidate) -> bool,
     ) -> Option<Candidate> {
-        if self.exact.is_empty() && self.wildcards.is_empty() {
+        if !self.has_hosts {
             return None;
         }
         let mut buffer = HostBuffer::new();
@@ -126,9 +147,21 @@ impl Table {
         {
             return Some(won);
         }
-        if self.wildcards.is_empty() {
-            return None;
+        if !self.wildcards.is_empty()
+            && let Some(won) = self.find_by_wildcard(host, request.path, accept)
+        {
+            return Some(won);
         }
+        self.find_by_rarer_host(self.rarer.as_deref()?, host, request.path, accept)
+    }
+
+    #[inline]
+    fn find_by_wildcard(
+        &self,
+        host: &[u8],
+        path: &[u8],
+        accept: &mut impl FnMut(Candidate) -> bool,
+    ) -> Option<Candidate> {
         for dot in memchr::memchr_iter(b'.', host).filter(|&dot| dot > 0) {
             let suffix = host.get(dot..).unwrap_or_default();
             let known = self
@@ -137,12 +170,68 @@ impl Table {
                 .is_some_and(|bits| bits >> (suffix.len() % 64) & 1 == 1);
             if known
                 && let Some(paths) = self.wildcards.get(suffix)
-                && let Some(won) = paths.find(request.path, accept)
+                && let Some(won) = paths.find(path, accept)
             {
                 return Some(won);
             }
         }
         None
+    }
+
+    /// The longest `x.*` first, then the regexes.
+    #[inline(never)]
+    fn find_by_rarer_host(
+        &self,
+        rarer: &RarerHosts,
+        host: &[u8],
+        path: &[u8],
+        accept: &mut impl FnMut(Candidate) -> bool,
+    ) -> Option<Candidate> {
+        if !rarer.fronts.is_empty() {
+            // Something stands behind the dot, because a normalized host does not end with one.
+            for dot in memchr::memrchr_iter(b'.', host).filter(|&dot| dot + 1 < host.len()) {
+                if let Some(paths) = rarer.fronts.get(host.get(..=dot).unwrap_or_default())
+                    && let Some(won) = paths.find(path, accept)
+                {
+                    return Some(won);
+                }
+            }
+        }
+        let fits = rarer.regexes.iter().filter(|(regex, _)| regex.matches(host)).map(|(_, paths)| paths);
+        let found: SmallVec<[&Paths; 4]> = fits.collect();
+        match &found[..] {
+            [] => None,
+            [only] => only.find(path, accept),
+            several => self.find_in_all(several, path, accept),
+        }
+    }
+
+    /// The best route of several equal host entries: the best of each kind of path, and between regex and prefix the
+    /// higher priority.
+    fn find_in_all(
+        &self,
+        found: &[&Paths],
+        path: &[u8],
+        accept: &mut impl FnMut(Candidate) -> bool,
+    ) -> Option<Candidate> {
+        let route = |candidate: Candidate| self.routes.get(candidate.route().index());
+        let mut best = |class: Class| {
+            let of_class = |candidate| route(candidate).is_some_and(|route| route.pattern.class() == class);
+            let each = found.iter().filter_map(|paths| {
+                let won = paths.find(path, &mut |candidate| of_class(candidate) && accept(candidate))?;
+                Some((route(won)?, won))
+            });
+            each.min_by(|(a, _), (b, _)| {
+                a.pattern.compare(&b.pattern).0.then_with(|| a.rank().cmp(&b.rank()))
+            })
+        };
+        if let Some((_, exact)) = best(Class::Exact) {
+            return Some(exact);
+        }
+        match (best(Class::Regex), best(Class::Prefix)) {
+            (Some((regex, _)), Some((prefix, won))) if prefix.priority > regex.priority => Some(won),
+            (regex, prefix) => Some(regex.or(prefix)?.1),
+        }
     }
 
     /// A request that meets host, path and conditions of `route`; `None` if a regex is too hard to satisfy.
@@ -181,10 +270,16 @@ impl Table {
         Some(&self.route(route)?.pattern)
     }
 
-    /// What the route's pattern captures in `path`, the canonical path it matched. Computed here, not by `find`.
+    /// What the route captures in `path`, the canonical path it matched, and in `host`, the authority as received.
+    /// Computed when it is read, not by `find`.
     #[inline]
-    pub fn captures<'t, 'p>(&'t self, route: RouteId, path: &'p [u8]) -> Captures<'t, 'p> {
-        self.route(route).and_then(|route| route.pattern.captures(path)).unwrap_or_default()
+    pub fn parameters<'a>(
+        &'a self,
+        route: RouteId,
+        path: &'a [u8],
+        host: &'a [u8],
+    ) -> Option<Parameters<'a>> {
+        Some(self.route(route)?.parameters(path, host))
     }
 
     #[inline]
@@ -222,7 +317,11 @@ impl Route {
         if spec.hosts.is_empty() {
             hosts.push(HostPattern::Any);
         }
-        hosts.sort();
+        // Regexes stay as written: of two that match, the first captures.
+        hosts.sort_by(|a, b| match (a, b) {
+            (HostPattern::Regex(_), HostPattern::Regex(_)) => std::cmp::Ordering::Equal,
+            _ => a.cmp(b),
+        });
         hosts.dedup();
         let mut methods = Vec::with_capacity(spec.methods.len());
         for (at, method) in spec.methods.iter().enumerate() {
@@ -250,7 +349,21 @@ impl Route {
         let headers = fields(headers, ConflictKind::BadHeader, "headers");
         let query = fields(query, ConflictKind::BadQuery, "query");
         let pattern = match Pattern::parse(&spec.path, spec.case) {
-            Ok(pattern) => Some(pattern),
+            Ok(pattern) => {
+                for (at, host) in hosts.iter().enumerate() {
+                    let HostPattern::Regex(regex) = host else { continue };
+                    if let Some(name) = regex.names().find(|name| pattern.capture_names().contains(name)) {
+                        let message = format!("`{name}` is captured by the path too");
+                        let hint = "give one of them another name".to_owned();
+                        bad(
+                            ConflictKind::BadHost,
+                            format!("match.hosts[{at}]"),
+                            PatternError { message, hint },
+                        );
+                    }
+                }
+                Some(pattern)
+            }
             Err(error) => {
                 let field = if spec.path.starts_with('~') && spec.case == Case::Insensitive {
                     "case"

@@ -1,7 +1,7 @@
 //! Shared parts of this crate's tests.
 
 use super::variables::{Bounds, Vocabulary};
-use super::{Case, Request, RouteSpec, When};
+use super::{Case, Request, RouteSpec, When, capture_names};
 
 /// Random numbers that repeat in each run, so that a failure can be repeated.
 pub(crate) struct Random(fastrand::Rng);
@@ -60,8 +60,9 @@ impl RouteSpec {
 
     pub(crate) fn when(mut self, source: &str) -> Self {
         let vocabulary = Vocabulary::without_maps(Bounds { head_bytes: 32 * 1024, fields: 4 });
-        let when =
-            When::compile(source, &self.path, &vocabulary).unwrap_or_else(|e| panic!("{source}: {e:?}"));
+        let names = capture_names(self.hosts.iter().map(String::as_str), &self.path, self.case);
+        let when = When::compile(source, names.as_deref(), &vocabulary)
+            .unwrap_or_else(|e| panic!("{source}: {e:?}"));
         self.when = Some(Box::new(when));
         self
     }

@@ -12,7 +12,7 @@ use weir_expr::{Phase, Read, Schema, Timestamp, Type, Value, Values, Var, Variab
 use super::cookies;
 use super::host::{self, HostBuffer};
 use super::maps::{MapMistake, Maps, MapsBuilder};
-use super::pattern::Pattern;
+use super::parameters::Parameters;
 use super::query::decoded;
 use super::request::{Headers, Request};
 
@@ -196,16 +196,15 @@ fn own_schema(bounds: Bounds) -> Schema {
 pub struct Seen<'s, 'r, H> {
     /// The request.
     pub request: &'s Request<'r, H>,
-    /// The route's pattern, and the path in which it captured: for `request.params`.
-    pub captured: Option<(&'s Pattern, &'s [u8])>,
+    /// What the route captured: `request.params`.
+    pub parameters: Option<Parameters<'s>>,
     /// As [`Bounds::fields`], and the maps.
     pub vocabulary: &'s Vocabulary,
 }
 
 impl<H: Headers> Seen<'_, '_, H> {
-    fn params(&self, key: &[u8]) -> Option<&[u8]> {
-        let (pattern, path) = self.captured?;
-        pattern.captures(path)?.get(str::from_utf8(key).ok()?)
+    fn params(&self, key: &[u8]) -> Option<Cow<'_, [u8]>> {
+        self.parameters.as_ref()?.get(str::from_utf8(key).ok()?)
     }
 
     fn args<'a>(&'a self, key: &[u8]) -> impl Iterator<Item = Cow<'a, [u8]>> {
@@ -318,7 +317,7 @@ impl<H: Headers> Values for Seen<'_, '_, H> {
             HEADERS => joined(request.headers.get_all(key).map(Cow::Borrowed)),
             COOKIES => cookies::values(request.headers.get_all(b"cookie"), key).next().map(Cow::Borrowed),
             ARGS => joined(self.args(key)),
-            PARAMS => self.params(key).map(Cow::Borrowed),
+            PARAMS => self.params(key),
             HOST => {
                 let mut buffer = HostBuffer::new();
                 let host = host::normalize(request.host, &mut buffer);
@@ -425,7 +424,7 @@ mod tests {
     fn value(source: &str, target: &str, headers: Pairs<'_>) -> String {
         let request = request("GET", "API.Example.com:80", target, headers);
         let vocabulary = Vocabulary::without_maps(BOUNDS);
-        let seen = Seen { request: &request, captured: None, vocabulary: &vocabulary };
+        let seen = Seen { request: &request, parameters: None, vocabulary: &vocabulary };
         let expression = Expression::compile(source, &vocabulary.schema(None), REQUEST);
         let expression =
             expression.unwrap_or_else(|mistakes| panic!("{source}: {}", mistakes[0].render(source)));

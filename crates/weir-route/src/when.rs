@@ -2,7 +2,7 @@
 
 use weir_expr::{Condition, Mistake, Schema, Var};
 
-use super::pattern::{Case, Pattern};
+use super::parameters::Parameters;
 use super::request::{Headers, Request};
 use super::variables::{self, HEADERS, REQUEST, Seen, Vocabulary};
 
@@ -15,13 +15,16 @@ pub struct When {
 }
 
 impl When {
-    /// Compiles `source` for the route with this path; if its path is malformed, any capture may be named.
+    /// Compiles `source` for a route that captures these names; without them any name may stand there.
     ///
     /// # Errors
     /// Every mistake in it.
-    pub fn compile(source: &str, path: &str, vocabulary: &Vocabulary) -> Result<Self, Vec<Mistake>> {
-        let pattern = Pattern::parse(path, Case::Sensitive).ok();
-        let captures = pattern.as_ref().map(Pattern::capture_names);
+    pub fn compile(
+        source: &str,
+        captures: Option<&[String]>,
+        vocabulary: &Vocabulary,
+    ) -> Result<Self, Vec<Mistake>> {
+        let captures: Option<Vec<&str>> = captures.map(|names| names.iter().map(String::as_str).collect());
         let schema = schema(vocabulary, captures.as_deref());
         let condition = Condition::compile(source, &schema, REQUEST)?;
         Ok(Self { source: source.into(), condition, vocabulary: vocabulary.clone() })
@@ -43,21 +46,20 @@ impl When {
         reads.filter(|read| read.var == HEADERS).map(|read| read.key.unwrap_or_else(|| "*".to_owned()))
     }
 
-    /// Whether it holds for a request whose path `pattern` matches.
+    /// Whether it holds for a request, whose route captures `parameters`.
     #[inline]
-    pub(super) fn holds<H: Headers>(&self, request: &Request<'_, H>, pattern: &Pattern) -> bool {
-        let captured = Some((pattern, request.path));
-        self.condition.holds(&Seen { request, captured, vocabulary: &self.vocabulary })
+    pub(super) fn holds<H: Headers>(&self, request: &Request<'_, H>, parameters: Parameters<'_>) -> bool {
+        let parameters = Some(parameters);
+        self.condition.holds(&Seen { request, parameters, vocabulary: &self.vocabulary })
     }
 
     /// What it reads of this request: names and values as text, each once.
     pub(super) fn came_to<H: Headers>(
         &self,
         request: &Request<'_, H>,
-        pattern: &Pattern,
+        parameters: Parameters<'_>,
     ) -> Vec<(String, String)> {
-        let captured = Some((pattern, request.path));
-        let seen = Seen { request, captured, vocabulary: &self.vocabulary };
+        let seen = Seen { request, parameters: Some(parameters), vocabulary: &self.vocabulary };
         variables::all_came_to(&seen, &self.vocabulary, self.condition.reads())
     }
 

@@ -46,6 +46,9 @@ impl Checker<'_> {
             let at = section.thing(name, node);
             let at_match = at.key("match");
             self.path_of_another(&at_match.key("path"), &route.matches);
+            for (index, host) in route.matches.hosts.iter().enumerate() {
+                self.host_of_another(&at_match.key("hosts").index(index), host);
+            }
             for (key, values) in [("headers", &route.matches.headers), ("query", &route.matches.query)] {
                 let at = at_match.key(key);
                 for (name, value) in &values.0 {
@@ -113,6 +116,28 @@ impl Checker<'_> {
                 let hint = format!("write {{{name}}} for any segment");
                 self.warn(&at.path(), "literal-parameter", message, hint);
             }
+        }
+    }
+
+    /// Warns of a regular expression that was meant to match a part of the host, as in nginx.
+    fn host_of_another(&mut self, at: &Spot<'_, '_>, host: &str) {
+        let Some(regex) = host.strip_prefix('~') else { return };
+        if at.node().is_none_or(|node| node.substituted) {
+            return;
+        }
+        let begins = regex.starts_with('^') && !regex.ends_with('$') && !ends_open(regex);
+        let ends =
+            !regex.starts_with(['^', '.', '(', '[']) && regex.ends_with('$') || regex.starts_with("\\.");
+        if begins || ends {
+            let message =
+                "a regular expression must match the whole host, and this one allows no other text around it";
+            let hint = match begins {
+                true => format!("write {host}.* for every host that begins so, or {host}$ for exactly this"),
+                false => {
+                    format!("write ~.*{regex} for every host that ends so, or ~^{regex} for exactly this")
+                }
+            };
+            self.warn(&at.path(), "whole-host", message, hint);
         }
     }
 

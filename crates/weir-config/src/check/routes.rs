@@ -274,8 +274,9 @@ impl Checker<'_> {
     }
 
     fn host(&mut self, at: &Spot<'_, '_>, host: &str) {
-        const EXPECTED: &str = "expected e.g. api.example.com or *.example.com";
-        if is_host(host) {
+        const EXPECTED: &str = "expected e.g. api.example.com, *.example.com or www.*";
+        // The table reports what is wrong with a regular expression.
+        if is_host(host) || host.starts_with('~') {
             return;
         }
         let path = &at.path();
@@ -289,16 +290,15 @@ impl Checker<'_> {
             return self.error_hint(path, "bad-value", message, format!("write {bare}"));
         }
         if host == "*" {
-            let message =
-                "`*` is not a host name: a wildcard replaces the first label, such as *.example.com";
+            let message = "`*` is not a host name: a wildcard replaces the first or the last labels, such as *.example.com";
             return self.error_hint(path, "bad-value", message, "for any host leave `hosts` out");
         }
         if let Some((name, port)) = host.split_once(':').filter(|(_, port)| port.parse::<u16>().is_ok()) {
             let hint = format!("write {name}: requests are matched without the port {port}");
             return self.error_hint(path, "bad-value", message, hint);
         }
-        if host.strip_prefix("*.").unwrap_or(host).contains('*') {
-            let hint = "`*` can only replace the first label, such as *.example.com";
+        if without_wildcard(host).contains('*') {
+            let hint = "`*` replaces the first or the last labels, as in *.example.com and www.*; for other names write ~ and a regular expression";
             return self.error_hint(path, "bad-value", message, hint);
         }
         match host.is_ascii() {
@@ -338,12 +338,17 @@ impl Checker<'_> {
 }
 
 /// Whether a host is a name of labels, the first of which may be `*`, or an IPv6 address in brackets.
+/// The labels of a host beside a `*` for the first ones or the last ones.
+fn without_wildcard(host: &str) -> &str {
+    host.strip_prefix("*.").or_else(|| host.strip_suffix(".*")).unwrap_or(host)
+}
+
 fn is_host(host: &str) -> bool {
     let address = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
     if address.is_some_and(|address| address.parse::<std::net::Ipv6Addr>().is_ok()) {
         return true;
     }
-    let labels = host.strip_prefix("*.").unwrap_or(host);
+    let labels = without_wildcard(host);
     let is_label = |label: &str| {
         let fits = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
         (1..=63).contains(&label.len()) && label.bytes().all(fits)

@@ -56,9 +56,11 @@ pub struct Route {
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Match {
-    /// Host names, exact (`api.example.com`) or with a wildcard as first label: `*.example.com` matches one or more
-    /// labels (`a.example.com`, `a.b.example.com`), not `example.com`. Compared without case, port and trailing dot;
-    /// IPv6 addresses stand in brackets and are compared as addresses. Default: any host.
+    /// Host names, exact (`api.example.com`) or with a `*` for one or more labels at one end: `*.example.com` matches
+    /// `a.example.com` and `a.b.example.com`, not `example.com`; `www.*` matches `www.example.com` and `www.example.org`.
+    /// `~` begins a regular expression for the whole host, such as `"~(?<sub>.+)\\.example\\.com"`, whose named groups
+    /// are captures. Compared without case, port and trailing dot; IPv6 addresses stand in brackets and are compared as
+    /// addresses. Default: any host.
     #[schemars(with = "Vec<String>")]
     pub hosts: Box<[CompactString]>,
     /// The path: literal (`/hello`), with names (`/users/{id}`, `/users/{id}.json`), with a tail (`/beta/*`,

@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_h1::{Fields, RequestHead, ResponseHead};
-use weir_route::{Captures, RouteId, Table};
+use weir_route::{Parameters, RouteId, Table};
 use weir_upstream::error::Cause;
 use weir_upstream::upstream::balance::Random;
 use weir_wire::tls::PeerCertificate;
@@ -275,9 +275,10 @@ impl Cx {
         &self.scope.name
     }
 
-    /// The parts that the route's pattern captured from the path that matched.
-    pub fn captures<'a>(&'a self, head: &'a RequestHead) -> Option<Captures<'a, 'a>> {
-        self.scope.matched.as_ref().map(|(table, route)| table.captures(*route, head.routed_path()))
+    /// The parts that the route captured from the path and the host that matched, whatever filters made of them.
+    pub fn parameters<'a>(&'a self, head: &'a RequestHead) -> Option<Parameters<'a>> {
+        let (table, route) = self.scope.matched.as_ref()?;
+        table.parameters(*route, head.routed_path(), head.asked_authority())
     }
 
     /// All consumers of the config.

@@ -38,13 +38,17 @@ fn ties_are_refused() {
         (route("a", "~/x/[0-9]+"), route("b", "~/x/.*")),
         (route("a", "~/x/[0-9]+"), route("b", "~/x/[0-9]+")),
         (route("a", "~.*"), route("b", "~/y")),
+        (route("a", "/x").hosts(&["www.*"]), route("b", "/x").hosts(&["WWW.*."])),
+        (route("a", "/x").hosts(&["~.*a"]), route("b", "/x").hosts(&["~a.*"])),
+        (route("a", "/x").hosts(&["~.*a", "~b"]), route("b", "/x").hosts(&["~c", "~.*a"])),
     ];
     for (a, b) in pairs {
         let told = conflicts(vec![a.clone(), b.clone()]);
         let [tie] = &told[..] else { panic!("{a:?} {b:?}: {told:?}") };
         assert_eq!((tie.kind, tie.route, tie.other), (ConflictKind::Ambiguous, 1, Some(0)), "{a:?} {b:?}");
         assert!(tie.message.contains("`a`") && tie.message.contains("`b`"), "{}", tie.message);
-        assert!(tie.example.is_some() || a.path.starts_with('~'), "{a:?} {b:?}");
+        let hard = a.path.starts_with('~') || a.hosts.iter().any(|host| host.starts_with('~'));
+        assert!(tie.example.is_some() || hard, "{a:?} {b:?}");
     }
 }
 
@@ -79,6 +83,13 @@ fn routes_that_exclude_each_other_or_differ_in_rank_are_no_tie() {
         (a().listeners(&[1]), b().listeners(&[2])),
         (a().hosts(&["a.test"]), b().hosts(&["b.test"])),
         (a().hosts(&["a.test"]), b()),
+        (a().hosts(&["a.*"]), b().hosts(&["*.a"])),
+        (a().hosts(&["a.*"]), b().hosts(&["a.b.*"])),
+        (a().hosts(&["a.*"]), b().hosts(&["~a.*"])),
+        (a().hosts(&[r"~.+\.a\.test"]), b().hosts(&[r"~.+\.b\.test"])),
+        (a().hosts(&["~.+a", "~b"]), b().hosts(&["~.+c", "~d"])),
+        (a().hosts(&["~.+a"]), b().hosts(&["~.+"]).priority(1)),
+        (a().hosts(&["~.+a"]), route("b", "/x/*").hosts(&["~.+"])),
         (a(), b().methods(&["GET"])),
         (a(), route("b", "/x/")),
         (a(), route("b", "/{x}")),
@@ -126,6 +137,7 @@ fn routes_that_never_win_are_refused() {
         (route("a", "/x").header("x-a", "*").priority(1), route("b", "/x").header("x-a", "1")),
         (route("a", "~/x/.*").priority(1), route("b", "~/x/.*")),
         (route("a", "/x").hosts(&["a.test", "b.test"]).priority(1), route("b", "/x").hosts(&["a.test"])),
+        (route("a", "/x").hosts(&["~a", "~b"]).priority(1), route("b", "/x").hosts(&["~b", "~a"])),
         // A prefix over a regex.
         (route("a", "/*").priority(1), route("b", "~.*x")),
         (route("a", "/x/*").priority(1), route("b", "~/x/.*png")),

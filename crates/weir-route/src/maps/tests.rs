@@ -31,7 +31,7 @@ fn sound(maps: &[(&str, &str, Entries<'_>)]) -> Vocabulary {
 
 fn value(vocabulary: &Vocabulary, source: &str, headers: Pairs<'_>) -> String {
     let request = request("GET", "a.test", "/p", headers);
-    let seen = Seen { request: &request, captured: None, vocabulary };
+    let seen = Seen { request: &request, parameters: None, vocabulary };
     let expression = Expression::compile(source, &vocabulary.schema(None), REQUEST);
     let expression = expression.unwrap_or_else(|wrong| panic!("{source}: {}", wrong[0].render(source)));
     let mut out = Vec::new();
@@ -154,7 +154,7 @@ fn reads_are_those_of_the_request() {
         ]
     );
     let request = request("GET", "a.test", "/p", &[("x-key", "k"), ("cookie", "s=7")]);
-    let seen = Seen { request: &request, captured: None, vocabulary: &vocabulary };
+    let seen = Seen { request: &request, parameters: None, vocabulary: &vocabulary };
     let came = all_came_to(&seen, &vocabulary, condition.reads());
     let came: Vec<String> = came.into_iter().map(|(name, value)| format!("{name} is {value}")).collect();
     assert_eq!(
@@ -191,7 +191,7 @@ fn a_value_from_outside_is_not_shown() {
     let (vocabulary, _) = Vocabulary::new(BOUNDS, builder);
     let condition = Condition::compile("maps.keys != \"\"", &vocabulary.schema(None), REQUEST).unwrap();
     let request = request("GET", "a.test", "/p", &[]);
-    let seen = Seen { request: &request, captured: None, vocabulary: &vocabulary };
+    let seen = Seen { request: &request, parameters: None, vocabulary: &vocabulary };
     assert_eq!(
         all_came_to(&seen, &vocabulary, condition.reads())[0],
         ("maps.keys".to_owned(), "***".to_owned())

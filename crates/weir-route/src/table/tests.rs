@@ -105,6 +105,60 @@ fn the_more_specific_host_wins_and_a_failed_one_falls_through() {
 }
 
 #[test]
+fn hosts_by_their_beginning_and_by_regex() {
+    let table = table(vec![
+        route("any", "/*"),
+        route("exact", "/a").hosts(&["www.example.com"]),
+        route("wild", "/b").hosts(&["*.example.com"]),
+        route("www", "/*").hosts(&["www.*"]),
+        route("www.example", "/c").hosts(&["www.example.*"]),
+        route("sub", "/*").hosts(&[r"~^(?<sub>.+)\.example\.com$"]),
+        route("api", "/deep/*").hosts(&[r"~api[0-9]+\..*"]),
+        route("api-regex", "~/deep/x+").hosts(&[r"~api[0-9]+\..*"]).priority(-1),
+        route("api-exact", "/deep/x").hosts(&[r"~api7\..*"]),
+        route("several", "/several").hosts(&[r"~(?<a>x+)\.test", r"~(?<a>[xy]+)\.(?<b>test)", "plain.test"]),
+    ]);
+    for (host, path, want) in [
+        ("www.example.com", "/a", "exact"),
+        ("www.example.com", "/b", "wild"),
+        ("www.example.com", "/c", "www.example"),
+        ("WWW.Example.org.:80", "/c", "www.example"),
+        ("www.example.com", "/d", "www"),
+        ("www", "/d", "any"),
+        ("www.", "/d", "any"),
+        ("a.b.example.com", "/d", "sub"),
+        ("A.EXAMPLE.COM", "/d", "sub"),
+        ("example.com", "/d", "any"),
+        ("a.example.com.evil", "/d", "any"),
+        ("api1.example.com", "/d", "sub"),
+        // Both regexes match: the better path wins, and between prefix and regex the priority.
+        ("api1.example.com", "/deep/y", "api"),
+        ("api1.example.com", "/deep/xx", "api"),
+        ("api7.example.com", "/deep/x", "api-exact"),
+        ("api1.example.com", "/deep/x", "api"),
+        ("[::1]", "/d", "any"),
+        ("", "/d", "any"),
+    ] {
+        assert_eq!(winner(&table, &request("GET", host, path, &[])), want, "{host} {path}");
+    }
+    let captured = |host: &str, path: &str| {
+        let id = table.find(&request("GET", host, path, &[]), &mut NoTrace).unwrap();
+        let all = table.parameters(id, path.as_bytes(), host.as_bytes()).unwrap().all();
+        let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
+        all.iter().map(|(name, value)| format!("{name}={}", text(value))).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(captured("A.b.Example.com.:8080", "/d"), "sub=a.b");
+    assert_eq!(captured("xx.test", "/several"), "a=xx");
+    assert_eq!(captured("XY.test", "/several"), "a=xy b=test");
+    assert_eq!(captured("plain.test", "/several"), "");
+    // Longer than any name of the DNS: no route but those for any host.
+    assert_eq!(
+        winner(&table, &request("GET", &format!("{}.example.com", "a".repeat(250)), "/d", &[])),
+        "any"
+    );
+}
+
+#[test]
 fn more_conditions_win_then_priority() {
     let table = table(vec![
         route("plain", "/a"),
@@ -156,9 +210,12 @@ fn a_made_up_request_avoids_a_rival() {
 fn captures_come_from_the_winner() {
     let table = table(vec![route("spot", "/spot/{rest*}"), route("user", "/u/{id}/{what}")]);
     let id = table.find(&request("GET", "", "/u/7/x", &[]), &mut NoTrace).unwrap();
-    let captures = table.captures(id, b"/u/7/x");
-    assert_eq!((captures.get("id"), captures.get("what")), (Some(&b"7"[..]), Some(&b"x"[..])));
-    assert_eq!(table.captures(RouteId(9), b"/").iter().count(), 0);
+    let captures = table.parameters(id, b"/u/7/x", b"").unwrap();
+    assert_eq!(
+        (captures.get("id").as_deref(), captures.get("what").as_deref()),
+        (Some(&b"7"[..]), Some(&b"x"[..]))
+    );
+    assert!(table.parameters(RouteId(9), b"/", b"").is_none());
     assert_eq!(table.pattern(id).unwrap().capture_names(), ["id", "what"]);
     assert_eq!((table.len(), table.is_empty()), (2, false));
 }
@@ -271,7 +328,7 @@ fn an_expression_decides_after_the_number_of_conditions_and_before_priority() {
 // === the reference ===
 
 /// A route's rank among those that match one request; the least wins. Written directly from the rules.
-type Standing = (Reverse<usize>, PathStanding, Reverse<usize>, Reverse<bool>, Reverse<i32>);
+type Standing = (Reverse<(u8, usize)>, PathStanding, Reverse<usize>, Reverse<bool>, Reverse<i32>);
 
 /// The winner among sorted ones: an exact path, else the best regex or the best prefix, whichever has the higher
 /// priority, else the regex.
@@ -294,14 +351,21 @@ fn best_of(matching: &[(Standing, &str)]) -> Option<usize> {
 type PathStanding = (u8, Reverse<usize>, Reverse<usize>, Vec<(u8, Reverse<usize>, Reverse<usize>)>, bool);
 
 fn reference(spec: &RouteSpec, sample: &Sample) -> Option<Standing> {
-    let host = spec.hosts.iter().filter_map(|host| match host.strip_prefix('*') {
-        _ if *host == sample.host => Some(usize::MAX),
-        Some(suffix) => {
-            (sample.host.len() > suffix.len() && sample.host.ends_with(suffix)).then_some(suffix.len())
+    let host = spec.hosts.iter().filter_map(|host| {
+        let longer = |part: &str| sample.host.len() > part.len();
+        match (host.strip_prefix('*'), host.strip_suffix('*')) {
+            _ if host.starts_with('~') => {
+                let is_match =
+                    |(text, regex): &(&str, regex::Regex)| text == host && regex.is_match(&sample.host);
+                HOST_REGEXES.iter().any(is_match).then_some((1, 0))
+            }
+            _ if *host == sample.host => Some((4, 0)),
+            (Some(end), _) => (longer(end) && sample.host.ends_with(end)).then_some((3, end.len())),
+            (_, Some(begin)) => (longer(begin) && sample.host.starts_with(begin)).then_some((2, begin.len())),
+            _ => None,
         }
-        None => None,
     });
-    let host = if spec.hosts.is_empty() { 0 } else { host.max()? };
+    let host = if spec.hosts.is_empty() { (0, 0) } else { host.max()? };
     let path = reference_path(&spec.path, spec.case, &sample.path)?;
     let holds = |want: &str, values: Vec<&str>| match values[..] {
         [] => false,
@@ -343,6 +407,24 @@ fn reference(spec: &RouteSpec, sample: &Sample) -> Option<Standing> {
         (Reverse(host), path, Reverse(conditions), Reverse(spec.when.is_some()), Reverse(spec.priority));
     matches.then_some(standing)
 }
+
+const ROUTE_HOSTS: [&str; 10] = [
+    "a.x.test",
+    "b.x.test",
+    "x.test",
+    "*.x.test",
+    "*.test",
+    "*.a.x.test",
+    "x.*",
+    "a.x.*",
+    r"~.*\.x\..*",
+    r"~[ab]\.x\.test",
+];
+
+static HOST_REGEXES: LazyLock<Vec<(&str, regex::Regex)>> = LazyLock::new(|| {
+    let compile = |text: &str| regex::Regex::new(&format!("^(?:{})$", &text[1..])).unwrap();
+    ROUTE_HOSTS.iter().filter(|host| host.starts_with('~')).map(|text| (*text, compile(text))).collect()
+});
 
 const REGEXES: [&str; 5] = ["~/a/[a-c]+", "~/a/b.*", "~/b/(a|b)", "~.*c", "~/(a|b)/c?"];
 
@@ -411,7 +493,6 @@ const WHENS: [&str; 4] = [
 ];
 
 fn random_route(random: &mut Random, number: usize) -> RouteSpec {
-    const HOSTS: [&str; 6] = ["a.x.test", "b.x.test", "x.test", "*.x.test", "*.test", "*.a.x.test"];
     const SEGMENTS: [&str; 5] = ["a", "b", "c", "{p}", "a"];
     const PARTS: [&str; 7] = ["a{p}", "{p}b", "A", "ab", "a{p}b", "{p}B", "{p}ab"];
     let partial = random.below(3) == 0;
@@ -439,7 +520,7 @@ fn random_route(random: &mut Random, number: usize) -> RouteSpec {
         spec = spec.insensitive();
     }
     for _ in 0..random.below(3) {
-        spec.hosts.push(random.pick(&HOSTS).to_owned());
+        spec.hosts.push(random.pick(&ROUTE_HOSTS).to_owned());
     }
     if random.below(4) == 0 {
         spec = spec.methods(random.pick(&[&["GET"][..], &["POST"], &["GET", "POST"]]));
@@ -505,7 +586,8 @@ fn build_without_faults(mut specs: Vec<RouteSpec>) -> (Vec<RouteSpec>, Table) {
         };
         for conflict in &conflicts {
             let (a, b) = (&specs[conflict.route], &specs[conflict.other.expect("a tie has two sides")]);
-            let hard = a.path.starts_with('~') || a.when.is_some();
+            let by_regex = |spec: &RouteSpec| spec.hosts.iter().any(|host| host.starts_with('~'));
+            let hard = a.path.starts_with('~') || a.when.is_some() || by_regex(a) || by_regex(b);
             assert!(conflict.example.is_some() || hard, "{a:?} {b:?}");
             assert_eq!(conflict.kind == ConflictKind::Ambiguous, a.priority == b.priority, "{a:?} {b:?}");
             let example = conflict.example.is_some() && conflict.kind == ConflictKind::Unreachable;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use weir_config::check::is_for_match;
 use weir_config::schema;
 use weir_config::{Diagnostic, Node, Severity};
-use weir_route::{Case, Conflict, ConflictKind, Pattern, RouteSpec, Shown, Table};
+use weir_route::{Case, Conflict, ConflictKind, RouteSpec, Shown, Table, capture_names};
 
 /// Warnings about paths with a better hint than that of a pattern that cannot be parsed.
 const MIGRATED: &[&str] = &["literal-parameter", "query-in-path", "whole-path"];
@@ -97,11 +97,7 @@ impl Compiler<'_> {
     ) -> Option<Route> {
         // Only filters and our own answers need the parameters.
         let asked = !written.filters.is_empty() || written.respond.is_some();
-        let pattern = asked
-            .then(|| Pattern::parse(&written.matches.path, path_case(written.matches.case)).ok())
-            .flatten();
-        let captures: Vec<String> =
-            pattern.map(|p| p.capture_names().into_iter().map(str::to_owned).collect()).unwrap_or_default();
+        let captures = asked.then(|| captures(&written.matches)).flatten().unwrap_or_default();
         let shares = written.upstream.iter().flat_map(|split| &split.0);
         filters.targets = shares.map(|share| share.upstream.to_string()).collect();
         let errors = self.found.errors();
@@ -201,6 +197,11 @@ impl Compiler<'_> {
         let key = (chain.clone(), upstream, times, *escaped_slashes, *client_gone);
         Arc::clone(self.handlings.entry(key).or_insert_with(|| Arc::new(handling)))
     }
+}
+
+/// The names that a route captures; `None` if its path is malformed.
+pub(super) fn captures(matches: &schema::Match) -> Option<Vec<String>> {
+    capture_names(matches.hosts.iter().map(|host| &**host), &matches.path, path_case(matches.case))
 }
 
 fn path_case(written: schema::Case) -> Case {

@@ -1,6 +1,6 @@
 //! `match.when`: compiles the expressions of routes before the table, and puts their mistakes where they stand.
 
-use super::Compiler;
+use super::{Compiler, routes};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +19,8 @@ impl Compiler<'_> {
         for Written { name, thing: route, node } in self.config.routes.written(self.tree.get("routes")) {
             let Some(node) = node.and_then(|node| node.get("match")?.get("when")) else { continue };
             let path = format!("routes.{name}.match.when");
-            let compile = |text: &str| When::compile(text, &route.matches.path, vocabulary);
+            let captures = routes::captures(&route.matches);
+            let compile = |text: &str| When::compile(text, captures.as_deref(), vocabulary);
             if let Some(mut refused) = refusal(node, "when", self.found, |text| compile(text).is_ok()) {
                 refused.path = path;
                 self.found.push(refused);
