@@ -19,6 +19,7 @@ use weir_gateway::config::node::Value as NodeValue;
 use weir_gateway::config::schema::Role;
 use weir_gateway::config::secrecy::hide_refused;
 use weir_gateway::config::{Diagnostics, Node, Texts, digest, parse};
+use weir_gateway::explain::Arriving;
 use weir_gateway::history::diff::{self, Differences};
 use weir_gateway::history::{Drift, Origin};
 use weir_gateway::{Change, Edit, Gateway, NotChanged, OnlyIf, Terms, request_file};
@@ -196,7 +197,15 @@ fn explain(gateway: &Gateway, asked: &ConfigRequest) -> Outcome {
     let fields = request.get("headers").and_then(Value::as_object).into_iter().flatten();
     let fields: Vec<(String, String)> =
         fields.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect();
-    match gateway.explain(text("listener"), method, url, &fields) {
+    let client = match text("client").map(str::parse).transpose() {
+        Ok(client) => client,
+        Err(_) => {
+            let detail = "`client` is not an address; expected e.g. \"192.0.2.7\"";
+            return Err(answer::problem(StatusCode::BAD_REQUEST, detail));
+        }
+    };
+    let arriving = Arriving { listener: text("listener"), client };
+    match gateway.explain(arriving, method, url, &fields) {
         Ok(explanation) => {
             let document = serde_json::to_value(&explanation).unwrap_or_default();
             Ok(answer::json(StatusCode::OK, &document))

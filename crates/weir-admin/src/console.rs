@@ -37,6 +37,7 @@ use std::time::{Duration, Instant};
 use weir_console::view::{self, Autopsies, Drift, Explanation, Question, Role, Status, Viewer, WhyQuery};
 use weir_console::{Asset, Frame, Screen};
 use weir_gateway::Gateway;
+use weir_gateway::explain::Arriving;
 
 pub(crate) use record::STEP;
 
@@ -375,7 +376,8 @@ impl Page<'_> {
             .collect::<Result<_, _>>()?;
         let method = if asked.method.is_empty() { "GET" } else { &asked.method };
         let listener = Some(asked.listener.as_str()).filter(|listener| !listener.is_empty());
-        self.gateway.explain(listener, method, &asked.url, &fields)
+        let arriving = Arriving { listener, client: None };
+        self.gateway.explain(arriving, method, &asked.url, &fields)
     }
 
     fn failures(&self) -> PageResult {

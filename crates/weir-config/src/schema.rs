@@ -8,6 +8,7 @@ mod addresses;
 mod balance;
 mod bytes;
 mod discover;
+mod exclusion;
 mod fastcgi;
 mod files;
 mod health;
@@ -32,6 +33,7 @@ pub use bytes::{Destination, ListenerIp, ListenerLimits, ServerName, Serves, Sni
 pub use discover::{
     ConsulDiscovery, Discover, DockerDiscovery, EtcdDiscovery, EtcdFormat, Scheme, read_endpoints,
 };
+pub use exclusion::{Exclusion, Exclusions, Paths};
 pub use fastcgi::FastCgi;
 pub use files::{Coding, Files};
 pub use health::{Health, Outlier, Probe, ProbeKind, ProbeTls, StatusRange};

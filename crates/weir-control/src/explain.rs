@@ -170,15 +170,23 @@ pub struct StickyShown {
     pub ttl_seconds: Option<f64>,
 }
 
+/// How a made-up request arrives.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Arriving<'a> {
+    /// The name of the listener; by default the one that a client of the URL reaches.
+    pub listener: Option<&'a str>,
+    /// The client's address; by default 127.0.0.1.
+    pub client: Option<IpAddr>,
+}
+
 /// Explains a request given as on the wire: method, target and header fields. A target that begins with `grpc://` or
-/// `grpcs://` is a gRPC call, for which `content-type: application/grpc` may be omitted. Without a `listener`, the
-/// one that a client of the URL reaches is used.
+/// `grpcs://` is a gRPC call, for which `content-type: application/grpc` may be omitted.
 ///
 /// # Errors
 /// Why the gateway would refuse the request before routing.
 pub fn explain(
     snapshot: &Snapshot,
-    listener: Option<&str>,
+    Arriving { listener, client }: Arriving<'_>,
     method: &str,
     target: &str,
     headers: &[(String, String)],
@@ -211,14 +219,15 @@ pub fn explain(
             .map_err(|e| format!("400 bad_path: the path is refused: {e}"))?;
         (form.choose(head.path(), &canonical), ambiguity)
     };
-    let asked = MadeUp { head: &head, tls: shown.tls.is_some(), now: SystemTime::now() };
+    let client = client.unwrap_or(Ipv4Addr::LOCALHOST.into()).to_canonical();
+    let made_up = MadeUp { head: &head, client, tls: shown.tls.is_some(), now: SystemTime::now() };
     let mut request = weir_route::Request {
         listener: number as u16,
         host: head.authority(),
         method: head.method_name(),
         path,
         query: head.query(),
-        headers: asked,
+        headers: made_up,
     };
     let asked = head.headers.get_str(PREFLIGHT).filter(|_| head.method() == Method::Options);
     let without_key = snapshot.without_path_key(&request, asked);
@@ -246,7 +255,8 @@ pub fn explain(
             let id = RouteId(u32::try_from(winner.index).ok()?);
             snapshot.table.parameters(id, path, head.authority())
         });
-        let asked = Asked { head: &head, path, tls: shown.tls.is_some(), route: &route.name, parameters };
+        let (client, tls) = (made_up.client, made_up.tls);
+        let asked = Asked { head: &head, path, client, tls, route: &route.name, parameters };
         filters_of(snapshot, &route.handling.chain, &asked)
     });
     let target = winner.map(|route| target_of(snapshot, &route.handling));
@@ -288,10 +298,11 @@ fn filters_of(snapshot: &Snapshot, chain: &[u32], asked: &Asked<'_>) -> Vec<Filt
     chain.iter().map(shown).collect()
 }
 
-/// A made-up request, which comes from this machine.
+/// A made-up request.
 #[derive(Clone, Copy)]
 struct MadeUp<'a> {
     head: &'a RequestHead,
+    client: IpAddr,
     tls: bool,
     now: SystemTime,
 }
@@ -302,7 +313,7 @@ impl weir_route::Headers for MadeUp<'_> {
     }
 
     fn client_ip(&self) -> Option<IpAddr> {
-        Some(IpAddr::V4(Ipv4Addr::LOCALHOST))
+        Some(self.client)
     }
 
     fn server_name(&self) -> Option<&str> {

@@ -63,6 +63,22 @@ impl Networks {
         }
     }
 
+    /// The first address of each range, IPv4 before IPv6.
+    pub fn firsts(&self) -> impl Iterator<Item = IpAddr> {
+        let v4 = self.v4.iter().map(|(first, _)| Ipv4Addr::from_bits(*first).into());
+        v4.chain(self.v6.iter().map(|(first, _)| Ipv6Addr::from_bits(*first).into()))
+    }
+
+    /// Whether every address of these lies in `others`.
+    pub fn are_within(&self, others: &Self) -> bool {
+        covered(&self.v4, &others.v4) && covered(&self.v6, &others.v6)
+    }
+
+    /// Whether no address lies in both.
+    pub fn are_apart(&self, others: &Self) -> bool {
+        apart(&self.v4, &others.v4) && apart(&self.v6, &others.v6)
+    }
+
     /// Whether the address lies in one of them. IPv4 inside IPv6 counts as IPv4.
     pub fn contain(&self, address: IpAddr) -> bool {
         match address.to_canonical() {
@@ -75,6 +91,22 @@ impl Networks {
 fn within<N: Ord + Copy>(ranges: &[(N, N)], at: N) -> bool {
     let next = ranges.partition_point(|(first, _)| *first <= at);
     next.checked_sub(1).and_then(|before| ranges.get(before)).is_some_and(|(_, last)| at <= *last)
+}
+
+/// Whether each range lies in one of `others`, which are joined where they touch.
+fn covered<N: Ord + Copy>(ranges: &[(N, N)], others: &[(N, N)]) -> bool {
+    let around = |first: N| others.partition_point(|(other, _)| *other <= first).checked_sub(1);
+    ranges
+        .iter()
+        .all(|(first, last)| around(*first).and_then(|at| others.get(at)).is_some_and(|(_, end)| last <= end))
+}
+
+fn apart<N: Ord + Copy>(ranges: &[(N, N)], others: &[(N, N)]) -> bool {
+    let meets = |(first, last): &(N, N)| {
+        let next = others.partition_point(|(_, end)| end < first);
+        others.get(next).is_some_and(|(other, _)| other <= last)
+    };
+    !ranges.iter().any(meets)
 }
 
 /// Sorts ranges and joins those that overlap or touch.
@@ -92,6 +124,29 @@ fn merge<N: Ord + Copy>(ranges: &mut Vec<(N, N)>, next: impl Fn(N) -> Option<N>)
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn networks_are_within_others_or_apart() {
+        for (a, b, within, apart) in [
+            ("10.1.0.0/16", "10.0.0.0/8", true, false),
+            ("10.0.0.0/8", "10.1.0.0/16", false, false),
+            ("10.0.0.0/8", "11.0.0.0/8", false, true),
+            ("10.0.0.0/7", "10.0.0.0/8 11.0.0.0/8", true, false),
+            ("10.0.0.1 2001:db8::1", "10.0.0.0/8", false, false),
+            ("10.0.0.1", "2001:db8::/32", false, true),
+            ("::ffff:10.0.0.1", "10.0.0.0/8", true, false),
+            ("9.255.255.255 12.0.0.0", "10.0.0.0/8", false, true),
+        ] {
+            let [a, b] = [a, b].map(|texts| Networks::parse(texts.split(' ')).unwrap());
+            assert_eq!(
+                (a.are_within(&b), a.are_apart(&b), b.are_apart(&a)),
+                (within, apart, apart),
+                "{a:?} {b:?}"
+            );
+        }
+        let firsts: Vec<_> = Networks::parse(["2001:db8::/32", "10.0.0.0/8"]).unwrap().firsts().collect();
+        assert_eq!(firsts, ["10.0.0.0".parse::<IpAddr>().unwrap(), "2001:db8::".parse().unwrap()]);
+    }
 
     #[test]
     fn networks_contain_their_addresses() {

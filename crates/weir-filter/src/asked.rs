@@ -1,5 +1,6 @@
 //! A made-up request, about which `weir explain` asks filters.
 
+use std::net::IpAddr;
 use weir_h1::RequestHead;
 use weir_route::Parameters;
 
@@ -10,6 +11,8 @@ pub struct Asked<'a> {
     pub head: &'a RequestHead,
     /// Its canonical path.
     pub path: &'a [u8],
+    /// The client's address.
+    pub client: IpAddr,
     /// Whether it arrives with TLS.
     pub tls: bool,
     /// The name of its route.

@@ -6,7 +6,7 @@ use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 use std::cell::OnceCell;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::SystemTime;
 use weir_expr::{Read, Value, Values, Var};
@@ -73,10 +73,10 @@ impl<'a> Known<'a> {
         }
     }
 
-    /// Of a made-up request, which comes from this machine and whose caller is not known.
+    /// Of a made-up request, whose caller is not known.
     pub(crate) fn made_up(asked: &Asked<'a>) -> Self {
         Self {
-            client: Ipv4Addr::LOCALHOST.into(),
+            client: asked.client,
             tls: asked.tls,
             certificate: None,
             server_name: asked.server_name(),

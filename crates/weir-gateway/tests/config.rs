@@ -246,7 +246,9 @@ fn explain_shows_variables_as_written() {
         weir_gateway::check(&Source::text("weir.yaml", text).with_variable("SECRET", "S3cr3tHunter"), &[]);
     let (_, snapshot) = checked.compiled.expect("the config is good");
     for url in ["http://h/hook/x", "http://b.test/hook/x", "http://b.test/hook/S3cr3tHunter"] {
-        let told = weir_gateway::explain::explain(&snapshot, None, "GET", url, &[]).unwrap().to_string();
+        let told = weir_gateway::explain::explain(&snapshot, Default::default(), "GET", url, &[])
+            .unwrap()
+            .to_string();
         assert!(told.contains("${SECRET}"), "{told}");
         let shown = told.to_lowercase().replace("request  get /hook/s3cr3thunter", "");
         assert!(!shown.contains("s3cr3thunter"), "{told}");
@@ -280,7 +282,8 @@ fn explain_hides_variables_in_settings() {
         let Some((_, snapshot)) = checked.compiled else {
             panic!("{filter}: {}", checked.diagnostics.to_text())
         };
-        let told = weir_gateway::explain::explain(&snapshot, None, "GET", "http://h/a", &[]).unwrap();
+        let told =
+            weir_gateway::explain::explain(&snapshot, Default::default(), "GET", "http://h/a", &[]).unwrap();
         let told = format!("{told}{}", serde_json::to_string(&told).unwrap());
         assert!(told.contains("***") && !told.to_lowercase().contains("s3cr3thunter"), "{filter}: {told}");
     }

@@ -29,12 +29,43 @@ pub struct RouteSpec {
     pub query: Vec<(String, String)>,
     /// Numbers of listeners; empty for any listener.
     pub listeners: Vec<u16>,
+    /// Name and value: literal, `*` (present), `~regex`.
+    pub cookies: Vec<(String, String)>,
+    /// Networks of the client, `10.0.0.0/8` or `2001:db8::1`; empty for any client.
+    pub clients: Vec<String>,
+    /// What a request must not meet, none of these.
+    pub not: Vec<Exclusion>,
     /// An expression that must hold.
     pub when: Option<Box<When>>,
     /// Decides between routes that are otherwise equal, and between the best regex and the best prefix: the higher wins.
     pub priority: i32,
     /// How to show it if a part of it came from outside and must stay hidden.
     pub shown: Option<Box<Shown>>,
+}
+
+/// One `not` of a route: it excludes a request that meets all of it. Fields as in [`RouteSpec`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Exclusion {
+    /// Its place in `match`: `not`, or `not[0]` of several.
+    pub place: String,
+    /// Hosts; empty for any.
+    pub hosts: Vec<String>,
+    /// Paths, one of which has to match; empty for any.
+    pub paths: Vec<String>,
+    /// How the letters of the paths are compared.
+    pub case: Case,
+    /// Methods.
+    pub methods: Vec<String>,
+    /// Names and values of fields.
+    pub headers: Vec<(String, String)>,
+    /// Names and values of parameters.
+    pub query: Vec<(String, String)>,
+    /// Names and values of cookies.
+    pub cookies: Vec<(String, String)>,
+    /// Networks.
+    pub clients: Vec<String>,
+    /// Numbers of listeners.
+    pub listeners: Vec<u16>,
 }
 
 /// A route's `match` for display: with `${VAR}` where something came from outside.
@@ -64,6 +95,15 @@ pub(super) struct Route {
 }
 
 const _: () = assert!(size_of::<Route>() <= 128);
+
+// === impl Exclusion ===
+
+impl Exclusion {
+    /// Whether it excludes the same, wherever it stands.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        Self { place: String::new(), ..self.clone() } == Self { place: String::new(), ..other.clone() }
+    }
+}
 
 // === impl Route ===
 

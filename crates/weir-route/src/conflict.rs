@@ -14,7 +14,7 @@ use weir_expr::Var;
 
 use super::compiled::Route;
 use super::host::HostPattern;
-use super::matcher::{Conditions, Field, Test};
+use super::matcher::{Conditions, Excluded, Field, Test};
 use super::pattern::{Case, Class, PathRegex, Pattern, Segment, Shape, Tail};
 use super::sample::Sample;
 
@@ -48,6 +48,12 @@ pub struct Conflict {
 pub enum ConflictKind {
     /// Two routes are equal in every deciding respect, and one request can match both.
     Ambiguous,
+    /// A network of clients is malformed.
+    BadClient,
+    /// A cookie's name or value is malformed.
+    BadCookie,
+    /// An exclusion leaves no request.
+    BadExclusion,
     /// A header name or value is malformed.
     BadHeader,
     /// A host is malformed.
@@ -179,7 +185,7 @@ impl<'r> Search<'r> {
                 continue;
             }
             let (Some(a), Some(b)) = (self.route(earlier), self.route(later)) else { continue };
-            if a.excludes(b) || (is_regex(host) && !a.may_share_a_regex(b)) {
+            if a.excludes(b, host) || (is_regex(host) && !a.may_share_a_regex(b)) {
                 continue;
             }
             if a.priority == b.priority {
@@ -334,6 +340,7 @@ impl<'r> Search<'r> {
 /// A property with at most one value per route, of which two different values exclude each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Feature<'r> {
+    Cookie(&'r str),
     Header(&'r str),
     Method,
     Prefix,
@@ -344,11 +351,12 @@ enum Feature<'r> {
 
 impl<'r> Feature<'r> {
     fn all(route: &'r Route) -> impl Iterator<Item = Self> {
+        let cookies = route.conditions().cookies().iter().map(|field| Self::Cookie(&field.name));
         let headers = route.conditions().headers.iter().map(|field| Self::Header(&field.name));
         let query = route.conditions().query.iter().map(|field| Self::Query(&field.name));
         let when = route.conditions().when.iter().flat_map(|when| when.texts());
         let when = when.map(|(var, key, _)| Self::When(var, key));
-        headers.chain(query).chain(when).chain([Self::Method, Self::Prefix])
+        cookies.chain(headers).chain(query).chain(when).chain([Self::Method, Self::Prefix])
     }
 
     fn of(self, route: &'r Route) -> Option<&'r [u8]> {
@@ -358,6 +366,7 @@ impl<'r> Feature<'r> {
                 Test::Present | Test::Regex { .. } => None,
             };
         match self {
+            Self::Cookie(name) => exact(route.conditions().cookies(), name),
             Self::Header(name) => exact(&route.conditions().headers, name),
             Self::Query(name) => exact(&route.conditions().query, name),
             Self::Method => match &*route.conditions().methods {
@@ -382,13 +391,16 @@ impl<'r> Feature<'r> {
 
 impl Route {
     /// Whether no request matches both, given the same host entry and shape.
-    fn excludes(&self, other: &Self) -> bool {
+    fn excludes(&self, other: &Self, host: &HostPattern) -> bool {
         if let (Shape::Regex(a), Shape::Regex(b)) = (&self.pattern.shape, &other.pattern.shape)
             && a.excludes(b)
         {
             return true;
         }
+        let takes_all = |not: &[Excluded], route: &Self| not.iter().any(|not| not.takes_all_of(route, host));
         self.conditions().excludes(other.conditions())
+            || takes_all(self.conditions().not(), other)
+            || takes_all(other.conditions().not(), self)
     }
 
     /// Whether one host may match a regex of both.
@@ -461,6 +473,8 @@ impl Conditions {
             || apart(&self.listeners, &other.listeners)
             || fields(&self.headers, &other.headers)
             || fields(&self.query, &other.query)
+            || fields(self.cookies(), other.cookies())
+            || self.clients().zip(other.clients()).is_some_and(|(a, b)| a.are_apart(b))
             || self.when.as_ref().zip(other.when.as_ref()).is_some_and(|(a, b)| a.excludes(b))
     }
 
@@ -480,8 +494,62 @@ impl Conditions {
             self.listeners.iter().all(|l| other.listeners.contains(l)),
         ) && fields(&self.headers, &other.headers)
             && fields(&self.query, &other.query)
+            && fields(self.cookies(), other.cookies())
+            && other.clients().is_none_or(|wide| self.clients().is_some_and(|own| own.are_within(wide)))
+            && other.not().iter().all(|not| self.avoids(not))
             && (other.when.is_none() || self.when == other.when)
     }
+}
+
+impl Conditions {
+    /// Whether no request that meets these conditions meets the exclusion.
+    fn avoids(&self, not: &Excluded) -> bool {
+        self.not().iter().any(|own| own.written.is_like(&not.written)) || self.excludes(&not.conditions)
+    }
+}
+
+impl Excluded {
+    /// Whether every request of a route, on this host entry, provably meets the exclusion: it leaves nothing to it.
+    pub(super) fn takes_all_of(&self, route: &Route, host: &HostPattern) -> bool {
+        let within = |host: &HostPattern| self.hosts.iter().any(|other| host.is_within(other));
+        let hosts = match is_regex(host) {
+            true => route.hosts.iter().filter(|host| is_regex(host)).all(within),
+            false => within(host),
+        };
+        (self.hosts.is_empty() || hosts)
+            && (self.paths.is_empty() || self.paths.iter().any(|path| is_within(&route.pattern, path)))
+            && route.conditions().implies(&self.conditions)
+    }
+}
+
+/// Whether provably every path that `inner` matches, `outer` matches too.
+fn is_within(inner: &Pattern, outer: &Pattern) -> bool {
+    if inner.shape_key() == outer.shape_key() && inner.class() != Class::Regex {
+        return true;
+    }
+    if inner.class() == Class::Regex && inner.as_str() == outer.as_str() || outer.is_everything() {
+        return true;
+    }
+    if let Shape::Regex(regex) = &inner.shape {
+        return holds_all(outer, regex);
+    }
+    // A literal path, matched from end to end, is one path.
+    if let (Some((path, true)), Class::Exact) = (lead(inner), inner.class()) {
+        return outer.matches(if path.is_empty() { b"/" } else { &path });
+    }
+    // A prefix holds what is below it, whatever follows in the other.
+    let (Some((mut text, is_whole)), Some((mut begin, true))) = (lead(inner), lead(outer)) else {
+        return false;
+    };
+    if !is_whole {
+        text.push(b'/'); // another segment follows
+    }
+    match &outer.shape {
+        Shape::Segments { tail: Tail::Rest(_), .. } => begin.push(b'/'),
+        Shape::Segments { tail: Tail::Raw(_), .. } => {}
+        _ => return false,
+    }
+    text.starts_with(&begin)
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::compiled::Route;
+use super::cookies;
 use super::host::{self, HostBuffer, HostPattern, Specificity};
 use super::parameters::Parameters;
 use super::pattern::{Case, Class, Pattern, Step};
@@ -104,8 +105,8 @@ pub struct NearMiss {
     pub index: usize,
     /// Its name.
     pub route: String,
-    /// The first condition that failed: `host`, `path`, `method`, `listener`, `header x-env`, `query v`,
-    /// `when`.
+    /// The first condition that failed: `host`, `path`, `method`, `listener`, `header x-env`, `query v`, `clients`,
+    /// `cookie beta`, `not`, `when`.
     pub failed: String,
     /// The same as text.
     pub why: String,
@@ -296,7 +297,14 @@ impl<H: Headers> Seen<'_, '_, H> {
             Failed::Host if route.pattern.matches(self.request.path) => 2,
             Failed::Host => 0,
             Failed::Path => 1,
-            Failed::Header(_) | Failed::Listener | Failed::Method | Failed::Query(_) | Failed::When => 3,
+            Failed::Client
+            | Failed::Cookie(_)
+            | Failed::Header(_)
+            | Failed::Listener
+            | Failed::Method
+            | Failed::Not(_)
+            | Failed::Query(_)
+            | Failed::When => 3,
         };
         (near, shared)
     }
@@ -312,14 +320,29 @@ impl<H: Headers> Seen<'_, '_, H> {
             }
             Failed::Method => ("method".to_owned(), format!("it takes {}", route.shown_methods())),
             Failed::Listener => ("listener".to_owned(), "it is not on this listener".to_owned()),
-            Failed::Header(name) => {
-                let why = match self.request.headers.get_all(name.as_bytes()).count() {
-                    0 => "the request does not have it",
-                    1 => "its value is another",
-                    _ => "it occurs more than once, which no value matches",
+            Failed::Client => {
+                let clients = route.conditions().rarer.as_ref().and_then(|rarer| rarer.clients.as_ref());
+                let networks = clients.map_or("", |clients| &clients.text);
+                let why = match self.request.headers.client_ip() {
+                    Some(address) => format!("{} is not in {networks}", address.to_canonical()),
+                    None => format!("the client's address is not known, and it has to be in {networks}"),
                 };
-                (format!("header {name}"), why.to_owned())
+                ("clients".to_owned(), why)
             }
+            Failed::Cookie(name) => {
+                let values = cookies::values(self.request.headers.get_all(b"cookie"), name.as_bytes());
+                (format!("cookie {name}"), occurs(values.count()).to_owned())
+            }
+            Failed::Header(name) => {
+                (format!("header {name}"), occurs(self.request.headers.get_all(name.as_bytes()).count()).to_owned())
+            }
+            Failed::Not(at) => match route.conditions().not().get(at) {
+                Some(excluded) => {
+                    let kinds = excluded.kinds();
+                    (excluded.written.place.clone(), format!("the request meets all of it: {kinds}"))
+                }
+                None => ("not".to_owned(), String::new()),
+            },
             Failed::Query(name) => {
                 (format!("query {name}"), "it is absent, has another value or is repeated".to_owned())
             }
@@ -353,6 +376,15 @@ impl<H: Headers> Seen<'_, '_, H> {
             captures: self.parameters(route).all().into_iter().map(captured).collect(),
             asked_before,
         }
+    }
+}
+
+/// What is wrong with a field that occurs so often.
+fn occurs(times: usize) -> &'static str {
+    match times {
+        0 => "the request does not have it",
+        1 => "its value is another",
+        _ => "it occurs more than once, which no value matches",
     }
 }
 

@@ -6,7 +6,7 @@
 //!   RouteSpec… ──Table::build──▶ Table ──find(&Request, &mut Trace)──▶ RouteId
 //!      │ pattern.rs   path: literal, {name}, prefix/*, raw*, ~regex      │ NoTrace: live traffic
 //!      │ host.rs      host: exact, *.x, x.*, ~regex, any                 │ explain.rs: the decision, told
-//!      │ matcher.rs   method, listener, header, query; when.rs: an expression
+//!      │ matcher.rs   method, listener, header, query, cookie, client, `not`; when.rs: an expression
 //!      │ parameters.rs captures of path and host
 //!      │ variables.rs what an expression may name, and its values; maps.rs: named tables
 //!      │ compiled.rs  a route as written and as compiled
@@ -39,7 +39,7 @@ mod testing;
 pub mod variables;
 mod when;
 
-pub use self::compiled::{RouteSpec, Shown};
+pub use self::compiled::{Exclusion, RouteSpec, Shown};
 pub use self::conflict::{Conflict, ConflictKind, MAX_TIES};
 pub use self::explain::{Captured, Decision, Lost, NEAR_MISSES, NearMiss, Rule, Winner, explain};
 pub use self::host::HOST_BYTES;
@@ -49,6 +49,6 @@ pub use self::path::{Ambiguity, Canonical, PathError, Slashes, canonical, examin
 pub use self::pattern::{Captures, Case, Pattern, PatternError, REGEX_BYTES};
 pub use self::readings::{Contested, EscapedSlashes, Settled, settle};
 pub use self::request::{Failed, Headers, NoTrace, Request, RouteId, Trace};
-pub use self::sample::Sample;
+pub use self::sample::{OfSample, Sample};
 pub use self::table::Table;
 pub use self::when::When;

@@ -1,4 +1,5 @@
-//! A route's conditions besides host and path: method, listener, headers, query, an expression.
+//! A route's conditions besides host and path: method, listener, headers, query, cookies, the client's network, what
+//! must not be met, an expression.
 //!
 //! A literal value matches a field (or parameter) that occurs exactly once in the request. A repeated one matches no
 //! literal and no regex, because peers disagree on which of its values counts; `*` accepts any number. This also
@@ -6,9 +7,13 @@
 
 use regex::bytes::Regex;
 use regex_syntax::hir::Hir;
+use weir_expr::Networks;
 
+use super::compiled::Exclusion;
+use super::cookies;
+use super::host::{self, HostBuffer, HostPattern};
 use super::parameters::Parameters;
-use super::pattern::{self, PatternError};
+use super::pattern::{self, Pattern, PatternError};
 use super::query::decoded;
 use super::request::{Failed, Headers, Request};
 use super::when::When;
@@ -21,6 +26,36 @@ pub(super) struct Conditions {
     pub(super) headers: Vec<Field>,
     pub(super) query: Vec<Field>,
     pub(super) when: Option<Box<When>>,
+    /// Those that few routes have.
+    pub(super) rarer: Option<Box<Rarer>>,
+}
+
+/// Conditions that few routes have.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rarer {
+    pub(super) clients: Option<Clients>,
+    pub(super) cookies: Vec<Field>,
+    pub(super) not: Vec<Excluded>,
+}
+
+/// Where the client has to be.
+#[derive(Clone, Debug)]
+pub(super) struct Clients {
+    pub(super) networks: Networks,
+    /// As written, for display.
+    pub(super) text: Box<str>,
+}
+
+/// What a request must not meet as a whole.
+#[derive(Clone, Debug)]
+pub(super) struct Excluded {
+    pub(super) written: Exclusion,
+    /// Empty for any.
+    pub(super) hosts: Vec<HostPattern>,
+    /// Empty for any.
+    pub(super) paths: Vec<Pattern>,
+    /// Without an expression, and without exclusions.
+    pub(super) conditions: Conditions,
 }
 
 /// The conditions of a route that has none.
@@ -30,6 +65,7 @@ pub(super) static NO_CONDITIONS: Conditions = Conditions {
     headers: Vec::new(),
     query: Vec::new(),
     when: None,
+    rarer: None,
 };
 
 /// A condition on one header field or query parameter.
@@ -49,14 +85,29 @@ pub(super) enum Test {
 }
 
 impl Conditions {
-    /// How many there are besides the expression. All methods together count as one, all listeners too; each header
-    /// and each parameter counts as one.
+    /// How many there are besides the expression. All methods together count as one, all listeners and all networks too;
+    /// each header, parameter, cookie and exclusion counts as one.
     #[inline]
     pub(super) fn count(&self) -> usize {
         usize::from(!self.methods.is_empty())
             + usize::from(!self.listeners.is_empty())
             + self.headers.len()
             + self.query.len()
+            + self.rarer.as_ref().map_or(0, |rarer| {
+                usize::from(rarer.clients.is_some()) + rarer.cookies.len() + rarer.not.len()
+            })
+    }
+
+    pub(super) fn cookies(&self) -> &[Field] {
+        self.rarer.as_ref().map_or(&[], |rarer| &rarer.cookies)
+    }
+
+    pub(super) fn clients(&self) -> Option<&Networks> {
+        Some(&self.rarer.as_ref()?.clients.as_ref()?.networks)
+    }
+
+    pub(super) fn not(&self) -> &[Excluded] {
+        self.rarer.as_ref().map_or(&[], |rarer| &rarer.not)
     }
 
     /// What counts in precedence: their number, and whether there is an expression.
@@ -80,6 +131,18 @@ impl Conditions {
         request: &Request<'_, H>,
         parameters: Parameters<'_>,
     ) -> Result<(), Failed<'_>> {
+        self.check_fields(request)?;
+        if let Some(when) = &self.when
+            && !when.holds(request, parameters)
+        {
+            return Err(Failed::When);
+        }
+        Ok(())
+    }
+
+    /// As [`check`](Self::check), of conditions without an expression.
+    #[inline]
+    fn check_fields<H: Headers>(&self, request: &Request<'_, H>) -> Result<(), Failed<'_>> {
         if !self.methods.is_empty() && !self.methods.iter().any(|method| **method == *request.method) {
             return Err(Failed::Method);
         }
@@ -87,13 +150,7 @@ impl Conditions {
             return Err(Failed::Listener);
         }
         for field in &self.headers {
-            let mut values = request.headers.get_all(field.name.as_bytes());
-            let held = match (values.next(), &field.test) {
-                (None, _) => false,
-                (Some(_), Test::Present) => true,
-                (Some(value), test) => values.next().is_none() && test.holds(value),
-            };
-            if !held {
+            if !field.test.holds_for_all(request.headers.get_all(field.name.as_bytes())) {
                 return Err(Failed::Header(&field.name));
             }
         }
@@ -102,12 +159,83 @@ impl Conditions {
                 return Err(Failed::Query(&field.name));
             }
         }
-        if let Some(when) = &self.when
-            && !when.holds(request, parameters)
-        {
-            return Err(Failed::When);
+        if let Some(rarer) = &self.rarer {
+            rarer.check(request)?;
         }
         Ok(())
+    }
+
+    fn check_exclusion<H: Headers>(&self, request: &Request<'_, H>) -> bool {
+        self.check_fields(request).is_ok()
+    }
+}
+
+// === impl Rarer ===
+
+impl Rarer {
+    #[inline(never)]
+    fn check<H: Headers>(&self, request: &Request<'_, H>) -> Result<(), Failed<'_>> {
+        if let Some(clients) = &self.clients
+            && !request.headers.client_ip().is_some_and(|address| clients.networks.contain(address))
+        {
+            return Err(Failed::Client);
+        }
+        for field in &self.cookies {
+            let values = cookies::values(request.headers.get_all(b"cookie"), field.name.as_bytes());
+            if !field.test.holds_for_all(values) {
+                return Err(Failed::Cookie(&field.name));
+            }
+        }
+        match self.not.iter().position(|excluded| excluded.takes(request)) {
+            Some(at) => Err(Failed::Not(at)),
+            None => Ok(()),
+        }
+    }
+}
+
+// === impl Excluded ===
+
+impl Excluded {
+    /// Whether a request meets all of it.
+    fn takes<H: Headers>(&self, request: &Request<'_, H>) -> bool {
+        let path = |pattern: &Pattern| pattern.matches(request.path);
+        (self.paths.is_empty() || self.paths.iter().any(path))
+            && self.conditions.check_exclusion(request)
+            && (self.hosts.is_empty() || {
+                let mut buffer = HostBuffer::new();
+                let host = host::normalize(request.host, &mut buffer);
+                self.hosts.iter().any(|pattern| pattern.matches(host))
+            })
+    }
+
+    /// Whether every request meets it.
+    pub(super) fn takes_everything(&self) -> bool {
+        let all = |pattern: &Pattern| pattern.is_everything();
+        self.conditions.is_empty()
+            && (self.hosts.is_empty() || self.hosts.contains(&HostPattern::Any))
+            && (self.paths.is_empty() || self.paths.iter().any(all))
+    }
+
+    /// What it asks for, without values: they may be secret.
+    pub(super) fn kinds(&self) -> String {
+        let one = |is: bool, name: &str| is.then(|| name.to_owned());
+        let fields = |fields: &[Field], kind: &str| -> Vec<String> {
+            fields.iter().map(|field| format!("{kind} {}", field.name)).collect()
+        };
+        let conditions = &self.conditions;
+        let kinds = [
+            one(!self.hosts.is_empty(), "host"),
+            one(!self.paths.is_empty(), "path"),
+            one(!conditions.methods.is_empty(), "method"),
+            one(!conditions.listeners.is_empty(), "listener"),
+            one(conditions.clients().is_some(), "client"),
+        ];
+        let named = [
+            fields(&conditions.headers, "header"),
+            fields(&conditions.query, "query"),
+            fields(conditions.cookies(), "cookie"),
+        ];
+        kinds.into_iter().flatten().chain(named.into_iter().flatten()).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -133,6 +261,17 @@ impl Test {
         Ok(Self::Exact(text.as_bytes().into()))
     }
 
+    /// A cookie's value: as a header's.
+    pub(super) fn cookie(text: &str) -> Result<Self, PatternError> {
+        if !text.starts_with('~') && text.bytes().any(|byte| byte == b';') {
+            return Err(PatternError {
+                message: "a cookie's value holds no `;`".to_owned(),
+                hint: "write the value as it is sent, `*` for any value, or `~regex`".to_owned(),
+            });
+        }
+        Self::header(text)
+    }
+
     /// A parameter's value: literal (decoded), or `*`.
     pub(super) fn query(text: &str) -> Result<Self, PatternError> {
         match text {
@@ -142,6 +281,16 @@ impl Test {
                 hint: "write a literal value or `*` (present)".to_owned(),
             }),
             _ => Ok(Self::Exact(text.as_bytes().into())),
+        }
+    }
+
+    /// Whether it holds for the values of one name: a repeated one is only present.
+    #[inline]
+    fn holds_for_all<'v>(&self, mut values: impl Iterator<Item = &'v [u8]>) -> bool {
+        match (values.next(), self) {
+            (None, _) => false,
+            (Some(_), Self::Present) => true,
+            (Some(value), test) => values.next().is_none() && test.holds(value),
         }
     }
 

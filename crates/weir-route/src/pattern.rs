@@ -209,6 +209,11 @@ impl Pattern {
         }
     }
 
+    /// Whether it is `/*`.
+    pub(super) fn is_everything(&self) -> bool {
+        matches!(&self.shape, Shape::Segments { segments, tail: Tail::Rest(_) } if segments.is_empty())
+    }
+
     /// Whether the path is compared without case. Never for a path without letters.
     pub(super) fn ignores_case(&self) -> bool {
         let Shape::Segments { segments, tail } = &self.shape else { return false };

@@ -96,6 +96,10 @@ impl<N: AsRef<[u8]>, V: AsRef<[u8]>> Headers for &[(N, V)] {
 /// The first condition of a route that a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failed<'t> {
+    /// The client's address.
+    Client,
+    /// The value of this cookie (or its absence).
+    Cookie(&'t str),
     /// The value of this header (or its absence).
     Header(&'t str),
     /// The host.
@@ -104,6 +108,8 @@ pub enum Failed<'t> {
     Listener,
     /// The method.
     Method,
+    /// It meets this one of the exclusions.
+    Not(usize),
     /// The path.
     Path,
     /// The value of this query parameter (or its absence).

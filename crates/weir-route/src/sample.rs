@@ -1,6 +1,7 @@
 //! Makes up a request that a route matches, from its patterns: for examples of conflicts, `weir bench` and tests.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use regex_syntax::hir::{Class, Hir, HirKind};
 
@@ -9,7 +10,7 @@ use super::host::HostPattern;
 use super::matcher::{Field, Test};
 use super::path::{Canonical, Slashes, canonical};
 use super::pattern::{Pattern, Segment, Shape, Tail};
-use super::request::Request;
+use super::request::{Headers, Request};
 
 /// Most bytes of a sample for one regular expression; longer attempts are abandoned.
 const SAMPLE_BYTES: usize = 1024;
@@ -29,6 +30,23 @@ pub struct Sample {
     pub query: Option<String>,
     /// Header fields.
     pub headers: Vec<(String, String)>,
+    /// The client's address, if it matters.
+    pub client: Option<IpAddr>,
+}
+
+/// The fields and the client of a [`Sample`].
+#[derive(Clone, Copy, Debug)]
+pub struct OfSample<'a>(&'a Sample);
+
+impl Headers for OfSample<'_> {
+    fn get_all<'a>(&'a self, name: &[u8]) -> impl Iterator<Item = &'a [u8]> {
+        let same = move |(own, _): &&(String, String)| own.as_bytes().eq_ignore_ascii_case(name);
+        self.0.headers.iter().filter(same).map(|(_, value)| value.as_bytes())
+    }
+
+    fn client_ip(&self) -> Option<IpAddr> {
+        self.0.client
+    }
 }
 
 impl Sample {
@@ -59,13 +77,34 @@ impl Sample {
     /// A request that `route` matches, and `also` too if given.
     fn new(route: &Route, also: Option<&Route>) -> Option<Self> {
         let others = |pick: fn(&Route) -> &[Field]| also.map(pick).unwrap_or_default();
-        let headers = fields(&route.conditions().headers, others(|route| &route.conditions().headers))?;
+        let mut headers = fields(&route.conditions().headers, others(|route| &route.conditions().headers))?;
+        let cookies = fields(route.conditions().cookies(), others(|route| route.conditions().cookies()))?;
+        if !cookies.is_empty() {
+            let pairs: Vec<_> = cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            headers.push(("cookie".to_owned(), pairs.join("; ")));
+        }
+        let networks: Vec<_> =
+            [Some(route), also].into_iter().flatten().filter_map(|r| r.conditions().clients()).collect();
+        let in_all = |address: &IpAddr| networks.iter().all(|networks| networks.contain(*address));
+        let client = match networks.is_empty() {
+            true => None,
+            false => Some(networks.iter().flat_map(|networks| networks.firsts()).find(in_all)?),
+        };
         let query = fields(&route.conditions().query, others(|route| &route.conditions().query))?;
         let shared = |host: &String| also.is_none_or(|also| also.host_for(host.as_bytes()).is_some());
         let host = route.hosts.iter().filter_map(host_text).find(shared)?;
         let methods = &route.conditions().methods;
         let method = match (methods.first(), also.and_then(|also| also.conditions().methods.first())) {
-            (None, None) => "GET".to_owned(),
+            (None, None) => {
+                let not =
+                    [Some(route), also].into_iter().flatten().flat_map(|route| route.conditions().not());
+                let excluded = |method: &str| {
+                    let mut lists = not.clone().map(|not| &not.written.methods);
+                    lists.any(|methods| methods.iter().any(|one| one == method))
+                };
+                let free = ["GET", "POST", "PUT", "DELETE"].into_iter().find(|method| !excluded(method));
+                free.unwrap_or("GET").to_owned()
+            }
             (None, Some(method)) => text(method)?,
             (Some(_), _) => {
                 let theirs = also.map(|also| &also.conditions().methods).filter(|theirs| !theirs.is_empty());
@@ -81,20 +120,20 @@ impl Sample {
         };
         let encoded: Vec<_> = query.iter().map(|(n, v)| format!("{}={}", encode(n), encode(v))).collect();
         let query = (!encoded.is_empty()).then(|| encoded.join("&"));
-        let sample = Self { listener, method, host, path: path(&route.pattern)?, query, headers };
+        let sample = Self { listener, method, host, path: path(&route.pattern)?, query, headers, client };
         let holds = |route: &Route| sample.meets(route);
         (holds(route) && also.is_none_or(holds)).then_some(sample)
     }
 
     /// The request in the form that [`Table::find`](crate::Table::find) takes.
-    pub fn request(&self) -> Request<'_, &[(String, String)]> {
+    pub fn request(&self) -> Request<'_, OfSample<'_>> {
         Request {
             listener: self.listener,
             host: self.host.as_bytes(),
             method: self.method.as_bytes(),
             path: self.path.as_bytes(),
             query: self.query.as_deref().map(str::as_bytes),
-            headers: &self.headers,
+            headers: OfSample(self),
         }
     }
 
@@ -115,7 +154,7 @@ impl fmt::Display for Sample {
         for (name, value) in &self.headers {
             write!(f, " -H '{name}: {value}'")?;
         }
-        Ok(())
+        self.client.map_or(Ok(()), |client| write!(f, " --client {client}"))
     }
 }
 

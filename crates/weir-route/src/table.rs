@@ -7,14 +7,15 @@ use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 
 use super::compiled::{Route, RouteSpec};
-use super::conflict::{self, Conflict, ConflictKind};
+use super::conflict::{self, Conflict};
 use super::host::{self, HOST_BYTES, HostBuffer, HostPattern, HostRegex};
-use super::matcher::{self, Conditions, Field, Test};
 use super::parameters::Parameters;
 use super::paths::{Candidate, Paths};
-use super::pattern::{Case, Class, Pattern, PatternError};
+use super::pattern::{Class, Pattern};
 use super::request::{Headers, Request, RouteId, Trace};
 use super::sample::Sample;
+
+mod compile;
 
 /// The compiled routes of a snapshot.
 ///
@@ -290,135 +291,6 @@ impl Table {
     pub(super) fn routes(&self) -> impl Iterator<Item = (RouteId, &Route)> {
         self.routes.iter().enumerate().map(|(index, route)| (id(index), route))
     }
-}
-
-// === impl Route ===
-
-impl Route {
-    /// `lists` holds the hosts of earlier routes.
-    fn compile(
-        index: usize,
-        spec: RouteSpec,
-        lists: &mut HashSet<Arc<[HostPattern]>, RandomState>,
-        conflicts: &mut Vec<Conflict>,
-    ) -> Option<Self> {
-        let before = conflicts.len();
-        let mut bad = |kind, field: String, error: PatternError| {
-            let PatternError { message, hint } = error;
-            conflicts.push(Conflict { kind, route: index, other: None, field, message, hint, example: None });
-        };
-        let mut hosts = Vec::with_capacity(spec.hosts.len().max(1));
-        for (at, host) in spec.hosts.iter().enumerate() {
-            match HostPattern::parse(host) {
-                Ok(host) => hosts.push(host),
-                Err(error) => bad(ConflictKind::BadHost, format!("match.hosts[{at}]"), error),
-            }
-        }
-        if spec.hosts.is_empty() {
-            hosts.push(HostPattern::Any);
-        }
-        // Regexes stay as written: of two that match, the first captures.
-        hosts.sort_by(|a, b| match (a, b) {
-            (HostPattern::Regex(_), HostPattern::Regex(_)) => std::cmp::Ordering::Equal,
-            _ => a.cmp(b),
-        });
-        hosts.dedup();
-        let mut methods = Vec::with_capacity(spec.methods.len());
-        for (at, method) in spec.methods.iter().enumerate() {
-            match matcher::parse_method(method) {
-                Ok(method) => methods.push(method),
-                Err(error) => bad(ConflictKind::BadMethod, format!("match.methods[{at}]"), error),
-            }
-        }
-        let headers = compile_fields(&spec.headers, Test::header, |name| {
-            matcher::is_token(name).then(|| name.to_ascii_lowercase())
-        });
-        let query =
-            compile_fields(&spec.query, Test::query, |name| (!name.is_empty()).then(|| name.to_owned()));
-        let mut fields =
-            |fields: Vec<Result<Field, (String, PatternError)>>, kind, section: &str| -> Vec<Field> {
-                let keep = |field| match field {
-                    Ok(field) => Some(field),
-                    Err((name, error)) => {
-                        bad(kind, format!("match.{section}.{name}"), error);
-                        None
-                    }
-                };
-                fields.into_iter().filter_map(keep).collect()
-            };
-        let headers = fields(headers, ConflictKind::BadHeader, "headers");
-        let query = fields(query, ConflictKind::BadQuery, "query");
-        let pattern = match Pattern::parse(&spec.path, spec.case) {
-            Ok(pattern) => {
-                for (at, host) in hosts.iter().enumerate() {
-                    let HostPattern::Regex(regex) = host else { continue };
-                    if let Some(name) = regex.names().find(|name| pattern.capture_names().contains(name)) {
-                        let message = format!("`{name}` is captured by the path too");
-                        let hint = "give one of them another name".to_owned();
-                        bad(
-                            ConflictKind::BadHost,
-                            format!("match.hosts[{at}]"),
-                            PatternError { message, hint },
-                        );
-                    }
-                }
-                Some(pattern)
-            }
-            Err(error) => {
-                let field = if spec.path.starts_with('~') && spec.case == Case::Insensitive {
-                    "case"
-                } else {
-                    "path"
-                };
-                bad(ConflictKind::BadPattern, format!("match.{field}"), error);
-                None
-            }
-        };
-        let conditions = Conditions { methods, listeners: spec.listeners, headers, query, when: spec.when };
-        let pattern = pattern.filter(|_| conflicts.len() == before)?;
-        let mut pairs = hosts.iter().zip(&spec.hosts);
-        let as_compiled = spec.hosts.is_empty()
-            || hosts.len() == spec.hosts.len() && pairs.all(|(host, written)| host.to_text() == *written);
-        Some(Self {
-            name: spec.name,
-            priority: spec.priority,
-            hosts: lists.get(&*hosts).cloned().unwrap_or_else(|| {
-                let list: Arc<[HostPattern]> = hosts.into();
-                lists.insert(Arc::clone(&list));
-                list
-            }),
-            written_hosts: if as_compiled { Box::default() } else { spec.hosts.into() },
-            pattern,
-            conditions: Some(Box::new(conditions)).filter(|conditions| !conditions.is_empty()),
-            shown: spec.shown,
-        })
-    }
-}
-
-fn compile_fields(
-    written: &[(String, String)],
-    test: fn(&str) -> Result<Test, PatternError>,
-    name_of: impl Fn(&str) -> Option<String>,
-) -> Vec<Result<Field, (String, PatternError)>> {
-    let mut names: Vec<String> = Vec::new();
-    let mut compile = |(written, value): &(String, String)| {
-        let refuse = |message: String, hint: &str| {
-            Err((written.clone(), PatternError { message, hint: hint.to_owned() }))
-        };
-        let Some(name) = name_of(written) else {
-            return refuse(format!("`{written}` is not a name"), "expected a name as written in a request");
-        };
-        if names.contains(&name) {
-            return refuse(
-                format!("`{name}` occurs twice"),
-                "one name has one condition; use a `~regex` for several values",
-            );
-        }
-        names.push(name.clone());
-        let test = test(value).map_err(|error| (written.clone(), error))?;
-        Ok(Field { name: name.into(), test })
-    };
-    written.iter().map(&mut compile).collect()
 }
 
 fn id(index: usize) -> RouteId {

@@ -1,7 +1,7 @@
 //! Shared parts of this crate's tests.
 
 use super::variables::{Bounds, Vocabulary};
-use super::{Case, Request, RouteSpec, When, capture_names};
+use super::{Case, Exclusion, Request, RouteSpec, When, capture_names};
 
 /// Random numbers that repeat in each run, so that a failure can be repeated.
 pub(crate) struct Random(fastrand::Rng);
@@ -48,6 +48,22 @@ impl RouteSpec {
         self
     }
 
+    pub(crate) fn cookie(mut self, name: &str, value: &str) -> Self {
+        self.cookies.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    pub(crate) fn clients(mut self, networks: &[&str]) -> Self {
+        self.clients = networks.iter().map(|&network| network.to_owned()).collect();
+        self
+    }
+
+    pub(crate) fn not(mut self, exclusion: Exclusion) -> Self {
+        let place = format!("not[{}]", self.not.len());
+        self.not.push(Exclusion { place, ..exclusion });
+        self
+    }
+
     pub(crate) fn query(mut self, name: &str, value: &str) -> Self {
         self.query.push((name.to_owned(), value.to_owned()));
         self
@@ -71,6 +87,29 @@ impl RouteSpec {
         self.priority = priority;
         self
     }
+}
+
+/// An exclusion, made of what `match` of a route holds.
+pub(crate) fn excluding(spec: RouteSpec) -> Exclusion {
+    let RouteSpec { hosts, path, case, methods, headers, query, cookies, clients, listeners, .. } = spec;
+    let paths = if path == "-" { Vec::new() } else { vec![path] };
+    Exclusion {
+        place: String::new(),
+        hosts,
+        paths,
+        case,
+        methods,
+        headers,
+        query,
+        cookies,
+        clients,
+        listeners,
+    }
+}
+
+/// An exclusion of any path.
+pub(crate) fn without() -> RouteSpec {
+    route("", "-")
 }
 
 /// Header fields of a request in a test.

@@ -81,6 +81,9 @@ fn described(name: &str, route: &schema::Route) -> Route {
     };
     let mut conditions = pairs("header", &matches.headers);
     conditions.extend(pairs("query", &matches.query));
+    conditions.extend(pairs("cookie", &matches.cookies));
+    conditions.extend(matches.clients.iter().map(|network| format!("from {}", network.0)));
+    conditions.extend(matches.not.all.iter().map(|_| "not".to_owned()));
     conditions.extend(matches.listeners.iter().map(|listener| format!("on {listener}")));
     if matches.case == schema::Case::Insensitive {
         conditions.push("path in any case".to_owned());

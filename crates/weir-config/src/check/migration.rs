@@ -148,8 +148,13 @@ impl Checker<'_> {
         }
         let negated = ["!~", "!=", "~!"].iter().any(|sign| value.starts_with(sign)) || value == "!*";
         if negated {
-            let message = format!("negation is not supported: {name} must equal `{value}` literally");
-            let hint = "give requests with that value their own route; this one then gets the others";
+            let message = format!("this is no negation: {name} must equal `{value}` literally");
+            let key = if at.path().contains(".match.query.") { "query" } else { "headers" };
+            let plain = match value.trim_start_matches(['!', '=', '~']) {
+                regex if value.contains('~') && key == "headers" => format!("~{regex}"),
+                plain => plain.to_owned(),
+            };
+            let hint = format!("write not: {{ {key}: {{ {name}: \"{plain}\" }} }} beside it");
             self.warn(&at.path(), "no-negation", message, hint);
             return;
         }

@@ -4,7 +4,9 @@ use super::spot::Spot;
 use super::{Checker, is_field_value, is_token};
 use crate::aliases;
 use crate::node::{Node, Value};
-use crate::schema::{EscapedSlashes, Files, Listener, Pairs, Respond, Route, Serves, Split, Written};
+use crate::schema::{
+    EscapedSlashes, Exclusions, Files, Listener, Pairs, Respond, Route, Serves, Split, Written,
+};
 use crate::secrecy;
 use crate::spelling::nearest_name;
 use crate::units::Duration;
@@ -191,31 +193,66 @@ impl Checker<'_> {
 
     fn matcher(&mut self, at: &Spot<'_, '_>, route: &Route) {
         let matches = &route.matches;
-        let lists = ["hosts", "methods", "listeners"].map(|key| at.key(key));
-        let [hosts, methods, listeners] = &lists;
         for (index, host) in matches.hosts.iter().enumerate() {
-            self.host(&hosts.index(index), host);
+            self.host(&at.key("hosts").index(index), host);
         }
-        for list in &lists {
+        let keys = ["hosts", "methods", "listeners", "clients"];
+        self.not_empty(at, &keys, "the list is empty, so nothing matches; leave it out to match any");
+        self.path(&at.key("path"), &matches.path);
+        self.methods(&at.key("methods"), &matches.methods);
+        self.named_listeners(&at.key("listeners"), &matches.listeners);
+        self.fields(&at.key("headers"), &matches.headers);
+        self.exclusions(at, &matches.not);
+    }
+
+    fn exclusions(&mut self, at: &Spot<'_, '_>, not: &Exclusions) {
+        if not.is_list {
+            self.not_empty(at, &["not"], "the list is empty, so nothing is excluded");
+        }
+        for (index, excluded) in not.all.iter().enumerate() {
+            let place = at.key("not");
+            let place = if not.is_list { place.index(index) } else { place };
+            for (index, host) in excluded.hosts.iter().enumerate() {
+                self.host(&place.key("hosts").index(index), host);
+            }
+            let keys = ["hosts", "methods", "listeners", "clients", "path"];
+            self.not_empty(&place, &keys, "the list is empty, so nothing is excluded; leave it out for any");
+            for (index, path) in excluded.path.iter().enumerate() {
+                let spot = place.key("path");
+                self.path(&if excluded.path.is_list { spot.index(index) } else { spot }, path);
+            }
+            self.methods(&place.key("methods"), &excluded.methods);
+            self.named_listeners(&place.key("listeners"), &excluded.listeners);
+            self.fields(&place.key("headers"), &excluded.headers);
+        }
+    }
+
+    fn not_empty(&mut self, at: &Spot<'_, '_>, keys: &[&str], message: &'static str) {
+        for key in keys {
+            let list = at.key(key);
             if list.node().is_some_and(|node| node.value == Value::Seq(Vec::new())) {
-                let message = "the list is empty, so nothing matches; leave it out to match any";
                 self.error(&list.path(), "empty", message);
             }
         }
-        if !matches.path.starts_with(['/', '~']) {
-            let message = format!(
-                "`{}` is not a path; expected one that begins with /, or ~ and a regular expression",
-                matches.path
-            );
-            let hint = if matches.path.contains(['“', '”', '‘', '’']) {
-                "write plain quotes, \" or ', in place of the typographic ones".to_owned()
-            } else {
-                format!("write /{}", matches.path.trim_start_matches("./"))
-            };
-            self.error_hint(&at.key("path").path(), "bad-value", message, hint);
+    }
+
+    fn path(&mut self, at: &Spot<'_, '_>, path: &str) {
+        if path.starts_with(['/', '~']) {
+            return;
         }
-        for (index, method) in matches.methods.iter().enumerate() {
-            let path = || methods.index(index).path();
+        let message =
+            format!("`{path}` is not a path; expected one that begins with /, or ~ and a regular expression");
+        let hint = if path.contains(['“', '”', '‘', '’']) {
+            "write plain quotes, \" or ', in place of the typographic ones".to_owned()
+        } else {
+            format!("write /{}", path.trim_start_matches("./"))
+        };
+        self.error_hint(&at.path(), "bad-value", message, hint);
+    }
+
+    fn methods(&mut self, at: &Spot<'_, '_>, methods: &[String]) {
+        for (index, method) in methods.iter().enumerate() {
+            let path = || at.index(index).path();
             let upper = method.to_ascii_uppercase();
             if !is_token(method) {
                 self.error(&path(), "bad-value", format!("`{method}` is not a method; expected e.g. GET"));
@@ -229,8 +266,11 @@ impl Checker<'_> {
                 self.must_be_known(path, method);
             }
         }
-        for (index, listener) in matches.listeners.iter().enumerate() {
-            let path = || listeners.index(index).path();
+    }
+
+    fn named_listeners(&mut self, at: &Spot<'_, '_>, listeners: &[String]) {
+        for (index, listener) in listeners.iter().enumerate() {
+            let path = || at.index(index).path();
             self.must_exist(path, "listeners", "unknown-listener", listener);
             let serves = self.config.listeners.get(listener).map(Listener::serves);
             if serves.is_some_and(|serves| serves != Serves::Http) {
@@ -243,7 +283,6 @@ impl Checker<'_> {
                 self.error_hint(&path(), "no-requests", message, hint);
             }
         }
-        self.fields(&at.key("headers"), &matches.headers);
     }
 
     /// A warning for a method that is not registered. `*` is not a method.

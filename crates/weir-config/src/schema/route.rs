@@ -8,6 +8,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 
+use super::exclusion::Exclusions;
 use super::fastcgi::FastCgi;
 use super::files::Files;
 use super::listener::EscapedSlashes;
@@ -82,6 +83,17 @@ pub struct Match {
     /// Query parameters and the values they must have: a literal, which matches a parameter that appears once, or
     /// `"*"` for any. They are compared decoded; `%20` and `+` are a space. Default: none.
     pub query: Pairs,
+    /// Cookies and the values they must have: a literal, `~` and a regular expression for the whole value, or `"*"` for
+    /// any. Names and values are compared exactly, as sent. A cookie that is sent twice matches only `"*"`. Default:
+    /// none.
+    pub cookies: Pairs,
+    /// Networks that the client's address must be in, such as `[10.0.0.0/8, "2001:db8::1"]`. It is the address after the
+    /// PROXY protocol and `trusted_proxies`; IPv4 inside IPv6 counts as IPv4. Default: any client.
+    pub clients: Box<[Network]>,
+    /// What the route does not match, although the rest of `match` does: a request that meets all of the block, such as
+    /// `{ path: /api/internal/*, methods: [GET] }`. In a list of blocks, none may match. Each block counts as one
+    /// condition. Default: nothing.
+    pub not: Exclusions,
     /// Names of the listeners that accepted the request. Default: any listener.
     pub listeners: Box<[String]>,
     /// An expression that must hold, such as `'request.cookies.beta == "1"'`: what it may name is in
@@ -110,6 +122,9 @@ impl Default for Match {
             methods: Box::default(),
             headers: Pairs::default(),
             query: Pairs::default(),
+            cookies: Pairs::default(),
+            clients: Box::default(),
+            not: Exclusions::default(),
             listeners: Box::default(),
             when: None,
         }

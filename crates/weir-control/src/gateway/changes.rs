@@ -1,7 +1,7 @@
 //! The config of a running gateway: changing it, and its history.
 
 use super::{Gateway, check};
-use crate::explain::{self, Explanation};
+use crate::explain::{self, Arriving, Explanation};
 use crate::fleet;
 use crate::history::diff::Differences;
 use crate::history::{By, HistoryStatus, Revision, RevisionStatus};
@@ -310,12 +310,12 @@ impl Gateway {
     /// As [`explain::explain`].
     pub fn explain(
         &self,
-        listener: Option<&str>,
+        arriving: Arriving<'_>,
         method: &str,
         target: &str,
         headers: &[(String, String)],
     ) -> Result<Explanation, String> {
         let snapshot = Arc::clone(&self.control().snapshot);
-        explain::explain(&snapshot, listener, method, target, headers)
+        explain::explain(&snapshot, arriving, method, target, headers)
     }
 }

@@ -51,7 +51,10 @@ fn base(
         let name = snapshot.routes.get(winner.index()).map_or("", |route| &*route.name);
         return Err(format!("route {name} wins the request that was made up for it, {sample}"));
     }
-    let Sample { listener, method, host, path, query, headers } = sample;
+    let Sample { listener, method, host, path, query, headers, client } = sample;
+    if let Some(client) = client {
+        return Err(format!("it is for clients such as {client}, and not for 127.0.0.1"));
+    }
     let is_http = |(_, listener): &(&str, &Listener)| listener.serves() == Serves::Http;
     // A route on any listener is asked on the first that speaks HTTP.
     let listener = config.listeners.iter().nth(usize::from(listener)).filter(is_http);

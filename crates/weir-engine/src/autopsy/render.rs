@@ -184,8 +184,11 @@ impl ReportContext<'_> {
 
 fn neighbour(miss: NearMiss) -> Neighbour {
     let why = match miss.failed.split_once(' ') {
-        Some((kind @ ("header" | "query"), name)) => {
+        Some((kind @ ("cookie" | "header" | "query"), name)) => {
             format!("it asks for the {kind} `{name}`, of which no value was kept")
+        }
+        _ if miss.failed == "clients" => {
+            "it asks for clients of some networks, and no address was kept".to_owned()
         }
         _ if miss.failed == "when" => "it asks by an expression, of whose values none were kept".to_owned(),
         _ => miss.why,

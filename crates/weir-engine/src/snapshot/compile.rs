@@ -261,8 +261,14 @@ fn trusted_fields(
     filters: &[Arc<Instance>],
     whens: &Whens,
 ) -> NameSet {
-    let headers = config.routes.iter().flat_map(|(_, route)| &route.matches.headers.0);
+    let matches = || config.routes.iter().map(|(_, route)| &route.matches);
+    let excluded = || matches().flat_map(|matches| &matches.not.all);
+    let headers = matches().flat_map(|matches| &matches.headers.0);
+    let headers = headers.chain(excluded().flat_map(|not| &not.headers.0));
+    let cookies = matches().flat_map(|matches| &matches.cookies.0);
+    let has_cookies = cookies.chain(excluded().flat_map(|not| &not.cookies.0)).next().is_some();
     let named = whens.values().flat_map(|when| when.header_fields());
+    let named = named.chain(has_cookies.then(|| "cookie".to_owned()));
     let matched: BTreeSet<String> = headers.map(|(name, _)| name.to_ascii_lowercase()).chain(named).collect();
     let matched = matched.iter().filter_map(|name| FieldName::new(name).ok());
     let deadlines = config.upstreams.iter().filter_map(|(_, upstream)| upstream.deadline_header.as_ref());

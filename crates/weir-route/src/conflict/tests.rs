@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::super::testing::route;
+use super::super::testing::{excluding, route, without};
 use super::super::{RouteSpec, Table};
 use super::*;
 
@@ -38,6 +38,11 @@ fn ties_are_refused() {
         (route("a", "~/x/[0-9]+"), route("b", "~/x/.*")),
         (route("a", "~/x/[0-9]+"), route("b", "~/x/[0-9]+")),
         (route("a", "~.*"), route("b", "~/y")),
+        (a().cookie("c", "1"), route("b", "/x/{id}").cookie("c", "~1|2")),
+        (a().clients(&["10.0.0.0/8"]), route("b", "/x/{id}").clients(&["10.1.0.0/16", "::1"])),
+        (a().clients(&["10.0.0.0/8"]), route("b", "/x/{id}").cookie("c", "*")),
+        (a().cookie("c", "1"), route("b", "/x/{id}").not(excluding(without().methods(&["GET"])))),
+        (a().not(excluding(route("", "/x/1"))), route("b", "/x/{id}").not(excluding(route("", "/x/2")))),
         (route("a", "/x").hosts(&["www.*"]), route("b", "/x").hosts(&["WWW.*."])),
         (route("a", "/x").hosts(&["~.*a"]), route("b", "/x").hosts(&["~a.*"])),
         (route("a", "/x").hosts(&["~.*a", "~b"]), route("b", "/x").hosts(&["~c", "~.*a"])),
@@ -83,6 +88,30 @@ fn routes_that_exclude_each_other_or_differ_in_rank_are_no_tie() {
         (a().listeners(&[1]), b().listeners(&[2])),
         (a().hosts(&["a.test"]), b().hosts(&["b.test"])),
         (a().hosts(&["a.test"]), b()),
+        (a().cookie("c", "1"), b().cookie("c", "2")),
+        (a().cookie("c", "1"), b().cookie("C", "1").priority(1)),
+        (a().clients(&["10.0.0.0/8"]), b().clients(&["11.0.0.0/8", "::1"])),
+        (a().clients(&["10.0.0.0/8"]), b()),
+        (a().clients(&["::ffff:10.0.0.0/104"]), b().clients(&["11.0.0.0/8"])),
+        (a().not(excluding(without().methods(&["GET", "PUT"]))), b().methods(&["GET"])),
+        (a().not(excluding(without().header("x-a", "*"))), b().header("x-a", "1")),
+        (a().not(excluding(without().cookie("c", "1"))), b().cookie("c", "1")),
+        (a().not(excluding(without().clients(&["10.0.0.0/8"]))), b().clients(&["10.7.0.0/16"])),
+        (a().not(excluding(without().query("v", "1"))), b().query("v", "1")),
+        (a().not(excluding(without().listeners(&[1]))), b().listeners(&[1])),
+        (
+            a().hosts(&["~.*a"]).not(excluding(without().hosts(&["~a.*"]))),
+            b().hosts(&["~a.*"]).header("x-a", "*"),
+        ),
+        (
+            a().hosts(&["~.*a.test"]).not(excluding(without().hosts(&["b.*"]))),
+            b().hosts(&["~b\\..*"]).methods(&["GET"]),
+        ),
+        (route("a", "~/x/.*").not(excluding(route("", "/x/y/*"))), route("b", "~/x/y/.*").methods(&["GET"])),
+        (
+            a().not(excluding(without().methods(&["GET"]).header("x-a", "1"))),
+            b().methods(&["GET"]).priority(-1),
+        ),
         (a().hosts(&["a.*"]), b().hosts(&["*.a"])),
         (a().hosts(&["a.*"]), b().hosts(&["a.b.*"])),
         (a().hosts(&["a.*"]), b().hosts(&["~a.*"])),
@@ -137,6 +166,16 @@ fn routes_that_never_win_are_refused() {
         (route("a", "/x").header("x-a", "*").priority(1), route("b", "/x").header("x-a", "1")),
         (route("a", "~/x/.*").priority(1), route("b", "~/x/.*")),
         (route("a", "/x").hosts(&["a.test", "b.test"]).priority(1), route("b", "/x").hosts(&["a.test"])),
+        (route("a", "/x").cookie("c", "*").priority(1), route("b", "/x").cookie("c", "1")),
+        (route("a", "/x").clients(&["10.0.0.0/8"]).priority(1), route("b", "/x").clients(&["10.1.0.0/16"])),
+        (
+            route("a", "/x").not(excluding(without().methods(&["GET"]))).priority(1),
+            route("b", "/x").not(excluding(without().methods(&["GET"]))),
+        ),
+        (
+            route("a", "/x").not(excluding(without().methods(&["GET"]))).priority(1),
+            route("b", "/x").methods(&["PUT"]),
+        ),
         (route("a", "/x").hosts(&["~a", "~b"]).priority(1), route("b", "/x").hosts(&["~b", "~a"])),
         // A prefix over a regex.
         (route("a", "/*").priority(1), route("b", "~.*x")),
@@ -171,7 +210,52 @@ fn a_regex_under_a_prefix_may_win_where_a_better_prefix_has_no_priority() {
 }
 
 #[test]
+fn an_exclusion_that_leaves_nothing_is_refused() {
+    let all = |spec: RouteSpec, not: RouteSpec| {
+        conflicts(vec![spec.not(excluding(not))])
+            .iter()
+            .map(|c| (c.kind, c.field.clone()))
+            .collect::<Vec<_>>()
+    };
+    let refused = [(ConflictKind::BadExclusion, "match.not[0]".to_owned())];
+    for (spec, not) in [
+        (route("a", "/x"), without()),
+        (route("a", "/x"), route("", "/*")),
+        (route("a", "/x"), route("", "/x")),
+        (route("a", "/x"), without().hosts(&["*"])),
+        (route("a", "/x/y/*"), route("", "/x/*")),
+        (route("a", "/x/{id}"), route("", "/x/*")),
+        (route("a", "/x/yz*"), route("", "/x/y*")),
+        (route("a", "/x"), route("", "~/(x|y)")),
+        (route("a", "/x").methods(&["GET"]), without().methods(&["GET", "PUT"])),
+        (route("a", "/x").hosts(&["a.test", "b.test"]), without().hosts(&["*.test"])),
+        (route("a", "/x").clients(&["10.1.0.0/16"]), without().clients(&["10.0.0.0/8"])),
+    ] {
+        assert_eq!(all(spec.clone(), not.clone()), refused, "{spec:?} {not:?}");
+    }
+    for (spec, not) in [
+        (route("a", "/x/*"), route("", "/x/y/*")),
+        (route("a", "/x*"), route("", "/x/*")),
+        (route("a", "/{id}"), route("", "/x")),
+        (route("a", "/x"), route("", "/X")),
+        (route("a", "/x").methods(&["GET", "PUT"]), without().methods(&["GET"])),
+        (route("a", "/x").hosts(&["a.test", "b.org"]), without().hosts(&["*.test"])),
+        (route("a", "/x").header("x-a", "*"), without().header("x-a", "1")),
+    ] {
+        assert_eq!(all(spec.clone(), not.clone()), [], "{spec:?} {not:?}");
+    }
+}
+
+#[test]
 fn an_example_matches_both() {
+    let told = conflicts(vec![
+        route("a", "/x").clients(&["2001:db8::/32", "10.0.0.0/8"]).cookie("c", "1"),
+        route("b", "/x").clients(&["10.7.0.0/16"]).cookie("d", "*"),
+    ]);
+    assert_eq!(
+        told[0].example.as_deref(),
+        Some("GET http://localhost/x -H 'cookie: c=1; d=x' --client 10.7.0.0")
+    );
     let told = conflicts(vec![
         route("a", "/x/{id}").hosts(&["*.a.test"]).header("x-a", "1").query("v", "a b"),
         route("b", "/x/{id}").hosts(&["*.a.test"]).header("x-a", "*").methods(&["POST", "PUT"]),

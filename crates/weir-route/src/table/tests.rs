@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
-use super::super::testing::{Pairs, Random, request, route};
-use super::super::{Case, ConflictKind, NoTrace, Sample, explain};
+use super::super::testing::{Pairs, Random, excluding, request, route, without};
+use super::super::{Case, ConflictKind, Exclusion, NoTrace, Sample, explain};
 use super::*;
 
 fn table(routes: Vec<RouteSpec>) -> Table {
@@ -220,6 +220,116 @@ fn captures_come_from_the_winner() {
     assert_eq!((table.len(), table.is_empty()), (2, false));
 }
 
+/// A request of a client with an address.
+struct From(&'static str);
+
+impl Headers for From {
+    fn get_all<'a>(&'a self, _: &[u8]) -> impl Iterator<Item = &'a [u8]> {
+        std::iter::empty()
+    }
+
+    fn client_ip(&self) -> Option<std::net::IpAddr> {
+        self.0.parse().ok()
+    }
+}
+
+#[test]
+fn clients_are_compared_as_addresses() {
+    let table = table(vec![
+        route("any", "/*"),
+        route("inside", "/*").clients(&["10.0.0.0/8", "2001:db8::1"]),
+        route("mapped", "/*").clients(&["::ffff:192.0.2.0/120"]),
+        route("outside", "/outside").not(excluding(without().clients(&["10.0.0.0/8"]))),
+    ]);
+    for (client, path, want) in [
+        ("10.1.2.3", "/", "inside"),
+        ("::ffff:10.1.2.3", "/", "inside"),
+        ("2001:db8::1", "/", "inside"),
+        ("2001:db8::2", "/", "any"),
+        ("192.0.2.7", "/", "mapped"),
+        ("::ffff:192.0.2.7", "/", "mapped"),
+        ("11.0.0.0", "/", "any"),
+        ("::ffff:10.0.0.1", "/outside", "inside"),
+        ("11.0.0.1", "/outside", "outside"),
+        ("", "/", "any"),
+        ("", "/outside", "outside"),
+    ] {
+        let headers = From(client);
+        let request =
+            Request { listener: 0, host: b"", method: b"GET", path: path.as_bytes(), query: None, headers };
+        assert_eq!(winner(&table, &request), want, "{client} {path}");
+    }
+}
+
+#[test]
+fn cookies_are_conditions_like_headers() {
+    let table = table(vec![
+        route("plain", "/*"),
+        route("beta", "/*").cookie("beta", "1"),
+        route("any", "/*").cookie("beta", "*").priority(-1),
+        route("lang", "/*").cookie("lang", "~de|fr").priority(-2),
+        route("both", "/*").cookie("beta", "1").cookie("lang", "de"),
+    ]);
+    for (fields, want) in [
+        (&[][..], "plain"),
+        (&["beta=1"], "beta"),
+        (&["x=2; beta=1 ;y"], "beta"),
+        (&["beta=2"], "any"),
+        (&["beta=1; beta=1"], "any"),
+        (&["beta=1", "beta=2"], "any"),
+        (&["Beta=1"], "plain"),
+        (&["lang=fr"], "lang"),
+        (&["lang=fra"], "plain"),
+        (&["lang=de", "beta=1"], "both"),
+        (&["beta"], "plain"),
+        (&["beta="], "any"),
+        (&["xbeta=1"], "plain"),
+    ] {
+        let headers: Vec<(&str, &str)> = fields.iter().map(|value| ("Cookie", *value)).collect();
+        assert_eq!(winner(&table, &request("GET", "", "/", &headers)), want, "{fields:?}");
+    }
+}
+
+#[test]
+fn what_is_excluded_goes_to_the_next_route() {
+    let table = table(vec![
+        route("all", "/*"),
+        route("api", "/api/*")
+            .not(excluding(route("", "/api/Internal/*").insensitive()))
+            .not(excluding(without().methods(&["PUT", "DELETE"]).header("x-admin", "*"))),
+        route("wild", "/w")
+            .hosts(&["*.test"])
+            .not(excluding(without().hosts(&["secret.test", "~x[0-9]\\.test"]))),
+        route("many", "/m").not(Exclusion {
+            paths: vec!["/m".into()],
+            methods: vec!["GET".into()],
+            ..Default::default()
+        }),
+    ]);
+    let admin = [("x-admin", "1")];
+    for (method, host, path, headers, want) in [
+        ("GET", "", "/api/x", &[][..], "api"),
+        ("GET", "", "/api/INTERNAL/x", &[], "all"),
+        ("GET", "", "/api/internal", &[], "all"),
+        ("GET", "", "/api/internalx", &[], "api"),
+        ("PUT", "", "/api/x", &[], "api"),
+        ("PUT", "", "/api/x", &admin, "all"),
+        ("GET", "", "/api/x", &admin, "api"),
+        ("GET", "a.test", "/w", &[], "wild"),
+        ("GET", "SECRET.test.:80", "/w", &[], "all"),
+        ("GET", "x1.test", "/w", &[], "all"),
+        ("GET", "xx.test", "/w", &[], "wild"),
+        ("GET", "", "/m", &[], "all"),
+        ("PUT", "", "/m", &[], "many"),
+    ] {
+        assert_eq!(
+            winner(&table, &request(method, host, path, headers)),
+            want,
+            "{method} {host}{path} {headers:?}"
+        );
+    }
+}
+
 #[test]
 fn an_empty_table_matches_nothing() {
     let table = table(Vec::new());
@@ -330,6 +440,53 @@ fn an_expression_decides_after_the_number_of_conditions_and_before_priority() {
 /// A route's rank among those that match one request; the least wins. Written directly from the rules.
 type Standing = (Reverse<(u8, usize)>, PathStanding, Reverse<usize>, Reverse<bool>, Reverse<i32>);
 
+fn reference_host(host: &str, sample: &Sample) -> Option<(u8, usize)> {
+    let longer = |part: &str| sample.host.len() > part.len();
+    match (host.strip_prefix('*'), host.strip_suffix('*')) {
+        _ if host.starts_with('~') => {
+            let is_match =
+                |(text, regex): &(&str, regex::Regex)| *text == host && regex.is_match(&sample.host);
+            HOST_REGEXES.iter().any(is_match).then_some((1, 0))
+        }
+        _ if *host == sample.host => Some((4, 0)),
+        (Some(end), _) => (longer(end) && sample.host.ends_with(end)).then_some((3, end.len())),
+        (_, Some(begin)) => (longer(begin) && sample.host.starts_with(begin)).then_some((2, begin.len())),
+        _ => None,
+    }
+}
+
+/// Whether a request meets all of it.
+fn meets(want: &Exclusion, sample: &Sample) -> bool {
+    let holds = |want: &str, values: Vec<&str>| match values[..] {
+        [] => false,
+        _ if want == "*" => true,
+        [value] => value == want,
+        _ => false,
+    };
+    let pairs = |text: Option<&str>, between: char| -> Vec<(String, String)> {
+        let pairs = text.into_iter().flat_map(|text| text.split(between)).map(str::trim);
+        let pairs = pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+        pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    };
+    let all = |wanted: &[(String, String)], pairs: &[(String, String)]| {
+        let of = |name: &str| pairs.iter().filter(|(n, _)| n == name).map(|(_, v)| v.as_str()).collect();
+        wanted.iter().all(|(name, value)| holds(value, of(name)))
+    };
+    let cookie = sample.headers.iter().find(|(name, _)| name == "cookie").map(|(_, value)| value.as_str());
+    // Networks of whole bytes.
+    let client = sample.client.map(|client| client.to_string()).unwrap_or_default();
+    let inside = |network: &String| client.starts_with(network.split(".0").next().unwrap());
+    (want.hosts.is_empty() || want.hosts.iter().any(|host| reference_host(host, sample).is_some()))
+        && (want.paths.is_empty()
+            || want.paths.iter().any(|path| reference_path(path, want.case, &sample.path).is_some()))
+        && (want.methods.is_empty() || want.methods.contains(&sample.method))
+        && (want.listeners.is_empty() || want.listeners.contains(&sample.listener))
+        && (want.clients.is_empty() || want.clients.iter().any(inside))
+        && all(&want.headers, &sample.headers)
+        && all(&want.query, &pairs(sample.query.as_deref(), '&'))
+        && all(&want.cookies, &pairs(cookie, ';'))
+}
+
 /// The winner among sorted ones: an exact path, else the best regex or the best prefix, whichever has the higher
 /// priority, else the regex.
 fn best_of(matching: &[(Standing, &str)]) -> Option<usize> {
@@ -351,57 +508,29 @@ fn best_of(matching: &[(Standing, &str)]) -> Option<usize> {
 type PathStanding = (u8, Reverse<usize>, Reverse<usize>, Vec<(u8, Reverse<usize>, Reverse<usize>)>, bool);
 
 fn reference(spec: &RouteSpec, sample: &Sample) -> Option<Standing> {
-    let host = spec.hosts.iter().filter_map(|host| {
-        let longer = |part: &str| sample.host.len() > part.len();
-        match (host.strip_prefix('*'), host.strip_suffix('*')) {
-            _ if host.starts_with('~') => {
-                let is_match =
-                    |(text, regex): &(&str, regex::Regex)| text == host && regex.is_match(&sample.host);
-                HOST_REGEXES.iter().any(is_match).then_some((1, 0))
-            }
-            _ if *host == sample.host => Some((4, 0)),
-            (Some(end), _) => (longer(end) && sample.host.ends_with(end)).then_some((3, end.len())),
-            (_, Some(begin)) => (longer(begin) && sample.host.starts_with(begin)).then_some((2, begin.len())),
-            _ => None,
-        }
-    });
-    let host = if spec.hosts.is_empty() { (0, 0) } else { host.max()? };
-    let path = reference_path(&spec.path, spec.case, &sample.path)?;
-    let holds = |want: &str, values: Vec<&str>| match values[..] {
-        [] => false,
-        _ if want == "*" => true,
-        [value] => value == want,
-        _ => false,
+    let host = if spec.hosts.is_empty() {
+        (0, 0)
+    } else {
+        spec.hosts.iter().filter_map(|host| reference_host(host, sample)).max()?
     };
+    let path = reference_path(&spec.path, spec.case, &sample.path)?;
     let all = |name: &str, pairs: &[(String, String)]| -> Vec<String> {
         pairs.iter().filter(|(n, _)| n == name).map(|(_, v)| v.clone()).collect()
     };
-    let query: Vec<(String, String)> = sample
-        .query
-        .iter()
-        .flat_map(|query| query.split('&'))
-        .map(|pair| {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            (name.to_owned(), value.to_owned())
-        })
-        .collect();
-    let fields = |wanted: &[(String, String)], pairs: &[(String, String)]| {
-        wanted.iter().all(|(n, want)| holds(want, all(n, pairs).iter().map(String::as_str).collect()))
-    };
+    let own = excluding(spec.clone());
     // The expressions of `random_route`: a method, or the first value of a field.
     let when = spec.when.as_deref().is_none_or(|when| match when.source().split_once(" == ") {
         Some(("request.method", method)) => sample.method == method.trim_matches('"'),
         Some((_, value)) => all("x-a", &sample.headers).join(", ") == value.trim_matches('"'),
         None => panic!("{spec:?}"),
     });
-    let matches = when
-        && (spec.methods.is_empty() || spec.methods.contains(&sample.method))
-        && (spec.listeners.is_empty() || spec.listeners.contains(&sample.listener))
-        && fields(&spec.headers, &sample.headers)
-        && fields(&spec.query, &query);
+    let matches = when && meets(&own, sample) && !spec.not.iter().any(|not| meets(not, sample));
     let conditions = usize::from(!spec.methods.is_empty())
         + usize::from(!spec.listeners.is_empty())
+        + usize::from(!spec.clients.is_empty())
         + spec.headers.len()
+        + spec.cookies.len()
+        + spec.not.len()
         + spec.query.len();
     let standing =
         (Reverse(host), path, Reverse(conditions), Reverse(spec.when.is_some()), Reverse(spec.priority));
@@ -537,6 +666,28 @@ fn random_route(random: &mut Random, number: usize) -> RouteSpec {
     if random.below(6) == 0 {
         spec = spec.listeners(random.pick(&[&[0][..], &[1], &[0, 1]]));
     }
+    if random.below(6) == 0 {
+        spec = spec.clients(random.pick(&[
+            &["10.0.0.0/8"][..],
+            &["10.1.0.0/16"],
+            &["11.0.0.0/8", "10.2.0.0/16"],
+        ]));
+    }
+    if random.below(6) == 0 {
+        spec = spec.cookie("c", random.pick(&["1", "2", "*"]));
+    }
+    for _ in 0..random.below(3) / 2 + random.below(4) / 3 {
+        spec = spec.not(excluding(match random.below(8) {
+            0 => without().methods(&["GET"]),
+            1 => without().methods(&["GET", "POST"]).header("x-a", "1"),
+            2 => route("", "/a/*"),
+            3 => route("", "/B*").insensitive().methods(&["POST"]),
+            4 => without().clients(&["10.0.0.0/8"]),
+            5 => without().hosts(&["*.x.test", "x.*"]),
+            6 => without().cookie("c", "1").query("v", "*"),
+            _ => without().listeners(&[1]),
+        }));
+    }
     spec.priority = random.below(3) as i32;
     if random.below(5) == 0 {
         spec = spec.when(random.pick(&WHENS));
@@ -563,6 +714,14 @@ fn random_request(random: &mut Random) -> Sample {
             headers.push((name.to_owned(), random.pick(&["1", "2", "3"]).to_owned()));
         }
     }
+    if random.below(3) == 0 {
+        let cookie = random.pick(&["c=1", "c=2", "d=1; c=1", "c=1; c=2"]);
+        headers.push(("cookie".to_owned(), cookie.to_owned()));
+    }
+    let client = match random.below(3) {
+        0 => None,
+        _ => Some(random.pick(&["10.1.1.1", "10.2.1.1", "11.3.1.1", "12.1.1.1"]).parse().unwrap()),
+    };
     let query = match random.below(3) {
         0 => Some(random.pick(&["v=1", "v=2", "v=1&v=2", "w=1&v=2", ""]).to_owned()),
         _ => None,
@@ -574,6 +733,7 @@ fn random_request(random: &mut Random) -> Sample {
         path,
         query,
         headers,
+        client,
     }
 }
 
@@ -585,9 +745,18 @@ fn build_without_faults(mut specs: Vec<RouteSpec>) -> (Vec<RouteSpec>, Table) {
             Err(conflicts) => conflicts,
         };
         for conflict in &conflicts {
-            let (a, b) = (&specs[conflict.route], &specs[conflict.other.expect("a tie has two sides")]);
+            let Some(other) = conflict.other else {
+                assert_eq!(conflict.kind, ConflictKind::BadExclusion, "{conflict:?}");
+                continue;
+            };
+            let (a, b) = (&specs[conflict.route], &specs[other]);
             let by_regex = |spec: &RouteSpec| spec.hosts.iter().any(|host| host.starts_with('~'));
-            let hard = a.path.starts_with('~') || a.when.is_some() || by_regex(a) || by_regex(b);
+            let hard = a.path.starts_with('~')
+                || a.when.is_some()
+                || !a.not.is_empty()
+                || !b.not.is_empty()
+                || by_regex(a)
+                || by_regex(b);
             assert!(conflict.example.is_some() || hard, "{a:?} {b:?}");
             assert_eq!(conflict.kind == ConflictKind::Ambiguous, a.priority == b.priority, "{a:?} {b:?}");
             let example = conflict.example.is_some() && conflict.kind == ConflictKind::Unreachable;
@@ -606,7 +775,7 @@ fn build_without_faults(mut specs: Vec<RouteSpec>) -> (Vec<RouteSpec>, Table) {
 fn agrees_with_the_reference() {
     let mut random = Random::new(3);
     let (mut found, mut contested, mut beaten) = (0, 0, 0);
-    for _ in 0..500 {
+    for _ in 0..1_000 {
         let size = 1 + random.below(40);
         let specs = (0..size).map(|number| random_route(&mut random, number)).collect();
         let (specs, table) = build_without_faults(specs);
@@ -647,7 +816,7 @@ fn agrees_with_the_reference() {
 fn every_route_has_a_sample_that_it_matches() {
     let mut random = Random::new(5);
     for number in 0..500 {
-        let spec = RouteSpec { when: None, ..random_route(&mut random, number) };
+        let spec = RouteSpec { when: None, not: Vec::new(), ..random_route(&mut random, number) };
         let table = table(vec![spec.clone()]);
         let sample = table.sample(RouteId(0)).unwrap_or_else(|| panic!("{spec:?}"));
         assert_eq!(winner(&table, &sample.request()), &*spec.name, "{sample}");

@@ -4,8 +4,9 @@ use super::{AdminArgs, ConfigArgs, Format, print, unanswered};
 use anyhow::{Result, anyhow};
 use clap::Args;
 use serde_json::Value;
+use std::net::IpAddr;
 use std::process::ExitCode;
-use weir_gateway::explain::{Explanation, TargetShown};
+use weir_gateway::explain::{Arriving, Explanation, TargetShown};
 
 #[derive(Args)]
 pub(super) struct Explain {
@@ -19,6 +20,9 @@ pub(super) struct Explain {
     /// Listener that receives the request [default: the one that a client of the URL reaches]
     #[arg(long)]
     listener: Option<String>,
+    /// The client's address, for `match.clients` and `client.ip` [default: 127.0.0.1]
+    #[arg(long, value_name = "ADDR")]
+    client: Option<IpAddr>,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
@@ -51,13 +55,13 @@ impl Explain {
             err!("{}", checked.diagnostics.to_text());
             return Ok(ExitCode::from(1));
         };
-        let listener = self.listener.as_deref();
+        let arriving = Arriving { listener: self.listener.as_deref(), client: self.client };
         let (method, url) = match &self.url {
             Some(url) => (self.method.as_str(), url),
             // gRPC always uses POST.
             None => ("POST", &self.method),
         };
-        match weir_gateway::explain::explain(snapshot, listener, method, url, &headers?) {
+        match weir_gateway::explain::explain(snapshot, arriving, method, url, &headers?) {
             Ok(told) => {
                 let live = self.live(&told)?;
                 match self.format {

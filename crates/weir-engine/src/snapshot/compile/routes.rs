@@ -11,7 +11,7 @@ use std::sync::Arc;
 use weir_config::check::is_for_match;
 use weir_config::schema;
 use weir_config::{Diagnostic, Node, Severity};
-use weir_route::{Case, Conflict, ConflictKind, RouteSpec, Shown, Table, capture_names};
+use weir_route::{Case, Conflict, ConflictKind, Exclusion, RouteSpec, Shown, Table, capture_names};
 
 /// Warnings about paths with a better hint than that of a pattern that cannot be parsed.
 const MIGRATED: &[&str] = &["literal-parameter", "query-in-path", "whole-path"];
@@ -32,6 +32,9 @@ impl Compiler<'_> {
                 methods: m.methods.to_vec(),
                 headers: m.headers.0.to_vec(),
                 query: m.query.0.to_vec(),
+                cookies: m.cookies.0.to_vec(),
+                clients: m.clients.iter().map(|network| network.0.to_string()).collect(),
+                not: exclusions(&m.not, listener),
                 listeners: m.listeners.iter().filter_map(listener).collect(),
                 when: whens.remove(written.name),
                 priority: route.priority,
@@ -56,6 +59,9 @@ impl Compiler<'_> {
                     let code = match c.kind {
                         ConflictKind::Ambiguous => "ambiguous-routes",
                         ConflictKind::Unreachable => "unreachable-route",
+                        ConflictKind::BadClient => "bad-client",
+                        ConflictKind::BadCookie => "bad-cookie",
+                        ConflictKind::BadExclusion => "bad-exclusion",
                         ConflictKind::BadHeader => "bad-header",
                         ConflictKind::BadHost => "bad-host",
                         ConflictKind::BadMethod => "bad-method",
@@ -209,6 +215,22 @@ fn path_case(written: schema::Case) -> Case {
         schema::Case::Insensitive => Case::Insensitive,
         schema::Case::Sensitive => Case::Sensitive,
     }
+}
+
+fn exclusions(written: &schema::Exclusions, listener: impl Fn(&String) -> Option<u16>) -> Vec<Exclusion> {
+    let one = |(at, not): (usize, &schema::Exclusion)| Exclusion {
+        place: written.place(at),
+        hosts: not.hosts.iter().map(ToString::to_string).collect(),
+        paths: not.path.iter().map(str::to_owned).collect(),
+        case: path_case(not.case),
+        methods: not.methods.to_vec(),
+        headers: not.headers.0.to_vec(),
+        query: not.query.0.to_vec(),
+        cookies: not.cookies.0.to_vec(),
+        clients: not.clients.iter().map(|network| network.0.to_string()).collect(),
+        listeners: not.listeners.iter().filter_map(&listener).collect(),
+    };
+    written.all.iter().enumerate().map(one).collect()
 }
 
 /// How to show a route's `match` if part of it came from outside.
