@@ -88,7 +88,7 @@ fn main() {
         query: query.as_deref(),
         headers: Received(head),
     };
-    let seen = Seen { request: &request, captured: None, vocabulary: &vocabulary };
+    let seen = Seen { request: &request, parameters: None, vocabulary: &vocabulary };
     let words: Vec<String> = std::env::args().skip(1).collect();
     let only = words.iter().position(|word| word == "--count");
     let only = only.map(|at| words.get(at + 1).map_or("two comparisons", String::as_str));

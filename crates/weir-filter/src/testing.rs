@@ -139,7 +139,7 @@ impl Stand {
             kind,
             settings,
             scope: "routes.test".to_owned(),
-            spec: RouteSpec { name: "test".into(), path: "/*".to_owned(), ..RouteSpec::default() },
+            spec: RouteSpec { name: "test".into(), paths: vec!["/*".to_owned()], ..RouteSpec::default() },
             captures: Vec::new(),
             client: Ipv4Addr::new(192, 0, 2, 1).into(),
             tls: false,
@@ -159,7 +159,7 @@ impl Stand {
     /// The pattern of the route, such as `/spot/{rest*}`.
     #[must_use]
     pub fn path(mut self, pattern: &str) -> Self {
-        self.spec.path = pattern.to_owned();
+        self.spec.paths = vec![pattern.to_owned()];
         let names = pattern.split('{').skip(1).filter_map(|piece| piece.split_once('}'));
         self.captures = names.map(|(name, _)| name.trim_end_matches('*').to_owned()).collect();
         self

@@ -44,8 +44,11 @@ fn main() {
     compare("hot", (&small, &few), (&large, &few));
     compare("spread", (&small, &few_copied), (&large, &many));
 
-    let single =
-        Table::build(vec![RouteSpec { name: "all".into(), path: "/*".into(), ..RouteSpec::default() }]);
+    let single = Table::build(vec![RouteSpec {
+        name: "all".into(),
+        paths: vec!["/*".into()],
+        ..RouteSpec::default()
+    }]);
     let single = single.expect("one route is not a conflict");
     println!("single /* route: {:.1} ns", median((0..ROUNDS).map(|_| round(&single, &few)).collect()));
 
@@ -68,11 +71,12 @@ fn main() {
 fn table(size: usize) -> Table {
     let spec = |n: usize| {
         let mut spec = RouteSpec { name: format!("r{n}").into(), ..RouteSpec::default() };
-        spec.path = match n % 5 {
+        let path = match n % 5 {
             0 | 1 => format!("/service-{n}/status"),
             2 => format!("/service-{n}/users/{{id}}"),
             _ => format!("/service-{n}/*"),
         };
+        spec.paths = vec![path];
         match n % 10 {
             3 => spec.hosts = vec![format!("host-{}.example.com", n / 100)],
             4 => spec.methods = vec!["GET".to_owned()],
@@ -87,12 +91,13 @@ fn table(size: usize) -> Table {
 fn table_of_forms(size: usize) -> Table {
     let spec = |n: usize| {
         let mut spec = RouteSpec { name: format!("r{n}").into(), ..RouteSpec::default() };
-        spec.path = match n % 4 {
+        let path = match n % 4 {
             0 => format!("/raw-{n}-*"),
             1 => format!("/files/{{id}}.{n}.json"),
             2 => format!("/Service-{n}/users/{{id}}"),
             _ => format!("/service-{n}/*"),
         };
+        spec.paths = vec![path];
         if n % 4 == 2 {
             spec.case = Case::Insensitive;
         }
@@ -120,9 +125,9 @@ fn table_of_conditions(size: usize) -> Table {
     let vocabulary = Vocabulary::without_maps(Bounds { head_bytes: 32 * 1024, fields: 100 });
     let spec = |n: usize| {
         let source = format!("request.headers[\"x-tenant\"] == \"tenant-{n}\"");
-        let when = When::compile(&source, "/orders", &vocabulary).expect("a sound expression");
-        let (name, path) = (format!("r{n}").into(), "/orders".to_owned());
-        RouteSpec { name, path, when: Some(Box::new(when)), ..RouteSpec::default() }
+        let when = When::compile(&source, None, &vocabulary).expect("a sound expression");
+        let (name, paths) = (format!("r{n}").into(), vec!["/orders".to_owned()]);
+        RouteSpec { name, paths, when: Some(Box::new(when)), ..RouteSpec::default() }
     };
     Table::build((0..size).map(spec)).expect("texts differ")
 }

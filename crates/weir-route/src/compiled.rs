@@ -3,7 +3,8 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use super::host::HostPattern;
+use super::exclusion::Exclusion;
+use super::host::{self, HostPattern};
 use super::matcher::{Conditions, NO_CONDITIONS};
 use super::parameters::Parameters;
 use super::pattern::{Case, Pattern};
@@ -17,9 +18,10 @@ pub struct RouteSpec {
     pub name: Arc<str>,
     /// `api.example.com`, `*.example.com`, `www.*`, `[::1]`, `~regex`, `*`; empty for any host.
     pub hosts: Vec<String>,
-    /// `/hello`, `/users/{id}`, `/users/{id}.json`, `/beta/*`, `/spot/{rest*}`, `/beta*`, `~regex`, `/*`.
-    pub path: String,
-    /// Whether the letters of `path` are compared exactly. A regex has to be.
+    /// `/hello`, `/users/{id}`, `/users/{id}.json`, `/beta/*`, `/spot/{rest*}`, `/beta*`, `~regex`, `/*`: each is a path
+    /// of the route. Empty for any path.
+    pub paths: Vec<String>,
+    /// Whether the letters of the paths are compared exactly. A regex has to be.
     pub case: Case,
     /// Methods, upper case as sent; empty for any method.
     pub methods: Vec<String>,
@@ -43,43 +45,18 @@ pub struct RouteSpec {
     pub shown: Option<Box<Shown>>,
 }
 
-/// One `not` of a route: it excludes a request that meets all of it. Fields as in [`RouteSpec`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Exclusion {
-    /// Its place in `match`: `not`, or `not[0]` of several.
-    pub place: String,
-    /// Hosts; empty for any.
-    pub hosts: Vec<String>,
-    /// Paths, one of which has to match; empty for any.
-    pub paths: Vec<String>,
-    /// How the letters of the paths are compared.
-    pub case: Case,
-    /// Methods.
-    pub methods: Vec<String>,
-    /// Names and values of fields.
-    pub headers: Vec<(String, String)>,
-    /// Names and values of parameters.
-    pub query: Vec<(String, String)>,
-    /// Names and values of cookies.
-    pub cookies: Vec<(String, String)>,
-    /// Networks.
-    pub clients: Vec<String>,
-    /// Numbers of listeners.
-    pub listeners: Vec<u16>,
-}
-
 /// A route's `match` for display: with `${VAR}` where something came from outside.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shown {
     /// As [`RouteSpec::hosts`].
     pub hosts: Vec<String>,
-    /// As [`RouteSpec::path`].
-    pub path: String,
+    /// As [`RouteSpec::paths`].
+    pub paths: Vec<String>,
     /// As [`RouteSpec::methods`].
     pub methods: Vec<String>,
 }
 
-/// A compiled route. The source text is not kept, because there may be 200,000 routes.
+/// A compiled route with one of its paths. The source text is not kept, because there may be 200,000 routes.
 #[derive(Debug)]
 pub(super) struct Route {
     pub(super) name: Arc<str>,
@@ -95,15 +72,6 @@ pub(super) struct Route {
 }
 
 const _: () = assert!(size_of::<Route>() <= 128);
-
-// === impl Exclusion ===
-
-impl Exclusion {
-    /// Whether it excludes the same, wherever it stands.
-    pub(super) fn is_like(&self, other: &Self) -> bool {
-        Self { place: String::new(), ..self.clone() } == Self { place: String::new(), ..other.clone() }
-    }
-}
 
 // === impl Route ===
 
@@ -122,7 +90,7 @@ impl Route {
         }
     }
 
-    /// Whether a request, whose path it matches, meets its conditions.
+    /// Whether a request, whose path it matches, meets its conditions, if this is its only path.
     #[inline]
     pub(super) fn check<H: Headers>(&self, request: &Request<'_, H>) -> Result<(), Failed<'_>> {
         self.conditions().check(request, self.parameters(request.path, request.host))
@@ -130,8 +98,17 @@ impl Route {
 
     /// Its captures in a request.
     #[inline]
-    pub(super) const fn parameters<'a>(&'a self, path: &'a [u8], host: &'a [u8]) -> Parameters<'a> {
-        Parameters::new(self, path, host)
+    pub(super) fn parameters<'a>(&'a self, path: &'a [u8], host: &'a [u8]) -> Parameters<'a> {
+        Parameters::new(&self.pattern, &self.hosts, path, host)
+    }
+
+    /// Of a route's paths the one that captures: the best that matches.
+    pub(super) fn best<'a>(paths: &'a [Self], path: &[u8]) -> Option<&'a Self> {
+        if let [only] = paths {
+            return Some(only);
+        }
+        let matching = paths.iter().filter(|route| route.pattern.matches(path));
+        matching.min_by(|a, b| a.pattern.compare(&b.pattern).0)
     }
 
     /// All its conditions except host and path.
@@ -154,7 +131,8 @@ impl Route {
 
     /// The path for display.
     pub(super) fn shown_path(&self) -> &str {
-        self.shown.as_ref().map_or(self.pattern.as_str(), |shown| shown.path.as_str())
+        let shown = self.shown.as_ref().and_then(|shown| shown.paths.first());
+        shown.map_or(self.pattern.as_str(), String::as_str)
     }
 
     /// The methods for display.
@@ -177,8 +155,6 @@ impl Route {
 
     /// The most specific of the route's hosts that matches a normalized host.
     pub(super) fn host_for(&self, host: &[u8]) -> Option<&HostPattern> {
-        // The first of the most specific: of two regexes the one written first.
-        let matching = self.hosts.iter().rev().filter(|pattern| pattern.matches(host));
-        matching.max_by_key(|pattern| pattern.specificity())
+        host::best(&self.hosts, host)
     }
 }

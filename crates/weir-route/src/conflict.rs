@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasher, Hash, Hasher};
+use std::ops::Range;
 
 use foldhash::fast::RandomState;
 use weir_expr::Var;
@@ -82,9 +83,9 @@ fn is_regex(host: &HostPattern) -> bool {
     matches!(host, HostPattern::Regex(_))
 }
 
-/// Ties and unreachable routes among the compiled ones.
-pub(super) fn ties(routes: &[Option<Route>]) -> Vec<Conflict> {
-    let mut search = Search { routes, tied: BTreeMap::new(), covered: BTreeMap::new() };
+/// Ties and unreachable routes among the compiled ones, each of which has one path of its `owner`.
+pub(super) fn ties(routes: &[Option<Route>], owner: &dyn Fn(usize) -> usize) -> Vec<Conflict> {
+    let mut search = Search { routes, owner, tied: BTreeMap::new(), covered: BTreeMap::new() };
     for (host, members) in &groups(routes) {
         search.group(host, members);
     }
@@ -130,6 +131,7 @@ fn groups(routes: &[Option<Route>]) -> Vec<(&HostPattern, Vec<usize>)> {
 
 struct Search<'r> {
     routes: &'r [Option<Route>],
+    owner: &'r dyn Fn(usize) -> usize,
     /// The later route of a tie, and the earlier.
     tied: BTreeMap<usize, usize>,
     /// A covered route → the route that covers it, and the hosts for which it does.
@@ -139,6 +141,14 @@ struct Search<'r> {
 impl<'r> Search<'r> {
     fn route(&self, index: usize) -> Option<&'r Route> {
         self.routes.get(index)?.as_ref()
+    }
+
+    /// All paths of the route that one belongs to.
+    fn siblings(&self, at: usize) -> Range<usize> {
+        let is_own = |other: &usize| (self.owner)(*other) == (self.owner)(at);
+        let start = (0..at).rev().take_while(is_own).last().unwrap_or(at);
+        let end = (at..self.routes.len()).take_while(is_own).last().unwrap_or(at);
+        start..end + 1
     }
 
     fn group(&mut self, host: &'r HostPattern, members: &[usize]) {
@@ -185,6 +195,9 @@ impl<'r> Search<'r> {
                 continue;
             }
             let (Some(a), Some(b)) = (self.route(earlier), self.route(later)) else { continue };
+            if (self.owner)(earlier) == (self.owner)(later) {
+                continue; // two paths of one route
+            }
             if a.excludes(b, host) || (is_regex(host) && !a.may_share_a_regex(b)) {
                 continue;
             }
@@ -276,7 +289,7 @@ impl<'r> Search<'r> {
             .map(|(feature, _)| feature)
     }
 
-    fn report(self) -> Vec<Conflict> {
+    fn report(&self) -> Vec<Conflict> {
         let mut conflicts = Vec::new();
         for (&later, &earlier) in &self.tied {
             let (Some(a), Some(b)) = (self.route(earlier), self.route(later)) else { continue };
@@ -306,8 +319,8 @@ impl<'r> Search<'r> {
             };
             conflicts.push(Conflict {
                 kind: ConflictKind::Ambiguous,
-                route: later,
-                other: Some(earlier),
+                route: (self.owner)(later),
+                other: Some((self.owner)(earlier)),
                 field: "match".to_owned(),
                 message,
                 hint,
@@ -316,14 +329,23 @@ impl<'r> Search<'r> {
         }
         for (&loser, (winner, hosts)) in &self.covered {
             let (Some(a), Some(b)) = (self.route(*winner), self.route(loser)) else { continue };
-            // If it is covered for only some of its hosts, it still has the others.
-            if hosts.len() < b.hosts.len() || conflicts.len() >= MAX_TIES {
+            // If it is covered for only some of its hosts or paths, it still has the others.
+            let is_whole =
+                |(at, hosts): (usize, usize)| self.route(at).is_some_and(|of| hosts >= of.hosts.len());
+            let siblings = self.siblings(loser);
+            let covered =
+                |at: usize| is_whole((at, self.covered.get(&at).map_or(0, |(_, hosts)| hosts.len())));
+            if hosts.len() < b.hosts.len()
+                || loser > siblings.start
+                || !siblings.clone().all(covered)
+                || conflicts.len() >= MAX_TIES
+            {
                 continue;
             }
             conflicts.push(Conflict {
                 kind: ConflictKind::Unreachable,
-                route: loser,
-                other: Some(*winner),
+                route: (self.owner)(loser),
+                other: Some((self.owner)(*winner)),
                 field: "priority".to_owned(),
                 message: format!(
                     "route `{}` can never win: `{}` matches every request that it matches, and has a higher priority",

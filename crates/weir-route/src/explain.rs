@@ -7,6 +7,7 @@
 
 use std::borrow::Cow;
 use std::cmp::{Ordering, Reverse};
+use std::collections::HashSet;
 use std::fmt;
 
 use serde::Serialize;
@@ -117,32 +118,39 @@ pub fn explain<H: Headers>(table: &Table, request: &Request<'_, H>, near_misses:
     let mut watched = Watched(0);
     let winner = table.find(request, &mut watched);
     let mut buffer = HostBuffer::new();
-    let seen = Seen { request, host: host::normalize(request.host, &mut buffer) };
-    let won = winner.and_then(|winner| Some((winner, table.route(winner)?)));
-    let mut lost: Vec<(RouteId, &Route)> = Vec::new();
-    let mut misses: Vec<(Reverse<Nearness>, NearMiss)> = Vec::new();
-    for (id, route) in table.routes().filter(|(id, _)| Some(*id) != winner) {
-        match seen.judge(route) {
-            Ok(()) => lost.push((id, route)),
-            Err(failed) => {
-                misses.push((Reverse(seen.nearness(route, failed)), seen.near_miss(id, route, failed)))
-            }
+    let seen = Seen { table, request, host: host::normalize(request.host, &mut buffer) };
+    let mut matching: Vec<(RouteId, &Route)> = Vec::new();
+    let mut misses: Vec<(Reverse<Nearness>, RouteId, &Route, Failed<'_>)> = Vec::new();
+    for (entry, route) in table.entries() {
+        match seen.judge(entry, route) {
+            Ok(()) => matching.push((entry, route)),
+            Err(failed) => misses.push((Reverse(seen.nearness(route, failed)), entry, route, failed)),
         }
     }
-    let lost = seen.ranked(lost);
+    let matching = seen.ranked(matching);
+    // A route with several paths is told once, by its best.
+    let mut told: HashSet<RouteId> = HashSet::new();
+    let best: Vec<_> =
+        matching.iter().copied().filter(|(entry, _)| told.insert(table.owner(*entry))).collect();
+    let is_winner = |(entry, _): &(RouteId, &Route)| Some(table.owner(*entry)) == winner;
+    let won = best.iter().copied().find(is_winner);
     // Stable, so that equally near routes keep their order.
-    misses.sort_by_key(|(nearness, _)| *nearness);
+    misses.sort_by_key(|(nearness, ..)| *nearness);
+    misses.retain(|(_, entry, ..)| told.insert(table.owner(*entry)));
     let omitted = misses.len().saturating_sub(near_misses);
     misses.truncate(near_misses);
     let tell_lost = |(id, route): (RouteId, &Route)| {
         let winner = won.map_or(route, |(_, winner)| winner);
-        let (rule, why) = seen.lost_by(winner, route, &lost);
-        Lost { index: id.index(), route: route.name.to_string(), rule, why }
+        let (rule, why) = seen.lost_by(winner, route, &matching);
+        Lost { index: table.owner(id).index(), route: route.name.to_string(), rule, why }
     };
     Decision {
         winner: won.map(|(id, route)| seen.winner(id, route, watched.0)),
-        lost: lost.iter().copied().map(tell_lost).collect(),
-        near_misses: misses.into_iter().map(|(_, miss)| miss).collect(),
+        lost: best.into_iter().filter(|one| !is_winner(one)).map(tell_lost).collect(),
+        near_misses: misses
+            .into_iter()
+            .map(|(_, entry, route, failed)| seen.near_miss(entry, route, failed))
+            .collect(),
         omitted,
     }
 }
@@ -161,19 +169,20 @@ type Nearness = (u8, usize);
 
 /// The request, with its host in normalized form.
 struct Seen<'a, 'r, H> {
+    table: &'a Table,
     request: &'a Request<'r, H>,
     host: &'a [u8],
 }
 
-impl<H: Headers> Seen<'_, '_, H> {
-    fn judge<'t>(&self, route: &'t Route) -> Result<(), Failed<'t>> {
+impl<'a, H: Headers> Seen<'a, '_, H> {
+    fn judge(&self, entry: RouteId, route: &'a Route) -> Result<(), Failed<'a>> {
         if route.host_for(self.host).is_none() {
             return Err(Failed::Host);
         }
         if !route.pattern.matches(self.request.path) {
             return Err(Failed::Path);
         }
-        route.check(self.request)
+        self.table.check(entry, route, self.request)
     }
 
     /// Matching routes in the order in which each would win if those before it were not there.
@@ -195,7 +204,7 @@ impl<H: Headers> Seen<'_, '_, H> {
         ranked
     }
 
-    /// By which rule a matching route lost, and the same as text. `ranked` are all that lost.
+    /// By which rule a matching route lost, and the same as text. `ranked` are all that match.
     fn lost_by(&self, winner: &Route, loser: &Route, ranked: &[(RouteId, &Route)]) -> (Rule, String) {
         let (rule, _) = self.precedence(winner, loser);
         let classes = (winner.pattern.class(), loser.pattern.class());
@@ -207,6 +216,10 @@ impl<H: Headers> Seen<'_, '_, H> {
             route.pattern.class() == classes.1 && self.specificity(route) == self.specificity(loser)
         });
         match best.filter(|best| !std::ptr::eq(*best, loser)) {
+            Some(best) if best.name == winner.name => {
+                let (rule, _) = self.precedence(best, loser);
+                (rule, self.why(rule, best, loser))
+            }
             Some(best) => {
                 let (rule, _) = self.precedence(best, loser);
                 (rule, format!("{}, and `{}` beats that one", self.why(rule, best, loser), winner.name))
@@ -219,8 +232,8 @@ impl<H: Headers> Seen<'_, '_, H> {
         }
     }
 
-    fn parameters<'a>(&'a self, route: &'a Route) -> Parameters<'a> {
-        route.parameters(self.request.path, self.request.host)
+    fn parameters(&self, entry: RouteId) -> Option<Parameters<'_>> {
+        self.table.parameters(self.table.owner(entry), self.request.path, self.request.host)
     }
 
     fn specificity(&self, route: &Route) -> Specificity {
@@ -316,7 +329,10 @@ impl<H: Headers> Seen<'_, '_, H> {
                 let any_case = Pattern::parse(route.pattern.as_str(), Case::Insensitive);
                 let only_case = any_case.is_ok_and(|pattern| pattern.matches(self.request.path));
                 let why = if only_case { ", and only the case of letters differs" } else { "" };
-                ("path".to_owned(), format!("it is for {}{why}", route.shown_path()))
+                (
+                    "path".to_owned(),
+                    format!("it is for {}{why}", self.table.shown_paths(self.table.owner(id))),
+                )
             }
             Failed::Method => ("method".to_owned(), format!("it takes {}", route.shown_methods())),
             Failed::Listener => ("listener".to_owned(), "it is not on this listener".to_owned()),
@@ -333,9 +349,10 @@ impl<H: Headers> Seen<'_, '_, H> {
                 let values = cookies::values(self.request.headers.get_all(b"cookie"), name.as_bytes());
                 (format!("cookie {name}"), occurs(values.count()).to_owned())
             }
-            Failed::Header(name) => {
-                (format!("header {name}"), occurs(self.request.headers.get_all(name.as_bytes()).count()).to_owned())
-            }
+            Failed::Header(name) => (
+                format!("header {name}"),
+                occurs(self.request.headers.get_all(name.as_bytes()).count()).to_owned(),
+            ),
             Failed::Not(at) => match route.conditions().not().get(at) {
                 Some(excluded) => {
                     let kinds = excluded.kinds();
@@ -347,16 +364,16 @@ impl<H: Headers> Seen<'_, '_, H> {
                 (format!("query {name}"), "it is absent, has another value or is repeated".to_owned())
             }
             Failed::When => {
-                let came = self.came_to(route).unwrap_or_default();
+                let came = self.came_to(id, route).unwrap_or_default();
                 ("when".to_owned(), format!("its expression is false{}", told(&came)))
             }
         };
-        NearMiss { index: id.index(), route: route.name.to_string(), failed, why }
+        NearMiss { index: self.table.owner(id).index(), route: route.name.to_string(), failed, why }
     }
 
     /// What the route's expression read.
-    fn came_to(&self, route: &Route) -> Option<Vec<Captured>> {
-        let came = route.conditions().when.as_ref()?.came_to(self.request, self.parameters(route));
+    fn came_to(&self, entry: RouteId, route: &Route) -> Option<Vec<Captured>> {
+        let came = route.conditions().when.as_ref()?.came_to(self.request, self.parameters(entry)?);
         Some(came.into_iter().map(|(name, value)| Captured { name, value }).collect())
     }
 
@@ -366,14 +383,20 @@ impl<H: Headers> Seen<'_, '_, H> {
             value: String::from_utf8_lossy(&value).into_owned(),
         };
         Winner {
-            index: id.index(),
+            index: self.table.owner(id).index(),
             route: route.name.to_string(),
             host: self.host_text(route),
             path: route.shown_path().to_owned(),
             ignores_case: route.pattern.ignores_case(),
             conditions: route.conditions().count(),
-            when: self.came_to(route),
-            captures: self.parameters(route).all().into_iter().map(captured).collect(),
+            when: self.came_to(id, route),
+            captures: self
+                .parameters(id)
+                .map(|all| all.all())
+                .unwrap_or_default()
+                .into_iter()
+                .map(captured)
+                .collect(),
             asked_before,
         }
     }

@@ -126,6 +126,12 @@ impl HostPattern {
         }
     }
 
+    /// The names that it captures.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        let regex = if let Self::Regex(regex) = self { Some(regex) } else { None };
+        regex.into_iter().flat_map(|regex| regex.names())
+    }
+
     /// Its written form.
     pub(super) fn to_text(&self) -> String {
         match self {
@@ -180,6 +186,12 @@ impl HostPattern {
             _ => false,
         }
     }
+}
+
+/// The most specific of several that matches a normalized host: of two regexes the one written first.
+pub(super) fn best<'p>(hosts: &'p [HostPattern], host: &[u8]) -> Option<&'p HostPattern> {
+    let matching = hosts.iter().rev().filter(|pattern| pattern.matches(host));
+    matching.max_by_key(|pattern| pattern.specificity())
 }
 
 // === impl HostRegex ===

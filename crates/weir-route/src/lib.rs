@@ -21,6 +21,7 @@
 mod compiled;
 mod conflict;
 pub mod cookies;
+mod exclusion;
 mod explain;
 mod host;
 mod maps;
@@ -39,8 +40,9 @@ mod testing;
 pub mod variables;
 mod when;
 
-pub use self::compiled::{Exclusion, RouteSpec, Shown};
+pub use self::compiled::{RouteSpec, Shown};
 pub use self::conflict::{Conflict, ConflictKind, MAX_TIES};
+pub use self::exclusion::Exclusion;
 pub use self::explain::{Captured, Decision, Lost, NEAR_MISSES, NearMiss, Rule, Winner, explain};
 pub use self::host::HOST_BYTES;
 pub use self::maps::{EntryError, Keys, MAPS, MapMistake, Maps, MapsBuilder, REGEXES, is_network};

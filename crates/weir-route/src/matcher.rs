@@ -9,8 +9,8 @@ use regex::bytes::Regex;
 use regex_syntax::hir::Hir;
 use weir_expr::Networks;
 
-use super::compiled::Exclusion;
 use super::cookies;
+use super::exclusion::Exclusion;
 use super::host::{self, HostBuffer, HostPattern};
 use super::parameters::Parameters;
 use super::pattern::{self, Pattern, PatternError};
@@ -399,11 +399,7 @@ mod tests {
             let request =
                 Request { listener: 0, host: b"", method: b"GET", path: b"/", query: None, headers };
             let want = if want { Ok(()) } else { Err(Failed::Header("x-env")) };
-            assert_eq!(
-                conditions.check(&request, Parameters::new(&any(), b"/", b"")),
-                want,
-                "{test} {headers:?}"
-            );
+            assert_eq!(conditions.check(&request, any().parameters(b"/", b"")), want, "{test} {headers:?}");
         }
     }
 
@@ -453,7 +449,7 @@ mod tests {
             let request = Request { listener: 0, host: b"", method: b"GET", path: b"/", query, headers: () };
             let want = if want { Ok(()) } else { Err(Failed::Query("v")) };
             assert_eq!(
-                conditions.check(&request, Parameters::new(&any(), b"/", b"")),
+                conditions.check(&request, any().parameters(b"/", b"")),
                 want,
                 "{test} {:?}",
                 query.map(<[u8]>::escape_ascii)

@@ -68,7 +68,9 @@ pub fn settle<H: Headers + Copy>(
         settled = Settled { route: route_of(&path), decoded: Some(path) };
     }
     let Some(route) = settled.route else { return Ok(settled) };
-    let meant = table.pattern(route).is_some_and(|p| p.as_str().contains(';') || p.as_str().contains("%3B"));
+    let own = settled.decoded.as_deref().unwrap_or(request.path);
+    let meant =
+        table.pattern(route, own).is_some_and(|p| p.as_str().contains(';') || p.as_str().contains("%3B"));
     let open = Ambiguity {
         slash: ambiguity.slash && mode == EscapedSlashes::Refuse,
         semicolon: ambiguity.semicolon && !meant,
@@ -154,7 +156,7 @@ mod tests {
     fn table() -> Table {
         let route = |path: &&str| RouteSpec {
             name: (*path).into(),
-            path: (*path).to_owned(),
+            paths: vec![(*path).to_owned()],
             ..RouteSpec::default()
         };
         Table::build(ROUTES.iter().map(route)).unwrap()
@@ -249,7 +251,7 @@ mod tests {
         ];
         let spec = |(path, case): &(&str, Case)| RouteSpec {
             name: (*path).into(),
-            path: (*path).to_owned(),
+            paths: vec![(*path).to_owned()],
             case: *case,
             ..RouteSpec::default()
         };

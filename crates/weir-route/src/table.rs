@@ -12,7 +12,7 @@ use super::host::{self, HOST_BYTES, HostBuffer, HostPattern, HostRegex};
 use super::parameters::Parameters;
 use super::paths::{Candidate, Paths};
 use super::pattern::{Class, Pattern};
-use super::request::{Headers, Request, RouteId, Trace};
+use super::request::{Failed, Headers, Request, RouteId, Trace};
 use super::sample::Sample;
 
 mod compile;
@@ -23,7 +23,10 @@ mod compile;
 /// again for its caches.
 #[derive(Debug)]
 pub struct Table {
+    /// Each route once for each of its paths, in order.
     routes: Vec<Route>,
+    /// `None` if each route has one path, so that its number is its index.
+    lists: Option<Box<Lists>>,
     exact: Map<Box<[u8]>, Paths>,
     wildcards: Map<Box<[u8]>, Paths>,
     /// Bit n is set if a wildcard with n bytes after its `*` exists. Only suffixes of such lengths are looked up.
@@ -43,6 +46,15 @@ struct RarerHosts {
     regexes: Vec<(Arc<HostRegex>, Paths)>,
 }
 
+/// Which entries of `Table::routes` belong to which route.
+#[derive(Debug)]
+struct Lists {
+    /// The route of each entry.
+    owners: Box<[RouteId]>,
+    /// The first entry of each route, and the number of entries.
+    firsts: Box<[usize]>,
+}
+
 type Map<K, V> = HashMap<K, V, RandomState>;
 
 // === impl Table ===
@@ -53,16 +65,23 @@ impl Table {
     pub fn build(routes: impl IntoIterator<Item = RouteSpec>) -> Result<Self, Vec<Conflict>> {
         let mut conflicts = Vec::new();
         let mut lists = HashSet::default();
-        let compiled: Vec<Option<Route>> = routes
-            .into_iter()
-            .enumerate()
-            .map(|(index, spec)| Route::compile(index, spec, &mut lists, &mut conflicts))
-            .collect();
+        let mut compiled: Vec<Option<Route>> = Vec::new();
+        let mut firsts = Vec::new();
+        for (index, spec) in routes.into_iter().enumerate() {
+            firsts.push(compiled.len());
+            Route::compile(index, spec, &mut lists, &mut conflicts, &mut compiled);
+        }
         drop(lists);
-        conflicts.extend(conflict::ties(&compiled));
+        let lists = (firsts.len() != compiled.len()).then(|| {
+            firsts.push(compiled.len());
+            Box::new(Lists::new(std::mem::take(&mut firsts)))
+        });
+        drop(firsts);
+        let owner = |entry: usize| lists.as_ref().map_or(entry, |lists| lists.owner(id(entry)).index());
+        conflicts.extend(conflict::ties(&compiled, &owner));
         // Without conflicts every route compiled. Collected in place, because there may be 200,000.
         match compiled.into_iter().collect::<Option<Vec<Route>>>() {
-            Some(routes) if conflicts.is_empty() => Ok(Self::file(routes)),
+            Some(routes) if conflicts.is_empty() => Ok(Self::file(routes, lists)),
             _ => {
                 conflicts.sort_by_key(|conflict| conflict.route);
                 Err(conflicts)
@@ -70,7 +89,7 @@ impl Table {
         }
     }
 
-    fn file(routes: Vec<Route>) -> Self {
+    fn file(routes: Vec<Route>, lists: Option<Box<Lists>>) -> Self {
         let mut by_host: BTreeMap<&HostPattern, Vec<usize>> = BTreeMap::new();
         for (index, route) in routes.iter().enumerate() {
             for host in route.hosts.iter() {
@@ -101,7 +120,7 @@ impl Table {
         let has_rarer = !rarer.fronts.is_empty() || !rarer.regexes.is_empty();
         let has_hosts = has_rarer || !exact.is_empty() || !wildcards.is_empty();
         let rarer = has_rarer.then(|| Box::new(rarer));
-        Self { routes, exact, wildcards, wildcard_lengths, rarer, has_hosts, any }
+        Self { routes, lists, exact, wildcards, wildcard_lengths, rarer, has_hosts, any }
     }
 
     /// The route that wins this request.
@@ -117,20 +136,56 @@ impl Table {
     /// path.
     pub fn find<H: Headers, T: Trace>(&self, request: &Request<'_, H>, trace: &mut T) -> Option<RouteId> {
         let mut accept = |candidate: Candidate| {
-            let route = candidate.route();
+            let entry = candidate.route();
             if !candidate.is_conditional() {
-                trace.asked(route, Ok(()));
+                trace.asked(self.owner(entry), Ok(()));
                 return true;
             }
-            let Some(compiled) = self.routes.get(route.index()) else { return false };
-            let outcome = compiled.check(request);
-            trace.asked(route, outcome);
+            let Some(compiled) = self.routes.get(entry.index()) else { return false };
+            let outcome = self.check(entry, compiled, request);
+            trace.asked(self.owner(entry), outcome);
             outcome.is_ok()
         };
         if let Some(won) = self.find_by_host(request, &mut accept) {
-            return Some(won.route());
+            return Some(self.owner(won.route()));
         }
-        Some(self.any.find(request.path, &mut accept)?.route())
+        Some(self.owner(self.any.find(request.path, &mut accept)?.route()))
+    }
+
+    /// Whether a request, whose path the entry matches, meets its conditions.
+    #[inline]
+    pub(super) fn check<'t, H: Headers>(
+        &'t self,
+        entry: RouteId,
+        compiled: &'t Route,
+        request: &Request<'_, H>,
+    ) -> Result<(), Failed<'t>> {
+        let Some(lists) = &self.lists else { return compiled.check(request) };
+        // An expression holds alike for all paths of a route, so it reads what the best one captures.
+        let best = compiled
+            .conditions()
+            .when
+            .as_ref()
+            .and_then(|_| Route::best(self.paths_of(lists.owner(entry)), request.path));
+        best.unwrap_or(compiled).check(request)
+    }
+
+    /// The route of an entry.
+    #[inline]
+    pub(super) fn owner(&self, entry: RouteId) -> RouteId {
+        self.lists.as_ref().map_or(entry, |lists| lists.owner(entry))
+    }
+
+    /// The entries of a route, one for each of its paths.
+    fn paths_of(&self, route: RouteId) -> &[Route] {
+        let range = match &self.lists {
+            None => route.index()..route.index() + 1,
+            Some(lists) => {
+                let first = |at: usize| lists.firsts.get(at).copied().unwrap_or(self.routes.len());
+                first(route.index())..first(route.index() + 1)
+            }
+        };
+        self.routes.get(range).unwrap_or_default()
     }
 
     fn find_by_host<H>(
@@ -240,18 +295,18 @@ impl Table {
     /// Where a raw prefix or a route that ignores case has a rival, it avoids it if it can. A more specific route may
     /// still win it: ask [`Table::find`].
     pub fn sample(&self, route: RouteId) -> Option<Sample> {
-        let found = self.route(route)?;
-        let plain = Sample::of(found);
         let wins = |sample: &Sample| self.find(&sample.request(), &mut super::NoTrace) == Some(route);
-        if plain.as_ref().is_some_and(wins) {
-            return plain;
-        }
-        Sample::unusual(found).filter(wins).or(plain)
+        let paths = || self.paths_of(route).iter();
+        let plain = || paths().filter_map(Sample::of);
+        plain()
+            .find(wins)
+            .or_else(|| paths().filter_map(Sample::unusual).find(wins))
+            .or_else(|| plain().next())
     }
 
     /// The number of routes.
     pub fn len(&self) -> usize {
-        self.routes.len()
+        self.lists.as_ref().map_or(self.routes.len(), |lists| lists.firsts.len() - 1)
     }
 
     /// Whether it has no route.
@@ -265,10 +320,10 @@ impl Table {
         Some(&self.route(route)?.name)
     }
 
-    /// The route's path pattern.
+    /// The pattern of the route that matched `path`: of several the best.
     #[inline]
-    pub fn pattern(&self, route: RouteId) -> Option<&Pattern> {
-        Some(&self.route(route)?.pattern)
+    pub fn pattern(&self, route: RouteId, path: &[u8]) -> Option<&Pattern> {
+        Some(&Route::best(self.paths_of(route), path)?.pattern)
     }
 
     /// What the route captures in `path`, the canonical path it matched, and in `host`, the authority as received.
@@ -280,16 +335,39 @@ impl Table {
         path: &'a [u8],
         host: &'a [u8],
     ) -> Option<Parameters<'a>> {
-        Some(self.route(route)?.parameters(path, host))
+        let paths = self.paths_of(route);
+        Some(Route::best(paths, path).or_else(|| paths.first())?.parameters(path, host))
+    }
+
+    /// The first entry of a route.
+    #[inline]
+    fn route(&self, route: RouteId) -> Option<&Route> {
+        self.paths_of(route).first()
+    }
+
+    /// All entries.
+    pub(super) fn entries(&self) -> impl Iterator<Item = (RouteId, &Route)> {
+        self.routes.iter().enumerate().map(|(index, route)| (id(index), route))
+    }
+
+    /// The paths of a route for display.
+    pub(super) fn shown_paths(&self, route: RouteId) -> String {
+        let paths: Vec<&str> = self.paths_of(route).iter().map(Route::shown_path).collect();
+        paths.join(", ")
+    }
+}
+
+// === impl Lists ===
+
+impl Lists {
+    fn new(firsts: Vec<usize>) -> Self {
+        let of = |(route, bounds): (usize, &[usize])| std::iter::repeat_n(id(route), bounds[1] - bounds[0]);
+        Self { owners: firsts.windows(2).enumerate().flat_map(of).collect(), firsts: firsts.into() }
     }
 
     #[inline]
-    pub(super) fn route(&self, route: RouteId) -> Option<&Route> {
-        self.routes.get(route.index())
-    }
-
-    pub(super) fn routes(&self) -> impl Iterator<Item = (RouteId, &Route)> {
-        self.routes.iter().enumerate().map(|(index, route)| (id(index), route))
+    fn owner(&self, entry: RouteId) -> RouteId {
+        self.owners.get(entry.index()).copied().unwrap_or(entry)
     }
 }
 

@@ -24,12 +24,17 @@ impl Random {
 
 /// A route for any host: `name`, `path`.
 pub(crate) fn route(name: &str, path: &str) -> RouteSpec {
-    RouteSpec { name: name.into(), path: path.to_owned(), ..RouteSpec::default() }
+    RouteSpec { name: name.into(), paths: vec![path.to_owned()], ..RouteSpec::default() }
 }
 
 impl RouteSpec {
     pub(crate) fn hosts(mut self, hosts: &[&str]) -> Self {
         self.hosts = hosts.iter().map(|&host| host.to_owned()).collect();
+        self
+    }
+
+    pub(crate) fn or_path(mut self, path: &str) -> Self {
+        self.paths.push(path.to_owned());
         self
     }
 
@@ -76,7 +81,11 @@ impl RouteSpec {
 
     pub(crate) fn when(mut self, source: &str) -> Self {
         let vocabulary = Vocabulary::without_maps(Bounds { head_bytes: 32 * 1024, fields: 4 });
-        let names = capture_names(self.hosts.iter().map(String::as_str), &self.path, self.case);
+        let names = capture_names(
+            self.hosts.iter().map(String::as_str),
+            self.paths.iter().map(String::as_str),
+            self.case,
+        );
         let when = When::compile(source, names.as_deref(), &vocabulary)
             .unwrap_or_else(|e| panic!("{source}: {e:?}"));
         self.when = Some(Box::new(when));
@@ -91,8 +100,8 @@ impl RouteSpec {
 
 /// An exclusion, made of what `match` of a route holds.
 pub(crate) fn excluding(spec: RouteSpec) -> Exclusion {
-    let RouteSpec { hosts, path, case, methods, headers, query, cookies, clients, listeners, .. } = spec;
-    let paths = if path == "-" { Vec::new() } else { vec![path] };
+    let RouteSpec { hosts, mut paths, case, methods, headers, query, cookies, clients, listeners, .. } = spec;
+    paths.retain(|path| path != "-");
     Exclusion {
         place: String::new(),
         hosts,

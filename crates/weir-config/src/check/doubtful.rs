@@ -80,15 +80,17 @@ impl Checker<'_> {
         // A filter may change the path in many ways. Without one, the whole path is looked up below the root.
         let changes = |filter: &FilterNode| filter.name == "rewrite";
         let is_changed = self.config.filters.iter().chain(&route.filters).any(changes);
-        let path = route.matches.path.as_str();
         if route.fastcgi.is_none() {
-            self.sources(at, files, if is_changed { "" } else { path });
+            let paths: Vec<&str> = if is_changed { vec![""] } else { route.matches.path.iter().collect() };
+            self.sources(at, files, &paths);
         }
         if is_changed {
             return;
         }
-        let prefix =
-            path.strip_suffix("/*").filter(|prefix| prefix.len() > 1 && !prefix.contains(['{', '*', '~']));
+        let path = route.matches.path.only();
+        let prefix = path.and_then(|path| {
+            path.strip_suffix("/*").filter(|prefix| prefix.len() > 1 && !prefix.contains(['{', '*', '~']))
+        });
         let Some(prefix) = prefix else { return };
         // A root that ends like the prefix is meant for the path after the prefix. Another root may get that folder
         // later.
@@ -102,18 +104,18 @@ impl Checker<'_> {
         }
     }
 
-    /// Warns of scripts that are sent instead of run: in the folder that a route with this path leads to.
-    fn sources(&mut self, at: &Spot<'_, '_>, files: &Files, path: &str) {
-        let literal = path.split(['{', '*', '~']).next().unwrap_or_default();
-        let below = literal.rsplit_once('/').map_or("", |(below, _)| below.trim_start_matches('/'));
+    /// Warns of scripts that are sent instead of run: in the folders that a route with these paths leads to.
+    fn sources(&mut self, at: &Spot<'_, '_>, files: &Files, paths: &[&str]) {
         let is_script = |name: &str| name.len() > ".php".len() && name.to_ascii_lowercase().ends_with(".php");
         let written = files.index.iter().find(|name| is_script(name)).cloned();
-        let found = || {
+        let found = |path: &&str| {
+            let literal = path.split(['{', '*', '~']).next().unwrap_or_default();
+            let below = literal.rsplit_once('/').map_or("", |(below, _)| below.trim_start_matches('/'));
             let entries = std::fs::read_dir(files.root.0.join(below)).ok()?.take(ENTRIES).flatten();
             let mut names = entries.filter_map(|entry| entry.file_name().into_string().ok());
             names.find(|name| is_script(name) && (files.hidden || !name.starts_with('.')))
         };
-        if let Some(name) = written.or_else(found) {
+        if let Some(name) = written.or_else(|| paths.iter().find_map(found)) {
             let message =
                 format!("scripts such as {name} are sent as text, with all that their source holds");
             let hint = "add `fastcgi: { root: … }` and `missing: NAME` with an upstream of `protocol: fastcgi`, or move the scripts elsewhere";

@@ -45,7 +45,13 @@ impl Checker<'_> {
         for Written { name, thing: route, node } in config.routes.written(section.node()) {
             let at = section.thing(name, node);
             let at_match = at.key("match");
-            self.path_of_another(&at_match.key("path"), &route.matches);
+            let at_path = at_match.key("path");
+            for (index, path) in route.matches.path.iter().enumerate() {
+                match route.matches.path.is_list() {
+                    true => self.path_of_another(&at_path.index(index), path),
+                    false => self.path_of_another(&at_path, path),
+                }
+            }
             for (index, host) in route.matches.hosts.iter().enumerate() {
                 self.host_of_another(&at_match.key("hosts").index(index), host);
             }
@@ -65,11 +71,10 @@ impl Checker<'_> {
         }
     }
 
-    fn path_of_another(&mut self, at: &Spot<'_, '_>, matches: &Match) {
+    fn path_of_another(&mut self, at: &Spot<'_, '_>, path: &str) {
         if at.node().is_none_or(|node| node.substituted) {
             return;
         }
-        let path = matches.path.as_str();
         if let Some(regex) = path.strip_prefix('~') {
             // No path begins with `.`, so nothing would match.
             if regex.starts_with("\\.") {
@@ -229,16 +234,21 @@ impl Checker<'_> {
     /// compared first.
     fn outranked(&mut self, at: &Spot<'_, '_>, name: &str, route: &Route) {
         let denies = route.respond.as_ref().is_some_and(|respond| DENIALS.contains(&respond.status));
-        let own = route.matches.path.as_str();
-        if !denies || !route.matches.hosts.is_empty() || !own.starts_with('/') || literal(own) == "/" {
-            return;
+        let is_open = !denies || !route.matches.hosts.is_empty();
+        let paths = route.matches.path.iter().filter(|path| path.starts_with('/') && literal(path) != "/");
+        for own in paths.filter(|_| !is_open) {
+            self.outranked_path(at, (name, own), route);
         }
+    }
+
+    fn outranked_path(&mut self, at: &Spot<'_, '_>, (name, own): (&str, &str), route: &Route) {
         let takes = |path: &str| path.ends_with('*') || path.ends_with("*}");
         let covers = |m: &Match| {
-            let (path, own) = (m.path.as_str(), literal(own));
-            let prefix = literal(path);
-            let is_open = m.headers.0.is_empty() && m.query.0.is_empty() && m.methods.is_empty();
-            !m.hosts.is_empty() && is_open && path.starts_with('/') && takes(path) && own.starts_with(prefix)
+            let own = literal(own);
+            let is_plain = m.headers.0.is_empty() && m.query.0.is_empty() && m.methods.is_empty();
+            let is_open = is_plain && m.cookies.0.is_empty() && m.clients.is_empty() && m.not.all.is_empty();
+            let holds = |path: &str| path.starts_with('/') && takes(path) && own.starts_with(literal(path));
+            !m.hosts.is_empty() && is_open && m.path.iter().any(holds)
         };
         let same = |host: &str| {
             let mut all = self.config.routes.iter();

@@ -5,7 +5,7 @@ use super::{Checker, is_field_value, is_token};
 use crate::aliases;
 use crate::node::{Node, Value};
 use crate::schema::{
-    EscapedSlashes, Exclusions, Files, Listener, Pairs, Respond, Route, Serves, Split, Written,
+    EscapedSlashes, Exclusions, Files, Listener, Pairs, Paths, Respond, Route, Serves, Split, Written,
 };
 use crate::secrecy;
 use crate::spelling::nearest_name;
@@ -108,9 +108,10 @@ impl Checker<'_> {
             Some(setting) => setting == keep,
             None => self.config.listeners.iter().any(|(name, l)| on(name) && l.escaped_slashes == keep),
         };
-        if !kept && m.path.starts_with('/') && m.path.contains("%2F") {
+        let is_escaped = |path: &&str| path.starts_with('/') && path.contains("%2F");
+        if let Some(path) = m.path.iter().find(is_escaped).filter(|_| !kept) {
             let message =
-                format!("no request can match `{}`: an escaped slash is refused or decoded first", m.path);
+                format!("no request can match `{path}`: an escaped slash is refused or decoded first");
             let hint = "write `escaped_slashes: keep` on the route, if its upstream does not decode %2F";
             self.error_hint(&at.key("match").key("path").path(), "unreachable-route", message, hint);
         }
@@ -198,7 +199,7 @@ impl Checker<'_> {
         }
         let keys = ["hosts", "methods", "listeners", "clients"];
         self.not_empty(at, &keys, "the list is empty, so nothing matches; leave it out to match any");
-        self.path(&at.key("path"), &matches.path);
+        self.paths(&at.key("path"), &matches.path);
         self.methods(&at.key("methods"), &matches.methods);
         self.named_listeners(&at.key("listeners"), &matches.listeners);
         self.fields(&at.key("headers"), &matches.headers);
@@ -215,12 +216,9 @@ impl Checker<'_> {
             for (index, host) in excluded.hosts.iter().enumerate() {
                 self.host(&place.key("hosts").index(index), host);
             }
-            let keys = ["hosts", "methods", "listeners", "clients", "path"];
+            let keys = ["hosts", "methods", "listeners", "clients"];
             self.not_empty(&place, &keys, "the list is empty, so nothing is excluded; leave it out for any");
-            for (index, path) in excluded.path.iter().enumerate() {
-                let spot = place.key("path");
-                self.path(&if excluded.path.is_list { spot.index(index) } else { spot }, path);
-            }
+            excluded.path.iter().for_each(|paths| self.paths(&place.key("path"), paths));
             self.methods(&place.key("methods"), &excluded.methods);
             self.named_listeners(&place.key("listeners"), &excluded.listeners);
             self.fields(&place.key("headers"), &excluded.headers);
@@ -232,6 +230,15 @@ impl Checker<'_> {
             let list = at.key(key);
             if list.node().is_some_and(|node| node.value == Value::Seq(Vec::new())) {
                 self.error(&list.path(), "empty", message);
+            }
+        }
+    }
+
+    fn paths(&mut self, at: &Spot<'_, '_>, paths: &Paths) {
+        for (index, path) in paths.iter().enumerate() {
+            match paths.is_list() {
+                true => self.path(&at.index(index), path),
+                false => self.path(at, path),
             }
         }
     }

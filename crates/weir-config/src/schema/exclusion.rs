@@ -29,7 +29,7 @@ pub struct Exclusion {
     #[schemars(with = "Vec<String>")]
     pub hosts: Box<[CompactString]>,
     /// One path or several, as in `match`, of which one has to match. Default: any path.
-    pub path: Paths,
+    pub path: Option<Paths>,
     /// How the letters of `path` are compared, as in `match`.
     pub case: Case,
     /// Methods. Default: any method.
@@ -47,13 +47,12 @@ pub struct Exclusion {
     pub listeners: Box<[String]>,
 }
 
-/// Paths, each in the forms of `match.path`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Paths, at least one, each in the forms of `match.path`.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Paths {
-    /// Empty if none was written.
-    pub all: Box<[CompactString]>,
-    /// Whether they were written as a list.
-    pub is_list: bool,
+    first: CompactString,
+    /// Those after the first; `None` if one path was written, and no list.
+    more: Option<Box<[CompactString]>>,
 }
 
 // === impl Exclusions ===
@@ -92,18 +91,23 @@ impl JsonSchema for Exclusions {
 
 impl Paths {
     /// A single path.
-    pub fn one(path: CompactString) -> Self {
-        Self { all: [path].into(), is_list: false }
+    pub const fn one(path: CompactString) -> Self {
+        Self { first: path, more: None }
     }
 
     /// The paths as written.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.all.iter().map(CompactString::as_str)
+    pub fn iter(&self) -> impl Iterator<Item = &str> + Clone {
+        std::iter::once(&self.first).chain(self.more.iter().flatten()).map(CompactString::as_str)
     }
 
-    /// The place of a path below the one that names them: `path`, or `path[1]`.
-    pub fn place(&self, at: usize) -> String {
-        if self.is_list { format!("path[{at}]") } else { "path".to_owned() }
+    /// Whether they were written as a list.
+    pub const fn is_list(&self) -> bool {
+        self.more.is_some()
+    }
+
+    /// The path, if there is only one.
+    pub fn only(&self) -> Option<&str> {
+        self.more.as_ref().is_none_or(|more| more.is_empty()).then_some(&*self.first)
     }
 }
 
@@ -145,11 +149,15 @@ impl<'de> Deserialize<'de> for Paths {
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Paths, A::Error> {
-                let mut all = Vec::new();
+                let Some(first) = seq.next_element()? else {
+                    let hint = "leave `path` out to match any";
+                    return Err(de::refuse("a path or a list of at least one path", Some(hint)));
+                };
+                let mut more = Vec::new();
                 while let Some(path) = seq.next_element()? {
-                    all.push(path);
+                    more.push(path);
                 }
-                Ok(Paths { all: all.into(), is_list: true })
+                Ok(Paths { first, more: Some(more.into()) })
             }
         }
 

@@ -8,7 +8,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 
-use super::exclusion::Exclusions;
+use super::exclusion::{Exclusions, Paths};
 use super::fastcgi::FastCgi;
 use super::files::Files;
 use super::listener::EscapedSlashes;
@@ -64,11 +64,10 @@ pub struct Match {
     /// addresses. Default: any host.
     #[schemars(with = "Vec<String>")]
     pub hosts: Box<[CompactString]>,
-    /// The path: literal (`/hello`), with names (`/users/{id}`, `/users/{id}.json`), with a tail (`/beta/*`,
+    /// The path, or a list of paths of which one has to match: literal (`/hello`), with names (`/users/{id}`, `/users/{id}.json`), with a tail (`/beta/*`,
     /// `/spot/{rest*}`), a raw prefix (`/beta*`) or a regular expression for the whole path (`~/v[0-9]+/.*`). Default
     /// `/*`. `/beta/*` matches `/beta`, `/beta/` and all below, never `/betax`; `/beta*` matches `/betax` too.
-    #[schemars(with = "String")]
-    pub path: CompactString,
+    pub path: Paths,
     /// `insensitive` compares the ASCII letters of `path` without case; captures and the path that filters and
     /// upstreams see keep theirs. Not for a regular expression. Default `sensitive`. Protect both spellings if an
     /// upstream ignores case: a guarded `/admin/*` does not cover `/ADMIN/x`.
@@ -117,7 +116,7 @@ impl Default for Match {
     fn default() -> Self {
         Self {
             hosts: Box::default(),
-            path: CompactString::const_new("/*"),
+            path: Paths::one(CompactString::const_new("/*")),
             case: Case::Sensitive,
             methods: Box::default(),
             headers: Pairs::default(),

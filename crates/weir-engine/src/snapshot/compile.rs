@@ -241,7 +241,7 @@ impl Compiler<'_> {
             schema::Parents::Never => Parents::Never,
             schema::Parents::Trusted => Parents::Trusted,
         };
-        let patterns = self.config.routes.iter().map(|(_, route)| route.matches.path.as_str().into());
+        let patterns = self.config.routes.iter().map(|(_, route)| route.matches.path.to_string().into());
         Some(Tracing::new(parents, written.share.ratio(), patterns.collect()))
     }
 }

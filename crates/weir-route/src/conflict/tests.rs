@@ -43,6 +43,7 @@ fn ties_are_refused() {
         (a().clients(&["10.0.0.0/8"]), route("b", "/x/{id}").cookie("c", "*")),
         (a().cookie("c", "1"), route("b", "/x/{id}").not(excluding(without().methods(&["GET"])))),
         (a().not(excluding(route("", "/x/1"))), route("b", "/x/{id}").not(excluding(route("", "/x/2")))),
+        (route("a", "/y").or_path("/x"), route("b", "/x").or_path("/z")),
         (route("a", "/x").hosts(&["www.*"]), route("b", "/x").hosts(&["WWW.*."])),
         (route("a", "/x").hosts(&["~.*a"]), route("b", "/x").hosts(&["~a.*"])),
         (route("a", "/x").hosts(&["~.*a", "~b"]), route("b", "/x").hosts(&["~c", "~.*a"])),
@@ -52,7 +53,7 @@ fn ties_are_refused() {
         let [tie] = &told[..] else { panic!("{a:?} {b:?}: {told:?}") };
         assert_eq!((tie.kind, tie.route, tie.other), (ConflictKind::Ambiguous, 1, Some(0)), "{a:?} {b:?}");
         assert!(tie.message.contains("`a`") && tie.message.contains("`b`"), "{}", tie.message);
-        let hard = a.path.starts_with('~') || a.hosts.iter().any(|host| host.starts_with('~'));
+        let hard = a.paths[0].starts_with('~') || a.hosts.iter().any(|host| host.starts_with('~'));
         assert!(tie.example.is_some() || hard, "{a:?} {b:?}");
     }
 }
@@ -112,6 +113,9 @@ fn routes_that_exclude_each_other_or_differ_in_rank_are_no_tie() {
             a().not(excluding(without().methods(&["GET"]).header("x-a", "1"))),
             b().methods(&["GET"]).priority(-1),
         ),
+        (route("a", "/x").priority(1), route("b", "/x").or_path("/y")),
+        (route("a", "/y").or_path("/x").priority(1), route("b", "/x").or_path("/y").or_path("/z")),
+        (route("a", "/x").or_path("~/y+").or_path("~/[xy]+"), route("b", "/z")),
         (a().hosts(&["a.*"]), b().hosts(&["*.a"])),
         (a().hosts(&["a.*"]), b().hosts(&["a.b.*"])),
         (a().hosts(&["a.*"]), b().hosts(&["~a.*"])),
@@ -177,6 +181,7 @@ fn routes_that_never_win_are_refused() {
             route("b", "/x").methods(&["PUT"]),
         ),
         (route("a", "/x").hosts(&["~a", "~b"]).priority(1), route("b", "/x").hosts(&["~b", "~a"])),
+        (route("a", "/y").or_path("/x").priority(1), route("b", "/x").or_path("/y")),
         // A prefix over a regex.
         (route("a", "/*").priority(1), route("b", "~.*x")),
         (route("a", "/x/*").priority(1), route("b", "~/x/.*png")),
@@ -207,6 +212,27 @@ fn a_regex_under_a_prefix_may_win_where_a_better_prefix_has_no_priority() {
     assert_eq!(all("/x/{name}/*"), 0);
     assert_eq!(all("/x/Y/*"), 1);
     assert_eq!(all("/y/z/*"), 1);
+}
+
+#[test]
+fn paths_of_one_route_differ() {
+    for (a, b, refused) in [
+        ("/x", "/x", true),
+        ("/x/{a}", "/x/{b}", true),
+        ("/x/*", "/x/{rest*}", true),
+        ("~/x", "~/x", true),
+        ("/x", "/x/", false),
+        ("~/x", "/x", false),
+        ("/x", "no", true),
+    ] {
+        let told = conflicts(vec![route("first", "/"), route("a", a).or_path(b)]);
+        let told: Vec<_> = told.iter().map(|c| (c.kind, c.route, &*c.field)).collect();
+        let want = [(ConflictKind::BadPattern, 1, "match.path[1]")];
+        assert_eq!(told, if refused { &want[..] } else { &[] }, "{a} {b}");
+    }
+    // A later route keeps its number.
+    let told = kinds(vec![route("a", "/a").or_path("/b"), route("b", "/c").or_path("/d"), route("c", "/d")]);
+    assert_eq!(told, [(ConflictKind::Ambiguous, 2, Some(1))]);
 }
 
 #[test]

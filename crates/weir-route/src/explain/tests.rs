@@ -70,7 +70,7 @@ fn near_misses_are_capped_with_the_nearest_first() {
 fn what_a_route_is_for_is_told_as_it_is_written() {
     let shown = Shown {
         hosts: vec!["${HOST}".to_owned()],
-        path: "/${PATH}".to_owned(),
+        paths: vec!["/${PATH}".to_owned()],
         methods: vec!["${METHOD}".to_owned()],
     };
     let hosts: [&[&str]; 4] = [&["b.test", "A.test"], &["c.test"], &["C.test"], &["d.test"]];

@@ -1,17 +1,18 @@
 //! Compiles a route as written, and reports everything wrong with it.
 
 use std::cmp::Ordering;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use weir_expr::Networks;
 
-use super::super::compiled::{Exclusion, Route, RouteSpec};
+use super::super::compiled::{Route, RouteSpec, Shown};
 use super::super::conflict::{Conflict, ConflictKind};
+use super::super::exclusion::Exclusion;
 use super::super::host::HostPattern;
 use super::super::matcher::{self, Clients, Conditions, Excluded, Field, Rarer, Test};
-use super::super::pattern::{Case, Pattern, PatternError};
+use super::super::pattern::{Case, Class, Pattern, PatternError};
 
 /// The mistakes of one route, in a part of its `match`.
 struct Place<'c> {
@@ -22,13 +23,15 @@ struct Place<'c> {
 }
 
 impl Route {
-    /// `lists` holds the hosts of earlier routes.
+    /// Adds the route to `compiled`, once for each of its paths; once as `None` if it has a mistake. `lists` holds the
+    /// hosts of earlier routes.
     pub(super) fn compile(
         index: usize,
         spec: RouteSpec,
         lists: &mut HashSet<Arc<[HostPattern]>, RandomState>,
         conflicts: &mut Vec<Conflict>,
-    ) -> Option<Self> {
+        compiled: &mut Vec<Option<Self>>,
+    ) {
         let before = conflicts.len();
         let mut place = Place { route: index, section: "match".to_owned(), conflicts };
         let mut hosts = place.hosts(&spec.hosts);
@@ -49,33 +52,49 @@ impl Route {
             cookies: place.cookies(&spec.cookies),
             not: spec.not.into_iter().map(|not| place.excluded(not)).collect(),
         };
-        let pattern = place.path("path", &spec.path, spec.case);
-        if let Some(pattern) = &pattern {
-            place.captured_twice(&hosts, pattern);
-        }
+        let any = ["/*".to_owned()];
+        let written = if spec.paths.is_empty() { &any } else { &*spec.paths };
+        let patterns = place.paths(written, spec.case);
+        patterns.iter().for_each(|pattern| place.captured_twice(&hosts, pattern));
         let listeners = spec.listeners;
         let is_rare = rarer.clients.is_some() || !rarer.cookies.is_empty() || !rarer.not.is_empty();
         let rarer = is_rare.then(|| Box::new(rarer));
         let conditions = Conditions { methods, listeners, headers, query, when: spec.when, rarer };
-        let pattern = pattern.filter(|_| conflicts.len() == before)?;
+        if conflicts.len() != before {
+            return compiled.push(None);
+        }
         let mut pairs = hosts.iter().zip(&spec.hosts);
         let as_compiled = spec.hosts.is_empty()
             || hosts.len() == spec.hosts.len() && pairs.all(|(host, written)| host.to_text() == *written);
-        let route = Self {
-            name: spec.name,
-            priority: spec.priority,
-            hosts: lists.get(&*hosts).cloned().unwrap_or_else(|| {
-                let list: Arc<[HostPattern]> = hosts.into();
-                lists.insert(Arc::clone(&list));
-                list
-            }),
-            written_hosts: if as_compiled { Box::default() } else { spec.hosts.into() },
-            pattern,
-            conditions: Some(Box::new(conditions)).filter(|conditions| !conditions.is_empty()),
-            shown: spec.shown,
-        };
-        Place { route: index, section: "match".to_owned(), conflicts }.nothing_left(&route);
-        Some(route).filter(|_| conflicts.len() == before)
+        let written_hosts: Box<[String]> = if as_compiled { Box::default() } else { spec.hosts.into() };
+        let hosts = lists.get(&*hosts).cloned().unwrap_or_else(|| {
+            let list: Arc<[HostPattern]> = hosts.into();
+            lists.insert(Arc::clone(&list));
+            list
+        });
+        let conditions = Some(Box::new(conditions)).filter(|conditions| !conditions.is_empty());
+        let begin = compiled.len();
+        for (at, pattern) in patterns.into_iter().enumerate() {
+            let shown = spec.shown.as_ref().map(|shown| {
+                let paths = shown.paths.get(at).cloned().into_iter().collect();
+                Box::new(Shown { paths, ..(**shown).clone() })
+            });
+            compiled.push(Some(Self {
+                name: Arc::clone(&spec.name),
+                priority: spec.priority,
+                hosts: Arc::clone(&hosts),
+                written_hosts: written_hosts.clone(),
+                pattern,
+                conditions: conditions.clone(),
+                shown,
+            }));
+        }
+        let mut place = Place { route: index, section: "match".to_owned(), conflicts };
+        place.nothing_left(compiled.get(begin..).unwrap_or_default());
+        if conflicts.len() != before {
+            compiled.truncate(begin);
+            compiled.push(None);
+        }
     }
 }
 
@@ -182,6 +201,29 @@ impl Place<'_> {
         }
     }
 
+    /// Of a list, one may not match the same paths as another.
+    fn paths(&mut self, written: &[String], case: Case) -> Vec<Pattern> {
+        let key = |at: usize| if written.len() > 1 { format!("path[{at}]") } else { "path".to_owned() };
+        let mut patterns: Vec<Pattern> = Vec::with_capacity(written.len());
+        let mut known: HashMap<String, String> = HashMap::new();
+        for (at, path) in written.iter().enumerate() {
+            let Some(pattern) = self.path(&key(at), path, case) else { continue };
+            if written.len() > 1 {
+                let shape = match pattern.class() {
+                    Class::Regex => path.clone(),
+                    Class::Exact | Class::Prefix => pattern.shape_key(),
+                };
+                if let Some(same) = known.insert(shape, path.clone()) {
+                    let message = format!("`{path}` matches the same paths as `{same}`");
+                    let error = PatternError { message, hint: "leave one of them out".to_owned() };
+                    self.bad(ConflictKind::BadPattern, &key(at), error);
+                }
+            }
+            patterns.push(pattern);
+        }
+        patterns
+    }
+
     fn excluded(&mut self, written: Exclusion) -> Excluded {
         let mut place = Place {
             route: self.route,
@@ -189,9 +231,7 @@ impl Place<'_> {
             conflicts: &mut *self.conflicts,
         };
         let hosts = place.hosts(&written.hosts);
-        let key = |at: usize| if written.paths.len() > 1 { format!("path[{at}]") } else { "path".to_owned() };
-        let paths = written.paths.iter().enumerate();
-        let paths = paths.filter_map(|(at, path)| place.path(&key(at), path, written.case)).collect();
+        let paths = place.paths(&written.paths, written.case);
         let methods = place.methods(&written.methods);
         let headers = place.headers(&written.headers);
         let query = place.query(&written.query);
@@ -220,11 +260,13 @@ impl Place<'_> {
         }
     }
 
-    /// An exclusion that leaves no request to the route.
-    fn nothing_left(&mut self, route: &Route) {
-        for excluded in route.conditions().not() {
+    /// An exclusion that leaves no request to any path of the route.
+    fn nothing_left(&mut self, paths: &[Option<Route>]) {
+        let conditions = paths.first().and_then(|route| Some(route.as_ref()?.conditions()));
+        for excluded in conditions.map_or(&[][..], |conditions| conditions.not()) {
             let all = excluded.takes_everything();
-            if !all && !route.hosts.iter().all(|host| excluded.takes_all_of(route, host)) {
+            let of_route = |route: &Route| route.hosts.iter().all(|host| excluded.takes_all_of(route, host));
+            if !all && !paths.iter().flatten().all(of_route) {
                 continue;
             }
             let message = match all {

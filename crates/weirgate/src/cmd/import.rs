@@ -13,6 +13,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use weir_gateway::config::{Diagnostics, Severity, Source};
+use weir_gateway::explain::Arriving;
 use weir_import::{Disk, Import as Imported, SYSTEMS, Written};
 
 /// Exit code for a mistake on the command line.
@@ -135,7 +136,7 @@ fn check(folder: &Path, import: &Imported) -> Checked {
         for case in &import.config.tests {
             let asked = weir_gateway::explain::explain(
                 snapshot,
-                case.listener.as_deref(),
+                Arriving { listener: case.listener.as_deref(), client: None },
                 &case.method,
                 &case.url,
                 &case.headers,

@@ -27,7 +27,7 @@ impl Compiler<'_> {
             RouteSpec {
                 name: Arc::clone(written.name),
                 hosts: m.hosts.iter().map(ToString::to_string).collect(),
-                path: m.path.to_string(),
+                paths: m.path.iter().map(str::to_owned).collect(),
                 case: path_case(m.case),
                 methods: m.methods.to_vec(),
                 headers: m.headers.0.to_vec(),
@@ -207,7 +207,7 @@ impl Compiler<'_> {
 
 /// The names that a route captures; `None` if its path is malformed.
 pub(super) fn captures(matches: &schema::Match) -> Option<Vec<String>> {
-    capture_names(matches.hosts.iter().map(|host| &**host), &matches.path, path_case(matches.case))
+    capture_names(matches.hosts.iter().map(|host| &**host), matches.path.iter(), path_case(matches.case))
 }
 
 fn path_case(written: schema::Case) -> Case {
@@ -221,7 +221,7 @@ fn exclusions(written: &schema::Exclusions, listener: impl Fn(&String) -> Option
     let one = |(at, not): (usize, &schema::Exclusion)| Exclusion {
         place: written.place(at),
         hosts: not.hosts.iter().map(ToString::to_string).collect(),
-        paths: not.path.iter().map(str::to_owned).collect(),
+        paths: not.path.iter().flat_map(|paths| paths.iter()).map(str::to_owned).collect(),
         case: path_case(not.case),
         methods: not.methods.to_vec(),
         headers: not.headers.0.to_vec(),
@@ -245,7 +245,11 @@ fn shown(route: &Node, matches: &schema::Match) -> Option<Shown> {
         let each = part.into_iter().flat_map(|part| [std::slice::from_ref(part), part.elements()]).flatten();
         each.filter_map(Node::written).map(str::to_owned).collect::<Vec<_>>()
     });
-    Some(Shown { hosts, path: path.into_iter().next().unwrap_or_else(|| matches.path.to_string()), methods })
+    let paths = match path.is_empty() {
+        true => matches.path.iter().map(str::to_owned).collect(),
+        false => path,
+    };
+    Some(Shown { hosts, paths, methods })
 }
 
 /// Whether a conflict only follows from reported errors: the same value is wrong, or a `match` was not understood and
@@ -269,7 +273,7 @@ fn is_consequence(conflict: &Conflict, names: &[&str], told: &HashSet<String>) -
     match conflict.kind {
         ConflictKind::Ambiguous | ConflictKind::Unreachable => {
             [Some(conflict.route), conflict.other].into_iter().flatten().any(|route| {
-                let fields = ["", ".match", ".match.path", ".match.hosts", ".match.when"];
+                let fields = ["", ".match", ".match.path", ".match.hosts", ".match.not", ".match.when"];
                 fields.iter().any(|field| is_told(route, field)) || is_matched_otherwise(route)
             })
         }
