@@ -6,6 +6,7 @@
 
 mod balancing;
 mod bytes;
+mod consumer_sources;
 mod consumers;
 mod discovery;
 mod doubtful;
@@ -28,6 +29,7 @@ use std::collections::HashSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+pub(crate) use consumers::check_document;
 pub use routes::{TARGETS, is_for_match, is_for_target};
 pub(crate) use source::BOOTSTRAP;
 
@@ -42,6 +44,7 @@ use super::units::Duration;
 const SECTIONS: &[&str] = &[
     "access_log",
     "admin",
+    "consumer_sources",
     "consumers",
     "dns",
     "expose_causes",
@@ -85,6 +88,7 @@ pub fn check(
     checker.listeners();
     checker.upstreams();
     checker.consumers();
+    checker.consumer_sources();
     checker.maps();
     checker.routes();
     checker.filter_lists();
@@ -325,16 +329,21 @@ impl<'a> Checker<'a> {
         }
         let consumers = self.config.consumers.iter();
         let used: HashSet<&str> = consumers.filter_map(|(_, consumer)| consumer.plan.as_deref()).collect();
+        let is_closed = self.config.consumer_sources.is_empty();
         for name in self.names("plans") {
-            if !used.contains(name) {
+            if is_closed && !used.contains(name) {
                 let message = format!("no consumer has the plan `{name}`");
                 self.warn(&format!("plans.{name}"), "unused", message, "remove it, or give it to a consumer");
             }
         }
         let known = self.filters_and_members().any(|(name, _)| self.credentials.contains(&name));
-        if !known && !self.config.consumers.is_empty() {
+        let sections = [
+            ("consumers", self.config.consumers.is_empty()),
+            ("consumer_sources", self.config.consumer_sources.is_empty()),
+        ];
+        for (section, _) in sections.into_iter().filter(|(_, is_empty)| !known && !is_empty) {
             let message = "no route has a filter that identifies consumers, so they are never recognised";
-            self.warn("consumers", "unused", message, "add `- key_auth: {}` to the filters");
+            self.warn(section, "unused", message, "add `- key_auth: {}` to the filters");
         }
         let speaks_http = |(_, listener): (&str, &Listener)| listener.serves() == Serves::Http;
         let is_empty = self.config.listeners.is_empty();

@@ -10,6 +10,7 @@
 mod aliases;
 pub mod check;
 mod conceal;
+pub mod consumers;
 pub mod csv;
 pub mod de;
 pub mod delay;

@@ -10,7 +10,8 @@ use compact_str::CompactString;
 use super::mask::{secret_pieces, without_secrets};
 
 /// The sections of named entries, which may be spread over included files.
-pub const NAMED: &[&str] = &["listeners", "upstreams", "consumers", "plans", "maps", "routes"];
+pub const NAMED: &[&str] =
+    &["listeners", "upstreams", "consumers", "consumer_sources", "plans", "maps", "routes"];
 
 /// The position of a text in a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -21,6 +21,8 @@ pub const MAX_BYTES: usize = 16 << 20;
 pub const MAX_DEPTH: usize = 64;
 /// Maximum number of values in one file, including those that aliases repeat. Stops billion-laughs attacks.
 pub const MAX_NODES: usize = 2_000_000;
+/// Largest document of consumers. 100,000 of them with a key and a plan have about 9 MiB.
+pub const MAX_CONSUMER_BYTES: usize = 64 << 20;
 /// Maximum number of values that aliases may repeat.
 pub const MAX_REPEATED: usize = 100_000;
 
@@ -32,11 +34,20 @@ pub fn parse(text: &str, file: &Path, diagnostics: &mut Diagnostics) -> Option<N
 
 /// As [`parse`], for a text that the caller keeps, so that diagnostics share it.
 pub fn parse_shared(text: &Arc<str>, file: &Path, diagnostics: &mut Diagnostics) -> Option<Node> {
-    let file = Arc::new(file.to_owned());
     let text: Arc<str> = text.strip_prefix('\u{feff}').map_or_else(|| Arc::clone(text), Arc::from);
-    diagnostics.add_source(&file, Arc::clone(&text));
-    let text = &*text;
-    let mut builder = Builder::new(file.clone());
+    diagnostics.add_source(&Arc::new(file.to_owned()), Arc::clone(&text));
+    parse_within(MAX_BYTES, &text, file, diagnostics)
+}
+
+/// Reads a text of at most `bytes`, of which diagnostics show no line.
+pub(super) fn parse_within(
+    bytes: usize,
+    text: &str,
+    file: &Path,
+    diagnostics: &mut Diagnostics,
+) -> Option<Node> {
+    let file = Arc::new(file.to_owned());
+    let mut builder = Builder { bytes, ..Builder::new(file.clone()) };
     match builder.run(text) {
         Ok(Some(root)) if matches!(root.value, Value::Str(_)) && foreign::recognise(text).is_some() => {
             diagnostics.push(at_start(foreign::recognise(text)?, file));
@@ -70,6 +81,8 @@ fn at_start(diagnostic: Diagnostic, file: Arc<PathBuf>) -> Diagnostic {
 /// Builds the tree from events without recursion, so that nesting costs no stack.
 struct Builder {
     file: Arc<PathBuf>,
+    /// The longest text.
+    bytes: usize,
     /// Keys seen so far: 200,000 routes mostly repeat the same few.
     keys: HashSet<Arc<str>>,
     open: Vec<Open>,
@@ -105,6 +118,7 @@ impl Builder {
     fn new(file: Arc<PathBuf>) -> Self {
         Self {
             file,
+            bytes: MAX_BYTES,
             keys: HashSet::new(),
             open: Vec::new(),
             root: None,
@@ -118,8 +132,8 @@ impl Builder {
 
     fn run(&mut self, text: &str) -> Result<Option<Node>, Refusal> {
         let start = Place { file: self.file.clone(), line: 1, column: 1 };
-        if text.len() > MAX_BYTES {
-            return Err(refuse("too-large", start, format!("the file is larger than {MAX_BYTES} bytes")));
+        if text.len() > self.bytes {
+            return Err(refuse("too-large", start, format!("the file is larger than {} bytes", self.bytes)));
         }
         for event in Parser::new_from_str(text) {
             match event {

@@ -7,6 +7,7 @@ mod acme;
 mod addresses;
 mod balance;
 mod bytes;
+mod consumer_source;
 mod discover;
 mod exclusion;
 mod fastcgi;
@@ -30,6 +31,7 @@ pub use acme::{Acme, AcmeChallenge, AcmeDns, ExternalAccount};
 pub use addresses::{EndpointAddress, ListenAddress};
 pub use balance::{Balancer, Bound, Hash, HashBy, Sticky};
 pub use bytes::{Destination, ListenerIp, ListenerLimits, ServerName, Serves, Sni, Tcp};
+pub use consumer_source::{ConsumerSource, HttpConsumers};
 pub use discover::{
     ConsulDiscovery, Discover, DockerDiscovery, EtcdDiscovery, EtcdFormat, Scheme, read_endpoints,
 };
@@ -80,6 +82,8 @@ pub struct Config {
     pub upstreams: Named<Upstream>,
     /// Known callers, by name.
     pub consumers: Named<Consumer>,
+    /// Files and web servers with further callers, by name. They change without a reload.
+    pub consumer_sources: Named<ConsumerSource>,
     /// What a consumer may do, by name.
     pub plans: Named<Plan>,
     /// Tables from a value to a value, by name; expressions read them as `maps.NAME`.
@@ -130,6 +134,7 @@ impl Default for Config {
             listeners: Named::default(),
             upstreams: Named::default(),
             consumers: Named::default(),
+            consumer_sources: Named::default(),
             plans: Named::default(),
             maps: Named::default(),
             stores: Named::default(),

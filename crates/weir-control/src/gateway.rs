@@ -13,7 +13,9 @@ use crate::crew::Crew;
 use crate::fleet;
 use crate::history::{By, History, Origin, Pin, TakenBack};
 use crate::reload::{self, AdminTls, Books, Consequences, Control, Refused, Reloaded, Watching};
-use crate::status::{self, CauseCount, EndpointStatus, ListenerStatus, Status, UpstreamStatus};
+use crate::status::{
+    self, CauseCount, ConsumerSourceStatus, EndpointStatus, ListenerStatus, Status, UpstreamStatus,
+};
 use std::collections::HashSet;
 use std::error::Error;
 use std::fmt;
@@ -542,6 +544,11 @@ impl Gateway {
             fleet: self.inner.fleet.get().map(fleet::Handle::status),
             pinned: control.books.pinned.as_ref().map(|pin| pin.why.clone()),
             unsaved: control.unsaved(),
+            consumer_sources: snapshot
+                .consumer_sources()
+                .iter()
+                .map(|source| (source.name().to_owned(), ConsumerSourceStatus::of(source)))
+                .collect(),
             filters: snapshot.readings().collect(),
         }
     }

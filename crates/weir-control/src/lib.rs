@@ -27,7 +27,8 @@ pub use reload::{
     Changed, Consequences, Drained, Edit, Moved, NotChanged, OnlyIf, Owner, Refused, Reloaded, request_file,
 };
 pub use status::{
-    CauseCount, CertificateStatus, DiscoveryStatus, EndpointStatus, InstanceStatus, LastError, LeftOutStatus,
-    ListenerStatus, NameStatus, OutOfRotation, ReloadStatus, Status, UpstreamStatus,
+    CauseCount, CertificateStatus, ConsumerSourceStatus, DiscoveryStatus, EndpointStatus, InstanceStatus,
+    LastError, LeftOutStatus, ListenerStatus, NameStatus, OutOfRotation, ReloadStatus, Status,
+    UpstreamStatus,
 };
 pub use trial::{Terms, TrialStatus};

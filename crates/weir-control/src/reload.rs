@@ -285,6 +285,7 @@ impl Control {
         self.show_drift();
         self.config = Arc::new(loaded.config);
         self.fit_workers(cores);
+        self.snapshot.adopt_sources();
         consequences.forgets = self.carry.adopted(&self.names.runtime, &self.names.fetcher);
         consequences.log();
         self.consequences = consequences;

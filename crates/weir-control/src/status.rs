@@ -11,6 +11,7 @@ use weir_acme::Status as Kept;
 use weir_config::Diagnostics;
 use weir_engine::acme::{self, AcmeStatus};
 use weir_engine::snapshot::{FilterStatus, Listener, Passing, Serves, Snapshot};
+use weir_filter::directory::Source;
 use weir_telemetry::{Telemetry, timestamp};
 use weir_upstream::upstream::discover::dns::Name;
 use weir_upstream::upstream::discover::registry::Registry;
@@ -58,6 +59,9 @@ pub struct Status {
     pub trial: Option<TrialStatus>,
     /// Its source, if the config comes from one.
     pub fleet: Option<FleetStatus>,
+    /// The sources of consumers, by name.
+    #[serde(serialize_with = "by_name")]
+    pub consumer_sources: Vec<(String, ConsumerSourceStatus)>,
     /// The figures of filters' state.
     pub filters: Vec<FilterStatus>,
     /// Listeners by name.
@@ -73,6 +77,32 @@ pub struct Status {
 /// A list of named things as an object, in the order of the config.
 fn by_name<T: Serialize, S: Serializer>(things: &[(String, T)], to: S) -> Result<S::Ok, S::Error> {
     to.collect_map(things.iter().map(|(name, thing)| (name, thing)))
+}
+
+/// A source of consumers.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ConsumerSourceStatus {
+    /// `current`; `kept`: it is away or says something wrong, and the last good consumers are used; `cached`: they
+    /// come from the cache of an earlier process; `absent`: it has none yet, or too old ones.
+    pub state: &'static str,
+    /// How many consumers it has.
+    pub consumers: usize,
+    /// When they changed last.
+    pub changed: Option<String>,
+    /// Why the last attempt to read it failed, if it did.
+    pub error: Option<String>,
+}
+
+impl ConsumerSourceStatus {
+    pub(crate) fn of(source: &Source) -> Self {
+        let status = source.status();
+        Self {
+            state: status.state.name(),
+            consumers: status.consumers,
+            changed: status.changed.map(timestamp),
+            error: status.error,
+        }
+    }
 }
 
 /// A listener.

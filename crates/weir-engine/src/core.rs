@@ -24,7 +24,7 @@ use std::task::Waker;
 use std::time::{Instant, SystemTime};
 use tokio::sync::mpsc;
 use weir_filter::blocking::Blocking;
-use weir_filter::filter::{CoreHandle, RouteScope};
+use weir_filter::filter::{Consumer, CoreHandle, RouteScope};
 use weir_h1::{RequestHead, ResponseHead};
 use weir_telemetry::{AccessLog, ConsumerCells, CoreCells, ListenerCells, RouteCells, Telemetry};
 use weir_upstream::upstream::balance::Random;
@@ -257,6 +257,8 @@ pub(crate) struct Local {
     pub(crate) unrouted: Arc<RouteCells>,
     /// Request counts per consumer, created at its first request: most of many consumers never send one.
     consumers: Rc<[OnceCell<Arc<ConsumerCells>>]>,
+    /// The same for consumers of sources, by number.
+    listed: Rc<RefCell<HashMap<usize, Arc<ConsumerCells>>>>,
     /// Counts the snapshots that this core has adopted.
     pub(crate) generation: u64,
 }
@@ -376,6 +378,7 @@ impl Core {
                 listeners: Vec::new(),
                 generation: 0,
                 consumers: Rc::from([]),
+                listed: Rc::default(),
                 unrouted: telemetry.core(index).route(&telemetry.route(UNROUTED)),
             })),
             handles: RefCell::default(),
@@ -465,8 +468,9 @@ impl Core {
         let listeners: Vec<_> = listeners.collect();
         let unrouted = Arc::clone(&old.unrouted);
         let consumers = snapshot.consumer_series.iter().map(|_| OnceCell::new()).collect();
+        let listed = Rc::default();
         let generation = old.generation + 1;
-        Local { snapshot, routes, upstreams, listeners, unrouted, consumers, generation }
+        Local { snapshot, routes, upstreams, listeners, unrouted, consumers, listed, generation }
     }
 
     /// Other cores serve now. If this one no longer does, its connections close after their next exchange.
@@ -733,6 +737,7 @@ impl Local {
             listeners: Vec::new(),
             unrouted: Arc::clone(&self.unrouted),
             consumers: Rc::clone(&self.consumers),
+            listed: Rc::clone(&self.listed),
             generation: self.generation,
         })
     }
@@ -741,6 +746,22 @@ impl Local {
     pub(crate) fn consumer(&self, index: usize, core: &CoreCells) -> Option<&ConsumerCells> {
         let id = self.snapshot.consumer_series.get(index)?;
         Some(self.consumers.get(index)?.get_or_init(|| core.consumer(id)))
+    }
+
+    /// The same for a consumer of a source. Those beyond the limit for series share the series of the overflow.
+    pub(crate) fn listed(&self, consumer: &Consumer, core: &CoreCells) -> Option<Arc<ConsumerCells>> {
+        let of = self.snapshot.listed.as_ref()?;
+        let mut known = self.listed.borrow_mut();
+        let number = if known.contains_key(&consumer.number) || known.len() < of.series {
+            consumer.number
+        } else {
+            0 // no consumer of a source has it
+        };
+        let make = || match number {
+            0 => core.consumer(&of.telemetry.consumer(weir_telemetry::series::OVERFLOW)),
+            _ => core.consumer(&of.telemetry.consumer(&consumer.name)),
+        };
+        Some(Arc::clone(known.entry(number).or_insert_with(make)))
     }
 
     /// The listener at an address, if it still exists.

@@ -5,6 +5,7 @@
 
 mod compile;
 mod passing;
+mod sources;
 
 pub use compile::{Carry, compile, log_tls};
 pub(crate) use passing::{Admits, ConnectionLimit};
@@ -16,18 +17,19 @@ use crate::per_client::ClientLimits;
 use crate::tracing::Tracing;
 use bytes::Bytes;
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_acme::Tokens;
 use weir_config::delay::Delay;
 use weir_filter::concealed::split_path_key;
-use weir_filter::filter::{Conceals, Consumers, Filter, Hooks, Neighbour, Reading};
+use weir_filter::directory::{Directory, Source};
+use weir_filter::filter::{Conceals, Consumers, Cx, Filter, Hooks, Neighbour, Reading};
 use weir_filter::template::{Escape, Template};
 use weir_h1::{FieldName, NameSet};
 use weir_route::{EscapedSlashes, Headers, NoTrace, Request, RouteId, Slashes, Table};
-use weir_telemetry::{ConsumerId, ListenerId, RouteId as RouteSeries};
+use weir_telemetry::{ConsumerId, ListenerId, RouteId as RouteSeries, Telemetry};
 use weir_upstream::upstream::{ClientGone, Upstream};
 use weir_wire::h2::{FloodLimits, ServerLimits};
 use weir_wire::listen::Address;
@@ -56,6 +58,8 @@ pub struct Snapshot {
     /// The texts of `balancer.hash.by`, by upstream.
     pub(crate) hashed: Vec<Option<Template>>,
     pub(crate) consumers: Consumers,
+    /// The consumers of sources.
+    pub(crate) listed: Option<Listed>,
     /// The metric series of each consumer.
     pub(crate) consumer_series: Arc<[ConsumerId]>,
     /// The limits of request heads.
@@ -283,6 +287,17 @@ pub struct List {
     pub chain: Chain,
 }
 
+/// What exchanges of consumers of sources need.
+#[derive(Clone)]
+pub(crate) struct Listed {
+    pub(crate) directory: Arc<Directory>,
+    /// The positions of plans, by name.
+    pub(crate) plans: HashMap<String, usize>,
+    pub(crate) telemetry: Arc<Telemetry>,
+    /// How many of them a core counts one by one.
+    pub(crate) series: usize,
+}
+
 /// What a plan adds to the routes of its consumers.
 pub(crate) struct Plan {
     pub(crate) chain: Chain,
@@ -312,6 +327,7 @@ impl Snapshot {
             plans: Vec::new(),
             upstreams: Vec::new(),
             consumers: Consumers::from([]),
+            listed: None,
             consumer_series: Arc::from([]),
             head_limits: weir_h1::Limits::default(),
             h2: ServerLimits { streams: 0, header_bytes: 0, heads: 0, floods: FloodLimits::NONE },
@@ -358,6 +374,7 @@ impl Snapshot {
             filters: filters.iter().map(|&f| Arc::clone(&self.filters[f as usize])).collect(),
             consumers: Arc::clone(&self.consumers),
             consumer_series: Arc::clone(&self.consumer_series),
+            listed: self.listed.clone(),
             conceals: self.conceals.clone(),
             tracing: self.tracing.clone(),
             ..Self::empty()
@@ -465,12 +482,33 @@ impl Snapshot {
 
     /// The figures of the filters' state.
     pub fn readings(&self) -> impl Iterator<Item = FilterStatus> + '_ {
-        self.filters.iter().flat_map(|instance| {
+        let sources = self.consumer_sources().iter().flat_map(|source| sources::readings(source));
+        let filters = self.filters.iter().flat_map(|instance| {
             instance.filter.readings().into_iter().map(|Reading { figure, of, value }| {
                 let place = instance.place.to_string();
                 FilterStatus { place, filter: instance.name, what: figure.what, of, value, figure }
             })
-        })
+        });
+        filters.chain(sources)
+    }
+
+    /// The sources of consumers.
+    pub fn consumer_sources(&self) -> &[Arc<Source>] {
+        self.listed.as_ref().map_or(&[], |listed| listed.directory.sources())
+    }
+
+    /// This snapshot runs now: its sources of consumers must fit it.
+    pub fn adopt_sources(&self) {
+        if let Some(listed) = &self.listed {
+            listed.directory.adopt();
+        }
+    }
+
+    /// The plan of the caller.
+    pub(crate) fn plan_of(&self, cx: &Cx) -> Option<usize> {
+        let consumer = cx.consumer()?;
+        let by_name = || self.listed.as_ref()?.plans.get(consumer.plan_name()?).copied();
+        consumer.plan.or_else(|| cx.listed().and_then(|_| by_name()))
     }
 
     /// The filters of a plan that run on a route: those whose name the route's own filters do not use. Filters in

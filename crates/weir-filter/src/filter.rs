@@ -20,6 +20,7 @@
 mod body;
 mod context;
 mod core_handle;
+pub mod directory;
 mod header_name;
 mod identity;
 mod kind;

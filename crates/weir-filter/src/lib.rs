@@ -5,6 +5,7 @@
 //!   filter alone.
 //! - Building blocks: [`template`], [`store`], [`blocking`], [`fetch`], [`coding`], [`grpc`] and [`password`].
 //! - [`document`] is a template of JSON, [`json_body`] says which bodies are read as JSON.
+//! - [`directory`] has the consumers that change without a reload; it is part of [`filter`].
 //! - [`concealed`] finds keys in a request's target, [`file_source`] is a part of a file as a body, [`phrases`] the
 //!   texts of statuses.
 //! - Re-exported from below: [`config`], [`error`], [`expr`], [`route`].
@@ -46,6 +47,7 @@ pub mod template;
 pub mod testing;
 mod view;
 
+pub use filter::directory;
 pub use weir_config as config;
 pub use weir_expr as expr;
 pub use weir_h1::reason;

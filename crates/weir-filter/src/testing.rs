@@ -12,6 +12,7 @@
 //! Everything here panics where a test should fail.
 
 use crate::concealed::split_path_key;
+use crate::filter::directory::{Directory, Origin, Rules, Source};
 use crate::filter::{
     Attempt, AttemptEnd, Begun, BodyUse, Build, CallAnswer, CallRequest, Consumer, CoreHandle, Cx, End,
     Failure, Fetcher, Filter, FilterKind, Flow, GrpcStatus, HookResult, Hooks, Job, Kept, Piece, Reading,
@@ -27,7 +28,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::future::poll_fn;
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -69,6 +70,7 @@ pub struct Stand {
     certificate: Option<Rc<PeerCertificate>>,
     named: Option<usize>,
     consumers: Vec<Consumer>,
+    directory: Option<Arc<Directory>>,
     upstreams: Vec<String>,
     maps: Vec<MapOfTest>,
     stores: Stores,
@@ -146,6 +148,7 @@ impl Stand {
             certificate: None,
             named: None,
             consumers: Vec::new(),
+            directory: None,
             upstreams: Vec::new(),
             maps: Vec::new(),
             stores: Stores::default(),
@@ -201,6 +204,27 @@ impl Stand {
     pub fn consumer(mut self, consumer: Consumer) -> Self {
         self.consumers.push(consumer);
         self
+    }
+
+    /// Has the consumers of a source too, which holds this document. [`Stand::relist`] replaces it.
+    #[must_use]
+    pub fn listed(mut self, document: &str) -> Self {
+        let consumers = self.consumers.as_slice().into();
+        let plans = ["gold".to_owned()].into_iter();
+        let source = Arc::new(Source::new("test", Origin::File("listed.yaml".into()), &[self.kind]));
+        let rules = Rules::new(&consumers, plans, &[self.kind], true);
+        let directory = Directory::new(vec![source], rules, |_, misfit| panic!("{misfit:?}"));
+        directory.adopt();
+        self.directory = Some(Arc::new(directory));
+        self.relist(document);
+        self
+    }
+
+    /// Replaces the document of the source.
+    pub fn relist(&self, document: &str) {
+        let directory = self.directory.as_ref().expect("a test calls `listed` first");
+        let source = directory.sources().first().expect("`listed` makes a source");
+        source.take(document, Path::new("listed.yaml")).unwrap_or_else(|why| panic!("{why}"));
     }
 
     /// Replaces the consumers, as after a reload.
@@ -301,13 +325,14 @@ impl Stand {
 
     fn try_build(&mut self) -> Result<Running, Vec<String>> {
         self.kept.settle(); // what was built before runs
-        let consumers: Arc<[Consumer]> = self.consumers.iter().map(copy).collect();
+        let consumers: Arc<[Consumer]> = self.consumers.as_slice().into();
         let vocabulary = self.vocabulary();
         let captures = self.scope.starts_with("routes.").then_some(self.captures.as_slice());
         let reads_body = Cell::new(false);
         let mut build = Build {
             scope: &self.scope,
             consumers: &consumers,
+            directory: self.directory.as_ref(),
             upstreams: &self.upstreams,
             targets: &self.upstreams,
             stores: &self.stores,
@@ -353,16 +378,6 @@ impl Stand {
             named: self.named,
             script: Rc::clone(&self.script),
         })
-    }
-}
-
-fn copy(consumer: &Consumer) -> Consumer {
-    Consumer {
-        name: consumer.name.clone(),
-        plan: consumer.plan,
-        labels: consumer.labels.clone(),
-        allow_ips: consumer.allow_ips.clone(),
-        credentials: consumer.credentials.clone(),
     }
 }
 

@@ -213,7 +213,7 @@ impl<'a> View<'a> {
 
     /// What follows `plan:` or `group:` in the consumer's labels.
     fn labels<'s>(&'s self, kind: &'static str) -> impl Iterator<Item = &'s str> {
-        let labels = self.known.consumer.into_iter().flat_map(|consumer| &consumer.labels);
+        let labels = self.known.consumer.into_iter().flat_map(|consumer| consumer.labels.iter());
         labels.filter_map(move |label| label.strip_prefix(kind))
     }
 }

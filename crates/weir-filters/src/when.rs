@@ -15,6 +15,7 @@ pub(super) static KIND: FilterKind = FilterKind {
     causes: &[],
     access: Access::Decides,
     lists: &LISTS,
+    index: None,
     build,
 };
 

@@ -43,7 +43,9 @@ pub use weir_config as config;
 pub use weir_control::*;
 pub use weir_engine::{AcmeError, AcmeStatus, FilterStatus, Handover, Inheritance, autopsy, snapshot};
 pub use weir_filter::filter::Purge;
-pub use weir_filter::{blocking, coding, filter, grpc, password, prelude, reason, store, template, testing};
+pub use weir_filter::{
+    blocking, coding, directory, filter, grpc, password, prelude, reason, store, template, testing,
+};
 pub use weir_filters as filters;
 pub use weir_route as route;
 pub use weir_upstream::upstream::ByHand;

@@ -223,8 +223,12 @@ mod tests {
                 let credentials =
                     known.map(|(filter, told)| (filter.to_owned(), vec![told.to_owned()])).into();
                 let labels = ["plan:gold", "group:trial"].map(str::to_owned).to_vec();
-                let consumer =
-                    Consumer { name: "shop".to_owned(), labels, credentials, ..Consumer::default() };
+                let consumer = Consumer {
+                    name: "shop".to_owned(),
+                    labels: labels.into(),
+                    credentials,
+                    ..Consumer::default()
+                };
                 let stand = Stand::new(kind, settings).kinds(KINDS).path("/api/{rest*}");
                 let stand =
                     stand.upstream("auth").upstream("next").upstream("processor").memory("pages", 1 << 24);

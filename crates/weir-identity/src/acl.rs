@@ -1,6 +1,7 @@
 //! `acl`: allows or refuses consumers that an earlier filter has identified, and requests by an expression.
 
 use super::prelude::*;
+use std::collections::HashSet;
 use weir_filter::condition::Condition;
 use weir_filter::config::schema::Expression;
 use weir_filter::config::spelling::nearest_name;
@@ -45,6 +46,8 @@ struct AclSettings {
 /// The decision for every consumer, computed when the config is loaded.
 struct Acl {
     consumers: Vec<bool>,
+    /// The lists, for consumers of sources.
+    lists: Option<Box<[HashSet<String>; 2]>>,
     anonymous: bool,
     is: Option<Condition>,
 }
@@ -77,6 +80,9 @@ impl IntoFilter for AclSettings {
                 .map(|consumer| may(&|name| is_called(consumer, name)))
                 .collect(),
             anonymous: may(&|name| name == ANONYMOUS),
+            lists: build
+                .directory
+                .map(|_| Box::new([&self.allow, &self.deny].map(|list| list.iter().cloned().collect()))),
             is,
         })
     }
@@ -99,7 +105,12 @@ fn check(field: &str, name: &str, build: &mut Build<'_>) {
         }
         return;
     }
-    if consumers.iter().any(|consumer| is_called(consumer, name)) {
+    // A source may have any consumer and group at some time.
+    let open = build.directory.is_some();
+    let kind = name.split_once(':').map(|(kind, _)| kind);
+    if consumers.iter().any(|consumer| is_called(consumer, name))
+        || open && kind.is_none_or(|kind| ["plan", "group"].contains(&kind))
+    {
         return;
     }
     let labels = consumers.iter().flat_map(|c| c.labels.iter().map(String::as_str).chain([c.name.as_str()]));
@@ -128,11 +139,24 @@ impl Filter for Acl {
     fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
         let may = match cx.consumer_index() {
             None => self.anonymous,
-            Some(consumer) => self.consumers.get(consumer).copied().unwrap_or_default(),
+            Some(consumer) => match self.consumers.get(consumer) {
+                Some(may) => *may,
+                None => cx.listed().is_some_and(|consumer| self.may(consumer)),
+            },
         };
         cx.restricts();
         let may = may && self.is.as_ref().is_none_or(|is| is.admits("acl", head, cx));
         if may { Flow::Continue } else { Flow::refuse(&ACL_DENIED) }
+    }
+}
+
+impl Acl {
+    /// The decision for a consumer of a source.
+    fn may(&self, consumer: &Consumer) -> bool {
+        let Some([allow, deny]) = self.lists.as_deref() else { return false };
+        let called = || consumer.labels.iter().chain([&consumer.name]);
+        !called().any(|name| deny.contains(name))
+            && (allow.is_empty() || called().any(|name| allow.contains(name)))
     }
 }
 

@@ -19,6 +19,7 @@ pub static KIND: FilterKind = FilterKind {
     causes: &[],
     access: Access::Decides,
     lists: &[],
+    index: None,
     build,
 };
 
@@ -384,10 +385,10 @@ mod tests {
     use super::super::testing::{Exchange, Stand};
     use super::*;
     use serde_json::json;
-    use std::collections::HashMap;
+    use std::collections::BTreeMap;
 
     fn stand(settings: Value) -> Stand {
-        let credentials = HashMap::from([("key_auth".to_owned(), vec!["good".to_owned()])]);
+        let credentials = BTreeMap::from([("key_auth".to_owned(), vec!["good".to_owned()])]);
         let shop = Consumer { name: "shop".to_owned(), credentials, ..Consumer::default() };
         Stand::new(&KIND, settings).kinds(crate::KINDS).upstream("auth").consumer(shop)
     }
@@ -509,9 +510,14 @@ mod tests {
     /// A consumer that is named and then refused is not recorded as the caller.
     #[tokio::test]
     async fn a_consumer_that_may_not_call_from_here_does_not_pass_unnamed() {
-        let credentials = HashMap::from([("key_auth".to_owned(), vec!["bound".to_owned()])]);
+        let credentials = BTreeMap::from([("key_auth".to_owned(), vec!["bound".to_owned()])]);
         let allow_ips = vec!["10.0.0.0/8".parse().unwrap()];
-        let bound = Consumer { name: "bound".to_owned(), credentials, allow_ips, ..Consumer::default() };
+        let bound = Consumer {
+            name: "bound".to_owned(),
+            credentials,
+            allow_ips: allow_ips.into(),
+            ..Consumer::default()
+        };
         let settings = json!([{ "key_auth": {} }, { "key_auth": { "header": "x-b", "optional": true } }]);
         let running = stand(settings).consumer(bound).build();
         let mut exchange = running.request("GET /\nx-api-key: bound").await;

@@ -6,6 +6,7 @@
 use super::key_auth::CONSUMER_ADDRESS;
 use super::prelude::*;
 use super::shared::fair_queue::{FairQueue, Lane};
+use super::shared::named::{CONSUMERS_UNAVAILABLE, Named, Nobody, listed};
 use sha2::{Digest as _, Sha256};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -13,18 +14,22 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tokio::sync::oneshot;
+use weir_filter::directory::{CredentialIndex, Directory, Intake, Refused};
 use weir_filter::password::{PASSWORD_BYTES, PasswordHash};
 use weir_h1::FieldName;
 use weir_wire::base64;
 
 /// The filter, for the registry.
-pub static KIND: FilterKind = FilterKind::made_from::<BasicAuthSettings>("basic_auth").with_causes(&[
-    &BASIC_BUSY,
-    &BASIC_MALFORMED,
-    &BASIC_MISSING,
-    &BASIC_WRONG,
-    &CONSUMER_ADDRESS,
-]);
+pub static KIND: FilterKind = FilterKind::made_from::<BasicAuthSettings>("basic_auth")
+    .with_causes(&[
+        &BASIC_BUSY,
+        &BASIC_MALFORMED,
+        &BASIC_MISSING,
+        &BASIC_WRONG,
+        &CONSUMER_ADDRESS,
+        &CONSUMERS_UNAVAILABLE,
+    ])
+    .with_index::<Users>();
 
 static BASIC_BUSY: Cause = Cause {
     code: "basic_busy",
@@ -94,6 +99,7 @@ struct BasicAuthSettings {
 struct BasicAuth {
     settings: BasicAuthSettings,
     users: Arc<Users>,
+    directory: Option<Arc<Directory>>,
     remembered: Arc<Remembered>,
     challenge: Vec<u8>,
     authorization: HeaderName,
@@ -110,7 +116,17 @@ struct Users {
 
 struct User {
     consumer: usize,
-    hash: PasswordHash,
+    hash: Arc<PasswordHash>,
+    /// Distinguishes its hash from others.
+    seal: u64,
+}
+
+/// The user that a request names.
+enum Asked {
+    /// One of the config, or nobody: the set of users decides.
+    Here,
+    /// One of a source.
+    Listed(Arc<Consumer>, Arc<PasswordHash>, u64),
 }
 
 /// Verified pairs, stored as 128 bits that depend on secrets of this process. The passwords themselves are not kept.
@@ -191,6 +207,7 @@ impl IntoFilter for BasicAuthSettings {
         Some(BasicAuth {
             settings: self,
             users: Arc::new(users),
+            directory: build.directory.cloned(),
             remembered,
             challenge,
             authorization: HeaderName::fixed("authorization"),
@@ -225,7 +242,7 @@ impl Users {
                 }
             }
         }
-        if users.by_name.is_empty() && build.mistakes.is_empty() {
+        if users.by_name.is_empty() && build.directory.is_none() && build.mistakes.is_empty() {
             let hint = "write consumers: { NAME: { basic_auth: [ \"${NAME_PASSWORD}\" ] } }";
             build.refuse("", "no consumer has a password: every request would be refused", Some(hint.into()));
         }
@@ -234,11 +251,17 @@ impl Users {
     }
 
     fn add(&mut self, name: &str, consumer: usize, hash: PasswordHash, whose: &str, build: &mut Build<'_>) {
-        self.note_cost(&hash);
-        if self.by_name.insert(name.as_bytes().into(), User { consumer, hash }).is_some() {
+        if self.insert(name, consumer, hash, 0).is_some() {
             let hint = Some("give each user one password".into());
             build.refuse("", format!("the user in {whose} is listed already"), hint);
         }
+    }
+
+    /// Adds a user. Returns the consumer that has this name already.
+    fn insert(&mut self, name: &str, consumer: usize, hash: PasswordHash, seal: u64) -> Option<usize> {
+        self.note_cost(&hash);
+        let user = User { consumer, hash: Arc::new(hash), seal };
+        self.by_name.insert(name.as_bytes().into(), user).map(|other| other.consumer)
     }
 
     fn note_cost(&mut self, hash: &PasswordHash) {
@@ -250,30 +273,69 @@ impl Users {
     /// Verifies a pair. Takes tens of milliseconds; a wrong pair takes the same time for every user.
     fn verify(&self, name: &[u8], password: &[u8]) -> Option<usize> {
         let user = self.by_name.get(name);
-        if let Some(user) = user.filter(|user| user.hash.verify(password)) {
-            return Some(user.consumer);
-        }
-        for hash in self.unpaid(user) {
-            std::hint::black_box(hash.verify(password));
-        }
-        None
+        let hash = user.map(|user| &*user.hash);
+        verify(hash, password, &self.costs).then(|| user.map_or(0, |user| user.consumer))
     }
 
     /// One hash of each cost that a wrong login of this user has not taken yet.
-    fn unpaid(&self, user: Option<&User>) -> impl Iterator<Item = &PasswordHash> {
-        self.costs.iter().filter(move |hash| !user.is_some_and(|user| user.hash.costs_as(hash)))
+    #[cfg(test)]
+    fn unpaid<'a>(&'a self, user: Option<&'a User>) -> impl Iterator<Item = &'a PasswordHash> {
+        unpaid(&self.costs, user.map(|user| &*user.hash))
+    }
+}
+
+/// Whether this is the password. If not, one hash of each cost has been computed.
+fn verify(hash: Option<&PasswordHash>, password: &[u8], costs: &[PasswordHash]) -> bool {
+    if hash.is_some_and(|hash| hash.verify(password)) {
+        return true;
+    }
+    for hash in unpaid(costs, hash) {
+        std::hint::black_box(hash.verify(password));
+    }
+    false
+}
+
+fn unpaid<'a>(
+    costs: &'a [PasswordHash],
+    hash: Option<&'a PasswordHash>,
+) -> impl Iterator<Item = &'a PasswordHash> {
+    costs.iter().filter(move |cost| !hash.is_some_and(|hash| hash.costs_as(cost)))
+}
+
+impl CredentialIndex for Users {
+    fn read(intake: &mut Intake<'_>) -> Self {
+        let mut users = Self { by_name: HashMap::default(), costs: Vec::new() };
+        intake.each(|consumer, pair| {
+            // The check of consumers has reported what is no pair.
+            let Some((name, text)) = pair.split_once(':') else { return Ok(()) };
+            let hash = PasswordHash::parse(text).map_err(|why| Refused::Wrong(why.into()))?;
+            let seal = Sha256::digest(text.as_bytes());
+            let seal = seal.first_chunk().map_or(0, |digits| u64::from_le_bytes(*digits));
+            let other = users.insert(name, consumer as usize, hash, seal);
+            other.map_or(Ok(()), |other| Err(Refused::Common(other as u32)))
+        });
+        users
+    }
+
+    fn common(&self, other: &Self) -> Vec<(u32, u32)> {
+        let both = self.by_name.iter().filter_map(|(name, ours)| Some((ours, other.by_name.get(name)?)));
+        both.map(|(ours, theirs)| (ours.consumer as u32, theirs.consumer as u32)).collect()
     }
 }
 
 // === impl Remembered ===
 
 impl Remembered {
-    fn tag(&self, user: &[u8], password: &[u8]) -> u128 {
+    /// `seal` is that of the user's hash, if a source may replace it while this is remembered.
+    fn tag(&self, user: &[u8], password: &[u8], seal: Option<u64>) -> u128 {
         let (mut sip, mut fold) = (self.sip.build_hasher(), self.fold.build_hasher());
         for hasher in [&mut sip as &mut dyn std::hash::Hasher, &mut fold] {
             hasher.write(user);
             hasher.write(b":"); // no user name contains one (RFC 7617 §2)
             hasher.write(password);
+            if let Some(seal) = seal {
+                hasher.write_u64(seal);
+            }
         }
         u128::from(sip.finish()) << 64 | u128::from(fold.finish())
     }
@@ -376,9 +438,13 @@ impl Filter for BasicAuth {
         if self.settings.remember.is_zero() {
             return Flow::Wait;
         }
-        let tag = self.remembered.tag(&user, &password);
+        let asked = match self.ask(&user) {
+            Ok(asked) => asked,
+            Err(_) => return Flow::Wait,
+        };
+        let tag = self.remembered.tag(&user, &password, asked.seal());
         match self.remembered.find(tag, cx.core(), Instant::now()) {
-            Some(consumer) => self.pass(consumer, head, cx),
+            Some(consumer) => self.pass(asked.named(consumer), head, cx),
             None => Flow::Wait,
         }
     }
@@ -388,13 +454,25 @@ impl Filter for BasicAuth {
             let Presented::Pair { user, password } = presented(head) else {
                 return self.refuse(&BASIC_MALFORMED); // it was well formed when this filter first saw it
             };
-            let tag = self.remembered.tag(&user, &password);
+            let asked = self.ask(&user);
+            let seal = asked.as_ref().ok().and_then(Asked::seal);
+            let hash = asked.as_ref().ok().and_then(Asked::hash);
+            let tag = self.remembered.tag(&user, &password, seal);
             let (users, remembered) = (Arc::clone(&self.users), Arc::clone(&self.remembered));
+            let costs = self.costs();
             let time = self.settings.remember.get();
             let (done, result) = oneshot::channel();
             let job = move || {
                 if !done.is_closed() {
-                    let consumer = remembered.verified(tag, time, || users.verify(&user, &password));
+                    let consumer = remembered.verified(tag, time, || match (&hash, &costs) {
+                        (None, None) => users.verify(&user, &password),
+                        (hash, costs) => {
+                            let here = users.by_name.get(&*user);
+                            let hash = hash.as_deref().or_else(|| here.map(|user| &*user.hash));
+                            verify(hash, &password, costs.as_deref().unwrap_or(&users.costs))
+                                .then(|| here.map_or(0, |user| user.consumer))
+                        }
+                    });
                     let _ = done.send(consumer); // the exchange may have ended
                 }
             };
@@ -404,18 +482,50 @@ impl Filter for BasicAuth {
             }
             let consumer = match result.await {
                 Ok(Some(consumer)) => consumer,
+                Ok(None) if matches!(asked, Err(Nobody::Unavailable)) => {
+                    return Flow::refuse(&CONSUMERS_UNAVAILABLE);
+                }
                 Ok(None) => return self.refuse(&BASIC_WRONG),
                 Err(_) => return Flow::refuse(&BASIC_BUSY), // evicted in favour of another client's
             };
-            self.pass(consumer, head, cx)
+            match asked {
+                Ok(asked) => self.pass(asked.named(consumer), head, cx),
+                Err(_) => self.refuse(&BASIC_WRONG),
+            }
         })
     }
 }
 
 impl BasicAuth {
-    fn pass(&self, index: usize, head: &mut RequestHead, cx: &mut Cx) -> Flow {
-        cx.set_consumer(index);
-        let Some(consumer) = cx.consumers().get(index) else { return self.refuse(&BASIC_WRONG) };
+    /// The user of this name.
+    fn ask(&self, name: &[u8]) -> Result<Asked, Nobody> {
+        let Some(directory) = self.directory.as_ref().filter(|_| !self.users.by_name.contains_key(name))
+        else {
+            return Ok(Asked::Here);
+        };
+        let found = directory.find(KIND.name, |users: &Users| {
+            let user = users.by_name.get(name)?;
+            Some((user.consumer as u32, (Arc::clone(&user.hash), user.seal)))
+        });
+        listed(found).map(|(consumer, (hash, seal))| Asked::Listed(consumer, hash, seal))
+    }
+
+    /// One hash of each cost that any user has, if sources have some.
+    fn costs(&self) -> Option<Vec<PasswordHash>> {
+        let mut all = self.users.costs.clone();
+        self.directory.as_ref()?.each(KIND.name, |users: &Users| {
+            for cost in &users.costs {
+                if !all.iter().any(|known| known.costs_as(cost)) {
+                    all.push(cost.clone());
+                }
+            }
+        });
+        Some(all)
+    }
+
+    fn pass(&self, named: Named, head: &mut RequestHead, cx: &mut Cx) -> Flow {
+        named.name(cx);
+        let Some(consumer) = cx.consumer() else { return self.refuse(&BASIC_WRONG) };
         if !consumer.may_call_from(cx.client) {
             return Flow::refuse(&CONSUMER_ADDRESS);
         }
@@ -433,6 +543,30 @@ impl BasicAuth {
 
     fn refuse(&self, cause: &'static Cause) -> Flow {
         Flow::refuse_with(cause, vec![(self.www_authenticate.clone(), self.challenge.clone())])
+    }
+}
+
+impl Asked {
+    const fn seal(&self) -> Option<u64> {
+        match self {
+            Self::Here => None,
+            Self::Listed(_, _, seal) => Some(*seal),
+        }
+    }
+
+    fn hash(&self) -> Option<Arc<PasswordHash>> {
+        match self {
+            Self::Here => None,
+            Self::Listed(_, hash, _) => Some(Arc::clone(hash)),
+        }
+    }
+
+    /// The consumer, at `index` if it is one of the config.
+    fn named(self, index: usize) -> Named {
+        match self {
+            Self::Here => Named::Config(index),
+            Self::Listed(consumer, ..) => Named::Listed(consumer),
+        }
     }
 }
 
@@ -476,7 +610,7 @@ mod tests {
     }
 
     fn consumer(name: &str, pairs: &[String]) -> Consumer {
-        let credentials = HashMap::from([("basic_auth".to_owned(), pairs.to_vec())]);
+        let credentials = std::collections::BTreeMap::from([("basic_auth".to_owned(), pairs.to_vec())]);
         Consumer { name: name.to_owned(), credentials, ..Consumer::default() }
     }
 
@@ -519,6 +653,29 @@ mod tests {
         ask(&kept, "ann:secret").await.expect_continue();
         let unpadded = request("ann:secret").trim_end_matches('=').to_owned();
         running.request(&unpadded).await.expect_continue();
+    }
+
+    #[tokio::test]
+    async fn a_user_of_a_source_is_forgotten_with_it() {
+        let document = |user: &str, password: &str| {
+            format!("consumers: {{ crm: {{ basic_auth: [ \"{user}:{}\" ] }} }}", hashed(password))
+        };
+        let mut stand = stand(json!({})).listed(&document("eve", "old"));
+        let running = stand.build();
+        for (pair, name) in [("eve:old", "crm"), ("eve:old", "crm"), ("ann:secret", "shop")] {
+            let exchange = ask(&running, pair).await;
+            assert_eq!(exchange.cx.consumer().map(|c| c.name.as_str()), Some(name));
+        }
+        assert!(!ask(&running, "eve:old").await.waited, "it is remembered");
+        ask(&running, "eve:new").await.expect_cause(&BASIC_WRONG);
+        // A new password counts at once, and the old one, which is remembered, no longer.
+        stand.relist(&document("eve", "new"));
+        ask(&running, "eve:old").await.expect_cause(&BASIC_WRONG);
+        ask(&running, "eve:new").await.expect_continue();
+        stand.relist(&document("kim", "new"));
+        ask(&running, "eve:new").await.expect_cause(&BASIC_WRONG);
+        ask(&running, "kim:new").await.expect_continue();
+        ask(&running, "ann:secret").await.expect_continue();
     }
 
     #[tokio::test]
@@ -570,7 +727,7 @@ mod tests {
         let core = exchange.cx.core();
         let remembered = Remembered::default();
         let (now, minute) = (Instant::now(), std::time::Duration::from_secs(60));
-        let tag = remembered.tag(b"ann", b"secret");
+        let tag = remembered.tag(b"ann", b"secret", None);
         assert_eq!(remembered.find(tag, core, now), None);
         remembered.share(Slot { tag, consumer: 3, until: now + minute });
         assert_eq!(remembered.find(tag, core, now), Some(3));
@@ -592,7 +749,7 @@ mod tests {
         }
         assert_eq!(remembered.find(tag, core, now), None);
         assert_eq!(remembered.find(tag ^ 1 << 100, core, now), Some(4));
-        assert_ne!(remembered.tag(b"a", b"b:c"), remembered.tag(b"ab", b":c"));
+        assert_ne!(remembered.tag(b"a", b"b:c", None), remembered.tag(b"ab", b":c", None));
     }
 
     #[tokio::test]
@@ -661,7 +818,7 @@ mod tests {
         }
         assert_eq!(users.costs.len(), 3, "one of each kind and cost");
         assert_eq!(users.unpaid(None).count(), 3, "nobody's hash was tried");
-        let dan = User { consumer: 0, hash: argon(long) };
+        let dan = User { consumer: 0, hash: Arc::new(argon(long)), seal: 0 };
         assert!(users.unpaid(Some(&dan)).all(|hash| !hash.costs_as(&dan.hash)));
         assert_eq!(users.unpaid(Some(&dan)).count(), 2, "the third was tried");
     }
@@ -678,7 +835,7 @@ mod tests {
     #[tokio::test]
     async fn a_consumer_may_be_bound_to_addresses() {
         let mut bound = consumer("shop", &[format!("ann:{}", hashed("secret"))]);
-        bound.allow_ips = vec!["10.0.0.0/8".parse().unwrap()];
+        bound.allow_ips = ["10.0.0.0/8".parse().unwrap()].into();
         let running = Stand::new(&KIND, json!({})).consumer(bound).build();
         ask(&running, "ann:secret").await.expect_status(403).expect_cause(&CONSUMER_ADDRESS);
         ask(&running.from("10.0.0.1"), "ann:secret").await.expect_continue();

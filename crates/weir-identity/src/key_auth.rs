@@ -2,22 +2,20 @@
 
 use super::prelude::*;
 use super::shared::after_scheme;
-use aws_lc_rs::constant_time::verify_slices_are_equal;
+use super::shared::named::{CONSUMERS_UNAVAILABLE, Named, Nobody, listed};
 use sha2::{Digest as _, Sha256};
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
+use weir_filter::directory::{CredentialIndex, Directory, Intake, Lookup, Refused};
 use weir_filter::{cookies, query};
 use weir_h1::FieldName;
 use weir_wire::hex;
 
 /// The filter, for the registry.
-pub static KIND: FilterKind = FilterKind::made_from::<KeyAuthSettings>("key_auth").with_causes(&[
-    &CONSUMER_ADDRESS,
-    &KEY_MISSING,
-    &KEY_TWICE,
-    &KEY_UNKNOWN,
-]);
+pub static KIND: FilterKind = FilterKind::made_from::<KeyAuthSettings>("key_auth")
+    .with_causes(&[&CONSUMER_ADDRESS, &CONSUMERS_UNAVAILABLE, &KEY_MISSING, &KEY_TWICE, &KEY_UNKNOWN])
+    .with_index::<Keys>();
 
 pub(super) static CONSUMER_ADDRESS: Cause = Cause {
     code: "consumer_address",
@@ -95,6 +93,7 @@ struct KeyAuthSettings {
 struct KeyAuth {
     settings: KeyAuthSettings,
     keys: Keys,
+    directory: Option<Arc<Directory>>,
     reads_authorization: bool,
     challenge_missing: Vec<u8>,
     challenge_unknown: Vec<u8>,
@@ -104,8 +103,8 @@ struct KeyAuth {
 /// Hashes of all keys, with their owners.
 struct Keys {
     /// By the first half of the hash, which an attacker cannot choose; two keys with the same half are a mistake in
-    /// the config. The map is seeded. The comparison of the whole hash decides.
-    by_half: HashMap<u128, (Hash, Owner), foldhash::fast::RandomState>,
+    /// the config. The map is seeded. The comparison of the other half decides.
+    by_half: HashMap<u128, (u128, Owner), foldhash::fast::RandomState>,
     verified: Verified,
 }
 
@@ -205,6 +204,7 @@ impl IntoFilter for KeyAuthSettings {
             reads_authorization: self.header.as_str().eq_ignore_ascii_case("authorization"),
             settings: self,
             keys,
+            directory: build.directory.cloned(),
             challenge_missing: missing.into_bytes(),
             challenge_unknown: unknown.into_bytes(),
             www_authenticate: FieldName::new("www-authenticate").expect("a name in the source is a token"),
@@ -230,7 +230,7 @@ impl Keys {
         if let Some(file) = file {
             keys.read_file(file, build);
         }
-        if keys.by_half.is_empty() && build.mistakes.is_empty() {
+        if keys.by_half.is_empty() && build.directory.is_none() && build.mistakes.is_empty() {
             let hint = "write consumers: { NAME: { key_auth: [ \"${NAME_KEY}\" ] } }";
             build.refuse("", "no consumer has a key: every request would be refused", Some(hint.into()));
         }
@@ -271,28 +271,58 @@ impl Keys {
     }
 
     fn add(&mut self, field: &str, hash: Hash, index: usize, whose: &str, build: &mut Build<'_>) {
-        let owner = Owner { consumer: index as u32, digits: first_digits(&hash) };
-        if let Some((_, other)) = self.by_half.insert(half(&hash), (hash, owner)) {
-            let other = build.consumers.get(other.consumer as usize).map_or("", |c| &c.name).to_owned();
+        if let Some(other) = self.insert(&hash, index as u32) {
+            let other = build.consumers.get(other as usize).map_or("", |c| &c.name).to_owned();
             let hint = "a key must identify one consumer: give each consumer its own".to_owned();
             build.refuse(field, format!("{whose} already belongs to consumer `{other}`"), Some(hint.into()));
         }
     }
 
-    /// The owner of a key.
-    fn find(&self, key: &[u8]) -> Option<Owner> {
-        let Some(tag) = self.verified.tag(key) else { return self.verify(key) };
-        self.verified.find(tag).or_else(|| {
-            let owner = self.verify(key)?;
-            self.verified.remember(tag, owner);
-            Some(owner)
-        })
+    /// Adds a key. Returns the consumer that has it already.
+    fn insert(&mut self, hash: &Hash, consumer: u32) -> Option<u32> {
+        let (half, rest) = halves(hash);
+        let owner = Owner { consumer, digits: first_digits(hash) };
+        self.by_half.insert(half, (rest, owner)).map(|(_, other)| other.consumer)
     }
 
-    fn verify(&self, key: &[u8]) -> Option<Owner> {
-        let hash: Hash = Sha256::digest(key).into();
-        let (known, owner) = self.by_half.get(&half(&hash))?;
-        verify_slices_are_equal(known, &hash).is_ok().then_some(*owner)
+    /// The owner of a key that was verified before.
+    fn remembered(&self, key: &[u8]) -> Option<Owner> {
+        if self.by_half.is_empty() {
+            return None;
+        }
+        self.verified.find(self.verified.tag(key)?)
+    }
+
+    /// The owner of a key with this hash, which is then remembered.
+    fn verify(&self, key: &[u8], hash: &Hash) -> Option<Owner> {
+        let (half, rest) = halves(hash);
+        // The comparison of two numbers takes the same time whatever they are.
+        let (_, owner) = self.by_half.get(&half).filter(|(known, _)| known ^ rest == 0)?;
+        if let Some(tag) = self.verified.tag(key) {
+            self.verified.remember(tag, *owner);
+        }
+        Some(*owner)
+    }
+}
+
+impl CredentialIndex for Keys {
+    fn read(intake: &mut Intake<'_>) -> Self {
+        let mut keys = Self { by_half: HashMap::default(), verified: Verified::new(0) };
+        intake.each(|consumer, text| {
+            let hash = parse_key(text).map_err(|why| Refused::Wrong(why.into()))?;
+            keys.insert(&hash, consumer).map_or(Ok(()), |other| Err(Refused::Common(other)))
+        });
+        keys.by_half.shrink_to_fit();
+        keys.verified = Verified::new(keys.by_half.len());
+        keys
+    }
+
+    fn common(&self, other: &Self) -> Vec<(u32, u32)> {
+        let pair = |(half, (rest, ours)): (&u128, &(u128, Owner))| {
+            let (_, theirs) = other.by_half.get(half).filter(|(known, _)| known == rest)?;
+            Some((ours.consumer, theirs.consumer))
+        };
+        self.by_half.iter().filter_map(pair).collect()
     }
 }
 
@@ -365,9 +395,10 @@ fn first_digits(hash: &Hash) -> [u8; 8] {
     digits
 }
 
-fn half(hash: &Hash) -> u128 {
-    let (half, _) = hash.split_first_chunk().expect("a hash is longer than its half");
-    u128::from_le_bytes(*half)
+fn halves(hash: &Hash) -> (u128, u128) {
+    let (half, rest) = hash.split_first_chunk().expect("a hash is longer than its half");
+    let rest = rest.first_chunk().expect("a hash has two halves");
+    (u128::from_le_bytes(*half), u128::from_le_bytes(*rest))
 }
 
 // === impl KeyAuth ===
@@ -397,8 +428,8 @@ impl Filter for KeyAuth {
         }
         let found = match self.presented(head, cx) {
             Presented::None => None,
-            Presented::Different => Some(None),
-            Presented::One(key) => Some(self.keys.find(&key)),
+            Presented::Different => Some(Err(Nobody::Unknown)),
+            Presented::One(key) => Some(self.find(&key)),
         };
         let found = match found {
             Some(found) => found,
@@ -411,13 +442,15 @@ impl Filter for KeyAuth {
             }
             None => return self.refuse(&KEY_MISSING, &self.challenge_missing),
         };
-        let Some(Owner { consumer, digits }) = found else {
-            return self.refuse(&KEY_UNKNOWN, &self.challenge_unknown);
-        };
-        let index = consumer as usize;
-        cx.set_consumer(index);
-        cx.set_credential(digits);
-        let Some(consumer) = cx.consumers().get(index) else {
+        match found {
+            Ok((named, digits)) => {
+                named.name(cx);
+                cx.set_credential(digits);
+            }
+            Err(Nobody::Unknown) => return self.refuse(&KEY_UNKNOWN, &self.challenge_unknown),
+            Err(Nobody::Unavailable) => return Flow::refuse(&CONSUMERS_UNAVAILABLE),
+        }
+        let Some(consumer) = cx.consumer() else {
             return self.refuse(&KEY_UNKNOWN, &self.challenge_unknown);
         };
         if !consumer.may_call_from(cx.client) {
@@ -439,6 +472,30 @@ impl Filter for KeyAuth {
 }
 
 impl KeyAuth {
+    /// The owner of a key, and the first digits of its hash.
+    fn find(&self, key: &[u8]) -> Result<(Named, [u8; 8]), Nobody> {
+        let of_config = |Owner { consumer, digits }| (Named::Config(consumer as usize), digits);
+        if let Some(owner) = self.keys.remembered(key) {
+            return Ok(of_config(owner));
+        }
+        let known = |owner: Owner| (owner.consumer, owner.digits);
+        let of_source = |(consumer, digits)| (Named::Listed(consumer), digits);
+        let directory = self.directory.as_ref();
+        if let Some(directory) = directory
+            && let Lookup::Found(consumer, digits) =
+                directory.find(KIND.name, |keys: &Keys| keys.remembered(key).map(known))
+        {
+            return Ok(of_source((consumer, digits)));
+        }
+        let hash = Sha256::digest(key).into();
+        if let Some(owner) = self.keys.verify(key, &hash) {
+            return Ok(of_config(owner));
+        }
+        let Some(directory) = directory else { return Err(Nobody::Unknown) };
+        let found = directory.find(KIND.name, |keys: &Keys| keys.verify(key, &hash).map(known));
+        listed(found).map(of_source)
+    }
+
     fn presented<'a>(&'a self, head: &'a RequestHead, cx: &'a Cx) -> Presented<'a> {
         let settings = &self.settings;
         let mut in_headers = head.headers.values(&settings.header).filter_map(|v| self.key_of(v));
@@ -510,7 +567,7 @@ mod tests {
 
     fn consumer(name: &str, keys: &[&str]) -> Consumer {
         let keys = keys.iter().map(|k| (*k).to_owned()).collect();
-        let credentials = HashMap::from([("key_auth".to_owned(), keys)]);
+        let credentials = std::collections::BTreeMap::from([("key_auth".to_owned(), keys)]);
         Consumer { name: name.to_owned(), credentials, ..Consumer::default() }
     }
 
@@ -602,7 +659,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_consumer_may_be_bound_to_addresses() {
-        let bound = Consumer { allow_ips: vec!["10.0.0.0/8".parse().unwrap()], ..consumer("bound", &["k"]) };
+        let bound =
+            Consumer { allow_ips: ["10.0.0.0/8".parse().unwrap()].into(), ..consumer("bound", &["k"]) };
         let running = Stand::new(&KIND, json!({})).consumer(bound).build();
         for (client, fine) in
             [("10.1.2.3", true), ("::ffff:10.1.2.3", true), ("192.0.2.1", false), ("::1", false)]

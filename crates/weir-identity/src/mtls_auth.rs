@@ -2,16 +2,17 @@
 
 use super::key_auth::CONSUMER_ADDRESS;
 use super::prelude::*;
+use super::shared::named::{CONSUMERS_UNAVAILABLE, Named, Nobody, listed};
 use std::collections::HashMap;
+use std::sync::Arc;
+use weir_filter::directory::{CredentialIndex, Directory, Intake, Refused};
 use weir_wire::base64;
 use weir_wire::tls::PeerCertificate;
 
 /// The filter, for the registry.
-pub static KIND: FilterKind = FilterKind::made_from::<MtlsAuthSettings>("mtls_auth").with_causes(&[
-    &CERTIFICATE_MISSING,
-    &CERTIFICATE_UNKNOWN,
-    &CONSUMER_ADDRESS,
-]);
+pub static KIND: FilterKind = FilterKind::made_from::<MtlsAuthSettings>("mtls_auth")
+    .with_causes(&[&CERTIFICATE_MISSING, &CERTIFICATE_UNKNOWN, &CONSUMER_ADDRESS, &CONSUMERS_UNAVAILABLE])
+    .with_index::<Certificates>();
 
 static CERTIFICATE_MISSING: Cause = Cause {
     code: "certificate_missing",
@@ -59,8 +60,27 @@ struct MtlsAuth {
     settings: MtlsAuthSettings,
     /// Consumers by what identifies them, such as `dns:shop.internal`.
     known: HashMap<String, usize, foldhash::fast::RandomState>,
+    directory: Option<Arc<Directory>>,
     client_cert: HeaderName,
     client_cert_chain: HeaderName,
+}
+
+/// What certificates say, of the consumers of a source.
+struct Certificates(HashMap<Box<str>, u32, foldhash::fast::RandomState>);
+
+impl CredentialIndex for Certificates {
+    fn read(intake: &mut Intake<'_>) -> Self {
+        let mut known: HashMap<Box<str>, u32, _> = HashMap::default();
+        intake.each(|consumer, text| {
+            let told = parse(text).map_err(|(why, _)| Refused::Wrong(why.into()))?;
+            known.insert(told.into(), consumer).map_or(Ok(()), |other| Err(Refused::Common(other)))
+        });
+        Self(known)
+    }
+
+    fn common(&self, other: &Self) -> Vec<(u32, u32)> {
+        self.0.iter().filter_map(|(told, ours)| Some((*ours, *other.0.get(told)?))).collect()
+    }
 }
 
 impl IntoFilter for MtlsAuthSettings {
@@ -93,7 +113,7 @@ impl IntoFilter for MtlsAuthSettings {
                 }
             }
         }
-        if known.is_empty() && build.mistakes.len() == before {
+        if known.is_empty() && build.directory.is_none() && build.mistakes.len() == before {
             let hint = "write consumers: { NAME: { mtls_auth: [ \"dns:shop.internal\" ] } }";
             build.refuse(
                 "",
@@ -104,6 +124,7 @@ impl IntoFilter for MtlsAuthSettings {
         (build.mistakes.len() == before).then(|| MtlsAuth {
             settings: self,
             known,
+            directory: build.directory.cloned(),
             client_cert: HeaderName::fixed("client-cert"),
             client_cert_chain: HeaderName::fixed("client-cert-chain"),
         })
@@ -166,12 +187,14 @@ impl Filter for MtlsAuth {
             cx.pass_unnamed();
             return Flow::Continue;
         };
-        let Some(index) = self.consumer_of(&certificate) else { return Flow::refuse(&CERTIFICATE_UNKNOWN) };
-        cx.set_consumer(index);
+        match self.consumer_of(&certificate) {
+            Ok(named) => named.name(cx),
+            Err(nobody) => return Flow::refuse(nobody.cause(&CERTIFICATE_UNKNOWN)),
+        }
         if let Some(digits) = certificate.fingerprint.as_bytes().first_chunk() {
             cx.set_credential(*digits);
         }
-        let Some(consumer) = cx.consumers().get(index) else { return Flow::refuse(&CERTIFICATE_UNKNOWN) };
+        let Some(consumer) = cx.consumer() else { return Flow::refuse(&CERTIFICATE_UNKNOWN) };
         if !consumer.may_call_from(cx.client) {
             return Flow::refuse(&CONSUMER_ADDRESS);
         }
@@ -192,16 +215,36 @@ impl Filter for MtlsAuth {
 
 impl MtlsAuth {
     /// The consumer of a certificate. Names that belong to different consumers identify none.
-    fn consumer_of(&self, certificate: &PeerCertificate) -> Option<usize> {
-        let find = |text: &str| self.known.get(text).copied();
-        if let Some(index) = find(&format!("sha256:{}", certificate.fingerprint)) {
-            return Some(index);
+    fn consumer_of(&self, certificate: &PeerCertificate) -> Result<Named, Nobody> {
+        let mut unknown = Nobody::Unknown;
+        let mut find = |text: &str| match self.find(text) {
+            Ok(named) => Some(named),
+            Err(Nobody::Unavailable) => {
+                unknown = Nobody::Unavailable;
+                None
+            }
+            Err(Nobody::Unknown) => None,
+        };
+        if let Some(named) = find(&format!("sha256:{}", certificate.fingerprint)) {
+            return Ok(named);
         }
-        let mut named = certificate.names.iter().filter_map(|name| find(name));
-        match named.next() {
-            Some(index) => named.all(|other| other == index).then_some(index),
-            None => find(&format!("subject:{}", certificate.subject)),
+        let mut by_name: Option<Named> = None;
+        for named in certificate.names.iter().filter_map(|name| find(name)) {
+            if by_name.as_ref().is_some_and(|other| !other.is(&named)) {
+                return Err(Nobody::Unknown);
+            }
+            by_name = Some(named);
         }
+        by_name.or_else(|| find(&format!("subject:{}", certificate.subject))).ok_or(unknown)
+    }
+
+    fn find(&self, text: &str) -> Result<Named, Nobody> {
+        if let Some(index) = self.known.get(text) {
+            return Ok(Named::Config(*index));
+        }
+        let Some(directory) = &self.directory else { return Err(Nobody::Unknown) };
+        let found = directory.find("mtls_auth", |known: &Certificates| Some((*known.0.get(text)?, ())));
+        listed(found).map(|(consumer, ())| Named::Listed(consumer))
     }
 }
 
@@ -213,7 +256,7 @@ mod tests {
 
     fn consumer(name: &str, told: &[&str]) -> Consumer {
         let told = told.iter().map(|text| (*text).to_owned()).collect();
-        let credentials = HashMap::from([("mtls_auth".to_owned(), told)]);
+        let credentials = std::collections::BTreeMap::from([("mtls_auth".to_owned(), told)]);
         Consumer { name: name.to_owned(), credentials, ..Consumer::default() }
     }
 
@@ -256,6 +299,22 @@ mod tests {
             let mut exchange = ask(json!({}), Some(certificate), "").await;
             exchange.expect_continue().expect_no_header("client-cert");
             assert_eq!(exchange.cx.consumer().map(|c| c.name.as_str()), Some(name));
+        }
+    }
+
+    #[tokio::test]
+    async fn consumers_of_a_source_are_told_like_others() {
+        let document = "consumers: { crm: { mtls_auth: [ \"dns:CRM.internal\", \"subject:CN=crm\" ] } }";
+        for (subject, names, expected) in [
+            ("", &["dns:crm.internal"][..], Some("crm")),
+            ("CN=crm", &["dns:other"], Some("crm")),
+            ("", &["dns:shop.internal"], Some("shop")),
+            ("", &["dns:crm.internal", "dns:shop.internal"], None), // of two consumers
+        ] {
+            let mut stand = stand(json!({})).listed(document).certificate(certificate(subject, names));
+            let exchange = stand.build().request("GET /").await;
+            let name = exchange.cx.consumer().map(|consumer| consumer.name.as_str());
+            assert_eq!(name, expected, "{subject} {names:?}");
         }
     }
 

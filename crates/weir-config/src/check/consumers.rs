@@ -1,10 +1,12 @@
 //! Checks of consumers and plans. Messages name consumers, never their keys.
+//!
+//! They also apply to the documents of `consumer_sources`, in which keys may be plain text.
 
 use std::collections::HashMap;
 
 use sha2::{Digest, Sha256};
 
-use super::Checker;
+use super::{Checker, Config, Diagnostics};
 use crate::node::{Node, Value};
 use crate::schema::Credentials;
 use crate::spelling::nearest_name;
@@ -13,21 +15,39 @@ use weir_wire::hex;
 /// The prefix of a key given as its hash.
 const HASHED: &str = "sha256:";
 
+/// Checks the consumers of a document that is no config. Its reader checks plans, because it knows them.
+pub(crate) fn check_document(
+    config: &Config,
+    tree: &Node,
+    credentials: &[&str],
+    diagnostics: &mut Diagnostics,
+) {
+    Checker { config, tree, credentials, diagnostics }.credentials_of(true);
+}
+
 impl Checker<'_> {
     pub(super) fn consumers(&mut self) {
-        let config = self.config;
-        let mut owners: HashMap<Vec<u8>, String> = HashMap::new();
-        for (name, consumer) in config.consumers.iter() {
+        for (name, consumer) in self.config.consumers.iter() {
             if let Some(plan) = &consumer.plan {
                 self.must_exist(|| format!("consumers.{name}.plan"), "plans", "unknown-plan", plan);
             }
+        }
+        self.credentials_of(false);
+    }
+
+    fn credentials_of(&mut self, of_document: bool) {
+        let config = self.config;
+        let mut owners: HashMap<Vec<u8>, String> = HashMap::new();
+        for (name, consumer) in config.consumers.iter() {
             for credentials in &consumer.credentials {
                 if !self.credentials.contains(&credentials.filter.as_str()) {
                     self.unknown_credentials(credentials);
                 } else if credentials.filter == "key_auth" {
-                    self.keys(name, credentials, &mut owners);
+                    self.keys(name, credentials, &mut owners, of_document);
                 } else if let Value::Seq(elements) = &credentials.node.value {
-                    self.shared_secrets(credentials, elements);
+                    if !of_document {
+                        self.shared_secrets(credentials, elements);
+                    }
                     self.users(credentials, elements);
                 } else {
                     let message = format!("{} is not a list", credentials.node.kind());
@@ -83,7 +103,13 @@ impl Checker<'_> {
         self.error_hint(&credentials.path, "unknown-credential", message, hint);
     }
 
-    fn keys(&mut self, name: &str, credentials: &Credentials, owners: &mut HashMap<Vec<u8>, String>) {
+    fn keys(
+        &mut self,
+        name: &str,
+        credentials: &Credentials,
+        owners: &mut HashMap<Vec<u8>, String>,
+        of_document: bool,
+    ) {
         let path = &credentials.path;
         let Value::Seq(elements) = &credentials.node.value else {
             let message = format!("{} is not a list of keys", credentials.node.kind());
@@ -92,7 +118,7 @@ impl Checker<'_> {
         };
         for (index, element) in elements.iter().enumerate().filter(|(_, element)| !element.broken) {
             let path = format!("{path}[{index}]");
-            let Some(hash) = self.key_hash(&path, element) else { continue };
+            let Some(hash) = self.key_hash(&path, element, of_document) else { continue };
             match owners.get(&hash) {
                 Some(owner) if owner == name => {
                     self.error(&path, "key-twice", format!("`{name}` has this key twice"));
@@ -110,7 +136,7 @@ impl Checker<'_> {
     }
 
     /// Checks one key and returns its hash, by which keys are compared.
-    fn key_hash(&mut self, path: &str, element: &Node) -> Option<Vec<u8>> {
+    fn key_hash(&mut self, path: &str, element: &Node, of_document: bool) -> Option<Vec<u8>> {
         let Some(key) = element.as_text().filter(|key| !key.is_empty()) else {
             self.error(path, "bad-value", "the key is not a text; expected at least one character");
             return None;
@@ -122,7 +148,7 @@ impl Checker<'_> {
                 self.error(path, "bad-value", message);
                 return None;
             }
-            if !element.substituted {
+            if !element.substituted && !of_document {
                 let hint = "write \"${VAR}\" or \"${file:PATH}\", or sha256: and its hash";
                 self.warn(path, "literal-credential", "the key is written in plain text in this file", hint);
             }

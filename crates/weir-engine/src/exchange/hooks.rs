@@ -121,7 +121,7 @@ impl Exchange<'_> {
         loop {
             let caller = self.cx.as_ref().and_then(Cx::consumer_index);
             if to_run.caller.take().is_some_and(|before| before != caller)
-                && let Some(plan) = self.cx.as_ref().and_then(Cx::consumer).and_then(|c| c.plan)
+                && let Some(plan) = self.cx.as_ref().and_then(|cx| snapshot.plan_of(cx))
             {
                 to_run.insert(snapshot.plan_filters(plan, handling), true);
             }

@@ -510,7 +510,17 @@ impl Exchange<'_> {
 
     fn count_consumer(&self, index: usize) {
         let record = &self.record;
-        let Some(cells) = self.local.consumer(index, &self.client.core.cells) else { return };
+        let core = &self.client.core.cells;
+        let listed = || self.local.listed(self.cx.as_ref()?.listed()?, core);
+        let listed_cells;
+        let cells = match self.local.consumer(index, core) {
+            Some(cells) => cells,
+            None => {
+                listed_cells = listed();
+                let Some(cells) = &listed_cells else { return };
+                cells
+            }
+        };
         if record.status != 0 {
             cells.requests.record(record.status);
         }

@@ -8,6 +8,7 @@ mod answers;
 mod carry;
 mod certificates;
 mod client_tls;
+mod consumer_sources;
 mod filters;
 mod listeners;
 mod logins;
@@ -21,7 +22,7 @@ mod whens;
 pub use carry::Carry;
 pub use client_tls::log_tls;
 
-use super::{Chain, Handling, Instance, Plan, Route, Snapshot};
+use super::{Chain, Handling, Instance, Listed, Plan, Route, Snapshot};
 use crate::per_client::ClientLimits;
 use crate::tracing::{Parents, Tracing};
 use filters::Filters;
@@ -131,6 +132,7 @@ impl Compiler<'_> {
         let admin_tls = self.admin_tls();
         let upstreams = self.upstreams();
         let consumers = self.consumers();
+        let directory = self.directory(&consumers);
         let names: Vec<String> = self.config.upstreams.names().map(str::to_owned).collect();
         let stores = self.stores();
         let hidden = self.config.access_log.hidden_parameters().map(str::to_owned).collect();
@@ -140,6 +142,7 @@ impl Compiler<'_> {
             conceals: Conceals { query: hidden, ..Conceals::default() },
             made: Vec::new(),
             consumers: &consumers,
+            directory: directory.as_ref(),
             upstreams: &names,
             targets: Vec::new(),
             stores: &stores,
@@ -190,6 +193,12 @@ impl Compiler<'_> {
                 upstream: may_name(self.tree, "upstream"),
             },
             consumers,
+            listed: directory.map(|directory| Listed {
+                directory,
+                plans: config.plans.names().map(str::to_owned).zip(0..).collect(),
+                telemetry: Arc::clone(&telemetry),
+                series: limits.metric_consumers as usize,
+            }),
             consumer_series: config.consumers.names().map(|name| telemetry.consumer(name)).collect(),
             head_limits,
             h2: listeners::h2_limits(limits),

@@ -6,7 +6,7 @@ use crate::phrases::neutral;
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::any::Any;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -19,18 +19,20 @@ use weir_upstream::upstream::balance::Random;
 use weir_wire::tls::PeerCertificate;
 
 /// A caller, as written under `consumers`.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Consumer {
     /// The key under `consumers`.
     pub name: String,
-    /// Index of its plan among the plans of the snapshot.
+    /// Index of its plan among the plans of the snapshot. `None` for one of a source, whose label names its plan.
     pub plan: Option<usize>,
     /// Its labels for `acl` besides its name: `plan:NAME`, and `group:NAME` for each of its groups.
-    pub labels: Vec<String>,
+    pub labels: Arc<[String]>,
     /// Networks it may call from; empty for any.
-    pub allow_ips: Vec<ipnet::IpNet>,
-    /// Its credentials, by the name of the filter that reads them.
-    pub credentials: HashMap<String, Vec<String>>,
+    pub allow_ips: Arc<[ipnet::IpNet]>,
+    /// Its credentials, by the name of the filter that reads them. Those of a source's consumers are in its indexes.
+    pub credentials: BTreeMap<String, Vec<String>>,
+    /// For one of a source: its number in this process, above all positions in a config.
+    pub number: usize,
 }
 
 impl Consumer {
@@ -41,6 +43,11 @@ impl Consumer {
         }
         let client = client.to_canonical();
         self.allow_ips.iter().any(|network| network.contains(&client))
+    }
+
+    /// The name of its plan.
+    pub fn plan_name(&self) -> Option<&str> {
+        self.labels.iter().find_map(|label| label.strip_prefix("plan:"))
     }
 }
 
@@ -121,6 +128,11 @@ pub struct Cx {
     pub request_id: Option<String>,
     pub(crate) scope: Rc<RouteScope>,
     pub(crate) consumer: Option<usize>,
+    /// The consumer with that number, if it is one of a source.
+    pub(crate) listed: Option<Arc<Consumer>>,
+    /// Consumers of sources that other filters named before.
+    #[expect(clippy::box_collection, reason = "rarely used, and one word in every exchange")]
+    pub(super) replaced: Option<Box<Vec<Arc<Consumer>>>>,
     /// Whether a filter admitted the request without credentials: for `any`.
     pub(crate) unnamed: bool,
     /// The running filter; see [`FILTER`].
@@ -230,6 +242,8 @@ impl Cx {
             request_id: None,
             scope,
             consumer: None,
+            listed: None,
+            replaced: None,
             unnamed: false,
             filter: 0,
             path_key,
@@ -289,10 +303,17 @@ impl Cx {
     /// The caller, once a filter has named it.
     #[inline]
     pub fn consumer(&self) -> Option<&Consumer> {
-        self.consumer.and_then(|i| self.scope.consumers.get(i))
+        let index = self.consumer?;
+        // The numbers of listed consumers are above all positions.
+        self.scope.consumers.get(index).or(self.listed.as_deref())
     }
 
-    /// The caller's index among [`Cx::consumers`].
+    /// The caller, if it is one of a source.
+    pub fn listed(&self) -> Option<&Consumer> {
+        self.listed.as_deref()
+    }
+
+    /// The caller's index among [`Cx::consumers`], or the [number](Consumer::number) of one of a source.
     #[inline]
     pub const fn consumer_index(&self) -> Option<usize> {
         self.consumer

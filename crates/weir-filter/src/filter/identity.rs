@@ -4,8 +4,9 @@
 //! filter that stores answers for others (`cache`) asks the exchange instead: [`Cx::caller`] before the fetch, and
 //! again when the answer is there.
 
-use super::Cx;
+use super::{Consumer, Cx};
 use std::cell::{Cell, Ref, RefCell};
+use std::sync::Arc;
 
 /// A caller that a filter verified. An exchange has one per verifying filter, in the order they ran.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -154,6 +155,10 @@ impl Cx {
 
     /// Reverts what was noted of the caller since `before`: a member of this filter rejected the request after all.
     pub fn restore_caller(&mut self, before: Caller) {
+        if self.consumer != before.consumer {
+            let replaced = self.replaced.iter().flat_map(|replaced| replaced.iter());
+            self.listed = replaced.rev().find(|one| before.consumer == Some(one.number)).cloned();
+        }
         (self.consumer, self.credential) = (before.consumer, before.credential);
         self.facts.identities.get_mut().truncate(before.identities);
         self.facts.revealed.set(before.revealed);
@@ -171,17 +176,31 @@ impl Cx {
         self.consumer = Some(index);
     }
 
+    /// As [`Cx::set_consumer`], for a consumer of a source.
+    pub fn set_listed(&mut self, consumer: Arc<Consumer>) {
+        let number = consumer.number;
+        if self.consumer.is_some_and(|before| before != number) {
+            self.replace_consumer();
+        }
+        self.consumer = Some(number);
+        self.listed = Some(consumer);
+    }
+
     #[cold]
     fn replace_consumer(&mut self) {
         self.credential = None;
         if let Some(name) = self.consumer().map(|before| before.name.clone()) {
             self.identify("consumer", name.as_bytes());
         }
+        if let Some(before) = self.listed.take() {
+            self.replaced.get_or_insert_default().push(before);
+        }
     }
 
     /// Copies this knowledge to a request that continues after the answer.
     pub(super) fn copy_caller(&self, to: &mut Self) {
         (to.consumer, to.credential) = (self.consumer, self.credential);
+        to.listed.clone_from(&self.listed);
         to.claims.clone_from(&self.claims);
         to.facts.identities.clone_from(&self.facts.identities);
         to.facts.revealed.set(self.facts.revealed.get());
@@ -194,11 +213,10 @@ impl Cx {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::filter::{Consumer, Filter, FilterKind, Hooks};
+    use crate::filter::{Filter, FilterKind, Hooks};
     use crate::testing::Stand;
     use schemars::JsonSchema;
     use serde::{Deserialize, Serialize};
-    use std::collections::HashMap;
 
     /// A filter that does nothing.
     #[derive(Deserialize, Serialize, JsonSchema)]
@@ -214,13 +232,7 @@ mod tests {
 
     /// The context of a request about which nothing is known, on a gateway with the consumers `shop` and `desk`.
     async fn cx() -> Cx {
-        let named = |name: &str| Consumer {
-            name: name.to_owned(),
-            plan: None,
-            labels: Vec::new(),
-            allow_ips: Vec::new(),
-            credentials: HashMap::new(),
-        };
+        let named = |name: &str| Consumer { name: name.to_owned(), ..Consumer::default() };
         let mut stand =
             Stand::new(&IDLE, serde_json::json!({})).consumer(named("shop")).consumer(named("desk"));
         stand.build().request("GET /").await.cx
@@ -293,6 +305,31 @@ mod tests {
         one.set_consumer(1);
         assert_eq!(*one.identities(), [Identity { by: "consumer", who: (*b"shop").into() }]);
         assert_eq!((one.caller().consumer, one.credential), (Some(1), None));
+    }
+
+    #[tokio::test]
+    async fn a_consumer_of_a_source_is_named_replaced_and_restored() {
+        let listed =
+            |name: &str, number| Arc::new(Consumer { name: name.to_owned(), number, ..Consumer::default() });
+        let name = |cx: &Cx| cx.consumer().map(|consumer| consumer.name.clone());
+        let mut one = cx().await;
+        one.set_listed(listed("ann", 1 << 40));
+        assert_eq!(name(&one).as_deref(), Some("ann"));
+        one.set_listed(listed("ann", 1 << 40));
+        assert!(one.identities().is_empty(), "the same, perhaps of a newer set");
+        let before = one.caller();
+        one.set_listed(listed("bob", (1 << 40) + 1));
+        assert_eq!(name(&one).as_deref(), Some("bob"));
+        assert_eq!(*one.identities(), [Identity { by: "consumer", who: (*b"ann").into() }]);
+        one.set_consumer(1);
+        assert_eq!((name(&one).as_deref(), one.listed().is_none()), (Some("desk"), true));
+        one.restore_caller(before);
+        assert_eq!(name(&one).as_deref(), Some("ann"));
+        let mut behind = cx().await;
+        one.copy_caller(&mut behind);
+        assert_eq!(name(&behind).as_deref(), Some("ann"));
+        one.restore_caller(Caller::default());
+        assert_eq!((name(&one), one.listed().is_none()), (None, true));
     }
 
     #[tokio::test]

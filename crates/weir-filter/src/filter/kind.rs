@@ -1,5 +1,6 @@
 //! Turns settings into filters: kinds, the registry's entries, and what settings can use while they are built.
 
+use super::directory::{CredentialIndex, CredentialReader, Directory};
 use super::{Consumers, Filter, Places, Switch};
 use crate::store::{Place, Room, Server, Store, Stores};
 use schemars::{JsonSchema, Schema};
@@ -42,6 +43,8 @@ pub struct FilterKind {
     ///
     /// [`Flow::Run`]: super::Flow::Run
     pub lists: &'static [&'static str],
+    /// How the credentials of consumers of sources are read; `None` if it takes none.
+    pub index: Option<CredentialReader>,
     /// Builds the filter from its settings. Mistakes go to [`Settings::found`] or to [`Build::refuse`].
     pub build: fn(&mut Settings<'_>, &mut Build<'_>) -> Option<Built>,
 }
@@ -101,7 +104,7 @@ impl FilterKind {
         schema: fn() -> Schema,
         build: fn(&mut Settings<'_>, &mut Build<'_>) -> Option<Built>,
     ) -> Self {
-        Self { name, schema, causes: &[], access: Access::Decides, lists: &[], build }
+        Self { name, schema, causes: &[], access: Access::Decides, lists: &[], index: None, build }
     }
 
     /// Adds the causes that it answers with.
@@ -115,6 +118,13 @@ impl FilterKind {
     #[must_use]
     pub const fn with_lists(mut self, lists: &'static [&'static str]) -> Self {
         self.lists = lists;
+        self
+    }
+
+    /// Declares how it finds consumers of sources.
+    #[must_use]
+    pub const fn with_index<I: CredentialIndex>(mut self) -> Self {
+        self.index = Some(CredentialReader::of::<I>());
         self
     }
 
@@ -164,6 +174,8 @@ pub struct Build<'a> {
     pub scope: &'a str,
     /// All consumers of the config.
     pub consumers: &'a Consumers,
+    /// The consumers of sources.
+    pub directory: Option<&'a Arc<Directory>>,
     /// Names of all upstreams.
     pub upstreams: &'a [String],
     /// The upstreams that the route leads to; none if the filter serves several routes.
@@ -258,12 +270,7 @@ impl Build<'_> {
     /// the same `key` share it, whatever their place and other settings. The task starts when a snapshot with such a
     /// filter runs, and ends when none is left.
     pub fn keep_tended<T: Tended>(&mut self, key: &str, make: impl FnOnce() -> T) -> Arc<T> {
-        let key = format!("\0{}\0{key}", self.kind);
-        let tend: Tend = |state, fetcher| {
-            let state: Arc<T> = state.downcast().expect("the key holds the kind, which decides the type");
-            state.tend(fetcher)
-        };
-        self.kept.get_or_make(key, Hooked { tend: Some(tend), ..Hooked::default() }, make)
+        self.kept.keep_tended(format!("\0{}\0{key}", self.kind), make)
     }
 
     /// Reads a file of at most `limit` bytes that the settings name. The file is then watched, and a change rebuilds
@@ -550,6 +557,15 @@ impl fmt::Debug for Kept {
 }
 
 impl Kept {
+    /// State that a task on the control thread keeps up to date. The key decides the type.
+    pub fn keep_tended<T: Tended>(&mut self, key: String, make: impl FnOnce() -> T) -> Arc<T> {
+        let tend: Tend = |state, fetcher| {
+            let state: Arc<T> = state.downcast().expect("the key decides the type");
+            state.tend(fetcher)
+        };
+        self.get_or_make(key, Hooked { tend: Some(tend), ..Hooked::default() }, make)
+    }
+
     fn get_or_make<T: Send + Sync + 'static>(
         &mut self,
         key: String,

@@ -223,7 +223,10 @@ impl Who {
         match &self.by {
             Compiled::OneRoute => Counted::All,
             Compiled::Consumer => match cx.consumer_index() {
-                Some(consumer) => Counted::Consumer(consumer),
+                Some(index) => match cx.listed() {
+                    Some(consumer) => Counted::Key(Key::Consumer(&consumer.name)),
+                    None => Counted::Consumer(index),
+                },
                 None => self.address(cx.client),
             },
             Compiled::Address => self.address(cx.client),

@@ -10,7 +10,7 @@ const BYTES: usize = 2 * 1024 * 1024;
 #[derive(Debug, Default)]
 pub(super) struct Verified {
     /// The consumer that the token names.
-    pub(super) consumer: Option<usize>,
+    pub(super) consumer: Option<Holder>,
     /// The values of the fields to set, in the order of the settings; `None` if the token has no such claim.
     pub(super) headers: Vec<Option<Vec<u8>>>,
     /// Identifies the holder of the token.
@@ -19,6 +19,15 @@ pub(super) struct Verified {
     pub(super) until: Option<u64>,
     /// All claims, if expressions of the config may read them.
     pub(super) claims: Option<Rc<serde_json::Value>>,
+}
+
+/// The consumer that a token names.
+#[derive(Debug)]
+pub(super) enum Holder {
+    /// One of the config, by position.
+    Config(usize),
+    /// One of a source, by the value of the claim: which consumer has it may change.
+    Listed(Box<str>),
 }
 
 /// Tokens that were verified with one key set.

@@ -6,17 +6,19 @@ pub(super) mod claims;
 
 use super::key_auth::CONSUMER_ADDRESS;
 use super::prelude::*;
+use super::shared::after_scheme;
+use super::shared::claimed::{self, Claimed};
 use super::shared::fair_queue::{FairQueue, Lane};
 use super::shared::jose::algorithm::Algorithm;
 use super::shared::jose::key_set::{KEY_SET_BYTES, KeySet, Secrets, Verdict};
 use super::shared::jose::remote::{Keeping, Remote};
 use super::shared::jose::token::{Refused, Token, parse};
-use super::shared::{after_scheme, claimed};
-use cache::{Cache, Verified};
+use super::shared::named::{CONSUMERS_UNAVAILABLE, Named};
+use cache::{Cache, Holder, Verified};
 use claims::{Claims, Requirement, Untimely, as_text, check_time, claim, holder, is_issued_by, is_meant_for};
 use sha2::{Digest as _, Sha256};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -25,23 +27,26 @@ use weir_filter::cookies;
 use weir_h1::FieldName;
 
 /// The filter, for the registry.
-pub static KIND: FilterKind = FilterKind::made_from::<JwtSettings>("jwt").with_causes(&[
-    &CONSUMER_ADDRESS,
-    &TOKEN_ALGORITHM,
-    &TOKEN_AUDIENCE,
-    &TOKEN_BUSY,
-    &TOKEN_CLAIMS,
-    &TOKEN_CONSUMER,
-    &TOKEN_EXPIRED,
-    &TOKEN_ISSUER,
-    &TOKEN_KEY,
-    &TOKEN_KEYS,
-    &TOKEN_MALFORMED,
-    &TOKEN_MISSING,
-    &TOKEN_REPEATED,
-    &TOKEN_SIGNATURE,
-    &TOKEN_TIME,
-]);
+pub static KIND: FilterKind = FilterKind::made_from::<JwtSettings>("jwt")
+    .with_causes(&[
+        &CONSUMER_ADDRESS,
+        &CONSUMERS_UNAVAILABLE,
+        &TOKEN_ALGORITHM,
+        &TOKEN_AUDIENCE,
+        &TOKEN_BUSY,
+        &TOKEN_CLAIMS,
+        &TOKEN_CONSUMER,
+        &TOKEN_EXPIRED,
+        &TOKEN_ISSUER,
+        &TOKEN_KEY,
+        &TOKEN_KEYS,
+        &TOKEN_MALFORMED,
+        &TOKEN_MISSING,
+        &TOKEN_REPEATED,
+        &TOKEN_SIGNATURE,
+        &TOKEN_TIME,
+    ])
+    .with_index::<claimed::Values>();
 
 causes! {
     TOKEN_ALGORITHM "token_algorithm" 401
@@ -158,7 +163,7 @@ struct Jwt {
     /// Fields and the claims that set them.
     headers: Vec<(FieldName, String)>,
     /// Consumers by the value of the claim.
-    consumers: HashMap<String, usize>,
+    consumers: Claimed,
     cache: PerCore<RefCell<Cache>>,
     /// Whether the token is in `Authorization`.
     bearer: bool,
@@ -270,10 +275,10 @@ impl JwtSettings {
         })
     }
 
-    fn consumers(&self, build: &mut Build<'_>) -> HashMap<String, usize> {
+    fn consumers(&self, build: &mut Build<'_>) -> Claimed {
         match self.consumer {
-            None => HashMap::new(),
-            Some(_) => claimed::consumers(build, "jwt", "every request"),
+            None => Claimed::nobody(),
+            Some(_) => Claimed::new(build, "jwt", "every request"),
         }
     }
 
@@ -582,16 +587,26 @@ impl Jwt {
         Ok(Verified { consumer, headers, who, until, claims })
     }
 
-    fn consumer(&self, claims: &Claims) -> Result<Option<usize>, &'static Cause> {
+    fn consumer(&self, claims: &Claims) -> Result<Option<Holder>, &'static Cause> {
         let Some(name) = &self.settings.consumer else { return Ok(None) };
-        let value = claim(claims, name).and_then(serde_json::Value::as_str);
-        value.and_then(|value| self.consumers.get(value)).map(|index| Some(*index)).ok_or(&TOKEN_CONSUMER)
+        let value = claim(claims, name).and_then(serde_json::Value::as_str).ok_or(&TOKEN_CONSUMER)?;
+        match self.consumers.find(value).map_err(|nobody| nobody.cause(&TOKEN_CONSUMER))? {
+            Named::Config(index) => Ok(Some(Holder::Config(index))),
+            Named::Listed(_) => Ok(Some(Holder::Listed(value.into()))),
+        }
     }
 
     /// Passes the token's claims to the upstream and to the rest of the exchange.
     fn pass(&self, verified: &Verified, head: &mut RequestHead, cx: &mut Cx) -> Result<Flow, Stopped> {
-        if let Some(index) = verified.consumer {
-            cx.set_consumer(index);
+        if let Some(holder) = &verified.consumer {
+            match holder {
+                Holder::Config(index) => cx.set_consumer(*index),
+                // A source may have removed it since the token was verified.
+                Holder::Listed(value) => {
+                    let found = self.consumers.find(value);
+                    found.map_err(|nobody| Stopped::Refused(nobody.cause(&TOKEN_CONSUMER)))?.name(cx);
+                }
+            }
             let client = cx.client.to_canonical();
             let allowed = cx.consumer().map_or(&[][..], |consumer| &consumer.allow_ips);
             if !allowed.is_empty() && !allowed.iter().any(|net| net.contains(&client)) {

@@ -39,7 +39,7 @@ fn with_secret(mut settings: Value) -> Value {
 
 fn consumer(name: &str, values: &[&str]) -> Consumer {
     let values = values.iter().map(|v| (*v).to_owned()).collect();
-    let credentials = HashMap::from([("jwt".to_owned(), values)]);
+    let credentials = BTreeMap::from([("jwt".to_owned(), values)]);
     Consumer { name: name.to_owned(), credentials, ..Consumer::default() }
 }
 
@@ -64,6 +64,22 @@ async fn a_good_token_passes() {
     let mut kept = run(json!({}), &token(json!({}))).await;
     assert_eq!(kept.expect_continue().header("authorization").len(), 1);
     run(json!({ "hide": true }), &token(json!({}))).await.expect_continue().expect_no_header("authorization");
+}
+
+#[tokio::test]
+async fn a_verified_token_names_a_consumer_of_a_source_only_while_it_is_there() {
+    let stand =
+        Stand::new(&KIND, with_secret(json!({ "consumer": "sub" }))).consumer(consumer("own", &["own"]));
+    let mut stand = stand.listed("consumers: { crm: { jwt: [ app, 7 ] } }");
+    let running = stand.build();
+    let (app, own) = (token(json!({ "sub": "app" })), token(json!({ "sub": "own" })));
+    let name = |exchange: &Exchange| exchange.cx.consumer().map(|consumer| consumer.name.clone());
+    assert_eq!(name(&bearer(&running, &app).await).as_deref(), Some("crm"));
+    stand.relist("consumers: { other: { jwt: [ app ] } }");
+    assert_eq!(name(&bearer(&running, &app).await).as_deref(), Some("other"));
+    stand.relist("consumers: {}");
+    bearer(&running, &app).await.expect_status(403).expect_cause(&TOKEN_CONSUMER);
+    assert_eq!(name(&bearer(&running, &own).await).as_deref(), Some("own"));
 }
 
 #[tokio::test]
@@ -276,7 +292,7 @@ async fn claims_become_headers_and_name_the_consumer() {
 
 #[tokio::test]
 async fn a_consumer_may_be_bound_to_addresses() {
-    let bound = Consumer { allow_ips: vec!["10.0.0.0/8".parse().unwrap()], ..consumer("bound", &["b"]) };
+    let bound = Consumer { allow_ips: ["10.0.0.0/8".parse().unwrap()].into(), ..consumer("bound", &["b"]) };
     let running = Stand::new(&KIND, with_secret(json!({ "consumer": "sub" }))).consumer(bound).build();
     let good = token(json!({ "sub": "b" }));
     bearer(&running, &good).await.expect_status(403).expect_cause(&CONSUMER_ADDRESS);

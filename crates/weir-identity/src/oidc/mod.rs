@@ -10,13 +10,14 @@ mod session_store;
 use super::jwt::claims::{as_text, claim};
 use super::key_auth::CONSUMER_ADDRESS;
 use super::prelude::*;
-use super::shared::claimed;
+use super::shared::claimed::{self, Claimed};
+use super::shared::named::CONSUMERS_UNAVAILABLE;
 use provider::{Asking, Failed, Provider, encode_form};
 use seal::{PARTS, Seal, end_parts, parts, random, set, set_parts};
 use session::{Login, Outcome, Session, judge};
 use session_store::{SessionStore, Ticket};
 use sha2::{Digest as _, Sha256};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 use weir_filter::store::Away;
@@ -25,15 +26,18 @@ use weir_h1::{FieldName, Method};
 use weir_wire::base64;
 
 /// The filter, for the registry.
-pub static KIND: FilterKind = FilterKind::made_from::<OidcSettings>("oidc").with_causes(&[
-    &CONSUMER_ADDRESS,
-    &LOGIN_CONSUMER,
-    &LOGIN_FAILED,
-    &LOGIN_LOST,
-    &LOGIN_NEEDED,
-    &LOGIN_UNAVAILABLE,
-    &SESSIONS_UNAVAILABLE,
-]);
+pub static KIND: FilterKind = FilterKind::made_from::<OidcSettings>("oidc")
+    .with_causes(&[
+        &CONSUMER_ADDRESS,
+        &CONSUMERS_UNAVAILABLE,
+        &LOGIN_CONSUMER,
+        &LOGIN_FAILED,
+        &LOGIN_LOST,
+        &LOGIN_NEEDED,
+        &LOGIN_UNAVAILABLE,
+        &SESSIONS_UNAVAILABLE,
+    ])
+    .with_index::<claimed::Values>();
 
 causes! {
     LOGIN_CONSUMER "login_consumer" 403
@@ -185,7 +189,7 @@ struct Oidc {
     session_cookie: String,
     login_cookie: String,
     headers: Vec<(FieldName, String)>,
-    consumers: HashMap<String, usize>,
+    consumers: Claimed,
     names: Names,
 }
 
@@ -340,10 +344,10 @@ impl OidcSettings {
         })
     }
 
-    fn consumers(&self, build: &mut Build<'_>) -> HashMap<String, usize> {
+    fn consumers(&self, build: &mut Build<'_>) -> Claimed {
         match self.consumer {
-            None => HashMap::new(),
-            Some(_) => claimed::consumers(build, "oidc", "everybody"),
+            None => Claimed::nobody(),
+            Some(_) => Claimed::new(build, "oidc", "everybody"),
         }
     }
 }
@@ -691,10 +695,11 @@ impl Oidc {
     fn pass(&self, session: &Session, head: &mut RequestHead, cx: &mut Cx) -> Flow {
         if let Some(name) = &self.settings.consumer {
             let value = claim(&session.claims, name).and_then(serde_json::Value::as_str);
-            let Some(index) = value.and_then(|value| self.consumers.get(value)) else {
-                return Flow::refuse(&LOGIN_CONSUMER);
-            };
-            cx.set_consumer(*index);
+            let Some(value) = value else { return Flow::refuse(&LOGIN_CONSUMER) };
+            match self.consumers.find(value) {
+                Ok(named) => named.name(cx),
+                Err(nobody) => return Flow::refuse(nobody.cause(&LOGIN_CONSUMER)),
+            }
             let client = cx.client.to_canonical();
             let allowed = cx.consumer().map_or(&[][..], |consumer| &consumer.allow_ips);
             if !allowed.is_empty() && !allowed.iter().any(|net| net.contains(&client)) {

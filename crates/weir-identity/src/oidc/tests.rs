@@ -108,7 +108,7 @@ fn settings(more: Value) -> Value {
 fn start(idp: &Arc<Idp>, more: Value) -> (Running, Stand) {
     let shop = Consumer {
         name: "ann".to_owned(),
-        credentials: HashMap::from([("oidc".to_owned(), vec!["ann".to_owned()])]),
+        credentials: BTreeMap::from([("oidc".to_owned(), vec!["ann".to_owned()])]),
         ..Consumer::default()
     };
     let mut stand = Stand::new(&KIND, settings(more)).consumer(shop).tls();

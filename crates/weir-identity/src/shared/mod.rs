@@ -1,12 +1,13 @@
 //! Code that several filters share. Nothing here is a filter.
 //!
 //! `claimed` uses claims, and `fair_queue` serves clients in turn on threads. `jose` parses and verifies signed
-//! tokens, `field_form` is how a signature covers a field, and `signature` builds what a signature covers.
+//! tokens, `named` is a consumer that was found, `field_form` is how a signature covers a field, and `signature` builds what a signature covers.
 
 pub(super) mod claimed;
 pub(super) mod fair_queue;
 pub(super) mod field_form;
 pub(super) mod jose;
+pub(super) mod named;
 pub(super) mod signature;
 
 use weir_wire::base64;

@@ -10,22 +10,26 @@ use super::shared::field_form::{Form, Structure};
 use super::shared::jose::algorithm::Algorithm;
 use super::shared::jose::key::Key;
 use super::shared::jose::key_set::{KeySet, Secrets};
+use super::shared::named::{CONSUMERS_UNAVAILABLE, Named, Nobody, listed};
 use super::shared::signature::{
     ALGORITHMS, Target, Unsigned, base, check_components, component, is_component, name_of,
 };
 use digest::Digests;
 use nonces::{Mark, Nonces, Seen};
 use sha2::{Digest as _, Sha256};
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::SystemTime;
+use weir_filter::directory::{CredentialIndex, Directory, Intake, Refused};
 use weir_filter::sfv::{Bare, Item, Member, Parameters, dictionary, write_list};
 use weir_h1::{BodyKind, FieldName, TargetForm};
 
 /// The filter, for the registry.
-pub static KIND: FilterKind =
-    FilterKind::made_from::<SignatureAuthSettings>("signature_auth").with_causes(&[
+pub static KIND: FilterKind = FilterKind::made_from::<SignatureAuthSettings>("signature_auth")
+    .with_causes(&[
         &CONSUMER_ADDRESS,
+        &CONSUMERS_UNAVAILABLE,
         &DIGEST_WRONG,
         &SIGNATURE_COMPONENTS,
         &SIGNATURE_EXPIRED,
@@ -36,7 +40,8 @@ pub static KIND: FilterKind =
         &SIGNATURE_REPLAYED,
         &SIGNATURE_UNKNOWN,
         &SIGNATURE_WRONG,
-    ]);
+    ])
+    .with_index::<SignatureKeys>();
 
 causes! {
     DIGEST_WRONG "digest_wrong" 400
@@ -131,6 +136,7 @@ struct SignatureAuth {
     settings: SignatureAuthSettings,
     structures: Vec<(String, Structure)>,
     keys: HashMap<String, Known>,
+    directory: Option<Arc<Directory>>,
     nonces: Option<Arc<Nonces>>,
     names: Names,
     /// The challenge that asks a client for a signature (RFC 9421 §5.1).
@@ -142,6 +148,15 @@ struct Known {
     key: Key,
     algorithm: (&'static str, Algorithm),
     consumer: usize,
+}
+
+/// The keys of the consumers of a source.
+struct SignatureKeys(HashMap<Box<str>, Arc<Known>>);
+
+/// The key of a signature, with its consumer.
+enum KnownKey<'a> {
+    Config(&'a Known),
+    Listed(Arc<Known>, Arc<Consumer>),
 }
 
 struct Names {
@@ -162,7 +177,7 @@ struct Signature<'a> {
     parameters: &'a Parameters,
     value: &'a [u8],
     key_id: &'a str,
-    known: &'a Known,
+    known: KnownKey<'a>,
 }
 
 /// Most signatures of a request that are verified, among those with known keys.
@@ -223,6 +238,7 @@ impl IntoFilter for SignatureAuthSettings {
             settings: self,
             structures,
             keys,
+            directory: build.directory.cloned(),
             nonces,
             names: Names::new(),
             accept: accept.into_bytes(),
@@ -267,12 +283,48 @@ fn read_keys(build: &mut Build<'_>) -> HashMap<String, Known> {
             }
         }
     }
-    if keys.is_empty() && build.mistakes.len() == before {
+    if keys.is_empty() && build.directory.is_none() && build.mistakes.len() == before {
         let hint =
             "write consumers: { NAME: { signature_auth: [ { key_id: ID, algorithm: ed25519, key: PEM } ] } }";
         build.refuse("", "no consumer has a key: every request would be refused", Some(hint.into()));
     }
     keys
+}
+
+impl KnownKey<'_> {
+    fn key(&self) -> &Known {
+        match self {
+            Self::Config(known) => known,
+            Self::Listed(known, _) => known,
+        }
+    }
+
+    fn named(&self) -> Named {
+        match self {
+            Self::Config(known) => Named::Config(known.consumer),
+            Self::Listed(_, consumer) => Named::Listed(Arc::clone(consumer)),
+        }
+    }
+}
+
+impl CredentialIndex for SignatureKeys {
+    fn read(intake: &mut Intake<'_>) -> Self {
+        let mut keys: HashMap<Box<str>, Arc<Known>> = HashMap::new();
+        intake.each(|consumer, text| {
+            let (id, key, algorithm) = read_key(text).map_err(|why| Refused::Wrong(why.into()))?;
+            let known = Arc::new(Known { key, algorithm, consumer: consumer as usize });
+            match keys.insert(id.into(), known) {
+                Some(other) => Err(Refused::Common(other.consumer as u32)),
+                None => Ok(()),
+            }
+        });
+        Self(keys)
+    }
+
+    fn common(&self, other: &Self) -> Vec<(u32, u32)> {
+        let both = self.0.iter().filter_map(|(id, ours)| Some((ours, other.0.get(id)?)));
+        both.map(|(ours, theirs)| (ours.consumer as u32, theirs.consumer as u32)).collect()
+    }
 }
 
 fn read_key(text: &str) -> Result<(String, Key, (&'static str, Algorithm)), String> {
@@ -356,11 +408,15 @@ impl SignatureAuth {
         let (inputs, values) =
             (self.field(head, &self.names.signature_input)?, self.field(head, &self.names.signature)?);
         let mut failed = &SIGNATURE_KEY;
-        for signature in self.candidates(&inputs, &values).take(TRIES) {
+        let unavailable = Cell::new(false);
+        for signature in self.candidates(&inputs, &values, &unavailable).take(TRIES) {
             match self.verify(&signature, head, cx, now) {
                 Ok(()) => return self.accept(&signature, head, cx),
                 Err(cause) => failed = cause,
             }
+        }
+        if unavailable.get() && *failed == SIGNATURE_KEY {
+            failed = &CONSUMERS_UNAVAILABLE;
         }
         Err(failed)
     }
@@ -381,11 +437,15 @@ impl SignatureAuth {
         &'a self,
         inputs: &'a [(String, Member)],
         values: &'a [(String, Member)],
+        unavailable: &'a Cell<bool>,
     ) -> impl Iterator<Item = Signature<'a>> {
         inputs.iter().filter_map(move |(label, input)| {
             let Member::List(components, parameters) = input else { return None };
             let Some(Bare::String(key_id)) = parameter(parameters, "keyid") else { return None };
-            let known = self.keys.get(key_id)?;
+            let known = self.find(key_id).inspect_err(|nobody| {
+                unavailable.set(unavailable.get() || *nobody == Nobody::Unavailable);
+            });
+            let known = known.ok()?;
             if let Some(tag) = &self.settings.tag
                 && parameter(parameters, "tag") != Some(&Bare::String(tag.clone()))
             {
@@ -397,6 +457,18 @@ impl SignatureAuth {
         })
     }
 
+    fn find(&self, key_id: &str) -> Result<KnownKey<'_>, Nobody> {
+        if let Some(known) = self.keys.get(key_id) {
+            return Ok(KnownKey::Config(known));
+        }
+        let Some(directory) = &self.directory else { return Err(Nobody::Unknown) };
+        let found = directory.find("signature_auth", |keys: &SignatureKeys| {
+            let known = keys.0.get(key_id)?;
+            Some((known.consumer as u32, Arc::clone(known)))
+        });
+        listed(found).map(|(consumer, known)| KnownKey::Listed(known, consumer))
+    }
+
     fn verify(
         &self,
         signature: &Signature<'_>,
@@ -405,6 +477,7 @@ impl SignatureAuth {
         now: u64,
     ) -> Result<(), &'static Cause> {
         let Signature { components, parameters, known, .. } = signature;
+        let known = known.key();
         let (name, algorithm) = known.algorithm;
         if parameter(parameters, "alg").is_some_and(|alg| *alg != Bare::String(name.to_owned())) {
             return Err(&SIGNATURE_KEY); // §3.2: `alg` must not differ from the key's algorithm
@@ -476,7 +549,7 @@ impl SignatureAuth {
         head: &RequestHead,
         cx: &mut Cx,
     ) -> Result<(), &'static Cause> {
-        cx.set_consumer(signature.known.consumer);
+        signature.known.named().name(cx);
         let client = cx.client.to_canonical();
         let allowed = cx.consumer().map_or(&[][..], |consumer| &consumer.allow_ips);
         if !allowed.is_empty() && !allowed.iter().any(|net| net.contains(&client)) {

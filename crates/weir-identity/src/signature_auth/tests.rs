@@ -50,7 +50,7 @@ fn consumer(name: &str, keys: &[(&str, &str, &str)]) -> Consumer {
     let keys = keys
         .iter()
         .map(|(id, algorithm, key)| json!({ "key_id": id, "algorithm": algorithm, "key": key }).to_string());
-    let credentials = HashMap::from([("signature_auth".to_owned(), keys.collect())]);
+    let credentials = BTreeMap::from([("signature_auth".to_owned(), keys.collect())]);
     Consumer { name: name.to_owned(), credentials, ..Consumer::default() }
 }
 
@@ -93,6 +93,22 @@ async fn examples_of_the_rfc() {
         let later = signed(&input.replace("1618884473", "1618884474"), signature);
         running.request(&later).await.expect_cause(&SIGNATURE_WRONG);
     }
+}
+
+#[tokio::test]
+async fn keys_of_a_source_verify_while_they_are_there() {
+    let settings = json!({ "components": ["@authority"], "max_age": "3650d", "remember": 0 });
+    let key = json!({ "key_id": "test-shared-secret", "algorithm": "hmac-sha256", "key": SECRET });
+    let document = json!({ "consumers": { "crm": { "signature_auth": [key] } } }).to_string();
+    let mut stand = Stand::new(&KIND, settings).listed(&document);
+    let running = stand.build();
+    let (input, signature) =
+        EXAMPLES.into_iter().find(|(input, _)| input.contains("test-shared-secret")).unwrap();
+    let mut exchange = running.request(&signed(input, signature)).await;
+    exchange.expect_continue();
+    assert_eq!(exchange.cx.consumer().map(|consumer| consumer.name.as_str()), Some("crm"));
+    stand.relist("consumers: {}");
+    running.request(&signed(input, signature)).await.expect_cause(&SIGNATURE_KEY);
 }
 
 /// RFC 9421 B.2.1 covers nothing but its parameters, and B.2.4 belongs to a response. Their signatures are valid

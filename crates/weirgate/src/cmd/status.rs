@@ -95,6 +95,8 @@ fn page(status: &Value) -> String {
     section(&mut out, "listeners", listeners.collect());
     section(&mut out, "certificates", elements(&status["certificates"]).map(certificate).collect());
     section(&mut out, "upstreams", entries(&status["upstreams"]).flat_map(upstream).collect());
+    let sources = entries(&status["consumer_sources"]).map(consumer_source);
+    section(&mut out, "sources of consumers", sources.collect());
     let names = entries(&status["upstreams"]).flat_map(|(_, upstream)| elements(&upstream["names"]));
     section(&mut out, "names", names.map(name).collect());
     section(&mut out, "registries", entries(&status["upstreams"]).filter_map(registry).collect());
@@ -112,6 +114,15 @@ fn listener((name, listener): (&String, &Value)) -> Vec<String> {
     }
     if !passes.is_empty() {
         row.extend([passes, format!("{} connections", shown(&listener["connections"]))]);
+    }
+    row
+}
+
+fn consumer_source((name, source): (&String, &Value)) -> Vec<String> {
+    let count = format!("{} consumers", shown(&source["consumers"]));
+    let mut row = vec![name.clone(), text(source, "state"), count];
+    if let Some(error) = source["error"].as_str() {
+        row.push(format!("NOT READ: {}", shown(&error.into())));
     }
     row
 }

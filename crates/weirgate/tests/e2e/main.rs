@@ -28,6 +28,7 @@ mod compress;
 mod concurrency;
 mod connect;
 mod console;
+mod consumer_sources;
 mod cores;
 mod departures;
 mod discovery;

@@ -15,7 +15,7 @@ fn kind(name: &'static str) -> FilterKind {
     fn schema() -> schemars::Schema {
         schemars::schema_for!(bool)
     }
-    FilterKind { name, schema, causes: &[], access: Access::Decides, lists: &[], build }
+    FilterKind { name, schema, causes: &[], access: Access::Decides, lists: &[], index: None, build }
 }
 
 fn found(before: &str, after: &str) -> Restriction {

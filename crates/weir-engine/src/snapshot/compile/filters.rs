@@ -2,6 +2,7 @@
 
 use super::super::{Guards, Instance, List};
 use super::Compiler;
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use weir_config::expression::{refusal, refusal_in_text};
 use weir_config::schema;
 use weir_config::spelling::nearest_name;
 use weir_config::{Diagnostic, Diagnostics, Node, Severity};
+use weir_filter::directory::{Directory, credential, labels};
 use weir_filter::filter::{
     Build, Conceals, Consumer, Consumers, FieldGuards, Hooks, Mistake, Settings, Written,
 };
@@ -24,6 +26,7 @@ pub(super) struct Filters<'a> {
     /// The parts of targets that they treat as secret.
     pub(super) conceals: Conceals,
     pub(super) consumers: &'a Consumers,
+    pub(super) directory: Option<&'a Arc<Directory>>,
     pub(super) upstreams: &'a [String],
     /// The targets of the route being compiled.
     pub(super) targets: Vec<String>,
@@ -39,13 +42,19 @@ impl Compiler<'_> {
         let consumers = self.config.consumers.iter().map(|(name, written)| Consumer {
             name: name.to_owned(),
             plan: written.plan.as_deref().and_then(plan_index),
-            labels: labels(written),
+            labels: labels(written).into(),
             allow_ips: written.allow_ips.iter().map(|n| n.0).collect(),
             credentials: written
                 .credentials
                 .iter()
-                .map(|c| (c.filter.clone(), c.node.elements().iter().filter_map(credential).collect()))
+                .map(|c| {
+                    (
+                        c.filter.clone(),
+                        c.node.elements().iter().filter_map(credential).map(Cow::into_owned).collect(),
+                    )
+                })
                 .collect(),
+            number: 0,
         });
         consumers.collect()
     }
@@ -88,6 +97,7 @@ impl Compiler<'_> {
         let mut build = Build {
             scope,
             consumers: filters.consumers,
+            directory: filters.directory,
             upstreams: filters.upstreams,
             targets: &filters.targets,
             stores: filters.stores,
@@ -205,16 +215,6 @@ impl Compiler<'_> {
     }
 }
 
-/// A credential in the form its filter gets: text unchanged, a map as JSON.
-fn credential(node: &Node) -> Option<String> {
-    if let Some(text) = node.as_text() {
-        return Some(text.to_owned());
-    }
-    // Its filter reports errors in it, because the filter knows the expected form.
-    let map: Option<serde_json::Value> = de::read(node, "", &mut Diagnostics::default());
-    map.map(|map| map.to_string())
-}
-
 /// The hooks that a filter has by its lists: it answers every request if a filter of each list does.
 fn of_lists(lists: &[List], made: &[Arc<Instance>]) -> Hooks {
     let has = |list: &List, hooks| {
@@ -226,12 +226,6 @@ fn of_lists(lists: &[List], made: &[Arc<Instance>]) -> Hooks {
     set(each(Hooks::ANSWERS), Hooks::ANSWERS)
         | set(each(Hooks::ANSWERS | Hooks::ANSWERS_PLAIN), Hooks::ANSWERS_PLAIN)
         | set(lists.iter().any(|list| has(list, Hooks::UNROUTED)), Hooks::UNROUTED)
-}
-
-/// A consumer's labels besides its name.
-fn labels(consumer: &schema::Consumer) -> Vec<String> {
-    let plan = consumer.plan.iter().map(|plan| format!("plan:{plan}"));
-    plan.chain(consumer.groups.iter().map(|group| format!("group:{group}"))).collect()
 }
 
 /// Hides secrets in settings that `weir explain` shows. Values from the environment or a file are usually secret. A

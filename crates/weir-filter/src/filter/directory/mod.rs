@@ -1,0 +1,113 @@
+//! Consumers that are kept outside of the config and change without a reload: `consumer_sources`.
+//!
+//! ```text
+//! Directory            of a snapshot: all its sources
+//!  └─ Source           outlives snapshots; a task on the control thread follows its file or URL
+//!      └─ Roster       the consumers it has now, and an index of credentials for each kind of filter
+//! ```
+//!
+//! Filters that identify callers look among the config's consumers first, then ask the directory. A roster is never
+//! changed: a source replaces it whole, in one store, and the next request of every connection meets the new one. An
+//! exchange holds its own consumer ([`Cx::set_listed`](crate::filter::Cx::set_listed)), never a roster.
+
+mod follow;
+mod roster;
+mod source;
+
+pub use roster::{CredentialIndex, CredentialReader, Intake, Listed, Refused, Roster, credential, labels};
+pub use source::{Fetched, Misfit, Origin, Rules, Source, SourceStatus, State};
+
+use super::Consumer;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The sources of a snapshot.
+pub struct Directory {
+    sources: Box<[Arc<Source>]>,
+    /// Until the snapshot runs.
+    checked: Mutex<Option<Checked>>,
+}
+
+/// What the sources must fit, and what each held when that was checked.
+struct Checked {
+    rules: Rules,
+    rosters: Vec<Option<Arc<Roster>>>,
+}
+
+/// What a directory knows of a credential.
+#[derive(Debug)]
+pub enum Lookup<T> {
+    /// It belongs to this consumer.
+    Found(Arc<Consumer>, T),
+    /// It belongs to nobody.
+    Unknown,
+    /// A source has no consumers yet, or too old ones, and no other has this credential.
+    Unavailable,
+}
+
+impl std::fmt::Debug for Directory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Directory").field(&self.sources.len()).finish()
+    }
+}
+
+impl Directory {
+    /// The sources of a config with these rules. What does not fit goes to `misfit`, with the source.
+    pub fn new(sources: Vec<Arc<Source>>, rules: Rules, mut misfit: impl FnMut(&Source, Misfit)) -> Self {
+        let rosters: Vec<_> = sources.iter().map(|source| source.current()).collect();
+        for (n, (source, roster)) in sources.iter().zip(&rosters).enumerate() {
+            let Some(roster) = roster else { continue };
+            // Those behind it compare themselves with it.
+            let others = sources.iter().zip(&rosters).take(n);
+            let others =
+                others.filter_map(|(other, roster)| Some((other.name(), Arc::clone(roster.as_ref()?))));
+            rules.misfits(roster, others).into_iter().for_each(|wrong| misfit(source, wrong));
+        }
+        Self { sources: sources.into(), checked: Mutex::new(Some(Checked { rules, rosters })) }
+    }
+
+    /// Finds the owner of a credential. `kind` is the filter's name; `find` looks into its index.
+    pub fn find<I: CredentialIndex, T>(
+        &self,
+        kind: &str,
+        find: impl Fn(&I) -> Option<(u32, T)>,
+    ) -> Lookup<T> {
+        let mut all = true;
+        for source in &self.sources {
+            let roster = source.roster();
+            let Some(roster) = &*roster else {
+                all = false;
+                continue;
+            };
+            if let Some((consumer, found)) = roster.index::<I>(kind).and_then(&find)
+                && let Some(consumer) = roster.consumers().get(consumer as usize)
+            {
+                return Lookup::Found(Arc::clone(consumer), found);
+            }
+        }
+        if all { Lookup::Unknown } else { Lookup::Unavailable }
+    }
+
+    /// Shows all credentials of a kind.
+    pub fn each<I: CredentialIndex>(&self, kind: &str, mut see: impl FnMut(&I)) {
+        for source in &self.sources {
+            if let Some(index) = source.roster().as_ref().and_then(|roster| roster.index(kind)) {
+                see(index);
+            }
+        }
+    }
+
+    /// The sources.
+    pub fn sources(&self) -> &[Arc<Source>] {
+        &self.sources
+    }
+
+    /// The snapshot runs now: from here on its sources must fit it.
+    pub fn adopt(&self) {
+        let checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(Checked { rules, rosters }) = checked else { return };
+        let rules = Arc::new(rules.beside(self.sources.iter().map(Arc::downgrade).collect()));
+        for (source, roster) in self.sources.iter().zip(rosters) {
+            source.adopt(&rules, roster);
+        }
+    }
+}
