@@ -1,7 +1,5 @@
 //! nginx's syntax: words, quotes, blocks and includes, by the rules of `ngx_conf_read_token`.
 
-#![allow(dead_code, reason = "the translation follows")]
-
 use crate::ledger::{Ledger, Piece};
 use crate::source::{MAX_DEPTH, Place, SourceFile, SourceTree, Unreadable, folder, has_wildcard, join};
 use std::sync::Arc;

@@ -12,8 +12,10 @@ use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use weir_gateway::config::{Diagnostics, Severity, Source};
+use weir_gateway::config::{Diagnostic, Diagnostics, Loaded, Severity, Source};
 use weir_gateway::explain::Arriving;
+use weir_gateway::snapshot::Snapshot;
+use weir_import::config::Case;
 use weir_import::{Disk, Import as Imported, SYSTEMS, Written};
 
 /// Exit code for a mistake on the command line.
@@ -80,9 +82,7 @@ impl Import {
             }
         };
         let written = import.written();
-        let folder = tempfile::tempdir().context("a folder to check the config in")?;
-        write(folder.path(), &written)?;
-        let checked = check(folder.path(), &import);
+        let checked = check(&import, &written)?;
         write(&self.output, &written)?;
         self.report(&import, &checked);
         let code = if checked.mistakes.is_empty() { import.exit_code(self.strict) } else { 1 };
@@ -114,43 +114,113 @@ impl Import {
     }
 }
 
-/// Checks the config in `folder`, and asks it the requests of its tests.
-fn check(folder: &Path, import: &Imported) -> Checked {
-    let main = folder.join(weir_import::output::MAIN);
+/// Checks the config, and asks it the requests of its tests.
+///
+/// The files that it names are often on another machine. Then stand-ins take their place in a second check, so that
+/// it is complete here too.
+fn check(import: &Imported, written: &[Written]) -> Result<Checked> {
+    let folder = tempfile::tempdir().context("a folder to check the config in")?;
+    write(folder.path(), written)?;
+    let found = load(folder.path(), import);
+    let missing: Vec<Missing> = found.diagnostics.iter().filter_map(Missing::of).collect();
+    let mut complete = None;
+    if !missing.is_empty() {
+        let standing_in = tempfile::tempdir().context("a folder to check the config in")?;
+        write(standing_in.path(), &stand_in(standing_in.path(), written, &missing)?)?;
+        complete = Some(load(standing_in.path(), import));
+    }
+    let complete = complete.as_ref().unwrap_or(&found);
+    let mut mistakes: Vec<String> = complete
+        .diagnostics
+        .iter()
+        .filter(|found| found.severity == Severity::Error && Missing::of(found).is_none())
+        .map(|found| format!("{}: {}", found.path, found.message))
+        .collect();
+    let tests = complete.compiled.as_ref().map(|(_, snapshot)| {
+        mistakes.extend(import.config.tests.iter().filter_map(|case| ask(snapshot, case)));
+        import.config.tests.len()
+    });
+    let missing = missing.into_iter().map(|missing| missing.said).collect();
+    Ok(Checked { diagnostics: found.diagnostics, mistakes, missing, tests })
+}
+
+/// A file or folder that the config names and this machine lacks.
+struct Missing {
+    path: String,
+    setting: String,
+    said: String,
+}
+
+impl Missing {
+    fn of(found: &Diagnostic) -> Option<Self> {
+        let is_missing = matches!(found.code, "file-missing" | "file-unreadable")
+            || found.message.contains("(os error 2)")
+            || found.message.contains("does not exist");
+        let from = found.message.find('/').filter(|_| is_missing && found.severity == Severity::Error)?;
+        let path = found.message.get(from..)?.split_whitespace().next()?.to_owned();
+        let said = format!("{}: {}", found.path, found.message);
+        Some(Self { path, setting: found.path.clone(), said })
+    }
+}
+
+/// The files of the config with paths to stand-ins, which are made below `folder`.
+fn stand_in(folder: &Path, written: &[Written], missing: &[Missing]) -> Result<Vec<Written>> {
+    let mut paths: Vec<(&str, PathBuf)> = Vec::new();
+    let made =
+        rcgen::generate_simple_self_signed(["localhost".to_owned()]).context("a stand-in certificate")?;
+    for (at, one) in missing.iter().enumerate() {
+        if paths.iter().any(|(path, _)| *path == one.path) {
+            continue;
+        }
+        let path = folder.join(format!("stand-in-{at}"));
+        let last = one.setting.rsplit('.').next().unwrap_or_default();
+        match last {
+            "cert" | "client_cert" | "ca" => fs::write(&path, made.cert.pem())?,
+            "key" | "client_key" => fs::write(&path, made.signing_key.serialize_pem())?,
+            "file" => fs::write(&path, "")?,
+            _ => fs::create_dir_all(&path)?,
+        }
+        paths.push((&one.path, path));
+    }
+    // The longest first, because one may begin with another.
+    paths.sort_by_key(|(path, _)| std::cmp::Reverse(path.len()));
+    Ok(written
+        .iter()
+        .map(|file| {
+            let mut text = file.text.clone();
+            for (path, instead) in &paths {
+                text = text.replace(path, &instead.display().to_string());
+            }
+            Written { text, ..file.clone() }
+        })
+        .collect())
+}
+
+/// What loading a config gave.
+struct Found {
+    diagnostics: Diagnostics,
+    compiled: Option<(Loaded, Snapshot)>,
+}
+
+fn load(folder: &Path, import: &Imported) -> Found {
     let kinds = weir_gateway::filters::KINDS.iter().map(|kind| kind.name);
     let readers = kinds.filter(|name| name.ends_with("_auth") || ["jwt", "oidc"].contains(name));
-    let mut source = Source::file(main).with_credentials(readers);
+    let mut source = Source::file(folder.join(weir_import::output::MAIN)).with_credentials(readers);
     for (name, value) in &import.config.secrets {
         source = source.with_variable(name, value);
     }
     let checked = weir_gateway::check(&source, &[]);
-    let (mut mistakes, mut missing) = (Vec::new(), Vec::new());
-    for found in checked.diagnostics.iter().filter(|found| found.severity == Severity::Error) {
-        let said = format!("{}: {}", found.path, found.message);
-        match found.code {
-            "file-missing" | "file-unreadable" => missing.push(said),
-            _ => mistakes.push(said),
-        }
-    }
-    let tests = checked.compiled.as_ref().map(|(_, snapshot)| {
-        for case in &import.config.tests {
-            let asked = weir_gateway::explain::explain(
-                snapshot,
-                Arriving { listener: case.listener.as_deref(), client: None },
-                &case.method,
-                &case.url,
-                &case.headers,
-            );
-            let took = asked.ok().and_then(|told| told.decision.winner).map(|winner| winner.route);
-            if took != case.route {
-                let words = |route: &Option<String>| route.clone().unwrap_or_else(|| "no route".to_owned());
-                let (took, must) = (words(&took), words(&case.route));
-                mistakes.push(format!("{} {} takes {took}, not {must}", case.method, case.url));
-            }
-        }
-        import.config.tests.len()
-    });
-    Checked { diagnostics: checked.diagnostics, mistakes, missing, tests }
+    Found { diagnostics: checked.diagnostics, compiled: checked.compiled }
+}
+
+/// Asks which route takes the request of a test. Some if it is not the right one.
+fn ask(snapshot: &Snapshot, case: &Case) -> Option<String> {
+    let arriving = Arriving { listener: case.listener.as_deref(), client: None };
+    let asked = weir_gateway::explain::explain(snapshot, arriving, &case.method, &case.url, &case.headers);
+    let took = asked.ok().and_then(|told| told.decision.winner).map(|winner| winner.route);
+    let words = |route: &Option<String>| route.clone().unwrap_or_else(|| "no route".to_owned());
+    let (taken, must) = (words(&took), words(&case.route));
+    (took != case.route).then(|| format!("{} {} takes {taken}, not {must}", case.method, case.url))
 }
 
 /// Writes files below a folder, which is made if it is missing.

@@ -26,7 +26,7 @@ const PARTS: &[(&str, &[(&str, &str)])] = &[
             ("filters", "[filters](filters.md)"),
             ("schema", "[config](config.md)"),
             ("hash", "[authentication](../guide/authentication.md)"),
-            ("import", "[config](config.md)"),
+            ("import", "[coming from nginx](../guide/from-nginx.md)"),
             ("completions", "[packages](../guide/operations.md#packages)"),
             ("man", "[packages](../guide/operations.md#packages)"),
         ],

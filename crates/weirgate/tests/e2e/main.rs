@@ -53,6 +53,7 @@ mod grpc_json;
 mod grpc_web;
 mod health;
 mod http2;
+mod import;
 mod jwt;
 mod limits;
 mod links;

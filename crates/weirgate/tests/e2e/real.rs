@@ -62,7 +62,8 @@ impl Drop for Nginx {
     }
 }
 
-fn binary() -> Option<PathBuf> {
+/// The installed nginx.
+pub(crate) fn binary() -> Option<PathBuf> {
     let path = std::env::var("PATH").unwrap_or_default();
     let folders = path.split(':').chain(["/usr/sbin", "/sbin"]);
     folders.map(|folder| Path::new(folder).join("nginx")).find(|file| file.exists())

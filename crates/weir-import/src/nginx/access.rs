@@ -1,0 +1,391 @@
+//! Who may pass, and how often: `allow`, `deny`, passwords, `auth_request`, `limit_req`, `limit_conn`.
+//!
+//! What guards a location must not be lost. A guard that cannot be translated closes its route.
+
+use super::context::{Cx, Scope};
+use super::location::{Kind, find};
+use super::proxy::proxied;
+use super::read::Directive;
+use super::site::Site;
+use super::text::template;
+use crate::config::Filter;
+use crate::shared::filters::ip;
+use crate::shared::networks::network;
+use crate::shared::template::Part;
+use crate::yaml::{Map, Value};
+use ipnet::IpNet;
+
+/// The filters that guard a location.
+#[derive(Default)]
+pub(super) struct Guards {
+    pub(super) filters: Vec<Filter>,
+    /// Guards that could not be translated.
+    pub(super) closed: Vec<String>,
+    /// Nobody may pass.
+    pub(super) is_denied: bool,
+}
+
+/// Translates all guards of a location, in nginx's order.
+pub(super) fn guards<'a>(cx: &mut Cx<'a, '_>, site: &Site<'_, 'a>, scope: &Scope<'a>) -> Guards {
+    let mut guards = Guards::default();
+    limits(cx, scope, &mut guards);
+    let mut checks = Vec::new();
+    addresses(cx, scope, &mut checks, &mut guards);
+    passwords(cx, scope, &mut checks, &mut guards);
+    forward(cx, site, scope, &mut checks, &mut guards);
+    let satisfy = scope.block.one("satisfy");
+    match satisfy {
+        Some(satisfy) if satisfy.first() == "any" && checks.len() + usize::from(guards.is_denied) > 1 => {
+            let why = "an address or a password: Weir asks for both";
+            let nearest = "any: [ { ip: { allow } }, { basic_auth: {} } ]";
+            cx.ledger.refused(satisfy.piece, why, nearest);
+        }
+        Some(satisfy) => cx.ledger.same(satisfy.piece),
+        None => {}
+    }
+    guards.filters.extend(checks);
+    for guard in scope.block.unknown_guards() {
+        if guard.first() != "off" {
+            let nearest = "the filters jwt, key_auth, signature_auth, acl, ip and forward_auth";
+            close(
+                cx,
+                &mut guards,
+                guard,
+                "weir import does not know it, and it may keep somebody out",
+                nearest,
+            );
+        }
+    }
+    for limit in scope.block.own("limit_except") {
+        limit_except(cx, limit, &mut guards);
+    }
+    client_certificates(cx, scope, &mut guards);
+    guards
+}
+
+/// Refuses a guard, and closes the route.
+fn close(
+    cx: &mut Cx<'_, '_>,
+    guards: &mut Guards,
+    directive: &Directive,
+    why: impl Into<String>,
+    nearest: &'static str,
+) {
+    let why = why.into();
+    cx.ledger.refused(directive.piece, why.clone(), nearest);
+    guards.closed.push(format!("`{}` at {}: {why}", directive.name, directive.place));
+}
+
+/// `allow` and `deny`: the first that fits decides.
+fn addresses(cx: &mut Cx<'_, '_>, scope: &Scope<'_>, checks: &mut Vec<Filter>, guards: &mut Guards) {
+    // Both names are one list, and the innermost block that has either counts.
+    let Some(block) = scope.block.outward().find(|b| !b.own("allow").is_empty() || !b.own("deny").is_empty())
+    else {
+        return;
+    };
+    let rules: Vec<&Directive> =
+        block.all().iter().filter(|d| matches!(&*d.name, "allow" | "deny")).copied().collect();
+    let (mut allow, mut deny): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
+    let mut ended = None;
+    for rule in &rules {
+        if ended.is_some() {
+            cx.ledger.left_out(rule.piece, "a rule for all stands before it");
+            continue;
+        }
+        let is_allow = rule.name == "allow";
+        match rule.first() {
+            "all" => {
+                cx.ledger.same(rule.piece);
+                ended = Some(is_allow);
+            }
+            "unix:" => cx.ledger.left_out(rule.piece, "clients on a Unix socket have no address"),
+            text => match network(text) {
+                Ok(network) if is_allow => {
+                    cx.ledger.same(rule.piece);
+                    allow.push(network);
+                }
+                // In Weir `deny` comes first, whatever the order.
+                Ok(network) if allow.iter().any(|known| overlap(known, &network)) => {
+                    let covered = allow.iter().any(|known| covers(known, &network));
+                    if covered {
+                        cx.ledger.left_out(rule.piece, "an `allow` before it takes these addresses");
+                    } else {
+                        let nearest = "acl: { is: 'client.ip in [...]' }";
+                        close(cx, guards, rule, "part of it is allowed by a rule before it", nearest);
+                    }
+                }
+                Ok(network) => {
+                    cx.ledger.same(rule.piece);
+                    deny.push(network);
+                }
+                Err(why) => close(cx, guards, rule, why, "the filter ip"),
+            },
+        }
+    }
+    match (ended, allow.is_empty(), deny.is_empty()) {
+        (Some(false), true, _) => guards.is_denied = true,
+        (Some(false), false, _) => checks.push(ip(&allow, &deny)),
+        // Without a rule for all, who fits none passes.
+        (_, _, false) => checks.push(ip(&[], &deny)),
+        (_, _, true) => {}
+    }
+}
+
+fn overlap(a: &str, b: &str) -> bool {
+    match (parsed(a), parsed(b)) {
+        (Some(a), Some(b)) => a.contains(&b) || b.contains(&a),
+        _ => true,
+    }
+}
+
+fn covers(a: &str, b: &str) -> bool {
+    matches!((parsed(a), parsed(b)), (Some(a), Some(b)) if a.contains(&b))
+}
+
+fn parsed(text: &str) -> Option<IpNet> {
+    text.parse::<IpNet>().ok().or_else(|| text.parse::<std::net::IpAddr>().ok().map(IpNet::from))
+}
+
+fn passwords(cx: &mut Cx<'_, '_>, scope: &Scope<'_>, _checks: &mut Vec<Filter>, guards: &mut Guards) {
+    let Some(basic) = scope.block.one("auth_basic").filter(|basic| basic.first() != "off") else {
+        if let Some(off) = scope.block.one("auth_basic") {
+            cx.ledger.same(off.piece);
+        }
+        return;
+    };
+    let file = scope.block.one("auth_basic_user_file");
+    let why =
+        "the file of users must be read by weir import: passwords of apr1, SHA-1 and crypt cannot be moved";
+    let nearest =
+        "consumers.NAME.basic_auth: [ USER:HASH ] from `weir hash --user USER`, and the filter basic_auth";
+    match file {
+        Some(file) => {
+            cx.ledger.refused(basic.piece, why, nearest);
+            close(cx, guards, file, why, nearest);
+        }
+        None => close(cx, guards, basic, "there is no auth_basic_user_file", nearest),
+    }
+}
+
+/// `auth_request URI`: the location of the URI says whom to ask.
+fn forward<'a>(
+    cx: &mut Cx<'a, '_>,
+    site: &Site<'_, 'a>,
+    scope: &Scope<'a>,
+    checks: &mut Vec<Filter>,
+    guards: &mut Guards,
+) {
+    let Some(request) = scope.block.one("auth_request").filter(|request| request.first() != "off") else {
+        if let Some(off) = scope.block.one("auth_request") {
+            cx.ledger.same(off.piece);
+        }
+        return;
+    };
+    let nearest = "forward_auth: { upstream, path }";
+    let Some(location) = find(&site.locations, request.first()) else {
+        return close(cx, guards, request, "no location takes its path", nearest);
+    };
+    let inner = site.scope(location);
+    let mut inner = inner;
+    for set in location.block.own("set") {
+        if let [name, value] = &*set.args
+            && let Ok(value) = template(cx, &inner, value)
+        {
+            cx.ledger.same(set.piece);
+            inner.set.insert(name.trim_start_matches('$').to_owned(), value);
+        }
+    }
+    let Some(pass) = location.block.one("proxy_pass") else {
+        return close(cx, guards, request, "the location of its path has no proxy_pass", nearest);
+    };
+    let asked = match proxied(cx, &inner, pass) {
+        Ok(asked) => asked,
+        Err(why) => return close(cx, guards, request, why, nearest),
+    };
+    // The path that the service sees: what its location makes of the URI.
+    let path = asked.filters.iter().find(|filter| filter.name == "rewrite").and_then(|filter| match &filter
+        .settings
+    {
+        Value::Map(map) => match map.get("path") {
+            Some(Value::Text(path)) => Some(path.clone()),
+            _ => None,
+        },
+        _ => None,
+    });
+    let path = path.unwrap_or_else(|| request.first().to_owned());
+    let mut map = Map::new().with("upstream", asked.upstream).with("path", path);
+    let copies: Vec<String> = scope
+        .set
+        .values()
+        .filter_map(|value| match value.parts() {
+            [Part::Value(value)] => {
+                let field = value.as_str().strip_prefix("request.headers[\"")?.strip_suffix("\"]")?;
+                Some(field.to_owned())
+            }
+            _ => None,
+        })
+        .collect();
+    if !copies.is_empty() {
+        map.set("copy", copies);
+    }
+    let mut fields = vec!["authorization".to_owned(), "cookie".to_owned()];
+    for field in location.block.nearest("proxy_set_header") {
+        let name = field.first().to_ascii_lowercase();
+        cx.ledger.changed(
+            field.piece,
+            "the service gets X-Forwarded-Method, -Proto, -Host, -Uri and -For from Weir",
+        );
+        if name.starts_with("x-") && !name.starts_with("x-forwarded") && !name.starts_with("x-original") {
+            fields.push(name);
+        }
+    }
+    if fields.len() > 2 {
+        map.set("copy_request", fields);
+    }
+    let why = "Weir passes the service's refusal on to the client as it is (nginx: 401 and 403, and 500 for any other), \
+               and sends it the request's authorization and cookie alone";
+    cx.ledger.changed(request.piece, why);
+    checks.push(Filter::new("forward_auth", map));
+}
+
+fn limit_except(cx: &mut Cx<'_, '_>, limit: &Directive, guards: &mut Guards) {
+    let inner: Vec<&Directive> = limit.block.iter().flatten().collect();
+    let is_deny = matches!(&*inner, [one] if one.name == "deny" && one.first() == "all");
+    if !is_deny {
+        inner.iter().for_each(|line| cx.ledger.refused(line.piece, "it stands in limit_except", ""));
+        return close(
+            cx,
+            guards,
+            limit,
+            "other rules for other methods",
+            "a second route with match.methods",
+        );
+    }
+    cx.ledger.same(limit.piece);
+    inner.iter().for_each(|line| cx.ledger.same(line.piece));
+    let mut methods: Vec<&str> = limit.args.iter().map(String::as_str).collect();
+    if methods.contains(&"GET") && !methods.contains(&"HEAD") {
+        methods.push("HEAD");
+    }
+    let is = crate::shared::expression::Expression::raw("request.method").is_in(methods).not();
+    let refuse = Filter::new("respond", Map::new().with("status", 403_u16));
+    guards.filters.extend(crate::shared::filters::when(&is, vec![refuse], Vec::new()));
+}
+
+/// Clients without a certificate, where the listener only asks because other servers need none.
+fn client_certificates(cx: &mut Cx<'_, '_>, scope: &Scope<'_>, guards: &mut Guards) {
+    let Some(verify) = scope.block.one("ssl_verify_client").filter(|verify| verify.first() == "on") else {
+        return;
+    };
+    if cx.ledger.verdict(verify.piece) == Some(crate::ledger::Verdict::Changed) {
+        let is = crate::shared::expression::Expression::raw("client.cert.subject")
+            .equals(crate::shared::expression::Expression::text(""));
+        let refuse = Filter::new("respond", Map::new().with("status", 403_u16));
+        guards.filters.extend(crate::shared::filters::when(&is, vec![refuse], Vec::new()));
+    }
+}
+
+/// `limit_req` and `limit_conn`.
+fn limits<'a>(cx: &mut Cx<'a, '_>, scope: &Scope<'a>, guards: &mut Guards) {
+    for limit in scope.block.nearest("limit_req") {
+        let mut burst = 0_i64;
+        let mut zone = None;
+        let mut is_at_once = false;
+        for word in &limit.args {
+            match word.split_once('=') {
+                Some(("zone", name)) => zone = Some(name),
+                Some(("burst", value)) => burst = value.parse().unwrap_or(0),
+                _ if word == "nodelay" => is_at_once = true,
+                _ => {}
+            }
+        }
+        let Some((name, defined)) = zone.and_then(|zone| cx.zones.get_key_value(&("limit_req_zone", zone)))
+        else {
+            let why = "its zone is not defined";
+            cx.ledger.refused(limit.piece, why, "the filter rate_limit");
+            continue;
+        };
+        let (key, defined) = (*name, *defined);
+        let rate = defined.args.iter().find_map(|word| word.strip_prefix("rate="));
+        let read = rate.and_then(|rate| {
+            let (number, per) = rate.split_once("r/")?;
+            Some((number.parse::<i64>().ok()?, if per == "m" { "1m" } else { "1s" }))
+        });
+        let by = limit_key(cx, scope, defined);
+        let (Some((requests, per)), Ok(by)) = (read, by) else {
+            let why = "its key or rate cannot be translated";
+            cx.ledger.refused(limit.piece, why, "the filter rate_limit");
+            cx.ledger.refused(defined.piece, why, "the filter rate_limit");
+            continue;
+        };
+        let mut map =
+            Map::new().with("requests", requests).with("per", per).with("burst", burst + 1).with("by", by);
+        if cx.zone_uses.get(&key).copied().unwrap_or(0) > 1 || scope.block.own("limit_req").is_empty() {
+            cx.ledger.changed(
+                limit.piece,
+                "each route counts alone; in nginx all that name the zone count together",
+            );
+        }
+        map.set("headers", false);
+        cx.ledger.same(defined.piece);
+        if !is_at_once && burst > 0 {
+            cx.ledger.changed(limit.piece, "nginx delays requests of the burst; Weir lets them pass at once");
+        }
+        status(cx, scope, limit, "limit_req_status", "429");
+        guards.filters.push(Filter::new("rate_limit", map));
+    }
+    for limit in scope.block.nearest("limit_conn") {
+        let zone = limit.first();
+        let Some(defined) = cx.zones.get(&("limit_conn_zone", zone)).copied() else {
+            cx.ledger.refused(limit.piece, "its zone is not defined", "the filter concurrency");
+            continue;
+        };
+        let number = limit.args.get(1).and_then(|text| text.parse::<i64>().ok());
+        let (Some(requests), Ok(by)) = (number, limit_key(cx, scope, defined)) else {
+            cx.ledger.refused(
+                limit.piece,
+                "its key or number cannot be translated",
+                "the filter concurrency",
+            );
+            continue;
+        };
+        cx.ledger.same(defined.piece);
+        cx.ledger
+            .changed(limit.piece, "each route counts alone; in nginx all that name the zone count together");
+        status(cx, scope, limit, "limit_conn_status", "429");
+        guards.filters.push(Filter::new("concurrency", Map::new().with("requests", requests).with("by", by)));
+    }
+}
+
+fn status(cx: &mut Cx<'_, '_>, scope: &Scope<'_>, limit: &Directive, name: &str, ours: &str) {
+    match scope.block.one(name) {
+        Some(status) if status.first() == ours => {
+            cx.ledger.same(status.piece);
+            cx.ledger.same(limit.piece);
+        }
+        Some(status) => {
+            cx.ledger.changed(status.piece, "Weir refuses with 429; the filter `errors` has other pages")
+        }
+        None => cx.ledger.changed(limit.piece, "Weir refuses with 429, nginx with 503"),
+    }
+}
+
+/// The `by` of a limit.
+fn limit_key<'a>(cx: &mut Cx<'a, '_>, scope: &Scope<'a>, zone: &Directive) -> Result<String, String> {
+    let text = template(cx, scope, zone.first())?;
+    Ok(match text.parts() {
+        [Part::Placeholder(name)] if name == "client" => "address".to_owned(),
+        [Part::Text(_)] => "route".to_owned(),
+        [Part::Value(value)] => format!("= {}", value.as_str()),
+        _ => text.to_setting(),
+    })
+}
+
+/// Whether a location is for nginx itself.
+pub(super) fn is_internal(cx: &mut Cx<'_, '_>, scope: &Scope<'_>, kind: &Kind) -> bool {
+    let Some(internal) = scope.block.own("internal").first() else { return false };
+    if !matches!(kind, Kind::Named(_)) {
+        cx.ledger.same(internal.piece);
+    }
+    true
+}

@@ -1,0 +1,547 @@
+//! What a location does: its filters in nginx's order, and its target.
+
+use super::access::{guards, is_internal};
+use super::context::{Cx, Scope};
+use super::fields::response_fields;
+use super::files::{Folder, Last, folder, scripts, tried};
+use super::location::{Kind, Location, find, named};
+use super::proxy::proxied;
+use super::read::Directive;
+use super::rewrite::{Answer, Apart, run};
+use super::site::Site;
+use crate::config::{Filter, Target};
+use crate::shared::filters::body_limit;
+use crate::shared::units::{duration, read_duration, read_size, size};
+use crate::yaml::{Map, Value};
+
+/// nginx's own limit of request bodies.
+const BODY: u64 = 1 << 20;
+
+/// What a location does.
+#[derive(Default)]
+pub(super) struct Action {
+    /// In the order in which they run.
+    pub(super) filters: Vec<Filter>,
+    pub(super) target: Option<Target>,
+    /// Routes beside this one.
+    pub(super) apart: Vec<Apart>,
+    /// The place of a changed path among the filters, for routes beside this one.
+    pub(super) rewrite_at: usize,
+    /// Guards that could not be translated: requests must not pass.
+    pub(super) closed: Vec<String>,
+    /// Most bytes of a request body, where it goes to an upstream.
+    pub(super) body: Option<u64>,
+    pub(super) comment: Vec<String>,
+}
+
+/// Translates a location.
+pub(super) fn action<'a>(cx: &mut Cx<'a, '_>, site: &Site<'_, 'a>, location: &Location<'a>) -> Action {
+    let mut scope = site.scope(location);
+    let mut action = Action::default();
+    let pattern = match &location.kind {
+        Kind::Regex { pattern, .. } => Some(pattern.clone()),
+        _ => None,
+    };
+    if is_internal(cx, &scope, &location.kind) {
+        action.comment.push("internal: no client reaches it".to_owned());
+        action.target = Some(Target::Respond(Map::new().with("status", 404_u16)));
+        // What nginx does there is judged where something leads to it.
+        return action;
+    }
+    // The server's own rewrites stand before all of its locations: see translate.rs.
+    let mut rewritten = Default::default();
+    if location.directive.is_some() {
+        rewritten = run_all(cx, &mut scope, pattern.as_ref());
+    }
+    let (filters, answer, apart, closed) = rewritten;
+    action.closed.extend(closed);
+    action.apart = apart;
+    let early = filters;
+    if let Some(answer) = answer {
+        // `return` comes before everything that guards or limits.
+        action.filters.extend(response_fields(cx, &scope, false));
+        action.filters.extend(early);
+        match answer {
+            Answer::Redirect(filter) => action.filters.push(filter),
+            Answer::Respond(map) => action.target = Some(Target::Respond(map)),
+        }
+        return action;
+    }
+    let is_proxied = content(cx, site, &mut scope, &mut action, early);
+    let guards = guards(cx, site, &scope);
+    action.closed.extend(guards.closed);
+    if guards.is_denied {
+        action.filters.clear();
+        action.apart.clear();
+        action.target = Some(Target::Respond(Map::new().with("status", 403_u16)));
+        action.filters.extend(response_fields(cx, &scope, false));
+        action.body = None;
+        return action;
+    }
+    let mut first: Vec<Filter> = Vec::new();
+    first.extend(errors(cx, site, &scope));
+    first.extend(response_fields(cx, &scope, is_proxied));
+    first.extend(compress(cx, &scope));
+    first.extend(guards.filters);
+    if is_proxied {
+        first.extend(cache(cx, &scope));
+        mirror(cx, &scope);
+    }
+    action.rewrite_at += first.len();
+    action.filters.splice(0..0, first);
+    logging(cx, &scope);
+    action
+}
+
+type Early = (Vec<Filter>, Option<Answer>, Vec<Apart>, Vec<String>);
+
+fn run_all<'a>(
+    cx: &mut Cx<'a, '_>,
+    scope: &mut Scope<'a>,
+    pattern: Option<&crate::shared::regex::Searching>,
+) -> Early {
+    let own = scope.block.all().to_vec();
+    let done = run(cx, scope, &own, pattern);
+    (done.filters, done.answer, done.apart, done.closed)
+}
+
+/// The target. Returns whether an upstream answers.
+fn content<'a>(
+    cx: &mut Cx<'a, '_>,
+    site: &Site<'_, 'a>,
+    scope: &mut Scope<'a>,
+    action: &mut Action,
+    early: Vec<Filter>,
+) -> bool {
+    let block = std::rc::Rc::clone(&scope.block);
+    // Handlers are not inherited.
+    let own = |name: &str| block.own(name).last().copied();
+    action.filters.extend(early);
+    action.rewrite_at = action.filters.len();
+    if let Some(pass) = own("proxy_pass").or_else(|| own("grpc_pass")) {
+        // What `rewrite` made is sent instead of the location's path.
+        match proxied(cx, scope, pass) {
+            Ok(sent) => {
+                let is_changed = action.filters.iter().any(|filter| filter.name == "rewrite");
+                let filters = sent.filters.into_iter().filter(|f| !(is_changed && changes_path(f)));
+                action.filters.extend(filters);
+                action.target = Some(Target::Upstream(sent.upstream));
+                body(cx, scope, action);
+                return true;
+            }
+            Err(why) => {
+                cx.ledger.refused(pass.piece, why.clone(), "upstream and rewrite of a route, or discover");
+                action.closed.push(format!("`{}` at {}: {why}", pass.name, pass.place));
+                return true;
+            }
+        }
+    }
+    if let Some(pass) = own("fastcgi_pass") {
+        match scripts(cx, scope, pass) {
+            Ok(made) => {
+                if let Some(try_files) = own("try_files") {
+                    cx.ledger.by_itself(try_files.piece, "a script that does not exist is not run");
+                }
+                body(cx, scope, action);
+                action.target =
+                    Some(Target::FastCgi { upstream: made.upstream, fastcgi: made.settings, files: None });
+                return true;
+            }
+            Err(why) => {
+                cx.ledger.refused(pass.piece, why.clone(), "protocol: fastcgi of an upstream");
+                action.closed.push(format!("`{}` at {}: {why}", pass.name, pass.place));
+                return true;
+            }
+        }
+    }
+    for name in [
+        "uwsgi_pass",
+        "scgi_pass",
+        "memcached_pass",
+        "content_by_lua_block",
+        "content_by_lua_file",
+        "js_content",
+        "stub_status",
+        "perl",
+    ] {
+        if let Some(handler) = own(name) {
+            let why = format!("`{name}` at {}", handler.place);
+            action.closed.push(why);
+            return false;
+        }
+    }
+    if let Some(empty) = own("empty_gif") {
+        cx.ledger.changed(empty.piece, "Weir answers 204 instead of a picture");
+        action.target = Some(Target::Respond(Map::new().with("status", 204_u16)));
+        return false;
+    }
+    // nginx does not inherit it: that of a server counts only where no location takes the path.
+    let try_files = own("try_files");
+    let found = match folder(cx, scope) {
+        Ok(found) => found,
+        Err(why) => {
+            action.closed.push(format!("files: {why}"));
+            return false;
+        }
+    };
+    match try_files {
+        None => {
+            // A location that holds nothing but others has no files of its own that anybody would miss.
+            action.filters.extend(found.filters);
+            action.target = Some(Target::Files(found.settings));
+            false
+        }
+        Some(try_files) => try_all(cx, site, scope, action, found, try_files),
+    }
+}
+
+fn changes_path(filter: &Filter) -> bool {
+    matches!(&filter.settings, Value::Map(map) if filter.name == "rewrite"
+        && ["path", "strip_prefix", "add_prefix"].iter().any(|key| map.get(key).is_some()))
+}
+
+/// `try_files`: files, and who answers for what is none.
+fn try_all<'a>(
+    cx: &mut Cx<'a, '_>,
+    site: &Site<'_, 'a>,
+    scope: &Scope<'a>,
+    action: &mut Action,
+    found: Folder,
+    try_files: &'a Directive,
+) -> bool {
+    let nearest = "files: { root, fallback } or files: { root, missing }";
+    let refuse = |cx: &mut Cx<'a, '_>, action: &mut Action, why: String| {
+        cx.ledger.refused(try_files.piece, why.clone(), nearest);
+        action.closed.push(format!("`try_files` at {}: {why}", try_files.place));
+        false
+    };
+    let tried = match tried(try_files) {
+        Ok(tried) => tried,
+        Err(why) => return refuse(cx, action, why),
+    };
+    let mut settings = found.settings;
+    let target = match &tried.last {
+        Last::Status(404) if tried.files => {
+            cx.ledger.same(try_files.piece);
+            action.filters.extend(found.filters);
+            action.target = Some(Target::Files(settings));
+            return false;
+        }
+        Last::Status(status) => {
+            if tried.files {
+                cx.ledger.changed(try_files.piece, format!("missing files are 404, not {status}"));
+                action.filters.extend(found.filters);
+                action.target = Some(Target::Files(settings));
+            } else {
+                cx.ledger.same(try_files.piece);
+                action.target = Some(Target::Respond(Map::new().with("status", *status)));
+            }
+            return false;
+        }
+        Last::Named(name) => named(&site.locations, name),
+        Last::Path(path) => {
+            let bare = path.split('?').next().unwrap_or(path);
+            find(&site.locations, bare)
+        }
+    };
+    let Some(target) = target else {
+        return refuse(cx, action, "no location takes what it asks for last".to_owned());
+    };
+    let mut inner = site.scope(target);
+    for (name, value) in &scope.set {
+        inner.set.entry(name.clone()).or_insert_with(|| value.clone());
+    }
+    let own = target.block.all().to_vec();
+    let passes =
+        ["proxy_pass", "fastcgi_pass", "grpc_pass"].iter().any(|name| !target.block.own(name).is_empty());
+    match &tried.last {
+        // A page of the site: files again.
+        Last::Path(path) if !passes => {
+            let bare = path.split('?').next().unwrap_or(path);
+            if folder(cx, &inner).map(|folder| folder.root) != Ok(found.root) {
+                return refuse(cx, action, "the last file is in another folder".to_owned());
+            }
+            let why =
+                "paths that end like a script, a style sheet or a picture get 404 from Weir, not the page";
+            cx.ledger.changed(try_files.piece, why);
+            settings.set("fallback", bare);
+            action.filters.extend(found.filters);
+            action.target = Some(Target::Files(settings));
+            return false;
+        }
+        _ if !passes => return refuse(cx, action, "the named location has no upstream".to_owned()),
+        _ => {}
+    }
+    let done = run(cx, &mut inner, &own, None);
+    if done.answer.is_some() || !done.apart.is_empty() || !done.closed.is_empty() {
+        return refuse(cx, action, "the location that it leads to has rewrites".to_owned());
+    }
+    action.filters.extend(done.filters);
+    if let Some(pass) = target.block.own("fastcgi_pass").last() {
+        match scripts(cx, &inner, pass) {
+            Ok(made) => {
+                // The front controller of the folder answers what is no file.
+                let script = match &tried.last {
+                    Last::Path(path) => {
+                        path.split('?').next().unwrap_or(path).trim_start_matches('/').to_owned()
+                    }
+                    _ => "index.php".to_owned(),
+                };
+                let mut fastcgi = made.settings;
+                if script != "index.php" {
+                    fastcgi.set("index", script);
+                }
+                let why = "the front controller sees the path in REQUEST_URI and the query of the client";
+                cx.ledger.changed(try_files.piece, why);
+                body(cx, scope, action);
+                let files = tried.files.then(|| settings.with("missing", made.upstream.clone()));
+                action.target = Some(Target::FastCgi { upstream: made.upstream, fastcgi, files });
+            }
+            Err(why) => return refuse(cx, action, why),
+        }
+        return true;
+    }
+    let pass = ["proxy_pass", "grpc_pass"].iter().find_map(|name| target.block.own(name).last().copied());
+    let Some(pass) = pass else { return refuse(cx, action, "the location has no upstream".to_owned()) };
+    match proxied(cx, &inner, pass) {
+        Ok(sent) => {
+            if !found.filters.is_empty() && tried.files {
+                return refuse(
+                    cx,
+                    action,
+                    "an alias before an upstream: it would see the shortened path".to_owned(),
+                );
+            }
+            action.filters.extend(sent.filters);
+            body(cx, scope, action);
+            cx.ledger.same(try_files.piece);
+            action.target = Some(match tried.files {
+                true => Target::Files(settings.with("missing", sent.upstream)),
+                false => Target::Upstream(sent.upstream),
+            });
+            true
+        }
+        Err(why) => refuse(cx, action, why),
+    }
+}
+
+/// The limit of request bodies.
+fn body(cx: &mut Cx<'_, '_>, scope: &Scope<'_>, action: &mut Action) {
+    let limit = scope.block.one("client_max_body_size");
+    let bytes = match limit {
+        None => Some(BODY),
+        Some(limit) => match read_size(limit.first()) {
+            Some(bytes) => {
+                cx.ledger.same(limit.piece);
+                Some(bytes)
+            }
+            None => {
+                cx.ledger.refused(limit.piece, "the size cannot be read", "body_limit: { max }");
+                Some(BODY)
+            }
+        },
+    };
+    action.body = bytes.filter(|bytes| *bytes > 0);
+}
+
+/// The filter for a limit that does not hold everywhere.
+pub(super) fn limit_of(bytes: u64) -> Option<Filter> {
+    body_limit(bytes)
+}
+
+/// `error_page`.
+fn errors<'a>(cx: &mut Cx<'a, '_>, site: &Site<'_, 'a>, scope: &Scope<'a>) -> Option<Filter> {
+    let mut map = Map::new();
+    let mut statuses: Vec<Value> = Vec::new();
+    let nearest = "errors: { 404: { file } }";
+    for page in scope.block.nearest("error_page") {
+        let Some((target, codes)) = page.args.split_last() else { continue };
+        if codes.iter().any(|code| code.starts_with('=')) {
+            cx.ledger.refused(page.piece, "a page with another status", nearest);
+            continue;
+        }
+        if !target.starts_with('/') || target.contains('$') {
+            let why = "on an error Weir sends a page; it asks no other upstream and does not redirect";
+            cx.ledger.refused(page.piece, why, nearest);
+            continue;
+        }
+        let file = find(&site.locations, target).filter(|location| {
+            !["proxy_pass", "fastcgi_pass", "return", "rewrite", "try_files"]
+                .iter()
+                .any(|name| !location.block.own(name).is_empty())
+        });
+        let Some(location) = file else {
+            cx.ledger.refused(page.piece, "the page comes from an upstream", nearest);
+            continue;
+        };
+        let inner = site.scope(location);
+        let Ok(folder) = folder(cx, &inner) else {
+            cx.ledger.refused(page.piece, "the page has no folder", nearest);
+            continue;
+        };
+        if !location.block.own("alias").is_empty() {
+            cx.ledger.refused(page.piece, "the page has an alias", nearest);
+            continue;
+        }
+        cx.ledger.same(page.piece);
+        let file = format!("{}{target}", folder.root);
+        for code in codes {
+            map.set(code.clone(), Map::new().with("file", file.clone()));
+            if let Ok(code) = code.parse::<i64>() {
+                statuses.push(Value::Number(code));
+            }
+        }
+    }
+    if map.is_empty() {
+        return None;
+    }
+    let intercept =
+        scope.block.one("proxy_intercept_errors").or_else(|| scope.block.one("fastcgi_intercept_errors"));
+    if let Some(intercept) = intercept {
+        cx.ledger.same(intercept.piece);
+        if intercept.first() == "on" {
+            map.set("upstream", Value::List(statuses));
+        }
+    }
+    Some(Filter::new("errors", map))
+}
+
+/// `gzip`.
+fn compress(cx: &mut Cx<'_, '_>, scope: &Scope<'_>) -> Option<Filter> {
+    let gzip = scope.block.one("gzip")?;
+    cx.ledger.same(gzip.piece);
+    if gzip.first() != "on" {
+        return None;
+    }
+    let mut map = Map::new().with("algorithms", vec!["gzip"]);
+    let mut types = vec!["text/html".to_owned()];
+    if let Some(list) = scope.block.one("gzip_types") {
+        cx.ledger.same(list.piece);
+        types.extend(list.args.iter().filter(|kind| *kind != "text/html" && kind.contains('/')).cloned());
+        if list.args.iter().any(|kind| kind == "*") {
+            types = vec!["*/*".to_owned()];
+            cx.ledger.changed(list.piece, "all types");
+        }
+    }
+    types.dedup();
+    map.set("types", types);
+    let minimum = scope.block.one("gzip_min_length");
+    let bytes = minimum.and_then(|minimum| read_size(minimum.first())).unwrap_or(20);
+    minimum.iter().for_each(|minimum| cx.ledger.same(minimum.piece));
+    map.set("minimum", size(bytes));
+    if let Some(level) = scope.block.one("gzip_comp_level") {
+        cx.ledger.same(level.piece);
+        if let Ok(level) = level.first().parse::<i64>() {
+            map.set("levels", Map::new().with("gzip", level.clamp(1, 9)));
+        }
+    } else {
+        map.set("levels", Map::new().with("gzip", 1_i64));
+    }
+    Some(Filter::new("compress", map))
+}
+
+/// `proxy_cache`.
+fn cache(cx: &mut Cx<'_, '_>, scope: &Scope<'_>) -> Option<Filter> {
+    let cache = scope.block.one("proxy_cache").filter(|cache| cache.first() != "off")?;
+    let nearest = "the filter cache, with a store";
+    let Some(path) = cx.caches.get(cache.first()).copied() else {
+        cx.ledger.refused(cache.piece, "its zone is not defined", nearest);
+        return None;
+    };
+    let name = cache.first().to_owned();
+    if cx.config.stores.get(&name).is_none() {
+        let mut disk = Map::new().with("path", path.first());
+        let limit = path.args.iter().find_map(|word| word.strip_prefix("max_size=")).and_then(read_size);
+        disk.set("size", size(limit.unwrap_or(1 << 30).max(16 << 20)));
+        let store = Map::new().with("memory", "64MiB").with("disk", disk);
+        cx.config.stores.add(&name, store);
+        let why = "the store is Weir's own, with 64 MiB of memory before the disk; `inactive` and `levels` have no \
+                   equal; give it an empty folder";
+        cx.ledger.changed(path.piece, why);
+    }
+    let mut map = Map::new().with("store", name);
+    for valid in scope.block.nearest("proxy_cache_valid") {
+        let Some((time, codes)) = valid.args.split_last() else { continue };
+        let Some(ms) = read_duration(time, 1000) else { continue };
+        let has = |code: &str| codes.iter().any(|known| known == code);
+        if codes.is_empty() || has("200") || has("any") {
+            map.set("ttl", duration(ms));
+        }
+        if has("404") || has("any") {
+            map.set("negative", duration(ms));
+        }
+        let others = codes.iter().any(|code| !["200", "301", "404", "any"].contains(&&**code));
+        if others || has("any") || codes.is_empty() {
+            cx.ledger.changed(valid.piece, "Weir keeps 302 and errors only by their own Cache-Control");
+        } else {
+            cx.ledger.same(valid.piece);
+        }
+    }
+    if let Some(stale) = scope.block.one("proxy_cache_use_stale").filter(|stale| stale.first() != "off") {
+        cx.ledger.changed(stale.piece, "for an hour, on all failures of the upstream");
+        map.set("stale_if_error", "1h");
+    }
+    if let Some(key) = scope.block.one("proxy_cache_key") {
+        let usual = [
+            "$scheme$proxy_host$request_uri",
+            "$scheme$host$request_uri",
+            "$host$request_uri",
+            "$scheme$request_method$host$request_uri",
+            "$request_uri",
+        ];
+        let key_text = key.args.join(" ");
+        if usual.contains(&&*key_text) {
+            cx.ledger.by_itself(
+                key.piece,
+                "Weir's objects are distinguished by route, scheme, host, path and query",
+            );
+        } else {
+            cx.ledger.refused(
+                key.piece,
+                "the key has more or less than route, scheme, host, path and query",
+                "cache.key",
+            );
+        }
+    }
+    let why = "Weir stores no answer to a request with a cookie or Authorization, nor one with Vary for other fields, \
+               unless told to";
+    cx.ledger.changed(cache.piece, why);
+    for name in ["proxy_cache_bypass", "proxy_no_cache", "proxy_ignore_headers", "proxy_cache_methods"] {
+        for line in scope.block.nearest(name) {
+            cx.ledger.refused(
+                line.piece,
+                "Weir's cache has no such exception",
+                "the filter when around cache",
+            );
+        }
+    }
+    Some(Filter::new("cache", map))
+}
+
+fn mirror(cx: &mut Cx<'_, '_>, scope: &Scope<'_>) {
+    for line in scope.block.nearest("mirror") {
+        if line.first() != "off" {
+            cx.ledger.refused(
+                line.piece,
+                "the copy goes to another location",
+                "the filter mirror: { upstream }",
+            );
+        }
+    }
+    for line in scope.block.nearest("sub_filter") {
+        let nearest = "the filter replace: { text }";
+        cx.ledger.refused(line.piece, "it may have variables and ignores case", nearest);
+    }
+}
+
+/// `access_log off` of a location. The log itself is the gateway's: see translate.rs.
+fn logging(cx: &mut Cx<'_, '_>, scope: &Scope<'_>) {
+    for log in scope.block.own("access_log") {
+        match log.first() {
+            "off" => cx.ledger.changed(log.piece, "use access_log.when to choose what is logged"),
+            _ => {
+                cx.ledger.changed(log.piece, "Weir has one access log for all routes; a line names its route")
+            }
+        }
+    }
+}

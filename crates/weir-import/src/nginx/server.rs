@@ -1,0 +1,431 @@
+//! Servers: where they listen, what they are called, and who takes a request that names nobody.
+
+use super::block::Block;
+use super::context::Cx;
+use super::read::Directive;
+use crate::config::Listener;
+use crate::shared::regex::{Searching, Subject};
+use crate::shared::units::{duration, read_duration};
+use crate::yaml::{Map, Value};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+/// A block `server`.
+pub(super) struct Server<'a> {
+    pub(super) directive: &'a Directive,
+    pub(super) block: Rc<Block<'a>>,
+    pub(super) listens: Vec<Listen>,
+    /// Its names as Weir's hosts; empty if it has none.
+    pub(super) hosts: Vec<String>,
+    /// Its names as written, for `$server_name`.
+    pub(super) first_name: String,
+    /// A name that Weir cannot take.
+    pub(super) refused_name: bool,
+    /// For routes and files.
+    pub(super) label: String,
+}
+
+/// A directive `listen`.
+#[derive(Clone, Debug)]
+pub(super) struct Listen {
+    /// `0.0.0.0:80`, `[::]:80` or `unix:/path`.
+    pub(super) address: String,
+    pub(super) port: Option<u16>,
+    pub(super) is_ssl: bool,
+    pub(super) is_default: bool,
+    has_http2: bool,
+    has_proxy_protocol: bool,
+}
+
+/// The listeners of all servers.
+pub(super) struct Listeners {
+    /// Our name by address.
+    pub(super) names: BTreeMap<String, String>,
+    /// The server that takes unknown hosts, by address.
+    pub(super) defaults: BTreeMap<String, usize>,
+}
+
+impl<'a> Server<'a> {
+    pub(super) fn new(cx: &mut Cx<'a, '_>, directive: &'a Directive, http: &Rc<Block<'a>>) -> Self {
+        let block = Block::new(directive.block.iter().flatten(), Some(Rc::clone(http)));
+        let mut listens = Vec::new();
+        for listen in block.own("listen") {
+            listens.extend(read_listen(cx, listen, &block));
+        }
+        if listens.is_empty() && block.own("listen").is_empty() {
+            listens.push(Listen {
+                address: "0.0.0.0:80".to_owned(),
+                port: Some(80),
+                is_ssl: false,
+                is_default: false,
+                has_http2: false,
+                has_proxy_protocol: false,
+            });
+        }
+        let mut server = Self {
+            directive,
+            block,
+            listens,
+            hosts: Vec::new(),
+            first_name: String::new(),
+            refused_name: false,
+            label: String::new(),
+        };
+        server.read_names(cx);
+        let named = server.hosts.iter().find(|host| !host.starts_with('~')).or_else(|| server.hosts.first());
+        server.label = match named {
+            Some(host) => host.trim_start_matches("*.").trim_end_matches(".*").to_owned(),
+            None => "default".to_owned(),
+        };
+        server
+    }
+
+    fn read_names(&mut self, cx: &mut Cx<'a, '_>) {
+        let names = self.block.own("server_name").to_vec();
+        for directive in names {
+            cx.ledger.same(directive.piece);
+            for name in &directive.args {
+                if self.first_name.is_empty() && !name.starts_with('~') {
+                    self.first_name = name.trim_start_matches('.').to_owned();
+                }
+                let name = name.to_ascii_lowercase();
+                match &*name {
+                    "_" | "" | "__" | "--" | "!@#" => {
+                        if name.is_empty() {
+                            cx.ledger.changed(directive.piece, "Weir refuses requests without a host");
+                        }
+                    }
+                    "localhost" => self.hosts.push(name),
+                    _ if name.contains('$') && !name.starts_with('~') => {
+                        self.refused_name = true;
+                        let why = "the name has a variable: this is a template, not a config";
+                        cx.ledger.refused(directive.piece, why, "import what the template makes");
+                    }
+                    _ if name.starts_with('~') => {
+                        let raw = directive.args.iter().find(|raw| raw.to_ascii_lowercase() == name);
+                        let pattern = raw.map_or("", |raw| raw.trim_start_matches('~'));
+                        match Searching::read(pattern, true, Subject::Text) {
+                            Ok(read) => self.hosts.push(format!("~{}", read.whole())),
+                            Err(why) => {
+                                self.refused_name = true;
+                                cx.ledger.refused(directive.piece, why, "hosts of a route");
+                            }
+                        }
+                    }
+                    _ if name.starts_with('.') => {
+                        self.hosts.push(name.trim_start_matches('.').to_owned());
+                        self.hosts.push(format!("*{name}"));
+                    }
+                    _ if is_host(&name) => self.hosts.push(name),
+                    _ if name.parse::<std::net::Ipv6Addr>().is_ok() => self.hosts.push(format!("[{name}]")),
+                    _ => {
+                        let why = format!("`{name}` is no host that a request can name, so it takes none");
+                        cx.ledger.changed(directive.piece, why);
+                    }
+                }
+            }
+        }
+        let mut seen = BTreeSet::new();
+        self.hosts.retain(|host| seen.insert(host.clone()));
+    }
+
+    /// The port, if all listeners have the same.
+    pub(super) fn port(&self) -> Option<u16> {
+        let ports: BTreeSet<_> = self.listens.iter().map(|listen| listen.port).collect();
+        ports
+            .into_iter()
+            .next()
+            .flatten()
+            .filter(|_| self.listens.iter().all(|l| l.port == self.listens[0].port))
+    }
+
+    /// The scheme, if all listeners have the same.
+    pub(super) fn scheme(&self) -> Option<&'static str> {
+        let schemes: BTreeSet<bool> = self.listens.iter().map(|listen| listen.is_ssl).collect();
+        match schemes.len() {
+            1 => Some(if schemes.contains(&true) { "https" } else { "http" }),
+            _ => None,
+        }
+    }
+}
+
+fn is_host(name: &str) -> bool {
+    let inner = name.strip_prefix("*.").unwrap_or(name);
+    let inner = inner.strip_suffix(".*").unwrap_or(inner).trim_end_matches('.');
+    !inner.is_empty()
+        && inner.split('.').all(|label| {
+            !label.is_empty() && label.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))
+        })
+}
+
+fn read_listen<'a>(cx: &mut Cx<'a, '_>, directive: &'a Directive, block: &Block<'a>) -> Option<Listen> {
+    let piece = directive.piece;
+    let text = directive.first();
+    let (address, port) = match listen_address(text) {
+        Ok(read) => read,
+        Err(why) => {
+            cx.ledger.refused(piece, why, "listeners.NAME.address");
+            return None;
+        }
+    };
+    let mut listen = Listen {
+        address,
+        port,
+        is_ssl: block.is_on("ssl"),
+        is_default: false,
+        has_http2: block.is_on("http2"),
+        has_proxy_protocol: false,
+    };
+    cx.ledger.same(piece);
+    for name in ["ssl", "http2"] {
+        block.own(name).iter().for_each(|directive| cx.ledger.same(directive.piece));
+    }
+    for word in directive.args.iter().skip(1) {
+        match word.split('=').next().unwrap_or(word) {
+            "ssl" => listen.is_ssl = true,
+            "default_server" | "default" => listen.is_default = true,
+            "http2" | "spdy" => listen.has_http2 = true,
+            "proxy_protocol" => {
+                listen.has_proxy_protocol = true;
+                let why = "Weir takes the PROXY header from trusted_proxies only: name the balancer there";
+                cx.ledger.changed(piece, why);
+            }
+            "reuseport" | "deferred" | "fastopen" | "backlog" | "rcvbuf" | "sndbuf" | "bind"
+            | "so_keepalive" | "setfib" | "accept_filter" => {
+                cx.ledger.by_itself(piece, "Weir chooses its socket's options itself");
+            }
+            "ipv6only" => {
+                if word == "ipv6only=off" {
+                    cx.ledger.changed(piece, "an IPv6 listener of Weir may take IPv6 only: add one for IPv4");
+                }
+            }
+            "quic" => {
+                let why = "HTTP/3: Weir speaks HTTP/1.1 and HTTP/2 here, and browsers fall back to these";
+                cx.ledger.left_out(piece, why);
+                return None;
+            }
+            other => {
+                let why = format!("`{other}` is unknown");
+                cx.ledger.refused(piece, why, "listeners.NAME");
+            }
+        }
+    }
+    Some(listen)
+}
+
+/// `80`, `*:80`, `10.0.0.1:80`, `[::]:80`, `localhost:80`, `unix:/path` as an address of Weir.
+fn listen_address(text: &str) -> Result<(String, Option<u16>), String> {
+    if let Some(path) = text.strip_prefix("unix:") {
+        return Ok((format!("unix:{}", path.trim_end_matches(':')), None));
+    }
+    if let Ok(port) = text.parse::<u16>() {
+        return Ok((format!("0.0.0.0:{port}"), Some(port)));
+    }
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) if !host.is_empty() && !port.ends_with(']') => {
+            let port = port.parse::<u16>().map_err(|_| format!("`{text}` has no port that is a number"))?;
+            (host, port)
+        }
+        _ => (text, 80),
+    };
+    let host = match host {
+        "*" => "0.0.0.0",
+        "localhost" => "127.0.0.1",
+        host => host,
+    };
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    match bare.parse::<std::net::IpAddr>() {
+        Ok(std::net::IpAddr::V4(address)) => Ok((format!("{address}:{port}"), Some(port))),
+        Ok(std::net::IpAddr::V6(address)) => Ok((format!("[{address}]:{port}"), Some(port))),
+        Err(_) => Err(format!("`{text}`: Weir listens on addresses, not on names")),
+    }
+}
+
+/// Makes the listeners of all servers.
+pub(super) fn listeners<'a>(cx: &mut Cx<'a, '_>, servers: &[Server<'a>]) -> Listeners {
+    let mut names = BTreeMap::new();
+    let mut defaults: BTreeMap<String, usize> = BTreeMap::new();
+    let mut order: Vec<&Listen> = Vec::new();
+    for (at, server) in servers.iter().enumerate() {
+        for listen in &server.listens {
+            if !order.iter().any(|known| known.address == listen.address) {
+                order.push(listen);
+                defaults.insert(listen.address.clone(), at);
+            } else if listen.is_default {
+                defaults.insert(listen.address.clone(), at);
+            }
+        }
+    }
+    for listen in order {
+        let all: Vec<&Listen> = servers
+            .iter()
+            .flat_map(|server| &server.listens)
+            .filter(|other| other.address == listen.address)
+            .collect();
+        let is_ssl = all.iter().any(|listen| listen.is_ssl);
+        let default = defaults.get(&listen.address).copied();
+        let mut made = Listener { address: Some(listen.address.clone()), ..Listener::default() };
+        if all.iter().any(|listen| listen.has_http2) && !is_ssl {
+            made.more.set("protocols", vec!["http1", "h2"]);
+        }
+        if all.iter().any(|listen| listen.has_proxy_protocol) {
+            made.more.set("proxy_protocol", true);
+        }
+        if let Some(merge) = default.and_then(|at| servers[at].block.one("merge_slashes")) {
+            if merge.first() == "off" {
+                made.more.set("slashes", "keep");
+            }
+            cx.ledger.same(merge.piece);
+        }
+        if is_ssl {
+            let tls = tls(cx, servers, &listen.address, default);
+            made.more.set("tls", tls);
+        }
+        timeouts(cx, servers, &listen.address, default, &mut made);
+        let kind = if is_ssl { "secure" } else { "web" };
+        let is_usual = listen.port == Some(if is_ssl { 443 } else { 80 });
+        let host = listen.address.rsplit_once(':').map_or("", |(host, _)| host);
+        let mut name = kind.to_owned();
+        if host == "[::]" {
+            name.push('6');
+        } else if host != "0.0.0.0" && listen.port.is_some() {
+            name = format!("{name}-{host}");
+        }
+        if let Some(port) = listen.port.filter(|_| !is_usual) {
+            name = format!("{name}-{port}");
+        }
+        names.insert(listen.address.clone(), cx.config.listeners.add(&name, made));
+    }
+    Listeners { names, defaults }
+}
+
+/// The servers on an address, its default one first.
+fn on<'s, 'a>(
+    servers: &'s [Server<'a>],
+    address: &str,
+    default: Option<usize>,
+) -> impl Iterator<Item = &'s Server<'a>> {
+    let first = default.and_then(|at| servers.get(at));
+    let rest =
+        servers.iter().enumerate().filter(move |(at, _)| Some(*at) != default).map(|(_, server)| server);
+    let address = address.to_owned();
+    first
+        .into_iter()
+        .chain(rest)
+        .filter(move |server| server.listens.iter().any(|listen| listen.address == address))
+}
+
+fn tls<'a>(cx: &mut Cx<'a, '_>, servers: &[Server<'a>], address: &str, default: Option<usize>) -> Map {
+    let mut certificates: Vec<Value> = Vec::new();
+    let mut tls = Map::new();
+    let mut oldest = None;
+    let mut auth: Option<(Option<&Directive>, &Directive)> = None;
+    let mut without_auth = false;
+    for server in on(servers, address, default) {
+        let (certs, keys) =
+            (server.block.nearest("ssl_certificate"), server.block.nearest("ssl_certificate_key"));
+        for (cert, key) in certs.iter().zip(&keys) {
+            if cert.first().contains('$') || cert.first().starts_with("data:") || key.first().contains(':') {
+                let why = "the certificate is chosen by a variable, or by an engine";
+                cx.ledger.refused(cert.piece, why, "list the certificates: Weir chooses by the name (SNI)");
+                continue;
+            }
+            cx.ledger.same(cert.piece);
+            cx.ledger.same(key.piece);
+            let map = Map::new().with("cert", absolute(cert.first())).with("key", absolute(key.first()));
+            if !certificates.contains(&map.clone().into()) {
+                certificates.push(map.into());
+            }
+        }
+        if let Some(protocols) = server.block.one("ssl_protocols") {
+            let is_old =
+                protocols.args.iter().any(|word| ["SSLv2", "SSLv3", "TLSv1", "TLSv1.1"].contains(&&**word));
+            if is_old {
+                cx.ledger.changed(protocols.piece, "Weir speaks TLS 1.2 and 1.3 only");
+            } else {
+                cx.ledger.same(protocols.piece);
+            }
+            let only_13 = protocols.args.iter().all(|word| word == "TLSv1.3");
+            oldest = Some(oldest.unwrap_or(true) && only_13);
+        } else {
+            oldest = Some(false);
+        }
+        match server.block.one("ssl_verify_client").filter(|verify| verify.first() != "off") {
+            Some(verify) => auth = Some((server.block.one("ssl_client_certificate"), verify)),
+            None => without_auth = true,
+        }
+    }
+    if certificates.is_empty() {
+        tls.comment("nginx's config names no certificate for this address.");
+    }
+    tls.set("certificates", Value::List(certificates));
+    if oldest == Some(true) {
+        tls.set("min_version", "1.3");
+    }
+    if let Some((ca, verify)) = auth {
+        match ca {
+            Some(ca) if verify.first() != "optional_no_ca" => {
+                cx.ledger.same(ca.piece);
+                let mut map = Map::new().with("ca", absolute(ca.first()));
+                // A listener asks for all its names: a stricter one would lock out the clients of others.
+                let is_optional = verify.first() == "optional" || without_auth;
+                if is_optional {
+                    map.set("mode", "optional");
+                }
+                tls.set("client_auth", map);
+                if without_auth {
+                    let why = "a listener of Weir asks all its clients for a certificate, whatever name they ask \
+                               for; the routes of this server are closed to clients without one";
+                    cx.ledger.changed(verify.piece, why);
+                } else {
+                    cx.ledger.same(verify.piece);
+                }
+            }
+            _ => {
+                let why = "Weir accepts only certificates of a known authority";
+                cx.ledger.refused(verify.piece, why, "listeners.NAME.tls.client_auth: { ca: FILE }");
+            }
+        }
+    }
+    tls
+}
+
+fn timeouts<'a>(
+    cx: &mut Cx<'a, '_>,
+    servers: &[Server<'a>],
+    address: &str,
+    default: Option<usize>,
+    made: &mut Listener,
+) {
+    let mut timeouts = Map::new();
+    let known = [
+        ("client_header_timeout", "head", 60_000_u64),
+        ("client_body_timeout", "body", 60_000),
+        ("keepalive_timeout", "keepalive", 75_000),
+    ];
+    for (name, key, nginx) in known {
+        // One listener has one value: nginx too takes that of the default server before it knows the name.
+        let found = on(servers, address, default).find_map(|server| server.block.one(name));
+        for server in on(servers, address, default) {
+            let Some(directive) = server.block.one(name) else { continue };
+            match found {
+                Some(found) if found.args == directive.args => cx.ledger.same(directive.piece),
+                _ => cx.ledger.changed(directive.piece, "a listener of Weir has one value for all its names"),
+            }
+        }
+        let Some(found) = found else { continue };
+        match read_duration(found.first(), 1000) {
+            Some(ms) if ms != nginx || key != "keepalive" => timeouts.set(key, duration(ms)),
+            Some(_) => {}
+            None => cx.ledger.refused(found.piece, "the time cannot be read", "listeners.NAME.timeouts"),
+        }
+    }
+    if !timeouts.is_empty() {
+        made.more.set("timeouts", timeouts);
+    }
+}
+
+/// A path of nginx as an absolute one: it is relative to nginx's own folder.
+pub(super) fn absolute(path: &str) -> String {
+    if path.starts_with('/') { path.to_owned() } else { format!("/etc/nginx/{path}") }
+}

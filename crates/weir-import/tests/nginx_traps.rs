@@ -1,0 +1,398 @@
+//! nginx's traps: places where the obvious translation is silently wrong. Each row is a source and what its import
+//! must show, in the config or in the ledger.
+
+#![allow(clippy::unwrap_used, reason = "this is test code: a panic is how a test fails")]
+
+use weir_import::{Memory, import, system};
+
+/// What is written and what the ledger says, in one text.
+fn imported(http: &str) -> String {
+    let files = Memory::of(&[("nginx.conf", http)]);
+    let import = import(system("nginx").unwrap(), &files, &["nginx.conf".to_owned()]).unwrap();
+    let mut text = String::new();
+    for line in import.ledger.lines() {
+        let why = line.why.join("; ");
+        text.push_str(&format!(
+            "[{}] {} — {why} {}\n",
+            line.verdict.key(),
+            line.text,
+            line.nearest.join("; ")
+        ));
+    }
+    import.ledger.notes().iter().for_each(|note| text.push_str(&format!("[note] {note}\n")));
+    for file in import.written() {
+        text.push_str(&format!("==> {}\n{}", file.path, file.text));
+    }
+    text
+}
+
+fn server(body: &str) -> String {
+    format!("server {{ listen 80; server_name a.test; {body} }}")
+}
+
+const PASS: &str = "proxy_pass http://127.0.0.1:8080;";
+
+/// Numbers and sources of traps within a server, with what must be there.
+fn traps() -> Vec<(&'static str, String, Vec<&'static str>)> {
+    let pass = |path: &str| format!("location {path} {{ {PASS} }}");
+    let own = |line: &str| format!("location / {{ {line} {PASS} }}");
+    let all = "location / { return 200 root; }";
+    vec![
+        (
+            "1 searching regexes",
+            format!(r"{} {}", pass(r"~ \.php"), pass("~ (/x)?/api")),
+            vec![r"~.*\.php.*", "~.*(/x)?/api.*"],
+        ),
+        (
+            "2 ^~ stops regexes",
+            format!("{} {}", pass("^~ /p"), pass(r"~ \.php$")),
+            vec!["path: \"/p*\" }, priority: 10000"],
+        ),
+        (
+            "3 regexes in file order",
+            format!("{} {}", pass("~ a"), pass("~ b")),
+            vec!["\"~.*a.*\" }, priority: 2", "\"~.*b.*\" }, priority: 1"],
+        ),
+        ("4 raw prefixes", pass("/p"), vec!["path: \"/p*\""]),
+        (
+            "5 /p/ does not hold /p",
+            format!("location /p/ {{ return 200 p; }} {all}"),
+            vec!["# /p/ does not take /p.", "path: /p }"],
+        ),
+        (
+            "6 /p/ with proxy_pass redirects /p",
+            pass("/p/"),
+            vec!["path: /p }", "redirect: { to: /p/, status: 301 }"],
+        ),
+        (
+            "7 nested locations",
+            format!(
+                r"location /o/ {{ {PASS} location ~ \.js$ {{ return 200 js; }} }} location /o/x/ {{ return 200 x; }}"
+            ),
+            vec![r"~/o/.*\.js", "!request.path.startsWith(\"/o/x/\")"],
+        ),
+        (
+            "11 a variable sends the path as it came",
+            own("set $u 127.0.0.1; proxy_pass http://$u:9;").replace(PASS, ""),
+            vec!["endpoints: [127.0.0.1:9]"],
+        ),
+        (
+            "12 the prefix is replaced",
+            "location /a/ { proxy_pass http://127.0.0.1/b/; } location /c { proxy_pass http://127.0.0.1/d/; } location /e/ { proxy_pass http://127.0.0.1/f; }".to_owned(),
+            vec![
+                "strip_prefix: /a, add_prefix: /b",
+                "nginx sends `/d//x` for `/c/x`",
+                "[refused] proxy_pass http://127.0.0.1/f",
+                "CLOSED",
+            ],
+        ),
+        (
+            "13 rewrite break",
+            own("rewrite ^/(.*)$ /v1/$1 break;"),
+            vec!["rewrite: { path: \"/v1{path}\" }", "[changed] rewrite"],
+        ),
+        (
+            "13 rewrite last",
+            own("rewrite ^/old /new last;"),
+            vec!["[refused] rewrite ^/old /new last — nginx searches"],
+        ),
+        (
+            "14 the query follows a rewrite",
+            "rewrite ^/o/(.*)$ /n/$1 permanent; rewrite ^/q$ /r? redirect;".to_owned() + all,
+            vec![
+                "redirect: { to: \"/n/{1}\", status: 301 }",
+                "redirect: { to: /r, status: 302, keep_query: false }",
+            ],
+        ),
+        ("15 Host is $proxy_host", pass("/"), vec!["host: endpoint"]),
+        (
+            "16 Host $host loses the port",
+            own("proxy_set_header Host $host;"),
+            vec!["[changed] proxy_set_header Host $host"],
+        ),
+        (
+            "17 X-Forwarded-For of strangers",
+            own("proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;"),
+            vec!["[changed] proxy_set_header X-Forwarded-For"],
+        ),
+        (
+            "18 X-Forwarded-Proto of strangers",
+            own("proxy_set_header X-Forwarded-Proto $http_x_forwarded_proto;"),
+            vec!["[changed] proxy_set_header X-Forwarded-Proto"],
+        ),
+        (
+            "19 set_real_ip_from",
+            "set_real_ip_from 10.0.0.0/8; real_ip_header X-Forwarded-For; ".to_owned() + &pass("/"),
+            vec!["trusted_proxies: [10.0.0.0/8]", "[same] real_ip_header"],
+        ),
+        (
+            "19 another field",
+            "set_real_ip_from 10.0.0.0/8; real_ip_header CF-Connecting-IP; ".to_owned() + &pass("/"),
+            vec!["[refused] real_ip_header CF-Connecting-IP"],
+        ),
+        ("20 no X-Forwarded at all", pass("/"), vec!["[note] Weir tells upstreams about the client"]),
+        (
+            "21 add_header is inherited whole or not at all",
+            format!("add_header A 1 always; location /in {{ add_header B 2 always; {PASS} }} {}", pass("/")),
+            vec![
+                "path: \"/in*\" }\n    filters: [ { headers: { response: { add: { b: \"2\" } } } } ]",
+                "add: { a: \"1\" }",
+            ],
+        ),
+        (
+            "22 add_header without always",
+            own("add_header A 1;"),
+            vec!["[changed] add_header A 1 — Weir adds the field to errors too"],
+        ),
+        ("23 bodies of 1 MB", pass("/"), vec!["body_bytes: 1MiB"]),
+        (
+            "23 bodies differ",
+            format!(
+                "client_max_body_size 10m; {} location /big {{ client_max_body_size 0; {PASS} }}",
+                pass("/")
+            ),
+            vec!["body_limit: { max: 10MiB }"],
+        ),
+        ("24 25 timeouts of 60 s", pass("/"), vec!["timeouts: { connect: 60s, response: 60s }"]),
+        (
+            "25 timeouts",
+            own("proxy_connect_timeout 3s; proxy_read_timeout 5m;"),
+            vec!["timeouts: { response: 300s, body: 300s }"],
+        ),
+        (
+            "27 request buffering",
+            own("proxy_request_buffering on;"),
+            vec!["[same] proxy_request_buffering on — Weir streams bodies"],
+        ),
+        (
+            "30 31 limit_req",
+            format!("location / {{ limit_req zone=z burst=5; {PASS} }}"),
+            vec![
+                "rate_limit: { requests: 10, per: 1s, burst: 6, by: address",
+                "nginx delays requests of the burst",
+                "Weir refuses with 429",
+            ],
+        ),
+        (
+            "32 relative redirects",
+            "return 301 /x;".to_owned(),
+            vec!["[changed] return 301 /x — Location is the path alone"],
+        ),
+        (
+            "33 the query is dropped",
+            "return 301 https://h.test/x;".to_owned(),
+            vec!["to: https://h.test/x, status: 301, keep_query: false"],
+        ),
+        (
+            "33 the query is kept",
+            "return 301 https://h.test$request_uri;".to_owned(),
+            vec!["to: \"https://h.test{path}\", status: 301 }"],
+        ),
+        (
+            "34 35 auth_request",
+            format!("location = /auth {{ internal; {PASS} }} location / {{ auth_request /auth; {PASS} }}"),
+            vec!["[changed] auth_request /auth", "forward_auth: { upstream: 127.0.0.1-8080, path: /auth"],
+        ),
+        (
+            "36 error_page leads elsewhere",
+            own("error_page 404 = @x; error_page 403 https://h.test/;"),
+            vec!["[refused] error_page 404 = @x", "[refused] error_page 403"],
+        ),
+        (
+            "37 internal",
+            format!("location /in/ {{ internal; root /srv; }} {}", pass("/")),
+            vec!["# internal: no client reaches it", "status: 404"],
+        ),
+        (
+            "38 proxy_cache",
+            own("proxy_cache c; proxy_cache_valid 200 302 10m;"),
+            vec![
+                "[changed] proxy_cache c",
+                "[changed] proxy_cache_valid 200 302 10m",
+                "cache: { store: c, ttl: 10m }",
+            ],
+        ),
+        (
+            "39 try_files to the app",
+            format!("location / {{ root /srv; try_files $uri @app; }} location @app {{ {PASS} }}"),
+            vec!["files: { root: /srv, missing: 127.0.0.1-8080 }"],
+        ),
+        (
+            "40 dot files",
+            "location / { root /srv; }".to_owned(),
+            vec!["[note] Weir serves no files whose names begin with a dot"],
+        ),
+        ("11 26 27 28 41 differences everywhere", pass("/"), vec!["[note] Weir compares and sends paths in one canonical form", "[note] Weir speaks HTTP/1.1", "[note] where nothing is said, nginx repeats", "[note] nginx drops fields"]),
+        ("a guard before a rewrite with groups", "location /a { if ($arg_no) { return 403; } rewrite ^/a/(.*)$ /b/$1 permanent; return 200 a; }".to_owned(), vec!["path: \"~/a/(.*)\"", "request.args[\"no\"]"]),
+        ("41 underscores", own("proxy_set_header X_User a;"), vec!["[refused] proxy_set_header X_User a"]),
+        (
+            "41 fields with underscores of clients",
+            "underscores_in_headers on;".to_owned() + &pass("/"),
+            vec!["[left_out] underscores_in_headers on"],
+        ),
+    ]
+}
+
+#[test]
+fn no_trap_within_a_server_is_silent() {
+    let http =
+        "limit_req_zone $binary_remote_addr zone=z:1m rate=10r/s; proxy_cache_path /c keys_zone=c:1m; ";
+    let mut wrong = Vec::new();
+    for (trap, body, expected) in traps() {
+        let text = imported(&format!("{http}{}", server(&body)));
+        for part in expected {
+            if !text.contains(part) {
+                wrong.push(format!("{trap}: no `{part}` in\n{text}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+#[test]
+fn no_trap_of_servers_and_upstreams_is_silent() {
+    let cases: &[(&str, &str, &[&str])] = &[
+        (
+            "8 x.* and regexes",
+            "server { listen 80; return 444; } server { listen 80; server_name sonarr.* ~^(?<sub>.+)\\.b\\.test$; return 200 x; }",
+            &["hosts: [\"sonarr.*\", '~(?i)(?<sub>.+)\\.b\\.test']"],
+        ),
+        (
+            "9 the first server takes unknown hosts",
+            "server { listen 80; server_name a.test; return 200 a; } server { listen 80; server_name b.test; return 200 b; }",
+            &[
+                "# For any host: nginx's default server takes unknown ones too, beside a.test.",
+                "hosts: [b.test]",
+            ],
+        ),
+        (
+            "10 the default differs by address",
+            "server { listen 80; server_name a.test; return 200 a; } server { listen 8080; listen 80 default_server; server_name b.test; return 200 b; }",
+            &["hosts: [a.test], listeners: [web]", "b.test.root: { respond: { status: 200, body: b"],
+        ),
+        (
+            "28 29 weights, backup, down",
+            "upstream u { server 10.0.0.1:80 weight=2; server 10.0.0.2:80 backup; server 10.0.0.3:80 down; server 10.0.0.4:80 max_fails=2 max_conns=9; } server { location / { proxy_pass http://u; } }",
+            &[
+                "{ address: 10.0.0.1:80, weight: 2 }",
+                "{ address: 10.0.0.2:80, priority: 1 }",
+                "# 10.0.0.3:80 is marked `down`",
+                "balancer: round_robin",
+                "[refused] server 10.0.0.4:80",
+                "outlier: { errors: 2 }",
+            ],
+        ),
+        (
+            "29 ip_hash",
+            "upstream u { ip_hash; server 10.0.0.1:80; server 10.0.0.2:80; } server { location / { proxy_pass http://u; } }",
+            &["[changed] ip_hash", "hash: { by: address }"],
+        ),
+        (
+            "28 proxy_next_upstream",
+            "upstream u { server 10.0.0.1:80; server 10.0.0.2:80; server 10.0.0.3:80; } server { location / { proxy_next_upstream error timeout non_idempotent; proxy_pass http://u; } }",
+            &["[changed] proxy_next_upstream", "methods: all", "attempts: 3"],
+        ),
+        (
+            "26 keepalive",
+            "upstream u { server 10.0.0.1:80; keepalive 16; } server { location / { proxy_pass http://u; } }",
+            &["[same] keepalive 16"],
+        ),
+        (
+            "15 Host is the name of the group",
+            "upstream u { server 10.0.0.1:80; } server { location / { proxy_pass http://u; } }",
+            &["host: u"],
+        ),
+    ];
+    for (trap, source, expected) in cases {
+        let text = imported(source);
+        for part in *expected {
+            assert!(text.contains(part), "{trap}: no `{part}` in\n{text}");
+        }
+    }
+}
+
+/// What guards a location and cannot be translated closes the route.
+#[test]
+fn no_guard_is_lost() {
+    let guards = [
+        "auth_basic a; auth_basic_user_file /x;",
+        "allow 10.0.0.0/24; deny 10.0.0.0/8;",
+        "deny $blocked;",
+        "auth_request /nowhere;",
+        "if ($nothing) { return 403; }",
+        "if (-f /tmp/x) { return 503; }",
+        "access_by_lua_block { ngx.exit(403) }",
+        "access_by_lua_file /x.lua;",
+        "rewrite_by_lua_block { ngx.exit(403) }",
+        "auth_jwt x;",
+        "secure_link $arg_md5;",
+        "limit_except GET { allow 10.0.0.1; deny all; }",
+        "js_access x;",
+        "auth_digest x;",
+        "auth_pam x;",
+        "modsecurity on;",
+    ];
+    for guard in guards {
+        let text = imported(&server(&format!("location /g {{ {guard} {PASS} }}")));
+        assert!(text.contains("[refused]"), "{guard}\n{text}");
+        let route = text.split("path: \"/g*\"").nth(1).unwrap_or_default();
+        let is_closed = route.split("\n  a.test").next().is_some_and(|route| route.contains("CLOSED"));
+        assert!(is_closed || route.contains("respond: { status: 403 }"), "{guard}\n{text}");
+    }
+}
+
+#[test]
+fn hostile_configs_end() {
+    let nested = "location /a { ".repeat(60) + &"}".repeat(60);
+    let cases = [
+        ("server { ".to_owned() + &nested + "}", "more than 50 blocks"),
+        ("server { server_name a;\0 }".to_owned(), "NUL"),
+        ("include nginx.conf;".to_owned(), "includes itself"),
+    ];
+    for (source, why) in cases {
+        let files = Memory::of(&[("nginx.conf", &source)]);
+        let read = import(system("nginx").unwrap(), &files, &["nginx.conf".to_owned()]);
+        let told = read.err().unwrap().to_string();
+        assert!(told.contains(why), "{told}");
+    }
+    // Patterns that would take exponential time or memory elsewhere.
+    for pattern in
+        ["^(a+)+$", "(x{1000}){1000}", &"(".repeat(2000), "[a-z]{1,1000}{1,1000}", "(?:a?){500}a{500}"]
+    {
+        let text =
+            imported(&server(&format!("location ~ \"{pattern}\" {{ {PASS} }} location ~ b {{ {PASS} }}")));
+        assert!(text.contains("location"), "{text}");
+    }
+    // A map that reads itself, and one that another needs.
+    let circle = "map $b $a { default x; } map $a $b { default y; } server { location / { proxy_set_header X $a$b; proxy_pass http://127.0.0.1; } }";
+    assert!(imported(circle).contains("reads itself"));
+    // A secret that is nowhere but in its own file.
+    let secret = imported(&server(&format!(
+        "location / {{ proxy_set_header Authorization \"Bearer hunter2\"; {PASS} }}"
+    )));
+    assert_eq!(secret.matches("hunter2").count(), 1, "{secret}");
+    assert!(secret.contains("authorization: \"${AUTHORIZATION}\""));
+    // What a source says cannot leave its comment or its quotes.
+    let broken = imported(&server(
+        "location / { add_header X \"a\\nrespond: {}\"; return 200 \"${host}\\n---\\n{path}\"; }",
+    ));
+    assert!(!broken.contains("\nrespond:") && !broken.contains("\n---"), "{broken}");
+}
+
+/// A route of its own for the groups of a `rewrite` keeps what stands before it.
+#[test]
+fn a_guard_before_a_rewrite_stays() {
+    let body =
+        "location /a { if ($arg_no) { return 403; } rewrite ^/a/(.*)$ /b/$1 permanent; return 200 a; }";
+    let text = imported(&server(body));
+    let route = text.split("a.test.a-rewrite:").nth(1).unwrap();
+    let (guard, redirect) = (route.find("request.args").unwrap(), route.find("/b/{1}").unwrap());
+    assert!(guard < redirect, "{text}");
+    // In nginx the order is that of the file: here the redirect comes first.
+    let text = imported(&server(&format!(
+        "rewrite ^/o/(.*)$ /n/$1 permanent; if ($arg_no) {{ return 403; }} {}",
+        "return 200 a;"
+    )));
+    let route = text.split("a.test.rewrite:").nth(1).unwrap().split("a.test.root").next().unwrap();
+    assert!(!route.contains("request.args"), "{text}");
+}
