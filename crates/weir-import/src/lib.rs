@@ -38,6 +38,7 @@
 //!
 //! What a translation may assume about Weir's router: docs/reference/routing.md. [`shared`] lists the helpers.
 
+mod apisix;
 pub mod config;
 mod kong;
 pub mod ledger;
@@ -56,7 +57,7 @@ pub use source::{Disk, Loader, Memory, Place, SourceFile, SourceTree, Unreadable
 pub use system::{Import, System, import};
 
 /// Everything that can be imported, sorted by name.
-pub static SYSTEMS: &[&System] = &[&kong::SYSTEM, &nginx::SYSTEM];
+pub static SYSTEMS: &[&System] = &[&apisix::SYSTEM, &kong::SYSTEM, &nginx::SYSTEM];
 
 /// The system with this name on the command line.
 #[must_use]

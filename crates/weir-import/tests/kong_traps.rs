@@ -6,6 +6,10 @@
 
 use weir_import::Memory;
 
+/// A consumer with a key and a password.
+const CALLERS: &str = "\nconsumers: [{ username: c, keyauth_credentials: [{ key: k }], basicauth_credentials: [{ \
+    username: u, password: p }] }]";
+
 /// What the import of a file says and writes.
 fn imported(text: &str) -> String {
     let memory = Memory([("kong.yaml".to_owned(), text.as_bytes().to_vec())].into());
@@ -106,19 +110,20 @@ fn every_trap_is_told() {
         ),
         (
             "20 several auth plugins must all pass",
-            plugin("{ name: key-auth }\n- { name: basic-auth }"),
+            plugin(&format!("{{ name: key-auth }}\n- {{ name: basic-auth }}{CALLERS}")),
             &["- key_auth:", "- basic_auth:"],
         ),
         (
             "20 anonymous makes them alternatives",
             plugin("{ name: key-auth, config: { anonymous: a } }\n- { name: basic-auth, config: { anonymous: a } \
-                }\n- { name: request-termination, consumer: a, config: { status_code: 401 } }\nconsumers: [{ username: a }]"),
+                }\n- { name: request-termination, consumer: a, config: { status_code: 401 } }\nconsumers: [{ username: a, keyauth_credentials: [{ key: k }], basicauth_credentials: [{ username: u, password: p }] }]"),
             &["any:", "refused by the filters above"],
         ),
-        ("21 key-auth reads header and query", plugin("{ name: key-auth }"), &["header: apikey, query: apikey"]),
+        ("21 key-auth reads header and query", plugin(&format!("{{ name: key-auth }}{CALLERS}")), &["header: \
+            apikey, query: apikey"]),
         ("21 and the body", plugin("{ name: key-auth, config: { key_in_body: true } }"), &["does not look for \
             keys in bodies"]),
-        ("22 credentials are not hidden", plugin("{ name: key-auth }"), &["hide: false"]),
+        ("22 credentials are not hidden", plugin(&format!("{{ name: key-auth }}{CALLERS}")), &["hide: false"]),
         ("23 fields of consumers", plugin("{ name: key-auth }\nconsumers: [{ username: \"a b\", custom_id: \"7\" \
             }]"), &["maps.usernames", "maps.custom_ids", "not X-Consumer-ID"]),
         ("24 flat acls", plugin("{ name: acl, config: { allow: [g] } }\nconsumers: [{ username: c }]\nacls: [{ \

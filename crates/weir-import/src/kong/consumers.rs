@@ -3,6 +3,7 @@
 use super::{Kind, Kong, refuse_rest};
 use crate::config::Config;
 use crate::ledger::Ledger;
+use crate::shared::secrets::variable;
 use crate::yaml::{Map, Value};
 
 /// A hash that no password has: whoever uses it is locked out until a person writes a real one.
@@ -125,7 +126,7 @@ fn keys(
         let mut fields = kong.take(Kind::KeyAuth, at);
         if let Some((key, piece)) = fields.text("key", ledger) {
             ledger.conceal(piece);
-            keys.push(variable_or_secret(&key, &format!("{wish}_key"), config));
+            keys.push(variable(&key, &format!("{wish}_key"), config));
             ledger.same(piece);
         }
         if let Some((_, piece)) = fields.number("ttl", ledger) {
@@ -144,35 +145,6 @@ fn keys(
     }
     if !keys.is_empty() {
         map.set("key_auth", Value::List(keys));
-    }
-}
-
-/// A value that is a variable in the source stays one; another becomes one.
-pub(super) fn variable_or_secret(text: &str, wish: &str, config: &mut Config) -> Value {
-    let inner = text
-        .strip_prefix("{vault://env/")
-        .and_then(|rest| rest.strip_suffix('}'))
-        .or_else(|| text.strip_prefix("${").and_then(|rest| rest.strip_suffix('}')))
-        .or_else(|| text.strip_prefix('$').filter(|rest| !rest.is_empty()));
-    // decK writes ${{ env "DECK_NAME" }}.
-    let inner =
-        inner.map(|inner| inner.trim_matches(['{', '}', ' ']).trim_start_matches("env ").trim_matches('"'));
-    let is_name = |name: &&str| {
-        name.starts_with(|c: char| c.is_ascii_alphabetic())
-            && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))
-    };
-    match inner.filter(is_name) {
-        Some(name) => {
-            let name: String =
-                name.chars().map(|c| if c == '-' { '_' } else { c.to_ascii_uppercase() }).collect();
-            // Named for the check only: the environment has the value.
-            if !config.secrets.iter().any(|(known, _)| *known == name) {
-                let placeholder = format!("replace-this-by-the-value-of-{name}-in-your-environment");
-                config.secrets.push((name.clone(), placeholder));
-            }
-            Value::WithVariables(format!("${{{name}}}"))
-        }
-        None => config.secret(wish, text),
     }
 }
 
@@ -244,7 +216,7 @@ fn tokens(
                     None
                 } else {
                     ledger.same(*piece);
-                    Some(("secret", variable_or_secret(secret, &format!("{wish}_jwt_secret"), config)))
+                    Some(("secret", variable(secret, &format!("{wish}_jwt_secret"), config)))
                 }
             }
             (_, Some((pem, piece)), false) => {

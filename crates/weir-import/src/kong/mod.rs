@@ -137,6 +137,7 @@ fn import(tree: &mut SourceTree<'_>, ledger: &mut Ledger) -> Result<Config, Unre
     let known = consumers::translate(&mut kong, &mut config, ledger);
     let plugins = plugins::Plugins::read(&mut kong, ledger);
     router::translate(&mut kong, &plugins, &known, &mut config, ledger);
+    crate::shared::filters::close_without_consumers(&mut config);
     plugins.close(ledger);
     kong.close(ledger);
     Ok(config)

@@ -586,7 +586,7 @@ fn policy(of: &mut Use<'_, '_>, fields: &mut Fields<'_>, map: &mut Map) {
         let user = text(4).unwrap_or_default();
         let login = match text(2).filter(|password| !password.is_empty()) {
             Some(password) => {
-                match super::consumers::variable_or_secret(&password, "redis_password", of.config) {
+                match crate::shared::secrets::variable(&password, "redis_password", of.config) {
                     Value::WithVariables(variable) => format!("{user}:{variable}@"),
                     _ => String::new(),
                 }

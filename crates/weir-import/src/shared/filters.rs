@@ -113,6 +113,29 @@ impl Headers {
     }
 }
 
+/// Closes routes whose callers nobody could be, because no consumer has such a credential. Weir refuses such filters.
+pub fn close_without_consumers(config: &mut crate::config::Config) {
+    let has = |key: &str| config.consumers.iter().any(|(_, consumer)| consumer.get(key).is_some());
+    let missing: Vec<&str> = ["key_auth", "basic_auth"].into_iter().filter(|key| !has(key)).collect();
+    let is_missing = |value: &Value| match value {
+        Value::Map(map) => missing.iter().any(|key| map.get(key).is_some()),
+        _ => false,
+    };
+    for (_, route) in config.routes.iter_mut() {
+        for filter in &mut route.filters {
+            if let ("any", Value::List(members)) = (filter.name, &mut filter.settings) {
+                members.retain(|member| !is_missing(member));
+            }
+            let is_empty = matches!(&filter.settings, Value::List(members) if members.is_empty());
+            if missing.contains(&filter.name) || filter.name == "any" && is_empty {
+                let body = "This route is closed: no consumer could call it.\n".to_owned();
+                let why = format!("Closed: no consumer has what {} asks for.", filter.name);
+                *filter = Filter::new("respond", respond(503, Some(body), None)).because(why);
+            }
+        }
+    }
+}
+
 /// Clients by address: `ip: { allow, deny }`.
 #[must_use]
 pub fn ip(allow: &[String], deny: &[String]) -> Filter {

@@ -7,6 +7,7 @@
 //! - [`template`]: texts with variables as texts with placeholders and `{= … }`.
 //! - [`networks`]: addresses and networks.
 //! - [`order`]: keeps another router's order of precedence.
+//! - [`secrets`]: variables for secrets.
 //! - [`tree`]: YAML and JSON, with the line of each key.
 //! - [`filters`]: the filters that every system has: redirects, fields, limits, lists of addresses.
 
@@ -16,6 +17,7 @@ pub mod networks;
 pub mod order;
 pub mod path;
 pub mod regex;
+pub mod secrets;
 pub mod template;
 pub mod tree;
 pub mod units;
