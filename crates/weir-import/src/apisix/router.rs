@@ -24,6 +24,8 @@ struct Part {
 }
 
 type Plugins<'t> = BTreeMap<&'t str, &'t Entry>;
+/// The plugins, the upstream and the hosts of a service.
+type Service<'t> = (Plugins<'t>, Option<String>, Option<Vec<String>>);
 
 fn plugins_of<'t>(node: Option<&'t Node>, merged: &mut Plugins<'t>) {
     for entry in node.and_then(Node::as_map).unwrap_or_default() {
@@ -47,7 +49,7 @@ pub(super) fn translate<'t>(
         let name = upstreams::translate(node, &format!("upstream-{id}"), config, ledger);
         by_id.by_id.insert(id.clone(), name);
     }
-    let mut services: HashMap<String, (Plugins<'t>, Option<String>, Option<Vec<String>>)> = HashMap::new();
+    let mut services: HashMap<String, Service<'t>> = HashMap::new();
     for (id, node) in apisix.of("services") {
         let mut fields = Fields::of(node);
         let name = common(&mut fields, ledger).unwrap_or_else(|| format!("service-{id}"));

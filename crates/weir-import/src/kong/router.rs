@@ -358,12 +358,17 @@ fn route(
             pieces,
         }
     };
+    if !is_whole {
+        let not_written = "the route is not written, because a part of it is refused: see there";
+        pieces.iter().copied().chain(paths.iter().map(|(_, piece)| *piece)).for_each(|piece| {
+            ledger.refused(piece, not_written, "requests may take another route meanwhile")
+        });
+        return None;
+    }
     let Some((listed, piece)) = paths else {
-        if is_whole {
-            let rank = (weight, plain_hosts, header_count, false, 0, 0);
-            parts.push(of(Strip::Nothing, rank, Path::Prefix("/".to_owned()), None, extra, pieces));
-        }
-        return is_whole.then_some(body);
+        let rank = (weight, plain_hosts, header_count, false, 0, 0);
+        parts.push(of(Strip::Nothing, rank, Path::Prefix("/".to_owned()), None, extra, pieces));
+        return Some(body);
     };
     ledger.same(piece);
     weight += 1;
@@ -379,13 +384,12 @@ fn route(
             None => read_prefix(&text, strips),
         };
         match read {
-            Ok((path, written, strip, only)) if is_whole => {
+            Ok((path, written, strip, only)) => {
                 let (is_regex, length) = (regex.is_some(), if regex.is_some() { 0 } else { text.len() });
                 let priority = if is_regex { regex_priority } else { 0 };
                 let rank = (weight, plain_hosts, header_count, is_regex, priority, length);
                 parts.push(of(strip, rank, path, written, extra.clone().and(only), vec![piece]));
             }
-            Ok(_) => {}
             Err(why) => ledger.refused(
                 piece,
                 format!("`{text}`: {why}"),
@@ -393,7 +397,7 @@ fn route(
             ),
         }
     }
-    is_whole.then_some(body)
+    Some(body)
 }
 
 type Read = (Path, Option<String>, Strip, Expression);
