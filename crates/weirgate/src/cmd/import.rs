@@ -155,7 +155,9 @@ impl Missing {
     fn of(found: &Diagnostic) -> Option<Self> {
         let is_missing = matches!(found.code, "file-missing" | "file-unreadable")
             || found.message.contains("(os error 2)")
-            || found.message.contains("does not exist");
+            || found.message.contains("does not exist")
+            // A certificate that the source itself holds, and that is none.
+            || found.message.contains("holds no valid");
         let from = found.message.find('/').filter(|_| is_missing && found.severity == Severity::Error)?;
         let path = found.message.get(from..)?.split_whitespace().next()?.to_owned();
         let said = format!("{}: {}", found.path, found.message);

@@ -37,7 +37,8 @@ fn every_sample_passes_check_and_its_own_tests() {
             };
             let dir = tempfile::tempdir().unwrap();
             let told = run_weir(dir.path(), &["import", &system, file.to_str().unwrap(), "-o", "out"]);
-            if told.stderr.is_empty() {
+            // Samples with a made-up certificate cannot be compiled.
+            if told.stderr.is_empty() && !told.stdout.contains("holds no valid") {
                 told.expect_text("weir check: good");
             }
             assert!(!told.stdout.contains("a mistake of weir import"), "{}: {}", file.display(), told.stdout);
