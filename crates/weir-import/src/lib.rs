@@ -44,9 +44,11 @@ mod kong;
 pub mod ledger;
 mod nginx;
 pub mod output;
+pub mod proof;
 pub mod report;
 pub mod shared;
 pub mod source;
+mod stage;
 pub mod system;
 pub mod yaml;
 
@@ -54,6 +56,7 @@ pub use config::Config;
 pub use ledger::{Ledger, Piece, Verdict};
 pub use output::Written;
 pub use source::{Disk, Loader, Memory, Place, SourceFile, SourceTree, Unreadable};
+pub use stage::stage;
 pub use system::{Import, System, import};
 
 /// Everything that can be imported, sorted by name.

@@ -5,9 +5,10 @@
 #[macro_use]
 mod stderr;
 mod cmd;
+mod proof;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    cmd::run()
+    proof::as_part().unwrap_or_else(cmd::run)
 }

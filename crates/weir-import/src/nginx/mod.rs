@@ -22,6 +22,7 @@ mod read;
 mod rewrite;
 mod server;
 mod site;
+pub(crate) mod stage;
 mod stream;
 mod text;
 mod translate;

@@ -2,6 +2,7 @@
 //!
 //! weir-import translates; here its result is passed through `weir check`, compared with its own tests, and written.
 
+use super::prove::{self, Told};
 use super::{Format, print};
 use anyhow::{Context as _, Result};
 use clap::Args;
@@ -16,6 +17,7 @@ use weir_gateway::config::{Diagnostic, Diagnostics, Loaded, Severity, Source};
 use weir_gateway::explain::Arriving;
 use weir_gateway::snapshot::Snapshot;
 use weir_import::config::Case;
+use weir_import::proof::Report;
 use weir_import::{Disk, Import as Imported, SYSTEMS, Written};
 
 /// Exit code for a mistake on the command line.
@@ -26,8 +28,8 @@ const UNREADABLE: u8 = 3;
 /// The config is written to a folder, as small files. The report has every line of the source: taken as it is, taken
 /// with a difference, left out, or refused, which a person must decide.
 ///
-/// Exit code: 0 if everything was taken, 1 if something was left out or refused, 2 for a mistake on the command line,
-/// 3 if the source cannot be read.
+/// Exit code: 0 if everything was taken, and proved with `--prove`; 1 if something was left out, refused, different or
+/// not proved; 2 for a mistake on the command line; 3 if the source cannot be read or its own program refuses it.
 #[derive(Args)]
 pub(super) struct Import {
     /// What the files were written for
@@ -45,6 +47,11 @@ pub(super) struct Import {
     /// Exit with 1 if something was changed, too
     #[arg(long)]
     strict: bool,
+    /// Ask the old program and Weir the same, and compare: docs/guide/prove.md
+    #[arg(long)]
+    prove: bool,
+    #[command(flatten)]
+    proof: prove::Options,
     /// Format of the report
     #[arg(long, value_enum, default_value_t)]
     format: Format,
@@ -84,22 +91,38 @@ impl Import {
         let written = import.written();
         let checked = check(&import, &written)?;
         write(&self.output, &written)?;
-        self.report(&import, &checked);
-        let code = if checked.mistakes.is_empty() { import.exit_code(self.strict) } else { 1 };
+        let told = if self.prove { Some(self.told(&import)?) } else { None };
+        let proof = match told {
+            Some(Told::Unreadable(why)) => return Ok(prove::unreadable(&why, self.format)),
+            Some(Told::Report(report)) => Some(report),
+            None => None,
+        };
+        self.report(&import, &checked, proof.as_deref());
+        let proved = proof.is_none_or(|report| report.is_proved());
+        let code = if checked.mistakes.is_empty() && proved { import.exit_code(self.strict) } else { 1 };
         Ok(ExitCode::from(code))
     }
 
-    fn report(&self, import: &Imported, checked: &Checked) {
+    fn told(&self, import: &Imported) -> Result<Told> {
+        let accept = prove::record(import.system, &self.files, &self.output, &self.proof)?;
+        prove::told(import.system, &self.files, &self.output, &self.proof, &accept)
+    }
+
+    fn report(&self, import: &Imported, checked: &Checked, proof: Option<&Report>) {
         if self.format == Format::Json {
             let mut report = import.to_json();
             report["check"] = checked.diagnostics.to_json();
             report["missing_files"] = json!(checked.missing);
             report["mistakes_of_weir_import"] = json!(checked.mistakes);
             report["tests"] = json!(checked.tests);
+            report["proof"] = json!(proof.map(Report::to_json));
             print(&format!("{report:#}\n"));
             return;
         }
         print(&import.to_text());
+        if let Some(proof) = proof {
+            print(&format!("{}\n", proof.to_text()));
+        }
         let output = self.output.display();
         for mistake in &checked.mistakes {
             print(&format!("a mistake of weir import, please report it: {mistake}\n"));

@@ -22,6 +22,7 @@ mod man;
 mod origin;
 mod output_file;
 mod process;
+mod prove;
 mod purge;
 #[cfg(test)]
 mod reference;
@@ -98,6 +99,8 @@ enum Command {
     Man(man::Man),
     /// Run the built-in test origin: bodies, delays, statuses, echo
     Origin(origin::Serve),
+    /// Replay the proof of an import: the old program and Weir, asked the same
+    Prove(prove::Prove),
     /// Remove cached answers of a running Weir: by URL, prefix or tag
     Purge(purge::Purge),
     /// Make a running Weir reload its config
@@ -311,6 +314,7 @@ impl Command {
             | Self::Filters(_)
             | Self::Hash(_)
             | Self::Import(_)
+            | Self::Prove(_)
             | Self::Load(_)
             | Self::Man(_)
             | Self::Origin(_)
@@ -365,6 +369,7 @@ pub(crate) fn run() -> ExitCode {
         Some(Command::Hash(hash)) => hash.run(),
         Some(Command::History(history)) => history.run(),
         Some(Command::Import(import)) => import.run(),
+        Some(Command::Prove(prove)) => prove.run(),
         Some(Command::Load(load)) => load.run(),
         Some(Command::Maintenance(maintenance)) => maintenance.run(),
         Some(Command::Man(man)) => man.run(),

@@ -27,6 +27,7 @@ const PARTS: &[(&str, &[(&str, &str)])] = &[
             ("schema", "[config](config.md)"),
             ("hash", "[authentication](../guide/authentication.md)"),
             ("import", "[coming from nginx](../guide/from-nginx.md)"),
+            ("prove", "[proving an import](../guide/prove.md)"),
             ("completions", "[packages](../guide/operations.md#packages)"),
             ("man", "[packages](../guide/operations.md#packages)"),
         ],

@@ -72,6 +72,7 @@ mod path_forms;
 mod per_client;
 mod php;
 mod pool;
+mod prove;
 mod proxy;
 mod read_bodies;
 mod real;

@@ -1,0 +1,334 @@
+//! Two observations of one witness, compared.
+
+use super::patterns::Effect;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// What one program did with a witness.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Observation {
+    /// The answers, one for each call.
+    pub answers: Vec<Answer>,
+}
+
+/// An answer, and what upstreams saw until it came.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answer {
+    /// The status; 0 if there was no answer.
+    pub status: u16,
+    /// Why there was no answer.
+    pub failure: String,
+    /// Its fields, names in lower case.
+    pub fields: Vec<(String, String)>,
+    /// The length of its body.
+    pub body_bytes: u64,
+    /// A checksum of its body.
+    pub body_hash: u64,
+    /// The beginning of its body.
+    pub body: String,
+    /// What upstreams saw, in order.
+    pub seen: Vec<Seen>,
+}
+
+/// A request as an upstream saw it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seen {
+    /// The address that was connected to, as the configs write it.
+    pub who: String,
+    /// The method; empty if it was not HTTP.
+    pub method: String,
+    /// The raw target.
+    pub target: String,
+    /// Its fields, names in lower case.
+    pub fields: Vec<(String, String)>,
+    /// The length of its body.
+    pub body_bytes: u64,
+    /// A checksum of its body.
+    pub body_hash: u64,
+}
+
+/// Something that the programs do differently.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// Its name, by which proof.yaml accepts it: `status`, `upstream field x-forwarded-for`.
+    pub name: String,
+    /// What kind of line causes it.
+    pub effect: Effect,
+    /// What the old program did.
+    pub old: String,
+    /// What Weir did.
+    pub new: String,
+}
+
+/// Fields that differ between any two programs and mean nothing here, with the reason. docs/guide/prove.md shows it.
+pub const NEUTRAL: &[(Side, &str, &str)] = &[
+    (Side::Answer, "accept-ranges", "whether a file can be asked for in parts"),
+    (Side::Answer, "connection", "each hop has its own"),
+    (Side::Answer, "content-length", "bodies are compared themselves"),
+    (Side::Answer, "date", "time"),
+    (Side::Answer, "etag", "each program makes its own for a file"),
+    (Side::Answer, "keep-alive", "each hop has its own"),
+    (Side::Answer, "last-modified", "time"),
+    (Side::Answer, "server", "the name of the program"),
+    (Side::Answer, "transfer-encoding", "bodies are compared themselves"),
+    (Side::Answer, "via", "the name of the program"),
+    (Side::Upstream, "connection", "each hop has its own"),
+    (Side::Upstream, "content-length", "bodies are compared themselves"),
+    (Side::Upstream, "keep-alive", "each hop has its own"),
+    (Side::Upstream, "te", "each hop has its own"),
+    (Side::Upstream, "transfer-encoding", "bodies are compared themselves"),
+    (Side::Upstream, "via", "the name of the program"),
+];
+
+/// Where a field is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// In the answer to the client.
+    Answer,
+    /// In the request to the upstream.
+    Upstream,
+}
+
+/// Longest value that a difference shows, in characters.
+const SHOWN: usize = 300;
+
+/// How the two differ. `groups` are addresses that stand for one another in both configs; `url` is the URL that was
+/// asked, for relative redirects.
+#[must_use]
+pub fn compare(old: &Observation, new: &Observation, groups: &[Vec<String>], url: &str) -> Vec<Difference> {
+    let mut found = Vec::new();
+    let (Some(first_old), Some(first_new)) = (old.answers.first(), new.answers.first()) else { return found };
+    if old.answers.len() > 1 || new.answers.len() > 1 {
+        compare_calls(old, new, &mut found);
+        if !found.is_empty() {
+            return found;
+        }
+    }
+    compare_answers(first_old, first_new, groups, url, &mut found);
+    found
+}
+
+fn differ(
+    found: &mut Vec<Difference>,
+    name: &str,
+    effect: Effect,
+    old: impl Into<String>,
+    new: impl Into<String>,
+) {
+    let cut = |text: String| match text.char_indices().nth(SHOWN) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text,
+    };
+    let (old, new) = (cut(old.into()), cut(new.into()));
+    found.push(Difference { name: name.to_owned(), effect, old, new });
+}
+
+/// Several calls: how many passed, and who was asked.
+fn compare_calls(old: &Observation, new: &Observation, found: &mut Vec<Difference>) {
+    let statuses = |all: &Observation| {
+        let mut counts = std::collections::BTreeMap::<u16, usize>::new();
+        all.answers.iter().for_each(|answer| *counts.entry(answer.status).or_default() += 1);
+        counts
+    };
+    let (a, b) = (statuses(old), statuses(new));
+    let set =
+        |counts: &std::collections::BTreeMap<u16, usize>| counts.keys().copied().collect::<BTreeSet<_>>();
+    // Time passes while they are asked: one more or less may pass.
+    let close = a.iter().all(|(status, n)| b.get(status).is_some_and(|m| m.abs_diff(*n) <= 1));
+    if set(&a) != set(&b) || !close {
+        let words = |counts: &std::collections::BTreeMap<u16, usize>| {
+            counts.iter().map(|(status, n)| format!("{n} × {status}")).collect::<Vec<_>>().join(", ")
+        };
+        differ(found, "status", Effect::Status(Vec::new()), words(&a), words(&b));
+    }
+    let who = |all: &Observation| {
+        let seen = all.answers.iter().flat_map(|answer| &answer.seen);
+        seen.map(|seen| seen.who.clone()).collect::<BTreeSet<_>>()
+    };
+    let (a, b) = (who(old), who(new));
+    if a != b {
+        let words = |who: BTreeSet<String>| nobody(who.into_iter().collect::<Vec<_>>().join(", "));
+        differ(found, "who answered", Effect::Who, words(a), words(b));
+    }
+}
+
+fn nobody(text: String) -> String {
+    if text.is_empty() { "no upstream".to_owned() } else { text }
+}
+
+fn compare_answers(
+    old: &Answer,
+    new: &Answer,
+    groups: &[Vec<String>],
+    url: &str,
+    found: &mut Vec<Difference>,
+) {
+    let status = |answer: &Answer| match answer.status {
+        0 => format!("no answer: {}", answer.failure),
+        status => status.to_string(),
+    };
+    if old.status != new.status {
+        differ(found, "status", Effect::Status(Vec::new()), status(old), status(new));
+    }
+    let same = |a: &Seen, b: &Seen| {
+        a.who == b.who || groups.iter().any(|group| group.contains(&a.who) && group.contains(&b.who))
+    };
+    let who_same =
+        old.seen.len() == new.seen.len() && old.seen.iter().zip(&new.seen).all(|(a, b)| same(a, b));
+    // That a refused request reaches nobody follows from its status.
+    let follows = old.status != new.status && (old.seen.is_empty() || new.seen.is_empty());
+    if !who_same && !follows {
+        let words =
+            |seen: &[Seen]| nobody(seen.iter().map(|seen| &*seen.who).collect::<Vec<_>>().join(", then "));
+        differ(found, "who answered", Effect::Who, words(&old.seen), words(&new.seen));
+    }
+    if !found.is_empty() {
+        // The rest follows from it.
+        return;
+    }
+    for (a, b) in old.seen.iter().zip(&new.seen) {
+        if a.method != b.method {
+            differ(found, "upstream method", Effect::Target, &*a.method, &*b.method);
+        }
+        if a.target != b.target {
+            differ(found, "upstream target", Effect::Target, &*a.target, &*b.target);
+        }
+        fields(Side::Upstream, &a.fields, &b.fields, found);
+        if (a.body_bytes, a.body_hash) != (b.body_bytes, b.body_hash) {
+            let words = |seen: &Seen| format!("{} bytes", seen.body_bytes);
+            differ(found, "upstream body", Effect::Target, words(a), words(b));
+        }
+    }
+    // Pages that the programs bring along for their own answers.
+    let is_own = old.body.contains("<center>nginx") || (old.body_bytes == 0 && old.seen.is_empty());
+    let own_page = old.status >= 300 && is_own;
+    let location = |answer: &Answer| value(&answer.fields, "location");
+    let (a, b) = (location(old), location(new));
+    if a.as_deref().map(|to| absolute(to, url)) != b.as_deref().map(|to| absolute(to, url)) {
+        let words = |to: Option<String>| to.unwrap_or_else(|| "none".to_owned());
+        differ(found, "redirect", Effect::Redirect, words(a), words(b));
+    }
+    let strip = |all: &[(String, String)]| {
+        let of_page = |name: &str| matches!(name, "cache-control" | "content-type");
+        let left_out = |name: &str| name == "location" || (own_page && of_page(name));
+        all.iter().filter(|(name, _)| !left_out(name)).cloned().collect::<Vec<_>>()
+    };
+    fields(Side::Answer, &strip(&old.fields), &strip(&new.fields), found);
+    if !own_page && (old.body_bytes, old.body_hash) != (new.body_bytes, new.body_hash) {
+        differ(found, "answer body", Effect::Body, &*old.body, &*new.body);
+    }
+}
+
+fn value(fields: &[(String, String)], name: &str) -> Option<String> {
+    let values: Vec<&str> =
+        fields.iter().filter(|(known, _)| known == name).map(|(_, value)| &**value).collect();
+    (!values.is_empty()).then(|| values.join(", "))
+}
+
+/// Every field that is not neutral, by name.
+fn fields(side: Side, old: &[(String, String)], new: &[(String, String)], found: &mut Vec<Difference>) {
+    let names: BTreeSet<&str> = old.iter().chain(new).map(|(name, _)| &**name).collect();
+    for name in names {
+        if NEUTRAL.iter().any(|(of, known, _)| *of == side && *known == name) {
+            continue;
+        }
+        let (a, b) = (value(old, name), value(new, name));
+        let even = |text: &Option<String>| text.as_deref().map(|text| text.replace(", ", ","));
+        // Names in a list of names have no case.
+        let even = |text: &Option<String>| match name {
+            "vary" | "access-control-allow-headers" => even(text).map(|text| text.to_ascii_lowercase()),
+            _ => even(text),
+        };
+        if even(&a) == even(&b) {
+            continue;
+        }
+        let (word, effect) = match side {
+            Side::Answer => ("answer", Effect::AnswerField(name.to_owned())),
+            Side::Upstream => ("upstream", Effect::UpstreamField(name.to_owned())),
+        };
+        let words = |value: Option<String>| value.unwrap_or_else(|| "none".to_owned());
+        differ(found, &format!("{word} field {name}"), effect, words(a), words(b));
+    }
+}
+
+/// A redirect's target as a client resolves it (RFC 9110 §10.2.2): only what begins with `/` is relative here. The
+/// usual port is left out.
+fn absolute(to: &str, url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
+    let authority = rest.split('/').next().unwrap_or(rest);
+    let full = match to.strip_prefix("//") {
+        Some(rest) => format!("{scheme}://{rest}"),
+        None if to.starts_with('/') => format!("{scheme}://{authority}{to}"),
+        None => to.to_owned(),
+    };
+    let (scheme, rest) = full.split_once("://").unwrap_or(("", &full));
+    let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    let usual = if scheme == "https" { ":443" } else { ":80" };
+    let authority = authority.strip_suffix(usual).unwrap_or(authority).to_ascii_lowercase();
+    format!("{scheme}://{authority}{}", if path.is_empty() { "/" } else { path })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Fields<'a> = &'a [(&'a str, &'a str)];
+
+    fn answer(status: u16, fields: Fields<'_>, seen: &[(&str, &str, Fields<'_>)]) -> Observation {
+        let owned =
+            |all: &[(&str, &str)]| all.iter().map(|(n, v)| ((*n).into(), (*v).into())).collect::<Vec<_>>();
+        let seen = seen.iter().map(|(who, target, fields)| Seen {
+            who: (*who).into(),
+            method: "GET".into(),
+            target: (*target).into(),
+            fields: owned(fields),
+            ..Seen::default()
+        });
+        let seen = seen.collect();
+        Observation { answers: vec![Answer { status, fields: owned(fields), seen, ..Answer::default() }] }
+    }
+
+    fn names(old: &Observation, new: &Observation) -> Vec<String> {
+        let groups = [vec!["a:1".to_owned(), "a:2".to_owned()]];
+        let found = compare(old, new, &groups, "http://h/x");
+        found.into_iter().map(|difference| difference.name).collect()
+    }
+
+    #[test]
+    fn everything_but_neutral_fields_is_compared() {
+        let base = answer(200, &[("date", "now"), ("x", "1")], &[("a:1", "/x", &[("host", "h")])]);
+        let cases: &[(Observation, &[&str])] = &[
+            (
+                answer(
+                    200,
+                    &[("server", "weir"), ("x", "1")],
+                    &[("a:2", "/x", &[("host", "h"), ("via", "w")])],
+                ),
+                &[],
+            ),
+            (answer(403, &[("x", "1")], &[]), &["status"]),
+            (answer(403, &[("x", "1")], &[("b:1", "/x", &[])]), &["status", "who answered"]),
+            (answer(200, &[("x", "1")], &[("b:1", "/x", &[])]), &["who answered"]),
+            (answer(200, &[("x", "1")], &[("a:1", "/X", &[("host", "h")])]), &["upstream target"]),
+            (answer(200, &[("x", "2")], &[("a:1", "/x", &[("host", "h")])]), &["answer field x"]),
+            (answer(200, &[], &[("a:1", "/x", &[])]), &["upstream field host", "answer field x"]),
+            (
+                answer(200, &[("x", "1")], &[("a:1", "/x", &[("host", "h"), ("y", "1")])]),
+                &["upstream field y"],
+            ),
+        ];
+        for (new, expected) in cases {
+            assert_eq!(names(&base, new), *expected, "{new:?}");
+        }
+    }
+
+    #[test]
+    fn redirects_are_compared_as_clients_resolve_them() {
+        let to = |location: &str| answer(301, &[("location", location)], &[]);
+        assert_eq!(names(&to("http://h/y"), &to("/y")), Vec::<String>::new());
+        assert_eq!(names(&to("http://h:80/y"), &to("/y")), Vec::<String>::new());
+        assert_eq!(names(&to("http://h/y?a"), &to("/y")), ["redirect"]);
+        assert_eq!(names(&to("https://h/y"), &to("/y")), ["redirect"]);
+        assert_eq!(names(&to("/y"), &answer(301, &[], &[])), ["redirect"]);
+    }
+}

@@ -1,0 +1,446 @@
+//! What a proof found, per line of the source.
+
+use super::compare::{Difference, NEUTRAL, Observation, compare};
+use super::patterns::{Effect, Line, PathPattern, Patterns, Setting};
+use super::witness::{Ask, Witness};
+use crate::ledger::{Ledger, Verdict};
+use crate::source::Place;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// Lines without a difference that the text lists; `--format json` and the page have all.
+const SAME_SHOWN: usize = 200;
+
+/// At how many lines a difference must be to be told once for all.
+const EVERYWHERE: usize = 4;
+
+/// A difference that the operator accepts: an element of `accept` in proof.yaml.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Accepted {
+    /// Its name in the report, such as `status` or `upstream field x-forwarded-for`. A `*` at the end stands for
+    /// any rest.
+    pub difference: String,
+    /// Only where the witness takes this route of ours. Default: any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub route: Option<String>,
+    /// Only at this line of the source, by its text. Default: any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<String>,
+    /// Why it is accepted.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub why: String,
+}
+
+/// The outcome of a proof.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// The system in sentences.
+    pub title: String,
+    /// Its program with version, if it ran.
+    pub program: String,
+    /// The lines of the source, in order.
+    pub rows: Vec<Row>,
+    /// How many witnesses were asked.
+    pub asked: usize,
+    /// How many more there would have been.
+    pub dropped: usize,
+    /// Witnesses without a difference.
+    pub same: usize,
+    /// Witnesses with a difference that is not accepted.
+    pub differ: usize,
+    /// Witnesses with accepted differences only.
+    pub accepted: usize,
+    /// Entries of `accept` that nothing needed.
+    pub unused: Vec<Accepted>,
+    /// Why nothing was proved, if so.
+    pub not_proved: Option<String>,
+}
+
+/// A line of the source.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The line.
+    pub line: Line,
+    /// Witnesses without a difference that passed it.
+    pub same: usize,
+    /// Witnesses whose difference it causes.
+    pub differs: usize,
+    /// The smallest witness of each difference, by name.
+    pub shown: Vec<Shown>,
+    /// Why it is not in the config, if so.
+    pub left_out: Option<String>,
+    /// Why no witness can judge it, if so.
+    pub unprovable: Option<String>,
+}
+
+/// A difference with its smallest witness.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// The witness.
+    pub ask: Ask,
+    /// What is special about it.
+    pub about: String,
+    /// The difference.
+    pub difference: Difference,
+    /// The key of our config that answers it.
+    pub ours: Option<String>,
+    /// Whether proof.yaml accepts it.
+    pub is_accepted: bool,
+}
+
+impl Report {
+    /// A proof that could not take place.
+    #[must_use]
+    pub fn not_proved(title: &str, ledger: &Ledger, why: impl Into<String>) -> Self {
+        let rows = Rows::new(ledger).rows;
+        Self { title: title.to_owned(), rows, not_proved: Some(why.into()), ..Self::default() }
+    }
+
+    /// The table of what was observed: for each witness the old program and Weir. `route` names the key of our config
+    /// that takes a request.
+    #[must_use]
+    pub fn new(
+        title: &str,
+        ledger: &Ledger,
+        patterns: &Patterns,
+        observed: &[(Witness, Observation, Observation)],
+        accept: &[Accepted],
+        route: &dyn Fn(&Ask) -> Option<String>,
+    ) -> Self {
+        let mut report = Self { title: title.to_owned(), asked: observed.len(), ..Self::default() };
+        let mut rows = Rows::new(ledger);
+        for (line, why) in &patterns.unprovable {
+            let row = rows.of(line);
+            row.unprovable = Some(why.clone());
+        }
+        let mut used = vec![false; accept.len()];
+        for (witness, old, new) in observed {
+            let scheme = if witness.ask.front.tls { "https" } else { "http" };
+            let host = witness.ask.host.as_deref().unwrap_or(&witness.ask.front.ip);
+            let url = format!("{scheme}://{host}{}", witness.ask.target);
+            let found = compare(old, new, &patterns.groups, &url);
+            let path = witness.of.and_then(|(site, path)| patterns.sites.get(site)?.paths.get(path));
+            if found.is_empty() {
+                report.same += 1;
+                rows.of(&witness.line).same += 1;
+                // Only what stands at the witness's own line was surely passed.
+                let settings = path.filter(|path| path.line == witness.line).map(|path| &path.settings);
+                let mut counted: Vec<&Place> = vec![&witness.line.place];
+                for setting in settings.into_iter().flatten() {
+                    if !counted.contains(&&setting.line.place) {
+                        counted.push(&setting.line.place);
+                        rows.of(&setting.line).same += 1;
+                    }
+                }
+                continue;
+            }
+            let ours = route(&witness.ask);
+            let mut is_open = false;
+            let mut blamed: Vec<&Line> = Vec::new();
+            for difference in found {
+                let status = |seen: &Observation| seen.answers.last().map_or(0, |answer| answer.status);
+                let statuses = (status(old), status(new));
+                let causes = |setting: &&Setting| setting.causes(&difference.effect, statuses);
+                // What an upstream saw and answered belongs to the pattern that sent it there, which may not be the
+                // one that the witness was made for. A limit and a condition have lines of their own.
+                let is_own = path.is_some_and(|path| path.line == witness.line);
+                let line = match &difference.effect {
+                    Effect::Redirect | Effect::Status(_) | Effect::Who if !is_own => &witness.line,
+                    Effect::Redirect | Effect::Status(_) | Effect::Who => {
+                        let cause = path.and_then(|path| path.settings.iter().find(causes));
+                        cause.map_or(&witness.line, |setting| &setting.line)
+                    }
+                    _ => {
+                        let answered = patterns.who_answered(witness.of, old).or(path);
+                        let cause = answered.and_then(|path| path.settings.iter().find(causes));
+                        cause.map_or(&witness.line, |setting| &setting.line)
+                    }
+                };
+                let entry = accept.iter().position(|entry| entry.takes(&difference, ours.as_deref(), line));
+                if let Some(used) = entry.and_then(|at| used.get_mut(at)) {
+                    *used = true;
+                }
+                let is_accepted = entry.is_some();
+                is_open |= !is_accepted;
+                if !is_accepted && !blamed.contains(&line) {
+                    blamed.push(line);
+                    rows.of(line).differs += 1;
+                }
+                let row = rows.of(line);
+                row.keep(Shown {
+                    ask: witness.ask.clone(),
+                    about: witness.about.clone(),
+                    difference,
+                    ours: ours.clone(),
+                    is_accepted,
+                });
+            }
+            *if is_open { &mut report.differ } else { &mut report.accepted } += 1;
+        }
+        report.rows = rows.rows;
+        report.unused =
+            accept.iter().zip(used).filter(|(_, used)| !used).map(|(entry, _)| entry.clone()).collect();
+        report
+    }
+
+    /// Whether everything that was asked is the same or accepted.
+    #[must_use]
+    pub const fn is_proved(&self) -> bool {
+        self.not_proved.is_none() && self.differ == 0 && self.dropped == 0
+    }
+
+    /// The last line of the text.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        if let Some(why) = &self.not_proved {
+            return format!("NOT PROVED: {why}");
+        }
+        let lines = self.rows.iter().filter(|row| row.differs > 0).count();
+        let mut text =
+            format!("{} requests asked of {} and of Weir: {} the same", self.asked, self.program, self.same);
+        if self.accepted > 0 {
+            let _ = write!(text, ", {} with accepted differences", self.accepted);
+        }
+        if self.differ > 0 {
+            let word = if lines == 1 { "line" } else { "lines" };
+            let _ = write!(text, ", {} differ, at {lines} {word}", self.differ);
+        }
+        if self.dropped > 0 {
+            let _ = write!(text, "; {} more were not asked: split the source", self.dropped);
+        }
+        text
+    }
+
+    /// The report as text.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let mut text = String::new();
+        let everywhere = self.everywhere();
+        if !everywhere.is_empty() {
+            text.push_str("At many lines\n");
+            for (lines, shown) in everywhere.values() {
+                let _ = writeln!(text, "  {} differs at {lines} lines; one request:", shown.difference.name);
+                self.difference(shown, &mut text);
+            }
+            text.push('\n');
+        }
+        let same = self.rows.iter().filter(|row| row.word() == "SAME").count();
+        for row in &self.rows {
+            let word = row.word();
+            if word.is_empty() || (word == "SAME" && same > SAME_SHOWN) {
+                continue;
+            }
+            let count = match word {
+                "SAME" => format!(" {}", row.same),
+                "DIFFERS" => format!(" {}", row.differs),
+                _ => String::new(),
+            };
+            let head = format!("{word}{count}");
+            let _ = writeln!(text, "{head:<14} {}: {}", row.line.place, row.line.text);
+            if let Some(why) = row.reason() {
+                let _ = writeln!(text, "    {why}");
+            }
+            for shown in row.shown.iter().filter(|shown| !shown.is_accepted) {
+                if everywhere.contains_key(&*shown.difference.name) {
+                    continue;
+                }
+                let _ = writeln!(text, "    {}", shown.difference.name);
+                self.difference(shown, &mut text);
+            }
+        }
+        if same > SAME_SHOWN {
+            let _ = writeln!(text, "SAME           {same} lines: --format json and --report have all");
+        }
+        for entry in &self.unused {
+            let _ = writeln!(text, "proof.yaml accepts `{}`, but nothing differs so", entry.difference);
+        }
+        let _ = writeln!(text, "{}", self.summary());
+        text
+    }
+
+    /// Differences at many lines, which would hide the others: how many lines, and the smallest witness.
+    fn everywhere(&self) -> BTreeMap<&str, (usize, &Shown)> {
+        let mut all: BTreeMap<&str, (usize, &Shown)> = BTreeMap::new();
+        for shown in self.rows.iter().flat_map(|row| &row.shown).filter(|shown| !shown.is_accepted) {
+            let (lines, smallest) = all.entry(&shown.difference.name).or_insert((0, shown));
+            *lines += 1;
+            if shown.ask.weight() < smallest.ask.weight() {
+                *smallest = shown;
+            }
+        }
+        // Only fields are added for every request; statuses and answers are news at each line.
+        all.retain(|name, (lines, _)| *lines >= EVERYWHERE && name.contains(" field "));
+        all
+    }
+
+    fn difference(&self, shown: &Shown, text: &mut String) {
+        let width = self.title.len().max("in Weir".len()) + 1;
+        let mut line = |name: &str, value: &str| {
+            let name = format!("{name}:");
+            let _ = writeln!(text, "      {name:<width$} {}", one_line(value));
+        };
+        line("asked", &format!("{} ({})", shown.ask.shown(), shown.about));
+        line(&self.title, &shown.difference.old);
+        line("Weir", &shown.difference.new);
+        if let Some(ours) = &shown.ours {
+            line("in Weir", ours);
+        }
+    }
+
+    /// The report as JSON. It has every line.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let shown = |shown: &Shown| {
+            json!({
+                "difference": shown.difference.name,
+                "witness": shown.ask.shown(),
+                "request": shown.ask,
+                "about": shown.about,
+                "old": shown.difference.old,
+                "weir": shown.difference.new,
+                "key": shown.ours,
+                "accepted": shown.is_accepted,
+            })
+        };
+        let row = |row: &Row| {
+            json!({
+                "file": &*row.line.place.file,
+                "line": row.line.place.line,
+                "text": row.line.text,
+                "verdict": row.word().to_ascii_lowercase().replace(' ', "_"),
+                "same": row.same,
+                "differs": row.differs,
+                "why": row.reason(),
+                "differences": row.shown.iter().map(shown).collect::<Vec<_>>(),
+            })
+        };
+        json!({
+            "proved": self.is_proved(),
+            "not_proved": self.not_proved,
+            "program": self.program,
+            "asked": self.asked,
+            "same": self.same,
+            "differ": self.differ,
+            "accepted": self.accepted,
+            "not_asked": self.dropped,
+            "unused_accept": self.unused,
+            "summary": self.summary(),
+            "lines": self.rows.iter().filter(|row| !row.word().is_empty()).map(row).collect::<Vec<_>>(),
+            "neutral": NEUTRAL.iter().map(|(side, name, why)| json!({
+                "side": format!("{side:?}").to_ascii_lowercase(), "field": name, "why": why,
+            })).collect::<Vec<_>>(),
+        })
+    }
+}
+
+impl Patterns {
+    /// The pattern that sent a request to where the old program says that it went: of the same site, the one that the
+    /// witness was made for first.
+    fn who_answered(&self, of: Option<(usize, usize)>, old: &Observation) -> Option<&PathPattern> {
+        let (site, path) = of?;
+        let who = &old.answers.first()?.seen.last()?.who;
+        let paths = &self.sites.get(site)?.paths;
+        let sends = |path: &&PathPattern| path.endpoints.contains(who);
+        paths.get(path).filter(sends).or_else(|| paths.iter().find(sends))
+    }
+}
+
+impl Row {
+    /// Its verdict: the word in the report, or nothing if no witness passed the line.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        if self.differs > 0 {
+            "DIFFERS"
+        } else if self.left_out.is_some() {
+            "LEFT OUT"
+        } else if self.unprovable.is_some() {
+            "NOT PROVABLE"
+        } else if self.shown.iter().any(|shown| shown.is_accepted) {
+            "ACCEPTED"
+        } else if self.same > 0 {
+            "SAME"
+        } else {
+            ""
+        }
+    }
+
+    /// Why it is left out or not provable.
+    #[must_use]
+    pub fn reason(&self) -> Option<&str> {
+        match self.word() {
+            "LEFT OUT" => self.left_out.as_deref(),
+            "NOT PROVABLE" => self.unprovable.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// Keeps the smallest witness of each difference.
+    fn keep(&mut self, shown: Shown) {
+        let same = |known: &&mut Shown| {
+            known.difference.name == shown.difference.name && known.is_accepted == shown.is_accepted
+        };
+        match self.shown.iter_mut().find(same) {
+            Some(known) if shown.ask.weight() < known.ask.weight() => *known = shown,
+            Some(_) => {}
+            None => self.shown.push(shown),
+        }
+    }
+}
+
+impl Accepted {
+    fn takes(&self, difference: &Difference, route: Option<&str>, line: &Line) -> bool {
+        let name = match self.difference.strip_suffix('*') {
+            Some(start) => difference.name.starts_with(start),
+            None => difference.name == self.difference,
+        };
+        let route_fits = self.route.as_deref().is_none_or(|wanted| {
+            route.is_some_and(|route| route.split(['.', ' ']).any(|part| part == wanted) || route == wanted)
+        });
+        name && route_fits && self.line.as_deref().is_none_or(|wanted| wanted == line.text)
+    }
+}
+
+/// Rows by their place.
+struct Rows {
+    rows: Vec<Row>,
+    index: BTreeMap<(Place, String), usize>,
+}
+
+impl Rows {
+    /// Those of the ledger first.
+    fn new(ledger: &Ledger) -> Self {
+        let mut rows = Self { rows: Vec::new(), index: BTreeMap::new() };
+        for line in ledger.lines() {
+            let row = rows.of(&Line { place: line.place.clone(), text: line.text.clone() });
+            if matches!(line.verdict, Verdict::LeftOut | Verdict::Refused) {
+                let why =
+                    line.why.iter().chain(&line.nearest).map(|why| &**why).collect::<Vec<_>>().join("; ");
+                row.left_out = Some(why);
+            }
+        }
+        rows
+    }
+
+    fn of(&mut self, line: &Line) -> &mut Row {
+        let name = line.text.split_whitespace().next().unwrap_or_default().to_owned();
+        let at = *self.index.entry((line.place.clone(), name)).or_insert_with(|| {
+            self.rows.push(Row {
+                line: line.clone(),
+                same: 0,
+                differs: 0,
+                shown: Vec::new(),
+                left_out: None,
+                unprovable: None,
+            });
+            self.rows.len() - 1
+        });
+        &mut self.rows[at]
+    }
+}
+
+fn one_line(text: &str) -> String {
+    text.replace(|c: char| c.is_control(), " ")
+}

@@ -1,0 +1,248 @@
+//! `weir prove`: replays the proof of an import. `weir import --prove` uses it too.
+
+use super::{Format, print};
+use crate::proof::{Ours, Outcome, Proof, folder_of, prove};
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+use serde::Deserialize;
+use serde_json::json;
+use std::fs;
+use std::io::Read as _;
+use std::path::{Component, Path, PathBuf};
+use std::process::ExitCode;
+use weir_import::output::{MAIN, SECRETS};
+use weir_import::proof::{Accepted, Report, corpus};
+use weir_import::{Disk, System};
+
+/// The file that says what to prove and what is accepted.
+const RECORD: &str = "proof.yaml";
+/// Exit code for a mistake on the command line.
+const COMMAND_LINE: u8 = 2;
+/// Exit code for a source that cannot be read, or that its own program refuses.
+const UNREADABLE: u8 = 3;
+
+/// The folder is one that `weir import --prove` wrote: its proof.yaml names the system, the old config's files, and
+/// the differences that you accept. The old program and Weir run in a world of their own, without a network and with
+/// a read-only root, before the same echo, and are asked the same.
+///
+/// Exit code: 0 if everything is the same or accepted, 1 if something differs or nothing could be proved, 2 for a
+/// mistake on the command line, 3 if the source cannot be read or its own program refuses it.
+#[derive(Args)]
+pub(super) struct Prove {
+    /// The folder with weir.yaml and proof.yaml
+    #[arg(value_name = "DIR")]
+    folder: PathBuf,
+    #[command(flatten)]
+    options: Options,
+    /// Format of the report
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+/// How to prove.
+#[derive(Args)]
+pub(super) struct Options {
+    /// Ask these requests too: an access log, a HAR file, or a list of URLs
+    #[arg(long, value_name = "FILE")]
+    pub(super) corpus: Option<PathBuf>,
+    /// Write the report as one HTML page, too
+    #[arg(long, value_name = "PAGE")]
+    pub(super) report: Option<PathBuf>,
+}
+
+/// proof.yaml.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Record {
+    /// The system.
+    system: String,
+    /// The old config's files, relative to the folder.
+    files: Vec<PathBuf>,
+    /// Requests to ask too, relative to the folder.
+    #[serde(default)]
+    corpus: Option<PathBuf>,
+    /// Accepted differences.
+    #[serde(default)]
+    accept: Vec<Accepted>,
+}
+
+impl Prove {
+    pub(super) fn run(&self) -> Result<ExitCode> {
+        let path = self.folder.join(RECORD);
+        let (read, diagnostics) = weir_gateway::config::read_document::<Record>(&path);
+        let Some((record, _)) = read.filter(|_| diagnostics.is_empty()) else {
+            errln!("weir: {}", diagnostics.to_text().trim_end());
+            return Ok(ExitCode::from(COMMAND_LINE));
+        };
+        let Some(system) = weir_import::system(&record.system) else {
+            errln!("weir: {}: weir import knows no system `{}`", path.display(), record.system);
+            return Ok(ExitCode::from(COMMAND_LINE));
+        };
+        let files: Vec<String> = record
+            .files
+            .iter()
+            .map(|file| shortened(&self.folder.join(file)).display().to_string())
+            .collect();
+        let options = Options {
+            corpus: self.options.corpus.clone().or_else(|| record.corpus.map(|path| self.folder.join(path))),
+            report: self.options.report.clone(),
+        };
+        Ok(match told(system, &files, &self.folder, &options, &record.accept)? {
+            Told::Report(report) => {
+                match self.format {
+                    Format::Json => print(&format!("{:#}\n", report.to_json())),
+                    Format::Text => print(&report.to_text()),
+                }
+                ExitCode::from(u8::from(!report.is_proved()))
+            }
+            Told::Unreadable(why) => unreadable(&why, self.format),
+        })
+    }
+}
+
+/// Says that the source cannot be used.
+pub(super) fn unreadable(why: &str, format: Format) -> ExitCode {
+    match format {
+        Format::Json => print(&format!("{:#}\n", json!({ "unreadable": why }))),
+        Format::Text => errln!("weir: {why}"),
+    }
+    ExitCode::from(UNREADABLE)
+}
+
+/// What a proof gave.
+pub(super) enum Told {
+    /// The report.
+    Report(Box<Report>),
+    /// The source cannot be read, or its own program refuses it.
+    Unreadable(String),
+}
+
+/// Proves the config in `folder` against `files`, and writes the page.
+pub(super) fn told(
+    system: &'static System,
+    files: &[String],
+    folder: &Path,
+    options: &Options,
+    accept: &[Accepted],
+) -> Result<Told> {
+    let disk = match Disk::around(files) {
+        Ok(disk) => disk,
+        Err(e) => return Ok(Told::Unreadable(e.to_string())),
+    };
+    let around = files.first().map_or_else(PathBuf::new, |file| folder_of(file));
+    let import = match weir_import::import(system, &disk, files) {
+        Ok(import) => import,
+        Err(e) => return Ok(Told::Unreadable(e.to_string())),
+    };
+    let staged = weir_import::stage(system.name, &disk, files, &around.display().to_string());
+    let outcome = match staged {
+        Err(e) => return Ok(Told::Unreadable(e.to_string())),
+        Ok(None) => {
+            let why = format!("weir does not know how to run {}", system.title);
+            Outcome::Told(Box::new(Report::not_proved(system.title, &import.ledger, why)))
+        }
+        Ok(Some(stage)) => {
+            let ours = Ours::read(&folder.join(MAIN), &secrets(folder)?)?;
+            let corpus = match &options.corpus {
+                Some(path) => corpus::corpus(&read_corpus(path)?, &stage.patterns),
+                None => Vec::new(),
+            };
+            prove(&Proof {
+                title: system.title,
+                system: system.name,
+                stage: &stage,
+                ledger: &import.ledger,
+                ours: &ours,
+                corpus,
+                accept,
+            })?
+        }
+    };
+    match outcome {
+        Outcome::Told(report) => {
+            if let Some(path) = &options.report {
+                fs::write(path, report.to_html()).with_context(|| path.display().to_string())?;
+            }
+            Ok(Told::Report(report))
+        }
+        Outcome::Refused(place, said) => {
+            let place = place.map(|place| format!("{place}: ")).unwrap_or_default();
+            Ok(Told::Unreadable(format!("{place}{} itself refuses it: {said}", system.title)))
+        }
+    }
+}
+
+/// Writes proof.yaml, unless there is one. The differences that it accepts.
+pub(super) fn record(
+    system: &System,
+    files: &[String],
+    folder: &Path,
+    options: &Options,
+) -> Result<Vec<Accepted>> {
+    let path = folder.join(RECORD);
+    if path.exists() {
+        let (read, diagnostics) = weir_gateway::config::read_document::<Record>(&path);
+        return match read.filter(|_| diagnostics.is_empty()) {
+            Some((record, _)) => Ok(record.accept),
+            None => bail!("{}", diagnostics.to_text().trim_end()),
+        };
+    }
+    let relative = |file: &Path| relative(file, folder).display().to_string();
+    let mut text = String::from(
+        "# What `weir prove` replays: the old config, and the differences that you accept, such as\n\
+         # - { difference: upstream field x-forwarded-for, why: we trust no client }\n",
+    );
+    text.push_str(&format!("system: {}\nfiles:\n", system.name));
+    for file in files {
+        text.push_str(&format!("- {}\n", json!(relative(Path::new(file)))));
+    }
+    if let Some(corpus) = &options.corpus {
+        text.push_str(&format!("corpus: {}\n", json!(relative(corpus))));
+    }
+    text.push_str("accept: []\n");
+    fs::write(&path, text).with_context(|| path.display().to_string())?;
+    Ok(Vec::new())
+}
+
+/// The values in the file of secrets: `NAME=value` in each line.
+fn secrets(folder: &Path) -> Result<Vec<(String, String)>> {
+    let path = folder.join(SECRETS);
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(e).with_context(|| path.display().to_string()),
+    };
+    let unquoted = |value: &str| {
+        let inner = value.strip_prefix('"').and_then(|value| value.strip_suffix('"'));
+        match inner {
+            Some(inner) => inner.replace("\\\"", "\"").replace("\\\\", "\\"),
+            None => value.to_owned(),
+        }
+    };
+    let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
+    let pairs = lines.filter_map(|line| line.split_once('='));
+    Ok(pairs.map(|(name, value)| (name.trim().to_owned(), unquoted(value))).collect())
+}
+
+fn read_corpus(path: &Path) -> Result<String> {
+    let file = fs::File::open(path).with_context(|| path.display().to_string())?;
+    let mut text = Vec::new();
+    file.take(corpus::MAX_BYTES).read_to_end(&mut text).with_context(|| path.display().to_string())?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// `file` as seen from `folder`, which exists.
+fn relative(file: &Path, folder: &Path) -> PathBuf {
+    let (Ok(file), Ok(folder)) = (file.canonicalize(), folder.canonicalize()) else { return file.to_owned() };
+    let same = file.components().zip(folder.components()).take_while(|(a, b)| a == b).count();
+    if same <= 1 {
+        return file;
+    }
+    let up = folder.components().skip(same).map(|_| Component::ParentDir);
+    up.chain(file.components().skip(same)).collect()
+}
+
+/// A path without `x/..`, where that is no link.
+fn shortened(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
+}

@@ -1,0 +1,205 @@
+//! The proof of an import: the old program and Weir, asked the same in a world of their own.
+//!
+//! ```text
+//! weir import --prove, weir prove            (cmd/import.rs, cmd/prove.rs)
+//!   └─ prove()          makes the Job: both configs staged, the witnesses          this file, ours.rs
+//!        └─ weir __proof-world    new user, mount, network, pid, ipc and uts namespaces    world.rs
+//!             └─ weir __proof-play     pid 1 in there: echo, names, the two programs, in turn    play.rs
+//! ```
+//! The world has no network but loopback, every address and name in it leads to the echo ([`echo`], [`names`]), and
+//! all of its files are read-only but a filesystem in memory at [`weir_import::proof::WORKSPACE`]. When pid 1 ends,
+//! the kernel ends everything. Where the kernel refuses such a world, nothing is started: NOT PROVED.
+//!
+//! What to ask and how to judge the answers is in `weir_import::proof`, without sockets and files.
+
+mod ask;
+mod echo;
+mod job;
+mod names;
+mod ours;
+mod play;
+mod world;
+
+use self::job::{Found, Job};
+pub(crate) use self::ours::Ours;
+use anyhow::{Context as _, Result};
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+use weir_import::proof::witness::witnesses;
+use weir_import::proof::{Accepted, Ask, Report, Stage, Witness};
+use weir_import::{Ledger, Place};
+
+/// The first argument of the process that makes the world.
+const WORLD: &str = "__proof-world";
+/// The first argument of the process that plays in it.
+const PLAY: &str = "__proof-play";
+
+/// Longest a proof may take. 20,000 witnesses take about 20 s.
+const TIME_LIMIT: Duration = Duration::from_secs(300);
+/// Largest outcome that is read.
+const MAX_OUTCOME: u64 = 1 << 30;
+
+/// What to prove.
+pub(crate) struct Proof<'a> {
+    /// The system, in sentences.
+    pub(crate) title: &'a str,
+    /// Its name.
+    pub(crate) system: &'a str,
+    /// The old config.
+    pub(crate) stage: &'a Stage,
+    /// What the import made of its lines.
+    pub(crate) ledger: &'a Ledger,
+    /// Our config.
+    pub(crate) ours: &'a Ours,
+    /// Requests on top.
+    pub(crate) corpus: Vec<Witness>,
+    /// Differences that are accepted.
+    pub(crate) accept: &'a [Accepted],
+}
+
+/// How a proof ended.
+pub(crate) enum Outcome {
+    /// It took place, or it is said why not.
+    Told(Box<Report>),
+    /// The old program refuses its config, at this place.
+    Refused(Option<Place>, String),
+}
+
+/// Becomes a process of the proof, if the arguments say so.
+pub(crate) fn as_part() -> Option<ExitCode> {
+    let first = std::env::args_os().nth(1)?;
+    if first == WORLD {
+        Some(world::run())
+    } else if first == PLAY {
+        Some(play::run())
+    } else {
+        None
+    }
+}
+
+/// Proves an import.
+///
+/// # Errors
+/// If our own side fails: our config cannot be read, or the processes of the proof fail.
+pub(crate) fn prove(proof: &Proof<'_>) -> Result<Outcome> {
+    let not_proved =
+        |why: String| Ok(Outcome::Told(Box::new(Report::not_proved(proof.title, proof.ledger, why))));
+    let Some(program) = program(proof.system) else {
+        return not_proved(format!(
+            "{} is not on this machine. Install it, or name one that runs elsewhere with --against",
+            proof.title
+        ));
+    };
+    if let Some((line, why)) = proof.stage.patterns.obstacles.first() {
+        return not_proved(format!("{}: `{}`: {why}", line.place, line.text));
+    }
+    let routes = proof.ours.routes();
+    let mut made = witnesses(&proof.stage.patterns, &routes, false);
+    let dead = made.list.iter().position(|w| matches!(w.ask.scenario, weir_import::proof::Scenario::Dead(_)));
+    let at = dead.unwrap_or(made.list.len());
+    made.list.splice(at..at, proof.corpus.iter().cloned());
+    let limits = witnesses(&proof.stage.patterns, &[], true).list;
+    let asks = |list: &[Witness]| list.iter().map(|witness| witness.ask.clone()).collect::<Vec<Ask>>();
+    let mut origins = proof.stage.patterns.origins.clone();
+    origins.extend(proof.ours.origins());
+    origins.sort();
+    origins.dedup();
+    let fronts = proof.stage.patterns.sites.iter().flat_map(|site| site.fronts.clone()).collect();
+    let job = Job {
+        program,
+        old: proof.stage.text.clone(),
+        old_limited: proof.stage.limited.clone().filter(|_| !limits.is_empty()),
+        ours: proof.ours.staged(false),
+        ours_limited: proof.ours.staged(true),
+        our_folder: proof.ours.folder().to_owned(),
+        origins,
+        fronts,
+        asks: asks(&made.list),
+        limit_asks: asks(&limits),
+    };
+    let found = play_in_a_world(&job)?;
+    if let Some(why) = found.no_world {
+        return not_proved(format!("this kernel gives no world of its own to run {} in: {why}", proof.title));
+    }
+    if let Some(said) = found.refused {
+        let line = refused_line(&said);
+        let place = line.and_then(|line| proof.stage.places.get(line.checked_sub(1)?)?.clone());
+        return Ok(Outcome::Refused(place, without_place(&said)));
+    }
+    if let Some(why) = found.failure {
+        return not_proved(why);
+    }
+    let observed = made.list.into_iter().zip(found.old.into_iter().zip(found.new));
+    let limited = limits.into_iter().zip(found.old_limited.into_iter().zip(found.new_limited));
+    let observed: Vec<_> = observed.chain(limited).map(|(witness, (old, new))| (witness, old, new)).collect();
+    let route = |ask: &Ask| proof.ours.key_for(ask);
+    let patterns = &proof.stage.patterns;
+    let mut report = Report::new(proof.title, proof.ledger, patterns, &observed, proof.accept, &route);
+    report.program = found.version;
+    report.dropped = made.dropped;
+    Ok(Outcome::Told(Box::new(report)))
+}
+
+/// The program of a system, in the places where packages put it.
+fn program(system: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let usual = ["/usr/sbin", "/usr/local/sbin", "/usr/local/bin", "/usr/bin", "/usr/local/nginx/sbin"];
+    let folders = std::env::split_paths(&path).chain(usual.iter().map(PathBuf::from));
+    folders.map(|folder| folder.join(system)).find(|path| path.is_absolute() && path.is_file())
+}
+
+/// Runs the job in a world of its own.
+fn play_in_a_world(job: &Job) -> Result<Found> {
+    let me = std::env::current_exe().context("the path of weir")?;
+    let mut command = Command::new(me);
+    command.arg(WORLD).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+    // Nothing of the environment is anybody's business in there.
+    command.env_clear();
+    let mut child = world::spawn_tied(&mut command).context("the process of the proof")?;
+    let mut stdin = child.stdin.take().context("a pipe")?;
+    let text = serde_json::to_vec(job)?;
+    let writer = std::thread::spawn(move || {
+        let _ = stdin.write_all(&text); // a child that ended early says why below
+    });
+    let mut stdout = child.stdout.take().context("a pipe")?;
+    let reader = std::thread::spawn(move || {
+        let mut text = Vec::new();
+        stdout.by_ref().take(MAX_OUTCOME).read_to_end(&mut text).map(|_| text)
+    });
+    let until = Instant::now() + TIME_LIMIT;
+    while child.try_wait()?.is_none() {
+        if Instant::now() > until {
+            child.kill()?;
+            child.wait()?;
+            let why = format!("it took longer than {} s", TIME_LIMIT.as_secs());
+            return Ok(Found { failure: Some(why), ..Found::default() });
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let _ = writer.join();
+    let text = reader.join().ok().context("the outcome of the proof")??;
+    serde_json::from_slice(&text).context("the outcome of the proof")
+}
+
+/// The line number in a message of nginx: `… in /path/old.conf:12`.
+fn refused_line(said: &str) -> Option<usize> {
+    let digits = |text: &str| text.chars().take_while(char::is_ascii_digit).collect::<String>();
+    said.match_indices(".conf:").find_map(|(at, mark)| digits(&said[at + mark.len()..]).parse().ok())
+}
+
+/// A message of the program without the place in the staged config.
+fn without_place(said: &str) -> String {
+    let line = said.lines().find(|line| line.contains("[emerg]")).unwrap_or(said);
+    let line = line.split_once("[emerg] ").map_or(line, |(_, rest)| rest);
+    let line = line.split_once(": ").filter(|(pid, _)| pid.contains('#')).map_or(line, |(_, rest)| rest);
+    line.split(" in /run/").next().unwrap_or(line).trim().to_owned()
+}
+
+/// The folder of a file, for paths relative to it.
+pub(crate) fn folder_of(file: &str) -> PathBuf {
+    let path = Path::new(file);
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    folder.canonicalize().unwrap_or_else(|_| folder.to_owned())
+}

@@ -1,0 +1,236 @@
+//! Our config in the proof: read as `weir run` reads it, and staged on its tree.
+
+use anyhow::{Result, bail};
+use serde_json::{Map, Value as Json, json};
+use std::path::{Path, PathBuf};
+use weir_gateway::config::{Loaded, Node, Source, Value};
+use weir_gateway::explain::Arriving;
+use weir_gateway::snapshot::Snapshot;
+use weir_import::proof::patterns::{Origin, unix_in_workspace};
+use weir_import::proof::{Ask, OurRoute, WORKSPACE};
+
+/// Our config.
+pub(crate) struct Ours {
+    folder: PathBuf,
+    loaded: Loaded,
+    snapshot: Option<std::sync::Arc<Snapshot>>,
+}
+
+/// Filters that depend on time.
+const TIMED: &[&str] = &["concurrency", "rate_limit"];
+
+impl Ours {
+    /// Reads the config at `main`, with the values of secrets from `secrets`.
+    ///
+    /// # Errors
+    /// If `weir check` would refuse it, for other reasons than files that are not on this machine.
+    pub(crate) fn read(main: &Path, secrets: &[(String, String)]) -> Result<Self> {
+        let kinds = weir_gateway::filters::KINDS.iter().map(|kind| kind.name);
+        let readers = kinds.filter(|name| name.ends_with("_auth") || ["jwt", "oidc"].contains(name));
+        let mut source = Source::file(main).with_credentials(readers);
+        for (name, value) in secrets {
+            source = source.with_variable(name, value);
+        }
+        let loaded = match weir_gateway::config::load(&source) {
+            Ok(loaded) => loaded,
+            Err(unreadable) => bail!("{}", unreadable.diagnostics.to_text().trim_end()),
+        };
+        let checked = weir_gateway::check(&source, &[]);
+        let snapshot = checked.compiled.map(|(_, snapshot)| snapshot.into());
+        let folder = super::folder_of(&main.to_string_lossy());
+        Ok(Self { folder, loaded, snapshot })
+    }
+
+    /// The folder that it is in.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The config for the world of the proof, as JSON: listeners on loopback, its own certificates, no logs, one
+    /// worker. Without `limits`, no filter that depends on time.
+    pub(super) fn staged(&self, limits: bool) -> String {
+        let mut config = to_json(&self.loaded.tree);
+        if let Some(top) = config.as_object_mut() {
+            for gone in ["access_log", "include", "source", "state", "tracing", "zone"] {
+                top.remove(gone);
+            }
+            top.insert("admin".to_owned(), json!({ "address": "off" }));
+            top.insert("workers".to_owned(), json!(1));
+            top.insert("watch".to_owned(), json!(false));
+            for listener in entries(top, "listeners") {
+                stage_listener(listener);
+            }
+            for upstream in entries(top, "upstreams") {
+                stage_upstream(upstream);
+            }
+        }
+        if !limits {
+            without_timed(&mut config, 0);
+        }
+        config.to_string()
+    }
+
+    /// The addresses of its upstreams.
+    pub(super) fn origins(&self) -> Vec<Origin> {
+        let mut origins = Vec::new();
+        for (_, upstream) in self.section("upstreams") {
+            let tls = upstream.get("tls").is_some_and(Node::is_set);
+            for endpoint in upstream.get("endpoints").map(Node::elements).unwrap_or_default() {
+                let address = endpoint.as_text().or_else(|| endpoint.get("address").and_then(Node::as_text));
+                let Some(address) = address else { continue };
+                let address =
+                    address.split_once("://").map_or(address, |(_, rest)| rest).trim_end_matches('/');
+                origins.push(Origin { address: address.to_owned(), tls });
+            }
+        }
+        origins
+    }
+
+    /// Its routes, for witnesses.
+    pub(super) fn routes(&self) -> Vec<OurRoute> {
+        let texts = |node: Option<&Node>| -> Vec<String> {
+            let Some(node) = node else { return Vec::new() };
+            match node.as_text() {
+                Some(text) => vec![text.to_owned()],
+                None => node.elements().iter().filter_map(Node::as_text).map(str::to_owned).collect(),
+            }
+        };
+        let mut routes = Vec::new();
+        for (name, route) in self.section("routes") {
+            let matches = route.get("match");
+            let of = |keys: &[&str]| {
+                keys.iter().flat_map(|key| texts(matches.and_then(|node| node.get(key)))).collect::<Vec<_>>()
+            };
+            let headers = matches.and_then(|node| node.get("headers")).map(Node::entries).unwrap_or_default();
+            let headers = headers
+                .iter()
+                .filter_map(|(name, value)| Some((name.text.to_string(), value.as_text()?.to_owned())));
+            routes.push(OurRoute {
+                name: name.to_owned(),
+                hosts: of(&["host", "hosts"]),
+                paths: of(&["path", "paths"]),
+                methods: of(&["method", "methods"]),
+                headers: headers.collect(),
+            });
+        }
+        routes
+    }
+
+    /// The key of our config that takes a request, with its place.
+    pub(super) fn key_for(&self, ask: &Ask) -> Option<String> {
+        let snapshot = self.snapshot.as_ref()?;
+        let scheme = if ask.front.tls { "https" } else { "http" };
+        let host = ask.host.as_deref().unwrap_or(&ask.front.ip);
+        let name = host.split(':').next().unwrap_or(host);
+        let url = format!("{scheme}://{name}:{}{}", ask.front.port, ask.target);
+        let arriving = Arriving { listener: None, client: None };
+        let told = weir_gateway::explain::explain(snapshot, arriving, &ask.method, &url, &ask.fields);
+        let told = match told {
+            Ok(told) => told,
+            Err(why) => return Some(why),
+        };
+        let Some(winner) = told.decision.winner else { return Some("no route".to_owned()) };
+        let key = format!("routes.{}", winner.route);
+        let node = self.section("routes").find(|(name, _)| *name == winner.route).map(|(_, node)| node);
+        Some(match node {
+            Some(node) => format!("{key} ({}:{})", node.at.file.display(), node.at.line),
+            None => key,
+        })
+    }
+
+    fn section(&self, name: &str) -> impl Iterator<Item = (&str, &Node)> {
+        let entries = self.loaded.tree.get(name).map(Node::entries).unwrap_or_default();
+        entries.iter().map(|(key, node)| (&*key.text, node))
+    }
+}
+
+/// The entries of a section that are maps.
+fn entries<'a>(
+    top: &'a mut Map<String, Json>,
+    section: &str,
+) -> impl Iterator<Item = &'a mut Map<String, Json>> {
+    let section = top.get_mut(section).and_then(Json::as_object_mut);
+    section.into_iter().flat_map(|section| section.values_mut()).filter_map(Json::as_object_mut)
+}
+
+fn stage_listener(listener: &mut Map<String, Json>) {
+    if let Some(Json::String(address)) = listener.get_mut("address") {
+        if let Some(path) = address.strip_prefix("unix:") {
+            *address = format!("unix:{}-listener", unix_in_workspace(path));
+        } else if let Some((host, port)) = address.rsplit_once(':') {
+            let loopback = match host {
+                "" | "*" | "0.0.0.0" => "127.0.0.1",
+                _ if host.starts_with('[') => "[::1]",
+                _ => host,
+            };
+            *address = format!("{loopback}:{port}");
+        }
+    }
+    if let Some(Json::Object(tls)) = listener.get_mut("tls") {
+        for gone in ["acme", "client_auth"] {
+            tls.remove(gone);
+        }
+        let pair =
+            json!([{ "cert": format!("{WORKSPACE}/cert.pem"), "key": format!("{WORKSPACE}/key.pem") }]);
+        tls.insert("certificates".to_owned(), pair);
+    }
+}
+
+fn stage_upstream(upstream: &mut Map<String, Json>) {
+    if let Some(Json::Object(health)) = upstream.get_mut("health") {
+        // The echo would count probes as requests.
+        health.remove("probe");
+    }
+    if let Some(Json::Object(tls)) = upstream.get_mut("tls") {
+        for gone in ["ca", "client_cert", "client_key"] {
+            tls.remove(gone);
+        }
+    }
+    for endpoint in upstream.get_mut("endpoints").and_then(Json::as_array_mut).into_iter().flatten() {
+        let address = match endpoint {
+            Json::Object(endpoint) => endpoint.get_mut("address"),
+            other => Some(other),
+        };
+        if let Some(Json::String(address)) = address
+            && let Some(path) = address.strip_prefix("unix:")
+        {
+            *address = format!("unix:{}", unix_in_workspace(path));
+        }
+    }
+}
+
+/// Takes filters that depend on time out of all lists.
+fn without_timed(value: &mut Json, depth: usize) {
+    // Configs nest less.
+    if depth > 60 {
+        return;
+    }
+    match value {
+        Json::Array(elements) => {
+            let is_timed = |element: &Json| {
+                element
+                    .as_object()
+                    .is_some_and(|map| map.len() == 1 && map.keys().all(|key| TIMED.contains(&&**key)))
+            };
+            elements.retain(|element| !is_timed(element));
+            elements.iter_mut().for_each(|element| without_timed(element, depth + 1));
+        }
+        Json::Object(map) => map.values_mut().for_each(|element| without_timed(element, depth + 1)),
+        _ => {}
+    }
+}
+
+/// A tree as JSON that reads as the same tree: what looks like a variable was filled in already.
+fn to_json(node: &Node) -> Json {
+    match &node.value {
+        Value::Null => Json::Null,
+        Value::Bool(value) => json!(value),
+        Value::Int(value) => json!(value),
+        Value::Float(value) => json!(value),
+        Value::Str(text) => json!(text.as_str().replace('$', "$$")),
+        Value::Seq(elements) => elements.iter().map(to_json).collect(),
+        Value::Map(entries) => {
+            entries.iter().map(|(key, value)| (key.text.to_string(), to_json(value))).collect()
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Pid 1 of the world of a proof: opens the echo, runs the two programs in turn, and asks both.
+
+use super::ask;
+use super::echo::{self, Echo};
+use super::job::{Found, Job};
+use super::world::{spawn_tied, tell};
+use std::fs;
+use std::io::Read as _;
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use weir_import::proof::patterns::Front;
+use weir_import::proof::{Ask, Observation, WORKSPACE};
+use weir_wire::tls::ClientTls;
+
+/// Longest wait until a program listens.
+const START_LIMIT: Duration = Duration::from_secs(20);
+/// Between looks whether it listens.
+const LOOK: Duration = Duration::from_millis(2);
+/// Most names in the certificate.
+const MAX_NAMES: usize = 2000;
+/// Largest file beside our config that is copied, and most of them.
+const MAX_COPIED: u64 = 16 << 20;
+const MAX_FILES: usize = 4096;
+
+/// Where a program's output goes.
+fn log_of(name: &str) -> PathBuf {
+    Path::new(WORKSPACE).join(format!("{name}.log"))
+}
+
+pub(super) fn run() -> ExitCode {
+    let mut text = Vec::new();
+    let read = std::io::stdin().lock().read_to_end(&mut text);
+    let job: Result<Job, String> = read
+        .map_err(|e| e.to_string())
+        .and_then(|_| serde_json::from_slice(&text).map_err(|e| e.to_string()));
+    let found = job.and_then(|job| play(&job));
+    tell(&found.unwrap_or_else(|why| Found { failure: Some(why), ..Found::default() }))
+}
+
+fn play(job: &Job) -> Result<Found, String> {
+    let names = echo::names(&job.origins);
+    let server_tls = certificates(&names)?;
+    super::names::serve(names.clone()).map_err(|e| format!("the resolver: {e}"))?;
+    let taken: Vec<String> = job.fronts.iter().map(|front| format!("{}:{}", front.ip, front.port)).collect();
+    let mut stage = Play {
+        job,
+        echo: Echo::open(&job.origins, &names, &taken, server_tls),
+        tls: ClientTls::new(None, None, None, false, &[]).map_err(|e| e.to_string())?,
+    };
+    let mut found = Found { version: version(&job.program), ..Found::default() };
+    let old = work_file("old.conf", &job.old)?;
+    if let Some(said) = refused(&job.program, &old)? {
+        found.refused = Some(said);
+        return Ok(found);
+    }
+    found.old = stage.old(&old, &job.asks)?;
+    copy(&job.our_folder, &Path::new(WORKSPACE).join("weir"))?;
+    let ours = work_file("weir/proof.json.yaml", &job.ours)?;
+    found.new = stage.ours(&ours, &job.asks)?;
+    if let Some(limited) = &job.old_limited {
+        let old = work_file("limited.conf", limited)?;
+        found.old_limited = stage.old(&old, &job.limit_asks)?;
+        let ours = work_file("weir/limited.json.yaml", &job.ours_limited)?;
+        found.new_limited = stage.ours(&ours, &job.limit_asks)?;
+    }
+    Ok(found)
+}
+
+struct Play<'a> {
+    job: &'a Job,
+    echo: Echo,
+    tls: ClientTls,
+}
+
+impl Play<'_> {
+    /// Runs the old program and asks it.
+    fn old(&mut self, config: &Path, asks: &[Ask]) -> Result<Vec<Observation>, String> {
+        let mut command = Command::new(&self.job.program);
+        command.arg("-p").arg(WORKSPACE).arg("-e").arg("stderr").arg("-c").arg(config);
+        self.ask_all(&mut command, "old", asks)
+    }
+
+    /// Runs Weir and asks it.
+    fn ours(&mut self, config: &Path, asks: &[Ask]) -> Result<Vec<Observation>, String> {
+        let mut command = Command::new("/proc/self/exe");
+        command.arg("run").arg("-c").arg(config);
+        command.env("SSL_CERT_FILE", Path::new(WORKSPACE).join("cert.pem"));
+        self.ask_all(&mut command, "weir", asks)
+    }
+
+    fn ask_all(
+        &mut self,
+        command: &mut Command,
+        name: &str,
+        asks: &[Ask],
+    ) -> Result<Vec<Observation>, String> {
+        let log = fs::File::create(log_of(name)).map_err(|e| e.to_string())?;
+        let errors = log.try_clone().map_err(|e| e.to_string())?;
+        command.stdin(Stdio::null()).stdout(log).stderr(errors).current_dir(WORKSPACE);
+        let child = spawn_tied(command).map_err(|e| format!("{name}: {e}"))?;
+        let mut running = Running { child, name: name.to_owned() };
+        for front in fronts(asks) {
+            running.wait_for(&front)?;
+        }
+        let mut observations = Vec::with_capacity(asks.len());
+        for ask in asks {
+            observations.push(self.observe(ask));
+            if observations.len() % 64 == 0 {
+                running.still_there()?;
+            }
+        }
+        running.still_there()?;
+        self.echo.set(&weir_import::proof::Scenario::Plain);
+        Ok(observations)
+    }
+
+    fn observe(&mut self, ask: &Ask) -> Observation {
+        self.echo.set(&ask.scenario);
+        let answers = (0..ask.calls.max(1)).map(|_| {
+            let mut answer = ask::ask(ask, &self.tls);
+            answer.seen = self.echo.seen();
+            answer
+        });
+        Observation { answers: answers.collect() }
+    }
+}
+
+/// A program that is asked. Dropping it ends it.
+struct Running {
+    child: Child,
+    name: String,
+}
+
+impl Running {
+    /// Waits until it takes connections.
+    fn wait_for(&mut self, front: &Front) -> Result<(), String> {
+        let address = format!("{}:{}", front.ip, front.port);
+        let address: SocketAddr = address.parse().map_err(|_| format!("{address} is no address"))?;
+        let until = Instant::now() + START_LIMIT;
+        loop {
+            match TcpStream::connect_timeout(&address, START_LIMIT) {
+                Ok(_) => return Ok(()),
+                // Weir may listen on fewer addresses than the old program: witnesses show it.
+                Err(_) if self.name == "weir" && self.has_started() => return Ok(()),
+                Err(_) if Instant::now() > until => {
+                    return Err(format!("{} does not listen on {address}: {}", self.name, self.said()));
+                }
+                Err(_) => {}
+            }
+            self.still_there()?;
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Whether Weir's log says that it runs.
+    fn has_started(&self) -> bool {
+        fs::read_to_string(log_of(&self.name)).is_ok_and(|log| log.contains("INFO  ready "))
+    }
+
+    fn still_there(&mut self) -> Result<(), String> {
+        match self.child.try_wait() {
+            Ok(None) => Ok(()),
+            _ => Err(format!("{} ended: {}", self.name, self.said())),
+        }
+    }
+
+    /// The end of its output.
+    fn said(&self) -> String {
+        let log = fs::read(log_of(&self.name)).unwrap_or_default();
+        let log = String::from_utf8_lossy(&log).into_owned();
+        let lines: Vec<&str> = log.lines().rev().take(5).collect();
+        lines.into_iter().rev().collect::<Vec<_>>().join("\n")
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Its workers too: they would hold its addresses until they notice.
+        end_all_others();
+    }
+}
+
+/// Ends every process of this world but this one, and waits for it: they are the old program's and Weir's.
+fn end_all_others() {
+    super::world::kill_others();
+    while let Ok(Some(_)) = rustix::process::wait(rustix::process::WaitOptions::empty()) {}
+}
+
+/// The addresses that are asked, without duplicates.
+fn fronts(asks: &[Ask]) -> Vec<Front> {
+    let mut fronts: Vec<Front> = asks.iter().map(|ask| ask.front.clone()).collect();
+    fronts.sort();
+    fronts.dedup();
+    fronts
+}
+
+fn work_file(name: &str, text: &str) -> Result<PathBuf, String> {
+    let path = Path::new(WORKSPACE).join(name);
+    let folder = path.parent().unwrap_or(&path);
+    fs::create_dir_all(folder).and_then(|()| fs::write(&path, text)).map_err(|e| format!("{name}: {e}"))?;
+    Ok(path)
+}
+
+fn version(program: &Path) -> String {
+    let said = Command::new(program).arg("-v").stdin(Stdio::null()).output();
+    let said = said.map(|out| [out.stdout, out.stderr].concat()).unwrap_or_default();
+    let said = String::from_utf8_lossy(&said);
+    let version = said.lines().next().unwrap_or_default().trim_start_matches("nginx version: ").to_owned();
+    if version.is_empty() { program.display().to_string() } else { version }
+}
+
+/// What the program says if it refuses its config.
+fn refused(program: &Path, config: &Path) -> Result<Option<String>, String> {
+    let mut command = Command::new(program);
+    command.arg("-t").arg("-p").arg(WORKSPACE).arg("-e").arg("stderr").arg("-c").arg(config);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).current_dir(WORKSPACE);
+    let child = spawn_tied(&mut command).map_err(|e| format!("{}: {e}", program.display()))?;
+    let out = child.wait_with_output().map_err(|e| e.to_string())?;
+    Ok((!out.status.success()).then(|| String::from_utf8_lossy(&out.stderr).into_owned()))
+}
+
+/// Makes the certificate that everybody in the world shows and trusts.
+fn certificates(
+    names: &std::collections::BTreeMap<String, std::net::Ipv4Addr>,
+) -> Result<Arc<rustls::ServerConfig>, String> {
+    let is_name = |name: &&String| {
+        name.split('.')
+            .all(|label| !label.is_empty() && label.chars().all(|c| c.is_ascii_alphanumeric() || c == '-'))
+    };
+    let mut all: Vec<String> = names.keys().filter(is_name).take(MAX_NAMES).cloned().collect();
+    all.push("localhost".to_owned());
+    let made = rcgen::generate_simple_self_signed(all).map_err(|e| e.to_string())?;
+    work_file("cert.pem", &made.cert.pem())?;
+    work_file("key.pem", &made.signing_key.serialize_pem())?;
+    let key = rustls::pki_types::PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|e| e.to_string())?
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key.into())
+        .map_err(|e| e.to_string())?;
+    Ok(Arc::new(config))
+}
+
+/// Copies the files beside our config that it may name. Links and what is too large stay behind.
+fn copy(from: &Path, to: &Path) -> Result<(), String> {
+    let mut folders = vec![(from.to_owned(), to.to_owned())];
+    let mut copied = 0;
+    while let Some((from, to)) = folders.pop() {
+        fs::create_dir_all(&to).map_err(|e| format!("{}: {e}", to.display()))?;
+        let Ok(entries) = fs::read_dir(&from) else { continue };
+        for entry in entries.flatten() {
+            let Ok(meta) = entry.metadata() else { continue };
+            let target = to.join(entry.file_name());
+            if meta.is_dir() {
+                folders.push((entry.path(), target));
+            } else if meta.is_file() && meta.len() <= MAX_COPIED && copied < MAX_FILES {
+                copied += 1;
+                let _ = fs::copy(entry.path(), target); // one that cannot be read is missing for Weir too
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,227 @@
+//! `weir prove` and `weir import --prove`: a real nginx and Weir, asked the same in a world of their own.
+//!
+//! Without nginx, or where the kernel gives no namespaces, the tests print a note and pass; `make test` installs nginx.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+use tempfile::TempDir;
+use weir_testkit::run_weir;
+
+/// A site, and a config of ours that does the same.
+const NGINX: &str = "\
+user www-data;
+events {}
+http {
+  access_log /var/log/nginx/weir-proof-test.log;
+  upstream pool { server app1:8080; server app2:8080; }
+  server {
+    listen 80;
+    location / {
+      proxy_pass http://front:3000;
+      proxy_set_header Host $http_host;
+      proxy_set_header X-Site shop;
+    }
+    location ~ ^/api/ {
+      client_max_body_size 100;
+      proxy_set_header Host $http_host;
+      proxy_pass http://pool;
+    }
+    location ~ ^/private { deny all; }
+    location = /old { return 302 /new; }
+  }
+}
+";
+const OURS: &str = "\
+listeners:
+  web: { address: '0.0.0.0:80', escaped_slashes: decode }
+upstreams:
+  front: { endpoints: [ 'front:3000' ] }
+  pool: { endpoints: [ 'app1:8080', 'app2:8080' ] }
+routes:
+  front:
+    match: { path: '/*' }
+    filters:
+    - headers: { request: { set: { x-site: shop } } }
+    - body_limit: { max: 1MiB }
+    upstream: front
+  api:
+    match: { path: '~/api/.*' }
+    filters:
+    - body_limit: { max: 100B }
+    upstream: pool
+  private:
+    match: { path: '~/private.*' }
+    respond: { status: 403 }
+  old:
+    match: { path: /old }
+    filters:
+    - redirect: { to: /new, status: 302, keep_query: false }
+";
+/// What this pair does differently: nginx resolves paths for routing only, and adds no fields.
+const RECORD: &str = "\
+system: nginx
+files: [ ../nginx.conf ]
+accept:
+- difference: upstream field forwarded
+- { difference: upstream field host, line: proxy_set_header Host $http_host, route: front, why: HTTP/1.0 }
+- { difference: upstream target, why: Weir sends the canonical path }
+- { difference: upstream field x-forwarded-*, why: Weir tells upstreams who asks }
+";
+
+fn site(ours: &str, record: &str) -> TempDir {
+    let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join("nginx.conf"), NGINX).unwrap();
+    fs::create_dir(dir.path().join("weir")).unwrap();
+    fs::write(dir.path().join("weir/weir.yaml"), ours).unwrap();
+    fs::write(dir.path().join("weir/proof.yaml"), record).unwrap();
+    dir
+}
+
+/// Proves the folder `weir`. None if this machine cannot.
+#[track_caller]
+fn prove(dir: &Path, code: i32) -> Option<Value> {
+    let proved = run_weir(dir, &["prove", "weir", "--format", "json", "--report", "page.html"]);
+    let report: Value =
+        serde_json::from_str(&proved.stdout).unwrap_or_else(|error| panic!("{error}:\n{proved:#?}"));
+    if cannot(&report["not_proved"]) {
+        return None;
+    }
+    assert_eq!(proved.code, Some(code), "{report:#}");
+    Some(report)
+}
+
+fn cannot(not_proved: &Value) -> bool {
+    let why = not_proved.as_str().unwrap_or_default();
+    let cannot = why.contains("is not on this machine") || why.contains("this kernel gives no world");
+    if cannot {
+        eprintln!("SKIPPED: {why}");
+    }
+    cannot
+}
+
+/// The differences: `LINE DIFFERENCE`.
+fn differences(report: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    for row in report["lines"].as_array().unwrap() {
+        for difference in row["differences"].as_array().unwrap() {
+            if difference["accepted"] == false {
+                found.push(format!("{} {}", row["line"], difference["difference"].as_str().unwrap()));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn the_same_is_proved() {
+    let dir = site(OURS, RECORD);
+    let Some(report) = prove(dir.path(), 0) else { return };
+    assert_eq!(differences(&report), Vec::<String>::new());
+    assert!(report["asked"].as_u64() > Some(80), "{report:#}");
+    let page = fs::read_to_string(dir.path().join("page.html")).unwrap();
+    assert!(page.contains("location ~ ^/api/") && !page.contains("<script"), "{page}");
+}
+
+#[test]
+fn lies_are_caught_at_their_lines() {
+    // What is done to our config by hand, and the line and difference that must show it.
+    let lies = [
+        ("a deny rule is dropped", "respond: { status: 403 }", "upstream: front", "18 status"),
+        ("two upstreams are swapped", "    upstream: pool", "    upstream: front", "16 who answered"),
+        ("a prefix is widened", "'~/api/.*'", "'~/api.*'", "16 who answered"),
+        (
+            "a field is dropped",
+            "    - headers: { request: { set: { x-site: shop } } }\n",
+            "",
+            "11 upstream field x-site",
+        ),
+        ("a body limit is lowered", "max: 100B", "max: 99B", "14 status"),
+        ("a body limit is raised", "max: 100B", "max: 101B", "14 status"),
+        ("a redirect leads elsewhere", "to: /new", "to: /newer", "19 redirect"),
+        ("a redirect has another status", "status: 302", "status: 301", "19 status"),
+        ("an endpoint is lost", "'app1:8080', ", "", "16 who answered"),
+        ("a route is lost", "'/*'", "'/w/*'", "8 status"),
+        (
+            "the host is rewritten",
+            "'app2:8080' ] }",
+            "'app2:8080' ], host: upstream }",
+            "15 upstream field host",
+        ),
+    ];
+    for (lie, from, to, expected) in lies {
+        assert!(OURS.contains(from), "{lie}");
+        let dir = site(&OURS.replacen(from, to, 1), RECORD);
+        let Some(report) = prove(dir.path(), 1) else { return };
+        let found = differences(&report);
+        assert!(found.iter().any(|found| found == expected), "{lie}: {found:?}");
+    }
+}
+
+#[test]
+fn nothing_outside_of_the_world_changes() {
+    let dir = TempDir::new().unwrap();
+    let here = dir.path().display();
+    // Each line would leave something behind, or reach something, if it could.
+    let evil = format!(
+        "user nobody; pid {here}/evil.pid; error_log {here}/evil-error.log debug; lock_file {here}/evil.lock;
+events {{}}
+http {{
+  access_log {here}/evil-access.log; access_log syslog:server=127.0.0.1:1,tag=evil;
+  client_body_temp_path {here}/evil-bodies; proxy_temp_path {here}/evil-temp;
+  proxy_cache_path {here}/evil-cache keys_zone=evil:1m use_temp_path=off;
+  resolver 192.0.2.1;
+  server {{
+    listen 0.0.0.0:80; listen [::]:80; listen unix:{here}/evil.sock; listen 443 ssl;
+    ssl_certificate {here}/evil.pem; ssl_certificate_key {here}/evil.key;
+    client_body_in_file_only on;
+    location / {{ proxy_pass http://example.com; proxy_cache evil; proxy_store {here}/evil-store; }}
+    location /put/ {{ root {here}; dav_methods PUT DELETE MKCOL; create_full_put_path on; }}
+    location /self {{ proxy_pass http://127.0.0.1:80/; }}
+    location /admin {{ proxy_pass http://unix:/run/docker.sock; }}
+  }}
+}}
+"
+    );
+    fs::write(dir.path().join("nginx.conf"), evil).unwrap();
+    fs::create_dir(dir.path().join("weir")).unwrap();
+    fs::write(dir.path().join("weir/weir.yaml"), OURS).unwrap();
+    fs::write(dir.path().join("weir/proof.yaml"), RECORD).unwrap();
+    let Some(report) = prove(dir.path(), 1) else { return };
+    assert!(report["asked"].as_u64() > Some(50), "it ran: {report:#}");
+    let mut left: Vec<_> =
+        fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["nginx.conf", "page.html", "weir"]);
+    let mut left: Vec<_> =
+        fs::read_dir(dir.path().join("weir")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["proof.yaml", "weir.yaml"]);
+    assert!(!Path::new("/run/weir-proof").exists());
+}
+
+#[test]
+fn what_nginx_itself_refuses_is_told_with_its_line() {
+    let dir = site(OURS, RECORD);
+    fs::write(dir.path().join("nginx.conf"), "events {}\nhttp {\n  server {\n    frobnicate on;\n  }\n}\n")
+        .unwrap();
+    let proved = run_weir(dir.path(), &["prove", "weir"]);
+    if cannot(&Value::from(proved.stdout.clone())) {
+        return;
+    }
+    proved.expect_code(3).expect_text("nginx.conf:4: nginx itself refuses it").expect_text("frobnicate");
+    fs::write(dir.path().join("nginx.conf"), "include nginx.conf;").unwrap();
+    run_weir(dir.path(), &["prove", "weir"]).expect_code(3).expect_text("includes itself");
+}
+
+#[test]
+fn what_cannot_be_run_is_not_proved() {
+    let dir = site(OURS, RECORD);
+    fs::write(dir.path().join("nginx.conf"), "server { location / { content_by_lua_block { ngx.say(1) } } }")
+        .unwrap();
+    let proved = run_weir(dir.path(), &["prove", "weir"]);
+    proved.expect_code(1).expect_text("NOT PROVED");
+    fs::write(dir.path().join("weir/proof.yaml"), "system: nginx\nfile: x\n").unwrap();
+    run_weir(dir.path(), &["prove", "weir"]).expect_code(2).expect_text("proof.yaml:2");
+}
