@@ -61,6 +61,7 @@ mod load;
 mod log_lines;
 mod login;
 mod maps;
+mod matching;
 mod mirror;
 mod mistakes;
 mod mock;
