@@ -46,11 +46,14 @@ impl Headers for Received {
     }
 }
 
+/// Name, expression, number of entries, and the key of each.
+type MapOf<'a> = (&'a str, &'a str, usize, &'a dyn Fn(usize) -> String);
+
 /// With maps from the value of `x-env`, or the client's address, to one of ten values.
 fn vocabulary() -> Vocabulary {
     let bounds = Bounds { head_bytes: 32 * 1024, fields: 100 };
     let ten = |i: usize| if i == 3 { "blue".to_owned() } else { format!("t{i}") };
-    let maps: [(&str, &str, usize, &dyn Fn(usize) -> String); 4] = [
+    let maps: [MapOf<'_>; 4] = [
         ("ten", "request.headers[\"x-env\"]", 10, &ten),
         ("many", "request.headers[\"x-env\"]", 100_000, &ten),
         ("prefixes", "request.headers[\"x-env\"]", 100_000, &|i| {

@@ -28,7 +28,7 @@ const JSON: &str = "Content-Type: application/json\r\n";
 
 #[test]
 fn services_get_the_new_body() {
-    let upstream = Upstream::fixed(OK.to_owned());
+    let upstream = Upstream::fixed(OK);
     let weir = start(&upstream, REQUEST);
     post(&weir, JSON, BODY.as_bytes()).expect_status(200);
     post(&weir, &format!("{JSON}Content-Encoding: gzip\r\n"), &gzip(BODY.as_bytes())).expect_status(200);
