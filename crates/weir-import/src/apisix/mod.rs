@@ -4,6 +4,7 @@
 //! merges
 //! plugins by whole plugin: consumer, route, plugin config, service.
 
+mod consumers;
 mod plugins;
 mod router;
 mod upstreams;
@@ -89,7 +90,7 @@ fn import(tree: &mut SourceTree<'_>, ledger: &mut Ledger) -> Result<Config, Unre
         .add("http", Listener { address: Some("0.0.0.0:9080".to_owned()), ..Listener::default() });
     config.more.set("admin", Map::new().with("address", "127.0.0.1:9180"));
     certificates(&apisix, &mut config, ledger);
-    let known = plugins::consumers(&apisix, &mut config, ledger);
+    let known = consumers::consumers(&apisix, &mut config, ledger);
     router::translate(&apisix, &known, &mut config, ledger);
     crate::shared::filters::close_without_consumers(&mut config);
     Ok(config)

@@ -1,6 +1,7 @@
 //! Routes, one for each of their uris, in the order of `radixtree_host_uri`.
 
-use super::plugins::{self, Known};
+use super::consumers::Known;
+use super::plugins;
 use super::{Apisix, common, refuse_rest, upstreams, vars};
 use crate::config::{Case, Config, Filter, Match, Route, Target};
 use crate::ledger::{Ledger, Piece};
