@@ -88,7 +88,7 @@ pub(crate) fn prove(proof: &Proof<'_>) -> Result<Outcome> {
         |why: String| Ok(Outcome::Told(Box::new(Report::not_proved(proof.title, proof.ledger, why))));
     let Some(program) = program(proof.system) else {
         return not_proved(format!(
-            "{} is not on this machine. Install it, or name one that runs elsewhere with --against",
+            "{} is not on this machine: install it, and run weir prove again",
             proof.title
         ));
     };
