@@ -214,28 +214,29 @@ impl Filter for MtlsAuth {
 }
 
 impl MtlsAuth {
-    /// The consumer of a certificate. Names that belong to different consumers identify none.
+    /// The consumer of a certificate. Names that belong to different consumers identify none. While a source has no
+    /// consumers, a name that the config does not know could be another consumer's, so it identifies none either.
     fn consumer_of(&self, certificate: &PeerCertificate) -> Result<Named, Nobody> {
-        let mut unknown = Nobody::Unknown;
-        let mut find = |text: &str| match self.find(text) {
-            Ok(named) => Some(named),
-            Err(Nobody::Unavailable) => {
-                unknown = Nobody::Unavailable;
-                None
-            }
-            Err(Nobody::Unknown) => None,
+        let find = |text: &str| match self.find(text) {
+            Ok(named) => Ok(Some(named)),
+            Err(Nobody::Unknown) => Ok(None),
+            Err(unavailable) => Err(unavailable),
         };
-        if let Some(named) = find(&format!("sha256:{}", certificate.fingerprint)) {
+        if let Some(named) = find(&format!("sha256:{}", certificate.fingerprint))? {
             return Ok(named);
         }
         let mut by_name: Option<Named> = None;
-        for named in certificate.names.iter().filter_map(|name| find(name)) {
+        for name in &certificate.names {
+            let Some(named) = find(name)? else { continue };
             if by_name.as_ref().is_some_and(|other| !other.is(&named)) {
                 return Err(Nobody::Unknown);
             }
             by_name = Some(named);
         }
-        by_name.or_else(|| find(&format!("subject:{}", certificate.subject))).ok_or(unknown)
+        match by_name {
+            Some(named) => Ok(named),
+            None => find(&format!("subject:{}", certificate.subject))?.ok_or(Nobody::Unknown),
+        }
     }
 
     fn find(&self, text: &str) -> Result<Named, Nobody> {

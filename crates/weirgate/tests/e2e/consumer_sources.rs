@@ -213,6 +213,28 @@ fn consumers_too_old_are_refused() {
     eventually("ann is back", || ask(&mut client, "/", "ann-key").status == 200);
 }
 
+/// What a source refused because another had the consumer is read again when that one has changed.
+#[test]
+fn a_consumer_moves_from_one_source_to_another() {
+    let upstream = Upstream::fixed(OK);
+    let yaml = config(&upstream, "{ file: crm.yaml }, other: { file: other.yaml }");
+    let weir = Weir::start_by(&yaml, |dir| {
+        std::fs::write(dir.join("crm.yaml"), "consumers: { ann: { key_auth: [ ann-key ] } }\n").unwrap();
+        std::fs::write(dir.join("other.yaml"), "consumers: { bob: { key_auth: [ bob-key ] } }\n").unwrap();
+        let mut command = weir_testkit::weir_command(dir);
+        command.args(["run", "-c", "weir.yaml"]);
+        command
+    });
+    let mut client = weir.client();
+    ask(&mut client, "/", "bob-key").expect_status(200);
+    std::fs::write(weir.dir().join("other.new"), "consumers: { ann: { key_auth: [ ann-key ] } }\n").unwrap();
+    std::fs::rename(weir.dir().join("other.new"), weir.dir().join("other.yaml")).unwrap();
+    weir.wait_log("consumers not read"); // ann is still the other's
+    replace(&weir, "consumers: {}\n");
+    eventually("bob is gone", || ask(&mut client, "/", "bob-key").status == 401);
+    eventually("ann is there again", || ask(&mut client, "/", "ann-key").status == 200);
+}
+
 #[test]
 fn check_names_line_and_column() {
     let (dir, upstream) = (tempfile::tempdir().unwrap(), Upstream::fixed(OK));

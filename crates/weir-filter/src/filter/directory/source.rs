@@ -328,9 +328,20 @@ impl Source {
         match self.read(text, name, self.rules().as_deref(), &mut found) {
             Some(roster) => {
                 self.set(Arc::new(roster), State::Current);
+                self.wake_siblings();
                 Ok(())
             }
             None => Err(first_of(&found)),
+        }
+    }
+
+    /// What a sibling refused because of this source's consumers may fit now.
+    fn wake_siblings(&self) {
+        let Some(rules) = self.rules() else { return };
+        for sibling in rules.siblings.iter().filter_map(Weak::upgrade) {
+            if !std::ptr::eq(&*sibling, self) {
+                sibling.wanted.notify_one();
+            }
         }
     }
 
