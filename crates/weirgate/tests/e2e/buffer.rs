@@ -179,12 +179,13 @@ fn every_attempt_sends_it() {
         );
         client.ask(request).expect_status(200);
     }
-    for upstream in [&bad, &good, &next] {
-        let requests = upstream.wait_requests(1);
+    // The mirror's second may still be on its way.
+    for (upstream, count) in [(&bad, 1), (&good, 2), (&next, 2)] {
+        let requests = upstream.wait_requests(count);
         assert!(requests.iter().all(|request| request.body.bytes == body.as_bytes()));
     }
     assert_eq!(good.requests().len(), 2);
-    assert_eq!(next.wait_requests(2).len(), 2, "the mirror sees each once");
+    assert_eq!(next.requests().len(), 2, "the mirror sees each once");
 }
 
 #[test]
