@@ -245,6 +245,18 @@ impl Build<'_> {
         self.mistakes.push(Mistake { field, message: message.into(), hint, offset: None });
     }
 
+    /// Reports it if the config has no upstream `name`.
+    pub fn needs_upstream(&mut self, field: &str, name: &str) {
+        if self.upstreams.iter().any(|known| known == name) {
+            return;
+        }
+        let hint = match nearest_name(name, self.upstreams.iter().map(String::as_str)) {
+            Some(near) => format!("write {near}"),
+            None => "name one of `upstreams`".to_owned(),
+        };
+        self.refuse(field, format!("there is no upstream `{name}`"), Some(hint.into()));
+    }
+
     /// Warns of something that does not prevent the filter from running. `code` is stable and in kebab-case: scripts
     /// may depend on it.
     pub fn warn(

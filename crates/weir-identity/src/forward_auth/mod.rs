@@ -6,7 +6,6 @@ mod decisions;
 use super::prelude::*;
 use decisions::{Decision, Decisions};
 use std::rc::Rc;
-use weir_filter::config::spelling::nearest_name;
 use weir_filter::route::{Slashes, canonical};
 use weir_h1::FieldName;
 
@@ -133,13 +132,7 @@ impl IntoFilter for ForwardAuthSettings {
 
     fn into_filter(self, build: &mut Build<'_>) -> Option<ForwardAuth> {
         let before = build.mistakes.len();
-        if !build.upstreams.contains(&self.upstream) {
-            let hint = match nearest_name(&self.upstream, build.upstreams.iter().map(String::as_str)) {
-                Some(near) => format!("write {near}"),
-                None => "name one of `upstreams`".to_owned(),
-            };
-            build.refuse("upstream", format!("there is no upstream `{}`", self.upstream), Some(hint.into()));
-        }
+        build.needs_upstream("upstream", &self.upstream);
         let (path, query) = self.path.split_once('?').unwrap_or((&self.path, ""));
         if let Err(e) = canonical(path.as_bytes(), Slashes::Keep, &mut Vec::new()) {
             build.refuse("path", e.to_string(), Some("write it as in a URL: /verify".into()));

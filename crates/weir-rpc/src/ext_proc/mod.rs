@@ -16,7 +16,6 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use weir_filter::config::spelling::nearest_name;
 use weir_filter::filter::Made;
 use weir_filter::grpc;
 use weir_h1::FieldName;
@@ -259,13 +258,7 @@ impl IntoFilter for ExtProcSettings {
 
     fn into_filter(self, build: &mut Build<'_>) -> Option<ExtProc> {
         let before = build.mistakes.len();
-        if !build.upstreams.contains(&self.upstream) {
-            let hint = match nearest_name(&self.upstream, build.upstreams.iter().map(String::as_str)) {
-                Some(near) => format!("write {near}"),
-                None => "name one of `upstreams`".to_owned(),
-            };
-            build.refuse("upstream", format!("there is no upstream `{}`", self.upstream), Some(hint.into()));
-        }
+        build.needs_upstream("upstream", &self.upstream);
         if self.timeout.get().is_zero() {
             build.refuse("timeout", "leaves no time for an answer", Some("write 200ms".into()));
         }
