@@ -34,7 +34,9 @@
 //! 4. Tests: `tests/NAME/*.conf` (any suffix) with their golden outputs, and a table of the system's traps
 //!    (`tests/NAME_traps.rs`): for each a source, and the line of the config or the refusal that it must give.
 //!    `WEIR_BLESS=1` writes golden outputs.
-//! 5. A page `docs/guide/from-NAME.md`.
+//! 5. If its program can be run on this machine: a `stage.rs` with `pub(crate) static PROGRAM`, and its line in
+//!    `src/stage.rs` ([`proof::Program`]).
+//! 6. A page `docs/guide/from-NAME.md`.
 //!
 //! What a translation may assume about Weir's router: docs/reference/routing.md. [`shared`] lists the helpers.
 
@@ -56,7 +58,7 @@ pub use config::Config;
 pub use ledger::{Ledger, Piece, Verdict};
 pub use output::Written;
 pub use source::{Disk, Loader, Memory, Place, SourceFile, SourceTree, Unreadable};
-pub use stage::stage;
+pub use stage::program;
 pub use system::{Import, System, import};
 
 /// Everything that can be imported, sorted by name.

@@ -8,9 +8,29 @@ mod scan;
 
 use super::read::{Directive, read_all};
 use crate::ledger::Ledger;
+use crate::proof::WORKSPACE;
 use crate::proof::patterns::{Front, Line, Stage};
+use crate::proof::program::{Program, number_after};
 use crate::source::{SourceTree, Unreadable};
 use emit::Writer;
+
+/// nginx, as its packages install it.
+pub(crate) static PROGRAM: Program = Program {
+    system: "nginx",
+    title: "nginx",
+    binary: "nginx",
+    suffix: ".conf",
+    stage,
+    version: &["-v"],
+    check: |config| {
+        [&["-t"], arguments(config).as_slice()].concat().iter().map(ToString::to_string).collect()
+    },
+    run: |config| arguments(config).iter().map(ToString::to_string).collect(),
+    environment: &[],
+    folders: &[],
+    refusal: |said| (number_after(said, ".conf:"), without_place(said)),
+    own_pages: &["<center>nginx"],
+};
 
 /// Directives of the outermost level, which a fragment may have beside its servers.
 const MAIN: &[&str] = &[
@@ -39,11 +59,23 @@ const MAIN: &[&str] = &[
     "working_directory",
 ];
 
+const fn arguments(config: &str) -> [&str; 6] {
+    ["-p", WORKSPACE, "-e", "stderr", "-c", config]
+}
+
+/// A message of nginx without the place in the staged config.
+fn without_place(said: &str) -> String {
+    let line = said.lines().find(|line| line.contains("[emerg]")).unwrap_or(said);
+    let line = line.split_once("[emerg] ").map_or(line, |(_, rest)| rest);
+    let line = line.split_once(": ").filter(|(pid, _)| pid.contains('#')).map_or(line, |(_, rest)| rest);
+    line.split(" in /run/").next().unwrap_or(line).trim().to_owned()
+}
+
 /// Stages the files of `tree`; `around` is the folder of the first, for relative paths.
 ///
 /// # Errors
 /// If they cannot be read.
-pub(crate) fn stage(tree: &mut SourceTree<'_>, around: &str) -> Result<Stage, Unreadable> {
+fn stage(tree: &mut SourceTree<'_>, around: &str) -> Result<Stage, Unreadable> {
     let mut ledger = Ledger::default();
     let all = read_all(tree, &mut ledger)?;
     let http = http_of(&all);

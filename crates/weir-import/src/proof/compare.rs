@@ -93,9 +93,15 @@ pub enum Side {
 const SHOWN: usize = 300;
 
 /// How the two differ. `groups` are addresses that stand for one another in both configs; `url` is the URL that was
-/// asked, for relative redirects.
+/// asked, for relative redirects; `pages` are words of pages that the old program brings along.
 #[must_use]
-pub fn compare(old: &Observation, new: &Observation, groups: &[Vec<String>], url: &str) -> Vec<Difference> {
+pub fn compare(
+    old: &Observation,
+    new: &Observation,
+    groups: &[Vec<String>],
+    url: &str,
+    pages: &[&str],
+) -> Vec<Difference> {
     let mut found = Vec::new();
     let (Some(first_old), Some(first_new)) = (old.answers.first(), new.answers.first()) else { return found };
     if old.answers.len() > 1 || new.answers.len() > 1 {
@@ -104,7 +110,10 @@ pub fn compare(old: &Observation, new: &Observation, groups: &[Vec<String>], url
             return found;
         }
     }
-    compare_answers(first_old, first_new, groups, url, &mut found);
+    let is_own = pages.iter().any(|words| first_old.body.contains(words))
+        || (first_old.body_bytes == 0 && first_old.seen.is_empty());
+    let own_page = first_old.status >= 300 && is_own;
+    compare_answers(first_old, first_new, groups, url, own_page, &mut found);
     found
 }
 
@@ -161,6 +170,8 @@ fn compare_answers(
     new: &Answer,
     groups: &[Vec<String>],
     url: &str,
+    // Whether the old program brought the page along.
+    own_page: bool,
     found: &mut Vec<Difference>,
 ) {
     let status = |answer: &Answer| match answer.status {
@@ -199,9 +210,6 @@ fn compare_answers(
             differ(found, "upstream body", Effect::Target, words(a), words(b));
         }
     }
-    // Pages that the programs bring along for their own answers.
-    let is_own = old.body.contains("<center>nginx") || (old.body_bytes == 0 && old.seen.is_empty());
-    let own_page = old.status >= 300 && is_own;
     let location = |answer: &Answer| value(&answer.fields, "location");
     let (a, b) = (location(old), location(new));
     if a.as_deref().map(|to| absolute(to, url)) != b.as_deref().map(|to| absolute(to, url)) {
@@ -290,7 +298,7 @@ mod tests {
 
     fn names(old: &Observation, new: &Observation) -> Vec<String> {
         let groups = [vec!["a:1".to_owned(), "a:2".to_owned()]];
-        let found = compare(old, new, &groups, "http://h/x");
+        let found = compare(old, new, &groups, "http://h/x", &[]);
         found.into_iter().map(|difference| difference.name).collect()
     }
 

@@ -13,6 +13,7 @@ pub mod compare;
 pub mod corpus;
 pub mod html;
 pub mod patterns;
+pub mod program;
 pub mod report;
 mod sample;
 pub(crate) use sample::samples;
@@ -20,6 +21,7 @@ pub mod witness;
 
 pub use compare::{Difference, Observation, Seen};
 pub use patterns::{Effect, Patterns, Stage};
+pub use program::Program;
 pub use report::{Accepted, Report, Row};
 pub use witness::{Ask, OurRoute, Scenario, Witness};
 

@@ -12,6 +12,8 @@ pub struct Stage {
     pub places: Vec<Option<Place>>,
     /// The same config with the limits of time (`limit_req`), if it has any.
     pub limited: Option<String>,
+    /// Files that the config names, by path below the workspace.
+    pub files: Vec<(String, String)>,
     /// What its lines tell apart.
     pub patterns: Patterns,
 }

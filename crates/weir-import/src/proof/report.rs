@@ -2,6 +2,7 @@
 
 use super::compare::{Difference, NEUTRAL, Observation, compare};
 use super::patterns::{Effect, Line, PathPattern, Patterns, Setting};
+use super::program::Program;
 use super::witness::{Ask, Witness};
 use crate::ledger::{Ledger, Verdict};
 use crate::source::Place;
@@ -103,14 +104,15 @@ impl Report {
     /// that takes a request.
     #[must_use]
     pub fn new(
-        title: &str,
+        program: &Program,
         ledger: &Ledger,
         patterns: &Patterns,
         observed: &[(Witness, Observation, Observation)],
         accept: &[Accepted],
         route: &dyn Fn(&Ask) -> Option<String>,
     ) -> Self {
-        let mut report = Self { title: title.to_owned(), asked: observed.len(), ..Self::default() };
+        let title = program.title.to_owned();
+        let mut report = Self { title, asked: observed.len(), ..Self::default() };
         let mut rows = Rows::new(ledger);
         for (line, why) in &patterns.unprovable {
             let row = rows.of(line);
@@ -121,7 +123,7 @@ impl Report {
             let scheme = if witness.ask.front.tls { "https" } else { "http" };
             let host = witness.ask.host.as_deref().unwrap_or(&witness.ask.front.ip);
             let url = format!("{scheme}://{host}{}", witness.ask.target);
-            let found = compare(old, new, &patterns.groups, &url);
+            let found = compare(old, new, &patterns.groups, &url, program.own_pages);
             let path = witness.of.and_then(|(site, path)| patterns.sites.get(site)?.paths.get(path));
             if found.is_empty() {
                 report.same += 1;

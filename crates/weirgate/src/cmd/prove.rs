@@ -12,7 +12,7 @@ use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 use weir_import::output::{MAIN, SECRETS};
 use weir_import::proof::{Accepted, Report, corpus};
-use weir_import::{Disk, System};
+use weir_import::{Disk, SourceTree, System};
 
 /// The file that says what to prove and what is accepted.
 const RECORD: &str = "proof.yaml";
@@ -134,28 +134,24 @@ pub(super) fn told(
         Ok(import) => import,
         Err(e) => return Ok(Told::Unreadable(e.to_string())),
     };
-    let staged = weir_import::stage(system.name, &disk, files, &around.display().to_string());
+    let program = weir_import::program(system.name);
+    let staged = program.map(|program| {
+        let mut tree = SourceTree::open(&disk, files)?;
+        (program.stage)(&mut tree, &around.display().to_string()).map(|stage| (program, stage))
+    });
     let outcome = match staged {
-        Err(e) => return Ok(Told::Unreadable(e.to_string())),
-        Ok(None) => {
+        Some(Err(e)) => return Ok(Told::Unreadable(e.to_string())),
+        None => {
             let why = format!("weir does not know how to run {}", system.title);
             Outcome::Told(Box::new(Report::not_proved(system.title, &import.ledger, why)))
         }
-        Ok(Some(stage)) => {
+        Some(Ok((program, stage))) => {
             let ours = Ours::read(&folder.join(MAIN), &secrets(folder)?)?;
             let corpus = match &options.corpus {
                 Some(path) => corpus::corpus(&read_corpus(path)?, &stage.patterns),
                 None => Vec::new(),
             };
-            prove(&Proof {
-                title: system.title,
-                system: system.name,
-                stage: &stage,
-                ledger: &import.ledger,
-                ours: &ours,
-                corpus,
-                accept,
-            })?
+            prove(&Proof { program, stage: &stage, ledger: &import.ledger, ours: &ours, corpus, accept })?
         }
     };
     match outcome {

@@ -8,8 +8,11 @@ use weir_import::proof::{Ask, Observation};
 /// What to play.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Job {
-    /// The old program.
-    pub(super) program: PathBuf,
+    /// The system whose program is the old one, and where that program is.
+    pub(super) system: String,
+    pub(super) path: PathBuf,
+    /// Files that its config names, by path below the workspace.
+    pub(super) files: Vec<(String, String)>,
     /// Its config, without and with its limits of time.
     pub(super) old: String,
     pub(super) old_limited: Option<String>,

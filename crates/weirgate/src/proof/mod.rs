@@ -27,8 +27,9 @@ use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
+use weir_import::proof::program::FOLDERS;
 use weir_import::proof::witness::witnesses;
-use weir_import::proof::{Accepted, Ask, Report, Stage, Witness};
+use weir_import::proof::{Accepted, Ask, Program, Report, Stage, Witness};
 use weir_import::{Ledger, Place};
 
 /// The first argument of the process that makes the world.
@@ -43,10 +44,8 @@ const MAX_OUTCOME: u64 = 1 << 30;
 
 /// What to prove.
 pub(crate) struct Proof<'a> {
-    /// The system, in sentences.
-    pub(crate) title: &'a str,
-    /// Its name.
-    pub(crate) system: &'a str,
+    /// The old program.
+    pub(crate) program: &'static Program,
     /// The old config.
     pub(crate) stage: &'a Stage,
     /// What the import made of its lines.
@@ -84,13 +83,10 @@ pub(crate) fn as_part() -> Option<ExitCode> {
 /// # Errors
 /// If our own side fails: our config cannot be read, or the processes of the proof fail.
 pub(crate) fn prove(proof: &Proof<'_>) -> Result<Outcome> {
-    let not_proved =
-        |why: String| Ok(Outcome::Told(Box::new(Report::not_proved(proof.title, proof.ledger, why))));
-    let Some(program) = program(proof.system) else {
-        return not_proved(format!(
-            "{} is not on this machine: install it, and run weir prove again",
-            proof.title
-        ));
+    let title = proof.program.title;
+    let not_proved = |why: String| Ok(Outcome::Told(Box::new(Report::not_proved(title, proof.ledger, why))));
+    let Some(path) = path_of(proof.program) else {
+        return not_proved(format!("{} is not on this machine: install it, and run weir prove again", title));
     };
     if let Some((line, why)) = proof.stage.patterns.obstacles.first() {
         return not_proved(format!("{}: `{}`: {why}", line.place, line.text));
@@ -108,7 +104,9 @@ pub(crate) fn prove(proof: &Proof<'_>) -> Result<Outcome> {
     origins.dedup();
     let fronts = proof.stage.patterns.sites.iter().flat_map(|site| site.fronts.clone()).collect();
     let job = Job {
-        program,
+        system: proof.program.system.to_owned(),
+        path,
+        files: proof.stage.files.clone(),
         old: proof.stage.text.clone(),
         old_limited: proof.stage.limited.clone().filter(|_| !limits.is_empty()),
         ours: proof.ours.staged(false),
@@ -121,12 +119,12 @@ pub(crate) fn prove(proof: &Proof<'_>) -> Result<Outcome> {
     };
     let found = play_in_a_world(&job)?;
     if let Some(why) = found.no_world {
-        return not_proved(format!("this kernel gives no world of its own to run {} in: {why}", proof.title));
+        return not_proved(format!("this kernel gives no world of its own to run {title} in: {why}"));
     }
     if let Some(said) = found.refused {
-        let line = refused_line(&said);
+        let (line, said) = (proof.program.refusal)(&said);
         let place = line.and_then(|line| proof.stage.places.get(line.checked_sub(1)?)?.clone());
-        return Ok(Outcome::Refused(place, without_place(&said)));
+        return Ok(Outcome::Refused(place, said));
     }
     if let Some(why) = found.failure {
         return not_proved(why);
@@ -136,18 +134,17 @@ pub(crate) fn prove(proof: &Proof<'_>) -> Result<Outcome> {
     let observed: Vec<_> = observed.chain(limited).map(|(witness, (old, new))| (witness, old, new)).collect();
     let route = |ask: &Ask| proof.ours.key_for(ask);
     let patterns = &proof.stage.patterns;
-    let mut report = Report::new(proof.title, proof.ledger, patterns, &observed, proof.accept, &route);
+    let mut report = Report::new(proof.program, proof.ledger, patterns, &observed, proof.accept, &route);
     report.program = found.version;
     report.dropped = made.dropped;
     Ok(Outcome::Told(Box::new(report)))
 }
 
-/// The program of a system, in the places where packages put it.
-fn program(system: &str) -> Option<PathBuf> {
+/// Where a program is: in the places where packages put it.
+fn path_of(program: &Program) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let usual = ["/usr/sbin", "/usr/local/sbin", "/usr/local/bin", "/usr/bin", "/usr/local/nginx/sbin"];
-    let folders = std::env::split_paths(&path).chain(usual.iter().map(PathBuf::from));
-    folders.map(|folder| folder.join(system)).find(|path| path.is_absolute() && path.is_file())
+    let folders = std::env::split_paths(&path).chain(FOLDERS.iter().map(PathBuf::from));
+    folders.map(|folder| folder.join(program.binary)).find(|path| path.is_absolute() && path.is_file())
 }
 
 /// Runs the job in a world of its own.
@@ -181,20 +178,6 @@ fn play_in_a_world(job: &Job) -> Result<Found> {
     let _ = writer.join();
     let text = reader.join().ok().context("the outcome of the proof")??;
     serde_json::from_slice(&text).context("the outcome of the proof")
-}
-
-/// The line number in a message of nginx: `… in /path/old.conf:12`.
-fn refused_line(said: &str) -> Option<usize> {
-    let digits = |text: &str| text.chars().take_while(char::is_ascii_digit).collect::<String>();
-    said.match_indices(".conf:").find_map(|(at, mark)| digits(&said[at + mark.len()..]).parse().ok())
-}
-
-/// A message of the program without the place in the staged config.
-fn without_place(said: &str) -> String {
-    let line = said.lines().find(|line| line.contains("[emerg]")).unwrap_or(said);
-    let line = line.split_once("[emerg] ").map_or(line, |(_, rest)| rest);
-    let line = line.split_once(": ").filter(|(pid, _)| pid.contains('#')).map_or(line, |(_, rest)| rest);
-    line.split(" in /run/").next().unwrap_or(line).trim().to_owned()
 }
 
 /// The folder of a file, for paths relative to it.

@@ -12,7 +12,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_import::proof::patterns::Front;
-use weir_import::proof::{Ask, Observation, WORKSPACE};
+use weir_import::proof::{Ask, Observation, Program, WORKSPACE};
 use weir_wire::tls::ClientTls;
 
 /// Longest wait until a program listens.
@@ -45,24 +45,32 @@ fn play(job: &Job) -> Result<Found, String> {
     let server_tls = certificates(&names)?;
     super::names::serve(names.clone()).map_err(|e| format!("the resolver: {e}"))?;
     let taken: Vec<String> = job.fronts.iter().map(|front| format!("{}:{}", front.ip, front.port)).collect();
+    let program = weir_import::program(&job.system).ok_or("the program is not known")?;
+    for folder in program.folders {
+        fs::create_dir_all(Path::new(WORKSPACE).join(folder)).map_err(|e| format!("{folder}: {e}"))?;
+    }
+    for (name, text) in &job.files {
+        work_file(name, text)?;
+    }
     let mut stage = Play {
         job,
+        program,
         echo: Echo::open(&job.origins, &names, &taken, server_tls),
         tls: ClientTls::new(None, None, None, false, &[]).map_err(|e| e.to_string())?,
     };
-    let mut found = Found { version: version(&job.program), ..Found::default() };
-    let old = work_file("old.conf", &job.old)?;
-    if let Some(said) = refused(&job.program, &old)? {
+    let mut found = Found { version: version(program, &job.path), ..Found::default() };
+    let old = work_file(&format!("old{}", program.suffix), &job.old)?;
+    if let Some(said) = refused(program, &job.path, &old)? {
         found.refused = Some(said);
         return Ok(found);
     }
-    found.old = stage.old(&old, &job.asks)?;
+    found.old = stage.old("old", &job.asks)?;
     copy(&job.our_folder, &Path::new(WORKSPACE).join("weir"))?;
     let ours = work_file("weir/proof.json.yaml", &job.ours)?;
     found.new = stage.ours(&ours, &job.asks)?;
     if let Some(limited) = &job.old_limited {
-        let old = work_file("limited.conf", limited)?;
-        found.old_limited = stage.old(&old, &job.limit_asks)?;
+        work_file(&format!("limited{}", program.suffix), limited)?;
+        found.old_limited = stage.old("limited", &job.limit_asks)?;
         let ours = work_file("weir/limited.json.yaml", &job.ours_limited)?;
         found.new_limited = stage.ours(&ours, &job.limit_asks)?;
     }
@@ -71,15 +79,17 @@ fn play(job: &Job) -> Result<Found, String> {
 
 struct Play<'a> {
     job: &'a Job,
+    program: &'static Program,
     echo: Echo,
     tls: ClientTls,
 }
 
 impl Play<'_> {
     /// Runs the old program and asks it.
-    fn old(&mut self, config: &Path, asks: &[Ask]) -> Result<Vec<Observation>, String> {
-        let mut command = Command::new(&self.job.program);
-        command.arg("-p").arg(WORKSPACE).arg("-e").arg("stderr").arg("-c").arg(config);
+    fn old(&mut self, name: &str, asks: &[Ask]) -> Result<Vec<Observation>, String> {
+        let mut command = Command::new(&self.job.path);
+        command.args((self.program.run)(&self.program.config_path(name)));
+        command.envs(self.program.environment.iter().copied());
         self.ask_all(&mut command, "old", asks)
     }
 
@@ -204,20 +214,21 @@ fn work_file(name: &str, text: &str) -> Result<PathBuf, String> {
     Ok(path)
 }
 
-fn version(program: &Path) -> String {
-    let said = Command::new(program).arg("-v").stdin(Stdio::null()).output();
+fn version(program: &Program, path: &Path) -> String {
+    let mut command = Command::new(path);
+    command.args(program.version).envs(program.environment.iter().copied());
+    let said = command.stdin(Stdio::null()).output();
     let said = said.map(|out| [out.stdout, out.stderr].concat()).unwrap_or_default();
-    let said = String::from_utf8_lossy(&said);
-    let version = said.lines().next().unwrap_or_default().trim_start_matches("nginx version: ").to_owned();
-    if version.is_empty() { program.display().to_string() } else { version }
+    program.version_in(&String::from_utf8_lossy(&said)).unwrap_or_else(|| path.display().to_string())
 }
 
 /// What the program says if it refuses its config.
-fn refused(program: &Path, config: &Path) -> Result<Option<String>, String> {
-    let mut command = Command::new(program);
-    command.arg("-t").arg("-p").arg(WORKSPACE).arg("-e").arg("stderr").arg("-c").arg(config);
+fn refused(program: &Program, path: &Path, config: &Path) -> Result<Option<String>, String> {
+    let mut command = Command::new(path);
+    command.args((program.check)(&config.to_string_lossy()));
+    command.envs(program.environment.iter().copied());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).current_dir(WORKSPACE);
-    let child = spawn_tied(&mut command).map_err(|e| format!("{}: {e}", program.display()))?;
+    let child = spawn_tied(&mut command).map_err(|e| format!("{}: {e}", path.display()))?;
     let out = child.wait_with_output().map_err(|e| e.to_string())?;
     Ok((!out.status.success()).then(|| String::from_utf8_lossy(&out.stderr).into_owned()))
 }
@@ -233,8 +244,10 @@ fn certificates(
     let mut all: Vec<String> = names.keys().filter(is_name).take(MAX_NAMES).cloned().collect();
     all.push("localhost".to_owned());
     let made = rcgen::generate_simple_self_signed(all).map_err(|e| e.to_string())?;
-    work_file("cert.pem", &made.cert.pem())?;
-    work_file("key.pem", &made.signing_key.serialize_pem())?;
+    let (cert, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+    work_file("cert.pem", &cert)?;
+    work_file("pair.pem", &format!("{cert}{key}"))?;
+    work_file("key.pem", &key)?;
     let key = rustls::pki_types::PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = rustls::ServerConfig::builder_with_provider(provider)

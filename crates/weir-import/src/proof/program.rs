@@ -1,0 +1,75 @@
+//! A program whose config can be staged and run: all that a proof must know of it.
+//!
+//! To add one: a `pub(crate) static PROGRAM: Program` beside the system's stage, and its line in `stage.rs`. weirgate
+//! starts it in the world of the proof, where [`WORKSPACE`] is the current folder, `HOME` and `TMPDIR`, where all other
+//! files are read-only, and where it is killed with everything that it started.
+
+use super::WORKSPACE;
+use super::patterns::Stage;
+use crate::source::{SourceTree, Unreadable};
+
+/// The certificate, its key, and both in one file, which every staged config shows to clients. The programs trust it.
+pub const CERTIFICATE: &str = "/run/weir-proof/cert.pem";
+/// See [`CERTIFICATE`].
+pub const KEY: &str = "/run/weir-proof/key.pem";
+/// See [`CERTIFICATE`].
+pub const PAIR: &str = "/run/weir-proof/pair.pem";
+
+/// Folders in which packages put programs, looked through after those of `PATH`.
+pub const FOLDERS: &[&str] =
+    &["/usr/sbin", "/usr/local/sbin", "/usr/local/bin", "/usr/bin", "/usr/local/nginx/sbin"];
+
+/// A program that reads the configs of one system.
+#[derive(Debug)]
+pub struct Program {
+    /// The name of the system on the command line.
+    pub system: &'static str,
+    /// Its name in sentences.
+    pub title: &'static str,
+    /// The name of the binary.
+    pub binary: &'static str,
+    /// The end of the staged file's name, for programs that go by it.
+    pub suffix: &'static str,
+    /// Stages the files of a tree; the text is the folder of the first, for relative paths.
+    pub stage: fn(&mut SourceTree<'_>, &str) -> Result<Stage, Unreadable>,
+    /// The arguments that print its version.
+    pub version: &'static [&'static str],
+    /// The arguments that check the config at this path and end.
+    pub check: fn(&str) -> Vec<String>,
+    /// The arguments that run the config at this path in the foreground.
+    pub run: fn(&str) -> Vec<String>,
+    /// Its environment, beside `HOME`, `PATH` and `TMPDIR`.
+    pub environment: &'static [(&'static str, &'static str)],
+    /// Folders below the workspace that it needs.
+    pub folders: &'static [&'static str],
+    /// What it says when it refuses its config: the line of the staged file, and the words without it.
+    pub refusal: fn(&str) -> (Option<usize>, String),
+    /// Words of the pages that it brings along for its own answers. What such a page says is not compared.
+    pub own_pages: &'static [&'static str],
+}
+
+impl Program {
+    /// The staged config's path in the workspace; `name` tells several of them apart.
+    #[must_use]
+    pub fn config_path(&self, name: &str) -> String {
+        format!("{WORKSPACE}/{name}{}", self.suffix)
+    }
+
+    /// The version in what it printed when asked for it.
+    #[must_use]
+    pub fn version_in(&self, said: &str) -> Option<String> {
+        let first = said.lines().find(|line| !line.trim().is_empty())?;
+        let first = first.strip_prefix("nginx version: ").unwrap_or(first).trim();
+        Some(if first.starts_with(|c: char| c.is_ascii_digit() || c == 'v') {
+            format!("{} {first}", self.title)
+        } else {
+            first.to_owned()
+        })
+    }
+}
+
+/// The number behind the first `mark` that has one: `… in /path/old.conf:12`.
+pub(crate) fn number_after(said: &str, mark: &str) -> Option<usize> {
+    let digits = |text: &str| text.chars().take_while(char::is_ascii_digit).collect::<String>();
+    said.match_indices(mark).find_map(|(at, mark)| digits(&said[at + mark.len()..]).parse().ok())
+}
