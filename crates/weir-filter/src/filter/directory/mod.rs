@@ -12,10 +12,12 @@
 
 mod follow;
 mod roster;
+mod rules;
 mod source;
 
 pub use roster::{CredentialIndex, CredentialReader, Intake, Listed, Refused, Roster, credential, labels};
-pub use source::{Fetched, Misfit, Origin, Rules, Source, SourceStatus, State};
+pub use rules::{Misfit, Rules};
+pub use source::{Fetched, Origin, Source, SourceStatus, State};
 
 use super::Consumer;
 use std::sync::{Arc, Mutex, PoisonError};
