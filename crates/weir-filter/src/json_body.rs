@@ -2,6 +2,7 @@
 
 use flate2::bufread::GzDecoder;
 use std::borrow::Cow;
+use std::fmt;
 use std::io::Read;
 use weir_h1::Fields;
 
@@ -16,6 +17,17 @@ pub enum Unread {
     Undecodable,
     /// It has another media type, or none, or several; what was expected.
     Media(&'static str),
+}
+
+impl fmt::Display for Unread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Coding => "its content coding is not gzip",
+            Self::Media(why) => why,
+            Self::TooLong => "decoded, it is too long",
+            Self::Undecodable => "it is not what its content coding says",
+        })
+    }
 }
 
 /// The content coding of a message, if its head says that its body is JSON and it can be read.
@@ -42,6 +54,11 @@ pub fn media_type(fields: &Fields) -> Result<&[u8], Unread> {
         return Err(Unread::Media("there is more than one Content-Type"));
     }
     Ok(one)
+}
+
+/// Whether a message says that its body is JSON, perhaps among other things. Whoever reads the body may believe that.
+pub fn claims_json(fields: &Fields) -> bool {
+    fields.get_all("content-type").any(is_json)
 }
 
 /// Whether a media type is JSON: `application/json`, `text/json` or anything that ends in `+json`.

@@ -145,6 +145,7 @@ causes! {
     BAD_RESPONSE "bad_response" 502 "The upstream's response is malformed or ambiguous." "nothing: the upstream is at fault; the log line names the broken rule", outcome: Outcome::ProtocolError, nature: Nature::Failure;
     BAD_TARGET "bad_target" 400 "The request target is malformed." "nothing: the client is at fault (RFC 9112 §3.2)";
     BLOCKING_LIMIT "blocking_limit" 503 "The queue for blocking work is full." "nothing: the queue holds 1,024 jobs; find the filter that fills it";
+    BODY_NOT_JSON "body_not_json" 400 "The request body says that it is JSON, and filters whose expressions name request.body cannot read it as such." "the client's body, Content-Type or Content-Encoding";
     BODY_TIMEOUT "body_timeout" 408 "The request body stopped arriving." "listeners.*.timeouts.body";
     BODY_TOO_LARGE "body_too_large" 413 "The request body is larger than allowed." "limits.body_bytes, limits.expression_body_bytes, routes.*.fastcgi.buffer, or the filters body_limit and buffer", limit: Some(Limit::BodyBytes);
     BODY_TOO_SLOW "body_too_slow" 408 "The request body arrived too slowly." "listeners.*.timeouts.rate";

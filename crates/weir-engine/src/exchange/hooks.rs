@@ -261,7 +261,7 @@ impl Exchange<'_> {
             Box::pin(self.gather_request(limit, instance.filter.spooling())).await?;
             if let Some(cx) = &mut self.cx {
                 if reads {
-                    cx.read_body(&self.head, longest).map_err(Stop::refuse)?;
+                    cx.read_body(&self.head, longest).map_err(Stop::Refuse)?;
                 }
                 cx.request_bodies.add(index, then);
             }

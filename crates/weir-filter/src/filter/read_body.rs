@@ -2,17 +2,21 @@
 //!
 //! The engine has the body read before the first filter that names it (`Hooks::READS_BODY`) sees the head. It is read
 //! again only if a filter has changed it since.
+//!
+//! A body that says it is JSON and cannot be read as such refuses the request. If it had no value instead, a condition
+//! that excludes (`request.body.role != "admin"`) would hold for JSON that the upstream reads less strictly.
 
-use super::Cx;
-use crate::json_body::{Coded, Unread, coded_json, decoded};
+use super::{Cx, Refusal};
+use crate::json_body::{Unread, claims_json, coded_json, decoded};
 use bytes::Bytes;
 use serde_json::Value as Json;
+use std::fmt;
 use std::rc::Rc;
 use weir_expr::json::{self, Limits};
 use weir_h1::{BodyKind, RequestHead};
-use weir_upstream::error::{BODY_TOO_LARGE, Cause};
+use weir_upstream::error::{BODY_NOT_JSON, BODY_TOO_LARGE};
 
-/// How deep lists and objects may be nested in a body that expressions read. A deeper one has no value.
+/// How deep lists and objects may be nested in a body that expressions read. A deeper one is refused.
 pub const BODY_DEPTH: usize = 64;
 
 /// Most values in a body that is read as JSON, for expressions and by `transform`. Each takes 32 to 150 bytes beside its
@@ -27,7 +31,7 @@ const OWNER: u32 = u32::MAX - 1;
 pub(crate) struct ReadBody {
     /// The bytes. Holding them keeps their address from being reused.
     of: Bytes,
-    /// `None` if they are no JSON.
+    /// `None` if they do not claim to be JSON, or there are none.
     value: Option<Json>,
 }
 
@@ -40,31 +44,31 @@ impl ReadBody {
 }
 
 impl Cx {
-    /// Whether a body with this head would have a value for expressions. If not, that of an earlier head is forgotten.
+    /// Whether a body with this head is read for expressions. If not, that of an earlier head is forgotten.
     pub fn expects_json(&mut self, head: &RequestHead) -> bool {
-        let expects = head.body() != BodyKind::Empty && coded_json(&head.headers).is_ok();
+        let expects = head.body() != BodyKind::Empty && claims_json(&head.headers);
         if !expects {
             self.forget_body();
         }
         expects
     }
 
-    /// Reads the body, which is here whole, for expressions. It has a value if its head says that it is JSON and it is,
-    /// as `json` of weir-expr has it.
+    /// Reads the body, which is here whole, for expressions. It has a value if its head says that it is JSON, unless it
+    /// is empty.
     ///
     /// # Errors
-    /// It is longer than `limit`, as received or decoded.
-    pub fn read_body(&mut self, head: &RequestHead, limit: usize) -> Result<(), &'static Cause> {
+    /// It is longer than `limit`, as received or decoded, or is not JSON as `json` of weir-expr has it.
+    pub fn read_body(&mut self, head: &RequestHead, limit: usize) -> Result<(), Box<Refusal>> {
         if self.has_read_body() {
             return Ok(());
         }
         let of = self.share_whole();
         if of.len() > limit {
-            return Err(&BODY_TOO_LARGE);
+            return Err(Refusal::new(&BODY_TOO_LARGE));
         }
-        let value = match coded_json(&head.headers) {
-            Ok(coded) => parsed(coded, &of, limit, BODY_DEPTH)?,
-            Err(_) => None,
+        let value = match claims_json(&head.headers) && !of.is_empty() {
+            true => parsed(head, &of, limit)?,
+            false => None,
         };
         *self.read_slot() = Some(Rc::new(ReadBody { of, value }));
         Ok(())
@@ -112,13 +116,21 @@ impl Cx {
     }
 }
 
-/// The JSON of a body; `None` if it is none.
-fn parsed(coded: Coded, body: &[u8], limit: usize, depth: usize) -> Result<Option<Json>, &'static Cause> {
+/// The JSON of a body; `None` if it is empty once decoded.
+fn parsed(head: &RequestHead, body: &[u8], limit: usize) -> Result<Option<Json>, Box<Refusal>> {
+    let coded = coded_json(&head.headers).map_err(|why| not_json(&why))?;
     let text = match decoded(coded, body, limit) {
+        Ok(text) if text.is_empty() => return Ok(None),
         Ok(text) => text,
-        Err(Unread::TooLong) => return Err(&BODY_TOO_LARGE),
-        Err(_) => return Ok(None),
+        Err(Unread::TooLong) => return Err(Refusal::new(&BODY_TOO_LARGE)),
+        Err(why) => return Err(not_json(&why)),
     };
-    let limits = Limits { depth, values: BODY_VALUES };
-    Ok(json::parse(&text, limits).ok().map(|document| document.value))
+    let limits = Limits { depth: BODY_DEPTH, values: BODY_VALUES };
+    let document = json::parse(&text, limits).map_err(|why| not_json(&why))?;
+    Ok(Some(document.value))
+}
+
+fn not_json(why: &dyn fmt::Display) -> Box<Refusal> {
+    let detail = Some(format!("The body says that it is JSON, but {why}."));
+    Box::new(Refusal { detail, ..*Refusal::new(&BODY_NOT_JSON) })
 }

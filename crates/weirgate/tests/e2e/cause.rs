@@ -13,6 +13,7 @@ pub(crate) const BAD_HEAD: Cause = (400, "bad_head");
 pub(crate) const BAD_HOST: Cause = (400, "bad_host");
 pub(crate) const BAD_PATH: Cause = (400, "bad_path");
 pub(crate) const BAD_TARGET: Cause = (400, "bad_target");
+pub(crate) const BODY_NOT_JSON: Cause = (400, "body_not_json");
 pub(crate) const BODY_TIMEOUT: Cause = (408, "body_timeout");
 pub(crate) const BODY_TOO_LARGE: Cause = (413, "body_too_large");
 pub(crate) const HEADER_TOO_LARGE: Cause = (431, "header_too_large");

@@ -2,18 +2,22 @@
 
 use weir_testkit::{Response, Upstream, Weir, gzip};
 
-use crate::cause::{ACL_DENIED, BODY_TOO_LARGE, RATE_LIMITED};
+use crate::cause::{ACL_DENIED, BODY_NOT_JSON, BODY_TOO_LARGE, RATE_LIMITED};
 use crate::support::OK;
 
 #[track_caller]
 fn start(upstream: &Upstream, more: &str, filters: &str) -> Weir {
-    Weir::start(&format!(
+    Weir::start(&yaml(upstream, more, filters))
+}
+
+fn yaml(upstream: &Upstream, more: &str, filters: &str) -> String {
+    format!(
         "listeners: {{ web: {{ address: 127.0.0.1:0, protocols: [http1, h2] }} }}\nadmin: {{ address: 127.0.0.1:0 }}\n\
          expose_causes: true\nstores: {{ pages: {{ memory: 16MiB }} }}\n{more}\n\
          upstreams: {{ up: {{ endpoints: [{}] }} }}\n\
          routes: {{ all: {{ match: {{ path: \"/*\" }}, filters: [ {filters} ], upstream: up }} }}\n",
         upstream.address()
-    ))
+    )
 }
 
 const JSON: &str = "Content-Type: application/json\r\n";
@@ -41,18 +45,12 @@ fn expressions_read_json() {
         (&coded, &gzip(json), "7"),
         (JSON, br#"{"user":{"id":[1,"a"]}}"#, "[1,\"a\"]"),
         (JSON, br#"{"user":7}"#, "none"),
-        // What is no JSON, or says that it is none, has no value.
+        // What does not say that it is JSON has no value; nor has an empty body.
         ("", json, "none"),
         ("Content-Type: text/plain\r\n", json, "none"),
-        ("Content-Type: application/json\r\nContent-Type: text/plain\r\n", json, "none"),
-        ("Content-Type: application/json; charset=utf-16\r\n", json, "none"),
-        ("Content-Type: application/json\r\nContent-Encoding: br\r\n", json, "none"),
-        (&coded, json, "none"),
-        (JSON, br#"{"user":{"id":7}"#, "none"),
-        (JSON, br#"{"user":{"id":7},"user":{"id":8}}"#, "none"),
-        (JSON, b"\xef\xbb\xbf{\"user\":{\"id\":7}}", "none"),
-        (JSON, b"{\"user\":{\"id\":\"\xff\"}}", "none"),
-        (JSON, "[".repeat(30_000).as_bytes(), "none"),
+        ("Content-Type: text/plain\r\n", br#"{"user":{"id":7}"#, "none"),
+        ("Content-Type: application/jsonp\r\n", b"\xff", "none"),
+        (&coded, &gzip(b""), "none"),
         (JSON, b"", "none"),
     ] {
         post(&weir, fields, body).expect_status(200);
@@ -61,6 +59,9 @@ fn expressions_read_json() {
         assert_eq!(request.body.bytes, body, "the body passes as it came");
     }
     weir.client().get("/").expect_status(200);
+    assert_eq!(upstream.take_request().head.header("x-of-body"), Some("none"));
+    let empty = format!("POST / HTTP/1.1\r\nHost: a\r\n{JSON}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n");
+    weir.client().ask(empty).expect_status(200);
     assert_eq!(upstream.take_request().head.header("x-of-body"), Some("none"));
     let chunked = format!("POST / HTTP/1.1\r\nHost: a\r\n{JSON}Transfer-Encoding: chunked\r\n\r\n");
     let chunks = "9\r\n{\"user\":{\r\n7\r\n\"id\":1}\r\n1\r\n}\r\n0\r\n\r\n";
@@ -72,6 +73,71 @@ fn expressions_read_json() {
     h2.data(stream, r#"{"user":{"id":2}}"#, true);
     h2.message(stream).expect_status(200);
     assert_eq!(upstream.take_request().head.header("x-of-body"), Some("2"));
+}
+
+/// If it had no value, a condition that excludes would hold, and the upstream may read the body less strictly.
+#[test]
+fn what_says_it_is_json_and_is_not_is_refused() {
+    let upstream = Upstream::fixed(OK);
+    let weir = start(&upstream, "", "{ acl: { is: '!(request.body.role == \"admin\")' } }");
+    let coded = format!("{JSON}Content-Encoding: gzip\r\n");
+    let json = br#"{"role":"admin"}"#;
+    let deep = format!("{{\"role\":\"admin\",\"x\":{}{}}}", "[".repeat(64), "]".repeat(64));
+    for (fields, body, why) in [
+        (JSON, &br#"{"role":"admin""#[..], "EOF"),
+        (JSON, br#"{"role":"user","role":"admin"}"#, "twice"),
+        (JSON, b"\xef\xbb\xbf{\"role\":\"admin\"}", "byte order mark"),
+        (JSON, br#"{"role":"admin","x":1e400}"#, "number"),
+        (JSON, b"{\"role\":\"admin\",\"x\":\"\xff\"}", "unicode"),
+        (JSON, br#"{"role":"admin"} x"#, "trailing"),
+        (JSON, b" ", "EOF"),
+        (JSON, deep.as_bytes(), "nested"),
+        ("Content-Type: application/vnd.api+json\r\n", b"{'role':'admin'}", "key"),
+        ("Content-Type: application/json; charset=utf-16\r\n", json, "charset"),
+        ("Content-Type: text/plain\r\nContent-Type: application/json\r\n", json, "more than one"),
+        ("Content-Type: application/json\r\nContent-Encoding: br\r\n", json, "coding"),
+        (&coded, json, "coding"),
+        (&coded, &[gzip(json), gzip(json)].concat(), "coding"),
+    ] {
+        let response = post(&weir, fields, body);
+        response.expect_cause(BODY_NOT_JSON);
+        assert!(response.text().contains(why), "{why}: {}", response.text());
+    }
+    let chunked = format!("POST / HTTP/1.1\r\nHost: a\r\n{JSON}Transfer-Encoding: chunked\r\n\r\n");
+    weir.client().ask(chunked + "1\r\n{\r\n0\r\n\r\n").expect_cause(BODY_NOT_JSON);
+    let mut h2 = weir.h2();
+    let fields = [(":method", "POST"), (":scheme", "http"), (":path", "/"), (":authority", "a")];
+    let stream = h2.request(&[&fields[..], &[("content-type", "application/json")]].concat(), false);
+    h2.data(stream, "{", true);
+    h2.message(stream).expect_status(400);
+    assert_eq!(upstream.requests().len(), 0);
+    // In each place that takes an expression, and through a map.
+    let maps = "maps: { roles: { of: request.body.role, values: { admin: '1' }, default: '0' } }";
+    for filter in [
+        "{ when: { is: 'request.body.role == \"admin\"', filters: [ { respond: { status: 403 } } ] } }",
+        "{ rate_limit: { requests: 100, per: 1h, by: \"= request.body.role\" } }",
+        "{ headers: { request: { set: { x-a: \"{= maps.roles }\" } } } }",
+        "{ acl: { is: 'maps.roles == \"0\"' } }",
+        "{ when: { is: 'request.path == \"/\"', filters: [ { acl: { is: 'request.body.role != \"admin\"' } } ] } }",
+    ] {
+        let weir = start(&upstream, maps, filter);
+        post(&weir, JSON, "{").expect_cause(BODY_NOT_JSON);
+        post(&weir, "Content-Type: text/plain\r\n", "{").expect_status(200);
+    }
+    // Filters that read bodies themselves have rules of their own, and those that read none take everything.
+    for (filter, status) in [
+        ("{ transform: { request: { a: \"= request.body.a\" } } }", 400),
+        ("{ validate: { schema: any.json, mode: report } }", 200),
+        ("{ headers: { request: { set: { x-a: \"{= request.path }\" } } } }", 200),
+    ] {
+        let weir = Weir::start_by(&yaml(&upstream, "", filter), |dir| {
+            std::fs::write(dir.join("any.json"), "{}").unwrap();
+            let mut command = weir_testkit::weir_command(dir);
+            command.args(["run", "-c", "weir.yaml"]);
+            command
+        });
+        post(&weir, JSON, "{").expect_status(status);
+    }
 }
 
 #[test]
