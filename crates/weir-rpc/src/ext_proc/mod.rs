@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use weir_filter::filter::Made;
 use weir_filter::grpc;
-use weir_h1::FieldName;
+use weir_h1::{BodyKind, FieldName, Method};
 
 /// The filter, for the registry.
 pub static KIND: FilterKind = FilterKind::made_from::<ExtProcSettings>("ext_proc")
@@ -45,7 +45,8 @@ causes! {
 /// longer response becomes 502. Changes of the head in the answer apply. `streamed` sends each piece as it arrives
 /// (at most 64 KiB), waits for its answer and sends it on; the length is unknown then. gRPC messages are streamed also
 /// where the mode says `buffered`, because their trailers follow. Trailers are sent with a body that is streamed or
-/// not processed, if there are any.
+/// not processed, if there are any. With `body: none` and `trailers: send`, a body of HTTP/1 with a `Content-Length`
+/// keeps it, because no trailers follow it; one of HTTP/2 loses it, because some might.
 ///
 /// **Fields.** The processor sees all fields of the head as this filter finds them, in lower case, values in
 /// `raw_value`; also `:method`, `:scheme`, `:authority` and `:path`, or `:status`. **Credentials are among them**
@@ -58,6 +59,8 @@ causes! {
 /// sends too much or breaks off, `without` decides: `refuse` answers 503, or cuts a response that has begun;
 /// `pass` goes on without it. An answer of its own that cannot be sent is always 503, because it meant to stop the
 /// request. `weir_ext_proc_failed_total` counts failures.
+///
+/// **Traces.** The call carries the request's `traceparent` and `tracestate`, unless `withhold` names them.
 ///
 /// **Not done.** Attributes and metadata are not sent; dynamic metadata, `clear_route_cache`, trailers added to a body
 /// and `override_message_timeout` are ignored. `BUFFERED_PARTIAL` counts as `buffered`; the duplex and gRPC body modes
@@ -309,7 +312,7 @@ impl Filter for ExtProc {
         let known = cx.state::<Known>();
         known.is_grpc = is_grpc;
         known.modes = Some(self.modes);
-        known.session = Some(Rc::new(RefCell::new(Session::new(self.longest()))));
+        known.session = Some(Rc::new(RefCell::new(Session::new(self.longest(), self.trace(head)))));
         if self.modes.request.is_idle() { Flow::Continue } else { Flow::Wait }
     }
 
@@ -403,8 +406,9 @@ impl Modes {
             Some(2 | 3) => Ok(BodyMode::Buffered),
             Some(_) => Err(Fault::Failed("it asked for a body mode that is not supported")),
         };
-        self.request.body = body(wish.request_body, self.request.body)?;
-        self.response.body = body(wish.response_body, self.response.body)?;
+        let (of_request, of_response) =
+            (body(wish.request_body, self.request.body)?, body(wish.response_body, self.response.body)?);
+        (self.request.body, self.response.body) = (of_request, of_response);
         self.request.trailers = wish.request_trailers.unwrap_or(self.request.trailers);
         self.response.headers = wish.response_headers.unwrap_or(self.response.headers);
         self.response.trailers = wish.response_trailers.unwrap_or(self.response.trailers);
@@ -437,6 +441,17 @@ impl ExtProc {
         }
         cx.restricts();
         cx.identify("ext_proc", &who);
+    }
+
+    /// The request's trace context (W3C Trace Context), so that the processor's work shows in the request's trace.
+    fn trace(&self, head: &RequestHead) -> Vec<(FieldName, Vec<u8>)> {
+        let of = |name: &'static str| head.headers.get_all(name).map(move |value| (name.as_bytes(), value));
+        let found = self.shown(["traceparent", "tracestate"].into_iter().flat_map(of));
+        let owned = |(name, value): Pair<'_>| {
+            let name = std::str::from_utf8(name).ok().and_then(|name| FieldName::new(name).ok());
+            Some((name?, value.to_vec()))
+        };
+        found.into_iter().filter_map(owned).collect()
     }
 
     /// The fields that the processor sees.
@@ -546,10 +561,13 @@ impl ExtProc {
                 let Some(common) = ask(&session, &place, Phase::RequestHeaders, message).await? else {
                     return Ok(Flow::Continue);
                 };
-                self.change_request(&common, head)?;
-                self.follow_wish(&session, cx)?;
                 if common.replaces {
-                    cx.state::<Known>().replacement = Some(self.fits(common.body.unwrap_or_default())?);
+                    self.fits(&common)?;
+                }
+                self.follow_wish(&session, cx)?;
+                self.change_request(&common, head)?;
+                if common.replaces {
+                    cx.state::<Known>().replacement = Some(common.body.unwrap_or_default());
                 }
             }
         }
@@ -574,9 +592,9 @@ impl ExtProc {
             BodyMode::Buffered => {
                 let message = messages::body(Phase::RequestBody, cx.whole(), true);
                 if let Some(common) = ask(&session, &place, Phase::RequestBody, message).await? {
+                    self.fits(&common)?;
                     self.change_request(&common, head)?;
                     if let Some(body) = common.body {
-                        let body = self.fits(body)?;
                         cx.set_whole(body);
                     }
                 }
@@ -585,7 +603,8 @@ impl ExtProc {
                 let body = self.stream(&session, &place, Phase::RequestBody, cx.share_whole()).await?;
                 cx.set_whole(body);
             }
-            BodyMode::None if cx.has_whole() => {} // no trailers follow it
+            // No trailers follow it. Changed later, it would lose its length.
+            BodyMode::None if cx.has_whole() || matches!(head.body(), BodyKind::Length(_)) => {}
             BodyMode::None | BodyMode::Streamed => cx.see_request_body(BodyUse::Change),
         }
         Ok(Flow::Continue)
@@ -609,10 +628,14 @@ impl ExtProc {
             let Some(common) = ask(&session, &place, Phase::ResponseHeaders, message).await? else {
                 return Ok(Flow::Continue);
             };
-            self.change_response(&common, head)?;
+            let replaces = common.replaces && has_body;
+            if replaces {
+                self.fits(&common)?;
+            }
             self.follow_wish(&session, cx)?;
-            if common.replaces && has_body {
-                cx.state::<Known>().replacement = Some(self.fits(common.body.unwrap_or_default())?);
+            self.change_response(&common, head)?;
+            if replaces {
+                cx.state::<Known>().replacement = Some(common.body.unwrap_or_default());
             }
         }
         if let Some(body) = cx.state::<Known>().replacement.take() {
@@ -636,9 +659,9 @@ impl ExtProc {
             BodyMode::Buffered => {
                 let message = messages::body(Phase::ResponseBody, cx.whole(), true);
                 if let Some(common) = ask(&session, &place, Phase::ResponseBody, message).await? {
+                    self.fits(&common)?;
                     self.change_response(&common, head)?;
                     if let Some(body) = common.body {
-                        let body = self.fits(body)?;
                         cx.set_whole(body);
                     }
                 }
@@ -647,7 +670,7 @@ impl ExtProc {
                 let body = self.stream(&session, &place, Phase::ResponseBody, cx.share_whole()).await?;
                 cx.set_whole(body);
             }
-            BodyMode::None if cx.has_whole() => {}
+            BodyMode::None if cx.has_whole() || matches!(head.body(Method::Get), BodyKind::Length(_)) => {}
             BodyMode::None | BodyMode::Streamed => cx.see_response_body(BodyUse::Change),
         }
         Ok(Flow::Continue)
@@ -665,11 +688,13 @@ impl ExtProc {
         Ok(())
     }
 
-    fn fits(&self, body: Vec<u8>) -> Result<Vec<u8>, Fault> {
-        if body.len() > self.settings.limit.as_usize() {
-            Err(Fault::Failed("its body is too long"))
-        } else {
-            Ok(body)
+    /// Whether its body may be that long. Asked before anything else of an answer applies, so that all of it does.
+    fn fits(&self, common: &Common) -> Result<(), Fault> {
+        match &common.body {
+            Some(body) if body.len() > self.settings.limit.as_usize() => {
+                Err(Fault::Failed("its body is too long"))
+            }
+            _ => Ok(()),
         }
     }
 

@@ -5,7 +5,7 @@ use weir_filter::filter::{RequestHead, ResponseHead, line_of, write_line};
 use weir_filter::route::{Slashes, canonical};
 use weir_h1::{FieldName, Fields};
 
-/// Why a change cannot be made. Then none of the following are.
+/// Why a change cannot be made.
 const INVALID: &str = "it sets a field that cannot be sent";
 
 /// Fields that a processor may neither set nor remove: they frame the message, name its host, or belong to one
@@ -28,33 +28,98 @@ fn is_forbidden(name: &str) -> bool {
     FORBIDDEN.contains(&name) || name.starts_with(':') || name.starts_with("x-envoy-")
 }
 
+/// Changes of fields that can all be made. A mutation is checked as a whole first: with `without: pass`, a half of one
+/// would go on.
+struct Checked<'a> {
+    remove: Vec<FieldName>,
+    set: Vec<(FieldName, &'a [u8], Action)>,
+    /// How many changes a processor may not make.
+    ignored: u64,
+}
+
+impl<'a> Checked<'a> {
+    /// All changes but those of `pseudo`, which its caller makes.
+    fn new(mutation: &'a Mutation, pseudo: &str) -> Result<Self, &'static str> {
+        let mut all = Self { remove: Vec::new(), set: Vec::new(), ignored: 0 };
+        for name in &mutation.remove {
+            if is_forbidden(&name.to_ascii_lowercase()) {
+                all.ignored += 1;
+            } else {
+                let name = FieldName::new(name).map_err(|_| "it removes a field with an invalid name")?;
+                all.remove.push(name);
+            }
+        }
+        let mut trial = Fields::default();
+        for Set { name, value, action } in mutation.set.iter().filter(|set| set.name != pseudo) {
+            if is_forbidden(name) {
+                all.ignored += 1;
+            } else {
+                let name = FieldName::new(name).map_err(|_| INVALID)?;
+                trial.append(&name, value).map_err(|_| INVALID)?;
+                all.set.push((name, value, *action));
+            }
+        }
+        Ok(all)
+    }
+
+    /// Makes them. Returns how many were ignored.
+    fn apply(self, fields: &mut Fields) -> u64 {
+        for name in &self.remove {
+            fields.remove(name);
+        }
+        for (name, value, action) in &self.set {
+            match (action, fields.contains(name)) {
+                (Action::AddIfAbsent, true) | (Action::OverwriteIfExists, false) => continue,
+                (Action::Append, _) | (Action::AddIfAbsent, false) => {}
+                (Action::Overwrite, _) | (Action::OverwriteIfExists, true) => {
+                    fields.remove(name);
+                }
+            }
+            fields.append(name, value).expect("the value was tried before");
+        }
+        self.ignored
+    }
+}
+
 /// Changes a request. `:path` is the only pseudo-field that may change. Returns how many changes were ignored.
+///
+/// # Errors
+/// Why a change cannot be made. Then none is.
 pub(super) fn of_request(mutation: &Mutation, head: &mut RequestHead) -> Result<u64, &'static str> {
-    let mut ignored = 0;
+    let changes = Checked::new(mutation, ":path")?;
+    let mut target = None;
     for set in mutation.set.iter().filter(|set| set.name == ":path") {
         let query = set.value.iter().position(|&b| b == b'?');
         let (path, query) = set.value.split_at(query.unwrap_or(set.value.len()));
         let mut made = Vec::new();
         canonical(path, Slashes::Keep, &mut made).map_err(|_| "it sets a path that has no canonical form")?;
-        let path = if made.is_empty() { path } else { &made };
-        head.set_path(path).map_err(|_| INVALID)?;
-        head.set_query(query.get(1..)).map_err(|_| INVALID)?;
+        let path = if made.is_empty() { path.to_vec() } else { made };
+        let query = query.get(1..).map(<[u8]>::to_vec);
+        set_target(&mut RequestHead::default(), &path, query.as_deref())?;
+        target = Some((path, query));
     }
-    let mut of_fields = mutation.clone();
-    of_fields.set.retain(|set| set.name != ":path");
+    if let Some((path, query)) = target {
+        set_target(head, &path, query.as_deref())?;
+    }
     // An upstream that reads `_` as `-` must not see the client's field beside the processor's.
-    for set in of_fields.set.iter().filter(|set| !is_forbidden(&set.name)) {
-        head.headers.remove_where(|name, _| is_twin(name, &set.name));
+    for (name, ..) in &changes.set {
+        head.headers.remove_where(|other, _| is_twin(other, name.as_str()));
     }
-    ignored += of_headers(&of_fields, &mut head.headers)?;
-    Ok(ignored)
+    Ok(changes.apply(&mut head.headers))
+}
+
+fn set_target(head: &mut RequestHead, path: &[u8], query: Option<&[u8]>) -> Result<(), &'static str> {
+    head.set_path(path).map_err(|_| INVALID)?;
+    head.set_query(query).map_err(|_| INVALID)
 }
 
 /// Changes a response. `:status` may change to another one that has a body if and only if this one has.
+///
+/// # Errors
+/// Why a change cannot be made. Then none is.
 pub(super) fn of_response(mutation: &Mutation, head: &mut ResponseHead) -> Result<u64, &'static str> {
+    let changes = Checked::new(mutation, ":status")?;
     let mut ignored = 0;
-    let mut of_fields = mutation.clone();
-    of_fields.set.retain(|set| set.name != ":status");
     for set in mutation.set.iter().filter(|set| set.name == ":status") {
         let status: Option<u16> = std::str::from_utf8(&set.value).ok().and_then(|text| text.parse().ok());
         match status {
@@ -66,37 +131,7 @@ pub(super) fn of_response(mutation: &Mutation, head: &mut ResponseHead) -> Resul
             _ => ignored += 1,
         }
     }
-    Ok(ignored + of_headers(&of_fields, &mut head.headers)?)
-}
-
-fn of_headers(mutation: &Mutation, fields: &mut Fields) -> Result<u64, &'static str> {
-    let mut ignored = 0;
-    for name in &mutation.remove {
-        match FieldName::new(name) {
-            _ if is_forbidden(&name.to_ascii_lowercase()) => ignored += 1,
-            Ok(name) => {
-                fields.remove(&name);
-            }
-            Err(_) => return Err("it removes a field with an invalid name"),
-        }
-    }
-    for Set { name, value, action } in &mutation.set {
-        if is_forbidden(name) {
-            ignored += 1;
-            continue;
-        }
-        let name = FieldName::new(name).map_err(|_| INVALID)?;
-        let done = match (action, fields.contains(&name)) {
-            (Action::Append, _) | (Action::AddIfAbsent, false) => fields.append(&name, value),
-            (Action::AddIfAbsent, true) | (Action::OverwriteIfExists, false) => Ok(()),
-            (Action::Overwrite, _) | (Action::OverwriteIfExists, true) => {
-                fields.remove(&name);
-                fields.append(&name, value)
-            }
-        };
-        done.map_err(|_| INVALID)?;
-    }
-    Ok(ignored)
+    Ok(ignored + changes.apply(&mut head.headers))
 }
 
 /// Changes trailers, lines with their CRLF. Returns them, and how many changes were ignored.
@@ -249,6 +284,34 @@ mod tests {
             assert_eq!(of_response(&mutation, &mut head), Ok(ignored), "{value}");
             assert_eq!(head.status(), after, "{value}");
         }
+    }
+
+    /// With `without: pass` what a processor wanted only in part must not reach the upstream or the client.
+    #[test]
+    fn a_mutation_is_made_whole_or_not_at_all() {
+        for wrong in [set("x", "a\r\nb: c", Action::Append), set("x y", "1", Action::OverwriteIfExists)] {
+            let mut mutation = sets(vec![
+                set(":path", "/new?a=1", Action::Overwrite),
+                set(":status", "404", Action::Overwrite),
+                set("x-role", "admin", Action::Overwrite),
+                wrong.clone(),
+            ]);
+            mutation.remove.push("x-safe".to_owned());
+            let mut head = request_head("GET /old?q=1\nX-Role: user\nX_Role: other\nX-Safe: 1");
+            let texts = |fields: &Fields| fields.iter().map(|(n, v)| [n, v].concat()).collect::<Vec<_>>();
+            let before = texts(&head.headers);
+            assert!(of_request(&mutation, &mut head).is_err());
+            assert_eq!((head.path(), head.query()), (&b"/old"[..], Some(&b"q=1"[..])));
+            assert_eq!(texts(&head.headers), before, "{wrong:?}");
+            let mut head = ResponseHead::made(200);
+            head.headers.append(&FieldName::new("x-safe").unwrap(), b"1").unwrap();
+            assert!(of_response(&mutation, &mut head).is_err());
+            assert_eq!((head.status(), texts(&head.headers)), (200, vec![b"x-safe1".to_vec()]), "{wrong:?}");
+        }
+        let two = ["/new", "/a b"].map(|path| set(":path", path, Action::Overwrite));
+        let mut head = request_head("GET /old?q=1");
+        assert!(of_request(&sets(two.to_vec()), &mut head).is_err());
+        assert_eq!((head.path(), head.query()), (&b"/old"[..], Some(&b"q=1"[..])));
     }
 
     #[test]

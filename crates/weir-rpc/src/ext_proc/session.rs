@@ -54,6 +54,8 @@ pub(super) struct Session {
     asked: Vec<Phase>,
     /// What is to be sent.
     out: Vec<u8>,
+    /// The request's trace context, which the call carries.
+    trace: Vec<(FieldName, Vec<u8>)>,
     /// A wish of the last answer about headers.
     pub(super) wish: Option<Override>,
     /// The processor's own answer.
@@ -92,7 +94,7 @@ impl From<FrameError> for Unread {
 
 impl Session {
     /// Its messages may have at most `limit` bytes.
-    pub(super) const fn new(limit: usize) -> Self {
+    pub(super) const fn new(limit: usize, trace: Vec<(FieldName, Vec<u8>)>) -> Self {
         Self {
             opening: None,
             stream: None,
@@ -101,6 +103,7 @@ impl Session {
             answers: VecDeque::new(),
             asked: Vec::new(),
             out: Vec::new(),
+            trace,
             wish: None,
             immediate: None,
         }
@@ -139,7 +142,7 @@ impl Session {
             State::Fresh => {
                 self.state = State::Opening;
                 let (core, upstream) = (place.core.clone(), Rc::clone(&place.upstream));
-                let request = request(message, end);
+                let request = request(message, end, std::mem::take(&mut self.trace));
                 self.opening = Some(Box::pin(async move { core.open(&upstream, request).await }));
             }
         }
@@ -271,11 +274,11 @@ pub(super) async fn ask(
     answered.unwrap_or_else(|_| Err(session.borrow_mut().fail("it did not answer in time")))
 }
 
-fn request(first: Vec<u8>, end: Instant) -> StreamRequest {
+fn request(first: Vec<u8>, end: Instant, trace: Vec<(FieldName, Vec<u8>)>) -> StreamRequest {
     let fields = [("content-type", "application/grpc"), ("te", "trailers"), ("user-agent", "weir")];
     let fields =
         fields.into_iter().filter_map(|(name, value)| Some((FieldName::new(name).ok()?, value.into())));
-    StreamRequest { path: METHOD.to_owned(), headers: fields.collect(), first, end }
+    StreamRequest { path: METHOD.to_owned(), headers: fields.chain(trace).collect(), first, end }
 }
 
 /// Ends a conversation properly: a processor that reads the end of our side ends the call with a status. It has the

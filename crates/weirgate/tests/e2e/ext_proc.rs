@@ -3,6 +3,7 @@
 
 mod attacks;
 mod go;
+mod heads;
 mod pairs;
 
 use std::collections::BTreeMap;
