@@ -9,6 +9,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::LazyLock;
+use weir_expr::template::may_hold_secret;
 
 /// The reviewed list.
 const DECLARED: &str = include_str!("disclosure.txt");
@@ -144,12 +145,14 @@ fn mark(node: &mut Node, shape: Option<&Shape>) {
                     let partly = secret_ranges(text, true).next().is_some();
                     (partly, partly)
                 }
+                Some(Rule::Public | Rule::Filters) if may_hold_secret(text) => (true, false),
                 Some(Rule::Public | Rule::Filters) => {
                     let partly = secret_ranges(text, false).next().is_some();
                     (partly, partly)
                 }
             };
-            node.quotable = matches!(shape.rule, None | Some(Rule::Secret));
+            let is_expression = matches!(shape.rule, Some(Rule::Public | Rule::Filters)) && secret && !partly;
+            node.quotable = is_expression || matches!(shape.rule, None | Some(Rule::Secret));
             (node.secret, node.partly_secret) = (secret, partly);
         }
         Some(_) => {}
@@ -294,6 +297,12 @@ pub fn masked(node: &Node) -> Option<Cow<'_, str>> {
     }
 }
 
+/// A public setting for a caller without write access: hidden if it is an expression with a literal that could be a
+/// secret, as [`mark_secrets`] has it.
+pub fn without_expression(text: &str) -> &str {
+    if may_hold_secret(text) { MASK } else { text }
+}
+
 /// Whether a text is exactly one variable.
 fn is_variable(text: &str) -> bool {
     let name = text.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
@@ -316,6 +325,45 @@ mod tests {
         let tree = tree(text);
         let node = tree.find(path).unwrap_or_else(|| panic!("{path}"));
         masked(node).map_or_else(|| node.as_text().unwrap_or_default().to_owned(), Cow::into_owned)
+    }
+
+    /// An expression is shown where its setting is, unless it compares with something that could be a secret.
+    #[test]
+    fn literals_of_expressions_are_secret_everywhere() {
+        for path in [
+            "upstreams.a.balancer.hash.by",
+            "filters[0].rate_limit.by",
+            "filters[0].concurrency.by",
+            "filters[0].cache.key[0]",
+            "filters[0].redirect.to",
+            "filters[0].respond.body",
+            "filters[0].rewrite.path",
+            "filters[0].acl.is",
+            "routes.a.match.when",
+            "maps.a.of",
+            "routes.a.respond.body",
+        ] {
+            let config = |value: &str| {
+                let mut text = value.to_owned();
+                for key in path.split('.').rev() {
+                    text = match key.strip_suffix("[0]") {
+                        Some(key) => format!("{{ {key}: [ {text} ] }}"),
+                        None => format!("{{ {key}: {text} }}"),
+                    };
+                }
+                text
+            };
+            let secret = "'= request.headers[\"x-key\"] == \"hunter2\" ? 1 : 2'";
+            assert_eq!(shown(&config(secret), path), MASK, "{path}");
+            let node = tree(&config(secret));
+            assert!(
+                !node.find(path).unwrap().is_credential(),
+                "messages to its author may repeat it: {path}"
+            );
+            let is_hidden = ["is", "when", "of"].iter().any(|key| path.ends_with(&format!(".{key}")));
+            let open = "= request.headers[\"x-user\"]";
+            assert_eq!(shown(&config(&format!("'{open}'")), path) == open, !is_hidden, "{path}");
+        }
     }
 
     #[test]

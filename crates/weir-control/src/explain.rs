@@ -1,5 +1,6 @@
 //! `weir explain`: what would happen to a request, computed by the same code that routes live traffic.
 
+use weir_config::secrecy::without_expression;
 use weir_engine::PREFLIGHT;
 use weir_filter::filter::{Asked, Hooks};
 use weir_filter::template::without_port;
@@ -465,7 +466,7 @@ fn target_of(snapshot: &Snapshot, handling: &Handling) -> TargetShown {
             slow_start_seconds: upstream.slow_start.map(|lasts| lasts.as_secs_f64()),
             zone: upstream.zone.as_deref().map(str::to_owned),
             hash: upstream.balancer.hash.as_ref().map(|hash| HashShown {
-                by: hash.by.to_string(),
+                by: without_expression(&hash.by.to_string()).to_owned(),
                 bounded: hash.bounded.map(|ratio| (ratio * 10_000.0).round() / 100.0),
             }),
             endpoints: fixed.chain(names).chain(registry).collect(),

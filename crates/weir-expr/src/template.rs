@@ -60,6 +60,49 @@ pub fn pieces(text: &str) -> Result<Vec<Piece<'_>>, Mistake> {
     Ok(pieces)
 }
 
+/// Whether a text has an expression with a literal that could be a secret, because a value of the request is compared
+/// with it: a text, bytes, or a number of four digits or more. Names are none: `request.headers["x-user"]`. What
+/// cannot be read counts as one.
+pub fn may_hold_secret(text: &str) -> bool {
+    if let Some((source, _)) = whole(text) {
+        return has_literal(source);
+    }
+    if !text.contains("{=") {
+        return false;
+    }
+    let is_literal = |piece: &Piece<'_>| matches!(piece, Piece::Expression(source, _) if has_literal(source));
+    pieces(text).map_or(true, |pieces| pieces.iter().any(is_literal))
+}
+
+/// The smallest number that could be a secret. Smaller ones are sizes, positions and statuses.
+const LONG_NUMBER: u64 = 1000;
+
+fn has_literal(source: &str) -> bool {
+    let (mut at, mut indexes, mut before) = (0, false, token::Kind::End);
+    loop {
+        let Ok(token) = token::next(source, at) else { return true };
+        let is_value = match &token.kind {
+            token::Kind::End => return false,
+            token::Kind::Text(text) => !text.is_empty() && !indexes,
+            token::Kind::Bytes(bytes) => !bytes.is_empty(),
+            token::Kind::Int(number) | token::Kind::Uint(number) => *number >= LONG_NUMBER,
+            token::Kind::Double(number) => *number >= LONG_NUMBER as f64,
+            token::Kind::Member(_) | token::Kind::Name(_) | token::Kind::Symbol(_) => false,
+        };
+        if is_value {
+            return true;
+        }
+        // `[` behind a value looks something up in it; elsewhere it begins a list.
+        indexes = matches!(token.kind, token::Kind::Symbol("["))
+            && match before {
+                token::Kind::Name(name) => name != "in",
+                token::Kind::Member(_) | token::Kind::Symbol(")" | "]") => true,
+                _ => false,
+            };
+        (at, before) = (token.range.end, token.kind);
+    }
+}
+
 /// Where the `}` stands that ends the expression which begins at `start`.
 fn end_of(text: &str, start: usize) -> Result<usize, Mistake> {
     let mut open = 0_usize;
@@ -138,6 +181,37 @@ impl Template {
                     escape(&value, out);
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn literals_that_could_be_secrets() {
+        for (text, expected) in [
+            ("= request.headers[\"x-key\"] == \"hunter2\" ? 1 : 2", true),
+            ("= request.cookies.sid ?? client.ip", false),
+            ("= request.headers[ 'x-user' ] ?? request.args[\"u\"]", false),
+            ("= request.cookies.sid ?? \"none\"", true),
+            ("= request.path in [\"hunter2\"]", true),
+            ("= client.ip in ['10.0.0.0/8']", true),
+            ("= jwt.roles[0][\"x\"]", false),
+            ("= has(request.headers[\"a\"]) ? \"\" : request.host", false),
+            ("= request.args.pin == b'hunter2'", true),
+            ("= int(request.args.pin, 0) == 4711", true),
+            ("= request.size > 100", false),
+            ("= \"no end", true),
+            ("a{= request.host }b{= maps.tenants }", false),
+            ("a{= request.host == 'hunter2' }", true),
+            ("a{= request.host ", true),
+            ("{{= 'text' }}", false),
+            ("header:x-user", false),
+            ("'hunter2'", false),
+        ] {
+            assert_eq!(may_hold_secret(text), expected, "{text}");
         }
     }
 }

@@ -22,10 +22,14 @@ upstreams:
     endpoints: [ 127.0.0.1:9 ]
     sticky: {{ key: {p}-sticky }}
     health: {{ probe: {{ path: "/healthz?token={p}-probe", body: {p}-body, interval: 1h }} }}
+  hashed:
+    endpoints: [ 127.0.0.1:9 ]
+    balancer: {{ hash: {{ by: '= request.headers["x-key"] == "{p}-hash" ? "a" : client.ip' }} }}
   listed:
     discover: {{ consul: {{ servers: [ "http://127.0.0.1:9" ], service: s, token: {p}-consul }} }}
 stores: {{ shared: {{ redis: "redis://user:{p}-redis@127.0.0.1:9/0" }} }}
 tracing: {{ otlp: "http://127.0.0.1:9/v1?key={p}-otlp", headers: {{ x-key: {p}-tracing }}, share: 1% }}
+maps: {{ keys: {{ of: 'request.headers["x-key"]', values: {{ known: {p}-map-value }}, default: none }} }}
 consumers: {{ shop: {{ plan: gold, key_auth: [ {p}-key ] }} }}
 plans: {{ gold: {{ filters: [ {{ headers: {{ request: {{ set: {{ authorization: {p}-plan }} }} }} }} ] }} }}
 filters:
@@ -43,6 +47,17 @@ routes:
   near:
     match: {{ path: "/near/*", headers: {{ x-env: "~{p}-regex" }} }}
     respond: {{ status: 200, headers: {{ x-secret: {p}-respond }}, mix: [ {{ share: 10%, status: 500, headers: {{ x: {p}-mix }} }} ] }}
+  computed:
+    match: {{ path: "/computed/*", when: 'request.headers["x-key"] != "{p}-match-when"' }}
+    filters:
+      - rate_limit: {{ requests: 1, per: 1s, by: '= request.headers["x-key"] == "{p}-by" ? "a" : client.ip' }}
+      - concurrency: {{ requests: 9, by: 'a{{= request.headers["x-key"] == "{p}-concurrency" ? 1 : 2 }}' }}
+      - acl: {{ is: 'request.headers["x-key"] != "{p}-is"' }}
+      - when:
+          is: 'request.headers["x-key"] == "{p}-when" || maps.keys == "{p}-of-map"'
+          filters: [ {{ redirect: {{ to: '/{{= request.headers["x-key"] == "{p}-to" ? 1 : 2 }}' }} }} ]
+          otherwise: [ {{ rewrite: {{ path: '/{{= request.headers["x-key"] == "{p}-path" ? 1 : 2 }}' }} }} ]
+    upstream: hashed
 admin:
   address: 127.0.0.1:0
   token: {p}-token
@@ -96,10 +111,10 @@ fn questions(api: &Api) -> Vec<(String, String)> {
         }
     }
     for (section, names) in [
-        ("routes", &["hand", "near", "own"][..]),
+        ("routes", &["computed", "hand", "near", "own"][..]),
         ("consumers", &["shop", "own"]),
         ("plans", &["gold"]),
-        ("upstreams", &["up", "listed"]),
+        ("upstreams", &["up", "hashed", "listed"]),
         ("listeners", &["web"]),
     ] {
         for name in names {
@@ -122,6 +137,7 @@ fn questions(api: &Api) -> Vec<(String, String)> {
         "/",
         "/routes",
         "/routes?method=GET&url=http%3A%2F%2Fx%2Fapi%2Fa",
+        "/routes?method=GET&url=http%3A%2F%2Fx%2Fcomputed%2Fa",
         "/upstreams",
         "/failures",
         "/config",
@@ -138,8 +154,10 @@ fn questions(api: &Api) -> Vec<(String, String)> {
         ("/hand/a?v=1", "{}"),
         ("/near/a", "{\"x-env\": \"another\"}"),
         ("/api/a", "{}"),
+        ("/computed/a", "{\"x-key\": \"another\"}"),
+        ("/computed/a", "{\"x-key\": \"known\"}"),
         (&format!("/hand/a?v={PLANTED}-query"), &format!("{{\"x-env\": \"{PLANTED}-header\"}}")),
-    ] as [(&str, &str); 4]
+    ] as [(&str, &str); 6]
     {
         let body = format!("{{\"method\": \"GET\", \"url\": \"http://x{path}\", \"headers\": {headers}}}");
         all.push(("POST /api/v1/config:explain".to_owned(), body));
@@ -164,7 +182,7 @@ fn nobody_is_told_a_secret_that_they_may_not_write() {
     let folder = TempDir::new().unwrap();
     let api = start(folder.path());
     // Failures and warnings at startup are reported too.
-    for path in ["/hand/a", "/near/a", "/api/a", "/none"] {
+    for path in ["/hand/a", "/near/a", "/api/a", "/computed/a", "/none"] {
         api.weir.client().ask(format!("GET {path} HTTP/1.1\r\nHost: weir.test\r\nX-Env: x\r\n\r\n"));
     }
     let own = |name: &String| name.starts_with("-own");
