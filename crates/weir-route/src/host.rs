@@ -225,6 +225,16 @@ impl HostRegex {
             && self.regex.is_match(host)
     }
 
+    /// Every match begins with one of these; empty if nothing is known.
+    pub(super) fn beginnings(&self) -> &[Box<[u8]>] {
+        &self.begins
+    }
+
+    /// Every match ends with one of these; empty if nothing is known.
+    pub(super) fn ends(&self) -> &[Box<[u8]>] {
+        &self.ends
+    }
+
     /// The names of its groups. Groups without a name capture nothing.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.regex.capture_names().flatten()

@@ -1,14 +1,12 @@
 //! The table of routes: built once per snapshot, queried once per request.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
 
 use foldhash::fast::RandomState;
-use smallvec::SmallVec;
 
 use super::compiled::{Route, RouteSpec};
 use super::conflict::{self, Conflict};
-use super::host::{self, HOST_BYTES, HostBuffer, HostPattern, HostRegex};
+use super::host::{self, HOST_BYTES, HostBuffer, HostPattern};
 use super::parameters::Parameters;
 use super::paths::{Candidate, Paths};
 use super::pattern::{Class, Pattern};
@@ -16,6 +14,9 @@ use super::request::{Failed, Headers, Request, RouteId, Trace};
 use super::sample::Sample;
 
 mod compile;
+mod regexes;
+
+use regexes::Regexes;
 
 /// The compiled routes of a snapshot.
 ///
@@ -43,7 +44,7 @@ pub struct Table {
 struct RarerHosts {
     /// As `Table::wildcards`: up to the dot before the `*`.
     fronts: Map<Box<[u8]>, Paths>,
-    regexes: Vec<(Arc<HostRegex>, Paths)>,
+    regexes: Regexes,
 }
 
 /// Which entries of `Table::routes` belong to which route.
@@ -110,7 +111,7 @@ impl Table {
                 HostPattern::Any => any = paths,
                 HostPattern::Exact(name) => drop(exact.insert(name.clone(), paths)),
                 HostPattern::Front(prefix) => drop(rarer.fronts.insert(prefix.clone(), paths)),
-                HostPattern::Regex(regex) => rarer.regexes.push((Arc::clone(regex), paths)),
+                HostPattern::Regex(regex) => rarer.regexes.push(regex, paths),
                 HostPattern::Wildcard(suffix) => {
                     wildcard_lengths[suffix.len() / 64] |= 1 << (suffix.len() % 64);
                     wildcards.insert(suffix.clone(), paths);
@@ -130,10 +131,10 @@ impl Table {
     /// than 256 bytes meets a host with a route that ignores case.
     ///
     /// Cost: a hash of the host, and of each of its suffixes that is as long as some wildcard. Where a table has hosts
-    /// such as `x.*`, a hash of each beginning of the host; where it has regexes, one run of each whose literal
-    /// beginning and end fit. For each host entry that fits, most specific first, one lookup by path: linear in the path, independent of the number of other
-    /// routes. In addition, each regex whose literal prefix fits, and the conditions of candidates with a matching
-    /// path.
+    /// such as `x.*`, a hash of each beginning of the host; where it has regexes, a hash of each part that is as long as
+    /// some literal text of one, and one run of each whose literal beginning and end fit. For each host entry that
+    /// fits, most specific first, one lookup by path: linear in the path, independent of the number of other routes.
+    /// In addition, each regex whose literal prefix fits, and the conditions of candidates with a matching path.
     pub fn find<H: Headers, T: Trace>(&self, request: &Request<'_, H>, trace: &mut T) -> Option<RouteId> {
         let mut accept = |candidate: Candidate| {
             let entry = candidate.route();
@@ -253,9 +254,10 @@ impl Table {
                 }
             }
         }
-        let fits = rarer.regexes.iter().filter(|(regex, _)| regex.matches(host)).map(|(_, paths)| paths);
-        let found: SmallVec<[&Paths; 4]> = fits.collect();
-        match &found[..] {
+        if rarer.regexes.is_empty() {
+            return None;
+        }
+        match &rarer.regexes.matching(host)[..] {
             [] => None,
             [only] => only.find(path, accept),
             several => self.find_in_all(several, path, accept),
