@@ -83,12 +83,15 @@ fn by_name<T: Serialize, S: Serializer>(things: &[(String, T)], to: S) -> Result
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ConsumerSourceStatus {
     /// `current`; `kept`: it is away or says something wrong, and the last good consumers are used; `cached`: they
-    /// come from the cache of an earlier process; `absent`: it has none yet, or too old ones.
+    /// come from the cache of an earlier process; `absent`: it has none yet, too old ones, or ones that no longer fit
+    /// the config.
     pub state: &'static str,
     /// How many consumers it has.
     pub consumers: usize,
     /// When they changed last.
     pub changed: Option<String>,
+    /// When the web server last said that they are current.
+    pub confirmed: Option<String>,
     /// Why the last attempt to read it failed, if it did.
     pub error: Option<String>,
 }
@@ -100,6 +103,7 @@ impl ConsumerSourceStatus {
             state: status.state.name(),
             consumers: status.consumers,
             changed: status.changed.map(timestamp),
+            confirmed: status.confirmed.map(timestamp),
             error: status.error,
         }
     }

@@ -28,7 +28,7 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::future::poll_fn;
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -208,23 +208,30 @@ impl Stand {
 
     /// Has the consumers of a source too, which holds this document. [`Stand::relist`] replaces it.
     #[must_use]
-    pub fn listed(mut self, document: &str) -> Self {
+    pub fn listed(self, document: &str) -> Self {
+        let stand = self.awaiting();
+        stand.relist(document);
+        stand
+    }
+
+    /// Has a source that has no consumers yet. [`Stand::relist`] gives it some.
+    #[must_use]
+    pub fn awaiting(mut self) -> Self {
         let consumers = self.consumers.as_slice().into();
         let plans = ["gold".to_owned()].into_iter();
         let source = Arc::new(Source::new("test", Origin::File("listed.yaml".into()), &[self.kind]));
         let rules = Rules::new(&consumers, plans, &[self.kind], true);
-        let directory = Directory::new(vec![source], rules, |_, misfit| panic!("{misfit:?}"));
+        let directory = Directory::new(vec![(source, None)], rules, |_, misfit| panic!("{misfit:?}"));
         directory.adopt();
         self.directory = Some(Arc::new(directory));
-        self.relist(document);
         self
     }
 
     /// Replaces the document of the source.
     pub fn relist(&self, document: &str) {
-        let directory = self.directory.as_ref().expect("a test calls `listed` first");
-        let source = directory.sources().first().expect("`listed` makes a source");
-        source.take(document, Path::new("listed.yaml")).unwrap_or_else(|why| panic!("{why}"));
+        let directory = self.directory.as_ref().expect("a test calls `listed` or `awaiting` first");
+        let source = directory.sources().first().expect("both make a source");
+        source.relist(document).unwrap_or_else(|why| panic!("{why}"));
     }
 
     /// Replaces the consumers, as after a reload.
@@ -457,9 +464,9 @@ impl Running {
         }
         let reads = self.reads_body && cx.expects_json(&head);
         cx.whole = (whole || reads).then(|| body.to_owned().into());
-        if reads && let Err(cause) = cx.read_body(&head, READ_BODY) {
+        if reads && let Err(refusal) = cx.read_body(&head, READ_BODY) {
             let (filter, script) = (Rc::clone(&self.filter), Rc::clone(&self.script));
-            return Exchange { head, cx, flow: Flow::refuse(cause), waited: false, filter, script };
+            return Exchange { head, cx, flow: Flow::Refuse(refusal), waited: false, filter, script };
         }
         let mut exchange = self.decide(head, cx).await;
         let mut piece = Piece::new(body.as_bytes(), true);

@@ -60,12 +60,13 @@ fn a_hundred_thousand_consumers_are_small() {
     let source = Arc::new(Source::new("crm", Origin::File(path), KINDS));
     let mut found = Diagnostics::default();
     let (before, began) = (LIVE.load(Ordering::Relaxed), Instant::now());
-    source.begin(&rules(), &mut found);
+    source.begin(&rules(), None, &mut found);
     assert_eq!(found.errors(), 0, "{}", found.to_text());
     let each = (LIVE.load(Ordering::Relaxed) - before - names) / COUNT - HASH;
     println!("{each} bytes each over name and hash; read in {} ms", began.elapsed().as_millis());
     assert!(each <= 256, "{each} bytes each");
-    let directory = Directory::new(vec![Arc::clone(&source)], rules(), |_, misfit| panic!("{misfit:?}"));
+    let directory =
+        Directory::new(vec![(Arc::clone(&source), None)], rules(), |_, misfit| panic!("{misfit:?}"));
     directory.adopt();
     assert_eq!(source.status().consumers as isize, COUNT);
     let roster = source.current().unwrap();

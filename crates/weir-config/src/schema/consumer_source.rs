@@ -26,16 +26,16 @@ pub struct ConsumerSource {
 pub struct HttpConsumers {
     /// Its URL. Required.
     pub url: Option<Url>,
-    /// A file, private to this gateway, for the last good answer. The gateway uses it when it starts while the
-    /// server is unavailable. Its folder must exist. Default none: until the first answer, credentials that the
-    /// config does not have get 503.
+    /// A file, private to this gateway and this source, for the last good answer. The gateway uses it when it starts
+    /// while the server is unavailable, if it comes from this URL and `stale` is not over. Its folder must exist.
+    /// Default none: until the first answer, credentials that the config does not have get 503.
     pub cache: Option<FilePath>,
     /// How often to ask: the longest time that a removed consumer still passes. Default 10s.
     pub every: Duration,
     /// Longest time for one answer. Default 10s.
     pub timeout: Duration,
-    /// How long the last good answer is used while the server gives no other; after that, its consumers get 503.
-    /// Default none: without limit.
+    /// How long the last good answer is used after the next one was due, so `every` and `stale` after the server
+    /// confirmed it last; then its consumers get 503. Restarts count, too. Default none: without limit.
     pub stale: Option<Duration>,
     /// Sent as `Authorization: Bearer TOKEN`. Default none.
     pub token: Option<Secret>,

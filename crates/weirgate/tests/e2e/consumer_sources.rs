@@ -128,10 +128,14 @@ impl Accounts {
     fn server(&self) -> Upstream {
         let said = Arc::clone(&self.0);
         Upstream::script(move |conn| {
-            while conn.next_request().is_some() {
+            while let Some(request) = conn.next_request() {
                 let (head, body) = said.lock().unwrap().clone();
                 if head.is_empty() {
                     continue; // hangs
+                }
+                if request.head.header("if-none-match").is_some_and(|tag| head.contains(tag)) {
+                    conn.send("HTTP/1.1 304 Not Modified\r\n\r\n");
+                    continue;
                 }
                 let length = body.len();
                 conn.send(format!("HTTP/1.1 {head}\r\nContent-Length: {length}\r\n\r\n{body}"));
@@ -192,6 +196,83 @@ fn a_web_server_is_followed() {
     accounts.says("200 OK", "consumers: {}");
     eventually("ann is gone", || ask(&mut client, "/", "ann-key").status == 401);
     eventually("everywhere", || ask(&mut other.client(), "/", "ann-key").status == 401);
+}
+
+/// A source is known by its name and URL: another setting keeps its consumers, another URL does not, nor does the cache.
+#[test]
+fn the_old_servers_consumers_do_not_pass_at_the_new_one() {
+    let (upstream, accounts) = (Upstream::fixed(OK), Accounts::default());
+    let server = accounts.server();
+    accounts.says("200 OK", "{\"consumers\": {\"ann\": {\"key_auth\": [\"ann-key\"]}}}");
+    let with = |address: &str, more: &str| {
+        config(&upstream, &format!("{{ http: {{ url: \"http://{address}/\", cache: crm.cache, {more} }} }}"))
+    };
+    let old = server.address().to_string();
+    let weir = Weir::start(&with(&old, "every: 100ms, timeout: 200ms"));
+    let mut client = weir.client();
+    eventually("ann is known", || ask(&mut client, "/", "ann-key").status == 200);
+    let cache = weir.dir().join("crm.cache");
+    eventually("the cache is there", || cache.exists());
+    // Another interval while the server is away.
+    accounts.says("503 Away", "");
+    weir.reload_with(&with(&old, "every: 150ms, timeout: 300ms, stale: 1h")).unwrap();
+    ask(&mut client, "/", "ann-key").expect_status(200);
+    eventually("it was asked", || status(&weir).contains("the answer has the status 503"));
+    ask(&mut client, "/", "ann-key").expect_status(200);
+    // Another URL, whose server is away: in the running process, and in the next one with the same cache.
+    let nobody = Upstream::script(|conn| while conn.next_request().is_some() {});
+    let new = with(&nobody.address().to_string(), "every: 100ms, timeout: 200ms");
+    weir.reload_with(&new).unwrap();
+    eventually("the old consumers are gone", || ask(&mut client, "/", "ann-key").status == 503);
+    ask(&mut client, "/", "ann-key").expect_cause(CONSUMERS_UNAVAILABLE);
+    let other = Weir::start_by(&new, |dir| {
+        std::fs::copy(&cache, dir.join("crm.cache")).unwrap();
+        let mut command = weir_testkit::weir_command(dir);
+        command.args(["run", "-c", "weir.yaml"]);
+        command
+    });
+    ask(&mut other.client(), "/", "ann-key").expect_cause(CONSUMERS_UNAVAILABLE);
+    let told = other.wait_log("the cache of a source of consumers is not used");
+    assert!(told.field("why").unwrap().contains("another URL"), "{told:?}");
+    // Back at the old one, the cache is right again.
+    weir.reload_with(&with(&old, "every: 100ms, timeout: 200ms")).unwrap();
+    ask(&mut client, "/", "ann-key").expect_status(200);
+}
+
+/// The time of a confirmation reaches the cache, too, although the answer does not change.
+#[test]
+fn a_cache_is_as_fresh_as_the_last_confirmation() {
+    let (upstream, accounts) = (Upstream::fixed(OK), Accounts::default());
+    let server = accounts.server();
+    accounts.says("200 OK\r\nETag: \"1\"", "consumers: { ann: { key_auth: [ ann-key ] } }");
+    let source = format!(
+        "{{ http: {{ url: \"http://{}/\", every: 50ms, timeout: 1s, stale: 500ms, cache: crm.cache }} }}",
+        server.address()
+    );
+    let config = config(&upstream, &source);
+    let weir = Weir::start(&config);
+    let mut client = weir.client();
+    eventually("ann is known", || ask(&mut client, "/", "ann-key").status == 200);
+    let cache = weir.dir().join("crm.cache");
+    let header = || std::fs::read_to_string(&cache).unwrap_or_default();
+    eventually("the cache is there", || header().starts_with("weir-consumers 1\norigin "));
+    let first = header();
+    eventually("its time is written", || header() != first && header().ends_with("[ ann-key ] } }"));
+    // Without the file, the server is asked for the whole answer again.
+    std::fs::remove_file(&cache).unwrap();
+    eventually("the cache is there again", || cache.exists());
+    // A process that starts later than `stale` allows does not use it, and says why.
+    accounts.says("503 Away", "");
+    eventually("they are too old", || ask(&mut client, "/", "ann-key").status == 503);
+    let other = Weir::start_by(&config, |dir| {
+        std::fs::copy(&cache, dir.join("crm.cache")).unwrap();
+        let mut command = weir_testkit::weir_command(dir);
+        command.args(["run", "-c", "weir.yaml"]);
+        command
+    });
+    ask(&mut other.client(), "/", "ann-key").expect_cause(CONSUMERS_UNAVAILABLE);
+    let told = other.wait_log("the cache of a source of consumers is not used");
+    assert!(told.field("why").unwrap().contains("older than"), "{told:?}");
 }
 
 #[test]
@@ -263,4 +344,26 @@ fn check_names_line_and_column() {
     run_weir(dir.path(), &["check"]).expect_code(1).expect_text("expected one of file and http");
     write("weir.yaml", &config(&upstream, "{ file: gone.yaml }"));
     run_weir(dir.path(), &["check"]).expect_code(1).expect_text("gone.yaml does not exist");
+}
+
+/// A table that is too small for the consumers of the sources forgets some of them, who begin anew.
+#[test]
+fn check_compares_the_keys_of_limits() {
+    let (dir, upstream) = (tempfile::tempdir().unwrap(), Upstream::fixed(OK));
+    let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+    let listed: String = (0..9).map(|n| format!("  c{n}: {{ key_auth: [ key-{n} ] }}\n")).collect();
+    write("crm.yaml", &format!("consumers:\n{listed}"));
+    let yaml = config(&upstream, "{ file: crm.yaml }");
+    let limit = |more: &str| yaml.replace("per: 1h, by: consumer", more);
+    for by in ["consumer", "\"{consumer} {host}\""] {
+        write("weir.yaml", &limit(&format!("per: 1h, by: {by}, keys: 8")));
+        let checked = run_weir(dir.path(), &["check"]);
+        checked.expect_code(0).expect_text("[keys-below-consumers]").expect_text("write 16");
+        checked.expect_text("8 is less than the 9 consumers of the sources");
+    }
+    for more in ["per: 1h, by: consumer, keys: 9", "per: 1h, by: address, keys: 8", "per: 1h"] {
+        write("weir.yaml", &limit(more));
+        let checked = run_weir(dir.path(), &["check"]);
+        assert!(!format!("{checked:?}").contains("keys-below-consumers"), "{more}");
+    }
 }

@@ -1,18 +1,21 @@
 //! Follows the file or the URL of a source, on the control thread. Reading and comparing happens on threads that may
 //! block.
 
-use super::source::{Fetched, Origin, Source, read_text, text_of};
+use super::cache::{self, Confirmation};
+use super::source::{Asking, Origin, Source, read_text, text_of};
 use crate::filter::Fetcher;
-use sha2::{Digest as _, Sha256};
+use bytes::Bytes;
 use std::fs;
-use std::io::Write;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use weir_config::parse::MAX_CONSUMER_BYTES;
+use weir_fleet::digest::Digest;
 use weir_h1::FieldName;
-use weir_upstream::fetch::FetchRequest;
+use weir_upstream::fetch::{FetchRequest, Url};
 use weir_wire::Chain;
 
 /// How often a file is checked. A check is one `stat`.
@@ -27,7 +30,7 @@ pub(super) type Stamp = (u64, u64, i64, i64, i64, i64);
 pub(super) async fn follow(source: Arc<Source>, fetcher: Fetcher) {
     match &source.origin {
         Origin::File(path) => follow_file(&source, path).await,
-        Origin::Http(fetched) => follow_url(&source, fetched, &fetcher).await,
+        Origin::Http(url) => follow_url(&source, url, &fetcher).await,
     }
 }
 
@@ -39,10 +42,10 @@ async fn follow_file(source: &Arc<Source>, path: &Path) {
     loop {
         let now = look(path).await;
         if taken != Some(now) && seen == Some(now) {
-            let read = take(source, Text::File(path.to_owned())).await;
+            let read = take_file(source, path.to_owned()).await;
             failed = read.is_err();
             if let Err(why) = read {
-                source.failed(&why, true);
+                source.failed(&why);
             }
             // A version that was replaced while it was read is read again.
             taken = Some(now).filter(|_| !failed || now.is_some());
@@ -51,51 +54,25 @@ async fn follow_file(source: &Arc<Source>, path: &Path) {
             }
         }
         seen = Some(now);
-        let watched = source.rules().is_some_and(|rules| rules.watch);
+        let watched = source.adopted().is_some_and(|adopted| adopted.rules.watch);
         let is_new = taken != Some(now) && now.is_some();
         let woken = wait(source, (watched || is_new).then_some(LOOK)).await;
-        if woken && failed {
+        if woken && (failed || source.current().is_none()) {
             taken = None; // what was refused may fit now
         }
     }
 }
 
-/// The text of a document.
-enum Text {
-    File(PathBuf),
-    Answer { body: Vec<u8>, url: String, cache: Option<PathBuf> },
+/// Runs this on a thread that may block.
+async fn blocking<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    tokio::task::spawn_blocking(job).await.ok()
 }
 
-/// Reads a document and takes it, on a thread that may block.
-async fn take(source: &Arc<Source>, text: Text) -> Result<(), String> {
+async fn take_file(source: &Arc<Source>, path: PathBuf) -> Result<(), String> {
     let source = Arc::clone(source);
-    let job = move || match text {
-        Text::File(path) => source.take(&read_text(&path)?, &path),
-        Text::Answer { body, url, cache } => {
-            let text = text_of(body).map_err(|why| format!("the answer {why}"))?;
-            source.take(&text, Path::new(&url))?;
-            if let Some(cache) = cache
-                && let Err(e) = write(&cache, text.as_bytes())
-            {
-                let fields: weir_telemetry::log::Fields<'_> =
-                    &[("source", &source.name()), ("file", &cache.display()), ("error", &e)];
-                weir_telemetry::log::warn("the cache of a source of consumers cannot be written", fields);
-            }
-            Ok(())
-        }
-    };
-    tokio::task::spawn_blocking(job).await.unwrap_or_else(|_| Err("reading it failed".to_owned()))
-}
-
-/// Replaces a file that only this user may read.
-fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    let _ = fs::remove_file(&beside); // of a process that was killed
-    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&beside, path)
+    let generation = Source::next_generation();
+    let job = move || source.take(&read_text(&path)?, &path, generation, None);
+    blocking(job).await.unwrap_or_else(|| Err("reading it failed".to_owned()))
 }
 
 /// Waits for this time, or until the rules change; then returns true.
@@ -109,7 +86,7 @@ async fn wait(source: &Source, time: Option<Duration>) -> bool {
 
 async fn look(path: &Path) -> Option<Stamp> {
     let path = path.to_owned();
-    tokio::task::spawn_blocking(move || stamp(&path)).await.ok().flatten()
+    blocking(move || stamp(&path)).await.flatten()
 }
 
 /// The version of a file; `None` if there is none.
@@ -118,80 +95,218 @@ pub(super) fn stamp(path: &Path) -> Option<Stamp> {
     Some((m.ino(), m.len(), m.mtime(), m.mtime_nsec(), m.ctime(), m.ctime_nsec()))
 }
 
-/// What was fetched last.
-#[derive(Default)]
+/// The answer that is in use.
 struct Last {
     etag: Option<Vec<u8>>,
-    hash: Option<[u8; 32]>,
+    digest: Digest,
+    generation: u64,
 }
 
-async fn follow_url(source: &Arc<Source>, fetched: &Fetched, fetcher: &Fetcher) {
-    let (mut last, mut good, mut failures) = (Last::default(), Instant::now(), 0u32);
+/// When the cache is written again although the answer has not changed.
+struct Cached {
+    path: PathBuf,
+    /// `None`: not before the answer changes.
+    due: Option<Instant>,
+}
+
+/// How long to wait after the cache could not be written.
+const REWRITE: Duration = Duration::from_secs(60);
+
+/// Follows one URL.
+struct Follower<'a> {
+    source: &'a Arc<Source>,
+    url: &'a Url,
+    fetcher: &'a Fetcher,
+    last: Option<Last>,
+    cached: Option<Cached>,
+    /// Whether the source is still followed. A job that outlives it must not touch a cache that another may have now.
+    lives: Lives,
+}
+
+/// True until it is dropped.
+struct Lives(Arc<AtomicBool>);
+
+impl Drop for Lives {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+/// What the server said.
+enum Said {
+    /// This document is current.
+    Document(Bytes, Option<Vec<u8>>),
+    /// What it said last still is.
+    Same,
+}
+
+async fn follow_url(source: &Arc<Source>, url: &Url, fetcher: &Fetcher) {
+    let lives = Lives(Arc::new(AtomicBool::new(true)));
+    let mut follower = Follower { source, url, fetcher, last: None, cached: None, lives };
+    let mut failures = 0u32;
     loop {
-        let wait_for = match ask(source, fetched, fetcher, &mut last).await {
+        let Some(asking) = source.asking() else { return };
+        let wait_for = match follower.ask_while_usable(&asking).await {
             Ok(()) => {
-                (good, failures) = (Instant::now(), 0);
-                fetched.every
+                failures = 0;
+                asking.every
             }
             Err(why) => {
-                let keep =
-                    fetched.stale.is_none_or(|stale| good.elapsed() <= fetched.every.saturating_add(stale));
-                if !keep {
-                    last = Last::default();
-                }
-                source.failed(&why, keep);
+                source.failed(&why);
                 failures = failures.saturating_add(1);
-                RETRY.saturating_mul(1 << (failures - 1).min(6)).min(fetched.every)
+                RETRY.saturating_mul(1 << (failures - 1).min(6)).min(asking.every)
             }
         };
+        let wait_for = source.usable_for().map_or(wait_for, |usable| wait_for.min(usable));
         if wait(source, Some(wait_for)).await && failures > 0 {
-            last = Last::default(); // what was refused may fit now
+            follower.last = None; // what was refused may fit now
         }
+        follower.expire_if_due().await;
     }
 }
 
-async fn ask(
-    source: &Arc<Source>,
-    fetched: &Fetched,
-    fetcher: &Fetcher,
-    last: &mut Last,
-) -> Result<(), String> {
-    let mut request = FetchRequest::get(fetched.url.clone(), MAX_CONSUMER_BYTES, fetched.timeout);
-    request.trust = fetched.trust.clone();
-    let field = |name| FieldName::new(name).expect("a name in the source is a token");
-    if let Some(token) = &fetched.token {
-        request.headers.push((field("authorization"), format!("Bearer {token}").into_bytes()));
+impl Follower<'_> {
+    /// Asks once. If the consumers become too old meanwhile, they are dropped at once.
+    async fn ask_while_usable(&mut self, asking: &Arc<Asking>) -> Result<(), String> {
+        let source = Arc::clone(self.source);
+        let mut ask = std::pin::pin!(self.ask(asking));
+        loop {
+            let Some(usable) = source.usable_for() else { return ask.await };
+            if let Ok(answer) = tokio::time::timeout(usable, &mut ask).await {
+                return answer;
+            }
+            expire(&source).await;
+        }
     }
-    if let Some(etag) = &last.etag {
-        request.headers.push((field("if-none-match"), etag.clone()));
+
+    async fn expire_if_due(&self) {
+        if self.source.usable_for() == Some(Duration::ZERO) {
+            expire(self.source).await;
+        }
     }
-    let answer = fetcher.fetch(request).await.map_err(|e| Chain(&e).to_string())?;
-    match answer.status {
-        200 => {}
-        304 if last.etag.is_some() => {
-            source.confirmed();
+
+    async fn ask(&mut self, asking: &Arc<Asking>) -> Result<(), String> {
+        let (generation, confirmed) = (Source::next_generation(), Confirmation::now());
+        if let Said::Document(body, etag) = self.said(asking).await? {
+            return self.heard(asking, body, etag, generation, confirmed).await;
+        }
+        if let Some(last) = &self.last
+            && self.source.confirmed(last.generation, confirmed)
+            && self.refresh(asking, None, confirmed).await
+        {
             return Ok(());
         }
-        status @ (301 | 302 | 303 | 307 | 308) => {
-            return Err(format!("the answer has the status {status}, and redirects are not followed"));
+        // It is not in use any more, or not in the cache, so it is needed whole.
+        if let Some(last) = &mut self.last {
+            last.etag = None;
         }
-        status => return Err(format!("the answer has the status {status}; expected 200")),
+        let (generation, confirmed) = (Source::next_generation(), Confirmation::now());
+        match self.said(asking).await? {
+            Said::Document(body, etag) => self.heard(asking, body, etag, generation, confirmed).await,
+            Said::Same => Err(NOT_ASKED.to_owned()),
+        }
     }
-    let hash: [u8; 32] = Sha256::digest(&answer.body).into();
-    let etag = answer.field("etag").map(<[u8]>::to_vec);
-    if last.hash == Some(hash) {
-        last.etag = etag;
-        source.confirmed();
-        return Ok(());
+
+    /// Asks the server.
+    async fn said(&self, asking: &Asking) -> Result<Said, String> {
+        let mut request = FetchRequest::get(self.url.clone(), MAX_CONSUMER_BYTES, asking.timeout);
+        request.trust = asking.trust.clone();
+        let field = |name| FieldName::new(name).expect("a name in the source is a token");
+        if let Some(token) = &asking.token {
+            request.headers.push((field("authorization"), format!("Bearer {token}").into_bytes()));
+        }
+        let etag = self.last.as_ref().and_then(|last| last.etag.clone());
+        let is_conditional = etag.is_some();
+        if let Some(etag) = etag {
+            request.headers.push((field("if-none-match"), etag));
+        }
+        let answer = self.fetcher.fetch(request).await.map_err(|e| Chain(&e).to_string())?;
+        match answer.status {
+            200 => {
+                let etag = answer.field("etag").map(<[u8]>::to_vec);
+                Ok(Said::Document(answer.body.into(), etag))
+            }
+            304 if is_conditional => Ok(Said::Same),
+            304 => Err(NOT_ASKED.to_owned()),
+            status @ (301 | 302 | 303 | 307 | 308) => {
+                Err(format!("the answer has the status {status}, and redirects are not followed"))
+            }
+            status => Err(format!("the answer has the status {status}; expected 200")),
+        }
     }
-    let text = Text::Answer {
-        body: answer.body.into(),
-        url: fetched.url.shown().to_string(),
-        cache: fetched.cache.clone(),
-    };
-    // A version with a mistake is asked for again, so that it stays visible.
-    *last = Last::default();
-    take(source, text).await?;
-    *last = Last { etag, hash: Some(hash) };
-    Ok(())
+
+    /// Takes a whole answer, which may be the one in use.
+    async fn heard(
+        &mut self,
+        asking: &Arc<Asking>,
+        body: Bytes,
+        etag: Option<Vec<u8>>,
+        generation: u64,
+        confirmed: Confirmation,
+    ) -> Result<(), String> {
+        let (url, source) = (self.url.shown(), Arc::clone(self.source));
+        // A version with a mistake is asked for again, so that it stays visible.
+        let last = self.last.take();
+        let digest = {
+            let body = body.clone();
+            blocking(move || Digest::of(&[&body])).await.ok_or("reading it failed")?
+        };
+        if let Some(last) = last
+            && last.digest == digest
+            && self.source.confirmed(last.generation, confirmed)
+        {
+            self.last = Some(Last { etag, ..last });
+            self.refresh(asking, Some(body), confirmed).await;
+            return Ok(());
+        }
+        let text = text_of(body.to_vec()).map_err(|why| format!("the answer {why}"))?;
+        let job = move || source.take(&text, Path::new(&url), generation, Some(confirmed));
+        blocking(job).await.unwrap_or_else(|| Err("reading it failed".to_owned()))?;
+        self.last = Some(Last { etag, digest, generation });
+        self.cached = None;
+        self.refresh(asking, Some(body), confirmed).await;
+        Ok(())
+    }
+
+    /// Writes the cache, if that is due. Without the document, that of the cache is confirmed; returns false if it has
+    /// another one.
+    async fn refresh(&mut self, asking: &Arc<Asking>, body: Option<Bytes>, confirmed: Confirmation) -> bool {
+        let (Some(path), Some(last)) = (&asking.cache, &self.last) else { return true };
+        let is_due =
+            |cached: &Cached| cached.path != *path || cached.due.is_some_and(|due| due <= Instant::now());
+        if !self.cached.as_ref().is_none_or(is_due) {
+            return true;
+        }
+        let (origin, digest, lives) = (cache::origin_of(self.url), last.digest, Arc::clone(&self.lives.0));
+        let to = path.clone();
+        let written = blocking(move || {
+            let lives = || lives.load(Ordering::Acquire);
+            match body {
+                Some(body) => cache::write(&to, origin, confirmed.at, &body, lives),
+                None => cache::confirm(&to, origin, confirmed.at, digest, lives),
+            }
+        });
+        let wait_for = match written.await.unwrap_or_else(|| Err(io::Error::other("writing it failed"))) {
+            // What was lost of `stale` in a restart is at most this part.
+            Ok(()) => asking.stale.map(|stale| stale / 10),
+            Err(e) if e.kind() == io::ErrorKind::InvalidData => return false,
+            Err(e) => {
+                let fields: weir_telemetry::log::Fields<'_> =
+                    &[("source", &self.source.name()), ("file", &path.display()), ("error", &e)];
+                weir_telemetry::log::warn("the cache of a source of consumers cannot be written", fields);
+                Some(REWRITE)
+            }
+        };
+        let due = wait_for.and_then(|wait_for| Instant::now().checked_add(wait_for));
+        self.cached = Some(Cached { path: path.clone(), due });
+        true
+    }
+}
+
+/// The server says that nothing has changed, and was not asked.
+const NOT_ASKED: &str = "the answer has the status 304 without If-None-Match in the request; expected 200";
+
+async fn expire(source: &Arc<Source>) {
+    let source = Arc::clone(source);
+    blocking(move || source.expire()).await;
 }

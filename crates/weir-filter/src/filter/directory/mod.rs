@@ -10,6 +10,7 @@
 //! changed: a source replaces it whole, in one store, and the next request of every connection meets the new one. An
 //! exchange holds its own consumer ([`Cx::set_listed`](crate::filter::Cx::set_listed)), never a roster.
 
+mod cache;
 mod follow;
 mod roster;
 mod rules;
@@ -17,9 +18,10 @@ mod source;
 
 pub use roster::{CredentialIndex, CredentialReader, Intake, Listed, Refused, Roster, credential, labels};
 pub use rules::{Misfit, Rules};
-pub use source::{Fetched, Origin, Source, SourceStatus, State};
+pub use source::{Asking, Origin, Source, SourceStatus, State};
 
 use super::Consumer;
+use source::Adopted;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The sources of a snapshot.
@@ -29,10 +31,10 @@ pub struct Directory {
     checked: Mutex<Option<Checked>>,
 }
 
-/// What the sources must fit, and what each held when that was checked.
+/// What the sources must fit, how each is asked, and which set each had when that was checked.
 struct Checked {
     rules: Rules,
-    rosters: Vec<Option<Arc<Roster>>>,
+    sources: Vec<(Option<Arc<Asking>>, Option<u64>)>,
 }
 
 /// What a directory knows of a credential.
@@ -53,8 +55,14 @@ impl std::fmt::Debug for Directory {
 }
 
 impl Directory {
-    /// The sources of a config with these rules. What does not fit goes to `misfit`, with the source.
-    pub fn new(sources: Vec<Arc<Source>>, rules: Rules, mut misfit: impl FnMut(&Source, Misfit)) -> Self {
+    /// The sources of a config with these rules, and how those on web servers are asked. What does not fit goes to
+    /// `misfit`, with the source.
+    pub fn new(
+        sources: Vec<(Arc<Source>, Option<Arc<Asking>>)>,
+        rules: Rules,
+        mut misfit: impl FnMut(&Source, Misfit),
+    ) -> Self {
+        let (sources, asking): (Vec<_>, Vec<_>) = sources.into_iter().unzip();
         let rosters: Vec<_> = sources.iter().map(|source| source.current()).collect();
         for (n, (source, roster)) in sources.iter().zip(&rosters).enumerate() {
             let Some(roster) = roster else { continue };
@@ -64,7 +72,9 @@ impl Directory {
                 others.filter_map(|(other, roster)| Some((other.name(), Arc::clone(roster.as_ref()?))));
             rules.misfits(roster, others).into_iter().for_each(|wrong| misfit(source, wrong));
         }
-        Self { sources: sources.into(), checked: Mutex::new(Some(Checked { rules, rosters })) }
+        let checked = rosters.iter().map(|roster| roster.as_ref().map(|roster| roster.generation()));
+        let checked = Checked { rules, sources: asking.into_iter().zip(checked).collect() };
+        Self { sources: sources.into(), checked: Mutex::new(Some(checked)) }
     }
 
     /// Finds the owner of a credential. `kind` is the filter's name; `find` looks into its index.
@@ -98,6 +108,11 @@ impl Directory {
         }
     }
 
+    /// How many consumers all sources have now.
+    pub fn consumers(&self) -> usize {
+        self.sources.iter().map(|source| source.status().consumers).sum()
+    }
+
     /// The sources.
     pub fn sources(&self) -> &[Arc<Source>] {
         &self.sources
@@ -106,10 +121,13 @@ impl Directory {
     /// The snapshot runs now: from here on its sources must fit it.
     pub fn adopt(&self) {
         let checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(Checked { rules, rosters }) = checked else { return };
+        let Some(Checked { rules, sources }) = checked else { return };
         let rules = Arc::new(rules.beside(self.sources.iter().map(Arc::downgrade).collect()));
-        for (source, roster) in self.sources.iter().zip(rosters) {
-            source.adopt(&rules, roster);
+        for (source, (asking, generation)) in self.sources.iter().zip(sources) {
+            source.adopt(Adopted { rules: Arc::clone(&rules), asking }, generation);
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,6 +21,8 @@ pub struct Roster {
     indexes: Box<[Index]>,
     /// The plans that they have, each with the first consumer that has it.
     plans: BTreeMap<String, u32>,
+    /// Later sets of a source have higher ones.
+    generation: u64,
 }
 
 struct Index {
@@ -221,7 +223,17 @@ impl Roster {
             });
         };
         let indexes = indexes(&written, kinds, &mut refused);
-        Self { consumers, indexes, plans }
+        Self { consumers, indexes, plans, generation: 0 }
+    }
+
+    /// The same as the set with this number.
+    pub(super) fn of(self, generation: u64) -> Self {
+        Self { generation, ..self }
+    }
+
+    /// Its number, which tells which of two sets of a source is the newer one.
+    pub(super) const fn generation(&self) -> u64 {
+        self.generation
     }
 
     /// The credentials of a config's own consumers, for comparison. Their filters report mistakes in them.
