@@ -319,6 +319,35 @@ mod tests {
         }
     }
 
+    /// A name that the config does not know may be another consumer's, and then the certificate identifies nobody. So
+    /// may the fingerprint, which takes precedence over names.
+    #[tokio::test]
+    async fn nobody_passes_by_half_a_certificate_while_a_source_is_away() {
+        let lab = PeerCertificate { fingerprint: "cd".repeat(32), ..certificate("", &["dns:crm.internal"]) };
+        let both = || certificate("", &["dns:shop.internal", "dns:crm.internal"]);
+        let shop = || certificate("", &["dns:shop.internal"]);
+        let mut away = stand(json!({})).awaiting().certificate(both());
+        away.build().request("GET /").await.expect_status(503).expect_cause(&CONSUMERS_UNAVAILABLE);
+        let mut away = away.certificate(shop());
+        away.build().request("GET /").await.expect_cause(&CONSUMERS_UNAVAILABLE);
+        let mut away = away.certificate(lab);
+        let mut exchange = away.build().request("GET /").await;
+        exchange.expect_continue();
+        assert_eq!(
+            exchange.cx.consumer().map(|consumer| &*consumer.name),
+            Some("lab"),
+            "of the config alone"
+        );
+        // With the answer of the source, each is what it is.
+        away.relist("consumers: { crm: { mtls_auth: [ \"dns:crm.internal\" ] } }");
+        let mut here = away.certificate(both());
+        here.build().request("GET /").await.expect_cause(&CERTIFICATE_UNKNOWN);
+        let mut here = here.certificate(shop());
+        let mut exchange = here.build().request("GET /").await;
+        exchange.expect_continue();
+        assert_eq!(exchange.cx.consumer().map(|consumer| &*consumer.name), Some("shop"));
+    }
+
     #[tokio::test]
     async fn what_nobody_is_told_by() {
         for (subject, names) in [

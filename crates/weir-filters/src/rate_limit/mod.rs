@@ -124,6 +124,14 @@ impl IntoFilter for RateLimitSettings {
         let shared = self.0.shared(&read, build);
         // State is named by `by` and by the periods, so the number of requests may change.
         let by = self.0.by.to_string();
+        // Those of the config have a place each; those of sources share the table.
+        let listed = build.directory.map_or(0, |directory| directory.consumers());
+        if listed > keys as usize && (by == "consumer" || by.contains("{consumer}")) {
+            let message =
+                format!("{keys} is less than the {listed} consumers of the sources: some begin anew");
+            let hint = format!("write {}", listed.next_power_of_two().min(1 << 24));
+            build.warn("keys", "keys-below-consumers", message, Some(hint.into()));
+        }
         let who = Who::new(self.0.by, self.0.ipv6_prefix, build);
         if build.mistakes.len() > before {
             return None;
