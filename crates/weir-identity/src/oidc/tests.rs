@@ -4,6 +4,7 @@ use super::super::testing::{Exchange, Running, Stand};
 use super::*;
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use tokio::sync::mpsc::Receiver;
 use weir_filter::fetch::Asked;

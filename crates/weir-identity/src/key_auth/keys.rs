@@ -1,0 +1,242 @@
+//! The keys of the config, of a file or of a source: found by their hashes, and remembered once verified.
+
+use crate::prelude::*;
+use sha2::{Digest as _, Sha256};
+use std::collections::HashMap;
+use std::sync::OnceLock;
+use weir_filter::directory::{CredentialIndex, Intake, Refused};
+use weir_wire::hex;
+
+/// Hashes of all keys, with their owners.
+pub(super) struct Keys {
+    /// By the first half of the hash, which an attacker cannot choose; two keys with the same half are a mistake in
+    /// the config. The map is seeded. The comparison of the other half decides.
+    pub(super) by_half: HashMap<u128, (u128, Owner), foldhash::fast::RandomState>,
+    pub(super) verified: Verified,
+}
+
+/// Keys that were verified once. The next request with one of them saves the 3,400 instructions of SHA-256.
+///
+/// A key is remembered by 128 bits of a sum of its words, each multiplied by secrets of this snapshot. Without the
+/// secrets, any two different keys have the same bits with a probability of 1 in 2^128 (Lemire and Kaser, "Strongly
+/// universal string hashing is fast", 2014, for 128 and 64 bits). The duration of a comparison reveals nothing about
+/// the key. Only keys from the config are stored, and they are dropped with the snapshot.
+///
+/// Invariant: a slot is written once, so a reader sees it either empty or complete. A key whose slots are taken is
+/// hashed each time, and so is a key that is longer than the secrets.
+pub(super) struct Verified {
+    /// The initial value of a sum, and the multiplier of each word.
+    pub(super) secrets: Box<[[u128; 2]]>,
+    pub(super) slots: Box<[OnceLock<(u128, Owner)>]>,
+}
+
+/// The consumer that a key belongs to, and which of its keys it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Owner {
+    pub(super) consumer: u32,
+    /// The first digits of the key's hash.
+    pub(super) digits: [u8; 8],
+}
+
+/// Most slots, 48 bytes each, and how many are probed for a key. Two slots per key are made, so the first probe finds
+/// most keys.
+pub(super) const SLOTS: usize = 8192;
+pub(super) const PROBES: usize = 8;
+
+/// Longest key that is remembered, in words of eight bytes.
+pub(super) const WORDS: usize = 32;
+
+/// Largest file of keys, in bytes, and most of its mistakes that are reported.
+pub(super) const MAX_FILE_BYTES: usize = 16 * 1024 * 1024;
+pub(super) const MAX_MISTAKES: usize = 5;
+
+pub(super) type Hash = [u8; 32];
+
+// === impl Keys ===
+
+impl Keys {
+    pub(super) fn read(file: Option<&FilePath>, build: &mut Build<'_>) -> Self {
+        let mut keys = Self { by_half: HashMap::default(), verified: Verified::new(0) };
+        let consumers = Consumers::clone(build.consumers);
+        for (index, consumer) in consumers.iter().enumerate() {
+            for (n, key) in consumer.credentials.get("key_auth").into_iter().flatten().enumerate() {
+                let whose = format!("key {} of consumer `{}`", n + 1, consumer.name);
+                match parse_key(key) {
+                    Ok(hash) => keys.add("", hash, index, &whose, build),
+                    Err(why) => build.refuse("", format!("{whose} {why}"), None),
+                }
+            }
+        }
+        if let Some(file) = file {
+            keys.read_file(file, build);
+        }
+        if keys.by_half.is_empty() && build.directory.is_none() && build.mistakes.is_empty() {
+            let hint = "write consumers: { NAME: { key_auth: [ \"${NAME_KEY}\" ] } }";
+            build.refuse("", "no consumer has a key: every request would be refused", Some(hint.into()));
+        }
+        keys.verified = Verified::new(keys.by_half.len());
+        keys
+    }
+
+    /// Reads a file of names and keys. No message contains a key.
+    fn read_file(&mut self, file: &FilePath, build: &mut Build<'_>) {
+        let text = match build.read_file(file, MAX_FILE_BYTES) {
+            Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            Err(message) => return build.refuse("file", message, None),
+        };
+        let consumers = Consumers::clone(build.consumers);
+        let before = build.mistakes.len();
+        for (number, line) in text.lines().enumerate() {
+            let mut words = line.split_whitespace().take_while(|word| !word.starts_with('#'));
+            let Some(name) = words.next() else { continue };
+            let whose = format!("{}:{}: the key", file.0.display(), number + 1);
+            let (Some(key), None) = (words.next(), words.next()) else {
+                let message = format!("{}:{}: is not a pair", file.0.display(), number + 1);
+                build.refuse("file", message, Some("write a consumer and a key in each line".into()));
+                continue;
+            };
+            match (consumers.iter().position(|consumer| consumer.name == name), parse_key(key)) {
+                (Some(index), Ok(hash)) => self.add("file", hash, index, &whose, build),
+                (Some(_), Err(why)) => build.refuse("file", format!("{whose} {why}"), None),
+                (None, _) => {
+                    let place = format!("{}:{}", file.0.display(), number + 1);
+                    let hint = Some("write it under `consumers`, if only as `NAME: {}`".into());
+                    build.refuse("file", format!("{place}: there is no consumer `{name}`"), hint);
+                }
+            }
+            if build.mistakes.len() - before >= MAX_MISTAKES {
+                return;
+            }
+        }
+    }
+
+    fn add(&mut self, field: &str, hash: Hash, index: usize, whose: &str, build: &mut Build<'_>) {
+        if let Some(other) = self.insert(&hash, index as u32) {
+            let other = build.consumers.get(other as usize).map_or("", |c| &c.name).to_owned();
+            let hint = "a key must identify one consumer: give each consumer its own".to_owned();
+            build.refuse(field, format!("{whose} already belongs to consumer `{other}`"), Some(hint.into()));
+        }
+    }
+
+    /// Adds a key. Returns the consumer that has it already.
+    pub(super) fn insert(&mut self, hash: &Hash, consumer: u32) -> Option<u32> {
+        let (half, rest) = halves(hash);
+        let owner = Owner { consumer, digits: first_digits(hash) };
+        self.by_half.insert(half, (rest, owner)).map(|(_, other)| other.consumer)
+    }
+
+    /// The owner of a key that was verified before.
+    pub(super) fn remembered(&self, key: &[u8]) -> Option<Owner> {
+        if self.by_half.is_empty() {
+            return None;
+        }
+        self.verified.find(self.verified.tag(key)?)
+    }
+
+    /// The owner of a key with this hash, which is then remembered.
+    pub(super) fn verify(&self, key: &[u8], hash: &Hash) -> Option<Owner> {
+        let (half, rest) = halves(hash);
+        // The comparison of two numbers takes the same time whatever they are.
+        let (_, owner) = self.by_half.get(&half).filter(|(known, _)| known ^ rest == 0)?;
+        if let Some(tag) = self.verified.tag(key) {
+            self.verified.remember(tag, *owner);
+        }
+        Some(*owner)
+    }
+}
+
+impl CredentialIndex for Keys {
+    fn read(intake: &mut Intake<'_>) -> Self {
+        let mut keys = Self { by_half: HashMap::default(), verified: Verified::new(0) };
+        intake.each(|consumer, text| {
+            let hash = parse_key(text).map_err(|why| Refused::Wrong(why.into()))?;
+            keys.insert(&hash, consumer).map_or(Ok(()), |other| Err(Refused::Common(other)))
+        });
+        keys.by_half.shrink_to_fit();
+        keys.verified = Verified::new(keys.by_half.len());
+        keys
+    }
+
+    fn common(&self, other: &Self) -> Vec<(u32, u32)> {
+        let pair = |(half, (rest, ours)): (&u128, &(u128, Owner))| {
+            let (_, theirs) = other.by_half.get(half).filter(|(known, _)| known == rest)?;
+            Some((ours.consumer, theirs.consumer))
+        };
+        self.by_half.iter().filter_map(pair).collect()
+    }
+}
+
+// === impl Verified ===
+
+impl Verified {
+    pub(super) fn new(keys: usize) -> Self {
+        let slots = (2 * keys).next_power_of_two().min(SLOTS);
+        let slots = (0..slots).map(|_| OnceLock::new()).collect();
+        let mut random = vec![[[0; 16]; 2]; WORDS + 1];
+        if aws_lc_rs::rand::fill(random.as_flattened_mut().as_flattened_mut()).is_err() {
+            random.clear(); // without secrets nothing is remembered
+        }
+        Self { secrets: random.into_iter().map(|pair| pair.map(u128::from_le_bytes)).collect(), slots }
+    }
+
+    /// The tag that a key is remembered by; `None` if the key is too long.
+    pub(super) fn tag(&self, key: &[u8]) -> Option<u128> {
+        let (begin, of_words) = self.secrets.split_first()?;
+        let (words, rest) = key.as_chunks();
+        if words.len() >= of_words.len() {
+            return None;
+        }
+        // The last word contains the number of its key bytes and is never 0, so no two keys have the same words.
+        let mut last = [0, 0, 0, 0, 0, 0, 0, rest.len() as u8 + 1];
+        last.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
+        let words =
+            words.iter().chain(std::iter::once(&last)).map(|word| u128::from(u64::from_le_bytes(*word)));
+        let [a, b] = of_words.iter().zip(words).fold(*begin, |[a, b], ([of_a, of_b], word)| {
+            [a.wrapping_add(of_a.wrapping_mul(word)), b.wrapping_add(of_b.wrapping_mul(word))]
+        });
+        Some(a >> 64 << 64 | b >> 64)
+    }
+
+    pub(super) fn find(&self, tag: u128) -> Option<Owner> {
+        self.probe(tag).map_while(OnceLock::get).find(|(known, _)| *known == tag).map(|(_, owner)| *owner)
+    }
+
+    pub(super) fn remember(&self, tag: u128, owner: Owner) {
+        // A slot that another core is taking at this moment counts as taken.
+        let _ = self.probe(tag).find(|slot| slot.set((tag, owner)).is_ok());
+    }
+
+    fn probe(&self, tag: u128) -> impl Iterator<Item = &OnceLock<(u128, Owner)>> {
+        let mask = self.slots.len() - 1; // a power of two
+        (0..PROBES).filter_map(move |n| self.slots.get((tag as usize).wrapping_add(n) & mask))
+    }
+}
+
+/// The hash of a key as written in the config.
+pub(super) fn parse_key(text: &str) -> Result<Hash, &'static str> {
+    if let Some(digits) = text.strip_prefix("sha256:") {
+        return hex::decode(digits)
+            .and_then(|hash| hash.try_into().ok())
+            .ok_or("is not a hash: expected `sha256:` and 64 hexadecimal digits");
+    }
+    match text {
+        "" => Err("is empty"),
+        _ if !text.bytes().all(|b| b.is_ascii_graphic()) => Err(
+            "holds a space, a control byte or a letter that is not ASCII, which no client can send in a header",
+        ),
+        _ => Ok(Sha256::digest(text.as_bytes()).into()),
+    }
+}
+
+/// The first digits of a hash, enough to distinguish the keys of a consumer.
+pub(super) fn first_digits(hash: &Hash) -> [u8; 8] {
+    let mut digits = [0; 8];
+    digits.copy_from_slice(hex::encode(&hash[..4]).as_bytes());
+    digits
+}
+
+pub(super) fn halves(hash: &Hash) -> (u128, u128) {
+    let (half, rest) = hash.split_first_chunk().expect("a hash is longer than its half");
+    let rest = rest.first_chunk().expect("a hash has two halves");
+    (u128::from_le_bytes(*half), u128::from_le_bytes(*rest))
+}
