@@ -2,31 +2,37 @@
 //!
 //! Everything here belongs to one thread. Other threads reach a core only through its mailbox ([`Message`]).
 
+mod connection_handle;
+mod local;
+mod siblings;
+
+pub(crate) use connection_handle::{ConnectionHandle, SentOn, Waiting};
+pub(crate) use local::{Local, LocalListener, LocalRoute};
+pub use siblings::{Shared, Sibling};
+
 use crate::autopsy::kept::Kind;
 use crate::autopsy::{Autopsies, Found, Question, Usual, connection_kept};
 use crate::export::Outbox;
 use crate::lane::Lane;
-use crate::per_client::Clients;
-use crate::snapshot::{Destination, Handling, Listener, Policy, Serves, Snapshot};
+use crate::snapshot::Snapshot;
+use connection_handle::WATCHED;
 use foldhash::fast::FixedState;
+use local::Standing;
+use siblings::CoreCount;
 use slab::Slab;
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::io;
-use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc as mpsc_std;
-use std::task::Waker;
 use std::time::{Instant, SystemTime};
-use tokio::sync::mpsc;
-use weir_filter::blocking::Blocking;
-use weir_filter::filter::{Consumer, CoreHandle, RouteScope};
+use weir_filter::filter::{CoreHandle, RouteScope};
 use weir_h1::{RequestHead, ResponseHead};
-use weir_telemetry::{AccessLog, ConsumerCells, CoreCells, ListenerCells, RouteCells, Telemetry};
+use weir_telemetry::{AccessLog, CoreCells, Telemetry};
 use weir_upstream::upstream::balance::Random;
 use weir_upstream::upstream::{LocalUpstream, Resources};
 use weir_wire::listen::{Address, BoundSocket};
@@ -115,76 +121,6 @@ pub enum Leaving {
     Successor,
 }
 
-/// Process-wide state that cores may touch when they accept, never on a request.
-#[derive(Debug, Default)]
-pub struct Shared {
-    /// Client connections of all cores: `limits.connections`.
-    pub connections: AtomicUsize,
-    /// Accepted connections not yet in `connections`: on their way to another core or to the first poll of their
-    /// task.
-    arriving: AtomicUsize,
-    /// What `limits.per_client` counts.
-    pub(crate) clients: Arc<Clients>,
-    /// The threads for work that blocks.
-    pub(crate) blocking: Blocking,
-}
-
-/// A core as others see it.
-#[derive(Clone, Debug)]
-pub struct Sibling {
-    /// Its number. Only one core has it at a time.
-    pub index: usize,
-    /// Its mailbox.
-    pub mailbox: mpsc::UnboundedSender<Message>,
-    load: Arc<CoreCount>,
-}
-
-/// Counts that one core writes. They have a cache line of their own (two, because the prefetcher fetches pairs), so that
-/// cores do not contend.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct CoreCount {
-    /// Its client connections, for the hand-over of new ones.
-    connections: AtomicUsize,
-    /// Tasks that filters run beside exchanges.
-    tasks: AtomicUsize,
-}
-
-impl Sibling {
-    /// A core that does not run yet.
-    pub fn new(index: usize, mailbox: mpsc::UnboundedSender<Message>) -> Self {
-        Self { index, mailbox, load: Arc::default() }
-    }
-
-    /// How many client connections it has.
-    pub fn connections(&self) -> usize {
-        self.load.connections.load(Ordering::Relaxed)
-    }
-
-    /// Whether it has neither connections nor tasks of filters.
-    pub fn is_idle(&self) -> bool {
-        self.connections() == 0 && self.load.tasks.load(Ordering::Relaxed) == 0
-    }
-}
-
-impl Shared {
-    /// A connection was accepted.
-    pub(crate) fn arrive(&self) {
-        self.arriving.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// The connection is now counted in `connections`, or is gone.
-    pub(crate) fn arrived(&self) {
-        self.arriving.fetch_sub(1, Ordering::Release);
-    }
-
-    /// Whether no connection is open or arriving.
-    pub fn is_empty(&self) -> bool {
-        // This order matters: a connection that arrives between the two loads is seen by the second.
-        self.arriving.load(Ordering::Acquire) == 0 && self.connections.load(Ordering::Relaxed) == 0
-    }
-}
-
 /// The parts of a core that do not change with the config.
 pub(crate) struct Parts {
     pub(crate) own: Sibling,
@@ -246,84 +182,6 @@ pub(crate) struct Core {
 
 /// State of a filter on one core, for as long as its key is held.
 type FilterState = (std::sync::Weak<()>, Rc<dyn Any>);
-
-/// A snapshot as one core uses it.
-pub(crate) struct Local {
-    pub(crate) snapshot: Arc<Snapshot>,
-    pub(crate) routes: Vec<LocalRoute>,
-    pub(crate) upstreams: Vec<Rc<LocalUpstream>>,
-    pub(crate) listeners: Vec<Rc<LocalListener>>,
-    /// Counts requests that no route matched.
-    pub(crate) unrouted: Arc<RouteCells>,
-    /// Request counts per consumer, created at its first request: most of many consumers never send one.
-    consumers: Rc<[OnceCell<Arc<ConsumerCells>>]>,
-    /// The same for consumers of sources, by number.
-    listed: Rc<RefCell<HashMap<usize, Arc<ConsumerCells>>>>,
-    /// Counts the snapshots that this core has adopted.
-    pub(crate) generation: u64,
-}
-
-/// A route as one core uses it.
-pub(crate) struct LocalRoute {
-    pub(crate) scope: Rc<RouteScope>,
-    pub(crate) cells: Arc<RouteCells>,
-    pub(crate) handling: Arc<Handling>,
-    /// The usual durations of its exchanges.
-    pub(crate) usual: Usual,
-}
-
-/// A listener as one core uses it.
-pub(crate) struct LocalListener {
-    pub(crate) spec: Arc<Listener>,
-    /// Its number in route conditions.
-    pub(crate) number: u16,
-    pub(crate) cells: Arc<ListenerCells>,
-}
-
-/// A client connection as its core sees it from outside.
-///
-/// Field order: the fields that each request touches sit beside the reference count, which it also changes. That
-/// saves one cache line per request with a thousand busy connections.
-#[repr(C)]
-pub(crate) struct ConnectionHandle {
-    /// Close after the current exchange, or now if idle.
-    pub(crate) closing: Cell<bool>,
-    /// It was opened under a policy of its listener that is gone: no more requests are served on it.
-    pub(crate) outdated: Cell<bool>,
-    /// Cut it regardless of what is under way: its drain time is over.
-    pub(crate) cut: Cell<bool>,
-    /// How many rounds of [`Core::watch_waiting`] its exchange has waited for an upstream. 0 while it does not wait.
-    pub(crate) waiting: Cell<u8>,
-    /// Where it was sent, if a listener with `sni` or `tcp` accepted it.
-    pub(crate) sent: OnceCell<Box<SentOn>>,
-    /// The policy under which it was opened.
-    pub(crate) policy: Policy,
-    /// Where it was accepted.
-    pub(crate) listener: Option<Address>,
-    /// Wakes its task.
-    pub(crate) waker: Waker,
-}
-
-/// Where a connection was sent, and whose it is.
-#[derive(Debug)]
-pub(crate) struct SentOn {
-    /// The client.
-    pub(crate) client: IpAddr,
-    /// The listener that serves it, if it is not the one that accepted it, and that one's policy.
-    pub(crate) inner: Option<(Arc<str>, Policy)>,
-    /// Whether its bytes are passed on.
-    pub(crate) bytes: bool,
-}
-
-/// What becomes of a connection at a reload.
-enum Standing {
-    /// Its listener is gone.
-    Gone,
-    /// It stays.
-    Kept,
-    /// Its listener requires something else now.
-    Outdated,
-}
 
 /// The route label of requests that no route matched. No route can have this name.
 pub const UNROUTED: &str = "-";
@@ -706,159 +564,5 @@ impl Core {
             buffer.clear();
             kept.push(buffer);
         }
-    }
-}
-
-/// The round from which an exchange watches its client.
-const WATCHED: u8 = 3;
-
-impl Local {
-    /// The part a tunnel needs: see [`Snapshot::only`].
-    pub(crate) fn only(&self, route: usize, upstream: usize, filters: &[u32]) -> Rc<Self> {
-        let of = &self.routes[route];
-        let scope = RouteScope {
-            name: Arc::clone(&of.scope.name),
-            matched: None,
-            consumers: Arc::clone(&of.scope.consumers),
-            core: of.scope.core.clone(),
-            exposes_causes: of.scope.exposes_causes,
-        };
-        let snapshot = self.snapshot.only(route, upstream, filters);
-        let route = LocalRoute {
-            scope: Rc::new(scope),
-            cells: Arc::clone(&of.cells),
-            handling: Arc::clone(&snapshot.routes[0].handling),
-            usual: Usual::default(),
-        };
-        Rc::new(Self {
-            snapshot: Arc::new(snapshot),
-            routes: vec![route],
-            upstreams: Vec::new(),
-            listeners: Vec::new(),
-            unrouted: Arc::clone(&self.unrouted),
-            consumers: Rc::clone(&self.consumers),
-            listed: Rc::clone(&self.listed),
-            generation: self.generation,
-        })
-    }
-
-    /// The cells that count a consumer's requests.
-    pub(crate) fn consumer(&self, index: usize, core: &CoreCells) -> Option<&ConsumerCells> {
-        let id = self.snapshot.consumer_series.get(index)?;
-        Some(self.consumers.get(index)?.get_or_init(|| core.consumer(id)))
-    }
-
-    /// The same for a consumer of a source. Those beyond the limit for series share the series of the overflow.
-    pub(crate) fn listed(&self, consumer: &Consumer, core: &CoreCells) -> Option<Arc<ConsumerCells>> {
-        let of = self.snapshot.listed.as_ref()?;
-        let mut known = self.listed.borrow_mut();
-        let number = if known.contains_key(&consumer.number) || known.len() < of.series {
-            consumer.number
-        } else {
-            0 // no consumer of a source has it
-        };
-        let make = || match number {
-            0 => core.consumer(&of.telemetry.consumer(weir_telemetry::series::OVERFLOW)),
-            _ => core.consumer(&of.telemetry.consumer(&consumer.name)),
-        };
-        Some(Arc::clone(known.entry(number).or_insert_with(make)))
-    }
-
-    /// The listener at an address, if it still exists.
-    pub(crate) fn listener(&self, address: &Address) -> Option<&Rc<LocalListener>> {
-        self.listeners.iter().find(|l| l.spec.address.as_ref() == Some(address))
-    }
-
-    /// The listener that serves a connection, if it still exists: the one that accepted it, or the one that it was
-    /// sent to by name.
-    pub(crate) fn serving(&self, handle: &ConnectionHandle) -> Option<&Rc<LocalListener>> {
-        match handle.sent.get().and_then(|sent| sent.inner.as_ref()) {
-            None => self.listener(handle.listener.as_ref()?),
-            Some((name, _)) => {
-                self.listeners.iter().find(|l| l.spec.address.is_none() && l.spec.name == *name)
-            }
-        }
-    }
-
-    /// What becomes of a connection when this snapshot is adopted.
-    fn standing(&self, handle: &ConnectionHandle) -> Standing {
-        let Some(outer) = handle.listener.as_ref().and_then(|address| self.listener(address)) else {
-            return Standing::Gone;
-        };
-        let Some(serving) = self.serving(handle) else { return Standing::Gone };
-        let sent = handle.sent.get();
-        let inner = sent.and_then(|sent| sent.inner.as_ref());
-        let same = outer.spec.policy == handle.policy
-            && inner.is_none_or(|(_, policy)| serving.spec.policy == *policy)
-            && sent.is_none_or(|sent| outer.spec.admits(sent.client));
-        if same { Standing::Kept } else { Standing::Outdated }
-    }
-
-    /// Whether the listener that accepted a connection sends clients of this host elsewhere than to `serving`. A client
-    /// without TLS may be told on any listener where to go, but not get what is passed on.
-    #[cold]
-    pub(crate) fn is_misdirected(
-        &self,
-        handle: &ConnectionHandle,
-        serving: &LocalListener,
-        host: &[u8],
-    ) -> bool {
-        let outer = handle.listener.as_ref().and_then(|address| self.listener(address));
-        let Some(Serves::Sni(names)) = outer.map(|outer| &outer.spec.serves) else { return false };
-        match names.of_host(host) {
-            None => false,
-            Some(Destination::Upstream(_)) => true,
-            Some(Destination::Listener(at)) => {
-                let other = self.listeners.get(at).filter(|_| serving.spec.tls.is_some());
-                other.is_some_and(|other| other.spec.name != serving.spec.name)
-            }
-        }
-    }
-}
-
-impl ConnectionHandle {
-    /// A handle for a connection of this listener.
-    #[inline]
-    pub(crate) fn new(listener: &Listener, closing: bool, waker: Waker) -> Self {
-        Self {
-            closing: Cell::new(closing),
-            outdated: Cell::new(false),
-            cut: Cell::new(false),
-            sent: OnceCell::new(),
-            policy: listener.policy,
-            waiting: Cell::new(0),
-            listener: listener.address.clone(),
-            waker,
-        }
-    }
-
-    /// Marks the exchange as waiting until the returned guard is dropped.
-    pub(crate) fn wait(self: &Rc<Self>) -> Waiting {
-        self.waiting.set(1);
-        Waiting(Rc::clone(self))
-    }
-
-    /// Whether the exchange has waited long enough to watch its client.
-    pub(crate) fn is_watched(&self) -> bool {
-        self.waiting.get() >= WATCHED
-    }
-
-    /// Whether its bytes are passed on.
-    fn carries_bytes(&self) -> bool {
-        self.sent.get().is_some_and(|sent| sent.bytes)
-    }
-
-    fn close(&self) {
-        self.closing.set(true);
-        self.waker.wake_by_ref();
-    }
-}
-
-/// Marks an exchange as waiting while it exists.
-pub(crate) struct Waiting(Rc<ConnectionHandle>);
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        self.0.waiting.set(0);
     }
 }

@@ -1,0 +1,78 @@
+//! What cores know of each other, and what they share.
+
+use super::Message;
+use crate::per_client::Clients;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::sync::mpsc;
+use weir_filter::blocking::Blocking;
+
+/// Process-wide state that cores may touch when they accept, never on a request.
+#[derive(Debug, Default)]
+pub struct Shared {
+    /// Client connections of all cores: `limits.connections`.
+    pub connections: AtomicUsize,
+    /// Accepted connections not yet in `connections`: on their way to another core or to the first poll of their
+    /// task.
+    arriving: AtomicUsize,
+    /// What `limits.per_client` counts.
+    pub(crate) clients: Arc<Clients>,
+    /// The threads for work that blocks.
+    pub(crate) blocking: Blocking,
+}
+
+/// A core as others see it.
+#[derive(Clone, Debug)]
+pub struct Sibling {
+    /// Its number. Only one core has it at a time.
+    pub index: usize,
+    /// Its mailbox.
+    pub mailbox: mpsc::UnboundedSender<Message>,
+    pub(super) load: Arc<CoreCount>,
+}
+
+/// Counts that one core writes. They have a cache line of their own (two, because the prefetcher fetches pairs), so that
+/// cores do not contend.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(super) struct CoreCount {
+    /// Its client connections, for the hand-over of new ones.
+    pub(super) connections: AtomicUsize,
+    /// Tasks that filters run beside exchanges.
+    pub(super) tasks: AtomicUsize,
+}
+
+impl Sibling {
+    /// A core that does not run yet.
+    pub fn new(index: usize, mailbox: mpsc::UnboundedSender<Message>) -> Self {
+        Self { index, mailbox, load: Arc::default() }
+    }
+
+    /// How many client connections it has.
+    pub fn connections(&self) -> usize {
+        self.load.connections.load(Ordering::Relaxed)
+    }
+
+    /// Whether it has neither connections nor tasks of filters.
+    pub fn is_idle(&self) -> bool {
+        self.connections() == 0 && self.load.tasks.load(Ordering::Relaxed) == 0
+    }
+}
+
+impl Shared {
+    /// A connection was accepted.
+    pub(crate) fn arrive(&self) {
+        self.arriving.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The connection is now counted in `connections`, or is gone.
+    pub(crate) fn arrived(&self) {
+        self.arriving.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Whether no connection is open or arriving.
+    pub fn is_empty(&self) -> bool {
+        // This order matters: a connection that arrives between the two loads is seen by the second.
+        self.arriving.load(Ordering::Acquire) == 0 && self.connections.load(Ordering::Relaxed) == 0
+    }
+}
