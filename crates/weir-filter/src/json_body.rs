@@ -61,9 +61,16 @@ pub fn claims_json(fields: &Fields) -> bool {
     fields.get_all("content-type").any(is_json)
 }
 
-/// Whether a media type is JSON: `application/json`, `text/json` or anything that ends in `+json`.
+/// Media types that end in `+json`, and whose bodies are messages with a length before each.
+const FRAMED: [&[u8]; 3] =
+    [b"application/connect+json", b"application/grpc+json", b"application/grpc-web+json"];
+
+/// Whether a media type is JSON: `application/json`, `text/json` or anything that ends in `+json`, but for gRPC's.
 pub fn is_json(media: &[u8]) -> bool {
     let media = media.split(|&b| b == b';').next().unwrap_or_default().trim_ascii();
+    if FRAMED.iter().any(|framed| media.eq_ignore_ascii_case(framed)) {
+        return false;
+    }
     let suffix = media.len().checked_sub(5).and_then(|at| media.split_at_checked(at));
     media.eq_ignore_ascii_case(b"application/json")
         || media.eq_ignore_ascii_case(b"text/json")
@@ -168,6 +175,9 @@ mod tests {
             ("application/problem+json", true),
             ("text/json", true),
             ("application/jsonp", false),
+            ("application/gRPC+json", false),
+            ("application/grpc-web+json", false),
+            ("application/connect+json", false),
             ("application/json, text/html", false),
             ("application/x-json-seq", false),
             ("+json", false),
