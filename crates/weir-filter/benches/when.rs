@@ -41,6 +41,11 @@ impl Headers for Received {
         self.0.headers.get_all(name)
     }
 
+    #[inline]
+    fn is(&self, name: &[u8], value: &[u8]) -> bool {
+        self.0.headers.is(name, value)
+    }
+
     fn client_ip(&self) -> Option<IpAddr> {
         Some(IpAddr::from([10, 0, 0, 3]))
     }

@@ -223,6 +223,11 @@ impl Headers for Facts<'_> {
         self.head.into_iter().flat_map(move |head| head.headers.get_all(name))
     }
 
+    #[inline]
+    fn is(&self, name: &[u8], value: &[u8]) -> bool {
+        self.head.map_or(value.is_empty(), |head| head.headers.is(name, value))
+    }
+
     fn client_ip(&self) -> Option<IpAddr> {
         Some(self.known.client.to_canonical())
     }

@@ -1,6 +1,6 @@
 //! The fields of one message: ranges into the received bytes, and an arena for added ones.
 
-use crate::name::{FieldName, Known, NameSet, reads_as, same_name};
+use crate::name::{FieldName, Known, NameSet, reads_as, same_name, same_text};
 use std::fmt;
 
 /// The fields of one message, in the order received.
@@ -105,6 +105,31 @@ impl Fields {
             .iter()
             .filter(|e| e.name.len as usize == name.len() && self.is_live(e, name))
             .map(|e| self.text(e.value))
+    }
+
+    /// Whether a field has this value: an absent one is empty, a repeated one is its values joined by `, ` (RFC 9110 §5.2).
+    ///
+    /// For conditions, which ask this most: a condition over one of 12 fields takes 286 instructions, with
+    /// [`get_all`](Self::get_all) it took 353 (benches/when.rs of weir-filter).
+    pub fn is(&self, name: &[u8], value: &[u8]) -> bool {
+        let length = name.len() as u32; // of a name, so that no bits are lost
+        let mut found = None;
+        for e in &self.entries {
+            if e.name.len == length && self.is_live(e, name) && found.replace(e).is_some() {
+                return self.is_joined(name, value);
+            }
+        }
+        found.map_or(value.is_empty(), |e: &Entry| same_text(self.text(e.value), value))
+    }
+
+    #[cold]
+    fn is_joined(&self, name: &[u8], value: &[u8]) -> bool {
+        let mut rest = Some(value);
+        for (at, part) in self.get_all(name).enumerate() {
+            let begun = rest.and_then(|rest| if at == 0 { Some(rest) } else { rest.strip_prefix(b", ") });
+            rest = begun.and_then(|rest| rest.strip_prefix(part));
+        }
+        rest == Some(b"")
     }
 
     /// Whether the received message had a field of that name, even if it was removed since.
@@ -503,6 +528,45 @@ mod tests {
     fn untouched_fields_come_out_as_they_went_in() {
         let head = head("GET / HTTP/1.1\r\nHost: a\r\nA: 1\r\nb:2\r\nC:  3 \t\r\nD:\r\n\r\n");
         assert_eq!(written(&head), "Host: a\r\nA: 1\r\nb: 2\r\nC: 3\r\nD: \r\n");
+    }
+
+    /// As a comparison with the values that `get_all` finds, joined.
+    #[test]
+    fn a_field_is_its_values_joined() {
+        let mut head = head(
+            "GET / HTTP/1.1\r\nHost: a\r\nX-One: blue\r\nX-Two: a\r\nx-two: b\r\nX-Nil:\r\nX-Old: o\r\nX-Long-Value-Of-A-Field: \
+             0123456789abcdefg\r\nX^: c\r\n\r\n",
+        );
+        head.headers.remove(&name("x-old"));
+        head.headers.append(&name("X-Two"), b"c").unwrap();
+        head.headers.insert(&name("X-New"), b"n").unwrap();
+        let names =
+            ["x-one", "x-two", "x-nil", "x-old", "x-new", "x-none", "host", "x-long-value-of-a-field", "x~"];
+        let values = [
+            "",
+            "blue",
+            "bluer",
+            "blu",
+            "a",
+            "a, b",
+            "a, b, c",
+            "a, b, c, ",
+            "a,b,c",
+            "n",
+            "0123456789abcdefg",
+            "c",
+        ];
+        for name in names {
+            let all: Vec<&[u8]> = head.headers.get_all(name.as_bytes()).collect();
+            for value in values {
+                let joined = all.join(&b", "[..]);
+                assert_eq!(
+                    head.headers.is(name.as_bytes(), value.as_bytes()),
+                    joined == value.as_bytes(),
+                    "{name} {value}"
+                );
+            }
+        }
     }
 
     #[test]

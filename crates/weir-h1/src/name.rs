@@ -216,6 +216,12 @@ const fn same_letters(a: u64, b: u64) -> bool {
     differs & !CASE == 0 && (differs << 2) & !letters == 0
 }
 
+/// Whether two texts are equal. A call of memcmp costs more than comparing the ends of short ones.
+#[inline]
+pub(crate) fn same_text(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && if (4..=16).contains(&a.len()) { ends(a) == ends(b) } else { a == b }
+}
+
 /// Whether a received name is this one, which need not be valid.
 #[inline]
 pub(crate) fn same_name(received: &[u8], name: &[u8]) -> bool {

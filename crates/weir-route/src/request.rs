@@ -1,5 +1,6 @@
 //! What a table reads of a request, what it returns, and how to watch it.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::time::SystemTime;
 
@@ -39,6 +40,13 @@ pub trait Headers {
     ///
     /// `name` is lower case; the implementation compares case-insensitively.
     fn get_all<'a>(&'a self, name: &[u8]) -> impl Iterator<Item = &'a [u8]>;
+
+    /// Whether a field has this value: an absent one is empty, a repeated one is its values joined by `, `. Worth writing
+    /// by hand: most conditions ask this.
+    fn is(&self, name: &[u8], value: &[u8]) -> bool {
+        let found = super::variables::joined(self.get_all(name).map(Cow::Borrowed));
+        found.map_or(value.is_empty(), |found| *found == *value)
+    }
 
     // What is known of the request besides its head. Only routes with an expression that names it ask for it.
 

@@ -25,6 +25,11 @@ impl weir_route::Headers for Received<'_> {
         self.head.headers.get_all(name)
     }
 
+    #[inline]
+    fn is(&self, name: &[u8], value: &[u8]) -> bool {
+        self.head.headers.is(name, value)
+    }
+
     fn client_ip(&self) -> Option<IpAddr> {
         Some(self.told.unwrap_or_else(|| self.client.peer.ip().to_canonical()))
     }
