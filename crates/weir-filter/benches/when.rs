@@ -24,6 +24,7 @@ const CONDITIONS: &[(&str, &str)] = &[
     ("map of ten texts", r#"maps.ten == "v3""#),
     ("map of 100,000 texts", r#"maps.many == "v3""#),
     ("map of 100,000 prefixes", r#"maps.prefixes == "v3""#),
+    ("map of 5,000 nested prefixes", r#"maps.nested == "v0""#),
     ("map of 100,000 networks", r#"maps.networks == "v3""#),
     ("cookie", r#"request.method == "GET" && request.cookies.sid == "0123456789abcdef""#),
 ];
@@ -58,12 +59,14 @@ type MapOf<'a> = (&'a str, &'a str, usize, &'a dyn Fn(usize) -> String);
 fn vocabulary() -> Vocabulary {
     let bounds = Bounds { head_bytes: 32 * 1024, fields: 100 };
     let ten = |i: usize| if i == 3 { "blue".to_owned() } else { format!("t{i}") };
-    let maps: [MapOf<'_>; 4] = [
+    let maps: [MapOf<'_>; 5] = [
         ("ten", "request.headers[\"x-env\"]", 10, &ten),
         ("many", "request.headers[\"x-env\"]", 100_000, &ten),
         ("prefixes", "request.headers[\"x-env\"]", 100_000, &|i| {
             if i == 3 { "blu*".to_owned() } else { format!("t{i:06}*") }
         }),
+        // "blue" comes behind all of them and begins with the first.
+        ("nested", "request.headers[\"x-env\"]", 5_000, &|i| "b".repeat(i + 1) + "*"),
         ("networks", "client.ip", 100_000, &|i| format!("10.{}.{}.{}", i >> 16, i >> 8 & 255, i & 255)),
     ];
     let mut builder = Vocabulary::maps(bounds, maps.map(|(name, ..)| name));

@@ -73,9 +73,18 @@ struct Prefixes(Box<[Prefix]>);
 struct Prefix {
     text: Box<[u8]>,
     value: Number,
-    /// The longest other prefix with which this one begins.
-    parent: Option<u32>,
+    /// The longest other prefix with which this one begins, or [`NONE`].
+    parent: u32,
+    /// An ancestor further up, so that any of them is found in a logarithm of their number (Myers, *An applicative
+    /// random-access stack*, 1983): among 5,000 nested prefixes in 0.28 µs, one by one in 8.9 (benches/when.rs of
+    /// weir-filter).
+    jump: u32,
+    /// How many prefixes it begins with, itself included.
+    depth: u32,
 }
+
+/// No prefix.
+const NONE: u32 = u32::MAX;
 
 /// Networks of one family as disjoint ranges of addresses: where each begins, and its value.
 #[derive(Debug, Default)]
@@ -248,14 +257,19 @@ impl Prefixes {
         written.sort_unstable();
         let mut prefixes: Vec<Prefix> = Vec::with_capacity(written.len());
         for (text, value) in written {
+            let at = |index: u32| prefixes.get(index as usize);
             // The parent is the one before, or a parent of it.
-            let mut parent = prefixes.len().checked_sub(1);
-            while let Some(before) =
-                parent.and_then(|at| prefixes.get(at)).filter(|p| !text.starts_with(&p.text))
-            {
-                parent = before.parent.map(|at| at as usize);
+            let mut parent = (prefixes.len() as u32).wrapping_sub(1); // a file has fewer than 2^32 bytes
+            while let Some(before) = at(parent).filter(|prefix| !text.starts_with(&prefix.text)) {
+                parent = before.parent;
             }
-            prefixes.push(Prefix { text: text.into(), value, parent: parent.map(|at| at as u32) });
+            let depth = |index| at(index).map_or(0, |prefix| prefix.depth);
+            let jump_of = |index| at(index).map_or(NONE, |prefix| prefix.jump);
+            let (first, second) = (jump_of(parent), jump_of(jump_of(parent)));
+            // Two jumps of one length become one.
+            let is_pair = first != NONE && depth(parent) - depth(first) == depth(first) - depth(second);
+            let jump = if is_pair { second } else { parent };
+            prefixes.push(Prefix { text: text.into(), value, parent, jump, depth: depth(parent) + 1 });
         }
         Self(prefixes.into())
     }
@@ -267,8 +281,10 @@ impl Prefixes {
         let last = self.0.partition_point(|prefix| look(*prefix.text <= *text)).checked_sub(1)?;
         let mut prefix = self.0.get(last)?;
         let common = prefix.text.iter().zip(text).take_while(|(a, b)| a == b).count();
-        while look(prefix.text.len() > common) {
-            prefix = self.0.get(prefix.parent? as usize)?;
+        let is_longer = |prefix: &&Prefix| look(prefix.text.len() > common);
+        while is_longer(&prefix) {
+            let jump = self.0.get(prefix.jump as usize).filter(is_longer);
+            prefix = jump.or_else(|| self.0.get(prefix.parent as usize))?;
         }
         Some(prefix.value)
     }

@@ -225,3 +225,32 @@ fn a_hundred_thousand_entries_are_not_walked_through() {
         }
     }
 }
+
+/// Prefixes may be nested as deep as a file is long; whoever asks chooses how many of them do not fit.
+#[test]
+fn nested_prefixes_cost_a_logarithm() {
+    const DEEP: usize = 4_000;
+    let keys: Vec<String> = (1..=DEEP).map(|length| "b".repeat(length) + "*").collect();
+    let entries: Vec<_> = keys.iter().map(|key| (&**key, &**key)).collect();
+    let table = Table::build(Keys::Texts, &entries, None).unwrap();
+    for length in [0, 1, 2, 3, 100, 1_023, 1_024, 3_999, 4_000, 5_000] {
+        for end in ["", "c", "a"] {
+            let asked = "b".repeat(length) + end;
+            let fits = length.min(DEEP).checked_sub(1).map(|at| keys[at].as_bytes());
+            table::LOOKS.with(|looks| looks.set(0));
+            assert_eq!(table.find(&Value::text(&asked)), fits, "{length} {end}");
+            let looks = table::LOOKS.with(std::cell::Cell::get);
+            assert!(looks <= 64, "{looks} comparisons for {length} {end}");
+        }
+    }
+    // Against the plain search, with prefixes of all shapes.
+    let keys: Vec<String> = (0..400u32).map(|n| format!("{:b}*", n * 7 % 512)).collect();
+    let entries: Vec<_> = keys.iter().map(|key| (&**key, &**key)).collect();
+    let table = Table::build(Keys::Texts, &entries, None).unwrap();
+    for n in 0..2_048u32 {
+        let asked = format!("{n:b}");
+        let fitting = keys.iter().filter(|key| asked.starts_with(key.trim_end_matches('*')));
+        let longest = fitting.max_by_key(|key| key.len()).map(|key| key.as_bytes());
+        assert_eq!(table.find(&Value::text(&asked)), longest, "{asked}");
+    }
+}
