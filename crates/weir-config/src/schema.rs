@@ -14,6 +14,7 @@ mod fastcgi;
 mod files;
 mod health;
 mod listener;
+mod log_fields;
 mod maps;
 mod process;
 mod route;
@@ -43,6 +44,7 @@ pub use listener::{
     CertificateFiles, ClientAuth, ClientAuthMode, EscapedSlashes, Listener, ListenerTimeouts, ListenerTls,
     Protocol, Slashes, TlsVersion,
 };
+pub use log_fields::{LogField, LogText};
 pub use maps::ValueMap;
 pub use process::{
     AccessFormat, AccessLog, Admin, AdminAddress, AdminTls, AdminToken, Dns, DnsServer, Facility, Limits,

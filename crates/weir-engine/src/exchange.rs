@@ -646,13 +646,17 @@ impl<'c> Exchange<'c> {
     #[cold]
     fn filter_unrouted(&mut self, stop: Stop) -> Stop {
         let Stop::Refuse(_) = stop else { return stop };
-        let local = Rc::clone(&self.local);
-        let consumers = Arc::clone(&local.snapshot.consumers);
-        let core = self.client.core.handle.clone();
-        let exposes_causes = local.snapshot.expose_causes;
-        let scope = RouteScope { name: "".into(), matched: None, consumers, core, exposes_causes };
-        self.cx = Some(self.context(Rc::new(scope)));
+        self.cx = Some(self.context(self.unrouted_scope()));
         self.filter_at_once().err().unwrap_or(stop)
+    }
+
+    /// What filters and texts see of a route where there is none.
+    #[cold]
+    fn unrouted_scope(&self) -> Rc<RouteScope> {
+        let consumers = Arc::clone(&self.local.snapshot.consumers);
+        let core = self.client.core.handle.clone();
+        let exposes_causes = self.local.snapshot.expose_causes;
+        Rc::new(RouteScope { name: "".into(), matched: None, consumers, core, exposes_causes })
     }
 
     /// Notes a filter's cause for its answer, if it gave one.

@@ -25,9 +25,11 @@ use weir_acme::Tokens;
 use weir_config::delay::Delay;
 use weir_filter::concealed::split_path_key;
 use weir_filter::directory::{Directory, Source};
+use weir_filter::explained::WithExpressions;
 use weir_filter::filter::{Conceals, Consumers, Cx, Filter, Hooks, Neighbour, Reading};
-use weir_filter::template::{Escape, Template};
+use weir_filter::template::{Escape, LogTexts, Template};
 use weir_h1::{FieldName, NameSet};
+use weir_route::variables::{Secrets, Vocabulary};
 use weir_route::{EscapedSlashes, Headers, NoTrace, Request, RouteId, Slashes, Table};
 use weir_telemetry::{ConsumerId, ListenerId, RouteId as RouteSeries, Telemetry};
 use weir_upstream::upstream::{ClientGone, Upstream};
@@ -53,8 +55,13 @@ pub struct Snapshot {
     pub(crate) plans: Vec<Plan>,
     /// The upstreams.
     pub upstreams: Vec<Arc<Upstream>>,
+    /// What expressions may name, and which values `explain` may not show. `None` before the first config.
+    pub vocabulary: Option<(Vocabulary, Secrets)>,
     /// What expressions may read that is not told otherwise.
     pub(crate) reads: Reads,
+    /// The texts of the access log, if any has expressions. Cores use those of the snapshot they adopted last, as they
+    /// use the log that came with it.
+    pub(crate) log_texts: Option<Box<LogTexts>>,
     /// The texts of `balancer.hash.by`, by upstream.
     pub(crate) hashed: Vec<Option<Template>>,
     pub(crate) consumers: Consumers,
@@ -342,7 +349,9 @@ impl Snapshot {
             trusted_fields: NameSet::default(),
             unrouted: Chain::default(),
             preflights: false,
+            log_texts: None,
             hashed: Vec::new(),
+            vocabulary: None,
             reads: Reads::default(),
             conceals: None,
             tracing: None,

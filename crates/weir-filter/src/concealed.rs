@@ -82,10 +82,19 @@ impl Conceals {
         }
     }
 
+    /// Whether a parameter of the query, whose decoded name this is, is secret in a request for this path or URL.
+    pub fn hides(&self, path: &[u8], name: &[u8]) -> bool {
+        let named = |names: &[&str]| names.iter().any(|known| known.as_bytes() == name);
+        self.query.iter().any(|known| known.as_bytes() == name) || self.is_callback(path) && !named(CALLBACK)
+    }
+
+    fn is_callback(&self, path: &[u8]) -> bool {
+        self.callbacks.iter().any(|one| one.as_bytes() == &*decoded(bare(path)))
+    }
+
     /// A query in the form for logs, for a request for this path or URL.
     pub fn query<'q>(&self, path: &[u8], query: &'q [u8]) -> Cow<'q, [u8]> {
-        let is_callback =
-            !query.is_empty() && self.callbacks.iter().any(|one| one.as_bytes() == &*decoded(bare(path)));
+        let is_callback = !query.is_empty() && self.is_callback(path);
         let name_of = |piece: &'q [u8]| piece.split(|&b| b == b'=').next().unwrap_or_default();
         let hidden = |piece: &'q [u8]| {
             let name = decoded(name_of(piece));

@@ -4,8 +4,10 @@
 //! night.
 
 mod computed;
+mod logged;
 
 pub use computed::{Keep, Kept, Names};
+pub use logged::{Ended, LogTexts, Redacted};
 
 use crate::filter::{Build, Cx, Mistake, RequestHead, Revealed, Written};
 use crate::view::Later;

@@ -1,6 +1,7 @@
 //! An exchange as expressions see it, and what reading it tells of the caller.
 
 use crate::asked::Asked;
+use crate::concealed::Conceals;
 use crate::filter::{Consumer, Cx, ReadBody, RequestHead, ResponseHead, Revealed};
 use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
@@ -73,6 +74,18 @@ impl<'a> Known<'a> {
         }
     }
 
+    /// The same of an exchange that has ended.
+    pub(crate) fn ended(self, ended: &Ended<'a>) -> Self {
+        let text = |text: &'a str| Some(text).filter(|text| !text.is_empty());
+        Self {
+            server_name: ended.server_name,
+            upstream: text(ended.upstream),
+            request_id: str::from_utf8(ended.request_id).ok().and_then(text),
+            cause: text(ended.cause),
+            ..self
+        }
+    }
+
     /// Of a made-up request, whose caller is not known.
     pub(crate) fn made_up(asked: &Asked<'a>) -> Self {
         Self {
@@ -92,12 +105,38 @@ impl<'a> Known<'a> {
     }
 }
 
+/// An exchange that has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended<'a> {
+    /// The request, as the filters left it.
+    pub head: &'a RequestHead,
+    /// The context of the exchange.
+    pub cx: &'a Cx,
+    /// The status to report; 0 if there was no response.
+    pub status: u16,
+    /// The fields of the response that were kept: see `LogTexts::fields`.
+    pub fields: &'a [(String, Vec<u8>)],
+    /// The upstream; empty for none.
+    pub upstream: &'a str,
+    /// The code of the cause why the gateway answered; empty for none.
+    pub cause: &'a str,
+    /// The id in the exchange's line.
+    pub request_id: &'a [u8],
+    /// The name in the TLS handshake.
+    pub server_name: Option<&'a str>,
+    /// What may not be shown of the target.
+    pub conceals: Option<&'a Conceals>,
+}
+
 /// What expressions see when the response is there.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Later<'a> {
     /// What was kept of the request.
     pub(crate) reads: &'a [KeptRead],
     pub(crate) response: Option<&'a ResponseHead>,
+    /// When the response is gone too: its status, and the fields kept of it.
+    pub(crate) status: Option<u16>,
+    pub(crate) fields: &'a [(String, Vec<u8>)],
     /// The JSON of bodies, from a filter that has read them itself.
     pub(crate) request_body: Option<&'a Json>,
     pub(crate) response_body: Option<&'a Json>,
@@ -105,8 +144,14 @@ pub(crate) struct Later<'a> {
 
 impl Later<'_> {
     /// It is not there.
-    pub(crate) const NONE: Self =
-        Self { reads: &[], response: None, request_body: None, response_body: None };
+    pub(crate) const NONE: Self = Self {
+        reads: &[],
+        response: None,
+        status: None,
+        fields: &[],
+        request_body: None,
+        response_body: None,
+    };
 }
 
 /// The value of a variable of the request, kept until the response is there.
@@ -185,7 +230,9 @@ impl<'a> View<'a> {
     }
 
     fn response_fields(&self, key: &[u8]) -> impl Iterator<Item = &[u8]> {
-        self.later.response.into_iter().flat_map(move |head| head.headers.get_all(key))
+        let kept = self.later.fields.iter().filter(move |(name, _)| name.as_bytes() == key);
+        let there = self.later.response.into_iter().flat_map(move |head| head.headers.get_all(key));
+        there.chain(kept.map(|(_, value)| value.as_slice()))
     }
 
     /// All fields of the request.
@@ -265,7 +312,8 @@ impl Values for View<'_> {
             REQUEST_BODY => self.body().map_or(Value::Absent, Value::json),
             RESPONSE_BODY => self.later.response_body.map_or(Value::Absent, Value::json),
             RESPONSE_STATUS => {
-                self.later.response.map_or(Value::Absent, |head| Value::Int(head.status().into()))
+                let status = self.later.response.map(ResponseHead::status).or(self.later.status);
+                status.map_or(Value::Absent, |status| Value::Int(status.into()))
             }
             _ => match self.kept(var, key) {
                 Some(kept) => match kept.number {

@@ -67,7 +67,7 @@ impl Maps {
     }
 
     /// Whether what `var` comes to may not be shown.
-    pub(super) fn conceals(&self, var: Var) -> bool {
+    pub fn conceals(&self, var: Var) -> bool {
         self.map(var).is_some_and(|map| map.conceals)
     }
 }

@@ -1,6 +1,5 @@
 //! What a table reads of a request, what it returns, and how to watch it.
 
-use std::borrow::Cow;
 use std::net::IpAddr;
 use std::time::SystemTime;
 
@@ -44,8 +43,12 @@ pub trait Headers {
     /// Whether a field has this value: an absent one is empty, a repeated one is its values joined by `, `. Worth writing
     /// by hand: most conditions ask this.
     fn is(&self, name: &[u8], value: &[u8]) -> bool {
-        let found = super::variables::joined(self.get_all(name).map(Cow::Borrowed));
-        found.map_or(value.is_empty(), |found| *found == *value)
+        let mut rest = Some(value);
+        for (at, part) in self.get_all(name).enumerate() {
+            let begun = rest.and_then(|rest| if at == 0 { Some(rest) } else { rest.strip_prefix(b", ") });
+            rest = begun.and_then(|rest| rest.strip_prefix(part));
+        }
+        rest == Some(b"")
     }
 
     // What is known of the request besides its head. Only routes with an expression that names it ask for it.

@@ -19,8 +19,8 @@ mod format;
 mod redact;
 mod when;
 
-pub use entry::{Entry, Field, LONG_FIELD_BYTES, SHORT_FIELD_BYTES, Timing};
-pub use format::{Header, LineFormat, MAX_HEADERS};
+pub use entry::{Computed, Entry, Field, LONG_FIELD_BYTES, SHORT_FIELD_BYTES, Timing};
+pub use format::{FormatPiece, Header, LineFormat, MAX_HEADERS};
 pub use redact::Redaction;
 pub use when::When;
 
@@ -196,15 +196,32 @@ impl AccessLog {
         self.format.names_requests()
     }
 
-    /// Adds a line. Never waits and makes no system call, except to wake the thread once per [`HAND_OVER_BYTES`].
+    /// Whether a line contains expressions, whose values [`Entry::computed`] has.
+    #[inline]
+    pub fn computes(&self) -> bool {
+        self.format.computes()
+    }
+
+    /// Adds a line, if this exchange gets one. Never waits and makes no system call, except to wake the thread once per
+    /// [`HAND_OVER_BYTES`].
     #[inline]
     pub fn record(&mut self, entry: &Entry<'_>) {
-        if let Some(when) = self.format.when() {
-            self.random = xorshift(self.random);
-            if !when.holds(entry, self.random) {
-                return;
-            }
+        if self.selects(entry) {
+            self.write(entry);
         }
+    }
+
+    /// Whether this exchange gets a line. To be asked once for each: the shares of `when` are drawn by chance.
+    #[inline]
+    pub fn selects(&mut self, entry: &Entry<'_>) -> bool {
+        let Some(when) = self.format.when() else { return true };
+        self.random = xorshift(self.random);
+        when.holds(entry, self.random)
+    }
+
+    /// Adds the line of a selected exchange, as [`AccessLog::record`] does.
+    #[inline]
+    pub fn write(&mut self, entry: &Entry<'_>) {
         if self.buffer.capacity() == 0 {
             // A line is rarely longer than the slack; if it is, the buffer grows. (Recycling buffers from the writer
             // thread brought no measurable gain.)

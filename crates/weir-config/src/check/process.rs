@@ -87,18 +87,8 @@ impl Checker<'_> {
     /// The destination and format of log lines: everything that would make opening the logs fail.
     fn logs(&mut self) {
         let config = self.config;
-        let mut format = match &config.access_log.format {
-            AccessFormat::Json => LineFormat::json(),
-            AccessFormat::Template(text) => LineFormat::parse(text).unwrap_or_else(|e| {
-                self.error("access_log.format", "bad-format", e.to_string());
-                LineFormat::json()
-            }),
-        };
-        for (number, field) in config.access_log.fields.iter().enumerate() {
-            if let Err(e) = format.add(field) {
-                self.error(&format!("access_log.fields[{number}]"), "bad-format", e.to_string());
-            }
-        }
+        let format =
+            config.access_log.line_format(&mut |path, e| self.error(path, "bad-format", e.to_string()));
         self.log_rules(format);
         for (path, output) in
             [("access_log.output", &config.access_log.output), ("log.output", &config.log.output)]

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::addresses::ListenAddress;
 use super::listener::{CertificateFiles, ClientAuth};
+use super::log_fields::LogField;
 use super::tracing::Collector;
 use super::values::{FilePath, Output, Pairs};
 use crate::de;
@@ -33,12 +34,12 @@ pub enum Workers {
 pub struct AccessLog {
     /// Destination of the lines: `stdout`, `stderr`, `"off"` or a file, which SIGUSR1 reopens. Default `stdout`.
     pub output: Output,
-    /// `json`, `combined` (as in Apache and nginx), or a template with fields in braces, such as `{time} {method}
-    /// {path} {status}`. Default `json`.
+    /// `json`, `combined` (as in Apache and nginx), or a template with fields in braces and expressions, such as
+    /// `{time} {method} {path} {status} {= maps.tenants }`. Default `json`.
     pub format: AccessFormat,
-    /// Header fields to add to a JSON line: `header:NAME` and `response_header:NAME`. A template names them in
-    /// braces. Default none.
-    pub fields: Vec<String>,
+    /// What to add to a JSON line: `header:NAME` and `response_header:NAME`, which a template names in braces, and
+    /// keys with texts that may have expressions, such as `{ tenant: "= maps.tenants" }`. Default none.
+    pub fields: Vec<LogField>,
     /// Which exchanges get a line: an expression such as `status >= 400 or total > 1s or share 1%`. Default all.
     pub when: Option<String>,
     /// Fields to redact: `hide` writes `***`, `drop` leaves them out, `truncate` shortens an address to its network.

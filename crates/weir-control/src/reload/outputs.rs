@@ -50,15 +50,12 @@ impl Control {
         let Some(output) = output else {
             return Ok(if self.access_log.is_some() { Change::New(None) } else { Change::Keep });
         };
-        let mut format = match &wanted.format {
-            _ if wanted.otlp.is_some() => LineFormat::otlp(),
-            schema::AccessFormat::Json => LineFormat::json(),
-            schema::AccessFormat::Template(text) => {
-                LineFormat::parse(text).map_err(|e| Context::new("access_log.format", e))?
-            }
-        };
-        for field in &wanted.fields {
-            format.add(field).map_err(|e| Context::new("access_log.fields", e))?;
+        let mut refused = None;
+        let mut format = wanted.line_format(&mut |path, e| {
+            refused.get_or_insert_with(|| format!("{path}: {e}"));
+        });
+        if let Some(refused) = refused {
+            return Err(refused.into());
         }
         if let Some(when) = &wanted.when {
             format.limit(When::parse(when).map_err(|e| Context::new("access_log.when", e))?);

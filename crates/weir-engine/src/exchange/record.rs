@@ -13,8 +13,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use weir_filter::filter::{Cx, End, FILTER, Hooks, line_of};
 use weir_filter::grpc;
+use weir_filter::template::Ended;
 use weir_h1::{RequestHead, ResponseHead, Version};
-use weir_telemetry::{Closed, Entry, Header, Timing, log};
+use weir_telemetry::{AccessLog, Closed, Computed, Entry, Header, Timing, log};
 use weir_upstream::error::{self, Cause};
 use weir_upstream::id;
 use weir_upstream::upstream::{Active, LocalEndpoint};
@@ -307,7 +308,8 @@ impl Exchange<'_> {
         let kept = self.is_kept(total);
         let mut made = None;
         if let Some(log) = &mut *self.client.core.access_log.borrow_mut() {
-            made = if log.names_requests() && self.id().is_none() { Some(self.new_id()) } else { None };
+            let names_requests = log.names_requests() || log.computes();
+            made = if names_requests && self.id().is_none() { Some(self.new_id()) } else { None };
             let id = made.as_ref().map(<[u8; 32]>::as_slice);
             let headers: SmallVec<[&[u8]; 8]> = log.headers().iter().map(|h| self.logged(h)).collect();
             let trace = self.trace_ids();
@@ -317,23 +319,61 @@ impl Exchange<'_> {
             let entry = self.entry(id.or(self.id().map(str::as_bytes)).unwrap_or_default(), &failed);
             let entry = Entry { trace_id, span_id, ..entry };
             match &self.local.snapshot.conceals {
-                None => log.record(&Entry { headers: &headers, ..entry }),
+                None => self.write_line(log, &Entry { headers: &headers, ..entry }),
                 Some(conceals) => {
                     let (path, query) = (conceals.path(entry.path), conceals.query(entry.path, entry.query));
                     let referer = conceals.referer(entry.referer);
-                    log.record(&Entry {
-                        headers: &headers,
-                        path: &path,
-                        query: &query,
-                        referer: &referer,
-                        ..entry
-                    });
+                    let entry =
+                        Entry { headers: &headers, path: &path, query: &query, referer: &referer, ..entry };
+                    self.write_line(log, &entry);
                 }
             }
         }
         if let Some((kind, usual)) = kept {
             self.keep(kind, usual, made);
         }
+    }
+
+    #[inline]
+    fn write_line(&self, log: &mut AccessLog, entry: &Entry<'_>) {
+        if log.computes() { self.compute_line(log, entry) } else { log.record(entry) }
+    }
+
+    /// Writes a line with expressions, which are evaluated only for exchanges that get one.
+    #[cold]
+    fn compute_line(&self, log: &mut AccessLog, entry: &Entry<'_>) {
+        if !log.selects(entry) {
+            return;
+        }
+        // Those of the snapshot that came with the log, not of the one that the exchange began with.
+        let newest = self.client.core.local();
+        let Some(texts) = &newest.snapshot.log_texts else { return log.write(entry) };
+        let made;
+        let cx = match &self.cx {
+            Some(cx) => cx,
+            None => {
+                let scope = match self.route {
+                    Some(route) => Rc::clone(&self.local.routes[route].scope),
+                    None => self.unrouted_scope(),
+                };
+                made = self.context(scope);
+                &made
+            }
+        };
+        let values = texts.values(&Ended {
+            head: &self.head,
+            cx,
+            status: entry.status,
+            fields: self.record.rare.as_ref().map_or(&[], |rare| &rare.response_fields),
+            upstream: entry.upstream,
+            cause: entry.cause,
+            request_id: entry.request_id,
+            server_name: self.client.forwarding.server_name().map(|name| &**name),
+            conceals: self.local.snapshot.conceals.as_deref(),
+        });
+        let values: SmallVec<[Computed<'_>; 8]> =
+            values.iter().map(|(text, is_bare)| Computed { text, is_bare: *is_bare }).collect();
+        log.write(&Entry { computed: &values, ..entry.clone() });
     }
 
     // === for `weir why` ===
@@ -426,13 +466,22 @@ impl Exchange<'_> {
     /// Keeps the response fields that the access log asks for, because the head is gone when its line is written.
     pub(super) fn keep_fields(&mut self, response: &ResponseHead) {
         let log = self.client.core.access_log.borrow();
-        let Some(log) = log.as_ref().filter(|log| log.wants_responses()) else { return };
+        let Some(log) = log.as_ref().filter(|log| log.wants_responses() || log.computes()) else { return };
         let names = log.headers().iter().filter_map(|header| match header {
             Header::Response(name) => Some(name),
             Header::Request(_) => None,
         });
         let kept = names.filter_map(|name| Some((name.clone(), response.headers.get_str(name)?.to_vec())));
-        let kept: Vec<_> = kept.collect();
+        let mut kept: Vec<_> = kept.collect();
+        if log.computes() {
+            let newest = self.client.core.local();
+            for name in newest.snapshot.log_texts.iter().flat_map(|texts| texts.fields()) {
+                kept.retain(|(known, _)| known != name); // all values, of which a header field is the first
+                kept.extend(
+                    response.headers.get_all(name.as_bytes()).map(|value| (name.to_owned(), value.to_vec())),
+                );
+            }
+        }
         if !kept.is_empty() {
             self.record.rare().response_fields = kept;
         }
@@ -572,6 +621,7 @@ impl Exchange<'_> {
             tunnel: self.phase == Phase::Tunnel,
             timing,
             headers: &[],
+            computed: &[],
         }
     }
 }

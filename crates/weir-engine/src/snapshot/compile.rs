@@ -11,6 +11,7 @@ mod client_tls;
 mod consumer_sources;
 mod filters;
 mod listeners;
+mod log_texts;
 mod logins;
 mod maps;
 mod redirects;
@@ -138,6 +139,7 @@ impl Compiler<'_> {
         let hidden = self.config.access_log.hidden_parameters().map(str::to_owned).collect();
         let vocabulary = self.vocabulary();
         let hashed = self.hashed(&vocabulary);
+        let log_texts = self.log_texts(&vocabulary);
         let mut filters = Filters {
             conceals: Conceals { query: hidden, ..Conceals::default() },
             made: Vec::new(),
@@ -188,6 +190,7 @@ impl Compiler<'_> {
             plans,
             upstreams: upstreams?,
             hashed,
+            log_texts,
             reads: crate::snapshot::Reads {
                 server_name: may_name(self.tree, "client") && may_name(self.tree, "sni"),
                 upstream: may_name(self.tree, "upstream"),

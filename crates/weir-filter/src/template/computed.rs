@@ -1,6 +1,6 @@
 //! Expressions in texts: `{= … }`, and `= …` for a whole value.
 
-use super::Malformed;
+use super::{Malformed, Redacted};
 use crate::filter::{Cx, RequestHead, ResponseHead};
 use crate::view::{KeptRead, Known, Later, Reading, View};
 use std::cell::Cell;
@@ -16,12 +16,14 @@ pub struct Names<'a> {
     phase: Phase,
     /// Where to note that a text names `request.body`, if it may.
     reads_body: Option<&'a Cell<bool>>,
+    /// What the text may not name because it is of the access log.
+    log: Option<&'a Redacted>,
 }
 
 impl<'a> Names<'a> {
     /// Those of a text that is used when the request's head is here, and perhaps not its body.
     pub const fn new(captures: Option<&'a [String]>, vocabulary: &'a Vocabulary) -> Self {
-        Self { captures, vocabulary, phase: CONSUMER, reads_body: None }
+        Self { captures, vocabulary, phase: CONSUMER, reads_body: None, log: None }
     }
 
     /// The same where the body is read before, if a text names it, which is noted in `reads_body`.
@@ -42,6 +44,11 @@ impl<'a> Names<'a> {
         Self { phase: RESPONSE, ..self }
     }
 
+    /// Those of a text of the access log.
+    pub const fn of_log(vocabulary: &'a Vocabulary, redacted: &'a Redacted) -> Self {
+        Self { captures: None, vocabulary, phase: RESPONSE, reads_body: None, log: Some(redacted) }
+    }
+
     fn schema(&self) -> Schema {
         let captures: Option<Vec<&str>> =
             self.captures.map(|names| names.iter().map(String::as_str).collect());
@@ -53,9 +60,9 @@ impl<'a> Names<'a> {
 #[derive(Clone, Debug)]
 pub(super) struct Computed {
     source: Box<str>,
-    expression: Expression,
+    pub(super) expression: Expression,
     reading: Reading,
-    vocabulary: Vocabulary,
+    pub(super) vocabulary: Vocabulary,
 }
 
 impl PartialEq for Computed {
@@ -77,10 +84,13 @@ impl Computed {
         if let (true, Some(reads_body)) = (reading.reads_body(), names.reads_body) {
             reads_body.set(true);
         }
+        if let Some(mistake) = names.log.and_then(|redacted| redacted.refusal(&expression, &reading)) {
+            return Err(mistake.moved(at).into());
+        }
         // When the response is there, the request is gone but for what was kept of it by name.
+        let is_later = names.phase == RESPONSE && names.log.is_none();
         let mut reads = reading.reads().iter();
-        let computed =
-            reads.find(|read| names.phase == RESPONSE && read.is_computed && is_of_request(read.var));
+        let computed = reads.find(|read| is_later && read.is_computed && is_of_request(read.var));
         if let Some(read) = computed {
             let message =
                 "a name that is computed is not known when the response is there: the request is gone then";

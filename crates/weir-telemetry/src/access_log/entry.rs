@@ -83,6 +83,17 @@ pub struct Entry<'a> {
     pub timing: Timing,
     /// The values of the fields that the format requests, in the order of [`super::AccessLog::headers`].
     pub headers: &'a [&'a [u8]],
+    /// What the format's expressions came to, in their order. Those that are missing are absent.
+    pub computed: &'a [Computed<'a>],
+}
+
+/// What an expression of the format came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Computed<'a> {
+    /// Its value as text. Empty for none.
+    pub text: &'a [u8],
+    /// Whether it is a number, `true` or `false`, which JSON writes without quotes.
+    pub is_bare: bool,
 }
 
 /// Where the time of an exchange went. Zero means "did not happen" or "less than a microsecond".
@@ -140,6 +151,7 @@ impl Default for Entry<'_> {
             tunnel: false,
             timing: Timing::default(),
             headers: &[],
+            computed: &[],
         }
     }
 }
@@ -350,6 +362,11 @@ impl Entry<'_> {
     /// The value of one of the format's own fields.
     pub(super) fn header(&self, index: usize) -> Value<'_> {
         text(self.headers.get(index).copied().unwrap_or_default())
+    }
+
+    /// The value of one of the format's expressions; `None` if it has none.
+    pub(super) fn computed(&self, index: usize) -> Option<Computed<'_>> {
+        self.computed.get(index).copied().filter(|computed| !computed.text.is_empty())
     }
 }
 

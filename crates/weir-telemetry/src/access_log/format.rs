@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::net::IpAddr;
 
-use super::entry::{Entry, Field, LONG_FIELD_BYTES, SHORT_FIELD_BYTES, Value};
+use super::entry::{Computed, Entry, Field, LONG_FIELD_BYTES, SHORT_FIELD_BYTES, Value};
 use super::redact::{Redaction, Redactions};
 use super::when::When;
 use crate::error::{Error, Result};
@@ -15,7 +15,7 @@ use crate::time::Stamp;
 const COMBINED: &str = "{client} - {consumer} [{time_clf}] \"{method} {uri} {protocol}\" {status} {body_bytes_out} \
                         \"{referer}\" \"{user_agent}\"";
 
-/// Most fields of requests and responses in one format.
+/// Most fields of requests and responses, and expressions, in one format.
 pub const MAX_HEADERS: usize = 32;
 
 /// The format of access log lines.
@@ -23,6 +23,8 @@ pub const MAX_HEADERS: usize = 32;
 pub struct LineFormat {
     layout: Layout,
     headers: Vec<Header>,
+    /// How many expressions it has; whoever writes an entry knows them.
+    computed: usize,
     /// Which exchanges get a line. Boxed, like the next field: most formats have neither.
     when: Option<Box<When>>,
     redactions: Option<Box<Redactions>>,
@@ -39,30 +41,53 @@ pub enum Header {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Layout {
-    /// One JSON object per line, without absent fields; holds the keys of `headers` in written form.
-    Json(Vec<Vec<u8>>),
-    /// OTLP log records; holds the names of `headers`.
-    Otlp(Vec<String>),
+    /// One JSON object per line, without absent fields; holds the keys of further fields in written form.
+    Json(Vec<(Vec<u8>, More)>),
+    /// OTLP log records; holds the names of further fields.
+    Otlp(Vec<(String, More)>),
     Template(Vec<Part>),
+}
+
+/// A field that is none of the log's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum More {
+    /// By its index among the format's expressions.
+    Computed(usize),
+    /// By its index among the format's headers.
+    Header(usize),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
     Field(Field),
-    /// By its index among the format's headers.
-    Header(usize),
     Literal(String),
+    More(More),
+}
+
+/// A part of a template's text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FormatPiece<'t> {
+    /// An expression.
+    Expression,
+    /// Text to be taken as it is.
+    Literal(&'t str),
+    /// Text with fields in braces.
+    Text(&'t str),
 }
 
 impl LineFormat {
     /// One JSON object per line. The default.
     pub const fn json() -> Self {
-        Self { layout: Layout::Json(Vec::new()), headers: Vec::new(), when: None, redactions: None }
+        Self::empty(Layout::Json(Vec::new()))
+    }
+
+    const fn empty(layout: Layout) -> Self {
+        Self { layout, headers: Vec::new(), computed: 0, when: None, redactions: None }
     }
 
     /// OTLP log records, with the JSON fields as attributes: for [`super::AccessLogWriter::to_records`].
     pub const fn otlp() -> Self {
-        Self { layout: Layout::Otlp(Vec::new()), headers: Vec::new(), when: None, redactions: None }
+        Self::empty(Layout::Otlp(Vec::new()))
     }
 
     /// Parses the config value: `json`, `combined`, or a template like `{time} {client} "{method} {uri}" {status}`.
@@ -74,17 +99,51 @@ impl LineFormat {
     /// [`MAX_HEADERS`] fields of messages.
     pub fn parse(value: &str) -> Result<Self> {
         match value {
-            "json" => return Ok(Self::json()),
-            "combined" => return Self::parse(COMBINED),
-            _ => {}
+            "json" => Ok(Self::json()),
+            "combined" => Self::template(COMBINED, [FormatPiece::Text(COMBINED)]),
+            _ => Self::template(value, [FormatPiece::Text(value)]),
         }
+    }
+
+    /// The format of a template that is split at its expressions. They are numbered from 0, and [`Entry::computed`] has
+    /// their values.
+    ///
+    /// # Errors
+    /// As [`LineFormat::parse`].
+    pub fn template<'t>(value: &str, pieces: impl IntoIterator<Item = FormatPiece<'t>>) -> Result<Self> {
         if value.chars().any(char::is_control) {
             return Err(Error::new("an access log template is one line without control characters"));
         }
-        let mut format = Self { layout: Layout::Template(Vec::new()), ..Self::json() };
+        let mut format = Self::empty(Layout::Template(Vec::new()));
         let mut parts = Vec::new();
         let mut literal = String::new();
-        let mut rest = value;
+        for piece in pieces {
+            match piece {
+                FormatPiece::Expression => {
+                    if !literal.is_empty() {
+                        parts.push(Part::Literal(std::mem::take(&mut literal)));
+                    }
+                    parts.push(Part::More(format.compute()?));
+                }
+                FormatPiece::Literal(text) => literal.push_str(text),
+                FormatPiece::Text(text) => format.fields(text, &mut literal, &mut parts)?,
+            }
+        }
+        if !parts.iter().any(|part| !matches!(part, Part::Literal(_))) {
+            return Err(Error::new(format!(
+                "unknown access log format `{value}`: expected json, combined, or a template with fields like {{time}}"
+            )));
+        }
+        if !literal.is_empty() {
+            parts.push(Part::Literal(literal));
+        }
+        format.layout = Layout::Template(parts);
+        Ok(format)
+    }
+
+    /// Adds a template's text with fields in braces. `literal` is the text since the last part.
+    fn fields(&mut self, text: &str, literal: &mut String, parts: &mut Vec<Part>) -> Result<()> {
+        let mut rest = text;
         while let Some(at) = rest.find(['{', '}']) {
             let (before, brace) = rest.split_at(at);
             literal.push_str(before);
@@ -100,26 +159,17 @@ impl LineFormat {
                     .and_then(|inner| inner.split_once('}'))
                     .ok_or_else(|| Error::new(format!("access log template: a brace without its partner at `{brace}`; write {{{{ or }}}} for a brace itself")))?;
                 if !literal.is_empty() {
-                    parts.push(Part::Literal(std::mem::take(&mut literal)));
+                    parts.push(Part::Literal(std::mem::take(literal)));
                 }
-                parts.push(match format.header(name)? {
-                    Some(index) => Part::Header(index),
+                parts.push(match self.header(name)? {
+                    Some(index) => Part::More(More::Header(index)),
                     None => Part::Field(field(name)?),
                 });
                 rest = after;
             }
         }
         literal.push_str(rest);
-        if !parts.iter().any(|part| !matches!(part, Part::Literal(_))) {
-            return Err(Error::new(format!(
-                "unknown access log format `{value}`: expected json, combined, or a template with fields like {{time}}"
-            )));
-        }
-        if !literal.is_empty() {
-            parts.push(Part::Literal(literal));
-        }
-        format.layout = Layout::Template(parts);
-        Ok(format)
+        Ok(())
     }
 
     /// Adds a field of requests or responses (`header:NAME`, `response_header:NAME`) to a JSON line, with that name
@@ -138,18 +188,69 @@ impl LineFormat {
             return Err(Error::new(format!("`{name}`: expected header:NAME or response_header:NAME")));
         }
         if let Some(header) = self.headers.get(before) {
-            let (kind, name) = match header {
-                Header::Request(name) => (REQUEST, name),
-                Header::Response(name) => (RESPONSE, name),
+            let key = match header {
+                Header::Request(name) => format!("{REQUEST}{name}"),
+                Header::Response(name) => format!("{RESPONSE}{name}"),
             };
-            match &mut self.layout {
-                // A name is a token, which needs no escape.
-                Layout::Json(keys) => keys.push(format!(",\"{kind}{name}\":\"").into_bytes()),
-                Layout::Otlp(keys) => keys.push(format!("{kind}{name}")),
-                Layout::Template(_) => {}
-            }
+            self.add_key(&key, More::Header(before));
         }
         Ok(())
+    }
+
+    /// Adds the next expression to a JSON line, with `key` as its key.
+    ///
+    /// # Errors
+    /// For a key with other characters than `A-Z a-z 0-9 _ . -`, a key of the log's own or one that is there already; for
+    /// a format that is not JSON; or for more than [`MAX_HEADERS`].
+    pub fn add_computed(&mut self, key: &str) -> Result<()> {
+        let is_of_key = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+        if key.is_empty() || key.len() > KEY_BYTES || !key.bytes().all(is_of_key) {
+            return Err(Error::new(format!(
+                "`{key}` cannot be the key of a field: expected at most {KEY_BYTES} letters, digits and `_.-`"
+            )));
+        }
+        let is_taken = match &self.layout {
+            Layout::Json(more) => more.iter().any(|(known, _)| *known == written_key(key)),
+            Layout::Otlp(more) => more.iter().any(|(known, _)| known == key),
+            Layout::Template(_) => {
+                return Err(Error::new(format!(
+                    "only format json takes more fields; write the expression of `{key}` into the template"
+                )));
+            }
+        };
+        if is_taken {
+            return Err(Error::new(format!("the line has a field `{key}` already")));
+        }
+        if Field::ALL.iter().any(|(_, own)| *own == key) {
+            return Err(Error::new(format!("`{key}` is a field of the log's own; choose another key")));
+        }
+        let more = self.compute()?;
+        self.add_key(key, more);
+        Ok(())
+    }
+
+    fn add_key(&mut self, key: &str, more: More) {
+        match &mut self.layout {
+            Layout::Json(keys) => keys.push((written_key(key), more)),
+            Layout::Otlp(keys) => keys.push((key.to_owned(), more)),
+            Layout::Template(_) => {}
+        }
+    }
+
+    /// Counts one more expression.
+    fn compute(&mut self) -> Result<More> {
+        self.has_room()?;
+        self.computed += 1;
+        Ok(More::Computed(self.computed - 1))
+    }
+
+    fn has_room(&self) -> Result<()> {
+        match self.headers.len() + self.computed < MAX_HEADERS {
+            true => Ok(()),
+            false => Err(Error::new(format!(
+                "an access log line has at most {MAX_HEADERS} header fields and expressions"
+            ))),
+        }
     }
 
     /// Limits the log to exchanges for which `when` holds.
@@ -181,9 +282,7 @@ impl LineFormat {
         if let Some(at) = self.headers.iter().position(|known| *known == header) {
             return Ok(Some(at));
         }
-        if self.headers.len() == MAX_HEADERS {
-            return Err(Error::new(format!("an access log line tells at most {MAX_HEADERS} header fields")));
-        }
+        self.has_room()?;
         self.headers.push(header);
         Ok(Some(self.headers.len() - 1))
     }
@@ -196,6 +295,12 @@ impl LineFormat {
     #[inline]
     pub(super) fn wants_responses(&self) -> bool {
         self.headers.iter().any(|header| matches!(header, Header::Response(_)))
+    }
+
+    /// Whether it has expressions.
+    #[inline]
+    pub(super) fn computes(&self) -> bool {
+        self.computed > 0
     }
 
     #[inline]
@@ -227,6 +332,14 @@ impl LineFormat {
     }
 }
 
+/// Longest key of a field with an expression, in bytes.
+const KEY_BYTES: usize = 64;
+
+/// A key as it precedes a text in a JSON line. No character of a key needs an escape.
+fn written_key(key: &str) -> Vec<u8> {
+    format!(",\"{key}\":\"").into_bytes()
+}
+
 const REQUEST: &str = "header:";
 const RESPONSE: &str = "response_header:";
 
@@ -254,8 +367,13 @@ fn template(parts: &[Part], entry: &Entry<'_>, stamp: &mut Stamp, out: &mut Vec<
     for part in parts {
         match part {
             Part::Field(field) => plain(entry.value(*field), stamp, out),
-            Part::Header(index) => plain(entry.header(*index), stamp, out),
             Part::Literal(literal) => out.extend_from_slice(literal.as_bytes()),
+            Part::More(More::Computed(index)) => {
+                let text =
+                    entry.computed(*index).map_or(Value::Absent, |computed| Value::Text(computed.text));
+                plain(text, stamp, out);
+            }
+            Part::More(More::Header(index)) => plain(entry.header(*index), stamp, out),
         }
     }
     out.push(b'\n');
@@ -286,7 +404,7 @@ fn plain(value: Value<'_>, stamp: &mut Stamp, out: &mut Vec<u8>) {
     }
 }
 
-fn json(entry: &Entry<'_>, headers: &[Vec<u8>], stamp: &mut Stamp, out: &mut Vec<u8>) {
+fn json(entry: &Entry<'_>, more: &[(Vec<u8>, More)], stamp: &mut Stamp, out: &mut Vec<u8>) {
     // `time` is the first field and always present, so a comma precedes all others.
     out.extend_from_slice(b"{\"time\":\"");
     out.extend_from_slice(stamp.text(entry.time));
@@ -323,18 +441,31 @@ fn json(entry: &Entry<'_>, headers: &[Vec<u8>], stamp: &mut Stamp, out: &mut Vec
         }
         out.push(b'"');
     }
-    for (index, key) in headers.iter().enumerate() {
-        if let Value::Text(text) = entry.header(index) {
-            out.extend_from_slice(key);
-            text::escape(out, text, SHORT_FIELD_BYTES, Style::Json);
-            out.push(b'"');
-        }
+    for (key, more) in more {
+        let text = match more {
+            More::Computed(index) => match entry.computed(*index) {
+                Some(Computed { text, is_bare: true }) => {
+                    out.extend_from_slice(&key[..key.len() - 1]);
+                    out.extend_from_slice(text);
+                    continue;
+                }
+                Some(Computed { text, .. }) => text,
+                None => continue,
+            },
+            More::Header(index) => match entry.header(*index) {
+                Value::Text(text) => text,
+                _ => continue,
+            },
+        };
+        out.extend_from_slice(key);
+        text::escape(out, text, SHORT_FIELD_BYTES, Style::Json);
+        out.push(b'"');
     }
     out.extend_from_slice(b"}\n");
 }
 
 /// A log record: a one-line summary, and the fields of a JSON line as attributes.
-fn otlp(entry: &Entry<'_>, headers: &[String], out: &mut Vec<u8>) {
+fn otlp(entry: &Entry<'_>, more: &[(String, More)], out: &mut Vec<u8>) {
     /// `SEVERITY_NUMBER_INFO` and `SEVERITY_NUMBER_ERROR`.
     const INFO: u8 = 9;
     const ERROR: u8 = 17;
@@ -368,12 +499,35 @@ fn otlp(entry: &Entry<'_>, headers: &[String], out: &mut Vec<u8>) {
                 Value::Uri(path, query) => to.text(name, [path, b"?", query].concat()),
             }
         }
-        for (index, name) in headers.iter().enumerate() {
-            if let Value::Text(text) = entry.header(index) {
-                to.text(name, text.get(..SHORT_FIELD_BYTES).unwrap_or(text));
-            }
+        for (name, more) in more {
+            let text = match more {
+                More::Computed(index) => match entry.computed(*index) {
+                    Some(Computed { text: text @ (b"false" | b"true"), is_bare: true }) => {
+                        to.truth(name, text == b"true");
+                        continue;
+                    }
+                    Some(Computed { text, is_bare }) => match integer(text).filter(|_| is_bare) {
+                        Some(number) => {
+                            to.integer(name, number);
+                            continue;
+                        }
+                        None => text,
+                    },
+                    None => continue,
+                },
+                More::Header(index) => match entry.header(*index) {
+                    Value::Text(text) => text,
+                    _ => continue,
+                },
+            };
+            to.text(name, text.get(..SHORT_FIELD_BYTES).unwrap_or(text));
         }
     });
+}
+
+/// A whole number in digits.
+fn integer(text: &[u8]) -> Option<i64> {
+    str::from_utf8(text).ok()?.parse().ok()
 }
 
 /// Parses an id in digits; 0 for none.

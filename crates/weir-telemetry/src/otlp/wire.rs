@@ -125,6 +125,11 @@ impl<'o> Attributes<'o> {
         self.attribute(key, |any| any.number(3, value.min(i64::MAX as u64)));
     }
 
+    /// The same for a number that may be negative, as two's complement.
+    pub fn integer(&mut self, key: &str, value: i64) {
+        self.attribute(key, |any| any.number(3, value.cast_unsigned()));
+    }
+
     /// A boolean attribute.
     pub fn truth(&mut self, key: &str, value: bool) {
         self.attribute(key, |any| any.number(2, value.into()));

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use weir_telemetry::access_log::{Field, LONG_FIELD_BYTES, MAX_HEADERS};
-use weir_telemetry::{AccessLogWriter, Entry, LineFormat, Output, Setup, Telemetry, Timing};
+use weir_telemetry::{
+    AccessLogWriter, Computed, Entry, FormatPiece, LineFormat, Output, Setup, Telemetry, Timing,
+};
 use weir_telemetry::{Redaction, Rotation, When};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -36,11 +38,14 @@ impl Drop for Place {
 
 /// What is written for one entry.
 fn line(format: &str, entry: &Entry<'_>) -> String {
+    line_of(LineFormat::parse(format).unwrap(), entry)
+}
+
+fn line_of(format: LineFormat, entry: &Entry<'_>) -> String {
     static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
     let place = Place::new(&format!("line{}", NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)));
     let path = place.file("access.log");
     let telemetry = Telemetry::new(Setup::default());
-    let format = LineFormat::parse(format).unwrap();
     let writer = AccessLogWriter::open(&telemetry, Output::File(path.clone()), format).unwrap();
     let mut log = writer.core(0);
     log.record(entry);
@@ -92,6 +97,7 @@ fn full() -> Entry<'static> {
             total: Duration::from_millis(61_000),
         },
         headers: &[],
+        computed: &[],
     }
 }
 
@@ -108,6 +114,50 @@ fn a_full_json_line() {
          \"tls_client_fingerprint\":\"0a1b\",\"tunnel\":true,\"head_us\":1,\"filters_us\":2,\"connect_us\":3,\
          \"tls_us\":4,\"first_byte_us\":5,\"total_us\":61000000}\n"
     );
+}
+
+#[test]
+fn expressions_are_written_like_other_fields() {
+    let value = |text, is_bare| Computed { text, is_bare };
+    let long = "x".repeat(600);
+    let computed = [
+        value(b"-1.5", true),
+        value(b"gold", false),
+        value(b"", true),
+        value(b"a\"b\nc\xff", false),
+        value(long.as_bytes(), false),
+    ];
+    let entry = Entry { computed: &computed, headers: &[b"h"], ..Entry::default() };
+    let mut json = LineFormat::json();
+    json.add_computed("number").unwrap();
+    json.add("header:x-a").unwrap();
+    ["text", "none", "odd", "long", "missing"].iter().for_each(|key| json.add_computed(key).unwrap());
+    let line = line_of(json, &entry);
+    let end = format!(
+        "\"total_us\":0,\"number\":-1.5,\"header:x-a\":\"h\",\"text\":\"gold\",\"odd\":\"a\\\"b\\nc\u{fffd}\",\"long\":\"{}…\"}}\n",
+        &long[..512]
+    );
+    assert!(line.ends_with(&end), "{line}");
+    let pieces = [
+        FormatPiece::Expression,
+        FormatPiece::Text(" {status} "),
+        FormatPiece::Literal("{= x}"),
+        FormatPiece::Expression,
+        FormatPiece::Expression,
+        FormatPiece::Expression,
+    ];
+    let format = LineFormat::template("whole", pieces).unwrap();
+    assert_eq!(line_of(format, &entry), "-1.5 - {= x}gold-a\\x22b\\x0ac\u{fffd}\n");
+    let mut format = LineFormat::json();
+    for key in ["", "a b", "status", "total_us", "ü", &"k".repeat(65)] {
+        assert!(format.add_computed(key).is_err(), "{key}");
+    }
+    format.add_computed("a").unwrap();
+    assert!(format.add_computed("a").is_err());
+    for number in 1..MAX_HEADERS {
+        format.add_computed(&format!("k{number}")).unwrap();
+    }
+    assert!(format.add_computed("more").is_err() && format.add("header:more").is_err());
 }
 
 #[test]

@@ -58,6 +58,7 @@ mod jwt;
 mod limits;
 mod links;
 mod load;
+mod log_expressions;
 mod log_lines;
 mod login;
 mod maps;

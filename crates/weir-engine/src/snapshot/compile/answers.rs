@@ -164,7 +164,7 @@ impl Compiler<'_> {
     }
 
     /// The text, or a report of its mistake. `is_whole`: all of it is an expression.
-    fn compiled(
+    pub(super) fn compiled(
         &mut self,
         path: &str,
         (text, is_whole): (&str, bool),
