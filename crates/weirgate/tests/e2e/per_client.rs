@@ -219,3 +219,93 @@ fn a_reload_keeps_the_counts() {
     }
     weir.client().get("/").expect_cause(CLIENT_CONNECTIONS);
 }
+
+/// A gateway that passes bytes on, by the listener alone (`pg`), behind a balancer (`behind`), and by name (`names`); `web`
+/// answers itself. `trusted` are proxies.
+fn passing(upstream: &Upstream, per_client: &str, trusted: &str) -> Weir {
+    Weir::start(&format!(
+        "workers: 2\nlimits: {{ per_client: {{ {per_client} }} }}\ntrusted_proxies: [ {trusted} ]\naccess_log: {{ \
+         output: stdout }}\nlisteners:\n  pg: {{ address: 127.0.0.1:0, tcp: {{ upstream: db }} }}\n  \
+         behind: {{ address: 127.0.0.1:0, proxy_protocol: true, tcp: {{ upstream: db }} }}\n  \
+         names: {{ address: 127.0.0.1:0, sni: {{ db.test: {{ upstream: db }} }}, timeouts: {{ handshake: 1s }} }}\n  \
+         web: {{ address: 127.0.0.1:0 }}\nupstreams: {{ db: {{ endpoints: [ {} ] }} }}\n{OURS}\n",
+        upstream.address()
+    ))
+}
+
+/// Connections whose bytes are passed on share the count of their client with those of HTTP. An excess one is closed
+/// without a byte, and the upstream never hears of it.
+#[test]
+fn bytes_count_like_requests() {
+    let upstream = Upstream::listen();
+    let weir = passing(&upstream, "connections: 2", "");
+    let mut one = Client::connect(weir.address("pg"));
+    one.send("hello");
+    let mut first = upstream.accept();
+    first.expect("hello");
+    let mut two = weir.client();
+    two.get("/").expect_status(200);
+    for _ in 0..3 {
+        let mut excess = Client::connect(weir.address("pg"));
+        excess.expect_close();
+    }
+    weir.client().get("/").expect_cause(CLIENT_CONNECTIONS);
+    let refused = || metric(&weir, &["weir_causes_total", "client_connections"]);
+    eventually("each is counted", || refused() == Some(4.0));
+    assert_eq!(upstream.connections(), 1);
+    weir.wait_log("limits.per_client.connections reached: a client's new connections are turned away");
+    // A connection has its place until both sides have closed.
+    first.close();
+    one.expect_close();
+    Client::connect(weir.address("pg")).expect_close();
+    drop(one);
+    eventually("the place is free", || {
+        let _ = Client::connect(weir.address("pg")).try_send("again");
+        upstream.connections() > 1
+    });
+}
+
+/// Behind a balancer, the client that the PROXY header names is counted, and not the balancer.
+#[test]
+fn bytes_count_for_the_client_in_the_proxy_header() {
+    let upstream = Upstream::listen();
+    let weir = passing(&upstream, "connections: 1", "127.0.0.1");
+    let connect = |client: &str| {
+        let mut connection = Client::connect(weir.address("behind"));
+        connection.send(format!("PROXY TCP4 {client} 127.0.0.1 1 2\r\nhello"));
+        connection
+    };
+    let held = connect("192.0.2.1");
+    let mut first = upstream.accept();
+    first.expect("hello");
+    connect("192.0.2.1").expect_close();
+    let other = connect("192.0.2.2");
+    upstream.accept().expect("hello");
+    assert_eq!(upstream.connections(), 2);
+    drop((held, other));
+}
+
+/// A client that sends its ClientHello slowly holds a place until `timeouts.handshake`, and no longer. Others are not
+/// held up.
+#[test]
+fn a_slow_client_hello_holds_a_place() {
+    let upstream = Upstream::listen();
+    let weir = passing(&upstream, "connections: 2", "");
+    let slow = || {
+        let mut client = Client::connect(weir.address("names"));
+        client.send(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03");
+        client
+    };
+    let mut held = [slow(), slow()];
+    eventually("both are counted", || {
+        let mut excess = weir.client();
+        excess.get("/").status == 429
+    });
+    for client in &mut held {
+        client.expect_close();
+    }
+    eventually("their places are free", || weir.client().get("/").status == 200);
+    let late = || metric(&weir, &["weir_causes_total", "handshake_timeout"]);
+    eventually("both were late", || late() == Some(2.0));
+    assert_eq!(upstream.connections(), 0);
+}
