@@ -94,6 +94,7 @@ pub struct Variable {
     pub(crate) longest: u64,
     pub(crate) cost: u64,
     pub(crate) elsewhere: Option<&'static str>,
+    about: &'static str,
 }
 
 /// Which keys a variable such as `request.headers["x"]` has.
@@ -121,6 +122,7 @@ impl Variable {
             longest,
             cost: 1,
             elsewhere: None,
+            about: "",
         }
     }
 
@@ -152,6 +154,13 @@ impl Variable {
     #[must_use]
     pub fn elsewhere(mut self, hint: &'static str) -> Self {
         self.elsewhere = Some(hint);
+        self
+    }
+
+    /// What it is, in one phrase: for documentation and editors.
+    #[must_use]
+    pub fn about(mut self, what: &'static str) -> Self {
+        self.about = what;
         self
     }
 
@@ -196,6 +205,11 @@ impl Variable {
     /// The phase from which it is known.
     pub fn phase(&self) -> Phase {
         self.phase
+    }
+
+    /// What it is, in one phrase; empty if nobody said.
+    pub fn what(&self) -> &'static str {
+        self.about
     }
 
     /// The type of its value, or of the value of a key.

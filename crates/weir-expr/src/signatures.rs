@@ -2,6 +2,8 @@
 //!
 //! To add one: a variant of [`Func`], a row in [`ROWS`], an arm in `apply` of `functions.rs`.
 
+use std::fmt;
+
 /// One signature of a function.
 #[derive(Debug)]
 pub struct Function {
@@ -38,6 +40,26 @@ pub enum Takes {
     Texts,
     Timestamp,
     Uint,
+}
+
+impl Function {
+    /// How it is called, with types for arguments: `text.startsWith(text)`.
+    pub fn call(&self) -> String {
+        let takes: Vec<String> = self.takes.iter().map(ToString::to_string).collect();
+        match takes.split_first().filter(|_| self.is_method) {
+            Some((of, takes)) => format!("{of}.{}({})", self.name, takes.join(", ")),
+            None => format!("{}({})", self.name, takes.join(", ")),
+        }
+    }
+}
+
+impl fmt::Display for Takes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Texts => f.write_str("list of texts"),
+            other => f.write_str(&format!("{other:?}").to_lowercase()),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

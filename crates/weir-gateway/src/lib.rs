@@ -38,7 +38,9 @@
 
 pub mod catalogue;
 pub mod manual;
+mod schema;
 
+pub use schema::schema;
 pub use weir_config as config;
 pub use weir_control::*;
 pub use weir_engine::{AcmeError, AcmeStatus, FilterStatus, Handover, Inheritance, autopsy, snapshot};

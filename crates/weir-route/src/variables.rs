@@ -142,7 +142,9 @@ impl Vocabulary {
 }
 
 fn params(bounds: Bounds) -> Variable {
-    Variable::new("request.params", PARAMS, REQUEST, Type::Text).longest(bounds.head_bytes)
+    Variable::new("request.params", PARAMS, REQUEST, Type::Text)
+        .longest(bounds.head_bytes)
+        .about("what the route's path captures: `/users/{id}`")
 }
 
 /// Where `request.body` is known.
@@ -158,38 +160,96 @@ fn own_schema(bounds: Bounds) -> Schema {
     let later = |name, var, ty| Variable::new(name, var, CONSUMER, ty).longest(256);
     let of_response = |name, var, ty| Variable::new(name, var, RESPONSE, ty);
     Schema::new(PHASES)
-        .with(text("request.method", METHOD))
-        .with(text("request.scheme", SCHEME).longest(8))
-        .with(text("request.host", HOST).longest(host::HOST_BYTES as u64))
-        .with(text("request.path", PATH))
-        .with(text("request.query", QUERY))
-        .with(text("request.url", URL))
-        .with(other("request.size", SIZE, Type::Int).optional())
-        .with(text("request.headers", HEADERS).folded().repeated(bounds.fields))
-        .with(text("request.cookies", COOKIES).keyed())
-        .with(text("request.args", ARGS).keyed().repeated(bounds.fields))
+        .with(text("request.method", METHOD).about("the method as received: `GET`"))
+        .with(
+            text("request.scheme", SCHEME).longest(8).about("`http` or `https`; a trusted proxy may name it"),
+        )
+        .with(
+            text("request.host", HOST)
+                .longest(host::HOST_BYTES as u64)
+                .about("the host in lower case, without its port"),
+        )
+        .with(text("request.path", PATH).about("the canonical path; in filters as those before left it"))
+        .with(text("request.query", QUERY).about("the query without `?`"))
+        .with(text("request.url", URL).about("scheme, host and port, path and query"))
+        .with(
+            other("request.size", SIZE, Type::Int)
+                .optional()
+                .about("the declared length of the body; may have no value"),
+        )
+        .with(text("request.headers", HEADERS).folded().repeated(bounds.fields).about(
+            "a header field, whose name ignores case; the values of a repeated one are joined by `, `",
+        ))
+        .with(text("request.cookies", COOKIES).keyed().about("the first cookie of that name"))
+        .with(
+            text("request.args", ARGS)
+                .keyed()
+                .repeated(bounds.fields)
+                .about("a parameter of the query, decoded"),
+        )
         .with(params(bounds).keyed())
-        .with(other("client.ip", CLIENT_IP, Type::Address))
-        .with(other("client.tls", CLIENT_TLS, Type::Bool))
-        .with(text("client.sni", CLIENT_SNI).longest(host::HOST_BYTES as u64))
-        .with(text("client.cert.subject", CERTIFICATE_SUBJECT))
-        .with(other("client.cert.san", CERTIFICATE_NAMES, Type::list(Type::Text)))
-        .with(other("now", NOW, Type::Timestamp))
-        .with(later("consumer.name", CONSUMER_NAME, Type::Text))
-        .with(later("consumer.groups", CONSUMER_GROUPS, Type::list(Type::Text)))
-        .with(later("consumer.plan", CONSUMER_PLAN, Type::Text))
-        .with(Variable::new("jwt", JWT, CONSUMER, Type::Json).keyed())
-        .with(later("request.id", ID, Type::Text))
-        .with(later("route.name", ROUTE, Type::Text))
-        .with(Variable::new("request.body", REQUEST_BODY, BODY, Type::Json).elsewhere(BODY_HINT))
+        .with(
+            other("client.ip", CLIENT_IP, Type::Address)
+                .about("the client; behind trusted proxies, the one they name"),
+        )
+        .with(other("client.tls", CLIENT_TLS, Type::Bool).about("whether the client uses TLS"))
+        .with(
+            text("client.sni", CLIENT_SNI)
+                .longest(host::HOST_BYTES as u64)
+                .about("the name in the TLS handshake"),
+        )
+        .with(
+            text("client.cert.subject", CERTIFICATE_SUBJECT)
+                .about("subject of the client certificate: `CN=shop,O=Example`"),
+        )
+        .with(
+            other("client.cert.san", CERTIFICATE_NAMES, Type::list(Type::Text))
+                .about("alternative names of the client certificate: `dns:shop.internal`"),
+        )
+        .with(
+            other("now", NOW, Type::Timestamp)
+                .about("the time, which is the same in all expressions over one lookup"),
+        )
+        .with(later("consumer.name", CONSUMER_NAME, Type::Text).about("the consumer that a filter named"))
+        .with(
+            later("consumer.groups", CONSUMER_GROUPS, Type::list(Type::Text))
+                .about("the groups of the consumer"),
+        )
+        .with(later("consumer.plan", CONSUMER_PLAN, Type::Text).about("the plan of the consumer"))
+        .with(
+            Variable::new("jwt", JWT, CONSUMER, Type::Json)
+                .keyed()
+                .about("a claim of the token that the filter `jwt` verified"),
+        )
+        .with(later("request.id", ID, Type::Text).about("the id that the filter `request_id` set"))
+        .with(later("route.name", ROUTE, Type::Text).about("the route"))
+        .with(
+            Variable::new("request.body", REQUEST_BODY, BODY, Type::Json)
+                .elsewhere(BODY_HINT)
+                .about("the JSON of the body, which is read for it"),
+        )
         .with(
             Variable::new("response.body", RESPONSE_BODY, RESPONSE_BODY_READ, Type::Json)
-                .elsewhere(ANSWER_HINT),
+                .elsewhere(ANSWER_HINT)
+                .about("the JSON of the body that `transform` writes anew"),
         )
-        .with(of_response("response.status", RESPONSE_STATUS, Type::Int))
-        .with(of_response("response.headers", RESPONSE_HEADERS, Type::Text).folded().repeated(bounds.fields))
-        .with(of_response("upstream.name", UPSTREAM, Type::Text).longest(256))
-        .with(of_response("response.cause", RESPONSE_CAUSE, Type::Text).longest(64))
+        .with(of_response("response.status", RESPONSE_STATUS, Type::Int).about("the status"))
+        .with(
+            of_response("response.headers", RESPONSE_HEADERS, Type::Text)
+                .folded()
+                .repeated(bounds.fields)
+                .about("a header field, as in `request.headers`"),
+        )
+        .with(
+            of_response("upstream.name", UPSTREAM, Type::Text)
+                .longest(256)
+                .about("the upstream that the request went to; empty if it went to none"),
+        )
+        .with(
+            of_response("response.cause", RESPONSE_CAUSE, Type::Text)
+                .longest(64)
+                .about("the cause, if Weir itself answered"),
+        )
 }
 
 /// A request as expressions see it.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use weir_expr::{FUNCTIONS, Function, Takes};
+use weir_expr::FUNCTIONS;
 use weir_route::variables::{Bounds, Vocabulary};
 
 #[allow(dead_code, clippy::unwrap_used, reason = "test code that other crates share")]
@@ -19,11 +19,13 @@ fn variables() {
         .map(|variable| {
             let name = variable.name();
             let name = if variable.is_keyed() { format!("{name}[…]") } else { name.to_owned() };
-            format!("| `{name}` | {} | {} |", variable.ty(), schema.phase_name(variable.phase()))
+            let what = variable.what();
+            assert!(!what.is_empty(), "{name} says nothing about itself");
+            format!("| `{name}` | {} | {} | {what} |", variable.ty(), schema.phase_name(variable.phase()))
         })
         .collect();
     rows.sort();
-    let table = format!("| variable | type | known from |\n|---|---|---|\n{}", rows.join("\n"));
+    let table = format!("| variable | type | known from | |\n|---|---|---|---|\n{}", rows.join("\n"));
     generated::generated(PAGE, "variables", &table);
 }
 
@@ -33,21 +35,7 @@ fn functions() {
     for function in FUNCTIONS {
         let default = if function.may_fail { "; may have no value" } else { "" };
         let what = function.what.replace('|', "\\|");
-        let _ = writeln!(table, "| `{}` | {} | {what}{default} |", call(function), name(function.gives));
+        let _ = writeln!(table, "| `{}` | {} | {what}{default} |", function.call(), function.gives);
     }
     generated::generated(PAGE, "functions", &table);
-}
-
-/// How a function is called, with types for arguments.
-fn call(function: &Function) -> String {
-    let mut takes: Vec<String> = function.takes.iter().map(|&takes| name(takes)).collect();
-    let of = if function.is_method { takes.remove(0) + "." } else { String::new() };
-    format!("{of}{}({})", function.name, takes.join(", "))
-}
-
-fn name(takes: Takes) -> String {
-    match takes {
-        Takes::Texts => "list of texts".to_owned(),
-        other => format!("{other:?}").to_lowercase(),
-    }
 }

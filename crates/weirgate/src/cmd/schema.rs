@@ -3,10 +3,8 @@
 use super::print;
 use anyhow::Result;
 use std::process::ExitCode;
-use weir_gateway::filters::KINDS;
 
 pub(super) fn run() -> Result<ExitCode> {
-    let filters: Vec<_> = KINDS.iter().map(|k| (k.name, (k.schema)())).collect();
-    print(&format!("{:#}\n", weir_gateway::config::schema(&filters)));
+    print(&format!("{:#}\n", weir_gateway::schema()));
     Ok(ExitCode::SUCCESS)
 }
