@@ -241,10 +241,13 @@ fn steps(filters: &[FilterShown]) -> Html {
             };
             html!("<p><code>{}</code> <small>{}</small></p>{}", list.key, runs, steps(&list.filters))
         });
+        let told = filter.tells.iter().cloned().chain(filter.expressions.iter().map(ToString::to_string));
+        let told = each(told, |told| html!("<p><small>{}</small></p>", told));
         html!(
-            "<li><details><summary><code>{}</code></summary>{}</details>{}",
+            "<li><details><summary><code>{}</code></summary>{}</details>{}{}",
             filter.name,
             yaml::shown(&filter.settings),
+            told,
             lists
         )
     });

@@ -7,7 +7,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use weir_gateway::autopsy::{CauseShown, ClientShown, KeyShown, Neighbour, RequestShown, RouteShown};
-use weir_gateway::explain::{FilterShown, Understood};
+use weir_gateway::explain::{ExpressionShown, FilterShown, Understood};
 use weir_gateway::history::Origin;
 use weir_gateway::prelude::Figure;
 use weir_gateway::route::{Captured, Decision, Lost, NearMiss, Rule, Winner};
@@ -183,6 +183,13 @@ fn explanation() -> Explanation {
             name: EVIL,
             settings: json!({ EVIL: EVIL }),
             tells: vec![evil()],
+            expressions: vec![ExpressionShown {
+                key: evil(),
+                expression: some_evil(),
+                value: some_evil(),
+                unknown: None,
+                reads: Vec::new(),
+            }],
             lists: Vec::new(),
         }],
         target: Some(TargetShown::Files {

@@ -1,20 +1,26 @@
 //! `weir explain`: what would happen to a request, computed by the same code that routes live traffic.
 
+use expressions::expressions_of;
 use weir_config::secrecy::without_expression;
 use weir_engine::PREFLIGHT;
+use weir_filter::explained::WithExpressions;
 use weir_filter::filter::{Asked, Hooks};
 use weir_filter::template::without_port;
 mod arrival;
+mod expressions;
 mod policies;
 
+pub use expressions::ExpressionShown;
 pub use policies::{HealthShown, HedgeShown, OutlierShown, PoliciesShown, ProbeShown, RetryShown};
 
 use serde::Serialize;
+use std::borrow::Cow;
 use std::fmt::{self, Write};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::SystemTime;
 use weir_engine::snapshot::{Handling, Listener, Serves, Snapshot, Target};
 use weir_h1::{Limits, Method, Progress, RequestHead, TargetForm, parse_request};
+use weir_route::variables::Secrets;
 use weir_route::{Ambiguity, Decision, EscapedSlashes, NEAR_MISSES, NoTrace, RouteId};
 use weir_upstream::upstream::Place;
 
@@ -73,6 +79,9 @@ pub struct FilterShown {
     /// What it does with this request, if it can tell.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tells: Vec<String>,
+    /// What the expressions in its settings come to.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub expressions: Vec<ExpressionShown>,
     /// The lists of filters of which it chooses one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub lists: Vec<ListShown>,
@@ -116,6 +125,9 @@ pub enum TargetShown {
     Respond {
         /// Its status.
         status: u16,
+        /// What the expressions in its texts come to.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        expressions: Vec<ExpressionShown>,
     },
     /// One upstream, or several with their shares in percent.
     Upstreams(Vec<UpstreamShown>),
@@ -159,6 +171,9 @@ pub struct HashShown {
     /// The most running attempts of an endpoint relative to the mean, in percent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bounded: Option<f64>,
+    /// What its expressions come to.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub expressions: Vec<ExpressionShown>,
 }
 
 /// The settings of `sticky`, without the key.
@@ -248,27 +263,33 @@ pub fn explain(
     let note = note.into_iter().chain(preflight).reduce(|a, b| format!("{a}; {b}"));
     request.path = decoded.as_deref().unwrap_or(path);
     let path = request.path;
-    let decision = weir_route::explain(&snapshot.table, &request, NEAR_MISSES);
+    let none = Secrets::default();
+    let secrets = snapshot.vocabulary.as_ref().map_or(&none, |(_, secrets)| secrets);
+    let decision = weir_route::explain_without(&snapshot.table, &request, NEAR_MISSES, secrets);
     let winner = decision.winner.as_ref().and_then(|w| snapshot.routes.get(w.index));
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let filters = winner.map(|route| {
+    let shown_of = winner.map(|route| {
         let parameters = decision.winner.as_ref().and_then(|winner| {
             let id = RouteId(u32::try_from(winner.index).ok()?);
             snapshot.table.parameters(id, path, head.authority())
         });
         let (client, tls) = (made_up.client, made_up.tls);
         let asked = Asked { head: &head, path, client, tls, route: &route.name, parameters };
-        filters_of(snapshot, &route.handling.chain, &asked)
+        (filters_of(snapshot, &route.handling.chain, &asked), target_of(snapshot, &route.handling, &asked))
     });
-    let target = winner.map(|route| target_of(snapshot, &route.handling));
+    let (filters, target) = shown_of.unzip();
+    let (path, query) = match &snapshot.conceals {
+        Some(conceals) => (conceals.path(path), head.query().map(|query| conceals.query(path, query))),
+        None => (Cow::Borrowed(path), head.query().map(Cow::Borrowed)),
+    };
     Ok(Explanation {
         grpc: weir_filter::grpc::is_grpc(&head.headers)
-            .then(|| grpc_of(&text(head.method_name()), &text(path), target.as_ref())),
+            .then(|| grpc_of(&text(head.method_name()), &text(&path), target.as_ref())),
         request: Understood {
             method: text(head.method_name()),
             host: text(head.authority()),
-            path: text(path),
-            query: head.query().map(text),
+            path: text(&path),
+            query: query.as_deref().map(text),
             listener: shown.name.to_string(),
             listener_reason,
             note,
@@ -293,6 +314,7 @@ fn filters_of(snapshot: &Snapshot, chain: &[u32], asked: &Asked<'_>) -> Vec<Filt
             name: instance.name,
             settings: instance.settings.clone(),
             tells: instance.filter.explain(asked),
+            expressions: expressions_of(snapshot, &instance.expressions, asked),
             lists: lists.filter(|list| !list.filters.is_empty()).collect(),
         }
     };
@@ -445,7 +467,7 @@ fn grpc_of(method: &str, path: &str, target: Option<&TargetShown>) -> GrpcShown 
     GrpcShown { service: service.to_owned(), method: call.to_owned(), problems }
 }
 
-fn target_of(snapshot: &Snapshot, handling: &Handling) -> TargetShown {
+fn target_of(snapshot: &Snapshot, handling: &Handling, asked: &Asked<'_>) -> TargetShown {
     let shown = |index: usize, share: f64| {
         let upstream = &snapshot.upstreams[index];
         let fixed =
@@ -468,6 +490,17 @@ fn target_of(snapshot: &Snapshot, handling: &Handling) -> TargetShown {
             hash: upstream.balancer.hash.as_ref().map(|hash| HashShown {
                 by: without_expression(&hash.by.to_string()).to_owned(),
                 bounded: hash.bounded.map(|ratio| (ratio * 10_000.0).round() / 100.0),
+                expressions: {
+                    let by = hash.by.to_string();
+                    let text = by.contains("{=") || by.starts_with("= ");
+                    let text = text.then(|| WithExpressions {
+                        key: "hash.by".to_owned(),
+                        text: by,
+                        is_condition: false,
+                        is_public: false,
+                    });
+                    expressions_of(snapshot, text.as_slice(), asked)
+                },
             }),
             endpoints: fixed.chain(names).chain(registry).collect(),
             policies: PoliciesShown::of(upstream, handling.exchange_timeout),
@@ -502,7 +535,10 @@ fn target_of(snapshot: &Snapshot, handling: &Handling) -> TargetShown {
                 filters.filter(|filter| filter.hooks.has_any(answers)).map(|filter| filter.name);
             TargetShown::Filter { name: answering.next_back().unwrap_or_default() }
         }
-        Target::Respond(answer) => TargetShown::Respond { status: answer.status },
+        Target::Respond(answer) => TargetShown::Respond {
+            status: answer.status,
+            expressions: expressions_of(snapshot, &answer.expressions, asked),
+        },
         target @ (Target::Upstream(_) | Target::Split(_)) => TargetShown::Upstreams(shown_of(target)),
     }
 }
@@ -540,6 +576,7 @@ impl FilterShown {
         let indent = 9 + 4 * depth;
         writeln!(f, "{} {}", self.name, self.settings)?;
         self.tells.iter().try_for_each(|told| writeln!(f, "{:indent$}  {told}", ""))?;
+        self.expressions.iter().try_for_each(|one| writeln!(f, "{:indent$}  {one}", ""))?;
         for list in &self.lists {
             let runs = match list.runs {
                 Some(true) => "",
@@ -586,7 +623,10 @@ impl fmt::Display for Explanation {
                 write_upstreams(f, "missing", missing)
             }
             Some(TargetShown::Filter { name }) => writeln!(f, "answer   by the filter {name}"),
-            Some(TargetShown::Respond { status }) => writeln!(f, "respond  {status}"),
+            Some(TargetShown::Respond { status, expressions }) => {
+                writeln!(f, "respond  {status}")?;
+                expressions.iter().try_for_each(|one| writeln!(f, "{:9}{one}", ""))
+            }
             Some(TargetShown::Upstreams(upstreams)) => write_upstreams(f, "upstream", upstreams),
             None => Ok(()),
         }
@@ -599,6 +639,8 @@ fn write_upstreams(f: &mut fmt::Formatter<'_>, label: &str, upstreams: &[Upstrea
         let protocol = if u.protocol == "http1" { String::new() } else { format!(", {}", u.protocol) };
         let endpoints = u.endpoints.join(", ");
         writeln!(f, "{label:8} {}{share}, {}{protocol}: {endpoints}", u.name, u.balancing())?;
+        let hashed = u.hash.iter().flat_map(|hash| &hash.expressions);
+        hashed.into_iter().try_for_each(|one| writeln!(f, "{:9}{one}", ""))?;
         write!(f, "{}", u.policies)
     })
 }

@@ -92,7 +92,7 @@ pub struct Snapshot {
     /// Whether some filter answers preflights.
     pub(crate) preflights: bool,
     /// The parts of a request's target that some filter treats as secret.
-    pub(crate) conceals: Option<Box<Conceals>>,
+    pub conceals: Option<Box<Conceals>>,
     /// How exchanges are traced.
     pub(crate) tracing: Option<Arc<Tracing>>,
     /// The tokens that certificate authorities may request over plain HTTP.
@@ -237,6 +237,8 @@ pub struct Fixed {
     pub(crate) body: Bytes,
     /// Placeholders, delays or alternative answers, if any. The fields above are then ignored.
     pub mock: Option<Box<Mock>>,
+    /// Those of its texts that hold expressions, for `explain`.
+    pub expressions: Box<[WithExpressions]>,
 }
 
 /// Answers that mock a service.
@@ -245,6 +247,8 @@ pub struct Mock {
     pub(crate) usual: Mocked,
     /// The other answers, each with the running total of the shares: a factor from 0 to 1.
     pub mix: Vec<(f64, Mocked)>,
+    /// Whether one of them reads the request's body.
+    pub(crate) reads_body: bool,
 }
 
 /// One mocked answer.
@@ -284,6 +288,8 @@ pub struct Instance {
     pub lists: Box<[List]>,
     /// Its settings with all defaults filled in, for `explain`.
     pub settings: serde_json::Value,
+    /// Those of its settings that hold expressions, for the same.
+    pub expressions: Box<[WithExpressions]>,
 }
 
 /// A list of filters in the settings of another.

@@ -126,4 +126,5 @@ pub use schema::{Phase, Schema, Type, Var, Variable};
 pub use signatures::{Function, ROWS as FUNCTIONS, Takes};
 pub use template::Template;
 pub use time::Timestamp;
+pub use token::literals;
 pub use value::Value;

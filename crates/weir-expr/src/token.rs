@@ -34,6 +34,21 @@ const SYMBOLS: &[&str] = &[
     ">", "+", "-", "*", "/", "%",
 ];
 
+/// The texts and bytes that an expression has as literals, up to its first mistake.
+pub fn literals(source: &str) -> Vec<Vec<u8>> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    while let Ok(token) = next(source, at) {
+        at = token.range.end;
+        match token.kind {
+            Kind::Bytes(text) | Kind::Text(text) => found.push(text),
+            Kind::End => break,
+            _ => {}
+        }
+    }
+    found
+}
+
 /// The token that begins at or behind byte `at`.
 pub(crate) fn next(source: &str, at: usize) -> Result<Token<'_>, Mistake> {
     let start = skip(source, at);

@@ -4,7 +4,7 @@ use crate::filter::{Asked, Build, Cx, Mistake, RequestHead, Written};
 use crate::view::{Known, Later, Reading, View, is_made_up};
 use weir_config::schema::Expression;
 use weir_h1::FieldName;
-use weir_route::variables::{self, BODY, Vocabulary};
+use weir_route::variables::{BODY, Vocabulary};
 
 /// A compiled condition.
 #[derive(Debug)]
@@ -86,22 +86,6 @@ impl Condition {
                 |view| self.compiled.holds(view),
             )
         })
-    }
-
-    /// What it came to for a made-up request, and what it read, in sentences for `weir explain`.
-    pub fn explain(&self, asked: &Asked<'_>) -> Vec<String> {
-        let Some(holds) = self.holds_for(asked) else {
-            let on = if self.reading.reads_body() { "the request's body" } else { "the caller" };
-            return vec![format!("the expression depends on {on}")];
-        };
-        let read = View::with(
-            (Some(asked.head), Later::default()),
-            Known::made_up(asked),
-            &self.vocabulary,
-            |view| variables::all_came_to(view, &self.vocabulary, self.compiled.reads()),
-        );
-        let read = read.iter().map(|(name, value)| format!("; {name} is {value}"));
-        vec![format!("the expression is {holds}{}", read.collect::<String>())]
     }
 
     /// The header fields that it reads, for [`Filter::guards`](crate::filter::Filter::guards).

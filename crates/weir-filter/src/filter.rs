@@ -269,6 +269,12 @@ pub trait Filter: Send + Sync + 'static {
         Conceals::default()
     }
 
+    /// The header fields in which it expects credentials: `weir explain` does not show them. None by default; names such
+    /// as `authorization` need not be told.
+    fn credentials(&self) -> Vec<FieldName> {
+        Vec::new()
+    }
+
     /// How this filter uses the body of this request, if there is one. Called right before `on_request`.
     ///
     /// The default is right for every filter that has the hook. One that only looks returns [`BodyUse::Watch`] and

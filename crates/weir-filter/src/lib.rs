@@ -4,6 +4,7 @@
 //! - [`filter`] is the trait and its surroundings; [`prelude`] is what a filter's file imports; [`testing`] runs one
 //!   filter alone.
 //! - Building blocks: [`template`], [`store`], [`blocking`], [`fetch`], [`coding`], [`grpc`] and [`password`].
+//! - [`explained`] says what expressions come to for `weir explain`.
 //! - [`document`] is a template of JSON, [`json_body`] says which bodies are read as JSON.
 //! - [`directory`] has the consumers that change without a reload; it is part of [`filter`].
 //! - [`concealed`] finds keys in a request's target, [`file_source`] is a part of a file as a body, [`phrases`] the
@@ -32,6 +33,7 @@ pub mod concealed;
 pub mod condition;
 pub mod cookies;
 pub mod document;
+pub mod explained;
 pub mod file_source;
 pub mod filter;
 pub mod grpc;

@@ -92,10 +92,6 @@ impl Filter for When {
     fn chooses(&self, asked: &Asked<'_>) -> Option<usize> {
         self.is.holds_for(asked).map(|holds| usize::from(!holds))
     }
-
-    fn explain(&self, asked: &Asked<'_>) -> Vec<String> {
-        self.is.explain(asked)
-    }
 }
 
 #[cfg(test)]

@@ -170,6 +170,10 @@ impl Filter for Any {
         all
     }
 
+    fn credentials(&self) -> Vec<FieldName> {
+        self.members.iter().flat_map(|member| member.filter.credentials()).collect()
+    }
+
     fn conceals(&self) -> Conceals {
         self.members.iter().map(|member| member.filter.conceals()).fold(Conceals::default(), Conceals::and)
     }

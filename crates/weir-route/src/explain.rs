@@ -19,6 +19,7 @@ use super::parameters::Parameters;
 use super::pattern::{Case, Class, Pattern, Step};
 use super::request::{Failed, Headers, Request, RouteId, Trace};
 use super::table::Table;
+use super::variables::Secrets;
 
 /// The default number of near misses.
 pub const NEAR_MISSES: usize = 10;
@@ -115,10 +116,20 @@ pub struct NearMiss {
 
 /// Finds the route of a request and explains why, with at most `near_misses` routes that do not match.
 pub fn explain<H: Headers>(table: &Table, request: &Request<'_, H>, near_misses: usize) -> Decision {
+    explain_without(table, request, near_misses, &Secrets::default())
+}
+
+/// The same without the values that are `secrets`.
+pub fn explain_without<H: Headers>(
+    table: &Table,
+    request: &Request<'_, H>,
+    near_misses: usize,
+    secrets: &Secrets,
+) -> Decision {
     let mut watched = Watched(0);
     let winner = table.find(request, &mut watched);
     let mut buffer = HostBuffer::new();
-    let seen = Seen { table, request, host: host::normalize(request.host, &mut buffer) };
+    let seen = Seen { table, request, secrets, host: host::normalize(request.host, &mut buffer) };
     let mut matching: Vec<(RouteId, &Route)> = Vec::new();
     let mut misses: Vec<(Reverse<Nearness>, RouteId, &Route, Failed<'_>)> = Vec::new();
     for (entry, route) in table.entries() {
@@ -171,6 +182,7 @@ type Nearness = (u8, usize);
 struct Seen<'a, 'r, H> {
     table: &'a Table,
     request: &'a Request<'r, H>,
+    secrets: &'a Secrets,
     host: &'a [u8],
 }
 
@@ -373,7 +385,8 @@ impl<'a, H: Headers> Seen<'a, '_, H> {
 
     /// What the route's expression read.
     fn came_to(&self, entry: RouteId, route: &Route) -> Option<Vec<Captured>> {
-        let came = route.conditions().when.as_ref()?.came_to(self.request, self.parameters(entry)?);
+        let came = route.conditions().when.as_ref()?;
+        let came = came.came_to(self.request, self.parameters(entry)?, self.secrets);
         Some(came.into_iter().map(|(name, value)| Captured { name, value }).collect())
     }
 

@@ -43,7 +43,9 @@ mod when;
 pub use self::compiled::{RouteSpec, Shown};
 pub use self::conflict::{Conflict, ConflictKind, MAX_TIES};
 pub use self::exclusion::Exclusion;
-pub use self::explain::{Captured, Decision, Lost, NEAR_MISSES, NearMiss, Rule, Winner, explain};
+pub use self::explain::{
+    Captured, Decision, Lost, NEAR_MISSES, NearMiss, Rule, Winner, explain, explain_without,
+};
 pub use self::host::HOST_BYTES;
 pub use self::maps::{EntryError, Keys, MAPS, MapMistake, Maps, MapsBuilder, REGEXES, is_network};
 pub use self::parameters::{Parameters, capture_names};

@@ -413,14 +413,19 @@ impl<H: Headers> Values for Seen<'_, '_, H> {
     }
 }
 
-/// What an expression with these reads read of a request: names and values as text, each once. What a map reads follows
-/// the map.
-pub fn all_came_to(values: &dyn Values, vocabulary: &Vocabulary, reads: &[Read]) -> Vec<(String, String)> {
+/// What an expression with these reads read of a request: names and values as text, each once, without `secrets`. What a
+/// map reads follows the map.
+pub fn all_came_to(
+    values: &dyn Values,
+    vocabulary: &Vocabulary,
+    reads: &[Read],
+    secrets: &Secrets,
+) -> Vec<(String, String)> {
     // Any captures: the expression is sound. `match.when` knows the port beside them.
     let schema = vocabulary.schema(None).with(client_port());
     let mut came = Vec::new();
     for read in vocabulary.maps.with_sources(reads) {
-        let one = came_to(values, &schema, &vocabulary.maps, &read);
+        let one = came_to(values, (&schema, &vocabulary.maps), &read, secrets);
         came.extend(one.filter(|one| !came.contains(one)));
     }
     came
@@ -431,8 +436,12 @@ pub(super) fn client_port() -> Variable {
     Variable::new("client.port", CLIENT_PORT, REQUEST, Type::Int).optional()
 }
 
-fn came_to(values: &dyn Values, schema: &Schema, maps: &Maps, read: &Read) -> Option<(String, String)> {
-    const SHOWN: usize = 80;
+fn came_to(
+    values: &dyn Values,
+    (schema, maps): (&Schema, &Maps),
+    read: &Read,
+    secrets: &Secrets,
+) -> Option<(String, String)> {
     let variable = schema.variables().find(|known| known.var() == read.var)?;
     let name = match &read.key {
         None if read.is_computed => return None,
@@ -440,11 +449,20 @@ fn came_to(values: &dyn Values, schema: &Schema, maps: &Maps, read: &Read) -> Op
         Some(key) => format!("{}[{key:?}]", variable.name()),
     };
     let value = values.value(read.var, read.key.as_deref().unwrap_or_default().as_bytes());
+    let is_hidden = !matches!(value, Value::Absent) && secrets.holds(values, maps, read);
+    Some((name, if is_hidden { HIDDEN.to_owned() } else { shown(&value) }))
+}
+
+/// Stands for a value that may not be shown.
+pub const HIDDEN: &str = "***";
+
+/// A value as people read it: texts in quotes, `absent` for none, and at most 80 characters.
+pub fn shown(value: &Value<'_>) -> String {
+    const SHOWN: usize = 80;
     let mut text = String::new();
     let _ = match value {
         Value::Absent => write!(text, "absent"),
-        _ if maps.conceals(read.var) => write!(text, "***"),
-        Value::Text(bytes) => write!(text, "{:?}", String::from_utf8_lossy(&bytes)),
+        Value::Text(bytes) => write!(text, "{:?}", String::from_utf8_lossy(bytes)),
         other => {
             let mut out = Vec::new();
             other.write(&mut out);
@@ -455,7 +473,61 @@ fn came_to(values: &dyn Values, schema: &Schema, maps: &Maps, read: &Read) -> Op
         text.truncate(at);
         text.push('…');
     }
-    Some((name, text))
+    text
+}
+
+/// Which values of a request may be credentials: those that the config's filters take as such, and those whose names say
+/// so.
+#[derive(Clone, Debug, Default)]
+pub struct Secrets {
+    /// Header fields that carry credentials, in lower case.
+    pub fields: Vec<String>,
+    /// Parameters of the query.
+    pub args: Vec<String>,
+    /// A segment of the path that begins with `~` may be a key.
+    pub path_key: bool,
+}
+
+/// Parts of names of what is secret.
+const SECRET_NAMES: &[&str] =
+    &["auth", "cookie", "credential", "key", "passw", "secret", "session", "sign", "token"];
+
+/// A cookie up to this length is no credential, but a choice of the client such as `beta=1`.
+const PLAIN_COOKIE_BYTES: usize = 8;
+
+impl Secrets {
+    /// Whether what is read may be a credential, or a text from outside of the config.
+    pub fn holds(&self, values: &dyn Values, maps: &Maps, read: &Read) -> bool {
+        let key = read.key.as_deref().unwrap_or_default();
+        let text = || values.text(read.var, key.as_bytes()).unwrap_or_default();
+        match read.var {
+            ARGS | COOKIES | HEADERS if read.is_computed => true,
+            ARGS => named(key, &self.args),
+            COOKIES => named(key, &[]) || text().len() > PLAIN_COOKIE_BYTES,
+            HEADERS if key == "referer" => memchr::memchr(b'?', &text()).is_some(),
+            HEADERS => named(key, &self.fields),
+            PARAMS | PATH => self.path_key && memchr::memchr(b'~', &text()).is_some(),
+            QUERY | URL => self.in_query(&text()),
+            _ => maps.conceals(read.var),
+        }
+    }
+
+    /// Whether a query, or a URL with one, has a parameter that is secret.
+    fn in_query(&self, text: &[u8]) -> bool {
+        let query = memchr::memchr(b'?', text).and_then(|at| text.get(at + 1..)).unwrap_or(text);
+        query.split(|&byte| byte == b'&').any(|pair| {
+            let name = pair.get(..memchr::memchr(b'=', pair).unwrap_or(pair.len())).unwrap_or_default();
+            let name: Vec<u8> = decoded(name).collect();
+            named(&String::from_utf8_lossy(&name), &self.args)
+        })
+    }
+}
+
+/// Whether a name is among these, or says itself that it is secret.
+fn named(name: &str, known: &[String]) -> bool {
+    let name = name.to_ascii_lowercase();
+    known.iter().any(|one| one.eq_ignore_ascii_case(&name))
+        || SECRET_NAMES.iter().any(|part| name.contains(part))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use weir_expr::{Condition, Mistake, Schema, Var};
 
 use super::parameters::Parameters;
 use super::request::{Headers, Request};
-use super::variables::{self, HEADERS, REQUEST, Seen, Vocabulary};
+use super::variables::{self, HEADERS, REQUEST, Secrets, Seen, Vocabulary};
 
 /// A compiled `match.when`.
 #[derive(Clone, Debug)]
@@ -53,14 +53,15 @@ impl When {
         self.condition.holds(&Seen { request, parameters, vocabulary: &self.vocabulary })
     }
 
-    /// What it reads of this request: names and values as text, each once.
+    /// What it reads of this request: names and values as text, each once, without `secrets`.
     pub(super) fn came_to<H: Headers>(
         &self,
         request: &Request<'_, H>,
         parameters: Parameters<'_>,
+        secrets: &Secrets,
     ) -> Vec<(String, String)> {
         let seen = Seen { request, parameters: Some(parameters), vocabulary: &self.vocabulary };
-        variables::all_came_to(&seen, &self.vocabulary, self.condition.reads())
+        variables::all_came_to(&seen, &self.vocabulary, self.condition.reads(), secrets)
     }
 
     /// As [`Condition::texts`].

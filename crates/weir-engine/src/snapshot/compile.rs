@@ -35,9 +35,11 @@ use std::time::Duration;
 use weir_config::digest;
 use weir_config::schema;
 use weir_config::{Diagnostic, Diagnostics, Loaded, Mistakes, Node, Severity};
+use weir_filter::explained::WithExpressions;
 use weir_filter::filter::{Conceals, FilterKind, Hooks};
 use weir_h1::{FieldName, NameSet};
 use weir_route::EscapedSlashes;
+use weir_route::variables::Secrets;
 use weir_telemetry::Server;
 use weir_upstream::fetch::Trust;
 use weir_upstream::upstream::ClientGone;
@@ -64,6 +66,7 @@ pub fn compile(
         upstream_index: loaded.config.upstreams.names().enumerate().map(|(i, name)| (name, i)).collect(),
         handlings: HashMap::new(),
         kept: Vec::new(),
+        expressions: Vec::new(),
     }
     .run();
     loaded.files.sort();
@@ -93,6 +96,8 @@ struct Compiler<'a> {
     handlings: HashMap<Alike, Arc<Handling>>,
     /// The listeners' automatically renewed certificates.
     kept: Vec<acme::Kept>,
+    /// The texts with expressions that were compiled since somebody took them, with their whole paths as keys.
+    expressions: Vec<WithExpressions>,
 }
 
 /// Filters, upstream, two timeouts, escaped slashes, and what happens to requests whose clients leave.
@@ -185,6 +190,7 @@ impl Compiler<'_> {
                 global.iter().filter(runs).copied().collect()
             },
             preflights: filters.made.iter().any(|filter| filter.hooks.has(Hooks::PREFLIGHT)),
+            vocabulary: Some((vocabulary.clone(), secrets(&filters))),
             conceals: Some(Box::new(filters.conceals)).filter(|conceals| !conceals.is_empty()),
             filters: filters.made,
             plans,
@@ -255,6 +261,16 @@ impl Compiler<'_> {
         };
         let patterns = self.config.routes.iter().map(|(_, route)| route.matches.path.to_string().into());
         Some(Tracing::new(parents, written.share.ratio(), patterns.collect()))
+    }
+}
+
+/// The credentials that filters expect in requests.
+fn secrets(filters: &Filters<'_>) -> Secrets {
+    let fields = filters.made.iter().flat_map(|filter| filter.filter.credentials());
+    Secrets {
+        fields: fields.map(|name| name.as_str().to_ascii_lowercase()).collect(),
+        args: filters.conceals.query.clone(),
+        path_key: filters.conceals.path_key,
     }
 }
 

@@ -387,6 +387,10 @@ impl Filter for Jwt {
         FieldGuards { request: set.chain(carried).collect(), response: Vec::new() }
     }
 
+    fn credentials(&self) -> Vec<FieldName> {
+        vec![(*self.settings.header).clone()]
+    }
+
     fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
         match self.decide(head, cx, None) {
             Ok(flow) => flow,

@@ -181,6 +181,10 @@ impl Filter for KeyAuth {
         FieldGuards { request: names.map(|name| (**name).clone()).collect(), response: Vec::new() }
     }
 
+    fn credentials(&self) -> Vec<FieldName> {
+        vec![(*self.settings.header).clone()]
+    }
+
     fn conceals(&self) -> Conceals {
         Conceals {
             path_key: self.settings.path,

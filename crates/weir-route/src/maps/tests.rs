@@ -1,7 +1,7 @@
 //! Tests of maps: what they come to, from when on they are known, and which are refused.
 
 use super::super::testing::{Pairs, request};
-use super::super::variables::{Bounds, CONSUMER, PHASES, REQUEST, Seen, Vocabulary, all_came_to};
+use super::super::variables::{Bounds, CONSUMER, PHASES, REQUEST, Secrets, Seen, Vocabulary, all_came_to};
 use super::*;
 use weir_expr::{Condition, Value};
 
@@ -155,12 +155,12 @@ fn reads_are_those_of_the_request() {
     );
     let request = request("GET", "a.test", "/p", &[("x-key", "k"), ("cookie", "s=7")]);
     let seen = Seen { request: &request, parameters: None, vocabulary: &vocabulary };
-    let came = all_came_to(&seen, &vocabulary, condition.reads());
+    let came = all_came_to(&seen, &vocabulary, condition.reads(), &Secrets::default());
     let came: Vec<String> = came.into_iter().map(|(name, value)| format!("{name} is {value}")).collect();
     assert_eq!(
         came.join(", "),
         "maps.a is \"1\", request.cookies[\"s\"] is \"7\", maps.b is \"2\", \
-         request.headers[\"x-key\"] is \"k\", request.path is \"/p\""
+         request.headers[\"x-key\"] is ***, request.path is \"/p\""
     );
 }
 
@@ -193,7 +193,7 @@ fn a_value_from_outside_is_not_shown() {
     let request = request("GET", "a.test", "/p", &[]);
     let seen = Seen { request: &request, parameters: None, vocabulary: &vocabulary };
     assert_eq!(
-        all_came_to(&seen, &vocabulary, condition.reads())[0],
+        all_came_to(&seen, &vocabulary, condition.reads(), &Secrets::default())[0],
         ("maps.keys".to_owned(), "***".to_owned())
     );
     assert!(matches!(seen.value(Var(FIRST), b""), Value::Text(text) if *text == *b"hunter2"));

@@ -36,6 +36,7 @@ mod docker;
 mod drain;
 mod escapes;
 mod examples;
+mod explained;
 mod expressions;
 mod ext_proc;
 mod fastcgi;

@@ -1,20 +1,24 @@
 //! Answers of routes without an upstream: their own, or those of their filters.
 
 use super::Compiler;
+use super::filters::is_public;
 use crate::snapshot::{Fixed, Instance, Mock, Mocked, Target};
+use std::cell::Cell;
 use std::sync::Arc;
 use weir_config::check::{TARGETS, is_for_target};
 use weir_config::delay::Delay;
 use weir_config::expression::{refusal, refusal_in_text};
 use weir_config::schema::{Pairs, Respond, Route};
 use weir_config::{Node, Severity};
+use weir_filter::explained::WithExpressions;
 use weir_filter::filter::Hooks;
 use weir_filter::template::{Escape, Malformed, Names, Template, sources};
 use weir_h1::FieldName;
 use weir_route::variables::Vocabulary;
 
-/// What the texts of a route's answer may name: the captures of its path, and variables.
-type Known<'a> = (&'a [String], &'a Vocabulary);
+/// What the texts of a route's answer may name: the captures of its path, and variables. The last is set if they read the
+/// request's body.
+type Known<'a> = (&'a [String], &'a Vocabulary, &'a Cell<bool>);
 
 /// One answer as written.
 struct Written<'a> {
@@ -31,9 +35,12 @@ impl Compiler<'_> {
         &mut self,
         route: &str,
         written: &Respond,
-        (captures, vocabulary): Known<'_>,
+        (captures, vocabulary): (&[String], &Vocabulary),
     ) -> Option<Fixed> {
+        let reads_body = Cell::new(false);
+        let known: Known<'_> = (captures, vocabulary, &reads_body);
         let path = format!("routes.{route}.respond");
+        self.expressions.clear();
         let mixed = written.mix.iter().enumerate().map(|(at, mixed)| Written {
             path: format!("{path}.mix[{at}]"),
             status: mixed.status,
@@ -41,11 +48,16 @@ impl Compiler<'_> {
             headers: &mixed.headers,
             delay: mixed.delay.or(written.delay),
         });
-        let mixed: Vec<_> = mixed.map(|mixed| self.mocked(&mixed, (captures, vocabulary))).collect();
+        let mixed: Vec<_> = mixed.map(|mixed| self.mocked(&mixed, known)).collect();
         let Respond { status, body, headers, delay, .. } = written;
         let usual = Written { path, status: *status, body, headers, delay: *delay };
-        let usual = self.mocked(&usual, (captures, vocabulary))?;
+        let usual = self.mocked(&usual, known)?;
         let mixed = mixed.into_iter().collect::<Option<Vec<_>>>()?;
+        let begin = format!("routes.{route}.");
+        let mut expressions = std::mem::take(&mut self.expressions);
+        for text in &mut expressions {
+            text.key = text.key.strip_prefix(&begin).unwrap_or(&text.key).to_owned();
+        }
         if let Some(plain) = usual.plain().filter(|_| mixed.is_empty()) {
             return Some(plain);
         }
@@ -54,11 +66,17 @@ impl Compiler<'_> {
             Some(*upto)
         });
         let status = usual.status;
-        let mock = Mock { usual, mix: shares.zip(mixed).collect() };
-        Some(Fixed { status, headers: Vec::new(), body: Default::default(), mock: Some(Box::new(mock)) })
+        let mock = Mock { usual, mix: shares.zip(mixed).collect(), reads_body: reads_body.get() };
+        Some(Fixed {
+            status,
+            headers: Vec::new(),
+            body: Default::default(),
+            mock: Some(Box::new(mock)),
+            expressions: expressions.into(),
+        })
     }
 
-    fn mocked(&mut self, written: &Written<'_>, (captures, vocabulary): Known<'_>) -> Option<Mocked> {
+    fn mocked(&mut self, written: &Written<'_>, known: Known<'_>) -> Option<Mocked> {
         let before = self.found.errors();
         let path = &written.path;
         let mut headers = Vec::new();
@@ -70,16 +88,14 @@ impl Compiler<'_> {
             }
             let fine = value.bytes().all(|b| b == b'\t' || (b >= 0x20 && b != 0x7f));
             match FieldName::new(name) {
-                Ok(name) if fine => {
-                    headers.extend(self.page(&at, value, (captures, vocabulary)).map(|value| (name, value)))
-                }
+                Ok(name) if fine => headers.extend(self.page(&at, value, known).map(|value| (name, value))),
                 Ok(_) => self.error_once(&at, "bad-header", "the value holds a control character"),
                 Err(e) => self.error_once(&at, "bad-header", e.to_string()),
             }
         }
-        let body = self.page(&format!("{path}.body"), written.body, (captures, vocabulary));
+        let body = self.page(&format!("{path}.body"), written.body, known);
         if media.is_none() && !written.body.is_empty() {
-            let text = self.page(path, "text/plain; charset=utf-8", (&[], vocabulary))?;
+            let text = self.page(path, "text/plain; charset=utf-8", known)?;
             headers.push((FieldName::new("content-type").ok()?, text));
         }
         let (status, delay) = (written.status, written.delay.filter(|delay| !delay.is_none()));
@@ -151,8 +167,13 @@ impl Compiler<'_> {
             })
     }
 
-    fn page(&mut self, path: &str, text: &str, (captures, vocabulary): Known<'_>) -> Option<Template> {
-        let names = Names::new(Some(captures), vocabulary);
+    fn page(
+        &mut self,
+        path: &str,
+        text: &str,
+        (captures, vocabulary, reads_body): Known<'_>,
+    ) -> Option<Template> {
+        let names = Names::new(Some(captures), vocabulary).with_body(reads_body);
         let parsed = Template::parse_page(text, &names).map_err(|(_, e)| e);
         self.compiled(path, (text, false), parsed)
     }
@@ -196,7 +217,15 @@ impl Compiler<'_> {
         } else {
             refusal_in_text(node, key, self.found, is_sound, sources)
         };
-        let Some(mut refused) = refused else { return true };
+        let Some(mut refused) = refused else {
+            self.expressions.push(WithExpressions {
+                key: path.to_owned(),
+                text: text.to_owned(),
+                is_condition: false,
+                is_public: is_public(node),
+            });
+            return true;
+        };
         path.clone_into(&mut refused.path);
         self.found.push(refused);
         false
@@ -212,6 +241,7 @@ impl Mocked {
         let body = self.body.literal()?.to_vec().into();
         let headers =
             self.headers.iter().map(|(name, value)| Some((name.clone(), value.literal()?.to_vec())));
-        Some(Fixed { status: self.status, headers: headers.collect::<Option<_>>()?, body, mock: None })
+        let headers = headers.collect::<Option<_>>()?;
+        Some(Fixed { status: self.status, headers, body, mock: None, expressions: Box::default() })
     }
 }

@@ -12,6 +12,7 @@ use weir_config::schema;
 use weir_config::spelling::nearest_name;
 use weir_config::{Diagnostic, Diagnostics, Node, Severity};
 use weir_filter::directory::{Directory, credential, labels};
+use weir_filter::explained::WithExpressions;
 use weir_filter::filter::{
     Build, Conceals, Consumer, Consumers, FieldGuards, Hooks, Mistake, Settings, Written,
 };
@@ -124,6 +125,7 @@ impl Compiler<'_> {
         };
         let place_of = |mistake: &Mistake| path_of(&mistake.field);
         let mut changed = HashSet::new();
+        let mut shown = Vec::new();
         for Written { field, is_sound, in_text } in expressions {
             let at = path_of(&field);
             let key = field.rsplit('.').next().unwrap_or(&field);
@@ -136,6 +138,9 @@ impl Compiler<'_> {
                 refused.path = at;
                 self.found.push(refused);
                 changed.insert(field);
+            } else if let Some(text) = node.as_text() {
+                let (text, is_public) = (text.to_owned(), is_public(node));
+                shown.push(WithExpressions { key: field, text, is_condition: !in_text, is_public });
             }
         }
         for (code, warning) in warnings {
@@ -179,6 +184,7 @@ impl Compiler<'_> {
             guards,
             lists,
             settings: built.settings,
+            expressions: shown.into(),
         }));
         u32::try_from(filters.made.len() - 1).ok()
     }
@@ -226,6 +232,14 @@ fn of_lists(lists: &[List], made: &[Arc<Instance>]) -> Hooks {
     set(each(Hooks::ANSWERS), Hooks::ANSWERS)
         | set(each(Hooks::ANSWERS | Hooks::ANSWERS_PLAIN), Hooks::ANSWERS_PLAIN)
         | set(lists.iter().any(|list| has(list, Hooks::UNROUTED)), Hooks::UNROUTED)
+}
+
+/// Whether everybody who may see a config may see this value.
+pub(super) fn is_public(node: &Node) -> bool {
+    let mut hidden = Vec::new();
+    node.add_concealed(&mut hidden);
+    node.add_quotable(&mut hidden);
+    hidden.is_empty()
 }
 
 /// Hides secrets in settings that `weir explain` shows. Values from the environment or a file are usually secret. A
