@@ -495,9 +495,9 @@ fn target_of(snapshot: &Snapshot, handling: &Handling, asked: &Asked<'_>) -> Tar
                     let text = by.contains("{=") || by.starts_with("= ");
                     let text = text.then(|| WithExpressions {
                         key: "hash.by".to_owned(),
+                        is_public: without_expression(&by) == by,
                         text: by,
                         is_condition: false,
-                        is_public: false,
                     });
                     expressions_of(snapshot, text.as_slice(), asked)
                 },

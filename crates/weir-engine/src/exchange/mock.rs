@@ -18,6 +18,9 @@ impl Exchange<'_> {
             (random.next(), random.next())
         };
         let mocked = mock.choose(choice);
+        if mock.reads_body {
+            self.read_body_for_answer(route).await?;
+        }
         self.read_off_body();
         if let Some(delay) = mocked.delay {
             self.delay(delay.draw(random)).await?;
@@ -28,6 +31,29 @@ impl Exchange<'_> {
         };
         self.answers_itself();
         Ok(self.write_local(response).await)
+    }
+
+    /// Reads the body for the expressions of the answer, if it is JSON: as for a filter, up to
+    /// `limits.expression_body_bytes`.
+    async fn read_body_for_answer(&mut self, route: usize) -> Result<(), Stop> {
+        let local = Rc::clone(&self.local);
+        let longest = local.snapshot.expression_body;
+        if self.cx.is_none() {
+            self.cx = Some(self.context(Rc::clone(&local.routes[route].scope)));
+        }
+        let Some(cx) = self.cx.as_mut() else { return Ok(()) };
+        if !cx.expects_json(&self.head) {
+            return Ok(());
+        }
+        if self.head.declared_size().is_some_and(|size| size > longest as u64) && !self.request_over {
+            return Err(Stop::refuse(&error::BODY_TOO_LARGE)); // a client that waits to go on is told at once
+        }
+        match cx.request_whole.take() {
+            Some(whole) => cx.whole = Some(whole), // a filter had it whole, and may have changed it
+            None => self.gather_request(longest, None).await?,
+        }
+        let Some(cx) = self.cx.as_mut() else { return Ok(()) };
+        cx.read_body(&self.head, longest).map_err(Stop::Refuse)
     }
 
     /// Waits, but no longer than a filter allows the exchange.

@@ -269,3 +269,55 @@ fn the_limit_counts_what_is_read() {
     let request = upstream.take_request();
     assert_eq!((request.head.header("x-of-body"), &request.body.bytes[..]), (Some("1"), &b"{\"n\":1}"[..]));
 }
+
+/// The texts of a route's own answer read the body as filters do, also one that a filter has changed.
+#[test]
+fn the_answer_of_a_route_reads_the_body() {
+    let answer = "respond: { headers: { x-id: \"{= request.body.id }\" }, body: \"{= request.body.name ?? 'nobody' }\" }";
+    let weir = Weir::start(&format!(
+        "{}\nexpose_causes: true\nlimits: {{ expression_body_bytes: 1KiB }}\nroutes:\n  own: {{ match: {{ path: /own }}, {answer} }}\n  \
+         changed: {{ match: {{ path: /changed }}, filters: [ {{ transform: {{ request: {{ name: \"= request.body.user\" }} }} }} ], {answer} }}\n",
+        crate::support::WEB
+    ));
+    let mut client = weir.client();
+    let mut ask = |path: &str, fields: &str, body: &str| {
+        let head = format!("POST {path} HTTP/1.1\r\nHost: a\r\n{fields}");
+        client.ask(format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()))
+    };
+    // All on one connection: each body is read to its end.
+    ask("/own", JSON, r#"{"id":7,"name":"a"}"#)
+        .expect_status(200)
+        .expect_header("x-id", "7")
+        .expect_body("a");
+    ask("/own", JSON, r#"{"name":8}"#).expect_status(200).expect_body("8");
+    ask("/own", "Content-Type: text/plain\r\n", r#"{"name":"a"}"#).expect_status(200).expect_body("nobody");
+    ask("/changed", JSON, r#"{"user":"b","name":"a"}"#).expect_status(200).expect_body("b");
+    ask("/own", JSON, &format!(r#"{{"name":"{}"}}"#, "n".repeat(900))).expect_body("n".repeat(900));
+    client.get("/own").expect_status(200).expect_body("nobody");
+    client.send(format!(
+        "POST /own HTTP/1.1\r\nHost: a\r\n{JSON}Transfer-Encoding: chunked\r\n\r\n8\r\n{{\"name\":\r\n4\r\n\"c\"}}\r\n0\r\n\r\n"
+    ));
+    client.read_response().expect_status(200).expect_body("c");
+    let malformed = "Content-Length: 8\r\n\r\nnonsense";
+    weir.client().ask(format!("POST /own HTTP/1.1\r\nHost: a\r\n{JSON}{malformed}")).expect_status(400);
+    for long in [
+        format!("Content-Length: 1025\r\n\r\n{{\"name\":\"{}\"}}", "n".repeat(1014)),
+        format!(
+            "Transfer-Encoding: chunked\r\n\r\n401\r\n{{\"name\":\"{}\"}}\r\n0\r\n\r\n",
+            "n".repeat(1014)
+        ),
+    ] {
+        let mut client = weir.client();
+        client
+            .ask(format!("POST /own HTTP/1.1\r\nHost: a\r\n{JSON}{long}"))
+            .expect_status(413)
+            .expect_cause(BODY_TOO_LARGE);
+    }
+    let mut waits = weir.client();
+    waits.send(format!(
+        "POST /own HTTP/1.1\r\nHost: a\r\n{JSON}Expect: 100-continue\r\nContent-Length: 12\r\n\r\n"
+    ));
+    waits.expect("HTTP/1.1 100 Continue\r\n\r\n");
+    waits.send(r#"{"name":"d"}"#);
+    waits.read_response().expect_status(200).expect_body("d");
+}
