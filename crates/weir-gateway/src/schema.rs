@@ -104,3 +104,34 @@ fn snippets(variables: &[Value], functions: &[Value]) -> Value {
     });
     variables.chain(functions).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_editor_finds_the_names_of_expressions() {
+        let schema = schema();
+        let expression = &schema["$defs"]["Expression"];
+        let named = |list: &str, key: &str, name: &str| {
+            let list = expression[list].as_array().expect("a list");
+            list.iter().find(|one| one[key] == name).unwrap_or_else(|| panic!("no {name}")).clone()
+        };
+        let headers = named("x-variables", "name", "request.headers");
+        assert_eq!(
+            (&headers["type"], &headers["keyed"], &headers["known_from"]),
+            (&"text".into(), &true.into(), &"request".into())
+        );
+        assert_eq!(named("x-functions", "name", "startsWith")["call"], "text.startsWith(text)");
+        let snippets = |label| named("defaultSnippets", "label", label)["body"].clone();
+        assert_eq!(snippets("request.path"), "request.path");
+        assert_eq!(snippets("request.headers"), "request.headers[\"$1\"]");
+        assert_eq!(snippets("ip(text)"), "ip($1)");
+        assert_eq!(snippets("text.startsWith(text)"), "$1.startsWith($2)");
+        let description = expression["description"].as_str().expect("a text");
+        assert!(description.contains("- `response.status`: the status; int, response\n"), "{description}");
+        // Filters use the same definition.
+        let filters = schema["$defs"]["Filter"].to_string();
+        assert!(filters.contains("#/$defs/Expression"));
+    }
+}
