@@ -5,6 +5,7 @@
 
 use crate::core::{ConnectionHandle, Core, LocalListener};
 use crate::forward::Forwarding;
+use crate::matching::Origin;
 use std::fs::File;
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -196,5 +197,32 @@ impl Client {
             Poll::Ready(Ok(()))
         })
         .await
+    }
+}
+
+impl Origin for Client {
+    #[inline]
+    fn peer(&self) -> Peer {
+        self.peer
+    }
+
+    #[inline]
+    fn certificate(&self) -> Option<&PeerCertificate> {
+        self.certificate.as_deref()
+    }
+
+    #[inline]
+    fn server_name(&self) -> Option<&str> {
+        self.forwarding.server_name().map(|name| &**name)
+    }
+
+    #[inline]
+    fn is_secure(&self) -> bool {
+        self.tls
+    }
+
+    #[inline]
+    fn is_trusted(&self) -> bool {
+        self.trusted
     }
 }

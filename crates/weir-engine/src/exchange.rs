@@ -23,7 +23,6 @@ mod hooks;
 mod links;
 mod local;
 mod mock;
-mod received;
 mod record;
 mod retry_facts;
 mod script;
@@ -38,18 +37,17 @@ pub(crate) use local::write_answer;
 use crate::client::Client;
 use crate::core::Local;
 use crate::fastcgi::Script;
-use crate::forward;
 use crate::links::LINKS;
+use crate::matching::{self, Found};
 use crate::respond::{self, LocalResponse};
 use crate::snapshot::{Snapshot, Target};
 use background::Resumed;
 use hooks::Reply;
-use received::Received;
 use record::{Record, Recorded, head_for_next};
 use sent::Attempt;
 use smallvec::SmallVec;
 use std::any::Any;
-use std::cell::{Cell, OnceCell};
+use std::cell::Cell;
 use std::net::IpAddr;
 use std::pin::pin;
 use std::rc::Rc;
@@ -58,14 +56,10 @@ use std::time::{Duration, Instant};
 use waits::{catch_panic, unless, unless_gone};
 use weir_filter::filter::{Answer, Begun, Cx, FILTER, Failure, Hooks, Refusal, RouteScope};
 use weir_filter::grpc;
-use weir_h1::{BodyKind, BodyReader, FieldName, Method, RequestHead, Step, TargetForm};
-use weir_route::{Ambiguity, Canonical, NoTrace};
+use weir_h1::{BodyKind, BodyReader, FieldName, Method, RequestHead, Step};
 use weir_telemetry::{Closed, log};
 use weir_upstream::error::{self, Cause};
 use weir_wire::relay::{Framing, Relay};
-
-/// The field in which a browser's preflight names the method it asks about (Fetch §3.3.2).
-pub const PREFLIGHT: &str = "access-control-request-method";
 
 /// What to do with the client's connection after an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -402,30 +396,15 @@ impl<'c> Exchange<'c> {
 
     /// Refuses what no route may serve, and drops fields that the client may not set.
     fn admit(&mut self) -> Result<(), Stop> {
-        // TRACE would show the client what filters added for the upstream, including credentials.
-        if matches!(self.head.method(), Method::Connect | Method::Trace) {
-            return Err(Stop::refuse(&error::METHOD_REFUSED));
-        }
+        matching::refuse_method(&self.head).map_err(Stop::Refuse)?;
         let client = &*self.client;
         if client.handle.sent.get().is_some()
             && self.local.is_misdirected(&client.handle, &client.listener, self.head.authority())
         {
             return Err(Stop::refuse(&error::MISDIRECTED));
         }
-        if let (Some(limit), Some(length)) = (self.local.snapshot.body_bytes, self.head.content_length())
-            && length > limit
-        {
-            return Err(Stop::refuse(&error::BODY_TOO_LARGE));
-        }
-        if self.client.trusted {
-            let peer = self.client.peer.ip().to_canonical();
-            self.client_address = Some(forward::client_address(&self.head, peer, &self.local.snapshot));
-        } else {
-            forward::distrust(&mut self.head);
-        }
-        // Some upstreams read `_` as `-`. Removing such twins keeps clients from forging our fields, and lets a
-        // route's condition see what the upstream sees.
-        self.head.headers.remove_twins(&self.local.snapshot.trusted_fields);
+        self.client_address =
+            matching::admit(&self.local.snapshot, &*self.client, &mut self.head).map_err(Stop::Refuse)?;
         Ok(())
     }
 
@@ -444,51 +423,15 @@ impl<'c> Exchange<'c> {
 
     /// Canonicalises the path and asks the table.
     fn find_route(&mut self) -> Result<Matched, Stop> {
-        let head = &mut *self.head;
-        let spec = &self.client.listener.spec;
-        let mut ambiguity = Ambiguity::default();
-        if head.form() != TargetForm::Asterisk {
-            let mut canonical = Vec::new(); // allocates only when the path must change
-            let form = weir_route::examine(head.path(), spec.slashes, &mut canonical);
-            let (form, found) = form.map_err(|e| refuse_path(&e))?;
-            ambiguity = found;
-            if form == Canonical::Rewritten {
-                head.set_path(&canonical).map_err(|_| Stop::refuse(&error::BAD_PATH))?;
-            }
-        }
-        let path_key = if self.local.snapshot.conceals.is_some() { self.hide_keys() } else { None };
-        let (head, spec, moment) = (&mut *self.head, &self.client.listener.spec, OnceCell::new());
-        let mut request = weir_route::Request {
-            listener: self.client.listener.number,
-            host: head.authority(),
-            method: head.method_name(),
-            path: if head.form() == TargetForm::Asterisk { b"/" } else { head.path() },
-            query: head.query(),
-            headers: Received { head, client: self.client, told: self.client_address, moment: &moment },
-        };
-        let snapshot = &self.local.snapshot;
-        let mut preflight = false;
-        if snapshot.preflights
-            && head.method() == Method::Options
-            && let Some(asked) = head.headers.get_str(PREFLIGHT)
-            && snapshot.takes_preflight(&request, asked)
-        {
-            request.method = asked;
-            preflight = true;
-        }
-        let mut found = snapshot.table.find(&request, &mut NoTrace);
-        if ambiguity != Ambiguity::default() {
-            let setting = |route| snapshot.escaped_slashes(route, spec);
-            let settled =
-                weir_route::settle(&snapshot.table, &request, found, ambiguity, spec.slashes, setting)
-                    .map_err(|_| Stop::refuse(&error::AMBIGUOUS_PATH))?;
-            found = settled.route;
-            if let Some(path) = settled.decoded {
-                head.set_path(&path).map_err(|_| Stop::refuse(&error::BAD_PATH))?;
-            }
-        }
-        head.mark_routed();
-        let route = found.ok_or_else(|| Stop::refuse(&error::NO_ROUTE))?.index();
+        let listener = &self.client.listener;
+        let found = matching::find_route(
+            &self.local.snapshot,
+            (&listener.spec, listener.number),
+            (&*self.client, self.client_address),
+            &mut self.head,
+        )
+        .map_err(Stop::Refuse)?;
+        let Found { route, preflight, path_key } = found;
         self.route = Some(route);
         if self.record.trace.is_some() {
             self.trace_route(route);
@@ -501,30 +444,6 @@ impl<'c> Exchange<'c> {
             tell(self.client, &self.local.snapshot, cx);
         }
         Ok(Matched { route, preflight })
-    }
-
-    /// Removes keys from places where they must not stay. Returns the key that was in the path.
-    #[cold]
-    fn hide_keys(&mut self) -> Option<Box<[u8]>> {
-        self.local.snapshot.conceals.as_deref()?.hide_in_referer(&mut self.head.headers);
-        self.take_path_key()
-    }
-
-    /// Removes a key from the path before routing, so that a key does not change which route matches.
-    fn take_path_key(&mut self) -> Option<Box<[u8]>> {
-        let (head, moment) = (&mut *self.head, OnceCell::new());
-        let request = weir_route::Request {
-            listener: self.client.listener.number,
-            host: head.authority(),
-            method: head.method_name(),
-            path: head.path(),
-            query: head.query(),
-            headers: Received { head, client: self.client, told: self.client_address, moment: &moment },
-        };
-        let asked = head.headers.get_str(PREFLIGHT).filter(|_| head.method() == Method::Options);
-        let (path, key) = self.local.snapshot.without_path_key(&request, asked)?;
-        head.set_path(&path).ok()?;
-        Some(key.into())
     }
 
     /// The facts that filters get at the start.
@@ -549,9 +468,9 @@ impl<'c> Exchange<'c> {
         cx
     }
 
-    /// Whether the client uses TLS, see [`received::is_tls`].
+    /// Whether the client uses TLS, see [`matching::is_tls`].
     fn is_tls(&self) -> bool {
-        received::is_tls(self.client, &self.head)
+        matching::is_tls(&*self.client, &self.head)
     }
 
     /// The client's address: the peer's, unless a trusted proxy names another.
@@ -750,12 +669,6 @@ fn end_of_body(kind: BodyKind, bytes: &[u8]) -> Option<usize> {
             Ok(Step::More) | Err(_) => return None,
         }
     }
-}
-
-/// Refuses a path and says what is wrong with it.
-fn refuse_path(e: &weir_route::PathError) -> Stop {
-    let detail = Some(format!("The request path is refused: {e}."));
-    Stop::Refuse(Box::new(Refusal { cause: &error::BAD_PATH, detail, headers: Vec::new() }))
 }
 
 /// Whether the client is still there to learn of a cause.

@@ -16,6 +16,7 @@
 //! - [`core`] is what a core owns, [`listener`] its accept loop, `lane` its tasks, `call` what it does for filters.
 //!   `per_client` counts what an address holds.
 //! - [`snapshot`] is the running config, compiled from the config as written.
+//! - `matching` finds a request's route, `to_run` orders its filters.
 //! - [`autopsy`] keeps exchanges that failed. `tracing` and [`export`] send spans to a collector. [`acme`] reaches
 //!   certificate authorities. [`handover`] is what one process hands to the next.
 //!
@@ -39,12 +40,14 @@ mod files;
 mod forward;
 mod lane;
 mod links;
+mod matching;
 mod per_client;
 mod respond;
+mod to_run;
 mod tracing;
 
 pub use acme::{AcmeError, AcmeStatus};
 pub use connection::cause_of;
-pub use exchange::PREFLIGHT;
 pub use handover::{Handover, Inheritance};
+pub use matching::PREFLIGHT;
 pub use snapshot::FilterStatus;

@@ -10,15 +10,14 @@ use crate::client::Departure;
 use crate::forward;
 use crate::respond::{self, LocalResponse};
 use crate::snapshot::{Handling, Snapshot};
+use crate::to_run::ToRun;
 use bytes::Bytes;
-use smallvec::SmallVec;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
-use std::slice;
 use std::sync::Arc;
 use std::time::Instant;
-use weir_filter::filter::{self, Answer, Body, BodyUse, Cx, Flow, GrpcStatus, Hooks, Refusal, Waiting};
+use weir_filter::filter::{self, Answer, Body, BodyUse, Flow, GrpcStatus, Hooks, Refusal, Waiting};
 use weir_filter::grpc;
 use weir_filter::phrases::neutral;
 use weir_h1::{BodyKind, Method, ResponseHead};
@@ -46,40 +45,6 @@ pub(super) enum Reply<'a> {
     Upstream(&'a mut Option<Attempt>),
 }
 
-/// The filters that a request has yet to pass.
-struct ToRun<'a> {
-    of_route: slice::Iter<'a, u32>,
-    /// Those that run before: of the consumer's plan, and of the lists that filters chose. The last one is next.
-    first: SmallVec<[Inserted; 8]>,
-    /// The consumer named before the last filter ran, which may have named another. `None` behind a plan's filter.
-    caller: Option<Option<usize>>,
-}
-
-/// A filter that does not stand in the route's own list.
-#[derive(Clone, Copy)]
-struct Inserted {
-    filter: u32,
-    of_plan: bool,
-}
-
-impl<'a> ToRun<'a> {
-    fn new(of_route: &'a [u32]) -> Self {
-        Self { of_route: of_route.iter(), first: SmallVec::new(), caller: None }
-    }
-
-    fn insert(&mut self, filters: impl Iterator<Item = u32>, of_plan: bool) {
-        let from = self.first.len();
-        self.first.extend(filters.map(|filter| Inserted { filter, of_plan }));
-        self.first[from..].reverse();
-    }
-
-    /// All of them, in order.
-    fn rest(&self) -> Box<[u32]> {
-        let first = self.first.iter().rev().map(|inserted| inserted.filter);
-        first.chain(self.of_route.as_slice().iter().copied()).collect()
-    }
-}
-
 // === The request ===
 
 impl Exchange<'_> {
@@ -96,7 +61,7 @@ impl Exchange<'_> {
                 Ok(Some((filter, due))) => {
                     Box::pin(self.filter_wait(snapshot, filter, due)).await.map(|list| {
                         if let Some(list) = list {
-                            choose(snapshot, handling, &mut to_run, (filter, list));
+                            to_run.choose(snapshot, handling, (filter, list));
                         }
                     })
                 }
@@ -119,26 +84,10 @@ impl Exchange<'_> {
         to_run: &mut ToRun<'_>,
     ) -> Result<Option<(u32, Due)>, Stop> {
         loop {
-            let caller = self.cx.as_ref().and_then(Cx::consumer_index);
-            if to_run.caller.take().is_some_and(|before| before != caller)
-                && let Some(plan) = self.cx.as_ref().and_then(|cx| snapshot.plan_of(cx))
-            {
-                to_run.insert(snapshot.plan_filters(plan, handling), true);
-            }
-            let filter = match to_run.first.pop() {
-                Some(Inserted { filter, of_plan }) => {
-                    to_run.caller = (!of_plan).then_some(caller);
-                    filter
-                }
-                None => {
-                    let Some(&filter) = to_run.of_route.next() else { return Ok(None) };
-                    to_run.caller = Some(caller);
-                    filter
-                }
-            };
+            let Some(filter) = to_run.next(snapshot, handling, self.cx.as_ref()) else { return Ok(None) };
             match self.filter_one(snapshot, filter)? {
                 None => {}
-                Some(Due::Run(list)) => choose(snapshot, handling, to_run, (filter, list)),
+                Some(Due::Run(list)) => to_run.choose(snapshot, handling, (filter, list)),
                 Some(due) => return Ok(Some((filter, due))),
             }
         }
@@ -723,18 +672,6 @@ fn in_time(end: Instant, waited: Waiting<'_>) -> Waiting<'_> {
         let done = time::timeout_at(end, waited).await;
         done.unwrap_or_else(|_| Flow::refuse(&error::EXCHANGE_TIMEOUT))
     })
-}
-
-/// Runs a filter's own list next: `chosen` is the filter and the list. In a plan, the route's own filters replace those
-/// of their name there too.
-fn choose(snapshot: &Snapshot, handling: &Handling, to_run: &mut ToRun<'_>, chosen: (u32, usize)) {
-    let list = snapshot.list_of(chosen.0, chosen.1).iter().copied();
-    // Behind a plan's filter nobody asks for the caller.
-    let of_plan = to_run.caller.is_none();
-    match of_plan {
-        true => to_run.insert(list.filter(|&filter| !snapshot.is_replaced(filter, handling)), true),
-        false => to_run.insert(list, false),
-    }
 }
 
 /// Splits a filter's decision about the request.

@@ -1,10 +1,10 @@
 //! Phases 3 and 4 for FastCGI: which script answers, what it learns, and what it says beside its response.
 
-use super::received::is_tls;
 use super::sent::Written;
 use super::{Exchange, Next, Routed, Stop, unless_gone};
 use crate::fastcgi::{Facts, Resolved, Scripts};
 use crate::forward;
+use crate::matching::is_tls;
 use crate::respond;
 use std::pin::pin;
 use std::sync::Arc;
@@ -78,7 +78,7 @@ impl Exchange<'_> {
         let (Some(scripts), Some(script)) = (&handling.scripts, &self.script) else {
             return Written { out, whole }; // the config pairs them
         };
-        let tls = is_tls(self.client, &self.head);
+        let tls = is_tls(&*self.client, &self.head);
         let local = self.client.stream.local_address();
         let client_port = match self.client.peer {
             Peer::Address(address) if self.client_address.is_none() => Some(address.port()),
