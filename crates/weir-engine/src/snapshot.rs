@@ -64,7 +64,8 @@ pub struct Snapshot {
     pub(crate) log_texts: Option<Box<LogTexts>>,
     /// The texts of `balancer.hash.by`, by upstream.
     pub(crate) hashed: Vec<Option<Template>>,
-    pub(crate) consumers: Consumers,
+    /// The consumers of the config.
+    pub consumers: Consumers,
     /// The consumers of sources.
     pub(crate) listed: Option<Listed>,
     /// The metric series of each consumer.
@@ -274,7 +275,7 @@ pub struct Instance {
     /// The name of its kind.
     pub name: &'static str,
     /// Where it is: `routes.NAME`, `plans.NAME` or `filters`.
-    pub(crate) place: Box<str>,
+    pub place: Box<str>,
     /// The filter.
     pub filter: Box<dyn Filter>,
     /// Its hooks.
@@ -290,6 +291,14 @@ pub struct Instance {
     pub settings: serde_json::Value,
     /// Those of its settings that hold expressions, for the same.
     pub expressions: Box<[WithExpressions]>,
+    /// A digest of the values that `settings` hides: 0 if there are none.
+    pub hidden: u64,
+    /// Whether the head decides alone, so that its `on_request` may run again: see [`Judged`].
+    ///
+    /// [`Judged`]: weir_filter::filter::Judged
+    pub judged: bool,
+    /// Whether it may name the caller.
+    pub names_caller: bool,
 }
 
 /// A list of filters in the settings of another.

@@ -35,8 +35,8 @@ pub use core_handle::{CallStream, CoreHandle, Job, PerCore, Services, StreamRequ
 pub use header_name::{HeaderName, allow_name, is_address};
 pub use identity::{Caller, Identity, Revealed};
 pub use kind::{
-    Access, Build, Built, FilterKind, IntoFilter, Kept, Mistake, Portable, Purge, Purgeable, Settings,
-    Tended, Tending, Written,
+    Access, Build, Built, FilterKind, IntoFilter, Judged, Kept, Mistake, Portable, Purge, Purgeable,
+    Settings, Tended, Tending, Written,
 };
 pub use spooling::{HeldBody, SpoolRoom, Spooling};
 pub use switch::Switch;

@@ -5,7 +5,7 @@ use super::prelude::*;
 use weir_filter::error::BODY_TOO_LARGE;
 
 pub(super) static KIND: FilterKind =
-    FilterKind::of::<BodyLimit>("body_limit").with_causes(&[&BODY_TOO_LARGE]);
+    FilterKind::of::<BodyLimit>("body_limit").with_causes(&[&BODY_TOO_LARGE]).judged_by_head();
 
 /// Refuses request bodies longer than `max`.
 ///

@@ -6,7 +6,7 @@ use weir_filter::filter::Revealed;
 use weir_filter::template::{Escape, Keep, Kept, Template, Values, Var};
 use weir_h1::{FieldName, Fields, Prepared};
 
-pub(super) static KIND: FilterKind = FilterKind::made_from::<HeadersSettings>("headers");
+pub(super) static KIND: FilterKind = FilterKind::made_from::<HeadersSettings>("headers").judged_by_head();
 
 /// Sets, adds and removes fields of requests and responses, in the order `remove`, `set`, `add`.
 ///

@@ -7,7 +7,7 @@ use weir_filter::template::{Escape, Names, Template, Values, Var};
 use weir_h1::FieldName;
 
 pub(super) static KIND: FilterKind =
-    FilterKind::made_from::<RedirectSettings>("redirect").with_causes(&[&BAD_HOST]);
+    FilterKind::made_from::<RedirectSettings>("redirect").with_causes(&[&BAD_HOST]).judged_by_head();
 
 /// Redirects the client to another URL; no upstream sees the request.
 ///

@@ -2,7 +2,8 @@
 
 use super::prelude::*;
 
-pub(super) static KIND: FilterKind = FilterKind::of::<RequestId>("request_id").without_access();
+pub(super) static KIND: FilterKind =
+    FilterKind::of::<RequestId>("request_id").without_access().judged_by_head();
 
 /// Gives every request an id: to the upstream, to the client, and in the access log.
 ///

@@ -6,7 +6,7 @@ use weir_filter::config::de::whole_number;
 use weir_filter::template::{Escape, Template, Values};
 use weir_h1::FieldName;
 
-pub(super) static KIND: FilterKind = FilterKind::made_from::<RespondSettings>("respond");
+pub(super) static KIND: FilterKind = FilterKind::made_from::<RespondSettings>("respond").judged_by_head();
 
 /// Answers every request that reaches it; no later filter and no upstream sees the request.
 ///

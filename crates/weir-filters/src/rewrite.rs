@@ -9,7 +9,7 @@ use weir_filter::template::{self, Escape, Template, Values, Var};
 use weir_h1::{FieldName, Known, Prepared, TargetForm};
 
 pub(super) static KIND: FilterKind =
-    FilterKind::made_from::<RewriteSettings>("rewrite").with_causes(&[&BAD_HOST, &BAD_PATH]);
+    FilterKind::made_from::<RewriteSettings>("rewrite").with_causes(&[&BAD_HOST, &BAD_PATH]).judged_by_head();
 
 /// Changes the path, host and query of a request before it goes to the upstream.
 ///

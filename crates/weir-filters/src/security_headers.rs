@@ -4,7 +4,8 @@ use super::prelude::*;
 use weir_filter::config::de;
 use weir_h1::{FieldName, Fields, Prepared};
 
-pub(super) static KIND: FilterKind = FilterKind::made_from::<SecurityHeadersSettings>("security_headers");
+pub(super) static KIND: FilterKind =
+    FilterKind::made_from::<SecurityHeadersSettings>("security_headers").judged_by_head();
 
 /// Sends security fields that make browsers strict with a site's pages. Every setting is on by default.
 ///

@@ -5,7 +5,8 @@ use weir_filter::error::{EXCHANGE_TIMEOUT, RESPONSE_TIMEOUT};
 
 pub(super) static KIND: FilterKind = FilterKind::made_from::<TimeoutSettings>("timeout")
     .with_causes(&[&EXCHANGE_TIMEOUT, &RESPONSE_TIMEOUT])
-    .without_access();
+    .without_access()
+    .judged_by_head();
 
 /// Limits how long an exchange may take; of several limits the shortest applies.
 ///

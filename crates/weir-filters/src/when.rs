@@ -6,7 +6,7 @@ use super::prelude::*;
 use weir_filter::condition::Condition;
 use weir_filter::config::de;
 use weir_filter::config::schema::{Expression, FilterNode};
-use weir_filter::filter::{Built, Settings};
+use weir_filter::filter::{Built, Judged, Settings};
 
 /// The filter, for the registry.
 pub(super) static KIND: FilterKind = FilterKind {
@@ -16,6 +16,7 @@ pub(super) static KIND: FilterKind = FilterKind {
     access: Access::Decides,
     lists: &LISTS,
     index: None,
+    judged: Judged::ByHead,
     build,
 };
 

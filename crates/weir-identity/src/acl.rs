@@ -7,7 +7,8 @@ use weir_filter::config::schema::Expression;
 use weir_filter::config::spelling::nearest_name;
 
 /// The filter, for the registry.
-pub static KIND: FilterKind = FilterKind::made_from::<AclSettings>("acl").with_causes(&[&ACL_DENIED]);
+pub static KIND: FilterKind =
+    FilterKind::made_from::<AclSettings>("acl").with_causes(&[&ACL_DENIED]).judged_by_head();
 
 static ACL_DENIED: Cause = Cause {
     code: "acl_denied",

@@ -9,7 +9,7 @@ use weir_filter::config::schema::FilterNode;
 use weir_filter::config::spelling::nearest_name;
 use weir_filter::config::{Diagnostics, Node, de};
 use weir_filter::error::INTERNAL;
-use weir_filter::filter::{Built, Settings};
+use weir_filter::filter::{Built, Judged, Settings};
 use weir_h1::FieldName;
 
 /// The filter, for the registry.
@@ -20,6 +20,7 @@ pub static KIND: FilterKind = FilterKind {
     access: Access::Decides,
     lists: &[],
     index: None,
+    judged: Judged::ByMembers,
     build,
 };
 

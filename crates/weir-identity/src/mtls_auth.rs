@@ -12,7 +12,8 @@ use weir_wire::tls::PeerCertificate;
 /// The filter, for the registry.
 pub static KIND: FilterKind = FilterKind::made_from::<MtlsAuthSettings>("mtls_auth")
     .with_causes(&[&CERTIFICATE_MISSING, &CERTIFICATE_UNKNOWN, &CONSUMER_ADDRESS, &CONSUMERS_UNAVAILABLE])
-    .with_index::<Certificates>();
+    .with_index::<Certificates>()
+    .judged_by_head();
 
 static CERTIFICATE_MISSING: Cause = Cause {
     code: "certificate_missing",

@@ -9,8 +9,9 @@ use weir_transcode::base64;
 use weir_transcode::frames::{self, Boundary};
 
 /// The filter, for the registry.
-pub static KIND: FilterKind =
-    FilterKind::of::<GrpcWeb>("grpc_web").with_causes(&[&RESPONSE_MALFORMED, &GRPC_WEB_MALFORMED]);
+pub static KIND: FilterKind = FilterKind::of::<GrpcWeb>("grpc_web")
+    .with_causes(&[&RESPONSE_MALFORMED, &GRPC_WEB_MALFORMED])
+    .judged_by_head();
 
 static GRPC_WEB_MALFORMED: Cause = Cause {
     code: "grpc_web_malformed",

@@ -75,7 +75,7 @@ pub struct RouteScope {
 }
 
 /// How long filters allow an exchange to take.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimeLimits {
     /// In total.
     pub exchange: Option<Duration>,
@@ -306,6 +306,11 @@ impl Cx {
         let index = self.consumer?;
         // The numbers of listed consumers are above all positions.
         self.scope.consumers.get(index).or(self.listed.as_deref())
+    }
+
+    /// The caller, if it is one of a source, shared.
+    pub fn share_listed(&self) -> Option<Arc<Consumer>> {
+        self.listed.clone()
     }
 
     /// The caller, if it is one of a source.

@@ -45,6 +45,8 @@ pub struct FilterKind {
     pub lists: &'static [&'static str],
     /// How the credentials of consumers of sources are read; `None` if it takes none.
     pub index: Option<CredentialReader>,
+    /// Whether `weir shadow` may run it on a copy of a head.
+    pub judged: Judged,
     /// Builds the filter from its settings. Mistakes go to [`Settings::found`] or to [`Build::refuse`].
     pub build: fn(&mut Settings<'_>, &mut Build<'_>) -> Option<Built>,
 }
@@ -57,6 +59,21 @@ pub enum Access {
     /// It refuses requests, names callers, or changes what the upstream decides by.
     Decides,
     /// Every request reaches the same upstream with or without it.
+    Never,
+}
+
+/// Whether `on_request` of a kind may run a second time, on a copy of a head, to learn what it would decide.
+///
+/// The default is `Never`, which is safe for every kind. `weir shadow` then takes the verdict from the live exchange if
+/// the same filter ran there, and otherwise says that it would run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Judged {
+    /// The head, the caller and the settings decide. `on_request` changes nothing outside its exchange, except that it
+    /// may remember what it computed. If it answers [`Flow::Wait`](super::Flow::Wait), its verdict is not known.
+    ByHead,
+    /// As its members, which its settings list.
+    ByMembers,
+    /// It counts, calls, queues, draws random numbers, reads a body, or has state that an operator sets.
     Never,
 }
 
@@ -104,7 +121,16 @@ impl FilterKind {
         schema: fn() -> Schema,
         build: fn(&mut Settings<'_>, &mut Build<'_>) -> Option<Built>,
     ) -> Self {
-        Self { name, schema, causes: &[], access: Access::Decides, lists: &[], index: None, build }
+        Self {
+            name,
+            schema,
+            causes: &[],
+            access: Access::Decides,
+            lists: &[],
+            index: None,
+            judged: Judged::Never,
+            build,
+        }
     }
 
     /// Adds the causes that it answers with.
@@ -125,6 +151,13 @@ impl FilterKind {
     #[must_use]
     pub const fn with_index<I: CredentialIndex>(mut self) -> Self {
         self.index = Some(CredentialReader::of::<I>());
+        self
+    }
+
+    /// Declares that the head, the caller and the settings decide alone: see [`Judged::ByHead`].
+    #[must_use]
+    pub const fn judged_by_head(mut self) -> Self {
+        self.judged = Judged::ByHead;
         self
     }
 

@@ -19,8 +19,10 @@ use weir_filter::blocking::Blocking;
 use weir_filter::coding::{self, Coding};
 use weir_h1::{FieldName, Fields, Known, Method};
 
-pub(super) static KIND: FilterKind =
-    FilterKind::made_from::<CompressSettings>("compress").with_causes(&[&COMPRESS_FAILED]).without_access();
+pub(super) static KIND: FilterKind = FilterKind::made_from::<CompressSettings>("compress")
+    .with_causes(&[&COMPRESS_FAILED])
+    .without_access()
+    .judged_by_head();
 
 static COMPRESS_FAILED: Cause = Cause {
     code: "compress_failed",

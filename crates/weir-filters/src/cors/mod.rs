@@ -8,8 +8,9 @@ use super::prelude::*;
 use origin::Origins;
 use weir_h1::{FieldName, Fields, Method, Prepared};
 
-pub(super) static KIND: FilterKind =
-    FilterKind::made_from::<CorsSettings>("cors").with_causes(&[&CORS_HEADER, &CORS_METHOD, &CORS_ORIGIN]);
+pub(super) static KIND: FilterKind = FilterKind::made_from::<CorsSettings>("cors")
+    .with_causes(&[&CORS_HEADER, &CORS_METHOD, &CORS_ORIGIN])
+    .judged_by_head();
 
 static CORS_HEADER: Cause = Cause {
     code: "cors_header",

@@ -11,8 +11,10 @@ use weir_filter::reason;
 use weir_filter::template::{Keep, Kept, Template, Values, Var};
 use weir_h1::FieldName;
 
-pub(super) static KIND: FilterKind =
-    FilterKind::made_from::<ErrorsSettings>("errors").with_causes(&[&UPSTREAM_ERROR]).without_access();
+pub(super) static KIND: FilterKind = FilterKind::made_from::<ErrorsSettings>("errors")
+    .with_causes(&[&UPSTREAM_ERROR])
+    .without_access()
+    .judged_by_head();
 
 static UPSTREAM_ERROR: Cause = Cause {
     code: "upstream_error",

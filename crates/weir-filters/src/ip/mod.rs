@@ -8,7 +8,7 @@ use set::IpSet;
 use weir_filter::config::schema::Network;
 
 pub(super) static KIND: FilterKind =
-    FilterKind::made_from::<IpSettings>("ip").with_causes(&[&IP_DENIED, &IP_NOT_ALLOWED]);
+    FilterKind::made_from::<IpSettings>("ip").with_causes(&[&IP_DENIED, &IP_NOT_ALLOWED]).judged_by_head();
 
 static IP_DENIED: Cause = Cause {
     code: "ip_denied",

@@ -9,7 +9,7 @@ use file::File;
 use table::Table;
 use weir_h1::FieldName;
 
-pub(super) static KIND: FilterKind = FilterKind::made_from::<RedirectsSettings>("redirects");
+pub(super) static KIND: FilterKind = FilterKind::made_from::<RedirectsSettings>("redirects").judged_by_head();
 
 /// Redirects clients by a file of old and new URLs; a request that no row names passes.
 ///

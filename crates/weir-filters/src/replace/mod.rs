@@ -13,8 +13,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use texts::Texts;
 use weir_h1::{FieldName, Known, Method};
 
-pub(super) static KIND: FilterKind =
-    FilterKind::made_from::<ReplaceSettings>("replace").with_causes(&[&REPLACE_LIMIT]).without_access();
+pub(super) static KIND: FilterKind = FilterKind::made_from::<ReplaceSettings>("replace")
+    .with_causes(&[&REPLACE_LIMIT])
+    .without_access()
+    .judged_by_head();
 
 causes! {
     REPLACE_LIMIT "replace_limit" 502

@@ -30,7 +30,8 @@ pub static KIND: FilterKind = FilterKind::made_from::<BasicAuthSettings>("basic_
         &CONSUMER_ADDRESS,
         &CONSUMERS_UNAVAILABLE,
     ])
-    .with_index::<Users>();
+    .with_index::<Users>()
+    .judged_by_head();
 
 static BASIC_BUSY: Cause = Cause {
     code: "basic_busy",

@@ -16,7 +16,8 @@ use weir_h1::FieldName;
 /// The filter, for the registry.
 pub static KIND: FilterKind = FilterKind::made_from::<KeyAuthSettings>("key_auth")
     .with_causes(&[&CONSUMER_ADDRESS, &CONSUMERS_UNAVAILABLE, &KEY_MISSING, &KEY_TWICE, &KEY_UNKNOWN])
-    .with_index::<Keys>();
+    .with_index::<Keys>()
+    .judged_by_head();
 
 pub(super) static CONSUMER_ADDRESS: Cause = Cause {
     code: "consumer_address",

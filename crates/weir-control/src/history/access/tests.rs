@@ -3,7 +3,7 @@
 use super::*;
 use std::path::Path;
 use weir_config::{Diagnostics, parse::parse, secrecy::mark_secrets};
-use weir_filter::filter::Settings;
+use weir_filter::filter::{Judged, Settings};
 
 fn kind(name: &'static str) -> FilterKind {
     fn build(
@@ -15,7 +15,16 @@ fn kind(name: &'static str) -> FilterKind {
     fn schema() -> schemars::Schema {
         schemars::schema_for!(bool)
     }
-    FilterKind { name, schema, causes: &[], access: Access::Decides, lists: &[], index: None, build }
+    FilterKind {
+        name,
+        schema,
+        causes: &[],
+        access: Access::Decides,
+        lists: &[],
+        index: None,
+        judged: Judged::Never,
+        build,
+    }
 }
 
 fn found(before: &str, after: &str) -> Restriction {

@@ -2,6 +2,7 @@
 
 use super::super::{Guards, Instance, List};
 use super::Compiler;
+use sha2::{Digest as _, Sha256};
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -14,7 +15,7 @@ use weir_config::{Diagnostic, Diagnostics, Node, Severity};
 use weir_filter::directory::{Directory, credential, labels};
 use weir_filter::explained::WithExpressions;
 use weir_filter::filter::{
-    Build, Conceals, Consumer, Consumers, FieldGuards, Hooks, Mistake, Settings, Written,
+    Build, Conceals, Consumer, Consumers, FieldGuards, FilterKind, Hooks, Judged, Mistake, Settings, Written,
 };
 use weir_filter::store::Stores;
 use weir_filter::template::sources;
@@ -168,7 +169,9 @@ impl Compiler<'_> {
         let lists: Box<[List]> =
             kind.lists.iter().map(|key| self.list(key, written, (scope, captures), filters)).collect();
         let mut built = built.filter(|_| mistakes.is_empty() && changed.is_empty())?;
-        hide_secrets(&mut built.settings, &written.node);
+        let judged = self.is_judged(kind, &built.settings);
+        let names_caller = kind.name.ends_with("_auth") || matches!(kind.name, "any" | "jwt" | "oidc");
+        let hidden = hide_secrets(&mut built.settings, &written.node);
         let reads_body = if reads_body.get() { Hooks::READS_BODY } else { Hooks::NONE };
         let hooks = built.filter.hooks() | of_lists(&lists, &filters.made) | reads_body;
         filters.conceals = std::mem::take(&mut filters.conceals).and(built.filter.conceals());
@@ -185,8 +188,28 @@ impl Compiler<'_> {
             lists,
             settings: built.settings,
             expressions: shown.into(),
+            hidden,
+            // The consumers of a source are known only to the snapshot that runs.
+            judged: judged && !(names_caller && filters.directory.is_some()),
+            names_caller,
         }));
         u32::try_from(filters.made.len() - 1).ok()
+    }
+
+    /// Whether the head decides alone what a filter with these settings does.
+    fn is_judged(&self, kind: &FilterKind, settings: &serde_json::Value) -> bool {
+        match kind.judged {
+            Judged::ByHead => true,
+            Judged::Never => false,
+            Judged::ByMembers => {
+                let members = settings.as_array().into_iter().flatten();
+                let mut names = members.filter_map(|member| member.as_object()?.keys().next());
+                let by_head = |name: &String| {
+                    self.kinds.iter().any(|kind| kind.name == name && kind.judged == Judged::ByHead)
+                };
+                names.all(by_head)
+            }
+        }
     }
 
     /// The filters of a list in a filter's settings. If it is none, building the filter has reported that.
@@ -243,16 +266,23 @@ pub(super) fn is_public(node: &Node) -> bool {
 }
 
 /// Hides secrets in settings that `weir explain` shows. Values from the environment or a file are usually secret. A
-/// filter may show a value elsewhere or in another form, so it is searched for everywhere.
-fn hide_secrets(shown: &mut serde_json::Value, written: &Node) {
+/// filter may show a value elsewhere or in another form, so it is searched for everywhere. Returns a digest of the
+/// values, 0 for none.
+fn hide_secrets(shown: &mut serde_json::Value, written: &Node) -> u64 {
     /// A shorter value is hidden only at its own place: elsewhere it would match too much.
     const LEAST: usize = 3;
     let mut outside = Vec::new();
     written.add_concealed(&mut outside);
     written.add_quotable(&mut outside);
     if outside.is_empty() {
-        return;
+        return 0;
     }
+    let mut digest = Sha256::new();
+    for value in &outside {
+        digest.update((value.len() as u64).to_be_bytes()); // the lengths make the encoding unambiguous
+        digest.update(value.as_bytes());
+    }
+    let hidden = digest.finalize().first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes)).max(1);
     hide_at(shown, written);
     let long = outside.iter().filter(|value| value.len() >= LEAST);
     let values: Vec<String> = long.map(|value| value.to_lowercase()).collect();
@@ -260,6 +290,7 @@ fn hide_secrets(shown: &mut serde_json::Value, written: &Node) {
         let text = text.to_lowercase();
         values.iter().any(|value| text.contains(value))
     });
+    hidden
 }
 
 /// Hides values at the places where they were written.
