@@ -12,6 +12,7 @@ use crate::documents;
 use crate::guard::Identity;
 use crate::managed_api;
 use crate::openapi;
+use crate::shadow_api;
 use hyper::{StatusCode, header};
 use serde_json::{Map, Value, json};
 use weir_gateway::config::managed::{self, To};
@@ -48,6 +49,10 @@ pub(crate) fn run(gateway: &Gateway, asked: &ConfigRequest) -> Answer {
         Do::Rewrite => managed_api::rewrite(gateway, asked),
         Do::Revisions => revisions(gateway),
         Do::RollBack => roll_back(gateway, asked),
+        Do::Shadow => shadow_api::start(gateway, asked),
+        Do::ShadowEnd => shadow_api::end(gateway, asked),
+        Do::ShadowPromote => shadow_api::promote(gateway, asked),
+        Do::ShadowReport => shadow_api::report(gateway, asked),
     };
     outcome.unwrap_or_else(|refused| refused)
 }

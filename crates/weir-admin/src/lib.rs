@@ -37,6 +37,7 @@ mod managed_api;
 mod openapi;
 mod purge;
 mod server;
+mod shadow_api;
 mod why;
 
 pub use admin::{Admin, Handle, Process};

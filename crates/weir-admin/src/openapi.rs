@@ -6,6 +6,7 @@ use crate::documents;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 use weir_gateway::history::{Drift, HistoryStatus};
+use weir_gateway::shadow::ShadowReport;
 use weir_gateway::{Moved, autopsy};
 
 /// The description (OpenAPI 3.1).
@@ -95,7 +96,15 @@ fn parameters(call: &Call) -> Vec<Value> {
     );
     if matches!(
         call.does,
-        Do::Adopt | Do::Put | Do::Patch | Do::Delete | Do::Apply | Do::Release | Do::Rewrite | Do::RollBack
+        Do::Adopt
+            | Do::Put
+            | Do::Patch
+            | Do::Delete
+            | Do::Apply
+            | Do::Release
+            | Do::Rewrite
+            | Do::RollBack
+            | Do::ShadowPromote
     ) {
         let text = "why, for the history";
         all.push(json!({ "name": "X-Weir-Message", "in": "header", "description": text, "schema": string }));
@@ -118,6 +127,8 @@ const fn answer_of(does: Do) -> &'static str {
         Do::Purge => "Purged",
         Do::Why => "Autopsies",
         Do::Managed => "Managed",
+        Do::Shadow | Do::ShadowEnd | Do::ShadowReport => "Shadow",
+        Do::ShadowPromote => "Changed",
         Do::Revision => "Revision",
         Do::Revisions => "Revisions",
     }
@@ -127,6 +138,7 @@ const fn body_of(does: Do) -> &'static str {
     match does {
         Do::Apply | Do::Check | Do::CheckManaged | Do::Rewrite => "Things",
         Do::Explain => "Request",
+        Do::Shadow => "Candidate",
         _ => "Thing",
     }
 }
@@ -172,6 +184,7 @@ fn schemas() -> Map<String, Value> {
     generator.subschema_for::<Drift>();
     generator.subschema_for::<HistoryStatus>();
     generator.subschema_for::<Moved>();
+    generator.subschema_for::<ShadowReport>();
     let mut schemas = generator.take_definitions(true);
     let (text, number) = (json!({ "type": "string" }), json!({ "type": "integer" }));
     let list =
@@ -197,6 +210,24 @@ fn schemas() -> Map<String, Value> {
                 "properties": {
                     "method": text, "url": text, "listener": text,
                     "headers": { "type": "object", "additionalProperties": text },
+                },
+            }),
+        ),
+        (
+            "Candidate",
+            json!({
+                "type": "object",
+                "required": ["files"],
+                "properties": {
+                    "files": {
+                        "type": "array",
+                        "items": {
+                            "type": "object",
+                            "required": ["name", "text"],
+                            "properties": { "name": text, "text": text },
+                        },
+                    },
+                    "sample": text, "for": text, "max_change": text, "min_judged": number,
                 },
             }),
         ),

@@ -8,6 +8,7 @@
 //! from it.
 
 mod aliases;
+pub mod candidate;
 pub mod check;
 mod conceal;
 pub mod consumers;

@@ -3,15 +3,18 @@
 //! Permission to write routes must not allow reading the disk. `schema::values::beside` resolves every path of a
 //! config, so we check there, before any code opens the file.
 
-use super::node::Node;
+use super::node::{Node, Place};
 use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-/// Values of one file may only name paths below these folders.
+/// Values of these files may only name paths below these folders.
 #[derive(Clone, Debug, Default)]
 pub struct PathScope {
-    /// The file that values from the API are attributed to.
-    pub file: PathBuf,
+    /// The files that values from the API are attributed to.
+    pub files: Vec<PathBuf>,
+    /// The places of values that may name any file, because the running config has the same values.
+    pub known: HashSet<Place>,
     /// The folders: `admin.paths`.
     pub below: Vec<PathBuf>,
 }
@@ -47,7 +50,9 @@ pub(super) const EXPECTED: &str = "a path that may be written over the API; expe
 /// Whether a value may name this file.
 pub(super) fn allows(node: Option<&Node>, path: &Path) -> bool {
     SCOPE.with_borrow(|scope| match (scope, node) {
-        (Some(scope), Some(node)) if **node.at.file == scope.file => {
+        (Some(scope), Some(node))
+            if scope.files.contains(&node.at.file) && !scope.known.contains(&node.at) =>
+        {
             let covers = scope.covers(path);
             REFUSED.set(REFUSED.get() || !covers);
             covers
@@ -90,7 +95,7 @@ mod tests {
         std::fs::write(folder.path().join("secret"), "").unwrap();
         std::os::unix::fs::symlink(folder.path().join("secret"), root.join("link")).unwrap();
         std::os::unix::fs::symlink("/nowhere/at/all", root.join("dangling")).unwrap();
-        let scope = PathScope { file: PathBuf::new(), below: vec![root.clone()] };
+        let scope = PathScope { below: vec![root.clone()], ..PathScope::default() };
         for (path, covered) in [
             ("a.pem", true),
             ("new.pem", true),

@@ -5,9 +5,12 @@ mod changes;
 mod figures;
 mod followed;
 mod guard;
+pub mod shadow;
 mod warm;
 
 pub use changes::Touched;
+
+use shadow::Shadows;
 
 use crate::crew::Crew;
 use crate::fleet;
@@ -63,6 +66,7 @@ pub(crate) struct Inner {
     certificates: warm::Certificates,
     admin_tls: AdminTls,
     guard: Mutex<guard::Guard>,
+    shadows: Shadows,
     /// Where the config comes from; all clones know the running bundle.
     source: Source,
     /// The thread that follows a source, if the config has one.
@@ -252,6 +256,7 @@ impl Builder {
                 certificates: warm::Certificates::default(),
                 admin_tls: control.admin_tls(),
                 guard: Mutex::default(),
+                shadows: Shadows::default(),
                 causes: codes,
                 source,
                 fleet: OnceLock::new(),
@@ -314,6 +319,7 @@ impl Gateway {
             return self.wait();
         }
         self.leave_fleet();
+        self.stop_shadow(None, "the gateway drains");
         let shutdown = self.control().config.shutdown.clone();
         log::info("draining", &[("delay", &shutdown.delay), ("deadline", &shutdown.drain)]);
         std::thread::sleep(shutdown.delay.get()); // documented as blocking
@@ -360,6 +366,7 @@ impl Gateway {
             control.config.shutdown.drain
         };
         self.leave_fleet();
+        self.stop_shadow(None, "another process serves now");
         *self.inner.watching.lock().unwrap_or_else(PoisonError::into_inner) = None;
         log::info("another process serves now: finishing the exchanges in progress", &[("deadline", &drain)]);
         self.close_doors(Leaving::Successor);
@@ -423,6 +430,7 @@ impl Gateway {
     /// Ends the gateway immediately and cuts connections.
     pub fn stop(&self) {
         self.inner.draining.store(true, Ordering::Relaxed);
+        self.stop_shadow(None, "the gateway ends");
         self.inner.crew.stop();
         self.control().end();
         let (ended, bell) = &self.inner.ended;
@@ -679,6 +687,26 @@ impl Gateway {
         self.inner.crew.shared.connections.load(Ordering::Relaxed)
     }
 
+    /// The shadow that runs, or ran last.
+    pub(crate) fn shadows(&self) -> &Shadows {
+        &self.inner.shadows
+    }
+
+    /// For threads that must not keep the gateway alive; [`Gateway::upgrade`] reverses it.
+    pub(crate) fn weak(&self) -> Weak<Inner> {
+        self.downgrade()
+    }
+
+    /// The gateway, unless it is gone.
+    pub(crate) fn upgrade(weak: &Weak<Inner>) -> Option<Self> {
+        Some(Self { inner: weak.upgrade()? })
+    }
+
+    /// Sends a message to every core.
+    pub(crate) fn tell_cores(&self, message: impl Fn() -> Message) {
+        self.tell_all(message);
+    }
+
     fn tell_all(&self, message: impl Fn() -> Message) {
         self.inner.crew.tell_all(message);
     }
@@ -697,6 +725,9 @@ impl Gateway {
         if done {
             // No receiver is no error: nobody may have subscribed.
             self.inner.configs.send_replace(Arc::clone(&control.config));
+        }
+        if done {
+            self.outdate_shadow(); // with the lock: a shadow that begins later compares with this config
         }
         drop(control);
         if done {

@@ -5,6 +5,7 @@
 //!   request.
 //! - `reload` swaps snapshots, [`history`] keeps every config that ran, [`fleet`] follows a source of configs.
 //!   `trial` decides whether a change made things worse, and `status` reports the gateway's state.
+//! - [`shadow`] judges a candidate config on live heads.
 //! - [`rehearsal`] turns a runnable config into one that can be measured.
 //!
 //! Nothing here is on the path of a request.
@@ -20,6 +21,7 @@ mod reload;
 mod status;
 mod trial;
 
+pub use gateway::shadow;
 pub use gateway::{Builder, Checked, Gateway, StartError, Touched, check};
 pub use reload::change::Change;
 pub use reload::rewrite::{ManagedText, Rewrite};

@@ -15,6 +15,7 @@ use crate::autopsy::{Autopsies, Found, Question, Usual, connection_kept};
 use crate::export::Outbox;
 use crate::lane::Lane;
 use crate::snapshot::Snapshot;
+use crate::tap::Tap;
 use connection_handle::WATCHED;
 use foldhash::fast::FixedState;
 use local::Standing;
@@ -95,6 +96,11 @@ pub enum Message {
         /// Where the sockets go, or why one of them does not.
         to: mpsc_std::Sender<io::Result<(Address, BoundSocket)>>,
     },
+    /// A shadow begins or ends: copy sampled exchanges for its judge, or no longer.
+    Shadow {
+        /// Where they go.
+        tap: Option<Arc<Tap>>,
+    },
     /// Stop immediately.
     Stop,
     /// Confirm that the loop is running.
@@ -150,6 +156,9 @@ pub(crate) struct Core {
     pub(crate) spans: RefCell<Option<Outbox>>,
     /// The exchanges kept for `weir why`.
     pub(crate) autopsies: Autopsies,
+    /// Whether a shadow runs, and what it gets.
+    pub(crate) is_shadowed: Cell<bool>,
+    tap: RefCell<Option<Arc<Tap>>>,
     pub(crate) random: RefCell<Random>,
     /// The second since 1970 for which `date` was last called, and its text.
     date: Cell<(u64, [u8; 29])>,
@@ -227,6 +236,8 @@ impl Core {
             access_log: RefCell::new(None),
             spans: RefCell::new(None),
             autopsies: Autopsies::new(snapshot.autopsy),
+            is_shadowed: Cell::new(false),
+            tap: RefCell::new(None),
             random: RefCell::new(random),
             date: Cell::new((0, *b"Thu, 01 Jan 1970 00:00:00 GMT")),
             local: RefCell::new(Rc::new(Local {
@@ -500,6 +511,18 @@ impl Core {
         let state = make(); // not while the map is borrowed: this calls a filter's code
         self.locals.borrow_mut().insert(at, (Arc::downgrade(key), Rc::clone(&state)));
         state
+    }
+
+    /// A shadow begins or ends.
+    pub(crate) fn shadow(&self, tap: Option<Arc<Tap>>) {
+        self.is_shadowed.set(tap.is_some());
+        *self.tap.borrow_mut() = tap;
+    }
+
+    /// The tap of the shadow that runs, if it compares with this snapshot.
+    #[cold]
+    pub(crate) fn tap_of(&self, snapshot: &Arc<Snapshot>) -> Option<Arc<Tap>> {
+        self.tap.borrow().as_ref().filter(|tap| Arc::ptr_eq(&tap.snapshot, snapshot)).cloned()
     }
 
     /// Counts a cause and returns its index.

@@ -83,6 +83,11 @@ impl Forwarding {
         Self { lines: RefCell::new(lines), owner: OnceCell::new(), scheme, is_unnamed: !named, server_name }
     }
 
+    /// Whether a PROXY header named no client.
+    pub(crate) const fn is_unnamed(&self) -> bool {
+        self.is_unnamed
+    }
+
     /// Whether `peer` is a trusted proxy whose claims about the client count.
     #[inline]
     pub(crate) fn believes(&self, snapshot: &Snapshot, peer: IpAddr) -> bool {

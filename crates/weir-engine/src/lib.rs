@@ -16,7 +16,8 @@
 //! - [`core`] is what a core owns, [`listener`] its accept loop, `lane` its tasks, `call` what it does for filters.
 //!   `per_client` counts what an address holds.
 //! - [`snapshot`] is the running config, compiled from the config as written.
-//! - `matching` finds a request's route, `to_run` orders its filters.
+//! - `matching` finds a request's route, `to_run` orders its filters; [`shadow`] judges copies of heads with both, which
+//!   `tap` takes after the answer.
 //! - [`autopsy`] keeps exchanges that failed. `tracing` and [`export`] send spans to a collector. [`acme`] reaches
 //!   certificate authorities. [`handover`] is what one process hands to the next.
 //!
@@ -29,6 +30,7 @@ pub mod export;
 pub mod handover;
 pub mod listener;
 mod open_call;
+pub mod shadow;
 pub mod snapshot;
 
 mod call;
@@ -43,6 +45,7 @@ mod links;
 mod matching;
 mod per_client;
 mod respond;
+mod tap;
 mod to_run;
 mod tracing;
 

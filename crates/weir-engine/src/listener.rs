@@ -126,6 +126,7 @@ async fn run(start: Start, sockets: Rc<Sockets>) {
             Some(Message::Why { question, to }) => {
                 let _ = to.send(core.autopsies.find(core.index, &question)); // the sender may have given up
             }
+            Some(Message::Shadow { tap }) => core.shadow(tap),
             Some(Message::Turn { to }) => drop(to.send(())), // the sender may have given up
             Some(Message::Stop) | None => return,
         }

@@ -5,6 +5,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
 
 /// Descriptors that client and endpoint connections leave to other users: the admin listener, a reload, an upgrade.
 /// An eighth of the limit if it is small. The system assigns the lowest free number, so a high number means that
@@ -54,6 +55,17 @@ pub(crate) fn leave_reserve(of: OwnedFd) -> Result<OwnedFd, (OwnedFd, io::Error)
         Ok(moved) if !is_reserved(&moved) => Ok(moved),
         _ => Err((of, out_of_descriptors())),
     }
+}
+
+/// The processor time that this thread has used since it began. Zero if the system does not tell.
+pub fn thread_cpu() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid timespec for the call to fill.
+    if unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) } != 0 {
+        return Duration::ZERO;
+    }
+    let (seconds, nanos) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
+    Duration::new(seconds.unwrap_or_default(), nanos.unwrap_or_default())
 }
 
 /// The error of a process without free descriptors.

@@ -374,7 +374,11 @@ impl Control {
         how: ManagedChange<'_>,
         cores: &Crew,
     ) -> Result<Changed, NotChanged> {
-        let scope = PathScope { file: request_file(&managed.text.path), below: self.reachable() };
+        let scope = PathScope {
+            files: vec![request_file(&managed.text.path)],
+            below: self.reachable(),
+            ..PathScope::default()
+        };
         let instead = Overrides {
             written: Some(&written),
             managed: Some((&managed.tree, &managed.text)),
@@ -390,7 +394,7 @@ impl Control {
     }
 
     /// The folders below which things sent over the API may name files.
-    fn reachable(&self) -> Vec<PathBuf> {
+    pub(crate) fn reachable(&self) -> Vec<PathBuf> {
         self.config.admin.paths.iter().map(|path| path.0.clone()).collect()
     }
 

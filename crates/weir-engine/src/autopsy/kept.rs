@@ -303,11 +303,21 @@ impl Kept {
 }
 
 /// The names of query parameters. One without `=` may be a value as well as a name and is left out.
-fn parameters(query: &[u8]) -> impl Iterator<Item = (&[u8], Option<usize>)> {
+pub(crate) fn parameters(query: &[u8]) -> impl Iterator<Item = (&[u8], Option<usize>)> {
     query.split(|&b| b == b'&').filter_map(|piece| {
         let end = piece.iter().position(|&b| b == b'=')?;
         Some((piece.get(..end)?, Some(piece.len() - end - 1)))
     })
+}
+
+/// The path of a target as received. In an absolute target, the part before the path may hold a password.
+pub(crate) fn bare_path(target: &[u8]) -> &[u8] {
+    if target.starts_with(b"/") || target == b"*" {
+        return target;
+    }
+    let behind = target.windows(3).position(|three| three == b"://").and_then(|at| target.get(at + 3..));
+    let path = behind.and_then(|rest| rest.get(rest.iter().position(|&b| b == b'/')?..));
+    path.unwrap_or_default()
 }
 
 /// The part of an error text that is kept with a step.
@@ -409,5 +419,19 @@ mod tests {
         assert_eq!(&*cut_detail("abc"), "abc");
         assert_eq!(cut_detail(&"ä".repeat(100)).chars().count(), 64);
         assert_eq!(cut_detail(&format!("a{}", "ä".repeat(100))).len(), 127);
+    }
+
+    #[test]
+    fn only_the_path_of_a_target_is_kept() {
+        for (target, path) in [
+            ("/a/b", "/a/b"),
+            ("*", "*"),
+            ("http://user:secret@h/a", "/a"),
+            ("http://user:secret@h", ""),
+            ("user:secret@h:443", ""),
+            ("", ""),
+        ] {
+            assert_eq!(bare_path(target.as_bytes()), path.as_bytes(), "{target}");
+        }
     }
 }

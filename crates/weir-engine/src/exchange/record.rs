@@ -2,7 +2,8 @@
 
 use super::{Exchange, Next, Phase};
 use crate::autopsy::body;
-use crate::autopsy::kept::{Details, Kind, Outcome, Step, cut_detail, micros};
+use crate::autopsy::kept::{Details, Kind, Outcome, Step, bare_path, cut_detail, micros};
+use crate::tap::{Live, Sample};
 use crate::tracing::Trace;
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -332,6 +333,52 @@ impl Exchange<'_> {
         if let Some((kind, usual)) = kept {
             self.keep(kind, usual, made);
         }
+        if self.client.core.is_shadowed.get() {
+            self.shadow(made);
+        }
+    }
+
+    // === for `weir shadow` ===
+
+    /// Copies the head and what became of it for the judge of a shadow, if this exchange is sampled. `made` is the id
+    /// in its log line if it had none before.
+    #[cold]
+    fn shadow(&self, made: Option<[u8; 32]>) {
+        let client = &*self.client;
+        let Some(tap) = client.core.tap_of(&self.local.snapshot) else { return };
+        let random = client.core.random.borrow_mut().next();
+        if !tap.samples(random) {
+            return;
+        }
+        let text = self.head.buffer().get(..self.head.wire_len()).unwrap_or_default();
+        if !tap.has_room(text.len()) {
+            return;
+        }
+        let (record, cx) = (&self.record, self.cx.as_ref());
+        let id = made.as_ref().map(<[u8; 32]>::as_slice).or(self.id().map(str::as_bytes));
+        let is_h2 = self.head.version() == Version::Http2;
+        tap.give(Sample {
+            head: text.to_vec(),
+            // An HTTP/2 head does not say whether a body follows.
+            h2: is_h2.then(|| record.body_in == 0 && self.head.content_length().unwrap_or(0) == 0),
+            peer: client.peer,
+            tls: client.tls,
+            server_name: client.forwarding.server_name().map(|name| Box::from(&**name)),
+            certificate: client.certificate.as_deref().cloned().map(Box::new),
+            unnamed: client.forwarding.is_unnamed(),
+            listener: Arc::clone(&client.listener.spec.name),
+            live: Live {
+                route: self.route,
+                upstream: record.upstream,
+                status: record.reported_status(),
+                cause: record.cause,
+                stopped_by: record.stopped_by,
+                ran: self.ran.to_vec(),
+                consumer: cx.and_then(Cx::consumer).map(|consumer| Box::from(&*consumer.name)),
+                listed: cx.and_then(Cx::share_listed),
+                id: id.map(String::from_utf8_lossy).unwrap_or_default().into(),
+            },
+        });
     }
 
     #[inline]
@@ -635,33 +682,4 @@ pub(super) fn head_for_next(mut head: Box<RequestHead>, used: usize, leftover: &
         head.buffer_mut().extend_from_slice(leftover);
     }
     head
-}
-
-/// The path of a target as received. In an absolute target, the part before the path may hold a password.
-fn bare_path(target: &[u8]) -> &[u8] {
-    if target.starts_with(b"/") || target == b"*" {
-        return target;
-    }
-    let behind = target.windows(3).position(|three| three == b"://").and_then(|at| target.get(at + 3..));
-    let path = behind.and_then(|rest| rest.get(rest.iter().position(|&b| b == b'/')?..));
-    path.unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_the_path_of_a_target_is_kept() {
-        for (target, path) in [
-            ("/a/b", "/a/b"),
-            ("*", "*"),
-            ("http://user:secret@h/a", "/a"),
-            ("http://user:secret@h", ""),
-            ("user:secret@h:443", ""),
-            ("", ""),
-        ] {
-            assert_eq!(bare_path(target.as_bytes()), path.as_bytes(), "{target}");
-        }
-    }
 }

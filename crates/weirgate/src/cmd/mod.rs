@@ -31,6 +31,7 @@ mod report;
 mod rollback;
 mod run;
 mod schema;
+mod shadow;
 mod status;
 mod upgrade;
 mod why;
@@ -113,6 +114,8 @@ enum Command {
     Run(run::Run),
     /// Print the JSON Schema of the config, for editors
     Schema,
+    /// Have a running Weir judge another config on live requests: which decisions would change, and how many
+    Shadow(shadow::Shadow),
     /// Show the state of a running Weir
     Status(status::Status),
     /// Replace the process of a running Weir with the binary now at its path, without losing a connection
@@ -306,6 +309,7 @@ impl Command {
             Self::Reload(reload) => Some(&mut reload.admin.config),
             Self::Rollback(rollback) => Some(&mut rollback.admin.config),
             Self::Run(run) => Some(&mut run.config),
+            Self::Shadow(shadow) => Some(&mut shadow.admin.config),
             Self::Status(status) => Some(&mut status.admin.config),
             Self::Upgrade(upgrade) => Some(&mut upgrade.admin.config),
             Self::Why(why) => Some(&mut why.admin.config),
@@ -380,6 +384,7 @@ pub(crate) fn run() -> ExitCode {
         Some(Command::Rollback(rollback)) => rollback.run(),
         Some(Command::Run(run)) => run::run(&run),
         Some(Command::Schema) => schema::run(),
+        Some(Command::Shadow(shadow)) => shadow.run(),
         Some(Command::Status(status)) => status.run(),
         Some(Command::Upgrade(upgrade)) => upgrade.run(),
         Some(Command::Why(why)) => why.run(),

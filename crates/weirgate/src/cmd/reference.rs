@@ -38,6 +38,7 @@ const PARTS: &[(&str, &[(&str, &str)])] = &[
             ("status", "[status](admin-api.md#status)"),
             ("why", "[troubleshooting](../guide/troubleshooting.md)"),
             ("reload", "[reload](../guide/operations.md#reload)"),
+            ("shadow", "[trying a config out](../guide/shadow.md)"),
             ("apply", "[changes](../guide/changes.md)"),
             ("confirm", "[changes](../guide/changes.md#confirm)"),
             ("history", "[changes](../guide/changes.md#roll-back)"),

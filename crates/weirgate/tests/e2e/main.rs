@@ -85,6 +85,7 @@ mod replace;
 mod retry;
 mod sending;
 mod service;
+mod shadow;
 mod shared_limits;
 mod signature;
 mod tell;

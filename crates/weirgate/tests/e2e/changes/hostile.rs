@@ -49,10 +49,22 @@ fn every_call_answers_as_it_is_described() {
         ("GET /api/v1/managed", "", "", 200),
         ("POST /api/v1/managed:check", ANY, "{}", 200),
         ("PUT /api/v1/managed", ANY, "{}", 200),
+        ("GET /api/v1/shadow", "", "", 404),
+        ("POST /api/v1/shadow", "", "{}", 400),
+        ("POST /api/v1/shadow/none:promote?watch=1m", "", "", 404),
     ] {
         let answer = api.ask(line, fields, body);
         assert_eq!(answer.status, status, "{line}: {}", answer.text());
     }
+    let text = fs::read_to_string(api.weir.dir().join("weir.yaml")).unwrap();
+    let candidate = serde_json::json!({ "files": [ { "name": "weir.yaml", "text": text } ] }).to_string();
+    let begun = api.ask("POST /api/v1/shadow", "", &candidate);
+    let id = begun.expect_status(201).json()["id"].as_str().unwrap().to_owned();
+    api.weir.client().get("/hand").expect_status(200);
+    api.ask("POST /api/v1/shadow", "", &candidate).expect_status(409);
+    api.ask(&format!("GET /api/v1/shadow/{id}"), "", "").expect_status(200);
+    api.ask(&format!("POST /api/v1/shadow/{id}:promote"), "", "").expect_status(409);
+    api.ask(&format!("POST /api/v1/shadow/{id}:end"), "", "").expect_status(200);
     let left: Vec<_> = api.described().difference(&api.answered()).cloned().collect();
     assert!(left.is_empty(), "described, and not asked here: {left:?}");
 }
