@@ -111,6 +111,8 @@ pub(crate) fn find(path: &str) -> Option<Visit> {
 impl Visit {
     pub(crate) const fn access(self) -> Access {
         match self {
+            // It shows what a candidate would do, as the API does: to those who may start one.
+            Self::Screen(Screen::Shadow) => Access::Needs(Role::Write),
             Self::Screen(_) => Access::Needs(Role::Read),
             Self::Asset(_) | Self::SignIn | Self::SignOut => Access::Visitors,
         }
@@ -254,7 +256,7 @@ pub(crate) fn page(console: &Console, gateway: &Gateway, asked: &Asked) -> Answe
     let here = Page { console, gateway, asked, frame: &frame, status: &status };
     // A page with static content refreshes only its frame.
     let still = match asked.screen {
-        Screen::Overview | Screen::Upstreams | Screen::Failures | Screen::Fleet => false,
+        Screen::Overview | Screen::Upstreams | Screen::Failures | Screen::Fleet | Screen::Shadow => false,
         Screen::Routes => here.rest().is_empty(),
         _ => true,
     };
@@ -272,6 +274,7 @@ pub(crate) fn page(console: &Console, gateway: &Gateway, asked: &Asked) -> Answe
         Screen::Certificates => Ok(weir_console::certificates(&frame, &status)),
         Screen::Consumers => Ok(here.consumers()),
         Screen::Fleet => here.fleet(),
+        Screen::Shadow => Ok(here.shadow()),
     };
     made.map_or_else(|other| other, |html| answer::page(StatusCode::OK, html))
 }
@@ -461,6 +464,11 @@ impl Page<'_> {
         let own =
             own.ok_or_else(|| self.nothing("This gateway is of no fleet: its config has no `source`."))?;
         Ok(weir_console::fleet(self.frame, own, &fleet::of(self.gateway.fleet())))
+    }
+
+    fn shadow(&self) -> String {
+        let promotes = self.gateway.texts().managed_path.is_some() && self.gateway.revisions().is_some();
+        weir_console::shadow(self.frame, self.gateway.shadow(None).as_ref(), promotes)
     }
 
     fn consumers(&self) -> String {

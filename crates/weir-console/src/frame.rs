@@ -29,6 +29,8 @@ pub enum Screen {
     Consumers,
     /// The fleet, if this gateway belongs to one.
     Fleet,
+    /// A candidate config judged on live requests, for those who may change the config.
+    Shadow,
 }
 
 impl Screen {
@@ -43,6 +45,7 @@ impl Screen {
         Self::Certificates,
         Self::Consumers,
         Self::Fleet,
+        Self::Shadow,
     ];
 
     /// Its path.
@@ -57,6 +60,7 @@ impl Screen {
             Self::Certificates => "/certificates",
             Self::Consumers => "/consumers",
             Self::Fleet => "/fleet",
+            Self::Shadow => "/shadow",
         }
     }
 
@@ -71,6 +75,7 @@ impl Screen {
             Self::Certificates => "Certificates",
             Self::Consumers => "Consumers",
             Self::Fleet => "Fleet",
+            Self::Shadow => "Shadow",
         }
     }
 
@@ -86,6 +91,7 @@ impl Screen {
             Self::Certificates => "t",
             Self::Consumers => "n",
             Self::Fleet => "l",
+            Self::Shadow => "s",
         }
     }
 }
@@ -174,7 +180,12 @@ impl Frame<'_> {
     /// The screens that exist on this gateway.
     fn screens(&self) -> impl Iterator<Item = Screen> {
         let fleet = self.status.is_some_and(|status| status.fleet.is_some());
-        Screen::ALL.iter().copied().filter(move |screen| fleet || *screen != Screen::Fleet)
+        let shadow = self.may(Role::Write);
+        Screen::ALL.iter().copied().filter(move |screen| match screen {
+            Screen::Fleet => fleet,
+            Screen::Shadow => shadow,
+            _ => true,
+        })
     }
 
     /// How many items on a screen need attention.

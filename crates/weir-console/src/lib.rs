@@ -12,7 +12,7 @@
 //!   page.
 //! - A module for each screen: [`overview()`], [`routes()`], [`upstreams()`], their detail pages ([`route()`],
 //!   [`upstream()`]), [`failures()`], [`config`], [`history`], [`certificates()`], [`consumers()`], [`fleet()`],
-//!   and [`sign_in()`].
+//!   [`shadow()`], and [`sign_in()`].
 //! - `condition` judges an upstream, `chart` draws, `yaml` shows values and differences, `display` formats numbers
 //!   and times.
 //! - `assets/` has the style sheet, the logo and the only script, which are compiled in.
@@ -41,6 +41,7 @@ mod fleet;
 mod frame;
 mod overview;
 mod routes;
+mod shadow;
 mod sign_in;
 mod trend;
 mod upstreams;
@@ -57,6 +58,7 @@ pub use frame::{Frame, Screen, around, message};
 pub use html::{Html, part};
 pub use overview::overview;
 pub use routes::routes;
+pub use shadow::shadow;
 pub use sign_in::sign_in;
 pub use trend::{route, upstream};
 pub use upstreams::upstreams;

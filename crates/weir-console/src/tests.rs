@@ -292,6 +292,57 @@ fn fleet() -> Fleet {
 }
 
 /// Every page, built from hostile data.
+/// A shadow in which every text is hostile.
+fn shadow() -> ShadowReport {
+    let example = ShadowExample {
+        id: evil(),
+        method: evil(),
+        host: evil(),
+        path: evil(),
+        query: vec![evil()],
+        fields: vec![evil()],
+        status: 200,
+    };
+    let change = ChangedDecision {
+        before: evil(),
+        after: evil(),
+        key: evil(),
+        estimate: true,
+        count: 1,
+        share: 0.5,
+        examples: vec![example.clone()],
+    };
+    let odd = Unexplained { why: EVIL, decision: evil(), count: 1, examples: vec![example] };
+    ShadowReport {
+        id: evil(),
+        state: "running",
+        ended: some_evil(),
+        holder: evil(),
+        since: evil(),
+        for_seconds: 600.0,
+        ran_seconds: 60.0,
+        sample: 0.1,
+        seen: 20,
+        sampled: 2,
+        dropped: 0,
+        not_judged: 0,
+        unexplained: 1,
+        judged: 2,
+        changed: 1,
+        share: 0.5,
+        max_change: Some(0.1),
+        min_judged: 1,
+        verdict: "over",
+        sentence: evil(),
+        cpu_ms: 1.0,
+        changes: vec![change],
+        more: 3,
+        misfits: vec![odd],
+        not_shown: vec![evil()],
+        text: evil(),
+    }
+}
+
 fn pages(frame: &Frame<'_>, status: &Status) -> Vec<(&'static str, String)> {
     let difference =
         || Difference { path: evil(), before: Some(json!(EVIL)), after: Some(json!({ EVIL: [EVIL] })) };
@@ -381,6 +432,9 @@ fn pages(frame: &Frame<'_>, status: &Status) -> Vec<(&'static str, String)> {
                 &Fleet { unknown: Some(evil()), ..Fleet::default() },
             ),
         ),
+        ("shadow", crate::shadow(frame, Some(&shadow()), true)),
+        ("shadow without history", crate::shadow(frame, Some(&shadow()), false)),
+        ("no shadow", crate::shadow(frame, None, true)),
         ("sign in", crate::sign_in(frame, EVIL, Some(EVIL))),
         ("around", crate::around(frame, Screen::Routes)),
         ("message", crate::message(frame, Screen::Config, EVIL, EVIL)),
@@ -498,7 +552,8 @@ fn nobody_is_offered_what_they_may_not_do() {
     {
         assert!(!read.contains(call) && at_least.contains(call), "{call}");
     }
-    for call in [":rollback\"", "Go back…", "/config/edit"] {
+    for call in [":rollback\"", "Go back…", "/config/edit", ":promote?watch=", ":end\"", "href=\"/shadow\""]
+    {
         assert!(!operate.contains(call) && write.contains(call), "{call}");
     }
 }

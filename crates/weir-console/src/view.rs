@@ -12,6 +12,7 @@ pub use weir_gateway::explain::{Explanation, FilterShown, TargetShown};
 pub use weir_gateway::fleet::FleetStatus;
 pub use weir_gateway::history::diff::{Difference, Differences};
 pub use weir_gateway::history::{Drift, HistoryStatus, RevisionStatus};
+pub use weir_gateway::shadow::{ChangedDecision, Example as ShadowExample, ShadowReport, Unexplained};
 pub use weir_gateway::{
     CertificateStatus, DiscoveryStatus, EndpointStatus, FilterStatus, ManagedText, Status, TrialStatus,
     UpstreamStatus,
