@@ -621,7 +621,7 @@ impl Exchange<'_> {
             cx.whole = None;
             cx.hides_body = false;
             (cx.pending, cx.held) = (None, None);
-            self.record.stopped_by = Some(cx.filter);
+            self.record.stopped_by.get_or_insert(cx.filter); // a page in place of a refusal is none of its own
         }
         *reply = Reply::Local(match by {
             Ok(answer) => {

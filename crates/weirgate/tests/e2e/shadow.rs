@@ -173,6 +173,21 @@ fn a_dropped_auth_filter() {
     }
 }
 
+/// A page in place of a refusal hides neither who refused nor why.
+#[test]
+fn error_pages_are_no_decision() {
+    let upstream = Upstream::fixed("HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n");
+    let errors = "{ errors: { upstream: [ 5xx ], 401: { body: page }, 5xx: { body: page } } }";
+    let running = config(&upstream, &filtered(&format!("{errors}, {{ key_auth: {{}} }}")));
+    let weir = Weir::start(&running);
+    let shadow = shadow(&weir, &running, json!({}));
+    weir.client().get("/").expect_status(401).expect_body("page");
+    let asked = "GET / HTTP/1.1\r\nHost: a.test\r\nx-api-key: key-of-shop-0123456789\r\n\r\n";
+    weir.client().ask(asked).expect_status(503).expect_body("page");
+    let report = shadow.end_after(2);
+    assert_eq!((&report["judged"], &report["changed"]), (&json!(2), &json!(0)), "{report:#}");
+}
+
 #[test]
 fn changed_weights_and_timeouts() {
     let upstream = Upstream::fixed(OK);
