@@ -21,6 +21,7 @@ mod body;
 mod context;
 mod core_handle;
 pub mod directory;
+pub mod followed_file;
 mod header_name;
 mod identity;
 mod kind;

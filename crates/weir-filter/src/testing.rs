@@ -71,6 +71,7 @@ pub struct Stand {
     named: Option<usize>,
     consumers: Vec<Consumer>,
     directory: Option<Arc<Directory>>,
+    watch: bool,
     upstreams: Vec<String>,
     maps: Vec<MapOfTest>,
     stores: Stores,
@@ -114,6 +115,7 @@ impl Stand {
             named: None,
             consumers: Vec::new(),
             directory: None,
+            watch: true,
             upstreams: Vec::new(),
             maps: Vec::new(),
             stores: Stores::default(),
@@ -189,6 +191,13 @@ impl Stand {
         let directory = Directory::new(vec![(source, None)], rules, |_, misfit| panic!("{misfit:?}"));
         directory.adopt();
         self.directory = Some(Arc::new(directory));
+        self
+    }
+
+    /// Has files not watched.
+    #[must_use]
+    pub const fn unwatched(mut self) -> Self {
+        self.watch = false;
         self
     }
 
@@ -305,6 +314,8 @@ impl Stand {
             scope: &self.scope,
             consumers: &consumers,
             directory: self.directory.as_ref(),
+            open_consumers: self.directory.is_some(),
+            watch: self.watch,
             upstreams: &self.upstreams,
             targets: &self.upstreams,
             stores: &self.stores,

@@ -76,6 +76,11 @@ pub fn section(kind: &FilterKind) -> String {
 fn rows(root: &Value, object: &Value, prefix: &str, out: &mut String) {
     let required = object.get("required").and_then(Value::as_array);
     let properties = object.get("properties").and_then(Value::as_object);
+    // A map whose names people choose.
+    let named = object.get("additionalProperties").map(|named| resolve(root, named));
+    if let Some(named) = named.filter(|named| named.get("properties").is_some()) {
+        rows(root, named, &format!("{prefix}NAME."), out);
+    }
     for (name, property) in properties.into_iter().flatten() {
         let target = resolve(root, property);
         let key = format!("{prefix}{name}");
@@ -120,6 +125,13 @@ fn type_of(root: &Value, value: &Value) -> String {
         }
     }
     let value = resolve(root, value);
+    if let Some(constant) = value.get("const") {
+        return shown(constant);
+    }
+    if let Some(options) = value.get("anyOf").and_then(Value::as_array) {
+        let all: Vec<String> = options.iter().map(|option| type_of(root, option)).collect();
+        return all.join(" or ");
+    }
     let constants =
         value.get("oneOf").and_then(Value::as_array).map(|all| all.iter().filter_map(|o| o.get("const")));
     let names: Vec<String> = match (value.get("enum").and_then(Value::as_array), constants) {
@@ -147,7 +159,11 @@ fn type_of(root: &Value, value: &Value) -> String {
             if items == "settings" { format!("list of {items}") } else { format!("list of {items}s") }
         }
         Some("object") if value.get("properties").is_some() => "settings".to_owned(),
-        Some("object") => "map of names to texts".to_owned(),
+        Some("object") => {
+            let values = value.get("additionalProperties").map(|values| type_of(root, values));
+            let values = values.filter(|values| !values.is_empty()).unwrap_or_else(|| "text".to_owned());
+            format!("map of names to {values}s")
+        }
         other => other.unwrap_or_default().to_owned(),
     }
 }
@@ -206,7 +222,8 @@ mod tests {
             for filter in filters {
                 let (name, mut settings) = filter.into_iter().next().unwrap();
                 assert_eq!(name, kind.name);
-                for key in ["openapi", "schema"].into_iter().chain((name == "redirects").then_some("file")) {
+                let has_file = matches!(&*name, "basic_auth" | "redirects");
+                for key in ["openapi", "schema"].into_iter().chain(has_file.then_some("file")) {
                     if let Some(Value::String(file)) = settings.get_mut(key) {
                         file.insert_str(0, "tests/filters/");
                     }

@@ -82,8 +82,8 @@ impl IntoFilter for AclSettings {
                 .collect(),
             anonymous: may(&|name| name == ANONYMOUS),
             lists: build
-                .directory
-                .map(|_| Box::new([&self.allow, &self.deny].map(|list| list.iter().cloned().collect()))),
+                .open_consumers
+                .then(|| Box::new([&self.allow, &self.deny].map(|list| list.iter().cloned().collect()))),
             is,
         })
     }
@@ -106,8 +106,8 @@ fn check(field: &str, name: &str, build: &mut Build<'_>) {
         }
         return;
     }
-    // A source may have any consumer and group at some time.
-    let open = build.directory.is_some();
+    // A source may have any consumer and group at some time, a file any user.
+    let open = build.open_consumers;
     let kind = name.split_once(':').map(|(kind, _)| kind);
     if consumers.iter().any(|consumer| is_called(consumer, name))
         || open && kind.is_none_or(|kind| ["plan", "group"].contains(&kind))

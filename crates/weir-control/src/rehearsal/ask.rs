@@ -104,6 +104,9 @@ fn satisfy<'a>(
             ask.headers.push((text("header").unwrap_or("x-api-key").to_owned(), value));
             Ok(consumer.plan.as_deref())
         }
+        "basic_auth" if settings.get("file").is_some_and(|file| !file.is_null()) => {
+            Err("the passwords of the users in its file are not known".to_owned())
+        }
         "basic_auth" => {
             let (consumer, pair) = credentials.basic.as_ref().ok_or_else(|| nobody("a user"))?;
             ask.headers.push(("authorization".to_owned(), pair.clone()));

@@ -209,6 +209,10 @@ pub struct Build<'a> {
     pub consumers: &'a Consumers,
     /// The consumers of sources.
     pub directory: Option<&'a Arc<Directory>>,
+    /// Whether consumers may exist that the config does not name: those of sources, and users in files.
+    pub open_consumers: bool,
+    /// Whether files are watched: `watch`.
+    pub watch: bool,
     /// Names of all upstreams.
     pub upstreams: &'a [String],
     /// The upstreams that the route leads to; none if the filter serves several routes.

@@ -2,7 +2,10 @@
 //!
 //! Hashing a password takes tens of milliseconds, so dedicated threads do it, taking clients in turn. A verified pair
 //! is remembered for all cores. Each core copies it at that core's first request, so later requests take no lock.
+//! `file.rs` follows a file of users, `htpasswd.rs` reads its lines.
 
+mod file;
+mod htpasswd;
 mod remembered;
 mod users;
 
@@ -10,11 +13,12 @@ use super::key_auth::CONSUMER_ADDRESS;
 use super::prelude::*;
 use super::shared::fair_queue::{FairQueue, Lane};
 use super::shared::named::{CONSUMERS_UNAVAILABLE, Named, Nobody, listed};
+use file::FileUsers;
 use remembered::Remembered;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::oneshot;
-use users::{Users, verify};
+use users::{Users, note_cost, verify};
 use weir_filter::directory::Directory;
 use weir_filter::password::{PASSWORD_BYTES, PasswordHash};
 use weir_h1::FieldName;
@@ -62,7 +66,7 @@ static BASIC_WRONG: Cause = Cause {
     code: "basic_wrong",
     status: 401,
     meaning: "The user is unknown, or the password is wrong.",
-    change: "consumers.*.basic_auth",
+    change: "consumers.*.basic_auth, or the `file` of the filter basic_auth",
     ..Cause::USUAL
 };
 
@@ -76,14 +80,24 @@ static BASIC_WRONG: Cause = Cause {
 /// An unknown user takes as long as a wrong password. If hashes differ in kind or cost, a wrong login computes one of
 /// each.
 ///
+/// With `file`, the users of that file may pass instead of those under `consumers`: one `USER:HASH` per line, as
+/// `htpasswd -B` and `weir hash --user USER` write it. Text after a second colon, and lines that begin with `#`, are
+/// comments. Other hashes (apr1, SHA-1, crypt) and plain passwords are refused with their line. A user is the consumer
+/// of that name: if the config has one, the user gets its plan, groups and `allow_ips`. The file is checked twice a
+/// second, and a new version applies without a reload. A version with a mistake is logged, and the users from before
+/// stay. With `watch: false` it is read at each reload.
+///
 /// On a connection without TLS, anyone on the network path can read the password.
 ///
 /// ```yaml
 /// - basic_auth: { realm: orders }
+/// - basic_auth: { file: .htpasswd }
 /// ```
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct BasicAuthSettings {
+    /// A file with the users, relative to the config: `USER:HASH` in each line. Default: the users under `consumers`.
+    file: Option<FilePath>,
     /// Text that browsers show when they ask for the password. Default `weir`.
     realm: String,
     /// How long a verified pair is remembered; `0s` turns this off. Default 5m.
@@ -100,8 +114,11 @@ struct BasicAuthSettings {
 
 struct BasicAuth {
     settings: BasicAuthSettings,
+    /// Those of the config.
     users: Arc<Users>,
     directory: Option<Arc<Directory>>,
+    /// Instead of the two above.
+    file: Option<FileUsers>,
     remembered: Arc<Remembered>,
     challenge: Vec<u8>,
     authorization: HeaderName,
@@ -112,8 +129,8 @@ struct BasicAuth {
 enum Asked {
     /// One of the config, or nobody: the set of users decides.
     Here,
-    /// One of a source.
-    Listed(Arc<Consumer>, Arc<PasswordHash>, u64),
+    /// One of a source or a file.
+    Elsewhere(Named, Arc<PasswordHash>, u64),
 }
 
 /// The hashing threads, one for every two processors, with the number of passwords that may wait for them.
@@ -129,6 +146,7 @@ enum Presented {
 impl Default for BasicAuthSettings {
     fn default() -> Self {
         Self {
+            file: None,
             realm: "weir".to_owned(),
             remember: Duration::from_secs(300),
             hide: true,
@@ -152,7 +170,11 @@ impl IntoFilter for BasicAuthSettings {
         if !self.realm.bytes().all(|b| (b.is_ascii_graphic() || b == b' ') && !matches!(b, b'"' | b'\\')) {
             build.refuse("realm", "holds a quote, a backslash or a non-ASCII character", None);
         }
-        let (users, seal) = Users::read(build);
+        let (users, seal) = match &self.file {
+            Some(_) => (Users::default(), "file".to_owned()),
+            None => Users::read(build),
+        };
+        let file = self.file.as_ref().map(|path| FileUsers::open(path, build));
         if build.mistakes.len() > before {
             return None;
         }
@@ -162,7 +184,8 @@ impl IntoFilter for BasicAuthSettings {
         Some(BasicAuth {
             settings: self,
             users: Arc::new(users),
-            directory: build.directory.cloned(),
+            directory: build.directory.filter(|_| file.is_none()).cloned(),
+            file,
             remembered,
             challenge,
             authorization: HeaderName::fixed("authorization"),
@@ -260,6 +283,10 @@ impl Filter for BasicAuth {
 impl BasicAuth {
     /// The user of this name.
     fn ask(&self, name: &[u8]) -> Result<Asked, Nobody> {
+        if let Some(file) = &self.file {
+            let Some((consumer, hash, seal)) = file.find(name) else { return Ok(Asked::Here) };
+            return Ok(Asked::Elsewhere(consumer, hash, seal));
+        }
         let Some(directory) = self.directory.as_ref().filter(|_| !self.users.by_name.contains_key(name))
         else {
             return Ok(Asked::Here);
@@ -268,18 +295,17 @@ impl BasicAuth {
             let user = users.by_name.get(name)?;
             Some((user.consumer as u32, (Arc::clone(&user.hash), user.seal)))
         });
-        listed(found).map(|(consumer, (hash, seal))| Asked::Listed(consumer, hash, seal))
+        listed(found).map(|(consumer, (hash, seal))| Asked::Elsewhere(Named::Listed(consumer), hash, seal))
     }
 
-    /// One hash of each cost that any user has, if sources have some.
+    /// One hash of each cost that any user has, if a file or sources have some.
     fn costs(&self) -> Option<Vec<PasswordHash>> {
+        if let Some(file) = &self.file {
+            return Some(file.costs());
+        }
         let mut all = self.users.costs.clone();
         self.directory.as_ref()?.each(KIND.name, |users: &Users| {
-            for cost in &users.costs {
-                if !all.iter().any(|known| known.costs_as(cost)) {
-                    all.push(cost.clone());
-                }
-            }
+            users.costs.iter().for_each(|cost| note_cost(&mut all, cost));
         });
         Some(all)
     }
@@ -311,14 +337,14 @@ impl Asked {
     const fn seal(&self) -> Option<u64> {
         match self {
             Self::Here => None,
-            Self::Listed(_, _, seal) => Some(*seal),
+            Self::Elsewhere(_, _, seal) => Some(*seal),
         }
     }
 
     fn hash(&self) -> Option<Arc<PasswordHash>> {
         match self {
             Self::Here => None,
-            Self::Listed(_, hash, _) => Some(Arc::clone(hash)),
+            Self::Elsewhere(_, hash, _) => Some(Arc::clone(hash)),
         }
     }
 
@@ -326,7 +352,7 @@ impl Asked {
     fn named(self, index: usize) -> Named {
         match self {
             Self::Here => Named::Config(index),
-            Self::Listed(consumer, ..) => Named::Listed(consumer),
+            Self::Elsewhere(consumer, ..) => consumer,
         }
     }
 }

@@ -216,7 +216,7 @@ fn a_wrong_login_costs_the_same_for_everybody() {
     ];
     let mut users = Users { by_name: HashMap::default(), costs: Vec::new() };
     for pair in &pairs {
-        users.note_cost(&PasswordHash::parse(pair.split_once(':').unwrap().1).unwrap());
+        note_cost(&mut users.costs, &PasswordHash::parse(pair.split_once(':').unwrap().1).unwrap());
     }
     assert_eq!(users.costs.len(), 3, "one of each kind and cost");
     assert_eq!(users.unpaid(None).count(), 3, "nobody's hash was tried");
@@ -258,4 +258,100 @@ fn mistakes() {
     assert!(twice[0].contains("the user in entry 2 of consumer `a` is listed already"), "{twice:?}");
     let mut bad = stand(json!({ "realm": "a\"b", "consumer_header": "authorization" }));
     assert_eq!(bad.mistakes().len(), 2);
+}
+
+/// A file of users with this content.
+fn file_with(content: &str) -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), content).unwrap();
+    file
+}
+
+/// The filter with this file, besides the consumers `shop` and `ann`, of which `ann` is bound to 10.0.0.0/8.
+fn stand_of(file: &tempfile::NamedTempFile) -> Stand {
+    let ann = Consumer { allow_ips: ["10.0.0.0/8".parse().unwrap()].into(), ..consumer("ann", &[]) };
+    stand(json!({ "file": file.path(), "consumer_header": "x-who" })).consumer(ann)
+}
+
+#[tokio::test]
+async fn users_of_a_file_are_consumers() {
+    let file = file_with(&format!("eve:{}\r\nann:{}\n", hashed("one"), hashed("two")));
+    let running = stand_of(&file).build();
+    let mut exchange = ask(&running, "eve:one").await;
+    exchange.expect_continue().expect_header("x-who", "eve").expect_no_header("authorization");
+    assert!(exchange.cx.listed().is_some(), "the config has no consumer `eve`");
+    assert!(!ask(&running, "eve:one").await.waited, "it is remembered");
+    for wrong in ["eve:two", "ann:secret", "bob:a:b\u{fc}", "nobody:one"] {
+        ask(&running, wrong).await.expect_cause(&BASIC_WRONG);
+    }
+    // One that the config has too is that consumer, with its addresses.
+    ask(&running, "ann:two").await.expect_cause(&CONSUMER_ADDRESS);
+    let exchange = ask(&running.from("10.0.0.1"), "ann:two").await;
+    assert_eq!(exchange.cx.consumer_index(), Some(1));
+    // The same name in another file is the same consumer.
+    let other = file_with(&format!("eve:{}\n", hashed("three")));
+    let elsewhere = stand_of(&other).build();
+    let numbers = [ask(&running, "eve:one").await, ask(&elsewhere, "eve:three").await];
+    let numbers = numbers.map(|exchange| exchange.cx.consumer_index());
+    assert_eq!(numbers[0], numbers[1]);
+    ask(&running, "eve:three").await.expect_cause(&BASIC_WRONG);
+}
+
+#[tokio::test]
+async fn a_file_is_followed() {
+    let file = file_with(&format!("eve:{}\n", hashed("old")));
+    let mut stand = stand_of(&file);
+    let running = stand.build();
+    let (fetcher, _asked) = Fetcher::channel();
+    stand.tend(&fetcher);
+    ask(&running, "eve:old").await.expect_continue();
+    let changes = async |pair: &str, passes: bool| {
+        for _ in 0..400 {
+            if matches!(ask(&running, pair).await.flow, Flow::Continue) == passes {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(25)).await;
+        }
+        panic!("`{pair}` should {}", if passes { "pass" } else { "be refused" });
+    };
+    std::fs::write(file.path(), format!("eve:{}\nkim:{}\n", hashed("new"), hashed("kim"))).unwrap();
+    changes("kim:kim", true).await;
+    ask(&running, "eve:old").await.expect_cause(&BASIC_WRONG);
+    ask(&running, "eve:new").await.expect_continue();
+    // A version with a mistake changes nothing, and does not stand in the way of another config.
+    std::fs::write(file.path(), "eve:{PLAIN}secret\n").unwrap();
+    stand.build().request(&request("kim:kim")).await.expect_continue();
+    std::fs::write(file.path(), format!("eve:{}\n", hashed("new"))).unwrap();
+    changes("kim:kim", false).await;
+    ask(&running, "eve:new").await.expect_continue();
+}
+
+#[tokio::test]
+async fn an_unwatched_file_is_read_with_the_config() {
+    let file = file_with(&format!("eve:{}\n", hashed("old")));
+    let mut stand = stand_of(&file).unwatched();
+    let running = stand.build();
+    std::fs::write(file.path(), format!("eve:{}\n", hashed("new"))).unwrap();
+    let reloaded = stand.build();
+    ask(&running, "eve:old").await.expect_continue();
+    ask(&reloaded, "eve:new").await.expect_continue();
+    ask(&reloaded, "eve:old").await.expect_cause(&BASIC_WRONG);
+    std::fs::write(file.path(), "eve:secret\n").unwrap();
+    assert!(stand.mistakes()[0].contains("plain text"));
+}
+
+#[test]
+fn mistakes_of_a_file() {
+    let file = file_with("ann:$apr1$QlVYbzNL$7hCuBgbUJW4jIfaTjmKGi0\nhunter2\n");
+    let mistakes = stand_of(&file).mistakes();
+    assert_eq!(mistakes.len(), 2, "{mistakes:?}");
+    assert!(mistakes[0].contains(":1: the password of `ann` is hashed with apr1"), "{mistakes:?}");
+    assert!(mistakes[0].contains("weir hash --user USER"), "{mistakes:?}");
+    assert!(mistakes[1].contains(":2: ") && !mistakes[1].contains("hunter2"), "{mistakes:?}");
+    let missing = stand(json!({ "file": "/nowhere/.htpasswd" })).mistakes();
+    assert!(missing[0].contains("cannot be read"), "{missing:?}");
+    let folder = stand(json!({ "file": "/tmp" })).mistakes();
+    assert!(folder[0].contains("is not a file"), "{folder:?}");
+    let many = file_with(&"ann:x\n".repeat(50));
+    assert!(stand_of(&many).mistakes()[20].contains("30 more lines"));
 }

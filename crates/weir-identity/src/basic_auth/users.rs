@@ -8,6 +8,7 @@ use weir_filter::directory::{CredentialIndex, Intake, Refused};
 use weir_filter::password::PasswordHash;
 
 /// All users that have a password.
+#[derive(Default)]
 pub(super) struct Users {
     pub(super) by_name: HashMap<Box<[u8]>, User, foldhash::fast::RandomState>,
     /// One hash of each kind and cost. A wrong login computes one of each, so its duration reveals neither whether
@@ -25,7 +26,7 @@ pub(super) struct User {
 impl Users {
     /// All users, and digits that distinguish this set of users from any other.
     pub(super) fn read(build: &mut Build<'_>) -> (Self, String) {
-        let mut users = Self { by_name: HashMap::default(), costs: Vec::new() };
+        let mut users = Self::default();
         let mut seal = Sha256::new();
         let consumers = Consumers::clone(build.consumers);
         for (consumer, who) in consumers.iter().enumerate() {
@@ -63,15 +64,9 @@ impl Users {
 
     /// Adds a user. Returns the consumer that has this name already.
     fn insert(&mut self, name: &str, consumer: usize, hash: PasswordHash, seal: u64) -> Option<usize> {
-        self.note_cost(&hash);
+        note_cost(&mut self.costs, &hash);
         let user = User { consumer, hash: Arc::new(hash), seal };
         self.by_name.insert(name.as_bytes().into(), user).map(|other| other.consumer)
-    }
-
-    pub(super) fn note_cost(&mut self, hash: &PasswordHash) {
-        if !self.costs.iter().any(|known| known.costs_as(hash)) {
-            self.costs.push(hash.clone());
-        }
     }
 
     /// Verifies a pair. Takes tens of milliseconds; a wrong pair takes the same time for every user.
@@ -85,6 +80,13 @@ impl Users {
     #[cfg(test)]
     pub(super) fn unpaid<'a>(&'a self, user: Option<&'a User>) -> impl Iterator<Item = &'a PasswordHash> {
         unpaid(&self.costs, user.map(|user| &*user.hash))
+    }
+}
+
+/// Adds a hash if none of its kind and cost is there.
+pub(super) fn note_cost(costs: &mut Vec<PasswordHash>, hash: &PasswordHash) {
+    if !costs.iter().any(|known| known.costs_as(hash)) {
+        costs.push(hash.clone());
     }
 }
 
@@ -108,7 +110,7 @@ pub(super) fn unpaid<'a>(
 
 impl CredentialIndex for Users {
     fn read(intake: &mut Intake<'_>) -> Self {
-        let mut users = Self { by_name: HashMap::default(), costs: Vec::new() };
+        let mut users = Self::default();
         intake.each(|consumer, pair| {
             // The check of consumers has reported what is no pair.
             let Some((name, text)) = pair.split_once(':') else { return Ok(()) };

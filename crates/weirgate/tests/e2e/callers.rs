@@ -1,6 +1,6 @@
 //! Which clients may call, as they see it. Each filter's own file tests its details.
 
-use weir_testkit::{Authority, Client, Pty, Tls, Upstream, Weir, eventually, weir_command};
+use weir_testkit::{Authority, Client, Pty, Tls, Upstream, Weir, eventually, run_weir, weir_command};
 
 use crate::cause::{
     BASIC_BUSY, BASIC_MISSING, BASIC_WRONG, CERTIFICATE_MISSING, IP_DENIED, KEY_MISSING, KEY_TWICE,
@@ -165,6 +165,135 @@ fn basic_auth_with_a_hash_of_ours() {
         .expect_cause(BASIC_WRONG)
         .expect_header("www-authenticate", "Basic realm=\"orders\", charset=\"UTF-8\"");
     weir.client().get("/").expect_cause(BASIC_MISSING);
+}
+
+/// The hash of `password`, of the reference implementation: cheap to verify.
+const HASH: &str = "$argon2id$v=19$m=256,t=2,p=1$c29tZXNhbHQ$nf65EOgLrQMR/uIPnA4rEsF5h7TKyQwu9U1bMCHGi/4";
+
+/// A file of users is followed on its own: no reload, no closed connection, and other settings of the consumer apply.
+#[test]
+fn basic_auth_from_a_file() {
+    let upstream = Upstream::fixed(OK);
+    let dir = tempfile::TempDir::new().unwrap();
+    let file = dir.path().join(".htpasswd");
+    std::fs::write(&file, format!("ann:{HASH}\nbob:{HASH}:left\n")).unwrap();
+    let config = format!(
+        "{WEB}\nwatch: true\nadmin: {{ address: 127.0.0.1:0 }}\nupstreams: {{ up: {{ endpoints: [{}] }} }}\n\
+         consumers: {{ ann: {{ groups: [ staff ] }} }}\nroutes:\n  \
+         all: {{ match: {{ path: \"/*\" }}, filters: [ {{ basic_auth: {{ file: \"{}\", consumer_header: x-who }} }} ], upstream: up }}\n  \
+         staff: {{ match: {{ path: /staff }}, filters: [ {{ basic_auth: {{ file: \"{}\" }} }}, {{ acl: {{ allow: [ \"group:staff\", kim ] }} }} ], upstream: up }}\n",
+        upstream.address(),
+        file.display(),
+        file.display()
+    );
+    let weir = Weir::start(&config);
+    let mut client = weir.client();
+    let mut ask = |target: &str, user: &str| {
+        let pair = weir_wire::base64::encode(format!("{user}:password").as_bytes());
+        client.ask(format!("GET {target} HTTP/1.1\r\nHost: weir.test\r\nAuthorization: Basic {pair}\r\n\r\n"))
+    };
+    for user in ["ann", "bob"] {
+        ask("/", user).expect_status(200);
+        let head = upstream.take_request().head;
+        assert_eq!((head.header("x-who"), head.header("authorization")), (Some(user), None));
+    }
+    ask("/", "kim").expect_cause(BASIC_WRONG);
+    ask("/staff", "ann").expect_status(200);
+    ask("/staff", "bob").expect_cause(crate::cause::ACL_DENIED);
+    // Bob leaves and Kim comes, on the same connection.
+    std::fs::write(&file, format!("ann:{HASH}\nkim:{HASH}\n")).unwrap();
+    eventually("kim is known", || ask("/staff", "kim").status == 200);
+    ask("/", "bob").expect_cause(BASIC_WRONG);
+    // A mistake changes nothing and is told, without what it may reveal; nor does it block a reload.
+    std::fs::write(&file, "ann:hunter2\n").unwrap();
+    weir.wait_log("users not read");
+    assert!(!weir.stderr().contains("hunter2") && weir.logged("reloaded").is_empty(), "{}", weir.stderr());
+    weir.write_config(&config.replace("x-who", "x-user"));
+    eventually("the config is reloaded", || !weir.logged("reloaded").is_empty());
+    ask("/", "kim").expect_status(200);
+    std::fs::remove_file(&file).unwrap();
+    eventually("it is missed", || weir.stderr().contains("cannot be read"));
+    ask("/", "kim").expect_status(200);
+}
+
+/// What the config refuses when it begins: each line, and nothing of it.
+#[test]
+fn old_hashes_are_refused_line_by_line() {
+    let dir = tempfile::TempDir::new().unwrap();
+    std::fs::write(
+        dir.path().join(".htpasswd"),
+        format!("ann:{HASH}\nbob:$apr1$QlVYbzNL$7hCuBgbUJW4jIfaTjmKGi0\ncid:{{SHA}}W6ph5Mm5Pz8GgiULbPgzG37mj9g=\nhunter2\n"),
+    )
+    .unwrap();
+    let config = format!(
+        "{WEB}\nroutes: {{ all: {{ match: {{ path: \"/*\" }}, filters: [ {{ basic_auth: {{ file: .htpasswd }} }} ], respond: {{}} }} }}\n"
+    );
+    std::fs::write(dir.path().join("weir.yaml"), config).unwrap();
+    let checked = run_weir(dir.path(), &["check"]);
+    let told = format!("{}{}", checked.stdout, checked.stderr);
+    assert_eq!(checked.code, Some(1), "{told}");
+    for expected in [
+        ".htpasswd:2: the password of `bob` is hashed with apr1 (MD5)",
+        ".htpasswd:3: the password of `cid` is hashed with SHA-1",
+        ".htpasswd:4: is not USER:HASH",
+        "weir hash --user USER",
+        "3 errors",
+    ] {
+        assert!(told.contains(expected), "{expected}: {told}");
+    }
+    assert!(!told.contains("hunter2") && !told.contains("QlVYbzNL"), "{told}");
+}
+
+/// 401 and 403 of the service are errors of ours, so `errors` can send browsers to the login; the rest is a 500.
+#[test]
+fn forward_auth_decides_as_in_nginx() {
+    let upstream = Upstream::fixed(OK);
+    let auth = Upstream::script(|conn| {
+        while let Some(request) = conn.next_request() {
+            let status = request.head.header("x-want").unwrap_or("204 No Content").to_owned();
+            let head = format!("HTTP/1.1 {status}\r\nWWW-Authenticate: Bearer\r\nX-User: ann\r\n");
+            let length = if status.starts_with("204") { "" } else { "Content-Length: 0\r\n" };
+            if conn.try_send(format!("{head}{length}\r\n")).is_err() {
+                return;
+            }
+        }
+    });
+    let weir = Weir::start(&format!(
+        "{WEB}\nexpose_causes: true\nupstreams: {{ up: {{ endpoints: [{}] }}, auth: {{ endpoints: [{}] }} }}\nroutes:\n  all:\n    match: {{ path: \"/*\" }}\n    \
+         filters:\n    - errors: {{ auth_required: {{ body: \"log in\\n\" }} }}\n    \
+         - forward_auth: {{ upstream: auth, copy_request: all, copy: [ x-user ], answers: nginx, set: {{ x-original-uri: \"{{path}}\" }} }}\n    upstream: up",
+        upstream.address(),
+        auth.address()
+    ));
+    let ask = |method: &str, want: &str| {
+        let body = if method == "POST" { "Content-Length: 2\r\n\r\nhi" } else { "\r\n" };
+        let mut client = weir.client();
+        client.send(format!(
+            "{method} /a/%62 HTTP/1.1\r\nHost: weir.test\r\nX-User: root\r\nX_User: root\r\n{want}Accept: text/plain\r\nConnection: x-hop\r\nX-Hop: 1\r\n{body}"
+        ));
+        if method == "HEAD" { client.read_response_to_head() } else { client.read_response() }
+    };
+    for method in ["GET", "POST", "HEAD"] {
+        ask(method, "").expect_status(200);
+        let asked = auth.take_request().head;
+        assert_eq!(asked.line, "GET / HTTP/1.1");
+        assert_eq!(asked.header("x-original-uri"), Some("/a/b"));
+        assert_eq!(asked.header("x-forwarded-method"), Some(method));
+        assert_eq!(asked.header("accept"), Some("text/plain"));
+        for gone in ["x-user", "x_user", "x-hop", "content-length", "connection", "transfer-encoding"] {
+            let own = asked.header(gone);
+            assert!(own.is_none() || gone == "connection" && own != Some("x-hop"), "{gone}: {asked:?}");
+        }
+        assert_eq!(upstream.take_request().head.all("x-user"), ["ann"]);
+    }
+    ask("GET", "X-Want: 401 Unauthorized\r\n")
+        .expect_status(401)
+        .expect_body("log in\n")
+        .expect_header("www-authenticate", "Bearer");
+    ask("GET", "X-Want: 403 Forbidden\r\n").expect_cause((403, "auth_forbidden"));
+    ask("GET", "X-Want: 302 Found\r\n").expect_cause((500, "auth_unexpected"));
+    ask("GET", "X-Want: 503 Service Unavailable\r\n").expect_cause((500, "auth_unexpected"));
+    assert!(upstream.requests().is_empty());
 }
 
 /// Passwords wait for the hashing threads in a bounded queue. A request that finds it full is refused, and no other

@@ -82,6 +82,13 @@ const FIRST: usize = 1 << 40;
 /// Numbers every consumer that a source ever had, so that none is taken for another.
 static NUMBERS: AtomicUsize = AtomicUsize::new(FIRST);
 
+impl Consumer {
+    /// A consumer that neither the config nor a source names, with a number of its own.
+    pub fn outside(name: &str) -> Self {
+        Self { name: name.to_owned(), number: NUMBERS.fetch_add(1, Ordering::Relaxed), ..Self::default() }
+    }
+}
+
 /// A credential in the form its filter gets: text unchanged, a map as JSON.
 pub fn credential(node: &Node) -> Option<Cow<'_, str>> {
     if let Some(text) = node.as_text() {
