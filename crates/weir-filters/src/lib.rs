@@ -11,6 +11,7 @@ mod buffer;
 mod circuit_breaker;
 mod compress;
 mod concurrency;
+mod cookies;
 mod cors;
 mod errors;
 mod fault;
@@ -50,6 +51,7 @@ pub static KINDS: &[&FilterKind] = &[
     &compress::KIND,
     &concurrency::KIND,
     &weir_rpc::connect::KIND,
+    &cookies::KIND,
     &cors::KIND,
     &errors::KIND,
     &weir_rpc::ext_proc::KIND,

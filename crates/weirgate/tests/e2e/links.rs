@@ -97,3 +97,26 @@ fn what_is_kept() {
         .expect_status(200);
     assert_eq!(plain.take_request().head.header("x-forwarded-prefix"), None);
 }
+
+/// The filter `cookies` sees what `links` has translated, and every field on its own.
+#[test]
+fn cookies_get_attributes() {
+    let upstream = saying(SAID);
+    let filters = "{ cookies: { \"*\": { secure: true, same_site: lax }, b: { http_only: true, path: { /shop/: / } } } }, \
+                   { rewrite: { strip_prefix: /shop } }";
+    let weir = start(&upstream, "", filters);
+    let expected = [
+        "a=1; HttpOnly; Domain=weir.test; Secure; SameSite=Lax",
+        "b=2; HttpOnly; Path=/x",
+        "c=3; Path=/; Secure; SameSite=Lax",
+    ];
+    for target in ["/shop/a", "/shop/b"] {
+        let answer = weir.client().get(target);
+        let mut cookies = answer.head.all("set-cookie");
+        cookies.sort_unstable();
+        assert_eq!(cookies, expected);
+    }
+    let mut client = weir.client();
+    client.send("HEAD /shop/a HTTP/1.1\r\nHost: weir.test\r\n\r\n");
+    assert_eq!(client.read_response_to_head().head.all("set-cookie").len(), 3);
+}

@@ -78,6 +78,7 @@ fn subjects() -> Vec<Subject> {
         plain("circuit_breaker", "{ errors: 50%, minimum: 1000000, window: 10s, open: 15s }"),
         plain("compress", "{}"),
         plain("concurrency", "{ requests: 100 }"),
+        plain("cookies", "{ \"*\": { secure: true, path: remove } }"),
         with("cors", "{ origins: [ \"https://*.test\" ], credentials: true }", |user| {
             format!("Origin: https://{}.test\r\n", user.name)
         }),
