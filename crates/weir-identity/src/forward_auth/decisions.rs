@@ -104,7 +104,13 @@ impl Decisions {
     }
 
     /// Identifies a question by everything that the service sees.
-    pub(super) fn tag(&self, head: &RequestHead, cx: &Cx, by: &[HeaderName]) -> u128 {
+    pub(super) fn tag(
+        &self,
+        head: &RequestHead,
+        cx: &Cx,
+        by: &[HeaderName],
+        written: &[(FieldName, Vec<u8>)],
+    ) -> u128 {
         let (mut sip, mut fold) = (self.sip.build_hasher(), self.fold.build_hasher());
         let mut add = |bytes: &[u8]| {
             // Includes the length, so different lists of parts give different bytes.
@@ -126,6 +132,10 @@ impl Decisions {
             let values = || head.headers.get_all(name.as_str());
             add(&(values().count() as u64).to_le_bytes());
             values().for_each(&mut add);
+        }
+        for (name, value) in written {
+            add(name.as_str().as_bytes());
+            add(value);
         }
         u128::from(sip.finish()) << 64 | u128::from(fold.finish())
     }
@@ -304,15 +314,15 @@ mod tests {
         let stand = || Stand::new(&PASS, json!({}));
         let one = cx(&mut stand());
         let mut tags: Vec<u128> =
-            requests.iter().map(|request| decisions.tag(&request_head(request), &one, &by)).collect();
+            requests.iter().map(|request| decisions.tag(&request_head(request), &one, &by, &[])).collect();
         for mut other in [stand().tls(), stand().client("192.0.2.2"), stand().client("2001:db8::1")] {
-            tags.push(decisions.tag(&request_head("GET /x"), &cx(&mut other), &by));
+            tags.push(decisions.tag(&request_head("GET /x"), &cx(&mut other), &by, &[]));
         }
         let count = tags.len();
         tags.sort_unstable();
         tags.dedup();
         assert_eq!(tags.len(), count);
-        let same = |request: &str| decisions.tag(&request_head(request), &one, &by);
+        let same = |request: &str| decisions.tag(&request_head(request), &one, &by, &[]);
         assert_eq!(same("GET /x\nc: 1"), same("GET /x"));
     }
 }

@@ -1,23 +1,56 @@
-//! `forward_auth`: asks a service of the operator whether a request may pass. `decisions` caches the service's
-//! answers.
+//! `forward_auth`: asks a service of the operator whether a request may pass. `question` writes the request to it,
+//! `decisions` caches its answers.
 
 mod decisions;
+mod question;
 
 use super::prelude::*;
 use decisions::{Decision, Decisions};
+use question::{CopyRequest, Names};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use weir_filter::route::{Slashes, canonical};
+use weir_filter::template::Template;
 use weir_h1::FieldName;
 
 /// The filter, for the registry.
-pub static KIND: FilterKind =
-    FilterKind::made_from::<ForwardAuthSettings>("forward_auth").with_causes(&[&AUTH_UNAVAILABLE]);
+pub static KIND: FilterKind = FilterKind::made_from::<ForwardAuthSettings>("forward_auth").with_causes(&[
+    &AUTH_FORBIDDEN,
+    &AUTH_REQUIRED,
+    &AUTH_UNAVAILABLE,
+    &AUTH_UNEXPECTED,
+]);
+
+static AUTH_FORBIDDEN: Cause = Cause {
+    code: "auth_forbidden",
+    status: 403,
+    meaning: "The authorization service refused the request with 403 (`answers: nginx`).",
+    change: "the service's rules, or the filter errors for another page",
+    ..Cause::USUAL
+};
+
+static AUTH_REQUIRED: Cause = Cause {
+    code: "auth_required",
+    status: 401,
+    meaning: "The authorization service refused the request with 401 (`answers: nginx`).",
+    change: "the client must log in; the filter errors can send it there",
+    ..Cause::USUAL
+};
 
 static AUTH_UNAVAILABLE: Cause = Cause {
     code: "auth_unavailable",
     status: 503,
     meaning: "The authorization service did not answer.",
     change: "the upstream that the filter forward_auth names",
+    ..Cause::USUAL
+};
+
+static AUTH_UNEXPECTED: Cause = Cause {
+    code: "auth_unexpected",
+    status: 500,
+    meaning: "The authorization service answered neither 2xx nor 401 or 403, or not at all (`answers: nginx`).",
+    change: "the service, or `answers: pass` of the filter forward_auth",
+    nature: Nature::Failure,
     ..Cause::USUAL
 };
 
@@ -28,17 +61,26 @@ static AUTH_UNAVAILABLE: Cause = Cause {
 /// and `www-authenticate`. If the service does not answer within the upstream's timeouts, the client gets 503: no
 /// request passes without a decision.
 ///
+/// With `answers: nginx` the service decides as for nginx's `auth_request`: 401 and 403 are refusals with the causes
+/// `auth_required` and `auth_forbidden`, with the service's `www-authenticate` and our own page, which the filter
+/// `errors` may replace. Any other answer, or none, is a 500.
+///
 /// The request to the service carries `x-forwarded-method`, `-proto`, `-host`, `-uri` (canonical path and query) and
-/// `-for` (the client's address), as Traefik and Caddy send them.
+/// `-for` (the client's address), as Traefik and Caddy send them, and the fields of `set`.
+///
+/// `copy_request: all` sends the service every field of the request but those of the connection and of the body's
+/// length, `accept-encoding`, `range`, conditions (`if-none-match` and others), `forwarded`, and the fields of `copy`
+/// in any spelling: a client cannot pretend to be somebody by them.
 ///
 /// With `cache`, each core remembers up to 1,024 decisions, and identical questions at the same time are sent once.
 /// Questions are identical if they agree in the client's address, method, scheme, host, path, query and the fields
-/// that the service sees. An answer that sets a cookie or has `cache-control: no-store` is valid for one request: it
+/// that the service sees, which must be named for that. An answer that sets a cookie or has `cache-control: no-store` is valid for one request: it
 /// is neither remembered nor shared. A request whose body is sent along (`body`) is never answered from the cache.
 ///
 /// ```yaml
 /// - forward_auth: { upstream: auth, path: /verify, copy: [ x-user, x-groups ] }
 /// - forward_auth: { upstream: auth, copy_request: [ cookie ], cache: { headers: [ cookie ], time: 30s } }
+/// - forward_auth: { upstream: auth, copy_request: all, answers: nginx, set: { x-original-uri: "{path}" } }
 /// ```
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -51,10 +93,17 @@ struct ForwardAuthSettings {
     /// Method of the request to the service. Default `GET`; `POST` with `body`.
     #[serde(default)]
     method: Option<String>,
-    /// Request fields that the service sees. Default `authorization` and `cookie`. The gateway always sets the fields
-    /// that describe the request itself.
-    #[serde(default = "credentials")]
-    copy_request: Vec<HeaderName>,
+    /// Request fields that the service sees, or `all`. Default `authorization` and `cookie`. The gateway always sets the
+    /// fields that describe the request itself.
+    #[serde(default)]
+    copy_request: CopyRequest,
+    /// Fields to set on the request to the service, with placeholders; also in place of those that describe the
+    /// request. An empty value sets none. Default none.
+    #[serde(default)]
+    set: BTreeMap<String, String>,
+    /// What the service's refusals mean. Default `pass`.
+    #[serde(default)]
+    answers: Answers,
     /// Fields of the service's answer to set on the request. The client's own fields of these names are removed even
     /// if the answer has none, so clients cannot forge them. Default none.
     #[serde(default)]
@@ -72,6 +121,17 @@ struct ForwardAuthSettings {
     cache: Option<CacheSettings>,
 }
 
+/// What refusals of the service mean.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum Answers {
+    /// As in nginx: 401 and 403 refuse, and any other answer is a 500.
+    Nginx,
+    /// The client gets the service's answer.
+    #[default]
+    Pass,
+}
+
 /// How decisions are remembered.
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -87,6 +147,8 @@ struct ForwardAuth {
     settings: ForwardAuthSettings,
     names: Names,
     method: String,
+    set: Vec<(FieldName, Template)>,
+    www_authenticate: FieldName,
     decisions: Option<Decisions>,
 }
 
@@ -96,17 +158,6 @@ struct ForClient(Vec<(FieldName, Vec<u8>)>);
 
 /// Longest body that can be sent along.
 const MAX_BODY: u64 = 16 * 1024 * 1024;
-
-/// The names of the fields that describe the request.
-struct Names {
-    forwarded_for: FieldName,
-    host: FieldName,
-    method: FieldName,
-    proto: FieldName,
-    uri: FieldName,
-    content_type: FieldName,
-    content_encoding: FieldName,
-}
 
 /// Fields of a refusal that the client gets: those it needs to log in, to wait, and to read the body.
 const ANSWERED: [&str; 7] = [
@@ -121,10 +172,6 @@ const ANSWERED: [&str; 7] = [
 
 fn root() -> String {
     "/".to_owned()
-}
-
-fn credentials() -> Vec<HeaderName> {
-    vec![HeaderName::fixed("authorization"), HeaderName::fixed("cookie")]
 }
 
 impl IntoFilter for ForwardAuthSettings {
@@ -153,8 +200,8 @@ impl IntoFilter for ForwardAuthSettings {
             self.check_cache(cache, build);
         }
         let lists = [
-            ("copy_request", &self.copy_request),
-            ("copy", &self.copy),
+            ("copy_request", self.copy_request.named()),
+            ("copy", &self.copy[..]),
             ("copy_response", &self.copy_response),
         ];
         for (key, names) in lists {
@@ -162,12 +209,15 @@ impl IntoFilter for ForwardAuthSettings {
                 allow_name(build, &format!("{key}[{i}]"), name);
             }
         }
+        let set = question::set(&self.set, build);
         let decisions = self.cache.as_ref().map(|cache| Decisions::new(cache.time.get()));
         (build.mistakes.len() == before).then(|| ForwardAuth {
+            names: Names::new(&self),
             settings: self,
-            names: Names::new(),
             method,
+            set,
             decisions,
+            www_authenticate: FieldName::new("www-authenticate").expect("a name in the source is a token"),
         })
     }
 }
@@ -176,7 +226,15 @@ impl ForwardAuthSettings {
     /// Everything that the service may decide by must distinguish decisions, otherwise one client could get
     /// another's.
     fn check_cache(&self, cache: &CacheSettings, build: &mut Build<'_>) {
-        for name in self.copy_request.iter().filter(|name| !cache.headers.contains(name)) {
+        if self.copy_request == CopyRequest::All {
+            let hint = "name in `copy_request` what the service decides by";
+            build.refuse(
+                "cache",
+                "the service sees all fields, so no two questions are alike",
+                Some(hint.into()),
+            );
+        }
+        for name in self.copy_request.named().iter().filter(|name| !cache.headers.contains(name)) {
             let name = name.as_str();
             let message = format!("the service sees `{name}`, but the cache of decisions ignores it");
             let hint = format!("add {name}, or name in `copy_request` what the service needs");
@@ -185,26 +243,6 @@ impl ForwardAuthSettings {
         if cache.time.get() > std::time::Duration::from_secs(24 * 3600) {
             build.refuse("cache.time", "is longer than a day", Some("write 30s, or 5m".into()));
         }
-    }
-}
-
-impl Names {
-    fn new() -> Self {
-        let name = |text| FieldName::new(text).expect("a name in the source is a token");
-        Self {
-            forwarded_for: name("x-forwarded-for"),
-            host: name("x-forwarded-host"),
-            method: name("x-forwarded-method"),
-            proto: name("x-forwarded-proto"),
-            uri: name("x-forwarded-uri"),
-            content_type: name("content-type"),
-            content_encoding: name("content-encoding"),
-        }
-    }
-
-    /// Whether `name` is one of the fields that only we may set.
-    fn has(&self, name: &FieldName) -> bool {
-        [&self.forwarded_for, &self.host, &self.method, &self.proto, &self.uri].contains(&name)
     }
 }
 
@@ -217,9 +255,9 @@ impl Filter for ForwardAuth {
 
     fn guards(&self) -> FieldGuards {
         let ForwardAuthSettings { copy, copy_request, copy_response, .. } = &self.settings;
-        let names = copy.iter().chain(copy_request);
+        let names = copy.iter().chain(copy_request.named()).map(|name| (**name).clone());
         FieldGuards {
-            request: names.map(|name| (**name).clone()).collect(),
+            request: names.chain(self.set.iter().flat_map(|(_, template)| template.guarded())).collect(),
             response: copy_response.iter().map(|name| (**name).clone()).collect(),
         }
     }
@@ -231,7 +269,7 @@ impl Filter for ForwardAuth {
     fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
         let known = self
             .decisions_for(cx)
-            .and_then(|decisions| decisions.known(decisions.tag(head, cx, self.cached_by()), cx.core()));
+            .and_then(|decisions| decisions.known(self.tag(decisions, head, cx), cx.core()));
         match known {
             Some(decision) => self.follow(&decision, head, cx),
             None => Flow::Wait,
@@ -240,12 +278,12 @@ impl Filter for ForwardAuth {
 
     fn wait<'a>(&'a self, head: &'a mut RequestHead, cx: &'a mut Cx) -> Waiting<'a> {
         Box::pin(async move {
-            let question = self.question(head, cx);
+            let question = self.question(head, self.written(head, cx), cx);
             let ask =
                 || async { self.decide(cx.core().call(&self.settings.upstream, question.clone()).await) };
             let decision = match self.decisions_for(cx) {
                 Some(decisions) => {
-                    let tag = decisions.tag(head, cx, self.cached_by());
+                    let tag = self.tag(decisions, head, cx);
                     decisions.decide(tag, cx.core(), ask).await
                 }
                 None => Rc::new(ask().await),
@@ -271,55 +309,14 @@ impl ForwardAuth {
         self.decisions.as_ref().filter(|_| cx.whole().is_empty())
     }
 
+    fn tag(&self, decisions: &Decisions, head: &RequestHead, cx: &Cx) -> u128 {
+        let written = self.written(head, cx);
+        decisions.tag(head, cx, self.cached_by(), &written)
+    }
+
     /// The fields that distinguish questions.
     fn cached_by(&self) -> &[HeaderName] {
         self.settings.cache.as_ref().map(|cache| &cache.headers[..]).unwrap_or_default()
-    }
-
-    fn question(&self, head: &RequestHead, cx: &Cx) -> CallRequest {
-        let Self { settings, names, .. } = self;
-        let body = cx.share_whole();
-        let mut headers = Vec::with_capacity(7 + settings.copy_request.len());
-        for name in settings.copy_request.iter().filter(|name| !names.has(name)) {
-            let values = head.headers.get_all(name.as_str());
-            headers.extend(values.map(|value| ((**name).clone(), value.to_vec())));
-        }
-        if !body.is_empty() {
-            // Without these fields the service cannot read the body.
-            for name in [&names.content_type, &names.content_encoding] {
-                if let Some(value) =
-                    head.headers.get(name).filter(|_| !headers.iter().any(|(n, _)| n == name))
-                {
-                    headers.push((name.clone(), value.to_vec()));
-                }
-            }
-        }
-        let mut uri = head.routed_path().to_vec();
-        if let Some(query) = head.query() {
-            uri.push(b'?');
-            uri.extend_from_slice(query);
-        }
-        let proto: &[u8] = if cx.tls { b"https" } else { b"http" };
-        headers.push((names.method.clone(), head.method_name().to_vec()));
-        headers.push((names.proto.clone(), proto.to_vec()));
-        if !head.asked_authority().is_empty() {
-            headers.push((names.host.clone(), head.asked_authority().to_vec()));
-        }
-        headers.push((names.uri.clone(), uri));
-        headers.push((names.forwarded_for.clone(), cx.client.to_canonical().to_string().into_bytes()));
-        // An HTTP/1.0 request may have no Host, but the question needs one.
-        let authority = match head.asked_authority() {
-            b"" => settings.upstream.as_bytes(),
-            authority => authority,
-        };
-        CallRequest {
-            method: self.method.clone(),
-            target: settings.path.clone(),
-            authority: authority.to_vec(),
-            headers,
-            body,
-            limit: CALL_BODY_BYTES,
-        }
     }
 
     /// What the service's answer means.
@@ -333,6 +330,11 @@ impl ForwardAuth {
                 let no_store = decisions::says_no_store(&answer.headers);
                 let (request, response) = (of(&self.settings.copy), of(&self.settings.copy_response));
                 Decision::Pass { request, response, no_store }
+            }
+            Ok(answer) if self.settings.answers == Answers::Nginx => {
+                let CallAnswer { status, mut headers, .. } = answer;
+                headers.retain(|(name, _)| name.as_str().eq_ignore_ascii_case("www-authenticate"));
+                Decision::Refuse { status, headers, body: Bytes::new() }
             }
             Ok(answer) if (300..600).contains(&answer.status) => {
                 let CallAnswer { status, mut headers, body } = answer;
@@ -353,9 +355,7 @@ impl ForwardAuth {
                 who.extend_from_slice(part);
             }
         };
-        for name in &self.settings.copy_request {
-            head.headers.get_all(name.as_str()).for_each(|value| add(name.as_str(), value));
-        }
+        self.copied(head).iter().for_each(|(name, value)| add(name.as_str(), value));
         made.iter().for_each(|(name, value)| add(name.as_str(), value));
         cx.restricts();
         if !who.is_empty() {
@@ -364,8 +364,17 @@ impl ForwardAuth {
     }
 
     fn follow(&self, decision: &Decision, head: &mut RequestHead, cx: &mut Cx) -> Flow {
+        let is_nginx = self.settings.answers == Answers::Nginx;
         let (request, response) = match decision {
             Decision::Pass { request, response, .. } => (request, response),
+            Decision::Refuse { status: 401, headers, .. } if is_nginx => {
+                let fields = headers.iter().map(|(_, value)| (self.www_authenticate.clone(), value.clone()));
+                return Flow::refuse_with(&AUTH_REQUIRED, fields.collect());
+            }
+            Decision::Refuse { status: 403, .. } if is_nginx => return Flow::refuse(&AUTH_FORBIDDEN),
+            Decision::Refuse { .. } | Decision::Unavailable if is_nginx => {
+                return Flow::refuse(&AUTH_UNEXPECTED);
+            }
             Decision::Refuse { status, headers, body } => {
                 let answer = Answer { status: *status, headers: headers.clone(), body: body.clone().into() };
                 return Flow::Answer(Box::new(answer));

@@ -179,3 +179,91 @@ fn mistakes_of_bodies_and_caches() {
     assert_eq!(mistakes.len(), 4, "{mistakes:#?}");
     assert!(mistakes[1].contains("cache.headers: the service sees `cookie`"), "{mistakes:#?}");
 }
+
+fn field_lines(call: &CallRequest) -> Vec<String> {
+    call.headers.iter().map(|(n, v)| format!("{n}: {}", String::from_utf8_lossy(v))).collect()
+}
+
+#[tokio::test]
+async fn all_fields_but_those_that_are_not_for_the_service() {
+    let settings = json!({ "upstream": "auth", "copy_request": "all", "copy": ["x-user"] });
+    let mut stand = stand(settings).client("10.0.0.1").answer(Ok(answer(200, &[])));
+    let request = "PUT /a\nHost: a\nCookie: c=1\nX-Api: 1\nX-Api: 2\nIf-None-Match: \"e\"\nRange: bytes=0-1\n\
+                   Accept-Encoding: gzip\nContent-Type: text/plain\nExpect: 100-continue\nX-User: root\nX_User: root\n\
+                   X_Forwarded_For: 1.2.3.4\nX-Forwarded-Proto: https\nForwarded: for=1.2.3.4";
+    let exchange = stand.build().request(request).await;
+    let (_, call) = exchange.calls().remove(0);
+    let expected = [
+        "cookie: c=1",
+        "x-api: 1",
+        "x-api: 2",
+        "content-type: text/plain",
+        "x-forwarded-method: put",
+        "x-forwarded-proto: http",
+        "x-forwarded-host: a",
+        "x-forwarded-uri: /a",
+        "x-forwarded-for: 10.0.0.1",
+    ];
+    let told: Vec<String> = field_lines(&call).iter().map(|line| line.to_lowercase()).collect();
+    assert_eq!(told, expected);
+}
+
+#[tokio::test]
+async fn fields_are_set_for_the_service() {
+    let settings = json!({
+        "upstream": "auth", "copy_request": ["x-original-uri", "cookie"],
+        "set": { "x-original-uri": "{path}", "X-Forwarded-Host": "fixed", "x-empty": "" }
+    });
+    let mut stand = stand(settings).answer(Ok(answer(200, &[])));
+    let request = "GET /a?b=1\nHost: a\nX-Original-Uri: forged";
+    let (_, call) = stand.build().request(request).await.calls().remove(0);
+    let told: Vec<String> = field_lines(&call).iter().map(|line| line.to_lowercase()).collect();
+    assert!(told.contains(&"x-original-uri: /a".to_owned()), "{told:?}");
+    assert_eq!(told.iter().filter(|line| line.starts_with("x-original-uri")).count(), 1, "{told:?}");
+    assert_eq!(told.iter().filter(|line| line.starts_with("x-forwarded-host")).count(), 1, "{told:?}");
+    assert!(told.contains(&"x-forwarded-host: fixed".to_owned()), "{told:?}");
+    assert!(!told.iter().any(|line| line.starts_with("x-empty")), "{told:?}");
+}
+
+#[tokio::test]
+async fn answers_as_in_nginx() {
+    let fields = [("WWW-Authenticate", "Basic realm=\"a\""), ("Location", "/login"), ("Set-Cookie", "s=1")];
+    for (status, expected, cause) in [
+        (401, 401, &AUTH_REQUIRED),
+        (403, 403, &AUTH_FORBIDDEN),
+        (302, 500, &AUTH_UNEXPECTED),
+        (404, 500, &AUTH_UNEXPECTED),
+        (503, 500, &AUTH_UNEXPECTED),
+        (100, 500, &AUTH_UNEXPECTED),
+    ] {
+        let settings = json!({ "upstream": "auth", "answers": "nginx" });
+        let mut stand = stand(settings).answer(Ok(answer(status, &fields)));
+        let mut exchange = stand.build().request("GET /").await;
+        exchange.expect_status(expected).expect_cause(cause);
+        exchange.expect_no_header("location").expect_no_header("set-cookie");
+        if expected == 401 {
+            exchange.expect_header("www-authenticate", "Basic realm=\"a\"");
+        } else {
+            exchange.expect_no_header("www-authenticate");
+        }
+    }
+    let nginx = || stand(json!({ "upstream": "auth", "answers": "nginx", "copy": ["x-user"] }));
+    let mut passes = nginx().answer(Ok(answer(201, &[("x-user", "ann")])));
+    passes.build().request("GET /").await.expect_continue().expect_header("x-user", "ann");
+    nginx().answer(Err(&CONNECT_REFUSED)).build().request("GET /").await.expect_cause(&AUTH_UNEXPECTED);
+}
+
+#[tokio::test]
+async fn a_decision_depends_on_the_fields_that_are_set() {
+    let settings = json!({
+        "upstream": "auth", "copy_request": [], "set": { "x-key": "{= request.headers['x-key'] }" },
+        "cache": { "headers": [], "time": "1h" }
+    });
+    let mut stand = stand(settings).answer(Ok(answer(204, &[]))).answer(Ok(answer(403, &[])));
+    let running = stand.build();
+    running.request("GET /\nX-Key: a").await.expect_continue();
+    running.request("GET /\nX-Key: a").await.expect_continue();
+    running.request("GET /\nX-Key: b").await.expect_status(403);
+    let all = json!({ "upstream": "auth", "copy_request": "all", "cache": { "headers": [], "time": "1s" } });
+    assert!(Stand::new(&KIND, all).upstream("auth").mistakes()[0].contains("no two questions are alike"));
+}
