@@ -115,7 +115,7 @@ impl Cache {
             return Err("too-large");
         }
         let received = lead.received();
-        let freshness = Freshness::of(head.status(), &head.headers);
+        let freshness = Freshness::of(head.status(), &head.headers, self.defaults.ignored);
         let settings = (&self.defaults, self.set_cookie);
         let found = storable(&freshness, &head.headers, &lead.asked, settings, received.time)?;
         Ok(Arc::new(Meta::new(freshness, &head.headers, found, self.set_cookie, received)))
@@ -213,7 +213,7 @@ impl Cache {
     fn validated(&self, mut lead: Lead, object: &Arc<Object>, head: &ResponseHead) -> Flow {
         let before = object.meta();
         let fields = before.updated(&head.headers);
-        let freshness = Freshness::of(before.status, &fields);
+        let freshness = Freshness::of(before.status, &fields, self.defaults.ignored);
         let received = lead.received();
         let settings = (&self.defaults, self.set_cookie);
         // A validator for something else: the 304 does not refer to the stored object.

@@ -1,6 +1,7 @@
 //! The age and lifetime of an answer: RFC 9111 §4.2. No clocks; times are arguments.
 
 use super::control::{Control, number};
+use super::ttl::{ByStatus, Ignored};
 use std::time::{Duration, SystemTime};
 use weir_h1::Fields;
 
@@ -11,6 +12,8 @@ pub(super) struct Freshness {
     /// The directives that apply: CDN-Cache-Control if present (RFC 9213 §2.2), otherwise Cache-Control.
     pub(super) control: Control,
     targeted: bool,
+    /// Whether its Cache-Control does not count, by the config.
+    pub(super) ignores_control: bool,
     pub(super) date: Option<SystemTime>,
     expires: Option<Expires>,
     pub(super) last_modified: Option<SystemTime>,
@@ -18,7 +21,7 @@ pub(super) struct Freshness {
 }
 
 /// Lifetimes of answers that specify none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Defaults {
     /// For successful answers.
     pub(super) ttl: Option<Duration>,
@@ -28,6 +31,10 @@ pub(super) struct Defaults {
     pub(super) heuristic: bool,
     /// Also for answers to requests with a cookie, because the key includes the cookie.
     pub(super) with_cookie: bool,
+    /// In place of `ttl` and `negative`.
+    pub(super) by_status: Option<ByStatus>,
+    /// What an answer says in vain.
+    pub(super) ignored: Ignored,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +56,7 @@ enum Age {
 const MOST_GUESSED: Duration = Duration::from_secs(24 * 3600);
 
 impl Freshness {
-    pub(super) fn of(status: u16, fields: &Fields) -> Self {
+    pub(super) fn of(status: u16, fields: &Fields, ignored: Ignored) -> Self {
         let targeted = Control::targeted(fields);
         let mut expires = fields.get_all("expires");
         let expires = match (expires.next(), expires.next()) {
@@ -57,10 +64,13 @@ impl Freshness {
             (Some(one), None) => Some(date(one).map_or(Expires::Past, Expires::At)),
             (Some(_), Some(_)) => Some(Expires::Past),
         };
+        let own = || if ignored.control { Control::default() } else { Control::of(fields) };
+        let expires = expires.filter(|_| !ignored.expires);
         Self {
             status,
-            control: targeted.unwrap_or_else(|| Control::of(fields)),
+            control: targeted.unwrap_or_else(own),
             targeted: targeted.is_some(),
+            ignores_control: ignored.control,
             date: fields.get_str("date").and_then(date),
             expires,
             last_modified: fields.get_str("last-modified").and_then(date),
@@ -86,9 +96,10 @@ impl Freshness {
             None => {}
         }
         let (well, nothing) = (defaults.ttl, defaults.negative);
-        let by_config = match self.status {
-            200 | 203 | 204 | 300 | 301 | 308 => well,
-            404 | 405 | 410 | 414 | 501 => nothing,
+        let by_config = match (&defaults.by_status, self.status) {
+            (Some(by_status), status) => by_status.of(status),
+            (None, 200 | 203 | 204 | 300 | 301 | 308) => well,
+            (None, 404 | 405 | 410 | 414 | 501) => nothing,
             _ => None,
         };
         by_config.or_else(|| self.guess(received).filter(|_| defaults.heuristic))
@@ -148,7 +159,7 @@ mod tests {
     }
 
     fn freshness(status: u16, lines: &[(&str, &str)]) -> Freshness {
-        Freshness::of(status, &fields(lines))
+        Freshness::of(status, &fields(lines), Ignored::default())
     }
 
     #[test]
@@ -156,8 +167,7 @@ mod tests {
         let defaults = Defaults {
             ttl: Some(Duration::from_secs(7)),
             negative: Some(Duration::from_secs(3)),
-            heuristic: false,
-            with_cookie: false,
+            ..Defaults::default()
         };
         let expires = ("Expires", "Sun, 06 Nov 1994 08:50:37 GMT");
         let cases: &[(u16, Lines<'_>, Option<u64>)] = &[

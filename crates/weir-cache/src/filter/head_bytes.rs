@@ -5,6 +5,7 @@
 
 use super::freshness::Freshness;
 use super::object::{Head, Meta};
+use super::ttl::Ignored;
 use super::vary::Variant;
 use std::time::{Duration, Instant, SystemTime};
 use weir_h1::{FieldName, Fields};
@@ -12,9 +13,12 @@ use weir_h1::{FieldName, Fields};
 /// The version of the format.
 const FORM: u8 = 2;
 
+/// The same of an answer whose Cache-Control does not count.
+const FORM_IGNORING: u8 = 3;
+
 /// Serializes the head of an answer.
 pub(super) fn write(meta: &Meta, now: Instant, time: SystemTime) -> Vec<u8> {
-    let mut out = vec![FORM];
+    let mut out = vec![if meta.freshness.ignores_control { FORM_IGNORING } else { FORM }];
     out.extend_from_slice(&meta.status.to_le_bytes());
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     for time in [meta.lifetime, meta.age(now), since] {
@@ -37,7 +41,7 @@ pub(super) fn read(bytes: &[u8], variant: Variant, now: Instant, time: SystemTim
         *time = Duration::from_millis(u64::from_le_bytes(*millis));
         rest = behind;
     }
-    if form != FORM {
+    if !matches!(form, FORM | FORM_IGNORING) {
         return None;
     }
     let mut fields = Fields::default();
@@ -52,7 +56,8 @@ pub(super) fn read(bytes: &[u8], variant: Variant, now: Instant, time: SystemTim
     let passed = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().saturating_sub(written);
     let status = u16::from_le_bytes(*status);
     let head = Head { status, fields: kept, variant, lifetime, age: age.saturating_add(passed) };
-    Some(Meta::of_head(head, Freshness::of(status, &fields), now))
+    let ignored = Ignored { control: form == FORM_IGNORING, ..Ignored::default() };
+    Some(Meta::of_head(head, Freshness::of(status, &fields, ignored), now))
 }
 
 fn put(part: &[u8], out: &mut Vec<u8>) {
@@ -80,7 +85,7 @@ mod tests {
     fn what_is_written_is_read() {
         let answer =
             fields(&[("Cache-Control", "max-age=60, must-revalidate"), ("ETag", "\"e\""), ("Vary", "x")]);
-        let freshness = Freshness::of(200, &answer);
+        let freshness = Freshness::of(200, &answer, Ignored::default());
         let settings = (&Defaults::default(), SetCookie::Refuse);
         let (now, time) = (Instant::now(), SystemTime::now());
         let found = storable(&freshness, &answer, &fields(&[("x", "1")]).into(), settings, time).unwrap();

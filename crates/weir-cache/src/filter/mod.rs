@@ -1,6 +1,6 @@
 //! `cache`: stores answers and serves them again (RFC 9111).
 //!
-//! `caller` decides who may share an answer. `control`, `freshness`, `vary`, `storable` and `conditional` are the
+//! `caller` decides who may share an answer. `ttl` has the config's lifetimes. `control`, `freshness`, `vary`, `storable` and `conditional` are the
 //! rules, without clocks and sockets; `key` identifies an object. `object`, `store` and `account` hold objects in
 //! memory, `on_disk` and `head_bytes` handle those on a disk, `fill` those that are arriving. `answer` builds
 //! responses from objects; `collapse` is a request that fetches for all that wait. This file has the path of a
@@ -34,6 +34,7 @@ mod storable;
 mod store;
 #[cfg(test)]
 mod testing;
+mod ttl;
 mod vary;
 
 use super::prelude::*;

@@ -4,6 +4,7 @@ use super::freshness::Defaults;
 use super::key::{Extra, Extras, Place};
 use super::storable::SetCookie;
 use super::store::Pages;
+use super::ttl::{Ignore, Ignored, Ttl};
 use super::{Cache, Counters, Names};
 use crate::prelude::*;
 use weir_filter::store::Room;
@@ -28,6 +29,7 @@ use weir_wire::Chain;
 ///
 /// ```yaml
 /// - cache: { store: pages }
+/// - cache: { store: pages, ttl: { 200: 7d, 302: 7d, any: 1m }, ignore: [ expires ] }
 /// - cache: { store: pages, ttl: 30s, negative: 5s, stale_if_error: 10m, stale_while_revalidate: 30s }
 /// ```
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
@@ -36,12 +38,20 @@ pub(super) struct CacheSettings {
     /// Name of a store under `stores` that has `memory`, and optionally a `disk`. Routes may share one; their keys
     /// differ.
     store: String,
-    /// Lifetime of an answer with status 200, 203, 204, 300, 301 or 308 that specifies none. Default: it is not kept.
-    /// An answer to a request with `cookie` is not kept either, unless `key` has `header:cookie`: remove a
+    /// Lifetime of an answer with status 200, 203, 204, 300, 301 or 308 that specifies none. Or lifetimes by status, of
+    /// which `any` is for all others: `{ 200: 7d, 302: 7d, 4xx: 1m, any: 0s }`; `0s` keeps nothing. Default: it is not
+    /// kept. An answer to a request with `cookie` is not kept either, unless `key` has `header:cookie`: remove a
     /// meaningless cookie before the cache.
     #[serde(default)]
-    ttl: Option<Duration>,
-    /// The same for 404, 405, 410, 414 and 501. Default: they are not kept.
+    ttl: Option<Ttl>,
+    /// Fields of answers that count as absent: `cache-control`, `expires`, `set-cookie` (the copy is kept without its
+    /// cookies, unless `set_cookie: keep`), `vary` (but for `accept-encoding` of a compressed answer). A
+    /// `cdn-cache-control` still counts. An answer to a request with `authorization` is not kept by this. Each but
+    /// `expires` can give one client's answer to another, and `weir check` warns of it. Default none.
+    #[serde(default)]
+    ignore: Vec<Ignore>,
+    /// Lifetime of answers with 404, 405, 410, 414 and 501 that specify none; not beside a `ttl` by status. Default:
+    /// they are not kept.
     #[serde(default)]
     negative: Option<Duration>,
     /// Whether an answer without a lifetime and without a `ttl` lives for a tenth of the time since its
@@ -129,11 +139,28 @@ impl IntoFilter for CacheSettings {
                 "keep `caller` where callers get different answers, and `shared` where all get the same";
             build.refuse(&format!("key[{at}]"), "contradicts `caller`", Some(hint.into()));
         }
-        for (key, time) in [("ttl", self.ttl), ("negative", self.negative)] {
+        let (one, by_status) = match &self.ttl {
+            Some(Ttl::One(ttl)) => (Some(*ttl), None),
+            Some(by_status) => (None, by_status.by_status(build)),
+            None => (None, None),
+        };
+        for (key, time) in [("ttl", one), ("negative", self.negative)] {
             if time.is_some_and(Duration::is_zero) {
                 build.refuse(key, "keeps nothing", Some("write 10s, or leave it out".into()));
             }
         }
+        if by_status.is_some() && self.negative.is_some() {
+            build.refuse(
+                "negative",
+                "stands beside a `ttl` by status",
+                Some("write ttl: { 404: 10s }".into()),
+            );
+        }
+        let ignored = Ignored::of(&self.ignore, self.set_cookie == SetCookie::Keep, build);
+        let set_cookie = match self.set_cookie {
+            SetCookie::Refuse if self.ignore.contains(&Ignore::SetCookie) => SetCookie::Strip,
+            written => written,
+        };
         if let Some((path, _)) = &disk
             && let Err(e) = crate::disk::check(path)
         {
@@ -144,17 +171,19 @@ impl IntoFilter for CacheSettings {
         let pages = build.keep_in_store(&self.store, &key, || Pages::new(memory, disk));
         (build.mistakes.len() == before).then(|| Cache {
             defaults: Defaults {
-                ttl: self.ttl.map(Duration::get),
+                ttl: one.map(Duration::get),
                 negative: self.negative.map(Duration::get),
                 heuristic: self.heuristic,
                 with_cookie: self.key.iter().any(|extra| extra.is_header("cookie")),
+                by_status,
+                ignored,
             },
             extras: Extras { written: self.key, texts },
             place: Place::of(build.scope),
             coalesce: self.coalesce,
             stale_if_error: self.stale_if_error.map(Duration::get).unwrap_or_default(),
             stale_while_revalidate: self.stale_while_revalidate.map(Duration::get).unwrap_or_default(),
-            set_cookie: self.set_cookie,
+            set_cookie,
             max_object: most,
             client_control: self.client_control,
             names: Names::new(),

@@ -65,7 +65,7 @@ pub(super) fn storable(
     if cookies == SetCookie::Refuse && (answer.get_str("set-cookie").is_some()) {
         return Err("set-cookie");
     }
-    let variant = Variant::of(answer, asked).map_err(|_| "vary")?;
+    let variant = Variant::of(answer, asked, defaults.ignored.vary).map_err(|_| "vary")?;
     let lifetime = match freshness.lifetime(defaults, received) {
         // A client that sends cookies may be logged in, and an upstream unaware of caches may answer for that client
         // alone.
@@ -99,11 +99,12 @@ const fn is_understood(status: u16) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::testing::{Lines, fields};
+    use super::super::ttl::Ignored;
     use super::*;
 
     fn decide(status: u16, answer: Lines<'_>, asked: Lines<'_>, cookies: SetCookie) -> Result<u64, WhyNot> {
         let (answer, asked) = (fields(answer), View::asked(asked));
-        let freshness = Freshness::of(status, &answer);
+        let freshness = Freshness::of(status, &answer, Ignored::default());
         let settings = (&Defaults::default(), cookies);
         let found = storable(&freshness, &answer, &asked, settings, SystemTime::UNIX_EPOCH)?;
         Ok(found.lifetime.as_secs())
@@ -148,8 +149,14 @@ mod tests {
             let (answer, asked) = (fields(&[]), View::asked(asked));
             let defaults = Defaults { ttl: Some(Duration::from_secs(5)), with_cookie, ..Defaults::default() };
             let settings = (&defaults, SetCookie::Refuse);
-            storable(&Freshness::of(200, &answer), &answer, &asked, settings, SystemTime::UNIX_EPOCH)
-                .map(drop)
+            storable(
+                &Freshness::of(200, &answer, Ignored::default()),
+                &answer,
+                &asked,
+                settings,
+                SystemTime::UNIX_EPOCH,
+            )
+            .map(drop)
         };
         assert_eq!(silent(&[], false), Ok(()));
         assert_eq!(silent(&[("Cookie", "a=b")], false), Err("cookie"));
@@ -157,5 +164,41 @@ mod tests {
         let cookie = [fresh, ("Set-Cookie", "a=b")];
         assert_eq!(decide(200, &cookie, &[], SetCookie::Strip), Ok(9));
         assert_eq!(decide(200, &cookie, &[], SetCookie::Keep), Ok(9));
+    }
+
+    #[test]
+    fn what_is_ignored() {
+        let ignored = Ignored { control: true, expires: true, vary: true };
+        let ttl = Some(Duration::from_secs(5));
+        let defaults = Defaults { ttl, ignored, ..Defaults::default() };
+        let decide = |answer: Lines<'_>, asked: Lines<'_>| {
+            let (answer, asked) = (fields(answer), View::asked(asked));
+            let freshness = Freshness::of(200, &answer, ignored);
+            let settings = (&defaults, SetCookie::Strip);
+            let found = storable(&freshness, &answer, &asked, settings, SystemTime::UNIX_EPOCH)?;
+            Ok((found.lifetime.as_secs(), found.variant.weight() > 0))
+        };
+        let cc = |text| ("Cache-Control", text);
+        for answer in [
+            &[cc("private")][..],
+            &[cc("no-store, max-age=9")],
+            &[cc("no-cache")],
+            &[("Expires", "0")],
+            &[("Vary", "*")],
+            &[("Vary", "Cookie, Accept-Encoding")],
+            &[("Set-Cookie", "a=b")],
+        ] {
+            assert_eq!(decide(answer, &[]), Ok((5, false)), "{answer:?}");
+        }
+        // A coding that the client did not ask for is no answer, whatever is ignored.
+        let coded = [("Content-Encoding", "gzip"), ("Vary", "Cookie, Accept-Encoding")];
+        assert_eq!(decide(&coded, &[]), Ok((5, true)));
+        assert_eq!(decide(&[("Content-Encoding", "gzip")], &[]), Ok((5, true)));
+        // What is meant for this cache counts, and a credential keeps its answer to itself.
+        assert_eq!(decide(&[cc("max-age=9"), ("CDN-Cache-Control", "no-store")], &[]), Err("no-store"));
+        for answer in [&[][..], &[cc("public")], &[cc("s-maxage=9")]] {
+            assert_eq!(decide(answer, &[("Authorization", "x")]), Err("authorization"), "{answer:?}");
+        }
+        assert_eq!(decide(&[cc("max-age=9")], &[("Cookie", "a=b")]), Err("cookie"));
     }
 }

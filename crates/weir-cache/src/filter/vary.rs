@@ -20,12 +20,17 @@ pub(super) struct Unbounded;
 pub(super) struct Variant(Box<[(FieldName, Option<Vec<u8>>)]>);
 
 impl Variant {
-    /// The variant that answers `asked`, by the answer's `Vary`.
+    /// The variant that answers `asked`, by the answer's `Vary`; where that is ignored, by its coding alone.
     ///
     /// # Errors
     /// `Vary` is `*`, is too large, or names a field that the upstream got with a different value: the client's
     /// address, which the gateway adds, or a field written by a filter behind the cache.
-    pub(super) fn of(answer: &Fields, asked: &View) -> Result<Self, Unbounded> {
+    pub(super) fn of(answer: &Fields, asked: &View, is_ignored: bool) -> Result<Self, Unbounded> {
+        if is_ignored {
+            let coded = answer.get_str("content-encoding").map(|_| "accept-encoding");
+            let names = coded.into_iter().filter_map(|name| FieldName::new(name).ok());
+            return Ok(Self(names.map(|name| (name.clone(), value(&asked.fields, name.as_str()))).collect()));
+        }
         let mut fields: Vec<(FieldName, Option<Vec<u8>>)> = Vec::new();
         let mut bytes = 0;
         for line in answer.get_all("vary") {
@@ -187,7 +192,7 @@ mod tests {
             ("accept-encoding", &[], &[("accept-encoding", "gzip")], false),
         ];
         for (vary, stored, asked, same) in cases {
-            let variant = Variant::of(&fields(&[("Vary", vary)]), &fields(stored).into()).unwrap();
+            let variant = Variant::of(&fields(&[("Vary", vary)]), &fields(stored).into(), false).unwrap();
             assert_eq!(variant.answers(&fields(asked)), *same, "{vary}: {stored:?} {asked:?}");
             assert_eq!(Variant::of_bytes(&variant.to_bytes()), Some(variant));
         }
@@ -211,11 +216,11 @@ mod tests {
             "long",
             &many.join(","),
         ] {
-            assert_eq!(Variant::of(&fields(&[("Vary", vary)]), &asked), Err(Unbounded), "{vary}");
+            assert_eq!(Variant::of(&fields(&[("Vary", vary)]), &asked, false), Err(Unbounded), "{vary}");
         }
         let lines = fields(&[("Vary", ""), ("Vary", "*")]);
-        assert_eq!(Variant::of(&lines, &asked), Err(Unbounded));
-        let same = Variant::of(&fields(&[("Vary", "b, a")]), &asked);
-        assert_eq!(same, Variant::of(&fields(&[("Vary", "a, A,, b")]), &asked));
+        assert_eq!(Variant::of(&lines, &asked, false), Err(Unbounded));
+        let same = Variant::of(&fields(&[("Vary", "b, a")]), &asked, false);
+        assert_eq!(same, Variant::of(&fields(&[("Vary", "a, A,, b")]), &asked, false));
     }
 }

@@ -89,6 +89,48 @@ fn what_is_fresh_is_served_again() {
     client.get("/%61").expect_body("answer 2");
 }
 
+/// Lifetimes by status, and answers whose Cache-Control does not count.
+#[test]
+fn lifetimes_are_by_status_and_fields_are_ignored() {
+    let count = AtomicUsize::new(0);
+    let upstream = Upstream::script(move |conn| {
+        while let Some(request) = conn.next_request() {
+            let status = match request.head.line.split(['/', ' ']).nth(2) {
+                Some("moved") => "302 Found\r\nLocation: /x",
+                Some("gone") => "404 Not Found",
+                Some("broken") => "500 Oops",
+                Some("no") => "403 Forbidden\r\nCache-Control: private, no-store",
+                _ => "200 OK\r\nCache-Control: private\r\nSet-Cookie: s=1\r\nVary: Cookie\r\nExpires: 0",
+            };
+            let body = format!("answer {}", count.fetch_add(1, SeqCst));
+            let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n", body.len());
+            if conn.try_send([head, body].concat()).is_err() {
+                return;
+            }
+        }
+    });
+    let cache = "ttl: { 200: 1h, 302: 1h, 4xx: 1h, any: 0s, 404: 0s }, ignore: [ cache-control, expires, set-cookie, vary ]";
+    let weir = weir_with(&upstream, cache);
+    let mut client = weir.client();
+    let mut is_kept = |target: &str, fields: &str| {
+        let line = format!("GET {target}");
+        ask(&mut client, &line, fields).text() == ask(&mut client, &line, fields).text()
+    };
+    for (target, kept) in
+        [("/moved", true), ("/gone", false), ("/broken", false), ("/no", true), ("/a", true)]
+    {
+        assert_eq!(is_kept(target, ""), kept, "{target}");
+    }
+    // The copy has no cookie, and a credential keeps its answer to itself.
+    weir.client().get("/a").expect_no_header("set-cookie").expect_header("vary", "Cookie");
+    assert!(!is_kept("/b", "Authorization: Basic x\r\n"));
+    assert!(!is_kept("/b", "Cookie: s=1\r\n"));
+    // What it risks is said.
+    let told = run_weir(weir.dir(), &["check", "-c", "weir.yaml"]);
+    let told = format!("{}{}", told.stdout, told.stderr);
+    assert_eq!(told.matches("[cache-made-public]").count(), 3, "{told}");
+}
+
 /// A client whose copy equals the fetched object gets a 304, as with nginx. The object is stored, and followers get
 /// it.
 #[test]

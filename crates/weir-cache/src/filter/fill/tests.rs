@@ -16,7 +16,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 fn meta() -> Arc<Meta> {
     let answer = fields(&[("Cache-Control", "max-age=60")]);
-    let freshness = Freshness::of(200, &answer);
+    let freshness = Freshness::of(200, &answer, Default::default());
     let settings = (&Defaults::default(), SetCookie::Refuse);
     let found = storable(&freshness, &answer, &fields(&[]).into(), settings, SystemTime::UNIX_EPOCH).unwrap();
     let received = Received { at: StdInstant::now(), time: SystemTime::UNIX_EPOCH, took: Duration::ZERO };

@@ -19,7 +19,7 @@ fn object(
     let mut lines = vec![("Cache-Control", "max-age=60")];
     lines.extend(answer);
     let (answer, asked) = (fields(&lines), fields(asked));
-    let freshness = Freshness::of(200, &answer);
+    let freshness = Freshness::of(200, &answer, Default::default());
     let settings = (&Defaults::default(), SetCookie::Refuse);
     let found = storable(&freshness, &answer, &asked.into(), settings, SystemTime::UNIX_EPOCH).unwrap();
     let received = Received { at: pages.began, time: SystemTime::UNIX_EPOCH, took: Duration::ZERO };
