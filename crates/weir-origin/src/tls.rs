@@ -4,7 +4,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use weir_wire::tls::{Certificate, ClientAuth, Identity, ServerTls, Shown, Tickets, TlsError, versions};
+use weir_wire::tls::{Certificate, ClientAuth, Identity, Policy, ServerTls, Shown, Tickets, TlsError};
 
 /// The offered protocols, in order of preference.
 const ALPN: &[&[u8]] = &[b"h2", b"http/1.1"];
@@ -52,5 +52,5 @@ fn self_signed(address: IpAddr) -> Result<ServerTls, TlsError> {
 
 fn policy_of(certificate: Certificate) -> Result<ServerTls, TlsError> {
     let shown = Shown { fixed: &[certificate], kept: &[] };
-    ServerTls::new(shown, &ClientAuth::Off, ALPN, versions(false), &Tickets::new()?)
+    ServerTls::new(shown, &ClientAuth::Off, ALPN, &Policy::default(), &Tickets::new()?)
 }

@@ -140,6 +140,8 @@ pub struct TlsSeen {
     pub version: String,
     /// The protocol chosen by ALPN.
     pub alpn: Option<String>,
+    /// The cipher, by its name in rustls.
+    pub cipher: String,
     /// Whether an earlier session was resumed.
     pub resumed: bool,
 }
@@ -151,6 +153,9 @@ impl TlsSeen {
             certificate: chain.first().expect("a server always presents a certificate").clone().into_owned(),
             version: format!("{:?}", connection.protocol_version().expect("the handshake is done")),
             alpn: connection.alpn_protocol().map(|name| String::from_utf8_lossy(name).into_owned()),
+            cipher: connection
+                .negotiated_cipher_suite()
+                .map_or_else(String::new, |c| format!("{:?}", c.suite())),
             resumed: connection.handshake_kind() == Some(HandshakeKind::Resumed),
         }
     }

@@ -136,6 +136,23 @@ pub struct ListenerTls {
     /// Oldest version of TLS accepted: `1.2` or `1.3`. Default `1.2`, which some clients still need.
     #[serde(default)]
     pub min_version: TlsVersion,
+    /// Ciphers, by the names of IANA or OpenSSL, such as `TLS_AES_256_GCM_SHA384` or `ECDHE-RSA-AES128-GCM-SHA256`. A
+    /// version of TLS of which the list has none keeps all. The client's order decides. Default: all that Weir has,
+    /// which are safe.
+    #[serde(default)]
+    pub ciphers: Vec<String>,
+    /// Curves of the key exchange in order of preference, such as `X25519`, `secp256r1` (`P-256`, `prime256v1`) or
+    /// `X25519MLKEM768`. Default: all that Weir has.
+    #[serde(default)]
+    pub curves: Vec<String>,
+    /// Whether clients get tickets, with which they resume sessions. Their keys change every 6 hours and are the same
+    /// after a reload or an upgrade. `false` makes every handshake a full one. Default true.
+    #[serde(default = "with_tickets")]
+    pub tickets: bool,
+}
+
+const fn with_tickets() -> bool {
+    true
 }
 
 /// A certificate chain and its key, both PEM.

@@ -150,6 +150,7 @@ impl Compiler<'_> {
             made: Vec::new(),
             consumers: &consumers,
             directory: directory.as_ref(),
+            open_consumers: directory.is_some() || filters::has_user_files(self.config),
             upstreams: &names,
             targets: Vec::new(),
             stores: &stores,

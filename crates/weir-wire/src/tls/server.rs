@@ -1,10 +1,9 @@
 //! TLS towards clients: certificate selection by name, client certificates, tickets.
 
 use super::{
-    Certificate, Part, PeerCertificate, Proofs, Slot, Tickets, TlsError, TlsStream, read_certificates,
+    Certificate, Part, PeerCertificate, Policy, Proofs, Slot, Tickets, TlsError, TlsStream, read_certificates,
 };
 use crate::Socket;
-use rustls::crypto::aws_lc_rs;
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig, SignatureAlgorithm, SupportedProtocolVersion};
@@ -72,12 +71,12 @@ impl ServerTls {
         shown: Shown<'_>,
         client_auth: &ClientAuth,
         alpn: &[&[u8]],
-        versions: &[&'static SupportedProtocolVersion],
+        policy: &Policy,
         tickets: &Tickets,
     ) -> Result<Self, TlsError> {
-        let provider = Arc::new(aws_lc_rs::default_provider());
+        let provider = Arc::clone(policy.provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-            .with_protocol_versions(versions)
+            .with_protocol_versions(policy.versions())
             .map_err(|e| TlsError::policy("no policy of TLS").because(e))?;
         let builder = match client_auth {
             ClientAuth::Off => builder.with_no_client_auth(),
@@ -97,9 +96,11 @@ impl ServerTls {
         };
         let mut config = builder.with_cert_resolver(Arc::new(Certificates::new(shown)?));
         config.alpn_protocols = alpn.iter().map(|p| p.to_vec()).collect();
-        config.ticketer = tickets.producer();
+        if policy.tickets {
+            config.ticketer = tickets.producer();
+        }
         config.session_storage = Arc::new(NoServerSessionStorage {}); // tickets resume sessions without server memory
-        config.send_tls13_tickets = 2;
+        config.send_tls13_tickets = if policy.tickets { 2 } else { 0 };
         config.max_fragment_size = None;
         Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), proofs: None })
     }

@@ -31,6 +31,34 @@ fn both_versions() {
     }
 }
 
+/// Lists choose per version of TLS; without tickets nothing is resumed.
+#[test]
+fn ciphers_curves_and_tickets() {
+    let authority = Authority::new();
+    let leaf = authority.leaf(&["weir.test"]).yaml();
+    let seen = |settings: &str, old: bool| {
+        let weir = listening(&format!("certificates: [ {leaf} ]{settings}"));
+        let tls = Tls::new(&authority, "weir.test");
+        let tls = if old { tls.only_1_2() } else { tls };
+        let ask = || {
+            let mut client = Client::connect_tls(weir.address("web"), &tls);
+            client.get("/").expect_status(200);
+            client.tls()
+        };
+        (ask().cipher, ask().resumed)
+    };
+    let list =
+        ", ciphers: [ ECDHE-ECDSA-CHACHA20-POLY1305, TLS_CHACHA20_POLY1305_SHA256 ], curves: [ P-256 ]";
+    assert_eq!(seen(list, true).0, "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256");
+    assert_eq!(seen(list, false).0, "TLS13_CHACHA20_POLY1305_SHA256");
+    let only_old = ", ciphers: [ ECDHE-ECDSA-CHACHA20-POLY1305 ]";
+    assert_ne!(seen(only_old, false).0, "TLS13_CHACHA20_POLY1305_SHA256", "those of TLS 1.3 stay");
+    for old in [true, false] {
+        assert!(seen("", old).1, "resumed");
+        assert!(!seen(", tickets: false", old).1, "nothing to resume by");
+    }
+}
+
 #[test]
 fn a_floor_for_the_version() {
     let authority = Authority::new();

@@ -22,10 +22,9 @@ impl Compiler<'_> {
         let alpn = [super::listeners::alpn(Protocol::Http1)];
         let shown = Shown { fixed: &certificates, kept: &[] };
         let key = tickets_key(&certificates, &[], &client_auth, false);
-        let made = self
-            .carry
-            .tickets(key)
-            .and_then(|tickets| ServerTls::new(shown, &client_auth, &alpn, tls::versions(false), &tickets));
+        let made = self.carry.tickets(key).and_then(|tickets| {
+            ServerTls::new(shown, &client_auth, &alpn, &tls::Policy::default(), &tickets)
+        });
         let place = |part| if part == Part::Authority { "admin.tls.client_auth.ca" } else { path };
         let made =
             made.map_err(|e| self.error(place(e.part), "tls-unusable", Chain(&e).to_string(), None)).ok();

@@ -29,6 +29,8 @@ pub(super) struct Filters<'a> {
     pub(super) conceals: Conceals,
     pub(super) consumers: &'a Consumers,
     pub(super) directory: Option<&'a Arc<Directory>>,
+    /// Whether consumers may exist that the config does not name.
+    pub(super) open_consumers: bool,
     pub(super) upstreams: &'a [String],
     /// The targets of the route being compiled.
     pub(super) targets: Vec<String>,
@@ -100,6 +102,8 @@ impl Compiler<'_> {
             scope,
             consumers: filters.consumers,
             directory: filters.directory,
+            open_consumers: filters.open_consumers,
+            watch: self.config.watch,
             upstreams: filters.upstreams,
             targets: &filters.targets,
             stores: filters.stores,
@@ -242,6 +246,18 @@ impl Compiler<'_> {
         let known = credentials.any(|c| c.filter == filter);
         (known && self.found.iter().any(told)) || (!known && self.found.iter().any(unknown))
     }
+}
+
+/// Whether a filter names users of a file as consumers.
+pub(super) fn has_user_files(config: &schema::Config) -> bool {
+    fn within(node: &Node) -> bool {
+        let own = node.get("basic_auth").is_some_and(|settings| settings.get("file").is_some());
+        own || node.entries().iter().any(|(_, node)| within(node)) || node.elements().iter().any(within)
+    }
+    let of_routes = config.routes.iter().flat_map(|(_, route)| &route.filters);
+    let of_plans = config.plans.iter().flat_map(|(_, plan)| &plan.filters);
+    let mut all = config.filters.iter().chain(of_routes).chain(of_plans);
+    all.any(|filter| filter.name == "basic_auth" && filter.node.get("file").is_some() || within(&filter.node))
 }
 
 /// The hooks that a filter has by its lists: it answers every request if a filter of each list does.

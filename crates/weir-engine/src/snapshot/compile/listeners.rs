@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 use std::path::Path;
 use std::sync::Arc;
 use weir_acme::Entry;
+use weir_config::spelling::nearest_name;
 use weir_config::{schema, units};
 use weir_route::{EscapedSlashes, Slashes};
 use weir_wire::Chain;
@@ -96,6 +97,44 @@ impl Compiler<'_> {
         }
     }
 
+    /// Versions, ciphers and curves.
+    fn tls_policy(&mut self, path: &str, written: &schema::ListenerTls) -> Option<tls::Policy> {
+        let policy = tls::Policy::new(written.min_version == schema::TlsVersion::Tls13);
+        let leaves_nothing = policy.leaves_nothing(&written.ciphers);
+        let ciphers = self
+            .known_names(&format!("{path}.ciphers"), &written.ciphers, |names| policy.clone().ciphers(names));
+        let curves = self
+            .known_names(&format!("{path}.curves"), &written.curves, |names| policy.clone().curves(names));
+        if ciphers.is_some() && leaves_nothing {
+            let hint = "name one of TLS 1.3, such as TLS_AES_128_GCM_SHA256, or leave ciphers out".to_owned();
+            let message = "has no cipher of TLS 1.3, the only version that `min_version` allows";
+            self.error(&format!("{path}.ciphers"), "bad-value", message, Some(hint.into()));
+            return None;
+        }
+        curves?;
+        let policy = ciphers?.curves(&written.curves).ok()?;
+        Some(policy.with_tickets(written.tickets))
+    }
+
+    /// Reports the first name of a list that Weir does not have.
+    fn known_names(
+        &mut self,
+        path: &str,
+        names: &[String],
+        make: impl FnOnce(&[String]) -> Result<tls::Policy, tls::Unknown>,
+    ) -> Option<tls::Policy> {
+        let unknown = match make(names) {
+            Ok(policy) => return Some(policy),
+            Err(unknown) => unknown,
+        };
+        let name = names.get(unknown.at).map_or("", String::as_str);
+        let near = nearest_name(name, unknown.known.iter().map(String::as_str));
+        let hint = near.map(|near| format!("did you mean {near}?").into());
+        let message = format!("`{name}` is none that Weir has; expected one of {}", unknown.known.join(", "));
+        self.error(&format!("{path}[{}]", unknown.at), "bad-value", message, hint);
+        None
+    }
+
     fn server_tls(
         &mut self,
         name: &str,
@@ -119,12 +158,13 @@ impl Compiler<'_> {
             self.authority_dates(&format!("{path}.client_auth.ca"), ca);
         }
         let kept: Vec<(String, Slot)> = kept.iter().map(named_slot).collect();
+        let policy = self.tls_policy(&path, written)?;
         let key = tickets_key(&certificates, &kept, &client_auth, only_13);
         let shown = Shown { fixed: &certificates, kept: &kept };
         let made = self
             .carry
             .tickets(key)
-            .and_then(|tickets| ServerTls::new(shown, &client_auth, &alpn, tls::versions(only_13), &tickets));
+            .and_then(|tickets| ServerTls::new(shown, &client_auth, &alpn, &policy, &tickets));
         let by_handshake =
             written.acme.as_ref().is_some_and(|acme| acme.challenge == schema::AcmeChallenge::TlsAlpn);
         let made = made
@@ -237,7 +277,10 @@ fn policy(written: &schema::Listener, protocols: &[schema::Protocol], trusted: &
         None => add(b"plain"),
         Some(tls) => {
             let (mode, ca) = clients_policy(&client_auth(tls.client_auth.as_ref()));
-            add(&[mode, u8::from(tls.min_version == schema::TlsVersion::Tls13)]);
+            add(&[mode, u8::from(tls.min_version == schema::TlsVersion::Tls13), u8::from(tls.tickets)]);
+            tls.ciphers.iter().for_each(|name| add(name.as_bytes()));
+            add(b"curves");
+            tls.curves.iter().for_each(|name| add(name.as_bytes()));
             add(&ca);
         }
     }
