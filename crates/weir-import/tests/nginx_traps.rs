@@ -190,8 +190,57 @@ fn traps() -> Vec<(&'static str, String, Vec<&'static str>)> {
         ),
         (
             "34 35 auth_request",
-            format!("location = /auth {{ internal; {PASS} }} location / {{ auth_request /auth; {PASS} }}"),
-            vec!["[changed] auth_request /auth", "forward_auth: { upstream: 127.0.0.1-8080, path: /auth"],
+            format!("location = /auth {{ internal; proxy_pass_request_body off; proxy_set_header Content-Length \"\"; \
+                proxy_set_header X-Original-URI $request_uri; {PASS} }} \
+                location / {{ auth_request /auth; auth_request_set $u $upstream_http_x_user; proxy_set_header X-User $u; {PASS} }}"),
+            vec![
+                "[same] auth_request /auth",
+                "[same] proxy_set_header X-Original-URI $request_uri",
+                "upstream: 127.0.0.1-8080\n          path: /auth\n",
+                "copy_request: all",
+                "copy: [x-user]",
+                "x-original-uri:",
+                "answers: nginx",
+            ],
+        ),
+        (
+            "24 cookies' flags, paths and domains",
+            own("proxy_cookie_flags session secure httponly samesite=strict; proxy_cookie_flags ~ secure; \
+                proxy_cookie_flags late httponly; proxy_cookie_path /app/ /; proxy_cookie_domain old.test new.test;"),
+            vec![
+                "[left_out] proxy_cookie_flags late",
+                "session:\n            secure: true\n            http_only: true\n            same_site: strict\n",
+                "\"*\": { secure: true, path: { /app/: / }, domain: { old.test: new.test } }",
+            ],
+        ),
+        (
+            "24 flags behind a path",
+            own("proxy_cookie_path / \"/; HTTPOnly; Secure; SameSite=Lax\";"),
+            vec!["cookies: { \"*\": { secure: true, http_only: true, same_site: lax } }"],
+        ),
+        (
+            "24 cookies by a regex",
+            own("proxy_cookie_flags ~^s secure; proxy_cookie_path ~/a /b; proxy_cookie_domain x $host;"),
+            vec![
+                "[refused] proxy_cookie_flags ~^s",
+                "[refused] proxy_cookie_path ~/a",
+                "[refused] proxy_cookie_domain x $host",
+            ],
+        ),
+        (
+            "30 sub_filter",
+            own("sub_filter http://a https://b; sub_filter_once off; sub_filter x $host;"),
+            vec![
+                "[changed] sub_filter http://a https://b — case matters in Weir",
+                "[refused] sub_filter x $host",
+                "replace: { types: [text/html], text: { http://a: https://b } }",
+            ],
+        ),
+        (
+            "30 mirror",
+            format!("location = /m {{ internal; proxy_pass http://10.0.0.9:80$request_uri; }} \
+                location / {{ mirror /m; mirror_request_body off; {PASS} }}"),
+            vec!["[changed] mirror /m", "mirror: { upstream: 10.0.0.9-80, body: 0B }"],
         ),
         (
             "36 error_page leads elsewhere",
@@ -205,11 +254,16 @@ fn traps() -> Vec<(&'static str, String, Vec<&'static str>)> {
         ),
         (
             "38 proxy_cache",
-            own("proxy_cache c; proxy_cache_valid 200 302 10m;"),
+            own("proxy_cache c; proxy_cache_valid 200 302 10m; proxy_cache_valid any 1m; \
+                proxy_ignore_headers Cache-Control Set-Cookie X-Accel-Expires;"),
             vec![
                 "[changed] proxy_cache c",
-                "[changed] proxy_cache_valid 200 302 10m",
-                "cache: { store: c, ttl: 10m }",
+                "[same] proxy_cache_valid 200 302 10m",
+                "[changed] proxy_ignore_headers",
+                "an answer that sets a cookie is kept without it",
+                "\"200\": 10m",
+                "any: 60s",
+                "ignore: [cache-control, set-cookie]",
             ],
         ),
         (
@@ -309,6 +363,66 @@ fn no_trap_of_servers_and_upstreams_is_silent() {
             assert!(text.contains(part), "{trap}: no `{part}` in\n{text}");
         }
     }
+}
+
+/// Files of users: those with bcrypt alone are taken, others closed with their lines, and no hash is repeated.
+#[test]
+fn files_of_users_are_read() {
+    const BCRYPT: &str = "$2y$05$abcdefghijklmnopqrstuuVXkQ1XGcWDYWvnTZOHgmkQlD1vc4Suu";
+    let import_with = |users: &str| {
+        let http = server(&format!(
+            "location /g {{ auth_basic \"Staff only\"; auth_basic_user_file /etc/nginx/users; {PASS} }}"
+        ));
+        let files = Memory::of(&[("nginx.conf", &*http), ("users", users)]);
+        let import = import(system("nginx").unwrap(), &files, &["nginx.conf".to_owned()]).unwrap();
+        let written: String = import.written().iter().map(|file| file.text.clone()).collect();
+        let told: String = import
+            .ledger
+            .lines()
+            .iter()
+            .map(|line| format!("{} {}\n", line.text, line.why.join("; ")))
+            .collect();
+        (written, told)
+    };
+    let (written, told) = import_with(&format!("\u{feff}# us\r\nann:{BCRYPT}\r\nbob:{BCRYPT}:x\n"));
+    let expected = "basic_auth: { file: /etc/nginx/users, realm: Staff only, hide: false }";
+    assert!(written.contains(expected) && !written.contains("CLOSED"), "{written}\n{told}");
+    let (written, told) = import_with(&format!("ann:{BCRYPT}\nbob:$apr1$salt$hash\ncid:{{SHA}}x\nnothing\n"));
+    assert!(written.contains("CLOSED") && !written.contains("basic_auth:"), "{written}");
+    for part in ["line 2 (`bob`): apr1", "line 3 (`cid`): SHA-1", "line 4: no USER:HASH"] {
+        assert!(told.contains(part), "{told}");
+    }
+    assert!(!told.contains("salt") && !written.contains("salt"), "{told}");
+}
+
+/// Lists of ciphers and curves keep what Weir has.
+#[test]
+fn ciphers_are_those_that_there_are() {
+    let secure = |lines: &str| {
+        imported(&format!(
+            "server {{ listen 443 ssl; ssl_certificate a.pem; ssl_certificate_key a.key; {lines} return 200; }}"
+        ))
+    };
+    let text = secure(
+        "ssl_ciphers ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:DHE-RSA-AES128-GCM-SHA256:!aNULL; ssl_ecdh_curve X25519:secp521r1; ssl_session_tickets off;",
+    );
+    for part in [
+        "ciphers: [ECDHE-ECDSA-AES128-GCM-SHA256, ECDHE-RSA-AES128-GCM-SHA256]",
+        "curves: [X25519]",
+        "tickets: false",
+        "Weir does not have DHE-RSA-AES128-GCM-SHA256",
+        "Weir does not have secp521r1",
+        "[changed] ssl_session_tickets off",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let none = secure("ssl_ciphers AES256-SHA; ssl_ecdh_curve auto;");
+    assert!(
+        none.contains("[changed] ssl_ciphers")
+            && !none.contains("ciphers: [")
+            && none.contains("[same] ssl_ecdh_curve")
+    );
+    assert!(secure("ssl_ciphers HIGH:!aNULL:!MD5;").contains("[same] ssl_ciphers"));
 }
 
 /// What guards a location and cannot be translated closes the route.

@@ -8,6 +8,7 @@ use super::proxy::proxied;
 use super::read::Directive;
 use super::site::Site;
 use super::text::template;
+use super::users::basic_auth;
 use crate::config::Filter;
 use crate::shared::filters::ip;
 use crate::shared::networks::network;
@@ -146,24 +147,23 @@ fn parsed(text: &str) -> Option<IpNet> {
     text.parse::<IpNet>().ok().or_else(|| text.parse::<std::net::IpAddr>().ok().map(IpNet::from))
 }
 
-fn passwords(cx: &mut Cx<'_, '_>, scope: &Scope<'_>, _checks: &mut Vec<Filter>, guards: &mut Guards) {
+fn passwords(cx: &mut Cx<'_, '_>, scope: &Scope<'_>, checks: &mut Vec<Filter>, guards: &mut Guards) {
     let Some(basic) = scope.block.one("auth_basic").filter(|basic| basic.first() != "off") else {
         if let Some(off) = scope.block.one("auth_basic") {
             cx.ledger.same(off.piece);
         }
         return;
     };
-    let file = scope.block.one("auth_basic_user_file");
-    let why =
-        "the file of users must be read by weir import: passwords of apr1, SHA-1 and crypt cannot be moved";
-    let nearest =
-        "consumers.NAME.basic_auth: [ USER:HASH ] from `weir hash --user USER`, and the filter basic_auth";
-    match file {
-        Some(file) => {
-            cx.ledger.refused(basic.piece, why, nearest);
+    let nearest = "basic_auth: { file }, with lines from `weir hash --user USER`";
+    let Some(file) = scope.block.one("auth_basic_user_file") else {
+        return close(cx, guards, basic, "there is no auth_basic_user_file", nearest);
+    };
+    match basic_auth(cx, scope, basic, file) {
+        Ok(filter) => checks.push(filter),
+        Err(why) => {
+            cx.ledger.refused(basic.piece, why.clone(), nearest);
             close(cx, guards, file, why, nearest);
         }
-        None => close(cx, guards, basic, "there is no auth_basic_user_file", nearest),
     }
 }
 
@@ -185,8 +185,7 @@ fn forward<'a>(
     let Some(location) = find(&site.locations, request.first()) else {
         return close(cx, guards, request, "no location takes its path", nearest);
     };
-    let inner = site.scope(location);
-    let mut inner = inner;
+    let mut inner = site.scope(location);
     for set in location.block.own("set") {
         if let [name, value] = &*set.args
             && let Ok(value) = template(cx, &inner, value)
@@ -203,17 +202,19 @@ fn forward<'a>(
         Err(why) => return close(cx, guards, request, why, nearest),
     };
     // The path that the service sees: what its location makes of the URI.
-    let path = asked.filters.iter().find(|filter| filter.name == "rewrite").and_then(|filter| match &filter
-        .settings
-    {
-        Value::Map(map) => match map.get("path") {
-            Some(Value::Text(path)) => Some(path.clone()),
-            _ => None,
-        },
-        _ => None,
-    });
+    let path =
+        asked.filters.iter().filter(|filter| filter.name == "rewrite").find_map(|filter| {
+            match &filter.settings {
+                Value::Map(map) => match map.get("path") {
+                    Some(Value::Text(path)) => Some(path.clone()),
+                    _ => None,
+                },
+                _ => None,
+            }
+        });
     let path = path.unwrap_or_else(|| request.first().to_owned());
     let mut map = Map::new().with("upstream", asked.upstream).with("path", path);
+    map.set("copy_request", "all");
     let copies: Vec<String> = scope
         .set
         .values()
@@ -228,24 +229,52 @@ fn forward<'a>(
     if !copies.is_empty() {
         map.set("copy", copies);
     }
-    let mut fields = vec!["authorization".to_owned(), "cookie".to_owned()];
-    for field in location.block.nearest("proxy_set_header") {
-        let name = field.first().to_ascii_lowercase();
-        cx.ledger.changed(
-            field.piece,
-            "the service gets X-Forwarded-Method, -Proto, -Host, -Uri and -For from Weir",
-        );
-        if name.starts_with("x-") && !name.starts_with("x-forwarded") && !name.starts_with("x-original") {
-            fields.push(name);
+    let set = fields_of_service(cx, &inner, &location.block.nearest("proxy_set_header"));
+    if !set.is_empty() {
+        map.set("set", set);
+    }
+    map.set("answers", "nginx");
+    let why = "Weir also sends the service X-Forwarded-Method, -Proto, -Host, -Uri and -For";
+    cx.ledger.by_itself(request.piece, why);
+    for line in location.block.own("proxy_pass_request_body") {
+        match line.first() {
+            "off" => cx.ledger.same(line.piece),
+            _ => cx.ledger.changed(line.piece, "the service does not see the body"),
         }
     }
-    if fields.len() > 2 {
-        map.set("copy_request", fields);
-    }
-    let why = "Weir passes the service's refusal on to the client as it is (nginx: 401 and 403, and 500 for any other), \
-               and sends it the request's authorization and cookie alone";
-    cx.ledger.changed(request.piece, why);
     checks.push(Filter::new("forward_auth", map));
+}
+
+/// The fields that the location of the service sets.
+fn fields_of_service(cx: &mut Cx<'_, '_>, inner: &Scope<'_>, fields: &[&Directive]) -> Map {
+    let mut set = Map::new();
+    for field in fields {
+        let name = field.first().to_ascii_lowercase();
+        let value = field.args.get(1).map_or("", String::as_str);
+        match &*name {
+            "host" if matches!(value, "$host" | "$http_host") => cx.ledger.same(field.piece),
+            "host" => cx.ledger.changed(field.piece, "the service sees the host that the client asked for"),
+            "content-length" | "transfer-encoding" | "connection" | "upgrade" | "expect" | "te" => {
+                cx.ledger.by_itself(field.piece, "the service gets no body and no field of the connection");
+            }
+            _ if name.contains('_') => {
+                let why = "fields with `_` are dropped, because servers read `_` as `-`";
+                cx.ledger.refused(field.piece, why, "the same name with `-`");
+            }
+            "x-forwarded-for" => {
+                let why = "Weir sends the client's address alone, whatever the client claims";
+                cx.ledger.changed(field.piece, why);
+            }
+            _ => match template(cx, inner, value) {
+                Ok(text) => {
+                    cx.ledger.same(field.piece);
+                    set.set(name, text.to_setting());
+                }
+                Err(why) => cx.ledger.refused(field.piece, why, "forward_auth: { set }"),
+            },
+        }
+    }
+    set
 }
 
 fn limit_except(cx: &mut Cx<'_, '_>, limit: &Directive, guards: &mut Guards) {

@@ -1,7 +1,10 @@
 //! What a location does: its filters in nginx's order, and its target.
 
 use super::access::{guards, is_internal};
+use super::bodies::{mirror, replace};
+use super::cache::cache;
 use super::context::{Cx, Scope};
+use super::cookies::cookies;
 use super::fields::response_fields;
 use super::files::{Folder, Last, folder, scripts, tried};
 use super::location::{Kind, Location, find, named};
@@ -11,7 +14,7 @@ use super::rewrite::{Answer, Apart, run};
 use super::site::Site;
 use crate::config::{Filter, Target};
 use crate::shared::filters::body_limit;
-use crate::shared::units::{duration, read_duration, read_size, size};
+use crate::shared::units::{read_size, size};
 use crate::yaml::{Map, Value};
 
 /// nginx's own limit of request bodies.
@@ -84,8 +87,10 @@ pub(super) fn action<'a>(cx: &mut Cx<'a, '_>, site: &Site<'_, 'a>, location: &Lo
     first.extend(compress(cx, &scope));
     first.extend(guards.filters);
     if is_proxied {
+        first.extend(cookies(cx, &scope));
+        first.extend(mirror(cx, site, &scope));
         first.extend(cache(cx, &scope));
-        mirror(cx, &scope);
+        first.extend(replace(cx, &scope));
     }
     action.rewrite_at += first.len();
     action.filters.splice(0..0, first);
@@ -438,100 +443,6 @@ fn compress(cx: &mut Cx<'_, '_>, scope: &Scope<'_>) -> Option<Filter> {
         map.set("levels", Map::new().with("gzip", 1_i64));
     }
     Some(Filter::new("compress", map))
-}
-
-/// `proxy_cache`.
-fn cache(cx: &mut Cx<'_, '_>, scope: &Scope<'_>) -> Option<Filter> {
-    let cache = scope.block.one("proxy_cache").filter(|cache| cache.first() != "off")?;
-    let nearest = "the filter cache, with a store";
-    let Some(path) = cx.caches.get(cache.first()).copied() else {
-        cx.ledger.refused(cache.piece, "its zone is not defined", nearest);
-        return None;
-    };
-    let name = cache.first().to_owned();
-    if cx.config.stores.get(&name).is_none() {
-        let mut disk = Map::new().with("path", path.first());
-        let limit = path.args.iter().find_map(|word| word.strip_prefix("max_size=")).and_then(read_size);
-        disk.set("size", size(limit.unwrap_or(1 << 30).max(16 << 20)));
-        let store = Map::new().with("memory", "64MiB").with("disk", disk);
-        cx.config.stores.add(&name, store);
-        let why = "the store is Weir's own, with 64 MiB of memory before the disk; `inactive` and `levels` have no \
-                   equal; give it an empty folder";
-        cx.ledger.changed(path.piece, why);
-    }
-    let mut map = Map::new().with("store", name);
-    for valid in scope.block.nearest("proxy_cache_valid") {
-        let Some((time, codes)) = valid.args.split_last() else { continue };
-        let Some(ms) = read_duration(time, 1000) else { continue };
-        let has = |code: &str| codes.iter().any(|known| known == code);
-        if codes.is_empty() || has("200") || has("any") {
-            map.set("ttl", duration(ms));
-        }
-        if has("404") || has("any") {
-            map.set("negative", duration(ms));
-        }
-        let others = codes.iter().any(|code| !["200", "301", "404", "any"].contains(&&**code));
-        if others || has("any") || codes.is_empty() {
-            cx.ledger.changed(valid.piece, "Weir keeps 302 and errors only by their own Cache-Control");
-        } else {
-            cx.ledger.same(valid.piece);
-        }
-    }
-    if let Some(stale) = scope.block.one("proxy_cache_use_stale").filter(|stale| stale.first() != "off") {
-        cx.ledger.changed(stale.piece, "for an hour, on all failures of the upstream");
-        map.set("stale_if_error", "1h");
-    }
-    if let Some(key) = scope.block.one("proxy_cache_key") {
-        let usual = [
-            "$scheme$proxy_host$request_uri",
-            "$scheme$host$request_uri",
-            "$host$request_uri",
-            "$scheme$request_method$host$request_uri",
-            "$request_uri",
-        ];
-        let key_text = key.args.join(" ");
-        if usual.contains(&&*key_text) {
-            cx.ledger.by_itself(
-                key.piece,
-                "Weir's objects are distinguished by route, scheme, host, path and query",
-            );
-        } else {
-            cx.ledger.refused(
-                key.piece,
-                "the key has more or less than route, scheme, host, path and query",
-                "cache.key",
-            );
-        }
-    }
-    let why = "Weir stores no answer to a request with a cookie or Authorization, nor one with Vary for other fields, \
-               unless told to";
-    cx.ledger.changed(cache.piece, why);
-    for name in ["proxy_cache_bypass", "proxy_no_cache", "proxy_ignore_headers", "proxy_cache_methods"] {
-        for line in scope.block.nearest(name) {
-            cx.ledger.refused(
-                line.piece,
-                "Weir's cache has no such exception",
-                "the filter when around cache",
-            );
-        }
-    }
-    Some(Filter::new("cache", map))
-}
-
-fn mirror(cx: &mut Cx<'_, '_>, scope: &Scope<'_>) {
-    for line in scope.block.nearest("mirror") {
-        if line.first() != "off" {
-            cx.ledger.refused(
-                line.piece,
-                "the copy goes to another location",
-                "the filter mirror: { upstream }",
-            );
-        }
-    }
-    for line in scope.block.nearest("sub_filter") {
-        let nearest = "the filter replace: { text }";
-        cx.ledger.refused(line.piece, "it may have variables and ignores case", nearest);
-    }
 }
 
 /// `access_log off` of a location. The log itself is the gateway's: see translate.rs.

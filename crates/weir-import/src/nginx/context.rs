@@ -2,6 +2,7 @@
 
 use super::block::Block;
 use super::read::Directive;
+use super::users::Users;
 use crate::config::Config;
 use crate::ledger::Ledger;
 use crate::shared::template::Template;
@@ -12,6 +13,8 @@ use std::rc::Rc;
 pub(super) struct Cx<'a, 'l> {
     pub(super) ledger: &'l mut Ledger,
     pub(super) config: Config,
+    /// The files of users that the source names.
+    pub(super) users: Users,
     /// Blocks `upstream`, by name.
     pub(super) upstreams: HashMap<&'a str, &'a Directive>,
     /// Our upstreams by what they were made from, so that each is made once.

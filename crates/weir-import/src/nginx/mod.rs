@@ -12,7 +12,10 @@
 mod access;
 mod action;
 mod block;
+mod bodies;
+mod cache;
 mod context;
+mod cookies;
 mod fields;
 mod files;
 mod known;
@@ -25,7 +28,9 @@ mod site;
 pub(crate) mod stage;
 mod stream;
 mod text;
+mod tls;
 mod translate;
+mod users;
 
 use crate::config::Config;
 use crate::ledger::Ledger;
@@ -40,8 +45,10 @@ pub(crate) static SYSTEM: System =
 
 fn import(tree: &mut SourceTree<'_>, ledger: &mut Ledger) -> Result<Config, Unreadable> {
     let directives = read::read_all(tree, ledger)?;
+    let users = users::read(tree, &directives);
     let mut cx = Cx {
         ledger,
+        users,
         config: Config::default(),
         upstreams: HashMap::new(),
         made_upstreams: BTreeMap::new(),

@@ -31,7 +31,6 @@ impl Directive {
 /// Reads all given files with what they include, as one list of directives.
 pub(super) fn read_all(tree: &mut SourceTree<'_>, ledger: &mut Ledger) -> Result<Vec<Directive>, Unreadable> {
     let given = tree.given().to_vec();
-    let root = folder(&given[0]).to_owned();
     let mut all = Vec::new();
     for path in &given {
         // A file that another one included already.
@@ -39,17 +38,25 @@ pub(super) fn read_all(tree: &mut SourceTree<'_>, ledger: &mut Ledger) -> Result
             continue;
         }
         let file = tree.read(path)?;
-        let mut reader = Reader { tree: &mut *tree, ledger: &mut *ledger, root: &root, open: Vec::new() };
+        let mut reader = Reader { tree: &mut *tree, ledger: &mut *ledger, open: Vec::new() };
         all.extend(reader.file(&file)?);
     }
     Ok(all)
 }
 
+/// The path of a file that the config names, beside the first file of the tree.
+pub(super) fn beside(tree: &SourceTree<'_>, path: &str) -> String {
+    let root = tree.given().first().map_or("", |first| folder(first));
+    let here = PREFIXES
+        .iter()
+        .find_map(|prefix| path.strip_prefix(prefix))
+        .filter(|_| !PREFIXES.iter().any(|prefix| format!("{root}/").starts_with(prefix)));
+    join(root, here.unwrap_or(path))
+}
+
 struct Reader<'a, 'b> {
     tree: &'a mut SourceTree<'b>,
     ledger: &'a mut Ledger,
-    /// The folder that includes are relative to.
-    root: &'a str,
     /// The files that are being read, outermost first.
     open: Vec<Arc<str>>,
 }
@@ -209,11 +216,7 @@ impl Reader<'_, '_> {
             self.ledger.refused(piece, "the path has a variable", nearest);
             return Ok(Vec::new());
         }
-        let here = PREFIXES
-            .iter()
-            .find_map(|prefix| path.strip_prefix(prefix))
-            .filter(|_| !PREFIXES.iter().any(|prefix| format!("{}/", self.root).starts_with(prefix)));
-        let full = join(self.root, here.unwrap_or(path));
+        let full = beside(self.tree, path);
         let paths = self.tree.glob(&full);
         let mut files = Vec::new();
         for path in paths {

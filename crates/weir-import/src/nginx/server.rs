@@ -362,6 +362,7 @@ fn tls<'a>(cx: &mut Cx<'a, '_>, servers: &[Server<'a>], address: &str, default: 
     if oldest == Some(true) {
         tls.set("min_version", "1.3");
     }
+    super::tls::policy(cx, on(servers, address, default), &mut tls);
     if let Some((ca, verify)) = auth {
         match ca {
             Some(ca) if verify.first() != "optional_no_ca" => {
