@@ -5,7 +5,7 @@
 //! the program.
 
 use super::yaml::{Map, Value};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Longest name of a thing.
 const NAME_CHARS: usize = 64;
@@ -39,6 +39,8 @@ pub struct Config {
     pub secret_files: BTreeMap<String, String>,
     /// Values of variables, which go into the file of secrets.
     pub secrets: Vec<(String, String)>,
+    /// Variables among them whose values the source does not have: what stands there serves the check alone.
+    pub placeholders: BTreeSet<String>,
 }
 
 /// Things by name, in the order in which they were added.
@@ -272,6 +274,15 @@ impl Config {
             }
         }
         Value::WithVariables(format!("${{{name}}}"))
+    }
+
+    /// The same for a value that the source does not have. `stand_in` is for the check alone.
+    pub fn missing_secret(&mut self, wish: &str, stand_in: &str) -> Value {
+        let value = self.secret(wish, stand_in);
+        if let Value::WithVariables(text) = &value {
+            self.placeholders.insert(text.trim_start_matches("${").trim_end_matches('}').to_owned());
+        }
+        value
     }
 
     /// Sorts the variables, so that the file of secrets does not depend on the order of the source.

@@ -57,7 +57,7 @@ impl Import {
         let mut written: Vec<Written> =
             files.into_iter().map(|(path, text)| Written { path, text, is_secret: false }).collect();
         if !config.secrets.is_empty() {
-            written.push(secrets(&config.secrets));
+            written.push(secrets(config));
         }
         written.extend(config.secret_files.iter().map(|(path, text)| Written {
             path: path.clone(),
@@ -81,7 +81,8 @@ fn main(import: &Import) -> String {
         let names: Vec<&str> = config.secrets.iter().map(|(name, _)| &**name).collect();
         let example = names.first().map_or("", |name| name);
         map.comment(format!(
-            "`${{{example}}}` and the like come from the environment: {SECRETS} has the values. With systemd: EnvironmentFile=."
+            "`${{{example}}}` and the like come from the environment: {SECRETS} has the values that the source had. With \
+             systemd: EnvironmentFile=."
         ));
     }
     let sections: [(&str, bool); 4] = [
@@ -276,13 +277,28 @@ fn tests(cases: &[Case]) -> String {
     map.to_yaml()
 }
 
-fn secrets(secrets: &[(String, String)]) -> Written {
+/// The values of variables. A variable whose value the source does not have is a comment: neither a shell nor systemd
+/// knows a line that sets a variable only if it is not set, so a placeholder would replace the real value.
+fn secrets(config: &Config) -> Written {
     let mut text =
         String::from("# Values of ${…} in the config. Keep it private, and out of version control.\n");
-    for (name, value) in secrets {
-        // systemd and shells both read a text in single quotes; neither can hold a line break in it safely.
+    let line = |name: &str, value: &str| {
+        // systemd and shells both read a text in double quotes; neither can hold a line break in it safely.
         let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('$', "\\$").replace('`', "\\`");
-        text.push_str(&format!("{name}=\"{}\"\n", value.replace(['\n', '\r'], " ")));
+        format!("{name}=\"{}\"\n", value.replace(['\n', '\r'], " "))
+    };
+    let is_placeholder = |(name, _): &&(String, String)| config.placeholders.contains(name);
+    for (name, value) in config.secrets.iter().filter(|pair| !is_placeholder(pair)) {
+        text.push_str(&line(name, value));
+    }
+    if !config.placeholders.is_empty() {
+        text.push_str(
+            "\n# The source does not have these values: set them in the environment, or here without the `#`. Until then\n\
+             # Weir does not start. As comments they replace no value that the environment has.\n",
+        );
+    }
+    for (name, value) in config.secrets.iter().filter(is_placeholder) {
+        text.push_str(&format!("#{}", line(name, value)));
     }
     Written { path: SECRETS.to_owned(), text, is_secret: true }
 }

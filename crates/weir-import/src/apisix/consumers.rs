@@ -73,7 +73,7 @@ pub(super) fn consumers<'t>(apisix: &Apisix<'t>, config: &mut Config, ledger: &m
                         if let Some((_, piece)) = inner.text("password", ledger) {
                             ledger.conceal(piece);
                             if let Value::WithVariables(variable) =
-                                config.secret(&format!("basic_auth_{user}"), NO_PASSWORD)
+                                config.missing_secret(&format!("basic_auth_{user}"), NO_PASSWORD)
                             {
                                 let place =
                                     variable.trim_start_matches("${").trim_end_matches('}').to_owned();

@@ -155,7 +155,8 @@ fn passwords(kong: &mut Kong<'_>, consumer: usize, map: &mut Map, config: &mut C
         let mut fields = kong.take(Kind::BasicAuth, at);
         if let Some((_, piece)) = fields.text("password", ledger) {
             ledger.conceal(piece);
-            let Value::WithVariables(variable) = config.secret(&format!("basic_auth_{user}"), NO_PASSWORD)
+            let Value::WithVariables(variable) =
+                config.missing_secret(&format!("basic_auth_{user}"), NO_PASSWORD)
             else {
                 continue;
             };

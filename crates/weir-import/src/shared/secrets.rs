@@ -27,6 +27,7 @@ pub fn variable(text: &str, wish: &str, config: &mut Config) -> Value {
             if !config.secrets.iter().any(|(known, _)| *known == name) {
                 let placeholder = format!("replace-this-by-the-value-of-{name}-in-your-environment");
                 config.secrets.push((name.clone(), placeholder));
+                config.placeholders.insert(name.clone());
             }
             Value::WithVariables(format!("${{{name}}}"))
         }

@@ -200,7 +200,8 @@ pub(super) fn record(
     Ok(Vec::new())
 }
 
-/// The values in the file of secrets: `NAME=value` in each line.
+/// The values in the file of secrets: `NAME=value` in each line, and `#NAME=value` for one that the source did not
+/// have, which serves here unless the environment has another.
 fn secrets(folder: &Path) -> Result<Vec<(String, String)>> {
     let path = folder.join(SECRETS);
     let text = match fs::read_to_string(&path) {
@@ -215,9 +216,19 @@ fn secrets(folder: &Path) -> Result<Vec<(String, String)>> {
             None => value.to_owned(),
         }
     };
-    let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
-    let pairs = lines.filter_map(|line| line.split_once('='));
-    Ok(pairs.map(|(name, value)| (name.trim().to_owned(), unquoted(value))).collect())
+    let pairs = text.lines().filter_map(|line| {
+        let (name, value) = line.split_once('=')?;
+        let is_name = |name: &str| {
+            name.starts_with(|c: char| c.is_ascii_alphabetic())
+                && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+        };
+        let (name, is_set) = match name.strip_prefix('#') {
+            Some(name) => (name, std::env::var_os(name).is_none()),
+            None => (name.trim(), true),
+        };
+        (is_set && is_name(name)).then(|| (name.to_owned(), unquoted(value)))
+    });
+    Ok(pairs.collect())
 }
 
 fn read_corpus(path: &Path) -> Result<String> {
