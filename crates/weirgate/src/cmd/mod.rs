@@ -33,6 +33,7 @@ mod run;
 mod schema;
 mod shadow;
 mod status;
+mod test;
 mod upgrade;
 mod why;
 
@@ -118,6 +119,8 @@ enum Command {
     Shadow(shadow::Shadow),
     /// Show the state of a running Weir
     Status(status::Status),
+    /// Ask the config which routes take the requests of a list, without running it
+    Test(test::Test),
     /// Replace the process of a running Weir with the binary now at its path, without losing a connection
     Upgrade(upgrade::Upgrade),
     /// Explain the outcome of a request that a running Weir served
@@ -186,6 +189,12 @@ impl AdminPlace {
 }
 
 impl ConfigArgs {
+    /// The config's file, if there is one.
+    pub(crate) fn path(&self) -> Option<PathBuf> {
+        let usual = || [PathBuf::from("weir.yaml"), PathBuf::from("/etc/weir/weir.yaml")];
+        self.config.clone().or_else(|| usual().into_iter().find(|path| path.exists()))
+    }
+
     pub(crate) fn source(&self) -> Source {
         let readers = weir_gateway::filters::KINDS.iter().map(|k| k.name);
         Source::find(self.config.as_deref()).with_credentials(
@@ -311,6 +320,7 @@ impl Command {
             Self::Run(run) => Some(&mut run.config),
             Self::Shadow(shadow) => Some(&mut shadow.admin.config),
             Self::Status(status) => Some(&mut status.admin.config),
+            Self::Test(test) => Some(&mut test.config),
             Self::Upgrade(upgrade) => Some(&mut upgrade.admin.config),
             Self::Why(why) => Some(&mut why.admin.config),
             Self::Compare(_)
@@ -386,6 +396,7 @@ pub(crate) fn run() -> ExitCode {
         Some(Command::Schema) => schema::run(),
         Some(Command::Shadow(shadow)) => shadow.run(),
         Some(Command::Status(status)) => status.run(),
+        Some(Command::Test(test)) => test.run(),
         Some(Command::Upgrade(upgrade)) => upgrade.run(),
         Some(Command::Why(why)) => why.run(),
     };

@@ -23,6 +23,7 @@ const PARTS: &[(&str, &[(&str, &str)])] = &[
             ("run", "[operations](../guide/operations.md)"),
             ("check", "[config](config.md)"),
             ("explain", "[routing](routing.md)"),
+            ("test", "[proving an import](../guide/prove.md)"),
             ("filters", "[filters](filters.md)"),
             ("schema", "[config](config.md)"),
             ("hash", "[authentication](../guide/authentication.md)"),
