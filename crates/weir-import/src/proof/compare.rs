@@ -80,6 +80,15 @@ pub const NEUTRAL: &[(Side, &str, &str)] = &[
     (Side::Upstream, "via", "the name of the program"),
 ];
 
+/// The name of the difference in what the programs tell upstreams about the client. Weir sends `Forwarded` and
+/// `X-Forwarded-*` with each request, and believes no client that says otherwise: one decision for the whole config.
+pub const FORWARDING: &str = "forwarding-fields";
+
+/// The fields of [`FORWARDING`]: those that Weir writes itself. One that the old program sends and Weir does not is a
+/// difference of its own. `X-Real-IP` belongs to them as far as it has the address that Weir has in X-Forwarded-For.
+pub const FORWARDING_FIELDS: &[&str] =
+    &["forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-prefix", "x-forwarded-proto"];
+
 /// Where a field is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
@@ -236,6 +245,7 @@ fn value(fields: &[(String, String)], name: &str) -> Option<String> {
 /// Every field that is not neutral, by name.
 fn fields(side: Side, old: &[(String, String)], new: &[(String, String)], found: &mut Vec<Difference>) {
     let names: BTreeSet<&str> = old.iter().chain(new).map(|(name, _)| &**name).collect();
+    let mut forwarding = (Vec::new(), Vec::new());
     for name in names {
         if NEUTRAL.iter().any(|(of, known, _)| *of == side && *known == name) {
             continue;
@@ -255,7 +265,18 @@ fn fields(side: Side, old: &[(String, String)], new: &[(String, String)], found:
             Side::Upstream => ("upstream", Effect::UpstreamField(name.to_owned())),
         };
         let words = |value: Option<String>| value.unwrap_or_else(|| "none".to_owned());
+        let is_address = name == "x-real-ip" && b == value(new, "x-forwarded-for");
+        let is_forwarding = FORWARDING_FIELDS.contains(&name) || is_address;
+        if side == Side::Upstream && is_forwarding && b.is_some() {
+            forwarding.0.push(format!("{name}: {}", words(a)));
+            forwarding.1.push(format!("{name}: {}", words(b)));
+            continue;
+        }
         differ(found, &format!("{word} field {name}"), effect, words(a), words(b));
+    }
+    if !forwarding.0.is_empty() {
+        let effect = Effect::UpstreamField("x-forwarded-for".to_owned());
+        differ(found, FORWARDING, effect, forwarding.0.join("; "), forwarding.1.join("; "));
     }
 }
 
@@ -328,6 +349,31 @@ mod tests {
         for (new, expected) in cases {
             assert_eq!(names(&base, new), *expected, "{new:?}");
         }
+    }
+
+    #[test]
+    fn what_upstreams_learn_about_the_client_is_one_difference() {
+        let sees = |fields: Fields<'_>| answer(200, &[], &[("a:1", "/x", fields)]);
+        let own = sees(&[("x-forwarded-for", "1.1.1.1, 2.2.2.2"), ("x-real-ip", "2.2.2.2")]);
+        let weir = [
+            ("forwarded", "for=2.2.2.2"),
+            ("x-forwarded-for", "2.2.2.2"),
+            ("x-forwarded-proto", "http"),
+            ("x-real-ip", "2.2.2.2"),
+        ];
+        let found = compare(&own, &sees(&weir), &[], "http://h/x", &[]);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].name, FORWARDING);
+        assert_eq!(
+            found[0].old,
+            "forwarded: none; x-forwarded-for: 1.1.1.1, 2.2.2.2; x-forwarded-proto: none"
+        );
+        assert_eq!(found[0].new, "forwarded: for=2.2.2.2; x-forwarded-for: 2.2.2.2; x-forwarded-proto: http");
+        // A field that is lost, or that the config writes otherwise, is a difference of its own.
+        let lost = names(&own, &sees(&weir[..3]));
+        assert_eq!(lost, ["upstream field x-real-ip", FORWARDING]);
+        let forged = sees(&[("x-forwarded-for", "2.2.2.2"), ("x-real-ip", "3.3.3.3")]);
+        assert_eq!(names(&own, &forged), ["upstream field x-real-ip", FORWARDING]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The report as one page that needs nothing else.
 
-use super::compare::NEUTRAL;
-use super::report::{Report, Row, Shown};
+use super::compare::{FORWARDING, NEUTRAL};
+use super::report::{ACCEPT_ONCE, Report, Row, Shown};
 use std::fmt::Write;
 
 const STYLE: &str = "\
@@ -34,6 +34,14 @@ impl Report {
             "DIFFERS"
         };
         let _ = write!(page, "<p class=\"{class}\">{}</p>", escape(&self.summary()));
+        if let Some((count, shown)) = &self.forwarding {
+            let _ = write!(
+                page,
+                "<h2>What upstreams learn about the client</h2><p class=\"DIFFERS\">{FORWARDING}: "
+            );
+            let _ = write!(page, "{count} requests. {}</p>", escape(ACCEPT_ONCE));
+            self.shown(shown, &mut page);
+        }
         page.push_str("<table><thead><tr><th>Verdict<th>Line<th>Statement</tr></thead><tbody>\n");
         for row in self.rows.iter().filter(|row| !row.word().is_empty()) {
             self.row(row, &mut page);

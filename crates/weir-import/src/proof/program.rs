@@ -49,6 +49,25 @@ pub struct Program {
 }
 
 impl Program {
+    /// A system whose program nobody starts, because it is asked where it runs.
+    #[must_use]
+    pub fn elsewhere(system: &'static str, title: &'static str) -> Self {
+        Self {
+            system,
+            title,
+            binary: system,
+            suffix: "",
+            stage: |_, _| Ok(Stage::default()),
+            version: &[],
+            check: |_| Vec::new(),
+            run: |_| Vec::new(),
+            environment: &[],
+            folders: &[],
+            refusal: |said| (None, said.to_owned()),
+            own_pages: &[],
+        }
+    }
+
     /// The staged config's path in the workspace; `name` tells several of them apart.
     #[must_use]
     pub fn config_path(&self, name: &str) -> String {

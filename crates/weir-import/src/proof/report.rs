@@ -1,6 +1,6 @@
 //! What a proof found, per line of the source.
 
-use super::compare::{Difference, NEUTRAL, Observation, compare};
+use super::compare::{Difference, FORWARDING, NEUTRAL, Observation, compare};
 use super::patterns::{Effect, Line, PathPattern, Patterns, Setting};
 use super::program::Program;
 use super::witness::{Ask, Witness};
@@ -13,6 +13,10 @@ use std::fmt::Write;
 
 /// Lines without a difference that the text lists; `--format json` and the page have all.
 const SAME_SHOWN: usize = 200;
+
+/// How to accept what Weir tells upstreams about clients.
+pub(super) const ACCEPT_ONCE: &str = "It is one decision for the whole config. Accept it in proof.yaml: \
+                                      - { difference: forwarding-fields, why: Weir says who asks, and believes no client }";
 
 /// At how many lines a difference must be to be told once for all.
 const EVERYWHERE: usize = 4;
@@ -54,6 +58,8 @@ pub struct Report {
     pub differ: usize,
     /// Witnesses with accepted differences only.
     pub accepted: usize,
+    /// Witnesses with [`FORWARDING`] that is not accepted, and the smallest one: told once, not at each line.
+    pub forwarding: Option<(usize, Shown)>,
     /// Entries of `accept` that nothing needed.
     pub unused: Vec<Accepted>,
     /// Why nothing was proved, if so.
@@ -142,6 +148,30 @@ impl Report {
             let ours = route(&witness.ask);
             let mut is_open = false;
             let mut blamed: Vec<&Line> = Vec::new();
+            let (forwarding, found): (Vec<_>, Vec<_>) =
+                found.into_iter().partition(|difference| difference.name == FORWARDING);
+            if found.is_empty() {
+                rows.of(&witness.line).same += 1;
+            }
+            for difference in forwarding {
+                let takes = |entry: &Accepted| entry.takes(&difference, ours.as_deref(), &witness.line);
+                if let Some(used) = accept.iter().position(takes).and_then(|at| used.get_mut(at)) {
+                    *used = true;
+                    continue;
+                }
+                is_open = true;
+                let (ask, about, ours) = (witness.ask.clone(), witness.about.clone(), ours.clone());
+                let shown = Shown { ask, about, difference, ours, is_accepted: false };
+                match &mut report.forwarding {
+                    Some((count, smallest)) => {
+                        *count += 1;
+                        if shown.ask.weight() < smallest.ask.weight() {
+                            *smallest = shown;
+                        }
+                    }
+                    None => report.forwarding = Some((1, shown)),
+                }
+            }
             for difference in found {
                 let status = |seen: &Observation| seen.answers.last().map_or(0, |answer| answer.status);
                 let statuses = (status(old), status(new));
@@ -208,7 +238,11 @@ impl Report {
         }
         if self.differ > 0 {
             let word = if lines == 1 { "line" } else { "lines" };
-            let _ = write!(text, ", {} differ, at {lines} {word}", self.differ);
+            let place = if lines > 0 { format!(", at {lines} {word}") } else { String::new() };
+            let _ = write!(text, ", {} differ{place}", self.differ);
+            if let Some((count, _)) = &self.forwarding {
+                let _ = write!(text, " ({count} by {FORWARDING})");
+            }
         }
         if self.dropped > 0 {
             let _ = write!(text, "; {} more were not asked: split the source", self.dropped);
@@ -220,6 +254,14 @@ impl Report {
     #[must_use]
     pub fn to_text(&self) -> String {
         let mut text = String::new();
+        if let Some((count, shown)) = &self.forwarding {
+            let _ = writeln!(
+                text,
+                "Upstreams learn other things about the client: {FORWARDING}, {count} requests"
+            );
+            self.difference(shown, &mut text);
+            let _ = writeln!(text, "    {ACCEPT_ONCE}\n");
+        }
         let everywhere = self.everywhere();
         if !everywhere.is_empty() {
             text.push_str("At many lines\n");
@@ -328,6 +370,11 @@ impl Report {
             "differ": self.differ,
             "accepted": self.accepted,
             "not_asked": self.dropped,
+            "forwarding_fields": self.forwarding.as_ref().map(|(count, one)| {
+                let mut one = shown(one);
+                one["requests"] = json!(count);
+                one
+            }),
             "unused_accept": self.unused,
             "summary": self.summary(),
             "lines": self.rows.iter().filter(|row| !row.word().is_empty()).map(row).collect::<Vec<_>>(),

@@ -74,6 +74,10 @@ impl Import {
             errln!("weir: {} is not empty: name another folder, or add --force", self.output.display());
             return Ok(ExitCode::from(COMMAND_LINE));
         }
+        if !self.prove && !self.proof.against.is_empty() {
+            errln!("weir: --against says what to prove against: add --prove");
+            return Ok(ExitCode::from(COMMAND_LINE));
+        }
         let system = weir_import::system(&self.system).context("the command line knows this system")?;
         let read = Disk::around(&self.files).and_then(|disk| weir_import::import(system, &disk, &self.files));
         let import = match read {
@@ -94,6 +98,10 @@ impl Import {
         let told = if self.prove { Some(self.told(&import)?) } else { None };
         let proof = match told {
             Some(Told::Unreadable(why)) => return Ok(prove::unreadable(&why, self.format)),
+            Some(Told::Misspelt(why)) => {
+                errln!("weir: {why}");
+                return Ok(ExitCode::from(COMMAND_LINE));
+            }
             Some(Told::Report(report)) => Some(report),
             None => None,
         };

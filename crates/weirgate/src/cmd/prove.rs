@@ -1,7 +1,7 @@
 //! `weir prove`: replays the proof of an import. `weir import --prove` uses it too.
 
 use super::{Format, print};
-use crate::proof::{Ours, Outcome, Proof, folder_of, prove};
+use crate::proof::{Elsewhere, Ours, Outcome, Proof, folder_of, prove};
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use serde::Deserialize;
@@ -11,7 +11,7 @@ use std::io::Read as _;
 use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 use weir_import::output::{MAIN, SECRETS};
-use weir_import::proof::{Accepted, Report, corpus};
+use weir_import::proof::{Accepted, Program, Report, corpus};
 use weir_import::{Disk, SourceTree, System};
 
 /// The file that says what to prove and what is accepted.
@@ -48,6 +48,13 @@ pub(super) struct Options {
     /// Write the report as one HTML page, too
     #[arg(long, value_name = "PAGE")]
     pub(super) report: Option<PathBuf>,
+    /// Ask the old gateway at this URL instead of starting its program: one URL for each scheme. Its upstreams must
+    /// lead to this command, which answers for them
+    #[arg(long, value_name = "URL")]
+    pub(super) against: Vec<String>,
+    /// With --against: answer for this upstream of the config at this address. Upstreams on loopback need none
+    #[arg(long, value_name = "UPSTREAM=ADDRESS", requires = "against")]
+    pub(super) echo: Vec<String>,
 }
 
 /// proof.yaml.
@@ -86,6 +93,8 @@ impl Prove {
         let options = Options {
             corpus: self.options.corpus.clone().or_else(|| record.corpus.map(|path| self.folder.join(path))),
             report: self.options.report.clone(),
+            against: self.options.against.clone(),
+            echo: self.options.echo.clone(),
         };
         Ok(match told(system, &files, &self.folder, &options, &record.accept)? {
             Told::Report(report) => {
@@ -96,6 +105,10 @@ impl Prove {
                 ExitCode::from(u8::from(!report.is_proved()))
             }
             Told::Unreadable(why) => unreadable(&why, self.format),
+            Told::Misspelt(why) => {
+                errln!("weir: {why}");
+                ExitCode::from(COMMAND_LINE)
+            }
         })
     }
 }
@@ -115,6 +128,8 @@ pub(super) enum Told {
     Report(Box<Report>),
     /// The source cannot be read, or its own program refuses it.
     Unreadable(String),
+    /// A value on the command line is wrong.
+    Misspelt(String),
 }
 
 /// Proves the config in `folder` against `files`, and writes the page.
@@ -125,6 +140,10 @@ pub(super) fn told(
     options: &Options,
     accept: &[Accepted],
 ) -> Result<Told> {
+    let elsewhere = match Elsewhere::read(&options.against, &options.echo) {
+        Ok(elsewhere) => elsewhere,
+        Err(why) => return Ok(Told::Misspelt(why)),
+    };
     let disk = match Disk::around(files) {
         Ok(disk) => disk,
         Err(e) => return Ok(Told::Unreadable(e.to_string())),
@@ -137,21 +156,40 @@ pub(super) fn told(
     let program = weir_import::program(system.name);
     let staged = program.map(|program| {
         let mut tree = SourceTree::open(&disk, files)?;
-        (program.stage)(&mut tree, &around.display().to_string()).map(|stage| (program, stage))
+        (program.stage)(&mut tree, &around.display().to_string())
     });
-    let outcome = match staged {
-        Some(Err(e)) => return Ok(Told::Unreadable(e.to_string())),
-        None => {
-            let why = format!("weir does not know how to run {}", system.title);
-            Outcome::Told(Box::new(Report::not_proved(system.title, &import.ledger, why)))
+    let stage = match staged.transpose() {
+        Err(e) => return Ok(Told::Unreadable(e.to_string())),
+        Ok(stage) => stage,
+    };
+    let outcome = match stage {
+        None if !elsewhere.is_used() => {
+            let title = system.title;
+            let why = format!(
+                "weir does not know how to run {title}: name a gateway that runs elsewhere, --against URL"
+            );
+            Outcome::Told(Box::new(Report::not_proved(title, &import.ledger, why)))
         }
-        Some(Ok((program, stage))) => {
+        stage => {
+            // Never run, as it is asked where it is.
+            let elsewhere_only = Program::elsewhere(system.name, system.title);
+            let program = program.unwrap_or(&elsewhere_only);
             let ours = Ours::read(&folder.join(MAIN), &secrets(folder)?)?;
+            // Without a reader of its lines, the witnesses are those of our own routes.
+            let stage = stage.unwrap_or_else(|| ours.stage(files.first().map_or("", String::as_str)));
             let corpus = match &options.corpus {
                 Some(path) => corpus::corpus(&read_corpus(path)?, &stage.patterns),
                 None => Vec::new(),
             };
-            prove(&Proof { program, stage: &stage, ledger: &import.ledger, ours: &ours, corpus, accept })?
+            prove(&Proof {
+                program,
+                stage: &stage,
+                ledger: &import.ledger,
+                ours: &ours,
+                corpus,
+                accept,
+                elsewhere: &elsewhere,
+            })?
         }
     };
     match outcome {
@@ -186,7 +224,7 @@ pub(super) fn record(
     let relative = |file: &Path| relative(file, folder).display().to_string();
     let mut text = String::from(
         "# What `weir prove` replays: the old config, and the differences that you accept, such as\n\
-         # - { difference: upstream field x-forwarded-for, why: we trust no client }\n",
+         # - { difference: forwarding-fields, why: Weir says who asks and believes no client }\n",
     );
     text.push_str(&format!("system: {}\nfiles:\n", system.name));
     for file in files {

@@ -95,6 +95,25 @@ impl Echo {
         echo
     }
 
+    /// Opens origins at addresses of this machine: each with its own address in the configs.
+    ///
+    /// # Errors
+    /// If one cannot be opened.
+    pub(super) fn open_at(
+        places: &[(String, String)],
+        tls: Arc<rustls::ServerConfig>,
+    ) -> Result<Self, String> {
+        let shared = Shared { scenario: Mutex::new(Scenario::Plain), seen: Mutex::default() };
+        let mut echo = Self { shared: Arc::new(shared), listeners: HashMap::new(), tls };
+        for (address, at) in places {
+            let who = who(address);
+            let open =
+                echo.listen(at.clone(), &who).map_err(|e| format!("the echo for {address} at {at}: {e}"))?;
+            echo.listeners.entry(who).or_default().push(open);
+        }
+        Ok(echo)
+    }
+
     fn listen(&self, at: String, who: &str) -> io::Result<Open> {
         let listener = Arc::new(TcpListener::bind(&at)?);
         let (shared, tls, who) = (Arc::clone(&self.shared), Arc::clone(&self.tls), who.to_owned());

@@ -8,9 +8,10 @@ use weir_import::proof::{Ask, Observation};
 /// What to play.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Job {
-    /// The system whose program is the old one, and where that program is.
+    /// The system whose program is the old one, and where that program is; none if it runs elsewhere and was asked
+    /// already.
     pub(super) system: String,
-    pub(super) path: PathBuf,
+    pub(super) path: Option<PathBuf>,
     /// Files that its config names, by path below the workspace.
     pub(super) files: Vec<(String, String)>,
     /// Its config, without and with its limits of time.

@@ -14,12 +14,14 @@
 
 mod ask;
 mod echo;
+mod elsewhere;
 mod job;
 mod names;
 mod ours;
 mod play;
 mod world;
 
+pub(crate) use self::elsewhere::Elsewhere;
 use self::job::{Found, Job};
 pub(crate) use self::ours::Ours;
 use anyhow::{Context as _, Result};
@@ -27,6 +29,7 @@ use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
+use weir_import::proof::patterns::Patterns;
 use weir_import::proof::program::FOLDERS;
 use weir_import::proof::witness::witnesses;
 use weir_import::proof::{Accepted, Ask, Program, Report, Stage, Witness};
@@ -45,7 +48,7 @@ const MAX_OUTCOME: u64 = 1 << 30;
 /// What to prove.
 pub(crate) struct Proof<'a> {
     /// The old program.
-    pub(crate) program: &'static Program,
+    pub(crate) program: &'a Program,
     /// The old config.
     pub(crate) stage: &'a Stage,
     /// What the import made of its lines.
@@ -56,6 +59,8 @@ pub(crate) struct Proof<'a> {
     pub(crate) corpus: Vec<Witness>,
     /// Differences that are accepted.
     pub(crate) accept: &'a [Accepted],
+    /// Where the old gateway runs, if not here.
+    pub(crate) elsewhere: &'a Elsewhere,
 }
 
 /// How a proof ended.
@@ -85,24 +90,42 @@ pub(crate) fn as_part() -> Option<ExitCode> {
 pub(crate) fn prove(proof: &Proof<'_>) -> Result<Outcome> {
     let title = proof.program.title;
     let not_proved = |why: String| Ok(Outcome::Told(Box::new(Report::not_proved(title, proof.ledger, why))));
-    let Some(path) = path_of(proof.program) else {
-        return not_proved(format!("{} is not on this machine: install it, and run weir prove again", title));
-    };
-    if let Some((line, why)) = proof.stage.patterns.obstacles.first() {
+    let is_elsewhere = proof.elsewhere.is_used();
+    let path = path_of(proof.program).filter(|_| !is_elsewhere);
+    if path.is_none() && !is_elsewhere {
+        return not_proved(format!(
+            "{title} is not on this machine: install it and run weir prove again, or name a gateway that runs \
+             elsewhere: --against URL"
+        ));
+    }
+    if let Some((line, why)) = proof.stage.patterns.obstacles.first().filter(|_| !is_elsewhere) {
         return not_proved(format!("{}: `{}`: {why}", line.place, line.text));
     }
+    let mut patterns = proof.stage.patterns.clone();
     let routes = proof.ours.routes();
-    let mut made = witnesses(&proof.stage.patterns, &routes, false);
+    let mut made = witnesses(&patterns, &routes, false);
     let dead = made.list.iter().position(|w| matches!(w.ask.scenario, weir_import::proof::Scenario::Dead(_)));
     let at = dead.unwrap_or(made.list.len());
     made.list.splice(at..at, proof.corpus.iter().cloned());
-    let limits = witnesses(&proof.stage.patterns, &[], true).list;
+    let mut limits = witnesses(&patterns, &[], true).list;
+    if is_elsewhere {
+        limits.clear();
+        made.list.retain(|witness| proof.elsewhere.reaches(&witness.ask.front));
+        not_elsewhere(&mut patterns, proof.elsewhere);
+    }
     let asks = |list: &[Witness]| list.iter().map(|witness| witness.ask.clone()).collect::<Vec<Ask>>();
-    let mut origins = proof.stage.patterns.origins.clone();
+    let mut origins = patterns.origins.clone();
     origins.extend(proof.ours.origins());
     origins.sort();
     origins.dedup();
-    let fronts = proof.stage.patterns.sites.iter().flat_map(|site| site.fronts.clone()).collect();
+    let old = match is_elsewhere {
+        true => match proof.elsewhere.ask(&patterns.origins, &asks(&made.list), TIME_LIMIT) {
+            Ok(old) => Some(old),
+            Err(why) => return not_proved(why),
+        },
+        false => None,
+    };
+    let fronts = patterns.sites.iter().flat_map(|site| site.fronts.clone()).collect();
     let job = Job {
         system: proof.program.system.to_owned(),
         path,
@@ -117,9 +140,13 @@ pub(crate) fn prove(proof: &Proof<'_>) -> Result<Outcome> {
         asks: asks(&made.list),
         limit_asks: asks(&limits),
     };
-    let found = play_in_a_world(&job)?;
+    let mut found = play_in_a_world(&job)?;
     if let Some(why) = found.no_world {
-        return not_proved(format!("this kernel gives no world of its own to run {title} in: {why}"));
+        let whom = if is_elsewhere { "Weir" } else { title };
+        return not_proved(format!("this kernel gives no world of its own to run {whom} in: {why}"));
+    }
+    if let Some(old) = old {
+        (found.old, found.version) = (old, proof.elsewhere.shown());
     }
     if let Some(said) = found.refused {
         let (line, said) = (proof.program.refusal)(&said);
@@ -133,11 +160,27 @@ pub(crate) fn prove(proof: &Proof<'_>) -> Result<Outcome> {
     let limited = limits.into_iter().zip(found.old_limited.into_iter().zip(found.new_limited));
     let observed: Vec<_> = observed.chain(limited).map(|(witness, (old, new))| (witness, old, new)).collect();
     let route = |ask: &Ask| proof.ours.key_for(ask);
-    let patterns = &proof.stage.patterns;
-    let mut report = Report::new(proof.program, proof.ledger, patterns, &observed, proof.accept, &route);
+    let mut report = Report::new(proof.program, proof.ledger, &patterns, &observed, proof.accept, &route);
     report.program = found.version;
     report.dropped = made.dropped;
     Ok(Outcome::Told(Box::new(report)))
+}
+
+/// Notes the lines that a gateway elsewhere is not asked about.
+fn not_elsewhere(patterns: &mut Patterns, elsewhere: &Elsewhere) {
+    let mut lines = Vec::new();
+    for site in &patterns.sites {
+        if !site.fronts.iter().any(|front| elsewhere.reaches(front)) {
+            let scheme = if site.fronts.iter().all(|front| front.tls) { "https" } else { "http" };
+            lines.push((site.line.clone(), format!("no --against {scheme}://… was named")));
+        }
+        let bursts = site.paths.iter().filter_map(|path| path.burst.as_ref());
+        lines.extend(bursts.map(|(_, line)| {
+            let why = "limits count over time, and a gateway elsewhere is not started anew for them";
+            (line.clone(), why.to_owned())
+        }));
+    }
+    patterns.unprovable.extend(lines);
 }
 
 /// Where a program is: in the places where packages put it.

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use weir_gateway::config::{Loaded, Node, Source, Value};
 use weir_gateway::explain::Arriving;
 use weir_gateway::snapshot::Snapshot;
-use weir_import::proof::patterns::{Origin, unix_in_workspace};
-use weir_import::proof::{Ask, OurRoute, WORKSPACE};
+use weir_import::Place;
+use weir_import::proof::patterns::{Front, Line, Origin, Patterns, Site, unix_in_workspace};
+use weir_import::proof::{Ask, OurRoute, Stage, WORKSPACE};
 
 /// Our config.
 pub(crate) struct Ours {
@@ -70,18 +71,37 @@ impl Ours {
         config.to_string()
     }
 
+    /// A stage for a gateway whose config nobody reads line by line: one site with all that this config has.
+    pub(crate) fn stage(&self, file: &str) -> Stage {
+        let line = Line { place: Place::new(file, 1), text: "the whole config".to_owned() };
+        let site = Site { line, hosts: Vec::new(), fronts: self.fronts(), paths: Vec::new() };
+        let groups = self.section("upstreams").map(|(_, upstream)| addresses(upstream)).collect();
+        let patterns = Patterns { sites: vec![site], origins: self.origins(), groups, ..Patterns::default() };
+        Stage { patterns, ..Stage::default() }
+    }
+
+    /// Where clients reach it in the world of the proof.
+    fn fronts(&self) -> Vec<Front> {
+        let mut fronts = Vec::new();
+        for (_, listener) in self.section("listeners") {
+            let Some(address) = listener.get("address").and_then(Node::as_text) else { continue };
+            let Some((host, port)) = address.rsplit_once(':') else { continue };
+            let ip = match host.parse::<std::net::Ipv4Addr>() {
+                Ok(ip) if !ip.is_unspecified() => ip.to_string(),
+                _ => "127.0.0.1".to_owned(),
+            };
+            let Ok(port) = port.parse() else { continue };
+            fronts.push(Front { ip, port, tls: listener.get("tls").is_some_and(Node::is_set) });
+        }
+        fronts
+    }
+
     /// The addresses of its upstreams.
     pub(super) fn origins(&self) -> Vec<Origin> {
         let mut origins = Vec::new();
         for (_, upstream) in self.section("upstreams") {
             let tls = upstream.get("tls").is_some_and(Node::is_set);
-            for endpoint in upstream.get("endpoints").map(Node::elements).unwrap_or_default() {
-                let address = endpoint.as_text().or_else(|| endpoint.get("address").and_then(Node::as_text));
-                let Some(address) = address else { continue };
-                let address =
-                    address.split_once("://").map_or(address, |(_, rest)| rest).trim_end_matches('/');
-                origins.push(Origin { address: address.to_owned(), tls });
-            }
+            origins.extend(addresses(upstream).into_iter().map(|address| Origin { address, tls }));
         }
         origins
     }
@@ -142,6 +162,16 @@ impl Ours {
         let entries = self.loaded.tree.get(name).map(Node::entries).unwrap_or_default();
         entries.iter().map(|(key, node)| (&*key.text, node))
     }
+}
+
+/// The addresses of an upstream's endpoints.
+fn addresses(upstream: &Node) -> Vec<String> {
+    let endpoints = upstream.get("endpoints").map(Node::elements).unwrap_or_default();
+    let text = |endpoint: &Node| {
+        let address = endpoint.as_text().or_else(|| endpoint.get("address").and_then(Node::as_text))?;
+        Some(address.split_once("://").map_or(address, |(_, rest)| rest).trim_end_matches('/').to_owned())
+    };
+    endpoints.iter().filter_map(text).collect()
 }
 
 /// The entries of a section that are maps.

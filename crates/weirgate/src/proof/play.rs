@@ -45,51 +45,55 @@ fn play(job: &Job) -> Result<Found, String> {
     let server_tls = certificates(&names)?;
     super::names::serve(names.clone()).map_err(|e| format!("the resolver: {e}"))?;
     let taken: Vec<String> = job.fronts.iter().map(|front| format!("{}:{}", front.ip, front.port)).collect();
-    let program = weir_import::program(&job.system).ok_or("the program is not known")?;
-    for folder in program.folders {
+    let program = weir_import::program(&job.system);
+    for folder in program.map_or(&[][..], |program| program.folders) {
         fs::create_dir_all(Path::new(WORKSPACE).join(folder)).map_err(|e| format!("{folder}: {e}"))?;
     }
     for (name, text) in &job.files {
         work_file(name, text)?;
     }
     let mut stage = Play {
-        job,
-        program,
         echo: Echo::open(&job.origins, &names, &taken, server_tls),
         tls: ClientTls::new(None, None, None, false, &[]).map_err(|e| e.to_string())?,
     };
-    let mut found = Found { version: version(program, &job.path), ..Found::default() };
-    let old = work_file(&format!("old{}", program.suffix), &job.old)?;
-    if let Some(said) = refused(program, &job.path, &old)? {
-        found.refused = Some(said);
-        return Ok(found);
+    let mut found = Found::default();
+    if let (Some(program), Some(path)) = (program, &job.path) {
+        found.version = version(program, path);
+        let old = work_file(&format!("old{}", program.suffix), &job.old)?;
+        if let Some(said) = refused(program, path, &old)? {
+            found.refused = Some(said);
+            return Ok(found);
+        }
+        found.old = stage.old((program, path), "old", &job.asks)?;
     }
-    found.old = stage.old("old", &job.asks)?;
     copy(&job.our_folder, &Path::new(WORKSPACE).join("weir"))?;
     let ours = work_file("weir/proof.json.yaml", &job.ours)?;
     found.new = stage.ours(&ours, &job.asks)?;
-    if let Some(limited) = &job.old_limited {
+    if let (Some(limited), Some(program), Some(path)) = (&job.old_limited, program, &job.path) {
         work_file(&format!("limited{}", program.suffix), limited)?;
-        found.old_limited = stage.old("limited", &job.limit_asks)?;
+        found.old_limited = stage.old((program, path), "limited", &job.limit_asks)?;
         let ours = work_file("weir/limited.json.yaml", &job.ours_limited)?;
         found.new_limited = stage.ours(&ours, &job.limit_asks)?;
     }
     Ok(found)
 }
 
-struct Play<'a> {
-    job: &'a Job,
-    program: &'static Program,
+struct Play {
     echo: Echo,
     tls: ClientTls,
 }
 
-impl Play<'_> {
+impl Play {
     /// Runs the old program and asks it.
-    fn old(&mut self, name: &str, asks: &[Ask]) -> Result<Vec<Observation>, String> {
-        let mut command = Command::new(&self.job.path);
-        command.args((self.program.run)(&self.program.config_path(name)));
-        command.envs(self.program.environment.iter().copied());
+    fn old(
+        &mut self,
+        (program, path): (&Program, &Path),
+        name: &str,
+        asks: &[Ask],
+    ) -> Result<Vec<Observation>, String> {
+        let mut command = Command::new(path);
+        command.args((program.run)(&program.config_path(name)));
+        command.envs(program.environment.iter().copied());
         self.ask_all(&mut command, "old", asks)
     }
 
@@ -128,14 +132,19 @@ impl Play<'_> {
     }
 
     fn observe(&mut self, ask: &Ask) -> Observation {
-        self.echo.set(&ask.scenario);
-        let answers = (0..ask.calls.max(1)).map(|_| {
-            let mut answer = ask::ask(ask, &self.tls);
-            answer.seen = self.echo.seen();
-            answer
-        });
-        Observation { answers: answers.collect() }
+        observe(&mut self.echo, ask, &self.tls)
     }
+}
+
+/// Asks, while the echo plays the scene.
+pub(super) fn observe(echo: &mut Echo, ask: &Ask, tls: &ClientTls) -> Observation {
+    echo.set(&ask.scenario);
+    let answers = (0..ask.calls.max(1)).map(|_| {
+        let mut answer = ask::ask(ask, tls);
+        answer.seen = echo.seen();
+        answer
+    });
+    Observation { answers: answers.collect() }
 }
 
 /// A program that is asked. Dropping it ends it.
@@ -248,6 +257,13 @@ fn certificates(
     work_file("cert.pem", &cert)?;
     work_file("pair.pem", &format!("{cert}{key}"))?;
     work_file("key.pem", &key)?;
+    server_tls(&made)
+}
+
+/// How the echo speaks TLS.
+pub(super) fn server_tls(
+    made: &rcgen::CertifiedKey<rcgen::KeyPair>,
+) -> Result<Arc<rustls::ServerConfig>, String> {
     let key = rustls::pki_types::PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = rustls::ServerConfig::builder_with_provider(provider)

@@ -64,10 +64,9 @@ const RECORD: &str = "\
 system: nginx
 files: [ ../nginx.conf ]
 accept:
-- difference: upstream field forwarded
+- { difference: forwarding-fields, why: Weir tells upstreams who asks }
 - { difference: upstream field host, line: proxy_set_header Host $http_host, route: front, why: HTTP/1.0 }
 - { difference: upstream target, why: Weir sends the canonical path }
-- { difference: upstream field x-forwarded-*, why: Weir tells upstreams who asks }
 ";
 
 fn site(ours: &str, record: &str) -> TempDir {
@@ -224,4 +223,158 @@ fn what_cannot_be_run_is_not_proved() {
     proved.expect_code(1).expect_text("NOT PROVED");
     fs::write(dir.path().join("weir/proof.yaml"), "system: nginx\nfile: x\n").unwrap();
     run_weir(dir.path(), &["prove", "weir"]).expect_code(2).expect_text("proof.yaml:2");
+}
+
+/// What Weir tells upstreams about clients is told once, whatever the number of lines, and accepted once.
+#[test]
+fn forwarding_fields_are_one_difference() {
+    let dir = site(
+        OURS,
+        &RECORD.replace("- { difference: forwarding-fields, why: Weir tells upstreams who asks }\n", ""),
+    );
+    let Some(report) = prove(dir.path(), 1) else { return };
+    assert_eq!(differences(&report), Vec::<String>::new());
+    let told = &report["forwarding_fields"];
+    assert!(told["requests"].as_u64() > Some(40), "{told:#}");
+    assert!(told["weir"].as_str().unwrap().contains("x-forwarded-for: 127.0.0.1"), "{told:#}");
+    assert!(report["summary"].as_str().unwrap().contains("by forwarding-fields"), "{report:#}");
+    // A field that the old program sends and Weir does not is no such difference.
+    let dir = site(OURS, RECORD);
+    let nginx = NGINX.replace(
+        "proxy_set_header X-Site shop;",
+        "proxy_set_header X-Site shop; proxy_set_header X-Real-IP $remote_addr;",
+    );
+    fs::write(dir.path().join("nginx.conf"), nginx).unwrap();
+    let Some(report) = prove(dir.path(), 1) else { return };
+    let found = differences(&report);
+    assert!(found.iter().any(|found| found.ends_with("upstream field x-real-ip")), "{found:?}");
+}
+
+/// A site whose upstream is on loopback, with the ports filled in.
+fn small_site(listen: u16, upstream: u16) -> TempDir {
+    let dir = TempDir::new().unwrap();
+    let nginx = format!(
+        "daemon off; master_process off; worker_processes 1; pid nginx.pid; error_log stderr;\nevents {{ worker_connections 64; }}\n\
+         http {{\n  access_log off; client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path f; uwsgi_temp_path u; scgi_temp_path s;\n  \
+         server {{\n    listen 127.0.0.1:{listen};\n    location / {{ proxy_pass http://127.0.0.1:{upstream}; proxy_set_header Host $http_host; }}\n    \
+         location /private {{ deny all; }}\n    location = /old {{ return 302 /new; }}\n  }}\n}}\n"
+    );
+    fs::write(dir.path().join("nginx.conf"), nginx).unwrap();
+    fs::create_dir(dir.path().join("weir")).unwrap();
+    dir
+}
+
+/// A free port, which nobody else takes for a while.
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+#[test]
+fn a_gateway_that_runs_elsewhere() {
+    let nginx = ["/usr/sbin/nginx", "/usr/bin/nginx", "/usr/local/sbin/nginx", "/usr/local/nginx/sbin/nginx"];
+    let Some(nginx) = nginx.into_iter().find(|path| Path::new(path).is_file()) else {
+        eprintln!("SKIPPED: nginx is not on this machine");
+        return;
+    };
+    let (listen, upstream) = (free_port(), free_port());
+    let dir = small_site(listen, upstream);
+    let mut running = std::process::Command::new(nginx)
+        .args(["-p", &dir.path().display().to_string(), "-c", "nginx.conf", "-e", "stderr"])
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let url = format!("http://127.0.0.1:{listen}");
+    weir_testkit::eventually("nginx listens", || std::net::TcpStream::connect(("127.0.0.1", listen)).is_ok());
+    let imported = run_weir(
+        dir.path(),
+        &[
+            "import",
+            "nginx",
+            "nginx.conf",
+            "-o",
+            "weir",
+            "--force",
+            "--prove",
+            "--against",
+            &url,
+            "--format",
+            "json",
+        ],
+    );
+    let report: Value =
+        serde_json::from_str(&imported.stdout).unwrap_or_else(|error| panic!("{error}: {imported:#?}"));
+    let proof = &report["proof"];
+    if !cannot(&proof["not_proved"]) {
+        assert!(proof["not_proved"].is_null() && proof["asked"].as_u64() > Some(30), "{proof:#}");
+        assert_eq!(proof["program"], Value::from(url.clone()));
+        let found = differences(proof);
+        // nginx resolves paths for routing only, and puts its port into redirects.
+        let known = ["upstream target", "upstream field host", "redirect"];
+        assert!(found.iter().all(|found| known.iter().any(|known| found.ends_with(known))), "{found:?}");
+        assert!(proof["forwarding_fields"]["requests"].as_u64() > Some(10), "{proof:#}");
+        // A lie is caught: the route that refuses is opened.
+        let routes = dir.path().join("weir/routes");
+        for file in fs::read_dir(&routes).unwrap() {
+            let path = file.unwrap().path();
+            let text = fs::read_to_string(&path).unwrap();
+            fs::write(&path, text.replace("status: 403", "status: 200")).unwrap();
+        }
+        let lied = run_weir(dir.path(), &["prove", "weir", "--against", &url, "--format", "json"]);
+        let lied: Value = serde_json::from_str(&lied.stdout).unwrap();
+        assert!(differences(&lied).iter().any(|found| found.ends_with(" status")), "{lied:#}");
+        // Nobody listens, the upstream is elsewhere, or the words are wrong.
+        let gone = format!("http://127.0.0.1:{}", free_port());
+        run_weir(dir.path(), &["prove", "weir", "--against", &gone]).expect_code(1).expect_text("NOT PROVED");
+    }
+    let _ = running.kill();
+    let _ = running.wait();
+    run_weir(dir.path(), &["prove", "weir", "--against", "127.0.0.1:1"])
+        .expect_code(2)
+        .expect_text("http://HOST:PORT");
+    run_weir(dir.path(), &["import", "nginx", "nginx.conf", "-o", "b", "--against", &url])
+        .expect_code(2)
+        .expect_text("--prove");
+}
+
+#[test]
+fn what_no_upstream_sees_is_not_proved() {
+    // A server that answers by itself, so that nothing comes to the echo.
+    let other =
+        weir_testkit::Upstream::fixed("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    let dir = small_site(80, free_port());
+    fs::write(dir.path().join("weir/weir.yaml"), "routes: { a: { match: { path: '/*' }, respond: {} } }\nlisteners: { web: { address: '127.0.0.1:80' } }\n").unwrap();
+    fs::write(dir.path().join("weir/proof.yaml"), "system: nginx\nfiles: [ ../nginx.conf ]\n").unwrap();
+    let url = format!("http://{}", other.address());
+    let proved = run_weir(dir.path(), &["prove", "weir", "--against", &url]);
+    proved.expect_code(1).expect_text("NOT PROVED").expect_text("came to the echo");
+    let nginx = fs::read_to_string(dir.path().join("nginx.conf")).unwrap();
+    let named = nginx.replace("proxy_pass http://127.0.0.1:", "proxy_pass http://app.internal:");
+    fs::write(dir.path().join("nginx.conf"), named).unwrap();
+    let proved = run_weir(dir.path(), &["prove", "weir", "--against", &url]);
+    proved.expect_code(1).expect_text("--echo app.internal:").expect_text("are not on loopback");
+}
+
+#[test]
+fn a_list_of_requests_is_tested() {
+    let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join("weir.yaml"), "listeners: { web: { address: '127.0.0.1:0' } }\nroutes:\n  api: { match: { path: '/api/*', clients: [ 10.0.0.0/8 ] }, respond: {} }\n  beta: { match: { path: '/*', hosts: [ a.example ], headers: { x-beta: '1' } }, respond: {} }\n").unwrap();
+    let tests = "tests:\n- { request: GET http://a.example/api/x, client: 10.0.0.7, route: api }\n- { request: GET http://a.example/api/x, route: none }\n- { request: GET http://a.example/y, headers: { x-beta: '1' }, route: beta }\n";
+    fs::write(dir.path().join("tests.yaml"), tests).unwrap();
+    run_weir(dir.path(), &["test"]).expect_code(0).expect_text("3 requests take the routes");
+    fs::write(dir.path().join("other.yaml"), tests.replace("route: beta", "route: api")).unwrap();
+    let wrong = run_weir(dir.path(), &["test", "other.yaml", "-c", "weir.yaml"]);
+    wrong
+        .expect_code(1)
+        .expect_text("GET http://a.example/y takes beta, not api")
+        .expect_text("1 of 3 requests");
+    let json = run_weir(dir.path(), &["test", "other.yaml", "--format", "json"]);
+    let json: Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!((&json["asked"], &json["wrong"][0]["takes"]), (&Value::from(3), &Value::from("beta")));
+    for bad in ["tests: []\n", "tests: [ { request: GET / } ]\n", "test: []\n"] {
+        fs::write(dir.path().join("bad.yaml"), bad).unwrap();
+        run_weir(dir.path(), &["test", "bad.yaml"]).expect_code(2);
+    }
+    run_weir(dir.path(), &["test", "missing.yaml"]).expect_code(2);
+    fs::write(dir.path().join("weir.yaml"), "routes: 7\n").unwrap();
+    run_weir(dir.path(), &["test"]).expect_code(1).expect_text("routes");
 }
