@@ -30,7 +30,8 @@ const LISTS: [&str; 2] = ["filters", "otherwise"];
 /// response and its body in reverse as usual; those of the other list do not run at all. Lists may hold `when` again.
 /// A filter here never replaces one of the same name in a consumer's plan, because it does not run for all requests.
 ///
-/// If the expression names `request.body`, JSON bodies are read before, up to `limits.expression_body_bytes`.
+/// If the expression names `request.body`, JSON bodies are read before, up to `limits.expression_body_bytes`. What says
+/// that it is JSON and is not gets 400 `body_not_json`.
 ///
 /// What the expression reads may decide the answer. If it reads a cookie, a client's certificate or any field but the
 /// usual ones (`accept`, `user-agent` …), that is an identity, whatever it comes to, and a `cache` keeps a copy for

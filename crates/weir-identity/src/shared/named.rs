@@ -9,7 +9,7 @@ use weir_filter::filter::{Consumer, Cx};
 pub(crate) static CONSUMERS_UNAVAILABLE: Cause = Cause {
     code: "consumers_unavailable",
     status: 503,
-    meaning: "The credential is unknown, and a source of consumers has not been read yet.",
+    meaning: "The credential is unknown, and a source of consumers has none: unread, too old, or not fitting the config.",
     change: "consumer_sources.*.file or consumer_sources.*.http (the log and `weir status` say why)",
     ..Cause::USUAL
 };

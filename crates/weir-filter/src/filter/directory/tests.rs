@@ -161,3 +161,18 @@ fn a_restart_does_not_begin_their_time_anew() {
     assert_eq!(begun(now + HOUR, None, here), (State::Cached, None), "of any age");
     assert_eq!(begun(now, Some(HOUR), "http://old.test/"), (State::Absent, None), "of another server");
 }
+
+/// What another source refused because of a name or a credential may fit now, so it reads its document again.
+#[tokio::test]
+async fn a_source_that_has_changed_wakes_the_others() {
+    let (crm, other) = (source("crm"), source("other"));
+    let directory = directory(&[&crm, &other], &[]);
+    directory.adopt();
+    let is_woken =
+        async |source: &Source| tokio::time::timeout(Duration::ZERO, source.wanted.notified()).await.is_ok();
+    assert!(is_woken(&crm).await && is_woken(&other).await, "by the config");
+    take(&crm, "consumers: { ann: {} }");
+    assert!(is_woken(&other).await && !is_woken(&crm).await);
+    other.take("consumers: { ann: {} }", Path::new("other"), Source::next_generation(), None).unwrap_err();
+    assert!(!is_woken(&crm).await, "nothing has changed");
+}
