@@ -12,6 +12,7 @@ pub mod fastcgi;
 pub mod filters;
 pub mod h1;
 pub mod h2;
+pub mod import;
 pub mod transcode;
 mod websocket;
 
@@ -37,6 +38,8 @@ pub static TARGETS: &[Target] = &[
     ("h1_response", h1::response),
     ("h2_client", h2::client),
     ("h2_server", h2::server),
+    ("import", import::import),
+    ("import_rule", import::rule),
     ("structured_field", filters::structured_field),
     ("token", filters::token),
     ("transcode", transcode::transcode),

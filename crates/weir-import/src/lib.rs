@@ -52,6 +52,7 @@ pub mod shared;
 pub mod source;
 mod stage;
 pub mod system;
+mod traefik;
 pub mod yaml;
 
 pub use config::Config;
@@ -62,7 +63,7 @@ pub use stage::program;
 pub use system::{Import, System, import};
 
 /// Everything that can be imported, sorted by name.
-pub static SYSTEMS: &[&System] = &[&apisix::SYSTEM, &kong::SYSTEM, &nginx::SYSTEM];
+pub static SYSTEMS: &[&System] = &[&apisix::SYSTEM, &kong::SYSTEM, &nginx::SYSTEM, &traefik::SYSTEM];
 
 /// The system with this name on the command line.
 #[must_use]

@@ -113,6 +113,21 @@ impl Headers {
     }
 }
 
+/// Answers nobody, until a person has decided about something that may be what protects a route.
+#[must_use]
+pub fn closed(why: &str) -> Filter {
+    let body = "This route is closed until its import is finished.\n".to_owned();
+    Filter::new("respond", respond(503, Some(body), None))
+        .because(format!("Closed by weir import: {why}. Decide, then remove this."))
+}
+
+/// Whether a filter answers every request that reaches it.
+#[must_use]
+pub fn answers(filter: &Filter) -> bool {
+    let has = |key: &str| matches!(&filter.settings, Value::Map(map) if map.get(key).is_some());
+    filter.name == "respond" || filter.name == "redirect" && has("to")
+}
+
 /// Closes routes whose callers nobody could be, because no consumer has such a credential. Weir refuses such filters.
 pub fn close_without_consumers(config: &mut crate::config::Config) {
     let has = |key: &str| config.consumers.iter().any(|(_, consumer)| consumer.get(key).is_some());

@@ -8,7 +8,9 @@
 //! - [`networks`]: addresses and networks.
 //! - [`order`]: keeps another router's order of precedence.
 //! - [`secrets`]: variables for secrets.
-//! - [`tree`]: YAML and JSON, with the line of each key.
+//! - [`users`]: users with hashed passwords.
+//! - [`tree`], [`toml`]: YAML, JSON and TOML, with the line of each key.
+//! - [`ranked`]: routes in the order of another router, written as ours.
 //! - [`filters`]: the filters that every system has: redirects, fields, limits, lists of addresses.
 
 pub mod expression;
@@ -16,8 +18,11 @@ pub mod filters;
 pub mod networks;
 pub mod order;
 pub mod path;
+pub mod ranked;
 pub mod regex;
 pub mod secrets;
 pub mod template;
+pub mod toml;
 pub mod tree;
 pub mod units;
+pub mod users;

@@ -23,13 +23,16 @@ const MAX_CASES: usize = 200;
 const MAX_ROUNDS: usize = 12;
 
 /// A route whose order is kept.
+///
+/// Of two routes that may match one request, either both name the same listeners or one names none: no expression
+/// says by which listener a request came, so a condition could not tell them apart.
 #[derive(Clone, Debug)]
 pub struct Candidate {
     /// Hosts; empty for any.
     pub hosts: Vec<Host>,
     /// The path.
     pub path: Path,
-    /// What else it matches: methods, headers, query, `when`.
+    /// What else it matches: methods, headers, query, listeners, `when`.
     pub matches: Match,
 }
 
@@ -245,7 +248,8 @@ pub fn cases(routes: &[Candidate]) -> Vec<(Case, Option<usize>)> {
         };
         for ending in endings {
             let path = format!("{start}{ending}");
-            if let Some(winner) = winner(routes, &host, &path, method, &headers) {
+            let listener = route.matches.listeners.first();
+            if let Some(winner) = winner(routes, listener, &host, &path, method, &headers) {
                 let headers = headers.iter().map(|(name, value)| {
                     (name.clone(), if value == "*" { "x".to_owned() } else { value.clone() })
                 });
@@ -253,7 +257,7 @@ pub fn cases(routes: &[Candidate]) -> Vec<(Case, Option<usize>)> {
                     method: method.to_owned(),
                     url: format!("http://{host}{path}"),
                     headers: headers.collect(),
-                    listener: None,
+                    listener: listener.cloned(),
                     route: None,
                 };
                 if !cases.iter().any(|(known, _)| *known == case) {
@@ -268,6 +272,7 @@ pub fn cases(routes: &[Candidate]) -> Vec<(Case, Option<usize>)> {
 /// The first route that matches; none if that is not known without evaluating something.
 fn winner(
     routes: &[Candidate],
+    listener: Option<&String>,
     host: &str,
     path: &str,
     method: &str,
@@ -277,7 +282,9 @@ fn winner(
     for (at, route) in routes.iter().enumerate() {
         let fits = (route.hosts.is_empty()
             || route.hosts.iter().any(|own| hosts_overlap(Some(own), Some(&host))))
-            && (route.matches.methods.is_empty() || route.matches.methods.iter().any(|own| own == method));
+            && (route.matches.methods.is_empty() || route.matches.methods.iter().any(|own| own == method))
+            && (route.matches.listeners.is_empty()
+                || listener.is_some_and(|listener| route.matches.listeners.contains(listener)));
         let may =
             fits && match &route.path {
                 Path::Exact(exact) => exact == path,
@@ -373,15 +380,35 @@ fn weight(host: Option<&Host>) -> (u8, usize) {
     }
 }
 
-fn overlap(one: &Candidate, other: &Candidate) -> bool {
+/// Whether one request may be matched by both; in doubt yes.
+pub(super) fn overlap(one: &Candidate, other: &Candidate) -> bool {
     paths_overlap(&one.path, &other.path)
         && all_hosts_overlap(&one.hosts, &other.hosts)
         && {
             let (a, b) = (&one.matches.methods, &other.matches.methods);
             a.is_empty() || b.is_empty() || a.iter().any(|method| b.contains(method))
         }
+        && {
+            let (a, b) = (&one.matches.listeners, &other.matches.listeners);
+            a.is_empty() || b.is_empty() || a.iter().any(|listener| b.contains(listener))
+        }
+        && !leaves_path(one, &other.path)
+        && !leaves_path(other, &one.path)
         && !excludes(&one.matches.headers, &other.matches.headers)
         && !excludes(&one.matches.query, &other.matches.query)
+}
+
+/// Whether the expression of a route excludes all paths of another: `!request.path.startsWith("/admin")`.
+fn leaves_path(route: &Candidate, path: &Path) -> bool {
+    let Some(when) = route.matches.when.as_deref().filter(|when| !when.contains(" || ")) else {
+        return false;
+    };
+    let start = beginning(path);
+    let excluded = |prefix: &str| {
+        let term = Expression::raw("request.path").starts_with(prefix).not();
+        when.split(" && ").any(|own| own == term.as_str())
+    };
+    start.char_indices().any(|(at, c)| excluded(&start[..at + c.len_utf8()]))
 }
 
 /// Whether both require literals of one name that differ.
@@ -434,6 +461,9 @@ fn covers(one: &Candidate, other: &Candidate) -> bool {
         && (one.matches.methods.is_empty()
             || !other.matches.methods.is_empty()
                 && other.matches.methods.iter().all(|method| one.matches.methods.contains(method)))
+        && (one.matches.listeners.is_empty()
+            || !other.matches.listeners.is_empty()
+                && other.matches.listeners.iter().all(|listener| one.matches.listeners.contains(listener)))
         && within(&one.matches.headers, &other.matches.headers)
         && within(&one.matches.query, &other.matches.query)
         && (one.matches.when.is_none() || one.matches.when == other.matches.when)

@@ -63,7 +63,26 @@ pub struct Entry {
 /// # Errors
 /// If it is no YAML, or exceeds a limit.
 pub fn read(file: &SourceFile, ledger: &mut Ledger) -> Result<Node, Unreadable> {
-    let mut builder = Builder { file: file.name.clone(), ..Builder::default() };
+    let builder = documents(file, false)?;
+    let mut pieces = vec![None; builder.keys as usize];
+    let root = builder.root.unwrap_or(Raw { line: 1, value: RawValue::Null });
+    Ok(enter(root, &file.name, ledger, &mut pieces))
+}
+
+/// Reads all documents of a file, as [`read`] does one.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_all(file: &SourceFile, ledger: &mut Ledger) -> Result<Vec<Node>, Unreadable> {
+    let builder = documents(file, true)?;
+    let mut pieces = vec![None; builder.keys as usize];
+    let all = builder.before.into_iter().chain(builder.root);
+    Ok(all.map(|root| enter(root, &file.name, ledger, &mut pieces)).collect())
+}
+
+/// Reads the events of a file.
+fn documents(file: &SourceFile, takes_many: bool) -> Result<Builder, Unreadable> {
+    let mut builder = Builder { file: file.name.clone(), takes_many, ..Builder::default() };
     for event in Parser::new_from_str(&file.text) {
         match event {
             Ok((event, span)) => {
@@ -76,9 +95,7 @@ pub fn read(file: &SourceFile, ledger: &mut Ledger) -> Result<Node, Unreadable> 
             }
         }
     }
-    let root = builder.root.take().unwrap_or(Raw { line: 1, value: RawValue::Null });
-    let mut pieces = vec![None; builder.keys as usize];
-    Ok(enter(root, &file.name, ledger, &mut pieces))
+    Ok(builder)
 }
 
 impl Node {
@@ -164,6 +181,8 @@ impl Entry {
 #[derive(Debug, Default)]
 pub struct Fields<'t> {
     rest: Vec<&'t Entry>,
+    /// Whether the case of keys does not count.
+    ignores_case: bool,
 }
 
 impl<'t> Fields<'t> {
@@ -171,19 +190,30 @@ impl<'t> Fields<'t> {
     #[must_use]
     pub fn of(node: &'t Node) -> Self {
         let entries = node.as_map().unwrap_or_default();
-        Self { rest: entries.iter().filter(|entry| entry.node.value != Value::Null).collect() }
+        let rest = entries.iter().filter(|entry| entry.node.value != Value::Null).collect();
+        Self { rest, ignores_case: false }
+    }
+
+    /// The same, where the case of keys does not count.
+    #[must_use]
+    pub fn in_any_case(node: &'t Node) -> Self {
+        Self { ignores_case: true, ..Self::of(node) }
     }
 
     /// The entry of a key, which nobody else gets.
     pub fn entry(&mut self, key: &str) -> Option<&'t Entry> {
-        let at = self.rest.iter().position(|entry| &*entry.key == key)?;
+        let at = self.rest.iter().position(|entry| self.is(entry, key))?;
         Some(self.rest.remove(at))
     }
 
     /// The text of a key, which stays to be read.
     #[must_use]
     pub fn peek(&self, key: &str) -> Option<String> {
-        self.rest.iter().find(|entry| &*entry.key == key).and_then(|entry| entry.node.as_text())
+        self.rest.iter().find(|entry| self.is(entry, key)).and_then(|entry| entry.node.as_text())
+    }
+
+    fn is(&self, entry: &Entry, key: &str) -> bool {
+        &*entry.key == key || self.ignores_case && entry.key.eq_ignore_ascii_case(key)
     }
 
     /// A text with its piece. A value of another type is refused.
@@ -241,13 +271,13 @@ impl<'t> Fields<'t> {
 
 /// A value before its keys are in the ledger. Each key that is written has a number; aliases repeat it.
 #[derive(Clone)]
-struct Raw {
-    line: u32,
-    value: RawValue,
+pub(super) struct Raw {
+    pub(super) line: u32,
+    pub(super) value: RawValue,
 }
 
 #[derive(Clone)]
-enum RawValue {
+pub(super) enum RawValue {
     Null,
     Bool(bool),
     Number(Arc<str>),
@@ -257,11 +287,12 @@ enum RawValue {
 }
 
 #[derive(Clone)]
-struct RawEntry {
-    key: Arc<str>,
-    number: u32,
-    line: u32,
-    raw: Raw,
+pub(super) struct RawEntry {
+    pub(super) key: Arc<str>,
+    /// The number of the key among those of its file.
+    pub(super) number: u32,
+    pub(super) line: u32,
+    pub(super) raw: Raw,
 }
 
 /// An unfinished list or map.
@@ -286,6 +317,10 @@ struct Builder {
     file: Arc<str>,
     open: Vec<Open>,
     root: Option<Raw>,
+    /// Whether a file may have several documents.
+    takes_many: bool,
+    /// The documents before the last one.
+    before: Vec<Raw>,
     documents: usize,
     nodes: usize,
     repeated: usize,
@@ -298,7 +333,9 @@ impl Builder {
         match event {
             Event::DocumentStart(..) => {
                 self.documents += 1;
-                if self.documents > 1 {
+                self.before.extend(self.root.take());
+                self.anchors.clear();
+                if self.documents > 1 && !self.takes_many {
                     return Err(self.fail(line, "a second document begins here; give each a file of its own"));
                 }
             }
@@ -447,6 +484,16 @@ impl Builder {
 }
 
 /// A plain scalar by YAML 1.2's core schema.
+#[must_use]
+pub fn scalar(text: &str) -> Value {
+    match plain(text) {
+        RawValue::Null => Value::Null,
+        RawValue::Bool(flag) => Value::Bool(flag),
+        RawValue::Number(text) => Value::Number(text),
+        _ => Value::Text(text.into()),
+    }
+}
+
 fn plain(text: &str) -> RawValue {
     match text {
         "null" | "Null" | "NULL" | "~" | "" => RawValue::Null,
@@ -471,7 +518,7 @@ fn size(raw: &Raw) -> usize {
 }
 
 /// Enters the keys of a tree in the order in which they are written.
-fn enter(raw: Raw, file: &str, ledger: &mut Ledger, pieces: &mut [Option<Piece>]) -> Node {
+pub(super) fn enter(raw: Raw, file: &str, ledger: &mut Ledger, pieces: &mut [Option<Piece>]) -> Node {
     let value = match raw.value {
         RawValue::Null => Value::Null,
         RawValue::Bool(flag) => Value::Bool(flag),

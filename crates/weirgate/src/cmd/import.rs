@@ -211,6 +211,7 @@ fn stand_in(folder: &Path, written: &[Written], missing: &[Missing]) -> Result<V
             "cert" | "client_cert" | "ca" => fs::write(&path, made.cert.pem())?,
             "key" | "client_key" => fs::write(&path, made.signing_key.serialize_pem())?,
             "file" => fs::write(&path, "")?,
+            program if program.starts_with("exec") => fs::write(&path, "")?,
             _ => fs::create_dir_all(&path)?,
         }
         paths.push((&one.path, path));
