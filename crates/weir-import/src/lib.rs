@@ -42,6 +42,7 @@
 
 mod apisix;
 pub mod config;
+mod haproxy;
 mod kong;
 pub mod ledger;
 mod nginx;
@@ -63,7 +64,8 @@ pub use stage::program;
 pub use system::{Import, System, import};
 
 /// Everything that can be imported, sorted by name.
-pub static SYSTEMS: &[&System] = &[&apisix::SYSTEM, &kong::SYSTEM, &nginx::SYSTEM, &traefik::SYSTEM];
+pub static SYSTEMS: &[&System] =
+    &[&apisix::SYSTEM, &haproxy::SYSTEM, &kong::SYSTEM, &nginx::SYSTEM, &traefik::SYSTEM];
 
 /// The system with this name on the command line.
 #[must_use]

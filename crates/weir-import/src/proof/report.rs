@@ -34,6 +34,10 @@ pub struct Accepted {
     /// Only at this line of the source, by its text. Default: any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<String>,
+    /// Only for requests of this kind, as the report names it in parentheses, such as `with dot segments`. A `*` at
+    /// the end stands for any rest. Default: any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<String>,
     /// Why it is accepted.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub why: String,
@@ -154,7 +158,9 @@ impl Report {
                 rows.of(&witness.line).same += 1;
             }
             for difference in forwarding {
-                let takes = |entry: &Accepted| entry.takes(&difference, ours.as_deref(), &witness.line);
+                let takes = |entry: &Accepted| {
+                    entry.takes(&difference, ours.as_deref(), &witness.line, &witness.about)
+                };
                 if let Some(used) = accept.iter().position(takes).and_then(|at| used.get_mut(at)) {
                     *used = true;
                     continue;
@@ -191,7 +197,9 @@ impl Report {
                         cause.map_or(&witness.line, |setting| &setting.line)
                     }
                 };
-                let entry = accept.iter().position(|entry| entry.takes(&difference, ours.as_deref(), line));
+                let entry = accept
+                    .iter()
+                    .position(|entry| entry.takes(&difference, ours.as_deref(), line, &witness.about));
                 if let Some(used) = entry.and_then(|at| used.get_mut(at)) {
                     *used = true;
                 }
@@ -440,11 +448,13 @@ impl Row {
 }
 
 impl Accepted {
-    fn takes(&self, difference: &Difference, route: Option<&str>, line: &Line) -> bool {
-        let name = match self.difference.strip_suffix('*') {
-            Some(start) => difference.name.starts_with(start),
-            None => difference.name == self.difference,
+    fn takes(&self, difference: &Difference, route: Option<&str>, line: &Line, about: &str) -> bool {
+        let fits = |pattern: &str, text: &str| match pattern.strip_suffix('*') {
+            Some(start) => text.starts_with(start),
+            None => text == pattern,
         };
+        let name = fits(&self.difference, &difference.name)
+            && self.asked.as_deref().is_none_or(|asked| fits(asked, about));
         let route_fits = self.route.as_deref().is_none_or(|wanted| {
             route.is_some_and(|route| route.split(['.', ' ']).any(|part| part == wanted) || route == wanted)
         });

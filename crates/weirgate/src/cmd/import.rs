@@ -208,8 +208,11 @@ fn stand_in(folder: &Path, written: &[Written], missing: &[Missing]) -> Result<V
         let path = folder.join(format!("stand-in-{at}"));
         let last = one.setting.rsplit('.').next().unwrap_or_default();
         match last {
-            "cert" | "client_cert" | "ca" => fs::write(&path, made.cert.pem())?,
-            "key" | "client_key" => fs::write(&path, made.signing_key.serialize_pem())?,
+            "ca" => fs::write(&path, made.cert.pem())?,
+            // One file may have both.
+            "cert" | "client_cert" | "key" | "client_key" => {
+                fs::write(&path, format!("{}{}", made.cert.pem(), made.signing_key.serialize_pem()))?;
+            }
             "file" => fs::write(&path, "")?,
             program if program.starts_with("exec") => fs::write(&path, "")?,
             _ => fs::create_dir_all(&path)?,

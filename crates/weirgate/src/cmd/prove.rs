@@ -250,7 +250,15 @@ fn secrets(folder: &Path) -> Result<Vec<(String, String)>> {
     let unquoted = |value: &str| {
         let inner = value.strip_prefix('"').and_then(|value| value.strip_suffix('"'));
         match inner {
-            Some(inner) => inner.replace("\\\"", "\"").replace("\\\\", "\\"),
+            Some(inner) => {
+                // What weir import escapes: `\`, `"`, `$` and the backtick.
+                let mut out = String::with_capacity(inner.len());
+                let mut chars = inner.chars();
+                while let Some(c) = chars.next() {
+                    out.push(if c == '\\' { chars.next().unwrap_or(c) } else { c });
+                }
+                out
+            }
             None => value.to_owned(),
         }
     };

@@ -196,6 +196,8 @@ fn stage_listener(listener: &mut Map<String, Json>) {
             *address = format!("{loopback}:{port}");
         }
     }
+    // The proof sends no PROXY header.
+    listener.remove("proxy_protocol");
     if let Some(Json::Object(tls)) = listener.get_mut("tls") {
         for gone in ["acme", "client_auth"] {
             tls.remove(gone);
@@ -210,6 +212,10 @@ fn stage_upstream(upstream: &mut Map<String, Json>) {
     if let Some(Json::Object(health)) = upstream.get_mut("health") {
         // The echo would count probes as requests.
         health.remove("probe");
+    }
+    // The echo takes no PROXY header, and each program makes the value of its cookie itself.
+    for gone in ["proxy_protocol", "sticky"] {
+        upstream.remove(gone);
     }
     if let Some(Json::Object(tls)) = upstream.get_mut("tls") {
         for gone in ["ca", "client_cert", "client_key"] {

@@ -1,0 +1,654 @@
+//! ACLs and conditions: what a line with `if` or `unless` depends on.
+//!
+//! Lines of one name are alternatives; the terms of a condition must all hold, `or` separates alternatives. A term
+//! comes to a [`Term`]: an expression, something that routes say better ([`Facet`]), or what Weir has as a filter.
+
+use super::context::Cx;
+use super::read::Line;
+use super::sample::{Kind, Sample, Scope, call, sample, split};
+use crate::shared::expression::Expression;
+use crate::shared::networks::network;
+use crate::shared::regex::{Searching, Subject, literal};
+
+/// Most alternatives that a condition comes to.
+const MAX_ALTERNATIVES: usize = 64;
+/// Most patterns of one criterion that become one expression.
+const MAX_PATTERNS: usize = 1000;
+
+/// A condition: alternatives of terms that must all hold.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Condition {
+    pub(super) any: Vec<Vec<Term>>,
+}
+
+/// A term of a condition.
+#[derive(Clone, Debug)]
+pub(super) enum Term {
+    /// An expression, and how a route says the same, if it can.
+    Is(Expression, Option<Facet>),
+    /// More requests than this in the period of a counter: `gt`.
+    Rate(Rate),
+    /// A user of this list, in one of these groups, if any is named; false: no such user.
+    User { list: String, groups: Vec<String>, is: bool },
+    /// Clients in a file of networks that weir import does not see; false: all others.
+    File(String, bool),
+    /// What weir import cannot translate, with the reason.
+    Unknown(String),
+}
+
+/// What a route says itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Facet {
+    /// `.example.com` for all names that end so.
+    Hosts(Vec<String>),
+    Methods(Vec<String>),
+    Paths(Vec<PathOf>),
+    /// Clients' networks; false: all others.
+    Clients(Vec<String>, bool),
+}
+
+/// A path that a route says itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum PathOf {
+    Exact(String),
+    Prefix(String),
+}
+
+/// A counter of requests over its limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Rate {
+    /// `sc0_http_req_rate`, or the name of a `src_…` one.
+    pub(super) fetch: String,
+    /// Which `track-sc`; none for `src_…`.
+    pub(super) counter: Option<u8>,
+    /// The table that the fetch names itself.
+    pub(super) table: Option<String>,
+    /// How many may pass.
+    pub(super) passes: u64,
+}
+
+impl Term {
+    fn not(self) -> Self {
+        match self {
+            Self::Is(is, facet) => {
+                let facet = match facet {
+                    Some(Facet::Clients(networks, of)) => Some(Facet::Clients(networks, !of)),
+                    _ => None,
+                };
+                Self::Is(is.not(), facet)
+            }
+            Self::User { list, groups, is } => Self::User { list, groups, is: !is },
+            Self::File(path, is) => Self::File(path, !is),
+            Self::Rate(rate) => Self::Unknown(format!("`{}` below a limit", rate.fetch)),
+            Self::Unknown(why) => Self::Unknown(why),
+        }
+    }
+}
+
+impl Condition {
+    /// One that always holds.
+    pub(super) fn always() -> Self {
+        Self { any: vec![Vec::new()] }
+    }
+
+    /// The whole as one expression.
+    ///
+    /// # Errors
+    /// Why it is none.
+    pub(super) fn expression(&self) -> Result<Expression, String> {
+        let mut any = Expression::constant(false);
+        for all in &self.any {
+            let mut is = Expression::constant(true);
+            for term in all {
+                match term {
+                    Term::Is(one, _) => is = is.and(one.clone()),
+                    Term::Unknown(why) => return Err(why.clone()),
+                    Term::Rate(rate) => {
+                        return Err(format!("`{}` is a counter of a stick-table", rate.fetch));
+                    }
+                    Term::User { list, .. } => return Err(format!("a user of `{list}`")),
+                    Term::File(path, _) => return Err(format!("`{path}` cannot be read")),
+                }
+            }
+            any = any.or(is);
+        }
+        Ok(any)
+    }
+}
+
+/// The condition behind the rule of a line: `if …` or `unless …` from `at` on.
+pub(super) fn condition(cx: &mut Cx<'_, '_, '_>, scope: &Scope<'_>, line: &Line, at: usize) -> Condition {
+    let Some(found) = line.from(at).iter().position(|word| matches!(&**word, "if" | "unless")) else {
+        return Condition::always();
+    };
+    let negated = line.word(at + found) == "unless";
+    let words = line.from(at + found + 1);
+    let mut any: Vec<Vec<Term>> = vec![Vec::new()];
+    let mut not = false;
+    let mut words = words.iter().peekable();
+    while let Some(word) = words.next() {
+        let mut word = word.as_str();
+        if word == "or" || word == "||" {
+            any.push(Vec::new());
+            continue;
+        }
+        while let Some(rest) = word.strip_prefix('!') {
+            not = !not;
+            word = rest;
+        }
+        let term = match word {
+            "" => continue,
+            "{" => {
+                let mut depth = 1;
+                let mut inner = Vec::new();
+                for word in words.by_ref() {
+                    match &**word {
+                        "{" => depth += 1,
+                        "}" => depth -= 1,
+                        _ => {}
+                    }
+                    if depth == 0 {
+                        break;
+                    }
+                    inner.push(word.clone());
+                }
+                criterion(cx, scope, &inner)
+            }
+            name => named(cx, scope, name),
+        };
+        if let Some(all) = any.last_mut() {
+            all.push(if not { term.not() } else { term });
+        }
+        not = false;
+    }
+    if negated {
+        any = negation(any);
+    }
+    // Constants that decide: `ssl_fc` where no client speaks TLS.
+    let constant = |term: &Term| match term {
+        Term::Is(is, _) => is.as_constant(),
+        _ => None,
+    };
+    any.retain(|all| !all.iter().any(|term| constant(term) == Some(false)));
+    for all in &mut any {
+        all.retain(|term| constant(term) != Some(true));
+    }
+    if any.iter().any(Vec::is_empty) {
+        any = vec![Vec::new()];
+    }
+    Condition { any }
+}
+
+/// The alternatives under which none of these holds.
+fn negation(any: Vec<Vec<Term>>) -> Vec<Vec<Term>> {
+    let mut all: Vec<Vec<Term>> = vec![Vec::new()];
+    for alternative in any {
+        if all.len() * alternative.len().max(1) > MAX_ALTERNATIVES {
+            return vec![vec![Term::Unknown("the condition has too many alternatives".to_owned())]];
+        }
+        // One of its terms fails.
+        all = all
+            .iter()
+            .flat_map(|before| {
+                alternative.iter().map(|term| before.iter().cloned().chain([term.clone().not()]).collect())
+            })
+            .collect();
+    }
+    all
+}
+
+/// An ACL by its name.
+fn named(cx: &mut Cx<'_, '_, '_>, scope: &Scope<'_>, name: &str) -> Term {
+    let Some(found) = scope.acls.get(name) else { return predefined(name) };
+    let mut terms = Vec::new();
+    for line in found.clone() {
+        terms.push(criterion(cx, scope, line.from(2)));
+    }
+    if terms.len() == 1 {
+        return terms.remove(0);
+    }
+    any_of(terms)
+}
+
+/// Terms of which one must hold, as one term.
+fn any_of(terms: Vec<Term>) -> Term {
+    let mut is = Expression::constant(false);
+    let mut facets = Vec::new();
+    for term in terms {
+        match term {
+            Term::Is(one, facet) => {
+                is = is.or(one);
+                facets.push(facet);
+            }
+            Term::Unknown(why) => return Term::Unknown(why),
+            Term::Rate(_) => {
+                return Term::Unknown("a counter of a stick-table among alternatives".to_owned());
+            }
+            Term::User { .. } => return Term::Unknown("a user among alternatives".to_owned()),
+            Term::File(path, _) => return Term::Unknown(format!("`{path}` cannot be read")),
+        }
+    }
+    let joined = facets.into_iter().reduce(|one, other| match (one, other) {
+        (Some(Facet::Hosts(a)), Some(Facet::Hosts(b))) => Some(Facet::Hosts([a, b].concat())),
+        (Some(Facet::Methods(a)), Some(Facet::Methods(b))) => Some(Facet::Methods([a, b].concat())),
+        (Some(Facet::Paths(a)), Some(Facet::Paths(b))) => Some(Facet::Paths([a, b].concat())),
+        (Some(Facet::Clients(a, true)), Some(Facet::Clients(b, true))) => {
+            Some(Facet::Clients([a, b].concat(), true))
+        }
+        _ => None,
+    });
+    Term::Is(is, joined.flatten())
+}
+
+/// ACLs that HAProxy brings along.
+fn predefined(name: &str) -> Term {
+    let method = |names: &[&str]| {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let is = is_one_of(Expression::raw("request.method"), &names);
+        Term::Is(is, Some(Facet::Methods(names)))
+    };
+    let constant = |value| Term::Is(Expression::constant(value), None);
+    match name {
+        "TRUE" | "HTTP" | "WAIT_END" | "HTTP_1.1" | "HTTP_URL_SLASH" => constant(true),
+        "FALSE" => constant(false),
+        "LOCALHOST" => networks(&["127.0.0.0/8".to_owned(), "::1".to_owned()]),
+        "METH_GET" => method(&["GET", "HEAD"]),
+        "METH_CONNECT" | "METH_DELETE" | "METH_HEAD" | "METH_OPTIONS" | "METH_POST" | "METH_PUT"
+        | "METH_TRACE" => method(&[name.trim_start_matches("METH_")]),
+        _ => Term::Unknown(format!("no ACL `{name}` is there")),
+    }
+}
+
+fn networks(all: &[String]) -> Term {
+    let is = Expression::raw("client.ip").is_in(all.iter().map(String::as_str));
+    Term::Is(is, Some(Facet::Clients(all.to_vec(), true)))
+}
+
+fn is_one_of(value: Expression, texts: &[String]) -> Expression {
+    match texts {
+        [one] => value.equals(Expression::text(one)),
+        several => value.is_in(several.iter().map(String::as_str)),
+    }
+}
+
+/// How patterns are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Begins,
+    Bool,
+    Contains,
+    Dir,
+    Dom,
+    Ends,
+    Exact,
+    Found,
+    Int,
+    Ip,
+    Length,
+    Regex,
+}
+
+fn way_of(name: &str) -> Option<Way> {
+    Some(match name {
+        "beg" => Way::Begins,
+        "bool" => Way::Bool,
+        "dir" => Way::Dir,
+        "dom" => Way::Dom,
+        "end" => Way::Ends,
+        "found" => Way::Found,
+        "int" => Way::Int,
+        "ip" => Way::Ip,
+        "len" => Way::Length,
+        "reg" => Way::Regex,
+        "str" => Way::Exact,
+        "sub" => Way::Contains,
+        _ => return None,
+    })
+}
+
+/// `path_beg` is `path -m beg`.
+const SUFFIXED: &[&str] = &[
+    "base",
+    "cook",
+    "hdr",
+    "path",
+    "req.cook",
+    "req.hdr",
+    "req_ssl_sni",
+    "req.ssl_sni",
+    "res.hdr",
+    "shdr",
+    "ssl_fc_sni",
+    "url",
+    "url_param",
+    "urlp",
+    "query",
+];
+
+/// One criterion: `path_beg -i /api /v1`.
+fn criterion(cx: &mut Cx<'_, '_, '_>, scope: &Scope<'_>, words: &[String]) -> Term {
+    match try_criterion(cx, scope, words) {
+        Ok(term) => term,
+        Err(why) => Term::Unknown(why),
+    }
+}
+
+fn try_criterion(cx: &mut Cx<'_, '_, '_>, scope: &Scope<'_>, words: &[String]) -> Result<Term, String> {
+    let Some(first) = words.first() else { return Err("a condition without a criterion".to_owned()) };
+    let parts = split(first);
+    let (name, args) = call(parts.first().map_or("", String::as_str));
+    if let Some(term) = special(name, &args, words)? {
+        return Ok(term);
+    }
+    let mut fetched = first.clone();
+    let mut way = None;
+    for known in SUFFIXED {
+        if let Some(suffix) = name.strip_prefix(known).and_then(|rest| rest.strip_prefix('_'))
+            && let Some(found) = way_of(suffix)
+        {
+            fetched = first.replacen(name, known, 1);
+            way = Some(found);
+        }
+    }
+    let is_hdr_ip = matches!(name, "hdr_ip" | "req.hdr_ip");
+    let value = sample(cx, scope, &fetched)?;
+    let mut ignores_case = false;
+    let mut patterns: Vec<String> = Vec::new();
+    let mut file = None;
+    let mut rest = words.iter().skip(1).peekable();
+    let mut flags = true;
+    while let Some(word) = rest.next() {
+        match &**word {
+            _ if !flags => patterns.push(word.clone()),
+            "-i" => ignores_case = true,
+            "-n" | "-u" => {}
+            "-m" => {
+                let name = rest.next().map_or("", String::as_str);
+                way = Some(way_of(name).ok_or_else(|| format!("`-m {name}` is not known"))?);
+            }
+            "-f" | "-M" if word == "-f" => {
+                let path = rest.next().cloned().unwrap_or_default();
+                match cx.entries(&path) {
+                    Ok(lines) => patterns.extend(lines.iter().cloned()),
+                    // The filter ip reads such a file itself.
+                    Err(_) if value.kind == Kind::Address && value.is.as_str() == "client.ip" => {
+                        file = Some(path)
+                    }
+                    Err(why) => return Err(why),
+                }
+            }
+            "--" => flags = false,
+            text => {
+                flags = false;
+                patterns.push(text.to_owned());
+            }
+        }
+    }
+    if patterns.iter().any(|pattern| super::read::has_variable(pattern)) {
+        return Err("a variable of the environment among its patterns".to_owned());
+    }
+    if patterns.len() > MAX_PATTERNS {
+        return Err(format!("more than {MAX_PATTERNS} patterns: Weir's maps take a file of them"));
+    }
+    if let Some(path) = file {
+        return match patterns.is_empty() {
+            true => Ok(Term::File(path, true)),
+            false => Err(format!("`{path}` cannot be read")),
+        };
+    }
+    let way = way.unwrap_or(match value.kind {
+        _ if is_hdr_ip => Way::Ip,
+        Kind::Address => Way::Ip,
+        Kind::Bool => Way::Bool,
+        Kind::Int => Way::Int,
+        Kind::Text => Way::Exact,
+    });
+    compare(&value, way, ignores_case, &patterns)
+}
+
+/// Criteria that Weir has as a filter.
+fn special(name: &str, args: &[String], words: &[String]) -> Result<Option<Term>, String> {
+    let first = args.first().cloned().unwrap_or_default();
+    match name {
+        "http_auth" => return Ok(Some(Term::User { list: first, groups: Vec::new(), is: true })),
+        "http_auth_group" => {
+            let groups = words.iter().skip(1).filter(|word| !word.starts_with('-')).cloned().collect();
+            return Ok(Some(Term::User { list: first, groups, is: true }));
+        }
+        _ => {}
+    }
+    let (counter, table) = if let Some(rest) = name.strip_prefix("sc_") {
+        if rest != "http_req_rate" {
+            return Ok(None);
+        }
+        (first.parse().ok(), args.get(1).cloned())
+    } else if let Some(number) = ["sc0", "sc1", "sc2"].iter().position(|sc| name.starts_with(*sc)) {
+        if name.get(3..) != Some("_http_req_rate") {
+            return Ok(None);
+        }
+        (u8::try_from(number).ok(), args.first().cloned())
+    } else if name == "src_http_req_rate" {
+        (None, args.first().cloned())
+    } else {
+        return Ok(None);
+    };
+    let operator: Vec<&str> = words
+        .iter()
+        .skip(1)
+        .map(String::as_str)
+        .filter(|word| !matches!(*word, "-m" | "int" | "--"))
+        .collect();
+    let passes = match &*operator {
+        ["gt", number] => number.parse::<u64>().ok(),
+        ["ge", number] => number.parse::<u64>().ok().map(|number| number.saturating_sub(1)),
+        _ => None,
+    };
+    match passes {
+        Some(passes) => Ok(Some(Term::Rate(Rate { fetch: name.to_owned(), counter, table, passes }))),
+        None => Err(format!("`{name}` compared in another way than `gt` and `ge`")),
+    }
+}
+
+fn compare(value: &Sample, way: Way, ignores_case: bool, patterns: &[String]) -> Result<Term, String> {
+    let is_host = value.field.as_deref() == Some("host");
+    if let (Way::Found, _) = (way, patterns) {
+        let is = value.as_text();
+        return Ok(Term::Is(Expression::raw(format!("has({})", is.as_str())), None));
+    }
+    if way == Way::Bool {
+        let is = match value.kind {
+            Kind::Bool => value.is.clone(),
+            _ => value
+                .as_text()
+                .differs(Expression::text(""))
+                .and(value.as_text().differs(Expression::text("0"))),
+        };
+        let negated = matches!(patterns, [one] if matches!(&**one, "0" | "false" | "no" | "off"));
+        return Ok(Term::Is(if negated { is.not() } else { is }, None));
+    }
+    if patterns.is_empty() {
+        return Err("a criterion without a pattern".to_owned());
+    }
+    if way == Way::Ip {
+        let mut all = Vec::new();
+        for pattern in patterns {
+            all.push(network(pattern)?);
+        }
+        let is = value.is.clone();
+        if is.as_str() == "client.ip" {
+            return Ok(networks(&all));
+        }
+        let address = match value.kind {
+            Kind::Address => Expression::raw(format!("({} ?? ip(\"0.0.0.0\"))", is.as_str())),
+            _ => Expression::raw(format!("(ip({}) ?? ip(\"0.0.0.0\"))", is.as_str())),
+        };
+        let address = if all.iter().any(|network| network.starts_with("0.0.0.0")) {
+            return Err("0.0.0.0 in a field".to_owned());
+        } else {
+            address
+        };
+        return Ok(Term::Is(address.is_in(all.iter().map(String::as_str)), None));
+    }
+    if matches!(way, Way::Int | Way::Length) {
+        return integer(value, way, patterns).map(|is| Term::Is(is, None));
+    }
+    let is = texts(value, way, ignores_case, patterns)?;
+    // Routes compare hosts without case and without the port.
+    let facet = match (value.is.as_str(), way) {
+        _ if is_host || value.is.as_str() == "request.host" => hosts(way, patterns).map(Facet::Hosts),
+        ("request.method", Way::Exact) if !ignores_case => Some(Facet::Methods(patterns.to_vec())),
+        ("request.path", Way::Exact) if !ignores_case => paths(patterns, PathOf::Exact),
+        ("request.path", Way::Begins) if !ignores_case => paths(patterns, PathOf::Prefix),
+        _ => None,
+    };
+    Ok(Term::Is(is, facet))
+}
+
+fn paths(patterns: &[String], of: fn(String) -> PathOf) -> Option<Facet> {
+    let fits =
+        |pattern: &&String| crate::shared::path::never_matches(pattern).is_none() && !pattern.contains('%');
+    patterns.iter().all(|pattern| fits(&pattern)).then(|| {
+        Facet::Paths(patterns.iter().map(|pattern| of(crate::shared::path::canonical(pattern))).collect())
+    })
+}
+
+/// Hosts that routes say themselves.
+fn hosts(way: Way, patterns: &[String]) -> Option<Vec<String>> {
+    let is_name = |text: &str| {
+        !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-'))
+    };
+    let mut found = Vec::new();
+    for pattern in patterns {
+        let pattern = pattern.to_ascii_lowercase();
+        match way {
+            Way::Exact if is_name(&pattern) => found.push(pattern),
+            Way::Dom if is_name(pattern.trim_matches('.')) && pattern.trim_matches('.').contains('.') => {
+                let name = pattern.trim_matches('.');
+                found.extend([name.to_owned(), format!(".{name}")]);
+            }
+            Way::Ends if pattern.starts_with('.') && is_name(&pattern) => found.push(pattern),
+            _ => return None,
+        }
+    }
+    Some(found)
+}
+
+fn integer(value: &Sample, way: Way, patterns: &[String]) -> Result<Expression, String> {
+    let number = match (way, value.kind) {
+        (Way::Length, _) => format!("size({})", value.as_text().as_str()),
+        (_, Kind::Int) => value.is.as_str().to_owned(),
+        _ => format!("(int({}) ?? 0)", value.as_text().as_str()),
+    };
+    let number =
+        if number.contains('?') && !number.starts_with('(') { format!("({number})") } else { number };
+    let mut any = Expression::constant(false);
+    let mut operator = "eq";
+    for pattern in patterns {
+        if matches!(&**pattern, "eq" | "ge" | "gt" | "le" | "lt") {
+            operator = pattern;
+            continue;
+        }
+        let compare = |sign: &str, text: &str| -> Result<Expression, String> {
+            let limit: i64 = text.parse().map_err(|_| format!("`{text}` is no number"))?;
+            // Two constants need no expression: the port of the only address.
+            let known: Option<i64> = number.parse().ok();
+            Ok(match (known, sign) {
+                (Some(known), "==") => Expression::constant(known == limit),
+                (Some(known), ">=") => Expression::constant(known >= limit),
+                (Some(known), "<=") => Expression::constant(known <= limit),
+                (Some(known), ">") => Expression::constant(known > limit),
+                (Some(known), "<") => Expression::constant(known < limit),
+                _ => Expression::raw(format!("{number} {sign} {limit}")),
+            })
+        };
+        let is = match (operator, pattern.split_once(':')) {
+            ("eq", Some((low, high))) => {
+                let low = if low.is_empty() { Expression::constant(true) } else { compare(">=", low)? };
+                let high = if high.is_empty() { Expression::constant(true) } else { compare("<=", high)? };
+                low.and(high)
+            }
+            ("eq", None) => compare("==", pattern)?,
+            ("ge", None) => compare(">=", pattern)?,
+            ("gt", None) => compare(">", pattern)?,
+            ("le", None) => compare("<=", pattern)?,
+            ("lt", None) => compare("<", pattern)?,
+            _ => return Err(format!("`{operator} {pattern}` is no comparison")),
+        };
+        any = any.or(is);
+    }
+    Ok(any)
+}
+
+/// Texts: one of the patterns fits.
+fn texts(value: &Sample, way: Way, ignores_case: bool, patterns: &[String]) -> Result<Expression, String> {
+    let is_path = value.is.as_str() == "request.path";
+    let of = |subject: &Expression| -> Result<Expression, String> {
+        let mut any = Expression::constant(false);
+        let (subject, lowered) = if ignores_case && !matches!(way, Way::Regex | Way::Dir | Way::Dom) {
+            let text = subject.as_str();
+            let simple = !text.contains([' ', '?']);
+            let text = if simple { text.to_owned() } else { format!("({text})") };
+            (Expression::raw(format!("{text}.lowerAscii()")), true)
+        } else {
+            (subject.clone(), false)
+        };
+        let patterns: Vec<String> = patterns
+            .iter()
+            .map(|pattern| if lowered { pattern.to_ascii_lowercase() } else { pattern.clone() })
+            .map(|pattern| {
+                if is_path && way != Way::Regex { crate::shared::path::canonical(&pattern) } else { pattern }
+            })
+            .collect();
+        if way == Way::Exact {
+            return Ok(is_one_of(subject, &patterns));
+        }
+        for pattern in &patterns {
+            any = any.or(match way {
+                Way::Begins => subject.clone().starts_with(pattern),
+                Way::Contains => subject.clone().contains(pattern),
+                Way::Ends => subject.clone().ends_with(pattern),
+                Way::Dir | Way::Dom => {
+                    let (delimiters, class) = if way == Way::Dir {
+                        (&['/', '?'][..], "[/?]")
+                    } else {
+                        (&['/', '?', '.', ':'][..], "[/?.:]")
+                    };
+                    let flag = if ignores_case { "(?i)" } else { "" };
+                    let text = literal(pattern.trim_matches(delimiters));
+                    subject.clone().matches(&format!("{flag}(?:^|{class}){text}(?:{class}|$)"))
+                }
+                _ => {
+                    let of = if is_path { Subject::Path } else { Subject::Text };
+                    let read = Searching::read(pattern, ignores_case, of)?;
+                    read.compiled()?;
+                    subject.clone().matches(&read.searching())
+                }
+            });
+        }
+        Ok(any)
+    };
+    // A field that comes several times, or with values between commas, has several values: each is looked at. Weir
+    // joins them with commas. There is one Host, and a cookie or a browser's name has no values between commas.
+    let is_one = |name: &&str| matches!(*name, "cookie" | "host" | "user-agent");
+    let has_several = value.field.as_deref().is_some_and(|name| !is_one(&name));
+    let (start, end) = match way {
+        _ if !has_several => return of(&value.is),
+        Way::Exact => (r"(?:^|,)\s*", r"\s*(?:,|$)"),
+        Way::Begins => (r"(?:^|,)\s*", ""),
+        Way::Ends => ("", r"\s*(?:,|$)"),
+        _ => return of(&value.is),
+    };
+    let flag = if ignores_case { "(?i)" } else { "" };
+    let texts: Vec<String> = patterns.iter().map(|pattern| literal(pattern)).collect();
+    let texts = if texts.len() == 1 { texts.join("") } else { format!("(?:{})", texts.join("|")) };
+    Ok(value.is.clone().matches(&format!("{flag}{start}{texts}{end}")))
+}
+
+/// All ACLs of a proxy, by name.
+pub(super) fn acls<'a>(lines: &[&'a Line]) -> std::collections::HashMap<&'a str, Vec<&'a Line>> {
+    let mut found: std::collections::HashMap<&str, Vec<&Line>> = std::collections::HashMap::new();
+    for line in lines.iter().filter(|line| line.key() == "acl") {
+        found.entry(line.word(1)).or_default().push(line);
+    }
+    found
+}

@@ -1,0 +1,574 @@
+//! Frontends: which backend takes a request, as routes.
+//!
+//! The first `use_backend` whose condition holds wins. Each alternative of a condition becomes a route: hosts, paths and
+//! methods where it says them, `when` for the rest. [`order::keep`] finds the priorities and exclusions that keep
+//! HAProxy's order. Where there are too many for a person to read, every condition goes into `when`, and priorities
+//! count down: that is exact, too.
+
+use super::acl::{Condition, Facet, PathOf, Term, condition};
+use super::bind;
+use super::context::{Cx, pairs};
+use super::model::Proxy;
+use super::read::Line;
+use super::rules::{self, Rules};
+use super::sample::{Kind, Scope, call, sample, split};
+use crate::config::{Filter, Match, Route, Target};
+use crate::shared::expression::Expression;
+use crate::shared::filters::respond;
+use crate::shared::order::{self, Candidate, Host, Path};
+use crate::yaml::Map;
+use std::collections::HashMap;
+
+/// Most routes that one condition comes to.
+const MAX_ROUTES: usize = 20_000;
+
+/// A backend as it was translated: its filters and what answers.
+#[derive(Clone, Default)]
+pub(super) struct Backend {
+    filters: Vec<Filter>,
+    /// None if the filters always answer.
+    target: Option<Target>,
+    has_limit: bool,
+}
+
+/// A route before its order is kept.
+struct Part<'a> {
+    line: Option<&'a Line>,
+    backend: String,
+    candidate: Candidate,
+    /// Everything as one expression, for the form without hosts and paths.
+    exact: Expression,
+    written: Option<String>,
+}
+
+/// Translates a frontend. `is_only` says that there is no other, so that its rules can stand for all routes.
+pub(super) fn translate<'a>(
+    cx: &mut Cx<'a, '_, '_>,
+    proxy: &Proxy<'a>,
+    backends: &mut HashMap<String, Backend>,
+    is_only: bool,
+) {
+    let made = bind::listeners(cx, proxy, true);
+    if made.is_empty() {
+        let why = "no address that Weir can listen on";
+        cx.ledger.refused(proxy.section.head.piece, why, "listeners.NAME.address");
+        return;
+    }
+    let names: Vec<String> =
+        made.into_iter().map(|(wish, listener)| cx.config.listeners.add(&wish, listener)).collect();
+    cx.ledger.same(proxy.section.head.piece);
+    let binds = bind::binds(proxy);
+    let mut scope =
+        Scope { acls: super::acl::acls(&proxy.lines), proxy: proxy.name.to_owned(), ..Scope::default() };
+    for one in &binds {
+        let ports = if one.is_tls { &mut scope.ports.1 } else { &mut scope.ports.0 };
+        for port in one.addresses.iter().filter_map(|address| bind::port(address)) {
+            if !ports.contains(&port) {
+                ports.push(port);
+            }
+        }
+    }
+    scope.tls = match (binds.iter().any(|one| one.is_tls), binds.iter().all(|one| one.is_tls)) {
+        (_, true) => Some(true),
+        (false, _) => Some(false),
+        _ => None,
+    };
+    let monitor = proxy.one(&["monitor-uri"]);
+    let mut rules = rules::translate(cx, proxy, &mut scope);
+    super::pages::errors(cx, proxy, &mut rules.filters);
+    super::pages::compression(cx, proxy, &mut rules);
+    super::known::frontend(cx, proxy, &mut rules.filters);
+    let listeners = if is_only { Vec::new() } else { names };
+    let mut parts: Vec<Part<'a>> = Vec::new();
+    for line in proxy.all("use_backend") {
+        if parts.len() > MAX_ROUTES {
+            cx.ledger.refused(line.piece, "more routes than weir import writes", "");
+            continue;
+        }
+        use_backend(cx, &scope, line, &mut parts);
+    }
+    let default = proxy.one(&["default_backend"]);
+    let always = |backend: &str, line: Option<&'a Line>| Part {
+        line,
+        backend: backend.to_owned(),
+        candidate: Candidate {
+            hosts: Vec::new(),
+            path: Path::Prefix("/".to_owned()),
+            matches: Match::default(),
+        },
+        exact: Expression::constant(true),
+        written: None,
+    };
+    match default {
+        Some(line) if cx.model.backend(line.word(1)).is_some() => {
+            cx.ledger.same(line.piece);
+            parts.push(always(line.word(1), Some(line)));
+        }
+        Some(line) => cx.ledger.refused(line.piece, "no backend has this name", "correct the source"),
+        None if proxy.kind == "listen" => parts.push(always(proxy.name, None)),
+        None => {}
+    }
+    if !parts.iter().any(|part| part.exact.as_constant() == Some(true)) {
+        // 503 of HAProxy, where Weir would say 404.
+        parts.push(always("", None));
+    }
+    let is_global = is_only && monitor.is_none() && cx.config.filters.is_empty();
+    if is_global {
+        cx.config.filters = rules.filters.clone();
+    }
+    if let Some(line) = monitor {
+        monitor_route(cx, proxy, line, &listeners);
+    }
+    if rules.has_limit && !is_global && parts.len() > 1 {
+        cx.ledger.note("a limit of a frontend counts for each route alone where Weir writes the frontend's filters to several routes");
+    }
+    write(cx, proxy, parts, backends, &rules, is_global, &listeners);
+}
+
+/// `monitor-uri /path`: an answer before all rules.
+fn monitor_route(cx: &mut Cx<'_, '_, '_>, proxy: &Proxy<'_>, line: &Line, listeners: &[String]) {
+    let route = Route {
+        file: crate::config::name_of(proxy.name),
+        comment: vec![
+            "`monitor-uri`. The admin listener has /healthz and /readyz for a balancer before Weir."
+                .to_owned(),
+        ],
+        matches: Match {
+            path: Some(crate::shared::path::exact(line.word(1))),
+            listeners: listeners.to_vec(),
+            ..Match::default()
+        },
+        priority: 100_000,
+        target: Some(Target::Respond(respond(200, None, None))),
+        ..Route::default()
+    };
+    cx.config.routes.add(&format!("{}-monitor", proxy.name), route);
+    cx.ledger
+        .changed(line.piece, "Weir answers without the line of text, and routes for hosts come before it");
+}
+
+/// One `use_backend` line.
+fn use_backend<'a>(cx: &mut Cx<'a, '_, '_>, scope: &Scope<'a>, line: &'a Line, parts: &mut Vec<Part<'a>>) {
+    let nearest = "routes with match and upstream";
+    let name = line.word(1);
+    if name.contains("%[") || super::read::has_variable(name) {
+        return match dynamic(cx, scope, line, parts) {
+            Ok(()) => {}
+            Err(why) => cx.ledger.refused(line.piece, why, nearest),
+        };
+    }
+    if cx.model.backend(name).is_none() {
+        return cx.ledger.refused(line.piece, "no backend has this name", "correct the source");
+    }
+    let found = condition(cx, scope, line, 2);
+    // Routes are chosen before filters run.
+    let reads_change = |text: &str| scope.touched.iter().any(|touched| text.contains(touched.as_str()));
+    if let Err(why) = found.expression() {
+        let nearest = if why.starts_with("a share") {
+            "upstream: { a: 95, b: 5 }"
+        } else {
+            "match.when, or routes by hand"
+        };
+        let why = format!("its condition: {why}; its requests take the rules behind it");
+        return cx.ledger.refused(line.piece, why, nearest);
+    }
+    if found.any.is_empty() {
+        return cx.ledger.left_out(line.piece, "its condition never holds here");
+    }
+    if found.any.iter().flatten().any(|term| matches!(term, Term::Is(is, _) if reads_change(is.as_str()))) {
+        let why = "its condition reads what a rule before it changed: Weir chooses routes by the request as it came";
+        return cx.ledger.refused(line.piece, why, "the condition on the request as it came");
+    }
+    let mut changes = Vec::new();
+    for all in &found.any {
+        alternatives(line, name, all, &mut changes, parts);
+    }
+    if changes.is_empty() {
+        cx.ledger.same(line.piece);
+    } else {
+        changes.dedup();
+        cx.ledger.changed(line.piece, changes.join("; "));
+    }
+}
+
+/// One alternative of a condition: a route for each path that it names.
+fn alternatives<'a>(
+    line: &'a Line,
+    backend: &str,
+    all: &[Term],
+    changes: &mut Vec<String>,
+    parts: &mut Vec<Part<'a>>,
+) {
+    let (mut hosts, mut paths, mut methods): (Option<Vec<String>>, Option<Vec<PathOf>>, Vec<String>) =
+        (None, None, Vec::new());
+    let (mut rest, mut exact) = (Expression::constant(true), Expression::constant(true));
+    for term in all {
+        let Term::Is(is, facet) = term else { continue };
+        exact = exact.and(is.clone());
+        match facet {
+            Some(Facet::Hosts(names)) if hosts.is_none() => {
+                let why = "Weir compares hosts without case and without the port: HAProxy took a Host with a port to the rules behind it";
+                changes.push(why.to_owned());
+                let both = names.iter().find(|name| names.contains(&format!(".{name}")));
+                if let Some(name) = both {
+                    changes.push(format!(
+                        "a host that only contains `{name}`, such as `{name}.test`, is not taken"
+                    ));
+                }
+                hosts = Some(names.clone());
+            }
+            Some(Facet::Paths(all)) if paths.is_none() => paths = Some(all.clone()),
+            Some(Facet::Methods(names)) if methods.is_empty() => methods.clone_from(names),
+            _ => rest = rest.and(is.clone()),
+        }
+    }
+    let hosts: Vec<Host> = hosts
+        .unwrap_or_default()
+        .into_iter()
+        .map(|name| if name.starts_with('.') { Host::Suffix(name) } else { Host::Exact(name) })
+        .collect();
+    let paths = paths.unwrap_or_else(|| vec![PathOf::Prefix("/".to_owned())]);
+    for path in paths {
+        let (path, written, only) = match path {
+            PathOf::Exact(text) => {
+                let written = crate::shared::path::exact(&decoded(&text));
+                (Path::Exact(text), Some(written), Expression::constant(true))
+            }
+            PathOf::Prefix(text) if text == "/" => (Path::Prefix(text), None, Expression::constant(true)),
+            PathOf::Prefix(text) => {
+                let written = crate::shared::path::prefix(&decoded(&text));
+                // `/p/*` takes `/p`, too.
+                let only = match crate::shared::path::takes_its_folder(&text) {
+                    Some(folder) => Expression::raw("request.path").differs(Expression::text(folder)),
+                    None => Expression::constant(true),
+                };
+                (Path::Prefix(text), Some(written), only)
+            }
+        };
+        let when = rest.clone().and(only);
+        let matches = Match {
+            methods: methods.clone(),
+            when: (when.as_constant() != Some(true)).then(|| when.as_str().to_owned()),
+            ..Match::default()
+        };
+        let candidate = Candidate { hosts: hosts.clone(), path, matches };
+        parts.push(Part {
+            line: Some(line),
+            backend: backend.to_owned(),
+            candidate,
+            exact: exact.clone(),
+            written,
+        });
+    }
+}
+
+/// A canonical path as a decoded one: the helpers for paths escape it again.
+fn decoded(path: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = path.as_bytes();
+    while let Some((first, behind)) = rest.split_first() {
+        let escape = (*first == b'%').then(|| behind.get(..2)).flatten();
+        let byte = escape.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
+        match byte {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = behind.get(2..).unwrap_or_default();
+            }
+            None => {
+                bytes.push(*first);
+                rest = behind;
+            }
+        }
+    }
+    String::from_utf8(bytes).unwrap_or_else(|_| path.to_owned())
+}
+
+/// `use_backend %[req.hdr(host),lower,map(hosts.map,default)]`: a route for each entry of the map.
+fn dynamic<'a>(
+    cx: &mut Cx<'a, '_, '_>,
+    scope: &Scope<'a>,
+    line: &'a Line,
+    parts: &mut Vec<Part<'a>>,
+) -> Result<(), String> {
+    let name = line.word(1);
+    let inner = name.strip_prefix("%[").and_then(|rest| rest.strip_suffix(']')).ok_or_else(|| {
+        "the name of the backend is made of the request: Weir names the upstream of each route".to_owned()
+    })?;
+    let steps = split(inner);
+    let (last, before) = steps.split_last().ok_or("an empty expression")?;
+    let (function, args) = call(last);
+    if function != "map" && !function.starts_with("map_") {
+        return Err("the name of the backend is made of the request: Weir names the upstream of each route"
+            .to_owned());
+    }
+    let value = sample(cx, scope, &before.join(","))?;
+    if value.kind != Kind::Text
+        || scope.touched.iter().any(|touched| value.is.as_str().contains(touched.as_str()))
+    {
+        return Err("the map is asked for something that Weir's routes do not compare".to_owned());
+    }
+    let only = condition(cx, scope, line, 2);
+    let only = match only.any.as_slice() {
+        [all] => all.clone(),
+        _ => return Err("a condition with alternatives beside a map".to_owned()),
+    };
+    Condition { any: vec![only.clone()] }.expression()?;
+    let path = args.first().cloned().unwrap_or_default();
+    let entries = cx.entries(&path)?;
+    let is_host = value.field.as_deref() == Some("host") || value.is.as_str() == "request.host";
+    let is_path = value.is.as_str() == "request.path";
+    let mut found: Vec<(String, &str)> =
+        pairs(&entries).into_iter().map(|(key, to)| (key.to_owned(), to)).collect();
+    if function == "map_beg" {
+        // The longest beginning wins.
+        found.sort_by_key(|(key, _)| std::cmp::Reverse(key.len()));
+    }
+    let mut changes = Vec::new();
+    let mut unknown = Vec::new();
+    // Hosts of one backend share a route.
+    let mut groups: Vec<(String, Vec<String>)> = Vec::new();
+    for (key, backend) in found {
+        if cx.model.backend(backend).is_none() {
+            unknown.push(backend.to_owned());
+            continue;
+        }
+        let joins = is_host && matches!(function, "map" | "map_str");
+        match groups.iter_mut().find(|(known, _)| joins && known == backend) {
+            Some((_, keys)) => keys.push(key),
+            None => groups.push((backend.to_owned(), vec![key])),
+        }
+    }
+    for (backend, keys) in groups {
+        let names = keys.iter().map(|key| key.to_ascii_lowercase());
+        let term = match (function, is_host, is_path) {
+            ("map" | "map_str", true, _) => {
+                let is = value.is.clone().is_in(keys.iter().map(String::as_str));
+                Term::Is(is, Some(Facet::Hosts(names.collect())))
+            }
+            ("map_dom", true, _) => {
+                let names = names.flat_map(|name| [name.clone(), format!(".{name}")]).collect();
+                Term::Is(value.is.clone().contains(&keys[0]), Some(Facet::Hosts(names)))
+            }
+            ("map" | "map_str", _, true) => {
+                let paths =
+                    keys.iter().map(|key| PathOf::Exact(crate::shared::path::canonical(key))).collect();
+                Term::Is(value.is.clone().is_in(keys.iter().map(String::as_str)), Some(Facet::Paths(paths)))
+            }
+            ("map_beg", _, true) => {
+                let paths =
+                    keys.iter().map(|key| PathOf::Prefix(crate::shared::path::canonical(key))).collect();
+                Term::Is(value.is.clone().starts_with(&keys[0]), Some(Facet::Paths(paths)))
+            }
+            _ => return Err(format!("`{function}` of something else than the host or the path")),
+        };
+        let all: Vec<Term> = only.iter().cloned().chain([term]).collect();
+        alternatives(line, &backend, &all, &mut changes, parts);
+    }
+    if let Some(default) = args.get(1)
+        && cx.model.backend(default).is_some()
+    {
+        alternatives(line, default, &only, &mut changes, parts);
+    }
+    if !unknown.is_empty() {
+        unknown.sort();
+        unknown.dedup();
+        changes.push(format!(
+            "the map names backends that are not there ({}): HAProxy takes the default",
+            unknown.join(", ")
+        ));
+    }
+    if changes.is_empty() {
+        cx.ledger.same(line.piece);
+    } else {
+        changes.dedup();
+        cx.ledger.changed(line.piece, changes.join("; "));
+    }
+    Ok(())
+}
+
+fn write<'a>(
+    cx: &mut Cx<'a, '_, '_>,
+    proxy: &Proxy<'a>,
+    parts: Vec<Part<'a>>,
+    backends: &mut HashMap<String, Backend>,
+    rules: &Rules,
+    is_global: bool,
+    listeners: &[String],
+) {
+    let candidates: Vec<Candidate> = parts.iter().map(|part| part.candidate.clone()).collect();
+    let mut kept = order::keep(&candidates);
+    let is_exact = kept.iter().any(|kept| kept.unsolved.is_some());
+    if is_exact {
+        let count = i64::try_from(parts.len()).unwrap_or(i64::MAX);
+        for (at, kept) in kept.iter_mut().enumerate() {
+            *kept =
+                order::Kept { priority: count - i64::try_from(at).unwrap_or(0), ..order::Kept::default() };
+        }
+    }
+    let titles: Vec<String> = parts.iter().map(|part| part.backend.clone()).collect();
+    let mut names: Vec<Option<String>> = vec![None; parts.len()];
+    let file = crate::config::name_of(proxy.name);
+    for (at, part) in parts.into_iter().enumerate() {
+        let kept = &kept[at];
+        if let Some(by) = kept.covered_by {
+            if let Some(line) = part.line {
+                let why = format!(
+                    "not written, because HAProxy never uses it: a rule for `{}` before it takes all its requests",
+                    titles[by]
+                );
+                cx.ledger.changed(line.piece, why);
+            }
+            continue;
+        }
+        let mut route = Route { file: file.clone(), priority: kept.priority, ..Route::default() };
+        if is_exact {
+            if at == 0 {
+                route.comment.push("HAProxy's order: the first route whose `when` holds.".to_owned());
+            }
+            let when = &part.exact;
+            route.matches.when = (when.as_constant() != Some(true)).then(|| when.as_str().to_owned());
+            if route.matches.when.is_none() {
+                route.priority = 0;
+            }
+        } else {
+            let own = part.candidate.matches.when.clone();
+            let mut when = own.map_or_else(|| Expression::constant(true), Expression::raw);
+            if !kept.nots.is_empty() && when.as_constant().is_none() {
+                when = Expression::raw(format!("({})", when.as_str()));
+            }
+            for not in &kept.nots {
+                let title = &titles[*not];
+                let line = format!(
+                    "A rule for `{title}` stands before it in HAProxy, so its requests are left to it."
+                );
+                if !route.comment.contains(&line) {
+                    route.comment.push(line);
+                }
+                when = when.and(order::condition(&candidates[*not], &candidates[at]).not());
+            }
+            route.matches = part.candidate.matches.clone();
+            route.matches.hosts = part
+                .candidate
+                .hosts
+                .iter()
+                .map(|host| match host {
+                    Host::Exact(name) => name.clone(),
+                    Host::Suffix(ending) => format!("*{ending}"),
+                })
+                .collect();
+            route.matches.path = part.written.clone();
+            route.matches.when = (when.as_constant() != Some(true)).then(|| when.as_str().to_owned());
+        }
+        route.matches.listeners = listeners.to_vec();
+        let backend = backend(cx, backends, &part.backend);
+        if !is_global {
+            route.filters.extend(rules.filters.iter().cloned());
+        }
+        if rules.answers {
+            answered(&mut route);
+        } else {
+            // What both inherit from `defaults` is done once.
+            let is_there = |filter: &&Filter| {
+                matches!(filter.name, "compress" | "errors") && rules.filters.contains(filter)
+            };
+            route.filters.extend(backend.filters.iter().filter(|filter| !is_there(filter)).cloned());
+            route.target.clone_from(&backend.target);
+            if backend.target.is_none() {
+                answered(&mut route);
+            }
+        }
+        if rules.answers && is_global {
+            // The filters for every route answer; the route needs something behind them.
+            route.target = Some(Target::Respond(respond(503, None, None)));
+        }
+        if backend.has_limit
+            && kept.nots.is_empty()
+            && titles.iter().filter(|title| **title == part.backend).count() > 1
+        {
+            cx.ledger
+                .note("a limit of a backend counts for each route alone where several routes lead to it");
+        }
+        if part.backend.is_empty() {
+            route.comment.push("No rule of HAProxy takes these requests: it answers 503.".to_owned());
+        }
+        let wish =
+            if part.backend.is_empty() { format!("{}-none", proxy.name) } else { part.backend.clone() };
+        names[at] = Some(cx.config.routes.add(&wish, route));
+    }
+    if is_exact {
+        return;
+    }
+    for (case, winner) in order::cases(&candidates) {
+        if let Some(name) = winner.and_then(|at| names[at].clone()) {
+            cx.config.tests.push(crate::config::Case {
+                route: Some(name),
+                listener: listeners.first().cloned(),
+                ..case
+            });
+        }
+    }
+}
+
+/// Makes the last filter of a route that always answers its target.
+fn answered(route: &mut Route) {
+    let last = route.filters.last().map(|filter| filter.name);
+    match last {
+        Some("respond") => {
+            if let Some(Filter { settings: crate::yaml::Value::Map(map), comment, .. }) = route.filters.pop()
+            {
+                route.comment.extend(comment);
+                route.target = Some(Target::Respond(map));
+            }
+        }
+        Some("redirect") => route.target = None,
+        _ => route.target = Some(Target::Respond(respond(503, None, None))),
+    }
+}
+
+/// A backend, translated once. The empty name stands for none.
+fn backend<'a>(cx: &mut Cx<'a, '_, '_>, backends: &mut HashMap<String, Backend>, name: &str) -> Backend {
+    if let Some(known) = backends.get(name) {
+        return known.clone();
+    }
+    let mut made = Backend { target: Some(Target::Respond(respond(503, None, None))), ..Backend::default() };
+    let index = cx.model.proxies.iter().position(|proxy| proxy.name == name && proxy.is_back());
+    let model = cx.model;
+    if let Some(proxy) = index.and_then(|at| model.proxies.get(at)) {
+        cx.ledger.same(proxy.section.head.piece);
+        // A `listen` has its rules as a frontend already.
+        let mut rules = Rules::default();
+        if proxy.kind == "backend" {
+            let mut scope =
+                Scope { acls: super::acl::acls(&proxy.lines), proxy: name.to_owned(), ..Scope::default() };
+            rules = rules::translate(cx, proxy, &mut scope);
+            super::pages::errors(cx, proxy, &mut rules.filters);
+            super::pages::compression(cx, proxy, &mut rules);
+            super::known::backend(cx, proxy);
+        }
+        let upstream = super::servers::upstream(cx, proxy);
+        made.has_limit = rules.has_limit;
+        made.filters = rules.filters;
+        made.target = match upstream {
+            _ if rules.answers => None,
+            Some(upstream) => Some(Target::Upstream(cx.config.upstreams.add(name, upstream))),
+            None => {
+                let has_server = proxy.all("server").next().is_some();
+                if !has_server && !rules.answers {
+                    cx.ledger.note(format!(
+                        "backend `{name}` has no server: HAProxy answers 503, and so does Weir"
+                    ));
+                }
+                Some(Target::Respond(respond(503, None, None)))
+            }
+        };
+    }
+    backends.insert(name.to_owned(), made.clone());
+    made
+}
+
+/// Settings of a list that is not empty.
+pub(super) fn set_list(map: &mut Map, key: &str, texts: &[String]) {
+    if !texts.is_empty() {
+        map.set(key, texts.to_vec());
+    }
+}

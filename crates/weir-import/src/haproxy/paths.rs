@@ -1,0 +1,141 @@
+//! `replace-path`: the regular expressions that Weir's rewrite can say.
+
+use super::sample::unescaped;
+use crate::config::Filter;
+use crate::shared::expression::Expression;
+use crate::yaml::Map;
+
+/// What a `replace-path` comes to.
+pub(super) struct Replaced {
+    /// Which paths it changes.
+    pub(super) is: Expression,
+    pub(super) filter: Filter,
+    /// What differs.
+    pub(super) why: Option<String>,
+}
+
+/// Ends of patterns that stand for the rest of the path, and the number of their group.
+const RESTS: &[(&str, &str)] = &[
+    ("/?(.*)", "1"),
+    ("[/]?(.*)", "1"),
+    ("(/|$)(.*)", "2"),
+    ("(/)?(.*)", "2"),
+    ("(/.*)?", "1"),
+    ("(/.*)", "1"),
+    ("(.*)", "1"),
+    ("(.+)", "1"),
+];
+
+/// Reads a pattern and its replacement.
+///
+/// # Errors
+/// Why Weir has no such rewrite.
+pub(super) fn replace(pattern: &str, to: &str) -> Result<Replaced, String> {
+    let why = || {
+        "Weir replaces prefixes of whole segments, or a path by groups of the route's own pattern".to_owned()
+    };
+    let (is_anchored, rest) = pattern.strip_prefix('^').map_or((false, pattern), |rest| (true, rest));
+    let path = || Expression::raw("request.path");
+    if let Some(whole) =
+        rest.strip_suffix('$').and_then(unescaped).filter(|_| is_anchored && !to.contains('\\'))
+    {
+        let filter = Filter::new(
+            "rewrite",
+            Map::new().with("path", crate::shared::template::Template::text(to).to_setting()),
+        );
+        return Ok(Replaced { is: path().equals(Expression::text(&whole)), filter, why: None });
+    }
+    let rest =
+        rest.strip_suffix('$').filter(|rest| !rest.ends_with('\\') && !rest.ends_with("(/|")).unwrap_or(rest);
+    let (prefix, end, group) = RESTS
+        .iter()
+        .find_map(|(end, group)| Some((unescaped(rest.strip_suffix(end)?)?, *end, *group)))
+        .ok_or_else(why)?;
+    let add = to.strip_suffix(&format!("\\{group}")).filter(|add| !add.contains('\\')).ok_or_else(why)?;
+    let mut changes = Vec::new();
+    if !is_anchored && !prefix.is_empty() {
+        changes.push(format!("Weir replaces `{prefix}` at the start of the path only"));
+    }
+    let strip = prefix.trim_end_matches('/');
+    let has_slash =
+        prefix.ends_with('/') || end.starts_with('/') || end.starts_with("[/]") || end.starts_with("(/");
+    let add_trimmed = add.trim_end_matches('/');
+    let keeps_slash = matches!(end, "(/.*)" | "(/.*)?");
+    // Both sides must come to whole segments: `/a/` + rest to `/b/` + rest, or `/a` + `/rest` to `/b` + `/rest`.
+    match (has_slash && !keeps_slash, add.ends_with('/')) {
+        _ if prefix.is_empty() && !has_slash => {
+            if add.ends_with('/') {
+                return Err("the new path would begin with two slashes".to_owned());
+            }
+        }
+        (true, true) | (false, false) if has_slash => {}
+        (true, false) if add.is_empty() || end == "(/|$)(.*)" => return Err(why()),
+        (false, false) => changes.push(format!(
+            "Weir replaces whole segments: `{strip}x` is left alone, which HAProxy would make `{add}x`"
+        )),
+        _ => return Err(why()),
+    }
+    if !strip.is_empty() {
+        changes
+            .push("Weir also tells the upstream the prefix that it removed: X-Forwarded-Prefix".to_owned());
+    }
+    let mut map = Map::new();
+    if !strip.is_empty() {
+        map.set("strip_prefix", strip);
+    }
+    if !add_trimmed.is_empty() {
+        map.set("add_prefix", add_trimmed);
+    }
+    if map.is_empty() {
+        return Err("it changes nothing".to_owned());
+    }
+    let is = match (strip.is_empty(), prefix.ends_with('/') || end == "(/.*)") {
+        (true, _) => Expression::constant(true),
+        (false, true) => path().starts_with(&format!("{strip}/")),
+        // strip_prefix leaves paths alone that have it not as whole segments.
+        (false, false) => Expression::constant(true),
+    };
+    let why = (!changes.is_empty()).then(|| changes.join("; "));
+    Ok(Replaced { is, filter: Filter::new("rewrite", map), why })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_are_seen_in_regular_expressions() {
+        let cases = [
+            ("^/api/(.*)", "/\\1", r#"when request.path.startsWith("/api/"): strip_prefix: /api"#),
+            ("^/api(/.*)?$", "\\1", "strip_prefix: /api"),
+            ("^/api/?(.*)", "/\\1", "strip_prefix: /api"),
+            (
+                "/foo/(.*)",
+                "/bar/\\1",
+                r#"when request.path.startsWith("/foo/"): strip_prefix: /foo, add_prefix: /bar"#,
+            ),
+            ("(.*)", "/foo\\1", "add_prefix: /foo"),
+            ("^/old$", "/new", r#"when request.path == "/old": path: /new"#),
+            ("^/api(.*)", "\\1", "strip_prefix: /api"),
+            ("^/(a|b)/(.*)", "/\\2", "none"),
+            ("^/a/(.*)", "/b\\1", "none"),
+            ("^/a/(.*)", "/b/\\2", "none"),
+        ];
+        for (pattern, to, expected) in cases {
+            let told = match replace(pattern, to) {
+                Ok(made) => {
+                    let mut map = Map::new();
+                    map.set("r", made.filter.settings);
+                    let text = map.to_yaml();
+                    let text = text.trim().replace("r:\n  ", "").replace("\n  ", ", ");
+                    match made.is.as_constant() {
+                        Some(true) => text,
+                        _ => format!("when {}: {text}", made.is.as_str()),
+                    }
+                }
+                Err(_) => "none".to_owned(),
+            };
+            assert_eq!(told, expected, "{pattern} {to}");
+        }
+    }
+}
