@@ -439,6 +439,14 @@ fn roles() {
     call(&weir, "POST /api/v1/shadow", "", &same).expect_status(401);
     let begun = call(&weir, "POST /api/v1/shadow", "write", &same);
     begun.expect_status(201);
+    for token in ["read", "operate"] {
+        call(&weir, "GET /shadow", token, "").expect_status(403);
+        let page = call(&weir, "GET /", token, "").expect_status(200).text();
+        assert!(!page.contains("href=\"/shadow\""), "{page}");
+    }
+    let page = call(&weir, "GET /shadow", "write", "").expect_status(200).text();
+    assert!(page.contains("INCONCLUSIVE") && page.contains(":end\""), "{page}");
+    assert!(!page.contains(":promote"), "without a history there is no trial: {page}");
     let other = call(&weir, "POST /api/v1/shadow", "admin", &same);
     assert!(other.expect_status(409).text().contains("write-user"));
     let id = begun.json()["id"].as_str().unwrap().to_owned();
