@@ -134,6 +134,12 @@ impl Ledger {
         }
     }
 
+    /// Where a statement is, and its beginning.
+    pub(crate) fn shown(&self, piece: Piece) -> (Place, String) {
+        let line = &self.lines[piece.0 as usize];
+        (line.place.clone(), line.text.clone())
+    }
+
     /// Whether a verdict has been given.
     #[must_use]
     pub fn is_judged(&self, piece: Piece) -> bool {

@@ -41,6 +41,7 @@
 //! What a translation may assume about Weir's router: docs/reference/routing.md. [`shared`] lists the helpers.
 
 mod apisix;
+mod caddy;
 pub mod config;
 mod haproxy;
 mod kong;
@@ -64,8 +65,14 @@ pub use stage::program;
 pub use system::{Import, System, import};
 
 /// Everything that can be imported, sorted by name.
-pub static SYSTEMS: &[&System] =
-    &[&apisix::SYSTEM, &haproxy::SYSTEM, &kong::SYSTEM, &nginx::SYSTEM, &traefik::SYSTEM];
+pub static SYSTEMS: &[&System] = &[
+    &apisix::SYSTEM,
+    &caddy::SYSTEM,
+    &haproxy::SYSTEM,
+    &kong::SYSTEM,
+    &nginx::SYSTEM,
+    &traefik::SYSTEM,
+];
 
 /// The system with this name on the command line.
 #[must_use]

@@ -3,7 +3,8 @@
 use crate::proof::Program;
 
 /// Every program that a proof can run, sorted by system.
-static PROGRAMS: &[&Program] = &[&crate::haproxy::stage::PROGRAM, &crate::nginx::stage::PROGRAM];
+static PROGRAMS: &[&Program] =
+    &[&crate::caddy::stage::PROGRAM, &crate::haproxy::stage::PROGRAM, &crate::nginx::stage::PROGRAM];
 
 /// The program of a system. None if weir cannot run it.
 #[must_use]

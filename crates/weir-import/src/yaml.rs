@@ -5,6 +5,10 @@ use std::fmt::Write;
 
 /// Longest line that a map or list is kept on.
 const WIDTH: usize = 110;
+/// Before the name of a variable in a text, which is written as `${`. A character for private use, which no config has.
+pub(crate) const VARIABLE_BEGIN: char = '\u{e000}';
+/// Behind the name of a variable in a text.
+pub(crate) const VARIABLE_END: char = '\u{e001}';
 
 /// A value of a config.
 #[derive(Clone, Debug, PartialEq)]
@@ -191,7 +195,7 @@ impl Value {
     /// On one line, or nothing if it holds a comment or a block.
     fn flow(&self, in_flow: bool) -> Option<String> {
         Some(match self {
-            Self::Text(text) => scalar(&text.replace('$', "$$"), in_flow),
+            Self::Text(text) => scalar(&escaped(text), in_flow),
             Self::WithVariables(text) => scalar(text, in_flow),
             Self::Block(_) => return None,
             Self::Number(number) => number.to_string(),
@@ -217,6 +221,11 @@ impl Value {
             }
         })
     }
+}
+
+/// A text in which no `$` begins a variable but those that are marked.
+fn escaped(text: &str) -> String {
+    text.replace('$', "$$").replace(VARIABLE_BEGIN, "${").replace(VARIABLE_END, "}")
 }
 
 fn comment(text: &str, indent: usize, out: &mut String) {
@@ -340,7 +349,7 @@ fn block_list(items: &[Value], indent: usize, out: &mut String) {
 
 /// A text of several lines, if it survives as a block.
 fn block_text(text: &str, indent: usize, out: &mut String) {
-    let text = text.replace('$', "$$");
+    let text = escaped(text);
     let plain = text.chars().all(|c| c == '\n' || !c.is_control()) && !text.starts_with([' ', '\n']);
     if !plain || text.trim_end_matches('\n').is_empty() {
         let _ = writeln!(out, " {}", scalar(&text, false));

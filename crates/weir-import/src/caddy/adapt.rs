@@ -1,0 +1,729 @@
+//! The directives of a Caddyfile as routes with matchers and handlers.
+
+use super::judged::Judged;
+use super::matchers::{Named, define, token};
+use super::model::{Answer, Ask, Files, Handler, Kind, Matcher, Op, Ops, Rewrite, Route, Set, Table};
+use super::order::{Item, Order};
+use super::proxy::Draft;
+use super::values::{compress, decoded, file_setting, media_type, op, op_refusal, size_of};
+use super::words::Segment;
+use crate::config::Filter;
+use crate::ledger::{Ledger, Piece};
+use crate::shared::units;
+use crate::yaml::Map;
+use std::collections::BTreeMap;
+
+/// Directives that belong to a site and not to its routes.
+pub(super) const OF_SITES: &[&str] = &["bind", "handle_errors", "log", "tls"];
+/// Directives of Caddy 1, which Caddy 2 refuses.
+const VERSION_1: &[&str] = &[
+    "browse",
+    "errors",
+    "ext",
+    "fastcgi",
+    "gzip",
+    "hidden",
+    "internal",
+    "limits",
+    "markdown",
+    "mime",
+    "on",
+    "pprof",
+    "proxy",
+    "realip",
+    "shutdown",
+    "startup",
+    "status",
+    "timeouts",
+    "websocket",
+];
+
+/// What directives of one config share.
+pub(super) struct Adapter<'a> {
+    pub(super) ledger: &'a mut Ledger,
+    pub(super) order: &'a Order,
+    pub(super) named: &'a BTreeMap<String, Segment>,
+    /// Numbers groups.
+    pub(super) groups: usize,
+    /// How deep named routes call one another.
+    pub(super) depth: usize,
+}
+
+impl Adapter<'_> {
+    /// The routes of a block. `as_written`: of `route`, which keeps the order of the file.
+    pub(super) fn routes(&mut self, segments: &[Segment], named: &Named, as_written: bool) -> Vec<Route> {
+        let mut named = named.clone();
+        for segment in segments.iter().filter(|segment| segment.name().starts_with('@')) {
+            define(segment, &mut named, self.ledger);
+        }
+        let mut items = Vec::new();
+        for segment in segments {
+            let name = segment.name();
+            if name.starts_with('@') || OF_SITES.contains(&name) {
+                continue;
+            }
+            let directive = match name {
+                "handle_path" => "handle",
+                name => name,
+            };
+            for route in self.directive(segment, &named) {
+                items.push(Item { directive: directive.to_owned(), route });
+            }
+        }
+        let items = if as_written { items } else { self.order.sort(items) };
+        self.groups += 1;
+        let group = self.groups;
+        items
+            .into_iter()
+            .map(|Item { directive, mut route }| {
+                if matches!(&*directive, "handle" | "rewrite" | "root") && !as_written
+                    || directive == "handle"
+                {
+                    route.group.get_or_insert_with(|| format!("{directive} {group}"));
+                }
+                route
+            })
+            .collect()
+    }
+
+    fn directive(&mut self, segment: &Segment, named: &Named) -> Vec<Route> {
+        let piece = segment.piece;
+        let name = segment.name();
+        let mut args = segment.args();
+        // With one word, it is what the directive needs; newer versions of Caddy see it so too.
+        let keeps_only_word = matches!(name, "root" | "rewrite") && args.len() == 1 && args[0] != "*";
+        let takes_matcher = name != "try_files" && !keeps_only_word;
+        let mut sets: Vec<Set> = Vec::new();
+        if takes_matcher && let Some(first) = args.first().filter(|_| !segment.words[1].is_quoted) {
+            match token(first, named) {
+                Some(Ok(set)) => {
+                    sets.extend(set);
+                    args.remove(0);
+                }
+                Some(Err(why)) => {
+                    self.ledger.refused(piece, why.clone(), "define it, or take the line out");
+                    sets.push(vec![Matcher::Unknown(why)]);
+                    args.remove(0);
+                }
+                None => {}
+            }
+        }
+        if name == "try_files" {
+            return self.try_files(segment, &args);
+        }
+        let kinds = self.kinds(segment, &args, named);
+        let mut routes = Vec::new();
+        for kind in kinds {
+            let handler = Handler { kind, piece };
+            routes.push(Route {
+                sets: sets.clone(),
+                group: None,
+                is_terminal: false,
+                handlers: vec![handler],
+                pieces: vec![piece],
+            });
+        }
+        if name == "handle_path" {
+            for route in &mut routes {
+                let strip = route.sets.first().and_then(|set| match set.first() {
+                    Some(Matcher::Path(paths)) => paths.first(),
+                    _ => None,
+                });
+                let prefix = strip.map(|path| path.trim_end_matches('*').trim_end_matches('/').to_owned());
+                if let Some(prefix) = prefix.filter(|prefix| !prefix.is_empty()) {
+                    let kind = Kind::Rewrite(Rewrite::StripPrefix(prefix));
+                    route.handlers.insert(0, Handler { kind, piece });
+                }
+            }
+        }
+        routes
+    }
+
+    /// What a directive does, most as one handler.
+    fn kinds(&mut self, segment: &Segment, args: &[&str], named: &Named) -> Vec<Kind> {
+        let piece = segment.piece;
+        let text = |at: usize| args.get(at).map_or_else(String::new, |arg| (*arg).to_owned());
+        let one = |kind: Kind| vec![kind];
+        match segment.name() {
+            "handle" | "handle_path" => one(Kind::Subroute(self.routes(segment.inner(), named, false))),
+            "route" => one(Kind::Subroute(self.routes(segment.inner(), named, true))),
+            "invoke" => self.invoke(segment, args),
+            "root" => one(Kind::Vars(vec![("root".to_owned(), text(0))])),
+            "vars" => {
+                let mut vars: Vec<(String, String)> = Vec::new();
+                if let [name, value] = args {
+                    vars.push(((*name).to_owned(), (*value).to_owned()));
+                }
+                for line in segment.inner() {
+                    self.ledger.same(line.piece);
+                    vars.push((
+                        line.name().to_owned(),
+                        line.args().first().copied().unwrap_or_default().to_owned(),
+                    ));
+                }
+                one(Kind::Vars(vars))
+            }
+            "map" => one(self.map(segment, args)),
+            "header" => self.header(segment, args),
+            "request_header" => {
+                let ops = Ops { request: op(args).into_iter().collect(), ..Ops::default() };
+                match op_refusal(args) {
+                    Some(why) => {
+                        self.ledger.refused(piece, why, "`headers.request.set` with an expression");
+                        one(Kind::Nothing)
+                    }
+                    None => one(Kind::Headers(ops)),
+                }
+            }
+            "request_body" => self.request_body(segment),
+            "redir" => one(self.redir(segment, args)),
+            "method" => one(Kind::Rewrite(Rewrite::Method(text(0)))),
+            "rewrite" => one(Kind::Rewrite(Rewrite::Uri(text(0)))),
+            "uri" => one(Kind::Rewrite(match args {
+                ["strip_prefix", prefix] => Rewrite::StripPrefix(format!("/{}", prefix.trim_matches('/'))),
+                _ => Rewrite::Other(args.first().copied().unwrap_or_default().to_owned()),
+            })),
+            "basicauth" | "basic_auth" => one(self.users(segment, args)),
+            "forward_auth" => one(self.forward_auth(segment, args)),
+            "encode" => one(self.encode(segment, args)),
+            "respond" => one(self.respond(segment, args)),
+            "error" => {
+                let is_status = |word: &str| word.len() == 3 && word.bytes().all(|b| b.is_ascii_digit());
+                let status = args.iter().rev().find(|arg| is_status(arg)).copied().unwrap_or("500");
+                segment.inner().iter().for_each(|line| self.ledger.same(line.piece));
+                one(Kind::Error { status: status.to_owned() })
+            }
+            "abort" => one(Kind::Abort),
+            "reverse_proxy" => one(self.proxy(segment, args)),
+            "php_fastcgi" => one(self.php(segment, args)),
+            "file_server" => one(self.files(segment, args)),
+            "metrics" => {
+                let nearest = "`/metrics` of the admin listener";
+                self.ledger.refused(piece, "Weir has its metrics at another address", nearest);
+                one(Kind::Closed("metrics are at the admin listener".to_owned()))
+            }
+            "acme_server" => {
+                self.below(segment, |_, _| Judged::Same);
+                let why = "Weir is no certificate authority";
+                self.ledger.refused(piece, why, "an authority beside it, such as step-ca");
+                one(Kind::Closed(why.to_owned()))
+            }
+            "templates" => {
+                self.below(segment, |_, _| Judged::Same);
+                let why = "Weir executes no templates: files are sent as they are";
+                self.ledger.refused(piece, why, "a server for these pages, as an upstream");
+                one(Kind::Closed(why.to_owned()))
+            }
+            "skip_log" | "log_skip" | "log_append" | "log_name" => {
+                let why = "Weir has one access log for all routes";
+                self.ledger
+                    .changed(piece, format!("{why}: `access_log.when` chooses lines, `fields` adds to them"));
+                one(Kind::Nothing)
+            }
+            "tracing" => {
+                self.below(segment, |_, _| Judged::left_out("Weir names spans after routes"));
+                self.ledger.refused(piece, "Weir must be told where traces go", "`tracing: { otlp: … }`");
+                one(Kind::Nothing)
+            }
+            "push" => {
+                self.below(segment, |_, _| Judged::left_out("browsers have dropped HTTP/2 push"));
+                self.ledger.left_out(piece, "browsers have dropped HTTP/2 push");
+                one(Kind::Nothing)
+            }
+            "intercept" => {
+                self.refuse_below(segment);
+                let why = "Weir does not change answers of upstreams by routes of their own";
+                self.ledger.refused(piece, why, "the filter `errors` with `upstream`");
+                one(Kind::Nothing)
+            }
+            "fs" | "copy_response" | "copy_response_headers" => {
+                self.refuse_below(segment);
+                let why = format!("Weir has nothing like `{}`", segment.name());
+                self.ledger.refused(piece, why.clone(), "`files`, or an upstream");
+                one(Kind::Closed(why))
+            }
+            name => {
+                self.refuse_below(segment);
+                let why = if VERSION_1.contains(&name) {
+                    format!("`{name}` is of Caddy 1; Caddy 2 refuses it")
+                } else if name.contains(crate::yaml::VARIABLE_BEGIN) {
+                    "the environment decides what stands here".to_owned()
+                } else if self.order.knows(name) {
+                    format!("`{name}` is of a plugin that Weir does not know")
+                } else {
+                    format!("Weir knows no directive `{name}`")
+                };
+                self.ledger.refused(piece, why.clone(), "docs/reference/filters.md");
+                one(Kind::Closed(why))
+            }
+        }
+    }
+
+    /// Judges the lines of a block.
+    fn below(&mut self, segment: &Segment, mut judge: impl FnMut(&str, &[String]) -> Judged) {
+        for line in segment.inner() {
+            let args: Vec<String> = line.args().iter().map(|arg| (*arg).to_owned()).collect();
+            judge(line.name(), &args).enter(line.piece, self.ledger);
+            self.refuse_below(line);
+        }
+    }
+
+    /// Refuses the lines of a block that nobody understands.
+    fn refuse_below(&mut self, segment: &Segment) {
+        for line in segment.inner() {
+            self.ledger.refused(line.piece, "it belongs to a line that Weir refuses", "");
+            self.refuse_below(line);
+        }
+    }
+
+    fn invoke(&mut self, segment: &Segment, args: &[&str]) -> Vec<Kind> {
+        let known = self.named;
+        let route = args.first().and_then(|name| known.get(*name));
+        match route.filter(|_| self.depth < 10) {
+            Some(route) => {
+                self.depth += 1;
+                let routes = self.routes(route.inner(), &Named::new(), false);
+                self.depth -= 1;
+                vec![Kind::Subroute(routes)]
+            }
+            None => {
+                let why = format!("no route is called `{}`", args.first().copied().unwrap_or_default());
+                self.ledger.refused(segment.piece, why.clone(), "define it with &(name)");
+                vec![Kind::Closed(why)]
+            }
+        }
+    }
+
+    fn map(&mut self, segment: &Segment, args: &[&str]) -> Kind {
+        let name = |arg: &str| arg.trim_matches(['{', '}']).to_owned();
+        let mut table = Table {
+            source: args.first().copied().unwrap_or_default().to_owned(),
+            destinations: args.iter().skip(1).map(|arg| name(arg)).collect(),
+            ..Table::default()
+        };
+        for line in segment.inner() {
+            let values: Vec<String> = line.args().iter().map(|arg| (*arg).to_owned()).collect();
+            self.ledger.same(line.piece);
+            match line.name() {
+                "default" => table.defaults = values,
+                key => table.rows.push((key.to_owned(), values)),
+            }
+        }
+        Kind::Map(table)
+    }
+
+    fn header(&mut self, segment: &Segment, args: &[&str]) -> Vec<Kind> {
+        let mut main = Ops::default();
+        let mut conditional = Vec::new();
+        let mut line = |words: &[&str], piece: Piece, ledger: &mut Ledger| {
+            let Some(name) = words.first().copied() else { return };
+            if let Some(why) = op_refusal(words) {
+                ledger.refused(piece, why, "`headers.response.set` with an expression");
+                return;
+            }
+            if let Some(rest) = name.strip_prefix('?') {
+                let value = words.get(1).copied().unwrap_or_default().to_owned();
+                conditional.push(Ops {
+                    response: vec![Op::Set(rest.to_owned(), value)],
+                    is_deferred: true,
+                    unless: vec![rest.to_ascii_lowercase()],
+                    ..Ops::default()
+                });
+            } else if let Some(rest) = name.strip_prefix('>') {
+                main.is_deferred = true;
+                main.response
+                    .push(Op::Set(rest.to_owned(), words.get(1).copied().unwrap_or_default().to_owned()));
+            } else if let Some(op) = op(words) {
+                main.is_deferred |= matches!(op, Op::Delete(_));
+                main.response.push(op);
+            }
+            ledger.same(piece);
+        };
+        if !args.is_empty() {
+            line(args, segment.piece, self.ledger);
+        }
+        let mut defers = false;
+        for inner in segment.inner() {
+            if inner.name() == "defer" {
+                defers = true;
+                self.ledger.same(inner.piece);
+                continue;
+            }
+            let words: Vec<&str> = inner.words.iter().map(|word| &*word.text).collect();
+            line(&words, inner.piece, self.ledger);
+        }
+        main.is_deferred |= defers;
+        let mut kinds = Vec::new();
+        if !main.response.is_empty() {
+            kinds.push(Kind::Headers(main));
+        }
+        kinds.extend(conditional.into_iter().map(Kind::Headers));
+        kinds
+    }
+
+    fn request_body(&mut self, segment: &Segment) -> Vec<Kind> {
+        let mut kinds = Vec::new();
+        for line in segment.inner() {
+            let args = line.args();
+            match (line.name(), &*args) {
+                ("max_size", [size]) => match size_of(size) {
+                    Some(bytes) => {
+                        self.ledger.same(line.piece);
+                        let max = Map::new().with("max", units::size(bytes));
+                        kinds.push(Kind::Filter(Filter::new("body_limit", max)));
+                    }
+                    None => self.ledger.refused(line.piece, "no size", "a size such as 10MB"),
+                },
+                (name, _) => {
+                    let why = format!("Weir knows no `{name}` of request_body");
+                    self.ledger.refused(line.piece, why, "`listeners.NAME.timeouts`, or the filter `buffer`");
+                }
+            }
+        }
+        if kinds.is_empty() {
+            kinds.push(Kind::Nothing);
+        }
+        kinds
+    }
+
+    fn redir(&mut self, segment: &Segment, args: &[&str]) -> Kind {
+        let to = args.first().copied().unwrap_or_default().to_owned();
+        let status = match args.get(1).copied() {
+            None | Some("temporary") => "302",
+            Some("permanent") => "301",
+            Some("html") => {
+                self.ledger.changed(segment.piece, "Weir sends a redirect, not a page that redirects");
+                "302"
+            }
+            Some(status) => status,
+        };
+        let headers = vec![("Location".to_owned(), to)];
+        Kind::Respond(Answer { status: status.to_owned(), body: String::new(), headers })
+    }
+
+    fn respond(&mut self, segment: &Segment, args: &[&str]) -> Kind {
+        let is_status = |word: &str| word.len() == 3 && word.bytes().all(|b| b.is_ascii_digit());
+        let mut answer = Answer::default();
+        match args {
+            [one] if is_status(one) => answer.status = (*one).to_owned(),
+            [body] => answer.body = (*body).to_owned(),
+            [body, status, ..] => (answer.body, answer.status) = ((*body).to_owned(), (*status).to_owned()),
+            [] => {}
+        }
+        for line in segment.inner() {
+            let value = line.args().first().copied().unwrap_or_default().to_owned();
+            match line.name() {
+                "body" => answer.body = value,
+                "status" => answer.status = value,
+                "close" => {
+                    self.ledger.changed(line.piece, "Weir keeps the connection open for the next request");
+                    continue;
+                }
+                name => {
+                    let why = format!("Weir knows no `{name}` of respond");
+                    self.ledger.refused(line.piece, why, "`respond`");
+                    continue;
+                }
+            }
+            self.ledger.same(line.piece);
+        }
+        Kind::Respond(answer)
+    }
+
+    fn users(&mut self, segment: &Segment, args: &[&str]) -> Kind {
+        let algorithm = args.first().copied().unwrap_or("bcrypt");
+        if !matches!(algorithm, "bcrypt" | "argon2id") {
+            let why = format!("Weir reads no hashes of {algorithm}");
+            self.ledger.refused(segment.piece, why.clone(), "new hashes by `weir hash --user USER`");
+            self.refuse_below(segment);
+            return Kind::Closed(why);
+        }
+        let mut users = Vec::new();
+        for line in segment.inner() {
+            let hash = line.args().first().copied().unwrap_or_default().to_owned();
+            self.ledger.conceal(line.piece);
+            self.ledger.same(line.piece);
+            users.push((line.name().to_owned(), decoded(&hash)));
+        }
+        Kind::Users { users, realm: args.get(1).map(|realm| (*realm).to_owned()) }
+    }
+
+    fn forward_auth(&mut self, segment: &Segment, args: &[&str]) -> Kind {
+        let mut draft = Draft::default();
+        let mut ask_uri = String::new();
+        let mut copy = Vec::new();
+        for arg in args {
+            draft.upstream(arg).enter(segment.piece, self.ledger);
+        }
+        for line in segment.inner() {
+            match line.name() {
+                "uri" => {
+                    ask_uri = line.args().first().copied().unwrap_or_default().to_owned();
+                    self.ledger.same(line.piece);
+                }
+                "copy_headers" => {
+                    let mut fields: Vec<String> = line.args().iter().map(|arg| (*arg).to_owned()).collect();
+                    for inner in line.inner() {
+                        self.ledger.same(inner.piece);
+                        let words: Vec<&str> = inner.words.iter().map(|word| &*word.text).collect();
+                        fields.push(words.join(""));
+                    }
+                    for field in fields {
+                        let (from, to) = field.split_once('>').unwrap_or((&field, &field));
+                        copy.push((from.to_ascii_lowercase(), to.to_ascii_lowercase()));
+                    }
+                    self.ledger.same(line.piece);
+                }
+                _ => self.proxy_line(&mut draft, line),
+            }
+        }
+        Kind::Ask(Box::new(Ask { proxy: draft.finish(), uri: ask_uri, copy }))
+    }
+
+    fn encode(&mut self, segment: &Segment, args: &[&str]) -> Kind {
+        let mut algorithms: Vec<String> = Vec::new();
+        let mut levels = Map::new();
+        let mut minimum = "512B".to_owned();
+        let mut types: Option<Vec<String>> = None;
+        let all = |arg: &str| match arg {
+            "zstd" | "gzip" | "br" => Judged::Same,
+            other => Judged::refused(format!("Weir has no coding `{other}`"), "zstd, br or gzip"),
+        };
+        for arg in args {
+            let judged = all(arg);
+            if judged == Judged::Same {
+                algorithms.push((*arg).to_owned());
+            }
+            judged.enter(segment.piece, self.ledger);
+        }
+        for line in segment.inner() {
+            let args = line.args();
+            let first = args.first().copied().unwrap_or_default();
+            let judged = match line.name() {
+                name @ ("gzip" | "zstd" | "br") => {
+                    algorithms.push(name.to_owned());
+                    match (name, first.parse::<i64>()) {
+                        (_, Ok(level)) if level > 0 => {
+                            levels.set(name, level);
+                            Judged::Same
+                        }
+                        ("zstd", _) if !first.is_empty() => {
+                            let level = match first {
+                                "fastest" => 1_i64,
+                                "better" => 7,
+                                "best" => 11,
+                                _ => 3,
+                            };
+                            levels.set(name, level);
+                            Judged::changed(format!("`{first}` is about level {level}"))
+                        }
+                        _ => Judged::Same,
+                    }
+                }
+                "minimum_length" => {
+                    minimum = format!("{first}B");
+                    Judged::Same
+                }
+                "match" => {
+                    let mut judged = Judged::Same;
+                    let lines: Vec<Vec<&str>> = match &line.block {
+                        Some(block) => {
+                            block.iter().for_each(|inner| self.ledger.same(inner.piece));
+                            block
+                                .iter()
+                                .map(|inner| inner.words.iter().map(|word| &*word.text).collect())
+                                .collect()
+                        }
+                        None => vec![args.clone()],
+                    };
+                    for words in lines {
+                        match &*words {
+                            ["header", name, value] if name.eq_ignore_ascii_case("content-type") => {
+                                types.get_or_insert_default().push(media_type(value));
+                            }
+                            _ => {
+                                judged =
+                                    Judged::refused("Weir compresses by media type only", "`compress.types`")
+                            }
+                        }
+                    }
+                    judged
+                }
+                "prefer" => {
+                    algorithms = args.iter().map(|arg| (*arg).to_owned()).collect();
+                    Judged::Same
+                }
+                name => Judged::refused(format!("Weir knows no `{name}` of encode"), "the filter `compress`"),
+            };
+            judged.enter(line.piece, self.ledger);
+        }
+        Kind::Filter(compress(&algorithms, &minimum, types, levels))
+    }
+
+    fn proxy(&mut self, segment: &Segment, args: &[&str]) -> Kind {
+        let mut draft = Draft::default();
+        for arg in args {
+            draft.upstream(arg).enter(segment.piece, self.ledger);
+        }
+        for line in segment.inner() {
+            self.proxy_line(&mut draft, line);
+        }
+        Kind::Proxy(Box::new(draft.finish()))
+    }
+
+    fn proxy_line(&mut self, draft: &mut Draft, line: &Segment) {
+        let args: Vec<String> = line.args().iter().map(|arg| (*arg).to_owned()).collect();
+        let words: Vec<&str> = args.iter().map(String::as_str).collect();
+        let judged = match line.name() {
+            "to" => {
+                for arg in &args {
+                    draft.upstream(arg).enter(line.piece, self.ledger);
+                }
+                return;
+            }
+            "lb_policy" => match args.split_first() {
+                Some((name, rest)) => {
+                    for inner in line.inner() {
+                        self.ledger.left_out(inner.piece, "Weir falls back to the same balancer");
+                    }
+                    draft.policy(name, rest)
+                }
+                None => Judged::refused("it names no policy", "`balancer`"),
+            },
+            "header_up" => match (op_refusal(&words), op(&words)) {
+                (Some(why), _) => Judged::refused(why, "`headers.request.set` with an expression"),
+                (None, Some(op)) => draft.header_up(op),
+                (None, None) => Judged::refused("it names no field", "`headers.request`"),
+            },
+            "header_down" => match (op_refusal(&words), op(&words)) {
+                (Some(why), _) => Judged::refused(why, "`headers.response.set` with an expression"),
+                (None, Some(op)) => {
+                    draft.proxy.response.push(op);
+                    Judged::Same
+                }
+                (None, None) => Judged::refused("it names no field", "`headers.response`"),
+            },
+            "rewrite" => {
+                draft.proxy.rewrite = args.first().cloned();
+                Judged::Same
+            }
+            "method" => Judged::refused("Weir changes no methods", "an upstream that takes this method"),
+            "dynamic" => {
+                self.below(line, |_, _| Judged::left_out("it belongs to `dynamic`"));
+                match args.first().map(String::as_str) {
+                    Some("a") if args.len() >= 3 => {
+                        let judged = draft.upstream(&format!("{}:{}", args[1], args[2]));
+                        if judged == Judged::Same {
+                            Judged::by_itself(
+                                "each address of a name is an endpoint, and names are asked again",
+                            )
+                        } else {
+                            judged
+                        }
+                    }
+                    _ => draft.close("upstreams that are found by a module", "`discover`"),
+                }
+            }
+            "transport" => match args.first().map(String::as_str) {
+                Some("fastcgi") => {
+                    let _ = draft.fastcgi("index", &["index.php".to_owned()]);
+                    self.below(line, |name, args| draft.fastcgi(name, args));
+                    Judged::Same
+                }
+                Some("http") | None => {
+                    self.below(line, |name, args| draft.transport(name, args));
+                    Judged::Same
+                }
+                Some(other) => {
+                    self.refuse_below(line);
+                    draft.close(&format!("Weir knows no transport `{other}`"), "`upstreams.NAME.protocol`")
+                }
+            },
+            "handle_response" | "replace_status" => {
+                self.refuse_below(line);
+                Judged::refused(
+                    "Weir does not run routes on an upstream's answer",
+                    "the filter `errors` with `upstream`, or `headers.response`",
+                )
+            }
+            name if name.starts_with('@') => {
+                self.refuse_below(line);
+                Judged::refused(
+                    "it matches answers for `handle_response`",
+                    "the filter `errors` with `upstream`",
+                )
+            }
+            "trusted_proxies" => Judged::changed(
+                "Weir trusts these networks for all routes: set `trusted_proxies` at the top level",
+            ),
+            name => draft.setting(name, &args),
+        };
+        judged.enter(line.piece, self.ledger);
+    }
+
+    fn php(&mut self, segment: &Segment, args: &[&str]) -> Kind {
+        let mut draft = Draft::default();
+        for arg in args {
+            draft.upstream(arg).enter(segment.piece, self.ledger);
+        }
+        let _ = draft.fastcgi("index", &["index.php".to_owned()]);
+        for line in segment.inner() {
+            let args: Vec<String> = line.args().iter().map(|arg| (*arg).to_owned()).collect();
+            match line.name() {
+                "root"
+                | "split"
+                | "env"
+                | "index"
+                | "resolve_root_symlink"
+                | "dial_timeout"
+                | "read_timeout"
+                | "write_timeout"
+                | "capture_stderr"
+                | "try_files" => {
+                    draft.fastcgi(line.name(), &args).enter(line.piece, self.ledger);
+                }
+                _ => self.proxy_line(&mut draft, line),
+            }
+        }
+        let mut proxy = draft.finish();
+        if let Some(fastcgi) = &mut proxy.fastcgi {
+            fastcgi.is_idiom = true;
+        }
+        Kind::Proxy(Box::new(proxy))
+    }
+
+    fn files(&mut self, segment: &Segment, args: &[&str]) -> Kind {
+        let mut files = Files::default();
+        if args.contains(&"browse") {
+            files.settings.set("browse", true);
+        }
+        for line in segment.inner() {
+            let values: Vec<String> = line.args().iter().map(|arg| (*arg).to_owned()).collect();
+            file_setting(&mut files, line.name(), &values).enter(line.piece, self.ledger);
+            self.below(line, |_, _| Judged::changed("Weir lists a folder in its own way"));
+        }
+        self.ledger.changed(segment.piece, super::values::HIDDEN);
+        Kind::Files(files)
+    }
+
+    /// `try_files`: routes that look for a file and rewrite to it.
+    fn try_files(&mut self, segment: &Segment, args: &[&str]) -> Vec<Route> {
+        let piece = segment.piece;
+        for line in segment.inner() {
+            match (line.name(), &*line.args()) {
+                ("policy", ["first_exist"]) => self.ledger.same(line.piece),
+                _ => self.ledger.refused(
+                    line.piece,
+                    "Weir takes the first file that exists",
+                    "`files.fallback`",
+                ),
+            }
+        }
+        let tries: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+        let test = super::model::FileTest { tries, ..Default::default() };
+        let kind = Kind::Rewrite(Rewrite::Uri("{http.matchers.file.relative}".to_owned()));
+        let mut route = Route::always(Handler { kind, piece });
+        route.sets = vec![vec![Matcher::File(test)]];
+        vec![route]
+    }
+}

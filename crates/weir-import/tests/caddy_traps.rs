@@ -1,0 +1,342 @@
+//! Caddy's traps: places where the obvious translation is silently wrong. Each row is a source and what its import
+//! must show, in the config or in the ledger.
+
+#![allow(clippy::unwrap_used, reason = "this is test code: a panic is how a test fails")]
+
+use weir_import::{Memory, import, system};
+
+/// What is written and what the ledger says, in one text.
+fn imported(source: &str) -> String {
+    let files = Memory::of(&[("Caddyfile", source)]);
+    let import = import(system("caddy").unwrap(), &files, &["Caddyfile".to_owned()]).unwrap();
+    let mut text = String::new();
+    for line in import.ledger.lines() {
+        let why = line.why.join("; ");
+        let nearest = line.nearest.join("; ");
+        text.push_str(&format!("[{}] {} — {why} {nearest}\n", line.verdict.key(), line.text));
+    }
+    import.ledger.notes().iter().for_each(|note| text.push_str(&format!("[note] {note}\n")));
+    for file in import.written().iter().filter(|file| file.path != "tests.yaml") {
+        text.push_str(&format!("==> {}\n{}", file.path, file.text));
+    }
+    text
+}
+
+/// A site without TLS for any host.
+fn site(body: &str) -> String {
+    format!(":80 {{\n{body}\n}}\n")
+}
+
+const PROXY: &str = "reverse_proxy up:80";
+
+/// Numbers and sources of traps, with what must be there. A text that begins with `!` must not.
+fn traps() -> Vec<(&'static str, String, Vec<&'static str>)> {
+    vec![
+        (
+            "1 the order of directives is fixed",
+            site("reverse_proxy up:80\nredir /a /b\nheader X-A 1\nrespond /r hi"),
+            vec!["redirect: { to: /b, status: 302", "respond: { body: hi }", "add: { x-a: \"1\" }"],
+        ),
+        ("2 paths ignore case", site("respond /Admin no 403"), vec!["path: /admin, case: insensitive"]),
+        (
+            "3 /x/* does not take /x",
+            site("handle /x/* {\nreverse_proxy up:80\n}\nhandle {\nrespond rest\n}"),
+            vec!["path: /x, case: insensitive", "/x/* of Caddy does not take /x", "path: \"/x/*\""],
+        ),
+        (
+            "4 prefixes, suffixes, parts",
+            site("respond /x* a\n@s path *.js\nrespond @s b\n@m path *mid*\nrespond @m c"),
+            vec!["path: \"/x*\"", r"path: '~(?i).*\.js'", "path: \"~(?i).*mid.*\""],
+        ),
+        (
+            "5 one kind is OR, kinds are AND, and not",
+            site("@a {\npath /a /b\nmethod GET\nnot header X-No 1\n}\nrespond @a a\nrespond rest"),
+            vec!["path: [/a, /b]", "methods: [GET]", "!(request.headers[\\\"x-no\\\"] == \\\"1\\\")"],
+        ),
+        (
+            "6 handle blocks exclude one another",
+            site(
+                "handle {\nrespond all\n}\nhandle /a/* {\nheader X-A 1\nrespond a\n}\nhandle_path /b/* {\nreverse_proxy up:80\n}",
+            ),
+            vec!["path: \"/a/*\"", "path: \"/b/{rest*}\"", "rewrite: { path: \"/{rest}\" }", "body: all"],
+        ),
+        (
+            "7 redir drops the query, {uri} holds it",
+            site("redir /old /new\nredir /keep https://h.test{uri}"),
+            vec![
+                "redirect: { to: /new, status: 302, keep_query: false }",
+                "redirect: { to: \"https://h.test{path}\", status: 302 }",
+            ],
+        ),
+        (
+            "8 302 by default, permanent is 301",
+            site("redir /a /b permanent\nredir /c /d"),
+            vec!["to: /b, status: 301", "to: /d, status: 302"],
+        ),
+        (
+            "9 a site without a port has TLS, ACME and a redirect",
+            format!("a.test {{\n{PROXY}\n}}\n"),
+            vec![
+                "acme: { domains: [a.test] }",
+                "redirect: { to: \"https://{host}{path}\" }",
+                "address: 0.0.0.0:80",
+            ],
+        ),
+        ("10 :80 has none", site(PROXY), vec!["web: { address: 0.0.0.0:80 }", "!acme", "!redirect"]),
+        (
+            "11 header ops: set, default, delete, add, defer",
+            site("header {\nX-S s\n?X-D d\n-X-R\n+X-A a\n}\nheader >X-L l\nreverse_proxy up:80"),
+            vec![
+                "x-d: '{= response.headers[\"x-d\"] ?? \"d\" }'",
+                "remove: [x-r]",
+                "add: { x-a: a }",
+                "x-s: s",
+                "x-l: l",
+            ],
+        ),
+        (
+            "11 an upstream's field is added to one that was set before",
+            site("header X-S s\nreverse_proxy up:80"),
+            vec!["response: { add: { x-s: s } }"],
+        ),
+        (
+            "12 pages of handle_errors",
+            site(
+                "root * /srv\nhandle_errors {\n@404 expression {err.status_code} == 404\nrewrite @404 /404.html\nfile_server\n}\nfile_server",
+            ),
+            vec!["errors: { 404: { file: /srv/404.html } }"],
+        ),
+        (
+            "13 X-Forwarded-* are replaced, Host is kept",
+            site(
+                "reverse_proxy up:80 {\nheader_up X-Forwarded-Proto {http.request.header.X-Forwarded-Proto}\nheader_up Host {host}\n}",
+            ),
+            vec!["[changed] header_up X-Forwarded-Proto", "[same] header_up Host", "!host: "],
+        ),
+        (
+            "14 Host stays the client's for https upstreams",
+            site("reverse_proxy https://up.test"),
+            vec!["endpoints: [up.test:443]", "tls: {}", "!host: endpoint"],
+        ),
+        (
+            "14 unless it says otherwise",
+            site("reverse_proxy https://up.test {\nheader_up Host {upstream_hostport}\n}"),
+            vec!["host: endpoint"],
+        ),
+        ("15 random, and no retries", site("reverse_proxy a:80 b:80"), vec!["balancer: random", "!retry"]),
+        (
+            "15 policies",
+            site("reverse_proxy a:80 b:80 {\nlb_policy ip_hash\nlb_try_duration 5s\n}"),
+            vec!["hash: { by: address }", "[changed] lb_try_duration"],
+        ),
+        (
+            "16 passive checks",
+            site("reverse_proxy a:80 b:80 {\nfail_duration 30s\nmax_fails 3\n}"),
+            vec!["outlier: { window: 30s, eject: 30s, errors: 3 }", "[changed] fail_duration"],
+        ),
+        ("17 no timeout of the answer", site(PROXY), vec!["timeouts: { response: 0s }"]),
+        (
+            "18 nothing is buffered",
+            site("reverse_proxy up:80 {\nflush_interval -1\n}"),
+            vec!["[same] flush_interval -1"],
+        ),
+        (
+            "19 encode",
+            site("encode gzip zstd\nreverse_proxy up:80"),
+            vec!["compress: { algorithms: [gzip, zstd], minimum: 512B }"],
+        ),
+        (
+            "20 files that begin with a dot",
+            site("root * /srv\nfile_server"),
+            vec!["[changed] file_server — Weir serves no files whose names begin with a dot"],
+        ),
+        (
+            "21 try_files of an application in the browser",
+            site("root * /srv\ntry_files {path} {path}/ /index.html\nfile_server"),
+            vec!["fallback: /index.html"],
+        ),
+        (
+            "21 try_files that leads to a proxy",
+            site("root * /srv\ntry_files {path} /app\nreverse_proxy up:80"),
+            vec!["[refused] reverse_proxy", "CLOSED", "status: 503"],
+        ),
+        (
+            "21 files, then an application",
+            site("root * /srv\n@no not file\nreverse_proxy @no up:80\nfile_server"),
+            vec!["missing: up"],
+        ),
+        (
+            "22 php_fastcgi",
+            site("root * /srv\nphp_fastcgi unix//run/php.sock\nfile_server"),
+            vec!["fastcgi: { root: /srv }", "missing: php", "protocol: fastcgi", "unix:/run/php.sock"],
+        ),
+        ("23 root", site("root * /srv\nfile_server browse"), vec!["root: /srv", "browse: true"]),
+        (
+            "24 basicauth",
+            site(
+                "basicauth /in/* {\nbob $2a$14$Zkx19XLiW6VYouLHR5NmfOFU0z2GTNmpkT/5qqR7hx4IjWJPDhjvG\n}\nreverse_proxy up:80",
+            ),
+            vec![
+                "basic_auth: { realm: restricted, hide: false }",
+                "acl: { allow: [bob] }",
+                "startsWith(\"/in/\")",
+                "BASIC_AUTH_BOB",
+                "[same] bob ***",
+            ],
+        ),
+        (
+            "24 other hashes close the route",
+            site("basicauth scrypt {\nbob abc\n}\nreverse_proxy up:80"),
+            vec!["[refused] basicauth scrypt", "CLOSED"],
+        ),
+        (
+            "25 forward_auth sends all fields",
+            site(
+                "forward_auth auth:9 {\nuri /verify\ncopy_headers Remote-User>X-User Remote-Groups\n}\nreverse_proxy up:80",
+            ),
+            vec![
+                "[changed] forward_auth",
+                "copy: [remote-user, remote-groups]",
+                "x-user: '{= request.headers[\"remote-user\"] }'",
+                "path: /verify",
+            ],
+        ),
+        (
+            "26 request_body",
+            site("request_body {\nmax_size 10MB\n}\nreverse_proxy up:80"),
+            vec!["body_limit: { max: 10000000B }"],
+        ),
+        ("27 respond", site("respond \"a {host}\" 418"), vec!["status: 418, body: \"a {host}\""]),
+        (
+            "28 placeholders",
+            site(
+                "header X-H {http.request.header.X-In}\nheader X-Q {query.a}\nheader X-E {env.WHO}\nheader X-T {time.now.unix}\nrespond ok",
+            ),
+            vec![
+                "x-h: '{= request.headers[\"x-in\"] }'",
+                "x-q: '{= request.args[\"a\"] }'",
+                "x-e: \"${WHO}\"",
+                "[refused]",
+                "{time.now.unix}",
+            ],
+        ),
+        (
+            "29 map",
+            site("map {path} {kind} {\n/a/* text\n~^/b b\ndefault other\n}\nheader X-K {kind}\nrespond ok"),
+            vec!["kind: { of: request.path", "\"~/b.*\": b", "default: other", "{= maps.kind }"],
+        ),
+        (
+            "30 snippets with arguments, and variables",
+            "(s) {\nreverse_proxy {args[0]}:{args.1}\n}\n{$SITE:http://a.test} {\nimport s up 8080\n}\n"
+                .to_owned(),
+            vec![
+                "endpoints: [up:8080]",
+                "hosts: [a.test]",
+                "[note] SITE comes from the environment",
+                "!acme",
+            ],
+        ),
+        (
+            "31 log of a site",
+            site("log\nrespond ok"),
+            vec!["access_log:", "[changed] log — Weir has one access log"],
+        ),
+        (
+            "32 encode asks the upstream for a coding",
+            site("encode gzip\nreverse_proxy up:80"),
+            vec!["[changed] encode gzip — Weir asks the upstream for a coding only if the client does"],
+        ),
+        (
+            "32 Caddy 1",
+            site("proxy / up:80 {\ntransparent\n}\ngzip"),
+            vec!["[refused] proxy / up:80 — `proxy` is of Caddy 1", "[refused] transparent", "CLOSED"],
+        ),
+        (
+            "an unknown directive closes the site",
+            site("jwt_guard secret\nreverse_proxy up:80"),
+            vec!["[refused] jwt_guard", "CLOSED"],
+        ),
+        (
+            "an unknown matcher closes what it decides",
+            site("@x geoip DE\nrespond @x no 403\nreverse_proxy up:80"),
+            vec!["[refused] @x geoip DE", "CLOSED"],
+        ),
+        (
+            "a guard behind a matcher stays behind it",
+            site("@out not remote_ip 10.0.0.0/8\nrespond @out 403\nreverse_proxy up:80"),
+            vec!["when: '!(client.ip in [\"10.0.0.0/8\"])'", "status: 403"],
+        ),
+        (
+            "a rewrite changes what later matchers see",
+            site("rewrite /a /b\nrespond /b from-b\nrespond other"),
+            vec!["path: [/a, /b], case: insensitive }, respond: { body: from-b }"],
+        ),
+        (
+            "what was not matched before a rewrite may match behind it",
+            site("redir /b /c\nrewrite /a /b\nrespond /b from-b\nrespond other"),
+            vec!["path: /a, case: insensitive }, respond: { body: from-b }", "to: /c"],
+        ),
+        (
+            "a host that no site has gets 200",
+            "http://a.test {\nrespond a\n}\n".to_owned(),
+            vec!["unknown: { respond: {} }"],
+        ),
+        (
+            "expressions",
+            site("@e expression `{method} == \"GET\" && path('/x/*')`\nrespond @e e\nrespond r"),
+            vec!["request.method == \\\"GET\\\" && (request.path.lowerAscii().startsWith(\\\"/x/\\\"))"],
+        ),
+    ]
+}
+
+#[test]
+fn every_trap_is_told_or_translated() {
+    let mut wrong = Vec::new();
+    for (name, source, musts) in traps() {
+        let text = imported(&source);
+        // One spelling for what YAML may quote in either way, and no line breaks that a width makes.
+        let plain = |text: &str| text.replace("\\\"", "\"").replace("''", "'").replace(['\'', '"'], "");
+        let flat = plain(&text);
+        for must in musts {
+            let found = match must.strip_prefix('!') {
+                Some(not) if !not.starts_with('(') => !flat.contains(&plain(not)),
+                _ => flat.contains(&plain(must)),
+            };
+            if !found {
+                wrong.push(format!("{name}: {must}\n{text}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} are wrong\n{}", wrong.len(), wrong.join("\n----\n"));
+}
+
+#[test]
+fn json_is_read_as_the_same() {
+    let json = r#"{"apps":{"http":{"servers":{"srv0":{"listen":[":80"],"routes":[
+        {"match":[{"path":["/a/*"]}],"handle":[{"handler":"reverse_proxy","upstreams":[{"dial":"up:80"}]}]},
+        {"handle":[{"handler":"static_response","status_code":404,"body":"none"}]}]}}}}}"#;
+    let text = imported(json);
+    for must in
+        ["path: \"/a/*\"", "endpoints: [\"up:80\"]", "status: 404, body: none", "path: /a, case: insensitive"]
+    {
+        assert!(text.replace('"', "").contains(&must.replace('"', "")), "{must}\n{text}");
+    }
+}
+
+#[test]
+fn hostile_files_end() {
+    let looping = "(a) {\nimport b\n}\n(b) {\nimport a\n}\n:80 {\nimport a\n}\n";
+    let files =
+        Memory::of(&[("Caddyfile", looping), ("self", "import self\n"), ("open", ":80 {\nrespond \"x\n}\n")]);
+    for (name, why) in
+        [("Caddyfile", "nested more than"), ("self", "imports itself"), ("open", "nothing closes")]
+    {
+        let error = import(system("caddy").unwrap(), &files, &[name.to_owned()]).err().unwrap();
+        assert!(error.message.contains(why), "{name}: {}", error.message);
+    }
+    let doubling: String =
+        (0..40).map(|n| format!("(s{n}) {{\nimport s{}\nimport s{}\n}}\n", n + 1, n + 1)).collect();
+    let files =
+        Memory::of(&[("Caddyfile", &format!("{doubling}(s40) {{\nheader A b\n}}\n:80 {{\nimport s0\n}}\n"))]);
+    assert!(import(system("caddy").unwrap(), &files, &["Caddyfile".to_owned()]).is_err());
+}
