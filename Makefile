@@ -5,7 +5,7 @@ SHELL := /bin/sh
 
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 # Programs that the tests need. scripts/ensure-tools.sh knows the package of each.
-TEST_TOOLS := cc curl etcd grpcio haproxy nghttp nginx openssl pebble php-fpm prometheus promtool python3 redis-server seccomp systemd-analyze
+TEST_TOOLS := caddy cc curl etcd grpcio haproxy nghttp nginx openssl pebble php-fpm prometheus promtool python3 redis-server seccomp systemd-analyze
 FUZZ_SECONDS ?= 30
 SOAK_SECONDS ?= 600
 BENCH ?=

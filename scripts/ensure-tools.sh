@@ -15,7 +15,7 @@ package_of() {
   case $1 in
     cc) echo gcc libc6-dev ;;
     etcd) echo etcd-server ;;
-    chromium | curl | faketime | haproxy | nginx | openssl | php-fpm | python3 | redis-server | slowhttptest | strace | valgrind | wrk) echo "$1" ;;
+    caddy | chromium | curl | faketime | haproxy | nginx | openssl | php-fpm | python3 | redis-server | slowhttptest | strace | valgrind | wrk) echo "$1" ;;
     grpcio) echo python3-grpcio ;;
     h2load | nghttp) echo nghttp2-client ;;
     prometheus | promtool) echo prometheus ;;

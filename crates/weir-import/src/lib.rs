@@ -65,14 +65,8 @@ pub use stage::program;
 pub use system::{Import, System, import};
 
 /// Everything that can be imported, sorted by name.
-pub static SYSTEMS: &[&System] = &[
-    &apisix::SYSTEM,
-    &caddy::SYSTEM,
-    &haproxy::SYSTEM,
-    &kong::SYSTEM,
-    &nginx::SYSTEM,
-    &traefik::SYSTEM,
-];
+pub static SYSTEMS: &[&System] =
+    &[&apisix::SYSTEM, &caddy::SYSTEM, &haproxy::SYSTEM, &kong::SYSTEM, &nginx::SYSTEM, &traefik::SYSTEM];
 
 /// The system with this name on the command line.
 #[must_use]

@@ -76,6 +76,7 @@ mod per_client;
 mod php;
 mod pool;
 mod prove;
+mod prove_caddy;
 mod prove_haproxy;
 mod proxy;
 mod read_bodies;
