@@ -69,7 +69,9 @@ fn add_named(node: &Node, key: &str, folder: &Path, all: &BTreeSet<String>, name
         Value::Str(text) if !text.is_empty() => {
             let beside = node.at.file.parent().unwrap_or(Path::new(""));
             let Some(name) = below(folder, &beside.join(&**text)) else { return };
-            if all.contains(&name) {
+            // A setting that names a file may name a hidden one: `basic_auth: { file: .htpasswd }`.
+            let is_hidden_file = || key == "file" && folder.join(&name).is_file();
+            if all.contains(&name) || is_hidden_file() {
                 named.insert(name.clone());
             }
             // A .proto file may import others next to it, which no config names.
@@ -197,9 +199,11 @@ mod tests {
         write(
             "routes/a.yaml",
             "routes: { a: { match: { path: /a }, files: { root: ../www } },\n\
-             b: { match: { path: /b }, filters: [ { grpc_json: { proto: ../api/a.proto } } ], upstream: up } }\n",
+             b: { match: { path: /b }, filters: [ { basic_auth: { file: ../.htpasswd } }, { grpc_json: { proto: ../api/a.proto } } ], upstream: up } }\n",
         );
         for name in [
+            ".env",
+            ".htpasswd",
             "secrets/shop",
             "www/index.html",
             "www/css/a.css",
@@ -227,6 +231,7 @@ mod tests {
         assert_eq!(
             packed,
             [
+                ".htpasswd",
                 "api/a.proto",
                 "api/b.proto",
                 "routes/a.yaml",
