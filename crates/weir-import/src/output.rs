@@ -272,7 +272,7 @@ fn tests(cases: &[Case]) -> String {
     }
     let mut map = Map::new();
     map.comment("Requests and the routes that must take them, as the imported config decides.");
-    map.comment("Ask one by hand: weir explain -c weir.yaml GET URL");
+    map.comment("Ask all: weir test -c weir.yaml. Ask one by hand: weir explain -c weir.yaml GET URL");
     map.set("tests", list);
     map.to_yaml()
 }
