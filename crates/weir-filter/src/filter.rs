@@ -39,7 +39,7 @@ pub use kind::{
     Access, Build, Built, FilterKind, IntoFilter, Judged, Kept, Mistake, Portable, Purge, Purgeable,
     Settings, Tended, Tending, Written,
 };
-pub use spooling::{HeldBody, SpoolRoom, Spooling};
+pub use spooling::{HeldBody, Overflow, SpoolRoom, Spooling};
 pub use switch::Switch;
 pub use weir_config::schema::{FilePath, TextOrPath};
 pub use weir_upstream::fetch::{FetchError, FetchRequest, Fetcher, Trust, Url, Version};

@@ -1,7 +1,11 @@
-//! Bodies that are too long for memory, each in a file of its own.
+//! Bodies that are too long for memory, each in a file of its own. `queue` holds responses for slow clients.
 //!
 //! The files have no name: only this process can reach them, and they are gone when it ends, however it ends. Threads
 //! that may block write them. Reads come from the page cache if possible, else from those threads.
+
+mod queue;
+
+pub use queue::Queue;
 
 use crate::file_source::FileSource;
 use crate::filter::{BodySource, CoreHandle, FileRange, HeldBody, Spooling, Waiting};

@@ -6,8 +6,9 @@ use super::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use weir_filter::error::{BODY_TOO_LARGE, BUFFER_DISK};
-use weir_filter::filter::{SpoolRoom, Spooling};
+use weir_filter::filter::{Overflow, SpoolRoom, Spooling};
 use weir_filter::grpc;
+use weir_filter::spool::SPOOL_PIECE;
 use weir_h1::{BodyKind, Method};
 
 pub(super) static KIND: FilterKind = FilterKind::made_from::<BufferSettings>("buffer").with_causes(&[
@@ -33,25 +34,30 @@ causes! {
 /// `timeouts.rate` of the listener. Filters before `buffer` see the pieces as they arrive; filters after it, such as
 /// `mirror`, see the whole body as one piece.
 ///
-/// **Disk.** With `disk`, a longer request body goes to a file, up to `disk` bytes. The file has no name, so only this
-/// process can read it, and it is gone when the process ends. Threads that may block write it, at most 256 KiB at a
-/// time after the first `request` bytes. Filters after `buffer` see such a body in pieces while it is sent; if there
+/// **Disk.** With `disk`, a longer body goes to a file, up to `disk` bytes. The file has no name, so only this process
+/// can read it, and it is gone when the process ends. Threads that may block write it, at most 256 KiB at a time.
+///
+/// Of a request body, all goes to the file once it exceeds `request`. Filters after `buffer` see such a body in pieces while it is sent; if there
 /// are any, an attempt that began to send it is not repeated, and `hedge` sends no second one. A filter that needs the
 /// body whole reads it into memory, within its own limit. If `disk_total` is used up or the file system fails, the
 /// request is refused with 503.
 ///
 /// **Responses.** With `response`, the response is sent as it arrives, and read ahead of the client by up to that many
-/// bytes. Once all of it has arrived, its connection to the upstream is free for others, however slowly the client
-/// reads. A longer response goes on at the client's speed when the buffer is full, as without the filter: its status
-/// has been sent, so it cannot be refused. Nothing is delayed, so events arrive when they are sent. Responses are held
-/// in memory only.
+/// bytes in memory and then by `disk` bytes in a file. Once all of it has arrived, its connection to the upstream is
+/// free for others, however slowly the client reads. A client that keeps up causes no writes to disk. A longer response
+/// goes on at the client's speed when the buffer is full, as without the filter: its status has been sent, so it cannot
+/// be refused. For the same reason, a response whose file cannot be written, or for which `disk_total` has no room,
+/// goes on at the client's speed; `weir_buffer_disk_skipped_total` counts these, and the log tells the first. If a file
+/// cannot be read, the response is cut.
 ///
 /// These pass unchanged: gRPC in both directions, whose streams need both sides at once, and requests for another
-/// protocol (WebSocket).
+/// protocol (WebSocket). Responses that may have no end are not read ahead: `text/event-stream`,
+/// `application/x-ndjson`, `multipart/x-mixed-replace`, and those with `X-Accel-Buffering: no`.
 ///
 /// A request in memory counts twice, because it is sent from a copy, until the response head; one on disk counts with
-/// `request` bytes. A response counts with its length or, if that is unknown or more, with `response`, until its end.
-/// When `memory` is used up, requests are refused with 503 and responses are not read ahead.
+/// `request` bytes. A response counts with its length or, if that is unknown or more, with `response`, until its end;
+/// with `disk`, 128 to 512 KiB more for what is being written. When `memory` is used up, requests are refused with 503
+/// and responses are not read ahead.
 /// `weir_buffer_memory_bytes` shows the use; the process may take up to twice as much, because buffers grow by
 /// doubling, and a hedge sends from a third copy.
 ///
@@ -72,7 +78,8 @@ struct BufferSettings {
     /// responses of 1 MiB at once.
     #[serde(default = "memory")]
     memory: ByteSize,
-    /// Longest request body on disk; longer ones are refused with 413. More than `request`. Default: none goes to disk.
+    /// Most bytes of one body on disk. More than `request` and `response`. Longer request bodies are refused with 413.
+    /// Default: nothing goes to disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     disk: Option<ByteSize>,
     /// Most bytes on disk for the bodies of this filter, over all cores. Default `4GiB`.
@@ -103,7 +110,10 @@ struct Buffer {
     response: Option<usize>,
     memory: usize,
     room: Arc<Room>,
+    /// For requests.
     spooling: Option<Spooling>,
+    /// For responses.
+    overflow: Option<Overflow>,
     /// Longest request body, wherever it is held.
     longest: usize,
 }
@@ -138,12 +148,16 @@ const TOO_LARGE: u64 = 1;
 const HEAD: u64 = 2;
 
 static DISK: Figure =
-    Figure::gauge("disk", "weir_buffer_disk_bytes", "Bytes on disk of the request bodies that are buffered.")
-        .bytes();
+    Figure::gauge("disk", "weir_buffer_disk_bytes", "Bytes on disk of the bodies that are buffered.").bytes();
 static DISK_FAILED: Figure = Figure::counter(
     "disk_failed",
     "weir_buffer_disk_failed",
     "Requests that were refused because the disk was used up or failed.",
+);
+static DISK_SKIPPED: Figure = Figure::counter(
+    "disk_skipped",
+    "weir_buffer_disk_skipped",
+    "Responses that went on at their client's speed because the disk was used up or failed.",
 );
 static MEMORY: Figure =
     Figure::gauge("memory", "weir_buffer_memory_bytes", "Memory of the bodies that are buffered.").bytes();
@@ -167,14 +181,21 @@ impl IntoFilter for BufferSettings {
             let hint = "write `request: 1MiB`, `response: 1MiB`, or both";
             build.refuse("", "buffers neither requests nor responses", Some(hint.into()));
         }
-        for (key, size, times) in [("request", self.request, 2), ("response", self.response, 1)] {
+        let written = self.response.filter(|_| self.disk.is_some()).map_or(0, |size| 2 * piece(size) as u64);
+        for (key, size, times, more) in
+            [("request", self.request, 2, 0), ("response", self.response, 1, written)]
+        {
             let Some(size) = size else { continue };
             if size.get() == 0 {
                 build.refuse(key, "is 0 bytes, so that nothing is buffered", Some("leave it out".into()));
             } else if size.get() > MAX_BYTES {
                 build.refuse(key, "is more than 1GiB", None);
-            } else if size.get().saturating_mul(times) > self.memory.get() {
-                let held = if times == 2 { "twice as much" } else { "as much" };
+            } else if size.get().saturating_mul(times).saturating_add(more) > self.memory.get() {
+                let held = match (times, more) {
+                    (2, _) => "twice as much".to_owned(),
+                    (_, 0) => "as much".to_owned(),
+                    _ => format!("{} more while it is written to disk", ByteSize(more)),
+                };
                 let message = format!("does not fit into `memory`, {}: one body takes {held}", self.memory);
                 build.refuse(key, message, None);
             }
@@ -185,18 +206,25 @@ impl IntoFilter for BufferSettings {
             return None;
         }
         let folder = self.folder.map_or_else(std::env::temp_dir, |folder| folder.0);
-        let spooling = self.request.filter(|_| self.disk.is_some()).map(|request| Spooling {
+        let spooling = self.disk.map(|_| Spooling {
             folder: folder.into(),
-            memory: request.as_usize(),
+            memory: bytes(self.request).unwrap_or(0),
             total: self.disk_total.get(),
             room: build.keep_for("disk", |_| true, |_| SpoolRoom::default()),
+        });
+        let overflow = spooling.clone().zip(self.disk).zip(self.response);
+        let overflow = overflow.map(|((spooling, disk), response)| Overflow {
+            spooling,
+            most: disk.get(),
+            piece: piece(response).min(disk.as_usize()),
         });
         Some(Buffer {
             request: bytes(self.request),
             response: bytes(self.response),
             memory: self.memory.as_usize(),
             room: build.keep_for("room", |_| true, |_| Room::default()),
-            spooling,
+            spooling: spooling.filter(|_| self.request.is_some()),
+            overflow,
             longest: bytes(self.disk.or(self.request)).unwrap_or(0),
         })
     }
@@ -212,23 +240,16 @@ impl BufferSettings {
             }
             return;
         };
-        match self.request {
-            None => build.refuse(
-                "disk",
-                "holds requests, and `request` is not set",
-                Some("write `request: 1MiB`".into()),
-            ),
-            Some(request) if disk.get() <= request.get() => {
-                let message =
-                    format!("is not more than `request`, {request}: a body up to that stays in memory");
+        for (key, size) in [("request", self.request), ("response", self.response)] {
+            if let Some(size) = size.filter(|size| disk.get() <= size.get()) {
+                let message = format!("is not more than `{key}`, {size}: a body up to that stays in memory");
                 build.refuse("disk", message, None);
             }
-            Some(_) if disk.get() > MAX_DISK => build.refuse("disk", "is more than 1024GiB", None),
-            Some(_) if disk.get() > self.disk_total.get() => {
-                let message = format!("does not fit into `disk_total`, {}", self.disk_total);
-                build.refuse("disk", message, None);
-            }
-            Some(_) => {}
+        }
+        if disk.get() > MAX_DISK {
+            build.refuse("disk", "is more than 1024GiB", None);
+        } else if disk.get() > self.disk_total.get() {
+            build.refuse("disk", format!("does not fit into `disk_total`, {}", self.disk_total), None);
         }
         if let Some(FilePath(folder)) = &self.folder
             && !folder.is_dir()
@@ -297,14 +318,19 @@ impl Filter for Buffer {
             || is_head
             || bytes == 0
             || matches!(head.status(), 0..=199 | 204 | 304)
-            || grpc::is_grpc(&head.headers)
+            || is_stream(head)
         {
             return Flow::Continue;
         }
+        let overflow = self.overflow.as_ref().filter(|_| length.is_none_or(|length| length > most));
+        let written = overflow.map_or(0, |overflow| 2 * overflow.piece);
         let mut place = Place::new(&self.room);
-        if place.resize(bytes, self.memory) {
+        if place.resize(bytes.saturating_add(written), self.memory) {
             cx.state::<Held>().response = Some(place);
             cx.read_ahead(bytes);
+            if let Some(overflow) = overflow {
+                cx.overflow(overflow.clone());
+            }
         } else {
             self.room.unbuffered.fetch_add(1, Relaxed);
         }
@@ -313,11 +339,13 @@ impl Filter for Buffer {
 
     fn readings(&self) -> Vec<Reading> {
         let room = &self.room;
-        let disk = self.spooling.as_ref().map(|spooling| &spooling.room);
+        let of_responses = self.overflow.as_ref().map(|overflow| &overflow.spooling);
+        let disk = self.spooling.as_ref().or(of_responses).map(|spooling| &spooling.room);
         let disk = |figure: fn(&SpoolRoom) -> u64| disk.map_or(0, |disk| figure(disk));
         vec![
             Reading::one(&DISK, disk(SpoolRoom::taken)),
             Reading::one(&DISK_FAILED, disk(SpoolRoom::failed)),
+            Reading::one(&DISK_SKIPPED, disk(SpoolRoom::skipped)),
             Reading::one(&MEMORY, room.taken.load(Relaxed) as u64),
             Reading::one(&REFUSED, room.refused.load(Relaxed)),
             Reading::one(&UNBUFFERED, room.unbuffered.load(Relaxed)),
@@ -328,6 +356,21 @@ impl Filter for Buffer {
 /// Whether a request's body is buffered, if it has one: no stream that needs both sides at once.
 fn is_buffered(head: &RequestHead) -> bool {
     head.body() != BodyKind::Empty && head.upgrade().is_none() && !grpc::is_grpc(&head.headers)
+}
+
+/// Whether a response may have no end, or its upstream wants nobody to hold it back.
+fn is_stream(head: &ResponseHead) -> bool {
+    let streams = ["application/x-ndjson", "multipart/x-mixed-replace", "text/event-stream"];
+    let fields = &head.headers;
+    grpc::is_grpc(fields)
+        || grpc::is_grpc_web(fields)
+        || streams.iter().any(|media| fields.is_media(media))
+        || fields.get_str("x-accel-buffering").is_some_and(|value| value.eq_ignore_ascii_case(b"no"))
+}
+
+/// How many bytes of a response are written to disk at once.
+fn piece(response: ByteSize) -> usize {
+    (response.as_usize() / 4).clamp(64 * 1024, SPOOL_PIECE)
 }
 
 // === impl Place ===
@@ -423,6 +466,8 @@ mod tests {
             ("204", 0, 1000),
             ("304", 0, 1000),
             ("200\nContent-Type: application/grpc", 0, 1000),
+            ("200\nContent-Type: text/event-stream; charset=utf-8", 0, 1000),
+            ("200\nX-Accel-Buffering: No", 0, 1000),
         ] {
             let mut exchange = running.request("GET /").await;
             exchange.cx.is_relayed = true;
@@ -460,6 +505,32 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_longer_response_may_overflow_to_disk() {
+        let settings = json!({ "response": "64KiB", "disk": "1MiB" });
+        let running = Stand::new(&KIND, settings).build();
+        for (response, overflows) in [
+            ("200\nContent-Length: 65536", false),
+            ("200\nContent-Length: 65537", true),
+            ("200\nTransfer-Encoding: chunked", true),
+            ("200\nTransfer-Encoding: chunked\nContent-Type: text/event-stream", false),
+        ] {
+            let mut exchange = running.request("GET /").await;
+            exchange.cx.is_relayed = true;
+            exchange.response(response);
+            let overflow = exchange.cx.overflow.take();
+            assert_eq!(
+                overflow.map(|of| (of.most, of.piece)),
+                overflows.then_some((MIB, 65536)),
+                "{response}"
+            );
+            let counted = if overflows { 196_608 } else { 65_536 * u64::from(!response.contains("event")) };
+            assert_eq!(figure(&running, &MEMORY), counted, "{response}");
+        }
+    }
+
+    const MIB: u64 = 1024 * 1024;
+
+    #[tokio::test]
     async fn memory_that_is_used_up_refuses() {
         let running = Stand::new(&KIND, json!({ "request": "8B", "memory": "16B" })).build();
         let mut first = running.request_with("POST /\nTransfer-Encoding: chunked", "12345").await;
@@ -485,7 +556,11 @@ mod tests {
             ),
             (json!({ "response": "2GiB", "memory": "4GiB" }), "more than 1GiB"),
             (json!({ "request": 10 }), "expected"),
-            (json!({ "response": "1MiB", "disk": "64MiB" }), "`request` is not set"),
+            (json!({ "response": "1MiB", "disk": "64KiB" }), "not more than `response`, 1MiB"),
+            (
+                json!({ "response": "1MiB", "disk": "2MiB", "memory": "1MiB" }),
+                "512KiB more while it is written to disk",
+            ),
             (json!({ "request": "1MiB", "disk": "1MiB" }), "stays in memory"),
             (json!({ "request": "1MiB", "disk": "5GiB" }), "does not fit into `disk_total`, 4GiB"),
             (json!({ "request": "1MiB", "disk": "2000GiB", "disk_total": "4000GiB" }), "more than 1024GiB"),

@@ -4,11 +4,13 @@
 //! slow receiver slows the sender down (backpressure), and memory stays bounded for bodies of any length.
 
 mod end;
+mod overflow;
 mod read_on;
 mod supply;
 mod tunnel;
 mod watch;
 
+pub use overflow::Store;
 pub use supply::Supply;
 pub use tunnel::{Tunnel, TunnelError};
 pub use watch::{Mark, Seen, Stopped, Watch};
@@ -40,7 +42,7 @@ pub enum RelayError {
     Read(io::Error),
     /// The watcher rejected a piece.
     Stopped,
-    /// Reading from the [`Supply`] failed.
+    /// Reading from the [`Supply`] or the [`Store`] failed.
     Supply(io::Error),
     /// A gathered body exceeds its limit.
     TooLarge,
@@ -80,12 +82,16 @@ pub struct Relay {
     gathers: Option<usize>,
     /// Bytes that may wait for the receiver while we read more. 0: read only after everything is written.
     ahead: usize,
+    /// Up to how many bytes wait in `out` before no more input is consumed.
+    room: usize,
     /// The watcher wants the whole body, whatever happens to the receiver.
     reads_on: bool,
     /// Writing failed; we read the rest for the watcher only.
     lost: Option<io::Error>,
     /// The whole body is read for the watcher only; nothing is written.
     discards: bool,
+    /// Where bytes wait that exceed `ahead`.
+    overflow: Option<Box<overflow::Overflow>>,
     /// Where the body comes from, if not from the sender's connection.
     supply: Option<Box<dyn Supply>>,
     /// The watcher has seen the end, or the current pause.
@@ -122,9 +128,11 @@ impl Relay {
             keeps_at_most: 0,
             gathers: None,
             ahead: 0,
+            room: BUFFER_BYTES,
             reads_on: false,
             lost: None,
             discards: false,
+            overflow: None,
             supply: None,
             told_end: matches!(kind, BodyKind::Empty), // the watcher sees no end of an absent body
             told_pause: true,
@@ -147,6 +155,7 @@ impl Relay {
     /// Frees its buffers, once the message is over and nobody needs them.
     pub fn release(&mut self) {
         (self.input, self.out, self.supply) = (Vec::new(), Vec::new(), None);
+        self.overflow = None;
         self.reader = BodyReader::new(BodyKind::Empty);
     }
 
@@ -154,6 +163,7 @@ impl Relay {
     /// [`Framing::Close`]. A body longer than `limit` is [`RelayError::TooLarge`].
     pub const fn gather(&mut self, limit: usize) {
         self.gathers = Some(limit);
+        self.room = limit.saturating_add(1);
     }
 
     /// Keeps written bytes for [`Relay::again`], up to `at_most` bytes.
@@ -242,6 +252,9 @@ impl Relay {
     ) -> Poll<Result<(), RelayError>> {
         loop {
             self.take(reborrow(&mut watch))?;
+            if self.overflow.is_some() {
+                self.divert();
+            }
             if self.lost.is_some() && self.pending {
                 ready!(self.poll_pending(cx, reborrow(&mut watch)))?;
                 continue;
@@ -255,7 +268,15 @@ impl Relay {
             }
             self.waits_for_writer = true;
             match self.poll_write_out(cx, to) {
-                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Ok(())) if !self.is_overflowing() => {}
+                Poll::Ready(Ok(())) => match self.poll_refill(cx)? {
+                    Poll::Ready(true) => continue,
+                    Poll::Ready(false) => {}
+                    Poll::Pending => {
+                        ready!(self.poll_overflow(cx, from, reborrow(&mut watch)))?;
+                        continue;
+                    }
+                },
                 Poll::Ready(Err(RelayError::Write(e))) if self.reads_on => {
                     self.lost = Some(e);
                     continue;
@@ -265,8 +286,16 @@ impl Relay {
                     ready!(self.poll_pending(cx, reborrow(&mut watch)))?;
                     continue;
                 }
+                Poll::Pending if self.is_overflowing() => {
+                    ready!(self.poll_overflow(cx, from, reborrow(&mut watch)))?;
+                    continue;
+                }
                 Poll::Pending if self.reads_ahead() => {
                     ready!(self.poll_read_ahead(cx, from, reborrow(&mut watch)))?;
+                    continue;
+                }
+                Poll::Pending if self.overflow.is_some() => {
+                    ready!(self.poll_overflow(cx, from, reborrow(&mut watch)))?;
                     continue;
                 }
                 Poll::Pending => return Poll::Pending,
@@ -301,11 +330,15 @@ impl Relay {
     /// Writes the rest of a body that was read completely.
     ///
     /// # Errors
-    /// [`RelayError::Write`].
+    /// [`RelayError::Write`], and [`RelayError::Supply`] if a part of it waits in a [`Store`] that fails.
     #[cold]
     pub fn poll_rest(&mut self, cx: &mut Context<'_>, to: &mut Stream) -> Poll<Result<(), RelayError>> {
-        ready!(self.poll_write_out(cx, to))?;
-        self.poll_finish(cx, to)
+        loop {
+            ready!(self.poll_write_out(cx, to))?;
+            if !self.is_overflowing() || !ready!(self.poll_refill(cx))? {
+                return self.poll_finish(cx, to);
+            }
+        }
     }
 
     fn poll_finish(&mut self, cx: &mut Context<'_>, to: &mut Stream) -> Poll<Result<(), RelayError>> {
@@ -474,12 +507,10 @@ impl Relay {
 
     /// Consumes input until a large piece is pending or more input is needed.
     fn take(&mut self, mut watch: Option<&mut dyn Watch>) -> Result<(), RelayError> {
-        let room =
-            self.gathers.map_or(BUFFER_BYTES.saturating_add(self.ahead), |limit| limit.saturating_add(1));
         while !self.finished
             && !self.pending
             && self.direct.0 == self.direct.1
-            && self.out.len() - self.written < room
+            && self.out.len() - self.written < self.room
         {
             let input = self.input.get(self.used..).unwrap_or_default();
             match self.reader.step(input).map_err(RelayError::Malformed)? {

@@ -15,6 +15,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use weir_filter::filter::Cx;
 use weir_filter::grpc;
+use weir_filter::spool::Queue;
 use weir_h1::reason;
 use weir_h1::{BodyKind, Connection as Wish, FieldName, Known, Method, ResponseHead, Version};
 use weir_telemetry::Closed;
@@ -62,6 +63,11 @@ impl Exchange<'_> {
             if cx.reads_ahead > 0 {
                 download.read_ahead(cx.reads_ahead);
                 early = true;
+                if let Some(overflow) = &cx.overflow {
+                    let core = self.client.core.handle.clone();
+                    let queue = Queue::new(overflow.spooling.clone(), overflow.most, core);
+                    download.overflow(Box::new(queue), overflow.piece);
+                }
             }
         }
         if self.record.left {
@@ -148,7 +154,7 @@ impl Exchange<'_> {
 
     /// Sends the client the cookie for this endpoint, if wanted and not yet known. Runs after all filters, so that
     /// none stores the answer with the cookie.
-    fn stick(&self, attempt: &mut Attempt) {
+    pub(super) fn stick(&self, attempt: &mut Attempt) {
         if attempt.upstream.spec.sticky.is_some()
             && let Some(value) = attempt.upstream.set_cookie(&attempt.active, &self.head, self.is_tls())
             && let Ok(name) = FieldName::new("set-cookie")

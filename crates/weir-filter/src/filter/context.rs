@@ -1,7 +1,9 @@
 //! What a filter knows of its exchange besides the heads: the context, the route, the consumers.
 
 use super::identity::CallerFacts;
-use super::{BodyHooks, BodyUse, CallAnswer, CallRequest, CoreHandle, HeldBody, Hold, PendingPiece};
+use super::{
+    BodyHooks, BodyUse, CallAnswer, CallRequest, CoreHandle, HeldBody, Hold, Overflow, PendingPiece,
+};
 use crate::phrases::neutral;
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -176,6 +178,8 @@ pub struct Cx {
     pub reads_on: usize,
     /// The same for as long as the client is there: see [`Cx::read_ahead`].
     pub reads_ahead: usize,
+    /// Where what exceeds that waits: see [`Cx::overflow`].
+    pub overflow: Option<Box<Overflow>>,
     /// Whether the response is an upstream's whose body is unread: see [`Cx::hide_body`].
     pub is_relayed: bool,
     /// Whether its body is read but not sent.
@@ -266,6 +270,7 @@ impl Cx {
             limits: TimeLimits::default(),
             reads_on: 0,
             reads_ahead: 0,
+            overflow: None,
             is_relayed: false,
             hides_body: false,
             prefix: None,
@@ -571,6 +576,11 @@ impl Cx {
     /// all of it has arrived. Memory: up to twice that many bytes.
     pub fn read_ahead(&mut self, bytes: usize) {
         self.reads_ahead = self.reads_ahead.max(bytes);
+    }
+
+    /// Lets bytes that exceed [`Cx::read_ahead`] wait in a file.
+    pub fn overflow(&mut self, overflow: Overflow) {
+        self.overflow = Some(Box::new(overflow));
     }
 
     /// Sends the client only the head of this response, which this filter has turned into one without a body (a 304).

@@ -1,6 +1,6 @@
 //! Reading a body to its end for the watcher: ahead of a slow receiver, and even after the receiver is gone.
 
-use super::{Relay, RelayError, Watch};
+use super::{BUFFER_BYTES, Relay, RelayError, Watch};
 use crate::Stream;
 use std::io;
 use std::task::{Context, Poll};
@@ -17,6 +17,9 @@ impl Relay {
     pub const fn read_ahead(&mut self, bytes: usize) {
         if self.ahead < bytes {
             self.ahead = bytes;
+            if self.gathers.is_none() {
+                self.room = BUFFER_BYTES.saturating_add(bytes);
+            }
         }
     }
 
@@ -78,7 +81,7 @@ impl Relay {
         watch: Option<&mut dyn Watch>,
     ) -> Poll<Result<(), RelayError>> {
         self.waits_for_writer = false;
-        self.out = Vec::new();
+        (self.out, self.overflow) = (Vec::new(), None);
         (self.written, self.direct, self.body) = (0, (0, 0), 0);
         if self.finished {
             let why = self.lost.take().unwrap_or_else(|| io::ErrorKind::ConnectionReset.into());

@@ -52,7 +52,7 @@ impl Watch for Slow {
 }
 
 /// A connection, and its other end.
-fn pair() -> (Stream, UnixStream) {
+pub(super) fn pair() -> (Stream, UnixStream) {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     ours.set_nonblocking(true).unwrap();
     theirs.set_nonblocking(true).unwrap();

@@ -1,5 +1,7 @@
 //! `buffer`: upstreams meet no slow clients, in either direction.
 
+mod overflow;
+
 use tempfile::TempDir;
 use weir_testkit::h2::{H2, H2Origin, Options, setting};
 use weir_testkit::{Client, Upstream, Weir, decoded, eventually};
