@@ -169,33 +169,45 @@ impl Filter for Validate {
 impl Validate {
     fn body_use(&self, plan: &Found<Plan>) -> BodyUse {
         match (plan, self.mode) {
-            (Ok(Plan::Json { .. }), Mode::Enforce) => BodyUse::Whole(self.body),
-            (Ok(Plan::Json { .. }), Mode::Report) => BodyUse::Watch,
+            (Ok(Plan::Form { .. } | Plan::Json { .. }), Mode::Enforce) => BodyUse::Whole(self.body),
+            (Ok(Plan::Form { .. } | Plan::Json { .. }), Mode::Report) => BodyUse::Watch,
             (Ok(Plan::Free) | Err(_), _) => BodyUse::Pass, // what is refused by its head is not waited for
         }
     }
 
     /// Checks a body. `cause` says whose it is.
     fn check(&self, plan: &Plan, body: &[u8], cause: &'static Cause) -> Found<()> {
-        let Plan::Json { schema, coded, required } = plan else { return Ok(()) };
+        let (coded, required) = match plan {
+            Plan::Free => return Ok(()),
+            Plan::Form { coded, required, .. } | Plan::Json { coded, required, .. } => (*coded, *required),
+        };
         if body.is_empty() {
             let missing = || Verdict::body(cause, vec![Fault::new(Part::Body, "is missing")]);
-            return if *required { Err(missing()) } else { Ok(()) };
+            return if required { Err(missing()) } else { Ok(()) };
         }
-        let Some(schema) = schema else { return Ok(()) };
-        let body = decoded(*coded, body, self.body).map_err(|why| match why {
-            Unread::TooLong => Verdict::size(cause, self.body),
-            _ => Verdict::body(
-                cause,
-                vec![Fault::new(Part::Body, "is not one gzip stream, or something follows it")],
-            ),
-        })?;
         // A value takes a byte at least, so the length bounds their number.
         let limits = Limits { depth: self.depth, values: self.body };
-        let document = json::parse(&body, limits).map_err(|e| {
-            Verdict::body(cause, vec![Fault::new(Part::Body, format!("is not taken as JSON: {e}"))])
-        })?;
-        schema.check(&document).map_err(|faults| Verdict::body(cause, faults))
+        let decoded = || {
+            decoded(coded, body, self.body).map_err(|why| match why {
+                Unread::TooLong => Verdict::size(cause, self.body),
+                _ => Verdict::body(
+                    cause,
+                    vec![Fault::new(Part::Body, "is not one gzip stream, or something follows it")],
+                ),
+            })
+        };
+        match plan {
+            Plan::Json { schema: Some(schema), .. } => {
+                let document = json::parse(&decoded()?, limits).map_err(|e| {
+                    Verdict::body(cause, vec![Fault::new(Part::Body, format!("is not taken as JSON: {e}"))])
+                })?;
+                schema.check(&document).map_err(|faults| Verdict::body(cause, faults))
+            }
+            Plan::Form { form, media, .. } => {
+                form.check(&decoded()?, media, limits).map_err(|faults| Verdict::body(cause, faults))
+            }
+            Plan::Json { schema: None, .. } | Plan::Free => Ok(()),
+        }
     }
 
     /// With `report`: gathers a copy of a body that passes, and checks it at its end.

@@ -8,7 +8,7 @@ use weir_filter::cookies;
 use weir_filter::json_body::{Coded, Unread, coding, is_json, media_type, refuse_charset};
 use weir_h1::{BodyKind, Fields, Method};
 use weir_schema::Schema;
-use weir_schema::openapi::{Api, Body, Found as FoundOperation, Parts};
+use weir_schema::openapi::{Api, Body, Form, Found as FoundOperation, Parts};
 
 /// What messages are checked by.
 pub(super) enum Rules {
@@ -18,6 +18,8 @@ pub(super) enum Rules {
 
 /// How a body is checked.
 pub(super) enum Plan {
+    /// As a form. `media` is its Content-Type, which names the boundary of its parts.
+    Form { form: Arc<Form>, media: Vec<u8>, coded: Coded, required: bool },
     /// Not at all.
     Free,
     /// As JSON. Without a schema there is only to see whether there is one.
@@ -111,6 +113,11 @@ impl Rules {
 fn plan<'b>(body: impl Fn(&[u8]) -> Body<'b>, fields: &Fields, required: bool) -> Found<Plan> {
     let media = media_type(fields).map_err(|e| unread(&e))?;
     match body(media) {
+        Body::Form(form) => {
+            refuse_charset(media).map_err(|e| unread(&e))?;
+            let coded = coding(fields).map_err(|e| unread(&e))?;
+            Ok(Plan::Form { form: Arc::clone(form), media: media.to_vec(), coded, required })
+        }
         Body::Free | Body::None => Ok(Plan::Free),
         Body::Json(schema) => {
             refuse_charset(media).map_err(|e| unread(&e))?;

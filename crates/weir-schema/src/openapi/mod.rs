@@ -1,12 +1,15 @@
 //! OpenAPI 3.0, 3.1 and 3.2: which operation a request is for, and what its parameters, body and answers must be.
 //!
-//! `dialect` turns schemas into those of JSON Schema 2020-12, `paths` finds the operation, `parameter` reads parameters.
-//! Here the document is read.
+//! `dialect` turns schemas into those of JSON Schema 2020-12, `paths` finds the operation, `parameter` reads parameters,
+//! `form` reads forms, which `multipart` takes apart. Here the document is read.
 
 mod dialect;
+mod form;
+mod multipart;
 mod parameter;
 mod paths;
 
+pub use form::Form;
 pub use parameter::Parts;
 
 use crate::budget::count_references;
@@ -14,6 +17,7 @@ use crate::documents::{Documents, Loaded, MISTAKES, Read, Spot, Wrong};
 use crate::fault::{Fault, MOST_FAULTS, Part, cut};
 use crate::schema::Schema;
 use dialect::{Direction, Version};
+use form::{Field, FormKind, One};
 use jsonschema::Registry;
 use parameter::{Kinds, Parameter, Shape, Style};
 use paths::{Paths, Template};
@@ -28,6 +32,9 @@ pub const OPERATIONS: usize = 5_000;
 /// How deep a schema is searched for the types that a parameter may have.
 const TYPE_DEPTH: usize = 16;
 
+/// Most fields of a form that are known by its schema.
+const FIELDS_OF_FORM: usize = 256;
+
 /// The methods that a path item may have (OpenAPI 3.2 adds `query`).
 const METHODS: [&str; 9] = ["delete", "get", "head", "options", "patch", "post", "put", "query", "trace"];
 
@@ -35,9 +42,18 @@ const METHODS: [&str; 9] = ["delete", "get", "head", "options", "patch", "post",
 #[derive(Debug)]
 pub struct Api {
     paths: Paths,
-    /// By template: its methods and their operations.
-    items: Vec<Vec<(String, usize)>>,
+    /// By template: its methods, their operations, and what must stand before their paths if not what does elsewhere.
+    items: Vec<Vec<Method>>,
     operations: Vec<Operation>,
+}
+
+/// A method of a path.
+#[derive(Debug)]
+struct Method {
+    name: String,
+    operation: usize,
+    /// The paths of its own `servers`, or of those of its path.
+    bases: Option<Vec<Vec<u8>>>,
 }
 
 /// One operation.
@@ -54,7 +70,16 @@ pub struct Operation {
 #[derive(Debug, Default)]
 struct Content {
     required: bool,
-    media: Vec<(MediaRange, Option<Arc<Schema>>)>,
+    media: Vec<(MediaRange, Known)>,
+}
+
+/// What is known of a body of one media type.
+#[derive(Debug)]
+enum Known {
+    Form(Arc<Form>),
+    Json(Arc<Schema>),
+    /// It is described by something that is not checked.
+    Unchecked,
 }
 
 #[derive(Debug)]
@@ -89,7 +114,9 @@ pub enum Found<'a, 'p> {
 /// How a body is to be checked.
 #[derive(Debug)]
 pub enum Body<'a> {
-    /// It is described, but not as JSON: nobody can say whether it is right.
+    /// As a form.
+    Form(&'a Arc<Form>),
+    /// It is described, but neither as JSON nor as a form: nobody can say whether it is right.
     Free,
     /// By this schema.
     Json(&'a Arc<Schema>),
@@ -132,10 +159,9 @@ impl Api {
                 return Err(vec![wrong.hint("name a JSON Schema in `schema`")]);
             }
         };
-        let bases = match base {
-            Some(base) => vec![base.trim_end_matches('/').as_bytes().to_vec()],
-            None => bases(documents.root()),
-        };
+        let fixed = base.map(|base| vec![base.trim_end_matches('/').as_bytes().to_vec()]);
+        let reads_servers = fixed.is_none();
+        let bases = fixed.unwrap_or_else(|| bases(documents.root()));
         let is_recursive = documents.is_recursive();
         let translated = |direction| {
             registry(documents.changed(|value| {
@@ -156,23 +182,25 @@ impl Api {
             wrong: Vec::new(),
             notes: Vec::new(),
         };
-        let api = reader.api(bases);
+        let api = reader.api(bases, reads_servers);
         reader.wrong.truncate(MISTAKES);
         if reader.wrong.is_empty() { Ok((api, reader.notes)) } else { Err(reader.wrong) }
     }
 
     /// The operation of a request, by its method and its path, which is canonical.
     pub fn find<'p>(&self, method: &[u8], path: &'p [u8]) -> Found<'_, 'p> {
-        let Some((at, captures)) = self.paths.find(path) else { return Found::NoPath };
+        let Some((at, captures, base)) = self.paths.find(path) else { return Found::NoPath };
         let methods = self.items.get(at).map_or(&[][..], Vec::as_slice);
-        let of = |method: &[u8]| methods.iter().find(|(known, _)| known.as_bytes() == method);
+        let methods: Vec<&Method> =
+            methods.iter().filter(|method| self.paths.allows(&method.bases, base)).collect();
+        let of = |method: &[u8]| methods.iter().find(|known| known.name.as_bytes() == method);
         let found = match of(method) {
             None if method == b"HEAD" => of(b"GET"), // RFC 9110 §9.3.2
             found => found,
         };
         match found {
-            Some((_, operation)) => Found::Operation(*operation, captures),
-            None => Found::NoMethod(methods.iter().map(|(method, _)| method.as_str()).collect()),
+            Some(found) => Found::Operation(found.operation, captures),
+            None => Found::NoMethod(methods.iter().map(|method| method.name.as_str()).collect()),
         }
     }
 
@@ -235,7 +263,8 @@ impl Content {
         let fitting = self.media.iter().filter(|(range, _)| range.takes(&media));
         match fitting.max_by_key(|(range, _)| range.rank()) {
             // A range such as `*/*` may have a schema, which only counts for JSON.
-            Some((range, Some(schema))) if range.is_json() || is_json(&media) => Body::Json(schema),
+            Some((range, Known::Json(schema))) if range.is_json() || is_json(&media) => Body::Json(schema),
+            Some((_, Known::Form(form))) => Body::Form(form),
             Some(_) => Body::Free,
             None if self.media.is_empty() => Body::None,
             None => Body::Unknown(self.media.iter().map(|(range, _)| range.0.as_str()).collect()),
@@ -310,7 +339,7 @@ struct Reader<'d> {
 }
 
 impl<'d> Reader<'d> {
-    fn api(&mut self, bases: Vec<Vec<u8>>) -> Api {
+    fn api(&mut self, bases: Vec<Vec<u8>>, reads_servers: bool) -> Api {
         let root = Spot { file: 0, pointer: String::new() };
         let mut api = Api { paths: Paths::new(bases), items: Vec::new(), operations: Vec::new() };
         let all = root.below("paths");
@@ -336,17 +365,21 @@ impl<'d> Reader<'d> {
                 api.items.push(methods);
                 continue;
             };
-            if item.get("servers").is_some() {
-                self.note(&spot, "`servers` of a path are not read");
-            }
+            let servers = |item: &Value| {
+                let own = item.get("servers").filter(|_| reads_servers).and_then(Value::as_array);
+                own.filter(|own| !own.is_empty()).map(|_| self::bases(item))
+            };
+            let of_path = servers(item);
             for method in METHODS.into_iter().filter(|method| item.get(*method).is_some()) {
                 if api.operations.len() == OPERATIONS {
                     self.refuse(&spot, &format!("there are more than {OPERATIONS} operations"));
                     return api;
                 }
                 let method_name = method.to_ascii_uppercase();
+                let bases = item.get(method).and_then(servers).or_else(|| of_path.clone());
                 let operation = self.operation(&spot, method, format!("{method_name} {path}"), &names);
-                methods.push((method_name, api.operations.len()));
+                api.paths.serve(&bases, api.items.len());
+                methods.push(Method { name: method_name, operation: api.operations.len(), bases });
                 api.operations.push(operation);
             }
             api.items.push(methods);
@@ -580,18 +613,120 @@ impl<'d> Reader<'d> {
         for (media, _) in self.entries(&all) {
             let range = MediaRange(media.split(';').next().unwrap_or_default().trim().to_ascii_lowercase());
             let spot = all.below(&media);
-            let schema = match range.is_json() || range.0.ends_with('*') {
-                true => self.schema_or_any(spot.below("schema"), answer),
-                false => {
-                    if self.documents.get(&spot.below("schema")).is_some() {
+            let kind = match range.0.as_str() {
+                "application/x-www-form-urlencoded" => Some(FormKind::UrlEncoded),
+                "multipart/form-data" => Some(FormKind::Multipart),
+                _ => None,
+            };
+            let has_schema = self.documents.get(&spot.below("schema")).is_some();
+            let known = match kind {
+                Some(kind) if has_schema && !answer => {
+                    self.form(&spot, kind).map(|form| Known::Form(Arc::new(form)))
+                }
+                None if range.is_json() || range.0.ends_with('*') => {
+                    self.schema_or_any(spot.below("schema"), answer).map(Known::Json)
+                }
+                _ => {
+                    if has_schema {
                         self.note(&spot, &format!("bodies of {} are passed on unchecked", cut(&media, 60)));
                     }
                     None
                 }
             };
-            content.media.push((range, schema));
+            content.media.push((range, known.unwrap_or(Known::Unchecked)));
         }
         content
+    }
+
+    /// What a form must be, by its media type object.
+    fn form(&mut self, spot: &Spot, kind: FormKind) -> Option<Form> {
+        let whole = spot.below("schema");
+        let schema = self.schema(whole.clone(), false)?;
+        let mut properties = Vec::new();
+        self.properties(&whole, TYPE_DEPTH, &mut properties);
+        let fields = properties.into_iter().filter_map(|(name, of)| {
+            let encoding = spot.below("encoding").below(&name);
+            self.field(name, &of, &encoding, kind)
+        });
+        let fields = fields.collect();
+        Some(Form { kind, fields, schema })
+    }
+
+    fn field(&mut self, name: String, spot: &Spot, encoding: &Spot, kind: FormKind) -> Option<Field> {
+        let written = self.documents.get(encoding);
+        let text = |key: &str| written.and_then(|written| written.get(key)).and_then(Value::as_str);
+        let ranges = text("contentType")
+            .unwrap_or_default()
+            .split(',')
+            .map(|range| MediaRange(range.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()));
+        let media: Vec<MediaRange> = ranges.filter(|range| !range.0.is_empty()).collect();
+        let is_json = !media.is_empty() && media.iter().all(MediaRange::is_json);
+        let has = |types: &[String], kind: &str| types.iter().any(|known| known == kind);
+        let types = self.types(spot, TYPE_DEPTH);
+        let several = has(&types, "array");
+        let item = if several { self.found_below(spot, "items", TYPE_DEPTH) } else { Some(spot.clone()) };
+        let of_item = item.as_ref().map_or_else(Vec::new, |item| self.types(item, TYPE_DEPTH));
+        let is_nested = has(&of_item, "object") || has(&of_item, "array");
+        let Some(style) = Style::of(text("style"), Part::Query) else {
+            let shown = cut(text("style").unwrap_or_default(), 20);
+            self.refuse(encoding, &format!("`style: {shown}` is not one of a form's field"));
+            return None;
+        };
+        let explode = written.and_then(|written| written.get("explode")).and_then(Value::as_bool);
+        // A style decides; without one, what is nested is JSON.
+        let shape = match text("style") {
+            None if is_json || is_nested => Shape::Json,
+            _ => self.shape(spot),
+        };
+        let says_bytes = |range: &MediaRange| !range.is_json() && !range.0.starts_with("text/");
+        let one = match &item {
+            Some(item) if self.is_binary(item) => One::Binary,
+            _ if is_json || is_nested => One::Json,
+            _ if !media.is_empty() && media.iter().all(says_bytes) => One::Binary,
+            Some(item) => One::Scalar(self.kinds(item)),
+            None => One::Scalar(ANY),
+        };
+        let parameter = Parameter {
+            name,
+            part: Part::Query,
+            required: false,
+            allow_empty: false,
+            style,
+            explode: explode.unwrap_or(style == Style::Form),
+            shape,
+            schema: self.schema(spot.clone(), false),
+        };
+        let media = if kind == FormKind::Multipart { media } else { Vec::new() };
+        Some(Field { parameter, several, one, media })
+    }
+
+    /// The properties of an object, also through references and alternatives.
+    fn properties(&self, spot: &Spot, depth: usize, all: &mut Vec<(String, Spot)>) {
+        let Some((spot, value)) = self.documents.follow(spot.clone()).ok().filter(|_| depth > 0) else {
+            return;
+        };
+        let own = spot.below("properties");
+        for (name, _) in self.entries(&own) {
+            if all.len() < FIELDS_OF_FORM && !all.iter().any(|(known, _)| *known == name) {
+                all.push((name.clone(), own.below(&name)));
+            }
+        }
+        for list in ["allOf", "anyOf", "oneOf"] {
+            let count = value.get(list).and_then(Value::as_array).map_or(0, Vec::len);
+            for at in 0..count.min(TYPE_DEPTH) {
+                self.properties(&spot.below(list).below(&at.to_string()), depth - 1, all);
+            }
+        }
+    }
+
+    /// Whether a schema is of any bytes, such as a file.
+    fn is_binary(&self, spot: &Spot) -> bool {
+        let Ok((_, value)) = self.documents.follow(spot.clone()) else { return false };
+        let is_bytes = value.get("format").and_then(Value::as_str) == Some("binary");
+        let describes =
+            ["type", "enum", "const", "allOf", "anyOf", "oneOf"].iter().any(|key| value.get(*key).is_some());
+        // OpenAPI 3.1: a schema that says nothing of its type is one of bytes.
+        is_bytes || value.get("contentMediaType").is_some() || !describes
     }
 
     fn schema(&mut self, spot: Spot, answer: bool) -> Option<Arc<Schema>> {

@@ -89,7 +89,7 @@ pub struct Parts<'a> {
 }
 
 /// What is wrong with the text of a parameter.
-type Wrong = &'static str;
+pub(super) type Wrong = &'static str;
 
 const TWICE: Wrong = "is given more than once";
 const UNCODED: Wrong = "is not percent-encoded UTF-8";
@@ -115,6 +115,31 @@ impl Parameter {
             return None;
         }
         fault(&wrong)
+    }
+
+    /// Its value in a form; none if it is not there. Its schema decides whether `5` is meant as a number or as a text.
+    pub(super) fn chosen(&self, form: &[u8]) -> Result<Option<Value>, Wrong> {
+        let typed = self.of_query(form, true)?;
+        let fits = |value: &Value| self.schema.as_ref().is_none_or(|schema| schema.fault_of(value).is_none());
+        if self.takes_text()
+            && typed.as_ref().is_some_and(|typed| !fits(typed))
+            && let Some(texts) = self.of_query(form, false)?
+            && fits(&texts)
+        {
+            return Ok(Some(texts));
+        }
+        Ok(typed)
+    }
+
+    /// Whether a field of a form belongs to it.
+    pub(super) fn owns(&self, field: &str) -> bool {
+        match (&self.shape, self.style, self.explode) {
+            (Shape::Object(..), Style::DeepObject, _) => field
+                .strip_prefix(self.name.as_str())
+                .is_some_and(|rest| rest.starts_with('[') && rest.ends_with(']')),
+            (Shape::Object(known, _), Style::Form, true) => known.iter().any(|(known, _)| known == field),
+            _ => field == self.name,
+        }
     }
 
     fn takes_text(&self) -> bool {
@@ -326,7 +351,7 @@ fn list<'t>(
 }
 
 /// The first kind of value that a text can be.
-fn scalar(text: String, kinds: Kinds, typed: bool) -> Value {
+pub(super) fn scalar(text: String, kinds: Kinds, typed: bool) -> Value {
     if !typed {
         return Value::String(text);
     }
@@ -390,7 +415,7 @@ fn unescaped(text: &[u8]) -> Result<String, Wrong> {
 }
 
 /// As in queries, where `+` is a space.
-fn plus(text: &[u8]) -> Result<String, Wrong> {
+pub(super) fn plus(text: &[u8]) -> Result<String, Wrong> {
     if !text.contains(&b'+') {
         return unescaped(text);
     }

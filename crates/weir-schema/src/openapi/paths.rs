@@ -165,19 +165,57 @@ pub(super) struct Paths {
     templates: Vec<Template>,
     /// By the number of segments, in the order in which they are compared.
     by_length: HashMap<usize, Vec<usize>>,
-    /// What may stand before a path, longest first: the paths of `servers`.
-    bases: Vec<Vec<u8>>,
+    /// What may stand before a path, longest first: the paths of all `servers`.
+    bases: Vec<Base>,
+    /// By template: whether an operation is served where the document says for all, and the bases of others.
+    served: Vec<(bool, Vec<Vec<u8>>)>,
+}
+
+/// What may stand before a path.
+#[derive(Debug)]
+struct Base {
+    path: Vec<u8>,
+    /// It stands before every path that does not say another.
+    general: bool,
 }
 
 impl Paths {
     /// With these bases; without one, paths are taken as they are.
     pub(super) fn new(mut bases: Vec<Vec<u8>>) -> Self {
-        bases.sort_by_key(|base| std::cmp::Reverse(base.len()));
-        bases.dedup();
         if bases.is_empty() {
             bases.push(Vec::new());
         }
-        Self { bases, ..Self::default() }
+        let mut paths = Self::default();
+        bases.into_iter().for_each(|base| paths.add_base(base, true));
+        paths
+    }
+
+    fn add_base(&mut self, path: Vec<u8>, general: bool) {
+        if let Some(known) = self.bases.iter_mut().find(|base| base.path == path) {
+            known.general |= general;
+            return;
+        }
+        let place = self.bases.partition_point(|base| base.path.len() >= path.len());
+        self.bases.insert(place, Base { path, general });
+    }
+
+    /// Notes where an operation of a template is served: below these bases, or where the document says for all.
+    pub(super) fn serve(&mut self, bases: &Option<Vec<Vec<u8>>>, template: usize) {
+        if let Some((general, own)) = self.served.get_mut(template) {
+            match bases {
+                None => *general = true,
+                Some(bases) => own.extend(bases.iter().cloned()),
+            }
+        }
+        bases.iter().flatten().for_each(|base| self.add_base(base.clone(), false));
+    }
+
+    /// Whether an operation is served below the base with this number.
+    pub(super) fn allows(&self, bases: &Option<Vec<Vec<u8>>>, base: usize) -> bool {
+        self.bases.get(base).is_some_and(|base| match bases {
+            None => base.general,
+            Some(bases) => bases.contains(&base.path),
+        })
     }
 
     /// Adds a template and returns its number, or that of one that it cannot be told from.
@@ -194,16 +232,22 @@ impl Paths {
         let at = templates.len();
         all.insert(place, at);
         self.templates.push(template);
+        self.served.push((false, Vec::new()));
         Ok(at)
     }
 
-    /// The template that a path fits.
-    pub(super) fn find<'p>(&self, path: &'p [u8]) -> Option<(usize, Captures<'_, 'p>)> {
-        self.bases.iter().find_map(|base| {
-            let below = path.strip_prefix(base.as_slice())?.strip_prefix(b"/")?;
+    /// The template that a path fits, and the number of the base before it.
+    pub(super) fn find<'p>(&self, path: &'p [u8]) -> Option<(usize, Captures<'_, 'p>, usize)> {
+        self.bases.iter().enumerate().find_map(|(number, base)| {
+            let below = path.strip_prefix(base.path.as_slice())?.strip_prefix(b"/")?;
             let segments: Vec<&[u8]> = below.split(|&b| b == b'/').collect();
             let all = self.by_length.get(&segments.len())?;
-            all.iter().find_map(|&at| Some((at, self.templates.get(at)?.captures(&segments)?)))
+            all.iter().find_map(|&at| {
+                let (general, own) = self.served.get(at)?;
+                let is_served = *general && base.general || own.contains(&base.path);
+                let captures = self.templates.get(at).filter(|_| is_served)?.captures(&segments)?;
+                Some((at, captures, number))
+            })
         })
     }
 }
@@ -225,7 +269,8 @@ mod tests {
         ];
         let mut paths = Paths::new(vec![b"/v1".to_vec(), b"/v1/x".to_vec()]);
         for text in all {
-            paths.add(Template::parse(text).unwrap()).unwrap();
+            let at = paths.add(Template::parse(text).unwrap()).unwrap();
+            paths.serve(&None, at);
         }
         for (path, expected) in [
             ("/v1/orders/mine", Some(("/orders/mine", ""))),
@@ -245,7 +290,7 @@ mod tests {
             ("/orders/42", None),
             ("/v1/Orders/mine2", None),
         ] {
-            let found = paths.find(path.as_bytes()).map(|(at, captures)| {
+            let found = paths.find(path.as_bytes()).map(|(at, captures, _)| {
                 let captures: Vec<_> =
                     captures.iter().map(|(n, v)| format!("{n}={}", String::from_utf8_lossy(v))).collect();
                 (all[at], captures.join(" "))
