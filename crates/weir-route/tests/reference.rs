@@ -1,4 +1,5 @@
-//! The variables and functions of docs/reference/expressions.md are those that there are. `WEIR_BLESS=1` writes them.
+//! The variables and functions of docs/reference/expressions.md are those that there are, and what it leaves out of CEL
+//! is what the conformance tests leave out. `WEIR_BLESS=1` writes them.
 
 use std::fmt::Write;
 
@@ -38,4 +39,28 @@ fn functions() {
         let _ = writeln!(table, "| `{}` | {} | {what}{default} |", function.call(), function.gives);
     }
     generated::generated(PAGE, "functions", &table);
+}
+
+#[test]
+fn left_out_of_cel() {
+    let cases = include_str!("../../weir-expr/tests/cel.cases").lines().filter(|line| !line.starts_with('#'));
+    let mut groups: Vec<(&str, usize)> = Vec::new();
+    for line in include_str!("../../weir-expr/tests/cel.left_out").lines().filter(|line| !line.is_empty()) {
+        match (line.strip_prefix("# "), groups.last_mut()) {
+            (Some(reason), _) => groups.push((reason, 0)),
+            (None, Some((_, count))) => *count += 1,
+            (None, None) => panic!("{line} has no reason"),
+        }
+    }
+    let all: usize = groups.iter().map(|(_, count)| count).sum();
+    let cases = cases.count();
+    let mut table = format!(
+        "Of {cases} conformance tests, {} give the same result. The others:\n\n| what differs | tests |\n|---|---|\n",
+        cases - all
+    );
+    groups.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    for (reason, count) in groups {
+        let _ = writeln!(table, "| {} | {count} |", reason.trim_end_matches('.').replace('|', "\\|"));
+    }
+    generated::generated(PAGE, "cel", table.trim_end());
 }
