@@ -317,7 +317,7 @@ impl<'a> Checker<'a> {
     fn unused(&mut self) {
         let shares = self.config.routes.iter().flat_map(|(_, route)| route.shares());
         // A filter that calls an upstream names it under `upstream`.
-        let asked = self.filters_and_members().filter_map(|(_, node)| node.get("upstream")?.as_text());
+        let asked = self.filters_and_members().flat_map(|(name, node)| upstreams_of_filter(name, node));
         let passed = self.config.listeners.iter().flat_map(|(_, listener)| listener.passes_to());
         let routed = shares.map(|share| share.upstream.as_str());
         let used: HashSet<&str> = routed.chain(asked).chain(passed).collect();
@@ -362,4 +362,12 @@ fn is_token(text: &str) -> bool {
 /// Whether a text is a header field value that cannot break the message. Source: RFC 9110 §5.5.
 fn is_field_value(text: &str) -> bool {
     text.chars().all(|c| !c.is_control() || c == '\t') && text.trim_matches([' ', '\t']) == text
+}
+
+/// The upstreams that a filter calls.
+fn upstreams_of_filter<'n>(name: &str, node: &'n Node) -> impl Iterator<Item = &'n str> {
+    // The keys of `errors` are errors, and each may name the upstream of its page.
+    let each = if name == "errors" { node.entries() } else { &[] };
+    let of_each = each.iter().filter_map(|(_, page)| page.get("upstream")?.as_text());
+    node.get("upstream").and_then(Node::as_text).into_iter().chain(of_each)
 }

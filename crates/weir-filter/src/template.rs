@@ -250,6 +250,32 @@ impl Template {
         }
     }
 
+    /// Appends a URL: values before its query are escaped as by [`Escape::Url`], values in it as a whole, so that whoever
+    /// reads a parameter gets exactly the value. A `{query}` that follows `?` or `&` stays the query that it is.
+    pub fn render_url(&self, values: &Values<'_>, out: &mut Vec<u8>) {
+        let mut in_query = false;
+        for part in &self.parts {
+            let is_pair = matches!(out.last(), Some(b'?' | b'&'));
+            let mut raw = Vec::new();
+            match part {
+                Part::Text(text) => {
+                    out.extend_from_slice(text);
+                    in_query |= text.iter().any(|b| matches!(b, b'?' | b'#'));
+                    continue;
+                }
+                Part::Value(Var::Query) if is_pair => {
+                    values.write(&Var::Query, Escape::Url, out);
+                    continue;
+                }
+                Part::Value(var) if in_query => values.write(var, Escape::Nothing, &mut raw),
+                Part::Expression(computed) if in_query => values.compute(computed, Escape::Nothing, &mut raw),
+                Part::Value(var) => values.write(var, Escape::Url, out),
+                Part::Expression(computed) => values.compute(computed, Escape::Url, out),
+            }
+            raw.iter().for_each(|&b| push_escaped(b, out));
+        }
+    }
+
     /// The text with its values, unescaped. Notes nothing of what they tell of the caller: for a text that no answer
     /// depends on, such as a part of a cache's key, or the choice of an endpoint.
     pub fn apart(&self, values: &Values<'_>) -> Vec<u8> {

@@ -142,7 +142,7 @@ impl IntoFilter for RedirectSettings {
 
 /// Whether an expression could change the host: it stands in the authority, or the text does not begin with a scheme or
 /// a path.
-fn computes_authority(to: &str) -> bool {
+pub(super) fn computes_authority(to: &str) -> bool {
     let at = if to.starts_with("= ") { Some(0) } else { to.find("{=") };
     let Some(before) = at.and_then(|at| to.get(..at)) else { return false };
     match before.split_once("://") {
@@ -153,7 +153,7 @@ fn computes_authority(to: &str) -> bool {
 
 /// The first placeholder in a URL's authority with which a client could change the host: `https://example.com{rest}`
 /// with `.evil.com` or `@evil.com`. The path always begins with `/`, so it ends the host itself.
-fn in_authority(to: &str) -> Option<&str> {
+pub(super) fn in_authority(to: &str) -> Option<&str> {
     let (_, rest) = to.split_once("://")?;
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let mut host = &rest[..end];
@@ -187,11 +187,7 @@ impl Filter for Redirect {
         }
         let mut to = Vec::new();
         self.to.render(&Values::of(head, cx), Escape::Url, &mut to);
-        // A leading `//` would mean another host (RFC 3986 §4.2); only the operator may write that.
-        if to.starts_with(b"//") && !self.to.beginning().starts_with(b"//") {
-            let slashes = to.iter().take_while(|&&b| b == b'/').count();
-            to.drain(..slashes - 1);
-        }
+        keep_host(&mut to, &self.to);
         if self.append_query
             && let Some(query) = head.query()
         {
@@ -202,6 +198,14 @@ impl Filter for Redirect {
             headers: vec![(self.location.clone(), to)],
             body: Body::default(),
         }))
+    }
+}
+
+/// Removes leading slashes that would mean another host (RFC 3986 §4.2): only the operator may write `//`.
+pub(super) fn keep_host(to: &mut Vec<u8>, template: &Template) {
+    if to.starts_with(b"//") && !template.beginning().starts_with(b"//") {
+        let slashes = to.iter().take_while(|&&b| b == b'/').count();
+        to.drain(..slashes - 1);
     }
 }
 

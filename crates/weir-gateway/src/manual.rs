@@ -247,8 +247,8 @@ mod tests {
                     ..Consumer::default()
                 };
                 let stand = Stand::new(kind, settings).kinds(KINDS).path("/api/{rest*}");
-                let stand =
-                    stand.upstream("auth").upstream("next").upstream("processor").memory("pages", 1 << 24);
+                let stand = ["auth", "next", "pages", "processor"].into_iter().fold(stand, Stand::upstream);
+                let stand = stand.memory("pages", 1 << 24);
                 stand.consumer(consumer).build();
             }
         }

@@ -37,6 +37,7 @@ const FILES: &[&str] = &[
 
 /// The same names where they mean something else.
 const NO_FILES: &[&str] = &[
+    "filter.errors.*.path",
     "filter.grpc_json.openapi.path",
     "filter.rewrite.path",
     "include",

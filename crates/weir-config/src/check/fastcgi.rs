@@ -80,7 +80,7 @@ impl Checker<'_> {
             return;
         }
         let at = |key: &str| format!("{path}.{key}");
-        if upstream.tls.is_some() {
+        if self.is_written(&at("tls")) {
             let hint = "remove `tls`; over an untrusted network use a tunnel, such as WireGuard or stunnel";
             self.error_hint(&at("tls"), "fastcgi-with-tls", "FastCGI has no TLS: no server speaks it", hint);
         }
@@ -101,14 +101,13 @@ impl Checker<'_> {
         let config = self.config;
         let mut wrong = Vec::new();
         for filter in self.filters() {
-            let members = filter.node.elements().iter().flat_map(crate::Node::entries).map(|(_, node)| node);
-            for node in std::iter::once(&filter.node).chain(members) {
-                let named = node.get("upstream").and_then(crate::Node::as_text);
-                let upstream = named.and_then(|name| Some((name, config.upstreams.get(name)?)));
-                if let Some((name, upstream)) = upstream
-                    && upstream.protocol == UpstreamProtocol::Fastcgi
-                {
-                    wrong.push((filter.path.clone(), name.to_owned()));
+            let members = filter.node.elements().iter().flat_map(crate::Node::entries);
+            let members = members.map(|(name, node)| (&*name.text, node));
+            let all = std::iter::once((filter.name.as_str(), &filter.node)).chain(members);
+            for named in all.flat_map(|(name, node)| super::upstreams_of_filter(name, node)) {
+                let protocol = config.upstreams.get(named).map(|upstream| upstream.protocol);
+                if protocol == Some(UpstreamProtocol::Fastcgi) {
+                    wrong.push((filter.path.clone(), named.to_owned()));
                 }
             }
         }

@@ -1,10 +1,12 @@
-//! `errors`: the operator's own pages in place of the gateway's errors and, if configured, an upstream's. `settings`
-//! maps errors to pages.
+//! `errors`: the operator's own pages or redirects in place of the gateway's errors and, if configured, an upstream's.
+//! `settings` maps errors to them, `elsewhere` has redirects and the pages of upstreams.
 
+mod elsewhere;
 mod settings;
 
 use super::prelude::*;
 use super::shared::page::Pages;
+use elsewhere::{Asked as OfRequest, Elsewhere, Fetched};
 use settings::{ErrorsSettings, StatusSet};
 use std::collections::HashMap;
 use weir_filter::reason;
@@ -48,16 +50,41 @@ const OF_CONTENT: [&str; 12] = [
 const OF_UPSTREAM: [&str; 7] =
     ["allow", "date", "proxy-authenticate", "retry-after", "set-cookie", "vary", "www-authenticate"];
 
+/// Fields that say how to log in or retry. After a redirect they would be about another resource.
+const OF_ERROR: [&str; 4] = ["allow", "proxy-authenticate", "retry-after", "www-authenticate"];
+
+static PAGE_FAILED: Figure = Figure::counter(
+    "page_failed",
+    "weir_errors_page_failed",
+    "Error pages of upstreams that could not be had.",
+);
+
 struct Errors {
-    by_cause: HashMap<String, Pages>,
-    by_status: HashMap<u16, Pages>,
+    by_cause: HashMap<String, Instead>,
+    by_status: HashMap<u16, Instead>,
     /// By the first digit of the status: one for 4xx, one for 5xx.
-    by_class: [Option<Pages>; 2],
+    by_class: [Option<Instead>; 2],
     /// Statuses that are also replaced in responses of others.
     upstream: StatusSet,
     /// Request values that pages need, because the request no longer exists then.
     keep: Keep,
+    /// An upstream makes a page, and sees a part of the request.
+    asks: bool,
     names: Names,
+}
+
+/// What takes the place of an error.
+enum Instead {
+    Elsewhere(Elsewhere),
+    Fetched(Fetched),
+    Pages(Pages),
+}
+
+/// What is kept of a request.
+#[derive(Default)]
+struct Held {
+    kept: Kept,
+    asked: OfRequest,
 }
 
 struct Names {
@@ -68,19 +95,19 @@ struct Names {
 
 impl Filter for Errors {
     fn hooks(&self) -> Hooks {
-        let request = if self.keep.is_empty() { Hooks::NONE } else { Hooks::REQUEST };
+        let request = if self.keep.is_empty() && !self.asks { Hooks::NONE } else { Hooks::REQUEST };
         request | Hooks::RESPONSE | Hooks::UNROUTED
     }
 
     fn guards(&self) -> FieldGuards {
-        let by_class = self.by_class.iter().flatten();
-        let pages = self.by_cause.values().chain(self.by_status.values()).chain(by_class);
-        let read = pages.flat_map(Pages::templates).flat_map(Template::guarded);
+        let read = self.all().flat_map(Instead::templates).flat_map(Template::guarded);
         FieldGuards { request: read.collect(), response: Vec::new() }
     }
 
     fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
-        *cx.state::<Kept>() = self.keep.take(head, cx);
+        let kept = self.keep.take(head, cx);
+        let asked = if self.asks { OfRequest::of(head) } else { OfRequest::default() };
+        *cx.state::<Held>() = Held { kept, asked };
         Flow::Continue
     }
 
@@ -95,45 +122,103 @@ impl Filter for Errors {
         if cause.is_none() && (cx.because().is_some() || !self.upstream.has(status)) {
             return Flow::Continue;
         }
-        let Some(pages) = self.pages(status, cause) else { return Flow::Continue };
-        if cause.is_none() {
-            cx.answer_because(&UPSTREAM_ERROR);
+        match self.instead(status, cause) {
+            None => Flow::Continue,
+            Some(Instead::Fetched(_)) => Flow::Wait,
+            Some(instead) => {
+                if cause.is_none() {
+                    cx.answer_because(&UPSTREAM_ERROR);
+                }
+                cx.make_id();
+                self.answer(instead, head, cx)
+            }
         }
-        cx.make_id();
-        self.answer(pages, head, cx)
+    }
+
+    fn wait_response<'a>(&'a self, head: &'a mut ResponseHead, cx: &'a mut Cx) -> Waiting<'a> {
+        Box::pin(async move {
+            let cause = cx.failure().and_then(|failure| failure.cause);
+            let Some(Instead::Fetched(fetched)) = self.instead(head.status(), cause) else {
+                return Flow::Continue;
+            };
+            cx.make_id();
+            let held = self.held(cx);
+            let values = self.values(head.status(), &held.kept, cx);
+            let told = Values::later(cx, &self.keep, &held.kept, head);
+            let request = fetched.request(&told.with(&values.0, &values.1), &held.asked);
+            let Some(made) = fetched.fetch(request, cx).await else { return Flow::Continue };
+            if cause.is_none() {
+                cx.answer_because(&UPSTREAM_ERROR);
+            }
+            let mut headers = self.fields(head, cause.is_none());
+            headers.extend(made.headers);
+            headers.push((self.names.cache_control.clone(), b"no-store".to_vec()));
+            Flow::Answer(Box::new(Answer { status: head.status(), headers, body: made.body.into() }))
+        })
+    }
+
+    fn readings(&self) -> Vec<Reading> {
+        let failed = self.all().map(|instead| match instead {
+            Instead::Fetched(fetched) => fetched.failed(),
+            _ => 0,
+        });
+        if self.asks { vec![Reading::one(&PAGE_FAILED, failed.sum())] } else { Vec::new() }
     }
 }
 
 impl Errors {
-    /// The page for an error: by its cause, else by its status, else by the status class.
-    fn pages(&self, status: u16, cause: Option<&Cause>) -> Option<&Pages> {
+    fn all(&self) -> impl Iterator<Item = &Instead> {
+        let by_class = self.by_class.iter().flatten();
+        self.by_cause.values().chain(self.by_status.values()).chain(by_class)
+    }
+
+    /// What replaces an error: by its cause, else by its status, else by the status class.
+    fn instead(&self, status: u16, cause: Option<&Cause>) -> Option<&Instead> {
         let by_cause = cause.and_then(|cause| self.by_cause.get(cause.code));
         let by_status = || self.by_status.get(&status);
         let class = usize::from(status / 100).checked_sub(4)?;
         by_cause.or_else(by_status).or_else(|| self.by_class.get(class)?.as_ref())
     }
 
-    fn answer(&self, pages: &Pages, head: &ResponseHead, cx: &mut Cx) -> Flow {
-        let kept = if self.keep.is_empty() { Kept::default() } else { std::mem::take(cx.state::<Kept>()) };
+    fn held(&self, cx: &mut Cx) -> Held {
+        let none = self.keep.is_empty() && !self.asks;
+        if none { Held::default() } else { std::mem::take(cx.state::<Held>()) }
+    }
+
+    fn answer(&self, instead: &Instead, head: &ResponseHead, cx: &mut Cx) -> Flow {
+        let held = self.held(cx);
         let Some(failure) = cx.failure() else { return Flow::Continue };
+        let values = self.values(head.status(), &held.kept, cx);
+        let told = Values::later(cx, &self.keep, &held.kept, head).with(&values.0, &values.1);
+        let mut headers = self.fields(head, failure.cause.is_none());
+        let pages = match instead {
+            Instead::Pages(pages) => pages,
+            Instead::Elsewhere(elsewhere) => {
+                headers.retain(|(name, _)| !OF_ERROR.iter().any(|of| name.as_str().eq_ignore_ascii_case(of)));
+                headers.push((self.names.cache_control.clone(), b"no-store".to_vec()));
+                return Flow::Answer(Box::new(elsewhere.answer(&told, headers)));
+            }
+            Instead::Fetched(_) => return Flow::Continue,
+        };
         let Some(page) = pages.choose(failure.accept.as_deref()) else { return Flow::Continue };
-        let values = self.values(head.status(), &kept, cx);
-        let told = Values::later(cx, &self.keep, &kept, head);
-        let body = page.render(&told.with(&values.0, &values.1));
-        let of_upstream = failure.cause.is_none();
-        let fields = head.headers.iter().filter_map(|(name, value)| {
-            let name = std::str::from_utf8(name).ok()?;
-            let among = |names: &[&str]| names.iter().any(|n| n.eq_ignore_ascii_case(name));
-            let stays = if of_upstream { among(&OF_UPSTREAM) || is_cors(name) } else { !among(&OF_CONTENT) };
-            if stays { Some((FieldName::new(name).ok()?, value.to_vec())) } else { None }
-        });
-        let mut headers: Vec<_> = fields.collect();
+        let body = page.render(&told);
         headers.push((self.names.content_type.clone(), page.media().as_bytes().to_vec()));
         headers.push((self.names.cache_control.clone(), b"no-store".to_vec()));
         if pages.vary() {
             headers.push((self.names.vary.clone(), b"accept".to_vec()));
         }
         Flow::Answer(Box::new(Answer { status: head.status(), headers, body: body.into() }))
+    }
+
+    /// The fields of an error that go to the client with what replaces it.
+    fn fields(&self, head: &ResponseHead, of_upstream: bool) -> Vec<(FieldName, Vec<u8>)> {
+        let fields = head.headers.iter().filter_map(|(name, value)| {
+            let name = std::str::from_utf8(name).ok()?;
+            let among = |names: &[&str]| names.iter().any(|n| n.eq_ignore_ascii_case(name));
+            let stays = if of_upstream { among(&OF_UPSTREAM) || is_cors(name) } else { !among(&OF_CONTENT) };
+            if stays { Some((FieldName::new(name).ok()?, value.to_vec())) } else { None }
+        });
+        fields.collect()
     }
 
     /// The placeholders that depend on this response, and their values.
@@ -146,6 +231,20 @@ impl Errors {
         vars.extend(self.keep.vars().iter().cloned());
         let values = told.into_iter().chain(kept.vars.iter().cloned()).collect();
         (vars, values)
+    }
+}
+
+// === impl Instead ===
+
+impl Instead {
+    /// The texts that take values of the exchange.
+    fn templates(&self) -> impl Iterator<Item = &Template> {
+        let (pages, one) = match self {
+            Self::Elsewhere(elsewhere) => (None, Some(elsewhere.template())),
+            Self::Fetched(fetched) => (None, Some(fetched.template())),
+            Self::Pages(pages) => (Some(pages), None),
+        };
+        pages.into_iter().flat_map(Pages::templates).chain(one)
     }
 }
 
@@ -231,6 +330,90 @@ mod tests {
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(json, json!({ "status": 503, "detail": "<told>", "q": "a='\"" }));
         assert!(fields.contains(&"content-type: application/json".to_owned()), "{fields:?}");
+    }
+
+    #[test]
+    fn redirects() {
+        let location = |to: &str, request: &str| {
+            let settings = json!({ "401": { "redirect": to }, "upstream": ["401"] });
+            let response = "401 x\r\nWWW-Authenticate: Basic\r\nSet-Cookie: a=1\r\nX-Other: 1";
+            let (fields, body) = replaced(settings, request, None, "", response).unwrap();
+            assert_eq!((fields.len(), body.as_str()), (3, ""), "{fields:?}");
+            assert_eq!(fields[..2], ["Set-Cookie: a=1", "cache-control: no-store"]);
+            fields[2].clone()
+        };
+        for (to, request, expected) in [
+            (
+                "https://login/?rd={= request.url }",
+                "GET /u/a%20b/?x=1&y=%26",
+                "https://login/?rd=http%3A%2F%2Fexample.com%2Fu%2Fa%2520b%2F%3Fx%3D1%26y%3D%2526",
+            ),
+            ("/login?from={path}&{query}", "GET /u/1/?a=b", "/login?from=%2Fu%2F1%2F&a=b"),
+            ("/login?q={query}", "GET /u/1/?a=b&c", "/login?q=a%3Db%26c"),
+            ("https://{host}/u{path}#{id}", "GET /u/1/", "https://example.com/u/u/1/#1"),
+            ("{path}?login", "GET /u/1/", "/u/1/?login"),
+            (
+                "/{= request.headers['x-a'] }?s={status}",
+                "GET /u/1/\nX-A: /evil.example?a",
+                "/%2Fevil.example%3Fa?s=401",
+            ),
+        ] {
+            assert_eq!(location(to, request), format!("location: {expected}"), "{to}");
+        }
+    }
+
+    async fn fetched(
+        answer: Result<CallAnswer, &'static Cause>,
+        path: &str,
+    ) -> (Option<Answer>, Vec<(String, CallRequest)>) {
+        let settings = json!({ "5xx": { "upstream": "pages", "path": path } });
+        let mut stand = Stand::new(&KIND, settings).upstream("pages").answer(answer).path("/u/{id}/*");
+        let running = stand.build();
+        let mut exchange = running.request("GET /u/7%2Fx/?a=b\nAccept: text/html\nCookie: secret=1").await;
+        failed(&mut exchange, Some(&NO_ENDPOINT), "text/html");
+        let mut head = ResponseHead::default();
+        head.buffer_mut().extend_from_slice(b"HTTP/1.1 503 x\r\nRetry-After: 3\r\nContent-Type: a/b\r\n\r\n");
+        parse_response(&mut head, &Limits::default()).unwrap();
+        assert!(matches!(exchange.on_response(&mut head), Flow::Wait));
+        let flow = {
+            let filter = exchange.filter();
+            filter.wait_response(&mut head, &mut exchange.cx).await
+        };
+        let answer = match flow {
+            Flow::Answer(answer) => Some(*answer),
+            Flow::Continue => None,
+            other => panic!("{other:?}"),
+        };
+        (answer, exchange.calls())
+    }
+
+    #[tokio::test]
+    async fn a_page_of_an_upstream() {
+        let field = |name: &str, value: &str| (FieldName::new(name).unwrap(), value.as_bytes().to_vec());
+        let page = |status| CallAnswer {
+            status,
+            headers: vec![
+                field("content-type", "text/html"),
+                field("set-cookie", "b=2"),
+                field("cache-control", "max-age=1"),
+            ],
+            body: Bytes::from_static(b"<p>sorry"),
+        };
+        let (answer, calls) = fetched(Ok(page(200)), "/{status}/{id}.html?was={path}").await;
+        let answer = answer.unwrap();
+        let fields: Vec<_> =
+            answer.headers.iter().map(|(n, v)| format!("{n}: {}", String::from_utf8_lossy(v))).collect();
+        assert_eq!(answer.status, 503);
+        assert_eq!(fields, ["Retry-After: 3", "content-type: text/html", "cache-control: no-store"]);
+        assert_eq!(
+            (calls[0].1.method.as_str(), calls[0].1.target.as_str()),
+            ("GET", "/503/7%2Fx.html?was=%2Fu%2F7%252Fx%2F")
+        );
+        assert_eq!(calls[0].1.headers, [field("accept", "text/html")], "no cookie");
+        for other in [Ok(page(404)), Ok(page(301)), Err(&RESPONSE_TIMEOUT)] {
+            let (answer, _) = fetched(other, "/500.html").await;
+            assert!(answer.is_none(), "the error stays as it is");
+        }
     }
 
     #[test]

@@ -22,13 +22,13 @@ const MAX_VARIANTS: usize = 8;
 pub(crate) struct PageSettings {
     /// The page, with placeholders.
     #[serde(skip_serializing_if = "Option::is_none")]
-    body: Option<String>,
+    pub(crate) body: Option<String>,
     /// A file with the page.
     #[serde(skip_serializing_if = "Option::is_none")]
-    file: Option<FilePath>,
+    pub(crate) file: Option<FilePath>,
     /// Its media type.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
-    media: Option<String>,
+    pub(crate) media: Option<String>,
 }
 
 /// One page, or a list of the same page in several media types.
@@ -51,6 +51,12 @@ enum Text {
 pub(crate) struct Pages(Vec<Page>);
 
 // === impl PagesSettings ===
+
+impl From<PageSettings> for PagesSettings {
+    fn from(page: PageSettings) -> Self {
+        Self(vec![page])
+    }
+}
 
 impl PagesSettings {
     /// Loads the pages. `extra` lists placeholders that they may contain in addition to the usual ones, and that hide

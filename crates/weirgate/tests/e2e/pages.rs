@@ -1,5 +1,7 @@
 //! `errors` and `maintenance`: the operator's own pages.
 
+mod elsewhere;
+
 use weir_testkit::{Upstream, Weir, eventually};
 
 use crate::cause::{IP_DENIED, KEY_MISSING, MAINTENANCE, NO_ROUTE, UPSTREAM_ERROR};
