@@ -217,8 +217,8 @@ impl Checker<'_> {
                     (true, "no placeholder holds a field, a parameter or a cookie of the request".to_owned())
                 }
                 None => {
-                    let hint =
-                        "name the part in the path of the route, such as /api/{rest*}, and write {rest}";
+                    let hint = "name the part in the path of the route, such as /api/{rest*}, and write {rest}; or \
+                                rewrite: { replace: { \"^/a/(.*)$\": \"/b/$1\" } }";
                     (numbered && matches!(name.as_bytes(), [b'0'..=b'9']), hint.to_owned())
                 }
             };

@@ -1,6 +1,10 @@
-//! `rewrite`: changes the path, host and query of a request before it goes to the upstream.
+//! `rewrite`: changes the path, host and query of a request before it goes to the upstream. `replace` is the part with
+//! regular expressions.
+
+mod replace;
 
 use super::prelude::*;
+use replace::{Replace, Replacements};
 use std::collections::BTreeMap;
 use weir_filter::error::{BAD_HOST, BAD_PATH};
 use weir_filter::query;
@@ -18,6 +22,7 @@ pub(super) static KIND: FilterKind =
 ///
 /// ```yaml
 /// - rewrite: { path: "/v2/{rest}", query: { set: { source: gateway } } }
+/// - rewrite: { replace: { "^/a/(.*)$": "/b/$1" } }
 /// ```
 #[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -30,6 +35,14 @@ struct RewriteSettings {
     strip_prefix: Option<String>,
     /// Added before the path, after `strip_prefix`. Not together with `path`. Default none.
     add_prefix: Option<String>,
+    /// Regular expressions and what takes the place of what they match, tried in the order written on the canonical
+    /// path; the first that matches counts, for its first match. They search: write `^` and `$` for the ends. In the
+    /// replacement, `$1` to `$9` are the groups, `$0` all that matched, and placeholders work, `{name}` also for a group
+    /// `(?<name>…)`. A path that gets more dot segments than the replacement writes, or that would leave the root, is
+    /// refused with 400. At most 64, matched in linear time. Not together with `path` or a prefix. A list of maps keeps
+    /// the order in JSON, too. Default none.
+    #[serde(skip_serializing_if = "Replacements::is_empty")]
+    replace: Replacements,
     /// The new host, with placeholders, with or without port. An upstream with `host: preserve` (the default)
     /// receives it. Default: the host stays.
     host: Option<String>,
@@ -61,6 +74,7 @@ struct Rewrite {
 enum PathEdit {
     None,
     Prefix(Prefixes),
+    Replace(Replace),
     /// With the number of dot segments that the config itself writes.
     Template(Template, usize),
 }
@@ -76,15 +90,28 @@ impl IntoFilter for RewriteSettings {
     type Filter = Rewrite;
 
     fn into_filter(self, build: &mut Build<'_>) -> Option<Rewrite> {
-        let Self { path, strip_prefix, add_prefix, host, query } = self;
+        let Self { path, strip_prefix, add_prefix, replace, host, query } = self;
         let before = build.mistakes.len();
         let nothing = path.is_none() && strip_prefix.is_none() && add_prefix.is_none() && host.is_none();
-        if nothing && query.set.is_empty() && query.add.is_empty() && query.remove.is_empty() {
-            build.refuse("", "changes nothing", Some("set path, strip_prefix, host or query".into()));
+        if nothing
+            && replace.is_empty()
+            && query.set.is_empty()
+            && query.add.is_empty()
+            && query.remove.is_empty()
+        {
+            build.refuse(
+                "",
+                "changes nothing",
+                Some("set path, strip_prefix, replace, host or query".into()),
+            );
         }
         if path.is_some() && (strip_prefix.is_some() || add_prefix.is_some()) {
             let hint = "capture the rest of the path in the route and write path: \"/prefix/{rest}\"";
             build.refuse("path", "cannot be combined with a prefix", Some(hint.into()));
+        }
+        if !replace.is_empty() && (path.is_some() || strip_prefix.is_some() || add_prefix.is_some()) {
+            let hint = "write two `rewrite` filters, in the order in which they are to run";
+            build.refuse("replace", "cannot be combined with path or a prefix", Some(hint.into()));
         }
         let path = match path {
             Some(text) => {
@@ -92,6 +119,7 @@ impl IntoFilter for RewriteSettings {
                 let dots = dot_segments(&template.sample("x"));
                 PathEdit::Template(template, dots)
             }
+            None if !replace.is_empty() => PathEdit::Replace(replace.compile(build)),
             None if strip_prefix.is_none() && add_prefix.is_none() => PathEdit::None,
             None => PathEdit::Prefix(Prefixes::new(
                 prefix("strip_prefix", strip_prefix, build),
@@ -113,7 +141,7 @@ impl IntoFilter for RewriteSettings {
 }
 
 /// How many segments of a path are `.` or `..`.
-fn dot_segments(path: &[u8]) -> usize {
+pub(super) fn dot_segments(path: &[u8]) -> usize {
     path.split(|&byte| byte == b'/').filter(|segment| matches!(*segment, b"." | b"..")).count()
 }
 
@@ -213,7 +241,9 @@ impl Filter for Rewrite {
     fn guards(&self) -> FieldGuards {
         let tells = matches!(&self.path, PathEdit::Prefix(Prefixes { field: Some(_), .. }));
         let path = if let PathEdit::Template(path, _) = &self.path { Some(path) } else { None };
-        let texts = path.into_iter().chain(&self.host).chain(self.append.iter().map(|(_, value)| value));
+        let replace = if let PathEdit::Replace(replace) = &self.path { Some(replace) } else { None };
+        let path = path.into_iter().chain(replace.into_iter().flat_map(Replace::templates));
+        let texts = path.chain(&self.host).chain(self.append.iter().map(|(_, value)| value));
         let read = texts.flat_map(Template::guarded);
         FieldGuards {
             request: tells.then(forwarded_prefix).into_iter().chain(read).collect(),
@@ -230,10 +260,10 @@ impl Filter for Rewrite {
             template.render(&Values::of(head, cx), Escape::Nothing, &mut host);
             host
         });
-        if let Some((path, told)) = path
+        if let Some((path, told, dots)) = path
             && head.form() != TargetForm::Asterisk
         {
-            if let PathEdit::Template(_, dots) = self.path
+            if let Some(dots) = dots
                 && dot_segments(&path) > dots
             {
                 return Flow::refuse(&BAD_PATH); // a value must not climb out of the path that the config writes
@@ -264,15 +294,22 @@ impl Filter for Rewrite {
 }
 
 impl Rewrite {
-    /// The new path, and whether a prefix was replaced in it.
-    fn new_path(&self, head: &RequestHead, cx: &Cx) -> Option<(Vec<u8>, bool)> {
+    /// The new path, whether a prefix was replaced in it, and how many dot segments the config writes.
+    fn new_path(&self, head: &RequestHead, cx: &Cx) -> Option<(Vec<u8>, bool, Option<usize>)> {
         match &self.path {
             PathEdit::None => None,
-            PathEdit::Prefix(prefixes) => Some(prefixes.apply(head.path())),
-            PathEdit::Template(template, _) => {
+            PathEdit::Prefix(prefixes) => {
+                let (new, told) = prefixes.apply(head.path());
+                Some((new, told, None))
+            }
+            PathEdit::Replace(replace) => {
+                let (new, dots) = replace.apply(head, cx)?;
+                Some((new, false, Some(dots)))
+            }
+            PathEdit::Template(template, dots) => {
                 let mut new = Vec::new();
                 template.render(&Values::of(head, cx), Escape::Url, &mut new);
-                Some((new, false))
+                Some((new, false, Some(*dots)))
             }
         }
     }
