@@ -199,6 +199,7 @@ fn explanation() -> Explanation {
             fallback: some_evil(),
             missing: Vec::new(),
         }),
+        files_by_header: vec![evil()],
         grpc: None,
     }
 }

@@ -35,6 +35,9 @@ pub struct Explanation {
     pub filters: Vec<FilterShown>,
     /// Where the winner sends the request.
     pub target: Option<TargetShown>,
+    /// The files that the upstream may name, such as `x-accel-redirect: /downloads/ is /srv/private`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub files_by_header: Vec<String>,
     /// What gRPC makes of the request, if it is gRPC.
     pub grpc: Option<GrpcShown>,
 }
@@ -295,6 +298,7 @@ pub fn explain(
             note,
         },
         target,
+        files_by_header: winner.map(|route| named_files(&route.handling)).unwrap_or_default(),
         filters: filters.unwrap_or_default(),
         decision,
     })
@@ -467,6 +471,11 @@ fn grpc_of(method: &str, path: &str, target: Option<&TargetShown>) -> GrpcShown 
     GrpcShown { service: service.to_owned(), method: call.to_owned(), problems }
 }
 
+fn named_files(handling: &Handling) -> Vec<String> {
+    let folders = handling.by_header.iter().flat_map(|by_header| by_header.folders());
+    folders.map(|(field, prefix, folder)| format!("{field}: {prefix} is {}", folder.display())).collect()
+}
+
 fn target_of(snapshot: &Snapshot, handling: &Handling, asked: &Asked<'_>) -> TargetShown {
     let shown = |index: usize, share: f64| {
         let upstream = &snapshot.upstreams[index];
@@ -629,7 +638,8 @@ impl fmt::Display for Explanation {
             }
             Some(TargetShown::Upstreams(upstreams)) => write_upstreams(f, "upstream", upstreams),
             None => Ok(()),
-        }
+        }?;
+        self.files_by_header.iter().try_for_each(|named| writeln!(f, "file     {named}"))
     }
 }
 

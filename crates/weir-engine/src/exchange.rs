@@ -16,6 +16,7 @@
 mod attempt;
 mod background;
 mod bodies;
+mod by_header;
 mod deadline;
 mod gather;
 mod hedge;
@@ -354,6 +355,12 @@ impl<'c> Exchange<'c> {
         let mut attempt = self.attempt(Routed { route, upstream }).await?;
         if attempt.response.headers.has_any(&LINKS) {
             self.rewrite_links(&mut attempt);
+        }
+        if let Some(by_header) = &local.routes[route].handling.by_header {
+            match Box::pin(self.send_named(Arc::clone(by_header), attempt)).await? {
+                Ok(next) => return Ok(next),
+                Err(unnamed) => attempt = unnamed,
+            }
         }
         self.deliver(Some(attempt)).await
     }

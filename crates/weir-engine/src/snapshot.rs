@@ -12,7 +12,7 @@ pub(crate) use passing::{Admits, ConnectionLimit};
 pub use passing::{Destination, Names, Passing, Serves};
 
 use crate::fastcgi::Scripts;
-use crate::files::Site;
+use crate::files::{ByHeader, Site};
 use crate::per_client::ClientLimits;
 use crate::tracing::Tracing;
 use bytes::Bytes;
@@ -204,6 +204,8 @@ pub struct Handling {
     pub missing: Option<Box<Target>>,
     /// The scripts that answer, if the upstreams speak FastCGI.
     pub scripts: Option<Arc<Scripts>>,
+    /// The folders whose files the upstreams may name.
+    pub by_header: Option<Arc<ByHeader>>,
 }
 
 /// Filters in the order they run, by their index in [`Snapshot::filters`].
@@ -388,6 +390,7 @@ impl Snapshot {
             client_gone: None,
             missing: None,
             scripts: None,
+            by_header: None,
         };
         let name = Arc::clone(&of.name);
         let route = Route { name, handling: Arc::new(handling), series: of.series.clone() };

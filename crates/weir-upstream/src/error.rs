@@ -161,6 +161,7 @@ causes! {
     EXCHANGE_TIMEOUT "exchange_timeout" 504 "The exchange took longer than its total time limit." "upstreams.*.timeouts.exchange, routes.*.timeouts.exchange, or the filter timeout", outcome: Outcome::ResponseTimeout, nature: Nature::Failure;
     EXPECTATION_FAILED "expectation_failed" 417 "The request expects something other than 100-continue." "nothing: the client is at fault (RFC 9110 §10.1.1)";
     FASTCGI_NO_SCRIPT "fastcgi_no_script" 404 "There is no script for the request." "routes.*.fastcgi.root, or routes.*.fastcgi.index: the file must be below that root";
+    FILES_BY_HEADER "files_by_header" 502 "The upstream names a file in a field of its response, but in none of the folders that the route allows, or by an impossible path." "the service, or routes.*.files_by_header: the prefixes of its paths", nature: Nature::Failure;
     FILES_CHANGED "files_changed" 412 "The file is not the version that the request asks for (If-Match, If-Unmodified-Since)." "nothing: the file has changed since the client saw it";
     FILES_DENIED "files_denied" 403 "The gateway has no permission to read the file." "the file's permissions, or the user that Weir runs as";
     FILES_FAILED "files_failed" 500 "The file could not be opened or read." "nothing: the disk or its file system is at fault", nature: Nature::Failure;

@@ -5,7 +5,8 @@ use super::{Checker, is_field_value, is_token};
 use crate::aliases;
 use crate::node::{Node, Value};
 use crate::schema::{
-    EscapedSlashes, Exclusions, Files, Listener, Pairs, Paths, Respond, Route, Serves, Split, Written,
+    EscapedSlashes, Exclusions, Files, FilesByHeader, Listener, Pairs, Paths, Respond, Route, Serves, Split,
+    Written,
 };
 use crate::secrecy;
 use crate::spelling::nearest_name;
@@ -134,6 +135,9 @@ impl Checker<'_> {
             self.missing_files(&at.key("files"), files);
         }
         self.scripts(at, route);
+        if let Some(by_header) = &route.files_by_header {
+            self.files_by_header(&at.key("files_by_header"), route, by_header);
+        }
         if let Some(respond) = &route.respond {
             self.respond(&at.key("respond"), respond);
         }
@@ -149,6 +153,37 @@ impl Checker<'_> {
         if is_map && whole && split.0.iter().all(|share| share.weight == 0) {
             let message = "no upstream has a share; expected at least one above zero";
             self.error(&at.path(), "no-share", message);
+        }
+    }
+
+    fn files_by_header(&mut self, at: &Spot<'_, '_>, route: &Route, written: &FilesByHeader) {
+        let missing = route.files.as_ref().and_then(|files| files.missing.as_ref());
+        if route.upstream.is_none() && missing.is_none() {
+            let message = "the route has no upstream whose responses could name a file";
+            self.error_hint(&at.path(), "no-upstream", message, "add `upstream: NAME`, or remove it");
+        }
+        if written.iter().len() == 0 {
+            let hint = "write { x-accel-redirect: { /downloads/: ./private } }";
+            self.error_hint(&at.path(), "empty", "names no header field", hint);
+        }
+        for (name, folders) in written.iter() {
+            let at = at.key(name);
+            if !is_token(name) || !name.get(..2).is_some_and(|x| x.eq_ignore_ascii_case("x-")) {
+                let message = format!("`{name}` is not such a field; expected a name that begins with `x-`");
+                let hint = "write x-accel-redirect, or x-sendfile";
+                self.error_hint(&at.path(), "bad-value", message, hint);
+            }
+            if folders.is_empty() {
+                let hint = "write { /downloads/: ./private }";
+                self.error_hint(&at.path(), "empty", "names no folder", hint);
+            }
+            for prefix in folders.keys() {
+                if !prefix.starts_with('/') || !prefix.ends_with('/') || prefix.contains(['?', '\0']) {
+                    let message = format!("`{prefix}` is no beginning of a path; expected e.g. /downloads/");
+                    let hint = "begin and end with `/`";
+                    self.error_hint(&at.key(prefix).path(), "bad-value", message, hint);
+                }
+            }
         }
     }
 

@@ -1,7 +1,9 @@
-//! `routes.*.files`: a folder as the target of a route.
+//! `routes.*.files`: a folder as the target of a route. `routes.*.files_by_header`: folders whose files an upstream may
+//! have sent.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::route::Split;
@@ -39,6 +41,22 @@ pub struct Files {
     pub precompressed: Vec<Coding>,
 }
 
+/// Sends the file that an upstream names in a field of its response, in place of its body: nginx's X-Accel-Redirect,
+/// Apache's X-Sendfile. Each field has folders by what stands for them at the beginning of its value, such as
+/// `{ x-accel-redirect: { /downloads/: ./private } }`; the longest that fits counts.
+///
+/// The value is a path, percent-encoded like one of a URL; a query is left out. It names a file below the folder, by the
+/// rules of `files`: no `..`, no names that begin with a dot, only relative links that stay inside. A value that fits no
+/// prefix is answered 502 `files_by_header`. Responses other than 2xx are passed on, and name nothing. The field never
+/// reaches the client, from any response.
+///
+/// The client gets the other fields of the response, such as Cache-Control, Set-Cookie, Content-Disposition and
+/// Content-Type, with the file's length, ETag and Last-Modified. Ranges and conditions of the request apply to the file.
+/// The route's filters see its head and body like a file's of `files`.
+#[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct FilesByHeader(BTreeMap<String, BTreeMap<String, FilePath>>);
+
 /// A content coding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -67,6 +85,13 @@ impl Files {
             hidden: false,
             precompressed: Vec::new(),
         }
+    }
+}
+
+impl FilesByHeader {
+    /// The names of the fields, and the folders of each by their prefixes.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &BTreeMap<String, FilePath>)> {
+        self.0.iter().map(|(name, folders)| (name.as_str(), folders))
     }
 }
 

@@ -10,7 +10,7 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 
 use super::exclusion::{Exclusions, Paths};
 use super::fastcgi::FastCgi;
-use super::files::Files;
+use super::files::{Files, FilesByHeader};
 use super::listener::EscapedSlashes;
 use super::sending::ClientGone;
 use super::values::{Expression, FilterNode, Network, Pairs};
@@ -40,6 +40,9 @@ pub struct Route {
     pub files: Option<Box<Files>>,
     /// Which script answers, where the upstream speaks FastCGI.
     pub fastcgi: Option<Box<FastCgi>>,
+    /// Folders whose files the upstream may have sent, by the fields in which it names them and by the beginning of its
+    /// paths: `{ x-accel-redirect: { /downloads/: ./private } }`. See docs/guide/content.md.
+    pub files_by_header: Option<Box<FilesByHeader>>,
     /// Decides between routes that match the same request equally well, and between the best regular expression and the
     /// best prefix that match a path: the higher wins. Default 0; it counts nowhere else.
     pub priority: i32,

@@ -2,8 +2,10 @@
 //!
 //! `path` turns a request's path into a name, `open` opens it below the root only, `conditions` handles validators
 //! and ranges. `parts` sends several ranges, `listing` shows a folder, `media` knows types. Work that may wait for a
-//! disk runs on the threads for blocking work; what the kernel has in memory is opened and read in place.
+//! disk runs on the threads for blocking work; what the kernel has in memory is opened and read in place. `by_header`
+//! has the folders whose files an upstream may name.
 
+mod by_header;
 mod conditions;
 mod listing;
 mod media;
@@ -12,6 +14,7 @@ mod parts;
 pub(crate) mod path;
 mod root;
 
+pub(crate) use by_header::ByHeader;
 pub(crate) use root::Root;
 
 use bytes::Bytes;
@@ -22,7 +25,7 @@ use path::{Name, Unnamed, with_slash};
 use std::fs::{File, Metadata};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::BorrowedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 use weir_config::schema;
@@ -150,6 +153,12 @@ impl Site {
                 vary: name("vary"),
             },
         })
+    }
+
+    /// A folder whose files an upstream names. An error says why it cannot be opened.
+    fn of_upstream(root: PathBuf) -> Result<Self, String> {
+        let written = schema::Files { index: Vec::new(), ..schema::Files::of(root) };
+        Self::new(&written, None).map_err(|(_, refusal)| refusal)
     }
 
     pub fn root(&self) -> &Path {

@@ -38,6 +38,7 @@ pub(crate) const GRPC_WEB_MALFORMED: Cause = (400, "grpc_web_malformed");
 pub(crate) const GRPC_RULE_REFUSED: Cause = (501, "grpc_rule_refused");
 pub(crate) const GRPC_WRONG_METHOD: Cause = (405, "grpc_wrong_method");
 pub(crate) const FASTCGI_NO_SCRIPT: Cause = (404, "fastcgi_no_script");
+pub(crate) const FILES_BY_HEADER: Cause = (502, "files_by_header");
 pub(crate) const FILES_HIDDEN: Cause = (404, "files_hidden");
 pub(crate) const FILES_METHOD: Cause = (405, "files_method");
 pub(crate) const EXT_PROC_UNAVAILABLE: Cause = (503, "ext_proc_unavailable");

@@ -5,7 +5,7 @@ use super::filters::Filters;
 use super::whens::Whens;
 use super::{Compiler, listeners, upstreams};
 use crate::fastcgi::Scripts;
-use crate::files::Site;
+use crate::files::{ByHeader, Site};
 use std::collections::HashSet;
 use std::sync::Arc;
 use weir_config::check::is_for_match;
@@ -128,9 +128,14 @@ impl Compiler<'_> {
             Some(scripts) => Some(self.scripts(name, scripts)?),
             None => None,
         };
+        let by_header = match &written.files_by_header {
+            Some(written) => Some(self.by_header(name, written)?),
+            None => None,
+        };
         let handling = self.share(Handling {
             missing,
             scripts,
+            by_header,
             chain: chain.into(),
             global: global.len(),
             target,
@@ -153,6 +158,19 @@ impl Compiler<'_> {
                     message,
                     Some(hint.into()),
                 );
+                None
+            }
+        }
+    }
+
+    fn by_header(&mut self, route: &str, written: &schema::FilesByHeader) -> Option<Arc<ByHeader>> {
+        match ByHeader::new(written) {
+            Ok(by_header) => Some(Arc::new(by_header)),
+            Err((field, prefix, message)) => {
+                let dot = if prefix.is_empty() { "" } else { "." };
+                let place = format!("routes.{route}.files_by_header.{field}{dot}{prefix}");
+                let hint = "make the folder, or write the path of another";
+                self.error(&place, "missing-root", message, Some(hint.into()));
                 None
             }
         }
@@ -193,7 +211,9 @@ impl Compiler<'_> {
     /// Shares one handling among all routes that need the same: see [`Handling`]. Chains show which filters are
     /// global.
     fn share(&mut self, handling: Handling) -> Arc<Handling> {
-        let (Target::Upstream(upstream), None) = (&handling.target, &handling.scripts) else {
+        let (Target::Upstream(upstream), None, None) =
+            (&handling.target, &handling.scripts, &handling.by_header)
+        else {
             return Arc::new(handling);
         };
         let upstream = *upstream;
