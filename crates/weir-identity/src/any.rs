@@ -1,4 +1,4 @@
-//! `any`: several filters that identify the caller, of which one must be satisfied.
+//! `any`: several filters that identify the caller or know its address, of which one must be satisfied.
 //!
 //! It calls its members' hooks itself. Each member keeps its own state in the exchange (`Cx::member`). After the
 //! request's head, only the member that let the request pass keeps running.
@@ -32,8 +32,14 @@ pub static KIND: FilterKind = FilterKind {
 /// them. Only the last member may have `optional: true`: a request without any credentials then passes unnamed, but
 /// one with wrong credentials does not.
 ///
+/// `ip` may be a member beside these filters: an address that it lets pass needs no credentials, even if the request has
+/// wrong ones. Such a request has no consumer. Put `ip` last if callers with credentials are to be named wherever they
+/// call from. An address that it refuses may still pass by another member, and if none accepts, the client gets their
+/// refusal: it is never told that its address would have to be another.
+///
 /// ```yaml
 /// - any: [ { key_auth: { header: apikey } }, { key_auth: { header: authorization, scheme: Bearer } } ]
+/// - any: [ { basic_auth: {} }, { ip: { allow: [ 10.0.0.0/8 ] } } ]
 /// ```
 #[derive(JsonSchema)]
 #[expect(dead_code, reason = "it stands for what is read by hand, in the schema and the manual")]
@@ -46,6 +52,8 @@ struct Any {
 
 struct Member {
     filter: Box<dyn Filter>,
+    /// It judges the address alone and names nobody.
+    by_address: bool,
     hooks: Hooks,
     /// The request fields that only this member may set, except Cookie, which carries unrelated values too.
     guarded: Vec<FieldName>,
@@ -68,6 +76,8 @@ struct Standing {
 }
 
 enum Refused {
+    /// The address is not enough. The members that ask for credentials say what else is.
+    Address(Box<Refusal>),
     /// The request had no credentials.
     Missing(Box<Refusal>),
     /// The member answers the client itself, for example with a redirect to log in.
@@ -78,6 +88,9 @@ enum Refused {
 
 /// Most members.
 const MAX_MEMBERS: usize = 16;
+
+/// The filter that judges by the address alone.
+const ADDRESS: &str = "ip";
 
 // === Building ===
 
@@ -107,7 +120,12 @@ fn build(settings: &mut Settings<'_>, build: &mut Build<'_>) -> Option<Built> {
         request.retain(|name| !name.as_str().eq_ignore_ascii_case("cookie"));
         let hooks = built.filter.hooks();
         settings.push(serde_json::json!({ filter.name.as_str(): built.settings }));
-        members.push(Member { filter: built.filter, hooks, guarded: request });
+        let by_address = filter.name.as_str() == ADDRESS;
+        members.push(Member { filter: built.filter, by_address, hooks, guarded: request });
+    }
+    if (found.errors(), build.mistakes.len()) == before && members.iter().all(|member| member.by_address) {
+        let hint = "write one `ip` with all networks, in place of `any`";
+        build.refuse("", "has no filter that identifies callers", Some(hint.into()));
     }
     if (found.errors(), build.mistakes.len()) != before {
         return None;
@@ -122,7 +140,8 @@ fn build_one(
     found: &mut Diagnostics,
     build: &mut Build<'_>,
 ) -> Option<Built> {
-    let fits = |kind: &&&FilterKind| kind.name.ends_with("_auth") || matches!(kind.name, "jwt" | "oidc");
+    let fits =
+        |kind: &&&FilterKind| kind.name.ends_with("_auth") || matches!(kind.name, ADDRESS | "jwt" | "oidc");
     let Some(kind) = build.kinds.iter().find(|kind| kind.name == written.name) else {
         let known = build.kinds.iter().filter(fits).map(|kind| kind.name);
         let hint = match nearest_name(&written.name, known.clone()) {
@@ -287,7 +306,9 @@ impl Any {
         }
         match cx.state::<Standing>().refused.take() {
             Some(Refused::Answer(answer)) => Flow::Answer(answer),
-            Some(Refused::Missing(refusal) | Refused::Wrong(refusal)) => Flow::Refuse(refusal),
+            Some(Refused::Address(refusal) | Refused::Missing(refusal) | Refused::Wrong(refusal)) => {
+                Flow::Refuse(refusal)
+            }
             None => Flow::Continue, // at least one member exists, and it decided or its refusal was noted
         }
     }
@@ -295,6 +316,7 @@ impl Any {
     /// What a member's answer means: whether the request passes, or `None` to ask the next member.
     fn judge(&self, at: usize, flow: Flow, cx: &mut Cx) -> Option<Result<usize, Box<Refusal>>> {
         let unnamed = cx.take_unnamed();
+        let by_address = self.members.get(at).is_some_and(|member| member.by_address);
         let standing = cx.state::<Standing>();
         let word = match flow {
             Flow::Continue => {
@@ -307,6 +329,7 @@ impl Any {
             Flow::Answer(answer) => Refused::Answer(answer),
             // A member that has waited must decide, none asks for a body then, and none has lists of its own.
             Flow::Gather(_) | Flow::Run(_) | Flow::Wait => Refused::Wrong(Refusal::new(&INTERNAL)),
+            Flow::Refuse(refusal) if by_address => Refused::Address(refusal),
             Flow::Refuse(refusal) if refusal.cause.no_credentials => Refused::Missing(refusal),
             Flow::Refuse(refusal) => Refused::Wrong(refusal),
         };
@@ -362,9 +385,11 @@ impl Any {
 }
 
 impl Refused {
-    /// The better of two refusals: wrong credentials, then a redirect to log in, then all challenges.
+    /// The better of two refusals: wrong credentials, then a redirect to log in, then all challenges, then the address.
     fn and(self, other: Self) -> Self {
         match (self, other) {
+            (Self::Address(_), other) => other,
+            (first, Self::Address(_)) => first,
             // A member that could not decide might have accepted the request: the client is not at fault.
             (Self::Wrong(first), Self::Wrong(other)) if other.cause.status >= 500 => {
                 Self::Wrong(if first.cause.status >= 500 { first } else { other })

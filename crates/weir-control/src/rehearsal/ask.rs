@@ -121,7 +121,8 @@ fn satisfy<'a>(
         "any" => {
             let members = settings.as_array().into_iter().flatten().filter_map(Value::as_object).flatten();
             let mut why = Err("it has no member".to_owned());
-            for (name, settings) in members {
+            // Where the request comes from is not ours to choose, so an address never satisfies.
+            for (name, settings) in members.filter(|(name, _)| *name != "ip") {
                 why = satisfy(config, credentials, name, settings, ask);
                 if why.is_ok() {
                     break;

@@ -149,6 +149,8 @@ mod tests {
     use super::super::testing::Stand;
     use super::*;
     use serde_json::{Value, json};
+    use std::collections::BTreeMap;
+    use weir_filter::filter::Consumer;
 
     async fn refused(settings: Value, client: &str) -> Option<&'static str> {
         let running = Stand::new(&KIND, settings).client(client).build();
@@ -178,6 +180,49 @@ mod tests {
         assert_eq!(refused(json!({ "deny": ["::/0"] }), "::ffff:10.0.0.1").await, None);
         assert_eq!(refused(json!({ "deny": ["::/0"] }), "::1").await, Some("ip_denied"));
         assert_eq!(refused(json!({ "allow": ["::ffff:10.0.0.0/104"] }), "10.0.0.1").await, None);
+    }
+
+    /// The address or a key: nginx's `satisfy any`.
+    #[tokio::test]
+    async fn a_member_of_any() {
+        let ip = json!({ "ip": { "allow": ["10.0.0.0/8"], "deny": ["10.1.0.0/16"] } });
+        let key = json!({ "key_auth": { "header": "x-key", "consumer_header": "x-who" } });
+        for members in [json!([ip, key]), json!([key, ip])] {
+            let credentials = BTreeMap::from([("key_auth".to_owned(), vec!["good".to_owned()])]);
+            let shop = Consumer { name: "shop".to_owned(), credentials, ..Consumer::default() };
+            let mut stand =
+                Stand::new(&weir_identity::any::KIND, members.clone()).kinds(crate::KINDS).consumer(shop);
+            let running = stand.build();
+            for (client, fields, cause) in [
+                ("10.2.3.4", "", None),
+                ("::ffff:10.2.3.4", "x-key: bad", None),
+                ("10.1.2.3", "", Some("key_missing")),
+                ("10.1.2.3", "x-key: bad", Some("key_unknown")),
+                ("192.0.2.1", "", Some("key_missing")),
+                ("192.0.2.1", "x-key: bad", Some("key_unknown")),
+                ("192.0.2.1", "x-key: good", None),
+                ("10.1.2.3", "x-key: good", None),
+            ] {
+                let request = format!("GET /\nx-who: root\n{fields}");
+                let mut exchange = running.from(client).request(request.trim_end()).await;
+                let refused = match &exchange.flow {
+                    Flow::Refuse(refusal) => Some(refusal.cause.code),
+                    _ => None,
+                };
+                assert_eq!(refused, cause, "{client} {fields} {members}");
+                if cause.is_some() {
+                    exchange.expect_status(401);
+                    assert_eq!(exchange.header("www-authenticate").len(), 1);
+                } else if fields.ends_with("good") {
+                    exchange.expect_header("x-who", "shop");
+                } else {
+                    exchange.expect_no_header("x-who"); // an address names nobody
+                    assert!(exchange.cx.consumer().is_none());
+                }
+            }
+        }
+        let alone = Stand::new(&weir_identity::any::KIND, json!([ip, ip])).kinds(crate::KINDS).mistakes();
+        assert!(alone[0].contains("no filter that identifies callers"), "{alone:?}");
     }
 
     #[tokio::test]

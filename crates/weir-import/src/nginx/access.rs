@@ -37,7 +37,7 @@ pub(super) fn guards<'a>(cx: &mut Cx<'a, '_>, site: &Site<'_, 'a>, scope: &Scope
     let satisfy = scope.block.one("satisfy");
     match satisfy {
         Some(satisfy) if satisfy.first() == "any" && checks.len() + usize::from(guards.is_denied) > 1 => {
-            let why = "an address or a password: Weir asks for both";
+            let why = "an address or a password: a person must say which addresses need none";
             let nearest = "any: [ { ip: { allow } }, { basic_auth: {} } ]";
             cx.ledger.refused(satisfy.piece, why, nearest);
         }
