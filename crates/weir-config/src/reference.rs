@@ -62,7 +62,7 @@ rewrites it). `weir schema` prints the same as JSON Schema for your editor, `wei
   `on` and `off` are words, not booleans. A key that occurs twice is an error. Paths are relative to the file that names them.
 - **Values.** Durations `250ms`, `3s`, `5m`, `1h`; sizes `512B`, `32KiB`, `1MiB` (or `KB`, `MB`); shares `20%`. A number without
   its unit is refused. `null` is as if the key were not written; a blank section (`log:`) is an empty one, a blank value an error.
-- **Variables.** `${VAR}`, `${VAR:-default}` and `${file:PATH}` in any value; a missing one is an error. `$$` is a dollar sign.
+- **Variables.** `${VAR}`, `${VAR:-default}`, `${VAR:?message}` and `${file:PATH}` in any value; a missing one is an error. `$$` is a dollar sign.
 - **Names** of listeners, upstreams, consumers and their sources, plans, maps and routes: letters, digits, `_`, `.`, `-`; at most 64. `NAME` below
   stands for one, `[]` for each item of a list.
 - **Mistakes** are reported all at once by `weir check`, each with its place, value, expectation, a hint and a stable code.

@@ -1,5 +1,5 @@
-//! Fills in `${VAR}`, `${VAR:-default}` and `${file:PATH}` in the scalars of a tree; `$$` is a dollar sign. Keys stay
-//! unchanged.
+//! Fills in `${VAR}`, `${VAR:-default}`, `${VAR:?message}` and `${file:PATH}` in the scalars of a tree; `$$` is a dollar
+//! sign. Keys stay unchanged.
 
 use std::fmt::Write as _;
 use std::io::Read;
@@ -129,7 +129,7 @@ impl Filler<'_> {
                 substituted = true;
                 let value = self.value_of(name, folder)?;
                 out.push_str(&value);
-                let variable = format!("${{{}}}", name.split_once(":-").map_or(name, |(name, _)| name));
+                let variable = format!("${{{}}}", split_name(name).0);
                 written.push_str(&variable);
                 if value.is_empty() {
                     empty.get_or_insert(variable);
@@ -160,29 +160,53 @@ impl Filler<'_> {
                 ))
             });
         }
-        let (name, default) = match name.split_once(":-") {
-            Some((name, default)) => (name, Some(default)),
-            None => (name, None),
-        };
+        let (name, absent) = split_name(name);
         let is_name = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
             && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
         if !is_name {
             let message = format!(
-                "`${{{name}}}` is not a variable; expected ${{VAR}}, ${{VAR:-default}} or ${{file:PATH}}"
+                "`${{{name}}}` is not a variable; expected ${{VAR}}, ${{VAR:-default}}, \
+                 ${{VAR:?message}} or ${{file:PATH}}"
             );
             let wrong = Diagnostic::error("bad-variable", message);
             return Err(Box::new(wrong.hint("write $$ for a dollar sign")));
         }
-        // As in a shell, `:-` also replaces an empty variable.
-        match ((self.variables)(name), default) {
-            (Some(value), None) => Ok(value),
-            (Some(value), Some(_)) if !value.is_empty() => Ok(value),
-            (_, Some(default)) => Ok(default.to_owned()),
-            (None, None) => {
+        // As in a shell, `:-` and `:?` treat an empty variable like one that is not set.
+        match ((self.variables)(name), absent) {
+            (Some(value), Absent::Mistake) => Ok(value),
+            (Some(value), _) if !value.is_empty() => Ok(value),
+            (_, Absent::Default(default)) => Ok(default.to_owned()),
+            (value, Absent::Message(message)) => {
+                let state = if value.is_some() { "empty" } else { "not set" };
+                let message = if message.is_empty() { "it is required" } else { message };
+                let missing = format!("the variable {name} is {state}: {message}");
+                Err(Box::new(Diagnostic::error("missing-variable", missing).hint(format!("set {name}"))))
+            }
+            (None, Absent::Mistake) => {
                 let unset = Diagnostic::error("missing-variable", format!("the variable {name} is not set"));
                 Err(Box::new(unset.hint(format!("set it, or write ${{{name}:-default}}"))))
             }
         }
+    }
+}
+
+/// What happens if a variable is not set.
+enum Absent<'t> {
+    /// `${VAR:-default}`
+    Default(&'t str),
+    /// `${VAR:?message}`
+    Message(&'t str),
+    /// `${VAR}`
+    Mistake,
+}
+
+/// The name of a variable, and what follows it between the braces.
+fn split_name(text: &str) -> (&str, Absent<'_>) {
+    let Some((name, after)) = text.split_once(':') else { return (text, Absent::Mistake) };
+    match (after.strip_prefix('-'), after.strip_prefix('?')) {
+        (Some(default), _) => (name, Absent::Default(default)),
+        (_, Some(message)) => (name, Absent::Message(message)),
+        _ => (text, Absent::Mistake),
     }
 }
 
@@ -238,6 +262,8 @@ mod tests {
             ("a: ${NO:-7}", Value::Int(7)),
             ("a: ${EMPTY:-true}", Value::Bool(true)),
             ("a: \"${EMPTY}\"", Value::Str("".into())),
+            ("a: ${N:?say how many}", Value::Int(4)),
+            ("a: ${NO:-a:?b}", Value::Str("a:?b".into())),
             ("a: $$5 and $6", Value::Str("$5 and $6".into())),
             ("a: $${N}", Value::Str("${N}".into())),
             ("a: ~^/x$", Value::Str("~^/x$".into())),
@@ -254,6 +280,15 @@ mod tests {
             let (tree, diagnostics) = filled(text);
             assert_eq!(diagnostics.errors(), 1, "{text}");
             assert!(tree.get("a").is_some_and(|n| n.broken), "{text}");
+        }
+        for (text, told) in [
+            ("a: \"${NO:?say: how many}\"", "the variable NO is not set: say: how many"),
+            ("a: ${EMPTY:?say how many}", "the variable EMPTY is empty: say how many"),
+            ("a: ${NO:?}", "the variable NO is not set: it is required"),
+            ("a: ${NO:=7}", "${VAR:?message}"),
+        ] {
+            let (_, diagnostics) = filled(text);
+            assert!(diagnostics.to_text().contains(told), "{text}: {}", diagnostics.to_text());
         }
     }
 }
