@@ -258,7 +258,9 @@ impl Gathered {
         diagnostics.conceal_outside(&tree);
         tree.index();
         let config = path_scope::within(instead.scope, || {
-            de::read::<Config>(&tree, "", &mut diagnostics).unwrap_or_default()
+            let mut config = de::read::<Config>(&tree, "", &mut diagnostics).unwrap_or_default();
+            config.upstreams.iter_mut().for_each(|(_, upstream)| upstream.follow_schemes());
+            config
         });
         // Checks report whether files exist. Callers who may not name a file must not learn that.
         if !path_scope::refused() {

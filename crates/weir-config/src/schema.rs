@@ -29,7 +29,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 pub use acme::{Acme, AcmeChallenge, AcmeDns, ExternalAccount};
-pub use addresses::{EndpointAddress, ListenAddress};
+pub use addresses::{EndpointAddress, EndpointScheme, ListenAddress};
 pub use balance::{Balancer, Bound, Hash, HashBy, Sticky};
 pub use bytes::{Destination, ListenerIp, ListenerLimits, ServerName, Serves, Sni, Tcp};
 pub use consumer_source::{ConsumerSource, HttpConsumers};
@@ -38,7 +38,7 @@ pub use discover::{
 };
 pub use exclusion::{Exclusion, Exclusions, Paths};
 pub use fastcgi::FastCgi;
-pub use files::{Coding, Files};
+pub use files::{Coding, Files, FilesByHeader};
 pub use health::{Health, Outlier, Probe, ProbeKind, ProbeTls, StatusRange};
 pub use listener::{
     CertificateFiles, ClientAuth, ClientAuthMode, EscapedSlashes, Listener, ListenerTimeouts, ListenerTls,

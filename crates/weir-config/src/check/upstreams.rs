@@ -3,8 +3,8 @@
 use super::Checker;
 use super::spot::Spot;
 use crate::schema::{
-    EndpointAddress, Hedge, ListenAddress, Listener, Retry, RetryOn, Route, SourceAddress, Upstream,
-    UpstreamProtocol, UpstreamTimeouts,
+    EndpointAddress, EndpointScheme, Hedge, ListenAddress, Listener, Retry, RetryOn, Route, SourceAddress,
+    Upstream, UpstreamProtocol, UpstreamTimeouts,
 };
 use crate::units::Duration;
 use crate::{Node, Value};
@@ -45,6 +45,7 @@ impl Checker<'_> {
         if !self.is_whole(&list, upstream.endpoints.len()) {
             return;
         }
+        self.schemes(&list, upstream);
         for (index, endpoint) in upstream.endpoints.iter().enumerate() {
             if let EndpointAddress::Unix(file) = &endpoint.address {
                 self.check_unix_path(&format!("{list}[{index}]"), file);
@@ -55,7 +56,8 @@ impl Checker<'_> {
                 EndpointAddress::Unix(_) => None,
             };
             if let Some(port @ (443 | 8443)) = port
-                && !self.is_written(&format!("{upstream_path}.tls"))
+                && upstream.tls.is_none()
+                && endpoint.scheme.is_none()
             {
                 let message = format!("servers speak TLS on port {port}, and this upstream has no `tls`");
                 let hint = "add `tls: {}` beside the endpoints";
@@ -66,6 +68,39 @@ impl Checker<'_> {
                 let hint = "give it a weight instead: { address: …, weight: 2 }";
                 self.warn(&format!("{list}[{index}]"), "endpoint-twice", message, hint);
             }
+        }
+    }
+
+    /// Schemes of endpoints that contradict one another or the upstream: TLS is for all of an upstream.
+    fn schemes(&mut self, list: &str, upstream: &Upstream) {
+        let has_https = upstream.endpoints.iter().any(|e| e.scheme == Some(EndpointScheme::Https));
+        let upstream_path = list.strip_suffix(".endpoints").unwrap_or(list);
+        let writes_tls = self.is_written(&format!("{upstream_path}.tls"));
+        for (index, endpoint) in upstream.endpoints.iter().enumerate() {
+            let address = &endpoint.address;
+            let (message, hint) = match endpoint.scheme {
+                Some(EndpointScheme::Http) if writes_tls => (
+                    format!("{address} is http, and this upstream has `tls`"),
+                    "write https://, or remove `tls`",
+                ),
+                Some(EndpointScheme::Http) if has_https => (
+                    format!("{address} is http, and another endpoint of this upstream is https"),
+                    "write one scheme, or two upstreams and a split by weight on the route",
+                ),
+                None if has_https && !writes_tls => (
+                    format!("{address} has no scheme, and another endpoint of this upstream is https"),
+                    "write https:// before each, or `tls: {}` beside the endpoints",
+                ),
+                Some(EndpointScheme::Https) if upstream.protocol == UpstreamProtocol::H2c => (
+                    format!("{address} is https, and `protocol: h2c` is HTTP/2 in cleartext"),
+                    "write `protocol: h2`, or http://",
+                ),
+                Some(EndpointScheme::Https) if upstream.protocol == UpstreamProtocol::Fastcgi => {
+                    (format!("{address} is https, and FastCGI has no TLS"), "leave out the scheme")
+                }
+                _ => continue,
+            };
+            self.error_hint(&format!("{list}[{index}]"), "endpoint-scheme", message, hint);
         }
     }
 
@@ -133,7 +168,7 @@ impl Checker<'_> {
                     hint,
                 );
             }
-            (UpstreamProtocol::H2c, Some(_)) => {
+            (UpstreamProtocol::H2c, Some(_)) if self.is_written(&format!("{path}.tls")) => {
                 let hint = "write h2, or remove `tls`";
                 self.error_hint(
                     &at,
@@ -304,6 +339,10 @@ impl Checker<'_> {
 
 /// The time that all attempts may take, with its description. `None` if a slow attempt is not repeated.
 pub(super) fn all_attempts(retry: &Retry, response: Duration) -> Option<(std::time::Duration, String)> {
+    // A count out of range is reported at its own place; it may be a value from outside that must not be shown.
+    if !(1..=10).contains(&retry.attempts) {
+        return None;
+    }
     let after_timeout = retry.on.contains(&RetryOn::Timeout);
     let each = retry.per_try.or_else(|| after_timeout.then_some(response)).filter(|each| !each.is_zero())?;
     let all = each.get().saturating_mul(retry.attempts);

@@ -39,6 +39,22 @@ pub enum EndpointAddress {
     Unix(PathBuf),
 }
 
+/// The scheme of an endpoint that is written as a URL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndpointScheme {
+    /// Cleartext.
+    Http,
+    /// TLS.
+    Https,
+}
+
+/// An endpoint as written: its address, or a URL of scheme, host and port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct EndpointText {
+    pub(super) scheme: Option<EndpointScheme>,
+    pub(super) address: EndpointAddress,
+}
+
 /// The hint for `$NAME`, a variable in shell style: here variables need braces.
 fn variable_hint(text: &str) -> Option<String> {
     let name = text.strip_prefix('$')?;
@@ -147,13 +163,8 @@ impl FromStr for EndpointAddress {
                 _ => Ok(Self::Tcp(address)),
             };
         }
-        if let Some((scheme, rest)) = text.split_once("://") {
-            // An endpoint has no path; paths belong to the route.
-            let rest = rest.split(['/', '?', '#']).next().unwrap_or_default();
-            let tls = if scheme == "https" { ", and `tls: {}` beside the endpoints" } else { "" };
-            let port = if scheme == "https" { 443 } else { 80 };
-            let rest = if rest.contains(':') { rest.to_owned() } else { format!("{rest}:{port}") };
-            return Err(Some(format!("write {rest}{tls}")));
+        if let Some((_, rest)) = text.split_once("://") {
+            return Err(Some(format!("leave out the scheme: {rest}")));
         }
         if text.parse::<IpAddr>().is_ok() {
             return Err(Some("add a port".to_owned()));
@@ -181,6 +192,87 @@ impl fmt::Display for EndpointAddress {
     }
 }
 
+// === impl EndpointText ===
+
+impl EndpointScheme {
+    const fn default_port(self) -> u16 {
+        match self {
+            Self::Http => 80,
+            Self::Https => 443,
+        }
+    }
+}
+
+impl fmt::Display for EndpointScheme {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for EndpointText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (text, node) = text_and_node(deserializer, EndpointAddress::EXPECTED)?;
+        if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
+            let address = within_scope(node.as_ref(), path).map(EndpointAddress::Unix)?;
+            return Ok(Self { scheme: None, address });
+        }
+        text.parse().map_err(|hint: Option<String>| de::refuse(EndpointAddress::EXPECTED, hint.as_deref()))
+    }
+}
+
+/// The error has a hint if we can guess what was meant.
+impl FromStr for EndpointText {
+    type Err = Option<String>;
+
+    fn from_str(text: &str) -> Result<Self, Option<String>> {
+        let Some((scheme, rest)) = text.split_once("://") else {
+            return Ok(Self { scheme: None, address: text.parse()? });
+        };
+        let scheme = match scheme.to_ascii_lowercase().as_str() {
+            "http" => EndpointScheme::Http,
+            "https" => EndpointScheme::Https,
+            "grpc" | "h2c" => {
+                return Err(Some(format!("write http://{rest}, and `protocol: h2c` beside the endpoints")));
+            }
+            "grpcs" | "h2" => {
+                return Err(Some(format!("write https://{rest}, and `protocol: h2` beside the endpoints")));
+            }
+            _ => return Err(Some("write http:// or https://".to_owned())),
+        };
+        let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+        if authority.contains('@') {
+            let hint = "leave out the user and the password; the filter `headers` can set Authorization";
+            return Err(Some(hint.to_owned()));
+        }
+        match path.split(['?', '#']).next() {
+            Some("") if path.is_empty() => {}
+            Some("" | "/") => {
+                return Err(Some(format!("an endpoint has no path: write {scheme}://{authority}")));
+            }
+            Some(path) => {
+                let path = path.trim_end_matches('/');
+                return Err(Some(format!(
+                    "an endpoint has no path: write {scheme}://{authority}, and the filter \
+                     `rewrite: {{ add_prefix: {path} }}` on its routes"
+                )));
+            }
+            None => {}
+        }
+        if authority.parse::<std::net::Ipv6Addr>().is_ok() {
+            return Err(Some(format!("write an IPv6 address in brackets: {scheme}://[{authority}]")));
+        }
+        let has_port = authority.rfind(':').is_some_and(|at| !authority.ends_with(']') && at > 0);
+        let address = match has_port {
+            true => authority.parse(),
+            false => format!("{authority}:{}", scheme.default_port()).parse(),
+        };
+        Ok(Self { scheme: Some(scheme), address: address? })
+    }
+}
+
 fn port_hint(port: &str) -> Option<String> {
     port.parse::<u64>().is_ok().then(|| "a port is a number from 1 to 65535".to_owned())
 }
@@ -204,6 +296,17 @@ text_schema!(
     ["0.0.0.0:8080", "[::]:8080", "unix:/run/weir.sock"]
 );
 text_schema!(
+    EndpointText,
+    "A host and port, a URL of scheme, host and port, or a Unix socket. Each address of a name is an endpoint.",
+    [
+        "127.0.0.1:8000",
+        "orders.internal:8000",
+        "https://api.example.com",
+        "[::1]:80",
+        "unix:/run/orders.sock"
+    ]
+);
+text_schema!(
     EndpointAddress,
     "A host and port, or a Unix socket. Each address of a name is an endpoint.",
     ["127.0.0.1:8000", "orders.internal:8000", "[::1]:80", "unix:/run/orders.sock"]
@@ -220,12 +323,7 @@ mod tests {
             assert_eq!(good.parse::<EndpointAddress>().unwrap().to_string(), good);
         }
         for (bad, hint) in [
-            (
-                "https://api.example.com/",
-                Some("write api.example.com:443, and `tls: {}` beside the endpoints"),
-            ),
-            ("http://a:1", Some("write a:1")),
-            ("https://example.com/api?x", Some("write example.com:443, and `tls: {}` beside the endpoints")),
+            ("http://a:1", Some("leave out the scheme: a:1")),
             ("127.0.0.1:80000", Some("a port is a number from 1 to 65535")),
             ("127.0.0.1:0", Some("a port is a number from 1 to 65535")),
             ("127.0.0.1", Some("add a port")),
@@ -236,6 +334,42 @@ mod tests {
             ("unix:", None),
         ] {
             assert_eq!(bad.parse::<EndpointAddress>().unwrap_err().as_deref(), hint, "{bad}");
+        }
+    }
+
+    #[test]
+    fn urls() {
+        use EndpointScheme::{Http, Https};
+        for (good, scheme, address) in [
+            ("http://a", Some(Http), "a:80"),
+            ("HTTPS://API.example.com", Some(Https), "api.example.com:443"),
+            ("https://10.0.0.1:8443", Some(Https), "10.0.0.1:8443"),
+            ("http://[::1]", Some(Http), "[::1]:80"),
+            ("https://[::1]:81", Some(Https), "[::1]:81"),
+            ("a:81", None, "a:81"),
+        ] {
+            let read = good.parse::<EndpointText>().unwrap();
+            assert_eq!((read.scheme, read.address.to_string().as_str()), (scheme, address), "{good}");
+        }
+        let prefix = "an endpoint has no path: write https://a, and the filter `rewrite: { add_prefix: /api }` \
+                      on its routes";
+        for (bad, hint) in [
+            ("https://a/api/?x", Some(prefix)),
+            ("https://a/", Some("an endpoint has no path: write https://a")),
+            ("http://a?x", Some("an endpoint has no path: write http://a")),
+            (
+                "http://user:pw@a",
+                Some("leave out the user and the password; the filter `headers` can set Authorization"),
+            ),
+            ("h2c://a:1", Some("write http://a:1, and `protocol: h2c` beside the endpoints")),
+            ("ftp://a", Some("write http:// or https://")),
+            ("http://a:0", Some("a port is a number from 1 to 65535")),
+            ("http://", None),
+            ("https://::1", Some("write an IPv6 address in brackets: https://[::1]")),
+            ("https://a b", None),
+            ("a", Some("add a port: a:80")),
+        ] {
+            assert_eq!(bad.parse::<EndpointText>().unwrap_err().as_deref(), hint, "{bad}");
         }
     }
 

@@ -4,7 +4,7 @@ use super::addresses::EndpointAddress;
 use super::process::Secret;
 use super::upstream::Endpoint;
 use super::values::FilePath;
-use crate::diagnostic::Diagnostics;
+use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::url::Url;
 use crate::{de, parse};
 use schemars::JsonSchema;
@@ -160,8 +160,15 @@ impl Default for DockerDiscovery {
 /// Every mistake, with its place.
 pub fn read_endpoints(file: &Path, text: &str) -> Result<Vec<Endpoint>, Diagnostics> {
     let mut diagnostics = Diagnostics::default();
-    let read = parse::parse(text, file, &mut diagnostics)
-        .and_then(|node| de::read::<Vec<Endpoint>>(&node, "", &mut diagnostics));
+    let tree = parse::parse(text, file, &mut diagnostics);
+    let read = tree.as_ref().and_then(|node| de::read::<Vec<Endpoint>>(node, "", &mut diagnostics));
+    for (index, endpoint) in read.iter().flatten().enumerate() {
+        if let (Some(scheme), Some(tree)) = (endpoint.scheme, &tree) {
+            let message = format!("{} is {scheme}, but `tls` of the upstream decides that", endpoint.address);
+            let wrong = Diagnostic::error("endpoint-scheme", message).on(tree, &format!("[{index}]"));
+            diagnostics.push(wrong.hint(format!("write {}", endpoint.address)));
+        }
+    }
     match read {
         Some(list) if diagnostics.errors() == 0 => Ok(list),
         _ => Err(diagnostics),
@@ -186,5 +193,7 @@ mod tests {
             assert!(told.contains("error"), "{wrong}: {told}");
         }
         assert!(read("- 127.0.0.1").unwrap_err().to_text().contains("orders.yaml:1"));
+        let told = read("- a:80\n- https://b\n").unwrap_err().to_text();
+        assert!(told.contains("orders.yaml:2") && told.contains("write b:443"), "{told}");
     }
 }

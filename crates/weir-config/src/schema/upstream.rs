@@ -6,7 +6,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::Deserializer;
 use serde::{Deserialize, Serialize};
 
-use super::addresses::EndpointAddress;
+use super::addresses::{EndpointAddress, EndpointScheme, EndpointText};
 use super::balance::{Balancer, Sticky};
 use super::discover::Discover;
 use super::health::Health;
@@ -20,7 +20,8 @@ use crate::units::{ByteSize, Duration, Percent};
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Upstream {
-    /// The addresses of the service. At least one, unless there is `discover`.
+    /// The addresses of the service. At least one, unless there is `discover`. A URL such as `https://api.example.com`
+    /// has the usual port of its scheme, and no path; `https` turns `tls` on.
     #[serde(default)]
     pub endpoints: Vec<Endpoint>,
     /// A registry that lists the endpoints, instead of `endpoints`: etcd, Consul, SRV records or a file. See
@@ -32,7 +33,8 @@ pub struct Upstream {
     /// many requests share a connection; gRPC needs it.
     #[serde(default)]
     pub protocol: UpstreamProtocol,
-    /// TLS towards the endpoints; `tls: {}` is https with the roots of the system. Default none: cleartext.
+    /// TLS towards the endpoints; `tls: {}` is https with the roots of the system. Default none: cleartext, unless the
+    /// endpoints are URLs with `https`.
     #[serde(default)]
     pub tls: Option<UpstreamTls>,
     /// The Host that the endpoint sees: `preserve` passes the client's on, `endpoint` sends the endpoint's own name,
@@ -108,9 +110,11 @@ pub struct Upstream {
     pub source: Option<SourceAddress>,
 }
 
-/// One endpoint, written as its address or as `{ address, weight }`.
+/// One endpoint, written as its address, as a URL, or as `{ address, weight }`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
+    /// The scheme, if it is written as a URL.
+    pub scheme: Option<EndpointScheme>,
     /// The endpoint's address.
     pub address: EndpointAddress,
     /// Its share among the endpoints, 1 to 65535. Default 1.
@@ -303,6 +307,14 @@ impl Default for UpstreamLimits {
 // === impl Upstream ===
 
 impl Upstream {
+    /// Turns TLS on if every endpoint is a URL with `https` and `tls` is not written.
+    pub(crate) fn follow_schemes(&mut self) {
+        let is_https = |endpoint: &Endpoint| endpoint.scheme == Some(EndpointScheme::Https);
+        if self.tls.is_none() && !self.endpoints.is_empty() && self.endpoints.iter().all(is_https) {
+            self.tls = Some(UpstreamTls::default());
+        }
+    }
+
     /// `keepalive`, or its default.
     pub fn keepalive(&self) -> Duration {
         let usual = if self.protocol == UpstreamProtocol::Fastcgi { 0 } else { 60 };
@@ -331,8 +343,8 @@ impl Upstream {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct WeightedEndpoint {
-    /// The endpoint's address.
-    address: EndpointAddress,
+    /// The endpoint's address, or a URL of scheme, host and port.
+    address: EndpointText,
     /// Its share among the endpoints. Default 1.
     #[serde(default = "WeightedEndpoint::default_weight", deserialize_with = "WeightedEndpoint::weight")]
     #[schemars(range(min = 1, max = 65535))]
@@ -366,11 +378,14 @@ impl WeightedEndpoint {
 
 impl<'de> Deserialize<'de> for Endpoint {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(match de::TextOrMap::<EndpointAddress, WeightedEndpoint>::deserialize(deserializer)? {
+        Ok(match de::TextOrMap::<EndpointText, WeightedEndpoint>::deserialize(deserializer)? {
             de::TextOrMap::Map(WeightedEndpoint { address, weight, zone, priority }) => {
-                Self { address, weight, zone, priority }
+                let EndpointText { scheme, address } = address;
+                Self { scheme, address, weight, zone, priority }
             }
-            de::TextOrMap::Text(address) => Self { address, weight: 1, zone: None, priority: 0 },
+            de::TextOrMap::Text(EndpointText { scheme, address }) => {
+                Self { scheme, address, weight: 1, zone: None, priority: 0 }
+            }
         })
     }
 }
@@ -381,7 +396,7 @@ impl JsonSchema for Endpoint {
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let text = generator.subschema_for::<EndpointAddress>();
+        let text = generator.subschema_for::<EndpointText>();
         let map = generator.subschema_for::<WeightedEndpoint>();
         schemars::json_schema!({
             "description": "An address, or an address with its weight.",

@@ -106,6 +106,11 @@ impl<T> Named<T> {
         self.0.iter().map(|(name, thing)| (&**name, thing))
     }
 
+    /// Names and entries to change, in the order written.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&str, &mut T)> {
+        self.0.iter_mut().map(|(name, thing)| (&**name, thing))
+    }
+
     /// Each entry with its node. `section` is the section as written, including refused entries.
     pub fn written<'a>(&'a self, section: Option<&'a Node>) -> impl ExactSizeIterator<Item = Written<'a, T>> {
         // Both are in the order written, so no lookup by name is needed.
