@@ -231,7 +231,7 @@ fn every_sample_is_proved() {
     }
     eprintln!("{asked} requests");
     assert!(wrong.is_empty(), "{} differences: {wrong:#?}", wrong.len());
-    assert!(asked > 2000, "{asked} requests");
+    assert!(asked > 1500, "{asked} requests");
 }
 
 /// Differences of single samples, which their ledgers name.
@@ -244,10 +244,8 @@ fn of_sample(name: &str) -> &'static str {
             "- { difference: status, asked: a host with another port }\n\
              - { difference: status, asked: a host with its port }\n"
         }
-        "websocket" => {
-            "- { difference: status, line: 'http-request silent-drop if { path_end .php }', why: 403 }\n\
-             - { difference: '*', line: 'acl is_websocket hdr(Upgrade) -i WebSocket', why: an upgrade that Connection does not name }\n"
-        }
+        // An upgrade that Connection does not name is none in Weir.
+        "websocket" => "- { difference: '*', line: 'acl is_websocket hdr(Upgrade) -i WebSocket' }\n",
         _ => "",
     }
 }
