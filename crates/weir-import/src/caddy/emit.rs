@@ -196,6 +196,14 @@ fn with_files(branches: Vec<Branch>, ledger: &mut Ledger) -> Vec<Branch> {
                 (Out::Files(files), Out::Upstream { name, response }) => {
                     let mut files = files.clone();
                     files.set("missing", name.clone());
+                    let asks_folders =
+                        test.tries.iter().any(|tried| tried.ends_with('/') || tried.ends_with(".html"));
+                    if let Some(piece) = found.piece.filter(|_| !asks_folders) {
+                        ledger.changed(
+                            piece,
+                            "a folder with an index file is served, which Caddy leaves to the proxy",
+                        );
+                    }
                     let mut world = missing.world.clone();
                     if world.steps != found.world.steps {
                         for piece in found.piece.into_iter().chain(missing.piece) {

