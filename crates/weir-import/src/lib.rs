@@ -44,6 +44,7 @@ mod apisix;
 mod caddy;
 pub mod config;
 mod haproxy;
+mod ingress_nginx;
 mod kong;
 pub mod ledger;
 mod nginx;
@@ -65,8 +66,15 @@ pub use stage::program;
 pub use system::{Import, System, import};
 
 /// Everything that can be imported, sorted by name.
-pub static SYSTEMS: &[&System] =
-    &[&apisix::SYSTEM, &caddy::SYSTEM, &haproxy::SYSTEM, &kong::SYSTEM, &nginx::SYSTEM, &traefik::SYSTEM];
+pub static SYSTEMS: &[&System] = &[
+    &apisix::SYSTEM,
+    &caddy::SYSTEM,
+    &haproxy::SYSTEM,
+    &ingress_nginx::SYSTEM,
+    &kong::SYSTEM,
+    &nginx::SYSTEM,
+    &traefik::SYSTEM,
+];
 
 /// The system with this name on the command line.
 #[must_use]

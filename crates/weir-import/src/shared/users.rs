@@ -1,7 +1,7 @@
 //! Users with hashed passwords (`USER:HASH`, as htpasswd writes them) as consumers.
 //!
-//! Weir takes bcrypt and argon2id. A user with another hash is locked out until a person hashes the password anew:
-//! the variable of his hash holds one that no password has.
+//! Weir takes bcrypt and argon2id. For a user with another hash a person must hash the password anew: the variable has
+//! no value until then.
 
 use crate::config::Config;
 use crate::ledger::{Ledger, Piece};
@@ -66,7 +66,8 @@ impl Users {
         let kept = if is_taken { hash.to_owned() } else { NO_PASSWORD.to_owned() };
         if !is_taken {
             let kind = kind(hash);
-            let why = format!("user {user} has a hash of {kind}, and is locked out until you make another");
+            let why =
+                format!("user {user} has a hash of {kind}: secrets.env needs one of bcrypt or argon2id");
             ledger.refused(piece, why, nearest(user));
         }
         if let Some(known) = self.known.iter().find(|known| known.user == user) {
@@ -81,7 +82,9 @@ impl Users {
             }
             return;
         }
-        let value = match config.secret(&format!("{user}_password_hash"), &kept) {
+        let wish = format!("{user}_password_hash");
+        let value = if is_taken { config.secret(&wish, &kept) } else { config.missing_secret(&wish, &kept) };
+        let value = match value {
             Value::WithVariables(variable) => Value::WithVariables(format!("{}:{variable}", escaped(user))),
             other => other,
         };

@@ -33,7 +33,10 @@ pub(super) struct Apart {
 impl Apart {
     /// Whether the pattern finds a path.
     pub(super) fn finds(&self, path: &str) -> bool {
-        regex::Regex::new(&format!("^(?:{})$", self.path)).is_ok_and(|regex| regex.is_match(path))
+        regex::bytes::RegexBuilder::new(&format!("^(?:{})$", self.path))
+            .unicode(false)
+            .build()
+            .is_ok_and(|regex| regex.is_match(path.as_bytes()))
     }
 }
 

@@ -669,7 +669,7 @@ fn sticky(cx: &mut Cx<'_, '_>, node: &Node, more: &mut Map) {
         }
     }
     nothing_else(fields, "a sticky cookie", cx.ledger);
-    map.set("key", cx.config.secret("sticky_key", "replace-this-by-a-random-text-of-your-own"));
+    map.set("key", cx.config.missing_secret("sticky_key", "replace-this-by-a-random-text-of-your-own"));
     more.set("sticky", map);
 }
 

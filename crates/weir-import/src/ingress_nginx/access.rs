@@ -1,0 +1,308 @@
+//! Annotations that say who may pass.
+
+use super::objects::Ingress;
+use super::settings::networks;
+use super::{Cx, flag, parts};
+use crate::config::{Endpoint, Filter, Upstream, name_of};
+use crate::shared::filters::{self, closed};
+use crate::shared::template::Template;
+use crate::yaml::{Map, Value};
+
+/// What may be said of a refused annotation, and whether the route stays closed.
+const REFUSED: &[(&str, &str, &str, bool)] = &[
+    ("auth-snippet", "directives of nginx", "forward_auth", true),
+    ("auth-tls-match-cn", "a pattern for the subject", "acl: { is: 'client.cert.subject.matches(…)' }", true),
+    ("modsecurity-snippet", "rules of ModSecurity", "the filter ext_proc", false),
+    ("enable-modsecurity", "a firewall for applications", "the filter ext_proc", false),
+    ("enable-owasp-core-rules", "a firewall for applications", "the filter ext_proc", false),
+    ("modsecurity-transaction-id", "a firewall for applications", "the filter ext_proc", false),
+    ("enable-global-auth", "", "forward_auth", false),
+];
+
+/// The filters that decide who may pass, in the order of nginx.
+pub(super) fn read(cx: &mut Cx<'_, '_>, ingress: &mut Ingress<'_>) -> Vec<Filter> {
+    let mut out = Vec::new();
+    let satisfy = ingress.annotations.take("satisfy");
+    if let Some((text, piece)) = satisfy {
+        match text.as_str() {
+            "any" => cx.ledger.refused(
+                piece,
+                "an address or a password: Weir's `any` joins credentials only, so both are asked for",
+                "when: { is: 'client.ip in […]', otherwise: [ { basic_auth: {} } ] }",
+            ),
+            _ => cx.ledger.same(piece),
+        }
+    }
+    let mut allow = cx.defaults.allow.clone();
+    for key in ["whitelist-source-range", "allowlist-source-range"] {
+        if let Some((text, piece)) = ingress.annotations.take(key) {
+            allow = networks(&text, piece, cx.ledger);
+            if allow.is_empty() {
+                out.push(closed("the list of addresses cannot be read"));
+            }
+        }
+    }
+    let mut deny = Vec::new();
+    if let Some((text, piece)) = ingress.annotations.take("denylist-source-range") {
+        deny = networks(&text, piece, cx.ledger);
+    }
+    if !allow.is_empty() || !deny.is_empty() {
+        out.push(filters::ip(&allow, &deny));
+    }
+    out.extend(basic(cx, ingress));
+    out.extend(forward(cx, ingress));
+    out.extend(certificate(cx, ingress));
+    for (key, what, nearest, closes) in REFUSED {
+        let Some((text, piece)) = ingress.annotations.take(key) else { continue };
+        if text == "false" || *key == "enable-global-auth" {
+            cx.ledger.same(piece);
+            continue;
+        }
+        cx.ledger.refused(piece, format!("{what}: by hand"), *nearest);
+        if *closes {
+            out.push(closed(&format!("the annotation {key}")));
+        }
+    }
+    out
+}
+
+fn basic(cx: &mut Cx<'_, '_>, ingress: &mut Ingress<'_>) -> Vec<Filter> {
+    let own = &mut ingress.annotations;
+    let kind = own.take("auth-type");
+    let secret = own.take("auth-secret");
+    let is_map = own.take("auth-secret-type").is_some_and(|(text, piece)| {
+        cx.ledger.same(piece);
+        text == "auth-map"
+    });
+    let realm = own.take("auth-realm");
+    realm.iter().for_each(|(_, piece)| cx.ledger.same(*piece));
+    let Some((kind, piece)) = kind else {
+        secret.iter().for_each(|(_, piece)| cx.ledger.left_out(*piece, "without auth-type it is not used"));
+        return Vec::new();
+    };
+    if kind != "basic" {
+        cx.ledger.refused(piece, format!("{kind} authentication"), "basic_auth over TLS");
+        secret.iter().for_each(|(_, piece)| cx.ledger.refused(*piece, "of a refused auth-type", ""));
+        return vec![closed(&format!("auth-type {kind}"))];
+    }
+    cx.ledger.changed(piece, "users are consumers, in consumers.yaml");
+    let Some((name, piece)) = secret else { return vec![closed("auth-type without auth-secret")] };
+    let (namespace, own) = name.split_once('/').unwrap_or((&ingress.namespace, &name));
+    let data = cx.objects.secrets.get(&(namespace.to_owned(), own.to_owned()));
+    let Some(data) = data.filter(|data| is_map || data.contains_key("auth")) else {
+        cx.ledger.refused(
+            piece,
+            format!("the Secret `{name}` with the users is not in the files, so nobody may pass"),
+            "give it too: kubectl get secret -o yaml",
+        );
+        return vec![closed(&format!("the users of the Secret {name} are not known"))];
+    };
+    let group = cx.has_groups.then(|| name_of(&name));
+    let mut lines: Vec<(String, crate::ledger::Piece)> = Vec::new();
+    match is_map {
+        true => {
+            let mut all: Vec<_> = data.iter().collect();
+            all.sort();
+            lines.extend(
+                all.into_iter().map(|(user, (hash, piece))| (format!("{user}:{}", hash.trim()), *piece)),
+            );
+        }
+        false => {
+            let file = data.get("auth").into_iter();
+            lines.extend(file.flat_map(|(text, piece)| {
+                let lines =
+                    text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+                lines.map(|line| (line.to_owned(), *piece)).collect::<Vec<_>>()
+            }));
+        }
+    }
+    for (line, piece) in lines {
+        cx.users.add(&[line], group.as_deref(), piece, cx.config, cx.ledger);
+    }
+    cx.ledger.same(piece);
+    let mut map = Map::new();
+    map.set_some("realm", realm.map(|(realm, _)| realm));
+    map.set("hide", false);
+    let mut out = vec![Filter::new("basic_auth", map)];
+    if let Some(group) = group {
+        out.push(Filter::new("acl", Map::new().with("allow", vec![format!("group:{group}")])));
+    }
+    out
+}
+
+fn forward(cx: &mut Cx<'_, '_>, ingress: &mut Ingress<'_>) -> Vec<Filter> {
+    let own = &mut ingress.annotations;
+    let mut judge = |key: &str, why: &'static str| {
+        if let Some((_, piece)) = own.take(key) {
+            cx.ledger.changed(piece, why);
+        }
+    };
+    judge("auth-method", "the service is asked with GET");
+    judge("auth-keepalive", "connections are kept for 60 s");
+    judge("auth-keepalive-requests", "connections are kept for 60 s");
+    judge("auth-keepalive-timeout", "connections are kept for 60 s");
+    judge("auth-keepalive-share-vars", "connections are kept for 60 s");
+    judge("auth-always-set-cookie", "a cookie of the service is added to every answer");
+    judge("auth-request-redirect", "X-Forwarded-Uri names what the client asked for");
+    judge("auth-signin-redirect-param", "the parameter is written into the page");
+    judge("auth-proxy-set-headers", "the service sees `copy_request` and X-Forwarded-*");
+    judge("auth-cache-key", "Weir's key is what the service sees: forward_auth.cache");
+    judge("auth-cache-duration", "Weir asks each time; forward_auth.cache remembers");
+    let headers = own.take("auth-response-headers");
+    let signin = own.take("auth-signin");
+    let Some((url, piece)) = own.take("auth-url") else {
+        for (_, piece) in headers.iter().chain(&signin) {
+            cx.ledger.left_out(*piece, "without auth-url it is not used");
+        }
+        return Vec::new();
+    };
+    let plain = url.replace("$http_host", "$host");
+    let parsed = plain.split_once("://").and_then(|(scheme, rest)| {
+        let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+        let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        let port = if scheme == "https" { 443 } else { 80 };
+        let address = if has_port { authority.to_owned() } else { format!("{authority}:{port}") };
+        (!authority.is_empty()).then(|| (scheme.to_owned(), address, path.to_owned()))
+    });
+    let Some((scheme, mut address, path)) = parsed.filter(|(.., path)| !path.contains('$')) else {
+        cx.ledger.refused(
+            piece,
+            format!("`{url}` has variables in its path"),
+            "forward_auth: { upstream, path }",
+        );
+        return vec![closed("auth-url cannot be read")];
+    };
+    let mut upstream = Upstream::default();
+    if address.contains("$host") {
+        // The host itself: its own route to the service answers, on this machine.
+        let host = ingress.rules.first().map(|rule| rule.host.clone()).unwrap_or_default();
+        address = address.replace("$host", &host);
+    }
+    if address.contains('$') || address.starts_with(':') {
+        cx.ledger.refused(piece, format!("`{url}` has variables"), "forward_auth: { upstream, path }");
+        return vec![closed("auth-url cannot be read")];
+    }
+    let host = address.split(':').next().unwrap_or_default().to_owned();
+    upstream.endpoints.push(Endpoint { address, ..Endpoint::default() });
+    upstream.more.set("host", "endpoint");
+    if scheme == "https" {
+        upstream.more.set("tls", Map::new());
+    }
+    let known =
+        cx.config.upstreams.iter().find(|(_, known)| **known == upstream).map(|(name, _)| name.to_owned());
+    let name = known.unwrap_or_else(|| cx.config.upstreams.add(&format!("auth-{host}"), upstream));
+    cx.ledger.changed(
+        piece,
+        "the service sees the fields of `copy_request` and X-Forwarded-*, not X-Original-URL and all others",
+    );
+    let mut map = Map::new().with("upstream", name);
+    if !path.is_empty() && path != "/" {
+        map.set("path", path);
+    }
+    let usual = ["accept", "authorization", "cookie", "user-agent", "x-requested-with"];
+    map.set("copy_request", usual.to_vec());
+    if let Some((names, piece)) = headers {
+        cx.ledger.same(piece);
+        let names: Vec<String> = parts(&names).iter().map(|name| name.to_ascii_lowercase()).collect();
+        map.set("copy", names);
+    }
+    map.set("copy_response", vec!["set-cookie"]);
+    let mut out = Vec::new();
+    if let Some((url, piece)) = signin {
+        out.push(sign_in(&url));
+        cx.ledger.changed(
+            piece,
+            "a page with the status 401 that leads browsers there; the controller answers 302. `oidc` needs no service",
+        );
+    }
+    out.push(Filter::new("forward_auth", map));
+    out
+}
+
+/// A page that leads to the sign-in.
+fn sign_in(url: &str) -> Filter {
+    let base = url.split("?rd=").next().unwrap_or(url).split("&rd=").next().unwrap_or(url);
+    let host = ["$http_host", "$host", "$best_http_host"]
+        .iter()
+        .fold(base.to_owned(), |text, name| text.replace(name, "\u{1}"));
+    let target: String = Template::text(&host.replace("$scheme", "\u{2}")).to_setting();
+    let target =
+        target.replace('\u{1}', "{authority}").replace('\u{2}', "{scheme}").replace(['"', '<', '>'], "");
+    let joint = if base.contains('?') { '&' } else { '?' };
+    let body = format!(
+        "<!doctype html><meta http-equiv=\"refresh\" content=\"0; \
+         url={target}{joint}rd={{= url.encode(request.url) }}\">\n"
+    );
+    let page = Map::new().with("type", "text/html").with("body", body);
+    let settings = Map::new().with("401", page).with("upstream", vec![Value::Number(401)]);
+    Filter::new("errors", settings)
+}
+
+/// Certificates of clients: Weir asks for them on the whole listener.
+fn certificate(cx: &mut Cx<'_, '_>, ingress: &mut Ingress<'_>) -> Vec<Filter> {
+    let own = &mut ingress.annotations;
+    let secret = own.take("auth-tls-secret");
+    let mode = own.take("auth-tls-verify-client");
+    for key in ["auth-tls-verify-depth", "auth-tls-error-page"] {
+        if let Some((_, piece)) = own.take(key) {
+            cx.ledger.changed(
+                piece,
+                "a client without a good certificate is refused in the handshake, or with 401",
+            );
+        }
+    }
+    let passes = flag(own.take("auth-tls-pass-certificate-to-upstream"), cx.ledger).unwrap_or(false);
+    let Some((name, piece)) = secret else {
+        mode.iter()
+            .for_each(|(_, piece)| cx.ledger.left_out(*piece, "without auth-tls-secret it is not used"));
+        return Vec::new();
+    };
+    let (namespace, own) = name.split_once('/').unwrap_or((&ingress.namespace, &name));
+    let kind = mode.as_ref().map_or("on", |(text, _)| text.as_str());
+    mode.iter().for_each(|(_, piece)| cx.ledger.same(*piece));
+    let file = name_of(&format!("{namespace}-{own}"));
+    let ca = match cx
+        .objects
+        .secrets
+        .get(&(namespace.to_owned(), own.to_owned()))
+        .and_then(|data| data.get("ca.crt"))
+    {
+        Some((text, piece)) => {
+            cx.ledger.same(*piece);
+            let path = format!("certs/{file}-ca.pem");
+            cx.config.files.insert(path.clone(), text.clone());
+            path
+        }
+        None => format!("/etc/weir/certs/{file}-ca.pem"),
+    };
+    let wanted = Map::new().with("ca", ca).with("mode", "optional");
+    let Some(listener) = cx.config.listeners.get_mut("https") else {
+        cx.ledger.refused(piece, "there is no listener with TLS", "tls.client_auth");
+        return vec![closed("certificates of clients without TLS")];
+    };
+    let tls = listener.more.map_mut("tls");
+    let is_free = tls.get("client_auth").is_none_or(|known| *known == Value::Map(wanted.clone()));
+    if !is_free || kind == "optional_no_ca" {
+        cx.ledger.refused(
+            piece,
+            "a listener has one authority for its clients, and verifies every certificate",
+            "a listener for the host: listeners.NAME.sni",
+        );
+        return vec![closed("its clients need a certificate of another authority")];
+    }
+    tls.set("client_auth", wanted);
+    cx.ledger
+        .changed(piece, "the listener asks all clients for a certificate; the route refuses those without");
+    let mut out = Vec::new();
+    if kind == "on" {
+        let is = crate::shared::expression::Expression::raw("client.cert.subject == \"\"");
+        let refuse = Filter::new("respond", filters::respond(400, None, None));
+        out.extend(filters::when(&is, vec![refuse], Vec::new()));
+    }
+    if passes {
+        cx.ledger.note(
+            "certificates of clients: Services get Client-Cert (RFC 9440), not ssl-client-cert".to_owned(),
+        );
+    }
+    out
+}
