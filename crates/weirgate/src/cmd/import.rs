@@ -10,7 +10,7 @@ use clap::builder::PossibleValuesParser;
 use serde_json::json;
 use std::fs;
 use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use weir_gateway::config::{Diagnostic, Diagnostics, Loaded, Severity, Source};
@@ -214,7 +214,10 @@ fn stand_in(folder: &Path, written: &[Written], missing: &[Missing]) -> Result<V
                 fs::write(&path, format!("{}{}", made.cert.pem(), made.signing_key.serialize_pem()))?;
             }
             "file" => fs::write(&path, "")?,
-            program if program.starts_with("exec") => fs::write(&path, "")?,
+            program if program.starts_with("exec") => {
+                fs::write(&path, "")?;
+                fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+            }
             _ => fs::create_dir_all(&path)?,
         }
         paths.push((&one.path, path));
