@@ -1,12 +1,15 @@
 //! Who used this machine's processors during a run: the difference of two readings of `/proc`.
 //!
-//! The generator notices by its own means that it waited for a core; this module names the process that had the core.
-//! Processes that started and ended in between are attributed to nobody. Time is counted in ticks of 10 ms, which is
-//! enough to name processes with a share that matters.
+//! The generator notices by its own means that it waits for a core; this module names the process that has the core.
+//! Reading all processes takes time that grows with their number (20 µs each), so the first reading is taken when a
+//! thread has waited, and a run that has its cores to itself reads none. Processes that started and ended between the
+//! readings are attributed to nobody. Time is counted in ticks of 10 ms, which is enough to name processes with a
+//! share that matters.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::{SocketAddr, UdpSocket};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 use weir_report::report::{CoreUse, CoreUser};
 
@@ -20,6 +23,8 @@ const NAMED: usize = 3;
 pub(crate) struct Look {
     at: Instant,
     machine: Machine,
+    /// Processor time of this process.
+    own_ns: u64,
     processes: BTreeMap<u32, Process>,
 }
 
@@ -44,23 +49,21 @@ impl Look {
         let pids = fs::read_dir("/proc").ok()?.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok());
         let read = |pid: u32| Some((pid, process(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?));
         let processes = pids.take(PROCESSES_MOST).filter_map(read).collect();
-        Some(Self { at: Instant::now(), machine, processes })
+        let own_ns = crate::os::process_cpu_ns(std::process::id()).unwrap_or(0);
+        Some(Self { at: Instant::now(), machine, own_ns, processes })
     }
 
-    /// What was spent since this reading: `generator_ns` by the threads of this run, the rest by its targets and
-    /// others.
-    pub(crate) fn until_now(&self, generator_ns: u64, targets: &BTreeSet<u32>) -> Option<CoreUse> {
-        Some(Self::now()?.since(self, generator_ns, targets))
+    /// What was spent since this reading: by this process, by the run's targets, and by others.
+    pub(crate) fn until_now(&self, targets: &BTreeSet<u32>) -> Option<CoreUse> {
+        Some(Self::now()?.since(self, targets))
     }
 
-    fn since(&self, earlier: &Self, generator_ns: u64, targets: &BTreeSet<u32>) -> CoreUse {
+    fn since(&self, earlier: &Self, targets: &BTreeSet<u32>) -> CoreUse {
+        let generator_ns = self.own_ns.saturating_sub(earlier.own_ns);
         let mut spent: Vec<CoreUser> = Vec::new();
         for (pid, process) in &self.processes {
             let before = earlier.processes.get(pid).map_or(0, |p| p.cpu_ns);
-            let mut cpu_ns = process.cpu_ns.saturating_sub(before);
-            if *pid == std::process::id() {
-                cpu_ns = cpu_ns.saturating_sub(generator_ns); // other threads in this process
-            }
+            let cpu_ns = process.cpu_ns.saturating_sub(before);
             spent.push(CoreUser { pid: *pid, command: process.command.clone(), cpu_ns });
         }
         let (of_targets, mut others): (Vec<_>, Vec<_>) =
@@ -89,8 +92,24 @@ pub(crate) fn of_targets(pid: Option<u32>, addresses: &[SocketAddr]) -> BTreeSet
     let mut asked: Vec<SocketAddr> = here.copied().collect();
     asked.sort_unstable();
     asked.dedup();
-    roots.extend(asked.iter().filter_map(|address| crate::cost::find("auto", &[*address]).ok()));
+    roots.extend(asked.iter().filter_map(|address| owner(*address)));
     roots.into_iter().flat_map(crate::cost::tree).collect()
+}
+
+/// The process that listens on an address of this machine. A comparison asks once per block, and finding it means
+/// reading the descriptors of every process, so the last answer is kept while it is true.
+fn owner(address: SocketAddr) -> Option<u32> {
+    static KNOWN: Mutex<BTreeMap<SocketAddr, (u32, u32)>> = Mutex::new(BTreeMap::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((listener, root)) = known.get(&address)
+        && weir_wire::port_owner::holds(*listener, address)
+    {
+        return Some(*root);
+    }
+    let listener = weir_wire::port_owner::of(address)?;
+    let root = crate::cost::root_of(listener);
+    known.insert(address, (listener, root));
+    Some(root)
 }
 
 /// One tick of the clock that counts processor time, in nanoseconds: 10 ms on every Linux.
@@ -137,6 +156,7 @@ mod tests {
         let look = |busy: u64, spent: &[(u32, &str, u64)]| Look {
             at: Instant::now(),
             machine: Machine { cores: 2, busy, stolen: 0 },
+            own_ns: spent.iter().find(|(pid, ..)| *pid == std::process::id()).map_or(0, |(_, _, ns)| *ns),
             processes: spent
                 .iter()
                 .map(|(pid, name, ns)| (*pid, Process { command: (*name).to_owned(), cpu_ns: *ns }))
@@ -153,12 +173,12 @@ mod tests {
                 (u32::MAX - 2, "idle", 0),
             ],
         );
-        let used = end.since(&begin, 400, &BTreeSet::from([u32::MAX]));
+        let used = end.since(&begin, &BTreeSet::from([u32::MAX]));
         assert_eq!((used.busy_ns, used.generator_ns, used.target_ns), (1_000, 400, Some(300)));
         assert_eq!(used.others_ns(), 300);
         let names: Vec<&str> = used.others.iter().map(|user| user.command.as_str()).collect();
         assert_eq!(names, ["sh"]);
-        assert_eq!(end.since(&begin, 400, &BTreeSet::new()).target_ns, None);
+        assert_eq!(end.since(&begin, &BTreeSet::new()).target_ns, None);
     }
 
     #[test]

@@ -27,18 +27,22 @@ pub(crate) fn find(text: &str, target: &[SocketAddr]) -> Result<u32, Mistake> {
     if target.is_empty() {
         return Err(bad("only a TCP target can be found; give the number".to_owned()));
     }
-    let Some(mut pid) = target.iter().find_map(|address| weir_wire::port_owner::of(*address)) else {
+    let Some(pid) = target.iter().find_map(|address| weir_wire::port_owner::of(*address)) else {
         let all: Vec<String> = target.iter().map(ToString::to_string).collect();
         let all = all.join(" or ");
         return Err(bad(format!("no process on this machine that Weir can inspect listens on {all}")));
     };
-    // The socket may belong to a worker. Its topmost ancestor of the same name is the root of the tree. If the target
-    // is our child and the same program, that ancestor may be ourselves.
+    Ok(root_of(pid))
+}
+
+/// The root of the tree that a listening process belongs to. The socket may be a worker's; the topmost ancestor of the
+/// same name is the root. If the target is our child and the same program, that ancestor may be ourselves.
+pub(crate) fn root_of(mut pid: u32) -> u32 {
     let above = |p: &u32| *p > 1 && *p != std::process::id();
     while let Some(parent) = stat(pid).map(|s| s.parent).filter(|p| above(p) && command(*p) == command(pid)) {
         pid = parent;
     }
-    Ok(pid)
+    pid
 }
 
 /// The start of a watch: what the process had spent before.
@@ -148,8 +152,29 @@ impl Sample {
     }
 }
 
-/// A process and its descendants.
+/// A process and its descendants. Costs nothing for other processes, however many there are.
 pub(crate) fn tree(root: u32) -> Vec<u32> {
+    let (mut found, mut todo) = (Vec::new(), vec![root]);
+    while let Some(pid) = todo.pop() {
+        found.push(pid);
+        for tid in numbers(&format!("/proc/{pid}/task")) {
+            // proc_pid_children(5): each thread lists the processes that it started.
+            match fs::read_to_string(format!("/proc/{pid}/task/{tid}/children")) {
+                Ok(children) => {
+                    todo.extend(children.split_ascii_whitespace().filter_map(|c| c.parse::<u32>().ok()))
+                }
+                Err(_) if pid == root && fs::exists(format!("/proc/{pid}/task/{tid}")).unwrap_or(false) => {
+                    return tree_by_parents(root); // a kernel without CONFIG_PROC_CHILDREN
+                }
+                Err(_) => {}
+            }
+        }
+    }
+    found
+}
+
+/// The same from the parents of all processes.
+fn tree_by_parents(root: u32) -> Vec<u32> {
     let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for pid in numbers("/proc") {
         if let Some(s) = stat(pid) {
@@ -315,6 +340,26 @@ mod tests {
         ] {
             assert_eq!(spent(&first, &now, of), want, "{what}");
         }
+    }
+
+    #[test]
+    fn both_ways_find_the_same_tree() {
+        let mut shell = Command::new("sh")
+            .args(["-c", "sleep 60 & a=$!; sleep 60 & b=$!; echo ready; read x; kill $a $b"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = [0; 6];
+        shell.stdout.take().unwrap().read_exact(&mut said).unwrap();
+        let sorted = |mut pids: Vec<u32>| {
+            pids.sort_unstable();
+            pids
+        };
+        let (by_children, by_parents) = (sorted(tree(shell.id())), sorted(tree_by_parents(shell.id())));
+        drop(shell.stdin.take());
+        shell.wait().unwrap();
+        assert_eq!((by_children.len(), &by_children), (3, &by_parents));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //!
 //! *Layout.* This file is the coordinator: it starts the threads, merges their ticks and makes the report. `thread`
 //! is one of the threads, `worker` the state that its tasks share, with sampler and pacer; `shared` is the state of
-//! all threads. `ahead` opens connections before a fixed rate begins. `client` is the client loop; `h1` is an
+//! all threads. `pulse` notices when the generator does not run. `ahead` opens connections before a fixed rate begins. `client` is the client loop; `h1` is an
 //! exchange over HTTP/1.1, `h2` one over HTTP/2, `websocket` a message and its answer. `tally` holds the counts.
 //! Connections and bytes are in `transport`. A new protocol is a new module beside `h1`.
 
@@ -12,6 +12,7 @@ mod client;
 mod h1;
 mod h2;
 mod merge;
+mod pulse;
 mod shared;
 mod tally;
 mod thread;
@@ -23,6 +24,7 @@ use crate::cores;
 use crate::cost::{Begun, Watch};
 use crate::plan::Plan;
 use crate::progress::Progress;
+use crate::throttle::Throttled;
 use merge::Merge;
 use shared::{Message, Shared};
 use std::convert::Infallible;
@@ -79,10 +81,9 @@ impl Plan {
     pub fn run(self, interrupt: &Interrupt, mut look: impl FnMut(&Progress<'_>)) -> std::io::Result<Report> {
         let _ = weir_wire::limits::raise_descriptors(); // on failure the run has fewer connections, and says so
         let plan = Arc::new(self);
-        // A run that is not judged by processor use need not know who had the processors. This runs before the
-        // threads start; otherwise those that wait for it would begin one after the other.
+        // A run that is not judged by processor use need not know who had the processors.
         let is_judged = plan.stop_ns.is_none_or(|ns| ns >= weir_report::verdict::JUDGED_NS);
-        let before = is_judged.then(cores::Look::now).flatten();
+        let mut before = None;
         let (out, inbox) = mpsc::channel();
         interrupt.ends(&out);
         let shared = Arc::new(Shared::new(&plan));
@@ -102,7 +103,9 @@ impl Plan {
         let (wall, begun) = (SystemTime::now(), Instant::now());
         // Reading all of /proc takes milliseconds. Without a warm-up, do it before the clock runs.
         let cost_begun = plan.pid.filter(|_| plan.warmup_ns == 0).map(Begun::now);
+        let throttled = Throttled::now();
         let clock = *shared.clock.get_or_init(Clock::start);
+        let pulse = shared.pulse.start(clock);
         let warmup = Duration::from_nanos(plan.warmup_ns);
         let watch = plan.pid.map(|pid| Watch::start(pid, cost_begun, warmup)).transpose()?;
         let mut merge = Merge::new(&plan);
@@ -139,6 +142,12 @@ impl Plan {
                     merge.thread(index, (*thread)?)
                 }
                 Message::Tick(part) => merge.tick(*part),
+                Message::Waits => {
+                    if is_judged && before.is_none() {
+                        before = cores::Look::now();
+                    }
+                    Vec::new()
+                }
             };
             for tick in ticks {
                 look(&Progress { elapsed_ns: clock.now(), tick: Some(&tick), so_far: &merge.so_far });
@@ -158,9 +167,13 @@ impl Plan {
                 std::panic::resume_unwind(panic);
             }
         }
+        if let Some(pulse) = pulse {
+            pulse.end();
+        }
+        let throttled = Throttled::now().since(throttled);
         let stepped = stepped(wall, SystemTime::now(), begun.elapsed());
         let end = end.unwrap_or_else(|| merge.natural_end());
-        Ok(merge.report(&shared, wall, end, stepped, cost, before.as_ref()))
+        Ok(merge.report(&shared, wall, end, stepped, cost, before.as_ref(), throttled))
     }
 }
 

@@ -38,6 +38,7 @@ pub mod remote_write;
 mod schema;
 mod search;
 mod template;
+mod throttle;
 mod transport;
 mod url;
 

@@ -84,6 +84,10 @@ pub struct Options {
     pub timeout: Option<String>,
     /// One request per connection.
     pub no_keepalive: bool,
+    /// New connections may resume TLS sessions. Default: each makes a full handshake, as those of strangers do.
+    pub tls_resume: bool,
+    /// A cache may answer in place of the target.
+    pub cached: bool,
     /// Targets with different schemes, hosts or ports may do unequal work.
     pub unequal: bool,
     /// `host:port:address[,address]`, as in curl.
@@ -239,6 +243,8 @@ impl Reader<'_> {
             pipeline,
             keepalive: !o.no_keepalive,
             unequal_ok: o.unequal,
+            cached_ok: o.cached,
+            tls_resume: o.tls_resume,
             protocol: match () {
                 () if is_websocket => Protocol::WebSocket,
                 () if self.is_h2() => Protocol::Http2,

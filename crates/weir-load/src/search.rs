@@ -37,6 +37,21 @@ const AROUND: (&str, &str) = ("1s", "2s");
 /// Default connections of the closed loop that finds the starting rate.
 const CONNECTIONS: u64 = 50;
 
+/// Says that steps of this length have too few responses for the conditions even at `rate`, the most that the target
+/// does in a closed loop.
+fn too_short(step: Duration, planned: f64, rate: f64) -> Option<Mistake> {
+    let needed = planned / rate;
+    (rate > 0.0 && step.as_secs_f64() < needed).then(|| {
+        let longer = Duration::from_secs_f64(needed.min(86_400.0)).as_millis() + 1;
+        Mistake::new(
+            &format!("-d {}", units::time(step.as_nanos() as f64)),
+            &format!(
+                "the conditions need {planned:.0} responses in each step, and the target makes {rate:.0} a second in a closed loop: use at least -d {longer}ms"
+            ),
+        )
+    })
+}
+
 /// Searches with the load of `options`, whose time and warm-up are those of a step. `conditions` are thresholds
 /// separated by commas. Calls `on_step` with each rate before it is tried.
 ///
@@ -89,6 +104,9 @@ pub fn find_knee(
     knee.needed = asked.iter().map(Threshold::needs).max().unwrap_or_default();
     let told = options.duration.as_deref().and_then(units::duration);
     let planned = knee.needed as f64 * SPARE;
+    if let Some(mistake) = told.and_then(|told| too_short(told, planned, knee.closed_rate)) {
+        return Err(vec![mistake]);
+    }
     knee.rate_least = (planned / told.unwrap_or(STEP.1).as_secs_f64()).clamp(RATES.0, RATES.1);
     // Without responses in the closed loop, start at the lowest rate: a target that hangs under full load may still
     // hold a little.
@@ -242,6 +260,18 @@ impl Search {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_step_needs_enough_responses() {
+        let step = Duration::from_millis(20);
+        let told = too_short(step, 1_100.0, 10_000.0).unwrap().to_string();
+        assert!(
+            told.starts_with("-d 20.000 ms: the conditions need 1100 responses")
+                && told.ends_with("-d 111ms"),
+            "{told}"
+        );
+        assert!(too_short(step, 1_100.0, 60_000.0).is_none() && too_short(step, 1_100.0, 0.0).is_none());
+    }
 
     /// Searches a target for which `holds` decides; returns the result and the number of tries.
     fn search(begin: f64, mut holds: impl FnMut(f64) -> bool) -> (Option<f64>, usize) {

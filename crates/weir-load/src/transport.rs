@@ -8,6 +8,7 @@
 pub(crate) mod addresses;
 pub(crate) mod failure;
 pub(crate) mod h2;
+pub(crate) mod kinds;
 pub(crate) mod origin;
 pub(crate) mod proxy;
 pub(crate) mod reader;

@@ -14,8 +14,8 @@ mod times;
 
 pub use figures::{Distribution, Figures, PhaseFigures};
 pub use parts::{
-    AddressUse, CheckResult, ConnectionStats, CoreUse, CoreUser, Generator, Health, Ledger, TargetCost,
-    TargetStats, ThreadStats, ThresholdResult, WebSocketStats, Window,
+    AddressUse, AnswerKind, CheckResult, ConnectionStats, CoreUse, CoreUser, Generator, Health, Ledger,
+    TargetCost, TargetStats, ThreadStats, ThresholdResult, WebSocketStats, Window,
 };
 pub use plan::{CallKind, CallPlan, End, Pace, PlanAsRun, Protocol, Stage, StageUnit, Stop, TargetPlan};
 pub(crate) use times::{BEYOND, responses_for};

@@ -3,9 +3,13 @@
 //! Each reason is a function from a [`Report`] to an optional sentence. docs/explain/verdict.md explains each code
 //! and what to do about it.
 
+mod answers;
 mod contention;
+mod course;
+mod standstill;
 
 pub use contention::{LITTLE, WAITED};
+pub use standstill::{STILL, STILL_SHARE, STILL_TIMES};
 
 use crate::Report;
 use crate::report::{End, Grade, Pace, Protocol, Reason, Verdict, responses_for};
@@ -30,7 +34,19 @@ pub static REASONS: &[Rule] = &[
     Rule { code: "rate_missed", side: Side::Run, grade: Grade::Invalid, look: rate_missed },
     Rule { code: "clock_step", side: Side::Run, grade: Grade::Suspect, look: clock_step },
     Rule { code: "unfinished", side: Side::Run, grade: Grade::Suspect, look: unfinished },
-    Rule { code: "stalled", side: Side::Run, grade: Grade::Suspect, look: stalled },
+    Rule { code: "stalled", side: Side::Run, grade: Grade::Suspect, look: standstill::stalled },
+    Rule {
+        code: "generator_paused",
+        side: Side::Generator,
+        grade: Grade::Suspect,
+        look: standstill::generator_paused,
+    },
+    Rule {
+        code: "generator_throttled",
+        side: Side::Generator,
+        grade: Grade::Suspect,
+        look: standstill::generator_throttled,
+    },
     Rule { code: "generator_busy", side: Side::Generator, grade: Grade::Suspect, look: generator_busy },
     Rule { code: "generator_waited", side: Side::Generator, grade: Grade::Suspect, look: generator_waited },
     Rule { code: "late_starts", side: Side::Generator, grade: Grade::Suspect, look: late_starts },
@@ -46,16 +62,30 @@ pub static REASONS: &[Rule] = &[
         grade: Grade::Suspect,
         look: body_length_changed,
     },
+    Rule {
+        code: "answers_differ",
+        side: Side::Answers,
+        grade: Grade::Suspect,
+        look: answers::answers_differ,
+    },
+    Rule { code: "cached", side: Side::Answers, grade: Grade::Suspect, look: answers::cached },
+    Rule { code: "not_modified", side: Side::Answers, grade: Grade::Suspect, look: answers::not_modified },
     Rule { code: "not_kept_alive", side: Side::Run, grade: Grade::Suspect, look: not_kept_alive },
     Rule { code: "syn_retransmits", side: Side::Run, grade: Grade::Suspect, look: syn_retransmits },
     Rule { code: "one_stream", side: Side::Run, grade: Grade::Suspect, look: one_stream },
+    Rule { code: "few_streams", side: Side::Run, grade: Grade::Suspect, look: few_streams },
+    Rule { code: "delayed_ack", side: Side::Run, grade: Grade::Suspect, look: delayed_ack },
     Rule { code: "sessions_differ", side: Side::Run, grade: Grade::Suspect, look: sessions_differ },
     Rule { code: "unsolicited", side: Side::Answers, grade: Grade::Suspect, look: unsolicited },
+    Rule { code: "cold_start", side: Side::Run, grade: Grade::Suspect, look: course::cold_start },
+    Rule { code: "changed_midway", side: Side::Run, grade: Grade::Suspect, look: course::changed_midway },
+    Rule { code: "drifted", side: Side::Run, grade: Grade::Suspect, look: course::drifted },
     Rule { code: "too_short", side: Side::Run, grade: Grade::Suspect, look: too_short },
     Rule { code: "ended_early", side: Side::Run, grade: Grade::Suspect, look: ended_early },
     // Intended, but readers of the figures must know it.
     Rule { code: "shared_cores", side: Side::Generator, grade: Grade::Valid, look: shared_cores },
     Rule { code: "no_keepalive", side: Side::Run, grade: Grade::Valid, look: no_keepalive },
+    Rule { code: "resumed", side: Side::Run, grade: Grade::Valid, look: resumed },
 ];
 
 /// One possible reason against a result.
@@ -113,18 +143,6 @@ pub const UNSOLICITED: f64 = 0.01;
 
 /// Share of responses that may be the last on their connection despite keep-alive.
 pub const REOPENED: f64 = 0.01;
-
-/// A silence this many times the usual response time is a pause of the target.
-pub const STILL: u64 = 10;
-
-/// Share of a closed loop's time in which the target may pause.
-pub const STILL_SHARE: f64 = 0.01;
-
-/// How often it must pause to count: a single pause may be the machine's.
-pub const STILL_TIMES: u64 = 3;
-
-/// Concurrent requests per thread, below which a silence may be one slow response.
-const FEW: u64 = 4;
 
 /// A clock change above this is a step and not drift: NTP slews by 0.05 % at most; this is ten times that, but at
 /// least 10 ms.
@@ -322,39 +340,6 @@ fn unfinished(r: &Report) -> Option<String> {
     })
 }
 
-fn stalled(r: &Report) -> Option<String> {
-    let silence = r.health.longest_silence_ns;
-    // With few clients and a slow target, silences as long as a response are normal.
-    let usual = r.latency.service.quantile(0.9).max(1);
-    (silence > 1_000_000_000 && silence > 3 * usual)
-        .then(|| format!("no response came for {}, although requests were in progress", time(silence as f64)))
-        .or_else(|| stood_still(r))
-}
-
-/// How often and how long a target paused under a closed loop. Such a loop sends nothing meanwhile, so a pause costs
-/// each connection one slow response, which percentiles hide.
-fn stood_still(r: &Report) -> Option<String> {
-    if !r.plan.pace.is_closed() || r.duration_ns < JUDGED_NS {
-        return None;
-    }
-    let threads = r.threads.len().max(1) as u64;
-    let few = r.plan.connections.saturating_mul(r.plan.streams.max(1)) < FEW * threads;
-    // With few concurrent requests, a silence may be one slow response.
-    let usual = r.latency.service.quantile(if few { 0.98 } else { 0.9 });
-    let pauses = r.health.silences.buckets().filter(|(ns, _)| *ns > STILL * usual);
-    let (times, all) = pauses.fold((0, 0), |(times, all), (ns, n)| (times + n, all + ns * n));
-    // Every thread sees the same pause. The generator's waits for its own processor are not the target's fault.
-    let (times, all) = (times.div_ceil(threads), all / threads);
-    let still = all.saturating_sub((r.longest_wait() * r.duration_ns as f64) as u64);
-    (times >= STILL_TIMES && still as f64 > STILL_SHARE * r.duration_ns as f64).then(|| {
-        format!(
-            "the target stalled {} times, for {} in total: a closed loop sends nothing during a stall, so its percentiles hide it; measure with --rate",
-            grouped(times),
-            time(all as f64)
-        )
-    })
-}
-
 fn generator_busy(r: &Report) -> Option<String> {
     let busy = r.busiest_thread();
     (busy > BUSY && r.duration_ns >= JUDGED_NS).then(|| {
@@ -484,6 +469,64 @@ fn one_stream(r: &Report) -> Option<String> {
         format!(
             "HTTP/2 used one stream at a time on each of {}: set the number with -m, or -m 1 if this is intended",
             counted(p.connections, "connection")
+        )
+    })
+}
+
+/// With fewer streams than asked for, requests wait in the generator, and a closed loop holds the target to less load.
+fn few_streams(r: &Report) -> Option<String> {
+    let allowed = r.connections.streams_allowed.filter(|n| *n < r.plan.streams)?;
+    (r.counts.responses > 0).then(|| {
+        format!(
+            "the target allows {} on a connection, but {} were requested: the others waited in the generator; use more connections",
+            counted(allowed, "stream"),
+            grouped(r.plan.streams)
+        )
+    })
+}
+
+/// The time for which Linux delays an acknowledgement, with what a scheduler adds: TCP_DELACK_MIN is 40 ms.
+const DELAYED_ACK: std::ops::RangeInclusive<u64> = 39_000_000..=46_000_000;
+
+/// How far to look on either side of [`DELAYED_ACK`] for ordinary response times.
+const BESIDE: u64 = 12_000_000;
+
+/// Share of the responses that must be delayed.
+const DELAYED: f64 = 0.01;
+
+/// A peak at 40 ms, apart from the other response times: one side writes a message in two parts without TCP_NODELAY
+/// and waits for the acknowledgement of the first (RFC 1122 §4.2.3.2 and §4.2.3.4).
+fn delayed_ack(r: &Report) -> Option<String> {
+    let peak = |times: &crate::Histogram| {
+        let (mut at, mut beside) = (0, 0);
+        for (ns, n) in times.buckets() {
+            if DELAYED_ACK.contains(&ns) {
+                at += n;
+            } else if (DELAYED_ACK.start() - BESIDE..=DELAYED_ACK.end() + BESIDE).contains(&ns) {
+                beside += n;
+            }
+        }
+        (at >= 10 && share(at, r.counts.responses) > DELAYED && beside * 4 < at).then_some(at)
+    };
+    // If most responses take 40 ms, the target may simply be that slow; but no body takes 40 ms to arrive.
+    let is_usual = DELAYED_ACK.contains(&r.latency.service.quantile(0.5));
+    let at = match is_usual {
+        true => peak(&r.phases.receiving)?,
+        false => peak(&r.latency.service)?,
+    };
+    Some(format!(
+        "{} of the responses took 40 ms, apart from the others: probably a delayed acknowledgement, because one side sends a message in parts without TCP_NODELAY",
+        percent(share(at, r.counts.responses))
+    ))
+}
+
+fn resumed(r: &Report) -> Option<String> {
+    let n = r.connections.resumed;
+    (n > 0).then(|| {
+        format!(
+            "{} of {} resumed a TLS session, because of --tls-resume: a full handshake costs the target more",
+            grouped(n),
+            counted(r.connections.opened_measured, "connection")
         )
     })
 }

@@ -7,21 +7,34 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 /// or one of the two IPs is the wildcard. Best effort: `None` when `/proc` does not show the process (another user,
 /// another network namespace).
 pub fn of(address: SocketAddr) -> Option<u32> {
-    let inodes: Vec<String> = ["/proc/net/tcp", "/proc/net/tcp6"]
-        .iter()
-        .filter_map(|path| fs::read_to_string(path).ok())
-        .flat_map(|table| listening(&table, address))
-        .collect();
-    fs::read_dir("/proc").ok()?.flatten().find_map(|process| {
-        let pid = process.file_name().to_str()?.parse().ok()?;
-        let fds = fs::read_dir(process.path().join("fd")).ok()?;
-        let holds = fds.flatten().filter_map(|fd| fs::read_link(fd.path()).ok()).any(|link| {
-            let link = link.to_string_lossy();
-            link.strip_prefix("socket:[")
-                .and_then(|rest| rest.strip_suffix(']'))
-                .is_some_and(|inode| inodes.iter().any(|i| i == inode))
-        });
-        holds.then_some(pid)
+    let inodes = inodes(address);
+    if inodes.is_empty() {
+        return None;
+    }
+    let pids = fs::read_dir("/proc").ok()?.flatten().filter_map(|p| p.file_name().to_str()?.parse().ok());
+    pids.into_iter().find(|pid| has_one(*pid, &inodes))
+}
+
+/// Whether this process has such a socket. Reads the descriptors of this process only, where [`of`] reads those of
+/// all.
+pub fn holds(pid: u32, address: SocketAddr) -> bool {
+    has_one(pid, &inodes(address))
+}
+
+/// Inodes of the listening sockets that prevent binding `address`.
+fn inodes(address: SocketAddr) -> Vec<String> {
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].iter().filter_map(|path| fs::read_to_string(path).ok());
+    tables.flat_map(|table| listening(&table, address)).collect()
+}
+
+/// Whether a process has a descriptor for one of these sockets.
+fn has_one(pid: u32, inodes: &[String]) -> bool {
+    let fds = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    fds.filter_map(|fd| fs::read_link(fd.path()).ok()).any(|link| {
+        let link = link.to_string_lossy();
+        link.strip_prefix("socket:[")
+            .and_then(|rest| rest.strip_suffix(']'))
+            .is_some_and(|inode| inodes.iter().any(|i| i == inode))
     })
 }
 
@@ -73,6 +86,7 @@ mod tests {
         let here = socket.local_addr().unwrap();
         let ours = Some(std::process::id());
         assert_eq!(of(here), ours);
+        assert!(holds(std::process::id(), here) && !holds(1, here));
         assert_eq!(of(SocketAddr::new("0.0.0.0".parse().unwrap(), here.port())), ours);
         assert_eq!(of(SocketAddr::new("127.0.0.77".parse().unwrap(), here.port())), None);
     }

@@ -138,6 +138,11 @@ impl Transport {
         self.session().map(TlsStream::keys)
     }
 
+    /// Whether this is TLS and its handshake resumed an earlier session.
+    pub fn has_resumed(&self) -> bool {
+        self.session().is_some_and(TlsStream::has_resumed)
+    }
+
     /// The certificate that the peer presented in the handshake, if any. Parses and hashes it, which takes some
     /// microseconds: call it once per connection.
     pub fn peer_certificate(&self) -> Option<PeerCertificate> {

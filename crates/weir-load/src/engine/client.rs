@@ -290,7 +290,9 @@ impl Client {
         worker.opened.set(worker.opened.get() + 1);
         worker.dial.borrow_mut().record(blocked);
         if worker.counts(worker.clock.now()) {
-            worker.tally.borrow_mut().opened += 1;
+            let mut tally = worker.tally.borrow_mut();
+            tally.opened += 1;
+            tally.resumed += u64::from(dialled.transport.has_resumed());
         }
         worker.shared.saw(&dialled.transport, to.proxy.as_ref());
         if dialled.connect >= SYN_AGAIN && dialled.transport.socket().has_retransmitted() {

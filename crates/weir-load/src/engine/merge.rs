@@ -7,6 +7,7 @@ use crate::grpc::CODES;
 use crate::os;
 use crate::plan::Plan;
 use crate::progress::SoFar;
+use crate::throttle::Throttled;
 use crate::transport::h2::request::{Rendered, body_bytes};
 use crate::transport::{CAPTURE_BYTES, is_secret};
 use std::collections::BTreeMap;
@@ -15,8 +16,8 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime};
 use weir_h1::{Limits, Progress, ResponseHead, parse_response};
 use weir_report::report::{
-    CheckResult, ConnectionStats, Counts, End, Health, Ledger, Percentiles, Protocol, Report, SCHEMA, Series,
-    TargetCost, TargetStats, ThreadStats, Tick, WebSocketStats, Window,
+    AnswerKind, CheckResult, ConnectionStats, Counts, End, Health, Ledger, Percentiles, Protocol, Report,
+    SCHEMA, Series, TargetCost, TargetStats, ThreadStats, Tick, WebSocketStats, Window,
 };
 use weir_report::units::shown;
 use weir_report::{Histogram, verdict};
@@ -172,6 +173,7 @@ impl Merge {
         clock_step_ns: i64,
         target_cost: Option<TargetCost>,
         look: Option<&Look>,
+        throttled: Throttled,
     ) -> Report {
         self.threads.sort_by_key(|(index, _)| *index);
         let plan = Arc::clone(&self.plan);
@@ -203,12 +205,12 @@ impl Merge {
         r.window = Some(window(&plan, shared.stop_at.load(Ordering::Relaxed), &self.threads));
         r.health.clock_step_ns = clock_step_ns;
         r.health.rss_bytes_max = os::rss_bytes_max();
+        (r.health.pauses, r.health.paused_ns) = shared.pulse.total(plan.warmup_ns);
+        (r.health.throttled, r.health.throttled_ns) = (throttled.periods, throttled.ns);
         // Finding the targets' processes takes milliseconds, and is only needed if a thread waited.
         if r.longest_wait() > verdict::WAITED {
-            r.health.cores = look.and_then(|look| {
-                let own: u64 = self.threads.iter().map(|(_, t)| t.cpu_all_ns).sum();
-                look.until_now(own, &cores::of_targets(plan.pid, &plan.tcp_addresses()))
-            });
+            r.health.cores =
+                look.and_then(|look| look.until_now(&cores::of_targets(plan.pid, &plan.tcp_addresses())));
         }
         r.ledger = ledger(&plan, shared, protocols);
         r.thresholds = plan.thresholds.iter().map(|t| t.judge(&r)).collect();
@@ -290,6 +292,8 @@ fn add_thread(r: &mut Report, thread: &ThreadEnd) {
     c.opened_measured += t.opened;
     c.reused += t.reused;
     c.syn_again += t.syn_again;
+    c.resumed += t.resumed;
+    c.streams_allowed = c.streams_allowed.into_iter().chain(t.streams_allowed).min();
     let room = ConnectionStats::CLIENTS_MOST.saturating_sub(c.responses_by_client.len());
     c.responses_by_client.extend(thread.responses_by_client.iter().take(room));
     for (all, one) in r.targets.iter_mut().zip(&t.targets) {
@@ -302,6 +306,9 @@ fn add_thread(r: &mut Report, thread: &ThreadEnd) {
         one.statuses.iter().for_each(|(status, n)| *all.statuses.entry(*status).or_default() += n);
         for (name, n) in Protocol::ALL.iter().zip(one.protocols).filter(|(_, n)| *n > 0) {
             *all.protocols.entry(name.to_string()).or_default() += n;
+        }
+        for (kind, n) in thread.kinds.iter().zip(one.kinds).filter(|(_, n)| *n > 0) {
+            add_kind(&mut all.kinds, kind, n);
         }
         all.received_head += one.received.0;
         all.received_body += one.received.1;
@@ -320,6 +327,20 @@ fn add_thread(r: &mut Report, thread: &ThreadEnd) {
     h.silences.add(&t.silences);
     h.out_of_ports += t.out_of_ports;
     h.out_of_descriptors += t.out_of_descriptors;
+}
+
+/// Adds responses of a kind to those of other threads. Beyond the most kinds, to the last one.
+fn add_kind(all: &mut Vec<AnswerKind>, kind: &AnswerKind, n: u64) {
+    let same = |other: &&mut AnswerKind| {
+        other.cached == kind.cached && other.server == kind.server && other.content_type == kind.content_type
+    };
+    if let Some(known) = all.iter_mut().find(same) {
+        known.responses += n;
+    } else if let Some(last) = all.get_mut(AnswerKind::MOST - 1) {
+        last.responses += n;
+    } else {
+        all.push(AnswerKind { responses: n, ..kind.clone() });
+    }
 }
 
 /// The sum of all sessions.

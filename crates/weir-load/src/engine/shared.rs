@@ -1,5 +1,6 @@
 //! State that the threads of a run share, and their messages to the coordinator.
 
+use super::pulse::Pulse;
 use super::tally::Tally;
 use crate::clock::{self, Clock, NEVER};
 use crate::grpc::CODES;
@@ -8,15 +9,17 @@ use crate::transport::origin::Proxy;
 use crate::transport::reader::Response;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use weir_report::Histogram;
-use weir_report::report::{Errors, Window};
+use weir_report::report::{AnswerKind, Errors, Window};
 
 /// A message to the coordinator.
 #[derive(Debug)]
 pub(crate) enum Message {
     Interrupt,
     Thread(usize, Box<std::io::Result<ThreadEnd>>),
+    /// A thread has waited for a processor for more than a run may.
+    Waits,
     Tick(Box<TickPart>),
 }
 
@@ -55,14 +58,14 @@ pub(crate) struct ThreadEnd {
     pub(crate) measured_ns: u64,
     pub(crate) cpu_ns: u64,
     pub(crate) waited_ns: u64,
-    /// Processor time since the thread began.
-    pub(crate) cpu_all_ns: u64,
     pub(crate) think_ns: u64,
     pub(crate) available_ns: u64,
     pub(crate) responses_by_client: Vec<u64>,
     pub(crate) dial: Histogram,
     pub(crate) opened: u64,
     pub(crate) unsent: u64,
+    /// The kinds that `tally` counts by number.
+    pub(crate) kinds: Vec<AnswerKind>,
     pub(crate) tally: Tally,
 }
 
@@ -88,6 +91,8 @@ pub(super) struct Shared {
     /// The first choice of ALPN, with HTTP/2.
     pub(super) alpn: OnceLock<String>,
     pub(super) first: OnceLock<Captured>,
+    /// Notices when the generator does not run.
+    pub(super) pulse: Arc<Pulse>,
 }
 
 /// Connections with the same TLS parameters.
@@ -124,6 +129,7 @@ impl Shared {
             proxies: Mutex::default(),
             alpn: OnceLock::new(),
             first: OnceLock::new(),
+            pulse: Arc::default(),
         }
     }
 

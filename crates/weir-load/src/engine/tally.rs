@@ -4,7 +4,7 @@ use crate::grpc::CODES;
 use crate::transport::reader::Response;
 use std::collections::BTreeMap;
 use weir_report::Histogram;
-use weir_report::report::{Bytes, Errors, Latency, Phases, Protocol, Window};
+use weir_report::report::{AnswerKind, Bytes, Errors, Latency, Phases, Protocol, Window};
 
 /// The shortest silence, a time without a response, that is recorded. Shorter ones may be ordinary scheduling.
 pub(crate) const SILENCE_NS: u64 = 30_000_000;
@@ -53,6 +53,10 @@ pub(crate) struct Tally {
     pub(crate) out_of_descriptors: u64,
     /// Connections whose SYN had to be sent again.
     pub(crate) syn_again: u64,
+    /// TLS connections that resumed a session.
+    pub(crate) resumed: u64,
+    /// The fewest streams that a connection allowed, if requests waited for one.
+    pub(crate) streams_allowed: Option<u64>,
     pub(crate) longest_silence_ns: u64,
     /// Silences of at least [`SILENCE_NS`] that a response ended.
     pub(crate) silences: Histogram,
@@ -121,6 +125,8 @@ pub(crate) struct TargetTally {
     pub(crate) in_window: u64,
     pub(crate) service: Histogram,
     pub(crate) body_bytes: Option<(u64, u64)>,
+    /// Good responses by kind.
+    pub(crate) kinds: [u64; AnswerKind::MOST],
     /// With several targets: responses by status and by protocol, and bytes of heads and bodies.
     pub(crate) statuses: Vec<(u16, u64)>,
     pub(crate) protocols: [u64; Protocol::ALL.len()],
@@ -216,6 +222,9 @@ impl Tally {
                 t.note_work(r);
             }
             if r.is_good() {
+                if let Some(n) = t.kinds.get_mut(usize::from(r.maker)) {
+                    *n += 1;
+                }
                 let n = r.body_bytes;
                 t.body_bytes = Some(t.body_bytes.map_or((n, n), |(low, high)| (low.min(n), high.max(n))));
             }

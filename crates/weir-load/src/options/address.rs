@@ -32,7 +32,8 @@ impl Reader<'_> {
                 (false, false) => &[b"http/1.1"],
             },
         ) {
-            Ok(tls) => Some(tls),
+            Ok(tls) if o.tls_resume => Some(tls),
+            Ok(tls) => Some(tls.without_resumption()),
             Err(e) => {
                 self.wrong("TLS", &Chain(&e).to_string());
                 None

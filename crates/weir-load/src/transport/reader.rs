@@ -2,6 +2,7 @@
 //!
 //! Most responses repeat the same head. The last head is kept and compared before parsing: equal bytes mean the same.
 
+use super::kinds::{KindId, Kinds, Marks};
 use crate::grpc::Code;
 use weir_h1::{
     BodyKind, BodyReader, Connection, Limits, Method, Progress, ResponseHead, Step, Version, parse_response,
@@ -14,6 +15,8 @@ pub(crate) struct Parser {
     head: ResponseHead,
     last: Known,
     limits: Limits,
+    /// The kinds of responses seen.
+    pub(crate) kinds: Kinds,
 }
 
 /// A head and its meaning.
@@ -31,6 +34,7 @@ struct Meaning {
     kind: BodyKind,
     keeps: bool,
     protocol: Protocol,
+    maker: KindId,
 }
 
 /// Reads the responses of one connection in sequence.
@@ -69,6 +73,8 @@ pub(crate) struct Response {
     pub(crate) is_no_grpc: bool,
     /// gRPC messages in the body.
     pub(crate) messages: u64,
+    /// Who made it.
+    pub(crate) maker: KindId,
 }
 
 impl Response {
@@ -231,7 +237,10 @@ impl Reader {
             }
             Progress::Complete => {
                 let len = head.wire_len();
+                let mut marks = Marks::default();
+                head.headers.iter().for_each(|(name, value)| marks.field(name, value));
                 let meaning = Meaning {
+                    maker: parser.kinds.of(marks),
                     status: head.status(),
                     kind: head.body(Method::Get),
                     keeps: head.connection() == Connection::KeepAlive,
@@ -260,6 +269,7 @@ impl Reader {
         self.response.status = meaning.status;
         self.response.keeps = meaning.keeps && kind != BodyKind::UntilClose;
         self.response.protocol = meaning.protocol;
+        self.response.maker = meaning.maker;
         self.state = match kind {
             BodyKind::Empty => State::Length(0),
             BodyKind::Length(n) => State::Length(n),

@@ -99,6 +99,11 @@ pub struct ConnectionStats {
     pub reused: u64,
     /// Connections opened while measuring whose first packet had to be sent again, so at least a second late.
     pub syn_again: u64,
+    /// TLS connections opened while measuring that resumed an earlier session, which saves the target a signature.
+    pub resumed: u64,
+    /// With HTTP/2, the fewest concurrent streams that a target allowed on a connection; none if it named no limit
+    /// below the plan's.
+    pub streams_allowed: Option<u64>,
     /// Complete responses of each client, by number; at most 65,536 clients. 0 means starved.
     pub responses_by_client: Vec<u64>,
     /// Times to connect, including TLS, of all connections opened, warm-up included (oha `DNSDialup`).
@@ -138,6 +143,27 @@ pub struct TargetStats {
     pub received_head: u64,
     /// Bytes of their bodies.
     pub received_body: u64,
+    /// Good responses by who made them, as far as their heads tell: at most [`AnswerKind::MOST`] kinds.
+    pub kinds: Vec<AnswerKind>,
+}
+
+/// Good responses of a target whose heads name the same maker.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct AnswerKind {
+    /// `Server` field; none without one.
+    pub server: Option<String>,
+    /// `Content-Type` field; none without one.
+    pub content_type: Option<String>,
+    /// Whether a cache says that it answered: an `Age` field, or a hit in `X-Cache`, `Cache-Status` and the like.
+    pub cached: bool,
+    /// How many.
+    pub responses: u64,
+}
+
+impl AnswerKind {
+    /// Kinds that each thread tells apart. Responses of further kinds count as the last one.
+    pub const MOST: usize = 8;
 }
 
 /// What was actually on the wire.
@@ -291,6 +317,14 @@ pub struct Health {
     pub longest_silence_ns: u64,
     /// Times of at least 30 ms between two responses to one thread while requests were in flight.
     pub silences: Histogram,
+    /// How often the whole generator stood still for 100 ms and more: stopped, frozen, or its machine suspended.
+    pub pauses: u64,
+    /// The sum of these pauses.
+    pub paused_ns: u64,
+    /// Periods in which the generator's cgroup had used up its processor time (`nr_throttled`).
+    pub throttled: u64,
+    /// For how long its threads were throttled, summed over threads.
+    pub throttled_ns: u64,
     /// How far the wall clock moved relative to the monotonic one: a step, if more than a few milliseconds.
     pub clock_step_ns: i64,
     /// Failed connects for lack of a local port.
@@ -299,8 +333,8 @@ pub struct Health {
     pub out_of_descriptors: u64,
     /// Largest resident memory of the generator.
     pub rss_bytes_max: u64,
-    /// Who used the machine's processors, warm-up included; none if the kernel does not report it, and for very short
-    /// runs.
+    /// Who used the machine's processors, from the moment at which a generator thread had waited for one; none if
+    /// none waited, if the kernel does not report it, and for very short runs.
     pub cores: Option<CoreUse>,
 }
 

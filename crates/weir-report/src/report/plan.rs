@@ -31,6 +31,10 @@ pub struct PlanAsRun {
     pub keepalive: bool,
     /// Whether unequal work of several targets was declared intended.
     pub unequal_ok: bool,
+    /// Whether responses from a cache were declared intended.
+    pub cached_ok: bool,
+    /// Whether connections may resume TLS sessions. Reports of older versions have false although they did.
+    pub tls_resume: bool,
     /// The protocol asked for.
     pub protocol: Protocol,
     /// Longest wait for a response, and for a connection. Default 30 s.

@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::Histogram;
-use crate::report::{CheckResult, CoreUse, Protocol, TargetPlan, TargetStats, ThreadStats, ThresholdResult};
+use crate::report::{
+    AnswerKind, CheckResult, CoreUse, Protocol, TargetPlan, TargetStats, ThreadStats, ThresholdResult, Tick,
+};
 
 /// A report of 100,000 responses in 10 s without reasons against it.
 fn good() -> Report {
@@ -57,6 +59,35 @@ fn each_reason_is_found_alone() {
         ("odd_values", Grade::Suspect, &|r| {
             r.plan.targets =
                 vec![TargetPlan { odd_values: vec!["undefined".to_owned()], ..TargetPlan::default() }];
+        }),
+        ("answers_differ", Grade::Suspect, &|r| {
+            r.targets[0].kinds = vec![kind("a", false, 99_000), kind("b", false, 1_000)];
+        }),
+        ("cached", Grade::Suspect, &|r| {
+            r.targets[0].kinds = vec![kind("a", false, 99_000), kind("a", true, 1_000)];
+        }),
+        ("not_modified", Grade::Suspect, &|r| {
+            r.plan.targets = vec![TargetPlan::default()];
+            r.counts.statuses = [(200, 99_000), (304, 1_000)].into();
+        }),
+        ("few_streams", Grade::Suspect, &|r| {
+            (r.plan.streams, r.connections.streams_allowed) = (100, Some(10))
+        }),
+        ("delayed_ack", Grade::Suspect, &|r| r.latency.service.record_n(41_000_000, 2_000)),
+        ("delayed_ack", Grade::Suspect, &|r| {
+            r.latency.service = Histogram::new();
+            r.latency.service.record_n(41_000_000, 100_000);
+            r.phases.receiving.record_n(40_000_000, 100_000);
+        }),
+        ("resumed", Grade::Valid, &|r| r.connections.resumed = 3),
+        ("generator_paused", Grade::Suspect, &|r| (r.health.pauses, r.health.paused_ns) = (1, 1_200_000_000)),
+        ("generator_throttled", Grade::Suspect, &|r| {
+            (r.health.throttled, r.health.throttled_ns) = (9, 300_000_000);
+        }),
+        ("cold_start", Grade::Suspect, &|r| ticks(r, &[5_000, 10_000])),
+        ("changed_midway", Grade::Suspect, &|r| ticks(r, &[10_000, 10_000, 10_000, 10_000, 10_000, 5_000])),
+        ("drifted", Grade::Suspect, &|r| {
+            ticks(r, &[10_000, 9_600, 9_200, 8_800, 8_400, 8_000, 7_600, 7_200, 6_800, 6_400]);
         }),
         ("syn_retransmits", Grade::Suspect, &|r| r.connections.syn_again = 1),
         ("one_stream", Grade::Suspect, &|r| {
@@ -124,6 +155,24 @@ fn each_reason_is_found_alone() {
     }
 }
 
+/// Responses from this server.
+fn kind(server: &str, cached: bool, responses: u64) -> AnswerKind {
+    AnswerKind { server: Some(server.to_owned()), cached, responses, ..AnswerKind::default() }
+}
+
+/// Ten ticks of a second with these responses; the last number repeats.
+fn ticks(r: &mut Report, responses: &[u64]) {
+    r.series.tick_ns = 1_000_000_000;
+    r.series.ticks = (0..10)
+        .map(|i| Tick {
+            end_ns: (i as u64 + 1) * 1_000_000_000,
+            length_ns: 1_000_000_000,
+            responses: *responses.get(i).or(responses.last()).unwrap(),
+            ..Tick::default()
+        })
+        .collect();
+}
+
 /// Two places with half of the responses each, and bodies of these lengths.
 fn two_places(r: &mut Report, one: u64, other: u64) {
     let target = |port| TargetPlan { host: "a".to_owned(), port, ..TargetPlan::default() };
@@ -149,7 +198,21 @@ fn what_was_said_to_be_meant_is_fine() {
             (r.plan.protocol, r.plan.streams, r.plan.streams_given) = (Protocol::Http2, 1, true);
             r.ledger.protocols = [("HTTP/2".to_owned(), 100_000)].into();
         },
-        &|r| r.counts.statuses = [(304, 100_000)].into(),
+        &|r| {
+            r.counts.statuses = [(304, 100_000)].into();
+            let headers = vec![("If-None-Match".to_owned(), "x".to_owned())];
+            r.plan.targets = vec![TargetPlan { headers, ..TargetPlan::default() }];
+        },
+        &|r| {
+            r.targets[0].kinds = vec![kind("a", true, 100_000)];
+            r.plan.cached_ok = true;
+        },
+        &|r| r.targets[0].kinds = vec![kind("a", false, 99_950), kind("b", false, 50)],
+        &|r| {
+            r.latency.service = Histogram::new();
+            r.latency.service.record_n(41_000_000, 100_000);
+        },
+        &|r| (r.plan.streams, r.connections.streams_allowed) = (100, Some(100)),
         &|r| {
             r.counts.statuses = [(301, 100_000)].into();
             r.checks = vec![CheckResult { check: "status=301".to_owned(), passed: 100_000, failed: 0 }];

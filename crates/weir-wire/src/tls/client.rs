@@ -80,6 +80,14 @@ impl ClientTls {
         Self { connector: TlsConnector::from(Arc::new(config)), ..self.clone() }
     }
 
+    /// The same policy without session resumption: each connection makes a full handshake.
+    #[must_use]
+    pub fn without_resumption(&self) -> Self {
+        let mut config = ClientConfig::clone(self.connector.config());
+        config.resumption = rustls::client::Resumption::disabled();
+        Self { connector: TlsConnector::from(Arc::new(config)), ..self.clone() }
+    }
+
     /// A policy that accepts exactly the certificates in these files, regardless of their names. For a server whose
     /// own config we can read.
     ///

@@ -162,6 +162,11 @@ impl TlsStream {
         }
     }
 
+    /// Whether the handshake resumed an earlier session.
+    pub(crate) fn has_resumed(&self) -> bool {
+        self.0.get_ref().1.handshake_kind() == Some(rustls::HandshakeKind::Resumed)
+    }
+
     /// The certificate that the peer presented.
     pub(crate) fn peer_certificate(&self) -> Option<PeerCertificate> {
         let chain = self.0.get_ref().1.peer_certificates()?;

@@ -265,6 +265,7 @@ impl Set<'_> {
             connections: self.bench.connections.or_else(|| self.bench.rate.is_none().then_some(CONNECTIONS)),
             threads: self.bench.threads,
             rate: self.bench.rate.clone(),
+            cached: true, // the filter `cache` may be what is measured
             ..Options::default()
         }
     }

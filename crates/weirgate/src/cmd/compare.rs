@@ -6,7 +6,7 @@
 mod file;
 mod run;
 
-use super::load::{ConnectionArgs, RequestArgs, Unequal, end_on_ctrl_c};
+use super::load::{ConnectionArgs, Intended, RequestArgs, end_on_ctrl_c};
 use super::output_file::OutputFile;
 use super::{Format, print};
 use anyhow::Result;
@@ -99,7 +99,7 @@ struct LineArgs {
 
     /// Accept targets that do unequal work; otherwise this makes the result INVALID
     #[arg(long, value_enum, value_name = "ok", help_heading = "Judgement")]
-    unequal: Option<Unequal>,
+    unequal: Option<Intended>,
 
     /// Report CPU time of the targets' processes: `auto` for the process that listens there, or NAME=PID; may be
     /// repeated

@@ -93,7 +93,7 @@ pub(super) struct Load {
     require: Option<Require>,
     /// Accept unequal work for targets at several places; otherwise this makes the result INVALID
     #[arg(long, value_enum, value_name = "ok", help_heading = "Judgement")]
-    unequal: Option<Unequal>,
+    unequal: Option<Intended>,
     /// Exit codes: 1 for a broken threshold, or k6's 99
     #[arg(long, value_enum, default_value_t, value_name = "WHOSE", help_heading = "Judgement")]
     exit_codes: ExitCodes,
@@ -152,11 +152,11 @@ enum Require {
     Valid,
 }
 
-/// Whether unequal work is accepted.
+/// Says that what would spoil a result is intended.
 #[derive(Clone, Copy, Debug, ValueEnum, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Unequal {
-    /// The unequal work is intended
+pub(super) enum Intended {
+    /// It is intended
     Ok,
 }
 

@@ -26,6 +26,7 @@ impl Link {
         keys: usize,
     ) -> Self {
         let mut counter = Counter::new(worker.plan.keeps_bodies());
+        counter.kinds = worker.parser.borrow().kinds.clone();
         counter.is_grpc = worker.plan.is_grpc();
         counter.capture = worker.captures(first_client).then(Default::default);
         let connection = Connection::new(counter);
@@ -121,6 +122,10 @@ impl Link {
                         queue.push_back(key)
                     }
                     exchange.phase = Phase::Queued;
+                    if let Some(allowed) = io.connection.allowed() {
+                        let mut tally = worker.tally.borrow_mut();
+                        tally.streams_allowed = tally.streams_allowed.into_iter().chain([allowed]).min();
+                    }
                     return Poll::Pending;
                 }
                 let started = if waited || ask.turned == 0 { worker.clock.now() } else { ask.turned };

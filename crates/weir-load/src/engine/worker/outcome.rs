@@ -128,6 +128,11 @@ impl Worker {
         let waiting_since = if is_apart { self.waiting_since.get() } else { 0 };
         let since = self.last_event.get().max(waiting_since).max(self.shared.measure_from);
         let silence = now.saturating_sub(since);
+        // The generator's own pauses are not the target's silence.
+        let silence = match silence >= SILENCE_NS {
+            true => silence.saturating_sub(self.shared.pulse.paused(since, now)),
+            false => silence,
+        };
         let mut tally = self.tally.borrow_mut();
         tally.longest_silence_ns = tally.longest_silence_ns.max(silence);
         silence

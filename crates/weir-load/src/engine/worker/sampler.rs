@@ -27,6 +27,8 @@ pub(in crate::engine) struct Sampler {
     tick_begun: u64,
     measuring: bool,
     announced_stop: bool,
+    /// Whether the coordinator knows that this thread waits for a processor.
+    told_waits: bool,
     responses: u64,
     /// When the rate was last sampled, and when it is sampled next.
     sampled: u64,
@@ -121,6 +123,7 @@ impl Sampler {
             tick_begun: worker.shared.measure_from,
             measuring: worker.shared.measure_from == 0,
             announced_stop: false,
+            told_waits: false,
             responses: 0,
             sampled: worker.shared.measure_from,
             grid: Grid { next: worker.shared.measure_from + SAMPLE },
@@ -169,6 +172,8 @@ impl Sampler {
             let backlog = worker.backlog(now);
             let mut tally = worker.tally.borrow_mut();
             tally.backlog_max = tally.backlog_max.max(backlog);
+            drop(tally);
+            self.tell_waits(now, out);
         }
         while self.measuring && now >= worker.shared.measure_from + (self.tick + 1) * TICK {
             self.end_tick(worker, now, out);
@@ -178,6 +183,18 @@ impl Sampler {
         }
         self.sweep(worker, now);
         self.plan_next(worker, now);
+    }
+
+    /// Tells the coordinator, once, that this thread waits for a processor, so that it looks who has it.
+    fn tell_waits(&mut self, now: u64, out: &mpsc::Sender<Message>) {
+        if !self.told_waits {
+            let waited = os::thread_waited_ns().saturating_sub(self.spent_first.waited);
+            let elapsed = now.saturating_sub(self.spent_first.at);
+            self.told_waits = waited as f64 > weir_report::verdict::WAITED * elapsed as f64;
+            if self.told_waits {
+                let _ = out.send(Message::Waits); // the coordinator has gone
+            }
+        }
     }
 
     /// The warm-up is over. Requests are counted by their intended starts, so their counts stay; measurements of the
@@ -263,7 +280,6 @@ impl Sampler {
             measured_ns: last.at.saturating_sub(first.at),
             cpu_ns: last.cpu.saturating_sub(first.cpu),
             waited_ns: last.waited.saturating_sub(first.waited),
-            cpu_all_ns: os::thread_cpu_ns(),
             think_ns: worker.slots.iter().map(|s| s.think_ns.get()).sum(),
             available_ns: worker.slots.iter().map(|s| s.available_ns.get()).sum(),
             responses_by_client: worker
@@ -274,6 +290,7 @@ impl Sampler {
             dial: worker.dial.take(),
             opened: worker.opened.get(),
             unsent,
+            kinds: worker.parser.borrow().kinds.list(),
             tally: worker.tally.replace(Tally::default()),
         }
     }

@@ -74,6 +74,11 @@ impl Connection {
         most.saturating_sub(self.codec.open())
     }
 
+    /// How many concurrent streams the target allows, once its SETTINGS came.
+    pub(crate) fn allowed(&self) -> Option<u64> {
+        self.codec.is_greeted().then(|| self.codec.peer_streams() as u64)
+    }
+
     /// Whether no further request may begin.
     pub(crate) const fn is_closing(&self) -> bool {
         self.closed || !self.codec.is_open()

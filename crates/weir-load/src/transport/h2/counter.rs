@@ -6,6 +6,7 @@
 use super::head::Head;
 use super::stream::{Call, Stream};
 use crate::grpc::Messages;
+use crate::transport::kinds::{Kinds, Marks};
 use crate::transport::reader::Response;
 use std::rc::Rc;
 use weir_report::units::shown;
@@ -56,6 +57,8 @@ pub(crate) struct Counter {
     pub(crate) now: u64,
     /// Bytes that belong to responses.
     pub(crate) counted: u64,
+    /// The kinds of responses seen.
+    pub(crate) kinds: Kinds,
     /// Outcomes, collected for the caller that feeds the connection.
     pub(crate) answers: Vec<Answer>,
     /// One for heads and one for trailers, which alternate.
@@ -89,6 +92,7 @@ impl Counter {
             keeps_bodies,
             now: 0,
             counted: 0,
+            kinds: Kinds::default(),
             answers: Vec::new(),
             known: Default::default(),
         }
@@ -178,13 +182,14 @@ impl Sink for Counter {
         let head = if is_known && capture.is_none() {
             &known.head
         } else {
-            other = known.learn(block.bytes, decoder, &mut capture)?;
+            other = known.learn(block.bytes, decoder, &mut capture, &self.kinds)?;
             &other
         };
         let told = if is_head { head.response() } else { head.trailers() };
         if let Ok(told) = &told {
             if is_head && told.status >= 200 {
                 stream.response.status = told.status;
+                stream.response.maker = head.maker;
                 stream.call.is_grpc = head.is_grpc;
             }
             if self.is_grpc && (!is_head || told.status >= 200) {
@@ -243,11 +248,13 @@ impl Known {
         block: &[u8],
         decoder: &mut Decoder,
         capture: &mut Option<&mut Capture>,
+        kinds: &Kinds,
     ) -> Result<Head, Undecodable> {
         let before = decoder.changes();
-        let mut head = Head::default();
+        let (mut head, mut marks) = (Head::default(), Marks::default());
         decoder.decode(block, |name, value| {
             head.field(name, value);
+            marks.field(name, value);
             if let Some(capture) = capture {
                 match name {
                     b"server" => capture.server = Some(shown(value)),
@@ -256,6 +263,7 @@ impl Known {
                 }
             }
         })?;
+        head.maker = kinds.of(marks);
         if before == decoder.changes() {
             self.block.clear();
             self.block.extend_from_slice(block);

@@ -1,6 +1,7 @@
 //! The parts of a response's head or trailers that we need.
 
 use crate::grpc::{self, Code};
+use crate::transport::kinds::KindId;
 use std::rc::Rc;
 use weir_wire::h2::{HeadFacts, Malformed, is_grpc};
 
@@ -15,6 +16,8 @@ pub(super) struct Head {
     pub(super) code: Option<Code>,
     /// The value of grpc-message.
     pub(super) text: Option<Rc<str>>,
+    /// Who made the response.
+    pub(super) maker: KindId,
     /// Whether a regular field has appeared.
     begun: bool,
     wrong: Option<&'static str>,

@@ -1,6 +1,6 @@
 //! A bench file as written, and its mistakes. The texts of its keys become tables of docs/reference/compare.md.
 
-use crate::cmd::load::Unequal;
+use crate::cmd::load::Intended;
 use serde::Deserialize;
 use serde::de::Deserializer;
 use std::collections::BTreeMap;
@@ -143,8 +143,12 @@ pub(super) struct Workload {
     until: Option<String>,
     /// As `--fail-if`.
     fail_if: Vec<String>,
+    /// `ok` as `--cached ok`.
+    cached: Option<Intended>,
+    /// `true` as `--tls-resume`.
+    tls_resume: bool,
     /// `ok` as `--unequal ok`.
-    unequal: Option<Unequal>,
+    unequal: Option<Intended>,
     /// As `--seed`.
     seed: Option<u64>,
     /// Figures that others published, printed beside those measured.
@@ -369,6 +373,8 @@ impl Workload {
             pipeline: self.pipeline,
             rate: self.rate.clone(),
             no_keepalive: self.keepalive == Some(false),
+            cached: self.cached.is_some(),
+            tls_resume: self.tls_resume,
             insecure: self.insecure,
             timeout: self.timeout.map(|time| format!("{}ns", time.0.as_nanos())),
             checks: self.checks.clone(),

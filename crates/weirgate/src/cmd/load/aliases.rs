@@ -42,19 +42,28 @@ static WORDS: &[(&str, Meaning)] = &[
             "--data '{}' (autocannon, bombardier), --cookie '{}' (curl), or nothing (ab: the size of its buffers)",
         ),
     ),
+    ("-body", Value("--data '@{}' (vegeta)")),
     ("-e", Value("--format csv (ab); k6's variables are for scripts, which are not run")),
     ("-f", Value("--data '@{}' (bombardier), or nothing (ab: both sides agree on the version of TLS)")),
     ("-g", Value("--format csv (ab)")),
     ("-h2", Is("--http2")),
+    ("-h2c", Is("--http2")),
     ("-i", Value("-n {#} (k6), -X HEAD (ab), or the URLs of the file (h2load)")),
     ("-j", Flag("--format json, or --format oha-json (oha)")),
     ("-k", Flag("--insecure (curl, bombardier) or nothing (ab: keep-alive is the default)")),
+    (
+        "-keepalive",
+        Value("--no-keepalive for -keepalive=false (vegeta), or nothing: connections are kept by default"),
+    ),
     (
         "-l",
         Flag(
             "nothing: percentiles are always printed (autocannon, bombardier), and bodies may differ in length (ab)",
         ),
     ),
+    ("-lazy", Given),
+    ("-max-connections", Value("-c {#} (vegeta)")),
+    ("-max-workers", Value("-c {#} (vegeta)")),
     ("-p", Value("--data '@{}' (ab), --http2 -m {#} (oha) or --pipeline {#} (autocannon)")),
     (
         "-q",
@@ -68,6 +77,8 @@ static WORDS: &[(&str, Meaning)] = &[
             "--rate {#}/s for all connections together (ghz, bombardier), --rate with the sum for each one (autocannon), or nothing (ab, oha)",
         ),
     ),
+    ("-redirects", Value("nothing: redirects are never followed (vegeta)")),
+    ("-root-certs", Value("--cacert '{}' (vegeta)")),
     (
         "-s",
         Value(
@@ -79,6 +90,10 @@ static WORDS: &[(&str, Meaning)] = &[
         Value(
             "--threads {#} (wrk, h2load), -d {#}s (ab) or --timeout {#}s (hey, oha, autocannon, bombardier)",
         ),
+    ),
+    (
+        "-targets",
+        Value("the URLs of {} as arguments, and -X, -H and --data for what they have in common (vegeta)"),
     ),
     ("-v", Flag("nothing, or --format json for everything")),
     ("-w", Value("--threads {#} (autocannon), --html FILE (ab) or --graceful-stop TIME (oha)")),

@@ -1,5 +1,6 @@
 //! Options that describe a request and how to send it, shared by all commands that generate load.
 
+use crate::cmd::load::Intended;
 use clap::Args;
 use std::path::PathBuf;
 use weir_load::Options;
@@ -85,6 +86,12 @@ pub(in crate::cmd) struct ConnectionArgs {
     /// environment's [default: none]
     #[arg(long, value_name = "URL|env", help_heading = "Connection")]
     proxy: Option<String>,
+    /// Let new TLS connections resume sessions; otherwise each makes a full handshake
+    #[arg(long, help_heading = "Connection")]
+    tls_resume: bool,
+    /// Accept responses from a cache; otherwise they make the result SUSPECT
+    #[arg(long, value_enum, value_name = "ok", help_heading = "Judgement")]
+    cached: Option<Intended>,
     /// Accept any certificate
     #[arg(long, help_heading = "Connection")]
     insecure: bool,
@@ -134,6 +141,8 @@ impl ConnectionArgs {
         options.resolve.clone_from(&self.resolve);
         options.unix_socket.clone_from(&self.unix_socket);
         options.proxy.clone_from(&self.proxy);
+        options.tls_resume = self.tls_resume;
+        options.cached = self.cached.is_some();
         options.insecure = self.insecure;
         options.cacert.clone_from(&self.cacert);
         options.cert.clone_from(&self.cert);

@@ -17,6 +17,14 @@ use crate::support::OK;
 
 /// Reasons that no end-to-end test triggers, with the explanation.
 const NOT_PROVOKED: &[(&str, &str)] = &[
+    ("changed_midway", "it takes a run of ten seconds; verdict/course.rs has tests"),
+    ("cold_start", "as changed_midway"),
+    (
+        "delayed_ack",
+        "it takes answers that are late by 40 ms to a few milliseconds; verdict/tests.rs has tests",
+    ),
+    ("drifted", "as changed_midway"),
+    ("generator_throttled", "it takes a writable cgroup; throttle.rs and verdict/tests.rs have tests"),
     ("clock_step", "a test may not move the clock of the machine; engine.rs and verdict/tests.rs have tests"),
     ("shared_cores", "it takes a machine that nobody else uses; verdict/contention.rs has tests"),
 ];
@@ -25,6 +33,7 @@ const NOT_PROVOKED: &[(&str, &str)] = &[
 fn every_reason_is_provoked() {
     let sources = [
         include_str!("../load.rs"),
+        include_str!("answers.rs"),
         include_str!("faults.rs"),
         include_str!("grpc.rs"),
         include_str!("http2.rs"),
