@@ -450,10 +450,11 @@ fn every_trap_is_told() {
             "labels with a dollar sign",
             compose(
                 "    - traefik.http.routers.app.rule=Host(`a.test`)\n    - \
-            traefik.http.routers.app.middlewares=m\n    - traefik.http.middlewares.m.basicauth.users=a:$$2y$$05$$x\n    - \
+            traefik.http.routers.app.middlewares=m\n    - \
+                 traefik.http.middlewares.m.basicauth.users=a:$$2y$$05$$SmqQvPoTJdz5nYWEdzGlreZ1lK6wJ2oVYtQMcaBmdBRD.3CLvjKc2\n    - \
             traefik.http.services.app.loadbalancer.server.port=1\n",
             ),
-            &["\\$2y\\$05\\$x"],
+            &["\\$2y\\$05\\$SmqQ"],
         ),
         (
             "labels with a variable",

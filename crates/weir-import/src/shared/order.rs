@@ -242,7 +242,9 @@ pub fn cases(routes: &[Candidate]) -> Vec<(Case, Option<usize>)> {
             continue;
         }
         let endings: &[&str] = match (&route.path, start.ends_with('/')) {
-            (Path::Exact(_), _) => &["", "/"],
+            // `//` would be one slash again.
+            (Path::Exact(_), true) => &[""],
+            (Path::Exact(_), false) => &["", "/"],
             (_, true) => &["", "x"],
             (_, false) => &["", "/x", "x"],
         };

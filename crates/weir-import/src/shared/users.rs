@@ -9,6 +9,8 @@ use crate::yaml::{Map, Value};
 
 /// A hash that no password has.
 const NO_PASSWORD: &str = "$2b$12$GhvMmNVjRW29ulnudl.LbuAnUtN/LRfe1JsBm1Xu6LE3059z5Tr8m";
+/// Length of a whole hash of bcrypt.
+const BCRYPT_CHARS: usize = 60;
 /// Most users of one list that are taken.
 const MAX_USERS: usize = 10_000;
 
@@ -62,7 +64,8 @@ impl Users {
             ledger.refused(piece, "a user without a hash", nearest("NAME"));
             return;
         };
-        let is_taken = ["$2a$", "$2b$", "$2y$", "$argon2id$"].iter().any(|start| hash.starts_with(start));
+        let is_bcrypt = ["$2a$", "$2b$", "$2y$"].iter().any(|start| hash.starts_with(start));
+        let is_taken = is_bcrypt && hash.len() == BCRYPT_CHARS || hash.starts_with("$argon2id$");
         let kept = if is_taken { hash.to_owned() } else { NO_PASSWORD.to_owned() };
         if !is_taken {
             let kind = kind(hash);
@@ -118,6 +121,7 @@ fn escaped(user: &str) -> String {
 fn kind(hash: &str) -> &'static str {
     match hash {
         _ if hash.starts_with("$apr1$") || hash.starts_with("$1$") => "MD5",
+        _ if hash.starts_with("$2") => "bcrypt that is not whole",
         _ if hash.starts_with("{SHA}") || hash.starts_with("{SSHA}") => "SHA-1",
         _ if hash.starts_with("$5$") => "SHA-256",
         _ if hash.starts_with("$6$") => "SHA-512",
