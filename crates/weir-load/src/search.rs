@@ -266,8 +266,7 @@ mod tests {
         let step = Duration::from_millis(20);
         let told = too_short(step, 1_100.0, 10_000.0).unwrap().to_string();
         assert!(
-            told.starts_with("-d 20.000 ms: the conditions need 1100 responses")
-                && told.ends_with("-d 111ms"),
+            told.starts_with("-d 20.00 ms: the conditions need 1100 responses") && told.ends_with("-d 111ms"),
             "{told}"
         );
         assert!(too_short(step, 1_100.0, 60_000.0).is_none() && too_short(step, 1_100.0, 0.0).is_none());
