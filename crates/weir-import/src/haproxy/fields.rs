@@ -109,8 +109,15 @@ impl<'a> Build<'_, 'a> {
             _ => Change::Remove,
         };
         self.scope.touched.push(format!("request.headers[\"{lower}\"]"));
-        if matches!(&change, Change::Set(Value::Text(text)) if text.is_empty()) {
-            cx.ledger.changed(line.piece, "Weir removes the field, HAProxy sends it empty");
+        // What always has a value: a literal, and what every request has.
+        let is_full = |part: &Part| match part {
+            Part::Text(_) => true,
+            Part::Placeholder(name) => matches!(&**name, "authority" | "client" | "host" | "method" | "path"),
+            Part::Value(value) => value.as_str().starts_with("string("),
+        };
+        if !matches!(change, Change::Remove) && !text.parts().iter().any(is_full) {
+            cx.ledger
+                .changed(line.piece, "where its value is empty, Weir sends no field, HAProxy an empty one");
         } else {
             cx.ledger.same(line.piece);
         }

@@ -263,6 +263,10 @@ impl<'t, 's> Writer<'t, 's> {
             "mode" if line.word(1) == "tcp" => {
                 return self.kept_as(line, &["mode", "http"].map(str::to_owned));
             }
+            // HAProxy waits as long, up to 1 s, before it tries a dead server again; on loopback connects take no time.
+            "timeout" if line.word(1) == "connect" => {
+                return self.kept_as(line, &["timeout", "connect", "100ms"].map(str::to_owned));
+            }
             "server" | "server-template" => return self.server(line),
             "default-server" => {
                 let words = [vec!["default-server".to_owned()], self.options(line, 1)].concat();

@@ -142,26 +142,26 @@ fn lies_are_caught_at_their_lines() {
             "a refused method passes",
             "request.method == \"PUT\"",
             "request.method == \"PUTT\"",
-            "18 status",
+            "17 status",
         ),
-        ("weir.yaml", "a redirect leads elsewhere", "to: /new", "to: /newer", "19 redirect"),
-        ("weir.yaml", "a redirect has another status", "status: 301", "status: 302", "19 status"),
-        ("weir.yaml", "a field is dropped", "x-site: shop", "x-other: shop", "20 upstream field x-site"),
+        ("weir.yaml", "a redirect leads elsewhere", "to: /new", "to: /newer", "18 redirect"),
+        ("weir.yaml", "a redirect has another status", "status: 301", "status: 302", "18 status"),
+        ("weir.yaml", "a field is dropped", "x-site: shop", "x-other: shop", "19 upstream field x-site"),
         ("weir.yaml", "a field passes", "remove: [x-debug]", "remove: [x-other]", ""),
         (
             "weir.yaml",
             "a field of answers is dropped",
             "x-frame-options: DENY",
             "x-other: DENY",
-            "22 answer field x-frame-options",
+            "21 answer field x-frame-options",
         ),
-        ("weir.yaml", "a limit is raised", "requests: 20", "requests: 30", "15 status"),
+        ("weir.yaml", "a limit is raised", "requests: 20", "requests: 30", "14 status"),
         (
             "routes/web.yaml",
             "two backends are swapped",
             "upstream: blog",
             "upstream: beta",
-            "24 who answered",
+            "23 who answered",
         ),
         (
             "routes/web.yaml",
@@ -237,6 +237,10 @@ fn every_sample_is_proved() {
 /// Differences of single samples, which their ledgers name.
 fn of_sample(name: &str) -> &'static str {
     match name {
+        "api_gateway" => {
+            "- { difference: answer field www-authenticate, why: Weir names the charset }\n\
+             - { difference: upstream field x-tenant-id, why: Weir sends no empty field }\n"
+        }
         "canary" => {
             "- { difference: upstream field x-real-ip, why: Weir drops it unless trusted_proxies names the client }\n"
         }
