@@ -99,7 +99,7 @@ fn misfits(report: &ShadowReport) -> Option<Html> {
     });
     (!report.misfits.is_empty()).then(|| {
         html!(
-            "<section><h2>Unexplained</h2><p class=\"quiet\">These requests did not end as the judge finds for the running config. They \
+            "<section><h2>Unexplained</h2><p class=\"quiet\">These requests ended differently than the judge computed for the running config. They \
              are not among the judged.</p><table class=\"stack\"><caption class=\"hide\">Unexplained requests</caption><thead><tr><th \
              scope=\"col\">Requests<th scope=\"col\">What differs<th scope=\"col\">Judged<th scope=\"col\">Examples<tbody>{}</table></section>",
             rows

@@ -49,7 +49,7 @@ pub(super) struct Fetched {
     failed: Failures,
 }
 
-/// Pages that could not be had.
+/// Pages that could not be fetched.
 #[derive(Default)]
 struct Failures {
     count: AtomicU64,
@@ -196,7 +196,7 @@ impl Fetched {
         &self.path
     }
 
-    /// How many pages could not be had.
+    /// How many pages could not be fetched.
     pub(super) fn failed(&self) -> u64 {
         self.failed.count.load(Relaxed)
     }
@@ -254,7 +254,7 @@ impl Fetched {
                 self.failed.count.fetch_add(1, Relaxed);
                 if !self.failed.fails.swap(true, Relaxed) {
                     log::warn(
-                        "an error page could not be had",
+                        "an error page could not be fetched",
                         &[("upstream", &self.upstream), ("error", &why)],
                     );
                 }

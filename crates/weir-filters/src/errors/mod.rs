@@ -56,7 +56,7 @@ const OF_ERROR: [&str; 4] = ["allow", "proxy-authenticate", "retry-after", "www-
 static PAGE_FAILED: Figure = Figure::counter(
     "page_failed",
     "weir_errors_page_failed",
-    "Error pages of upstreams that could not be had.",
+    "Error pages of upstreams that could not be fetched.",
 );
 
 struct Errors {

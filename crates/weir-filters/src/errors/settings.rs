@@ -46,7 +46,7 @@ const MAX_PAGES: usize = 256;
 /// client's Host, Accept and Accept-Language, and must answer 200 within `timeout`, with at most 256 KiB. The client gets
 /// its body and content type with the status of the error. Otherwise the error stays as it is: it is not replaced by
 /// another error. The request runs no route and no filter, so it cannot loop. `weir_errors_page_failed_total` counts
-/// pages that could not be had, and the log tells the first.
+/// pages that could not be fetched, and the log tells the first.
 ///
 /// Put this filter before the filters whose refusals it should replace. Under `filters` it also serves requests that
 /// match no route.

@@ -27,8 +27,8 @@ pub(super) fn read(cx: &mut Cx<'_, '_>, ingress: &mut Ingress<'_>) -> Vec<Filter
         match text.as_str() {
             "any" => cx.ledger.refused(
                 piece,
-                "an address or a password: Weir's `any` joins credentials only, so both are asked for",
-                "when: { is: 'client.ip in […]', otherwise: [ { basic_auth: {} } ] }",
+                "an address or a password is not translated, so both are required",
+                "any: [ { basic_auth: {} }, { ip: { allow: […] } } ]",
             ),
             _ => cx.ledger.same(piece),
         }
@@ -193,7 +193,7 @@ fn forward(cx: &mut Cx<'_, '_>, ingress: &mut Ingress<'_>) -> Vec<Filter> {
     let name = known.unwrap_or_else(|| cx.config.upstreams.add(&format!("auth-{host}"), upstream));
     cx.ledger.changed(
         piece,
-        "the service sees the fields of `copy_request` and X-Forwarded-*, not X-Original-URL and all others",
+        "the service sees the fields of `copy_request` and X-Forwarded-*; `copy_request: all` and `set` would send the others",
     );
     let mut map = Map::new().with("upstream", name);
     if !path.is_empty() && path != "/" {

@@ -285,8 +285,8 @@ fn others(cx: &mut Cx<'_, '_>, ingress: &mut Ingress<'_>, traffic: &mut Traffic)
     for (key, why, nearest) in [
         (
             "custom-http-errors",
-            "Weir sends its own pages and asks no Service for them",
-            "errors: { 5xx: { file }, upstream: [5xx] }",
+            "pages of a Service are not translated, so Weir sends its own",
+            "errors: { 5xx: { upstream, path }, upstream: [5xx] }",
         ),
         ("default-backend", "the Service of a Service without Pods", "endpoints with `priority: 1`"),
         (
@@ -297,12 +297,12 @@ fn others(cx: &mut Cx<'_, '_>, ingress: &mut Ingress<'_>, traffic: &mut Traffic)
         (
             "proxy-cookie-domain",
             "`links: rewrite` changes cookies that name the endpoint",
-            "the Service's own settings",
+            "the filter cookies",
         ),
         (
             "proxy-cookie-path",
             "`links: rewrite` changes cookies below a removed prefix",
-            "the Service's own settings",
+            "the filter cookies",
         ),
         (
             "proxy-redirect-from",

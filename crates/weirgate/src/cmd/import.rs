@@ -47,7 +47,7 @@ pub(super) struct Import {
     /// Exit with 1 if something was changed, too
     #[arg(long)]
     strict: bool,
-    /// Ask the old program and Weir the same, and compare: docs/guide/prove.md
+    /// Send the old program and Weir the same requests, and compare the answers: docs/guide/prove.md
     #[arg(long)]
     prove: bool,
     #[command(flatten)]
@@ -75,7 +75,7 @@ impl Import {
             return Ok(ExitCode::from(COMMAND_LINE));
         }
         if !self.prove && !self.proof.against.is_empty() {
-            errln!("weir: --against says what to prove against: add --prove");
+            errln!("weir: --against needs --prove");
             return Ok(ExitCode::from(COMMAND_LINE));
         }
         let system = weir_import::system(&self.system).context("the command line knows this system")?;

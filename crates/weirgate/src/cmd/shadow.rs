@@ -26,7 +26,7 @@ pub(super) struct Shadow {
     /// How long to judge, at most 1d
     #[arg(long = "for", value_name = "TIME", default_value = "10m", value_parser = time)]
     time: String,
-    /// Largest share of changed decisions that is no failure [default: any]
+    /// Largest share of changed decisions that still exits with 0 [default: any]
     #[arg(long, value_name = "SHARE", value_parser = share)]
     max_change: Option<String>,
     /// How many judged requests a conclusion needs

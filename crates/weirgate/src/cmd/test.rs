@@ -103,7 +103,7 @@ impl Test {
                 }
                 let count = list.tests.len();
                 print(&match wrong.len() {
-                    0 => format!("{count} requests take the routes that they must\n"),
+                    0 => format!("all {count} requests take the expected routes\n"),
                     differ => format!("{differ} of {count} requests take another route\n"),
                 });
             }

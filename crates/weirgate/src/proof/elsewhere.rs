@@ -113,7 +113,7 @@ impl Elsewhere {
         missing.dedup();
         let first = missing.first().copied().unwrap_or_default();
         Err(format!(
-            "the upstreams {} are not on loopback: point the gateway's at addresses of this machine, and say which by \
+            "the upstreams {} are not on loopback: point the gateway's at addresses of this machine, and name them with \
              --echo {first}=127.0.0.1:9001",
             missing.join(", ")
         ))

@@ -143,7 +143,7 @@ pub(crate) fn prove(proof: &Proof<'_>) -> Result<Outcome> {
     let mut found = play_in_a_world(&job)?;
     if let Some(why) = found.no_world {
         let whom = if is_elsewhere { "Weir" } else { title };
-        return not_proved(format!("this kernel gives no world of its own to run {whom} in: {why}"));
+        return not_proved(format!("this kernel cannot create a sandbox for {whom}: {why}"));
     }
     if let Some(old) = old {
         (found.old, found.version) = (old, proof.elsewhere.shown());

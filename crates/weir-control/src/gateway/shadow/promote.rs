@@ -30,7 +30,7 @@ impl fmt::Display for NotPromoted {
         match self {
             Self::Missing => f.write_str("there is no such shadow"),
             Self::Outdated => {
-                f.write_str("another config runs now than the one that the candidate was compared with")
+                f.write_str("the running config is no longer the one that the candidate was compared with")
             }
             Self::Same => f.write_str("the candidate is the running config"),
             Self::Unwritable(key) => write!(

@@ -213,13 +213,13 @@ fn verdict(report: &ShadowReport) -> (&'static str, String) {
     }
     let odd = share(unexplained, judged + unexplained);
     if odd > UNEXPLAINED {
-        let of = format!("{unexplained} requests ({}) did not end as the judge finds", percent(odd));
-        return ("unbelievable", format!("NOT TO BE BELIEVED: {of} for the running config"));
+        let of = format!("{unexplained} requests ({}) ended differently than the judge computed", percent(odd));
+        return ("unbelievable", format!("UNRELIABLE: {of} for the running config"));
     }
     let told = match changed {
-        0 => format!("NO CHANGE: the candidate decides all {judged} judged requests as they are decided now"),
+        0 => format!("NO CHANGE: both configs decide all {judged} judged requests alike"),
         _ => format!(
-            "CHANGE: the candidate decides {changed} of {judged} judged requests otherwise ({})",
+            "CHANGE: the candidate decides {changed} of {judged} judged requests differently ({})",
             percent(report.share)
         ),
     };

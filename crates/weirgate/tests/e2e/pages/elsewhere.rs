@@ -117,7 +117,7 @@ fn a_page_that_does_not_come() {
             .any(|line| line.starts_with("weir_errors_page_failed_total{") && line.ends_with(" 4")),
         "{metrics}"
     );
-    assert_eq!(weir.logged("an error page could not be had").len(), 1);
+    assert_eq!(weir.logged("an error page could not be fetched").len(), 1);
 
     let silent = Upstream::listen();
     let weir = with_pages(&upstream, &silent, errors);
