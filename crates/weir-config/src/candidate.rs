@@ -2,6 +2,10 @@
 //!
 //! A caller who may not read the disk or the environment must not do so with a candidate. Values in it may use a
 //! variable or name a file only if the running config has the same text for the same setting, or below `admin.paths`.
+//!
+//! Nor may a candidate tell the value of a variable by what it decides: an expression behind a filter that sets a
+//! header from `${TOKEN}` could compare it letter by letter. So whatever uses a variable must stand in an entry that
+//! is the running one, unchanged, and none may stand where other entries can read it.
 
 use super::diagnostic::{Diagnostic, Diagnostics};
 use super::node::{Node, Place, Value};
@@ -11,6 +15,9 @@ use std::collections::HashSet;
 /// Sections that decide nothing about a request and name files or processes. A candidate of such a caller may not
 /// differ there.
 const CLOSED: &[&str] = &["access_log", "admin", "log", "source", "stores", "tracing"];
+
+/// Sections whose values the expressions of every route can read.
+const SHARED: &[&str] = &["filters", "maps", "plans"];
 
 /// Where a text stands: the last two keys of its path, and the text.
 type Known<'a> = (&'a str, &'a str, &'a str);
@@ -32,6 +39,26 @@ pub fn restrict(candidate: &Node, running: &Node, found: &mut Diagnostics) -> Ha
             found.push(wrong.hint("leave it as it runs; the role `admin` may change it"));
         }
     }
+    for (section, node) in candidate.entries() {
+        let section = &*section.text;
+        if SHARED.contains(&section) && has_variable(node) {
+            let message = format!("`{section}` uses variables, whose values a candidate could tell");
+            let wrong = Diagnostic::error("variable-refused", message).on(candidate, section);
+            found.push(wrong.hint("let a caller with the role `admin` try it out"));
+        }
+        for (name, entry) in node.entries().iter().filter(|(_, entry)| has_variable(entry)) {
+            if running.get(section).and_then(|known| known.get(&name.text)) != Some(entry) {
+                let message = format!(
+                    "`{section}.{}` uses a variable and differs from the running config: its decisions could tell the value",
+                    name.text
+                );
+                let wrong = Diagnostic::error("variable-refused", message).at(entry.at.clone());
+                found.push(
+                    wrong.hint("leave it as it runs, or let a caller with the role `admin` try it out"),
+                );
+            }
+        }
+    }
     let mut places = HashSet::new();
     walk(candidate, ("", ""), &mut |node, (outer, inner), text| {
         let at: Known<'_> = (outer, inner, text);
@@ -45,6 +72,13 @@ pub fn restrict(candidate: &Node, running: &Node, found: &mut Diagnostics) -> Ha
         }
     });
     places
+}
+
+/// Whether any text below uses a variable.
+fn has_variable(node: &Node) -> bool {
+    let mut has = false;
+    walk(node, ("", ""), &mut |_, _, text| has |= variable_in(text));
+    has
 }
 
 fn walk<'a>(
@@ -87,11 +121,22 @@ mod tests {
             ("routes: { a: { filters: [ { ip: { file: a.key } } ] } }", &[], 0),
             (
                 "routes: { a: { filters: [ { ip: { file: \"${file:/etc/shadow}\" } } ] } }",
-                &["variable-refused"],
+                &["variable-refused", "variable-refused"],
                 0,
             ),
-            ("routes: { a: { filters: [ { headers: { key: \"${K}\" } } ] } }", &["variable-refused"], 0),
-            ("routes: { a: { filters: [ { sign: { key: \"${K}\" } } ] } }", &[], 1),
+            (
+                "routes: { a: { filters: [ { headers: { key: \"${K}\" } } ] } }",
+                &["variable-refused", "variable-refused"],
+                0,
+            ),
+            // The value would be the same, but what stands beside it could compare it.
+            ("routes: { a: { filters: [ { sign: { key: \"${K}\" } } ] } }", &["variable-refused"], 1),
+            (
+                "routes: { a: { filters: [ { ip: { file: block.txt } }, { sign: { key: \"${K}\" } } ] } }",
+                &[],
+                2,
+            ),
+            ("filters: [ { sign: { key: \"${K}\" } } ]", &["variable-refused"], 1),
             ("admin: { token: x }", &["candidate-closed"], 0),
             ("stores: { s: { disk: { path: /etc } } }", &["candidate-closed"], 0),
         ] {

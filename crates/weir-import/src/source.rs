@@ -16,6 +16,8 @@ pub const MAX_FILES: usize = 20_000;
 pub const MAX_FILE_BYTES: u64 = 16 << 20;
 /// Most bytes of all files.
 pub const MAX_BYTES: u64 = 64 << 20;
+/// Characters that mark parts of texts while they are translated. In a source they would become `${…}`.
+const MARKS: [char; 3] = ['\u{e000}', '\u{e001}', '\u{f8fe}'];
 /// How deep includes may be nested.
 pub const MAX_DEPTH: usize = 20;
 
@@ -168,6 +170,13 @@ impl<'a> SourceTree<'a> {
             Ok(text) => text,
             Err(e) => return fail(format!("line {} is not UTF-8", line_of(e.valid_up_to()))),
         };
+        if let Some((at, mark)) = text.char_indices().find(|(_, c)| MARKS.contains(c)) {
+            return fail(format!(
+                "line {} has the private-use character U+{:04X}, which weir import uses itself: remove it",
+                line_of(at),
+                u32::from(mark)
+            ));
+        }
         let file = SourceFile { name: path.into(), text: text.into() };
         self.read.push(file.name.clone());
         Ok(file)

@@ -145,7 +145,11 @@ impl ByStatus {
     /// The lifetime of an answer with this status; `None` if it is not kept.
     pub(super) fn of(&self, status: u16) -> Option<Time> {
         let class = || usize::from(status / 100).checked_sub(2).and_then(|at| *self.classes.get(at)?);
-        let time = self.statuses.get(&status).copied().or_else(class).or(self.any);
+        // A refusal of one client or of one request would be served to others: only the status itself asks for that.
+        let is_of_one =
+            matches!(status, 400 | 401 | 403 | 407 | 408 | 413 | 417 | 421 | 425 | 426 | 428 | 429 | 431);
+        let general = || if is_of_one { None } else { class().or(self.any) };
+        let time = self.statuses.get(&status).copied().or_else(general);
         time.filter(|time| !time.is_zero())
     }
 }
@@ -204,9 +208,14 @@ mod tests {
         by_status.statuses.insert(200, seconds(5));
         by_status.statuses.insert(404, Time::ZERO);
         by_status.classes[2] = Some(seconds(3));
-        let found =
-            [200, 201, 302, 403, 404, 503].map(|status| by_status.of(status).map(|time| time.as_secs()));
-        assert_eq!(found, [Some(5), Some(1), Some(1), Some(3), None, Some(1)]);
+        by_status.statuses.insert(403, seconds(9));
+        let found = [200, 201, 302, 410, 404, 503, 401, 429, 403]
+            .map(|status| by_status.of(status).map(|time| time.as_secs()));
+        let refused_one = None;
+        assert_eq!(
+            found,
+            [Some(5), Some(1), Some(1), Some(3), None, Some(1), refused_one, refused_one, Some(9)]
+        );
         assert_eq!(ByStatus::default().of(200), None);
     }
 

@@ -126,9 +126,10 @@ pub(super) fn adapt(
             bounds.push(Bound { listens, sets, hosts, routes: routes.clone(), piece: site.piece });
         }
     }
-    for host in bounds.iter().flat_map(|bound| &bound.hosts).filter(|host| host.starts_with("*.")) {
+    let hosts = bounds.iter().flat_map(|bound| bound.hosts.iter().map(move |host| (bound, host)));
+    for (bound, host) in hosts.filter(|(_, host)| host.starts_with("*.")) {
         let note = format!("Caddy's {host} takes one label before the name, Weir's one or more");
-        ledger.note(note);
+        ledger.changed(bound.piece, note);
     }
     if options.redirects {
         redirects(&mut bounds, &plan, options);

@@ -448,7 +448,7 @@ impl World {
                 let mut all = Expression::constant(true);
                 for (name, pattern) in fields {
                     let regex = Searching::read(pattern, false, Subject::Text)?;
-                    all = all.and(Expression::of("request.headers", name).matches(&regex.searching()));
+                    all = all.and(any_value(name, &Expression::raw("v").matches(&regex.searching())));
                 }
                 all
             }
@@ -496,13 +496,19 @@ fn header((name, values): &(String, Option<Vec<String>>)) -> Expression {
         let inner = value.trim_matches('*');
         any = any.or(match (value.starts_with('*'), value.ends_with('*')) {
             _ if inner.is_empty() && value.contains('*') => has(),
-            (true, true) => field().contains(inner),
-            (true, false) => field().ends_with(inner),
-            (false, true) => field().starts_with(inner),
-            (false, false) => field().equals(Expression::text(value)),
+            (true, true) => any_value(name, &Expression::raw("v").contains(inner)),
+            (true, false) => any_value(name, &Expression::raw("v").ends_with(inner)),
+            (false, true) => any_value(name, &Expression::raw("v").starts_with(inner)),
+            (false, false) => any_value(name, &Expression::raw("v").equals(Expression::text(value))),
         });
     }
     any
+}
+
+/// Whether a condition holds for `v`, any of the values of a field that may be repeated.
+fn any_value(name: &str, is: &Expression) -> Expression {
+    let field = Expression::of("request.headers", name);
+    Expression::raw(format!("{}.all().exists(v, {})", field.as_str(), is.as_str()))
 }
 
 fn query(name: &str, values: &[String]) -> Expression {

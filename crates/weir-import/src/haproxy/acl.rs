@@ -469,6 +469,11 @@ fn compare(value: &Sample, way: Way, ignores_case: bool, patterns: &[String]) ->
     if patterns.is_empty() {
         return Err("a criterion without a pattern".to_owned());
     }
+    // Several values are one text in Weir, and a rule that denies must not miss the second of them.
+    let is_one = |name: &str| matches!(name, "cookie" | "host" | "user-agent");
+    if value.field.as_deref().is_some_and(|name| !is_one(name)) && way == Way::Length {
+        return Err("a field that may have several values, each of which HAProxy looks at".to_owned());
+    }
     if way == Way::Ip {
         let mut all = Vec::new();
         for pattern in patterns {
@@ -477,6 +482,14 @@ fn compare(value: &Sample, way: Way, ignores_case: bool, patterns: &[String]) ->
         let is = value.is.clone();
         if is.as_str() == "client.ip" {
             return Ok(networks(&all));
+        }
+        if let Some(name) = &value.field {
+            let each = Expression::raw("(ip(v.trim()) ?? ip(\"0.0.0.0\"))");
+            if all.iter().any(|network| network.starts_with("0.0.0.0")) {
+                return Err("0.0.0.0 in a field".to_owned());
+            }
+            let is = each.is_in(all.iter().map(String::as_str));
+            return Ok(Term::Is(each_value(&Expression::of("request.headers", name), &is), None));
         }
         let address = match value.kind {
             Kind::Address => Expression::raw(format!("({} ?? ip(\"0.0.0.0\"))", is.as_str())),
@@ -541,6 +554,8 @@ fn integer(value: &Sample, way: Way, patterns: &[String]) -> Result<Expression, 
     };
     let number =
         if number.contains('?') && !number.starts_with('(') { format!("({number})") } else { number };
+    // A negation binds tighter than a comparison.
+    let compared = |text: String| Expression::raw(format!("({text})"));
     let mut any = Expression::constant(false);
     let mut operator = "eq";
     for pattern in patterns {
@@ -558,7 +573,7 @@ fn integer(value: &Sample, way: Way, patterns: &[String]) -> Result<Expression, 
                 (Some(known), "<=") => Expression::constant(known <= limit),
                 (Some(known), ">") => Expression::constant(known > limit),
                 (Some(known), "<") => Expression::constant(known < limit),
-                _ => Expression::raw(format!("{number} {sign} {limit}")),
+                _ => compared(format!("{number} {sign} {limit}")),
             })
         };
         let is = match (operator, pattern.split_once(':')) {
@@ -636,12 +651,17 @@ fn texts(value: &Sample, way: Way, ignores_case: bool, patterns: &[String]) -> R
         Way::Exact => (r"(?:^|,)\s*", r"\s*(?:,|$)"),
         Way::Begins => (r"(?:^|,)\s*", ""),
         Way::Ends => ("", r"\s*(?:,|$)"),
-        _ => return of(&value.is),
+        _ => return of(&Expression::raw("v.trim()")).map(|is| each_value(&value.is, &is)),
     };
     let flag = if ignores_case { "(?i)" } else { "" };
     let texts: Vec<String> = patterns.iter().map(|pattern| literal(pattern)).collect();
     let texts = if texts.len() == 1 { texts.join("") } else { format!("(?:{})", texts.join("|")) };
     Ok(value.is.clone().matches(&format!("{flag}{start}{texts}{end}")))
+}
+
+/// Whether a condition holds for `v`, any of the values of a field.
+fn each_value(field: &Expression, is: &Expression) -> Expression {
+    Expression::raw(format!("{}.split(\",\").exists(v, {})", field.as_str(), is.as_str()))
 }
 
 /// All ACLs of a proxy, by name.

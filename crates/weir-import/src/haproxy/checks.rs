@@ -64,6 +64,12 @@ pub(super) fn probe(
                         (w[0] == "hdr" && w[1].eq_ignore_ascii_case("host")).then(|| w[2].clone())
                     });
                     map.set_some("host", host);
+                    let more =
+                        line.from(2).windows(2).any(|w| w[0] == "hdr" && !w[1].eq_ignore_ascii_case("host"));
+                    if more || line.after(2, "body").is_some() {
+                        let why = "Weir's probe sends no fields and no body of its own";
+                        cx.ledger.refused(line.piece, why, "a path that answers without them");
+                    }
                     match line.after(2, "meth") {
                         Some("GET") | None => cx.ledger.same(line.piece),
                         Some(method) => {

@@ -46,7 +46,15 @@ pub(super) fn translate<'a>(cx: &mut Cx<'a, '_, '_>, proxy: &Proxy<'a>, scope: &
         tracks: Tracks::default(),
         allowed: Expression::constant(false),
     };
-    for line in proxy.all("tcp-request") {
+    // `accept` and `allow` end the rules of their own kind only.
+    for kind in ["connection", "session", "content"] {
+        for line in proxy.all("tcp-request").filter(|line| line.word(1) == kind) {
+            build.tcp(cx, proxy, line);
+        }
+        build.allowed = Expression::constant(false);
+    }
+    let kinds = ["connection", "session", "content"];
+    for line in proxy.all("tcp-request").filter(|line| !kinds.contains(&line.word(1))) {
         build.tcp(cx, proxy, line);
     }
     for line in
@@ -54,6 +62,7 @@ pub(super) fn translate<'a>(cx: &mut Cx<'a, '_, '_>, proxy: &Proxy<'a>, scope: &
     {
         build.request(cx, proxy, line);
     }
+    build.allowed = Expression::constant(false);
     for line in proxy.all("redirect") {
         build.redirect(cx, line, 1);
     }
@@ -120,7 +129,7 @@ impl<'a> Build<'_, 'a> {
             }
             ("connection", "expect-proxy") => super::bind::expect_proxy(cx, self.scope, line),
             (_, "accept") => match self.when(cx, line, 3) {
-                Ok(is) if is.as_constant().is_none() && line.word(1) == "connection" => {
+                Ok(is) if is.as_constant() != Some(false) => {
                     cx.ledger.same(line.piece);
                     self.allowed = self.allowed.clone().or(is);
                 }
@@ -497,6 +506,10 @@ impl<'a> Build<'_, 'a> {
         let kind = line.after(2, "content-type").map(str::to_owned);
         let mut body = None;
         if let Some(text) = line.after(2, "string") {
+            if text.contains(super::read::MARK) {
+                let why = "a variable of the environment in a body";
+                return cx.ledger.refused(line.piece, why, "the filter respond: { status, body: ${NAME} }");
+            }
             body = Some(crate::shared::template::Template::text(text).to_body());
         } else if let Some(text) = line.after(2, "lf-string").map(str::to_owned) {
             match template(cx, self.scope, &text) {

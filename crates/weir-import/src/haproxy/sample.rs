@@ -214,10 +214,12 @@ fn fetch(scope: &Scope<'_>, text: &str) -> Result<Sample, String> {
             return Err(format!("`{text}` is one of several values of a field"));
         }
         "hdr" if scope.is_response => field("response.headers", first),
-        "hdr" | "req.hdr" | "req.fhdr" | "req_hdr" if !first.is_empty() => field("request.headers", first),
+        "req.fhdr" if !first.is_empty() => Sample { field: None, ..field("request.headers", first) },
+        "hdr" | "req.hdr" | "req_hdr" if !first.is_empty() => field("request.headers", first),
         "hdr_ip" | "req.hdr_ip" => {
             let value = field("request.headers", first).is;
-            Sample::of(Expression::raw(format!("ip({})", value.as_str())), Kind::Address)
+            let address = Sample::of(Expression::raw(format!("ip({})", value.as_str())), Kind::Address);
+            Sample { field: Some(first.to_ascii_lowercase()), ..address }
         }
         "res.hdr" | "shdr" | "res.fhdr" if scope.is_response => field("response.headers", first),
         "status" if scope.is_response => Sample::of(Expression::raw("response.status"), Kind::Int),

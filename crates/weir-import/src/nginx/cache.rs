@@ -75,7 +75,7 @@ fn lifetimes(cx: &mut Cx<'_, '_>, scope: &Scope<'_>, map: &mut Map) {
         };
         let codes: Vec<&str> =
             if codes.is_empty() { USUAL.to_vec() } else { codes.iter().map(|c| &**c).collect() };
-        let mut is_taken = false;
+        let (mut is_taken, has_any) = (false, codes.contains(&"any"));
         for code in codes {
             let status = code.parse::<u16>().ok();
             let is_kept = status.is_some_and(|s| (200..600).contains(&s) && !matches!(s, 206 | 304 | 416));
@@ -87,6 +87,10 @@ fn lifetimes(cx: &mut Cx<'_, '_>, scope: &Scope<'_>, map: &mut Map) {
             }
         }
         match is_taken {
+            true if has_any => cx.ledger.changed(
+                valid.piece,
+                "`any` keeps no refusals of one client (400, 401, 403, 429 and the like), which nginx serves to others",
+            ),
             true => cx.ledger.same(valid.piece),
             false => cx.ledger.left_out(valid.piece, "a directive before it says how long"),
         }

@@ -470,7 +470,7 @@ fn read_server(mut fields: Fields<'_>, thing: &Thing<'_>, cx: &mut Cx<'_, '_>) -
                 }
             }
             _ => {
-                let why = format!("`{url}` is no URL of a server");
+                let why = "it is no URL of a server, or it holds a password".to_owned();
                 cx.ledger.refused(piece, why.clone(), "upstreams.NAME.endpoints: HOST:PORT");
                 problem = Some(why);
             }

@@ -213,7 +213,8 @@ fn verdict(report: &ShadowReport) -> (&'static str, String) {
     }
     let odd = share(unexplained, judged + unexplained);
     if odd > UNEXPLAINED {
-        let of = format!("{unexplained} requests ({}) ended differently than the judge computed", percent(odd));
+        let of =
+            format!("{unexplained} requests ({}) ended differently than the judge computed", percent(odd));
         return ("unbelievable", format!("UNRELIABLE: {of} for the running config"));
     }
     let told = match changed {
