@@ -51,7 +51,11 @@ fn traps() -> Vec<(&'static str, String, Vec<&'static str>)> {
         (
             "5 one kind is OR, kinds are AND, and not",
             site("@a {\npath /a /b\nmethod GET\nnot header X-No 1\n}\nrespond @a a\nrespond rest"),
-            vec!["path: [/a, /b]", "methods: [GET]", "!(request.headers[\\\"x-no\\\"] == \\\"1\\\")"],
+            vec![
+                "path: [/a, /b]",
+                "methods: [GET]",
+                "when: !request.headers[\"x-no\"].all().exists(v, v == \"1\")",
+            ],
         ),
         (
             "6 handle blocks exclude one another",

@@ -290,7 +290,11 @@ fn every_trap_is_told() {
             &["ca: \
             /etc/weir/certs/ns-ca.ca.pem"],
         ),
-        ("25 custom-http-errors", with(&["custom-http-errors: \"404\""]), &["asks no Service for them"]),
+        (
+            "25 custom-http-errors",
+            with(&["custom-http-errors: \"404\""]),
+            &["pages of a Service are not translated"],
+        ),
         ("25 default-backend", with(&["default-backend: d"]), &["the Service of a Service without Pods"]),
         ("26 server-alias", with(&["server-alias: a.test,b.test"]), &["hosts: [h.test, a.test, b.test]"]),
         ("26 patterns", with(&["server-alias: '~^x.*$'"]), &["the pattern `~^x.*$`"]),

@@ -319,7 +319,7 @@ fn every_trap_is_told() {
         (
             "27 errors",
             middleware("{ errors: { status: [\"500-599\"], service: s, query: /x } }"),
-            &["asks no service for them"],
+            &["pages of a service are not translated"],
         ),
         (
             "28 retry",

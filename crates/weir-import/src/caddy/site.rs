@@ -129,7 +129,8 @@ pub(super) fn adapt(
     let hosts = bounds.iter().flat_map(|bound| bound.hosts.iter().map(move |host| (bound, host)));
     for (bound, host) in hosts.filter(|(_, host)| host.starts_with("*.")) {
         let note = format!("Caddy's {host} takes one label before the name, Weir's one or more");
-        ledger.changed(bound.piece, note);
+        ledger.changed(bound.piece, note.clone());
+        ledger.note(note);
     }
     if options.redirects {
         redirects(&mut bounds, &plan, options);

@@ -93,7 +93,8 @@ fn prove(dir: &Path, code: i32) -> Option<Value> {
 
 fn cannot(not_proved: &Value) -> bool {
     let why = not_proved.as_str().unwrap_or_default();
-    let cannot = why.contains("is not on this machine") || why.contains("this kernel gives no world");
+    let cannot =
+        why.contains("is not on this machine") || why.contains("this kernel cannot create a sandbox");
     if cannot {
         eprintln!("SKIPPED: {why}");
     }
