@@ -59,14 +59,15 @@ impl Queue {
 }
 
 impl Store for Queue {
+    fn has_place(&self, bytes: usize) -> bool {
+        !self.closed && self.end.saturating_add(bytes as u64) <= self.most
+    }
+
     fn push(&mut self, piece: Vec<u8>) -> Result<(), Vec<u8>> {
-        if self.closed {
-            return Err(piece);
+        if !self.has_place(piece.len()) {
+            return Err(piece); // a full file: until the client has caught up
         }
         let (offset, end) = (self.end, self.end.saturating_add(piece.len() as u64));
-        if end > self.most {
-            return Err(piece); // until the client has caught up
-        }
         let more = end.saturating_sub(self.taken);
         if !self.spooling.room.reserve(more, self.spooling.total) {
             self.close(&"disk_total is used up");

@@ -16,6 +16,9 @@ use std::task::{Context, Poll, ready};
 
 /// Where bytes wait in the order in which they came. It takes one piece at a time.
 pub trait Store {
+    /// Whether a piece of this many bytes may have a place now.
+    fn has_place(&self, bytes: usize) -> bool;
+
     /// Begins to store a piece behind the others. Not called while another piece is being stored.
     ///
     /// # Errors
@@ -102,13 +105,14 @@ impl Relay {
             overflow.stored(back);
         }
         if overflow.tail.len() >= overflow.piece {
-            if overflow.storing {
-                return Poll::Pending;
+            if overflow.storing || !overflow.store.has_place(overflow.piece) {
+                return Poll::Pending; // until the last piece is stored, or the receiver has taken more
             }
-            match overflow.store.push(mem::take(&mut overflow.tail)) {
+            let rest = overflow.tail.split_off(overflow.piece);
+            match overflow.store.push(mem::replace(&mut overflow.tail, rest)) {
                 Ok(()) => overflow.storing = true,
                 Err(back) => {
-                    overflow.tail = back;
+                    overflow.put_back(back);
                     return Poll::Pending; // until the receiver has taken more
                 }
             }
@@ -150,10 +154,14 @@ impl Overflow {
     /// The last piece is stored, or comes back.
     fn stored(&mut self, back: Option<Vec<u8>>) {
         self.storing = false;
-        if let Some(mut back) = back {
-            back.append(&mut self.tail);
-            self.tail = back;
+        if let Some(back) = back {
+            self.put_back(back);
         }
+    }
+
+    fn put_back(&mut self, mut piece: Vec<u8>) {
+        piece.append(&mut self.tail);
+        self.tail = piece;
     }
 }
 

@@ -40,6 +40,10 @@ impl Moody {
 }
 
 impl Store for Moody {
+    fn has_place(&self, _: usize) -> bool {
+        true
+    }
+
     fn push(&mut self, piece: Vec<u8>) -> Result<(), Vec<u8>> {
         assert!(self.storing.is_none(), "one piece after another");
         if self.one_in(5) {

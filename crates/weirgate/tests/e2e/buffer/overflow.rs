@@ -178,9 +178,9 @@ fn with_replace_and_compress() {
     let disk = to_disk(&folder, "");
     let replace = "{ replace: { types: [ text/plain ], text: { \"00000000\": \"zzzzzzzz\" } } }";
     for filters in [format!("{disk}, {replace}"), format!("{replace}, {disk}")] {
-        let weir = start(&busy(&upstream), &filters);
+        let weir = buffering(&upstream, &filters);
         let mut slow = slow_client(&weir);
-        weir.client().get("/short").expect_status(200);
+        eventually("it waits in a file", || on_disk(&weir) > MIB as u64);
         let body = slow.read_response().body.bytes;
         assert!(body.len() == LONG && body == numbered(LONG).replacen("00000000", "zzzzzzzz", 1).as_bytes());
     }
