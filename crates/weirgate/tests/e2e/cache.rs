@@ -109,7 +109,7 @@ fn lifetimes_are_by_status_and_fields_are_ignored() {
             }
         }
     });
-    let cache = "ttl: { 200: 1h, 302: 1h, 4xx: 1h, any: 0s, 404: 0s }, ignore: [ cache-control, expires, set-cookie, vary ]";
+    let cache = "ttl: { 200: 1h, 302: 1h, 403: 1h, any: 0s, 404: 0s }, ignore: [ cache-control, expires, set-cookie, vary ]";
     let weir = weir_with(&upstream, cache);
     let mut client = weir.client();
     let mut is_kept = |target: &str, fields: &str| {
