@@ -170,10 +170,10 @@ impl Plan {
         if let Some(pulse) = pulse {
             pulse.end();
         }
-        let throttled = Throttled::now().since(throttled);
+        merge.throttled = Throttled::now().since(throttled);
         let stepped = stepped(wall, SystemTime::now(), begun.elapsed());
         let end = end.unwrap_or_else(|| merge.natural_end());
-        Ok(merge.report(&shared, wall, end, stepped, cost, before.as_ref(), throttled))
+        Ok(merge.report(&shared, wall, end, stepped, cost, before.as_ref()))
     }
 }
 

@@ -32,6 +32,8 @@ pub(super) struct Merge {
     pub(super) so_far: SoFar,
     /// How long no response had arrived at the last tick.
     silent_ns: u64,
+    /// What the processor limit of our cgroup cost, known at the end.
+    pub(super) throttled: Throttled,
     threads: Vec<(usize, ThreadEnd)>,
 }
 
@@ -44,6 +46,7 @@ impl Merge {
             in_last: 0,
             so_far: SoFar { checks: no_checks(plan), ..SoFar::default() },
             silent_ns: 0,
+            throttled: Throttled::default(),
             threads: Vec::new(),
         }
     }
@@ -173,7 +176,6 @@ impl Merge {
         clock_step_ns: i64,
         target_cost: Option<TargetCost>,
         look: Option<&Look>,
-        throttled: Throttled,
     ) -> Report {
         self.threads.sort_by_key(|(index, _)| *index);
         let plan = Arc::clone(&self.plan);
@@ -206,7 +208,7 @@ impl Merge {
         r.health.clock_step_ns = clock_step_ns;
         r.health.rss_bytes_max = os::rss_bytes_max();
         (r.health.pauses, r.health.paused_ns) = shared.pulse.total(plan.warmup_ns);
-        (r.health.throttled, r.health.throttled_ns) = (throttled.periods, throttled.ns);
+        (r.health.throttled, r.health.throttled_ns) = (self.throttled.periods, self.throttled.ns);
         // Finding the targets' processes takes milliseconds, and is only needed if a thread waited.
         if r.longest_wait() > verdict::WAITED {
             r.health.cores =

@@ -224,7 +224,7 @@ impl Follower<'_> {
         match answer.status {
             200 => {
                 let etag = answer.field("etag").map(<[u8]>::to_vec);
-                Ok(Said::Document(answer.body.into(), etag))
+                Ok(Said::Document(answer.body, etag))
             }
             304 if is_conditional => Ok(Said::Same),
             304 => Err(NOT_ASKED.to_owned()),
