@@ -319,7 +319,7 @@ impl Rule {
             if !matches!(&self.domain, None | Some(Change::Remove)) {
                 build.refuse(&at("domain"), "browsers drop a `__Host-` cookie with a Domain", None);
             }
-            if !matches!(&self.path, None) && self.path != Some(Change::Set("/".to_owned())) {
+            if self.path.is_some() && self.path != Some(Change::Set("/".to_owned())) {
                 build.refuse(&at("path"), "browsers drop a `__Host-` cookie whose path is not `/`", None);
             }
         }

@@ -507,10 +507,13 @@ impl Origin for From<'_> {
     }
 }
 
+/// The state of a filter, with what keeps its key from being used again.
+type Owned = (Arc<()>, Rc<dyn Any>);
+
 /// What filters get in place of a core: no upstream, no task, no thread. State of a core is the judge's own.
 #[derive(Default)]
 struct Nowhere {
-    states: RefCell<HashMap<usize, (Arc<()>, Rc<dyn Any>)>>,
+    states: RefCell<HashMap<usize, Owned>>,
 }
 
 impl Services for Nowhere {

@@ -176,7 +176,7 @@ impl FollowedFile for UserFile {
         let fields: log::Fields<'_> =
             &[("file", &self.path.display()), ("why", &why), ("meanwhile", &meanwhile)];
         // Each mistake once: another one is news.
-        SEEN.warn(&format!("{} {why}", self.path.display()), "users not read", fields);
+        SEEN.warn(format!("{} {why}", self.path.display()), "users not read", fields);
     }
 }
 

@@ -65,7 +65,7 @@ pub(super) enum Todo<'a> {
 
 /// A list that many worlds share.
 #[derive(Clone, Default)]
-pub(super) struct List<'a>(pub(super) Option<Rc<(Todo<'a>, List<'a>)>>);
+pub(super) struct List<'a>(pub(super) Option<Rc<(Todo<'a>, Self)>>);
 
 impl<'a> List<'a> {
     pub(super) fn pop(&mut self) -> Option<Todo<'a>> {

@@ -303,9 +303,9 @@ impl Reader<'_> {
                     let files = entry.node.get("load_files").and_then(Node::as_list).unwrap_or_default();
                     let text = |file: &Node, key: &str| file.get(key).and_then(Node::as_text);
                     let only = files.len() == 1;
-                    let mut tls = Tls::default();
-                    tls.cert =
+                    let cert =
                         files.first().and_then(|file| Some((text(file, "certificate")?, text(file, "key")?)));
+                    let tls = Tls { cert, ..Tls::default() };
                     if only && tls.cert.is_some() {
                         self.tls.insert(0, (Vec::new(), tls));
                         self.same(entry);

@@ -18,8 +18,9 @@ pub(super) enum Pattern {
 }
 
 /// A path that a request is known to have.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Known {
+    #[default]
     Any,
     /// In lower case, decoded.
     Exact(String),

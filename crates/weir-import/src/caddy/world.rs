@@ -79,12 +79,6 @@ pub(super) enum What {
     Answer(super::model::Ops),
 }
 
-impl Default for Known {
-    fn default() -> Self {
-        Self::Any
-    }
-}
-
 impl World {
     /// What placeholders may stand for.
     pub(super) fn scope(&self) -> Scope {

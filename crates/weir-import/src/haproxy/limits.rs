@@ -31,14 +31,13 @@ impl Tracks {
         let Some(counter) = counter else {
             return cx.ledger.refused(line.piece, "no counter is named", "the filter rate_limit");
         };
-        let by =
-            sample(cx, scope, &line.word(at + 1).to_owned()).map(|key| match (key.is.as_str(), key.kind) {
-                ("client.ip", _) => "address".to_owned(),
-                (_, Kind::Text) if key.field.is_some() && !key.is.as_str().contains('(') => {
-                    format!("header:{}", key.field.as_deref().unwrap_or_default())
-                }
-                _ => format!("= {}", key.as_text().as_str()),
-            });
+        let by = sample(cx, scope, line.word(at + 1)).map(|key| match (key.is.as_str(), key.kind) {
+            ("client.ip", _) => "address".to_owned(),
+            (_, Kind::Text) if key.field.is_some() && !key.is.as_str().contains('(') => {
+                format!("header:{}", key.field.as_deref().unwrap_or_default())
+            }
+            _ => format!("= {}", key.as_text().as_str()),
+        });
         let table = line.after(at + 2, "table").map(str::to_owned);
         let is_conditional = condition(cx, scope, line, at + 2).any.iter().any(|all| !all.is_empty());
         match &by {
@@ -131,7 +130,7 @@ pub(super) fn filter(
 /// The line of a table: that of a proxy, or `table NAME` of a section `peers`.
 fn table_of<'a>(cx: &Cx<'a, '_, '_>, name: &str) -> Option<&'a Line> {
     let proxies = cx.model.proxies.iter().filter(|proxy| proxy.name == name);
-    proxies.filter_map(|proxy| proxy.all("stick-table").last()).last()
+    proxies.filter_map(|proxy| proxy.all("stick-table").last()).next_back()
 }
 
 /// A rule that refuses a client with too many connections at one time. False if the line is another one.

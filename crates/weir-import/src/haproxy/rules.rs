@@ -542,7 +542,7 @@ impl<'a> Build<'_, 'a> {
         let mut at = 2;
         while let Some(found) = line.from(at).iter().position(|word| word == "hdr") {
             let (name, value) = (line.word(at + found + 1).to_ascii_lowercase(), line.word(at + found + 2));
-            match template(cx, self.scope, &value.to_owned()) {
+            match template(cx, self.scope, value) {
                 Ok(text) => {
                     let value = cx.value(&text.to_setting());
                     map.map_mut("headers").set(name, value);
@@ -569,7 +569,7 @@ impl<'a> Build<'_, 'a> {
         let (function, args) = super::sample::call(line.word(at));
         let name = args.first().cloned().unwrap_or_default();
         let value = match function {
-            "set-var-fmt" => template(cx, self.scope, &line.word(at + 1).to_owned()).and_then(|text| {
+            "set-var-fmt" => template(cx, self.scope, line.word(at + 1)).and_then(|text| {
                 let parts = text.parts().iter().map(|part| match part {
                     crate::shared::template::Part::Text(text) => Ok(Expression::text(text)),
                     crate::shared::template::Part::Value(value) => Ok(value.clone()),
@@ -587,7 +587,7 @@ impl<'a> Build<'_, 'a> {
                 }
                 Ok(super::sample::Sample::text(whole.unwrap_or_else(|| Expression::text(""))))
             }),
-            _ => super::sample::sample(cx, self.scope, &line.word(at + 1).to_owned()),
+            _ => super::sample::sample(cx, self.scope, line.word(at + 1)),
         };
         let set = value.and_then(|value| Ok((value, self.when(cx, line, at + 2)?)));
         match set {

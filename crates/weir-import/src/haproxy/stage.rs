@@ -270,7 +270,10 @@ impl<'t, 's> Writer<'t, 's> {
             "server" | "server-template" => return self.server(line),
             "default-server" => {
                 let words = [vec!["default-server".to_owned()], self.options(line, 1)].concat();
-                return if words.len() > 1 { self.kept_as(line, &words) } else { () };
+                if words.len() > 1 {
+                    self.kept_as(line, &words);
+                }
+                return;
             }
             "filter"
                 if matches!(line.word(1), "spoe" | "opentracing" | "lua")

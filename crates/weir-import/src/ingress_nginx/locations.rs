@@ -521,7 +521,7 @@ fn www(
         return None;
     }
     let _ = own;
-    let has_tls = ingress.tls.iter().any(|(names, ..)| names.iter().any(|name| *name == from));
+    let has_tls = ingress.tls.iter().any(|(names, ..)| names.contains(&from));
     let scheme = if has_tls { "https" } else { "{scheme}" };
     let to = redirect(&format!("{scheme}://{host}{{path}}"), cx.defaults.redirect_status, true);
     let route = Route { file: name_of(host), filters: vec![to], ..Route::default() };

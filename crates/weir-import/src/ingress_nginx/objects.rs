@@ -501,7 +501,7 @@ pub(super) fn decoded(text: &str) -> Option<String> {
     let (mut buffer, mut bits) = (0_u32, 0);
     let text: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
     let end = text.iter().rposition(|byte| *byte != b'=').map_or(0, |at| at + 1);
-    if text.len() % 4 != 0 || text.len() - end > 2 {
+    if !text.len().is_multiple_of(4) || text.len() - end > 2 {
         return None;
     }
     for byte in &text[..end] {

@@ -107,14 +107,14 @@ fn judge(
             );
             part.pieces.iter().for_each(|p| ledger.refused(*p, why.clone(), "priority, or match.when"));
         }
-        if let Some(by) = kept[at].covered_by.filter(|by| parts[*by].rule != part.rule) {
-            if others().all(|(_, kept)| kept.covered_by.is_some()) {
-                let why = format!(
-                    "not written, because {system} never uses it: `{}` takes all its requests",
-                    parts[by].title
-                );
-                part.pieces.iter().for_each(|p| ledger.changed(*p, why.clone()));
-            }
+        if let Some(by) = kept[at].covered_by.filter(|by| parts[*by].rule != part.rule)
+            && others().all(|(_, kept)| kept.covered_by.is_some())
+        {
+            let why = format!(
+                "not written, because {system} never uses it: `{}` takes all its requests",
+                parts[by].title
+            );
+            part.pieces.iter().for_each(|p| ledger.changed(*p, why.clone()));
         }
         let same_rank =
             |other: &usize| is_tie(*other, at) && order::overlap(&parts[*other].candidate, &part.candidate);

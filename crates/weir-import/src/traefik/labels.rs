@@ -24,7 +24,7 @@ struct Branch {
     line: u32,
     /// Its own value, with its statement.
     value: Option<(String, Piece)>,
-    below: Vec<(String, Branch)>,
+    below: Vec<(String, Self)>,
 }
 
 impl Labels {

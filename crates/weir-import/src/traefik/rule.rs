@@ -25,9 +25,9 @@ pub(super) struct Literal {
 #[derive(Clone, Debug)]
 enum Rule {
     Is(String, Vec<String>),
-    Not(Box<Rule>),
-    All(Vec<Rule>),
-    Any(Vec<Rule>),
+    Not(Box<Self>),
+    All(Vec<Self>),
+    Any(Vec<Self>),
 }
 
 /// The syntax of rules.
