@@ -242,8 +242,9 @@ fn mistakes_say_where_and_what_to_do() {
         let said = format!("{}{}", done.stdout, done.stderr);
         assert!(said.contains(says) && said.contains("weir.yaml:3:"), "{log}: {said}");
     }
-    for (log, says) in [("fields: [ { a: '= request.headers[\"authorization\"]' } ]", "carries credentials")]
     {
+        let (log, says) =
+            ("fields: [ { a: '= request.headers[\"authorization\"]' } ]", "carries credentials");
         let yaml = format!(
             "listeners: {{ web: {{ address: 127.0.0.1:0 }} }}\nroutes: {{ a: {{ match: {{ path: / }}, respond: {{ \
              status: 200 }} }} }}\naccess_log: {{ {log} }}\n"

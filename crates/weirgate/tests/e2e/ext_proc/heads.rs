@@ -107,7 +107,8 @@ fn the_call_carries_the_trace() {
     {
         let weir = start(&processor, &to(&upstream), settings);
         weir.client().ask(POST.replace("X-A: 1", &with)).expect_status(200);
-        let expected = seen.then(|| (Some(PARENT.to_owned()), Some("a=1".to_owned()))).unwrap_or_default();
+        let expected =
+            if seen { (Some(PARENT.to_owned()), Some("a=1".to_owned())) } else { Default::default() };
         assert_eq!(heard.recv().unwrap(), expected, "{settings}");
         weir.client().ask(POST).expect_status(200);
         assert_eq!(heard.recv().unwrap(), (None, None), "{settings}");
