@@ -385,7 +385,7 @@ fn every_trap_is_told() {
         (
             "satisfy any",
             with(&["satisfy: any", "whitelist-source-range: 10.0.0.0/8"]),
-            &["so both are asked for"],
+            &["so both are required"],
         ),
     ];
     let mut silent = Vec::new();
