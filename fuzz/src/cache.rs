@@ -46,7 +46,7 @@ fn is_address(_: &str) -> bool {
 use caller::View;
 use conditional::{Part, Validators, client_has_it, part};
 use control::Control;
-use freshness::{Defaults, Freshness, date};
+use freshness::{ByStatus, Defaults, Freshness, Ignored, date};
 use std::time::{Duration, SystemTime};
 use vary::Variant;
 use weir_h1::{FieldName, Fields};
@@ -84,7 +84,8 @@ pub fn control(data: &[u8]) {
 }
 
 /// A status, and lines of `Date`, `Expires`, `Age`, `Last-Modified` and `Cache-Control`. A parsed date survives
-/// writing and parsing. No answer lives longer, or is younger, than it says.
+/// writing and parsing. No answer lives longer, or is younger, than it says; where
+/// the config ignores what it says, the config alone decides.
 pub fn freshness(data: &[u8]) {
     let Some((status, data)) = data.split_first_chunk::<2>() else { return };
     let status = 200 + u16::from_be_bytes(*status) % 400;
@@ -92,7 +93,7 @@ pub fn freshness(data: &[u8]) {
     let named = ["date", "expires", "age", "last-modified", "cache-control"];
     let all: Vec<_> = named.into_iter().zip(lines).filter(|(_, line)| !line.is_empty()).collect();
     let Some(all) = fields(&all) else { return };
-    let freshness = Freshness::of(status, &all);
+    let freshness = Freshness::of(status, &all, Ignored::default());
     for line in lines {
         if let Some(at) = date(line) {
             assert_eq!(date(httpdate::fmt_http_date(at).as_bytes()), Some(at));
@@ -109,7 +110,7 @@ pub fn freshness(data: &[u8]) {
     }
     for heuristic in [false, true] {
         let ttl = Some(Duration::from_secs(7));
-        let defaults = Defaults { ttl, negative: ttl, heuristic, with_cookie: false };
+        let defaults = Defaults { ttl, negative: ttl, heuristic, ..Defaults::default() };
         let lifetime = freshness.lifetime(&defaults, now);
         if let Some(most) = freshness.control.s_maxage.or(freshness.control.max_age) {
             assert_eq!(lifetime, Some(Duration::from_secs(most.into())));
@@ -119,6 +120,11 @@ pub fn freshness(data: &[u8]) {
             assert_eq!(lifetime, Some(Duration::ZERO), "what is no date is in the past");
         }
     }
+    let ignored = Ignored { control: true, expires: true, vary: false };
+    let by_status = ByStatus { any: Some(Duration::from_secs(7)), ..ByStatus::default() };
+    let defaults = Defaults { by_status: Some(by_status.clone()), ignored, ..Defaults::default() };
+    let lifetime = Freshness::of(status, &all, ignored).lifetime(&defaults, now);
+    assert_eq!(lifetime, by_status.of(status), "an ignored field counts");
 }
 
 /// A length in the first byte, and lines of `Range`, `If-Range` and `If-None-Match`. A part lies within the body and
@@ -158,14 +164,16 @@ pub fn vary(data: &[u8]) {
         return;
     };
     let (one, other) = (View { fields: one }, View { fields: other });
-    let Ok(variant) = Variant::of(&answer, &one) else {
+    let Ok(variant) = Variant::of(&answer, &one, false) else {
         return;
     };
     assert!(!lines[0].split(|&b| b == b',').any(|name| name.trim_ascii() == b"*"), "a star is nobody's");
     assert!(variant.answers(&one.fields));
-    if let Ok(same) = Variant::of(&answer, &other) {
+    if let Ok(same) = Variant::of(&answer, &other, false) {
         assert_eq!(variant == same, variant.answers(&other.fields));
     }
+    let ignoring = Variant::of(&answer, &one, true).expect("an ignored Vary is not too large");
+    assert!(ignoring.answers(&other.fields), "an ignored Vary counts");
 }
 
 /// The first lines of an input; missing ones are empty.

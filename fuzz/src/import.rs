@@ -13,8 +13,8 @@ pub fn import(input: &[u8]) {
     for line in import.ledger.lines() {
         assert!(line.verdict != Verdict::Refused || !line.why.is_empty(), "{line:?}");
     }
-    import.to_text();
-    import.written();
+    let _ = import.to_text();
+    let _ = import.written();
 }
 
 /// A rule of a router of Traefik, in a file that has nothing else to say.
@@ -29,7 +29,7 @@ pub fn rule(input: &[u8]) {
         );
         let memory = Memory::of(&[("a.json", &text)]);
         if let Ok(import) = weir_import::import(system, &memory, &["a.json".to_owned()]) {
-            import.written();
+            let _ = import.written();
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The age and lifetime of an answer: RFC 9111 §4.2. No clocks; times are arguments.
 
 use super::control::{Control, number};
-use super::ttl::{ByStatus, Ignored};
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 use weir_h1::Fields;
 
@@ -35,6 +35,23 @@ pub(super) struct Defaults {
     pub(super) by_status: Option<ByStatus>,
     /// What an answer says in vain.
     pub(super) ignored: Ignored,
+}
+
+/// Lifetimes by status.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct ByStatus {
+    pub(super) statuses: BTreeMap<u16, Duration>,
+    /// By the first digit, from 2 on.
+    pub(super) classes: [Option<Duration>; 4],
+    pub(super) any: Option<Duration>,
+}
+
+/// Which fields are ignored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Ignored {
+    pub(super) control: bool,
+    pub(super) expires: bool,
+    pub(super) vary: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,6 +146,19 @@ impl Freshness {
     }
 }
 
+impl ByStatus {
+    /// The lifetime of an answer with this status; `None` if it is not kept.
+    pub(super) fn of(&self, status: u16) -> Option<Duration> {
+        let class = || usize::from(status / 100).checked_sub(2).and_then(|at| *self.classes.get(at)?);
+        // A refusal of one client or of one request would be served to others: only the status itself asks for that.
+        let is_of_one =
+            matches!(status, 400 | 401 | 403 | 407 | 408 | 413 | 417 | 421 | 425 | 426 | 428 | 429 | 431);
+        let general = || if is_of_one { None } else { class().or(self.any) };
+        let time = self.statuses.get(&status).copied().or_else(general);
+        time.filter(|time| !time.is_zero())
+    }
+}
+
 fn since(from: SystemTime, to: SystemTime) -> Duration {
     to.duration_since(from).unwrap_or_default()
 }
@@ -160,6 +190,24 @@ mod tests {
 
     fn freshness(status: u16, lines: &[(&str, &str)]) -> Freshness {
         Freshness::of(status, &fields(lines), Ignored::default())
+    }
+
+    #[test]
+    fn lifetimes_by_status() {
+        let seconds = Duration::from_secs;
+        let mut by_status = ByStatus { any: Some(seconds(1)), ..ByStatus::default() };
+        by_status.statuses.insert(200, seconds(5));
+        by_status.statuses.insert(404, Duration::ZERO);
+        by_status.classes[2] = Some(seconds(3));
+        by_status.statuses.insert(403, seconds(9));
+        let found = [200, 201, 302, 410, 404, 503, 401, 429, 403]
+            .map(|status| by_status.of(status).map(|time| time.as_secs()));
+        let refused_one = None;
+        assert_eq!(
+            found,
+            [Some(5), Some(1), Some(1), Some(3), None, Some(1), refused_one, refused_one, Some(9)]
+        );
+        assert_eq!(ByStatus::default().of(200), None);
     }
 
     #[test]

@@ -3,9 +3,8 @@
 //! It uses wall-clock times, because monotonic ones mean nothing to another process. Each part is preceded by its
 //! length, and a truncated or overlong one is rejected. The store's checksums detect damage by the disk.
 
-use super::freshness::Freshness;
+use super::freshness::{Freshness, Ignored};
 use super::object::{Head, Meta};
-use super::ttl::Ignored;
 use super::vary::Variant;
 use std::time::{Duration, Instant, SystemTime};
 use weir_h1::{FieldName, Fields};

@@ -4,7 +4,7 @@ use super::freshness::Defaults;
 use super::key::{Extra, Extras, Place};
 use super::storable::SetCookie;
 use super::store::Pages;
-use super::ttl::{Ignore, Ignored, Ttl};
+use super::ttl::{Ignore, Ttl};
 use super::{Cache, Counters, Names};
 use crate::prelude::*;
 use weir_filter::store::Room;
@@ -157,7 +157,7 @@ impl IntoFilter for CacheSettings {
                 Some("write ttl: { 404: 10s }".into()),
             );
         }
-        let ignored = Ignored::of(&self.ignore, self.set_cookie == SetCookie::Keep, build);
+        let ignored = Ignore::ignored(&self.ignore, self.set_cookie == SetCookie::Keep, build);
         let set_cookie = match self.set_cookie {
             SetCookie::Refuse if self.ignore.contains(&Ignore::SetCookie) => SetCookie::Strip,
             written => written,

@@ -98,8 +98,8 @@ const fn is_understood(status: u16) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::freshness::Ignored;
     use super::super::testing::{Lines, fields};
-    use super::super::ttl::Ignored;
     use super::*;
 
     fn decide(status: u16, answer: Lines<'_>, asked: Lines<'_>, cookies: SetCookie) -> Result<u64, WhyNot> {

@@ -1,5 +1,6 @@
 //! `ttl` and `ignore`: lifetimes that the config gives to answers, and which fields of an answer it does not believe.
 
+use super::freshness::{ByStatus, Ignored};
 use crate::prelude::*;
 use schemars::{Schema, SchemaGenerator};
 use serde::de::value::{MapAccessDeserializer, StrDeserializer};
@@ -8,7 +9,6 @@ use serde::ser::Serializer;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::time::Duration as Time;
 
 /// The setting `ttl`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,15 +17,6 @@ pub(super) enum Ttl {
     One(Duration),
     /// By status, by class (`2xx`), or `any`.
     ByStatus(BTreeMap<String, Duration>),
-}
-
-/// Lifetimes by status.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct ByStatus {
-    statuses: BTreeMap<u16, Time>,
-    /// By the first digit, from 2 on.
-    classes: [Option<Time>; 4],
-    any: Option<Time>,
 }
 
 /// A field of an answer that the cache does not believe.
@@ -40,14 +31,6 @@ pub(super) enum Ignore {
     SetCookie,
     /// `Vary`.
     Vary,
-}
-
-/// Which fields are ignored.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Ignored {
-    pub(super) control: bool,
-    pub(super) expires: bool,
-    pub(super) vary: bool,
 }
 
 // === impl Ttl ===
@@ -139,46 +122,31 @@ impl Ttl {
     }
 }
 
-// === impl ByStatus ===
+// === impl Ignore ===
 
-impl ByStatus {
-    /// The lifetime of an answer with this status; `None` if it is not kept.
-    pub(super) fn of(&self, status: u16) -> Option<Time> {
-        let class = || usize::from(status / 100).checked_sub(2).and_then(|at| *self.classes.get(at)?);
-        // A refusal of one client or of one request would be served to others: only the status itself asks for that.
-        let is_of_one =
-            matches!(status, 400 | 401 | 403 | 407 | 408 | 413 | 417 | 421 | 425 | 426 | 428 | 429 | 431);
-        let general = || if is_of_one { None } else { class().or(self.any) };
-        let time = self.statuses.get(&status).copied().or_else(general);
-        time.filter(|time| !time.is_zero())
-    }
-}
-
-// === impl Ignored ===
-
-impl Ignored {
+impl Ignore {
     /// What `ignore` names. Warns of what each field has protected until now.
-    pub(super) fn of(ignore: &[Ignore], keeps_cookies: bool, build: &mut Build<'_>) -> Self {
-        let mut ignored = Self::default();
+    pub(super) fn ignored(ignore: &[Self], keeps_cookies: bool, build: &mut Build<'_>) -> Ignored {
+        let mut ignored = Ignored::default();
         for (at, what) in ignore.iter().enumerate() {
             let field = format!("ignore[{at}]");
             if ignore.get(..at).is_some_and(|before| before.contains(what)) {
                 build.refuse(&field, "is listed twice", Some("write it once".into()));
             }
             let risk = match what {
-                Ignore::CacheControl => {
+                Self::CacheControl => {
                     ignored.control = true;
                     "an answer that says `private` or `no-store` is kept, and other clients get it"
                 }
-                Ignore::Expires => {
+                Self::Expires => {
                     ignored.expires = true;
                     continue;
                 }
-                Ignore::SetCookie if keeps_cookies => continue, // `set_cookie: keep` says it already
-                Ignore::SetCookie => {
+                Self::SetCookie if keeps_cookies => continue, // `set_cookie: keep` says it already
+                Self::SetCookie => {
                     "an answer that sets a cookie is kept without it, and what was written for one session goes to all"
                 }
-                Ignore::Vary => {
+                Self::Vary => {
                     ignored.vary = true;
                     "an answer for one language, cookie or origin goes to clients with another"
                 }
@@ -193,30 +161,11 @@ impl Ignored {
 #[cfg(test)]
 mod tests {
     use super::super::KIND;
-    use super::*;
     use serde_json::{Value, json};
     use weir_filter::testing::Stand;
 
     fn mistakes(settings: Value) -> Vec<String> {
         Stand::new(&KIND, settings).memory("pages", 1 << 24).mistakes()
-    }
-
-    #[test]
-    fn lifetimes_by_status() {
-        let seconds = Time::from_secs;
-        let mut by_status = ByStatus { any: Some(seconds(1)), ..ByStatus::default() };
-        by_status.statuses.insert(200, seconds(5));
-        by_status.statuses.insert(404, Time::ZERO);
-        by_status.classes[2] = Some(seconds(3));
-        by_status.statuses.insert(403, seconds(9));
-        let found = [200, 201, 302, 410, 404, 503, 401, 429, 403]
-            .map(|status| by_status.of(status).map(|time| time.as_secs()));
-        let refused_one = None;
-        assert_eq!(
-            found,
-            [Some(5), Some(1), Some(1), Some(3), None, Some(1), refused_one, refused_one, Some(9)]
-        );
-        assert_eq!(ByStatus::default().of(200), None);
     }
 
     #[test]
