@@ -128,7 +128,7 @@ impl Weir {
         let mut child = spawn(command);
         let (stdout, stderr) = outputs(&mut child);
         let weir = Self { child, dir, stdout, stderr, successors: Mutex::default() };
-        if weir.stderr.wait_for(DEADLINE, |text| find(text, "ready")).is_none() {
+        if weir.stderr.wait_for(START_DEADLINE, |text| find(text, "ready")).is_none() {
             panic!("weir did not become ready:\n{}", weir.stderr());
         }
         weir
@@ -398,6 +398,10 @@ pub fn install(path: &Path) {
     std::os::unix::fs::symlink(binary(), &beside).unwrap();
     fs::rename(beside, path).unwrap();
 }
+
+/// How long a gateway may take until it serves. The largest config of a test, every pair of filters behind a cache,
+/// compiles for more than 10 s where the tests are not optimized and the machine is busy.
+const START_DEADLINE: Duration = Duration::from_secs(60);
 
 /// Timeout of a command: some measure for seconds, on a machine that runs other tests at the same time.
 const RUN_DEADLINE: Duration = Duration::from_secs(30);
