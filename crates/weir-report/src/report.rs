@@ -8,11 +8,13 @@
 //! saved report takes its default, so reports of older versions can be read; `schema` has the version that wrote it.
 
 mod figures;
+mod journey;
 mod parts;
 mod plan;
 mod times;
 
 pub use figures::{Distribution, Figures, PhaseFigures};
+pub use journey::{KeepStats, ScenarioStats, StepStats, StepTick};
 pub use parts::{
     AddressUse, AnswerKind, CheckResult, ConnectionStats, CoreUse, CoreUser, Generator, Health, Ledger,
     TargetCost, TargetStats, ThreadStats, ThresholdResult, WebSocketStats, Window,
@@ -69,6 +71,12 @@ pub struct Report {
     pub targets: Vec<TargetStats>,
     /// What was actually on the wire.
     pub ledger: Ledger,
+    /// Each scenario, in the order of the plan. Empty for a plan without scenarios, like `steps`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub scenarios: Vec<ScenarioStats>,
+    /// Each named step, in the order of the plan.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<StepStats>,
     /// The WebSocket sessions; only with WebSocket.
     pub websocket: Option<WebSocketStats>,
     /// Checks, in the order given.
@@ -337,7 +345,9 @@ impl Report {
     pub fn little_residual(&self) -> Option<f64> {
         let available = self.clients_ns();
         let busy: f64 = self.threads.iter().map(|t| t.busy_ns as f64 + t.think_ns as f64).sum();
-        (self.plan.pace.is_closed() && available > 0.0).then(|| (1.0 - busy / available).max(0.0))
+        // Users of a scenario pause, and may send several requests at once.
+        (self.plan.pace.is_closed() && available > 0.0 && !self.is_journey())
+            .then(|| (1.0 - busy / available).max(0.0))
     }
 
     /// How long all clients together could have had a request in flight, in nanoseconds.

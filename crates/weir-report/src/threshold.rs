@@ -1,5 +1,5 @@
-//! Conditions on a whole run: `p99<20ms`, `errors<0.1%`, `rate>5000`; also in k6's syntax, `http_req_duration:
-//! p(95)<200`.
+//! Conditions on a whole run, `p99<20ms`, `errors<0.1%`, `rate>5000`, or on one of its steps or scenarios, `list:
+//! p99<200ms`; also in k6's syntax, `http_req_duration: p(95)<200`.
 //!
 //! *Layout.* This file parses and judges conditions; `metric` is the figure in a condition, `k6` parses k6's names.
 
@@ -11,13 +11,15 @@ pub(crate) use k6::{of_ours as k6_of_ours, split as split_k6};
 use crate::Report;
 use crate::mistake::Mistake;
 use crate::report::{BEYOND, ThresholdResult, responses_for};
-use metric::{Metric, Stat, Trend, Unanswered};
+use metric::{Counter, Metric, Stat, Trend, Unanswered};
 
 /// A condition on a report.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Threshold {
     /// As written.
     pub text: String,
+    /// The scenario or step that it concerns; all if none.
+    scope: Option<String>,
     metric: Metric,
     order: Order,
     /// In the metric's unit: nanoseconds, a share, a rate.
@@ -37,25 +39,70 @@ enum Order {
 
 /// The metrics that a threshold may use, for messages.
 const METRICS: &str = "p50, p99.9 and so on, mean, max (of the response time; service.p99 for the service time), errors, failed, \
-     checks, rate, cost (µs of the target per request), percore (requests per core-second of the target)";
+     checks, rate, iterations, iteration.p99 (time of an iteration), cost (µs of the target per request), percore (requests per core-second of the target)";
 
 impl Threshold {
-    /// Parses `p99<20ms`, or `http_req_duration: p(95)<200` as in k6. `place` is the option, for the message.
+    /// Parses `p99<20ms`, or `http_req_duration: p(95)<200` as in k6. `place` is the option, for the message. With
+    /// the name of a scenario or a step in front, `list: p99<200ms`, it concerns only that.
     ///
     /// # Errors
     /// The text is not `METRIC<VALUE` with `<`, `<=`, `>` or `>=`, a known metric, and a value in its unit.
     pub fn parse(place: &str, text: &str) -> Result<Self, Mistake> {
         let bad = |hint: &str| Mistake::new(&format!("{place} {text}"), hint);
-        if let Some((metric, condition)) = k6::split(text) {
-            let (metric, order, bound) = k6::parse(metric, condition).map_err(|hint| bad(&hint))?;
-            return Ok(Self { text: text.to_owned(), metric, order, bound });
+        if let Some((name, condition)) = k6::split(text) {
+            if !k6::is_metric(name)
+                && let Some(scoped) = Self::scoped(name, condition)
+            {
+                let (metric, order, bound) = scoped.map_err(|hint| bad(&hint))?;
+                return Ok(Self {
+                    text: text.to_owned(),
+                    scope: Some(name.to_owned()),
+                    metric,
+                    order,
+                    bound,
+                });
+            }
+            let (metric, order, bound) = k6::parse(name, condition).map_err(|hint| bad(&hint))?;
+            return Ok(Self { text: text.to_owned(), scope: None, metric, order, bound });
         }
         let (name, order, value) = Order::split(text)
             .filter(|(_, order, _)| !matches!(order, Order::Equal | Order::NotEqual))
             .ok_or_else(|| bad("expected METRIC<VALUE or METRIC>VALUE, such as p99<20ms"))?;
         let metric = own(name).ok_or_else(|| bad(&unknown(name)))?;
         let bound = metric.bound(value).ok_or_else(|| bad(metric.form()))?;
-        Ok(Self { text: text.to_owned(), metric, order, bound })
+        Ok(Self { text: text.to_owned(), scope: None, metric, order, bound })
+    }
+
+    /// A condition with one of our metrics on a scenario or a step. None if it has another form.
+    fn scoped(scope: &str, condition: &str) -> Option<Result<(Metric, Order, f64), String>> {
+        let (name, order, value) = Order::split(condition)?;
+        // A statistic in brackets is k6's, so an unknown name is a mistyped metric.
+        if scope.is_empty() || name.contains('(') || matches!(order, Order::Equal | Order::NotEqual) {
+            return None;
+        }
+        let metric = own(name)?;
+        Some(match metric {
+            Metric::CostUs | Metric::PerCore | Metric::Trend(Trend::Service, _) => {
+                Err(format!("`{name}` is known of the whole run only: leave out `{scope}:`"))
+            }
+            metric => metric
+                .bound(value)
+                .ok_or_else(|| metric.form().to_owned())
+                .map(|bound| (metric, order, bound)),
+        })
+    }
+
+    /// The scenario or step that it concerns; all if none.
+    pub fn scope(&self) -> Option<&str> {
+        self.scope.as_deref()
+    }
+
+    /// The figure in a report; none if it has nothing to measure, or not that step.
+    fn measure(&self, report: &Report) -> Option<f64> {
+        match &self.scope {
+            None => self.metric.of(report),
+            Some(scope) => self.metric.of(&report.part(scope)?),
+        }
     }
 
     /// The measured value, and whether the condition is met. It is not met if nothing could be measured.
@@ -63,7 +110,7 @@ impl Threshold {
     /// A request without a response counts as slower than every response. A percentile that falls among such requests
     /// violates every upper bound, and has no measured value.
     pub fn judge(&self, report: &Report) -> ThresholdResult {
-        let measured = self.metric.of(report);
+        let measured = self.measure(report);
         let passed = measured.is_some_and(|m| self.holds_at(m));
         let unanswered = measured.is_some_and(f64::is_infinite);
         let measured = measured.filter(|m| m.is_finite());
@@ -100,12 +147,15 @@ impl Threshold {
         let Metric::Trend(trend, stat) = self.metric else { return None };
         let times = if matches!(trend, Trend::Iteration | Trend::Response) { 2.0 } else { 1.0 };
         let late = stat.of(&report.health.start_lag, Unanswered::default()).unwrap_or(0.0);
-        Some(self.holds_at(self.metric.of(report)? - times * late))
+        Some(self.holds_at(self.measure(report)? - times * late))
     }
 
     /// Whether even the fastest response is beyond the bound of a time.
     pub(crate) fn is_broken_by_the_fastest(&self, report: &Report) -> bool {
         let Metric::Trend(trend, _) = self.metric else { return false };
+        if self.scope.is_some() {
+            return false;
+        }
         Metric::Trend(trend, Stat::Min).of(report).is_some_and(|fastest| !self.holds_at(fastest))
     }
 
@@ -178,6 +228,7 @@ fn unknown(name: &str) -> String {
 fn own(name: &str) -> Option<Metric> {
     let (trend, name) = match name.split_once('.') {
         Some(("service", rest)) => (Trend::Service, rest),
+        Some(("iteration", rest)) => (Trend::Iteration, rest),
         Some(("response", rest)) => (Trend::Response, rest),
         _ => (Trend::Response, name),
     };
@@ -191,6 +242,7 @@ fn own(name: &str) -> Option<Metric> {
         "cost" => Metric::CostUs,
         "errors" => Metric::Errors,
         "failed" => Metric::Failed,
+        "iterations" => Metric::Count(Counter::Iterations),
         "percore" => Metric::PerCore,
         "rate" => Metric::Rate,
         _ => return None,
@@ -281,6 +333,49 @@ mod tests {
             all_lost.passed && all_lost.measured.is_none(),
             "a run that only times out is aborted: {all_lost:?}"
         );
+    }
+
+    #[test]
+    fn a_condition_may_concern_a_step_or_a_scenario() {
+        use crate::report::{ScenarioStats, StepStats};
+        let mut list = StepStats {
+            scenario: "browse".to_owned(),
+            name: "list".to_owned(),
+            requests: 101,
+            responses: 100,
+            statuses: [(200, 100)].into(),
+            checks: vec![CheckResult { check: "status=2xx".to_owned(), passed: 99, failed: 1 }],
+            ..StepStats::default()
+        };
+        list.response.record_n(5_000_000, 100);
+        list.errors.timeout = 1;
+        let mut browse = ScenarioStats { name: "browse".to_owned(), done: 50, ..ScenarioStats::default() };
+        browse.iteration.record_n(1_000_000_000, 50);
+        browse.unfinished = 50;
+        let mut r = Report { duration_ns: 1_000_000_000, ..Report::default() };
+        (r.steps, r.scenarios) = (vec![list], vec![browse]);
+        r.latency.response.record_n(900_000_000, 1000);
+        for (text, want) in [
+            ("list: p99<6ms", true),
+            ("list: p99.5<1h", false), // the timeout is slower than any response
+            ("browse.list: p50<6ms", true),
+            ("list: errors<1%", true),
+            ("list: checks>99%", false),
+            ("browse: checks>=99%", true),
+            ("browse: iterations>49", true),
+            ("browse: iterations>50", false),
+            ("browse: iteration.p50<1001ms", true),
+            ("browse: iteration.p51<1h", false), // those that the end cut
+            ("iterations>=50", true),
+            ("p50<6ms", false),
+            ("basket: p99<1h", false), // no such step
+        ] {
+            let result = Threshold::parse("--threshold", text).unwrap().judge(&r);
+            assert_eq!(result.passed, want, "{text}: {result:?}");
+        }
+        for text in ["list: service.p99<1s", "list: cost<1us", "list: p99<x", ": p99<1s", "list: foo<1"] {
+            assert!(Threshold::parse("", text).is_err(), "{text}");
+        }
     }
 
     #[test]

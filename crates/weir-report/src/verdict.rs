@@ -6,9 +6,11 @@
 mod answers;
 mod contention;
 mod course;
+mod journey;
 mod standstill;
 
 pub use contention::{LITTLE, WAITED};
+pub use journey::{KEEPS, WEIGHTS};
 pub use standstill::{STILL, STILL_SHARE, STILL_TIMES};
 
 use crate::Report;
@@ -32,6 +34,15 @@ pub static REASONS: &[Rule] = &[
         look: out_of_descriptors,
     },
     Rule { code: "rate_missed", side: Side::Run, grade: Grade::Invalid, look: rate_missed },
+    Rule {
+        code: "failed_keeps",
+        side: Side::Answers,
+        grade: Grade::Invalid,
+        look: journey::mostly_failed_keeps,
+    },
+    Rule { code: "failed_keeps", side: Side::Answers, grade: Grade::Suspect, look: journey::failed_keeps },
+    Rule { code: "unreached_step", side: Side::Run, grade: Grade::Suspect, look: journey::unreached_step },
+    Rule { code: "weights_missed", side: Side::Run, grade: Grade::Suspect, look: journey::weights_missed },
     Rule { code: "clock_step", side: Side::Run, grade: Grade::Suspect, look: clock_step },
     Rule { code: "unfinished", side: Side::Run, grade: Grade::Suspect, look: unfinished },
     Rule { code: "stalled", side: Side::Run, grade: Grade::Suspect, look: standstill::stalled },
@@ -84,6 +95,8 @@ pub static REASONS: &[Rule] = &[
     Rule { code: "ended_early", side: Side::Run, grade: Grade::Suspect, look: ended_early },
     // Intended, but readers of the figures must know it.
     Rule { code: "shared_cores", side: Side::Generator, grade: Grade::Valid, look: shared_cores },
+    Rule { code: "data_ended", side: Side::Run, grade: Grade::Valid, look: journey::data_ended },
+    Rule { code: "one_identity", side: Side::Run, grade: Grade::Valid, look: journey::one_identity },
     Rule { code: "no_keepalive", side: Side::Run, grade: Grade::Valid, look: no_keepalive },
     Rule { code: "resumed", side: Side::Run, grade: Grade::Valid, look: resumed },
 ];
@@ -268,6 +281,9 @@ fn mostly_refused(r: &Report) -> Option<String> {
 }
 
 fn unequal_work(r: &Report) -> Option<String> {
+    if r.is_journey() {
+        return None; // its steps are meant to differ
+    }
     let told = crate::work::unequal_places(r);
     (!r.plan.unequal_ok && !told.is_empty())
         .then(|| format!("{}: use `--unequal ok` if this is intended", told.join("; ")))
@@ -278,7 +294,8 @@ const REDIRECTS: [u16; 5] = [301, 302, 303, 307, 308];
 
 fn redirects(r: &Report) -> Option<String> {
     let n: u64 = REDIRECTS.iter().filter_map(|status| r.counts.statuses.get(status)).sum();
-    (!has_status_check(r) && n * 2 > r.counts.responses).then(|| {
+    let are_followed = r.steps.iter().any(|s| s.name.ends_with(" (redirect)"));
+    (!has_status_check(r) && !are_followed && n * 2 > r.counts.responses).then(|| {
         format!(
             "{} of the responses are redirects, which are not followed: request their target instead",
             percent(share(n, r.counts.responses))
@@ -299,8 +316,10 @@ fn starved_connections(r: &Report) -> Option<String> {
     let clients = &r.connections.responses_by_client;
     let starved = clients.iter().filter(|n| **n == 0).count() as u64;
     // With fewer requests than clients, and while users are still being added, some clients have none by design.
-    let closed =
-        matches!(r.plan.pace, Pace::AsFastAsPossible) && r.counts.requests >= 2 * clients.len() as u64;
+    // Users whose scenario ran out of rows have nothing to send.
+    let closed = r.scenarios.iter().all(|s| s.data_ended.is_none())
+        && matches!(r.plan.pace, Pace::AsFastAsPossible)
+        && r.counts.requests >= 2 * clients.len() as u64;
     (closed && r.counts.responses > 0 && starved > 0)
         .then(|| format!("{starved} of {} connections got no response", clients.len()))
 }
@@ -316,6 +335,9 @@ fn out_of_descriptors(r: &Report) -> Option<String> {
 }
 
 fn rate_missed(r: &Report) -> Option<String> {
+    if r.is_journey() {
+        return journey::iterations_missed(r);
+    }
     let due = r.counts.requests + r.counts.unsent;
     let missed = share(r.counts.unsent, due);
     (!r.plan.pace.is_closed() && r.end != End::Interrupted && missed > MISSED).then(|| {
@@ -426,7 +448,8 @@ fn not_kept_alive(r: &Report) -> Option<String> {
     let said = r.counts.responses.saturating_sub(r.counts.kept_alive);
     let enough = needed_connections(r) + r.counts.errors.total() + r.counts.unfinished;
     let again = r.connections.opened_measured.saturating_sub(enough);
-    let closed = said.max(again);
+    // Users of a scenario open further connections for steps in parallel.
+    let closed = if r.is_journey() { said } else { said.max(again) };
     (r.plan.keepalive && share(closed, r.counts.responses) > REOPENED).then(|| {
         format!(
             "keep-alive was requested, but the target closed connections: {} of {} responses were the last on theirs",

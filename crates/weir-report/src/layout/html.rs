@@ -5,6 +5,7 @@
 //! the time went, cost, what was on the wire. `page` draws.
 
 use super::format::Format;
+use super::text::journey::{checks, times};
 use super::text::{measured, number};
 use crate::Histogram;
 use crate::page::plot::{self, Axis, Line, Marks};
@@ -31,6 +32,7 @@ fn print(r: &Report) -> String {
         judgements(r),
         over_time(r),
         latencies(r, &figures),
+        journey(r),
         answers(r),
         phases(r),
         cost(r, &figures),
@@ -313,6 +315,55 @@ fn answers(r: &Report) -> String {
         body += &table_with_words(&head, rows);
     }
     section("Answers", &body)
+}
+
+/// The rows of scenarios and steps.
+fn journey(r: &Report) -> String {
+    if !r.is_journey() {
+        return String::new();
+    }
+    let scenarios = r.scenarios.iter().map(|s| {
+        let [p50, p90, p99, max] = times(&s.iteration);
+        let broken: Vec<String> =
+            s.broken_off.iter().map(|(step, n)| format!("{} at {}", grouped(*n), escaped(step))).collect();
+        let counts = [s.started, s.done, s.unfinished, s.not_started].map(grouped);
+        let [started, done, unfinished, missed] = counts;
+        [escaped(&s.name), started, done, unfinished, missed, p50, p90, p99, max, broken.join(", ")]
+    });
+    let head = [
+        "scenario",
+        "started",
+        "done",
+        "unfinished",
+        "not started",
+        "50 %",
+        "90 %",
+        "99 %",
+        "largest",
+        "broken off",
+    ];
+    let mut body = table_with_words(&head, scenarios);
+    let steps = r.steps.iter().map(|s| {
+        let [p50, p90, p99, max] = times(&s.response);
+        let rate = format!("{}/s", number(s.in_window as f64 / r.rated().seconds()));
+        let missing: Vec<String> = s
+            .keeps
+            .iter()
+            .filter(|k| k.failed > 0)
+            .map(|k| {
+                let why = k.sample.as_deref().map(|s| format!(": {}", escaped(s))).unwrap_or_default();
+                format!("{} without <code>{}</code>{why}", grouped(k.failed), escaped(&k.name))
+            })
+            .collect();
+        let [responses, errors] = [s.responses, s.errors.total()].map(grouped);
+        let received = size(s.received as f64);
+        let name = escaped(&s.full_name());
+        [name, responses, errors, rate, p50, p90, p99, max, received, checks(s), missing.join("<br>")]
+    });
+    let head =
+        ["step", "responses", "errors", "rate", "50 %", "90 %", "99 %", "largest", "received", "checks", ""];
+    body += &table_with_words(&head, steps);
+    section("Scenarios and steps", &body)
 }
 
 fn phases(r: &Report) -> String {

@@ -1,4 +1,6 @@
-//! `text`: our own layout, as text. The verdict comes first.
+//! `text`: our own layout, as text. The verdict comes first. `journey` prints the rows of scenarios and steps.
+
+pub(super) mod journey;
 
 use super::format::Format;
 use crate::Histogram;
@@ -20,6 +22,7 @@ fn print(r: &Report) -> String {
     latency(r, &mut out);
     out.push('\n');
     targets(r, &mut out);
+    journey::print(r, &mut out);
     phases(r, &mut out);
     wire(r, &mut out);
     generator(r, &mut out);

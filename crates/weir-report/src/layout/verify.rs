@@ -199,6 +199,20 @@ impl Found {
                 self.equal("targets[].in_window", ended, window.responses);
             }
         }
+        if !report.steps.is_empty() {
+            // Setup and teardown are no part of the run.
+            let steps: Vec<_> = report.steps.iter().filter(|s| !s.scenario.is_empty()).collect();
+            self.equal("steps[].requests", total(steps.iter().map(|s| s.requests)), counts.requests);
+            self.equal("steps[].responses", total(steps.iter().map(|s| s.responses)), counts.responses);
+            self.equal("steps[].errors", total(steps.iter().map(|s| s.errors.total())), errors);
+            let timed = total(steps.iter().map(|s| s.response.count()));
+            self.equal("steps[].response.count", timed, report.latency.response.count());
+        }
+        for s in &report.scenarios {
+            let ended = total([s.done, s.broken(), s.unfinished]);
+            self.equal(&format!("scenarios[{}].started", s.name), s.started, ended);
+            self.equal(&format!("scenarios[{}].iteration.count", s.name), s.iteration.count(), s.done);
+        }
         let clients = &report.connections.responses_by_client;
         if !clients.is_empty() && clients.len() < ConnectionStats::CLIENTS_MOST {
             self.equal("connections.responses_by_client", total(clients.iter().copied()), counts.responses);

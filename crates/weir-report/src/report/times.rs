@@ -92,6 +92,9 @@ pub struct Tick {
     pub response: Percentiles,
     /// Processor time of all generator threads.
     pub generator_cpu_ns: u64,
+    /// Each step of a plan with scenarios; not saved.
+    #[serde(skip)]
+    pub steps: Vec<super::StepTick>,
 }
 
 /// A percentile is meaningful only with this many samples beyond it.

@@ -12,7 +12,8 @@ enum Kind {
     Trend(Trend),
 }
 
-/// The metrics of k6, sorted by name. An iteration of its script is one request here.
+/// The metrics of k6, sorted by name. Without scenarios, an iteration of its script is one
+/// request here.
 static METRICS: [(&str, Kind); 17] = [
     ("checks", Kind::Rate(Metric::Checks)),
     ("data_received", Kind::Counter(Counter::BytesReceived)),
@@ -30,7 +31,7 @@ static METRICS: [(&str, Kind); 17] = [
     ("http_req_waiting", Kind::Trend(Trend::Waiting)),
     ("http_reqs", Kind::Counter(Counter::Requests)),
     ("iteration_duration", Kind::Trend(Trend::Iteration)),
-    ("iterations", Kind::Counter(Counter::Requests)),
+    ("iterations", Kind::Counter(Counter::Iterations)),
 ];
 
 /// Splits `http_req_duration: p(95)<200` into metric and condition, also with the quotes and brackets of a k6 script.

@@ -26,6 +26,8 @@ pub(super) enum Metric {
 pub(super) enum Counter {
     BytesReceived,
     BytesSent,
+    /// Iterations of scenarios that were done; requests where there are no scenarios.
+    Iterations,
     Requests,
     Unsent,
 }
@@ -37,7 +39,7 @@ pub(super) enum Trend {
     Connecting,
     /// The service time of expected responses.
     Expected,
-    /// The response time plus the pause after it.
+    /// The time of an iteration. Without scenarios, the response time plus the pause after it.
     Iteration,
     Receiving,
     Response,
@@ -115,7 +117,12 @@ pub(super) struct Unanswered {
 }
 
 impl Unanswered {
-    fn of(r: &Report) -> Self {
+    fn of(r: &Report, trend: Trend) -> Self {
+        if trend == Trend::Iteration && r.is_journey() {
+            let all = r.scenarios.iter().map(|s| s.broken() + s.unfinished).sum();
+            let waited = r.scenarios.iter().map(|s| s.unfinished).sum();
+            return Self { all, waited, at_least_ns: 0 };
+        }
         let Counts { errors, unfinished, .. } = &r.counts;
         Self {
             all: errors.total() + unfinished,
@@ -140,6 +147,7 @@ impl Trend {
             Self::Blocked => &r.phases.blocked,
             Self::Connecting => &r.phases.connecting,
             Self::Expected => return Cow::Owned(r.latency.service.without(&r.latency.service_unexpected)),
+            Self::Iteration if r.is_journey() => return Cow::Owned(r.iterations()),
             Self::Iteration | Self::Response => &r.latency.response,
             Self::Receiving => &r.phases.receiving,
             Self::Sending => &r.phases.sending,
@@ -151,11 +159,12 @@ impl Trend {
 }
 
 impl Counter {
-    const fn of(self, r: &Report) -> u64 {
+    fn of(self, r: &Report) -> u64 {
         match self {
             Self::BytesReceived => r.bytes.received(),
             Self::BytesSent => r.bytes.sent(),
-            Self::Requests => r.finished(),
+            Self::Iterations if r.is_journey() => r.scenarios.iter().map(|s| s.done).sum(),
+            Self::Iterations | Self::Requests => r.finished(),
             Self::Unsent => r.counts.unsent,
         }
     }
@@ -204,9 +213,10 @@ impl Metric {
             Self::PerSecond(counter) => Some(counter.of(r) as f64 / r.seconds()),
             Self::Rate => Some(r.rate()),
             Self::Trend(trend, stat) => {
-                let pause = if trend == Trend::Iteration { r.plan.think_ns as f64 } else { 0.0 };
+                let pause =
+                    if trend == Trend::Iteration && !r.is_journey() { r.plan.think_ns as f64 } else { 0.0 };
                 let unanswered =
-                    if trend.counts_unanswered() { Unanswered::of(r) } else { Unanswered::default() };
+                    if trend.counts_unanswered() { Unanswered::of(r, trend) } else { Unanswered::default() };
                 stat.of(&trend.of(r), unanswered).map(|ns| ns + pause)
             }
         }

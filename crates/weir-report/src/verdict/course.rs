@@ -97,7 +97,8 @@ impl Change {
 /// The slowness of each complete tick; empty if the plan itself changes the load.
 fn ticks(r: &Report) -> Vec<f64> {
     let closed = match r.plan.pace {
-        Pace::AsFastAsPossible => true,
+        // Pauses and steps of different length change a scenario's rate, not what a step takes.
+        Pace::AsFastAsPossible => !r.is_journey(),
         Pace::Rate { .. } => false,
         Pace::Stages { .. } => return Vec::new(),
     };

@@ -3,7 +3,8 @@
 use super::*;
 use crate::Histogram;
 use crate::report::{
-    AnswerKind, CheckResult, CoreUse, Protocol, TargetPlan, TargetStats, ThreadStats, ThresholdResult, Tick,
+    AnswerKind, CheckResult, CoreUse, KeepStats, Protocol, ScenarioStats, StepStats, TargetPlan, TargetStats,
+    ThreadStats, ThresholdResult, Tick,
 };
 
 /// A report of 100,000 responses in 10 s without reasons against it.
@@ -382,6 +383,68 @@ fn a_closed_loop_notices_pauses_of_the_target() {
     for (name, change) in none {
         let told = codes(|r| change(r)).1;
         assert!(!told.contains(&"stalled".to_owned()), "{name}: {told:?}");
+    }
+}
+
+#[test]
+fn scenarios_have_reasons_of_their_own() {
+    let scenario = |name: &str, weight, started| ScenarioStats {
+        name: name.to_owned(),
+        weight,
+        started,
+        done: started,
+        users: 10,
+        users_seen: 10,
+        ..ScenarioStats::default()
+    };
+    let step = |name: &str, requests| StepStats {
+        scenario: "browse".to_owned(),
+        name: name.to_owned(),
+        part: "steps".to_owned(),
+        requests,
+        ..StepStats::default()
+    };
+    let journey = move |r: &mut Report| {
+        r.scenarios = vec![scenario("browse", 7, 7_000), scenario("buy", 3, 3_000)];
+        r.steps = vec![step("list", 50_000), step("item", 50_000)];
+        r.targets = Vec::new();
+    };
+    let keeps = |taken, failed| vec![KeepStats { name: "id".to_owned(), taken, failed, sample: None }];
+    assert_eq!(codes(journey), (Grade::Valid, vec![]));
+    let cases: &[Case<'_>] = &[
+        ("failed_keeps", Grade::Suspect, &|r| r.steps[0].keeps = keeps(9_980, 20)),
+        ("failed_keeps", Grade::Invalid, &|r| r.steps[0].keeps = keeps(40, 60)),
+        ("unreached_step", Grade::Suspect, &|r| r.steps[1].requests = 0),
+        ("weights_missed", Grade::Suspect, &|r| {
+            (r.scenarios[0].started, r.scenarios[1].started) = (720, 280)
+        }),
+        ("rate_missed", Grade::Invalid, &|r| {
+            r.plan.pace = Pace::Rate { per_second: 1_000.0 };
+            r.scenarios[1].not_started = 100;
+        }),
+        ("data_ended", Grade::Valid, &|r| r.scenarios[0].data_ended = Some("users".to_owned())),
+        ("one_identity", Grade::Valid, &|r| r.scenarios[0].identities = Some(1)),
+    ];
+    for (code, grade, change) in cases {
+        let found = codes(|r| {
+            journey(r);
+            change(r);
+        });
+        assert_eq!(found, (*grade, vec![(*code).to_owned()]), "{code}");
+    }
+    let none: &[&dyn Fn(&mut Report)] = &[
+        &|r| r.steps[0].keeps = keeps(9_995, 5),
+        &|r| r.steps.push(step("item (redirect)", 0)),
+        &|r| (r.scenarios[0].started, r.scenarios[1].started) = (8, 3), // an incomplete round
+        &|r| r.scenarios[1].identities = Some(2),
+        &|r| r.plan.connections = 2, // six requests in parallel need more
+    ];
+    for (i, change) in none.iter().enumerate() {
+        let found = codes(|r| {
+            journey(r);
+            change(r);
+        });
+        assert_eq!(found, (Grade::Valid, vec![]), "{i}");
     }
 }
 

@@ -26,6 +26,11 @@ const NOT_PROVOKED: &[(&str, &str)] = &[
     ("drifted", "as changed_midway"),
     ("generator_throttled", "it takes a writable cgroup; throttle.rs and verdict/tests.rs have tests"),
     ("clock_step", "a test may not move the clock of the machine; engine.rs and verdict/tests.rs have tests"),
+    ("data_ended", "nothing runs scenarios yet; verdict/tests.rs has tests"),
+    ("failed_keeps", "as data_ended"),
+    ("one_identity", "as data_ended"),
+    ("unreached_step", "as data_ended"),
+    ("weights_missed", "as data_ended"),
     ("shared_cores", "it takes a machine that nobody else uses; verdict/contention.rs has tests"),
 ];
 
