@@ -297,6 +297,8 @@ fn a_slow_client_hello_holds_a_place() {
         client
     };
     let mut held = [slow(), slow()];
+    let active = || metric(&weir, &["weir_connections_active", "names"]);
+    eventually("both are open", || active() == Some(2.0));
     eventually("both are counted", || {
         let mut excess = weir.client();
         excess.get("/").status == 429

@@ -361,7 +361,7 @@ fn a_list_of_requests_is_tested() {
     fs::write(dir.path().join("weir.yaml"), "listeners: { web: { address: '127.0.0.1:0' } }\nroutes:\n  api: { match: { path: '/api/*', clients: [ 10.0.0.0/8 ] }, respond: {} }\n  beta: { match: { path: '/*', hosts: [ a.example ], headers: { x-beta: '1' } }, respond: {} }\n").unwrap();
     let tests = "tests:\n- { request: GET http://a.example/api/x, client: 10.0.0.7, route: api }\n- { request: GET http://a.example/api/x, route: none }\n- { request: GET http://a.example/y, headers: { x-beta: '1' }, route: beta }\n";
     fs::write(dir.path().join("tests.yaml"), tests).unwrap();
-    run_weir(dir.path(), &["test"]).expect_code(0).expect_text("3 requests take the routes");
+    run_weir(dir.path(), &["test"]).expect_code(0).expect_text("all 3 requests take the expected routes");
     fs::write(dir.path().join("other.yaml"), tests.replace("route: beta", "route: api")).unwrap();
     let wrong = run_weir(dir.path(), &["test", "other.yaml", "-c", "weir.yaml"]);
     wrong
