@@ -1,0 +1,239 @@
+//! Values that a step keeps from its answer.
+
+use crate::answer::Answer;
+use crate::filter::{Filter, NotInt, of_json};
+use crate::limits::VALUE_BYTES;
+use crate::path::{MATCHES, Path};
+use crate::scope::{Scope, Slot, Value};
+use fastrand::Rng;
+use regex::bytes::Regex;
+use serde_json::Value as Json;
+use std::fmt;
+use std::sync::Arc;
+
+/// A name and where its value comes from.
+#[derive(Clone, Debug)]
+pub struct Keep {
+    /// The name.
+    pub name: Arc<str>,
+    /// The source as written.
+    pub text: String,
+    pub(crate) slot: Slot,
+    pub(crate) source: Source,
+    pub(crate) filters: Box<[Filter]>,
+    pub(crate) is_optional: bool,
+}
+
+/// Where in an answer a value is.
+#[derive(Clone, Debug)]
+pub(crate) enum Source {
+    /// Group 1 of a regular expression over the body.
+    Body(Regex),
+    /// A cookie that the answer sets.
+    Cookie(String),
+    /// A header field, in lower case.
+    Header(String),
+    /// A path into the body, or into the message of gRPC or WebSocket.
+    Json(Path),
+    Status,
+}
+
+/// A value that could not be kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeepFailure {
+    /// The name that keeps nothing.
+    pub name: Arc<str>,
+    /// The source as written.
+    pub text: String,
+    /// Why.
+    pub why: KeepProblem,
+}
+
+/// Why a value could not be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeepProblem {
+    /// The body is longer than `body_limit`, and what was read of it does not hold the value.
+    Cut,
+    /// The answer has no such value.
+    Missing,
+    /// The value is not a whole number, as the filter `int` demands.
+    NotInt,
+    /// The body is not JSON.
+    NotJson,
+    /// The value is longer than 64 KiB.
+    TooLong,
+    /// The path matches more values than are looked at.
+    TooMany,
+}
+
+impl Keep {
+    /// Keeps the value.
+    ///
+    /// # Errors
+    /// There is none, and the keep is not `optional`; or it is not what a filter demands. The name then has no value.
+    pub fn take(&self, answer: &Answer<'_>, scope: &mut Scope, random: &mut Rng) -> Result<(), KeepFailure> {
+        let kept = self.value(answer, random);
+        match kept {
+            Ok(value) => {
+                scope.set(self.slot, value);
+                Ok(())
+            }
+            Err(why) => {
+                scope.set(self.slot, Value::Absent);
+                let may_miss = self.is_optional && matches!(why, KeepProblem::Missing | KeepProblem::NotJson);
+                if may_miss {
+                    return Ok(());
+                }
+                Err(KeepFailure { name: Arc::clone(&self.name), text: self.text.clone(), why })
+            }
+        }
+    }
+
+    /// The slot of the value.
+    pub const fn slot(&self) -> Slot {
+        self.slot
+    }
+
+    fn value(&self, answer: &Answer<'_>, random: &mut Rng) -> Result<Value, KeepProblem> {
+        let of_list = self.filters.first().is_some_and(Filter::takes_list);
+        let found = match self.find(answer, of_list) {
+            Err(KeepProblem::Missing | KeepProblem::NotJson) if answer.is_cut && self.reads_body() => {
+                return Err(KeepProblem::Cut);
+            }
+            Err(KeepProblem::NotJson) if self.has_default() => Value::Absent,
+            found => found?,
+        };
+        let mut value = found;
+        for filter in &self.filters {
+            value = filter.apply(value, random).map_err(|NotInt| KeepProblem::NotInt)?;
+        }
+        match &value {
+            Value::Absent if answer.is_cut && self.reads_body() => Err(KeepProblem::Cut),
+            Value::Absent => Err(KeepProblem::Missing),
+            Value::Text(text) if text.len() > VALUE_BYTES => Err(KeepProblem::TooLong),
+            Value::Json(json) if !is_short(json, &mut { VALUE_BYTES }) => Err(KeepProblem::TooLong),
+            _ => Ok(value),
+        }
+    }
+
+    fn has_default(&self) -> bool {
+        self.filters.iter().any(|filter| matches!(filter, Filter::Default(_)))
+    }
+
+    const fn reads_body(&self) -> bool {
+        matches!(self.source, Source::Body(_) | Source::Json(_))
+    }
+
+    /// What the answer has: several values as a list of JSON if the path or the first filter is about several.
+    fn find(&self, answer: &Answer<'_>, of_list: bool) -> Result<Value, KeepProblem> {
+        match &self.source {
+            Source::Status => Ok(Value::Int(answer.status.into())),
+            Source::Json(path) => {
+                let json = answer.json().ok_or(KeepProblem::NotJson)?;
+                let found = path.find(json).map_err(|_| KeepProblem::TooMany)?;
+                if path.is_plural() {
+                    return choose(&self.filters, found.into_iter().map(Cloned), of_list);
+                }
+                Ok(found.first().map_or(Value::Absent, |json| of_json((*json).clone())))
+            }
+            Source::Header(name) => texts(answer.fields.get_all(name), of_list),
+            Source::Cookie(name) => {
+                let set = answer.fields.get_all("set-cookie").filter_map(|field| {
+                    let pair = field.split(|b| *b == b';').next()?;
+                    let at = memchr::memchr(b'=', pair)?;
+                    let (found, value) = (pair.get(..at)?, pair.get(at + 1..)?);
+                    (found.trim_ascii() == name.as_bytes()).then(|| value.trim_ascii())
+                });
+                texts(set, of_list)
+            }
+            Source::Body(pattern) => {
+                let groups =
+                    pattern.captures_iter(answer.body).filter_map(|found| Some(found.get(1)?.as_bytes()));
+                texts(groups, of_list)
+            }
+        }
+    }
+}
+
+/// A match that is copied only if it is chosen.
+struct Cloned<'j>(&'j Json);
+
+/// Several matches: the one that the first filter chooses, without a copy of the others; else the list.
+fn choose<'j>(
+    filters: &[Filter],
+    found: impl ExactSizeIterator<Item = Cloned<'j>> + DoubleEndedIterator,
+    of_list: bool,
+) -> Result<Value, KeepProblem> {
+    let all = |found: &mut dyn Iterator<Item = Cloned<'j>>| {
+        let mut left = VALUE_BYTES;
+        let mut items = Vec::new();
+        for Cloned(item) in found {
+            if !is_short(item, &mut left) {
+                return Err(KeepProblem::TooLong);
+            }
+            items.push(item.clone());
+        }
+        Ok(Value::Json(Json::Array(items)))
+    };
+    let mut found = found;
+    let one = |item: Option<Cloned<'j>>| {
+        Ok(item.map_or(Value::Absent, |Cloned(item)| Value::Json(Json::Array(vec![item.clone()]))))
+    };
+    match filters.first().filter(|_| of_list) {
+        Some(Filter::First) => one(found.next()),
+        Some(Filter::Last) => one(found.next_back()),
+        Some(Filter::Count) => Ok(Value::Json(Json::Array(vec![Json::Null; found.len()]))),
+        _ if found.len() == 0 => Ok(Value::Absent),
+        _ => all(&mut found),
+    }
+}
+
+fn texts<'a>(mut found: impl Iterator<Item = &'a [u8]>, of_list: bool) -> Result<Value, KeepProblem> {
+    if !of_list {
+        return Ok(found.next().map_or(Value::Absent, |text| Value::Text(text.to_vec())));
+    }
+    let mut items = Vec::new();
+    for text in found {
+        if items.len() == MATCHES {
+            return Err(KeepProblem::TooMany);
+        }
+        items.push(Json::String(String::from_utf8_lossy(text).into_owned()));
+    }
+    Ok(if items.is_empty() { Value::Absent } else { Value::Json(Json::Array(items)) })
+}
+
+/// Takes the length of a document off `left`; false as soon as that is too little.
+fn is_short(json: &Json, left: &mut usize) -> bool {
+    let own = match json {
+        Json::String(text) => text.len() + 2,
+        Json::Array(items) => return items.iter().all(|item| is_short(item, left)),
+        Json::Object(members) => {
+            return members.iter().all(|(name, value)| take(left, name.len() + 4) && is_short(value, left));
+        }
+        _ => 8,
+    };
+    take(left, own)
+}
+
+fn take(left: &mut usize, bytes: usize) -> bool {
+    let rest = left.checked_sub(bytes);
+    *left = rest.unwrap_or_default();
+    rest.is_some()
+}
+
+impl fmt::Display for KeepFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, text) = (&self.name, &self.text);
+        let why = match self.why {
+            KeepProblem::Cut => "the body is longer than `body_limit` and its beginning does not hold it",
+            KeepProblem::Missing => "the answer has no such value",
+            KeepProblem::NotInt => "the value is not a whole number",
+            KeepProblem::NotJson => "the body is not JSON",
+            KeepProblem::TooLong => "the value is longer than 64 KiB",
+            KeepProblem::TooMany => "the path matches too many values",
+        };
+        write!(f, "`{name}` could not be kept from `{text}`: {why}")
+    }
+}
+
+impl std::error::Error for KeepFailure {}
