@@ -4,26 +4,29 @@
 //! *Layout.* This file is the coordinator: it starts the threads, merges their ticks and makes the report. `thread`
 //! is one of the threads, `worker` the state that its tasks share, with sampler and pacer; `shared` is the state of
 //! all threads. `pulse` notices when the generator does not run. `ahead` opens connections before a fixed rate begins. `client` is the client loop; `h1` is an
-//! exchange over HTTP/1.1, `h2` one over HTTP/2, `websocket` a message and its answer. `tally` holds the counts.
+//! exchange over HTTP/1.1, `h2` one over HTTP/2, `websocket` a message and its answer. `scenario`
+//! runs users in place of clients. `tally` holds the counts.
 //! Connections and bytes are in `transport`. A new protocol is a new module beside `h1`.
 
-mod ahead;
+pub(crate) mod ahead;
 mod client;
 mod h1;
 mod h2;
 mod merge;
 mod pulse;
-mod shared;
-mod tally;
+mod scenario;
+pub(crate) mod shared;
+pub(crate) mod tally;
 mod thread;
 mod websocket;
-mod worker;
+pub(crate) mod worker;
 
 use crate::clock::{self, Clock};
 use crate::cores;
 use crate::cost::{Begun, Watch};
 use crate::plan::Plan;
 use crate::progress::Progress;
+use crate::scenario::Failed;
 use crate::throttle::Throttled;
 use merge::Merge;
 use shared::{Message, Shared};
@@ -73,14 +76,36 @@ impl Interrupt {
 }
 
 impl Plan {
+    /// Runs `setup`, and each scenario once if there is a dry run: before a run, or by it.
+    ///
+    /// # Errors
+    /// What failed, with the heads of request and response. Nothing more is sent then.
+    pub fn prepare(self: &Arc<Self>) -> Result<(), Failed> {
+        self.journey.as_ref().map_or(Ok(()), |journey| scenario::prepare(self, journey))
+    }
+
     /// Runs the plan to its end and returns the report. Calls `look` four times a second on the calling thread; it
     /// may print.
     ///
     /// # Errors
     /// A thread or its runtime cannot be created. Failures of the target are no errors; they are in the report.
-    pub fn run(self, interrupt: &Interrupt, mut look: impl FnMut(&Progress<'_>)) -> std::io::Result<Report> {
+    pub fn run(self, interrupt: &Interrupt, look: impl FnMut(&Progress<'_>)) -> std::io::Result<Report> {
+        Self::run_shared(Arc::new(self), interrupt, look)
+    }
+
+    /// Like [`Plan::run`], for a plan that the caller goes on to hold.
+    ///
+    /// # Errors
+    /// As those of [`Plan::run`]; with scenarios, also a step of `setup` or of the dry run that failed.
+    pub fn run_shared(
+        plan: Arc<Self>,
+        interrupt: &Interrupt,
+        mut look: impl FnMut(&Progress<'_>),
+    ) -> std::io::Result<Report> {
         let _ = weir_wire::limits::raise_descriptors(); // on failure the run has fewer connections, and says so
-        let plan = Arc::new(self);
+        if let Some(journey) = &plan.journey {
+            scenario::prepare(&plan, journey).map_err(std::io::Error::other)?;
+        }
         // A run that is not judged by processor use need not know who had the processors.
         let is_judged = plan.stop_ns.is_none_or(|ns| ns >= weir_report::verdict::JUDGED_NS);
         let mut before = None;
@@ -132,6 +157,11 @@ impl Plan {
                 }
             };
             let ticks = match message {
+                Message::Fail(failed) => {
+                    end.get_or_insert(End::Failed { reason: failed.to_string() });
+                    shared.stop(clock.now(), clock::nanos(plan.grace));
+                    Vec::new()
+                }
                 Message::Interrupt => {
                     end.get_or_insert(End::Interrupted);
                     shared.stop(clock.now(), 0);
@@ -169,6 +199,12 @@ impl Plan {
         }
         if let Some(pulse) = pulse {
             pulse.end();
+        }
+        if let Some(journey) = &plan.journey {
+            let outcome = scenario::finish(&plan, journey);
+            if let (Err(failed), true) = (outcome, end.is_none()) {
+                end = Some(End::Failed { reason: failed.to_string() });
+            }
         }
         merge.throttled = Throttled::now().since(throttled);
         let stepped = stepped(wall, SystemTime::now(), begun.elapsed());

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! *Layout.* `options` parses the options (with `url`, `check`, `template`, `curl`, `schema`) and makes a `plan`.
-//! `engine` runs it: `pace` decides when requests begin, `transport` holds connections and their bytes, `clock` and
+//! `scenario` is the engine of plans with several steps, which weir-plan reads. `engine` runs the rest: `pace` decides when requests begin, `transport` holds connections and their bytes, `clock` and
 //! `os` read the time. `cost` watches the target's process, `cores` the other processes on the machine. `compare`
 //! runs a plan on several targets in turn, `search` finds the highest rate that holds, `ceiling` measures the
 //! generator itself. `remote_write` sends progress to Prometheus. The results, their verdict and their layouts are in
@@ -35,6 +35,7 @@ mod pace;
 mod plan;
 mod progress;
 pub mod remote_write;
+mod scenario;
 mod schema;
 mod search;
 mod template;
@@ -49,5 +50,6 @@ pub use options::Options;
 pub use plan::Plan;
 pub use progress::{Progress, SoFar};
 pub use remote_write::RemoteWrite;
+pub use scenario::Failed;
 pub use search::find_knee;
 pub use weir_report::{Comparison, Knee, Mistake, Report};

@@ -3,13 +3,14 @@
 mod address;
 pub(crate) mod body;
 mod call;
+mod journey;
 mod odd;
 mod proxy;
 mod request;
 
 use crate::check::Check;
-use crate::pace::{self, Rhythm};
-use crate::plan::{Plan, mix};
+use crate::pace::{self, Rhythm, mix};
+use crate::plan::Plan;
 use crate::transport::origin::Origin;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -277,6 +278,7 @@ impl Reader<'_> {
             dns_ns: crate::clock::nanos(self.looked_up),
             pid,
             data,
+            journey: None,
         })
     }
 

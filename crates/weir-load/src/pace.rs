@@ -1,7 +1,8 @@
 //! When requests begin: a plan's pace as pure functions of time.
 //!
 //! This module has no clock. For an open loop it computes the intended start of the run's k-th request ([`Starts`]);
-//! for a closed loop, whether a client may send at a moment and when it may next ([`Users`]).
+//! for a closed loop, whether a client may send at a moment and when it may next ([`Users`]); and by weights, who is next
+//! ([`mix`]).
 
 use crate::clock::NEVER;
 use weir_report::report::{Pace, Stage, StageUnit};
@@ -167,6 +168,31 @@ impl Users {
     }
 }
 
+/// Spreads targets over one round: each appears as often as its weight, as evenly as possible (smooth weighted round
+/// robin).
+pub(crate) fn mix(weights: &[u32]) -> Vec<u32> {
+    let divisor = weights.iter().fold(0, |a, b| gcd(a, *b)).max(1);
+    let weights: Vec<i64> = weights.iter().map(|w| i64::from(w / divisor)).collect();
+    let total: i64 = weights.iter().sum();
+    let mut credit = vec![0i64; weights.len()];
+    let mut order = Vec::new();
+    for _ in 0..total.min(ROUND_MOST) {
+        credit.iter_mut().zip(&weights).for_each(|(c, w)| *c += w);
+        // The first of the largest.
+        let most = credit.iter().enumerate().rev().max_by_key(|(_, c)| **c).map_or(0, |(i, _)| i);
+        credit[most] -= total;
+        order.push(most as u32);
+    }
+    order
+}
+
+/// Longest round. Larger weights are approximated in that many places.
+const ROUND_MOST: i64 = 65_536;
+
+const fn gcd(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -235,5 +261,18 @@ mod tests {
     fn without_stages_all_may_send() {
         let u = users(&Pace::AsFastAsPossible);
         assert_eq!((u.at(5, 64), u.next(63, 7)), (64, 7));
+    }
+
+    #[test]
+    fn weights_are_mixed_evenly() {
+        for (weights, want) in [
+            (&[1][..], &[0][..]),
+            (&[1, 1], &[0, 1]),
+            (&[10, 20], &[1, 0, 1]),
+            (&[3, 1], &[0, 0, 1, 0]),
+            (&[5, 1, 1], &[0, 0, 1, 0, 2, 0, 0]),
+        ] {
+            assert_eq!(mix(weights), want, "{weights:?}");
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::check::Check;
 use crate::pace::Rhythm;
+use crate::scenario::Journey;
 use crate::schema::Call;
 use crate::template::{Data, Template};
 use crate::transport::h2::request::Rendered;
@@ -23,7 +24,7 @@ pub struct Plan {
     /// What the report says about it.
     pub as_run: PlanAsRun,
     pub(crate) origins: Vec<Origin>,
-    /// Never empty.
+    /// Empty only with a `journey`, like `order`.
     pub(crate) targets: Vec<Target>,
     /// Indices into `targets`, each repeated by its weight and evenly mixed. Clients cycle through it. Never empty.
     pub(crate) order: Vec<u32>,
@@ -51,6 +52,8 @@ pub struct Plan {
     pub(crate) pid: Option<u32>,
     /// The values for templates.
     pub(crate) data: Option<Arc<Data>>,
+    /// With scenarios; then there are no `targets`.
+    pub(crate) journey: Option<Arc<Journey>>,
 }
 
 /// One request, rendered.
@@ -123,48 +126,5 @@ impl Plan {
     /// Whether response bodies must be kept for checks.
     pub(crate) fn keeps_bodies(&self) -> bool {
         self.checks.iter().any(Check::needs_body)
-    }
-}
-
-/// Spreads targets over one round: each appears as often as its weight, as evenly as possible (smooth weighted round
-/// robin).
-pub(crate) fn mix(weights: &[u32]) -> Vec<u32> {
-    let divisor = weights.iter().fold(0, |a, b| gcd(a, *b)).max(1);
-    let weights: Vec<i64> = weights.iter().map(|w| i64::from(w / divisor)).collect();
-    let total: i64 = weights.iter().sum();
-    let mut credit = vec![0i64; weights.len()];
-    let mut order = Vec::new();
-    for _ in 0..total.min(ROUND_MOST) {
-        credit.iter_mut().zip(&weights).for_each(|(c, w)| *c += w);
-        // The first of the largest.
-        let most = credit.iter().enumerate().rev().max_by_key(|(_, c)| **c).map_or(0, |(i, _)| i);
-        credit[most] -= total;
-        order.push(most as u32);
-    }
-    order
-}
-
-/// Longest round. Larger weights are approximated in that many places.
-const ROUND_MOST: i64 = 65_536;
-
-const fn gcd(a: u32, b: u32) -> u32 {
-    if b == 0 { a } else { gcd(b, a % b) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::mix;
-
-    #[test]
-    fn weights_are_mixed_evenly() {
-        for (weights, want) in [
-            (&[1][..], &[0][..]),
-            (&[1, 1], &[0, 1]),
-            (&[10, 20], &[1, 0, 1]),
-            (&[3, 1], &[0, 0, 1, 0]),
-            (&[5, 1, 1], &[0, 0, 1, 0, 2, 0, 0]),
-        ] {
-            assert_eq!(mix(weights), want, "{weights:?}");
-        }
     }
 }

@@ -595,6 +595,7 @@ fn too_short(r: &Report) -> Option<String> {
 fn ended_early(r: &Report) -> Option<String> {
     match &r.end {
         End::Aborted { condition } => Some(format!("the run was ended by --abort-on {condition}")),
+        End::Failed { reason } => Some(reason.clone()),
         End::Interrupted => Some("the run was interrupted".to_owned()),
         End::Duration | End::Requests => None,
     }

@@ -125,6 +125,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "weir-import",
             "weir-load",
             "weir-origin",
+            "weir-plan",
             "weir-report",
             "weir-wire",
             "weir-h1",

@@ -23,11 +23,11 @@ const AT_A_TIME: usize = 32;
 
 /// One thread's unused connections.
 #[derive(Debug, Default)]
-pub(super) struct Ahead {
+pub(crate) struct Ahead {
     /// By origin.
     streams: Vec<Vec<Transport>>,
     /// How long each took to open.
-    pub(super) dial: Histogram,
+    pub(crate) dial: Histogram,
 }
 
 /// What remains to be opened, and what is open.
@@ -42,7 +42,7 @@ struct Opening {
 
 impl Ahead {
     /// Opens the share of thread `index`, the same number to each origin.
-    pub(super) async fn open(plan: &Arc<Plan>, shared: &Arc<Shared>, index: usize) -> Self {
+    pub(crate) async fn open(plan: &Arc<Plan>, shared: &Arc<Shared>, index: usize) -> Self {
         let (all, threads, origins) = (plan.ahead(), plan.threads, plan.origins.len());
         let (first, mine) = part(all, threads, index);
         let ahead = Self { streams: (0..origins).map(|_| Vec::new()).collect(), dial: Histogram::new() };
@@ -64,12 +64,12 @@ impl Ahead {
     }
 
     /// How many were opened.
-    pub(super) const fn opened(&self) -> u64 {
+    pub(crate) const fn opened(&self) -> u64 {
         self.dial.count()
     }
 
     /// Takes a connection to this origin that the target has not closed meanwhile.
-    pub(super) fn take(&mut self, origin: usize) -> Option<Transport> {
+    pub(crate) fn take(&mut self, origin: usize) -> Option<Transport> {
         let streams = self.streams.get_mut(origin)?;
         while let Some(mut stream) = streams.pop() {
             if stream.is_quiet() {

@@ -2,17 +2,14 @@
 
 use super::h1::{After, Batch, Conn};
 use super::websocket::Socket;
-use super::worker::{EndReason, Next, Pause, Worker};
+use super::worker::{Next, Pause, Worker};
 use crate::clock::{self, NEVER};
 use crate::plan::Plan;
 use crate::transport::failure::Failure;
 use crate::transport::h2::request::Rendered;
-use crate::transport::proxy;
-use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 use weir_wire::Transport;
 
@@ -21,18 +18,6 @@ mod stream;
 
 /// Longest pause of a client that cannot connect. It starts at 1 ms and doubles, so that a dead target costs no core.
 const BACKOFF_MOST: Duration = Duration::from_millis(100);
-
-/// A connection that took this long may have needed a second SYN: the kernel repeats it after a second (RFC 6298 §2).
-/// Slightly less, for differences between clocks.
-const SYN_AGAIN: Duration = Duration::from_millis(900);
-
-/// How long the target gets to close a connection, so that TIME_WAIT stays on its side and not on ours.
-const CLOSE: Duration = Duration::from_secs(1);
-
-/// Most connections of a thread that wait for this. Each holds a descriptor; a target that ignores `Connection:
-/// close` would cost a second's worth of them. A target that obeys stays far below: with closes of 10 ms, 128 at a
-/// time are 12,800 per second and thread.
-const CLOSING_MOST: usize = 128;
 
 struct Client {
     worker: Rc<Worker>,
@@ -274,32 +259,7 @@ impl Client {
         if let Some(stream) = open {
             return Ok((stream, [0; 3])); // the client spent none of this time
         }
-        let to = &worker.plan.origins[origin];
-        let begun = worker.clock.now();
-        let mut dialling = pin!(proxy::open(to, worker.connection(self.i), worker.plan.timeout));
-        let slot = &worker.slots[self.i];
-        let dialled = poll_fn(|cx| {
-            slot.watch(cx);
-            if let Some(EndReason::Cut) = slot.end.get() {
-                return Poll::Ready(Err(Failure::Cut));
-            }
-            dialling.as_mut().poll(cx)
-        })
-        .await?;
-        let blocked = worker.clock.now() - begun;
-        worker.opened.set(worker.opened.get() + 1);
-        worker.dial.borrow_mut().record(blocked);
-        if worker.counts(worker.clock.now()) {
-            let mut tally = worker.tally.borrow_mut();
-            tally.opened += 1;
-            tally.resumed += u64::from(dialled.transport.has_resumed());
-        }
-        worker.shared.saw(&dialled.transport, to.proxy.as_ref());
-        if dialled.connect >= SYN_AGAIN && dialled.transport.socket().has_retransmitted() {
-            worker.tally.borrow_mut().syn_again += u64::from(worker.counts(worker.clock.now()));
-        }
-        let times = [blocked, clock::nanos(dialled.connect), clock::nanos(dialled.tls)];
-        Ok((dialled.transport, times))
+        worker.dial_to(origin, self.i, worker.plan.timeout).await
     }
 
     /// Sends the batch over its connection and reads the responses. `turned` is when the client turned to it.
@@ -325,7 +285,7 @@ impl Client {
         self.count_bytes(&conn, outcome.is_err());
         match outcome {
             Ok(After::Keep) if plan.keepalive => self.conns[target.origin] = Some(conn),
-            Ok(_) => close(&worker, conn.into_stream()),
+            Ok(_) => worker.close(conn.into_stream()),
             Err(_) => drop(conn),
         }
         outcome
@@ -345,21 +305,4 @@ impl Client {
             worker.received(intended, &conn.unfinished(), now);
         }
     }
-}
-
-/// Lets the target close, as it announced. Beyond [`CLOSING_MOST`] we close.
-fn close(worker: &Rc<Worker>, mut stream: Transport) {
-    let closing = worker.closing.get();
-    if closing >= CLOSING_MOST {
-        return;
-    }
-    worker.closing.set(closing + 1);
-    let worker = Rc::clone(worker);
-    let end = async move {
-        let mut rest = Vec::new();
-        let _ = tokio::time::timeout(CLOSE, poll_fn(|cx| stream.poll_read(cx, &mut rest))).await; // then we close
-        drop(stream);
-        worker.closing.set(worker.closing.get() - 1);
-    };
-    drop(tokio::task::spawn_local(end));
 }

@@ -7,6 +7,7 @@ use crate::grpc::CODES;
 use crate::os;
 use crate::plan::Plan;
 use crate::progress::SoFar;
+use crate::scenario;
 use crate::throttle::Throttled;
 use crate::transport::h2::request::{Rendered, body_bytes};
 use crate::transport::{CAPTURE_BYTES, is_secret};
@@ -105,6 +106,9 @@ impl Merge {
             tick.users += p.users;
             tick.backlog += p.backlog;
             tick.generator_cpu_ns += p.cpu_ns;
+        }
+        if let Some(journey) = &self.plan.journey {
+            tick.steps = scenario::tally::merged(journey, parts.iter().flat_map(|p| &p.steps));
         }
         tick.length_ns = tick.end_ns.saturating_sub(begun);
         tick.end_ns = tick.end_ns.saturating_sub(self.plan.warmup_ns);
@@ -215,6 +219,10 @@ impl Merge {
                 look.and_then(|look| look.until_now(&cores::of_targets(plan.pid, &plan.tcp_addresses())));
         }
         r.ledger = ledger(&plan, shared, protocols);
+        if let Some(journey) = &plan.journey {
+            let threads = self.threads.iter().filter_map(|(_, t)| t.journey.as_deref());
+            scenario::add_rows(&mut r, journey, threads);
+        }
         r.thresholds = plan.thresholds.iter().map(|t| t.judge(&r)).collect();
         r.verdict = verdict::judge(&r);
         r

@@ -5,6 +5,8 @@ use super::tally::Tally;
 use crate::clock::{self, Clock, NEVER};
 use crate::grpc::CODES;
 use crate::plan::Plan;
+use crate::scenario::Failed;
+use crate::scenario::tally::{JourneyTally, StepPart};
 use crate::transport::origin::Proxy;
 use crate::transport::reader::Response;
 use std::collections::BTreeMap;
@@ -16,6 +18,8 @@ use weir_report::report::{AnswerKind, Errors, Window};
 /// A message to the coordinator.
 #[derive(Debug)]
 pub(crate) enum Message {
+    /// The run cannot go on.
+    Fail(Failed),
     Interrupt,
     Thread(usize, Box<std::io::Result<ThreadEnd>>),
     /// A thread has waited for a processor for more than a run may.
@@ -46,6 +50,8 @@ pub(crate) struct TickPart {
     pub(crate) users: u64,
     pub(crate) backlog: u64,
     pub(crate) cpu_ns: u64,
+    /// The steps of scenarios.
+    pub(crate) steps: Vec<StepPart>,
 }
 
 /// A thread's final results.
@@ -67,56 +73,58 @@ pub(crate) struct ThreadEnd {
     /// The kinds that `tally` counts by number.
     pub(crate) kinds: Vec<AnswerKind>,
     pub(crate) tally: Tally,
+    /// By step and scenario, with scenarios.
+    pub(crate) journey: Option<Box<JourneyTally>>,
 }
 
 /// State that all threads see.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(crate) struct Shared {
     /// Reads 0 when the run begins, which is when all threads are ready.
-    pub(super) clock: OnceLock<Clock>,
+    pub(crate) clock: OnceLock<Clock>,
     /// When measuring begins, after the warm-up.
-    pub(super) measure_from: u64,
+    pub(crate) measure_from: u64,
     /// No request starts after this moment.
-    pub(super) stop_at: AtomicU64,
+    pub(crate) stop_at: AtomicU64,
     /// Requests still in flight at this moment are cut.
-    pub(super) cut_at: AtomicU64,
+    pub(crate) cut_at: AtomicU64,
     /// Requests left of the count.
-    pub(super) left: Option<AtomicU64>,
+    pub(crate) left: Option<AtomicU64>,
     /// Body length of the first good response of each target.
-    pub(super) documents: Vec<OnceLock<u64>>,
+    pub(crate) documents: Vec<OnceLock<u64>>,
     /// TLS sessions by version and cipher.
-    pub(super) sessions: Mutex<BTreeMap<String, Session>>,
+    pub(crate) sessions: Mutex<BTreeMap<String, Session>>,
     /// Connections by proxy.
-    pub(super) proxies: Mutex<BTreeMap<String, u64>>,
+    pub(crate) proxies: Mutex<BTreeMap<String, u64>>,
     /// The first choice of ALPN, with HTTP/2.
-    pub(super) alpn: OnceLock<String>,
-    pub(super) first: OnceLock<Captured>,
+    pub(crate) alpn: OnceLock<String>,
+    pub(crate) first: OnceLock<Captured>,
     /// Notices when the generator does not run.
-    pub(super) pulse: Arc<Pulse>,
+    pub(in crate::engine) pulse: Arc<Pulse>,
 }
 
 /// Connections with the same TLS parameters.
 #[derive(Debug, Default)]
-pub(super) struct Session {
-    pub(super) connections: u64,
+pub(crate) struct Session {
+    pub(crate) connections: u64,
     /// From the first of them.
-    pub(super) keys: Option<weir_wire::TlsKeys>,
+    pub(crate) keys: Option<weir_wire::TlsKeys>,
 }
 
 /// The first response of a run.
 #[derive(Debug)]
-pub(super) struct Captured {
-    pub(super) target: usize,
+pub(crate) struct Captured {
+    pub(crate) target: usize,
     /// The request, if it differs from the plan's.
-    pub(super) request: Option<Vec<u8>>,
-    pub(super) bytes: Vec<u8>,
-    pub(super) response: Response,
+    pub(crate) request: Option<Vec<u8>>,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) response: Response,
     /// For HTTP/2, `server` and `content-type`, which cannot be read from the raw bytes.
-    pub(super) fields: Option<(Option<String>, Option<String>)>,
+    pub(crate) fields: Option<(Option<String>, Option<String>)>,
 }
 
 impl Shared {
-    pub(super) fn new(plan: &Plan) -> Self {
+    pub(crate) fn new(plan: &Plan) -> Self {
         let stop = plan.stop_ns.map_or(NEVER, |ns| plan.warmup_ns.saturating_add(ns));
         Self {
             clock: OnceLock::new(),
@@ -133,9 +141,19 @@ impl Shared {
         }
     }
 
+    /// For a user outside of the load: it ends by itself, and nothing is counted.
+    pub(crate) fn alone(plan: &Plan) -> Self {
+        Self {
+            stop_at: AtomicU64::new(NEVER),
+            cut_at: AtomicU64::new(NEVER),
+            measure_from: 0,
+            ..Self::new(plan)
+        }
+    }
+
     /// Takes one request from the count; `false` if none is left.
     #[inline]
-    pub(super) fn take_one(&self) -> bool {
+    pub(crate) fn take_one(&self) -> bool {
         let Some(left) = &self.left else { return true };
         let mut now = left.load(Ordering::Relaxed);
         while now > 0 {
@@ -148,12 +166,12 @@ impl Shared {
     }
 
     /// Whether any request of the count is left.
-    pub(super) fn has_more(&self) -> bool {
+    pub(crate) fn has_more(&self) -> bool {
         self.left.as_ref().is_none_or(|left| left.load(Ordering::Relaxed) > 0)
     }
 
     /// Records a new connection.
-    pub(super) fn saw(&self, stream: &weir_wire::Transport, proxy: Option<&Proxy>) {
+    pub(crate) fn saw(&self, stream: &weir_wire::Transport, proxy: Option<&Proxy>) {
         if let Some(proxy) = proxy {
             let mut proxies = self.proxies.lock().unwrap_or_else(PoisonError::into_inner);
             *proxies.entry(proxy.name.clone()).or_default() += 1;
@@ -172,7 +190,7 @@ impl Shared {
         }
     }
 
-    pub(super) fn captured(&self, mut capture: Captured) {
+    pub(crate) fn captured(&self, mut capture: Captured) {
         let response = &capture.response;
         let whole = response.head_bytes + response.body_bytes + response.framing_bytes;
         capture.bytes.truncate(usize::try_from(whole).unwrap_or(usize::MAX));
@@ -180,14 +198,14 @@ impl Shared {
     }
 
     /// Ends the run at `at`, unless it ends earlier, with a graceful stop of `grace`.
-    pub(super) fn stop(&self, at: u64, grace: u64) {
+    pub(crate) fn stop(&self, at: u64, grace: u64) {
         self.stop_at.fetch_min(at, Ordering::Relaxed);
         self.cut_at.fetch_min(at.saturating_add(grace), Ordering::Relaxed);
     }
 }
 
 /// The share of thread `index` in `all`: its first number and its size. The first threads get the remainder.
-pub(super) fn part(all: usize, threads: usize, index: usize) -> (usize, usize) {
+pub(crate) fn part(all: usize, threads: usize, index: usize) -> (usize, usize) {
     let (each, over) = (all / threads, all % threads);
     (index * each + index.min(over), each + usize::from(index < over))
 }

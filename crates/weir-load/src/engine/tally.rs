@@ -149,20 +149,20 @@ impl TargetTally {
 
 /// One complete exchange. Times are nanoseconds of the run's clock, `intended <= started <= sent`, `first <= done`.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Sample {
-    pub(super) target: usize,
-    pub(super) response: Response,
-    pub(super) intended: u64,
-    pub(super) started: u64,
-    pub(super) sent: u64,
-    pub(super) first: u64,
-    pub(super) done: u64,
+pub(crate) struct Sample {
+    pub(crate) target: usize,
+    pub(crate) response: Response,
+    pub(crate) intended: u64,
+    pub(crate) started: u64,
+    pub(crate) sent: u64,
+    pub(crate) first: u64,
+    pub(crate) done: u64,
     /// Blocked, connecting and TLS, if this request opened the connection.
-    pub(super) dialled: Option<[u64; 3]>,
+    pub(crate) dialled: Option<[u64; 3]>,
 }
 
 impl Tally {
-    pub(super) fn new(targets: usize, checks: usize) -> Self {
+    pub(crate) fn new(targets: usize, checks: usize) -> Self {
         Self {
             statuses: vec![0; 600],
             targets: (0..targets).map(|_| TargetTally::default()).collect(),
@@ -172,7 +172,7 @@ impl Tally {
     }
 
     #[inline]
-    pub(super) fn record(&mut self, s: &Sample) {
+    pub(crate) fn record(&mut self, s: &Sample) {
         let service = s.done.saturating_sub(s.started);
         self.tick.record(service);
         if s.intended != s.started {
@@ -231,19 +231,19 @@ impl Tally {
         }
     }
 
-    pub(super) const fn received(&mut self, r: &Response) {
+    pub(crate) const fn received(&mut self, r: &Response) {
         self.bytes.received_head += r.head_bytes;
         self.bytes.received_body += r.body_bytes;
         self.bytes.received_framing += r.framing_bytes;
     }
 
-    pub(super) fn error_text(&mut self, text: &str) {
+    pub(crate) fn error_text(&mut self, text: &str) {
         let known = self.error_texts.len() < TEXTS_MOST || self.error_texts.contains_key(text);
         *self.error_texts.entry(if known { text } else { "…" }.to_owned()).or_default() += 1;
     }
 
     /// Ends a tick; returns its service and response times.
-    pub(super) fn take_tick(&mut self) -> (Histogram, Histogram) {
+    pub(crate) fn take_tick(&mut self) -> (Histogram, Histogram) {
         let service = self.tick.clone();
         let response = self.tick_late.response(&service);
         self.times.service.add(&self.tick);

@@ -2,6 +2,7 @@
 
 use super::ahead::Ahead;
 use super::client;
+use super::scenario;
 use super::shared::{Message, Shared, ThreadEnd, part};
 use super::worker::sampler::{SAMPLE, Sampler};
 use super::worker::{Worker, pace};
@@ -31,7 +32,13 @@ pub(super) fn run(
     // Clients that share a connection stay in one thread.
     let (threads, streams) = (plan.threads, plan.streams);
     let (first, connections) = part(plan.clients / streams, threads, index);
-    let (first, clients) = (first * streams, connections * streams);
+    let (first, clients) = match &plan.journey {
+        None => (first * streams, connections * streams),
+        Some(journey) => {
+            let (first, _, slots) = scenario::slots_of(journey, threads, index);
+            (first, slots)
+        }
+    };
     if plan.is_websocket() || plan.origins.iter().any(|o| o.tls.is_some()) {
         weir_wire::random::make_ready(); // otherwise its cost would count in the first handshake of each thread
     }
@@ -39,7 +46,10 @@ pub(super) fn run(
     drop(ready);
     let clock = *shared.clock.wait();
     let worker = Rc::new(Worker::new(plan, shared, clock, index, (first, clients), ahead));
-    runtime.block_on(drive(worker, out))
+    match worker.plan.journey.clone() {
+        None => runtime.block_on(drive(worker, out)),
+        Some(journey) => runtime.block_on(scenario::drive(worker, journey, out)),
+    }
 }
 
 /// Tasks that run before the runtime polls sockets and timers again: half of tokio's default, since a due start waits
@@ -73,11 +83,11 @@ async fn drive(worker: Rc<Worker>, out: &mpsc::Sender<Message>) -> std::io::Resu
         );
         tokio::select! {
             () = &mut all, if !are_done => are_done = true,
-            () = tokio::time::sleep_until(wake) => sampler.sample(&worker, out),
+            () = tokio::time::sleep_until(wake) => sampler.sample(&worker, None, out),
         }
         if are_done && worker.is_over() {
             break;
         }
     }
-    Ok(sampler.end(&worker, out))
+    Ok(sampler.end(&worker, None, out))
 }

@@ -5,8 +5,9 @@
 //! time out. An exchange therefore sets no timer; it writes its deadline into its slot. The *pacer*, only with a
 //! fixed rate, wakes an idle client at each intended start by a kernel timer.
 
+mod dial;
 mod outcome;
-pub(super) mod sampler;
+pub(crate) mod sampler;
 
 use super::ahead::Ahead;
 use super::h2::Place;
@@ -31,18 +32,18 @@ use weir_wire::timer::Timer;
 /// Size of one read. All connections of a thread share one buffer, so that it stays in the cache.
 const READ_BYTES: usize = 64 * 1024;
 
-pub(super) struct Worker {
-    pub(super) plan: Arc<Plan>,
-    pub(super) shared: Arc<Shared>,
-    pub(super) clock: Clock,
-    pub(super) slots: Vec<Slot>,
-    pub(super) tally: RefCell<Tally>,
-    pub(super) parser: RefCell<Parser>,
-    pub(super) scratch: RefCell<Vec<u8>>,
-    pub(super) dial: RefCell<Histogram>,
-    pub(super) opened: Cell<u64>,
+pub(crate) struct Worker {
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) clock: Clock,
+    pub(crate) slots: Vec<Slot>,
+    pub(crate) tally: RefCell<Tally>,
+    pub(crate) parser: RefCell<Parser>,
+    pub(crate) scratch: RefCell<Vec<u8>>,
+    pub(crate) dial: RefCell<Histogram>,
+    pub(crate) opened: Cell<u64>,
     /// Connections that wait for the target to close them.
-    pub(super) closing: Cell<usize>,
+    pub(crate) closing: Cell<usize>,
     /// Requests in flight.
     in_flight: Cell<u64>,
     /// Clients in backoff after failing to connect.
@@ -54,15 +55,17 @@ pub(super) struct Worker {
     /// Whether a request failed and no response has arrived since.
     is_failing: Cell<bool>,
     /// This thread's position in the cycle of targets. Per thread and not per client, so that the mix is exact.
-    pub(super) turn: Cell<usize>,
-    pub(super) values: RefCell<Values>,
+    pub(crate) turn: Cell<usize>,
+    pub(crate) values: RefCell<Values>,
     /// For each set of clients that share an HTTP/2 connection, and each origin.
-    pub(super) places: Vec<Place>,
+    pub(in crate::engine) places: Vec<Place>,
     /// The text of the HTTP/2 request whose response is kept for the ledger, if it differs from the plan's.
-    pub(super) first_text: RefCell<Option<Vec<u8>>>,
+    pub(crate) first_text: RefCell<Option<Vec<u8>>>,
     /// Unused connections.
-    pub(super) ahead: RefCell<Ahead>,
-    index: usize,
+    pub(crate) ahead: RefCell<Ahead>,
+    /// Who is at work, where that does not follow from the plan's pace: in scenarios.
+    pub(crate) at_work: Cell<Option<u64>>,
+    pub(crate) index: usize,
     /// Number of this thread's first client among all threads.
     first_client: usize,
     next: RefCell<NextStart>,
@@ -70,7 +73,7 @@ pub(super) struct Worker {
     starts_in_warmup: u64,
     starts_most: u64,
     idle: RefCell<Vec<usize>>,
-    bell: Notify,
+    pub(crate) bell: Notify,
 }
 
 /// The next start of an open loop for this thread.
@@ -82,24 +85,24 @@ struct NextStart {
 }
 
 /// One client's state for the tasks of its thread.
-pub(super) struct Slot {
-    waker: RefCell<Option<Waker>>,
+pub(crate) struct Slot {
+    pub(crate) waker: RefCell<Option<Waker>>,
     /// When the current exchange times out; [`NEVER`] without one.
-    pub(super) deadline: Cell<u64>,
-    pub(super) end: Cell<Option<EndReason>>,
+    pub(crate) deadline: Cell<u64>,
+    pub(crate) end: Cell<Option<EndReason>>,
     /// The start that the pacer assigned to it.
-    assigned: Cell<u64>,
-    parked: Cell<bool>,
-    pub(super) responses: Cell<u64>,
+    pub(crate) assigned: Cell<u64>,
+    pub(crate) parked: Cell<bool>,
+    pub(crate) responses: Cell<u64>,
     /// Idle before its stage began.
-    pub(super) idle_ns: Cell<u64>,
-    pub(super) think_ns: Cell<u64>,
-    pub(super) available_ns: Cell<u64>,
+    pub(crate) idle_ns: Cell<u64>,
+    pub(crate) think_ns: Cell<u64>,
+    pub(crate) available_ns: Cell<u64>,
 }
 
 /// Why an exchange is ended from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum EndReason {
+pub(crate) enum EndReason {
     /// The run and its graceful stop are over.
     Cut,
     /// It timed out.
@@ -108,7 +111,7 @@ pub(super) enum EndReason {
 
 /// Why a client waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pause {
+pub(crate) enum Pause {
     /// It cannot connect and is about to retry.
     Failed,
     /// Its stage has not begun.
@@ -119,7 +122,7 @@ pub(super) enum Pause {
 
 /// What a client does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(crate) enum Next {
     /// Stop.
     End,
     /// It may not send before this moment.
@@ -144,14 +147,14 @@ impl Slot {
     }
 
     /// Remembers the task to wake.
-    pub(super) fn watch(&self, cx: &Context<'_>) {
+    pub(crate) fn watch(&self, cx: &Context<'_>) {
         let mut waker = self.waker.borrow_mut();
         if waker.is_none() {
             *waker = Some(cx.waker().clone()); // a task keeps its waker for life
         }
     }
 
-    fn wake(&self) {
+    pub(crate) fn wake(&self) {
         if let Some(waker) = &*self.waker.borrow() {
             waker.wake_by_ref();
         }
@@ -159,7 +162,7 @@ impl Slot {
 }
 
 /// Wakes an idle client at each intended start.
-pub(super) async fn pace(worker: Rc<Worker>, timer: Timer) {
+pub(crate) async fn pace(worker: Rc<Worker>, timer: Timer) {
     loop {
         let now = worker.clock.now();
         let stop = worker.stop_at();
@@ -190,7 +193,7 @@ pub(super) async fn pace(worker: Rc<Worker>, timer: Timer) {
 
 impl Worker {
     /// The worker of thread `index`, with `clients` of the run's clients, starting at `first`.
-    pub(super) fn new(
+    pub(crate) fn new(
         plan: Arc<Plan>,
         shared: Arc<Shared>,
         clock: Clock,
@@ -219,6 +222,7 @@ impl Worker {
             values: RefCell::new(Values::new(index, plan.threads, plan.data.clone())),
             places: (0..places).map(|_| Place::default()).collect(),
             turn: Cell::new(index * plan.order.len() / plan.threads),
+            at_work: Cell::new(None),
             index,
             first_client: first,
             first_text: RefCell::default(),
@@ -239,33 +243,33 @@ impl Worker {
     /// Whether the run is over once all clients are done. A fixed rate with a duration lasts to its end. The interval
     /// after the last start, in which nothing starts, belongs to it, or the rate would come out too high. Ctrl-C
     /// moves the end.
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         let all_made = self.plan.stop_requests.is_some() && self.next.borrow().at == NEVER;
         all_made || self.plan.is_closed() || self.clock.now() >= self.stop_at()
     }
 
-    pub(super) fn stop_at(&self) -> u64 {
+    pub(crate) fn stop_at(&self) -> u64 {
         self.shared.stop_at.load(Ordering::Relaxed)
     }
 
     /// The number of client `i`'s connection among those of all threads.
-    pub(super) fn connection(&self, i: usize) -> usize {
+    pub(crate) fn connection(&self, i: usize) -> usize {
         (self.first_client + i) / self.plan.streams
     }
 
     /// Whether client `i` keeps its first response, which may be the run's first. One client per thread does: any
     /// single thread may be too late for a short run.
-    pub(super) fn captures(&self, i: usize) -> bool {
+    pub(crate) fn captures(&self, i: usize) -> bool {
         i == 0 && self.shared.first.get().is_none()
     }
 
     /// Whether a request with this intended start is counted.
-    pub(super) fn counts(&self, intended: u64) -> bool {
+    pub(crate) fn counts(&self, intended: u64) -> bool {
         intended >= self.shared.measure_from
     }
 
     /// The next step of client `i` of this thread. In an open loop it may wait; the pacer wakes it.
-    pub(super) fn poll_next(&self, i: usize, cx: &Context<'_>) -> Poll<Next> {
+    pub(crate) fn poll_next(&self, i: usize, cx: &Context<'_>) -> Poll<Next> {
         let slot = &self.slots[i];
         let assigned = slot.assigned.replace(NEVER);
         if assigned != NEVER {
@@ -328,7 +332,7 @@ impl Worker {
     /// Another start for a pipeline, if one is already due.
     ///
     /// `first` is the intended start of the pipeline's first request: in a closed loop they start together.
-    pub(super) fn another(&self, first: u64) -> Option<u64> {
+    pub(crate) fn another(&self, first: u64) -> Option<u64> {
         match &self.plan.rhythm {
             Rhythm::Closed(_) => (!self.counts(first) || self.shared.take_one()).then_some(first),
             Rhythm::Open(_) => {
@@ -375,7 +379,7 @@ impl Worker {
     }
 
     /// Waits until a moment or the end of the run, and accounts for how client `i` spent the time.
-    pub(super) async fn pause_until(&self, i: usize, at: u64, why: Pause) {
+    pub(crate) async fn pause_until(&self, i: usize, at: u64, why: Pause) {
         let begun = self.clock.now();
         let Some(instant) = self.clock.instant(at.min(self.stop_at())) else { return };
         let mut sleep = std::pin::pin!(tokio::time::sleep_until(instant.into()));
@@ -397,13 +401,13 @@ impl Worker {
     }
 
     /// Wakes a client.
-    pub(super) fn wake(&self, client: usize) {
+    pub(crate) fn wake(&self, client: usize) {
         if let Some(slot) = self.slots.get(client) {
             slot.wake();
         }
     }
 
-    fn wake_all(&self) {
+    pub(crate) fn wake_all(&self) {
         self.slots.iter().for_each(Slot::wake);
     }
 }

@@ -56,6 +56,21 @@ impl Wait {
 }
 
 impl Failure {
+    /// The text in reports.
+    pub(crate) fn text(&self) -> &str {
+        match self {
+            Self::Connect(text)
+            | Self::Descriptors(text)
+            | Self::Ports(text)
+            | Self::Protocol(text)
+            | Self::Reset(text)
+            | Self::Tls(text)
+            | Self::Write(text) => text,
+            Self::Cut => "the run ended",
+            Self::Timeout(wait) => wait.text(),
+        }
+    }
+
     /// Describes a failed TLS handshake, with the option that helps.
     pub(crate) fn of_tls(e: &io::Error) -> Self {
         let hint = match fault_of(e) {

@@ -51,7 +51,7 @@ fn plan(r: &Report, out: &mut String) {
     let p = &r.plan;
     let total: u64 = p.targets.iter().map(|t| u64::from(t.weight)).sum();
     for t in &p.targets {
-        let share = if p.targets.len() > 1 {
+        let share = if p.targets.len() > 1 && !r.is_journey() {
             format!("   {:.1} %", f64::from(t.weight) * 100.0 / total as f64)
         } else {
             String::new()
@@ -59,6 +59,8 @@ fn plan(r: &Report, out: &mut String) {
         let _ = writeln!(out, "{} {}{share}", what(t), t.url);
     }
     let pace = match &p.pace {
+        Pace::Rate { per_second } if r.is_journey() => format!("{} iterations/s", number(*per_second)),
+        Pace::AsFastAsPossible if r.is_journey() => "closed loop".to_owned(),
         Pace::AsFastAsPossible => "as fast as possible".to_owned(),
         Pace::Rate { per_second } => format!("{}/s", number(*per_second)),
         Pace::Stages { of: StageUnit::Users, stages, .. } => format!("{} stages of users", stages.len()),
@@ -66,7 +68,8 @@ fn plan(r: &Report, out: &mut String) {
     };
     let mut words = vec![format!("{:.2} s", r.rated().seconds()), pace];
     let streams = if p.streams > 1 { format!(" of {} streams", p.streams) } else { String::new() };
-    words.push(format!("{}{streams}", counted(p.connections, "connection")));
+    let clients = if r.is_journey() { "user" } else { "connection" };
+    words.push(format!("{}{streams}", counted(p.connections, clients)));
     words.push(counted(p.threads, "thread"));
     if p.pipeline > 1 {
         words.push(format!("pipelines of {}", p.pipeline));

@@ -213,6 +213,11 @@ pub enum End {
     /// The time was over (also that of the last stage).
     #[default]
     Duration,
+    /// A scenario could not go on: its data set ended, a step failed with `on_failure: stop`, or teardown failed.
+    Failed {
+        /// What happened.
+        reason: String,
+    },
     /// Ctrl-C.
     Interrupted,
     /// All requests were made.

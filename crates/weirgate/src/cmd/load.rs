@@ -2,7 +2,7 @@
 //!
 //! *Layout.* `aliases` translates the options of other load testers, `args` holds options shared with other
 //! commands. `outputs` writes the report to places besides stdout, `prometheus` is the thread that sends figures
-//! to Prometheus. `live` is the view on the terminal (cargo feature `live`).
+//! to Prometheus. `plan_file` reads plans with scenarios. `live` is the view on the terminal (cargo feature `live`).
 
 mod aliases;
 mod args;
@@ -11,6 +11,7 @@ mod live;
 #[cfg(not(feature = "live"))]
 mod not_live;
 mod outputs;
+mod plan_file;
 mod prometheus;
 
 pub(super) use aliases::translated;
@@ -25,9 +26,11 @@ use anyhow::Result;
 use clap::{Args, ValueEnum};
 use live::Live;
 use outputs::{Output, Outputs};
+use plan_file::NoRun;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
 use weir_load::{Interrupt, Options, Plan, find_knee};
 use weir_report::layout::{Format, UnknownFormat, render, verdict_text};
@@ -36,7 +39,7 @@ use weir_report::{Knee, Mistake, Report};
 
 #[derive(Args)]
 pub(super) struct Load {
-    /// Targets: URLs (http, https, ws, wss; http if none is given), each with an optional weight, as in
+    /// A plan with scenarios (a .yaml, .yml or .json file), or targets: URLs (http, https, ws, wss; http if none is given), each with an optional weight, as in
     /// 3@http://127.0.0.1:8080/; a gRPC method as grpc://HOST:PORT/PACKAGE.SERVICE/METHOD
     #[arg(value_name = "URL")]
     urls: Vec<String>,
@@ -68,6 +71,9 @@ pub(super) struct Load {
     /// Threads [default: one per available core]
     #[arg(long, value_name = "N", help_heading = "Pace and stop")]
     threads: Option<u64>,
+
+    #[command(flatten)]
+    plan: plan_file::PlanArgs,
 
     #[command(flatten)]
     request: RequestArgs,
@@ -180,7 +186,29 @@ impl Load {
         if let Some(conditions) = &self.find_knee {
             return self.search(conditions);
         }
-        let plan = self.options().and_then(|options| Plan::new(&options));
+        let file = self.plan_file();
+        let plan = match (file, self.options()) {
+            (Some(file), Ok(options)) => match self.read_plan(file, &Options { urls: Vec::new(), ..options })
+            {
+                Ok(plan) => Ok(plan),
+                Err(NoRun::Checked) => return Ok(ExitCode::SUCCESS),
+                Err(NoRun::Wrong(told)) => {
+                    errln!("{told}");
+                    return Ok(ExitCode::from(2));
+                }
+            },
+            (_, options) => {
+                let mut wrong = if file.is_some() { Vec::new() } else { self.without_plan() };
+                match options.and_then(|options| Plan::new(&options)) {
+                    Ok(plan) if wrong.is_empty() => Ok(Arc::new(plan)),
+                    Ok(_) => Err(wrong),
+                    Err(mistakes) => {
+                        wrong.extend(mistakes);
+                        Err(wrong)
+                    }
+                }
+            }
+        };
         // Before the run: a run whose result cannot be saved is not worth making.
         let outputs = Outputs::open(&self.files(), &self.outputs, self.name.as_deref());
         let (plan, mut outputs) = match (plan, outputs) {
@@ -193,9 +221,13 @@ impl Load {
         };
         let interrupt = Interrupt::default();
         end_on_ctrl_c(&interrupt)?;
+        if let Err(failed) = plan.prepare() {
+            errln!("weir load: {failed}");
+            return Ok(ExitCode::from(1));
+        }
         let mut live = self.live(&plan);
         let tells = live.is_none() && std::io::stderr().is_terminal();
-        let report = plan.run(&interrupt, |now| {
+        let report = Plan::run_shared(plan, &interrupt, |now| {
             if let Some(tick) = now.tick {
                 outputs.tick(tick);
             }
@@ -312,9 +344,10 @@ impl Load {
     }
 
     fn exit_code(&self, report: &Report) -> u8 {
-        let aborted = matches!(report.end, weir_report::report::End::Aborted { .. });
+        use weir_report::report::End;
+        let aborted = matches!(report.end, End::Aborted { .. } | End::Failed { .. });
         let broken = aborted || report.thresholds.iter().any(|t| !t.passed);
-        let interrupted = report.end == weir_report::report::End::Interrupted;
+        let interrupted = report.end == End::Interrupted;
         let too_bad = self.is_too_bad(report).is_some();
         match self.exit_codes {
             ExitCodes::K6 if broken => 99,

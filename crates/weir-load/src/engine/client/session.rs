@@ -1,6 +1,6 @@
 //! A client's messages over its own WebSocket, and messages that arrive in between.
 
-use super::{Client, close};
+use super::Client;
 use crate::clock;
 use crate::engine::websocket::Socket;
 use crate::engine::worker::{Pause, Slot, Worker};
@@ -56,7 +56,7 @@ impl Client {
         if outcome.is_ok() && plan.keepalive {
             self.sockets[index] = Some(socket);
         } else {
-            close(&worker, socket.close(&worker));
+            worker.close(socket.close(&worker));
         }
         self.out = made;
         outcome
@@ -107,6 +107,6 @@ async fn cleared(
     let Err(failure) = outcome else { return Ok(Ok(socket)) };
     let now = worker.clock.now();
     worker.received(now, &socket.unfinished(), now);
-    close(worker, socket.close(worker));
+    worker.close(socket.close(worker));
     if matches!(failure, Failure::Reset(_) | Failure::Write(_)) { Ok(Err(failure)) } else { Err(failure) }
 }

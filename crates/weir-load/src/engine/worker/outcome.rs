@@ -9,7 +9,7 @@ use weir_report::report::CallKind;
 
 impl Worker {
     /// `n` requests began.
-    pub(in crate::engine) fn begun(&self, n: u64, now: u64) {
+    pub(crate) fn begun(&self, n: u64, now: u64) {
         if self.in_flight.replace(self.in_flight.get() + n) == 0 && self.in_backoff.get() == 0 {
             self.waiting_since.set(now);
             if !self.is_failing.get() {
@@ -19,13 +19,13 @@ impl Worker {
     }
 
     /// Whether any client waits, for a response or in backoff.
-    pub(super) fn is_waiting(&self) -> bool {
+    pub(crate) fn is_waiting(&self) -> bool {
         self.in_flight.get() + self.in_backoff.get() > 0
     }
 
     /// Whether a response that is complete at `now` is too late. The sampler only ends timed-out requests when it
     /// wakes.
-    pub(in crate::engine) const fn is_late(slot: &Slot, now: u64) -> bool {
+    pub(crate) const fn is_late(slot: &Slot, now: u64) -> bool {
         now > slot.deadline.get()
     }
 
@@ -37,7 +37,7 @@ impl Worker {
 
     /// Counts bytes of requests, head and body; `counts` says whether these requests count, `at` is when they
     /// finished.
-    pub(in crate::engine) fn sent(&self, counts: bool, head: u64, body: u64, at: u64) {
+    pub(crate) fn sent(&self, counts: bool, head: u64, body: u64, at: u64) {
         let mut tally = self.tally.borrow_mut();
         if counts {
             tally.bytes.sent_head += head;
@@ -49,7 +49,7 @@ impl Worker {
     }
 
     /// Counts the received bytes of an incomplete response. Its request had this intended start and ended `at`.
-    pub(in crate::engine) fn received(&self, intended: u64, response: &Response, at: u64) {
+    pub(crate) fn received(&self, intended: u64, response: &Response, at: u64) {
         let mut tally = self.tally.borrow_mut();
         if self.counts(intended) {
             tally.received(response);
@@ -60,7 +60,7 @@ impl Worker {
     }
 
     /// Counts a complete response. `body` is the part that checks need, `text` the gRPC error text.
-    pub(in crate::engine) fn answered(&self, slot: &Slot, sample: &Sample, body: &[u8], text: Option<&str>) {
+    pub(crate) fn answered(&self, slot: &Slot, sample: &Sample, body: &[u8], text: Option<&str>) {
         self.ended(1, true, sample.done);
         let response = &sample.response;
         let mut tally = self.tally.borrow_mut();
@@ -103,7 +103,7 @@ impl Worker {
     }
 
     /// The error, in the words of grpc-go, if a successful call has the wrong number of messages.
-    pub(in crate::engine) fn wrong_count(&self, target: usize, response: &Response) -> Option<&'static str> {
+    pub(crate) fn wrong_count(&self, target: usize, response: &Response) -> Option<&'static str> {
         let call = self.plan.targets.get(target)?.call.as_ref()?;
         let one = matches!(call.kind(), CallKind::ClientStreaming | CallKind::Unary);
         let wrong = one && response.grpc == Some(Code::OK) && response.messages != 1;
@@ -111,7 +111,7 @@ impl Worker {
     }
 
     /// `n` requests ended; `answered` if by a response.
-    pub(in crate::engine) fn ended(&self, n: u64, answered: bool, now: u64) {
+    pub(crate) fn ended(&self, n: u64, answered: bool, now: u64) {
         if answered {
             let silence = self.note_silence(now, self.is_failing.replace(false));
             if silence >= SILENCE_NS {
@@ -124,7 +124,7 @@ impl Worker {
 
     /// Records how long no response has arrived. `is_apart` says that there were failures. If the plan then paused,
     /// the silence is not that of the current request, which may have begun after it.
-    pub(super) fn note_silence(&self, now: u64, is_apart: bool) -> u64 {
+    pub(crate) fn note_silence(&self, now: u64, is_apart: bool) -> u64 {
         let waiting_since = if is_apart { self.waiting_since.get() } else { 0 };
         let since = self.last_event.get().max(waiting_since).max(self.shared.measure_from);
         let silence = now.saturating_sub(since);
@@ -139,7 +139,7 @@ impl Worker {
     }
 
     /// Counts requests without a response, each with its target and its intended start.
-    pub(in crate::engine) fn lost(&self, lost: &[(usize, u64)], failure: &Failure, now: u64) {
+    pub(crate) fn lost(&self, lost: &[(usize, u64)], failure: &Failure, now: u64) {
         self.ended(lost.len() as u64, false, now);
         if *failure != Failure::Cut {
             self.is_failing.set(true);

@@ -8,21 +8,23 @@ use crate::engine::tally::Tally;
 use crate::grpc::CODES;
 use crate::os;
 use crate::pace::Rhythm;
+use crate::scenario::tally::JourneyTally;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use weir_report::report::{Errors, Window};
 
 /// How often the sampler wakes: wrk's interval for `Req/Sec`.
-pub(in crate::engine) const SAMPLE: u64 = 100_000_000;
+pub(crate) const SAMPLE: u64 = 100_000_000;
 
 /// The first length of a tick.
-pub(in crate::engine) const TICK: u64 = 1_000_000_000;
+pub(crate) const TICK: u64 = 1_000_000_000;
 
 /// The sampler's state between wakes.
-pub(in crate::engine) struct Sampler {
+pub(crate) struct Sampler {
     /// When to wake next.
-    pub(in crate::engine) next: u64,
+    pub(crate) next: u64,
     tick: u64,
     tick_begun: u64,
     measuring: bool,
@@ -116,7 +118,7 @@ impl Counted {
 }
 
 impl Sampler {
-    pub(in crate::engine) fn new(worker: &Worker) -> Self {
+    pub(crate) fn new(worker: &Worker) -> Self {
         let mut sampler = Self {
             next: 0,
             tick: 0,
@@ -150,7 +152,13 @@ impl Sampler {
         self.next = next;
     }
 
-    pub(in crate::engine) fn sample(&mut self, worker: &Worker, out: &mpsc::Sender<Message>) {
+    /// `steps` are the counts of scenarios.
+    pub(crate) fn sample(
+        &mut self,
+        worker: &Worker,
+        steps: Option<&RefCell<JourneyTally>>,
+        out: &mpsc::Sender<Message>,
+    ) {
         let now = worker.clock.now();
         if !self.measuring && now >= worker.shared.measure_from {
             self.begin_measuring(worker, now);
@@ -176,7 +184,7 @@ impl Sampler {
             self.tell_waits(now, out);
         }
         while self.measuring && now >= worker.shared.measure_from + (self.tick + 1) * TICK {
-            self.end_tick(worker, now, out);
+            self.end_tick(worker, steps, now, out);
         }
         if now >= worker.stop_at() {
             self.spent_last.get_or_insert_with(|| Spent::until(now));
@@ -208,7 +216,13 @@ impl Sampler {
         self.cpu = self.spent_first.cpu;
     }
 
-    fn end_tick(&mut self, worker: &Worker, now: u64, out: &mpsc::Sender<Message>) {
+    fn end_tick(
+        &mut self,
+        worker: &Worker,
+        steps: Option<&RefCell<JourneyTally>>,
+        now: u64,
+        out: &mpsc::Sender<Message>,
+    ) {
         let (service, response) = worker.tally.borrow_mut().take_tick();
         let counted = Counted::of(&worker.tally.borrow());
         let cpu = os::thread_cpu_ns();
@@ -237,9 +251,10 @@ impl Sampler {
             received: counted.received - self.last.received,
             checks: counted.checks_since(&self.last),
             window: counted.window.since(&self.last.window),
-            users,
+            users: worker.at_work.get().unwrap_or(users),
             backlog: worker.backlog(now),
             cpu_ns: cpu.saturating_sub(self.cpu),
+            steps: steps.map(|steps| steps.borrow_mut().take_tick()).unwrap_or_default(),
         };
         (self.last, self.cpu, self.tick_begun) = (counted, cpu, now);
         self.tick += 1;
@@ -263,7 +278,12 @@ impl Sampler {
         }
     }
 
-    pub(in crate::engine) fn end(mut self, worker: &Worker, out: &mpsc::Sender<Message>) -> ThreadEnd {
+    pub(crate) fn end(
+        mut self,
+        worker: &Worker,
+        steps: Option<&RefCell<JourneyTally>>,
+        out: &mpsc::Sender<Message>,
+    ) -> ThreadEnd {
         // Before the moment of the end: later work is not part of the run.
         let mut last = Spent::until(0);
         let now = worker.clock.now();
@@ -273,7 +293,7 @@ impl Sampler {
         }
         let (first, last) = (self.spent_first, self.spent_last.unwrap_or(last));
         let unsent = worker.unsent(now);
-        self.end_tick(worker, now, out);
+        self.end_tick(worker, steps, now, out);
         ThreadEnd {
             end_ns: now,
             last_tick: self.tick - 1, // the one just ended
@@ -292,6 +312,7 @@ impl Sampler {
             unsent,
             kinds: worker.parser.borrow().kinds.list(),
             tally: worker.tally.replace(Tally::default()),
+            journey: None,
         }
     }
 }

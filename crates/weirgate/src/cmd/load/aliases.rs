@@ -44,7 +44,6 @@ static WORDS: &[(&str, Meaning)] = &[
     ),
     ("-body", Value("--data '@{}' (vegeta)")),
     ("-e", Value("--format csv (ab); k6's variables are for scripts, which are not run")),
-    ("-f", Value("--data '@{}' (bombardier), or nothing (ab: both sides agree on the version of TLS)")),
     ("-g", Value("--format csv (ab)")),
     ("-h2", Is("--http2")),
     ("-h2c", Is("--http2")),

@@ -156,7 +156,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("-n 100 -i -C a=b http://127.0.0.1:1/", "-C a=b: write --cookie 'a=b' (ab)"),
     ("-q -n 100 http://127.0.0.1:1/", "or nothing (ab)"),
     ("-qkn 100 http://127.0.0.1:1/", "-q kn: write --rate N/s for"),
-    ("-f TLS1.2 -b 8192 http://127.0.0.1:1/", "or nothing (ab: the size of its buffers)"),
+    ("-b 8192 http://127.0.0.1:1/", "or nothing (ab: the size of its buffers)"),
     ("-u body.json http://127.0.0.1:1/", "a file to PUT (ab) is -X PUT --data '@body.json'"),
     ("--redirect 0 http://127.0.0.1:1/", "--redirect 0: leave it out: redirects are never followed (oha)"),
     ("--no-thresholds http://127.0.0.1:1/", "--no-thresholds: leave it out: thresholds are those"),

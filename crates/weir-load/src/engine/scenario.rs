@@ -1,0 +1,18 @@
+//! Runs the users of plans with scenarios, beside `client`, which repeats a request.
+//!
+//! *Layout.* `thread` starts the users of a thread, `crew` is what they share, `gate` says when iterations begin, `user`
+//! walks through steps, `render` writes requests, `perform` sends one, over `h1`. `solo` runs setup, dry run and teardown
+//! with one user, where `witness` notes what failed. The plan and its counts are in `crate::scenario`.
+
+mod crew;
+mod gate;
+mod h1;
+mod perform;
+mod render;
+mod solo;
+mod thread;
+mod user;
+mod witness;
+
+pub(super) use solo::{finish, prepare};
+pub(super) use thread::{drive, slots_of};

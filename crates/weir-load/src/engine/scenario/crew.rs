@@ -1,0 +1,204 @@
+//! State that the users of one thread share.
+
+use super::gate::Gate;
+use super::h1::{Answered, Conn, Times, Wanted};
+use super::witness::Witness;
+use crate::clock::NEVER;
+use crate::engine::shared::Message;
+use crate::engine::worker::Worker;
+use crate::scenario::data::Dealt;
+use crate::scenario::tally::JourneyTally;
+use crate::scenario::{Failed, Journey};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, SystemTime};
+use weir_plan::{Scope, Url};
+
+/// Jobs whose buffers are kept for later requests.
+const FREE_MOST: usize = 256;
+
+/// Buffers longer than this are not kept.
+const KEPT_BYTES: usize = 64 * 1024;
+
+pub(super) struct Crew {
+    pub(super) worker: Rc<Worker>,
+    pub(super) journey: Arc<Journey>,
+    pub(super) tally: RefCell<JourneyTally>,
+    /// By group.
+    pub(super) gates: Vec<Gate>,
+    /// Connections of scenarios whose users share them.
+    pub(super) pool: Rc<Pool>,
+    pub(super) random: RefCell<fastrand::Rng>,
+    /// Users that are in an iteration.
+    pub(super) at_work: Cell<u64>,
+    /// Sees what happens, where a failure must be told: in a dry run, in setup and teardown.
+    pub(super) witness: RefCell<Option<Witness>>,
+    #[allow(clippy::vec_box)] // a job goes through futures, which stay small with a pointer
+    free: RefCell<Vec<Box<Job>>>,
+    /// Requests of this thread.
+    counter: Cell<u64>,
+    /// When the clock read 0, since the Unix epoch.
+    epoch: Duration,
+    out: Option<mpsc::Sender<Message>>,
+}
+
+/// A request on its way.
+#[derive(Default)]
+pub(super) struct Job {
+    /// Its row in the report.
+    pub(super) row: usize,
+    pub(super) origin: usize,
+    /// The request: head and body.
+    pub(super) bytes: Vec<u8>,
+    pub(super) head_bytes: usize,
+    /// The body alone, while the head is written.
+    pub(super) body: Vec<u8>,
+    /// The URL, or path, as it was written.
+    pub(super) text: Vec<u8>,
+    /// The method, which a redirect may change.
+    pub(super) method: String,
+    /// Path and query.
+    pub(super) path: String,
+    pub(super) wanted: Option<Wanted>,
+    pub(super) timeout: Duration,
+    /// From when its response time counts: the end of the pause before it.
+    pub(super) ready: u64,
+    pub(super) times: Times,
+    pub(super) answer: Answered,
+    /// Redirects that were followed: the URLs before this one.
+    pub(super) visited: Vec<Url>,
+}
+
+/// Open connections, by origin.
+#[derive(Default)]
+pub(super) struct Pool {
+    idle: RefCell<Vec<(usize, Conn)>>,
+}
+
+impl Pool {
+    /// An open connection to this origin that the target has not closed.
+    pub(super) fn take(&self, origin: usize) -> Option<Conn> {
+        loop {
+            let mut idle = self.idle.borrow_mut();
+            let at = idle.iter().rposition(|(to, _)| *to == origin)?;
+            let (_, mut conn) = idle.swap_remove(at);
+            drop(idle);
+            if conn.stream.is_quiet() {
+                return Some(conn);
+            }
+        }
+    }
+
+    pub(super) fn put(&self, origin: usize, conn: Conn) {
+        self.idle.borrow_mut().push((origin, conn));
+    }
+}
+
+impl Crew {
+    pub(super) fn new(
+        worker: Rc<Worker>,
+        journey: &Arc<Journey>,
+        threads: usize,
+        out: Option<mpsc::Sender<Message>>,
+    ) -> Self {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let index = worker.index;
+        Self {
+            journey: Arc::clone(journey),
+            tally: RefCell::new(JourneyTally::new(journey)),
+            gates: (0..journey.groups.len()).map(|g| Gate::new(journey, g, threads, index)).collect(),
+            pool: Rc::default(),
+            random: RefCell::new(fastrand::Rng::new()),
+            at_work: Cell::new(0),
+            witness: RefCell::default(),
+            free: RefCell::default(),
+            counter: Cell::new(0),
+            epoch: now.saturating_sub(Duration::from_nanos(worker.clock.now())),
+            out,
+            worker,
+        }
+    }
+
+    /// Since the Unix epoch.
+    pub(super) fn unix(&self) -> Duration {
+        self.epoch + Duration::from_nanos(self.worker.clock.now())
+    }
+
+    /// The number of the next request, over all threads.
+    pub(super) fn count(&self) -> u64 {
+        let n = self.counter.replace(self.counter.get() + 1);
+        n * self.worker.plan.threads as u64 + self.worker.index as u64
+    }
+
+    pub(super) fn job(&self) -> Box<Job> {
+        self.free.borrow_mut().pop().unwrap_or_default()
+    }
+
+    pub(super) fn give_back(&self, mut job: Box<Job>) {
+        let mut free = self.free.borrow_mut();
+        if free.len() < FREE_MOST && job.answer.body.capacity() + job.bytes.capacity() <= KEPT_BYTES {
+            job.visited.clear();
+            free.push(job);
+        }
+    }
+
+    /// The scenario of the group's next iteration. Iterations of all threads are counted together, so that the shares
+    /// are exact. None if all its scenarios have ended.
+    pub(super) fn choose(&self, group: usize) -> Option<usize> {
+        let plan = self.journey.groups.get(group)?;
+        for _ in 0..plan.order.len() {
+            let turn = plan.turn.fetch_add(1, Ordering::Relaxed) as usize;
+            let scenario = *plan.order.get(turn % plan.order.len())? as usize;
+            if self.journey.scenarios.get(scenario).is_some_and(|s| s.take_one()) {
+                return Some(scenario);
+            }
+        }
+        None
+    }
+
+    /// Gives a user rows of the data sets that are drawn at this moment. False if there are none left, which ends the
+    /// scenario.
+    pub(super) fn deal(&self, scenario: usize, draw: weir_plan::Draw, user: u64, scope: &mut Scope) -> bool {
+        let Some(plan) = self.journey.plan.scenarios.get(scenario) else { return false };
+        let dealer = self.journey.dealer(self.witness.borrow().is_some());
+        for used in plan.data.iter().filter(|used| used.draw == draw) {
+            let Some(set) = self.journey.plan.shared.data.get(used.set) else { continue };
+            match dealer.deal(used.set, set, user, &mut self.random.borrow_mut()) {
+                Dealt::Row(row) => scope.set_row(used.set, row),
+                ended => {
+                    self.end(scenario, set.name.as_str(), ended);
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// A data set has no more rows.
+    fn end(&self, scenario: usize, set: &str, how: Dealt) {
+        if let Some(s) = self.journey.scenarios.get(scenario) {
+            s.is_over.store(true, Ordering::Relaxed);
+        }
+        if let Some(tally) = self.tally.borrow_mut().scenarios.get_mut(scenario) {
+            tally.data_ended = Some(set.to_owned());
+        }
+        if how == Dealt::Failed {
+            self.stop(format!("the data set `{set}` has no more rows, and its `at_end` is `fail`"));
+        }
+    }
+
+    /// Ends the run early, with users finishing their iterations.
+    pub(super) fn stop(&self, why: String) {
+        if let Some(out) = &self.out {
+            let _ = out.send(Message::Fail(Failed(why))); // the coordinator has gone
+        }
+    }
+
+    /// From when on users break off their iterations, so that the steps of `end` fit into the graceful stop.
+    pub(super) fn leave_at(&self) -> u64 {
+        let cut = self.worker.shared.cut_at.load(Ordering::Relaxed);
+        if cut == NEVER { cut } else { cut.saturating_sub(self.journey.end_reserve) }
+    }
+}

@@ -1,0 +1,160 @@
+//! One user without load: setup before the run, a dry run of each scenario, teardown after it.
+
+use super::crew::Crew;
+use super::user::{Ended, Session, User};
+use super::witness::Witness;
+use crate::clock::Clock;
+use crate::engine::ahead::Ahead;
+use crate::engine::shared::Shared;
+use crate::engine::worker::{EndReason, Worker};
+use crate::plan::Plan;
+use crate::scenario::tally::JourneyTally;
+use crate::scenario::{Failed, Journey};
+use std::future::Future;
+use std::rc::Rc;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+use weir_plan::{CookieJar, Scope};
+
+/// How often timeouts are looked for.
+const SWEEP: Duration = Duration::from_millis(20);
+
+/// Runs `setup`, and then each scenario once if the plan has a dry run. Nothing happens the second time.
+pub(crate) fn prepare(plan: &Arc<Plan>, journey: &Arc<Journey>) -> Result<(), Failed> {
+    if journey.prepared.get().is_some() {
+        return Ok(());
+    }
+    solo(plan, journey, async |crew| {
+        let mut scope = journey.plan.scope_of_setup();
+        if !journey.setup.is_empty() {
+            let session = Session::around(scope);
+            let (session, failed) = around(&crew, &journey.setup, session).await;
+            scope = session.scope;
+            if let Some(why) = failed {
+                return Err(Failed(format!("setup: {why}")));
+            }
+        }
+        let _ = journey.kept.set(scope.into_setup()); // set once, before any user
+        count(journey, &crew);
+        if !journey.is_rehearsed {
+            return Ok(());
+        }
+        for (group, plan) in journey.groups.iter().enumerate() {
+            for scenario in &plan.scenarios {
+                rehearse(&crew, group, *scenario).await?;
+            }
+        }
+        Ok(())
+    })?;
+    let _ = journey.prepared.set(()); // the first wins, and did the same
+    Ok(())
+}
+
+/// Runs `teardown`. Its failures are in its rows.
+pub(crate) fn finish(plan: &Arc<Plan>, journey: &Arc<Journey>) -> Result<(), Failed> {
+    if journey.teardown.is_empty() {
+        return Ok(());
+    }
+    solo(plan, journey, async |crew| {
+        let session = Session::around(journey.plan.scope_of_teardown(journey.kept()));
+        let (_, failed) = around(&crew, &journey.teardown, session).await;
+        count(journey, &crew);
+        failed.map_or(Ok(()), |why| Err(Failed(format!("teardown: {why}"))))
+    })
+}
+
+/// Runs the steps around a load. Returns what failed.
+async fn around(
+    crew: &Rc<Crew>,
+    program: &crate::scenario::program::Program,
+    mut session: Session,
+) -> (Session, Option<String>) {
+    *crew.witness.borrow_mut() = Some(Witness::default());
+    let mut user = User::new(Rc::clone(crew), 0, 0, 0, 1..crew.worker.slots.len());
+    let mut ready = crew.worker.clock.now();
+    let ended = user.walk_all(&mut session, program, &mut ready).await;
+    let failed = crew.witness.borrow_mut().take().and_then(|w| w.failed);
+    let failed = failed.or_else(|| (ended != Ended::Whole).then(|| "it was cut".to_owned()));
+    (session, failed)
+}
+
+/// Runs one scenario once.
+async fn rehearse(crew: &Rc<Crew>, group: usize, scenario: usize) -> Result<(), Failed> {
+    *crew.witness.borrow_mut() = Some(Witness::default());
+    let mut user = User::new(Rc::clone(crew), group, 0, 0, 1..crew.worker.slots.len());
+    let ended = user.iterate(scenario, crew.worker.clock.now()).await;
+    user.end().await;
+    let failed = crew.witness.borrow_mut().take().and_then(|w| w.failed);
+    let name = crew.journey.scenario_name(Some(scenario));
+    match (failed, ended) {
+        (Some(why), _) => Err(Failed(format!("dry run of `{name}`: {why}"))),
+        (None, Ended::Whole) => Ok(()),
+        (None, _) => Err(Failed(format!("dry run of `{name}`: it did not come to its end"))),
+    }
+}
+
+/// Adds the rows of setup and teardown.
+fn count(journey: &Journey, crew: &Crew) {
+    let tally = std::mem::replace(&mut *crew.tally.borrow_mut(), JourneyTally::new(journey));
+    let mut all = journey.around.lock().unwrap_or_else(PoisonError::into_inner);
+    for (row, (all, one)) in all.steps.iter_mut().zip(tally.steps).enumerate() {
+        if journey.rows.get(row).is_some_and(|r| r.scenario.is_none()) && one.requests > 0 {
+            *all = one;
+        }
+    }
+}
+
+/// Runs one user on a runtime of its own, with timeouts and without the counts of a run.
+fn solo<F>(plan: &Arc<Plan>, journey: &Arc<Journey>, work: impl FnOnce(Rc<Crew>) -> F) -> Result<(), Failed>
+where
+    F: Future<Output = Result<(), Failed>>,
+{
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build_local(tokio::runtime::LocalOptions::default())
+        .map_err(|e| Failed(e.to_string()))?;
+    if plan.origins.iter().any(|o| o.tls.is_some()) {
+        weir_wire::random::make_ready();
+    }
+    let shared = Shared::alone(plan);
+    let slots = journey.groups.iter().map(|g| g.slots).max().unwrap_or(1).max(
+        [&journey.setup, &journey.teardown]
+            .map(crate::scenario::program::Program::most_at_once)
+            .into_iter()
+            .max()
+            .unwrap_or(1),
+    );
+    let clock = *shared.clock.get_or_init(Clock::start);
+    let worker = Worker::new(Arc::clone(plan), Arc::new(shared), clock, 0, (0, slots), Ahead::default());
+    let crew = Rc::new(Crew::new(Rc::new(worker), journey, 1, None));
+    runtime.block_on(async {
+        let mut work = std::pin::pin!(work(Rc::clone(&crew)));
+        loop {
+            tokio::select! {
+                outcome = &mut work => return outcome,
+                () = tokio::time::sleep(SWEEP) => {
+                    let now = crew.worker.clock.now();
+                    for slot in crew.worker.slots.iter().filter(|slot| now >= slot.deadline.get()) {
+                        slot.end.set(Some(EndReason::Timeout));
+                        slot.wake();
+                    }
+                }
+            }
+        }
+    })
+}
+
+impl Session {
+    /// The one of `setup` or `teardown`.
+    fn around(scope: Scope) -> Self {
+        Self {
+            scope,
+            jar: CookieJar::default(),
+            has_cookies: true,
+            has_rows: true,
+            is_started: true,
+            iterations: 0,
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! The users of one generator thread.
+
+use super::crew::Crew;
+use super::{gate, user};
+use crate::clock::NEVER;
+use crate::engine::shared::{Message, ThreadEnd, part};
+use crate::engine::worker::Worker;
+use crate::engine::worker::sampler::{SAMPLE, Sampler};
+use crate::os;
+use crate::pace::Rhythm;
+use crate::scenario::Journey;
+use std::rc::Rc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+use weir_wire::timer::Timer;
+
+/// Users of a thread, and the number of the first among those of all threads; and its slots: users first, then those
+/// for requests at once.
+pub(crate) fn slots_of(journey: &Journey, threads: usize, index: usize) -> (usize, usize, usize) {
+    let (mut first, mut users, mut slots) = (0, 0, 0);
+    for group in &journey.groups {
+        let (before, mine) = part(group.users, threads, index);
+        first += before;
+        users += mine;
+        slots += mine * group.slots;
+    }
+    (first, users, slots)
+}
+
+/// Runs the users of one thread to their end.
+pub(crate) async fn drive(
+    worker: Rc<Worker>,
+    journey: Arc<Journey>,
+    out: &mpsc::Sender<Message>,
+) -> std::io::Result<ThreadEnd> {
+    let threads = worker.plan.threads;
+    let crew = Rc::new(Crew::new(Rc::clone(&worker), &journey, threads, Some(out.clone())));
+    let mut is_open = false;
+    for (number, group) in journey.groups.iter().enumerate() {
+        if matches!(group.rhythm, Rhythm::Open(_)) && crew.gates.get(number).is_some_and(|g| g.users > 0) {
+            is_open = true;
+            drop(tokio::task::spawn_local(gate::pace(Rc::clone(&crew), number, Timer::new()?)));
+        }
+    }
+    if is_open {
+        os::wake_soon();
+    }
+    let mut users = Vec::new();
+    let (_, all_users, _) = slots_of(&journey, threads, worker.index);
+    let (mut slot, mut lane) = (0, all_users);
+    for (number, (group, gate)) in journey.groups.iter().zip(&crew.gates).enumerate() {
+        for i in 0..gate.users {
+            let lanes = lane..lane + group.slots - 1;
+            lane = lanes.end;
+            let user = user::run(Rc::clone(&crew), number, gate.first + i, slot, lanes);
+            users.push(tokio::task::spawn_local(user));
+            slot += 1;
+        }
+    }
+    let mut sampler = Sampler::new(&worker);
+    let mut all = std::pin::pin!(async {
+        for user in users {
+            if let Err(e) = user.await
+                && e.is_panic()
+            {
+                std::panic::resume_unwind(e.into_panic());
+            }
+        }
+    });
+    let mut are_done = false;
+    loop {
+        let wake = worker.clock.instant(sampler.next).map_or_else(
+            || tokio::time::Instant::now() + Duration::from_nanos(SAMPLE),
+            tokio::time::Instant::from_std,
+        );
+        tokio::select! {
+            () = &mut all, if !are_done => are_done = true,
+            () = tokio::time::sleep_until(wake) => {
+                worker.at_work.set(Some(crew.at_work.get()));
+                sampler.sample(&worker, Some(&crew.tally), out);
+            }
+        }
+        if are_done && is_over(&worker, is_open) {
+            break;
+        }
+    }
+    Ok(end(&crew, sampler, all_users, out))
+}
+
+/// A fixed rate with a duration lasts to its end; users that have all ended end a closed load.
+fn is_over(worker: &Worker, is_open: bool) -> bool {
+    !is_open || worker.stop_at() == NEVER || worker.clock.now() >= worker.stop_at()
+}
+
+fn end(crew: &Crew, sampler: Sampler, users: usize, out: &mpsc::Sender<Message>) -> ThreadEnd {
+    let worker = &crew.worker;
+    let now = worker.clock.now();
+    for (gate, group) in crew.gates.iter().zip(&crew.journey.groups) {
+        let Rhythm::Open(starts) = &group.rhythm else { continue };
+        let missed = gate.not_started(starts, worker, now);
+        // By the order in which they would have been made.
+        let mut tally = crew.tally.borrow_mut();
+        let turn = group.turn.load(std::sync::atomic::Ordering::Relaxed);
+        for k in 0..missed {
+            let at = (turn + k) as usize % group.order.len().max(1);
+            let scenario = group.order.get(at).map_or(0, |s| *s as usize);
+            if let Some(tally) = tally.scenarios.get_mut(scenario) {
+                tally.not_started += 1;
+            }
+        }
+    }
+    let mut end = sampler.end(worker, Some(&crew.tally), out);
+    end.responses_by_client.truncate(users);
+    end.unsent = crew.tally.borrow().scenarios.iter().map(|s| s.not_started).sum();
+    end.journey = Some(Box::new(std::mem::take(&mut *crew.tally.borrow_mut())));
+    end
+}

@@ -1,0 +1,143 @@
+//! What happened to a step that failed, told with the heads of request and answer: for dry runs, setup and teardown.
+
+use super::crew::Job;
+use crate::transport::is_secret;
+
+/// The first failure.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Witness {
+    pub(super) failed: Option<String>,
+}
+
+/// Longest head that is shown.
+const SHOWN_MOST: usize = 4 * 1024;
+
+/// Words in names of fields, parameters and members that say that the value is a credential.
+const SECRET: [&str; 11] =
+    ["auth", "cookie", "csrf", "key", "pass", "pwd", "secret", "session", "sid", "signature", "token"];
+
+impl Witness {
+    /// Notes a failure, unless there was one before.
+    pub(super) fn note(&mut self, step: &str, why: &str, job: &Job) {
+        if self.failed.is_some() {
+            return;
+        }
+        let request = job.bytes.get(..job.head_bytes).unwrap_or_default();
+        let head = &job.answer.head;
+        let answer = head.buffer().get(..head.wire_len()).unwrap_or_default();
+        let mut text = format!("step `{step}` failed: {why}\n{}", indented('>', &redacted_head(request)));
+        if !answer.is_empty() {
+            text.push_str(&indented('<', &redacted_head(answer)));
+        }
+        self.failed = Some(text);
+    }
+}
+
+/// A head with its credentials hidden: values of fields and parameters whose names say so.
+pub(super) fn redacted_head(head: &[u8]) -> String {
+    let text = String::from_utf8_lossy(head.get(..SHOWN_MOST).unwrap_or(head)).into_owned();
+    let mut lines = text.lines();
+    let mut shown = vec![redacted_line(lines.next().unwrap_or_default())];
+    for line in lines.filter(|line| !line.is_empty()) {
+        shown.push(match line.split_once(':') {
+            Some((name, _)) if is_secret(name) || names_secret(name) => format!("{name}: ***"),
+            // It may hold a URL with parameters.
+            Some((name, value)) if name.eq_ignore_ascii_case("location") => {
+                format!("{name}:{}", redacted_line(value))
+            }
+            _ => line.to_owned(),
+        });
+    }
+    shown.join("\n")
+}
+
+fn names_secret(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    SECRET.iter().any(|word| name.contains(word))
+}
+
+/// A line with a URL: the values of parameters whose names say that they are credentials are hidden.
+fn redacted_line(line: &str) -> String {
+    let Some((path, query)) = line.split_once('?') else { return line.to_owned() };
+    let (query, rest) = query.split_once(' ').map_or((query, String::new()), |(q, r)| (q, format!(" {r}")));
+    let shown: Vec<String> = query
+        .split('&')
+        .map(|pair| match pair.split_once('=') {
+            Some((name, _)) if names_secret(name) => format!("{name}=***"),
+            _ => pair.to_owned(),
+        })
+        .collect();
+    format!("{path}?{}{rest}", shown.join("&"))
+}
+
+/// The beginning of a body in one line. Members and inputs whose names say that they are credentials are hidden, and
+/// so is every long run of characters that could be one.
+pub(super) fn redacted_body(body: &[u8]) -> String {
+    /// How much of a body is shown.
+    const BEGINNING: usize = 160;
+    /// A run of letters and digits of this length is a credential rather than a word.
+    const LONG: usize = 16;
+    let text = String::from_utf8_lossy(body.get(..BEGINNING).unwrap_or(body)).into_owned();
+    let mut shown = String::new();
+    let mut hides_next = false;
+    let is_part = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '+' | '/');
+    let mut rest = text.as_str();
+    while let Some(first) = rest.chars().next() {
+        let end = if is_part(first) { rest.find(|c| !is_part(c)) } else { Some(first.len_utf8()) };
+        let (piece, after) = rest.split_at(end.unwrap_or(rest.len()));
+        rest = after;
+        if !is_part(first) {
+            let is_end = matches!(first, ',' | '}' | '\n' | '>' | '&');
+            hides_next &= !is_end;
+            shown.push(if first.is_control() { ' ' } else { first });
+            continue;
+        }
+        let mixed = piece.len() >= LONG && piece.chars().any(|c| c.is_ascii_digit());
+        if hides_next || mixed {
+            shown.push_str("***");
+        } else {
+            shown.push_str(piece);
+        }
+        hides_next |= names_secret(piece) && piece.len() < LONG;
+    }
+    if body.len() > BEGINNING {
+        shown.push('…');
+    }
+    shown
+}
+
+fn indented(mark: char, text: &str) -> String {
+    text.lines().map(|line| format!("  {mark} {line}\n")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_are_not_shown() {
+        let head =
+            b"POST /login?user=a&access_token=s3cret HTTP/1.1\r\nhost: a\r\nAuthorization: Bearer s3cret\r\n\
+                     Cookie: sid=s3cret\r\nX-Session: s3cret\r\naccept: */*\r\n\r\n";
+        let shown = redacted_head(head);
+        assert!(!shown.contains("s3cret"), "{shown}");
+        assert!(shown.starts_with("POST /login?user=a&access_token=*** HTTP/1.1\nhost: a\n"), "{shown}");
+        assert!(shown.ends_with("\naccept: */*"), "{shown}");
+        let answer =
+            b"HTTP/1.1 302 Found\r\nSet-Cookie: sid=s3cret; Path=/\r\nLocation: /a?token=s3cret&b=1\r\n\r\n";
+        let shown = redacted_head(answer);
+        assert!(!shown.contains("s3cret") && shown.contains("Location: /a?token=***&b=1"), "{shown}");
+    }
+
+    #[test]
+    fn a_body_is_shown_without_what_may_be_a_credential() {
+        for (body, want) in [
+            (r#"{"error":"no such item","id":7}"#, r#"{"error":"no such item","id":7}"#),
+            (r#"{"token":"abc","name":"x"}"#, r#"{"token":"***","name":"x"}"#),
+            ("<p>0123456789abcdef0123</p>\r\n", "<p>***</p>  "),
+            ("password=a b&x=1", "password=*** ***&x=1"),
+        ] {
+            assert_eq!(redacted_body(body.as_bytes()), want, "{body}");
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! Runs plans with scenarios: users that log in, follow steps, keep values, and pause.
+//!
+//! The users run on the threads of the engine, with its samplers, counts and coordinator. What differs is who sends: a
+//! user is one task that walks through its scenario, in place of a client that repeats a request.
+//!
+//! *Layout.* This file is the plan as the engine needs it, with what all threads share. `program` flattens steps,
+//! `data` hands out rows, `tally` counts by step and scenario, `rows` makes the report's rows of it. The users are in
+//! `engine::scenario`. What a plan says is weir-plan's.
+
+pub(crate) mod data;
+pub(crate) mod program;
+mod rows;
+pub(crate) mod tally;
+
+pub(crate) use rows::add as add_rows;
+
+use crate::clock;
+use crate::pace::{Rhythm, mix};
+use data::Dealer;
+use program::Program;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+use tally::JourneyTally;
+use weir_plan::{Connections, Load, Part, Request, StepId, Value};
+use weir_report::report::Pace;
+
+/// The most of the graceful stop that is left for the steps of `end`.
+const END_MOST: Duration = Duration::from_secs(5);
+
+/// A plan with scenarios, compiled, with the state that all threads share.
+#[derive(Debug)]
+pub(crate) struct Journey {
+    pub(crate) plan: weir_plan::Plan,
+    /// The rows of the report by their numbers: those of the plan's steps, then those of redirects.
+    pub(crate) rows: Vec<Row>,
+    pub(crate) scenarios: Vec<Scenario>,
+    pub(crate) groups: Vec<Group>,
+    pub(crate) setup: Program,
+    pub(crate) teardown: Program,
+    /// The Host of each origin.
+    pub(crate) authorities: Vec<String>,
+    /// When iterations break off before the graceful stop is over.
+    pub(crate) end_reserve: u64,
+    /// Hands out rows: for the load, and for the dry run, which uses none of them up.
+    dealers: [Dealer; 2],
+    /// What the steps of `setup` kept.
+    pub(crate) kept: OnceLock<Arc<[Value]>>,
+    /// Whether setup and dry run are over.
+    pub(crate) prepared: OnceLock<()>,
+    pub(crate) is_rehearsed: bool,
+    /// The counts of setup and teardown.
+    pub(crate) around: Mutex<JourneyTally>,
+}
+
+/// A row of the report.
+#[derive(Debug, Default)]
+pub(crate) struct Row {
+    pub(crate) scenario: Option<usize>,
+    pub(crate) name: String,
+    pub(crate) part: &'static str,
+    pub(crate) checks: Vec<String>,
+    pub(crate) keeps: Vec<String>,
+    /// The row of its redirects, if it follows any.
+    redirects: Option<usize>,
+    /// Whether its requests show who a user is.
+    has_credentials: bool,
+}
+
+/// A compiled scenario.
+#[derive(Debug)]
+pub(crate) struct Scenario {
+    pub(crate) start: Program,
+    pub(crate) steps: Program,
+    pub(crate) end: Program,
+    /// Iterations left, if the plan limits them.
+    left: Option<AtomicU64>,
+    /// No further iteration begins: all are made, or a data set has no more rows.
+    pub(crate) is_over: AtomicBool,
+}
+
+/// Scenarios that share users or a rate.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) rhythm: Rhythm,
+    pub(crate) as_pace: Pace,
+    /// Users of all threads.
+    pub(crate) users: usize,
+    /// An iteration begins at least this long after the last one of its user.
+    pub(crate) pace: Option<Duration>,
+    pub(crate) start_at: u64,
+    pub(crate) scenarios: Vec<usize>,
+    /// Scenarios, each as often as its weight, evenly mixed.
+    pub(crate) order: Vec<u32>,
+    /// Iterations begun, by all threads.
+    pub(crate) turn: AtomicU64,
+    /// The number of its first user in the run.
+    pub(crate) first_user: u64,
+    pub(crate) shares_connections: bool,
+    /// Slots of a user: more than one for requests at once.
+    pub(crate) slots: usize,
+}
+
+/// Why a run could not go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failed(pub(crate) String);
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Failed {}
+
+impl Journey {
+    /// Compiles a plan. `grace` is the graceful stop; `is_rehearsed` says whether there is a dry run.
+    pub(crate) fn new(plan: weir_plan::Plan, grace: Duration, is_rehearsed: bool) -> Self {
+        let scenarios: Vec<Scenario> = plan.scenarios.iter().map(Scenario::of).collect();
+        let (setup, teardown) = (Program::of(&plan.setup), Program::of(&plan.teardown));
+        let mut rows: Vec<Row> = plan
+            .steps
+            .iter()
+            .map(|step| Row {
+                scenario: step.scenario,
+                name: step.name.to_string(),
+                part: match step.part {
+                    Part::End => "end",
+                    Part::Setup => "setup",
+                    Part::Start => "start",
+                    Part::Steps => "steps",
+                    Part::Teardown => "teardown",
+                },
+                ..Row::default()
+            })
+            .collect();
+        let programs = scenarios.iter().flat_map(|s| [&s.start, &s.steps, &s.end]).chain([&setup, &teardown]);
+        for request in programs.flat_map(Program::requests) {
+            Row::fill(&mut rows, request);
+        }
+        let has_end = scenarios.iter().any(|s| !s.end.is_empty());
+        let end_reserve = if has_end { clock::nanos((grace / 4).min(END_MOST)) } else { 0 };
+        let sets = plan.shared.data.len();
+        let mut this = Self {
+            groups: groups(&plan, &scenarios),
+            rows,
+            scenarios,
+            setup,
+            teardown,
+            authorities: plan.origins.iter().map(weir_plan::Origin::authority).collect(),
+            end_reserve,
+            dealers: [Dealer::new(sets), Dealer::new(sets)],
+            kept: OnceLock::new(),
+            prepared: OnceLock::new(),
+            is_rehearsed: is_rehearsed && plan.dry_run,
+            around: Mutex::default(),
+            plan,
+        };
+        this.around = Mutex::new(JourneyTally::new(&this));
+        this
+    }
+
+    pub(crate) fn scenario_name(&self, scenario: Option<usize>) -> String {
+        scenario.and_then(|s| self.plan.scenarios.get(s)).map(|s| s.name.to_string()).unwrap_or_default()
+    }
+
+    /// Users of all groups.
+    pub(crate) fn users(&self) -> usize {
+        self.groups.iter().map(|g| g.users).sum()
+    }
+
+    /// The shortest time that a request may take.
+    pub(crate) fn shortest_timeout(&self) -> Option<Duration> {
+        let programs = self.scenarios.iter().flat_map(|s| [&s.start, &s.steps, &s.end]);
+        programs.chain([&self.setup, &self.teardown]).flat_map(Program::requests).map(|r| r.timeout).min()
+    }
+
+    pub(crate) fn redirect_row(&self, row: usize) -> usize {
+        self.rows.get(row).and_then(|r| r.redirects).unwrap_or(row)
+    }
+
+    pub(crate) fn has_credentials(&self, row: usize) -> bool {
+        self.rows.get(row).is_some_and(|r| r.has_credentials)
+    }
+
+    pub(crate) fn dealer(&self, is_rehearsal: bool) -> &Dealer {
+        let [load, rehearsal] = &self.dealers;
+        if is_rehearsal { rehearsal } else { load }
+    }
+
+    /// What the steps of `setup` kept.
+    pub(crate) fn kept(&self) -> Arc<[Value]> {
+        self.kept.get().map_or_else(|| Arc::from([]), Arc::clone)
+    }
+}
+
+impl Row {
+    /// Adds what a request checks and keeps to its row, and a row for its redirects.
+    fn fill(rows: &mut Vec<Self>, request: &Request) {
+        let StepId(id) = request.id;
+        let (id, next) = (usize::from(id), rows.len());
+        let has_authorization = request.headers.iter().any(|(name, _)| name == "authorization");
+        let Some(row) = rows.get_mut(id) else { return };
+        row.checks = request.checks.iter().map(|c| c.text.clone()).collect();
+        row.keeps = request.keeps.iter().map(|k| k.name.to_string()).collect();
+        row.has_credentials = has_authorization || (row.part == "start" && request.body.is_some());
+        if request.redirects > 0 {
+            row.redirects = Some(next);
+            let (name, scenario, part) = (format!("{} (redirect)", row.name), row.scenario, row.part);
+            rows.push(Self { name, scenario, part, ..Self::default() });
+        }
+    }
+}
+
+impl Scenario {
+    fn of(scenario: &weir_plan::Scenario) -> Self {
+        Self {
+            start: Program::of(&scenario.start),
+            steps: Program::of(&scenario.steps),
+            end: Program::of(&scenario.end),
+            left: scenario.iterations.map(AtomicU64::new),
+            is_over: AtomicBool::new(false),
+        }
+    }
+
+    /// Takes an iteration; false if there is none left.
+    pub(crate) fn take_one(&self) -> bool {
+        if self.is_over.load(Ordering::Relaxed) {
+            return false;
+        }
+        let Some(left) = &self.left else { return true };
+        let taken = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
+        if taken.is_err() {
+            self.is_over.store(true, Ordering::Relaxed);
+        }
+        taken.is_ok()
+    }
+
+    fn most_at_once(&self) -> usize {
+        [&self.start, &self.steps, &self.end].map(Program::most_at_once).into_iter().max().unwrap_or(1)
+    }
+}
+
+impl Group {
+    /// Whether a user begins its next iteration when the last one has ended.
+    pub(crate) const fn is_closed(&self) -> bool {
+        matches!(self.rhythm, Rhythm::Closed(_))
+    }
+}
+
+/// Each load with the scenarios that it drives: one for each scenario that has its own, and one for the others.
+fn groups(plan: &weir_plan::Plan, compiled: &[Scenario]) -> Vec<Group> {
+    let mut groups = Vec::new();
+    let shared: Vec<usize> =
+        (0..).zip(&plan.scenarios).filter(|(_, s)| s.load.is_none()).map(|(i, _)| i).collect();
+    let own = (0..).zip(&plan.scenarios).filter_map(|(i, s)| Some((s.load.as_ref()?, vec![i])));
+    let all: Vec<(&Load, Vec<usize>)> = plan
+        .load
+        .as_ref()
+        .map(|load| (load, shared))
+        .into_iter()
+        .filter(|(_, s)| !s.is_empty())
+        .chain(own)
+        .collect();
+    let mut first_user = 0;
+    for (load, scenarios) in all {
+        let of = |i: &usize| plan.scenarios.get(*i);
+        let weights: Vec<u32> = scenarios.iter().filter_map(of).map(|s| s.weight.max(1)).collect();
+        let order = mix(&weights).into_iter().filter_map(|i| scenarios.get(i as usize)).map(|i| *i as u32);
+        let (users, pace) = match load {
+            Load::Rate { users_max, .. } => (*users_max as usize, None),
+            Load::Users { shape, pace } => (shape.most().ceil() as usize, *pace),
+        };
+        let most = scenarios.iter().filter_map(|i| compiled.get(*i)).map(Scenario::most_at_once).max();
+        let as_pace = as_pace(load);
+        groups.push(Group {
+            rhythm: Rhythm::of(&as_pace),
+            as_pace,
+            users: users.max(1),
+            pace,
+            start_at: scenarios.iter().filter_map(of).map(|s| clock::nanos(s.start_at)).min().unwrap_or(0),
+            order: order.collect(),
+            turn: AtomicU64::new(0),
+            first_user,
+            shares_connections: scenarios.iter().filter_map(of).all(|s| s.connections == Connections::Shared),
+            slots: most.unwrap_or(1).max(1),
+            scenarios,
+        });
+        first_user += users.max(1) as u64;
+    }
+    groups
+}
+
+/// A load in the words of the report.
+fn as_pace(load: &Load) -> Pace {
+    match load {
+        Load::Rate { shape, .. } => Pace::Rate { per_second: shape.most() },
+        Load::Users { .. } => Pace::AsFastAsPossible,
+    }
+}
