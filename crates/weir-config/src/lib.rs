@@ -38,9 +38,9 @@ pub mod url;
 mod yaml_hint;
 
 pub use diagnostic::{Diagnostic, Diagnostics, Severity};
-pub use load::{Loaded, Source, load, load_instead, read_document};
+pub use load::{Loaded, Source, load, load_instead, read_document, read_tree};
 pub use mistakes::Mistakes;
-pub use node::{Node, Place, Value};
+pub use node::{Key, Node, Place, Value};
 pub use reference::schema;
 pub use schema::Config;
 pub use substitute::value_of;

@@ -274,14 +274,22 @@ impl Gathered {
     }
 }
 
+/// Reads a document that is not a config as a tree: YAML or JSON, `${VAR}` filled in, every mistake with its place. `None`
+/// if it could not be read.
+pub fn read_tree(source: &Source) -> (Option<Node>, Diagnostics) {
+    let (mut files, mut diagnostics) = (Vec::new(), Diagnostics::default());
+    let Some(mut tree) = source.read(&mut files, &mut diagnostics, &mut Vec::new()) else {
+        return (None, diagnostics);
+    };
+    substitute(&mut tree, &|name: &str| source.variable(name), &mut files, &mut diagnostics);
+    (Some(tree), diagnostics)
+}
+
 /// Reads a file that is not a config by the same rules: YAML or JSON, `${VAR}` filled in, unknown keys refused, every
 /// mistake with its place. Also returns the tree, for checks across values. `None` if the file could not be read.
 pub fn read_document<T: DeserializeOwned>(path: &Path) -> (Option<(T, Node)>, Diagnostics) {
-    let (mut files, mut diagnostics) = (Vec::new(), Diagnostics::default());
-    let Some(mut tree) = Source::file(path).read(&mut files, &mut diagnostics, &mut Vec::new()) else {
-        return (None, diagnostics);
-    };
-    substitute(&mut tree, &|name: &str| std::env::var(name).ok(), &mut files, &mut diagnostics);
+    let (tree, mut diagnostics) = read_tree(&Source::file(path));
+    let Some(tree) = tree else { return (None, diagnostics) };
     let read = de::read::<T>(&tree, "", &mut diagnostics);
     (read.map(|read| (read, tree)), diagnostics)
 }

@@ -157,6 +157,11 @@ impl Check {
         matches!(self.rule, Rule::Grpc(_))
     }
 
+    /// Whether it is about the body or the time, which every answer has.
+    pub(crate) const fn is_of_body(&self) -> bool {
+        matches!(self.rule, Rule::Body(_) | Rule::Json(..) | Rule::MaxBytes(_) | Rule::MaxTime(_))
+    }
+
     /// Whether it is about the status.
     pub(crate) const fn is_of_status(&self) -> bool {
         matches!(self.rule, Rule::Status(_))
@@ -216,3 +221,6 @@ fn statuses(text: &str) -> Option<(u16, u16)> {
     let status: u16 = text.parse().ok()?;
     (100..=599).contains(&status).then_some((status, status))
 }
+
+#[cfg(test)]
+mod tests;

@@ -96,7 +96,7 @@ impl Keep {
 
     fn value(&self, answer: &Answer<'_>, random: &mut Rng) -> Result<Value, KeepProblem> {
         let of_list = self.filters.first().is_some_and(Filter::takes_list);
-        let found = match self.find(answer, of_list) {
+        let found = match self.find(answer, of_list, random) {
             Err(KeepProblem::Missing | KeepProblem::NotJson) if answer.is_cut && self.reads_body() => {
                 return Err(KeepProblem::Cut);
             }
@@ -125,14 +125,14 @@ impl Keep {
     }
 
     /// What the answer has: several values as a list of JSON if the path or the first filter is about several.
-    fn find(&self, answer: &Answer<'_>, of_list: bool) -> Result<Value, KeepProblem> {
+    fn find(&self, answer: &Answer<'_>, of_list: bool, random: &mut Rng) -> Result<Value, KeepProblem> {
         match &self.source {
             Source::Status => Ok(Value::Int(answer.status.into())),
             Source::Json(path) => {
                 let json = answer.json().ok_or(KeepProblem::NotJson)?;
                 let found = path.find(json).map_err(|_| KeepProblem::TooMany)?;
                 if path.is_plural() {
-                    return choose(&self.filters, found.into_iter().map(Cloned), of_list);
+                    return choose(self.filters.first().filter(|_| of_list), &found, random);
                 }
                 Ok(found.first().map_or(Value::Absent, |json| of_json((*json).clone())))
             }
@@ -155,37 +155,27 @@ impl Keep {
     }
 }
 
-/// A match that is copied only if it is chosen.
-struct Cloned<'j>(&'j Json);
-
-/// Several matches: the one that the first filter chooses, without a copy of the others; else the list.
-fn choose<'j>(
-    filters: &[Filter],
-    found: impl ExactSizeIterator<Item = Cloned<'j>> + DoubleEndedIterator,
-    of_list: bool,
-) -> Result<Value, KeepProblem> {
-    let all = |found: &mut dyn Iterator<Item = Cloned<'j>>| {
-        let mut left = VALUE_BYTES;
-        let mut items = Vec::new();
-        for Cloned(item) in found {
-            if !is_short(item, &mut left) {
+/// Several matches as a list of JSON: only the one that the first filter chooses, else all.
+fn choose(filter: Option<&Filter>, found: &[&Json], random: &mut Rng) -> Result<Value, KeepProblem> {
+    let list = |items: Vec<Json>| Ok(Value::Json(Json::Array(items)));
+    if found.is_empty() && filter != Some(&Filter::Count) {
+        return Ok(Value::Absent);
+    }
+    let one = match filter {
+        Some(Filter::First) => found.first(),
+        Some(Filter::Last) => found.last(),
+        Some(Filter::Random) => found.get(random.usize(..found.len())),
+        // Their number is all that counts.
+        Some(Filter::Count) => return list(vec![Json::Null; found.len()]),
+        _ => {
+            let mut left = VALUE_BYTES;
+            if !found.iter().all(|item| is_short(item, &mut left)) {
                 return Err(KeepProblem::TooLong);
             }
-            items.push(item.clone());
+            return list(found.iter().map(|item| (*item).clone()).collect());
         }
-        Ok(Value::Json(Json::Array(items)))
     };
-    let mut found = found;
-    let one = |item: Option<Cloned<'j>>| {
-        Ok(item.map_or(Value::Absent, |Cloned(item)| Value::Json(Json::Array(vec![item.clone()]))))
-    };
-    match filters.first().filter(|_| of_list) {
-        Some(Filter::First) => one(found.next()),
-        Some(Filter::Last) => one(found.next_back()),
-        Some(Filter::Count) => Ok(Value::Json(Json::Array(vec![Json::Null; found.len()]))),
-        _ if found.len() == 0 => Ok(Value::Absent),
-        _ => all(&mut found),
-    }
+    list(one.into_iter().map(|item| (*item).clone()).collect())
 }
 
 fn texts<'a>(mut found: impl Iterator<Item = &'a [u8]>, of_list: bool) -> Result<Value, KeepProblem> {
@@ -237,3 +227,6 @@ impl fmt::Display for KeepFailure {
 }
 
 impl std::error::Error for KeepFailure {}
+
+#[cfg(test)]
+mod tests;

@@ -9,8 +9,6 @@
 //! decides `if` and `while`, `cookie` is the jar of a user, `pause` draws waits, `data` has the rows of data sets, and
 //! `shape` says when iterations begin. `path` (JSON), `origin` (URLs) and `grpc` (status codes) know none of these.
 
-#![allow(dead_code, reason = "the reader that makes these is not in this change")]
-
 mod answer;
 mod check;
 mod condition;
@@ -29,6 +27,7 @@ mod read;
 mod scope;
 pub mod shape;
 mod template;
+mod written;
 
 pub use answer::Answer;
 pub use check::{Check, CheckFailure};
@@ -47,3 +46,4 @@ pub use read::read;
 pub use scope::{Scope, Shared, Slot, Value};
 pub use template::{Template, WriteFailure};
 pub use weir_config::{Diagnostic, Diagnostics, Mistakes, Source};
+pub use written::schema;

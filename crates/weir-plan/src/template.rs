@@ -247,7 +247,7 @@ impl Placeholder {
         })
     }
 
-    fn escape(&self, text: &[u8], out: &mut Vec<u8>) -> Result<(), WriteFailure> {
+    pub(crate) fn escape(&self, text: &[u8], out: &mut Vec<u8>) -> Result<(), WriteFailure> {
         match &self.escape {
             Escape::None => out.extend_from_slice(text),
             Escape::Url => {

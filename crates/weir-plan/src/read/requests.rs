@@ -1,0 +1,556 @@
+//! Steps that send something: URL, fields, body, checks and keeps.
+
+use super::bodies::{self, Part, PartValue, WrongIn};
+use super::compiler::Compiler;
+use super::keeps;
+use super::names::wrong_name;
+use super::texts::{self, Span, Wrong, spans};
+use crate::check::Check;
+use crate::keep::{Keep, Source};
+use crate::limits::BODY_BYTES;
+use crate::origin::{Origin, Scheme};
+use crate::plan::{Exec, Kind, Request, StepKind, Target};
+use crate::template::{Escape, Form, Template};
+use crate::written;
+use std::time::Duration;
+use weir_config::{Node, Value};
+use weir_h1::FieldName;
+
+/// How long an answer may take, unless the plan says otherwise.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Most redirects of a request.
+const REDIRECTS: u32 = 50;
+
+/// Fields that frame a message or manage its connection; the engine writes them.
+const OWN_FIELDS: &[&str] =
+    &["connection", "content-length", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"];
+
+/// What a step is to send.
+#[derive(Clone, Copy)]
+pub(super) struct Sent<'s> {
+    method: &'s str,
+    url: &'s str,
+    /// The key that has the URL.
+    pub(super) key: &'static str,
+    pub(super) kind: StepKind,
+}
+
+/// All that a step sends: more than one is a mistake.
+pub(super) fn sent(step: &written::Step) -> Vec<Sent<'_>> {
+    let mut all = Vec::new();
+    for (key, method, url) in [
+        ("get", "GET", &step.get),
+        ("head", "HEAD", &step.head),
+        ("post", "POST", &step.post),
+        ("put", "PUT", &step.put),
+        ("patch", "PATCH", &step.patch),
+        ("delete", "DELETE", &step.delete),
+        ("options", "OPTIONS", &step.options),
+    ] {
+        all.extend(url.as_deref().map(|url| Sent { method, url, key, kind: StepKind::Http }));
+    }
+    if step.method.is_some() || step.url.is_some() {
+        let (method, url) =
+            (step.method.as_deref().unwrap_or_default(), step.url.as_deref().unwrap_or_default());
+        all.push(Sent { method, url, key: "url", kind: StepKind::Http });
+    }
+    for (key, method, url, kind) in
+        [("grpc", "POST", &step.grpc, StepKind::Grpc), ("ws", "GET", &step.ws, StepKind::WebSocket)]
+    {
+        all.extend(url.as_deref().map(|url| Sent { method, url, key, kind }));
+    }
+    all
+}
+
+impl Compiler<'_> {
+    /// Compiles a request. Returns `None` if it has mistakes, which are told.
+    pub(super) fn request(&mut self, step: &written::Step, sent: Sent<'_>, path: &str) -> Option<Request> {
+        let id = self.named(step, sent.kind, path);
+        if sent.key == "url" {
+            self.check_method(sent, path);
+        }
+        let target = self.target(sent, &format!("{path}.{}", sent.key));
+        let mut headers = self.headers(step, path);
+        let body = self.body(step, sent.kind, path, &mut headers);
+        let checks = self.checks(step, sent.kind, path);
+        let keeps = self.keeps(step, sent.kind, path);
+        let redirects = step.redirects.or(self.file.defaults.redirects).unwrap_or(0);
+        if redirects > REDIRECTS {
+            self.wrong(
+                &format!("{path}.redirects"),
+                format!("a request follows at most {REDIRECTS} redirects"),
+            );
+        }
+        let needs_body = checks.iter().any(Check::needs_body)
+            || keeps.iter().any(|keep| matches!(keep.source, Source::Body(_) | Source::Json(_)));
+        Some(Request {
+            id: id?,
+            method: sent.method.to_owned(),
+            target: target?,
+            headers,
+            body: body?,
+            checks,
+            keeps,
+            timeout: self.timeout(step, path),
+            redirects: if sent.kind == StepKind::Http { redirects } else { 0 },
+            needs_body,
+            on_failure: step.on_failure.map_or(self.on_failure, super::on_failure),
+            kind: match sent.kind {
+                StepKind::Grpc => Kind::Grpc,
+                StepKind::WebSocket => Kind::WebSocket,
+                StepKind::Exec | StepKind::Http => Kind::Http,
+            },
+        })
+    }
+
+    /// Compiles an `exec` step.
+    pub(super) fn exec(&mut self, step: &written::Step, path: &str) -> Option<Exec> {
+        let id = self.named(step, StepKind::Exec, path);
+        if step.exec.first().is_none_or(String::is_empty) {
+            self.wrong(&format!("{path}.exec"), "expected a program and its arguments: [ ./sign, --fast ]");
+        }
+        let message = match &step.message {
+            None => Ok(Template::literal(*b"{}")),
+            Some(raw) => bodies::json(&raw.node, &mut self.names),
+        };
+        let message = self.told(message, &format!("{path}.message"));
+        let keeps = self.keeps(step, StepKind::Exec, path);
+        let timeout = self.timeout(step, path);
+        Some(Exec { id: id?, command: step.exec.clone(), message: message?, keeps, timeout })
+    }
+
+    fn timeout(&mut self, step: &written::Step, path: &str) -> Duration {
+        let timeout = step.timeout.or(self.file.defaults.timeout).map_or(TIMEOUT, |time| time.0);
+        if timeout.is_zero() {
+            let path = if step.timeout.is_some() {
+                format!("{path}.timeout")
+            } else {
+                "defaults.timeout".to_owned()
+            };
+            self.wrong(&path, "a timeout is longer than 0s");
+        }
+        timeout
+    }
+
+    fn check_method(&mut self, sent: Sent<'_>, path: &str) {
+        let is_token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+        if sent.url.is_empty() {
+            self.wrong(&format!("{path}.method"), "`method` needs a `url`");
+        } else if sent.method.is_empty() {
+            self.wrong(
+                &format!("{path}.url"),
+                "`url` needs a `method`; or write get: URL, post: URL and so on",
+            );
+        } else if !sent.method.bytes().all(is_token) || sent.method.len() > 32 {
+            self.wrong(&format!("{path}.method"), format!("`{}` is no method", sent.method));
+        } else if sent.method.eq_ignore_ascii_case("connect") {
+            self.wrong(&format!("{path}.method"), "CONNECT opens a tunnel and is no request of a step");
+        }
+    }
+
+    fn target(&mut self, sent: Sent<'_>, path: &str) -> Option<Target> {
+        let node = self.tree.find(path)?.clone();
+        let text = self.with_constant_server(sent.url);
+        let text = text.as_str();
+        let moved = text != sent.url;
+        let spans = match spans(text) {
+            Ok(spans) => spans,
+            Err(wrong) => {
+                self.wrong_text(&node, path, wrong);
+                return None;
+            }
+        };
+        if let [Span::Placeholder(_), ..] = &spans[..] {
+            if spans.len() > 1 || sent.kind != StepKind::Http {
+                self.wrong(
+                    path,
+                    "a URL begins with `/`, a server, or a name of `values`; a kept one is the whole URL",
+                );
+                return None;
+            }
+            let template = texts::compile(text, &Escape::None, Form::Url, &mut self.names);
+            return self.told(with_node(template, &node), path).map(Target::Any);
+        }
+        if spans.is_empty() {
+            self.wrong(path, "expected a path such as /items, or a URL");
+            return None;
+        }
+        let literal = if let Some(Span::Literal(literal)) = spans.first() { literal.as_str() } else { "" };
+        let (origin, rest) = if literal.starts_with('/') && !literal.starts_with("//") {
+            (self.origins.first().filter(|_| self.has_target).cloned(), text)
+        } else if literal.contains("://") {
+            match Origin::parse(literal) {
+                Ok((_, "")) if spans.len() > 1 => {
+                    self.wrong(
+                        path,
+                        "a placeholder stands behind the server and its `/`: it may not change who gets load",
+                    );
+                    return None;
+                }
+                Ok((origin, rest)) => {
+                    (Some(origin), text.get(literal.len() - rest.len()..).unwrap_or_default())
+                }
+                Err(bad) => {
+                    self.wrong(path, bad.0);
+                    return None;
+                }
+            }
+        } else {
+            self.wrong(
+                path,
+                "expected a path that begins with `/`, or a URL such as http://127.0.0.1:8080/items",
+            );
+            return None;
+        };
+        let Some(origin) = origin else {
+            // A wrong `target` has been told.
+            if !self.has_wrong_target {
+                self.wrong(
+                    path,
+                    "this URL has no server: write `target:` at the top of the plan, or the whole URL",
+                );
+            }
+            return None;
+        };
+        let origin = self.spoken(origin, sent.kind, path)?;
+        let origin = self.origin(origin);
+        let rest = if rest.starts_with('/') { rest.to_owned() } else { format!("/{rest}") };
+        for span in texts::spans(&rest).unwrap_or_default() {
+            if let Span::Literal(literal) = span
+                && let Some(bad) = literal.chars().find(|c| !c.is_ascii_graphic() || *c == '#')
+            {
+                let message = format!("{bad:?} cannot stand in a URL: write it as {}", percent(bad));
+                let at = if moved { 0 } else { sent.url.find(bad).unwrap_or(0) };
+                self.wrong_text(&node, path, Wrong { at, message, hint: None });
+                return None;
+            }
+        }
+        if sent.kind == StepKind::Grpc && !is_method(&rest) {
+            self.wrong(path, "expected a method of a service: /package.Service/Method");
+            return None;
+        }
+        let skipped = text.len().saturating_sub(rest.len());
+        let template = texts::compile(&rest, &Escape::Url, Form::Url, &mut self.names);
+        let template = template.map_err(|wrong| {
+            let at = |at: usize| if moved { 0 } else { at + skipped };
+            wrong.into_iter().map(|wrong| Wrong { at: at(wrong.at), ..wrong }).collect()
+        });
+        let path = self.told(with_node(template, &node), path)?;
+        Some(Target::At { origin, path })
+    }
+
+    /// A URL with the server that a name of `values` at its beginning stands for.
+    fn with_constant_server(&mut self, url: &str) -> String {
+        let Ok(spans) = spans(url) else { return url.to_owned() };
+        let Some(Span::Placeholder(range)) = spans.first() else { return url.to_owned() };
+        let name = url.get(range.clone()).unwrap_or_default().trim();
+        match self.file.values.0.iter().find(|(known, _)| known == name) {
+            Some((_, value)) => format!("{value}{}", url.get(range.end + 2..).unwrap_or_default()),
+            None => url.to_owned(),
+        }
+    }
+
+    /// The origin with the scheme of what the step speaks.
+    fn spoken(&mut self, origin: Origin, kind: StepKind, path: &str) -> Option<Origin> {
+        let (plain, secure) = match kind {
+            StepKind::Grpc => (Scheme::Grpc, Scheme::Grpcs),
+            StepKind::WebSocket => (Scheme::Ws, Scheme::Wss),
+            StepKind::Exec | StepKind::Http => (Scheme::Http, Scheme::Https),
+        };
+        let is_target = self.origins.first() == Some(&origin) && self.has_target;
+        let is_http = matches!(origin.scheme, Scheme::Http | Scheme::Https);
+        let scheme = if origin.scheme.is_secure() { secure } else { plain };
+        if !is_target && !is_http && scheme != origin.scheme {
+            let (found, wanted) = (origin.scheme.name(), scheme.name());
+            self.wrong(path, format!("the scheme `{found}` is not spoken by this step; expected `{wanted}`"));
+            return None;
+        }
+        Some(Origin { scheme, ..origin })
+    }
+
+    fn headers(&mut self, step: &written::Step, path: &str) -> Vec<(String, Template)> {
+        let mut all: Vec<(String, Template)> = Vec::new();
+        let own = |name: &str| step.headers.0.iter().any(|(own, _)| own.eq_ignore_ascii_case(name));
+        let file = self.file;
+        let defaults = file.defaults.headers.0.iter().filter(|(name, _)| !own(name));
+        let defaults = defaults.map(|pair| (pair, "defaults.headers".to_owned()));
+        let fields = defaults.chain(step.headers.0.iter().map(|pair| (pair, format!("{path}.headers"))));
+        for ((name, value), section) in fields.collect::<Vec<_>>() {
+            let path = format!("{section}.{name}");
+            let lower = name.to_ascii_lowercase();
+            if FieldName::new(&lower).is_err() {
+                self.wrong(&path, format!("`{name}` is no name of a header field"));
+                continue;
+            }
+            if OWN_FIELDS.contains(&&*lower) {
+                self.wrong(
+                    &path,
+                    format!("`{name}` frames the message or manages its connection; Weir writes it"),
+                );
+                continue;
+            }
+            if all.iter().any(|(before, _)| *before == lower) {
+                self.wrong(&path, format!("`{name}` is written twice in other letters"));
+                continue;
+            }
+            if value.chars().any(|c| c.is_ascii_control() && c != '\t') {
+                self.wrong(&path, "a header value holds no line break and no control character");
+                continue;
+            }
+            let Some(node) = self.tree.find(&path).cloned() else { continue };
+            let template = texts::compile(value, &Escape::None, Form::Field, &mut self.names);
+            if let Some(template) = self.told(with_node(template, &node), &path) {
+                all.push((lower, template));
+            }
+        }
+        all
+    }
+
+    /// The body or message. The outer `None` means mistakes.
+    fn body(
+        &mut self,
+        step: &written::Step,
+        kind: StepKind,
+        path: &str,
+        headers: &mut Vec<(String, Template)>,
+    ) -> Option<Option<Template>> {
+        if matches!(kind, StepKind::Grpc | StepKind::WebSocket) {
+            return self.message(step, kind, path).map(Some);
+        }
+        let given: Vec<&str> = [
+            ("body", step.body.is_some()),
+            ("body_file", step.body_file.is_some()),
+            ("json", step.json.is_some()),
+            ("form", step.form.is_some()),
+            ("multipart", step.multipart.is_some()),
+        ]
+        .into_iter()
+        .filter_map(|(key, is_given)| is_given.then_some(key))
+        .collect();
+        if let [first, second, ..] = given[..] {
+            self.wrong(
+                &format!("{path}.{second}"),
+                format!("there is already `{first}`: a request has one body"),
+            );
+            return None;
+        }
+        let Some(key) = given.first() else { return Some(None) };
+        let place = format!("{path}.{key}");
+        let node = self.tree.find(&place)?.clone();
+        let (body, media) = if let Some(text) = &step.body {
+            let template = texts::compile(text, &Escape::None, Form::Any, &mut self.names);
+            (self.told(with_node(template, &node), &place)?, None)
+        } else if let Some(file) = &step.body_file {
+            match self.files.read(&file.0, BODY_BYTES) {
+                Ok(content) => (Template::literal(content), None),
+                Err(error) => {
+                    self.wrong(&place, format!("cannot read {}: {error}", file.0.display()));
+                    return None;
+                }
+            }
+        } else if let Some(json) = &step.json {
+            let template = bodies::json(&json.node, &mut self.names);
+            (self.told(template, &place)?, Some("application/json".to_owned()))
+        } else if let Some(fields) = &step.form {
+            let template = bodies::form(&fields.0, &node, &mut self.names);
+            (self.told(template, &place)?, Some("application/x-www-form-urlencoded".to_owned()))
+        } else {
+            self.multipart(step.multipart.as_deref().unwrap_or_default(), &place)?
+        };
+        let has_type = headers.iter().any(|(name, _)| name == "content-type");
+        if let Some(media) = media.filter(|_| !has_type) {
+            headers.push(("content-type".to_owned(), Template::literal(media.into_bytes())));
+        }
+        Some(Some(body))
+    }
+
+    fn message(&mut self, step: &written::Step, kind: StepKind, path: &str) -> Option<Template> {
+        let place = format!("{path}.message");
+        let node = step.message.as_ref().map(|raw| raw.node.clone());
+        match (&node, kind) {
+            (None, StepKind::Grpc) => Some(Template::literal(*b"{}")),
+            (None, _) => {
+                self.wrong(path, "a WebSocket step needs a `message`: a text, or a map that is sent as JSON");
+                None
+            }
+            (Some(node), StepKind::WebSocket) if node.as_text().is_some() => {
+                let text = node.as_text().unwrap_or_default();
+                let template = texts::compile(text, &Escape::None, Form::Any, &mut self.names);
+                self.told(with_node(template, node), &place)
+            }
+            (Some(node), _) if !matches!(node.value, Value::Map(_) | Value::Seq(_)) => {
+                self.wrong(
+                    &place,
+                    "expected a map, which is the message as JSON; a list if the client streams",
+                );
+                None
+            }
+            (Some(node), _) => {
+                let template = bodies::json(node, &mut self.names);
+                self.told(template, &place)
+            }
+        }
+    }
+
+    fn multipart(
+        &mut self,
+        parts: &[written::MultipartPart],
+        path: &str,
+    ) -> Option<(Template, Option<String>)> {
+        let list = self.tree.find(path)?.clone();
+        let mut all = Vec::new();
+        let mut is_wrong = parts.is_empty();
+        if is_wrong {
+            self.wrong(path, "expected a list of parts: [ { name: file, file: a.png } ]");
+        }
+        for (i, part) in parts.iter().enumerate() {
+            let place = format!("{path}[{i}]");
+            let breaks = |text: &str| text.chars().any(char::is_control);
+            let value = match (&part.value, &part.file) {
+                (Some(text), None) => Ok(PartValue::Text(text)),
+                (None, Some(file)) => self
+                    .files
+                    .read(&file.0, BODY_BYTES)
+                    .map(PartValue::File)
+                    .map_err(|error| format!("cannot read {}: {error}", file.0.display())),
+                (Some(_), Some(_)) => Err("a part has a `value` or a `file`, not both".to_owned()),
+                (None, None) => Err("a part needs a `value` or a `file`".to_owned()),
+            };
+            let name = part.name.as_deref().filter(|name| !name.is_empty());
+            let media = part.media.as_deref().or(part.file.as_ref().map(|_| "application/octet-stream"));
+            let filename = part.filename.as_deref();
+            let filename = filename.or_else(|| part.file.as_ref()?.0.file_name()?.to_str());
+            let wrong = match (&value, name) {
+                (Err(why), _) => Some(why.clone()),
+                (_, None) => Some("a part needs a `name`".to_owned()),
+                _ if [name, media, filename].into_iter().flatten().any(breaks) => {
+                    Some("name, filename and type of a part hold no control characters".to_owned())
+                }
+                _ => None,
+            };
+            if let Some(wrong) = wrong {
+                self.wrong(&place, wrong);
+                is_wrong = true;
+            }
+            if let (Ok(value), Some(name), Some(node)) = (value, name, list.elements().get(i)) {
+                let node = node.get("value").unwrap_or(node);
+                all.push(Part { name, value, filename, media, node });
+            }
+        }
+        let body = bodies::multipart(&all, &mut self.names);
+        let (body, boundary) = self.told(body, path)?;
+        (!is_wrong).then(|| (body, Some(format!("multipart/form-data; boundary={boundary}"))))
+    }
+
+    fn checks(&mut self, step: &written::Step, kind: StepKind, path: &str) -> Vec<Check> {
+        let mut all = Vec::new();
+        for (i, text) in step.checks.iter().enumerate() {
+            let path = format!("{path}.checks[{i}]");
+            match self.check(text, kind) {
+                Ok(check) => all.push(check),
+                Err(why) => self.wrong(&path, why),
+            }
+        }
+        let has_status = all.iter().any(Check::is_of_status);
+        let file = self.file;
+        for (i, text) in file.defaults.checks.iter().enumerate() {
+            match Check::parse(text) {
+                Ok(check) if check.is_of_status() && (has_status || kind == StepKind::WebSocket) => {}
+                Ok(check) if !fits(&check, kind) => {}
+                Ok(check) => all.push(check),
+                Err(why) => self.wrong(&format!("defaults.checks[{i}]"), why),
+            }
+        }
+        all
+    }
+
+    fn check(&self, text: &str, kind: StepKind) -> Result<Check, String> {
+        if text.contains("{{") {
+            return Err("a check compares with a fixed text; placeholders have no meaning in it".to_owned());
+        }
+        let check = Check::parse(text)?;
+        if fits(&check, kind) {
+            Ok(check)
+        } else {
+            Err("the answer to this step has no such thing to check".to_owned())
+        }
+    }
+
+    fn keeps(&mut self, step: &written::Step, kind: StepKind, path: &str) -> Vec<Keep> {
+        let mut all = Vec::new();
+        for (name, text) in &step.keep.0 {
+            let path = format!("{path}.keep.{name}");
+            if let Some(why) = wrong_name(name) {
+                self.wrong(&path, format!("`{name}` {why}"));
+                continue;
+            }
+            if self.file.data.contains(name) {
+                self.wrong(&path, format!("`{name}` is a data set; choose another name"));
+                continue;
+            }
+            match keeps::read(text, kind) {
+                Ok(read) => {
+                    let slot = self.names.keep(name, read.ty, read.is_optional, Some(&path));
+                    let filters = read.filters.into();
+                    let (name, text) = (name.as_str().into(), text.clone());
+                    all.push(Keep {
+                        name,
+                        text,
+                        slot,
+                        source: read.source,
+                        filters,
+                        is_optional: read.is_optional,
+                    });
+                }
+                Err((why, hint)) => {
+                    // Known all the same, so that its uses are no mistakes too.
+                    self.names.keep(name, weir_expr::Type::Json, true, None);
+                    self.wrong_with(&path, why, hint);
+                }
+            }
+        }
+        all
+    }
+
+    /// The value, or `None` after its mistakes have been told.
+    fn told<'n, T>(&mut self, made: Result<T, Vec<WrongIn<'n>>>, path: &str) -> Option<T> {
+        match made {
+            Ok(made) => Some(made),
+            Err(wrong) => {
+                for (node, wrong) in wrong {
+                    self.wrong_text(node, path, wrong);
+                }
+                None
+            }
+        }
+    }
+}
+
+fn with_node<T>(made: Result<T, Vec<Wrong>>, node: &Node) -> Result<T, Vec<WrongIn<'_>>> {
+    made.map_err(|wrong| wrong.into_iter().map(|wrong| (node, wrong)).collect())
+}
+
+/// Whether an answer to such a step has what the check is about.
+fn fits(check: &Check, kind: StepKind) -> bool {
+    match kind {
+        StepKind::Grpc => true,
+        StepKind::Http => !check.is_of_grpc(),
+        StepKind::Exec | StepKind::WebSocket => check.is_of_body(),
+    }
+}
+
+fn is_method(path: &str) -> bool {
+    let mut parts = path.split('/').skip(1);
+    let word = |part: Option<&str>| {
+        part.is_some_and(|part| {
+            !part.is_empty() && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"._".contains(&b))
+        })
+    };
+    word(parts.next()) && word(parts.next()) && parts.next().is_none()
+}
+
+fn percent(c: char) -> String {
+    let mut bytes = [0; 4];
+    c.encode_utf8(&mut bytes).bytes().map(|b| format!("%{b:02X}")).collect()
+}

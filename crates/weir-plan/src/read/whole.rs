@@ -1,0 +1,102 @@
+//! What the keys of a plan mean together: thresholds by name, and what nothing uses.
+
+use super::compiler::Compiler;
+use crate::plan::{Scenario, StepId, Threshold, ThresholdOf};
+use weir_expr::spelling::nearest_name;
+
+impl Compiler<'_> {
+    /// Reads the thresholds, and finds what each is about.
+    pub(super) fn thresholds(&mut self, scenarios: &[Scenario]) -> Vec<Threshold> {
+        let mut all = Vec::new();
+        let file = self.file;
+        for (i, text) in file.thresholds.iter().enumerate() {
+            let path = format!("thresholds[{i}]");
+            match self.threshold(text, scenarios) {
+                Ok((of, condition)) => {
+                    let (condition, text) = (condition.to_owned(), text.clone());
+                    all.push(Threshold { of, condition, text, path });
+                }
+                Err((why, hint)) => self.wrong_with(&path, why, hint),
+            }
+        }
+        all
+    }
+
+    fn threshold<'t>(
+        &self,
+        text: &'t str,
+        scenarios: &[Scenario],
+    ) -> Result<(ThresholdOf, &'t str), (String, Option<String>)> {
+        let scope_of = |text: &str| match weir_report::Threshold::parse("", text) {
+            Ok(threshold) => Ok(threshold.scope().map(str::to_owned)),
+            Err(wrong) => Err(wrong.hint),
+        };
+        let Some((name, condition)) = text.split_once(':') else {
+            return scope_of(text).map(|_| (ThresholdOf::Run, text)).map_err(|hint| (hint, None));
+        };
+        let (name, condition) = (name.trim(), condition.trim());
+        let of = self.named_so(name, scenarios);
+        match of[..] {
+            [of] => {
+                // The condition alone first: its mistakes are easier to understand.
+                let checked = scope_of(condition).and_then(|_| scope_of(text));
+                checked.map(|_| (of, condition)).map_err(|hint| (hint, None))
+            }
+            [] if scope_of(text) == Ok(None) => Ok((ThresholdOf::Run, text)),
+            [] => {
+                let steps = self.rows.iter().map(|row| &*row.name);
+                let all = scenarios.iter().map(|scenario| &*scenario.name).chain(steps);
+                let meant = nearest_name(name, all).map(|meant| format!("did you mean {meant}?"));
+                Err((format!("`{name}` is no step and no scenario of this plan"), meant))
+            }
+            _ => {
+                let hint = format!("write the scenario too, as in browse.{name}: {condition}");
+                Err((format!("`{name}` is the name of several steps or scenarios"), Some(hint)))
+            }
+        }
+    }
+
+    /// What has this name: scenarios, steps, and steps as `scenario.step`.
+    fn named_so(&self, name: &str, scenarios: &[Scenario]) -> Vec<ThresholdOf> {
+        let by_name = scenarios.iter().enumerate().filter(|(_, scenario)| *scenario.name == *name);
+        let by_name = by_name.map(|(at, _)| ThresholdOf::Scenario(at));
+        let of_scenario =
+            |at: Option<usize>| at.and_then(|at| scenarios.get(at)).map(|scenario| &*scenario.name);
+        let steps = self.rows.iter().enumerate().filter(|(_, row)| {
+            *row.name == *name
+                || of_scenario(row.scenario).is_some_and(|scenario| {
+                    name.strip_prefix(scenario).and_then(|rest| rest.strip_prefix('.')) == Some(&*row.name)
+                })
+        });
+        let steps = steps.filter_map(|(at, _)| Some(ThresholdOf::Step(StepId(u16::try_from(at).ok()?))));
+        by_name.chain(steps).collect()
+    }
+
+    /// Tells what is written and has no effect.
+    pub(super) fn check_rest(&mut self, is_whole: bool) {
+        // A step with mistakes uses nothing: do not tell what follows from that.
+        if !is_whole || self.found.errors() > 0 {
+            return;
+        }
+        for (name, path) in self.names.unused() {
+            let hint = Some(
+                "use it in a later step, or leave it out; a check also asks whether a value is there"
+                    .to_owned(),
+            );
+            self.wrong_with(&path, format!("no later step uses `{name}`"), hint);
+        }
+        for name in self.names.unused_sets().map(str::to_owned).collect::<Vec<_>>() {
+            self.wrong(&format!("data.{name}"), format!("no step uses the data set `{name}`"));
+        }
+        let shares = self
+            .file
+            .scenarios
+            .iter()
+            .all(|(_, scenario)| scenario.users.is_some() || scenario.rate.is_some());
+        for (key, is_given) in [("users", self.file.users.is_some()), ("rate", self.file.rate.is_some())] {
+            if is_given && shares {
+                self.wrong(key, "every scenario has `users` or `rate` of its own, so nothing uses this");
+            }
+        }
+    }
+}
