@@ -12,6 +12,7 @@ use crate::check::Check;
 use crate::pace::{self, Rhythm, mix};
 use crate::plan::Plan;
 use crate::transport::origin::Origin;
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -91,8 +92,10 @@ pub struct Options {
     pub cached: bool,
     /// Targets with different schemes, hosts or ports may do unequal work.
     pub unequal: bool,
-    /// `host:port:address[,address]`, as in curl.
+    /// `host:port:address[,address]`, as in curl. Rules for the same host and port add up.
     pub resolve: Vec<String>,
+    /// Other loads use `resolve` too, so a rule that no URL matches is no mistake.
+    pub shares_resolve: bool,
     /// Connect to this Unix socket, whatever the URLs say.
     pub unix_socket: Option<PathBuf>,
     /// The proxy: `env` for the one in the environment, or `http://[user:password@]host:port`. Default none, even if
@@ -126,8 +129,13 @@ impl Plan {
     /// # Errors
     /// Every mistake that can be found without sending a request.
     pub fn new(options: &Options) -> Result<Self, Vec<Mistake>> {
-        let mut reader =
-            Reader { options, mistakes: Vec::new(), feed_is_missing: false, looked_up: Duration::ZERO };
+        let mut reader = Reader {
+            options,
+            mistakes: Vec::new(),
+            feed_is_missing: false,
+            looked_up: Duration::ZERO,
+            rules_used: HashSet::new(),
+        };
         let plan = reader.plan();
         match plan {
             Some(plan) if reader.mistakes.is_empty() => Ok(plan),
@@ -167,6 +175,8 @@ struct Reader<'a> {
     feed_is_missing: bool,
     /// Time spent on name lookups.
     looked_up: Duration,
+    /// Numbers of the `--resolve` rules that match a URL.
+    rules_used: HashSet<usize>,
 }
 
 impl Reader<'_> {

@@ -3,6 +3,7 @@
 //! Each reason is a function from a [`Report`] to an optional sentence. docs/explain/verdict.md explains each code
 //! and what to do about it.
 
+mod addresses;
 mod answers;
 mod contention;
 mod course;
@@ -86,6 +87,7 @@ pub static REASONS: &[Rule] = &[
     Rule { code: "one_stream", side: Side::Run, grade: Grade::Suspect, look: one_stream },
     Rule { code: "few_streams", side: Side::Run, grade: Grade::Suspect, look: few_streams },
     Rule { code: "delayed_ack", side: Side::Run, grade: Grade::Suspect, look: delayed_ack },
+    Rule { code: "dead_address", side: Side::Run, grade: Grade::Suspect, look: addresses::dead_address },
     Rule { code: "sessions_differ", side: Side::Run, grade: Grade::Suspect, look: sessions_differ },
     Rule { code: "unsolicited", side: Side::Answers, grade: Grade::Suspect, look: unsolicited },
     Rule { code: "cold_start", side: Side::Run, grade: Grade::Suspect, look: course::cold_start },

@@ -131,6 +131,7 @@ impl Reader<'_> {
         let timed = |options: &Options| Options {
             duration: Some(format!("{}ns", block.as_nanos())),
             warmup: Some(format!("{}ns", warmup.as_nanos())),
+            shares_resolve: true,
             unequal: true, // the comparison judges unequal work, not each block
             ..options.clone()
         };

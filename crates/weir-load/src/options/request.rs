@@ -115,6 +115,7 @@ impl Reader<'_> {
             weights.push(url.weight);
             plans.push(plan);
         }
+        self.rules_are_used(&seen);
         if tls.is_none()
             && (o.cert.is_some() || o.key.is_some() || o.cacert.is_some() || o.server_name.is_some())
         {

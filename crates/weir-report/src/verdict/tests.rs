@@ -3,8 +3,7 @@
 use super::*;
 use crate::Histogram;
 use crate::report::{
-    AnswerKind, CheckResult, CoreUse, KeepStats, Protocol, ScenarioStats, StepStats, TargetPlan, TargetStats,
-    ThreadStats, ThresholdResult, Tick,
+    AddressUse, AnswerKind, CheckResult, CoreUse, KeepStats, Protocol, ScenarioStats, StepStats, TargetPlan, TargetStats, ThreadStats, ThresholdResult, Tick,
 };
 
 /// A report of 100,000 responses in 10 s without reasons against it.
@@ -45,6 +44,26 @@ fn nothing_speaks_against_a_good_run() {
 }
 
 type Case<'a> = (&'a str, Grade, &'a dyn Fn(&mut Report));
+
+/// Addresses, each with the connections that it accepted and that failed.
+fn addresses(r: &mut Report, all: &[(&str, u64, u64)]) {
+    let used = |(address, opened, failed): &(&str, u64, u64)| {
+        ((*address).to_owned(), AddressUse { opened: *opened, failed: *failed })
+    };
+    r.ledger.addresses = all.iter().map(used).collect();
+}
+
+#[test]
+fn a_server_that_listens_in_one_family_only_is_not_dead() {
+    for all in [
+        &[("127.0.0.1:80", 10, 0), ("[::1]:80", 0, 4)][..],
+        &[("127.0.0.1:80", 0, 4), ("[::1]:80", 10, 0)],
+        &[("127.0.0.1:80", 1_000, 1), ("127.0.0.2:80", 1_000, 0)],
+        &[("127.0.0.1:80", 0, 4)],
+    ] {
+        assert_eq!(codes(|r| addresses(r, all)), (Grade::Valid, vec![]), "{all:?}");
+    }
+}
 
 #[test]
 fn each_reason_is_found_alone() {
@@ -127,6 +146,13 @@ fn each_reason_is_found_alone() {
             r.connections.responses_by_client = vec![0; 1_000];
             r.connections.responses_by_client[7] = 100_000;
             r.connections.opened_measured = 1_002;
+        }),
+        ("dead_address", Grade::Suspect, &|r| addresses(r, &[("10.0.0.1:80", 10, 0), ("10.0.0.2:80", 0, 3)])),
+        ("dead_address", Grade::Suspect, &|r| {
+            addresses(r, &[("10.0.0.1:80", 90, 0), ("10.0.0.2:80", 90, 9)])
+        }),
+        ("dead_address", Grade::Suspect, &|r| {
+            addresses(r, &[("10.0.0.1:80", 9, 0), ("10.0.0.2:80", 0, 3), ("[::1]:80", 9, 0)]);
         }),
         ("sessions_differ", Grade::Suspect, &|r| {
             r.ledger.sessions.insert("TLSv1.2 x".to_owned(), 1);

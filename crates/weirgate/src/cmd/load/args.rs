@@ -76,8 +76,8 @@ pub(in crate::cmd) struct ConnectionArgs {
     /// Longest wait for a connection, and for a response [default: 30s]
     #[arg(long, value_name = "TIME", help_heading = "Connection")]
     timeout: Option<String>,
-    /// Connect to this address instead of resolving the host, as in curl; may be repeated
-    #[arg(long, value_name = "HOST:PORT:ADDR", help_heading = "Connection")]
+    /// Connect to these addresses in turn instead of resolving the host, as in curl; may be repeated, also for one host
+    #[arg(long, value_name = "HOST:PORT:ADDR[,ADDR]", help_heading = "Connection")]
     resolve: Vec<String>,
     /// Connect to this Unix socket
     #[arg(long, value_name = "PATH", help_heading = "Connection")]

@@ -118,6 +118,13 @@ fn an_address_that_refuses_is_passed_over() {
     let told = format!("address      127.0.0.3:{port}, 0 connections opened, ");
     let run = || load(&["-n4", "-c2", "--resolve", &format!("{with}:127.0.0.3,127.0.0.1"), &url]);
     assert!((0..20).any(|_| run().stdout.contains(&told)), "{told}");
+    // Also where each address has its own rule. Every request has its answer, and the verdict names the dead one.
+    let (dead, alive) = (format!("{with}:127.0.0.3"), format!("{with}:127.0.0.1"));
+    let r = report(&["-n40", "-c4", "--no-keepalive", "--resolve", &dead, "--resolve", &alive, &url]);
+    assert_eq!((r.counts.responses, r.ledger.addresses.len()), (40, 2), "{:?}", r.ledger.addresses);
+    expect_reason(&r, "dead_address", Grade::Suspect);
+    let told = &r.verdict.reasons.iter().find(|reason| reason.code == "dead_address").unwrap().text;
+    assert!(told.starts_with(&format!("127.0.0.3:{port} accepted no connection")), "{told}");
     let none = report(&["-n4", "-c2", "--resolve", &format!("{with}:127.0.0.3,127.0.0.4"), &url]);
     assert_eq!((none.counts.responses, none.counts.errors.connect), (0, 4), "{:?}", none.counts);
     assert!(none.ledger.addresses.values().all(|used| used.failed > 0), "{:?}", none.ledger.addresses);
