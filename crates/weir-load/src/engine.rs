@@ -5,10 +5,11 @@
 //! is one of the threads, `worker` the state that its tasks share, with sampler and pacer; `shared` is the state of
 //! all threads. `pulse` notices when the generator does not run. `ahead` opens connections before a fixed rate begins. `client` is the client loop; `h1` is an
 //! exchange over HTTP/1.1, `h2` one over HTTP/2, `websocket` a message and its answer. `scenario`
-//! runs users in place of clients. `tally` holds the counts.
+//! runs users in place of clients. `tally` holds the counts, `blocks` those of `--rounds`.
 //! Connections and bytes are in `transport`. A new protocol is a new module beside `h1`.
 
 pub(crate) mod ahead;
+mod blocks;
 mod client;
 mod h1;
 mod h2;

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use weir_report::Mistake;
 use weir_report::Threshold;
+use weir_report::comparison::baseline::ROUNDS_MOST;
 use weir_report::report::{Pace, PlanAsRun, Protocol, Stage, StageUnit, Stop};
 use weir_report::units;
 use weir_wire::listen::Address;
@@ -82,6 +83,8 @@ pub struct Options {
     pub warmup: Option<String>,
     /// Default 30 s.
     pub graceful_stop: Option<String>,
+    /// Equal blocks to cut the measured time into, each with its own histogram. Default none.
+    pub rounds: Option<u64>,
     /// Default 30 s.
     pub timeout: Option<String>,
     /// One request per connection.
@@ -165,6 +168,9 @@ const PIPELINE_MOST: u64 = 1024;
 /// Most streams of a connection.
 const STREAMS_MOST: u64 = 10_000;
 
+/// Shortest block of `--rounds`: the interval in which threads report.
+const BLOCK_LEAST_NS: u64 = 100_000_000;
+
 /// Default of `--timeout` and `--graceful-stop`.
 const WAIT: Duration = Duration::from_secs(30);
 
@@ -225,6 +231,7 @@ impl Reader<'_> {
         }
         let grace =
             self.time("--graceful-stop", o.graceful_stop.as_deref()).map_or(WAIT, Duration::from_nanos);
+        let rounds = self.rounds(&pace, stop_requests, stop_ns);
         let checks = self.all(&o.checks, Check::parse);
         let thresholds = self.all(&o.thresholds, |t| Threshold::parse("--threshold", t));
         let abort_on = self.all(&o.abort_on, |t| Threshold::parse("--abort-on", t));
@@ -264,6 +271,8 @@ impl Reader<'_> {
             timeout_ns: crate::clock::nanos(timeout),
             think_ns: crate::clock::nanos(think),
             graceful_stop_ns: crate::clock::nanos(grace),
+            rounds,
+            file_digest: String::new(),
         };
         Some(Plan {
             as_run,
@@ -290,6 +299,22 @@ impl Reader<'_> {
             data,
             journey: None,
         })
+    }
+
+    /// The number of blocks; 0 without `--rounds`.
+    pub(super) fn rounds(&mut self, pace: &Pace, requests: Option<u64>, stop_ns: Option<u64>) -> u64 {
+        let Some(rounds) = self.options.rounds else { return 0 };
+        let place = format!("--rounds {rounds}");
+        if !(2..=ROUNDS_MOST).contains(&rounds) {
+            self.wrong(&place, &format!("expected 2 to {ROUNDS_MOST}"));
+        } else if requests.is_some() {
+            self.wrong(&place, "cuts a time into blocks: use -d and leave out -n");
+        } else if matches!(pace, Pace::Stages { .. }) {
+            self.wrong(&place, "blocks compare only under a constant load: leave out --stages");
+        } else if stop_ns.is_some_and(|ns| ns / rounds < BLOCK_LEAST_NS) {
+            self.wrong(&place, "blocks would be shorter than 100 ms: use a longer -d");
+        }
+        rounds
     }
 
     fn pid(&mut self, origins: &[Origin], needed: bool) -> Option<u32> {

@@ -18,6 +18,9 @@ use weir_wire::listen::Address;
 /// Connections for this much of a fixed rate are opened in advance. Our guess: one or two turns of a scheduler.
 const AHEAD: Duration = Duration::from_millis(10);
 
+/// The usual length of a tick.
+pub(crate) const TICK: u64 = 1_000_000_000;
+
 /// A run that is ready to begin. It can only fail for reasons that the target alone knows.
 #[derive(Debug)]
 pub struct Plan {
@@ -82,6 +85,21 @@ impl Plan {
     /// How long the load runs before measuring starts.
     pub const fn warmup(&self) -> Duration {
         Duration::from_nanos(self.warmup_ns)
+    }
+
+    /// Whether the target's process is watched, so that its cost is known.
+    pub const fn watches_target(&self) -> bool {
+        self.pid.is_some()
+    }
+
+    /// The length of a tick: a second, or a whole part of a block of `--rounds` that is no longer.
+    pub(crate) fn tick_ns(&self) -> u64 {
+        self.block_ns().map_or(TICK, |block| block / block.div_ceil(TICK))
+    }
+
+    /// The length of a block of `--rounds`.
+    pub(crate) fn block_ns(&self) -> Option<u64> {
+        self.stop_ns?.checked_div(self.as_run.rounds)
     }
 
     /// Whether clients wait for a response before they send again.

@@ -3,9 +3,10 @@
 //! A round yields one value per figure and target. Estimates are means over rounds, ratios are taken within rounds,
 //! intervals come from `stats`.
 //!
-//! *Layout.* `figures` defines the compared figures, `condition` is `p99 worse 5%`, `text` and `html` print. `set`
+//! *Layout.* `baseline` holds a run against earlier ones. `figures` defines the compared figures, `condition` is `p99 worse 5%`, `text` and `html` print. `set`
 //! holds the comparisons of one bench file, beside figures that others have published.
 
+pub mod baseline;
 mod condition;
 mod figures;
 mod html;
@@ -29,9 +30,6 @@ use std::collections::BTreeMap;
 
 /// The version of the data model, in [`Comparison::schema`].
 pub const SCHEMA: &str = "weir.compare/1";
-
-/// A block must hold at least this many mean response times.
-const TURNS_LEAST: f64 = 10.0;
 
 /// The reason against shorter blocks, and against those too short to judge processor use. docs/explain/verdict.md
 /// lists it with the others.
@@ -180,7 +178,7 @@ impl Comparison {
         let of_each = self.rounds * if way == Way::Blocks && self.order.len() > 1 { 2 } else { 1 };
         let is_closed = self.load.pace.is_closed();
         for target in self.targets.iter_mut().skip(live).filter(|t| t.responses > 0) {
-            let turns = if is_closed { TURNS_LEAST * target.latency.mean() } else { 0.0 };
+            let turns = if is_closed { verdict::TURNS_LEAST * target.latency.mean() } else { 0.0 };
             if self.block_ns < verdict::JUDGED_NS || (self.block_ns as f64) < turns {
                 target.reasons.insert(SHORT_BLOCKS.to_owned(), of_each);
                 self.grade = self.grade.max(Grade::Suspect);
@@ -269,7 +267,8 @@ impl TargetResult {
         }
     }
 
-    /// A report of `weir load` as an earlier result: one value per figure.
+    /// A report of `weir load` as an earlier result: one value per figure and block, or one per figure without
+    /// `--rounds`.
     pub fn of(report: &Report) -> Self {
         let mut measured = Measured::default();
         measured.add(report);
@@ -278,6 +277,8 @@ impl TargetResult {
         target.add(&measured);
         let whole = |(name, values): (&String, &Vec<f64>)| Some((name.clone(), stats::mean(values, 0)?));
         target.figures = target.rounds.iter().filter_map(whole).collect();
+        // Its blocks say how much a figure varies.
+        target.rounds.extend(baseline::by_block(report));
         target
     }
 }

@@ -4,14 +4,21 @@
 //! recomputes it.
 
 mod ab;
+mod against;
+mod cases;
 mod csv;
 mod format;
 mod ghz;
+mod github;
+mod gitlab;
 mod html;
 mod json;
+mod junit;
 mod k6;
+mod markdown;
 mod oha_json;
 mod saved;
+mod summary_csv;
 mod text;
 mod verify;
 mod wrk;
@@ -31,12 +38,17 @@ use crate::report::Report;
 pub static FORMATS: &[&Format] = &[
     &ab::FORMAT,
     &csv::FORMAT,
+    &summary_csv::FORMAT,
     &ghz::FORMAT,
+    &github::FORMAT,
+    &gitlab::FORMAT,
     &html::FORMAT,
     &json::FORMAT,
+    &junit::FORMAT,
     &k6::FORMAT,
     &k6::FULL,
     &k6::EXPORT,
+    &markdown::FORMAT,
     &oha_json::FORMAT,
     &text::FORMAT,
     &wrk::FORMAT,
@@ -65,7 +77,7 @@ pub struct UnknownFormat(String);
 impl std::fmt::Display for UnknownFormat {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "there is no report format `{}`; there are:", self.0)?;
-        FORMATS.iter().try_for_each(|format| write!(f, "\n  {:<9} {}", format.name, format.about))
+        FORMATS.iter().try_for_each(|format| write!(f, "\n  {:<11} {}", format.name, format.about))
     }
 }
 

@@ -13,6 +13,7 @@
 pub mod bench;
 pub mod comparison;
 pub mod histogram;
+mod interval;
 pub mod knee;
 pub mod layout;
 mod mistake;
@@ -23,6 +24,8 @@ mod threshold;
 pub mod units;
 pub mod verdict;
 mod work;
+#[cfg(test)]
+mod xml;
 
 pub use bench::Bench;
 pub use comparison::Comparison;

@@ -3,9 +3,10 @@
 use schemars::schema_for;
 
 /// File names in docs/ and the JSON Schemas of everything printed as JSON.
-pub fn schemas() -> [(&'static str, serde_json::Value); 5] {
+pub fn schemas() -> [(&'static str, serde_json::Value); 6] {
     [
         ("load-report.schema.json", crate::layout::schema()),
+        ("load-baseline.schema.json", schema_for!(crate::comparison::baseline::Baseline).to_value()),
         ("load-bench.schema.json", schema_for!(crate::bench::Bench).to_value()),
         ("load-compare.schema.json", schema_for!(crate::comparison::Comparison).to_value()),
         ("load-compare-set.schema.json", schema_for!(crate::comparison::ComparisonSet).to_value()),

@@ -9,12 +9,14 @@
 
 mod figures;
 mod journey;
+mod judgement;
 mod parts;
 mod plan;
 mod times;
 
 pub use figures::{Distribution, Figures, PhaseFigures};
 pub use journey::{KeepStats, ScenarioStats, StepStats, StepTick};
+pub use judgement::{BaselineUse, Block, FigureChange, GateResult, GateState, Judgement, Outlook};
 pub use parts::{
     AddressUse, AnswerKind, CheckResult, ConnectionStats, CoreUse, CoreUser, Generator, Health, Ledger,
     TargetCost, TargetStats, ThreadStats, ThresholdResult, WebSocketStats, Window,
@@ -83,6 +85,12 @@ pub struct Report {
     pub checks: Vec<CheckResult>,
     /// Thresholds, in the order given.
     pub thresholds: Vec<ThresholdResult>,
+    /// The equal parts of the measured time; only with `--rounds`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub blocks: Vec<Block>,
+    /// What else the run was held against: a baseline, a required grade.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub judgement: Option<Judgement>,
     /// The target's cost; only with `--pid`.
     pub target_cost: Option<TargetCost>,
     /// How well the generator performed, which the verdict takes into account.

@@ -5,6 +5,7 @@
 
 mod addresses;
 mod answers;
+mod blocks;
 mod contention;
 mod course;
 mod journey;
@@ -93,6 +94,7 @@ pub static REASONS: &[Rule] = &[
     Rule { code: "cold_start", side: Side::Run, grade: Grade::Suspect, look: course::cold_start },
     Rule { code: "changed_midway", side: Side::Run, grade: Grade::Suspect, look: course::changed_midway },
     Rule { code: "drifted", side: Side::Run, grade: Grade::Suspect, look: course::drifted },
+    Rule { code: "short_blocks", side: Side::Run, grade: Grade::Suspect, look: blocks::short_blocks },
     Rule { code: "too_short", side: Side::Run, grade: Grade::Suspect, look: too_short },
     Rule { code: "ended_early", side: Side::Run, grade: Grade::Suspect, look: ended_early },
     // Intended, but readers of the figures must know it.
@@ -143,6 +145,9 @@ pub const BUSY: f64 = 0.80;
 /// Shorter runs are not judged by processor use, since starting and ending would outweigh the load. They are
 /// `too_short` anyway.
 pub const JUDGED_NS: u64 = 200_000_000;
+
+/// A block of a comparison, or of `--rounds`, must hold at least this many mean response times.
+pub(crate) const TURNS_LEAST: f64 = 10.0;
 
 /// How late the generator itself may be at p99: 1 ms.
 pub const LATE_NS: u64 = 1_000_000;

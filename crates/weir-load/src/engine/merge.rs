@@ -1,7 +1,7 @@
 //! Merges the threads' results: ticks during the run, the report at its end.
 
+use super::blocks::Blocks;
 use super::shared::{Shared, ThreadEnd, TickPart};
-use super::worker::sampler::TICK;
 use crate::cores::{self, Look};
 use crate::grpc::CODES;
 use crate::os;
@@ -30,6 +30,8 @@ pub(super) struct Merge {
     series: Series,
     /// Ticks merged into the last one of the series.
     in_last: u64,
+    /// The blocks of `--rounds`.
+    blocks: Blocks,
     pub(super) so_far: SoFar,
     /// How long no response had arrived at the last tick.
     silent_ns: u64,
@@ -43,8 +45,9 @@ impl Merge {
         Self {
             plan: Arc::clone(plan),
             parts: BTreeMap::new(),
-            series: Series { tick_ns: TICK, ticks: Vec::new() },
+            series: Series { tick_ns: plan.tick_ns(), ticks: Vec::new() },
             in_last: 0,
+            blocks: Blocks::new(plan),
             so_far: SoFar { checks: no_checks(plan), ..SoFar::default() },
             silent_ns: 0,
             throttled: Throttled::default(),
@@ -112,6 +115,7 @@ impl Merge {
         }
         tick.length_ns = tick.end_ns.saturating_sub(begun);
         tick.end_ns = tick.end_ns.saturating_sub(self.plan.warmup_ns);
+        self.blocks.add(parts, &tick, &response);
         (tick.service, tick.response) = (Percentiles::of(&service), Percentiles::of(&response));
         self.so_far.service.add(&service);
         self.so_far.response.add(&response);
@@ -129,7 +133,7 @@ impl Merge {
 
     /// Appends a tick to the series, which never exceeds its limit.
     fn keep(&mut self, tick: Tick) {
-        let each = self.series.tick_ns / TICK;
+        let each = self.series.tick_ns / self.plan.tick_ns();
         match self.series.ticks.last_mut() {
             Some(last) if self.in_last < each => {
                 join(last, &tick);
@@ -191,6 +195,7 @@ impl Merge {
             end,
             target_cost,
             series: std::mem::take(&mut self.series),
+            blocks: std::mem::take(&mut self.blocks).end(&self.threads),
             generator: os::generator(),
             ..Report::default()
         };

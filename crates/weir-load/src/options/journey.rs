@@ -36,8 +36,13 @@ impl Plan {
         options: &Options,
         is_rehearsed: bool,
     ) -> Result<Self, Vec<Mistake>> {
-        let mut reader =
-            Reader { options, mistakes: Vec::new(), feed_is_missing: false, looked_up: Duration::ZERO };
+        let mut reader = Reader {
+            options,
+            mistakes: Vec::new(),
+            feed_is_missing: false,
+            looked_up: Duration::ZERO,
+            rules_used: std::collections::HashSet::new(),
+        };
         let made = reader.journey(plan, is_rehearsed);
         match made {
             Some(plan) if reader.mistakes.is_empty() => Ok(plan),
@@ -109,6 +114,10 @@ impl Reader<'_> {
             _ if rate > 0.0 => Pace::Rate { per_second: rate },
             _ => Pace::AsFastAsPossible,
         };
+        let rounds = self.rounds(&pace, None, stop_ns);
+        if !self.mistakes.is_empty() {
+            return None;
+        }
         let as_run = PlanAsRun {
             name: o.name.clone().unwrap_or_default(),
             targets,
@@ -127,6 +136,8 @@ impl Reader<'_> {
             timeout_ns: clock::nanos(timeout),
             think_ns: 0,
             graceful_stop_ns: clock::nanos(grace),
+            rounds,
+            file_digest: String::new(),
         };
         Some(Plan {
             as_run,
@@ -276,7 +287,7 @@ impl Reader<'_> {
     /// The servers of the plan.
     fn origins(&mut self, plan: &weir_plan::Plan) -> (Vec<Origin>, Vec<TargetPlan>) {
         let (mut origins, mut targets) = (Vec::new(), Vec::new());
-        let mut policy = None;
+        let (mut policy, mut seen) = (None, Vec::new());
         for origin in &plan.origins {
             let text = origin.to_string();
             let url = match Url::parse(&text) {
@@ -294,6 +305,7 @@ impl Reader<'_> {
                 policy = Some(self.tls());
             }
             let tls = policy.clone().flatten().filter(|_| url.scheme.is_tls()).map(|t| (t, url.host.clone()));
+            seen.push((url.scheme, url.host.clone(), url.port));
             let mut target = url.plan();
             "scenarios of".clone_into(&mut target.method);
             target.addresses = addresses.iter().map(ToString::to_string).collect();
@@ -301,6 +313,7 @@ impl Reader<'_> {
             targets.push(target);
             origins.push(Origin { addresses: Addresses::new(addresses), tls, proxy });
         }
+        self.rules_are_used(&seen);
         (origins, targets)
     }
 }

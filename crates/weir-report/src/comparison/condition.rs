@@ -9,10 +9,12 @@ use crate::Mistake;
 pub struct Condition {
     /// As written.
     pub text: String,
+    /// The scenario or step that it concerns; the whole run if none.
+    pub scope: Option<String>,
     /// The figure that it compares.
     pub figure: &'static Figure,
     /// The limit, as a share.
-    bound: f64,
+    pub(super) bound: f64,
 }
 
 impl Condition {
@@ -21,18 +23,48 @@ impl Condition {
     /// # Errors
     /// The text is not `FIGURE worse PERCENT` with a compared figure.
     pub fn parse(text: &str) -> Result<Self, Mistake> {
+        Self::read(text, |name| Figure::named(name).map(|figure| (None, figure)))
+    }
+
+    /// Parses a condition on a run with steps: also `list.p95 worse 20%`, with the name of a scenario or a step.
+    ///
+    /// # Errors
+    /// As for [`Self::parse`].
+    pub fn of_run(text: &str) -> Result<Self, Mistake> {
+        Self::read(text, |name| {
+            let scoped = |(at, _): (usize, &str)| {
+                let (scope, figure) = (name.get(..at)?, Figure::named(name.get(at + 1..)?)?);
+                // The cost is that of a process, whatever the step.
+                (!scope.is_empty() && figure.name != "cost").then(|| (Some(scope.to_owned()), figure))
+            };
+            // A figure may hold a dot itself: `list.p99.9`.
+            Figure::named(name)
+                .map(|figure| (None, figure))
+                .or_else(|| name.match_indices('.').find_map(scoped))
+        })
+    }
+
+    fn read(
+        text: &str,
+        named: impl Fn(&str) -> Option<(Option<String>, &'static Figure)>,
+    ) -> Result<Self, Mistake> {
         let bad = |hint: &str| Mistake::new(&format!("--fail-if {text:?}"), hint);
         let words: Vec<&str> = text.split_ascii_whitespace().collect();
         let [name, "worse", bound] = words[..] else {
             return Err(bad("expected FIGURE worse PERCENT, such as 'p99 worse 5%'"));
         };
-        let figure =
-            Figure::named(name).ok_or_else(|| bad(&format!("the figures are {}", figure_names())))?;
+        let (scope, figure) =
+            named(name).ok_or_else(|| bad(&format!("the figures are {}", figure_names())))?;
         let percent = bound.strip_suffix('%').and_then(|p| p.parse::<f64>().ok());
         let bound = percent
             .filter(|p| (0.0..=1000.0).contains(p))
             .ok_or_else(|| bad("expected a share such as 5%"))?;
-        Ok(Self { text: text.to_owned(), figure, bound: bound / 100.0 })
+        Ok(Self { text: text.to_owned(), scope, figure, bound: bound / 100.0 })
+    }
+
+    /// The name of its figure in a baseline: `p99`, `list.p99`.
+    pub(super) fn key(&self) -> String {
+        key(self.scope.as_deref(), self.figure)
     }
 
     /// Violated if the target is worse by more than the limit, and worse at all with 95 % confidence: noise never
@@ -51,6 +83,11 @@ impl Condition {
             passed: worse.is_some_and(|w| !broken(w)),
         }
     }
+}
+
+/// The name of a figure in a baseline.
+pub(super) fn key(scope: Option<&str>, figure: &Figure) -> String {
+    scope.map_or_else(|| figure.name.to_owned(), |scope| format!("{scope}.{}", figure.name))
 }
 
 #[cfg(test)]

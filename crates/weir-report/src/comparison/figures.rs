@@ -1,6 +1,6 @@
 //! The compared figures, each computed from one target's results in one round.
 
-use crate::report::Percentiles;
+use crate::report::{Block, Percentiles};
 use crate::{Histogram, Report, Work};
 
 /// A compared figure.
@@ -107,6 +107,19 @@ impl Measured {
             self.cpu_ns += cost.cpu_ns;
             self.cost_responses += cost.responses;
         }
+    }
+
+    /// A block of a single run, without its cost.
+    pub(super) fn of_block(block: &Block, timeout_ns: u64) -> Self {
+        let mut measured = Self {
+            responses: block.response.count(),
+            errors: block.unanswered,
+            in_window: block.in_window,
+            window_ns: block.length_ns,
+            ..Self::default()
+        };
+        measured.add_times(&block.response, block.unanswered, timeout_ns);
+        measured
     }
 
     /// Adds a block with several targets: the service time of this one.

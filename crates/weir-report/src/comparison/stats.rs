@@ -5,38 +5,11 @@
 //! (*What teachers should know about the bootstrap*, 2015, §5.3), so that from five rounds on, about 95 of 100
 //! intervals contain the truth.
 
+pub use crate::interval::Interval;
 use fastrand::Rng;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
 /// Number of resamples.
 const RESAMPLES: usize = 2000;
-
-/// An estimate with its 95 % confidence interval.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Interval {
-    /// The estimate.
-    pub value: f64,
-    /// Its lower and upper bound; none for a single sample.
-    pub range: Option<(f64, f64)>,
-}
-
-impl Interval {
-    /// Applies a monotonic function, increasing or decreasing, to the estimate and its bounds.
-    pub fn map(self, f: impl Fn(f64) -> f64) -> Self {
-        let range = self.range.map(|(low, high)| {
-            let (a, b) = (f(low), f(high));
-            (a.min(b), a.max(b))
-        });
-        Self { value: f(self.value), range }
-    }
-
-    /// Half the interval's width as a share of the estimate; `None` if that has no meaning.
-    pub fn spread(self) -> Option<f64> {
-        let (low, high) = self.range?;
-        (self.value != 0.0).then(|| (high - low) / 2.0 / self.value.abs())
-    }
-}
 
 /// The mean of samples; `None` without any.
 pub(super) fn mean(samples: &[f64], seed: u64) -> Option<Interval> {
@@ -63,7 +36,8 @@ pub(super) fn ratio_apart(a: &[f64], b: &[f64], seed: u64) -> Option<Interval> {
         let logs: Vec<f64> = samples.iter().map(|v| v.ln()).collect();
         logs.iter().all(|l| l.is_finite()).then_some(logs)
     };
-    let (a, b) = (mean(&logs(a)?, seed)?, mean(&logs(b)?, seed.wrapping_add(1))?);
+    let (a, b) = (logs(a)?, logs(b)?);
+    let (a, b) = (widened(&a, mean(&a, seed)?), widened(&b, mean(&b, seed.wrapping_add(1))?));
     let value = b.value - a.value;
     let range = a.range.zip(b.range).map(|(of_a, of_b)| {
         // The errors are independent, so their squares add up.
@@ -72,6 +46,47 @@ pub(super) fn ratio_apart(a: &[f64], b: &[f64], seed: u64) -> Option<Interval> {
         (value - low, value + high)
     });
     Some(Interval { value, range }.map(f64::exp))
+}
+
+/// An interval of a mean, wider if neighboring samples correlate.
+fn widened(samples: &[f64], interval: Interval) -> Interval {
+    let factor = inflation(samples).sqrt();
+    let wide = |bound: f64| interval.value + (bound - interval.value) * factor;
+    Interval { range: interval.range.map(|(low, high)| (wide(low), wide(high))), ..interval }
+}
+
+/// Fewest samples from which a correlation can be estimated.
+const CORRELATED_SAMPLES: usize = 5;
+
+/// Neighboring samples that correlate more than this tell less than their number.
+pub(super) const CORRELATED: f64 = 0.5;
+
+/// A correlation counts as at most this: at 1 all samples would be one, and its variation unknown.
+const CORRELATED_MOST: f64 = 0.95;
+
+/// The correlation of neighboring samples; `None` for too few.
+pub(super) fn correlation(samples: &[f64]) -> Option<f64> {
+    let (mean, variance) = mean_and_variance(samples);
+    if samples.len() < CORRELATED_SAMPLES || variance == 0.0 {
+        return None;
+    }
+    let products: f64 = samples.windows(2).map(|pair| (pair[0] - mean) * (pair[1] - mean)).sum();
+    Some(products / (variance * (samples.len() - 1) as f64))
+}
+
+/// By how much the variance of a mean grows because neighboring samples correlate: if they do by r > 0.5, n samples
+/// tell as much as n (1 - r) / (1 + r) independent ones.
+pub(super) fn inflation(samples: &[f64]) -> f64 {
+    let r = correlation(samples).filter(|r| *r > CORRELATED).unwrap_or(0.0).min(CORRELATED_MOST);
+    (1.0 + r) / (1.0 - r)
+}
+
+/// The mean, and the variance of the sample.
+pub(super) fn mean_and_variance(samples: &[f64]) -> (f64, f64) {
+    let n = samples.len().max(1) as f64;
+    let mean = samples.iter().sum::<f64>() / n;
+    let squares: f64 = samples.iter().map(|value| (value - mean).powi(2)).sum();
+    (mean, squares / (n - 1.0).max(1.0))
 }
 
 /// The estimate over all rows, with its interval from resampling them.
@@ -99,7 +114,7 @@ fn interval(n: usize, seed: u64, estimate: impl Fn(&[usize]) -> f64) -> Option<I
 }
 
 /// The 97.5 % quantile of Student's t.
-fn student(freedom: usize) -> f64 {
+pub(super) fn student(freedom: usize) -> f64 {
     const TABLE: [f64; 30] = [
         12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145,
         2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048,
@@ -178,6 +193,21 @@ mod tests {
             let single = ratio_apart(a, b, 1).unwrap();
             assert!((single.value - 0.5).abs() < 1e-12 && single.range.is_none(), "{single:?}");
         }
+    }
+
+    #[test]
+    fn neighbors_that_correlate_widen_the_interval() {
+        let slow: Vec<f64> = (0..20).map(|i| 10.0 + (f64::from(i) / 6.0).sin()).collect();
+        let quick: Vec<f64> = (0..20).map(|i| 10.0 + f64::from(i * 7 % 20) / 20.0).collect();
+        let (r, other) = (correlation(&slow).unwrap(), correlation(&quick).unwrap());
+        assert!(r > 0.7 && other < CORRELATED, "{r} {other}");
+        assert!((inflation(&slow) - (1.0 + r) / (1.0 - r)).abs() < 1e-9);
+        assert_eq!((inflation(&quick), correlation(&[1.0, 2.0, 3.0, 4.0])), (1.0, None));
+        assert_eq!(correlation(&[1.0; 9]), None);
+        let plain = mean(&slow, 1).unwrap();
+        let wide = widened(&slow, plain);
+        let width = |i: Interval| i.range.map(|(low, high)| high - low).unwrap();
+        assert!((width(wide) / width(plain) - inflation(&slow).sqrt()).abs() < 1e-9, "{wide:?}");
     }
 
     #[test]

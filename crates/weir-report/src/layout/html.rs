@@ -30,6 +30,7 @@ fn print(r: &Report) -> String {
         verdict(r),
         tiles(r, &figures),
         judgements(r),
+        super::against::html(r),
         over_time(r),
         latencies(r, &figures),
         journey(r),
@@ -478,7 +479,7 @@ fn generator(r: &Report, figures: &Figures) -> String {
 }
 
 /// Milliseconds since 1970 as `2026-11-21 18:03:54`.
-fn date(unix_ms: u64) -> String {
+pub(super) fn date(unix_ms: u64) -> String {
     let (days, second) = (unix_ms / 86_400_000, unix_ms / 1000 % 86_400);
     // Years start in March, so that the leap day comes last: 400 years have 146,097 days.
     let days = days + 719_468;

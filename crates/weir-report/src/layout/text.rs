@@ -28,7 +28,7 @@ fn print(r: &Report) -> String {
     generator(r, &mut out);
     cost(r, &mut out);
     results(r, &mut out);
-    out
+    out + &super::against::text(r)
 }
 
 /// The verdict with its reasons; also printed to stderr beside another tool's layout.

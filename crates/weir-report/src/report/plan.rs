@@ -43,6 +43,11 @@ pub struct PlanAsRun {
     pub think_ns: u64,
     /// How long requests in flight may take to finish after the run. Default 30 s; 0 cuts them.
     pub graceful_stop_ns: u64,
+    /// Blocks into which `--rounds` cuts the measured time; 0 without.
+    pub rounds: u64,
+    /// SHA-256 of the plan file as written, and of `--set` but the target; empty without a plan file. Runs of files
+    /// that differ are not compared.
+    pub file_digest: String,
 }
 
 /// One request of the plan.

@@ -1,11 +1,12 @@
 //! `weir load`: load-tests a target. This file parses the command line; weir-load gives it its meaning.
 //!
-//! *Layout.* `aliases` translates the options of other load testers, `args` holds options shared with other
-//! commands. `outputs` writes the report to places besides stdout, `prometheus` is the thread that sends figures
+//! *Layout.* `ci` holds the options for CI systems and the exit codes, `aliases` translates the options of other load
+//! testers, `args` holds options shared with other commands. `outputs` writes the report to places besides stdout, `prometheus` is the thread that sends figures
 //! to Prometheus. `plan_file` reads plans with scenarios. `live` is the view on the terminal (cargo feature `live`).
 
 mod aliases;
 mod args;
+mod ci;
 #[cfg(feature = "live")]
 mod live;
 #[cfg(not(feature = "live"))]
@@ -16,6 +17,7 @@ mod prometheus;
 
 pub(super) use aliases::translated;
 pub(super) use args::{ConnectionArgs, RequestArgs};
+pub(super) use ci::{GateArgs, read as read_baseline};
 
 #[cfg(not(feature = "live"))]
 use not_live as live;
@@ -23,6 +25,7 @@ use not_live as live;
 use super::output_file::OutputFile;
 use super::print;
 use anyhow::Result;
+use ci::{CiArgs, Failure, code, failures};
 use clap::{Args, ValueEnum};
 use live::Live;
 use outputs::{Output, Outputs};
@@ -34,7 +37,7 @@ use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
 use weir_load::{Interrupt, Options, Plan, find_knee};
 use weir_report::layout::{Format, UnknownFormat, render, verdict_text};
-use weir_report::report::Grade;
+use weir_report::report::{GateState, Grade};
 use weir_report::{Knee, Mistake, Report};
 
 #[derive(Args)]
@@ -79,6 +82,8 @@ pub(super) struct Load {
     request: RequestArgs,
     #[command(flatten)]
     connection: ConnectionArgs,
+    #[command(flatten)]
+    ci: CiArgs,
 
     /// Check on each response: status=200, grpc=OK, body~TEXT, json:$.a=1, size<10KiB; may be repeated
     #[arg(long = "check", value_name = "CHECK", help_heading = "Judgement")]
@@ -100,11 +105,12 @@ pub(super) struct Load {
     /// Accept unequal work for targets at several places; otherwise this makes the result INVALID
     #[arg(long, value_enum, value_name = "ok", help_heading = "Judgement")]
     unequal: Option<Intended>,
-    /// Exit codes: 1 for a broken threshold, or k6's 99
+    /// Exit codes: 1 for every failure, k6's 99 for a broken threshold, or one for each kind of failure
     #[arg(long, value_enum, default_value_t, value_name = "WHOSE", help_heading = "Judgement")]
     exit_codes: ExitCodes,
 
-    /// Output format: text, json, html, csv, or that of k6, k6-full, k6-json, wrk, wrk2, ab, ghz or oha-json
+    /// Output format: text, json, html, csv, csv-summary, junit, markdown, github, gitlab, or that of k6, k6-full,
+    /// k6-json, wrk, wrk2, ab, ghz or oha-json
     #[arg(long, default_value = "text", value_name = "FORMAT", value_parser = format_named, help_heading = "Report")]
     format: &'static Format,
     /// Also save the whole report, for `weir report`
@@ -135,9 +141,15 @@ pub(super) struct Load {
 }
 
 /// Options that make no sense with a search for the rate.
-const SEARCHED: [&str; 11] = [
+const SEARCHED: [&str; 18] = [
+    "against",
+    "annotations",
+    "baseline_if_missing",
+    "fail_if",
+    "junit",
     "rate",
     "requests",
+    "rounds",
     "stages",
     "think",
     "thresholds",
@@ -146,6 +158,7 @@ const SEARCHED: [&str; 11] = [
     "exit_codes",
     "outputs",
     "live",
+    "summary",
     "summary_export",
 ];
 
@@ -171,7 +184,9 @@ pub(super) enum Intended {
 enum ExitCodes {
     /// 99 for a broken threshold, 105 for Ctrl-C
     K6,
-    /// 1 for a broken threshold
+    /// 10 threshold, 11 regression, 12 verdict, 13 no response, 14 aborted, 130 Ctrl-C; the smallest of several
+    Split,
+    /// 1 for every failure
     #[default]
     Weir,
 }
@@ -179,6 +194,23 @@ enum ExitCodes {
 /// Parses the name of a layout.
 pub(super) fn format_named(name: &str) -> Result<&'static Format, UnknownFormat> {
     name.parse()
+}
+
+impl Require {
+    /// The lowest grade that it accepts.
+    const fn grade(self) -> Grade {
+        match self {
+            Self::Suspect => Grade::Suspect,
+            Self::Valid => Grade::Valid,
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Suspect => "suspect",
+            Self::Valid => "valid",
+        }
+    }
 }
 
 impl Load {
@@ -211,10 +243,11 @@ impl Load {
         };
         // Before the run: a run whose result cannot be saved is not worth making.
         let outputs = Outputs::open(&self.files(), &self.outputs, self.name.as_deref());
-        let (plan, mut outputs) = match (plan, outputs) {
-            (Ok(plan), Ok(outputs)) => (plan, outputs),
-            (plan, outputs) => {
-                let mistakes = plan.err().into_iter().chain(outputs.err()).flatten();
+        let ci = self.ci.open(plan.as_deref().ok());
+        let (plan, mut outputs, ci) = match (plan, outputs, ci) {
+            (Ok(plan), Ok(outputs), Ok(ci)) => (plan, outputs, ci),
+            (plan, outputs, ci) => {
+                let mistakes = plan.err().into_iter().chain(outputs.err()).chain(ci.err()).flatten();
                 mistakes.for_each(|m| errln!("weir load: {m}"));
                 return Ok(ExitCode::from(2));
             }
@@ -227,7 +260,7 @@ impl Load {
         }
         let mut live = self.live(&plan);
         let tells = live.is_none() && std::io::stderr().is_terminal();
-        let report = Plan::run_shared(plan, &interrupt, |now| {
+        let mut report = Plan::run_shared(plan, &interrupt, |now| {
             if let Some(tick) = now.tick {
                 outputs.tick(tick);
             }
@@ -244,35 +277,46 @@ impl Load {
         if tells {
             err!("\r{:50}\r", "");
         }
+        ci.judge(&mut report, self.require.map(Require::grade));
         show(&report, self.format);
-        outputs.end(&report)?;
-        if let Some(why) = self.is_too_bad(&report) {
-            errln!("weir load: {why}");
+        let written = outputs.end(&report).and(ci.end(&report));
+        let failures = failures(&report, self.ci.gates.fail_if_unknown);
+        self.explain(&report, &failures);
+        let code = code(&failures, self.exit_codes);
+        match written {
+            Err(e) if code == 0 => Err(e),
+            Err(e) => {
+                errln!("weir load: {e:#}");
+                Ok(ExitCode::from(code))
+            }
+            Ok(()) => Ok(ExitCode::from(code)),
         }
-        Ok(ExitCode::from(self.exit_code(&report)))
     }
 
     /// The files that the report goes to, each with its layout.
-    const fn files(&self) -> [(&Option<PathBuf>, &'static str); 3] {
-        [(&self.save, "json"), (&self.html, "html"), (&self.summary_export, "k6-json")]
+    const fn files(&self) -> [(&Option<PathBuf>, &'static str); 4] {
+        [
+            (&self.save, "json"),
+            (&self.html, "html"),
+            (&self.summary_export, "k6-json"),
+            (&self.ci.junit, "junit"),
+        ]
     }
 
-    /// Why the result falls short of the requirement, or why there is no result at all.
-    fn is_too_bad(&self, report: &Report) -> Option<String> {
-        let (name, most) = match self.require {
-            None => ("", Grade::Invalid),
-            Some(Require::Suspect) => ("suspect", Grade::Suspect),
-            Some(Require::Valid) => ("valid", Grade::Valid),
-        };
-        let verdict = &report.verdict;
-        if verdict.grade > most {
+    /// Says on stderr why the run fails, where stdout does not.
+    fn explain(&self, report: &Report, failures: &[Failure]) {
+        if let Some(required) = self.require.filter(|_| failures.contains(&Failure::Verdict)) {
+            let (verdict, most) = (&report.verdict, required.grade());
             let against = verdict.reasons.iter().filter(|r| r.grade > most).map(|r| r.code.as_str());
-            let codes: Vec<&str> = against.collect();
-            return Some(format!("--require {name}: the result is {}: {}", verdict.grade, codes.join(", ")));
+            let (name, codes) = (required.name(), against.collect::<Vec<_>>().join(", "));
+            errln!("weir load: --require {name}: the result is {}: {codes}", verdict.grade);
+        } else if failures.contains(&Failure::NoResponse) && self.exit_codes != ExitCodes::K6 {
+            errln!("weir load: there was no response");
         }
-        // k6 ignores this case.
-        let nothing = report.counts.responses == 0 && self.exit_codes == ExitCodes::Weir;
-        nothing.then(|| "there was no response".to_owned())
+        let gates = report.judgement.iter().flat_map(|j| &j.gates);
+        for gate in gates.filter(|gate| gate.state != GateState::Held && self.format.name != "text") {
+            errln!("weir load: --fail-if '{}': {}", gate.condition, gate.text);
+        }
     }
 
     /// The live view, if it is wanted and possible.
@@ -343,19 +387,6 @@ impl Load {
         Ok(ExitCode::from(u8::from(knee.rate.is_none())))
     }
 
-    fn exit_code(&self, report: &Report) -> u8 {
-        use weir_report::report::End;
-        let aborted = matches!(report.end, End::Aborted { .. } | End::Failed { .. });
-        let broken = aborted || report.thresholds.iter().any(|t| !t.passed);
-        let interrupted = report.end == End::Interrupted;
-        let too_bad = self.is_too_bad(report).is_some();
-        match self.exit_codes {
-            ExitCodes::K6 if broken => 99,
-            ExitCodes::K6 if interrupted => 105,
-            _ => u8::from(broken || too_bad),
-        }
-    }
-
     fn options(&self) -> Result<Options, Vec<Mistake>> {
         let mut options = Options {
             urls: self.urls.clone(),
@@ -368,6 +399,7 @@ impl Load {
             think: self.think.clone(),
             warmup: self.warmup.clone(),
             graceful_stop: self.graceful_stop.clone(),
+            rounds: self.ci.rounds,
             checks: self.checks.clone(),
             thresholds: self.thresholds.clone(),
             abort_on: self.abort_on.clone(),

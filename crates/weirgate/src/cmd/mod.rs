@@ -1,6 +1,7 @@
 //! The subcommands. To add one, add its file and the lines below.
 
 mod apply;
+mod baseline;
 mod bench;
 mod check;
 mod compare;
@@ -63,6 +64,8 @@ struct Cli {
 enum Command {
     /// Add, replace or remove named config entries of a running Weir, all or nothing
     Apply(apply::Apply),
+    /// Keep the figures of earlier runs of `load`, to compare with
+    Baseline(baseline::BaselineCommand),
     /// Measure the cost of each route and filter of a config, or the maximum of the load tester itself
     Bench(bench::Bench),
     /// Report everything that `run` would refuse, without running
@@ -323,7 +326,8 @@ impl Command {
             Self::Test(test) => Some(&mut test.config),
             Self::Upgrade(upgrade) => Some(&mut upgrade.admin.config),
             Self::Why(why) => Some(&mut why.admin.config),
-            Self::Compare(_)
+            Self::Baseline(_)
+            | Self::Compare(_)
             | Self::Completions(_)
             | Self::Filters(_)
             | Self::Hash(_)
@@ -368,6 +372,7 @@ pub(crate) fn run() -> ExitCode {
     let outcome = match cli.command {
         None => run::run(&run::Run { config: cli.config, pid_file: None }),
         Some(Command::Apply(apply)) => apply.run(),
+        Some(Command::Baseline(baseline)) => baseline.run(),
         Some(Command::Bench(bench)) => bench.run(),
         Some(Command::Check(check)) => check.run(),
         Some(Command::Compare(compare)) => compare.run(),

@@ -59,6 +59,7 @@ const PARTS: &[(&str, &[(&str, &str)])] = &[
         &[
             ("load", "[load](load.md)"),
             ("compare", "[compare](compare.md)"),
+            ("baseline", "[baselines](compare.md#baselines)"),
             ("bench", "[bench](bench.md)"),
             ("origin", "[origin](origin.md)"),
             ("report", "[load](load.md#json-and-weir-report)"),

@@ -3,6 +3,8 @@
 mod answers;
 mod bench;
 mod bench_file;
+mod ci;
+mod ci_examples;
 mod compare;
 mod edges;
 mod faults;

@@ -18,14 +18,12 @@ use weir_report::report::{Errors, Window};
 /// How often the sampler wakes: wrk's interval for `Req/Sec`.
 pub(crate) const SAMPLE: u64 = 100_000_000;
 
-/// The first length of a tick.
-pub(crate) const TICK: u64 = 1_000_000_000;
-
 /// The sampler's state between wakes.
 pub(crate) struct Sampler {
     /// When to wake next.
     pub(crate) next: u64,
     tick: u64,
+    tick_ns: u64,
     tick_begun: u64,
     measuring: bool,
     announced_stop: bool,
@@ -122,6 +120,7 @@ impl Sampler {
         let mut sampler = Self {
             next: 0,
             tick: 0,
+            tick_ns: worker.plan.tick_ns(),
             tick_begun: worker.shared.measure_from,
             measuring: worker.shared.measure_from == 0,
             announced_stop: false,
@@ -144,7 +143,8 @@ impl Sampler {
         let short = clock::nanos(worker.plan.timeout) / 4;
         next = next.min(now + short.max(1_000_000));
         let cut = worker.shared.cut_at.load(Ordering::Relaxed);
-        for moment in [worker.shared.measure_from, worker.stop_at(), cut] {
+        let tick_end = worker.shared.measure_from + (self.tick + 1) * self.tick_ns;
+        for moment in [worker.shared.measure_from, worker.stop_at(), cut, tick_end] {
             if moment > now {
                 next = next.min(moment);
             }
@@ -183,7 +183,7 @@ impl Sampler {
             drop(tally);
             self.tell_waits(now, out);
         }
-        while self.measuring && now >= worker.shared.measure_from + (self.tick + 1) * TICK {
+        while self.measuring && now >= worker.shared.measure_from + (self.tick + 1) * self.tick_ns {
             self.end_tick(worker, steps, now, out);
         }
         if now >= worker.stop_at() {

@@ -2,8 +2,10 @@
 
 use super::prometheus::{END_MOST, Ended, Remote};
 use crate::cmd::output_file::OutputFile;
-use anyhow::Result;
-use std::path::PathBuf;
+use anyhow::{Context as _, Result};
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 use weir_load::RemoteWrite;
 use weir_report::layout::{Format, render};
@@ -71,16 +73,47 @@ impl Outputs {
     }
 
     /// Writes the report to every output.
+    ///
+    /// # Errors
+    /// The first file that could not be written; the others are written nevertheless.
     pub(super) fn end(self, report: &Report) -> Result<()> {
-        for (file, format) in self.files {
-            file.write(&render(report, format))?;
-        }
+        // A file that cannot be written does not cost the others.
+        let written = self.files.into_iter().map(|(file, format)| file.write(&render(report, format)));
+        let written: Vec<Result<()>> = written.collect();
         // A failed write to Prometheus does not fail the run, since the report has the figures. All remotes end
         // in parallel and share one deadline.
         let until = Instant::now() + END_MOST;
         let ended: Vec<_> = self.remotes.into_iter().map(|remote| remote.end(report, until)).collect();
         let lost = ended.into_iter().filter_map(Ended::lost);
         lost.for_each(|lost| errln!("weir load: prometheus: {lost}"));
-        Ok(())
+        written.into_iter().collect()
+    }
+}
+
+/// GitHub accepts at most this much as the summary of a step.
+const SUMMARY_MOST: u64 = 1 << 20;
+
+/// A summary in Markdown that is appended to a file.
+///
+/// In place, unlike other files: several steps add to the file, which the runner may have mounted.
+pub(super) struct Summary(PathBuf);
+
+impl Summary {
+    pub(super) fn new(path: &Path) -> Self {
+        Self(path.to_owned())
+    }
+
+    /// Appends the summary of a report, if there is room for it.
+    pub(super) fn append(self, report: &Report) -> Result<()> {
+        let place = || self.0.display().to_string();
+        let Some(format) = Format::named("markdown") else { return Ok(()) };
+        let text = render(report, format);
+        let mut file = OpenOptions::new().append(true).create(true).open(&self.0).with_context(place)?;
+        let there = file.metadata().with_context(place)?.len();
+        if there + text.len() as u64 > SUMMARY_MOST {
+            errln!("weir load: --summary: {} would exceed 1 MiB, so nothing was added", place());
+            return Ok(());
+        }
+        file.write_all(text.as_bytes()).with_context(place)
     }
 }

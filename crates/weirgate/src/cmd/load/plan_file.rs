@@ -7,6 +7,7 @@ use std::sync::Arc;
 use weir_load::{Options, Plan};
 use weir_plan::{Disk, Source};
 use weir_report::Mistake;
+use weir_report::comparison::baseline::text_digest;
 use weir_report::units::{counted, size};
 
 /// Endings of files that are plans.
@@ -89,7 +90,11 @@ impl Load {
                 return Err(NoRun::Wrong(format!("{lines}\n{mistakes}")));
             }
         };
-        let plan = Plan::of_scenarios(plan, options, !self.plan.no_dry_run).map_err(told)?;
+        let mut plan = Plan::of_scenarios(plan, options, !self.plan.no_dry_run).map_err(told)?;
+        let written = std::fs::read_to_string(file).unwrap_or_default(); // it was read a moment ago
+        let kept = self.plan.set.iter().filter(|text| !text.starts_with("target="));
+        let parts: Vec<&str> = std::iter::once(&written).chain(kept).map(String::as_str).collect();
+        plan.as_run.file_digest = text_digest(&parts);
         if self.plan.check_file {
             print_check(file, &plan);
             return Err(NoRun::Checked);

@@ -20,12 +20,17 @@ fn stdout_holds_only_the_layout_and_stderr_the_verdict() {
     let begins = [
         ("ab", "Benchmarking 127.0.0.1 (be patient)"),
         ("csv", "unix_ms,end_s,"),
+        ("csv-summary", "name,started_unix_ms,"),
         ("ghz", "\nSummary:"),
+        ("github", ""),
+        ("gitlab", "["),
         ("html", "<!DOCTYPE html>"),
         ("json", "{\"schema\":"),
+        ("junit", "<?xml"),
         ("k6", "\n"),
         ("k6-full", "\n"),
         ("k6-json", "{"),
+        ("markdown", "### "),
         ("oha-json", "{"),
         ("text", ""),
         ("wrk", "Running "),
@@ -42,7 +47,7 @@ fn stdout_holds_only_the_layout_and_stderr_the_verdict() {
         );
         let foreign = *name != "text";
         assert_eq!(run.stderr.contains("no_keepalive"), foreign, "{}", run.stderr);
-        if foreign && !["html", "json"].contains(name) {
+        if foreign && !["html", "json", "junit", "markdown"].contains(name) {
             assert!(!run.stdout.contains("no_keepalive"), "{}", run.stdout);
         }
     }
