@@ -162,6 +162,11 @@ impl Check {
         matches!(self.rule, Rule::Body(_) | Rule::Json(..) | Rule::MaxBytes(_) | Rule::MaxTime(_))
     }
 
+    /// Whether it is about a header field or the response time.
+    pub const fn is_of_header_or_time(&self) -> bool {
+        matches!(self.rule, Rule::Header(..) | Rule::MaxTime(_))
+    }
+
     /// Whether it is about the status.
     pub(crate) const fn is_of_status(&self) -> bool {
         matches!(self.rule, Rule::Status(_))
