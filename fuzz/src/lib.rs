@@ -13,12 +13,15 @@ pub mod filters;
 pub mod h1;
 pub mod h2;
 pub mod import;
+pub mod plan;
 pub mod transcode;
 mod websocket;
 
 /// The parsers of `cache` name `sfv` by the crate that owns it.
 extern crate self as weir_filter;
 pub(crate) use filters::sfv;
+/// The files of weir-plan name these by their crate.
+pub(crate) use plan::{limits, origin};
 
 /// A fuzz target: its name and its function.
 pub type Target = (&'static str, fn(&[u8]));
@@ -40,6 +43,10 @@ pub static TARGETS: &[Target] = &[
     ("h2_server", h2::server),
     ("import", import::import),
     ("import_rule", import::rule),
+    ("plan_cookie", plan::cookie),
+    ("plan_csv", plan::csv),
+    ("plan_json_path", plan::json_path),
+    ("plan_url", plan::url),
     ("structured_field", filters::structured_field),
     ("token", filters::token),
     ("transcode", transcode::transcode),

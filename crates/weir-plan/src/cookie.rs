@@ -3,6 +3,8 @@
 //! There is no list of public suffixes: a `Domain` without a dot is refused unless it is the host itself, but one such as
 //! `co.uk` is not. A load test talks to the servers of its plan, so no stranger can set such a cookie.
 
+// fuzz/ builds this file alone, from elsewhere.
+#[path = "cookie/date.rs"]
 mod date;
 
 use crate::limits::{COOKIE_BYTES, COOKIES};
@@ -258,4 +260,5 @@ fn without_query(path: &str) -> &str {
 }
 
 #[cfg(test)]
+#[path = "cookie/tests.rs"]
 mod tests;

@@ -189,6 +189,17 @@ impl Scope {
         self.shared.data.get(usize::from(set))?.cell(row, usize::from(column))
     }
 
+    /// The value, if it is text.
+    pub(crate) fn text(&self, operand: Operand) -> Option<&[u8]> {
+        let value = match operand {
+            Operand::Cell { set, column } => return self.cell(set, column),
+            Operand::Constant(at) => self.constant(at),
+            Operand::Kept(chain) => self.kept(&chain),
+            Operand::Counter | Operand::Index | Operand::Iteration | Operand::User => return None,
+        };
+        if let Value::Text(text) = value { Some(text) } else { None }
+    }
+
     /// The value of a number that the engine counts.
     pub(crate) fn number(&self, operand: Operand) -> Option<u64> {
         match operand {

@@ -144,12 +144,18 @@ impl Template {
 
 impl Placeholder {
     fn write(&self, scope: &Scope, out: &mut Vec<u8>, random: &mut Rng) -> Result<(), WriteFailure> {
-        if let (What::Named(operand), [], Escape::None) = (&self.what, &*self.filters, &self.escape) {
-            return match self.write_plain(*operand, scope, out) {
-                true => Ok(()),
-                false if self.is_optional => Ok(()),
-                false => Err(self.fails(Why::Absent)),
-            };
+        // The common cases, without a buffer of their own: a name, and no filter.
+        if let (What::Named(operand), []) = (&self.what, &*self.filters) {
+            if let Some(text) = scope.text(*operand) {
+                return self.escape(text, out);
+            }
+            if self.escape == Escape::None || scope.number(*operand).is_some() {
+                return match self.write_plain(*operand, scope, out) {
+                    true => Ok(()),
+                    false if self.is_optional => Ok(()),
+                    false => Err(self.fails(Why::Absent)),
+                };
+            }
         }
         let mut text = Vec::new();
         if self.filters.is_empty() {

@@ -1,0 +1,4 @@
+//! See `weir_fuzz::plan::url`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| weir_fuzz::plan::url(data));
