@@ -32,7 +32,7 @@ test:          ## installs missing servers that the tests need, then runs every 
 
 bless:         ## updates the generated documents, schemas and expected outputs
 	cargo build --locked --profile ci -p weirgate --bins
-	WEIR_BLESS=1 cargo test --locked --profile ci -p weir-gateway -p weir-report -p weir-route -p weir-telemetry
+	WEIR_BLESS=1 cargo test --locked --profile ci -p weir-gateway -p weir-plan -p weir-report -p weir-route -p weir-telemetry
 	WEIR_BIN='$(TARGET)/ci/weir' WEIR_BLESS=1 cargo test --locked --profile ci -p weirgate document
 
 check:         ## everything CI checks: format, lints, tests, documents, dependencies
