@@ -83,7 +83,7 @@ static BASIC_WRONG: Cause = Cause {
 /// With `file`, the users of that file may pass instead of those under `consumers`: one `USER:HASH` per line, as
 /// `htpasswd -B` and `weir hash --user USER` write it. Text after a second colon, and lines that begin with `#`, are
 /// comments. Other hashes (apr1, SHA-1, crypt) and plain passwords are refused with their line. A user is the consumer
-/// of that name: if the config has one, the user gets its plan, groups and `allow_ips`. The file is checked twice a
+/// of that name: if the config or a source has one, the user gets its plan, groups and `allow_ips`. The file is checked twice a
 /// second, and a new version applies without a reload. A version with a mistake is logged, and the users from before
 /// stay. With `watch: false` it is read at each reload.
 ///
@@ -116,8 +116,9 @@ struct BasicAuth {
     settings: BasicAuthSettings,
     /// Those of the config.
     users: Arc<Users>,
+    /// With a file it tells only who a user is.
     directory: Option<Arc<Directory>>,
-    /// Instead of the two above.
+    /// Instead of the users of config and directory.
     file: Option<FileUsers>,
     remembered: Arc<Remembered>,
     challenge: Vec<u8>,
@@ -184,7 +185,7 @@ impl IntoFilter for BasicAuthSettings {
         Some(BasicAuth {
             settings: self,
             users: Arc::new(users),
-            directory: build.directory.filter(|_| file.is_none()).cloned(),
+            directory: build.directory.cloned(),
             file,
             remembered,
             challenge,
@@ -285,6 +286,15 @@ impl BasicAuth {
     fn ask(&self, name: &[u8]) -> Result<Asked, Nobody> {
         if let Some(file) = &self.file {
             let Some((consumer, hash, seal)) = file.find(name) else { return Ok(Asked::Here) };
+            // A name stands for one consumer: one that a source has brings its groups, plan and addresses.
+            let consumer = match (&consumer, &self.directory, std::str::from_utf8(name)) {
+                (Named::Listed(_), Some(directory), Ok(name)) => match listed(directory.named(name)) {
+                    Ok((listed, ())) => Named::Listed(listed),
+                    Err(Nobody::Unknown) => consumer,
+                    Err(Nobody::Unavailable) => return Err(Nobody::Unavailable),
+                },
+                _ => consumer,
+            };
             return Ok(Asked::Elsewhere(consumer, hash, seal));
         }
         let Some(directory) = self.directory.as_ref().filter(|_| !self.users.by_name.contains_key(name))

@@ -298,6 +298,28 @@ async fn users_of_a_file_are_consumers() {
 }
 
 #[tokio::test]
+async fn a_user_whom_a_source_names_is_its_consumer() {
+    let file = file_with(&format!("eve:{}\nkim:{}\n", hashed("one"), hashed("two")));
+    let mut stand = stand_of(&file).awaiting();
+    let running = stand.build();
+    // Whether a source restricts eve is not known yet.
+    ask(&running, "eve:one").await.expect_cause(&CONSUMERS_UNAVAILABLE);
+    stand.relist("consumers: { ann2: {}, eve: { allow_ips: [10.0.0.0/8], groups: [trial] }, zoe: {} }");
+    for _ in 0..2 {
+        ask(&running, "eve:one").await.expect_cause(&CONSUMER_ADDRESS); // also when it is remembered
+    }
+    let near = running.from("10.0.0.1");
+    let exchange = ask(&near, "eve:one").await;
+    assert_eq!(*exchange.cx.listed().unwrap().labels, ["group:trial".to_owned()]);
+    // One that no source names is a consumer of its own.
+    let mut exchange = ask(&near, "kim:two").await;
+    exchange.expect_continue();
+    assert!(exchange.cx.listed().unwrap().labels.is_empty());
+    stand.relist("consumers: {}");
+    ask(&near, "eve:one").await.expect_continue();
+}
+
+#[tokio::test]
 async fn a_file_is_followed() {
     let file = file_with(&format!("eve:{}\n", hashed("old")));
     let mut stand = stand_of(&file);

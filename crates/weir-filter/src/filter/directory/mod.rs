@@ -99,6 +99,22 @@ impl Directory {
         if all { Lookup::Unknown } else { Lookup::Unavailable }
     }
 
+    /// Finds a consumer by its name.
+    pub fn named(&self, name: &str) -> Lookup<()> {
+        let mut all = true;
+        for source in &self.sources {
+            match &*source.roster() {
+                None => all = false,
+                Some(roster) => {
+                    if let Some(consumer) = roster.named(name) {
+                        return Lookup::Found(Arc::clone(consumer), ());
+                    }
+                }
+            }
+        }
+        if all { Lookup::Unknown } else { Lookup::Unavailable }
+    }
+
     /// Shows all credentials of a kind.
     pub fn each<I: CredentialIndex>(&self, kind: &str, mut see: impl FnMut(&I)) {
         for source in &self.sources {

@@ -13,11 +13,13 @@ use weir_config::{Diagnostic, Diagnostics, Node, de, schema};
 
 /// Consumers that never change, with their credentials by kind of filter.
 ///
-/// Memory for each consumer with one key of `key_auth` and a plan: 165 bytes over its name and the
+/// Memory for each consumer with one key of `key_auth` and a plan: 169 bytes over its name and the
 /// hash. A test counts them.
 #[derive(Default)]
 pub struct Roster {
     consumers: Box<[Arc<Consumer>]>,
+    /// Their positions, by name.
+    by_name: Box<[u32]>,
     indexes: Box<[Index]>,
     /// The plans that they have, each with the first consumer that has it.
     plans: BTreeMap<String, u32>,
@@ -209,6 +211,9 @@ impl Roster {
             })
         });
         let consumers: Box<[Arc<Consumer>]> = consumers.collect();
+        let mut by_name: Box<[u32]> = (0..consumers.len() as u32).collect();
+        let name = |index: &u32| consumers.get(*index as usize).map_or("", |consumer| &*consumer.name);
+        by_name.sort_unstable_by(|one, other| name(one).cmp(name(other)));
         let mut refused = |kind: &str, consumer: u32, n: usize, why: Refused| {
             let name_of = |index: u32| written.get(index as usize).map_or("", |(name, _)| name);
             let path = format!("consumers.{}.{kind}[{n}]", name_of(consumer));
@@ -230,7 +235,7 @@ impl Roster {
             });
         };
         let indexes = indexes(&written, kinds, &mut refused);
-        Self { consumers, indexes, plans, generation: 0 }
+        Self { consumers, by_name, indexes, plans, generation: 0 }
     }
 
     /// The same as the set with this number.
@@ -251,6 +256,14 @@ impl Roster {
     /// The consumers, in the order written.
     pub const fn consumers(&self) -> &[Arc<Consumer>] {
         &self.consumers
+    }
+
+    /// The consumer of this name.
+    pub(super) fn named(&self, name: &str) -> Option<&Arc<Consumer>> {
+        let of = |index: &u32| self.consumers.get(*index as usize);
+        let at =
+            self.by_name.binary_search_by(|index| of(index).map_or("", |one| &*one.name).cmp(name)).ok()?;
+        self.by_name.get(at).and_then(of)
     }
 
     /// The plans that its consumers have, each with the first one.
