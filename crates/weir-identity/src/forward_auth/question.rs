@@ -139,7 +139,9 @@ impl Names {
         let own = [&forwarded_for, &host, &method, &proto, &uri].map(Clone::clone);
         // A service must not take a client's own `x-user` for one that it has set.
         let copied = settings.copy.iter().map(|name| (**name).clone());
-        let left_out = NameSet::new(NEVER.map(name).into_iter().chain(own).chain(copied));
+        // Nor for one that the settings write, or leave out because its value is empty.
+        let set = settings.set.keys().filter_map(|name| FieldName::new(name).ok()); // `set` reports bad names
+        let left_out = NameSet::new(NEVER.map(name).into_iter().chain(own).chain(copied).chain(set));
         Self {
             forwarded_for,
             host,

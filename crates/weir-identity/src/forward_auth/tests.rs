@@ -209,6 +209,20 @@ async fn all_fields_but_those_that_are_not_for_the_service() {
 }
 
 #[tokio::test]
+async fn no_spelling_of_a_set_field_is_copied() {
+    let settings = json!({
+        "upstream": "auth", "copy_request": "all",
+        "set": { "x-original-uri": "{path}", "x-cert": "{tls_client_subject}" }
+    });
+    let mut stand = stand(settings).answer(Ok(answer(200, &[])));
+    let request = "GET /secret\nHost: a\nX_Original_URI: /public\nX_Cert: CN=admin\nX-Cert: CN=admin";
+    let (_, call) = stand.build().request(request).await.calls().remove(0);
+    let told: Vec<String> = field_lines(&call).iter().map(|line| line.to_lowercase()).collect();
+    assert!(told.contains(&"x-original-uri: /secret".to_owned()), "{told:?}");
+    assert!(!told.iter().any(|line| line.contains("public") || line.contains("admin")), "{told:?}");
+}
+
+#[tokio::test]
 async fn fields_are_set_for_the_service() {
     let settings = json!({
         "upstream": "auth", "copy_request": ["x-original-uri", "cookie"],
