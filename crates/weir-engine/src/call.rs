@@ -13,7 +13,7 @@ use weir_filter::filter::{CallStream, CoreHandle, Job, Services, StreamRequest, 
 use weir_h1::Method;
 use weir_telemetry::Attempt as Outcome;
 use weir_upstream::error::{self, Cause};
-use weir_upstream::talk::{self, CallAnswer, CallRequest, render, talk};
+use weir_upstream::talk::{self, After, CallAnswer, CallRequest, render, talk};
 use weir_upstream::upstream::{
     Attempts, ConnectError, Connection, Facts, Failed, LocalUpstream, Lost, Measurement, Wanted, connect,
 };
@@ -161,11 +161,11 @@ async fn attempts(
             Some(limit) => time::timeout(limit, work).await.unwrap_or(Err(&error::RESPONSE_TIMEOUT)),
         };
         match outcome {
-            Ok((answer, keep)) => {
+            Ok((answer, after)) => {
                 measured.into_iter().for_each(Measurement::answered);
                 upstream.cells.attempt(Outcome::Answered);
                 upstream.note(&active, answer.status < 500);
-                if keep {
+                if after == After::Kept {
                     upstream.give_back(&active, connection, Instant::now());
                 }
                 if upstream.spec.retry.is_none() {
@@ -204,14 +204,14 @@ async fn attempts(
     }
 }
 
-/// Exchanges one request and answer; returns whether the connection can be kept. `sent` counts the written bytes.
+/// Exchanges one request and answer. `sent` counts the written bytes.
 async fn exchange(
     core: &Rc<Core>,
     connection: &mut Connection,
     request: &CallRequest,
     out: &[u8],
     sent: &mut usize,
-) -> Result<(CallAnswer, bool), &'static Cause> {
+) -> Result<(CallAnswer, After), &'static Cause> {
     let limits = core.local().snapshot.head_limits;
     talk(&mut connection.stream, request, out, sent, &limits).await.map_err(cause_of)
 }

@@ -13,7 +13,7 @@ pub use follow::Following;
 
 pub use weir_config::url::Url;
 
-use crate::talk::{self, CallAnswer, CallRequest, render, talk};
+use crate::talk::{self, After, CallAnswer, CallRequest, render, talk};
 use crate::upstream::discover::dns;
 use bytes::Bytes;
 use hickory_resolver::TokioResolver;
@@ -100,6 +100,8 @@ pub enum FetchError {
     Busy,
     /// The answer is not HTTP, or ended in the middle.
     BadAnswer,
+    /// Nothing says where the answer ends, so it may have been cut.
+    Endless,
     /// No address could be connected to, with the last reason.
     Connect(Arc<dyn Error + Send + Sync>),
     /// The name has no address, with the reason.
@@ -216,6 +218,9 @@ impl fmt::Display for FetchError {
         match self {
             Self::Busy => f.write_str("too many requests of the gateway's own are under way"),
             Self::BadAnswer => f.write_str("the answer is not HTTP, or it ended in the middle"),
+            Self::Endless => {
+                f.write_str("the answer has neither Content-Length nor chunks, so it may have been cut")
+            }
             Self::Connect(_) => f.write_str("no connection"),
             Self::Name(why) => write!(f, "the name did not resolve: {why}"),
             Self::Timeout => f.write_str("no answer in time"),
@@ -349,10 +354,17 @@ pub async fn fetch(request: &FetchRequest, environment: &Environment) -> Result<
         return h2::talk(transport, round_trip, &out, request.limit).await;
     }
     let talked = talk(&mut transport.into(), &call, &out, &mut 0, &Limits::default()).await;
-    talked.map(|(answer, _)| answer).map_err(|failed| match failed {
+    let (answer, after) = talked.map_err(|failed| match failed {
         talk::Failed::Closed | talk::Failed::Malformed => FetchError::BadAnswer,
         talk::Failed::TooLong => FetchError::TooLong(request.limit),
-    })
+    })?;
+    // TLS says where a document ends; without it, a server that died and one that finished look the same. The answer
+    // to a report (POST) is its status.
+    let is_document = request.method == "GET" && !answer.body.is_empty();
+    if after == After::Ended && is_document && !request.url.is_tls() {
+        return Err(FetchError::Endless);
+    }
+    Ok(answer)
 }
 
 /// A request and its bytes.
@@ -453,6 +465,23 @@ mod tests {
             });
             let answer = ask(get(&format!("http://{}/", upstream.address()), 99)).await;
             assert!(matches!(answer, Err(FetchError::BadAnswer)), "{bytes}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_without_an_end_may_have_been_cut() {
+        for (fields, body, is_taken) in
+            [("", "consumers:\n", false), ("", "", true), ("Content-Length: 11\r\n", "consumers:\n", true)]
+        {
+            let upstream = Upstream::script(move |conn| {
+                let _ = conn.read_request();
+                conn.send(format!("HTTP/1.1 200 OK\r\nConnection: close\r\n{fields}\r\n{body}"));
+            });
+            let answer = ask(get(&format!("http://{}/", upstream.address()), 99)).await;
+            match answer {
+                Ok(answer) => assert!(is_taken && answer.body == body, "{fields}{body}"),
+                Err(why) => assert!(!is_taken && matches!(why, FetchError::Endless), "{fields}{body}: {why}"),
+            }
         }
     }
 

@@ -93,24 +93,36 @@ pub fn render(request: &CallRequest) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Writes `out`, which [`render`] made from `request`, and reads the answer. Returns whether the connection can be
-/// kept. `sent` counts the bytes written.
+/// What becomes of a connection after an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum After {
+    /// It can be used again.
+    Kept,
+    /// It cannot.
+    Done,
+    /// Its end was the end of the body, which nothing else marks: without TLS the body may have been cut.
+    Ended,
+}
+
+/// Writes `out`, which [`render`] made from `request`, and reads the answer. `sent` counts the bytes written.
 pub async fn talk(
     stream: &mut Stream,
     request: &CallRequest,
     out: &[u8],
     sent: &mut usize,
     limits: &Limits,
-) -> Result<(CallAnswer, bool), Failed> {
+) -> Result<(CallAnswer, After), Failed> {
     send(stream, out, sent).await?;
     let head = receive_head(stream, limits).await?;
     let method = if request.method == "HEAD" { Method::Head } else { Method::Get };
     let (body, end) = read_body(stream, &head, method, request.limit).await?;
-    if end == End::Cut {
-        return Err(Failed::TooLong);
-    }
-    let keep = end == End::Clean && head.connection() == Connection::KeepAlive;
-    Ok((answer(&head, body), keep))
+    let after = match end {
+        End::Cut => return Err(Failed::TooLong),
+        End::Clean if head.connection() == Connection::KeepAlive => After::Kept,
+        End::Clean | End::More => After::Done,
+        End::Closed => After::Ended,
+    };
+    Ok((answer(&head, body), after))
 }
 
 /// Writes a request, head and body. `sent` counts the bytes written.
@@ -166,8 +178,10 @@ pub(crate) enum End {
     Clean,
     /// It exceeds the limit: this is its start.
     Cut,
-    /// With the connection, or more bytes follow.
-    Last,
+    /// With the connection.
+    Closed,
+    /// More bytes follow.
+    More,
 }
 
 /// Reads a body, or the start of one longer than `limit`. With [`DISCARDED`] nothing of it is kept.
@@ -194,12 +208,12 @@ pub(crate) async fn read_body(
                 }
             }
             Step::End { used } if at + used == input.len() => return Ok((body, End::Clean)),
-            Step::End { .. } => return Ok((body, End::Last)),
+            Step::End { .. } => return Ok((body, End::More)),
             Step::More => {
                 input.clear();
                 at = 0;
                 match poll_fn(|cx| stream.poll_read(cx, &mut input)).await {
-                    Ok(0) if kind == BodyKind::UntilClose => return Ok((body, End::Last)),
+                    Ok(0) if kind == BodyKind::UntilClose => return Ok((body, End::Closed)),
                     Ok(0) | Err(_) => return Err(Failed::Malformed),
                     Ok(_) => {}
                 }
