@@ -401,7 +401,9 @@ impl Site {
         if !self.precompressed.is_empty() {
             headers.push((vary.clone(), b"accept-encoding".to_vec()));
         }
-        match validators.check(&head.headers) {
+        // Conditions and ranges of other methods were for the upstream that has taken the request.
+        let reads = matches!(head.method(), Method::Get | Method::Head);
+        match if reads { validators.check(&head.headers) } else { Verdict::Holds } {
             Verdict::Holds => {}
             Verdict::Failed => return Err(refuse(&error::FILES_CHANGED, Vec::new())),
             Verdict::NotModified => return Ok(Answer { status: 304, headers, body: Body::default() }),
