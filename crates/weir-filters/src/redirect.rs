@@ -147,7 +147,7 @@ pub(super) fn computes_authority(to: &str) -> bool {
     let Some(before) = at.and_then(|at| to.get(..at)) else { return false };
     match before.split_once("://") {
         Some((_, rest)) => !rest.contains(['/', '?', '#']),
-        None => !before.starts_with('/') || before.starts_with("//"),
+        None => !(before.starts_with('/') || before.starts_with("{path}")) || before.starts_with("//"),
     }
 }
 
@@ -203,9 +203,10 @@ impl Filter for Redirect {
 
 /// Removes leading slashes that would mean another host (RFC 3986 §4.2): only the operator may write `//`.
 pub(super) fn keep_host(to: &mut Vec<u8>, template: &Template) {
-    if to.starts_with(b"//") && !template.beginning().starts_with(b"//") {
-        let slashes = to.iter().take_while(|&&b| b == b'/').count();
-        to.drain(..slashes - 1);
+    // Browsers read `\` as `/` (WHATWG URL).
+    let slashes = to.iter().take_while(|&&b| matches!(b, b'/' | b'\\')).count();
+    if to.starts_with(b"/") && slashes > 1 && !template.beginning().starts_with(b"//") {
+        to.drain(1..slashes);
     }
 }
 
@@ -271,15 +272,23 @@ mod tests {
     #[tokio::test]
     async fn a_client_cannot_choose_the_host() {
         let filter = Stand::new(&KIND, json!({ "to": "{path}" })).build();
-        let mut head = super::super::testing::request_head("GET /");
-        head.set_path(b"//evil.example/").unwrap();
         let mut cx = filter.request("GET /").await.cx;
-        let to = template("{path}");
-        let location = FieldName::new("location").unwrap();
-        let redirect =
-            Redirect { to, status: 308, only_plain: false, append_query: true, needs_host: false, location };
-        let Flow::Answer(answer) = redirect.on_request(&mut head, &mut cx) else { panic!("no answer") };
-        assert_eq!(answer.headers[0].1, b"/evil.example/");
+        for path in [&b"//evil.example/"[..], b"/\\evil.example/", b"/\\/evil.example/"] {
+            let mut head = super::super::testing::request_head("GET /");
+            head.set_path(path).unwrap();
+            let to = template("{path}");
+            let location = FieldName::new("location").unwrap();
+            let redirect = Redirect {
+                to,
+                status: 308,
+                only_plain: false,
+                append_query: true,
+                needs_host: false,
+                location,
+            };
+            let Flow::Answer(answer) = redirect.on_request(&mut head, &mut cx) else { panic!("no answer") };
+            assert_eq!(answer.headers[0].1, b"/evil.example/", "{}", path.escape_ascii());
+        }
     }
 
     #[tokio::test]
@@ -322,6 +331,16 @@ mod tests {
             ("/{rest}", None),
         ] {
             assert_eq!(in_authority(to), bent, "{to}");
+        }
+        for (to, computes) in [
+            ("{path}?u={= request.path }", false),
+            ("/a/{= request.path }", false),
+            ("https://a.example/{= request.path }", false),
+            ("https://{= request.path }", true),
+            ("{host}/{= request.path }", true),
+            ("//{= request.path }", true),
+        ] {
+            assert_eq!(computes_authority(to), computes, "{to}");
         }
     }
 }

@@ -39,8 +39,9 @@ const MAX_PAGES: usize = 256;
 /// `set-cookie`, `allow`, `vary` and the CORS fields are kept. gRPC calls keep their own error format.
 ///
 /// **Redirects.** `redirect` sends the client to another URL, by default with 302, such as to a login page after a 401.
-/// Values in its query are escaped as a whole, so `?rd={= request.url }` gives the whole URL to whoever reads `rd`; the
-/// host cannot come from the client. The access log keeps the cause.
+/// Values in its query are escaped as a whole, so `?rd={= request.url }` gives the whole URL to whoever reads `rd`.
+/// Nothing from the client can become the host, but for its own Host (`{host}`, `{authority}`). The access log keeps the
+/// cause.
 ///
 /// **Pages of an upstream.** `upstream` and `path` name a page that a service makes. It is asked with GET, gets the
 /// client's Host, Accept and Accept-Language, and must answer 200 within `timeout`, with at most 256 KiB. The client gets
