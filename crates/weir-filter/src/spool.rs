@@ -73,8 +73,11 @@ impl Spool {
             }
             Err(e) => {
                 self.spooling.room.fail();
+                static FAILED: log::PerSubject = log::per_subject(1, std::time::Duration::from_secs(10));
                 let folder = self.spooling.folder.display();
-                log::error("a body could not be written to disk", &[("folder", &folder), ("error", &e)]);
+                let fields: log::Fields<'_> = &[("folder", &folder), ("error", &e)];
+                let message = "a body could not be written to disk";
+                FAILED.write(log::Level::Error, &*self.spooling.folder, message, fields);
                 Err(&error::BUFFER_DISK)
             }
         }
