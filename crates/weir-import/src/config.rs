@@ -111,6 +111,8 @@ pub struct Match {
     pub hosts: Vec<String>,
     /// The path as docs/reference/routing.md writes it; none for any.
     pub path: Option<String>,
+    /// Further paths, of which one suffices too.
+    pub more_paths: Vec<String>,
     /// Methods; empty for any.
     pub methods: Vec<String>,
     /// Fields and the values that they must have.

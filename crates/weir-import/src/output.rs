@@ -225,8 +225,13 @@ fn matches(matches: &Match) -> Map {
         }
     };
     list("hosts", &matches.hosts);
-    if let Some(path) = &matches.path {
-        map.set("path", path.clone());
+    match &matches.path {
+        Some(path) if matches.more_paths.is_empty() => map.set("path", path.clone()),
+        Some(path) => {
+            let all = std::iter::once(path).chain(&matches.more_paths);
+            map.set("path", all.cloned().collect::<Vec<_>>());
+        }
+        None => {}
     }
     extend(&mut map, &matches.more);
     if !matches.methods.is_empty() {

@@ -92,9 +92,123 @@ fn traps() -> Vec<(&'static str, String, Vec<&'static str>)> {
             vec!["rewrite: { path: \"/v1{path}\" }", "[changed] rewrite"],
         ),
         (
-            "13 rewrite last",
-            own("rewrite ^/old /new last;"),
-            vec!["[refused] rewrite ^/old /new last — nginx searches"],
+            "13 rewrite last stays in its location",
+            own("rewrite ^/old/(.*)$ /new/$1 last; rewrite ^/gone /new;"),
+            vec![
+                "[changed] rewrite ^/old/(.*)$ /new/$1 last",
+                "rewrite: { replace: { \"^/old/(.*)$\": \"/new/{1}\" } }",
+                "rewrite: { replace: { \"^/gone.*$\": /new } }",
+            ],
+        ),
+        (
+            "13 rewrite last to another location",
+            format!("location /wiki/ {{ rewrite ^/wiki/(.*)$ /w/index.html?title=$1 last; }} \
+                location /blog {{ rewrite ^/blog/([0-9]+)$ /posts/$1 last; return 404; }} \
+                location /posts/ {{ proxy_set_header X-Post 1; proxy_pass http://127.0.0.1:9090/p/; }} {}", pass("/")),
+            vec![
+                "[changed] rewrite ^/wiki/(.*)$",
+                "path: \"~/wiki/(.*)\"",
+                "\"^/wiki/(.*)$\": /w/index.html",
+                "query: { set: { title: \"{1}\" } }",
+                "path: \"~/blog/([0-9]+)\"",
+                "\"^/blog/([0-9]+)$\": \"/posts/{1}\"",
+                "strip_prefix: /posts, add_prefix: /p",
+            ],
+        ),
+        (
+            "13 rewrite last of the server",
+            format!("rewrite ^/old/(.*)$ /new/$1 last; location = /old/exact {{ return 200 x; }} {} {}", pass("/new/"), all),
+            vec![
+                "path: \"~/old/(.*)\" }\n    priority: 200001",
+                "path: \"~/old/exact\" }\n    priority: 100000",
+                "\"^/old/(.*)$\": \"/new/{1}\"",
+            ],
+        ),
+        (
+            "13 rewrite last in an if",
+            format!("location / {{ if ($http_x_beta = 1) {{ rewrite ^ /beta.html last; }} {PASS} }} \
+                location = /beta.html {{ internal; root /srv; }}"),
+            vec!["when: 'request.headers[\"x-beta\"] == \"1\"'", "rewrite: { path: /beta.html }"],
+        ),
+        (
+            "13 a regex in between",
+            format!(r"location / {{ rewrite ^/old/(.*)$ /new/$1 last; {PASS} }} location ~ ^/.*w {{ return 200 n; }}"),
+            vec![r"[refused] rewrite ^/old/(.*)$ /new/$1 last — of the new paths `~ ^/.*w` may take some"],
+        ),
+        (
+            "13 a regex for the end decides by the old path",
+            format!(r"rewrite ^/old/(.*)$ /new/$1 last; {} location ~ \.png$ {{ return 200 png; }}", pass("/")),
+            vec![
+                "path: \"~/old/(.*)\", when: 'request.path.matches(\"\\\\.png$$\")' }\n    priority: 200002",
+                "path: \"~/old/(.*)\" }\n    priority: 200001",
+            ],
+        ),
+        (
+            "13 a rewrite of a rewritten path",
+            own("rewrite ^/a /b; rewrite ^/b /c last;") + "location /l { rewrite ^/l/(.*)$ /l/x/$1 last; }",
+            vec![
+                "[refused] rewrite ^/a /b — without a flag",
+                "[refused] rewrite ^/l/(.*)$ /l/x/$1 last — the location of the new path rewrites it again",
+            ],
+        ),
+        (
+            "13 rewrites keep to their location",
+            format!("location /p {{ rewrite ^/p/(.*)$ /q/$1 redirect; {PASS} }} location /p/deep {{ {PASS} }} \
+                location ~ \\.php$ {{ rewrite ^/x/(.*)$ /y/$1 redirect; {PASS} }}"),
+            vec![
+                "path: \"~/p/(.*)\", when: '!request.path.startsWith(\"/p/deep\")'",
+                "path: \"~/x/(.*)\", when: 'request.path.matches(\"\\\\.php$$\")' }\n    priority: 2",
+                "path: '~.*\\.php', when: 'request.path.startsWith(\"/\")' }\n    priority: 1",
+            ],
+        ),
+        (
+            "13 the path of an exact location is known",
+            format!(r"location = /a/7 {{ rewrite ^/a/(\d+)$ /b/$1 break; rewrite ^/z /y break; {PASS} }}"),
+            vec!["rewrite: { path: /b/7 }", "[left_out] rewrite ^/z /y break"],
+        ),
+        (
+            "27 satisfy any",
+            format!("location /a {{ satisfy any; allow 10.0.0.0/8; deny all; auth_request /auth; {PASS} }} \
+                location /b {{ satisfy any; deny 10.0.0.0/8; auth_request /auth; {PASS} }} \
+                location /c {{ satisfy any; deny 192.0.2.7; allow all; auth_request /auth; {PASS} }} \
+                location /d {{ satisfy any; deny all; auth_request /auth; {PASS} }} \
+                location /e {{ satisfy any; deny 10.1.0.0/16; allow 10.0.0.0/8; auth_request /auth; {PASS} }} \
+                location = /auth {{ internal; {PASS} }}"),
+            vec![
+                "[same] satisfy any",
+                "- ip: { allow: [10.0.0.0/8] }",
+                "- ip: { deny: [192.0.2.7] }",
+                "- ip: { allow: [10.0.0.0/8], deny: [10.1.0.0/16] }",
+            ],
+        ),
+        (
+            "lists of paths",
+            format!("{} {} location /c {{ return 200 c; }}", pass("/a"), pass("= /b")),
+            vec!["path: [\"/a*\", /b]"],
+        ),
+        (
+            "36 error_page with a redirect",
+            own("error_page 401 = @login; error_page 403 https://h.test/no; error_page 404 =303 /x; proxy_intercept_errors on;") +
+                "location @login { return 302 https://id.test/?rd=$scheme://$host$request_uri; } location /x { return 303 /y; }",
+            vec![
+                "[same] error_page 401 = @login",
+                "https://id.test/?rd=http://{host}{=",
+                "\"403\": { redirect: https://h.test/no }",
+                "\"404\": { redirect: /y, status: 303 }",
+                "upstream: [401, 403, 404]",
+            ],
+        ),
+        (
+            "36 error_page with a page of an upstream",
+            own("error_page 502 /sorry.html; error_page 404 =200 /sorry.html; error_page 403 @other;") +
+                "location = /sorry.html { proxy_pass http://127.0.0.1:9000/pages/sorry.html; } \
+                 location @other { proxy_pass http://127.0.0.1:9001; }",
+            vec![
+                "[changed] error_page 502 /sorry.html — Weir asks for the page with GET",
+                "[refused] error_page 404 =200 /sorry.html — a page with another status",
+                "\"502\": { upstream: 127.0.0.1-9000, path: /pages/sorry.html }",
+                "\"403\": { upstream: 127.0.0.1-9001, path: \"{path}\" }",
+            ],
         ),
         (
             "14 the query follows a rewrite",
@@ -244,8 +358,8 @@ fn traps() -> Vec<(&'static str, String, Vec<&'static str>)> {
         ),
         (
             "36 error_page leads elsewhere",
-            own("error_page 404 = @x; error_page 403 https://h.test/;"),
-            vec!["[refused] error_page 404 = @x", "[refused] error_page 403"],
+            own("error_page 404 = @x; error_page 403 =301 https://h.test/; error_page 500 /$host.html;"),
+            vec!["[refused] error_page 404 = @x", "[refused] error_page 403", "[refused] error_page 500"],
         ),
         (
             "37 internal",
@@ -310,6 +424,15 @@ fn no_trap_of_servers_and_upstreams_is_silent() {
             "8 x.* and regexes",
             "server { listen 80; return 444; } server { listen 80; server_name sonarr.* ~^(?<sub>.+)\\.b\\.test$; return 200 x; }",
             &["hosts: [\"sonarr.*\", '~(?i)(?<sub>.+)\\.b\\.test']"],
+        ),
+        (
+            "8 of regexes that match the first wins",
+            "server { listen 80; return 444; } server { listen 80; server_name ~^(?<a>.+)\\.b\\.test$; return 200 x; } \
+             server { listen 80; server_name ~^x.*$ y.test ~^z\\.c\\.test$; return 200 y; }",
+            &[
+                "hosts: [y.test]",
+                "hosts: [\"~(?i)x.*\", '~(?i)z\\.c\\.test'], not: { hosts: ['~(?i)(?<a>.+)\\.b\\.test'] }",
+            ],
         ),
         (
             "9 the first server takes unknown hosts",
@@ -393,6 +516,49 @@ fn files_of_users_are_read() {
         assert!(told.contains(part), "{told}");
     }
     assert!(!told.contains("salt") && !written.contains("salt"), "{told}");
+}
+
+/// With `satisfy any`, a translation lets in nobody whom nginx keeps out.
+#[test]
+fn satisfy_any_lets_in_nobody_more() {
+    const BCRYPT: &str = "$2y$05$abcdefghijklmnopqrstuuVXkQ1XGcWDYWvnTZOHgmkQlD1vc4Suu";
+    let import_with = |rules: &str| {
+        let http = server(&format!(
+            "location /g {{ satisfy any; {rules} auth_basic x; auth_basic_user_file /etc/nginx/users; {PASS} }}"
+        ));
+        let users = format!("ann:{BCRYPT}\n");
+        let files = Memory::of(&[("nginx.conf", &*http), ("users", &*users)]);
+        let import = import(system("nginx").unwrap(), &files, &["nginx.conf".to_owned()]).unwrap();
+        let written = import.written();
+        written.iter().find(|file| file.path.ends_with("a.test.yaml")).unwrap().text.clone()
+    };
+    // The rules, the member `ip` of `any`; none where no address passes without a password.
+    let cases = [
+        ("allow 10.0.0.0/8; deny all;", Some("ip: { allow: [10.0.0.0/8] }")),
+        ("allow 10.0.0.0/8;", Some("ip: { allow: [10.0.0.0/8] }")),
+        ("deny 10.1.0.0/16; allow 10.0.0.0/8;", Some("ip: { allow: [10.0.0.0/8], deny: [10.1.0.0/16] }")),
+        ("deny 10.1.0.0/16; allow all;", Some("ip: { deny: [10.1.0.0/16] }")),
+        ("allow all;", Some("ip: { allow: [0.0.0.0/0, \"::/0\"] }")),
+        ("deny 10.1.0.0/16;", None),
+        ("deny 10.1.0.0/16; deny all;", None),
+        ("deny all;", None),
+        ("deny all; allow 10.0.0.0/8;", None),
+        ("", None),
+    ];
+    for (rules, member) in cases {
+        let text = import_with(rules);
+        let password = text.find("basic_auth:").unwrap_or_else(|| panic!("{rules}: {text}"));
+        match member {
+            Some(member) => {
+                let any = text.find("any:").unwrap_or_else(|| panic!("{rules}: {text}"));
+                let ip = text.find(member).unwrap_or_else(|| panic!("{rules}: no `{member}` in {text}"));
+                assert!(any < password && password < ip, "{rules}: {text}");
+            }
+            None => assert!(!text.contains("any:") && !text.contains("ip:"), "{rules}: {text}"),
+        }
+    }
+    // Part of the denied addresses would be let in: the route stays closed.
+    assert!(import_with("allow 10.1.0.0/16; deny 10.0.0.0/8; allow all;").contains("CLOSED"));
 }
 
 /// Lists of ciphers and curves keep what Weir has.

@@ -30,19 +30,23 @@ pub(super) struct Guards {
 pub(super) fn guards<'a>(cx: &mut Cx<'a, '_>, site: &Site<'_, 'a>, scope: &Scope<'a>) -> Guards {
     let mut guards = Guards::default();
     limits(cx, scope, &mut guards);
-    let mut checks = Vec::new();
-    addresses(cx, scope, &mut checks, &mut guards);
-    passwords(cx, scope, &mut checks, &mut guards);
-    forward(cx, site, scope, &mut checks, &mut guards);
+    let mut others = Vec::new();
+    let before = guards.closed.len();
+    passwords(cx, scope, &mut others, &mut guards);
+    forward(cx, site, scope, &mut others, &mut guards);
+    let has_others = !others.is_empty() || guards.closed.len() > before;
     let satisfy = scope.block.one("satisfy");
-    match satisfy {
-        Some(satisfy) if satisfy.first() == "any" && checks.len() + usize::from(guards.is_denied) > 1 => {
-            let why = "an address or a password: a person must say which addresses need none";
-            let nearest = "any: [ { ip: { allow } }, { basic_auth: {} } ]";
-            cx.ledger.refused(satisfy.piece, why, nearest);
-        }
-        Some(satisfy) => cx.ledger.same(satisfy.piece),
-        None => {}
+    let is_any = has_others && satisfy.is_some_and(|satisfy| satisfy.first() == "any");
+    let mut checks = addresses(cx, scope, &mut guards, is_any);
+    checks.extend(others);
+    if is_any && checks.len() > 1 {
+        // Credentials first, so that callers who send them are named wherever they call from.
+        checks.sort_by_key(|check| check.name == "ip");
+        let members: Vec<Value> = checks.iter().map(Filter::to_value).collect();
+        checks = vec![Filter::new("any", Value::List(members))];
+    }
+    if let Some(satisfy) = satisfy {
+        cx.ledger.same(satisfy.piece);
     }
     guards.filters.extend(checks);
     for guard in scope.block.unknown_guards() {
@@ -78,11 +82,16 @@ fn close(
 }
 
 /// `allow` and `deny`: the first that fits decides.
-fn addresses(cx: &mut Cx<'_, '_>, scope: &Scope<'_>, checks: &mut Vec<Filter>, guards: &mut Guards) {
+///
+/// With `satisfy any` a `deny` keeps nobody out: it leaves the address to the other checks, as does a list without a
+/// rule for it. Only an address that an `allow` names needs no other check. `ip` as a member of `any` does the same
+/// where it has `allow`; without it, `ip: { deny }` would let all other addresses pass, so it is written only for a
+/// list that ends with `allow all`.
+fn addresses(cx: &mut Cx<'_, '_>, scope: &Scope<'_>, guards: &mut Guards, is_any: bool) -> Vec<Filter> {
     // Both names are one list, and the innermost block that has either counts.
     let Some(block) = scope.block.outward().find(|b| !b.own("allow").is_empty() || !b.own("deny").is_empty())
     else {
-        return;
+        return Vec::new();
     };
     let rules: Vec<&Directive> =
         block.all().iter().filter(|d| matches!(&*d.name, "allow" | "deny")).copied().collect();
@@ -124,11 +133,20 @@ fn addresses(cx: &mut Cx<'_, '_>, scope: &Scope<'_>, checks: &mut Vec<Filter>, g
         }
     }
     match (ended, allow.is_empty(), deny.is_empty()) {
-        (Some(false), true, _) => guards.is_denied = true,
-        (Some(false), false, _) => checks.push(ip(&allow, &deny)),
+        (Some(true), _, false) => vec![ip(&[], &deny)],
+        // Everybody passes, so that no other check is made.
+        (Some(true), _, true) if is_any => vec![ip(&["0.0.0.0/0".to_owned(), "::/0".to_owned()], &[])],
+        (Some(true), _, true) => Vec::new(),
+        (_, true, _) if is_any => Vec::new(),
+        (_, false, _) if is_any => vec![ip(&allow, &deny)],
+        (Some(false), true, _) => {
+            guards.is_denied = true;
+            Vec::new()
+        }
+        (Some(false), false, _) => vec![ip(&allow, &deny)],
         // Without a rule for all, who fits none passes.
-        (_, _, false) => checks.push(ip(&[], &deny)),
-        (_, _, true) => {}
+        (None, _, false) => vec![ip(&[], &deny)],
+        (None, _, true) => Vec::new(),
     }
 }
 

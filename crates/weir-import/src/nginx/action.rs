@@ -5,12 +5,13 @@ use super::bodies::{mirror, replace};
 use super::cache::cache;
 use super::context::{Cx, Scope};
 use super::cookies::cookies;
+use super::errors::errors;
 use super::fields::response_fields;
 use super::files::{Folder, Last, folder, scripts, tried};
-use super::location::{Kind, Location, find, named};
+use super::location::{Location, find, named};
 use super::proxy::proxied;
 use super::read::Directive;
-use super::rewrite::{Answer, Apart, run};
+use super::rewrite::{Answer, Apart, Rewritten, Search, run};
 use super::site::Site;
 use crate::config::{Filter, Target};
 use crate::shared::filters::body_limit;
@@ -19,6 +20,14 @@ use crate::yaml::{Map, Value};
 
 /// nginx's own limit of request bodies.
 const BODY: u64 = 1 << 20;
+
+/// Who comes to a location.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Reached {
+    ByClients,
+    /// Requests that a `rewrite … last` sends there, to internal ones too.
+    ByRewrite,
+}
 
 /// What a location does.
 #[derive(Default)]
@@ -35,18 +44,22 @@ pub(super) struct Action {
     /// Most bytes of a request body, where it goes to an upstream.
     pub(super) body: Option<u64>,
     pub(super) comment: Vec<String>,
+    /// Where all its requests go instead, and what stands before.
+    pub(super) search: Option<(Search, Vec<Filter>)>,
 }
 
 /// Translates a location.
-pub(super) fn action<'a>(cx: &mut Cx<'a, '_>, site: &Site<'_, 'a>, location: &Location<'a>) -> Action {
+pub(super) fn action<'a>(
+    cx: &mut Cx<'a, '_>,
+    site: &Site<'_, 'a>,
+    location: &Location<'a>,
+    reached: Reached,
+) -> Action {
     let mut scope = site.scope(location);
     let mut action = Action::default();
-    let pattern = match &location.kind {
-        Kind::Regex { pattern, .. } => Some(pattern.clone()),
-        _ => None,
-    };
-    if is_internal(cx, &scope, &location.kind) {
+    if is_internal(cx, &scope, &location.kind) && reached == Reached::ByClients {
         action.comment.push("internal: no client reaches it".to_owned());
+        action.filters.extend(errors(cx, site, &scope, Some(404)));
         action.target = Some(Target::Respond(Map::new().with("status", 404_u16)));
         // What nginx does there is judged where something leads to it.
         return action;
@@ -54,19 +67,34 @@ pub(super) fn action<'a>(cx: &mut Cx<'a, '_>, site: &Site<'_, 'a>, location: &Lo
     // The server's own rewrites stand before all of its locations: see translate.rs.
     let mut rewritten = Default::default();
     if location.directive.is_some() {
-        rewritten = run_all(cx, &mut scope, pattern.as_ref());
+        let own = scope.block.all().to_vec();
+        rewritten = run(cx, site, &mut scope, &own, Some(location));
     }
-    let (filters, answer, apart, closed) = rewritten;
+    let Rewritten { filters: early, answer, apart, closed, .. } = rewritten;
     action.closed.extend(closed);
     action.apart = apart;
-    let early = filters;
+    if let Some(Answer::Search(search)) = answer {
+        action.search = Some((search, early));
+        return action;
+    }
     if let Some(answer) = answer {
-        // `return` comes before everything that guards or limits.
+        // `return` comes before everything that guards or limits. A text of its own takes no page.
+        let status = match &answer {
+            Answer::Respond(map) if map.get("body").is_none() => match map.get("status") {
+                Some(Value::Number(status)) => u16::try_from(*status).ok(),
+                _ => None,
+            },
+            _ => None,
+        };
+        if status.is_some_and(|status| status >= 400) {
+            action.filters.extend(errors(cx, site, &scope, status));
+        }
         action.filters.extend(response_fields(cx, &scope, false));
         action.filters.extend(early);
         match answer {
             Answer::Redirect(filter) => action.filters.push(filter),
             Answer::Respond(map) => action.target = Some(Target::Respond(map)),
+            Answer::Search(_) => {}
         }
         return action;
     }
@@ -77,12 +105,13 @@ pub(super) fn action<'a>(cx: &mut Cx<'a, '_>, site: &Site<'_, 'a>, location: &Lo
         action.filters.clear();
         action.apart.clear();
         action.target = Some(Target::Respond(Map::new().with("status", 403_u16)));
+        action.filters.extend(errors(cx, site, &scope, Some(403)));
         action.filters.extend(response_fields(cx, &scope, false));
         action.body = None;
         return action;
     }
     let mut first: Vec<Filter> = Vec::new();
-    first.extend(errors(cx, site, &scope));
+    first.extend(errors(cx, site, &scope, None));
     first.extend(response_fields(cx, &scope, is_proxied));
     first.extend(compress(cx, &scope));
     first.extend(guards.filters);
@@ -98,18 +127,6 @@ pub(super) fn action<'a>(cx: &mut Cx<'a, '_>, site: &Site<'_, 'a>, location: &Lo
     action
 }
 
-type Early = (Vec<Filter>, Option<Answer>, Vec<Apart>, Vec<String>);
-
-fn run_all<'a>(
-    cx: &mut Cx<'a, '_>,
-    scope: &mut Scope<'a>,
-    pattern: Option<&crate::shared::regex::Searching>,
-) -> Early {
-    let own = scope.block.all().to_vec();
-    let done = run(cx, scope, &own, pattern);
-    (done.filters, done.answer, done.apart, done.closed)
-}
-
 /// The target. Returns whether an upstream answers.
 fn content<'a>(
     cx: &mut Cx<'a, '_>,
@@ -121,15 +138,27 @@ fn content<'a>(
     let block = std::rc::Rc::clone(&scope.block);
     // Handlers are not inherited.
     let own = |name: &str| block.own(name).last().copied();
+    // A field with `$request_uri` has the path as the client sent it.
+    let reads_sent = scope
+        .block
+        .nearest("proxy_set_header")
+        .iter()
+        .any(|field| field.args.get(1).is_some_and(|value| value.contains("$request_uri")));
+    let (late, early): (Vec<Filter>, Vec<Filter>) =
+        early.into_iter().partition(|filter| reads_sent && changes_path(filter));
     action.filters.extend(early);
     action.rewrite_at = action.filters.len();
     if let Some(pass) = own("proxy_pass").or_else(|| own("grpc_pass")) {
         // What `rewrite` made is sent instead of the location's path.
         match proxied(cx, scope, pass) {
             Ok(sent) => {
-                let is_changed = action.filters.iter().any(|filter| filter.name == "rewrite");
-                let filters = sent.filters.into_iter().filter(|f| !(is_changed && changes_path(f)));
-                action.filters.extend(filters);
+                let is_changed = action.filters.iter().chain(&late).any(changes_path);
+                let (paths, others): (Vec<Filter>, Vec<Filter>) =
+                    sent.filters.into_iter().partition(changes_path);
+                action.filters.extend(others);
+                action.rewrite_at = if reads_sent { action.filters.len() } else { action.rewrite_at };
+                action.filters.extend(late);
+                action.filters.extend(paths.into_iter().filter(|_| !is_changed));
                 action.target = Some(Target::Upstream(sent.upstream));
                 body(cx, scope, action);
                 return true;
@@ -141,6 +170,7 @@ fn content<'a>(
             }
         }
     }
+    action.filters.extend(late);
     if let Some(pass) = own("fastcgi_pass") {
         match scripts(cx, scope, pass) {
             Ok(made) => {
@@ -202,7 +232,7 @@ fn content<'a>(
 
 fn changes_path(filter: &Filter) -> bool {
     matches!(&filter.settings, Value::Map(map) if filter.name == "rewrite"
-        && ["path", "strip_prefix", "add_prefix"].iter().any(|key| map.get(key).is_some()))
+        && ["path", "strip_prefix", "add_prefix", "replace"].iter().any(|key| map.get(key).is_some()))
 }
 
 /// `try_files`: files, and who answers for what is none.
@@ -277,7 +307,7 @@ fn try_all<'a>(
         _ if !passes => return refuse(cx, action, "the named location has no upstream".to_owned()),
         _ => {}
     }
-    let done = run(cx, &mut inner, &own, None);
+    let done = run(cx, site, &mut inner, &own, Some(target));
     if done.answer.is_some() || !done.apart.is_empty() || !done.closed.is_empty() {
         return refuse(cx, action, "the location that it leads to has rewrites".to_owned());
     }
@@ -352,63 +382,6 @@ fn body(cx: &mut Cx<'_, '_>, scope: &Scope<'_>, action: &mut Action) {
 /// The filter for a limit that does not hold everywhere.
 pub(super) fn limit_of(bytes: u64) -> Option<Filter> {
     body_limit(bytes)
-}
-
-/// `error_page`.
-fn errors<'a>(cx: &mut Cx<'a, '_>, site: &Site<'_, 'a>, scope: &Scope<'a>) -> Option<Filter> {
-    let mut map = Map::new();
-    let mut statuses: Vec<Value> = Vec::new();
-    let nearest = "errors: { 404: { file } }";
-    for page in scope.block.nearest("error_page") {
-        let Some((target, codes)) = page.args.split_last() else { continue };
-        if codes.iter().any(|code| code.starts_with('=')) {
-            cx.ledger.refused(page.piece, "a page with another status", nearest);
-            continue;
-        }
-        if !target.starts_with('/') || target.contains('$') {
-            let why = "on an error Weir sends a page; it asks no other upstream and does not redirect";
-            cx.ledger.refused(page.piece, why, nearest);
-            continue;
-        }
-        let file = find(&site.locations, target).filter(|location| {
-            !["proxy_pass", "fastcgi_pass", "return", "rewrite", "try_files"]
-                .iter()
-                .any(|name| !location.block.own(name).is_empty())
-        });
-        let Some(location) = file else {
-            cx.ledger.refused(page.piece, "the page comes from an upstream", nearest);
-            continue;
-        };
-        let inner = site.scope(location);
-        let Ok(folder) = folder(cx, &inner) else {
-            cx.ledger.refused(page.piece, "the page has no folder", nearest);
-            continue;
-        };
-        if !location.block.own("alias").is_empty() {
-            cx.ledger.refused(page.piece, "the page has an alias", nearest);
-            continue;
-        }
-        cx.ledger.same(page.piece);
-        let file = format!("{}{target}", folder.root);
-        for code in codes {
-            map.set(code.clone(), Map::new().with("file", file.clone()));
-            if let Ok(code) = code.parse::<i64>() {
-                statuses.push(Value::Number(code));
-            }
-        }
-    }
-    if map.is_empty() {
-        return None;
-    }
-    let intercept =
-        scope.block.one("proxy_intercept_errors").or_else(|| scope.block.one("fastcgi_intercept_errors"));
-    if let Some(intercept) = intercept {
-        cx.ledger.same(intercept.piece);
-        if intercept.first() == "on" {
-            map.set("upstream", Value::List(statuses));
-        }
-    }
-    Some(Filter::new("errors", map))
 }
 
 /// `gzip`.

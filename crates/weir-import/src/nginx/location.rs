@@ -10,7 +10,9 @@ use super::context::Cx;
 use super::read::Directive;
 use crate::shared::path;
 use crate::shared::regex::{Searching, Subject};
+use crate::shared::template::{Part, Template};
 use regex::bytes::Regex;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// A location.
@@ -180,54 +182,64 @@ fn rank(flat: &mut [Location<'_>]) {
             _ => None,
         })
         .collect();
-    let is_regex = |location: &&mut Location<'_>| matches!(location.kind, Kind::Regex { .. });
-    let count = i64::try_from(flat.iter_mut().filter(is_regex).count()).unwrap_or(i64::MAX);
-    let mut left = count;
+    // Room for the routes of each regex's own rewrites, which come before it and behind the regex before.
+    let room = |location: &Location<'_>| 1 + i64::try_from(location.rewrites()).unwrap_or(0);
+    let is_regex = |location: &&Location<'_>| matches!(location.kind, Kind::Regex { .. });
+    let mut left: i64 = flat.iter().filter(is_regex).map(room).sum();
     // A prefix that stands in the block of the nested regex's own prefix lets it win; one beside that block does not.
-    let nested_paths: Vec<(String, usize)> = flat
+    let address = |directive: &Directive| std::ptr::from_ref(directive) as usize;
+    let mut own_paths: BTreeMap<usize, BTreeSet<&str>> = BTreeMap::new();
+    let paths_of: BTreeMap<usize, String> = flat
         .iter()
         .filter_map(|location| match (&location.kind, location.directive) {
-            (Kind::Prefix { path, .. }, Some(directive)) => {
-                Some((path.clone(), std::ptr::from_ref(directive) as usize))
-            }
+            (Kind::Prefix { path, .. }, Some(directive)) => Some((address(directive), path.clone())),
             _ => None,
         })
         .collect();
-    let mut inside: Vec<(usize, Vec<String>)> = Vec::new();
+    let mut all_holes: Vec<Vec<String>> = Vec::new();
     for location in flat.iter() {
         let Kind::Regex { within: Some((outer, _)), .. } = &location.kind else { continue };
-        let own = location.block.outward().nth(1).map(|block| {
-            nested_paths
-                .iter()
-                .filter(|(_, at)| {
-                    block.own("location").iter().any(|d| std::ptr::from_ref(*d) as usize == *at)
-                })
-                .map(|(path, _)| path.clone())
-                .collect::<Vec<_>>()
+        let around = location.block.outward().nth(1);
+        let own = around.map(|block| {
+            own_paths.entry(std::ptr::from_ref(block) as usize).or_insert_with(|| {
+                let inner = block.own("location").iter();
+                inner.filter_map(|directive| paths_of.get(&address(directive))).map(String::as_str).collect()
+            })
         });
-        let own = own.unwrap_or_default();
-        let holes = prefixes
-            .iter()
-            .filter(|path| path.len() > outer.len() && path.starts_with(&**outer) && !own.contains(path))
-            .cloned()
-            .collect();
-        inside.push((std::ptr::from_ref(location) as usize, holes));
+        let holes = prefixes.iter().filter(|path| {
+            path.len() > outer.len()
+                && path.starts_with(&**outer)
+                && !own.as_ref().is_some_and(|own| own.contains(path.as_str()))
+        });
+        all_holes.push(holes.cloned().collect());
     }
+    let mut all_holes = all_holes.into_iter();
     for location in flat.iter_mut() {
-        let at = std::ptr::from_ref(location) as usize;
+        let rewrites = i64::try_from(location.rewrites()).unwrap_or(0);
         if let Kind::Regex { within, priority, .. } = &mut location.kind {
-            *priority = left;
-            left -= 1;
+            *priority = left - rewrites;
+            left -= 1 + rewrites;
             if let Some((outer, holes)) = within {
                 // Deeper ones are asked first.
                 *priority += NESTED + 1000 * i64::try_from(outer.matches('/').count()).unwrap_or(0);
-                *holes = inside.iter().find(|(known, _)| *known == at).map_or(Vec::new(), |(_, h)| h.clone());
+                *holes = all_holes.next().unwrap_or_default();
             }
         }
     }
 }
 
 impl Location<'_> {
+    /// How many routes of their own its rewrites may need.
+    fn rewrites(&self) -> usize {
+        match self.directive {
+            Some(_) => {
+                let inner = self.block.own("if").iter().flat_map(|line| line.block.iter().flatten());
+                self.block.own("rewrite").len() + inner.filter(|line| line.name == "rewrite").count()
+            }
+            None => 0,
+        }
+    }
+
     /// The priority of its route. Without regexes none is needed.
     pub(super) fn priority(&self, all: &[Location<'_>]) -> i64 {
         match &self.kind {
@@ -247,13 +259,7 @@ pub(super) fn find<'l, 'a>(all: &'l [Location<'a>], path: &str) -> Option<&'l Lo
     if exact.is_some() {
         return exact;
     }
-    let prefix = all
-        .iter()
-        .filter(|location| matches!(&location.kind, Kind::Prefix { path: prefix, .. } if path.starts_with(&**prefix)))
-        .max_by_key(|location| match &location.kind {
-            Kind::Prefix { path, .. } => path.len(),
-            _ => 0,
-        });
+    let prefix = find_prefix(all, path);
     let stops = prefix.is_some_and(|location| matches!(location.kind, Kind::Prefix { stops: true, .. }));
     let regex = all
         .iter()
@@ -274,6 +280,172 @@ pub(super) fn find<'l, 'a>(all: &'l [Location<'a>], path: &str) -> Option<&'l Lo
         .max_by_key(|(priority, _)| *priority)
         .map(|(_, location)| location);
     regex.or(prefix)
+}
+
+/// What is known of a path that a `rewrite` makes.
+#[derive(Clone, Debug)]
+pub(super) struct NewPath {
+    /// Its beginning, decoded.
+    start: String,
+    /// Whether that is all of it.
+    is_whole: bool,
+    /// Whether the last segments are those of the old path, so that a pattern for the end of a path matches both or
+    /// none.
+    keeps_end: bool,
+}
+
+impl NewPath {
+    pub(super) fn of(path: &Template, keeps_end: bool) -> Self {
+        let mut start = String::new();
+        for part in path.parts() {
+            match part {
+                Part::Text(text) => start.push_str(text),
+                part => {
+                    // The old path begins with a slash; a group might not.
+                    if start.is_empty() || *part == Part::Placeholder("path".to_owned()) {
+                        start.push('/');
+                    }
+                    return Self { start, is_whole: false, keeps_end };
+                }
+            }
+        }
+        Self { start, is_whole: true, keeps_end: false }
+    }
+
+    /// Whether a pattern may match it.
+    pub(super) fn may_match(&self, pattern: &Searching) -> bool {
+        let own = path::canonical(&self.start);
+        if self.is_whole {
+            return pattern.compiled().is_ok_and(|regex| regex.is_match(own.as_bytes()));
+        }
+        let (own, start) = match pattern.ignores_case() {
+            true => (own.to_ascii_lowercase(), pattern.literal_start().to_ascii_lowercase()),
+            false => (own, pattern.literal_start()),
+        };
+        own.starts_with(&start) || start.starts_with(&own)
+    }
+
+    /// Whether a pattern matches it, whatever follows its beginning.
+    fn must_match(&self, pattern: &Searching) -> bool {
+        let own = path::canonical(&self.start);
+        pattern.is_only_a_start() && !pattern.ignores_case() && own.starts_with(&pattern.literal_start())
+    }
+}
+
+/// The location that takes all paths of which this is known, by nginx's rule. `own` is the one that the old path is in.
+///
+/// # Errors
+/// Which locations may take some of them.
+pub(super) fn search<'l, 'a>(
+    all: &'l [Location<'a>],
+    new: &NewPath,
+    own: Option<&Location<'_>>,
+) -> Result<&'l Location<'a>, String> {
+    let (mut regexes, found) = candidates(all, new)?;
+    if own.is_some_and(|own| matches!(own.kind, Kind::Prefix { stops: false, .. })) {
+        // A regex for the end of the new path would have taken the old path before its prefix did.
+        regexes.retain(|regex| !regex.decides_by_end(new));
+    }
+    match regexes.into_iter().next() {
+        Some(regex) => regex.takes_all(new),
+        None => Ok(found),
+    }
+}
+
+/// The locations that take the paths of which this is known, each with the pattern that the old path must match; the
+/// first that does counts.
+///
+/// # Errors
+/// Which locations may take some of them.
+pub(super) fn search_all<'l, 'a>(
+    all: &'l [Location<'a>],
+    new: &NewPath,
+) -> Result<Vec<(Option<&'l Searching>, &'l Location<'a>)>, String> {
+    let (regexes, found) = candidates(all, new)?;
+    let mut takers = Vec::new();
+    for regex in regexes {
+        if !regex.decides_by_end(new) {
+            takers.push((None, regex.takes_all(new)?));
+            return Ok(takers);
+        }
+        takers.push((Some(regex.pattern), regex.location));
+    }
+    takers.push((None, found));
+    Ok(takers)
+}
+
+/// A regex location that may take a new path.
+struct MayTake<'l, 'a> {
+    priority: i64,
+    pattern: &'l Searching,
+    location: &'l Location<'a>,
+}
+
+impl<'l, 'a> MayTake<'l, 'a> {
+    /// Whether the old path tells if it takes the new one.
+    fn decides_by_end(&self, new: &NewPath) -> bool {
+        let is_everywhere = matches!(&self.location.kind, Kind::Regex { within: None, .. });
+        is_everywhere && new.keeps_end && self.pattern.is_about_the_end()
+    }
+
+    fn takes_all(&self, new: &NewPath) -> Result<&'l Location<'a>, String> {
+        let text = self.location.directive.map_or_else(String::new, |directive| directive.args.join(" "));
+        if new.must_match(self.pattern) { Ok(self.location) } else { Err(several(&text)) }
+    }
+}
+
+fn several(what: &str) -> String {
+    format!("of the new paths `{what}` may take some, and others the rest")
+}
+
+/// The regex locations that may take a new path, the first before the others, and the location of its prefix.
+fn candidates<'l, 'a>(
+    all: &'l [Location<'a>],
+    new: &NewPath,
+) -> Result<(Vec<MayTake<'l, 'a>>, &'l Location<'a>), String> {
+    let start = &*new.start;
+    let none = || "no location takes the new path".to_owned();
+    if new.is_whole {
+        return Ok((Vec::new(), find(all, start).ok_or_else(none)?));
+    }
+    for location in all {
+        match &location.kind {
+            Kind::Exact(path) if path.starts_with(start) => return Err(several(&format!("= {path}"))),
+            Kind::Prefix { path, .. } if path.len() > start.len() && path.starts_with(start) => {
+                return Err(several(path));
+            }
+            _ => {}
+        }
+    }
+    let found = find_prefix(all, start).ok_or_else(none)?;
+    let stops = matches!(found.kind, Kind::Prefix { stops: true, .. });
+    let mut regexes = Vec::new();
+    for location in all {
+        let Kind::Regex { pattern, within, priority, .. } = &location.kind else { continue };
+        let is_asked = match within {
+            None => !stops,
+            Some((outer, holes)) => {
+                start.starts_with(&**outer) && !holes.iter().any(|hole| start.starts_with(&**hole))
+            }
+        };
+        if is_asked && new.may_match(pattern) {
+            regexes.push(MayTake { priority: *priority, pattern, location });
+        }
+    }
+    regexes.sort_by_key(|regex| std::cmp::Reverse(regex.priority));
+    Ok((regexes, found))
+}
+
+/// The longest prefix of a path.
+fn find_prefix<'l, 'a>(all: &'l [Location<'a>], path: &str) -> Option<&'l Location<'a>> {
+    all.iter()
+        .filter(
+            |location| matches!(&location.kind, Kind::Prefix { path: prefix, .. } if path.starts_with(&**prefix)),
+        )
+        .max_by_key(|location| match &location.kind {
+            Kind::Prefix { path, .. } => path.len(),
+            _ => 0,
+        })
 }
 
 /// The named location.

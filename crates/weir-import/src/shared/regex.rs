@@ -83,6 +83,43 @@ impl Searching {
         self.flagged(&format!("{before}{inner}{behind}"))
     }
 
+    /// As [`Self::whole`], between `^` and `$` and so that its groups are those of the first place that it matches:
+    /// for the places where Weir searches.
+    #[must_use]
+    pub fn whole_from_first(&self) -> String {
+        let whole = self.whole();
+        let (flag, bare) = match whole.strip_prefix("(?i)") {
+            Some(bare) => ("(?i)", bare),
+            None => ("", &*whole),
+        };
+        let is_own = self.pattern.starts_with(".*");
+        let lazy = match bare.strip_prefix(".*").filter(|_| !is_own) {
+            Some(rest) => format!(".*?{rest}"),
+            None => bare.to_owned(),
+        };
+        format!("{flag}^{lazy}$")
+    }
+
+    /// Whether the pattern asks for nothing but the text that a match begins with.
+    #[must_use]
+    pub fn is_only_a_start(&self) -> bool {
+        let start = format!("^{}", literal(&self.literal_start()));
+        let written = self.pattern.replace("\\/", "/");
+        let rest = written.strip_prefix(&start).or_else(|| written.strip_prefix(&start.replace("\\-", "-")));
+        matches!(rest, Some("" | ".*" | "(.*)" | ".*$" | "(.*)$"))
+    }
+
+    /// Whether the pattern asks for nothing but the end of the last segment, such as `\.(png|jpe?g)$`.
+    #[must_use]
+    pub fn is_about_the_end(&self) -> bool {
+        let whole = self.whole();
+        let bare = whole.strip_prefix("(?i)").unwrap_or(&whole);
+        bare.strip_prefix(".*").is_some_and(|rest| {
+            !rest.ends_with(".*")
+                && rest.replace("\\.", "").chars().all(|c| c.is_ascii_alphanumeric() || "()|?:_-".contains(c))
+        })
+    }
+
     /// The literal text that every match begins with, if the pattern is anchored at the start. Empty if unknown.
     #[must_use]
     pub fn literal_start(&self) -> String {

@@ -213,6 +213,10 @@ fn stand_in(folder: &Path, written: &[Written], missing: &[Missing]) -> Result<V
             "cert" | "client_cert" | "key" | "client_key" => {
                 fs::write(&path, format!("{}{}", made.cert.pem(), made.signing_key.serialize_pem()))?;
             }
+            // A file of users must have one.
+            "file" if one.setting.ends_with("basic_auth.file") => {
+                fs::write(&path, "stand-in:$2y$05$abcdefghijklmnopqrstuuVXkQ1XGcWDYWvnTZOHgmkQlD1vc4Suu\n")?;
+            }
             "file" => fs::write(&path, "")?,
             program if program.starts_with("exec") => {
                 fs::write(&path, "")?;

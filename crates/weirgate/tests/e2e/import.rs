@@ -8,6 +8,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use serde_json::{Value, json};
 use weir_testkit::{Client, Weir, eventually, run_weir, unused_address, weir_command};
 
 use crate::real::binary;
@@ -176,6 +177,113 @@ fn paths() -> Vec<String> {
         paths.push(path.to_ascii_uppercase());
     }
     paths
+}
+
+/// What nginx rewrites, refuses and answers with pages, and what its import does: proved against a real nginx.
+const REWRITTEN: &str = r#"events {}
+http {
+  server {
+    listen 80;
+    server_name shop.test;
+    rewrite ^/early/(.*)$ /late/$1 last;
+    rewrite ^/early2/([0-9]+)/(.*)$ /late/n$1/$2;
+    location / { proxy_set_header Host $http_host; proxy_pass http://front:3000; }
+    location /late/ { proxy_set_header Host $http_host; proxy_set_header X-Late 1; proxy_pass http://late:3000; }
+    location = /early/exact { return 200 never; }
+    location /a/ {
+      rewrite ^/a/old/(.*)$ /a/new/$1 last;
+      rewrite ^/a/out/(.*)$ /late/$1 last;
+      rewrite ^/a/moved/(.*)$ /a/there/$1 permanent;
+      proxy_set_header Host $http_host;
+      proxy_set_header X-Sent $request_uri;
+      proxy_pass http://a:3000;
+    }
+    location /b/ {
+      rewrite /b([0-9])x /b/found/$1 break;
+      proxy_set_header Host $http_host;
+      proxy_set_header X-Sent $request_uri;
+      proxy_pass http://b:3000;
+    }
+    location /a/out/deep { return 200 deep; }
+    location ~ ^/a/out/regex { return 200 regex; }
+    location ~ \.php$ { rewrite ^/p/(.*)\.php$ /q/$1 redirect; return 200 php; }
+    location ~ ^/q { return 200 q; }
+    location /wiki/ { rewrite ^/wiki/([A-Za-z]*)$ /index/page?title=$1&x=1 last; return 404; }
+    location /index/ { internal; proxy_set_header Host $http_host; proxy_pass http://index:3000/in/; }
+    location /beta/ {
+      if ($http_x_beta = 1) { rewrite ^/beta/(.*)$ /late/beta/$1 last; }
+      if ($arg_no) { return 403; }
+      proxy_set_header Host $http_host;
+      proxy_pass http://front:3000;
+    }
+    location = /fixed/7 { rewrite ^/fixed/([0-9]+)$ /late/f$1 last; }
+    location /local/ { satisfy any; allow 127.0.0.1; deny all; auth_basic x; auth_basic_user_file users; proxy_set_header Host $http_host; proxy_pass http://front:3000; }
+    location /closed/ { satisfy any; deny 127.0.0.1; auth_basic x; auth_basic_user_file users; proxy_set_header Host $http_host; proxy_pass http://front:3000; }
+    location /remote/ { satisfy any; deny 127.0.0.1; allow all; auth_basic x; auth_basic_user_file users; proxy_pass http://front:3000; }
+    location /login/ {
+      auth_basic x; auth_basic_user_file users;
+      error_page 401 = @login;
+      proxy_pass http://front:3000;
+    }
+    location @login { return 302 https://id.test/?rd=$host; }
+    location /pages/ {
+      error_page 502 /sorry.html;
+      error_page 404 https://help.test/none;
+      proxy_intercept_errors on;
+      proxy_set_header Host $http_host;
+      proxy_pass http://front:3000;
+    }
+    location /none/ { error_page 404 /sorry.html; return 404; }
+    location = /sorry.html { internal; proxy_set_header Host $http_host; proxy_pass http://sorry:3000; }
+  }
+  server { listen 80; server_name ~^(?<who>[a-z]+)\.people\.test$; location / { return 200 people; } }
+  server { listen 80; server_name ~^admin\..+\.test$ exact.people.test; location / { return 200 admin; } }
+}
+"#;
+
+#[test]
+fn what_nginx_rewrites_is_proved() {
+    let dir = tempfile::tempdir().unwrap();
+    let users = dir.path().join("users");
+    let source = REWRITTEN.replace("user_file users", &format!("user_file {}", users.display()));
+    fs::write(dir.path().join("nginx.conf"), source).unwrap();
+    fs::write(&users, "ann:$2y$05$abcdefghijklmnopqrstuuVXkQ1XGcWDYWvnTZOHgmkQlD1vc4Suu\n").unwrap();
+    // What differs by design, none of it who answers, where a redirect leads, or who may pass.
+    let accept = "\
+- { difference: forwarding-fields, why: Weir tells upstreams who asks }
+- { difference: upstream target, why: Weir sends the canonical path }
+- { difference: upstream field x-sent, why: the canonical path }
+- { difference: upstream field host, asked: 'no host, in HTTP/1.0', why: Weir always sends one }
+- { difference: status, asked: 'with %2F', why: a path that servers read in two ways is refused }
+- { difference: status, line: internal, asked: a body over the limit, why: the limit comes first }
+- { difference: answer field www-authenticate, why: Weir names the charset }
+- { difference: answer field cache-control, why: a page for an error is not stored }
+- { difference: answer field x-powered-by, why: not of the page }
+- { difference: upstream field user-agent, why: Weir itself asks for the page }
+- { difference: upstream field content-type, why: Weir itself asks for the page }
+- { difference: upstream method, line: proxy_pass http://sorry:3000, why: Weir itself asks for the page }
+- { difference: upstream body, line: proxy_pass http://sorry:3000, why: Weir itself asks for the page }
+";
+    fs::create_dir(dir.path().join("out")).unwrap();
+    let record = format!("system: nginx\nfiles: [ ../nginx.conf ]\naccept:\n{accept}");
+    fs::write(dir.path().join("out/proof.yaml"), record).unwrap();
+    let told = run_weir(
+        dir.path(),
+        &["import", "nginx", "nginx.conf", "-o", "out", "--force", "--prove", "--format", "json"],
+    );
+    let report: Value =
+        serde_json::from_str(&told.stdout).unwrap_or_else(|error| panic!("{error}: {told:#?}"));
+    assert_eq!(report["mistakes_of_weir_import"], json!([]), "{report:#}");
+    let refused: Vec<&Value> =
+        report["lines"].as_array().unwrap().iter().filter(|line| line["verdict"] == "refused").collect();
+    assert!(refused.is_empty(), "{refused:#?}");
+    let proof = &report["proof"];
+    if crate::prove::cannot(&proof["not_proved"]) {
+        return;
+    }
+    assert!(proof["asked"].as_u64() > Some(400), "{proof:#}");
+    let found = crate::prove::differences(proof);
+    assert!(found.is_empty(), "{found:#?} {proof:#}");
 }
 
 #[test]

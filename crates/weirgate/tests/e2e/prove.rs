@@ -91,7 +91,7 @@ fn prove(dir: &Path, code: i32) -> Option<Value> {
     Some(report)
 }
 
-fn cannot(not_proved: &Value) -> bool {
+pub(crate) fn cannot(not_proved: &Value) -> bool {
     let why = not_proved.as_str().unwrap_or_default();
     let cannot =
         why.contains("is not on this machine") || why.contains("this kernel cannot create a sandbox");
@@ -102,7 +102,7 @@ fn cannot(not_proved: &Value) -> bool {
 }
 
 /// The differences: `LINE DIFFERENCE`.
-fn differences(report: &Value) -> Vec<String> {
+pub(crate) fn differences(report: &Value) -> Vec<String> {
     let mut found = Vec::new();
     for row in report["lines"].as_array().unwrap() {
         for difference in row["differences"].as_array().unwrap() {

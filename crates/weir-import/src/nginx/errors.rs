@@ -1,0 +1,192 @@
+//! `error_page`: files, redirects and pages that an upstream makes, as the filter `errors`.
+
+use super::context::{Cx, Scope};
+use super::files::folder;
+use super::location::{Location, find, named};
+use super::proxy::proxied;
+use super::read::Directive;
+use super::rewrite::{Answer, run, to_url};
+use super::site::Site;
+use crate::config::Filter;
+use crate::shared::path;
+use crate::yaml::{Map, Value};
+
+/// What Weir has for it.
+const NEAREST: &str = "errors: { 404: { file } }, or { redirect }, or { upstream, path }";
+
+/// The filter `errors` for a location. `answered` is the status that Weir's route for it answers with by itself, if
+/// it does: `respond` is none of the gateway's own errors, which the filter replaces without being told.
+pub(super) fn errors<'a>(
+    cx: &mut Cx<'a, '_>,
+    site: &Site<'_, 'a>,
+    scope: &Scope<'a>,
+    answered: Option<u16>,
+) -> Option<Filter> {
+    let mut map = Map::new();
+    let mut statuses: Vec<u16> = Vec::new();
+    for page in scope.block.nearest("error_page") {
+        let Some((target, words)) = page.args.split_last() else { continue };
+        let (codes, status) = match words.split_last() {
+            Some((last, codes)) if last.starts_with('=') => (codes, Some(last.trim_start_matches('='))),
+            _ => (words, None),
+        };
+        let instead = match instead(cx, site, scope, page, target, status) {
+            Ok(instead) => instead,
+            Err(why) => {
+                cx.ledger.refused(page.piece, why, NEAREST);
+                continue;
+            }
+        };
+        cx.ledger.same(page.piece);
+        for code in codes {
+            map.set(code.clone(), instead.clone());
+            statuses.extend(code.parse::<u16>());
+        }
+    }
+    if map.is_empty() {
+        return None;
+    }
+    let intercept =
+        scope.block.one("proxy_intercept_errors").or_else(|| scope.block.one("fastcgi_intercept_errors"));
+    if let Some(intercept) = intercept {
+        cx.ledger.same(intercept.piece);
+    }
+    let is_on = intercept.is_some_and(|intercept| intercept.first() == "on");
+    statuses.retain(|status| is_on || answered == Some(*status));
+    statuses.dedup();
+    if !statuses.is_empty() {
+        let list = statuses.into_iter().map(|status| Value::Number(status.into())).collect();
+        map.set("upstream", Value::List(list));
+    }
+    Some(Filter::new("errors", map))
+}
+
+/// What takes the place of an error. `status` is the word behind `=`.
+fn instead<'a>(
+    cx: &mut Cx<'a, '_>,
+    site: &Site<'_, 'a>,
+    scope: &Scope<'a>,
+    page: &'a Directive,
+    target: &str,
+    status: Option<&str>,
+) -> Result<Map, String> {
+    if target.contains("://") || target.starts_with("$scheme") {
+        let status = match status {
+            None | Some("") => 302,
+            Some(status) => status.parse().map_err(|_| format!("`={status}` is no status"))?,
+        };
+        let filter = to_url(cx, scope, target, status, page.piece)?;
+        return redirected(&filter);
+    }
+    if target.contains('$') {
+        return Err("the page is chosen by the request".to_owned());
+    }
+    let location = match target.strip_prefix('@') {
+        Some(name) => named(&site.locations, name),
+        None if target.starts_with('/') => find(&site.locations, target),
+        None => None,
+    };
+    let location = location.ok_or("no location makes the page")?;
+    let mut inner = site.scope(location);
+    inner.set.extend(scope.set.clone());
+    let own = location.block.all().to_vec();
+    let done = match location.directive {
+        Some(_) => run(cx, site, &mut inner, &own, Some(location)),
+        None => Default::default(),
+    };
+    if let (Some(Answer::Redirect(filter)), true) = (&done.answer, done.filters.is_empty()) {
+        return redirected(filter);
+    }
+    if done.answer.is_some() || !done.filters.is_empty() || !done.apart.is_empty() || !done.closed.is_empty()
+    {
+        return Err("the page's location answers by itself, or changes the path".to_owned());
+    }
+    if status.is_some() {
+        return Err("a page with another status than the error's".to_owned());
+    }
+    let pass = ["proxy_pass", "grpc_pass"].iter().find_map(|name| location.block.own(name).last().copied());
+    match pass {
+        Some(pass) if pass.name == "proxy_pass" => from_upstream(cx, &inner, page, target, pass),
+        Some(_) => Err("the page comes from an upstream that speaks gRPC".to_owned()),
+        None => from_file(cx, location, &inner, target),
+    }
+}
+
+/// A redirect in place of an error.
+fn redirected(filter: &Filter) -> Result<Map, String> {
+    let Value::Map(settings) = &filter.settings else { return Err("no redirect".to_owned()) };
+    let Some(Value::Text(to)) = settings.get("to") else {
+        return Err("a redirect to https in place of an error".to_owned());
+    };
+    if settings.get("keep_query").is_none() {
+        return Err("on an error Weir redirects without the query".to_owned());
+    }
+    let status = match settings.get("status") {
+        Some(Value::Number(status)) => *status,
+        _ => 308,
+    };
+    if ![302, 303, 307].contains(&status) {
+        return Err(format!(
+            "an error is answered with a redirect of status {status}: Weir sends 302, 303 or 307"
+        ));
+    }
+    let mut map = Map::new().with("redirect", to.as_str());
+    if status != 302 {
+        map.set("status", status);
+    }
+    Ok(map)
+}
+
+/// The page of an upstream: nginx sends it the request, Weir asks for a page.
+fn from_upstream<'a>(
+    cx: &mut Cx<'a, '_>,
+    scope: &Scope<'a>,
+    page: &Directive,
+    target: &str,
+    pass: &'a Directive,
+) -> Result<Map, String> {
+    let sent = proxied(cx, scope, pass)?;
+    // A named location sends the path of the request.
+    let mut asked = if target.starts_with('@') { "{path}".to_owned() } else { path::canonical(target) };
+    for filter in sent.filters.iter().filter(|filter| filter.name == "rewrite") {
+        let Value::Map(settings) = &filter.settings else { continue };
+        let text = |key: &str| match settings.get(key) {
+            Some(Value::Text(text)) => Some(text.as_str()),
+            _ => None,
+        };
+        if let Some(path) = text("path") {
+            asked = path.to_owned();
+        }
+        if let Some(rest) = text("strip_prefix").and_then(|prefix| asked.strip_prefix(prefix)) {
+            asked = rest.to_owned();
+        }
+        if let Some(prefix) = text("add_prefix") {
+            asked.insert_str(0, prefix);
+        }
+    }
+    let why = "Weir asks for the page with GET, without the query and most fields of the client, and takes it if its \
+               status is 200; nginx sends the whole request";
+    cx.ledger.changed(page.piece, why);
+    Ok(Map::new().with("upstream", sent.upstream).with("path", asked))
+}
+
+fn from_file<'a>(
+    cx: &mut Cx<'a, '_>,
+    location: &Location<'a>,
+    scope: &Scope<'a>,
+    target: &str,
+) -> Result<Map, String> {
+    let block = &location.block;
+    if target.starts_with('@') {
+        return Err("a named location with files".to_owned());
+    }
+    if ["fastcgi_pass", "uwsgi_pass", "scgi_pass", "try_files"].iter().any(|name| !block.own(name).is_empty())
+    {
+        return Err("the page is made by a script, or searched".to_owned());
+    }
+    if !block.own("alias").is_empty() {
+        return Err("the page has an alias".to_owned());
+    }
+    let folder = folder(cx, scope).map_err(|why| format!("the page has no folder: {why}"))?;
+    Ok(Map::new().with("file", format!("{}{target}", folder.root)))
+}
