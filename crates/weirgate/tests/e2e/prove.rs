@@ -379,3 +379,142 @@ fn a_list_of_requests_is_tested() {
     fs::write(dir.path().join("weir.yaml"), "routes: 7\n").unwrap();
     run_weir(dir.path(), &["test"]).expect_code(1).expect_text("routes");
 }
+
+/// What only the clients of yesterday asked shows a difference that no witness made from the configs does.
+#[test]
+fn a_corpus_is_asked_too() {
+    // `/api/z…` goes elsewhere, and no pattern says so.
+    let ours = OURS.replace("'~/api/.*'", "'~/api/(?:[^z].*)?'");
+    let log =
+        "192.0.2.1 - - [24/Nov/2026:10:00:00 +0000] \"GET /api/zebra?x=1 HTTP/1.1\" 200 5 \"-\" \"curl\"\n";
+    let har = r#"{"log":{"entries":[{"request":{"method":"GET","url":"http://shop.example/api/zebra"}}]}}"#;
+    let list = "# by hand\nhttp://shop.example/\nGET http://shop.example/api/zebra\n";
+    let dir = site(&ours, RECORD);
+    let Some(report) = prove(dir.path(), 0) else { return };
+    let asked = report["asked"].as_u64();
+    for (name, text) in [("access.log", log), ("clients.har", har), ("urls.txt", list)] {
+        fs::write(dir.path().join(name), text).unwrap();
+        let proved = run_weir(dir.path(), &["prove", "weir", "--format", "json", "--corpus", name]);
+        let report: Value = serde_json::from_str(&proved.stdout).unwrap();
+        assert_eq!(proved.code, Some(1), "{name}: {report:#}");
+        assert!(report["asked"].as_u64() > asked, "{name}: {report:#}");
+        let found = differences(&report);
+        assert!(found.iter().any(|found| found.ends_with("who answered")), "{name}: {found:?}");
+        let told = run_weir(dir.path(), &["prove", "weir", "--corpus", name]);
+        told.expect_code(1).expect_text("/api/zebra").expect_text("from the corpus");
+    }
+    // proof.yaml names one for every later proof.
+    fs::write(dir.path().join("weir/proof.yaml"), RECORD.to_owned() + "corpus: ../urls.txt\n").unwrap();
+    let Some(report) = prove(dir.path(), 1) else { return };
+    assert!(!differences(&report).is_empty(), "{report:#}");
+    let missing = run_weir(dir.path(), &["prove", "weir", "--corpus", "none.log"]);
+    assert_ne!(missing.code, Some(0), "{missing:#?}");
+    assert!(missing.stderr.contains("none.log"), "{missing:#?}");
+}
+
+/// The file of routes with a filter or a setting taken out. Fails if it is not there.
+#[track_caller]
+fn without(dir: &Path, from: &str, to: &str) {
+    let mut count = 0;
+    for file in fs::read_dir(dir.join("weir/routes")).unwrap() {
+        let path = file.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap();
+        count += text.matches(from).count();
+        fs::write(&path, text.replace(from, to)).unwrap();
+    }
+    assert!(count > 0, "no `{from}` in {}", dir.display());
+}
+
+/// Guards that keep the client of a proof out: a line for each kind, and what takes it out of the import's output.
+const GUARDS: &[(&str, &str, &str)] = &[
+    ("deny 127.0.0.1; allow all;", "ip: { deny: [127.0.0.1] }", "ip: { deny: [192.0.2.1] }"),
+    ("allow 192.0.2.0/24; deny all;", "allow: [192.0.2.0/24]", "allow: [127.0.0.0/8]"),
+    ("deny all;", "respond: { status: 403 }", "respond: { status: 200 }"),
+    ("if ($request_method = DELETE) { return 403; }", "\"DELETE\"", "\"NEVER\""),
+    (
+        "limit_except GET { deny all; }",
+        "!(request.method in [\"GET\", \"HEAD\"])",
+        "request.method == \"NEVER\"",
+    ),
+    ("if ($http_user_agent ~ evil) { return 403; }", "\"evil\"", "\"never\""),
+];
+
+fn guarded(guard: &str, listen: &str, upstream: &str) -> String {
+    format!(
+        "events {{}}\nhttp {{\n  server {{\n    listen {listen};\n    location / {{ proxy_pass http://{upstream}; proxy_set_header Host $http_host; }}\n    \
+         location /guarded/ {{\n      {guard}\n      proxy_set_header X-Guarded 1;\n      proxy_set_header Host $http_host; proxy_pass http://{upstream};\n    }}\n  }}\n}}\n"
+    )
+}
+
+/// An import that loses a guard is caught by its own proof, at the guard's line or that of its location.
+#[test]
+fn an_import_that_drops_a_guard_is_caught() {
+    for (guard, from, to) in GUARDS {
+        let dir = TempDir::new().unwrap();
+        fs::write(dir.path().join("nginx.conf"), guarded(guard, "80", "front:3000")).unwrap();
+        let imported = run_weir(
+            dir.path(),
+            &["import", "nginx", "nginx.conf", "-o", "weir", "--prove", "--format", "json"],
+        );
+        let report: Value =
+            serde_json::from_str(&imported.stdout).unwrap_or_else(|e| panic!("{e}: {imported:#?}"));
+        if cannot(&report["proof"]["not_proved"]) {
+            return;
+        }
+        let statuses = |found: &[String]| found.iter().filter(|found| found.ends_with(" status")).count();
+        let honest = statuses(&differences(&report["proof"]));
+        without(dir.path(), from, to);
+        let proved = run_weir(dir.path(), &["prove", "weir", "--format", "json"]);
+        let lied: Value = serde_json::from_str(&proved.stdout).unwrap();
+        assert_eq!(proved.code, Some(1), "{guard}: {lied:#}");
+        let found = differences(&lied);
+        assert!(statuses(&found) > honest, "{guard}: honest {honest}, lied {found:?}");
+    }
+}
+
+/// The same against a gateway that runs elsewhere.
+#[test]
+fn a_gateway_elsewhere_shows_a_dropped_guard() {
+    let Some(nginx) = crate::real::binary() else {
+        eprintln!("SKIPPED: nginx is not on this machine");
+        return;
+    };
+    let (guard, from, to) = GUARDS[0];
+    let (listen, upstream) = (free_port(), free_port());
+    let dir = TempDir::new().unwrap();
+    let site = guarded(guard, &format!("127.0.0.1:{listen}"), &format!("127.0.0.1:{upstream}"));
+    fs::write(dir.path().join("nginx.conf"), &site).unwrap();
+    let d = dir.path().display();
+    let running = format!("daemon off; master_process off; pid {d}/pid; error_log stderr;\n{site}").replace(
+        "http {\n",
+        &format!("http {{\n  access_log off; client_body_temp_path {d}/b; proxy_temp_path {d}/p; fastcgi_temp_path {d}/f; uwsgi_temp_path {d}/u; scgi_temp_path {d}/s;\n"),
+    );
+    fs::write(dir.path().join("running.conf"), running).unwrap();
+    let mut child = std::process::Command::new(nginx)
+        .args(["-e", "stderr", "-p", &d.to_string(), "-c", &format!("{d}/running.conf")])
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    weir_testkit::eventually("nginx listens", || std::net::TcpStream::connect(("127.0.0.1", listen)).is_ok());
+    let url = format!("http://127.0.0.1:{listen}");
+    let statuses = |report: &Value| {
+        differences(report).into_iter().filter(|found| found.ends_with(" status")).collect::<Vec<_>>()
+    };
+    let imported = run_weir(
+        dir.path(),
+        &["import", "nginx", "nginx.conf", "-o", "weir", "--prove", "--against", &url, "--format", "json"],
+    );
+    let report: Value =
+        serde_json::from_str(&imported.stdout).unwrap_or_else(|e| panic!("{e}: {imported:#?}"));
+    let proof = &report["proof"];
+    if !cannot(&proof["not_proved"]) {
+        let honest = statuses(proof).len();
+        without(dir.path(), from, to);
+        let proved = run_weir(dir.path(), &["prove", "weir", "--against", &url, "--format", "json"]);
+        let lied: Value = serde_json::from_str(&proved.stdout).unwrap();
+        assert_eq!(proved.code, Some(1), "{lied:#}");
+        assert!(statuses(&lied).len() > honest, "honest {honest}: {lied:#}");
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+}
