@@ -61,7 +61,7 @@ pub mod yaml;
 pub use config::Config;
 pub use ledger::{Ledger, Piece, Verdict};
 pub use output::Written;
-pub use source::{Disk, Loader, Memory, Place, SourceFile, SourceTree, Unreadable};
+pub use source::{Disk, Loader, Memory, Place, Printed, SourceFile, SourceTree, Unreadable};
 pub use stage::program;
 pub use system::{Import, System, import};
 

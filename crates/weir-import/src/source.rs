@@ -57,6 +57,16 @@ pub trait Loader {
     fn read(&self, path: &str, limit: u64) -> Result<Vec<u8>, String>;
     /// The names in a folder, sorted. A folder that does not exist is empty.
     fn list(&self, folder: &str) -> Vec<String>;
+    /// Whether absolute paths lead where the program itself would look. If not, the files may be a copy from elsewhere.
+    fn is_in_place(&self) -> bool {
+        false
+    }
+}
+
+/// Files that the program itself read, by absolute path, and below them what it does not print, such as lists of users.
+pub struct Printed {
+    files: Memory,
+    others: Disk,
 }
 
 /// The files that an import has read, with what it may still read.
@@ -133,6 +143,12 @@ impl<'a> SourceTree<'a> {
     #[must_use]
     pub fn given(&self) -> &[String] {
         &self.given
+    }
+
+    /// [`Loader::is_in_place`].
+    #[must_use]
+    pub fn is_in_place(&self) -> bool {
+        self.loader.is_in_place()
     }
 
     /// The files that were read so far.
@@ -288,6 +304,29 @@ impl Loader for Disk {
             entries.take(MAX_FILES).filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
         names.sort();
         names
+    }
+}
+
+impl Printed {
+    /// The files that a program printed, before those of the disk.
+    #[must_use]
+    pub fn new(files: Vec<(String, String)>, others: Disk) -> Self {
+        let files = files.into_iter().map(|(path, text)| (path, text.into_bytes()));
+        Self { files: Memory(files.collect()), others }
+    }
+}
+
+impl Loader for Printed {
+    fn read(&self, path: &str, limit: u64) -> Result<Vec<u8>, String> {
+        self.files.read(path, limit).or_else(|_| self.others.read(path, limit))
+    }
+
+    fn list(&self, folder: &str) -> Vec<String> {
+        self.files.list(folder)
+    }
+
+    fn is_in_place(&self) -> bool {
+        true
     }
 }
 

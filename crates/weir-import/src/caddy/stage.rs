@@ -16,7 +16,7 @@ use crate::proof::patterns::{
     Condition, Effect, Front, Line, Origin, PathKind, PathPattern, Patterns, Setting, Site, Stage, Subject,
     unix_in_workspace,
 };
-use crate::proof::program::{CERTIFICATE, KEY, Program, number_after};
+use crate::proof::program::{CERTIFICATE, KEY, Program, Reads, number_after};
 use crate::source::{Place, SourceTree, Unreadable, join};
 use crate::yaml::{VARIABLE_BEGIN, VARIABLE_END};
 use std::collections::BTreeSet;
@@ -30,6 +30,10 @@ pub(crate) static PROGRAM: Program = Program {
     stage,
     version: &["version"],
     check: |config| ["validate", "--config", config, "--adapter", "caddyfile"].map(str::to_owned).to_vec(),
+    reads: Reads::One(
+        |config| ["adapt", "--config", config, "--adapter", "caddyfile"].map(str::to_owned).to_vec(),
+        ".json",
+    ),
     run: |config| ["run", "--config", config, "--adapter", "caddyfile"].map(str::to_owned).to_vec(),
     // It trusts the upstreams of the proof, and writes nowhere else.
     environment: &[

@@ -11,7 +11,7 @@ use super::read::{Line, Section, has_variable, read_all};
 use super::sample::COUNTERS;
 use crate::ledger::Ledger;
 use crate::proof::patterns::{Front, Line as Shown, Stage, unix_in_workspace};
-use crate::proof::program::{PAIR, Program, number_after};
+use crate::proof::program::{PAIR, Program, Reads, number_after};
 use crate::source::{Place, SourceTree, Unreadable};
 use std::collections::{HashMap, HashSet};
 
@@ -24,6 +24,7 @@ pub(crate) static PROGRAM: Program = Program {
     stage,
     version: &["-v"],
     check: |config| ["-c", "-f", config].map(str::to_owned).to_vec(),
+    reads: Reads::Checks,
     run: |config| ["-db", "-f", config].map(str::to_owned).to_vec(),
     environment: &[],
     folders: &[],

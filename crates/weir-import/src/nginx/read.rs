@@ -47,10 +47,9 @@ pub(super) fn read_all(tree: &mut SourceTree<'_>, ledger: &mut Ledger) -> Result
 /// The path of a file that the config names, beside the first file of the tree.
 pub(super) fn beside(tree: &SourceTree<'_>, path: &str) -> String {
     let root = tree.given().first().map_or("", |first| folder(first));
-    let here = PREFIXES
-        .iter()
-        .find_map(|prefix| path.strip_prefix(prefix))
-        .filter(|_| !PREFIXES.iter().any(|prefix| format!("{root}/").starts_with(prefix)));
+    let here = PREFIXES.iter().find_map(|prefix| path.strip_prefix(prefix)).filter(|_| {
+        !tree.is_in_place() && !PREFIXES.iter().any(|prefix| format!("{root}/").starts_with(prefix))
+    });
     join(root, here.unwrap_or(path))
 }
 

@@ -524,7 +524,7 @@ impl One {
             filters.push(match self.always {
                 true => Filter::new("rewrite", Map::new().with("path", path.to_setting())),
                 false => {
-                    let with = Map::new().with(&self.pattern.whole_from_first(), path.to_setting());
+                    let with = Map::new().with(self.pattern.whole_from_first(), path.to_setting());
                     Filter::new("rewrite", Map::new().with("replace", with))
                 }
             });

@@ -10,7 +10,7 @@ use super::read::{Directive, read_all};
 use crate::ledger::Ledger;
 use crate::proof::WORKSPACE;
 use crate::proof::patterns::{Front, Line, Stage};
-use crate::proof::program::{Program, number_after};
+use crate::proof::program::{Program, Reads, number_after};
 use crate::source::{SourceTree, Unreadable};
 use emit::Writer;
 
@@ -25,6 +25,10 @@ pub(crate) static PROGRAM: Program = Program {
     check: |config| {
         [&["-t"], arguments(config).as_slice()].concat().iter().map(ToString::to_string).collect()
     },
+    reads: Reads::Files(
+        |config| ["-T", "-e", "stderr", "-c", config].map(str::to_owned).to_vec(),
+        "# configuration file ",
+    ),
     run: |config| arguments(config).iter().map(ToString::to_string).collect(),
     environment: &[],
     folders: &[],

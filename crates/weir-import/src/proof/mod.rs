@@ -21,7 +21,7 @@ pub mod witness;
 
 pub use compare::{Difference, Observation, Seen};
 pub use patterns::{Effect, Patterns, Stage};
-pub use program::Program;
+pub use program::{Program, Reads};
 pub use report::{Accepted, Report, Row};
 pub use witness::{Ask, OurRoute, Scenario, Witness};
 

@@ -36,6 +36,8 @@ pub struct Program {
     pub version: &'static [&'static str],
     /// The arguments that check the config at this path and end.
     pub check: fn(&str) -> Vec<String>,
+    /// How it reads its own config, for `weir import --use-program`.
+    pub reads: Reads,
     /// The arguments that run the config at this path in the foreground.
     pub run: fn(&str) -> Vec<String>,
     /// Its environment, beside `HOME`, `PATH` and `TMPDIR`.
@@ -46,6 +48,40 @@ pub struct Program {
     pub refusal: fn(&str) -> (Option<usize>, String),
     /// Words of the pages that it brings along for its own answers. What such a page says is not compared.
     pub own_pages: &'static [&'static str],
+}
+
+/// How a program reads a config that it does not run.
+#[derive(Clone, Copy, Debug)]
+pub enum Reads {
+    /// It says whether the config is good: [`Program::check`].
+    Checks,
+    /// With these arguments it prints the config as one file, whose name ends so.
+    One(fn(&str) -> Vec<String>, &'static str),
+    /// With these arguments it prints every file that it read, each behind a line that begins with this text and ends
+    /// with its path and a colon.
+    Files(fn(&str) -> Vec<String>, &'static str),
+}
+
+impl Reads {
+    /// The files in what the program printed, the first first, by path. `config` is the path that it was given.
+    #[must_use]
+    pub fn files_in(self, config: &str, printed: &str) -> Vec<(String, String)> {
+        let mark = match self {
+            Self::Checks => return Vec::new(),
+            Self::One(_, end) => return vec![(format!("{config}{end}"), printed.to_owned())],
+            Self::Files(_, mark) => mark,
+        };
+        let mut files: Vec<(String, String)> = Vec::new();
+        for line in printed.split_inclusive('\n') {
+            let path = line.strip_prefix(mark).and_then(|rest| rest.trim_end().strip_suffix(':'));
+            match (path, files.last_mut()) {
+                (Some(path), _) => files.push((path.to_owned(), String::new())),
+                (None, Some((_, text))) => text.push_str(line),
+                (None, None) => {}
+            }
+        }
+        files
+    }
 }
 
 impl Program {
@@ -60,6 +96,7 @@ impl Program {
             stage: |_, _| Ok(Stage::default()),
             version: &[],
             check: |_| Vec::new(),
+            reads: Reads::Checks,
             run: |_| Vec::new(),
             environment: &[],
             folders: &[],

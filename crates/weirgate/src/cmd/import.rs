@@ -4,6 +4,7 @@
 
 use super::prove::{self, Told};
 use super::{Format, print};
+use crate::proof::{Reading, read_by_program};
 use anyhow::{Context as _, Result};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -18,12 +19,10 @@ use weir_gateway::explain::Arriving;
 use weir_gateway::snapshot::Snapshot;
 use weir_import::config::Case;
 use weir_import::proof::Report;
-use weir_import::{Disk, Import as Imported, SYSTEMS, Written};
+use weir_import::{Disk, Import as Imported, Loader, Printed, SYSTEMS, System, Written};
 
 /// Exit code for a mistake on the command line.
 const COMMAND_LINE: u8 = 2;
-/// Exit code for a source that cannot be read.
-const UNREADABLE: u8 = 3;
 
 /// The config is written to a folder, as small files. The report has every line of the source: taken as it is, taken
 /// with a difference, left out, or refused, which a person must decide.
@@ -47,6 +46,10 @@ pub(super) struct Import {
     /// Exit with 1 if something was changed, too
     #[arg(long)]
     strict: bool,
+    /// Let the old program read its own config, in a sandbox: what it includes from elsewhere is found, and what it
+    /// refuses is not imported. Where it cannot be started, that is told, and the exit code is 1
+    #[arg(long)]
+    use_program: bool,
     /// Send the old program and Weir the same requests, and compare the answers: docs/guide/prove.md
     #[arg(long)]
     prove: bool,
@@ -55,6 +58,15 @@ pub(super) struct Import {
     /// Format of the report
     #[arg(long, value_enum, default_value_t)]
     format: Format,
+}
+
+/// How the source is read.
+struct Read {
+    loader: Box<dyn Loader>,
+    /// The files that it begins with.
+    files: Vec<String>,
+    /// Why the old program did not read them, although it was asked to.
+    unread: Option<String>,
 }
 
 /// What `weir check` says of what was written.
@@ -79,23 +91,18 @@ impl Import {
             return Ok(ExitCode::from(COMMAND_LINE));
         }
         let system = weir_import::system(&self.system).context("the command line knows this system")?;
-        let read = Disk::around(&self.files).and_then(|disk| weir_import::import(system, &disk, &self.files));
-        let import = match read {
+        let source = match self.source(system) {
+            Ok(source) => source?,
+            Err(code) => return Ok(code),
+        };
+        let import = match weir_import::import(system, &*source.loader, &source.files) {
             Ok(import) => import,
-            Err(unreadable) => {
-                match self.format {
-                    Format::Json => {
-                        print(&format!("{:#}\n", json!({ "unreadable": unreadable.to_string() })))
-                    }
-                    Format::Text => errln!("weir: {unreadable}"),
-                }
-                return Ok(ExitCode::from(UNREADABLE));
-            }
+            Err(e) => return Ok(prove::unreadable(&e.to_string(), self.format)),
         };
         let written = import.written();
         let checked = check(&import, &written)?;
         write(&self.output, &written)?;
-        let told = if self.prove { Some(self.told(&import)?) } else { None };
+        let told = if self.prove { Some(self.told(&import, &source)?) } else { None };
         let proof = match told {
             Some(Told::Unreadable(why)) => return Ok(prove::unreadable(&why, self.format)),
             Some(Told::Misspelt(why)) => {
@@ -105,18 +112,58 @@ impl Import {
             Some(Told::Report(report)) => Some(report),
             None => None,
         };
-        self.report(&import, &checked, proof.as_deref());
+        self.report(&import, &checked, proof.as_deref(), &source);
         let proved = proof.is_none_or(|report| report.is_proved());
-        let code = if checked.mistakes.is_empty() && proved { import.exit_code(self.strict) } else { 1 };
+        let code = if checked.mistakes.is_empty() && proved && source.unread.is_none() {
+            import.exit_code(self.strict)
+        } else {
+            1
+        };
         Ok(ExitCode::from(code))
     }
 
-    fn told(&self, import: &Imported) -> Result<Told> {
-        let accept = prove::record(import.system, &self.files, &self.output, &self.proof)?;
-        prove::told(import.system, &self.files, &self.output, &self.proof, &accept)
+    /// How the files are read. The code with which the command ends, if they are not.
+    fn source(&self, system: &'static System) -> Result<Result<Read>, ExitCode> {
+        let disk = match Disk::around(&self.files) {
+            Ok(disk) => disk,
+            Err(e) => return Err(prove::unreadable(&e.to_string(), self.format)),
+        };
+        let own = |disk, unread| Read { loader: Box::new(disk), files: self.files.clone(), unread };
+        if !self.use_program {
+            return Ok(Ok(own(disk, None)));
+        }
+        let [file] = &*self.files else {
+            errln!("weir: --use-program takes one file, from which {} finds the others", system.title);
+            return Err(ExitCode::from(COMMAND_LINE));
+        };
+        let Some(program) = weir_import::program(system.name) else {
+            errln!("weir: weir does not know how to run {}: leave --use-program out", system.title);
+            return Err(ExitCode::from(COMMAND_LINE));
+        };
+        let read = match read_by_program(program, Path::new(file)) {
+            Ok(read) => read,
+            Err(e) => return Ok(Err(e)),
+        };
+        match read {
+            Reading::Read(files) if files.is_empty() => Ok(Ok(own(disk, None))),
+            Reading::Read(files) => {
+                let first = files.first().map(|(path, _)| path.clone()).into_iter().collect();
+                Ok(Ok(Read { loader: Box::new(Printed::new(files, disk)), files: first, unread: None }))
+            }
+            Reading::Refused(said) => {
+                let why = format!("{} itself refuses it: {said}", system.title);
+                Err(prove::unreadable(&why, self.format))
+            }
+            Reading::Cannot(why) => Ok(Ok(own(disk, Some(why)))),
+        }
     }
 
-    fn report(&self, import: &Imported, checked: &Checked, proof: Option<&Report>) {
+    fn told(&self, import: &Imported, source: &Read) -> Result<Told> {
+        let accept = prove::record(import.system, &self.files, &self.output, &self.proof)?;
+        prove::told(import.system, &*source.loader, &source.files, &self.output, &self.proof, &accept)
+    }
+
+    fn report(&self, import: &Imported, checked: &Checked, proof: Option<&Report>, source: &Read) {
         if self.format == Format::Json {
             let mut report = import.to_json();
             report["check"] = checked.diagnostics.to_json();
@@ -124,10 +171,18 @@ impl Import {
             report["mistakes_of_weir_import"] = json!(checked.mistakes);
             report["tests"] = json!(checked.tests);
             report["proof"] = json!(proof.map(Report::to_json));
+            if self.use_program {
+                let why = source.unread.as_ref();
+                report["read_by_program"] = json!({ "done": why.is_none(), "why_not": why });
+            }
             print(&format!("{report:#}\n"));
             return;
         }
         print(&import.to_text());
+        if let Some(why) = &source.unread {
+            let title = import.system.title;
+            print(&format!("{title} did not read its config: {why}. Weir's own reader did.\n"));
+        }
         if let Some(proof) = proof {
             print(&format!("{}\n", proof.to_text()));
         }

@@ -12,7 +12,7 @@ use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 use weir_import::output::{MAIN, SECRETS};
 use weir_import::proof::{Accepted, Program, Report, corpus};
-use weir_import::{Disk, SourceTree, System};
+use weir_import::{Disk, Loader, SourceTree, System};
 
 /// The file that says what to prove and what is accepted.
 const RECORD: &str = "proof.yaml";
@@ -96,7 +96,11 @@ impl Prove {
             against: self.options.against.clone(),
             echo: self.options.echo.clone(),
         };
-        Ok(match told(system, &files, &self.folder, &options, &record.accept)? {
+        let told = match Disk::around(&files) {
+            Ok(disk) => told(system, &disk, &files, &self.folder, &options, &record.accept)?,
+            Err(e) => Told::Unreadable(e.to_string()),
+        };
+        Ok(match told {
             Told::Report(report) => {
                 match self.format {
                     Format::Json => print(&format!("{:#}\n", report.to_json())),
@@ -132,9 +136,10 @@ pub(super) enum Told {
     Misspelt(String),
 }
 
-/// Proves the config in `folder` against `files`, and writes the page.
+/// Proves the config in `folder` against `files`, which `disk` reads, and writes the page.
 pub(super) fn told(
     system: &'static System,
+    disk: &dyn Loader,
     files: &[String],
     folder: &Path,
     options: &Options,
@@ -144,18 +149,14 @@ pub(super) fn told(
         Ok(elsewhere) => elsewhere,
         Err(why) => return Ok(Told::Misspelt(why)),
     };
-    let disk = match Disk::around(files) {
-        Ok(disk) => disk,
-        Err(e) => return Ok(Told::Unreadable(e.to_string())),
-    };
     let around = files.first().map_or_else(PathBuf::new, |file| folder_of(file));
-    let import = match weir_import::import(system, &disk, files) {
+    let import = match weir_import::import(system, disk, files) {
         Ok(import) => import,
         Err(e) => return Ok(Told::Unreadable(e.to_string())),
     };
     let program = weir_import::program(system.name);
     let staged = program.map(|program| {
-        let mut tree = SourceTree::open(&disk, files)?;
+        let mut tree = SourceTree::open(disk, files)?;
         (program.stage)(&mut tree, &around.display().to_string())
     });
     let stage = match staged.transpose() {

@@ -6,7 +6,7 @@ use weir_import::proof::patterns::{Front, Origin};
 use weir_import::proof::{Ask, Observation};
 
 /// What to play.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Job {
     /// The system whose program is the old one, and where that program is; none if it runs elsewhere and was asked
     /// already.
@@ -29,6 +29,8 @@ pub(super) struct Job {
     /// What to ask.
     pub(super) asks: Vec<Ask>,
     pub(super) limit_asks: Vec<Ask>,
+    /// Instead of all this: the config at this path, which the program only reads.
+    pub(super) reads: Option<String>,
 }
 
 /// What was found.
@@ -47,4 +49,6 @@ pub(super) struct Found {
     pub(super) new: Vec<Observation>,
     pub(super) old_limited: Vec<Observation>,
     pub(super) new_limited: Vec<Observation>,
+    /// What it printed of a config that it only read.
+    pub(super) printed: String,
 }

@@ -5,6 +5,7 @@
 //!   └─ prove()          makes the Job: both configs staged, the witnesses          this file, ours.rs
 //!        └─ weir __proof-world    new user, mount, network, pid, ipc and uts namespaces    world.rs
 //!             └─ weir __proof-play     pid 1 in there: echo, names, the two programs, in turn    play.rs
+//!                                      or, for --use-program, the old one reads its config       reading.rs
 //! ```
 //! The world has no network but loopback, every address and name in it leads to the echo ([`echo`], [`names`]), and
 //! all of its files are read-only but a filesystem in memory at [`weir_import::proof::WORKSPACE`]. When pid 1 ends,
@@ -19,11 +20,13 @@ mod job;
 mod names;
 mod ours;
 mod play;
+mod reading;
 mod world;
 
 pub(crate) use self::elsewhere::Elsewhere;
 use self::job::{Found, Job};
 pub(crate) use self::ours::Ours;
+pub(crate) use self::reading::{Reading, read_by_program};
 use anyhow::{Context as _, Result};
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -139,6 +142,7 @@ pub(crate) fn prove(proof: &Proof<'_>) -> Result<Outcome> {
         fronts,
         asks: asks(&made.list),
         limit_asks: asks(&limits),
+        reads: None,
     };
     let mut found = play_in_a_world(&job)?;
     if let Some(why) = found.no_world {

@@ -46,6 +46,9 @@ fn play(job: &Job) -> Result<Found, String> {
     super::names::serve(names.clone()).map_err(|e| format!("the resolver: {e}"))?;
     let taken: Vec<String> = job.fronts.iter().map(|front| format!("{}:{}", front.ip, front.port)).collect();
     let program = weir_import::program(&job.system);
+    if let (Some(config), Some(program), Some(path)) = (&job.reads, program, &job.path) {
+        return super::reading::read(program, path, config);
+    }
     for folder in program.map_or(&[][..], |program| program.folders) {
         fs::create_dir_all(Path::new(WORKSPACE).join(folder)).map_err(|e| format!("{folder}: {e}"))?;
     }

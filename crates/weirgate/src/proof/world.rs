@@ -130,7 +130,7 @@ fn files() -> Result<(), String> {
     std::env::set_current_dir(WORKSPACE).map_err(|e| format!("{WORKSPACE}: {e}"))
 }
 
-fn mount(
+pub(super) fn mount(
     source: Option<&str>,
     target: &str,
     kind: Option<&str>,

@@ -329,3 +329,149 @@ fn exit_codes_and_files() {
     let secrets = dir.path().join("s/secrets.env");
     assert_eq!(fs::metadata(secrets).unwrap().permissions().mode() & 0o777, 0o600);
 }
+
+/// A config whose files lie in several folders, and that writes where nobody may.
+fn scattered(dir: &Path) {
+    let d = dir.display();
+    fs::create_dir_all(dir.join("etc/conf.d")).unwrap();
+    fs::create_dir(dir.join("elsewhere")).unwrap();
+    let main = format!(
+        "user www-data;\npid /run/weir-test-x/nginx.pid;\nerror_log /var/log/weir-test-x/error.log;\nevents {{}}\nhttp {{\n  \
+         access_log /var/log/weir-test-x/access.log;\n  proxy_cache_path /var/cache/weir-test-x/c keys_zone=z:1m;\n  \
+         include {d}/elsewhere/limits.conf;\n  include conf.d/*.conf;\n  upstream pool {{ server app.internal:8080; }}\n}}\n"
+    );
+    fs::write(dir.join("etc/nginx.conf"), main).unwrap();
+    fs::write(dir.join("elsewhere/limits.conf"), "client_max_body_size 7m;\n").unwrap();
+    let site = "server {\n  listen 80;\n  server_name a.test;\n  location / { proxy_pass http://pool; }\n}\n";
+    fs::write(dir.join("etc/conf.d/a.conf"), site).unwrap();
+}
+
+/// Whether the program could not be started here.
+fn unread(report: &Value) -> bool {
+    let read = &report["read_by_program"];
+    if read["done"] == false {
+        eprintln!("SKIPPED: {}", read["why_not"]);
+    }
+    read["done"] == false
+}
+
+#[test]
+fn nginx_reads_its_own_config() {
+    let dir = tempfile::tempdir().unwrap();
+    scattered(dir.path());
+    let run = |arguments: &[&str]| {
+        let both = [&["import", "nginx", "etc/nginx.conf", "--format", "json"], arguments].concat();
+        let told = run_weir(dir.path(), &both);
+        let report: Value = serde_json::from_str(&told.stdout).unwrap_or_else(|e| panic!("{e}: {told:#?}"));
+        (told.code, report)
+    };
+    let (code, alone) = run(&["-o", "alone"]);
+    assert_eq!(
+        (code, &alone["read_by_program"]),
+        (Some(1), &Value::Null),
+        "the include leads out: {alone:#}"
+    );
+    let (_, report) = run(&["-o", "out", "--use-program"]);
+    if unread(&report) {
+        return;
+    }
+    let refused = report["lines"].as_array().unwrap().iter().filter(|line| line["verdict"] == "refused");
+    assert_eq!(refused.count(), 0, "{report:#}");
+    let main = fs::read_to_string(dir.path().join("out/weir.yaml")).unwrap();
+    assert!(main.contains("body_bytes: 7MiB"), "{main}");
+    let place = format!("{}", dir.path().canonicalize().unwrap().join("etc/conf.d/a.conf").display());
+    assert!(report.to_string().contains(&place), "lines keep their places: {report:#}");
+    // Nothing was written outside.
+    for path in ["/var/log/weir-test-x", "/var/cache/weir-test-x", "/run/weir-test-x", "/run/weir-proof"] {
+        assert!(!Path::new(path).exists(), "{path}");
+    }
+    // The proof reads the same files.
+    let (_, proved) = run(&["-o", "proved", "--use-program", "--prove"]);
+    assert!(proved["proof"]["asked"].as_u64() > Some(20), "{proved:#}");
+    // A comment that looks like the head of a file in nginx's output.
+    let site = dir.path().join("etc/conf.d/a.conf");
+    let text = fs::read_to_string(&site).unwrap();
+    fs::write(&site, text.replace("listen", "\n# configuration file /x:\n  listen")).unwrap();
+    let (code, spoiled) = run(&["-o", "spoiled", "--use-program"]);
+    assert_eq!(code, Some(3), "{spoiled:#}");
+    assert!(!dir.path().join("spoiled").exists());
+    // What nginx itself refuses, with its line.
+    fs::write(&site, "server {\n  frobnicate on;\n}\n").unwrap();
+    let (code, broken) = run(&["-o", "broken", "--use-program"]);
+    assert_eq!(code, Some(3), "{broken:#}");
+    let why = broken["unreadable"].as_str().unwrap();
+    assert!(why.contains("nginx itself refuses it") && why.contains("a.conf:2"), "{why}");
+    run_weir(
+        dir.path(),
+        &["import", "nginx", "etc/nginx.conf", "etc/conf.d/a.conf", "-o", "x", "--use-program"],
+    )
+    .expect_code(2);
+    fs::write(dir.path().join("kong.yaml"), "_format_version: '3.0'\n").unwrap();
+    run_weir(dir.path(), &["import", "kong", "kong.yaml", "-o", "x", "--use-program"])
+        .expect_code(2)
+        .expect_text("does not know how to run Kong");
+}
+
+#[test]
+fn other_programs_read_their_own_configs() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(
+        dir.path().join("Caddyfile"),
+        "http://a.test {\n\trespond /x 204\n\treverse_proxy app:8080\n}\n",
+    )
+    .unwrap();
+    fs::write(
+        dir.path().join("haproxy.cfg"),
+        "defaults\n  mode http\n  timeout connect 5s\n  timeout client 5s\n  timeout server 5s\n\
+         frontend f\n  bind :80\n  default_backend b\nbackend b\n  server s 127.0.0.1:8080\n",
+    )
+    .unwrap();
+    for (system, file, broken) in
+        [("caddy", "Caddyfile", "http://a.test {\n"), ("haproxy", "haproxy.cfg", "frobnicate\n")]
+    {
+        let run = |output: &str| {
+            let arguments = ["import", system, file, "-o", output, "--use-program", "--format", "json"];
+            let told = run_weir(dir.path(), &arguments);
+            (
+                told.code,
+                serde_json::from_str::<Value>(&told.stdout).unwrap_or_else(|e| panic!("{e}: {told:#?}")),
+            )
+        };
+        let (_, report) = run(&format!("{system}-out"));
+        if unread(&report) {
+            continue;
+        }
+        let routes = report["check"]["errors"].as_u64().unwrap_or(0);
+        assert_eq!(routes, 0, "{report:#}");
+        assert_eq!(report["mistakes_of_weir_import"], json!([]), "{report:#}");
+        fs::write(dir.path().join(file), broken).unwrap();
+        let (code, report) = run(&format!("{system}-broken"));
+        assert_eq!(code, Some(3), "{report:#}");
+        assert!(report["unreadable"].as_str().unwrap().contains("itself refuses it"), "{report:#}");
+    }
+}
+
+/// Where the kernel gives no namespaces, that is told, and Weir's own reader does it.
+#[test]
+fn a_refused_sandbox_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("nginx.conf"), "events {}\nhttp { server { location / { return 200 x; } } }\n")
+        .unwrap();
+    let weir = weir_command(dir.path()).get_program().to_owned();
+    let mut command = Command::new("unshare");
+    let script = "echo 0 > /proc/sys/user/max_user_namespaces && exec \"$0\" \"$@\"";
+    command.args(["--user", "--map-root-user", "sh", "-c", script]).arg(weir).current_dir(dir.path());
+    let Ok(told) = command.args(["import", "nginx", "nginx.conf", "-o", "out", "--use-program"]).output()
+    else {
+        eprintln!("SKIPPED: unshare is not installed");
+        return;
+    };
+    let (out, err) = (String::from_utf8_lossy(&told.stdout), String::from_utf8_lossy(&told.stderr));
+    if err.contains("unshare") || err.contains("max_user_namespaces") {
+        eprintln!("SKIPPED: {err}");
+        return;
+    }
+    assert_eq!(told.status.code(), Some(1), "{out}{err}");
+    assert!(out.contains("did not read its config") && out.contains("Weir's own reader did"), "{out}{err}");
+    assert!(dir.path().join("out/weir.yaml").exists());
+}

@@ -436,7 +436,7 @@ const GUARDS: &[(&str, &str, &str)] = &[
         "!(request.method in [\"GET\", \"HEAD\"])",
         "request.method == \"NEVER\"",
     ),
-    ("if ($http_user_agent ~ evil) { return 403; }", "\"evil\"", "\"never\""),
+    ("if ($http_x_bot = yes) { return 403; }", "\"yes\"", "\"never\""),
 ];
 
 fn guarded(guard: &str, listen: &str, upstream: &str) -> String {
@@ -446,15 +446,24 @@ fn guarded(guard: &str, listen: &str, upstream: &str) -> String {
     )
 }
 
+/// A record that accepts 400 for paths which servers read in two ways.
+fn accept_escaped_slashes(dir: &Path) {
+    fs::create_dir(dir.join("weir")).unwrap();
+    let record =
+        "system: nginx\nfiles: [ ../nginx.conf ]\naccept: [ { difference: status, asked: 'with %2F' } ]\n";
+    fs::write(dir.join("weir/proof.yaml"), record).unwrap();
+}
+
 /// An import that loses a guard is caught by its own proof, at the guard's line or that of its location.
 #[test]
 fn an_import_that_drops_a_guard_is_caught() {
     for (guard, from, to) in GUARDS {
         let dir = TempDir::new().unwrap();
         fs::write(dir.path().join("nginx.conf"), guarded(guard, "80", "front:3000")).unwrap();
+        accept_escaped_slashes(dir.path());
         let imported = run_weir(
             dir.path(),
-            &["import", "nginx", "nginx.conf", "-o", "weir", "--prove", "--format", "json"],
+            &["import", "nginx", "nginx.conf", "-o", "weir", "--force", "--prove", "--format", "json"],
         );
         let report: Value =
             serde_json::from_str(&imported.stdout).unwrap_or_else(|e| panic!("{e}: {imported:#?}"));
@@ -462,13 +471,13 @@ fn an_import_that_drops_a_guard_is_caught() {
             return;
         }
         let statuses = |found: &[String]| found.iter().filter(|found| found.ends_with(" status")).count();
-        let honest = statuses(&differences(&report["proof"]));
+        assert_eq!(statuses(&differences(&report["proof"])), 0, "{guard}: {report:#}");
         without(dir.path(), from, to);
         let proved = run_weir(dir.path(), &["prove", "weir", "--format", "json"]);
         let lied: Value = serde_json::from_str(&proved.stdout).unwrap();
         assert_eq!(proved.code, Some(1), "{guard}: {lied:#}");
         let found = differences(&lied);
-        assert!(statuses(&found) > honest, "{guard}: honest {honest}, lied {found:?}");
+        assert!(statuses(&found) > 0, "{guard}: {found:?}");
     }
 }
 
@@ -500,20 +509,33 @@ fn a_gateway_elsewhere_shows_a_dropped_guard() {
     let statuses = |report: &Value| {
         differences(report).into_iter().filter(|found| found.ends_with(" status")).collect::<Vec<_>>()
     };
+    accept_escaped_slashes(dir.path());
     let imported = run_weir(
         dir.path(),
-        &["import", "nginx", "nginx.conf", "-o", "weir", "--prove", "--against", &url, "--format", "json"],
+        &[
+            "import",
+            "nginx",
+            "nginx.conf",
+            "-o",
+            "weir",
+            "--force",
+            "--prove",
+            "--against",
+            &url,
+            "--format",
+            "json",
+        ],
     );
     let report: Value =
         serde_json::from_str(&imported.stdout).unwrap_or_else(|e| panic!("{e}: {imported:#?}"));
     let proof = &report["proof"];
     if !cannot(&proof["not_proved"]) {
-        let honest = statuses(proof).len();
+        assert_eq!(statuses(proof), Vec::<String>::new(), "{proof:#}");
         without(dir.path(), from, to);
         let proved = run_weir(dir.path(), &["prove", "weir", "--against", &url, "--format", "json"]);
         let lied: Value = serde_json::from_str(&proved.stdout).unwrap();
         assert_eq!(proved.code, Some(1), "{lied:#}");
-        assert!(statuses(&lied).len() > honest, "honest {honest}: {lied:#}");
+        assert!(!statuses(&lied).is_empty(), "{lied:#}");
     }
     let _ = child.kill();
     let _ = child.wait();
