@@ -8,9 +8,11 @@
 //! is the running one, unchanged, and none may stand where other entries can read it.
 
 use super::diagnostic::{Diagnostic, Diagnostics};
-use super::node::{Node, Place, Value};
+use super::include::matches;
+use super::node::{Node, Place};
 use super::substitute::variable_in;
 use std::collections::HashSet;
+use std::path::{Component, Path, PathBuf};
 
 /// Sections that decide nothing about a request and name files or processes. A candidate of such a caller may not
 /// differ there.
@@ -74,6 +76,43 @@ pub fn restrict(candidate: &Node, running: &Node, found: &mut Diagnostics) -> Ha
     places
 }
 
+/// Refuses an `include` of a file that was not sent, and warns of a pattern that none of the files fits: nothing is
+/// read from the disk for a candidate, so it would be judged without them. `sent` are the names of the files, the main
+/// one first.
+pub fn check_includes(candidate: &Node, sent: &[&str], found: &mut Diagnostics) {
+    let Some((main, included)) = sent.split_first() else { return };
+    let folder = Path::new(main).parent().unwrap_or(Path::new(""));
+    let elements = candidate.get("include").map(Node::elements).unwrap_or_default();
+    for (index, pattern) in elements.iter().enumerate() {
+        let Some(text) = pattern.as_text() else { continue };
+        let Some(name) = Path::new(text).file_name().and_then(|name| name.to_str()) else { continue };
+        // A path that leads out of the main file's folder has another name among the files sent: only its end is known.
+        let is_plain = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
+        let is_below = Path::new(text).components().all(is_plain);
+        let wanted: PathBuf =
+            folder.join(text).components().filter(|part| *part != Component::CurDir).collect();
+        let is_sent = included.iter().map(Path::new).any(|path| {
+            let fits = |file: &str| matches(name, file);
+            let same_folder = !is_below || path.parent() == wanted.parent();
+            same_folder && path.file_name().and_then(|file| file.to_str()).is_some_and(fits)
+        });
+        if !is_sent {
+            let path = format!("include[{index}]");
+            let wrong = match name.contains('*') {
+                true => {
+                    Diagnostic::warning("empty-include", format!("no file that was sent matches `{text}`"))
+                }
+                false => {
+                    let message = format!("`{text}` is not among the files that were sent");
+                    Diagnostic::error("bad-include", message)
+                }
+            };
+            let hint = "send the included files, too, under their names below the main file's folder";
+            found.push(wrong.on(candidate, &path).hint(hint));
+        }
+    }
+}
+
 /// Whether any text below uses a variable.
 fn has_variable(node: &Node) -> bool {
     let mut has = false;
@@ -86,7 +125,8 @@ fn walk<'a>(
     (outer, inner): (&'a str, &'a str),
     each: &mut impl FnMut(&'a Node, (&'a str, &'a str), &'a str),
 ) {
-    if let Value::Str(text) = &node.value {
+    // A number may be the name of a file, too.
+    if let Some(text) = node.as_text() {
         each(node, (outer, inner), text);
     }
     node.elements().iter().for_each(|element| walk(element, (outer, inner), each));
@@ -97,7 +137,6 @@ fn walk<'a>(
 mod tests {
     use super::*;
     use crate::parse::parse;
-    use std::path::Path;
 
     fn told(running: &str, candidate: &str) -> (Vec<&'static str>, usize) {
         let mut found = Diagnostics::default();
@@ -147,6 +186,27 @@ mod tests {
             let (found, places) = told(running, &candidate);
             let own = usize::from(!candidate.starts_with("admin: { token: x"));
             assert_eq!((&found[..], places), (codes, known + own), "{candidate}");
+        }
+    }
+
+    #[test]
+    fn what_is_included_must_be_sent() {
+        for (include, sent, wrong) in [
+            ("[ routes.yaml ]", &["weir.yaml"][..], 1),
+            ("[ routes.yaml ]", &["weir.yaml", "routes.yaml"], 0),
+            ("[ ./routes.yaml ]", &["weir.yaml", "routes.yaml"], 0),
+            ("[ routes/*.yaml, upstreams.yaml ]", &["weir.yaml", "routes/a.yaml"], 1),
+            ("[ routes/a.yaml ]", &["weir.yaml", "a.yaml"], 1),
+            ("[ routes/a.yaml ]", &["conf/weir.yaml", "conf/routes/a.yaml"], 0),
+            ("[ /etc/weir/routes.yaml ]", &["weir.yaml", "routes.yaml"], 0),
+            // A folder may be empty.
+            ("[ routes/*.yaml ]", &["weir.yaml", "a.yaml"], 0),
+        ] {
+            let mut found = Diagnostics::default();
+            let text = format!("include: {include}");
+            let tree = parse(&text, Path::new("t"), &mut Diagnostics::default()).unwrap();
+            check_includes(&tree, sent, &mut found);
+            assert_eq!(found.errors(), wrong, "{include} {sent:?}");
         }
     }
 }

@@ -95,7 +95,7 @@ fn expand(pattern: &Path, files: &mut Vec<PathBuf>) -> Result<Vec<PathBuf>, Stri
 }
 
 /// Whether `name` matches a pattern with `*`: the pieces between stars occur in order.
-fn matches(pattern: &str, name: &str) -> bool {
+pub(super) fn matches(pattern: &str, name: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(mut name) = name.strip_prefix(first) else { return false };
     let mut pieces = rest.split('*').peekable();

@@ -426,7 +426,7 @@ impl Source {
 
 /// The path in a value, relative to the file that contains it.
 fn beside_its_file(node: &Node) -> Option<PathBuf> {
-    let text = node.as_text().filter(|text| !text.is_empty())?;
+    let text = node.as_text().filter(|text| !text.is_empty() && !node.is_switch())?;
     Some(node.at.file.parent().map_or_else(|| PathBuf::from(text), |folder| folder.join(text)))
 }
 

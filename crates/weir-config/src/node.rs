@@ -305,6 +305,11 @@ impl Node {
         }
     }
 
+    /// Whether `true` or `false` stands there without quotes. Where a path belongs, somebody took it for a switch.
+    pub fn is_switch(&self) -> bool {
+        matches!(self.value, Value::Bool(_))
+    }
+
     /// Whether nothing was written, as in `key:`. An explicit `null` does not count.
     pub fn is_blank(&self) -> bool {
         self.value == Value::Null && self.raw().is_empty()

@@ -292,7 +292,8 @@ text_schema!(Output, "Where to write.", ["stdout", "stderr", "off", "/var/log/we
 impl FilePath {
     /// The path that a node names.
     pub(crate) fn of(node: &Node) -> Option<Self> {
-        node.as_text().filter(|text| !text.is_empty()).map(|text| Self(beside(Some(node), text)))
+        let text = node.as_text().filter(|text| !text.is_empty() && !node.is_switch())?;
+        Some(Self(beside(Some(node), text)))
     }
 }
 
@@ -302,6 +303,9 @@ impl<'de> Deserialize<'de> for FilePath {
         let (text, node) = text_and_node(deserializer, EXPECTED)?;
         if text.is_empty() {
             return Err(de::refuse(EXPECTED, None));
+        }
+        if node.as_ref().is_some_and(Node::is_switch) {
+            return Err(de::refuse(EXPECTED, Some(&format!("for a file of this name write ./{text}"))));
         }
         within_scope(node.as_ref(), &text).map(Self)
     }

@@ -115,6 +115,10 @@ impl Shadow {
 fn files(path: &Path) -> Result<Vec<Value>> {
     let gathered = gather(&Source::file(path), Overrides::default())
         .map_err(|unreadable| anyhow!("{}", unreadable.diagnostics.to_text().trim_end()))?;
+    if gathered.diagnostics.errors() > 0 {
+        // A file that is included and missing cannot be sent.
+        bail!("{}", gathered.diagnostics.to_text().trim_end());
+    }
     let main = path.canonicalize().with_context(|| path.display().to_string())?;
     let folder = main.parent().unwrap_or(Path::new("/")).to_owned();
     let texts = &gathered.texts;

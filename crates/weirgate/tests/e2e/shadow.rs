@@ -240,6 +240,10 @@ fn a_candidate_with_mistakes() {
         let sent = json!({ "files": [ { "name": name, "text": running } ] }).to_string();
         call(&weir, "POST /api/v1/shadow", "", &sent).expect_status(422);
     }
+    let sent = body(&format!("include: [ gone.yaml ]\n{running}"), json!({}));
+    let refused = call(&weir, "POST /api/v1/shadow", "", &sent);
+    refused.expect_status(422);
+    assert!(refused.json()["text"].as_str().unwrap().contains("`gone.yaml` is not among the files"));
     call(&weir, "GET /api/v1/shadow", "", "").expect_status(404);
     weir.client().get("/a/1").expect_status(200);
 }
@@ -584,6 +588,13 @@ fn the_command_refuses_what_it_cannot_ask() {
     let done = child.wait_with_output().unwrap();
     let text = String::from_utf8(done.stderr).unwrap();
     assert!(done.status.code() == Some(1) && text.contains("candidate.yaml (candidate):"), "{text}");
+    let child = command(&weir, &format!("include: [ gone.yaml ]\n{running}"), &[]);
+    let done = child.wait_with_output().unwrap();
+    let text = String::from_utf8(done.stderr).unwrap();
+    assert!(
+        done.status.code() == Some(1) && text.contains("cannot read") && text.contains("gone.yaml"),
+        "{text}"
+    );
 }
 
 /// Ctrl-C ends it with what it has found; a killed command's shadow ends with its lease.

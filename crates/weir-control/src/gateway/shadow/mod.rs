@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
-use weir_config::candidate::restrict;
+use weir_config::candidate::{check_includes, restrict};
 use weir_config::load::gather;
 use weir_config::managed::{self, Managed, To};
 use weir_config::parse::parse;
@@ -293,6 +293,12 @@ impl Gateway {
         let instead = Overrides { written: Some(&texts), managed, bundle: None, scope: None };
         let gathered =
             gather(&source, instead).map_err(|unreadable| NoShadow::Refused(unreadable.diagnostics))?;
+        let names: Vec<&str> = request.files.iter().map(|(name, _)| name.as_str()).collect();
+        let mut missing = Diagnostics::default();
+        check_includes(&gathered.tree, &names, &mut missing);
+        if missing.errors() > 0 {
+            return Err(NoShadow::Refused(missing.into()));
+        }
         let sent = gathered.texts.clone();
         if !request.unrestricted {
             let mut found = Diagnostics::default();
@@ -310,6 +316,7 @@ impl Gateway {
         let snapshot = compiled.map_err(NoShadow::Refused)?;
         let tree = sent.tree().unwrap_or_else(|| loaded.tree.clone());
         let side = Side { config: Arc::new(loaded.config), snapshot: Arc::new(snapshot), tree };
+        missing.iter().for_each(|warning| loaded.diagnostics.push(warning.clone()));
         Ok((Candidate { side, texts: sent }, loaded.diagnostics))
     }
 }
