@@ -60,6 +60,18 @@ pub struct Difference {
     pub new: String,
 }
 
+impl Difference {
+    /// How much it matters, the smallest first: who passes and where a request goes; what is asked and answered; fields.
+    #[must_use]
+    pub const fn rank(&self) -> u8 {
+        match self.effect {
+            Effect::Status(_) | Effect::Who | Effect::Redirect => 0,
+            Effect::Target | Effect::Body => 1,
+            Effect::AnswerField(_) | Effect::UpstreamField(_) => 2,
+        }
+    }
+}
+
 /// Fields that differ between any two programs and mean nothing here, with the reason. docs/guide/prove.md shows it.
 pub const NEUTRAL: &[(Side, &str, &str)] = &[
     (Side::Answer, "accept-ranges", "whether a file can be asked for in parts"),

@@ -34,6 +34,12 @@ impl Report {
             "DIFFERS"
         };
         let _ = write!(page, "<p class=\"{class}\">{}</p>", escape(&self.summary()));
+        page.push_str("<table><thead><tr><th>Verdict<th>Line<th>Statement</tr></thead><tbody>\n");
+        // Lines that decide who passes or where a request goes come first.
+        let mut rows: Vec<&Row> = self.rows.iter().filter(|row| !row.word().is_empty()).collect();
+        rows.sort_by_key(|row| row.rank() > 0);
+        rows.iter().for_each(|row| self.html_row(row, &mut page));
+        page.push_str("</tbody></table>");
         if let Some((count, shown)) = &self.forwarding {
             let _ = write!(
                 page,
@@ -42,11 +48,7 @@ impl Report {
             let _ = write!(page, "{count} requests. {}</p>", escape(ACCEPT_ONCE));
             self.shown(shown, &mut page);
         }
-        page.push_str("<table><thead><tr><th>Verdict<th>Line<th>Statement</tr></thead><tbody>\n");
-        for row in self.rows.iter().filter(|row| !row.word().is_empty()) {
-            self.row(row, &mut page);
-        }
-        page.push_str("</tbody></table><h2>Not compared</h2><p>These fields differ between any two programs.</p><table>");
+        page.push_str("<h2>Not compared</h2><p>These fields differ between any two programs.</p><table>");
         for (side, name, why) in NEUTRAL {
             let side = format!("{side:?}").to_ascii_lowercase();
             let _ = write!(page, "<tr><td>{side}<td><code>{name}</code><td>{}</tr>", escape(why));
@@ -55,7 +57,7 @@ impl Report {
         page
     }
 
-    fn row(&self, row: &Row, page: &mut String) {
+    fn html_row(&self, row: &Row, page: &mut String) {
         let word = row.word();
         let count = match word {
             "SAME" => format!(" {}", row.same),
@@ -69,7 +71,7 @@ impl Report {
         if let Some(why) = row.reason() {
             let _ = write!(page, "<p>{}</p>", escape(why));
         }
-        for shown in &row.shown {
+        for shown in row.by_rank() {
             self.shown(shown, page);
         }
         page.push_str("</tr>\n");

@@ -258,10 +258,18 @@ impl Report {
         text
     }
 
-    /// The report as text.
+    /// The report as text. Lines that decide who passes or where a request goes come first: what upstreams learn
+    /// differs at many lines and would hide them.
     #[must_use]
     pub fn to_text(&self) -> String {
         let mut text = String::new();
+        let everywhere = self.everywhere();
+        let same = self.rows.iter().filter(|row| row.word() == "SAME").count();
+        let (first, rest): (Vec<&Row>, Vec<&Row>) = self.rows.iter().partition(|row| row.rank() == 0);
+        first.iter().for_each(|row| self.row(row, &everywhere, &mut text));
+        if !first.is_empty() && (self.forwarding.is_some() || !everywhere.is_empty()) {
+            text.push('\n');
+        }
         if let Some((count, shown)) = &self.forwarding {
             let _ = writeln!(
                 text,
@@ -270,7 +278,6 @@ impl Report {
             self.difference(shown, &mut text);
             let _ = writeln!(text, "    {ACCEPT_ONCE}\n");
         }
-        let everywhere = self.everywhere();
         if !everywhere.is_empty() {
             text.push_str("At many lines\n");
             for (lines, shown) in everywhere.values() {
@@ -279,28 +286,10 @@ impl Report {
             }
             text.push('\n');
         }
-        let same = self.rows.iter().filter(|row| row.word() == "SAME").count();
-        for row in &self.rows {
+        for row in rest {
             let word = row.word();
-            if word.is_empty() || (word == "SAME" && same > SAME_SHOWN) {
-                continue;
-            }
-            let count = match word {
-                "SAME" => format!(" {}", row.same),
-                "DIFFERS" => format!(" {}", row.differs),
-                _ => String::new(),
-            };
-            let head = format!("{word}{count}");
-            let _ = writeln!(text, "{head:<14} {}: {}", row.line.place, row.line.text);
-            if let Some(why) = row.reason() {
-                let _ = writeln!(text, "    {why}");
-            }
-            for shown in row.shown.iter().filter(|shown| !shown.is_accepted) {
-                if everywhere.contains_key(&*shown.difference.name) {
-                    continue;
-                }
-                let _ = writeln!(text, "    {}", shown.difference.name);
-                self.difference(shown, &mut text);
+            if !word.is_empty() && (word != "SAME" || same <= SAME_SHOWN) {
+                self.row(row, &everywhere, &mut text);
             }
         }
         if same > SAME_SHOWN {
@@ -311,6 +300,26 @@ impl Report {
         }
         let _ = writeln!(text, "{}", self.summary());
         text
+    }
+
+    /// A line of the source with its differences, but for those that are told once for all.
+    fn row(&self, row: &Row, everywhere: &BTreeMap<&str, (usize, &Shown)>, text: &mut String) {
+        let word = row.word();
+        let count = match word {
+            "SAME" => format!(" {}", row.same),
+            "DIFFERS" => format!(" {}", row.differs),
+            _ => String::new(),
+        };
+        let head = format!("{word}{count}");
+        let _ = writeln!(text, "{head:<14} {}: {}", row.line.place, row.line.text);
+        if let Some(why) = row.reason() {
+            let _ = writeln!(text, "    {why}");
+        }
+        let is_news = |shown: &&Shown| !everywhere.contains_key(&*shown.difference.name);
+        for shown in row.by_rank().filter(|shown| !shown.is_accepted).filter(is_news) {
+            let _ = writeln!(text, "    {}", shown.difference.name);
+            self.difference(shown, text);
+        }
     }
 
     /// Differences at many lines, which would hide the others: how many lines, and the smallest witness.
@@ -434,6 +443,20 @@ impl Row {
         }
     }
 
+    /// How much the differences that are not accepted matter: [`Difference::rank`] of the first; the greatest number if
+    /// there is none.
+    pub(super) fn rank(&self) -> u8 {
+        let open = self.shown.iter().filter(|shown| !shown.is_accepted);
+        open.map(|shown| shown.difference.rank()).min().unwrap_or(u8::MAX)
+    }
+
+    /// Its differences, those that matter most first.
+    pub(super) fn by_rank(&self) -> impl Iterator<Item = &Shown> {
+        let mut all: Vec<&Shown> = self.shown.iter().collect();
+        all.sort_by_key(|shown| shown.difference.rank());
+        all.into_iter()
+    }
+
     /// Keeps the smallest witness of each difference.
     fn keep(&mut self, shown: Shown) {
         let same = |known: &&mut Shown| {
@@ -502,4 +525,45 @@ impl Rows {
 
 fn one_line(text: &str) -> String {
     text.replace(|c: char| c.is_control(), " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(line: u32, effect: Effect, name: &str) -> Row {
+        let difference =
+            Difference { name: name.to_owned(), effect, old: "a".to_owned(), new: "b".to_owned() };
+        let front = super::super::patterns::Front { ip: "127.0.0.1".to_owned(), port: 80, tls: false };
+        let shown = Shown {
+            ask: Ask::new(&front, None, "/"),
+            about: String::new(),
+            difference,
+            ours: None,
+            is_accepted: false,
+        };
+        let line = Line { place: Place::new("a.conf", line), text: format!("statement {line}") };
+        Row { line, same: 0, differs: 1, shown: vec![shown], left_out: None, unprovable: None }
+    }
+
+    #[test]
+    fn who_passes_and_where_a_request_goes_comes_first() {
+        let field = || Effect::UpstreamField("x-forwarded-for".to_owned());
+        let fields = (1..=9).map(|line| row(line, field(), "upstream field x-scheme"));
+        let mut rows: Vec<Row> = fields.collect();
+        rows.push(row(10, Effect::Body, "body"));
+        rows.push(row(11, Effect::Redirect, "redirect"));
+        rows.push(row(12, Effect::Status(Vec::new()), "status"));
+        let forwarding = row(1, field(), FORWARDING).shown.pop().map(|shown| (9, shown));
+        let report = Report { title: "X".to_owned(), rows, forwarding, differ: 12, ..Report::default() };
+        let text = report.to_text();
+        let order =
+            ["statement 11", "statement 12", FORWARDING, "At many lines", "statement 1\n", "statement 10"];
+        let places: Vec<usize> = order.iter().map(|part| text.find(part).unwrap()).collect();
+        assert!(places.is_sorted(), "{text}");
+        let page = report.to_html();
+        let order = ["statement 11", "statement 12", "statement 1<", "statement 10", "What upstreams learn"];
+        let places: Vec<usize> = order.iter().map(|part| page.find(part).unwrap()).collect();
+        assert!(places.is_sorted(), "{page}");
+    }
 }

@@ -117,7 +117,7 @@ pub fn witnesses(patterns: &Patterns, ours: &[OurRoute], limits: bool) -> Witnes
 }
 
 impl Ask {
-    fn new(front: &Front, host: Option<&str>, target: &str) -> Self {
+    pub(super) fn new(front: &Front, host: Option<&str>, target: &str) -> Self {
         Self {
             front: front.clone(),
             host: host.map(str::to_owned),
