@@ -41,6 +41,8 @@ pub struct Config {
     pub secrets: Vec<(String, String)>,
     /// Variables among them whose values the source does not have: what stands there serves the check alone.
     pub placeholders: BTreeSet<String>,
+    /// Secrets that stand in the config itself, because no variable can stand there: files with them have mode 0600.
+    pub private: BTreeSet<String>,
 }
 
 /// Things by name, in the order in which they were added.

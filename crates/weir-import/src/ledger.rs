@@ -67,7 +67,7 @@ impl Ledger {
     /// Enters a statement, which then waits for its verdict.
     pub fn enter(&mut self, place: Place, text: &str) -> Piece {
         let piece = Piece(u32::try_from(self.lines.len()).unwrap_or(u32::MAX));
-        let text = excerpt(text);
+        let text = excerpt(&crate::shared::redact::statement(beginning(text)));
         let line = Line {
             place,
             text,
@@ -250,6 +250,11 @@ impl Verdict {
             Self::Refused => "refused",
         }
     }
+}
+
+/// As much of a statement as an excerpt can need.
+fn beginning(text: &str) -> &str {
+    text.char_indices().nth(EXCERPT * 10).map_or(text, |(end, _)| &text[..end])
 }
 
 /// The beginning of a statement on one line.

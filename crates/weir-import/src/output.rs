@@ -54,8 +54,10 @@ impl Import {
             files.insert(TESTS.to_owned(), tests(&config.tests));
         }
         files.extend(config.files.iter().map(|(path, text)| (path.clone(), text.clone())));
-        let mut written: Vec<Written> =
-            files.into_iter().map(|(path, text)| Written { path, text, is_secret: false }).collect();
+        let mut written: Vec<Written> = files
+            .into_iter()
+            .map(|(path, text)| Written { is_secret: holds(&text, config), path, text })
+            .collect();
         if !config.secrets.is_empty() {
             written.push(secrets(config));
         }
@@ -67,6 +69,15 @@ impl Import {
         written.sort_by(|a, b| a.path.cmp(&b.path));
         written
     }
+}
+
+/// Whether a file holds a secret, however YAML quotes it there.
+fn holds(text: &str, config: &Config) -> bool {
+    let plain = |text: &str| text.replace(['\\', '"', '\'', '$', '\n', ' '], "");
+    let text = plain(text);
+    // A text of one or two characters is in every file, and no secret.
+    let mut secrets = config.private.iter().map(|secret| plain(secret)).filter(|secret| secret.len() > 2);
+    secrets.any(|secret| text.contains(&*secret))
 }
 
 fn main(import: &Import) -> String {

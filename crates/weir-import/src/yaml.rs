@@ -131,6 +131,11 @@ impl Map {
         self.entries.iter().map(|entry| (&*entry.key, &entry.value))
     }
 
+    /// Keys and values in order; values can be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (&str, &mut Value)> {
+        self.entries.iter_mut().map(|entry| (&*entry.key, &mut entry.value))
+    }
+
     /// The text of a file with this map.
     #[must_use]
     pub fn to_yaml(&self) -> String {
@@ -224,7 +229,7 @@ impl Value {
 }
 
 /// A text in which no `$` begins a variable but those that are marked.
-fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     text.replace('$', "$$").replace(VARIABLE_BEGIN, "${").replace(VARIABLE_END, "}")
 }
 

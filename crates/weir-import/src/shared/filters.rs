@@ -132,8 +132,10 @@ pub fn answers(filter: &Filter) -> bool {
 pub fn close_without_consumers(config: &mut crate::config::Config) {
     let has = |key: &str| config.consumers.iter().any(|(_, consumer)| consumer.get(key).is_some());
     let missing: Vec<&str> = ["key_auth", "basic_auth"].into_iter().filter(|key| !has(key)).collect();
+    // The users of a file need no consumers.
+    let has_file = |settings: &Value| matches!(settings, Value::Map(map) if map.get("file").is_some());
     let is_missing = |value: &Value| match value {
-        Value::Map(map) => missing.iter().any(|key| map.get(key).is_some()),
+        Value::Map(map) => missing.iter().any(|key| map.get(key).is_some_and(|settings| !has_file(settings))),
         _ => false,
     };
     for (_, route) in config.routes.iter_mut() {
@@ -142,7 +144,8 @@ pub fn close_without_consumers(config: &mut crate::config::Config) {
                 members.retain(|member| !is_missing(member));
             }
             let is_empty = matches!(&filter.settings, Value::List(members) if members.is_empty());
-            if missing.contains(&filter.name) || filter.name == "any" && is_empty {
+            let is_unused = missing.contains(&filter.name) && !has_file(&filter.settings);
+            if is_unused || filter.name == "any" && is_empty {
                 let body = "This route is closed: no consumer could call it.\n".to_owned();
                 let why = format!("Closed: no consumer has what {} asks for.", filter.name);
                 *filter = Filter::new("respond", respond(503, Some(body), None)).because(why);

@@ -7,8 +7,9 @@
 //! - [`template`]: texts with variables as texts with placeholders and `{= … }`.
 //! - [`networks`]: addresses and networks.
 //! - [`order`]: keeps another router's order of precedence.
-//! - [`secrets`]: variables for secrets.
+//! - [`secrets`]: variables for secrets; `protect` moves those that no importer knew; [`redact`] tells them by name.
 //! - [`users`]: users with hashed passwords.
+//! - [`tls`]: ciphers and curves by the names of others.
 //! - [`tree`], [`toml`]: YAML, JSON and TOML, with the line of each key.
 //! - [`ranked`]: routes in the order of another router, written as ours.
 //! - [`filters`]: the filters that every system has: redirects, fields, limits, lists of addresses.
@@ -18,10 +19,13 @@ pub mod filters;
 pub mod networks;
 pub mod order;
 pub mod path;
+pub(crate) mod protect;
 pub mod ranked;
+pub mod redact;
 pub mod regex;
 pub mod secrets;
 pub mod template;
+pub mod tls;
 pub mod toml;
 pub mod tree;
 pub mod units;

@@ -1,0 +1,217 @@
+//! Moves the secrets of a source out of the files that anybody may read.
+//!
+//! Every importer calls [`Config::secret`] for credentials that it knows as such. This pass looks at the whole config
+//! once more, for secrets at other places: passwords and tokens in URLs, fields such as Authorization, variables of
+//! scripts. They become variables, too. Where Weir takes no variable (keys of maps, conditions), the text is kept in
+//! [`Config::private`], and every file that holds it is written with mode 0600.
+
+use super::redact::{is_literal, is_secret_name, within};
+use crate::config::{Config, Filter, Target};
+use crate::yaml::{Map, VARIABLE_BEGIN, Value, escaped};
+
+/// Filters whose `headers` have names of claims as values.
+const CLAIMS: &[&str] = &["jwt", "mtls_auth", "oidc"];
+
+/// Moves all secrets of a config.
+pub(crate) fn protect(config: &mut Config) {
+    let mut found = Finder::default();
+    let mut routes = std::mem::take(&mut config.routes);
+    for (_, route) in routes.iter_mut() {
+        for (name, value) in route.matches.headers.iter().chain(&route.matches.query) {
+            if is_secret_name(name) && is_literal(value) {
+                found.private.push(value.trim_start_matches('~').to_owned());
+            }
+        }
+        found.condition(route.matches.when.as_deref().unwrap_or_default());
+        found.filters(&mut route.filters, config);
+        found.map(&mut route.more, config);
+        match &mut route.target {
+            Some(Target::Respond(map) | Target::Files(map)) => found.map(map, config),
+            Some(Target::FastCgi { fastcgi, files, .. }) => {
+                found.map(fastcgi, config);
+                if let Some(files) = files {
+                    found.map(files, config);
+                }
+            }
+            Some(Target::Upstream(_) | Target::Split(_)) | None => {}
+        }
+    }
+    config.routes = routes;
+    let mut filters = std::mem::take(&mut config.filters);
+    found.filters(&mut filters, config);
+    config.filters = filters;
+    let mut more = std::mem::take(&mut config.more);
+    found.map(&mut more, config);
+    config.more = more;
+    let mut upstreams = std::mem::take(&mut config.upstreams);
+    for (_, upstream) in upstreams.iter_mut() {
+        for endpoint in &upstream.endpoints {
+            found.texts(&endpoint.address);
+        }
+        found.map(&mut upstream.more, config);
+    }
+    config.upstreams = upstreams;
+    let mut listeners = std::mem::take(&mut config.listeners);
+    listeners.iter_mut().for_each(|(_, listener)| found.map(&mut listener.more, config));
+    config.listeners = listeners;
+    let mut stores = std::mem::take(&mut config.stores);
+    stores.iter_mut().for_each(|(_, store)| found.map(store, config));
+    config.stores = stores;
+    let mut consumers = std::mem::take(&mut config.consumers);
+    consumers.iter_mut().for_each(|(_, consumer)| found.map(consumer, config));
+    config.consumers = consumers;
+    for (_, map) in config.maps.iter() {
+        found.table(map);
+    }
+    for text in config.files.values() {
+        found.texts(text);
+    }
+    for case in &config.tests {
+        found.texts(&case.url);
+        for (name, value) in &case.headers {
+            if is_secret_name(name) && is_literal(value) {
+                found.private.push(value.clone());
+            }
+        }
+    }
+    // What became a variable may stand elsewhere as well, for instance in a test.
+    let is_real = |name: &String| !config.placeholders.contains(name);
+    let moved = config.secrets.iter().filter(|(name, _)| is_real(name)).map(|(_, value)| value.clone());
+    config.private.extend(moved);
+    config.private.extend(found.private);
+}
+
+#[derive(Default)]
+struct Finder {
+    /// Secrets that stay where they are.
+    private: Vec<String>,
+}
+
+impl Finder {
+    fn filters(&mut self, filters: &mut [Filter], config: &mut Config) {
+        for filter in filters {
+            let mut one =
+                Map::new().with(filter.name, std::mem::replace(&mut filter.settings, Value::Bool(true)));
+            self.map(&mut one, config);
+            if let Some(settings) = one.get(filter.name) {
+                filter.settings = settings.clone();
+            }
+        }
+    }
+
+    fn map(&mut self, map: &mut Map, config: &mut Config) {
+        for (key, value) in map.iter_mut() {
+            match value {
+                Value::Map(claims) if CLAIMS.contains(&key) => {
+                    for (key, value) in claims.iter_mut().filter(|(key, _)| *key != "headers") {
+                        self.value(key, value, config);
+                    }
+                }
+                value => self.value(key, value, config),
+            }
+        }
+    }
+
+    /// The value of a key.
+    fn value(&mut self, key: &str, value: &mut Value, config: &mut Config) {
+        match value {
+            Value::Map(map) => self.map(map, config),
+            Value::List(list) => list.iter_mut().for_each(|value| self.value(key, value, config)),
+            Value::Block(text) => self.texts(text),
+            Value::Text(text) if is_secret_name(key) && is_whole(text) => {
+                *value = config.secret(key, text);
+            }
+            Value::Text(text) => {
+                self.condition(text);
+                if let Some(moved) = moved(text, config) {
+                    *value = moved;
+                }
+            }
+            Value::WithVariables(text) => self.texts(text),
+            Value::Number(_) | Value::Bool(_) => {}
+        }
+    }
+
+    /// Secrets of a text in which nothing is moved.
+    fn texts(&mut self, text: &str) {
+        self.private.extend(within(text).into_iter().map(|found| text[found.range].to_owned()));
+    }
+
+    /// A condition that compares with a secret: `request.headers["x-api-key"] == "abc"`.
+    fn condition(&mut self, text: &str) {
+        let literals = literals(text);
+        if literals.iter().any(|literal| is_secret_name(literal)) && text.contains('[') {
+            // Paths are asked for beside it.
+            let is_value = |literal: &String| !is_secret_name(literal) && !literal.starts_with('/');
+            let values = literals.into_iter().filter(|literal| is_value(literal) && is_literal(literal));
+            self.private.extend(values);
+        }
+    }
+
+    /// A map that is asked for a secret.
+    fn table(&mut self, map: &Map) {
+        let asks = match map.get("of") {
+            Some(Value::Text(of)) => literals(of).iter().any(|literal| is_secret_name(literal)),
+            _ => false,
+        };
+        let Some(Value::Map(values)) = map.get("values") else { return };
+        for (key, value) in values.iter() {
+            if asks {
+                self.private.push(key.trim_start_matches('~').trim_end_matches('*').to_owned());
+            }
+            if let Value::Text(text) = value {
+                self.texts(text);
+            }
+        }
+    }
+}
+
+/// Whether a whole text can be a secret: one line, and no value of the request.
+fn is_whole(text: &str) -> bool {
+    is_literal(text) && !text.starts_with("= ") && !text.contains('{') && !text.contains(['\n', '\r'])
+}
+
+/// A text whose secrets are variables, if it has some.
+fn moved(text: &str, config: &mut Config) -> Option<Value> {
+    let found = within(text);
+    if found.is_empty() || text.contains(VARIABLE_BEGIN) || text.starts_with("= ") || text.contains("{= ") {
+        return None;
+    }
+    let (mut out, mut end) = (String::new(), 0);
+    for one in found {
+        out.push_str(&escaped(&text[end..one.range.start]));
+        end = one.range.end;
+        match config.secret(&one.name, &text[one.range.clone()]) {
+            Value::WithVariables(variable) => out.push_str(&variable),
+            _ => out.push_str(&escaped(&text[one.range])),
+        }
+    }
+    out.push_str(&escaped(&text[end..]));
+    Some(Value::WithVariables(out))
+}
+
+/// The texts in quotes of an expression.
+fn literals(text: &str) -> Vec<String> {
+    let mut all = Vec::new();
+    let mut rest = text;
+    while let Some(open) = rest.find('"') {
+        let (mut literal, mut close) = (String::new(), None);
+        let mut chars = rest[open + 1..].char_indices();
+        while let Some((at, c)) = chars.next() {
+            match c {
+                '\\' => literal.extend(chars.next().map(|(_, c)| c)),
+                '"' => {
+                    close = Some(open + 1 + at + 1);
+                    break;
+                }
+                c => literal.push(c),
+            }
+        }
+        all.push(literal);
+        match close {
+            Some(close) => rest = &rest[close..],
+            None => break,
+        }
+    }
+    all
+}

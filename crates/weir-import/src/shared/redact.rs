@@ -1,0 +1,193 @@
+//! Which names and texts of a source hold secrets, and excerpts of a source without them.
+//!
+//! Only the name of a thing says that its value is a secret: `Authorization`, `X-Api-Key`, `db_password`. Reports print
+//! excerpts, so what may be a secret is left out there even where it is none.
+
+use regex::Regex;
+use std::sync::LazyLock;
+
+/// What stands in the place of a secret.
+const HIDDEN: &str = "***";
+
+/// Names whose values are secrets wherever they stand, in lower case and with `-` for `_`.
+const WHOLE: &[&str] =
+    &["apikey", "authorization", "passwd", "proxy-authorization", "pw", "pwd", "sig", "signature"];
+/// Parts of such names.
+const PARTS: &[&str] = &[
+    "access-key",
+    "accesskey",
+    "api-key",
+    "apikey",
+    "auth-key",
+    "authkey",
+    "credential",
+    "passphrase",
+    "passwd",
+    "password",
+    "private-key",
+    "secret",
+    "token",
+];
+/// Ends of names that only describe a secret: where it stands, how it is called, how long it lives.
+const DESCRIBES: &[&str] = &[
+    "-cookie",
+    "-endpoint",
+    "-field",
+    "-file",
+    "-header",
+    "-limit",
+    "-name",
+    "-path",
+    "-ttl",
+    "-type",
+    "-uri",
+    "-url",
+    "tokens",
+    "-tokens",
+];
+
+/// The user and password of a URL.
+static USER_INFO: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"(?P<start>[A-Za-z][A-Za-z0-9+.-]*://[^\s/?#@:]*:)(?P<password>[^\s/?#@]+)@")
+        .expect("the pattern is a literal")
+});
+/// `name=value`, as queries and settings write it.
+static PAIR: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r#"(?P<name>[A-Za-z][A-Za-z0-9_.-]*)=(?P<value>[^\s&"'`;,]+)"#)
+        .expect("the pattern is a literal")
+});
+/// The value of a field Authorization.
+static SCHEME: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"\b(?P<scheme>[Bb]asic|BASIC|[Bb]earer|BEARER)\s+(?P<value>[A-Za-z0-9+/._~-]*[0-9=][A-Za-z0-9+/._~=-]*)")
+        .expect("the pattern is a literal")
+});
+
+/// Whether what has this name is a secret.
+#[must_use]
+pub fn is_secret_name(name: &str) -> bool {
+    let name = name.to_ascii_lowercase().replace('_', "-");
+    let is_key = name.starts_with("x-") && name.ends_with("-key");
+    let is_named = WHOLE.contains(&&*name) || is_key || PARTS.iter().any(|part| name.contains(part));
+    is_named && !DESCRIBES.iter().any(|end| name.ends_with(end))
+}
+
+/// A secret within a text: where it stands, and a name for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Bytes of the text.
+    pub range: std::ops::Range<usize>,
+    /// A name for it.
+    pub name: String,
+}
+
+/// Secrets within a text that needs no name to hold one: passwords and parameters of URLs, and `Bearer …`. In order.
+#[must_use]
+pub fn within(text: &str) -> Vec<Found> {
+    let mut found: Vec<Found> = Vec::new();
+    let mut add = |range: std::ops::Range<usize>, name: &str| {
+        if is_literal(&text[range.clone()]) {
+            found.push(Found { range, name: name.to_owned() });
+        }
+    };
+    for captures in USER_INFO.captures_iter(text) {
+        if let Some(password) = captures.name("password") {
+            add(password.range(), "url_password");
+        }
+    }
+    for captures in PAIR.captures_iter(text) {
+        if let (Some(name), Some(value)) = (captures.name("name"), captures.name("value"))
+            && is_secret_name(name.as_str())
+        {
+            add(value.range(), name.as_str());
+        }
+    }
+    for captures in SCHEME.captures_iter(text) {
+        if let Some(value) = captures.name("value") {
+            add(value.range(), "authorization");
+        }
+    }
+    found.sort_by_key(|found| found.range.start);
+    let mut end = 0;
+    found.retain(|found| {
+        let is_free = found.range.start >= end;
+        end = end.max(found.range.end);
+        is_free
+    });
+    found
+}
+
+/// Whether a text stands for itself: it is no variable, placeholder or expression of any system.
+#[must_use]
+pub fn is_literal(text: &str) -> bool {
+    !text.is_empty()
+        && !text.starts_with(['$', '{', '%', '*', '~'])
+        && !text.contains(crate::yaml::VARIABLE_BEGIN)
+        && !text.contains("${")
+}
+
+/// A statement of a source for a report: without what may be a secret.
+#[must_use]
+pub fn statement(text: &str) -> String {
+    let mut out = String::new();
+    let mut end = 0;
+    for found in within(text) {
+        out.push_str(&text[end..found.range.start]);
+        out.push_str(HIDDEN);
+        end = found.range.end;
+    }
+    out.push_str(&text[end..]);
+    // A word that names a secret hides what follows it: `X-Api-Key: abc`, `set-header Authorization "Basic abc"`.
+    let mut at = 0;
+    for word in out.split_inclusive(char::is_whitespace) {
+        at += word.len();
+        let colon = word.trim_end().ends_with(':');
+        let bare = word
+            .trim()
+            .trim_end_matches(':')
+            .trim_matches(['"', '\'', '`'])
+            .trim_start_matches(['+', '-', '?', '>', '$', '@']);
+        let rest = out[at..].trim().trim_matches(['"', '\'', '`', ';']);
+        let is_name = is_secret_name(bare) && (colon || bare.chars().all(is_name_char));
+        if is_name && is_literal(rest) && rest != HIDDEN {
+            return format!("{}{HIDDEN}", &out[..at]);
+        }
+    }
+    out
+}
+
+fn is_name_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '-' | '_')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statements_hide_secrets() {
+        let cases = [
+            ("proxy_pass http://bob:s3cret@up/x", "proxy_pass http://bob:***@up/x"),
+            ("header_up Authorization \"Basic abc==\"", "header_up Authorization ***"),
+            ("X-Api-Key: abc", "X-Api-Key: ***"),
+            ("set $db_password abc;", "set $db_password ***"),
+            ("uri /x?token=abc&a=1", "uri /x?token=***&a=1"),
+            ("Header(`X`, `Bearer abc123`)", "Header(`X`, `Bearer ***`)"),
+            // What names a secret or stands for one is none.
+            (
+                "header_up Authorization {http.request.header.X}",
+                "header_up Authorization {http.request.header.X}",
+            ),
+            ("proxy_set_header Authorization $http_x;", "proxy_set_header Authorization $http_x;"),
+            ("token_header: X-Token", "token_header: X-Token"),
+            ("auth-type: basic", "auth-type: basic"),
+            (
+                "Access-Control-Allow-Headers \"Authorization, X-Api-Key\"",
+                "Access-Control-Allow-Headers \"Authorization, X-Api-Key\"",
+            ),
+            ("http://host:8080/a@b", "http://host:8080/a@b"),
+        ];
+        for (text, shown) in cases {
+            assert_eq!(statement(text), shown, "{text}");
+        }
+    }
+}
