@@ -219,7 +219,7 @@ fn traps() -> Vec<(&'static str, String, Vec<&'static str>)> {
             vec![
                 "x-h: '{= request.headers[\"x-in\"] }'",
                 "x-q: '{= request.args[\"a\"] }'",
-                "x-e: \"${WHO}\"",
+                "x-e: \"${WHO:-}\"",
                 "[refused]",
                 "{time.now.unix}",
             ],
@@ -256,9 +256,72 @@ fn traps() -> Vec<(&'static str, String, Vec<&'static str>)> {
             vec!["[refused] proxy / up:80 — `proxy` is of Caddy 1", "[refused] transparent", "CLOSED"],
         ),
         (
-            "an unknown directive closes the site",
-            site("jwt_guard secret\nreverse_proxy up:80"),
-            vec!["[refused] jwt_guard", "CLOSED"],
+            "an unknown directive closes the site, and its words may be secrets",
+            site("jwt_guard hunter22 {\nkey hunter23\n}\nreverse_proxy up:80"),
+            vec!["[refused] jwt_guard ***", "[refused] key ***", "CLOSED", "!hunter"],
+        ),
+        (
+            "uri strip_prefix ignores case where the route is another",
+            site(
+                "@a path /Api/* /v1/*\nroute @a {\nuri strip_prefix /Api\nrewrite /new{path}\nuri strip_prefix /New\nreverse_proxy up:80\n}",
+            ),
+            vec!["rewrite: { replace: { \"(?i)^/new(?:/|$)\": / } }", "!strip_prefix:"],
+        ),
+        (
+            "uri path_regexp",
+            site("uri path_regexp ^/old/(.*)$ /new/$1\nreverse_proxy up:80"),
+            vec!["[same] uri path_regexp", "rewrite: { replace: { \"^/old/(.*)$\": /new/$$1 } }"],
+        ),
+        (
+            "uri path_regexp that may match twice",
+            site("uri path_regexp a b\nreverse_proxy up:80"),
+            vec!["[refused] uri path_regexp a b — Weir replaces the first match", "CLOSED"],
+        ),
+        (
+            "slashes are merged",
+            site("uri path_regexp /{2,} /\nreverse_proxy up:80"),
+            vec!["[same] uri path_regexp", "!CLOSED"],
+        ),
+        ("Caddy listens on IPv6", site("respond ok"), vec!["[note] Caddy listens on IPv6 as well"]),
+        (
+            "a guard by a field cannot be avoided by sending the field twice",
+            site("@bad header X-Bad yes\nrespond @bad 403\nreverse_proxy up:80"),
+            vec!["when: request.headers[\"x-bad\"].all().exists(v, v == \"yes\")", "!headers: {"],
+        ),
+        (
+            "nor by a parameter that is sent twice",
+            site("@bad query debug=1\nrespond @bad 403\nreverse_proxy up:80"),
+            vec!["when: request.args[\"debug\"].all().exists(v, v == \"1\")", "!query: {"],
+        ),
+        (
+            "the presence of a field is no matter of its values",
+            site("@bad header X-Bad *\nrespond @bad 403\nreverse_proxy up:80"),
+            vec!["headers: { x-bad: \"*\" }"],
+        ),
+        (
+            "several parameters: any in Caddy 2.6, all in 2.7",
+            site("@q query a=1 b=2\nrespond @q 403\nreverse_proxy up:80"),
+            vec!["[changed] @q query a=1 b=2 — Weir asks for all these parameters, as Caddy since 2.7"],
+        ),
+        (
+            "several parameters within not and braces",
+            site("@q {\nnot {\nquery a=1\nquery b=2\n}\n}\nrespond @q 403\nreverse_proxy up:80"),
+            vec!["[changed] @q — Weir asks for all these parameters"],
+        ),
+        (
+            "a placeholder in a value is no text",
+            site("@q header X-Key {http.request.header.X-Other}\nrespond @q no 403\nreverse_proxy up:80"),
+            vec!["[refused]", "the value `{http.request.header.X-Other}` is not fixed", "CLOSED"],
+        ),
+        (
+            "a variable of the environment in a value",
+            site("@q header X-Key {env.KEY}\nrespond @q no 403\nreverse_proxy up:80"),
+            vec!["exists(v, v == \"${KEY:-}\")"],
+        ),
+        (
+            "a variable of the environment in a body",
+            site("respond \"hi {env.WHO}\""),
+            vec!["body: \"hi ${WHO:-}\""],
         ),
         (
             "an unknown matcher closes what it decides",
@@ -312,6 +375,30 @@ fn every_trap_is_told_or_translated() {
         }
     }
     assert!(wrong.is_empty(), "{} are wrong\n{}", wrong.len(), wrong.join("\n----\n"));
+}
+
+#[test]
+fn secrets_leave_the_files_that_anybody_reads() {
+    let source = site(
+        "@key header X-Api-Key letmein99\nrespond @key yes\nredir /cb https://h.test/?access_token=tok4567\n\
+         reverse_proxy up:80 {\nheader_up Authorization \"Basic Ym9iOnNlY3JldA==\"\nheader_up X-Db-Password hunter22\n}",
+    );
+    let files = Memory::of(&[("Caddyfile", &source)]);
+    let import = import(system("caddy").unwrap(), &files, &["Caddyfile".to_owned()]).unwrap();
+    let secrets = ["letmein99", "tok4567", "Ym9iOnNlY3JldA==", "hunter22"];
+    for file in import.written().iter().filter(|file| !file.is_secret) {
+        for secret in secrets {
+            assert!(!file.text.contains(secret), "{} is for anybody: {}", file.path, file.text);
+        }
+    }
+    let env = import.written().into_iter().find(|file| file.path == "secrets.env").unwrap();
+    for secret in &secrets[1..] {
+        assert!(env.text.contains(secret), "{secret}: {}", env.text);
+    }
+    let report = format!("{}{}", import.to_text(), import.to_json());
+    for secret in secrets {
+        assert!(!report.contains(secret), "{secret}: {report}");
+    }
 }
 
 #[test]

@@ -181,6 +181,7 @@ impl Adapter<'_> {
             "rewrite" => one(Kind::Rewrite(Rewrite::Uri(text(0)))),
             "uri" => one(Kind::Rewrite(match args {
                 ["strip_prefix", prefix] => Rewrite::StripPrefix(format!("/{}", prefix.trim_matches('/'))),
+                ["path_regexp", pattern, with] => Rewrite::Replace((*pattern).to_owned(), (*with).to_owned()),
                 _ => Rewrite::Other(args.first().copied().unwrap_or_default().to_owned()),
             })),
             "basicauth" | "basic_auth" => one(self.users(segment, args)),
@@ -253,6 +254,9 @@ impl Adapter<'_> {
                 } else {
                     format!("Weir knows no directive `{name}`")
                 };
+                if !VERSION_1.contains(&name) {
+                    conceal(segment, self.ledger);
+                }
                 self.ledger.refused(piece, why.clone(), "docs/reference/filters.md");
                 one(Kind::Closed(why))
             }
@@ -726,4 +730,12 @@ impl Adapter<'_> {
         route.sets = vec![vec![Matcher::File(test)]];
         vec![route]
     }
+}
+
+/// Hides what stands behind the names of lines that nobody knows: it may be a secret.
+fn conceal(segment: &Segment, ledger: &mut Ledger) {
+    if segment.words.len() > 1 {
+        ledger.conceal(segment.piece);
+    }
+    segment.inner().iter().for_each(|line| conceal(line, ledger));
 }

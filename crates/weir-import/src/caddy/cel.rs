@@ -209,6 +209,9 @@ fn call(name: &str, args: &[Token]) -> Result<Matcher, String> {
                 }
             }
             match name {
+                "query" if pairs.len() > 1 => {
+                    return Err("versions of Caddy disagree about `query` with several parameters".to_owned());
+                }
                 "query" => Matcher::Query(pairs),
                 _ => Matcher::Header(
                     pairs

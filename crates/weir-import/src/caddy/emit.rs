@@ -10,6 +10,7 @@ use crate::shared::expression::Expression;
 use crate::shared::filters::{Headers, redirect, respond, when};
 use crate::shared::order::{self, Candidate, Host};
 use crate::shared::path;
+use crate::shared::regex::literal;
 use crate::shared::template::{Part, Template};
 use crate::yaml::{Map, Value};
 
@@ -286,12 +287,9 @@ fn one(branch: Branch, around: &mut Around<'_>) -> Option<Made> {
     matches.headers.clone_from(&world.headers);
     matches.query.clone_from(&world.query);
     for (variable, pairs) in [("request.headers", &world.headers), ("request.args", &world.query)] {
-        for (name, value) in pairs {
-            let value_of = Expression::of(variable, name);
-            asked = asked.and(match &**value {
-                "*" => Expression::raw(format!("has({})", value_of.as_str())),
-                value => value_of.equals(Expression::text(value)),
-            });
+        for (name, _) in pairs {
+            let has = format!("has({})", Expression::of(variable, name).as_str());
+            asked = asked.and(Expression::raw(has));
         }
     }
     let is = world.when.iter().cloned().fold(Expression::constant(true), Expression::and);
@@ -433,16 +431,20 @@ fn target(route: &mut Route, world: &World, out: Out, piece: Option<Piece>, arou
     route.filters.extend(target_filter);
 }
 
-/// `strip_prefix` as a capture, which ignores case as Caddy does, where the route's path is the prefix.
+/// `strip_prefix` as Caddy does it, which ignores case: as a capture where the route's path is the prefix, or else by a
+/// regular expression.
 fn rest(list: Vec<Filter>, route: &mut Route, world: &World) -> Vec<Filter> {
     let [filter] = &*list else { return list };
     let Value::Map(map) = &filter.settings else { return list };
-    let (Some(Value::Text(prefix)), Known::Prefix(start)) = (map.get("strip_prefix"), &world.path) else {
+    let Some(Value::Text(prefix)) = map.get("strip_prefix") else { return list };
+    if !prefix.contains(|c: char| c.is_ascii_alphabetic()) {
         return list;
-    };
-    let fits = *start == format!("{prefix}/") && route.matches.path.as_deref() == Some(&*format!("{start}*"));
-    if !fits || !prefix.contains(|c: char| c.is_ascii_alphabetic()) {
-        return list;
+    }
+    let start = format!("{prefix}/");
+    let is_prefix = matches!(&world.path, Known::Prefix(known) if *known == start);
+    if !is_prefix || route.matches.path.as_deref() != Some(&*format!("{start}*")) {
+        let pattern = format!("(?i)^{}(?:/|$)", literal(prefix));
+        return vec![Filter::new("rewrite", Map::new().with("replace", Map::new().with(pattern, "/")))];
     }
     route.matches.path = Some(format!("{start}{{rest*}}"));
     vec![Filter::new("rewrite", Map::new().with("path", "/{rest}"))]

@@ -457,6 +457,21 @@ impl<'a> Flow<'a> {
             }
             Rewrite::Uri(uri) => self.rewrite_uri(uri, world, piece),
             Rewrite::StripPrefix(_) => {}
+            Rewrite::Replace(pattern, with) => match super::path::replace(pattern, with) {
+                Ok(None) => {
+                    self.ledger.by_itself(piece, "Weir merges slashes, unless `slashes: keep` is set")
+                }
+                Ok(Some(filter)) => {
+                    self.ledger.same(piece);
+                    world.now = Now::Lost;
+                    push(world, What::Path(filter));
+                }
+                Err(why) => {
+                    self.ledger.refused(piece, why, "`rewrite: { replace }`");
+                    world.now = Now::Lost;
+                    push(world, What::Filters(vec![closed_filter("its path would be another with Caddy.")]));
+                }
+            },
             Rewrite::Method(_) => {
                 let why = "Weir changes no methods";
                 self.ledger.refused(piece, why, "an upstream that takes the client's method");

@@ -362,6 +362,7 @@ impl Reader<'_> {
         for entry in node.as_map().unwrap_or_default() {
             self.same(entry);
             let matcher = self.matcher(entry);
+            super::matchers::tell_query(std::slice::from_ref(&matcher), entry.piece, self.ledger);
             set.push(matcher);
         }
         set
@@ -647,6 +648,13 @@ impl Reader<'_> {
                 "uri" => Rewrite::Uri(text),
                 "strip_path_prefix" => Rewrite::StripPrefix(format!("/{}", text.trim_matches('/'))),
                 "method" => Rewrite::Method(text),
+                "path_regexp" => match entry.node.as_list() {
+                    Some([one]) => {
+                        let text = |key: &str| one.get(key).and_then(Node::as_text).unwrap_or_default();
+                        Rewrite::Replace(text("find"), text("replace"))
+                    }
+                    _ => Rewrite::Other("path_regexp".to_owned()),
+                },
                 other => Rewrite::Other(other.to_owned()),
             }));
         }

@@ -6,6 +6,7 @@ use super::model::Listen;
 use super::words::Segment;
 use crate::config::{Config, Listener};
 use crate::ledger::{Ledger, Piece};
+use crate::shared::tls as policy;
 use crate::yaml::{Map, Value};
 use std::collections::BTreeMap;
 
@@ -25,6 +26,8 @@ pub(super) struct Tls {
     pub(super) no_acme: Option<String>,
     pub(super) external_account: Map,
     pub(super) external_ca: Option<String>,
+    /// `ciphers` and `curves`.
+    pub(super) policy: Map,
 }
 
 /// All listeners, by address.
@@ -69,6 +72,14 @@ impl Plan {
         known.email = known.email.take().or_else(|| tls.email.clone());
         known.directory = known.directory.take().or_else(|| tls.directory.clone());
         known.min_version = known.min_version.or(tls.min_version);
+        if known.policy.is_empty() {
+            known.policy = tls.policy.clone();
+        } else if !tls.policy.is_empty() && known.policy != tls.policy {
+            ledger.changed(
+                piece,
+                "a listener has one policy for its ciphers and curves: that of its first site",
+            );
+        }
         known.external_ca = known.external_ca.take().or_else(|| tls.external_ca.clone());
         if known.external_account.is_empty() {
             known.external_account = tls.external_account.clone();
@@ -168,6 +179,7 @@ impl Secure {
             map.set("acme", acme);
         }
         map.set_some("min_version", self.tls.min_version);
+        self.tls.policy.iter().for_each(|(key, value)| map.set(key, value.clone()));
         if !self.tls.client_auth.is_empty() {
             map.set("client_auth", self.tls.client_auth.clone());
         }
@@ -201,10 +213,10 @@ fn line_of(line: &Segment, tls: &mut Tls, ledger: &mut Ledger) {
                 ledger.changed(line.piece, "Weir always accepts TLS 1.3");
             }
         }
-        ("ciphers" | "curves", _) => {
-            let why = "Weir chooses among the suites of rustls, all of which are considered safe";
-            ledger.changed(line.piece, why);
+        ("ciphers", names) => {
+            policy::ciphers(names.iter().copied(), policy::Of::Tls12, &mut tls.policy, line.piece, ledger);
         }
+        ("curves", names) => policy::curves(names.iter().copied(), &mut tls.policy, line.piece, ledger),
         ("alpn", _) => ledger.changed(line.piece, "`listeners.NAME.protocols` says what Weir speaks"),
         ("key_type", _) => ledger.left_out(line.piece, "Weir orders certificates with ECDSA keys"),
         ("reuse_private_keys", _) => ledger.left_out(line.piece, "Weir makes a new key for each certificate"),

@@ -2,7 +2,7 @@
 
 use super::model::{FileTest, Matcher, Set};
 use super::words::Segment;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Piece};
 use std::collections::BTreeMap;
 
 /// Named matchers that a block knows.
@@ -28,7 +28,23 @@ pub(super) fn define(segment: &Segment, named: &mut Named, ledger: &mut Ledger) 
         ledger.same(line.piece);
         add(&mut set, line.name(), &line.args(), line, ledger);
     }
+    tell_query(&set, segment.piece, ledger);
     named.insert(name, set);
+}
+
+/// Tells that versions of Caddy disagree about `query` with several parameters.
+pub(super) fn tell_query(set: &[Matcher], piece: Piece, ledger: &mut Ledger) {
+    for matcher in set {
+        match matcher {
+            Matcher::Query(pairs) if pairs.len() > 1 => ledger.changed(
+                piece,
+                "Weir asks for all these parameters, as Caddy since 2.7; Caddy up to 2.6 takes requests with any of \
+                 them: if yours is older, write a matcher for each",
+            ),
+            Matcher::Not(sets) => sets.iter().for_each(|set| tell_query(set, piece, ledger)),
+            _ => {}
+        }
+    }
 }
 
 /// The set of a matcher word, if it is one. Some(None) for `*`.

@@ -128,6 +128,9 @@ fn translate(adapted: &Adapted, config: &mut Config, ledger: &mut Ledger) {
     listens.sort();
     listens.dedup();
     let names = adapted.plan.listeners(&listens, config);
+    if listens.iter().any(|listen| listen.address.starts_with("0.0.0.0:")) {
+        ledger.note("Caddy listens on IPv6 as well where no address is named; write `[::]:80` for `0.0.0.0:80` in listeners.yaml to do so");
+    }
     let (mut upstreams, mut users, mut visited) = (Vec::new(), BTreeMap::new(), BTreeSet::new());
     // With TLS, a name that no site has ends in the handshake already.
     let mut open: BTreeSet<&Listen> = listens.iter().filter(|listen| !listen.tls).collect();

@@ -131,6 +131,8 @@ pub(super) enum Rewrite {
     /// The whole.
     Uri(String),
     StripPrefix(String),
+    /// What a regular expression finds in the path, and what takes its place.
+    Replace(String, String),
     Method(String),
     /// What Weir cannot do, with what it has.
     Other(String),

@@ -1,8 +1,10 @@
 //! Caddy's patterns of paths, which ignore case: what they take, and what two of them take together.
 
+use crate::config::Filter;
 use crate::shared::expression::Expression;
 use crate::shared::path::canonical;
-use crate::shared::regex::literal;
+use crate::shared::regex::{Searching, Subject, literal};
+use crate::yaml::{Map, VARIABLE_BEGIN};
 use regex::bytes::{Regex, RegexBuilder};
 
 /// A pattern, in lower case.
@@ -224,6 +226,35 @@ fn whole(regex: &str) -> Option<Regex> {
 
 fn whole_path(written: &str) -> Option<Regex> {
     RegexBuilder::new(&format!("^(?:{written})$")).unicode(false).size_limit(1 << 20).build().ok()
+}
+
+/// `uri path_regexp PATTERN REPLACEMENT`. None for the merging of slashes, which Weir does itself.
+///
+/// # Errors
+/// Why Weir has no such rewrite.
+pub(super) fn replace(pattern: &str, with: &str) -> Result<Option<Filter>, String> {
+    if matches!(pattern, "/{2,}" | "/+" | "//+") && with == "/" {
+        return Ok(None);
+    }
+    // Caddy replaces every match; Weir the first.
+    let is_once = (pattern.starts_with('^') || pattern.ends_with('$')) && !pattern.contains('|');
+    if !is_once {
+        return Err("Weir replaces the first match of a pattern, Caddy every one".to_owned());
+    }
+    if super::text::has_placeholder(with) || with.contains(['{', '}', VARIABLE_BEGIN]) {
+        return Err("the replacement is not fixed".to_owned());
+    }
+    let groups = with.split('$').skip(1);
+    let is_number = |rest: &str| {
+        let mut chars = rest.chars();
+        chars.next().is_some_and(|c| c.is_ascii_digit())
+            && !chars.next().is_some_and(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
+    if !groups.into_iter().all(is_number) {
+        return Err("the replacement names groups in a way that Weir does not read".to_owned());
+    }
+    let regex = Searching::read(pattern, false, Subject::Path)?;
+    Ok(Some(Filter::new("rewrite", Map::new().with("replace", Map::new().with(regex.searching(), with)))))
 }
 
 #[cfg(test)]

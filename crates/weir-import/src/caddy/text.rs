@@ -140,7 +140,8 @@ fn value(name: &str, scope: &Scope) -> Option<Result<Template, ()>> {
             }
             if let Some(name) = name.strip_prefix("env.") {
                 let is_name = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-                let text = format!("{VARIABLE_BEGIN}{name}{VARIABLE_END}");
+                // Caddy reads it for each request; a variable that is not set is empty.
+                let text = format!("{VARIABLE_BEGIN}{name}:-{VARIABLE_END}");
                 return is_name.then(|| Ok(Template::text(&text)));
             }
             if let Some(field) =

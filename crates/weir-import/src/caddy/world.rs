@@ -301,20 +301,18 @@ impl World {
             Matcher::Header(fields) => {
                 for field in fields {
                     match field {
-                        (name, Some(values)) if matches!(&**values, [value] if is_plain(value)) => {
-                            self.headers.push((name.clone(), values[0].clone()));
+                        (name, Some(values)) if **values == ["*"] => {
+                            self.headers.push((name.clone(), "*".to_owned()));
                         }
-                        field => self.when.push(header(field)),
+                        field => self.when.push(header(field)?),
                     }
                 }
             }
             Matcher::Query(pairs) => {
                 for (name, values) in pairs {
                     match &**values {
-                        [value] if is_plain(value) && !value.is_empty() => {
-                            self.query.push((name.clone(), value.clone()));
-                        }
-                        values => self.when.push(query(name, values)),
+                        [value] if value == "*" => self.query.push((name.clone(), value.clone())),
+                        values => self.when.push(query(name, values)?),
                     }
                 }
             }
@@ -431,18 +429,20 @@ impl World {
             Matcher::Method(methods) => {
                 Expression::raw("request.method").is_in(methods.iter().map(String::as_str))
             }
-            Matcher::Header(fields) => {
-                fields.iter().map(header).fold(Expression::constant(true), Expression::and)
+            Matcher::Header(fields) => fields.iter().try_fold(Expression::constant(true), |all, field| {
+                Ok::<_, String>(all.and(header(field)?))
+            })?,
+            Matcher::Query(pairs) => {
+                pairs.iter().try_fold(Expression::constant(true), |all, (name, values)| {
+                    Ok::<_, String>(all.and(query(name, values)?))
+                })?
             }
-            Matcher::Query(pairs) => pairs
-                .iter()
-                .map(|(name, values)| query(name, values))
-                .fold(Expression::constant(true), Expression::and),
             Matcher::HeaderRegexp(fields) => {
                 let mut all = Expression::constant(true);
                 for (name, pattern) in fields {
                     let regex = Searching::read(pattern, false, Subject::Text)?;
-                    all = all.and(any_value(name, &Expression::raw("v").matches(&regex.searching())));
+                    let field = Expression::of("request.headers", name);
+                    all = all.and(any_value(&field, &Expression::raw("v").matches(&regex.searching())));
                 }
                 all
             }
@@ -476,45 +476,55 @@ fn ending(path: &str) -> Option<String> {
     }
 }
 
-/// Whether a value is a literal, or `*`.
-fn is_plain(value: &str) -> bool {
-    value == "*" || !value.contains(['*', '{']) && !value.starts_with('~')
-}
-
-fn header((name, values): &(String, Option<Vec<String>>)) -> Expression {
+/// Caddy looks at each value of a field that is repeated. `match.headers` takes no value of such a field, so a client
+/// could send a field twice to get past a guard: only the presence of a field is left to it.
+fn header((name, values): &(String, Option<Vec<String>>)) -> Result<Expression, String> {
     let field = || Expression::of("request.headers", name);
     let has = || Expression::raw(format!("has({})", field().as_str()));
-    let Some(values) = values else { return has().not() };
+    let Some(values) = values else { return Ok(has().not()) };
+    if values.is_empty() {
+        return Ok(has());
+    }
     let mut any = Expression::constant(false);
     for value in values {
+        let value = &*fixed(value)?;
         let inner = value.trim_matches('*');
+        let v = || Expression::raw("v");
         any = any.or(match (value.starts_with('*'), value.ends_with('*')) {
             _ if inner.is_empty() && value.contains('*') => has(),
-            (true, true) => any_value(name, &Expression::raw("v").contains(inner)),
-            (true, false) => any_value(name, &Expression::raw("v").ends_with(inner)),
-            (false, true) => any_value(name, &Expression::raw("v").starts_with(inner)),
-            (false, false) => any_value(name, &Expression::raw("v").equals(Expression::text(value))),
+            (true, true) => any_value(&field(), &v().contains(inner)),
+            (true, false) => any_value(&field(), &v().ends_with(inner)),
+            (false, true) => any_value(&field(), &v().starts_with(inner)),
+            (false, false) => any_value(&field(), &v().equals(Expression::text(value))),
         });
     }
-    any
+    Ok(any)
 }
 
-/// Whether a condition holds for `v`, any of the values of a field that may be repeated.
-fn any_value(name: &str, is: &Expression) -> Expression {
-    let field = Expression::of("request.headers", name);
-    Expression::raw(format!("{}.all().exists(v, {})", field.as_str(), is.as_str()))
+/// Whether a condition holds for `v`, any of the values of a field or parameter that may be repeated.
+fn any_value(of: &Expression, is: &Expression) -> Expression {
+    Expression::raw(format!("{}.all().exists(v, {})", of.as_str(), is.as_str()))
 }
 
-fn query(name: &str, values: &[String]) -> Expression {
+/// A value as an expression can compare with it. Caddy fills in placeholders first: those of the environment are known.
+fn fixed(value: &str) -> Result<String, String> {
+    let known = text::template(value, &Scope::default()).ok().and_then(|template| template.as_literal());
+    known.ok_or_else(|| format!("the value `{value}` is not fixed"))
+}
+
+/// A parameter that must have one of the values. Caddy looks at each of a repeated one.
+fn query(name: &str, values: &[String]) -> Result<Expression, String> {
+    fixed(name)?;
     let argument = || Expression::of("request.args", name);
     let mut any = Expression::constant(false);
     for value in values {
-        any = any.or(match &**value {
+        let value = fixed(value)?;
+        any = any.or(match &*value {
             "*" => Expression::raw(format!("has({})", argument().as_str())),
-            value => argument().equals(Expression::text(value)),
+            value => any_value(&argument(), &Expression::raw("v").equals(Expression::text(value))),
         });
     }
-    any
+    Ok(any)
 }
 
 /// Whether every host of `host` is one of `within`. Both may begin with `*.`.
