@@ -60,6 +60,58 @@ fn servers(lines: &str) -> String {
 fn traps() -> Vec<(&'static str, String, Vec<&'static str>)> {
     vec![
         (
+            "a rule for a backend that is not translated lets nobody take the rules behind it",
+            front("use_backend b2 if { lua.who -m found }"),
+            vec!["[refused] use_backend b2", "f-closed:", "status: 503", "CLOSED. `use_backend b2 if { lua.who -m found }`"],
+        ),
+        (
+            "what is known of such a rule says whom it closes",
+            front("use_backend b2 if { path_beg /admin/ } { lua.who -m found }"),
+            vec!["[refused] use_backend b2", "f-closed:", "path: \"/admin/*\"", "b1: { upstream: b1 }"],
+        ),
+        (
+            "a share of requests is a split",
+            front("acl canary rand(100) lt 5;use_backend b2 if canary;use_backend b2 if { path /x }"),
+            vec!["[same] use_backend b2 if canary", "upstream: { b1: 95, b2: 5 }", "path: /x }, upstream: b2"],
+        ),
+        (
+            "a ban by a counter that Weir has not closes the route",
+            front("http-request track-sc0 src;http-request deny if { sc0_get_gpc0 gt 0 }"),
+            vec!["[refused] http-request deny", "CLOSED", "status: 503"],
+        ),
+        (
+            "a redirect whose condition is not known closes the route",
+            front("http-request redirect location /login if { path_beg /app/ } !{ lua.who -m found }"),
+            vec!["[refused] http-request redirect", "CLOSED", "startsWith(\"/app/\")"],
+        ),
+        (
+            "an answer whose page is not known closes the route",
+            front("http-request return status 403 file /no/such/page if { path_beg /in/ }"),
+            vec!["[refused] http-request return", "CLOSED"],
+        ),
+        (
+            "a path that would be another closes the route",
+            front("http-request set-uri /x%[path] if { path_beg /in/ }"),
+            vec!["[refused] http-request set-uri", "CLOSED", "startsWith(\"/in/\")"],
+        ),
+        (
+            "a script may decide who passes",
+            front("http-request lua.guard if { path_beg /in/ }"),
+            vec!["[refused] http-request lua.guard", "CLOSED", "startsWith(\"/in/\")"],
+        ),
+        (
+            "revoked certificates must not pass",
+            front("x").replace(" bind :80\n x\n", " bind :443 ssl crt /a.pem ca-file /ca.pem verify required crl-file /crl.pem\n"),
+            vec!["[refused] bind :443", "CLOSED", "`crl-file`"],
+        ),
+        (
+            "bytes do not take the rules behind one that is not translated",
+            "defaults\n mode tcp\nfrontend f\n bind :443\n tcp-request inspect-delay 5s\n use_backend b2 if { src 10.0.0.0/8 }\n \
+             default_backend b1\nbackend b1\n server s 10.0.0.1:80\nbackend b2\n server s 10.0.0.2:80\n"
+                .to_owned(),
+            vec!["[refused] use_backend b2", "[refused] frontend f — not written"],
+        ),
+        (
             "1 rules run by kind, then in the order of the file",
             front("use_backend b2 if { path_beg /x }; redirect location /r if { path /y }; http-request deny if { path /y }"),
             vec![
@@ -250,7 +302,26 @@ fn traps() -> Vec<(&'static str, String, Vec<&'static str>)> {
         (
             "33 bind",
             front("bind :443 ssl crt site.pem alpn h2,http/1.1 ca-file ca.pem verify optional no-tls-tickets"),
-            vec!["client_auth: { ca: /etc/haproxy/ca.pem, mode: optional }", "cert: /etc/haproxy/site.pem", "Weir gives tickets for resumption"],
+            vec!["client_auth: { ca: /etc/haproxy/ca.pem, mode: optional }", "cert: /etc/haproxy/site.pem", "tickets: false", "without tickets every handshake is a full one"],
+        ),
+        (
+            "33 ciphers and curves, of global too",
+            format!(
+                "global\n ssl-default-bind-ciphers ECDHE-RSA-AES128-GCM-SHA256:AES128-SHA\n ssl-default-bind-ciphersuites \
+                 TLS_AES_256_GCM_SHA384\n{}",
+                front("bind :443 ssl crt site.pem curves X25519:P-256")
+            ),
+            vec![
+                "ciphers: [TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, TLS_AES_256_GCM_SHA384]",
+                "curves: [X25519, secp256r1]",
+                "[changed] ssl-default-bind-ciphers",
+                "[same] ssl-default-bind-ciphersuites",
+            ],
+        ),
+        (
+            "28 errorloc",
+            front("errorloc 503 https://down.test/;errorloc303 502 /oops"),
+            vec!["\"503\": { redirect: \"https://down.test/\" }", "\"502\": { redirect: /oops, status: 303 }"],
         ),
         ("34 http-reuse", back("http-reuse safe"), vec!["[changed] http-reuse safe"]),
         ("35 http-server-close", back("option http-server-close"), vec!["[changed] option http-server-close — Weir keeps connections"]),

@@ -6,7 +6,10 @@ use super::model::Proxy;
 use super::read::Line;
 use super::sample::Scope;
 use super::servers::{absolute, timeout};
-use crate::config::Listener;
+use crate::config::{Filter, Listener};
+use crate::shared::expression::Expression;
+use crate::shared::filters::when;
+use crate::shared::tls as policy;
 use crate::shared::units::{duration, read_duration};
 use crate::yaml::{Map, Value};
 
@@ -40,6 +43,42 @@ pub(super) fn binds<'a>(proxy: &Proxy<'a>) -> Vec<Bind<'a>> {
             Bind { line, addresses, is_tls, accepts_proxy, refused }
         })
         .collect()
+}
+
+/// Words about which clients' certificates count, that Weir lacks: without them, other clients would pass.
+const CHECKS: &[&str] = &["crl-file", "ca-verify-file"];
+
+/// Settings of `global` for all `bind` lines, and the words that a line may have itself.
+const DEFAULTS: &[(&str, &[&str])] = &[
+    ("ssl-default-bind-ciphers", &["ciphers"]),
+    ("ssl-default-bind-ciphersuites", &["ciphersuites"]),
+    ("ssl-default-bind-curves", &["curves", "ecdhe"]),
+];
+
+/// A list of ciphers or curves.
+fn choose(name: &str, list: &str, tls: &mut Map, line: &Line, cx: &mut Cx<'_, '_, '_>) {
+    let names = list.split([':', ',']);
+    match name {
+        "ciphers" => policy::ciphers(names, policy::Of::Tls12, tls, line.piece, cx.ledger),
+        "ciphersuites" => policy::ciphers(names, policy::Of::Tls13, tls, line.piece, cx.ledger),
+        _ => policy::curves(names, tls, line.piece, cx.ledger),
+    }
+}
+
+/// Closes what is behind listeners whose clients Weir would check less strictly.
+pub(super) fn close_unchecked(binds: &[Bind<'_>], filters: &mut Vec<Filter>) {
+    let found = binds.iter().find_map(|bind| {
+        let word = CHECKS.iter().find(|word| bind.line.has(2, word))?;
+        Some((bind.line, *word))
+    });
+    let Some((line, word)) = found else { return };
+    let why = format!("Weir has no `{word}`, so clients that it shuts out would pass");
+    let is = match binds.iter().all(|bind| bind.is_tls) {
+        true => Expression::constant(true),
+        false => Expression::raw("request.scheme").equals(Expression::text("https")),
+    };
+    let closed = when(&is, vec![super::rules::closed(line, &why)], Vec::new());
+    filters.splice(0..0, closed);
 }
 
 /// The port of an address; none for a socket.
@@ -96,6 +135,11 @@ pub(super) fn listeners(
         }
         let mut more = Map::new();
         let is_fine = options(cx, &bind, &mut more, is_http);
+        if !is_http && CHECKS.iter().any(|word| bind.line.has(2, word)) {
+            // Bytes have no answer: nobody may connect until a person has decided.
+            more.comment("CLOSED: Weir does not know which certificates were revoked.");
+            more.set("ip", Map::new().with("deny", vec!["0.0.0.0/0", "::/0"]));
+        }
         if is_http {
             times(cx, proxy, &mut more);
             more.comment(
@@ -225,9 +269,13 @@ fn options(cx: &mut Cx<'_, '_, '_>, bind: &Bind<'_>, more: &mut Map, is_http: bo
             | "tls-ticket-keys" | "severity-output" | "nice" => {
                 words.next();
             }
-            "ciphers" | "ciphersuites" | "curves" | "ecdhe" | "sigalgs" => {
+            "ciphers" | "ciphersuites" | "curves" | "ecdhe" => {
+                let list = words.next().map_or("", String::as_str);
+                choose(name, list, &mut tls, line, cx);
+            }
+            "sigalgs" => {
                 words.next();
-                changes.push("Weir's own choice of ciphers and curves is offered: those of TLS 1.3, and of 1.2 with forward secrecy");
+                changes.push("Weir takes the signatures that its certificates allow");
             }
             "no-sslv3"
             | "no-tlsv10"
@@ -246,7 +294,9 @@ fn options(cx: &mut Cx<'_, '_, '_>, bind: &Bind<'_>, more: &mut Map, is_http: bo
                 "strict-sni" => {
                     changes.push("Weir shows the first certificate to clients whose name none has")
                 }
-                "no-tls-tickets" => changes.push("Weir gives tickets for resumption"),
+                "no-tls-tickets" => {
+                    policy::no_tickets(&mut tls, line.piece, cx.ledger);
+                }
                 "force-tlsv12" => changes.push("Weir speaks TLS 1.2 and 1.3"),
                 _ => {}
             },
@@ -283,6 +333,17 @@ fn options(cx: &mut Cx<'_, '_, '_>, bind: &Bind<'_>, more: &mut Map, is_http: bo
         }
     }
     if bind.is_tls {
+        let model = cx.model;
+        for (global, own) in DEFAULTS {
+            let found = model.global.iter().rev().find(|line| line.key() == *global);
+            if let Some(found) = found.filter(|_| !own.iter().any(|word| line.has(2, word))) {
+                choose(own[0], found.word(1), &mut tls, found, cx);
+            }
+        }
+        let options = model.global.iter().find(|line| line.key() == "ssl-default-bind-options");
+        if let Some(options) = options.filter(|options| options.has(1, "no-tls-tickets")) {
+            policy::no_tickets(&mut tls, options.piece, cx.ledger);
+        }
         let mut pairs = Vec::new();
         for pem in &pems {
             let path = absolute(&cx.crt_base, pem);

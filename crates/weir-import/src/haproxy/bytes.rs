@@ -93,6 +93,13 @@ pub(super) fn translate<'a>(
     } else if proxy.kind == "listen" && always.is_none() {
         always = upstream(cx, made, proxy.name);
     }
+    // No connection may take a rule behind one that was not translated.
+    let refused = |line: &&Line| cx.ledger.verdict(line.piece) == Some(crate::ledger::Verdict::Refused);
+    if let Some(line) = proxy.all("use_backend").find(refused) {
+        let why =
+            format!("not written, because its connections would take other rules: {}", super::words(line));
+        return cx.ledger.refused(head, why, NEAREST);
+    }
     if sni.is_empty() && always.is_none() {
         return cx.ledger.refused(head, "no server takes its connections", NEAREST);
     }
@@ -111,7 +118,7 @@ pub(super) fn translate<'a>(
             listener.more.set("sni", sni.clone());
             listener.more.set_some("otherwise", always.as_deref().map(to));
         }
-        if !ip.is_empty() {
+        if !ip.is_empty() && listener.more.get("ip").is_none() {
             listener.more.set("ip", ip.clone());
         }
         cx.config.listeners.add(&wish, listener);
@@ -197,9 +204,10 @@ fn rule(cx: &mut Cx<'_, '_, '_>, scope: &Scope<'_>, line: &Line, ip: &mut Map) {
                     [Term::Is(_, Some(Facet::Clients(networks, is)))] => {
                         let key = if *is { "deny" } else { "allow" };
                         if ip.get(key).is_some() {
+                            ip.set("deny", vec!["0.0.0.0/0", "::/0"]);
                             return cx.ledger.refused(
                                 line.piece,
-                                "a second list of addresses",
+                                "a second list of addresses; the listener is closed to all (`ip`)",
                                 "listeners.NAME.ip",
                             );
                         }

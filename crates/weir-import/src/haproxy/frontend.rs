@@ -39,6 +39,10 @@ struct Part<'a> {
     /// Everything as one expression, for the form without hosts and paths.
     exact: Expression,
     written: Option<String>,
+    /// Why its requests get 503, if a rule that takes them was not translated.
+    closed: Option<String>,
+    /// Backends that take a share of its requests in percent: `use_backend … if { rand(100) lt 5 }` before it.
+    shares: Vec<(&'a Line, String, u32)>,
 }
 
 /// Translates a frontend. `is_only` says that there is no other, so that its rules can stand for all routes.
@@ -75,17 +79,29 @@ pub(super) fn translate<'a>(
     };
     let monitor = proxy.one(&["monitor-uri"]);
     let mut rules = rules::translate(cx, proxy, &mut scope);
+    bind::close_unchecked(&binds, &mut rules.filters);
     super::pages::errors(cx, proxy, &mut rules.filters);
     super::pages::compression(cx, proxy, &mut rules);
     super::known::frontend(cx, proxy, &mut rules.filters);
     let listeners = if is_only { Vec::new() } else { names };
     let mut parts: Vec<Part<'a>> = Vec::new();
+    let mut shares: Vec<(&'a Line, String, u32)> = Vec::new();
     for line in proxy.all("use_backend") {
-        if parts.len() > MAX_ROUTES {
-            cx.ledger.refused(line.piece, "more routes than weir import writes", "");
+        if let Some(percent) = share(line, &scope).filter(|_| cx.model.backend(line.word(1)).is_some()) {
+            cx.ledger.same(line.piece);
+            shares.push((line, line.word(1).to_owned(), percent));
             continue;
         }
-        use_backend(cx, &scope, line, &mut parts);
+        let before = parts.len();
+        match parts.len() > MAX_ROUTES {
+            true => cx.ledger.refused(line.piece, "more routes than weir import writes", ""),
+            false => use_backend(cx, &scope, line, &mut parts),
+        }
+        if cx.ledger.verdict(line.piece) == Some(crate::ledger::Verdict::Refused) {
+            parts.truncate(before);
+            close(cx, &scope, line, &mut parts);
+        }
+        parts[before..].iter_mut().for_each(|part| part.shares.clone_from(&shares));
     }
     let default = proxy.one(&["default_backend"]);
     let always = |backend: &str, line: Option<&'a Line>| Part {
@@ -98,6 +114,8 @@ pub(super) fn translate<'a>(
         },
         exact: Expression::constant(true),
         written: None,
+        closed: None,
+        shares: shares.clone(),
     };
     match default {
         Some(line) if cx.model.backend(line.word(1)).is_some() => {
@@ -147,6 +165,40 @@ fn monitor_route(cx: &mut Cx<'_, '_, '_>, proxy: &Proxy<'_>, line: &Line, listen
         .changed(line.piece, "Weir answers without the line of text, and routes for hosts come before it");
 }
 
+/// The share of requests in percent that a line takes, if that is all its condition.
+fn share(line: &Line, scope: &Scope<'_>) -> Option<u32> {
+    let test = super::limits::only_test(line, 2, scope)?;
+    let words: Vec<&str> =
+        test.iter().map(String::as_str).filter(|word| !matches!(*word, "-m" | "int")).collect();
+    let [fetch, operator, number] = &*words else { return None };
+    let (name, args) = call(fetch);
+    let range: u32 = args.first().map_or("100", String::as_str).parse().ok().filter(|range| *range > 0)?;
+    let number: u32 = number.parse().ok()?;
+    let taken = match *operator {
+        "lt" => number,
+        "le" => number + 1,
+        "ge" => range.checked_sub(number)?,
+        "gt" => range.checked_sub(number + 1)?,
+        _ => return None,
+    };
+    let percent = taken.checked_mul(100).filter(|hundreds| hundreds % range == 0)? / range;
+    (name == "rand" && (1..100).contains(&percent)).then_some(percent)
+}
+
+/// Routes that answer 503 to all requests that a line might take which was not translated.
+fn close<'a>(cx: &mut Cx<'a, '_, '_>, scope: &Scope<'a>, line: &'a Line, parts: &mut Vec<Part<'a>>) {
+    let why = format!("CLOSED. `{}` at {} was not translated.", super::words(line), line.place);
+    let found = condition(cx, scope, line, 2);
+    // A rule that was changed before it is known only in part: Weir chooses by the request as it came.
+    let is_known = |term: &Term| matches!(term, Term::Is(is, _) if !scope.touched.iter().any(|touched| is.as_str().contains(touched.as_str())));
+    for all in &found.any {
+        let known: Vec<Term> = all.iter().filter(|term| is_known(term)).cloned().collect();
+        let before = parts.len();
+        alternatives(line, "", &known, &mut Vec::new(), parts);
+        parts[before..].iter_mut().for_each(|part| part.closed = Some(why.clone()));
+    }
+}
+
 /// One `use_backend` line.
 fn use_backend<'a>(cx: &mut Cx<'a, '_, '_>, scope: &Scope<'a>, line: &'a Line, parts: &mut Vec<Part<'a>>) {
     let nearest = "routes with match and upstream";
@@ -169,7 +221,7 @@ fn use_backend<'a>(cx: &mut Cx<'a, '_, '_>, scope: &Scope<'a>, line: &'a Line, p
         } else {
             "match.when, or routes by hand"
         };
-        let why = format!("its condition: {why}; its requests take the rules behind it");
+        let why = format!("its condition: {why}; requests that it might take get 503");
         return cx.ledger.refused(line.piece, why, nearest);
     }
     if found.any.is_empty() {
@@ -258,6 +310,8 @@ fn alternatives<'a>(
             candidate,
             exact: exact.clone(),
             written,
+            closed: None,
+            shares: Vec::new(),
         });
     }
 }
@@ -488,11 +542,17 @@ fn write<'a>(
             cx.ledger
                 .note("a limit of a backend counts for each route alone where several routes lead to it");
         }
-        if part.backend.is_empty() {
+        give_shares(cx, backends, &part, &mut route);
+        if let Some(why) = &part.closed {
+            route.comment.push(why.clone());
+        } else if part.backend.is_empty() {
             route.comment.push("No rule of HAProxy takes these requests: it answers 503.".to_owned());
         }
-        let wish =
-            if part.backend.is_empty() { format!("{}-none", proxy.name) } else { part.backend.clone() };
+        let wish = match (&part.closed, &*part.backend) {
+            (Some(_), _) => format!("{}-closed", proxy.name),
+            (None, "") => format!("{}-none", proxy.name),
+            (None, backend) => backend.to_owned(),
+        };
         names[at] = Some(cx.config.routes.add(&wish, route));
     }
     if is_exact {
@@ -506,6 +566,57 @@ fn write<'a>(
                 ..case
             });
         }
+    }
+}
+
+/// Gives shares of a route's requests to other backends.
+fn give_shares<'a>(
+    cx: &mut Cx<'a, '_, '_>,
+    backends: &mut HashMap<String, Backend>,
+    part: &Part<'a>,
+    route: &mut Route,
+) {
+    if part.shares.is_empty() || part.closed.is_some() {
+        return;
+    }
+    let mut shares: Vec<(String, u32)> = Vec::new();
+    let (mut rest, mut kept) = (100, 0);
+    for (line, name, percent) in &part.shares {
+        let other = backend(cx, backends, name);
+        let taken = rest * percent / 100;
+        if *name == part.backend {
+            kept += taken;
+            rest -= taken;
+            continue;
+        }
+        match (&route.target, &other.target) {
+            (Some(Target::Upstream(_)), Some(Target::Upstream(upstream)))
+                if other.filters.is_empty() && taken > 0 =>
+            {
+                if taken * 100 != rest * percent {
+                    cx.ledger.changed(line.piece, "Weir's shares are whole percents of all requests");
+                }
+                shares.push((upstream.clone(), taken));
+                rest -= taken;
+            }
+            _ => {
+                let why =
+                    "a share of requests for a backend whose own rules Weir would have to run for that share";
+                cx.ledger.refused(line.piece, why, "upstream: { a: 95, b: 5 }");
+                let comment =
+                    format!("CLOSED. `{}` at {} was not translated.", super::words(line), line.place);
+                route.comment.push(comment);
+                route.target = Some(Target::Respond(respond(503, None, None)));
+                return;
+            }
+        }
+    }
+    if let Some(Target::Upstream(upstream)) = &route.target {
+        shares.insert(0, (upstream.clone(), rest + kept));
+        if shares.len() == 1 {
+            return;
+        }
+        route.target = Some(Target::Split(shares));
     }
 }
 

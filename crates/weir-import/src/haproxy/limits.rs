@@ -135,19 +135,11 @@ fn table_of<'a>(cx: &Cx<'a, '_, '_>, name: &str) -> Option<&'a Line> {
 
 /// A rule that refuses a client with too many connections at one time. False if the line is another one.
 pub(super) fn connections(cx: &mut Cx<'_, '_, '_>, line: &Line, scope: &Scope<'_>) -> bool {
-    let words: Vec<&str> = line.from(3).iter().map(String::as_str).collect();
     let name = |word: &str| {
         let name = super::sample::call(word).0.to_owned();
         matches!(&*name, "src_conn_cur" | "sc_conn_cur" | "sc0_conn_cur" | "sc1_conn_cur" | "sc2_conn_cur")
     };
-    let inner: Vec<String> = match &*words {
-        ["if", "{", inner @ .., "}"] => inner.iter().map(|word| (*word).to_owned()).collect(),
-        ["if", acl] => match scope.acls.get(*acl).map(Vec::as_slice) {
-            Some([one]) => one.from(2).to_vec(),
-            _ => return false,
-        },
-        _ => return false,
-    };
+    let Some(inner) = only_test(line, 3, scope) else { return false };
     let [fetch, operator, number] = &*inner else { return false };
     if !name(fetch) {
         return false;
@@ -169,4 +161,18 @@ pub(super) fn connections(cx: &mut Cx<'_, '_, '_>, line: &Line, scope: &Scope<'_
     let why = "Weir counts a client's connections over all listeners, and answers 429";
     cx.ledger.changed(line.piece, why);
     true
+}
+
+/// The words of the test that is a rule's whole condition, from `at` on: `if { … }`, or `if` with a name that one `acl`
+/// has.
+pub(super) fn only_test(line: &Line, at: usize, scope: &Scope<'_>) -> Option<Vec<String>> {
+    let words: Vec<&str> = line.from(at).iter().map(String::as_str).collect();
+    match &*words {
+        ["if", "{", inner @ .., "}"] => Some(inner.iter().map(|word| (*word).to_owned()).collect()),
+        ["if", acl] => match scope.acls.get(*acl).map(Vec::as_slice) {
+            Some([one]) => Some(one.from(2).to_vec()),
+            _ => None,
+        },
+        _ => None,
+    }
 }

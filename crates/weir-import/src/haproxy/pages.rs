@@ -55,10 +55,7 @@ pub(super) fn errors(cx: &mut Cx<'_, '_, '_>, proxy: &Proxy<'_>, filters: &mut V
                 }
             }
             "http-error" => http_error(cx, line, &mut pages),
-            _ => {
-                let nearest = "errors: { STATUS: { body } }, with a link to the page";
-                cx.ledger.refused(line.piece, "an error that redirects elsewhere", nearest);
-            }
+            _ => elsewhere(cx, line, &mut pages),
         }
     }
     if !pages.is_empty() {
@@ -102,6 +99,22 @@ fn file(cx: &mut Cx<'_, '_, '_>, line: &Line, status: &str, path: &str, pages: &
     } else {
         cx.ledger.changed(line.piece, format!("Weir answers {status}, where the page said {sent}"));
     }
+}
+
+/// `errorloc 503 URL`: the client is sent elsewhere.
+fn elsewhere(cx: &mut Cx<'_, '_, '_>, line: &Line, pages: &mut Map) {
+    let (status, url) = (line.word(1), line.word(2));
+    let is_fixed = !super::read::has_variable(url) && url.bytes().all(|byte| byte.is_ascii_graphic());
+    if status.parse::<u16>().is_err() || url.is_empty() || !is_fixed {
+        let nearest = "errors: { STATUS: { redirect: URL } }";
+        return cx.ledger.refused(line.piece, "an error that leads to no fixed URL", nearest);
+    }
+    let mut page = Map::new().with("redirect", Template::text(url).to_setting());
+    if line.key() == "errorloc303" {
+        page.set("status", 303_u16);
+    }
+    pages.set(status, page);
+    cx.ledger.same(line.piece);
 }
 
 /// `http-error status 503 content-type text/html string "…"`.

@@ -3,6 +3,7 @@
 use super::sample::unescaped;
 use crate::config::Filter;
 use crate::shared::expression::Expression;
+use crate::shared::regex::{Searching, Subject};
 use crate::yaml::Map;
 
 /// What a `replace-path` comes to.
@@ -26,11 +27,55 @@ const RESTS: &[(&str, &str)] = &[
     ("(.+)", "1"),
 ];
 
-/// Reads a pattern and its replacement.
+/// Reads a pattern and its replacement. `with_query`: of path and query.
 ///
 /// # Errors
 /// Why Weir has no such rewrite.
-pub(super) fn replace(pattern: &str, to: &str) -> Result<Replaced, String> {
+pub(super) fn replace(pattern: &str, to: &str, with_query: bool) -> Result<Replaced, String> {
+    let made = prefix(pattern, to);
+    if with_query {
+        // The pattern would see the query, which Weir's does not.
+        return made;
+    }
+    made.or_else(|why| by_regex(pattern, to).map_err(|lacks| lacks.unwrap_or(why)))
+}
+
+/// Any pattern: HAProxy puts the replacement in the place of the whole path, wherever the pattern matches in it.
+fn by_regex(pattern: &str, to: &str) -> Result<Replaced, Option<String>> {
+    if pattern.contains(super::read::MARK) || to.contains(super::read::MARK) || to.contains("%[") {
+        return Err(Some("the replacement is not fixed".to_owned()));
+    }
+    if !to.starts_with('/') && !to.starts_with("\\") {
+        return Err(None);
+    }
+    let regex = Searching::read(pattern, false, Subject::Path).map_err(Some)?;
+    let mut with = String::new();
+    let mut chars = to.chars();
+    while let Some(c) = chars.next() {
+        match (c, c == '\\') {
+            (_, true) => match chars.next() {
+                Some(digit) if digit.is_ascii_digit() => with.push_str(&format!("${digit}")),
+                Some(other) => with.push(other),
+                None => return Err(None),
+            },
+            ('$' | '{' | '}', _) => return Err(Some(format!("`{c}` in the new path"))),
+            _ => with.push(c),
+        }
+    }
+    let pattern = match regex.searching().strip_prefix('^') {
+        Some(rest) if !rest.contains('|') => format!("^{rest}"),
+        _ => format!("^.*?(?:{})", regex.searching()),
+    };
+    let pattern = match pattern.ends_with('$') && !pattern.ends_with("\\$") {
+        true => pattern,
+        false => format!("{pattern}.*$"),
+    };
+    let filter = Filter::new("rewrite", Map::new().with("replace", Map::new().with(pattern, with)));
+    Ok(Replaced { is: Expression::constant(true), filter, why: None })
+}
+
+/// Prefixes of whole segments, and single paths.
+fn prefix(pattern: &str, to: &str) -> Result<Replaced, String> {
     let why = || {
         "Weir replaces prefixes of whole segments, or a path by groups of the route's own pattern".to_owned()
     };
@@ -52,6 +97,9 @@ pub(super) fn replace(pattern: &str, to: &str) -> Result<Replaced, String> {
         .find_map(|(end, group)| Some((unescaped(rest.strip_suffix(end)?)?, *end, *group)))
         .ok_or_else(why)?;
     let add = to.strip_suffix(&format!("\\{group}")).filter(|add| !add.contains('\\')).ok_or_else(why)?;
+    if !add.is_empty() && !add.starts_with('/') {
+        return Err("the new path would not begin with a slash".to_owned());
+    }
     let mut changes = Vec::new();
     if !is_anchored && !prefix.is_empty() {
         changes.push(format!("Weir replaces `{prefix}` at the start of the path only"));
@@ -117,12 +165,14 @@ mod tests {
             ("(.*)", "/foo\\1", "add_prefix: /foo"),
             ("^/old$", "/new", r#"when request.path == "/old": path: /new"#),
             ("^/api(.*)", "\\1", "strip_prefix: /api"),
-            ("^/(a|b)/(.*)", "/\\2", "none"),
-            ("^/a/(.*)", "/b\\1", "none"),
-            ("^/a/(.*)", "/b/\\2", "none"),
+            ("^/(a|b)/(.*)", "/\\2", r#"replace: { "^.*?(?:^/(a|b)/(.*)).*$": "/$$2" }"#),
+            ("^/a/(.*)", "/b\\1", r#"replace: { "^/a/(.*).*$": "/b$$1" }"#),
+            ("x([0-9]+)$", "/n/\\1/\\1", r#"replace: { "^.*?(?:x([0-9]+)$).*$": "/n/$$1/$$1" }"#),
+            ("^/a/(.*)", "b/\\1", "none"),
+            ("^/(?!a)(.*)", "/b/\\1", "none"),
         ];
         for (pattern, to, expected) in cases {
-            let told = match replace(pattern, to) {
+            let told = match replace(pattern, to, false) {
                 Ok(made) => {
                     let mut map = Map::new();
                     map.set("r", made.filter.settings);

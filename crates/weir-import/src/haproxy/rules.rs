@@ -1,7 +1,8 @@
 //! Rules of a proxy as filters: `tcp-request`, `http-request`, `redirect`, `http-response`.
 //!
-//! HAProxy runs them in this order, whatever their order in the file. What keeps somebody out and cannot be translated
-//! answers 503 to all whom it might keep out, so that nothing becomes open by an import.
+//! HAProxy runs them in this order, whatever their order in the file. A rule that denies, answers, redirects or changes
+//! the path and cannot be translated becomes a 503 for every request that it might concern, so that an import opens
+//! nothing and sends no request to another place.
 
 use super::acl::{Facet, Rate, Term, condition};
 use super::context::Cx;
@@ -74,6 +75,15 @@ pub(super) fn translate<'a>(cx: &mut Cx<'a, '_, '_>, proxy: &Proxy<'a>, scope: &
     let on_servers = answers::translate(cx, build.scope, &responses, 1);
     let mut rules = build.rules;
     rules.filters.splice(0..0, on_all);
+    // A rule that holds back answers guards them, too.
+    let is_refused = |line: &&&Line| {
+        line.word(1) == "deny" && cx.ledger.verdict(line.piece) == Some(crate::ledger::Verdict::Refused)
+    };
+    let closes = after.iter().chain(&responses).find(is_refused).copied();
+    if let Some(line) = closes {
+        rules.filters.insert(0, closed(line, "it holds back answers"));
+        rules.answers = true;
+    }
     if rules.answers {
         let why = "no server answers: a rule before it answers every request";
         responses.iter().for_each(|line| cx.ledger.left_out(line.piece, why));
@@ -215,7 +225,12 @@ impl<'a> Build<'_, 'a> {
             "set-uri" | "replace-uri" | "set-query" | "set-method" | "normalize-uri" => {
                 self.scope.touched.push("request.".to_owned());
                 let nearest = "the filter rewrite: { path, query: { set, add, remove } }";
-                cx.ledger.refused(line.piece, format!("Weir has no `{name}`"), nearest);
+                let why = format!("Weir has no `{name}`");
+                cx.ledger.refused(line.piece, why.clone(), nearest);
+                if name != "normalize-uri" {
+                    let at = 2 + usize::from(name == "replace-uri") + 1;
+                    self.close_known(cx, line, at.min(line.words.len()), &why);
+                }
             }
             "set-var" | "set-var-fmt" => self.set_var(cx, line, 1),
             "unset-var" => {
@@ -265,7 +280,13 @@ impl<'a> Build<'_, 'a> {
                     _ => "docs/reference/filters.md",
                 };
                 let why = format!("Weir has no `http-request {name}`");
-                return cx.ledger.refused(line.piece, why, nearest);
+                cx.ledger.refused(line.piece, why.clone(), nearest);
+                // A program or a service may answer, or decide who passes.
+                if name.starts_with("lua.") || name == "use-service" {
+                    let at = line.words.iter().position(|word| matches!(&**word, "if" | "unless"));
+                    self.close_known(cx, line, at.unwrap_or(line.words.len()), &why);
+                }
+                return;
             }
         };
         cx.ledger.left_out(line.piece, why);
@@ -330,7 +351,6 @@ impl<'a> Build<'_, 'a> {
                     (None, None, Some((path, _))) => format!("`{path}` cannot be read"),
                     _ => "several lists of users".to_owned(),
                 };
-                // A limit keeps nobody out for good: without it, more pass. Anything else must not become open.
                 let is_counter = why.contains("counter of a stick-table") || !rates.is_empty();
                 let nearest = if is_counter {
                     "the filters rate_limit and concurrency, limits.per_client"
@@ -338,9 +358,7 @@ impl<'a> Build<'_, 'a> {
                     "the filters acl: { is }, ip and when"
                 };
                 cx.ledger.refused(line.piece, why.clone(), nearest);
-                if !is_counter {
-                    self.close(line, &why, &parts.is);
-                }
+                self.close(line, &why, &parts.is);
                 return false;
             }
         }
@@ -369,17 +387,19 @@ impl<'a> Build<'_, 'a> {
         self.push([filter]);
     }
 
-    /// Answers 503 to those whom a rule that is not translated might keep out.
+    /// Answers 503 to all requests that a rule might concern which is not translated. `is` holds for all of them.
     fn close(&mut self, line: &Line, why: &str, is: &Expression) {
-        let body =
-            "This route is closed: weir import could not translate a rule that guards it.\n".to_owned();
-        let closed = Filter::new("respond", respond(503, Some(body), None)).because(format!(
-            "CLOSED. `{}` at {}: {why}",
-            super::words(line),
-            line.place
-        ));
         self.rules.answers |= is.as_constant() == Some(true);
-        self.push(when(is, vec![closed], Vec::new()));
+        self.push(when(is, vec![closed(line, why)], Vec::new()));
+    }
+
+    /// The same, where only the part of the condition that Weir knows says which requests the rule might concern.
+    fn close_known(&mut self, cx: &mut Cx<'_, '_, '_>, line: &Line, at: usize, why: &str) {
+        let found = condition(cx, self.scope, line, at);
+        for all in &found.any {
+            let is = Parts::of(all, &self.allowed).is;
+            self.close(line, why, &is);
+        }
     }
 
     fn limit(
@@ -408,7 +428,10 @@ impl<'a> Build<'_, 'a> {
                 cx.ledger.changed(line.piece, changes.join("; "));
             }
             Err((why, is_idle)) if is_idle => cx.ledger.left_out(line.piece, why),
-            Err((why, _)) => cx.ledger.refused(line.piece, why, "the filter rate_limit"),
+            Err((why, _)) => {
+                cx.ledger.refused(line.piece, why.clone(), "the filter rate_limit");
+                self.close(line, &why, is);
+            }
         }
         false
     }
@@ -461,7 +484,10 @@ impl<'a> Build<'_, 'a> {
         };
         let mut filters = match made {
             Ok(filter) => vec![filter],
-            Err(why) => return cx.ledger.refused(line.piece, why, "the filter redirect: { to, status }"),
+            Err(why) => {
+                cx.ledger.refused(line.piece, why.clone(), "the filter redirect: { to, status }");
+                return self.close_known(cx, line, at + 2, &why);
+            }
         };
         for word in ["set-cookie", "clear-cookie"] {
             if line.has(at, word) {
@@ -478,15 +504,13 @@ impl<'a> Build<'_, 'a> {
                 "`append-slash`",
                 "redirect: { to: \"{path}/\" } on a route without the slash",
             );
-            return;
+            return self.close_known(cx, line, at + 2, "it adds a slash to the path");
         }
         let Ok(is) = self.when(cx, line, at + 2) else {
             let why = condition(cx, self.scope, line, at + 2).expression().err().unwrap_or_default();
-            return cx.ledger.refused(
-                line.piece,
-                format!("its condition: {why}"),
-                "the filter redirect in `when`",
-            );
+            let why = format!("its condition: {why}");
+            cx.ledger.refused(line.piece, why.clone(), "the filter redirect in `when`");
+            return self.close_known(cx, line, at + 2, &why);
         };
         match is.as_constant() {
             Some(false) => return cx.ledger.left_out(line.piece, "its condition never holds here"),
@@ -502,41 +526,36 @@ impl<'a> Build<'_, 'a> {
 
     /// `http-request return status 200 content-type text/plain string "ok"`.
     fn respond(&mut self, cx: &mut Cx<'a, '_, '_>, line: &Line) {
+        if let Err((why, nearest)) = self.answer(cx, line) {
+            cx.ledger.refused(line.piece, why.clone(), nearest);
+            self.close_known(cx, line, 2, &why);
+        }
+    }
+
+    /// The answer of [`Self::respond`], or why there is none and what Weir has.
+    fn answer(&mut self, cx: &mut Cx<'a, '_, '_>, line: &Line) -> Result<(), (String, &'static str)> {
+        let nearest = "the filter respond: { status, body }";
         let status = line.after(2, "status").and_then(|status| status.parse().ok()).unwrap_or(200);
         let kind = line.after(2, "content-type").map(str::to_owned);
         let mut body = None;
         if let Some(text) = line.after(2, "string") {
             if text.contains(super::read::MARK) {
-                let why = "a variable of the environment in a body";
-                return cx.ledger.refused(line.piece, why, "the filter respond: { status, body: ${NAME} }");
+                let why = "a variable of the environment in a body".to_owned();
+                return Err((why, "the filter respond: { status, body: ${NAME} }"));
             }
             body = Some(crate::shared::template::Template::text(text).to_body());
         } else if let Some(text) = line.after(2, "lf-string").map(str::to_owned) {
-            match template(cx, self.scope, &text) {
-                Ok(text) => body = Some(text.to_body()),
-                Err(why) => {
-                    return cx.ledger.refused(line.piece, why, "the filter respond: { status, body }");
-                }
-            }
+            let text = template(cx, self.scope, &text).map_err(|why| (why, nearest))?;
+            body = Some(text.to_body());
         } else if let Some(path) =
             ["file", "lf-file", "errorfile"].iter().find_map(|word| line.after(2, word))
         {
             let path = path.to_owned();
-            match cx.text_of(&path) {
-                Ok(text) if line.has(2, "file") => {
-                    body = Some(crate::shared::template::Template::text(&text).to_body())
-                }
-                Ok(_) => {
-                    return cx.ledger.refused(
-                        line.piece,
-                        "a page of HAProxy",
-                        "the filter respond: { status, body }",
-                    );
-                }
-                Err(why) => {
-                    return cx.ledger.refused(line.piece, why, "the filter respond: { status, body }");
-                }
+            let text = cx.text_of(&path).map_err(|why| (why, nearest))?;
+            if !line.has(2, "file") {
+                return Err(("a page of HAProxy".to_owned(), nearest));
             }
+            body = Some(crate::shared::template::Template::text(&text).to_body());
         }
         let mut map = respond(status, body, kind.as_deref());
         let mut at = 2;
@@ -552,16 +571,13 @@ impl<'a> Build<'_, 'a> {
             at += found + 3;
         }
         let answer = vec![Filter::new("respond", map)];
-        match self.when(cx, line, 2) {
-            Ok(is) => {
-                cx.ledger.same(line.piece);
-                self.rules.answers |= is.as_constant() == Some(true);
-                self.push(when(&is, answer, Vec::new()));
-            }
-            Err(why) => {
-                cx.ledger.refused(line.piece, format!("its condition: {why}"), "the filter respond in `when`")
-            }
-        }
+        let is = self
+            .when(cx, line, 2)
+            .map_err(|why| (format!("its condition: {why}"), "the filter respond in `when`"))?;
+        cx.ledger.same(line.piece);
+        self.rules.answers |= is.as_constant() == Some(true);
+        self.push(when(&is, answer, Vec::new()));
+        Ok(())
     }
 
     /// `set-var(txn.x) EXPRESSION`: its value is put in its place wherever it is read.
@@ -624,17 +640,24 @@ impl<'a> Build<'_, 'a> {
         match made {
             Ok(text) if line.word(1) == "set-path" || !path.contains('?') => {
                 let filters = vec![Filter::new("rewrite", Map::new().with("path", text.to_setting()))];
-                if self.conditional(cx, line, 3, filters, "the filter rewrite: { path }") {
-                    cx.ledger.same(line.piece);
+                match self.conditional(cx, line, 3, filters, "the filter rewrite: { path }") {
+                    true => cx.ledger.same(line.piece),
+                    false => self.close_known(cx, line, 3, "it changes the path"),
                 }
             }
-            Ok(_) => cx.ledger.refused(line.piece, "path and query in one", "rewrite: { path, query }"),
-            Err(why) => cx.ledger.refused(line.piece, why, "the filter rewrite: { path }"),
+            Ok(_) => {
+                cx.ledger.refused(line.piece, "path and query in one", "rewrite: { path, query }");
+                self.close_known(cx, line, 3, "it changes the path");
+            }
+            Err(why) => {
+                cx.ledger.refused(line.piece, why.clone(), "the filter rewrite: { path }");
+                self.close_known(cx, line, 3, &why);
+            }
         }
     }
 
     fn replace_path(&mut self, cx: &mut Cx<'a, '_, '_>, line: &Line) {
-        let made = super::paths::replace(line.word(2), line.word(3));
+        let made = super::paths::replace(line.word(2), line.word(3), line.word(1) == "replace-pathq");
         // The condition sees the path as it came.
         let is = self.when(cx, line, 4);
         self.touch_path();
@@ -649,7 +672,8 @@ impl<'a> Build<'_, 'a> {
             }
             (Err(why), _) | (_, Err(why)) => {
                 let nearest = "match.path: \"~/a/(.*)\" with rewrite: { path: \"/b/{1}\" }, or strip_prefix";
-                cx.ledger.refused(line.piece, why, nearest);
+                cx.ledger.refused(line.piece, why.clone(), nearest);
+                self.close_known(cx, line, 4, &why);
             }
         }
     }
@@ -694,6 +718,13 @@ impl<'t> Parts<'t> {
         parts.is = parts.is.and(allowed.clone().not());
         parts
     }
+}
+
+/// 503, in the place of a rule that is not translated.
+pub(super) fn closed(line: &Line, why: &str) -> Filter {
+    let body = "This route is closed: weir import could not translate a rule that guards it.\n".to_owned();
+    let comment = format!("CLOSED. `{}` at {}: {why}", super::words(line), line.place);
+    Filter::new("respond", respond(503, Some(body), None)).because(comment)
 }
 
 /// A list of texts as a value.
