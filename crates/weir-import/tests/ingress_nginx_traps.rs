@@ -141,8 +141,49 @@ fn every_trap_is_told() {
             ]),
             &[
                 "path: /verify",
-                "url=https://login.test/start?rd={= url.encode(request.url) }",
-                "the controller answers 302",
+                "copy_request: all",
+                "answers: nginx",
+                "x-original-url: \"{= request.url }\"",
+                "redirect: 'https://login.test/start?rd={= request.query == \"\" ? request.path : request.path + \"?\" + \
+                 request.query }'",
+            ],
+        ),
+        (
+            "12 auth-signin of the same host, whole URLs and other parameters",
+            with(&[
+                "auth-url: http://auth.test/verify",
+                "auth-signin: https://$host/oauth2/start?next=$scheme://$host$escaped_request_uri",
+                "auth-signin-redirect-param: next",
+                "auth-method: POST",
+            ]),
+            &["redirect: \"/oauth2/start?next={= request.url }\"", "method: POST"],
+        ),
+        (
+            "12 auth-signin without a parameter",
+            with(&["auth-url: http://auth.test/verify", "auth-signin: https://login.test/?a=b"]),
+            &["redirect: \"https://login.test/?a=b&rd={= request.url }\""],
+        ),
+        (
+            "12 auth-signin with other variables",
+            with(&["auth-url: http://auth.test/verify", "auth-signin: https://$cookie_x/"]),
+            &["has variables that Weir does not"],
+        ),
+        (
+            "cookies of the Service",
+            with(&["proxy-cookie-domain: internal.test h.test", "proxy-cookie-path: /app/ /"]),
+            &["cookies: { \"*\": { domain: { internal.test: h.test }, path: { /app/: / } } }"],
+        ),
+        ("cookies by a pattern", with(&["proxy-cookie-path: '~^/(.*)$ /x/$1'"]), &["is a pattern"]),
+        (
+            "TLS of the ConfigMap",
+            settings(
+                "ssl-ciphers: \"ECDHE-RSA-AES128-GCM-SHA256:AES128-SHA\", ssl-session-tickets: \"false\", ssl-ecdh-curve: \"X25519\"",
+            ),
+            &[
+                "ciphers: [TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256]",
+                "curves: [X25519]",
+                "tickets: false",
+                "does not have AES128-SHA",
             ],
         ),
         (
@@ -383,8 +424,26 @@ fn every_trap_is_told() {
             &["sni: { h.test: { upstream: default-s-80"],
         ),
         (
-            "satisfy any",
+            "satisfy any of an address alone",
             with(&["satisfy: any", "whitelist-source-range: 10.0.0.0/8"]),
+            &["ip: { allow: [10.0.0.0/8] }"],
+        ),
+        (
+            "satisfy any",
+            both(
+                "apiVersion: v1\nkind: Secret\nmetadata: { name: u }\nstringData: { auth: \"ann:$2y$05$SmqQvPoTJdz5nYWEdzGlreZ1lK6wJ2oVYtQMcaBmdBRD.3CLvjKc2\" }\n",
+                &with(&[
+                    "satisfy: any",
+                    "whitelist-source-range: 10.0.0.0/8",
+                    "auth-type: basic",
+                    "auth-secret: u",
+                ]),
+            ),
+            &["any: [ { basic_auth: { hide: false } }, { ip: { allow: [10.0.0.0/8] } } ]"],
+        ),
+        (
+            "satisfy any with a service",
+            with(&["satisfy: any", "whitelist-source-range: 10.0.0.0/8", "auth-url: http://a.test"]),
             &["so both are required"],
         ),
     ];

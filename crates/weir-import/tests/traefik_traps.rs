@@ -215,10 +215,43 @@ fn every_trap_is_told() {
             "18 usersFile that is not given",
             middleware("{ basicAuth: { usersFile: /etc/.htpasswd } }"),
             &[
-                "`.htpasswd` is not \
-            given",
-                "Closed by weir import",
+                "basic_auth: { realm: traefik, hide: false, file: /etc/.htpasswd }",
+                "Weir takes hashes of bcrypt and argon2id",
             ],
+        ),
+        (
+            "18 usersFile that is not given, beside users",
+            middleware(
+                "{ basicAuth: { users: [\"a:$2y$05$SmqQvPoTJdz5nYWEdzGlreZ1lK6wJ2oVYtQMcaBmdBRD.3CLvjKc2\"], usersFile: \
+                 /etc/.htpasswd } }",
+            ),
+            &["`.htpasswd` is not given"],
+        ),
+        (
+            "20 forwardAuth sends all fields",
+            middleware("{ forwardAuth: { address: \"http://auth:80/verify\" } }"),
+            &["copy_request: all"],
+        ),
+        (
+            "16 a pattern behind another change of the path",
+            dynamic(
+                "r: { rule: Host(`h.test`), service: s, entryPoints: [web], middlewares: [p, m] }",
+                "p: { addPrefix: { prefix: /v1 } }, m: { replacePathRegex: { regex: \"^/v1/(.*)\", replacement: \"/v2/$1\" } }",
+            ),
+            &["replace: { \"^/v1/(.*)\": \"/v2/$$1\" }", "X-Replaced-Path is not sent"],
+        ),
+        (
+            "16 a pattern that may match twice, behind another",
+            dynamic(
+                "r: { rule: Host(`h.test`), service: s, entryPoints: [web], middlewares: [p, m] }",
+                "p: { addPrefix: { prefix: /v1 } }, m: { replacePathRegex: { regex: a, replacement: b } }",
+            ),
+            &["Traefik every one", "Closed by weir import"],
+        ),
+        (
+            "15 several patterns of stripPrefixRegex",
+            middleware("{ stripPrefixRegex: { regex: [\"/a[0-9]+\", \"^/b\"] } }"),
+            &["replace: { \"^(?:/a[0-9]+)/?\": /, \"^(?:/b)/?\": / }"],
         ),
         (
             "19 digestAuth",
@@ -235,12 +268,7 @@ fn every_trap_is_told() {
                 "{ forwardAuth: { address: \"http://auth:80/verify\", trustForwardHeader: true, \
                  authResponseHeaders: [X-User] } }",
             ),
-            &[
-                "sends the service all fields",
-                "path: /verify",
-                "copy: [x-user]",
-                "of clients in `trusted_proxies` alone",
-            ],
+            &["path: /verify", "copy: [x-user]", "of clients in `trusted_proxies` alone"],
         ),
         (
             "20 authResponseHeadersRegex",
@@ -318,8 +346,19 @@ fn every_trap_is_told() {
         ),
         (
             "27 errors",
-            middleware("{ errors: { status: [\"500-599\"], service: s, query: /x } }"),
-            &["pages of a service are not translated"],
+            middleware(
+                "{ errors: { status: [\"500-599\", \"404\"], service: s, query: \"/{status}.html?u={url}\" } }",
+            ),
+            &[
+                "5xx: { upstream: s, path: \"/{status}.html?u={= url.encode(request.url) }\" }",
+                "\"404\": { upstream: s,",
+                "upstream: [5xx, 404]",
+            ],
+        ),
+        (
+            "27 errors with statuses that are none",
+            middleware("{ errors: { status: [\"200-299\"], service: s, query: /x } }"),
+            &["are no statuses of errors"],
         ),
         (
             "28 retry",

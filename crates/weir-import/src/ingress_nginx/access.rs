@@ -23,16 +23,7 @@ const REFUSED: &[(&str, &str, &str, bool)] = &[
 pub(super) fn read(cx: &mut Cx<'_, '_>, ingress: &mut Ingress<'_>) -> Vec<Filter> {
     let mut out = Vec::new();
     let satisfy = ingress.annotations.take("satisfy");
-    if let Some((text, piece)) = satisfy {
-        match text.as_str() {
-            "any" => cx.ledger.refused(
-                piece,
-                "an address or a password is not translated, so both are required",
-                "any: [ { basic_auth: {} }, { ip: { allow: […] } } ]",
-            ),
-            _ => cx.ledger.same(piece),
-        }
-    }
+    satisfy.iter().for_each(|(_, piece)| cx.ledger.same(*piece));
     let mut allow = cx.defaults.allow.clone();
     for key in ["whitelist-source-range", "allowlist-source-range"] {
         if let Some((text, piece)) = ingress.annotations.take(key) {
@@ -49,7 +40,11 @@ pub(super) fn read(cx: &mut Cx<'_, '_>, ingress: &mut Ingress<'_>) -> Vec<Filter
     if !allow.is_empty() || !deny.is_empty() {
         out.push(filters::ip(&allow, &deny));
     }
+    let addresses = out.len();
     out.extend(basic(cx, ingress));
+    if let Some((_, piece)) = satisfy.filter(|(text, _)| text == "any") {
+        either(cx, &mut out, addresses, ingress.annotations.peek("auth-url").is_some(), piece);
+    }
     out.extend(forward(cx, ingress));
     out.extend(certificate(cx, ingress));
     for (key, what, nearest, closes) in REFUSED {
@@ -137,17 +132,23 @@ fn forward(cx: &mut Cx<'_, '_>, ingress: &mut Ingress<'_>) -> Vec<Filter> {
             cx.ledger.changed(piece, why);
         }
     };
-    judge("auth-method", "the service is asked with GET");
-    judge("auth-keepalive", "connections are kept for 60 s");
-    judge("auth-keepalive-requests", "connections are kept for 60 s");
-    judge("auth-keepalive-timeout", "connections are kept for 60 s");
-    judge("auth-keepalive-share-vars", "connections are kept for 60 s");
+    for key in
+        ["auth-keepalive", "auth-keepalive-requests", "auth-keepalive-timeout", "auth-keepalive-share-vars"]
+    {
+        judge(key, "connections are kept for 60 s");
+    }
     judge("auth-always-set-cookie", "a cookie of the service is added to every answer");
-    judge("auth-request-redirect", "X-Forwarded-Uri names what the client asked for");
-    judge("auth-signin-redirect-param", "the parameter is written into the page");
-    judge("auth-proxy-set-headers", "the service sees `copy_request` and X-Forwarded-*");
+    judge("auth-proxy-set-headers", "not taken: `forward_auth.set` sets fields of the question");
     judge("auth-cache-key", "Weir's key is what the service sees: forward_auth.cache");
     judge("auth-cache-duration", "Weir asks each time; forward_auth.cache remembers");
+    let mut text = |key: &str| {
+        let found = own.take(key);
+        found.iter().for_each(|(_, piece)| cx.ledger.same(*piece));
+        found.map(|(text, _)| text)
+    };
+    let method = text("auth-method");
+    let redirected = text("auth-request-redirect");
+    let parameter = text("auth-signin-redirect-param").unwrap_or_else(|| "rd".to_owned());
     let headers = own.take("auth-response-headers");
     let signin = own.take("auth-signin");
     let Some((url, piece)) = own.take("auth-url") else {
@@ -191,16 +192,33 @@ fn forward(cx: &mut Cx<'_, '_>, ingress: &mut Ingress<'_>) -> Vec<Filter> {
     let known =
         cx.config.upstreams.iter().find(|(_, known)| **known == upstream).map(|(name, _)| name.to_owned());
     let name = known.unwrap_or_else(|| cx.config.upstreams.add(&format!("auth-{host}"), upstream));
-    cx.ledger.changed(
-        piece,
-        "the service sees the fields of `copy_request` and X-Forwarded-*; `copy_request: all` and `set` would send the others",
-    );
+    cx.ledger.same(piece);
     let mut map = Map::new().with("upstream", name);
     if !path.is_empty() && path != "/" {
         map.set("path", path);
     }
-    let usual = ["accept", "authorization", "cookie", "user-agent", "x-requested-with"];
-    map.set("copy_request", usual.to_vec());
+    map.set_some("method", method.filter(|method| method != "GET"));
+    map.set("copy_request", "all");
+    // The fields that the controller tells the service.
+    let asked = format!("{{= {PATH_AND_QUERY} }}");
+    let redirected = match redirected.as_deref() {
+        None | Some("$request_uri") => asked,
+        Some(text) if !text.contains('$') => Template::text(text).to_setting(),
+        Some(_) => {
+            cx.ledger.note(
+                "auth-request-redirect has variables: X-Auth-Request-Redirect is what the client asked for",
+            );
+            asked
+        }
+    };
+    let set = Map::new()
+        .with("x-original-url", "{= request.url }")
+        .with("x-original-method", "{method}")
+        .with("x-real-ip", "{client}")
+        .with("x-sent-from", "nginx-ingress-controller")
+        .with("x-auth-request-redirect", redirected);
+    map.set("set", set);
+    map.set("answers", "nginx");
     if let Some((names, piece)) = headers {
         cx.ledger.same(piece);
         let names: Vec<String> = parts(&names).iter().map(|name| name.to_ascii_lowercase()).collect();
@@ -209,33 +227,88 @@ fn forward(cx: &mut Cx<'_, '_>, ingress: &mut Ingress<'_>) -> Vec<Filter> {
     map.set("copy_response", vec!["set-cookie"]);
     let mut out = Vec::new();
     if let Some((url, piece)) = signin {
-        out.push(sign_in(&url));
-        cx.ledger.changed(
-            piece,
-            "a page with the status 401 that leads browsers there; the controller answers 302. `oidc` needs no service",
-        );
+        match sign_in(&url, &parameter) {
+            Some(filter) => {
+                out.push(filter);
+                cx.ledger.same(piece);
+            }
+            None => {
+                let why = format!("`{url}` has variables that Weir does not");
+                cx.ledger.refused(
+                    piece,
+                    why,
+                    "errors: { 401: { redirect: \"https://login.example/?rd={= request.url }\" } }",
+                );
+            }
+        }
     }
     out.push(Filter::new("forward_auth", map));
     out
 }
 
-/// A page that leads to the sign-in.
-fn sign_in(url: &str) -> Filter {
-    let base = url.split("?rd=").next().unwrap_or(url).split("&rd=").next().unwrap_or(url);
-    let host = ["$http_host", "$host", "$best_http_host"]
-        .iter()
-        .fold(base.to_owned(), |text, name| text.replace(name, "\u{1}"));
-    let target: String = Template::text(&host.replace("$scheme", "\u{2}")).to_setting();
-    let target =
-        target.replace('\u{1}', "{authority}").replace('\u{2}', "{scheme}").replace(['"', '<', '>'], "");
-    let joint = if base.contains('?') { '&' } else { '?' };
-    let body = format!(
-        "<!doctype html><meta http-equiv=\"refresh\" content=\"0; \
-         url={target}{joint}rd={{= url.encode(request.url) }}\">\n"
-    );
-    let page = Map::new().with("type", "text/html").with("body", body);
-    let settings = Map::new().with("401", page).with("upstream", vec![Value::Number(401)]);
-    Filter::new("errors", settings)
+/// What the client asked for, without scheme and host.
+const PATH_AND_QUERY: &str = r#"request.query == "" ? request.path : request.path + "?" + request.query"#;
+
+/// Schemes and hosts of URLs of the controller's own sites.
+const SCHEMES: &[&str] = &["https://", "http://", "$scheme://", "$pass_access_scheme://"];
+const HOSTS: &[&str] = &["$http_host", "$host", "$best_http_host"];
+
+/// A redirect to the sign-in for clients that the service does not know. None if its URL cannot be translated.
+fn sign_in(url: &str, parameter: &str) -> Option<Filter> {
+    // The host of the request is the same host: its own path says so, and no client can choose another.
+    let own = SCHEMES.iter().find_map(|scheme| {
+        let rest = url.strip_prefix(scheme)?;
+        HOSTS.iter().find_map(|host| rest.strip_prefix(host))
+    });
+    let url = match own {
+        Some("") => "/",
+        Some(path) if path.starts_with('/') => path,
+        Some(_) => return None,
+        None => url,
+    };
+    let (own_asked, whole) = ("\u{1}", "\u{2}");
+    let mut marked = url.replace("$escaped_request_uri", own_asked).replace("$request_uri", own_asked);
+    for scheme in SCHEMES {
+        for host in HOSTS {
+            marked = marked.replace(&format!("{scheme}{host}{own_asked}"), whole);
+        }
+    }
+    if marked.contains('$') {
+        return None;
+    }
+    let has_parameter =
+        marked.contains(&format!("?{parameter}=")) || marked.contains(&format!("&{parameter}="));
+    let marked = match (has_parameter, marked.contains('?')) {
+        (true, _) => marked,
+        (false, true) => format!("{marked}&{parameter}={whole}"),
+        (false, false) => format!("{marked}?{parameter}={whole}"),
+    };
+    let target = Template::text(&marked)
+        .to_setting()
+        .replace(own_asked, &format!("{{= {PATH_AND_QUERY} }}"))
+        .replace(whole, "{= request.url }");
+    Some(Filter::new("errors", Map::new().with("401", Map::new().with("redirect", target))))
+}
+
+/// `satisfy: any`: an address that is allowed, or a password.
+fn either(cx: &mut Cx<'_, '_>, out: &mut Vec<Filter>, at: usize, asks: bool, piece: crate::ledger::Piece) {
+    let only_allows = |filter: &Filter| match &filter.settings {
+        Value::Map(map) => filter.name == "ip" && map.len() == 1 && map.get("allow").is_some(),
+        _ => false,
+    };
+    match (&out[..at.min(out.len())], &out[at.min(out.len())..]) {
+        // Without one of the two there is nothing to choose from.
+        ([], _) | (_, []) if !asks => {}
+        ([ip], [basic]) if !asks && only_allows(ip) && basic.name == "basic_auth" => {
+            let members = vec![basic.to_value(), ip.to_value()];
+            *out = vec![Filter::new("any", Value::List(members))];
+        }
+        _ => cx.ledger.refused(
+            piece,
+            "an address or a password is not translated here, so both are required",
+            "any: [ { basic_auth: {} }, { ip: { allow: […] } } ]",
+        ),
+    }
 }
 
 /// Certificates of clients: Weir asks for them on the whole listener.

@@ -6,6 +6,7 @@ use crate::config::{Config, Filter};
 use crate::ledger::{Ledger, Piece};
 use crate::shared::filters;
 use crate::shared::networks::network;
+use crate::shared::tls as policy;
 use crate::shared::tree::Node;
 use crate::shared::units;
 use crate::yaml::{Map, Value};
@@ -86,10 +87,8 @@ const INSIDE: &[&str] = &[
     "ssl-session-cache",
     "ssl-session-cache-size",
     "ssl-session-timeout",
-    "ssl-session-tickets",
     "ssl-session-ticket-key",
     "ssl-dh-param",
-    "ssl-ecdh-curve",
     "annotation-value-word-blocklist",
     "annotations-risk-level",
     "strict-validate-path-type",
@@ -463,11 +462,27 @@ fn listeners(own: &mut Settings<'_>, defaults: &mut Defaults, config: &mut Confi
             }
         }
     }
-    for key in
-        ["ssl-ciphers", "ssl-prefer-server-ciphers", "ssl-early-data", "ssl-reject-handshake", "enable-ocsp"]
-    {
+    if let Some((text, piece)) = own.take("ssl-ciphers") {
+        policy::ciphers(text.split(':'), policy::Of::Tls12, &mut defaults.tls, piece, ledger);
+    }
+    if let Some((text, piece)) = own.take("ssl-ecdh-curve") {
+        let curves = text.split(':').filter(|curve| *curve != "auto");
+        policy::curves(curves, &mut defaults.tls, piece, ledger);
+    }
+    if let Some((text, piece)) = own.take("ssl-session-tickets") {
+        match is_on(&text) {
+            true => ledger.same(piece),
+            false => policy::no_tickets(&mut defaults.tls, piece, ledger),
+        }
+    }
+    for (key, why) in [
+        ("ssl-prefer-server-ciphers", "the client's order decides, among ciphers that are all safe"),
+        ("ssl-early-data", "Weir takes no early data"),
+        ("ssl-reject-handshake", "a client whose name no certificate has is shown the first one"),
+        ("enable-ocsp", "Weir staples no answers of OCSP"),
+    ] {
         if let Some((_, piece)) = own.take(key) {
-            ledger.changed(piece, "Weir has the strong suites of rustls, without early data and stapling");
+            ledger.changed(piece, why);
         }
     }
     if let Some((text, piece)) = own.take("use-http2") {

@@ -272,8 +272,32 @@ fn mirror(cx: &mut Cx<'_, '_>, ingress: &mut Ingress<'_>, traffic: &mut Traffic)
     traffic.behind.push(Filter::new("mirror", Map::new().with("upstream", name)));
 }
 
+/// `proxy-cookie-domain` and `proxy-cookie-path`: what stands in the place of a domain or the start of a path.
+fn cookies(cx: &mut Cx<'_, '_>, ingress: &mut Ingress<'_>, traffic: &mut Traffic) {
+    let mut attributes = Map::new();
+    for (key, ours) in [("proxy-cookie-domain", "domain"), ("proxy-cookie-path", "path")] {
+        let Some((text, piece)) = ingress.annotations.take(key) else { continue };
+        match &*text.split_whitespace().collect::<Vec<_>>() {
+            [] | ["off" | "default"] => cx.ledger.same(piece),
+            [from, to] if !from.starts_with('~') && !text.contains('$') => {
+                attributes.set(ours, Map::new().with(*from, *to));
+                cx.ledger.same(piece);
+            }
+            _ => cx.ledger.refused(
+                piece,
+                format!("`{text}` is a pattern"),
+                "cookies: { NAME: { path, domain } }",
+            ),
+        }
+    }
+    if !attributes.is_empty() {
+        traffic.behind.push(Filter::new("cookies", Map::new().with("*", attributes)));
+    }
+}
+
 /// What is refused, or has another place.
 fn others(cx: &mut Cx<'_, '_>, ingress: &mut Ingress<'_>, traffic: &mut Traffic) {
+    cookies(cx, ingress, traffic);
     let own = &mut ingress.annotations;
     for key in ["configuration-snippet", "server-snippet", "stream-snippet"] {
         let Some((text, piece)) = own.take(key) else { continue };
@@ -293,16 +317,6 @@ fn others(cx: &mut Cx<'_, '_>, ingress: &mut Ingress<'_>, traffic: &mut Traffic)
             "disable-proxy-intercept-errors",
             "Weir's filter errors names what it replaces",
             "errors: { upstream }",
-        ),
-        (
-            "proxy-cookie-domain",
-            "`links: rewrite` changes cookies that name the endpoint",
-            "the filter cookies",
-        ),
-        (
-            "proxy-cookie-path",
-            "`links: rewrite` changes cookies below a removed prefix",
-            "the filter cookies",
         ),
         (
             "proxy-redirect-from",

@@ -8,10 +8,6 @@ use crate::shared::networks::network;
 use crate::shared::tree::{Entry, Fields, Node};
 use crate::yaml::{Map, Value};
 
-/// The fields that a service of forwardAuth is likely to look at, where Traefik sends all.
-const USUAL_FIELDS: &[&str] =
-    &["accept", "authorization", "cookie", "user-agent", "x-requested-with", "x-api-key", "x-auth-token"];
-
 pub(super) fn basic(
     cx: &mut Cx<'_, '_>,
     thing: &Thing<'_>,
@@ -27,6 +23,7 @@ pub(super) fn basic(
     let several = cx.things.of(Kind::Middleware).iter().filter(lists).count() > 1;
     let group = several.then(|| name_of(&thing.name));
     let mut has_users = false;
+    let mut file = None;
     if let Some((users, piece)) = list(fields, "users", cx.ledger) {
         has_users = true;
         cx.users.add(&users, group.as_deref(), piece, cx.config, cx.ledger);
@@ -37,6 +34,12 @@ pub(super) fn basic(
             Some(users) => {
                 has_users = true;
                 cx.users.add(&users, group.as_deref(), piece, cx.config, cx.ledger);
+            }
+            // The filter reads it itself, and follows it.
+            None if path.starts_with('/') && !has_users => {
+                file = Some(path);
+                cx.ledger
+                    .changed(piece, "Weir takes hashes of bcrypt and argon2id: `weir check` names others");
             }
             None => cx.ledger.refused(
                 piece,
@@ -61,6 +64,10 @@ pub(super) fn basic(
     if let Some((name, piece)) = fields.text("headerField", cx.ledger) {
         map.set("consumer_header", name.to_ascii_lowercase());
         cx.ledger.same(piece);
+    }
+    if let Some(file) = file {
+        map.set("file", file);
+        return vec![Filter::new("basic_auth", map)];
     }
     if !has_users {
         return vec![closed(&format!(
@@ -136,13 +143,8 @@ pub(super) fn forward(
             map.set("copy_request", lower(names));
             cx.ledger.same(piece);
         }
-        None => {
-            map.set("copy_request", USUAL_FIELDS.to_vec());
-            cx.ledger.changed(
-                entry.piece,
-                "Traefik sends the service all fields of the request; Weir those of `copy_request`",
-            );
-        }
+        // Traefik sends all of them.
+        None => map.set("copy_request", "all"),
     }
     if let Some((names, piece)) = list(fields, "authResponseHeaders", cx.ledger) {
         map.set("copy", lower(names));

@@ -7,6 +7,7 @@ use super::cx::{Cx, Kind, list, nothing_else};
 use super::fixed::{EntryPoint, Fixed, Resolver, Tls};
 use super::routers::Router;
 use crate::config::{Listener, name_of};
+use crate::shared::tls as policy;
 use crate::shared::tree::{Fields, Node};
 use crate::yaml::{Map, Value};
 
@@ -459,9 +460,19 @@ fn options(
             _ => cx.ledger.changed(piece, "Weir always speaks TLS 1.3 too"),
         }
     }
-    for key in ["cipherSuites", "curvePreferences", "preferServerCipherSuites", "disableSessionTickets"] {
-        if let Some(entry) = fields.entry(key) {
-            cx.ledger.changed(entry.piece, "Weir has the strong suites and curves of rustls, and no others");
+    if let Some((names, piece)) = list(&mut fields, "cipherSuites", cx.ledger) {
+        policy::ciphers(names.iter().map(String::as_str), policy::Of::Tls12, tls, piece, cx.ledger);
+    }
+    if let Some((names, piece)) = list(&mut fields, "curvePreferences", cx.ledger) {
+        policy::curves(names.iter().map(String::as_str), tls, piece, cx.ledger);
+    }
+    if let Some(entry) = fields.entry("preferServerCipherSuites") {
+        cx.ledger.changed(entry.piece, "the client's order decides, among ciphers that are all safe");
+    }
+    if let Some((off, piece)) = fields.flag("disableSessionTickets", cx.ledger) {
+        match off {
+            true => policy::no_tickets(tls, piece, cx.ledger),
+            false => cx.ledger.same(piece),
         }
     }
     if let Some((flag, piece)) = fields.flag("sniStrict", cx.ledger) {

@@ -5,7 +5,7 @@
 use super::cx::{Cx, Kind, Thing, list, milliseconds, nothing_else};
 use super::paths::Apart;
 use super::services::Retry;
-use super::{auth, headers, paths, traffic};
+use super::{auth, headers, pages, paths, traffic};
 use crate::config::Filter;
 use crate::ledger::{Ledger, Piece};
 use crate::shared::filters::{self, closed};
@@ -128,13 +128,7 @@ fn one(cx: &mut Cx<'_, '_>, thing: &Thing<'_>, about: &About, chain: &mut Chain,
             fields = Fields::default();
             Vec::new()
         }
-        "errors" => refuse(
-            cx,
-            entry,
-            "pages of a service are not translated, so Weir sends its own",
-            "errors: { 5xx: { upstream: pages, path: /5xx.html }, upstream: [5xx] }",
-            false,
-        ),
+        "errors" => pages::translate(cx, thing, entry, &mut fields),
         "forwardauth" => auth::forward(cx, thing, entry, &mut fields),
         "grpcweb" => traffic::grpc_web(cx, entry, &mut fields),
         "headers" => headers::translate(cx, entry, &mut fields, about),
@@ -163,8 +157,7 @@ fn one(cx: &mut Cx<'_, '_>, thing: &Thing<'_>, about: &About, chain: &mut Chain,
             refuse(cx, entry, "weir import does not know this middleware", "docs/reference/filters.md", true)
         }
     };
-    if matches!(kind.as_str(), "digestauth" | "errors" | "plugin") || cx.ledger.verdict(entry.piece).is_none()
-    {
+    if matches!(kind.as_str(), "digestauth" | "plugin") || cx.ledger.verdict(entry.piece).is_none() {
         // Judged as a whole.
         fields = Fields::default();
         if !cx.ledger.is_judged(entry.piece) {

@@ -13,6 +13,7 @@ mod labels;
 mod listeners;
 mod matches;
 mod middlewares;
+mod pages;
 mod paths;
 mod routers;
 mod rule;

@@ -126,6 +126,44 @@ impl Regexed {
     }
 }
 
+/// `rewrite: { replace }`, for a pattern that finds at most one place: Traefik replaces every match, Weir the first.
+fn in_place(pattern: &str, replacement: &str) -> Result<Filter, String> {
+    let is_once = (pattern.starts_with('^') || pattern.ends_with('$')) && !pattern.contains('|');
+    if !is_once {
+        return Err("Weir replaces the first match of a pattern, Traefik every one".to_owned());
+    }
+    let regex = Searching::read(pattern, false, Subject::Path)?;
+    let compiled = regex.compiled()?;
+    let mut with = String::new();
+    let mut rest = replacement;
+    while let Some(at) = rest.find(['$', '{', '}']) {
+        with.push_str(&rest[..at]);
+        let behind = rest[at..].strip_prefix('$').ok_or("a brace in the replacement")?;
+        let (name, behind) = match behind.strip_prefix('{').and_then(|inner| inner.split_once('}')) {
+            Some(found) => found,
+            None => {
+                let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+                behind.split_at(behind.find(|c| !is_name(c)).unwrap_or(behind.len()))
+            }
+        };
+        let by_name = || compiled.capture_names().position(|group| group == Some(name));
+        let number = name.parse::<usize>().ok().or_else(by_name);
+        let number = number.filter(|number| (1..10).contains(number) && *number < compiled.captures_len());
+        // A digit behind `$1` would be read as a part of the number.
+        let number = number.filter(|_| !behind.starts_with(|c: char| c.is_ascii_digit()));
+        with.push_str(&format!(
+            "${}",
+            number.ok_or_else(|| format!("`${name}` names no group of the pattern"))?
+        ));
+        rest = behind;
+    }
+    with.push_str(rest);
+    if with.contains(['?', '#']) {
+        return Err("the replacement is more than a path".to_owned());
+    }
+    Ok(rewrite(Map::new().with("replace", Map::new().with(regex.searching(), with))))
+}
+
 /// Keeps the path as it came, as Traefik does with X-Replaced-Path.
 fn keep_old() -> Vec<Filter> {
     let headers =
@@ -192,10 +230,7 @@ pub(super) fn strip_prefix_regex(
 ) -> Vec<Filter> {
     cx.ledger.same(entry.piece);
     let Some((patterns, piece)) = list(fields, "regex", cx.ledger) else { return Vec::new() };
-    let [pattern] = &*patterns else {
-        cx.ledger.refused(piece, "several patterns in one middleware", "a router for each");
-        return Vec::new();
-    };
+    let [pattern] = &*patterns else { return strip_several(cx, &patterns, piece) };
     let inner = pattern.trim_start_matches('^');
     let inner = if inner.contains('|') { format!("(?:{inner})") } else { inner.to_owned() };
     // A slash behind the match would be doubled.
@@ -210,15 +245,26 @@ pub(super) fn strip_prefix_regex(
         Ok(()) => {
             cx.ledger.changed(piece, "a route of its own for the pattern; X-Forwarded-Prefix is not sent")
         }
-        Err(why) => {
-            cx.ledger.refused(
-                piece,
-                format!("`{pattern}`: {why}"),
-                "rewrite: { path } with captures of match.path",
-            );
-        }
+        Err(_) => return strip_several(cx, &patterns, piece),
     }
     Vec::new()
+}
+
+/// Patterns in the order written: the first that the path begins with is removed.
+fn strip_several(cx: &mut Cx<'_, '_>, patterns: &[String], piece: crate::ledger::Piece) -> Vec<Filter> {
+    let mut rules = Map::new();
+    for pattern in patterns {
+        let inner = pattern.trim_start_matches('^').trim_end_matches('/');
+        match Searching::read(&format!("^(?:{inner})/?"), false, Subject::Path) {
+            Ok(regex) => rules.set(regex.searching(), "/"),
+            Err(why) => {
+                cx.ledger.refused(piece, format!("`{pattern}`: {why}"), "rewrite: { replace }");
+                return vec![filters::closed("its path would be another with Traefik")];
+            }
+        }
+    }
+    cx.ledger.changed(piece, "X-Forwarded-Prefix is not sent");
+    vec![rewrite(Map::new().with("replace", rules))]
 }
 
 pub(super) fn replace(cx: &mut Cx<'_, '_>, entry: &Entry, fields: &mut Fields<'_>) -> Vec<Filter> {
@@ -226,7 +272,7 @@ pub(super) fn replace(cx: &mut Cx<'_, '_>, entry: &Entry, fields: &mut Fields<'_
     let Some((path, piece)) = fields.text("path", cx.ledger) else { return Vec::new() };
     if !path.starts_with('/') || path.contains(['?', '#']) {
         cx.ledger.refused(piece, "not a path alone", "rewrite: { path, query }");
-        return Vec::new();
+        return vec![filters::closed("its path would be another with Traefik")];
     }
     cx.ledger.same(piece);
     let mut out = keep_old();
@@ -261,11 +307,19 @@ pub(super) fn replace_regex(
             cx.ledger.changed(piece, "a route of its own for the pattern, which sees the canonical path");
             cx.ledger.same(other);
         }
-        Err(why) => {
-            for piece in [piece, other] {
-                cx.ledger.refused(piece, why.clone(), "rewrite: { path } with captures of match.path");
+        Err(_) => match in_place(&pattern, &replacement) {
+            Ok(filter) => {
+                cx.ledger.changed(piece, "X-Replaced-Path is not sent");
+                cx.ledger.same(other);
+                return vec![filter];
             }
-        }
+            Err(why) => {
+                for piece in [piece, other] {
+                    cx.ledger.refused(piece, why.clone(), "rewrite: { replace }");
+                }
+                return vec![filters::closed("its path would be another with Traefik")];
+            }
+        },
     }
     Vec::new()
 }
