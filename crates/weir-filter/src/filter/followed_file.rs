@@ -1,9 +1,10 @@
 //! Follows a file on the control thread: each new version of it is taken without a reload.
 //!
-//! `basic_auth: { file }` is kept this way, by the rules of `directory/follow.rs`, which also follows URLs. Reading and
-//! comparing happens on threads that may block.
+//! `basic_auth: { file }` is kept this way, and a source of consumers (`directory/follow.rs`). Reading and comparing
+//! happens on threads that may block.
 
 use std::fs::{self, File};
+use std::future::Future;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How often a file is checked. A check is one `stat`.
-const LOOK: Duration = Duration::from_millis(500);
+pub(super) const LOOK: Duration = Duration::from_millis(500);
 
 /// Identifies a version of a file: inode, length, and the times of its content and its entry.
 pub type Stamp = (u64, u64, i64, i64, i64, i64);
@@ -32,18 +33,29 @@ pub trait FollowedFile: Send + Sync + 'static {
 
     /// A version was refused.
     fn failed(&self, why: &str);
+
+    /// Waits until the next check. `is_new`: a version was seen that the next check may take; `failed`: the last one was
+    /// refused. Returns whether what was read last must be read again, because it may be taken now. Default: half a
+    /// second, and no.
+    fn rest(&self, is_new: bool, failed: bool) -> impl Future<Output = bool> + Send {
+        let _ = (is_new, failed);
+        async {
+            tokio::time::sleep(LOOK).await;
+            false
+        }
+    }
 }
 
 /// Takes a file when two checks in a row have seen the same new version, so that nobody is writing it.
 pub async fn follow_file<F: FollowedFile>(file: &Arc<F>) {
     // The version that was read last, well or not. `None` inside: there was no file.
     let mut taken = Some(file.begun_with());
-    let mut seen = None;
+    let (mut seen, mut failed) = (None, false);
     loop {
         let now = look(file).await;
         if taken != Some(now) && seen == Some(now) {
             let read = take(file).await;
-            let failed = read.is_err();
+            failed = read.is_err();
             if let Err(why) = read {
                 file.failed(&why);
             }
@@ -54,7 +66,9 @@ pub async fn follow_file<F: FollowedFile>(file: &Arc<F>) {
             }
         }
         seen = Some(now);
-        tokio::time::sleep(LOOK).await;
+        if file.rest(taken != Some(now) && now.is_some(), failed).await {
+            taken = None;
+        }
     }
 }
 

@@ -4,10 +4,9 @@
 use super::cache::{self, Confirmation};
 use super::source::{Asking, Origin, Source, read_text, text_of};
 use crate::filter::Fetcher;
+use crate::filter::followed_file::{FollowedFile, LOOK, Stamp, follow_file};
 use bytes::Bytes;
-use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,61 +17,54 @@ use weir_h1::FieldName;
 use weir_upstream::fetch::{FetchRequest, Url};
 use weir_wire::Chain;
 
-/// How often a file is checked. A check is one `stat`.
-const LOOK: Duration = Duration::from_millis(500);
-
 /// The first wait after a failure; it doubles up to the usual time between two requests.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Identifies a version of a file.
-pub(super) type Stamp = (u64, u64, i64, i64, i64, i64);
-
 pub(super) async fn follow(source: Arc<Source>, fetcher: Fetcher) {
     match &source.origin {
-        Origin::File(path) => follow_file(&source, path).await,
+        Origin::File(path) => {
+            let path = path.clone();
+            follow_file(&Arc::new(OfFile { source, path })).await;
+        }
         Origin::Http(url) => follow_url(&source, url, &fetcher).await,
     }
 }
 
-/// Takes a file when two checks in a row have seen the same new version, so that nobody is writing it.
-async fn follow_file(source: &Arc<Source>, path: &Path) {
-    // The version that was read last, well or not. `None` inside: there was no file.
-    let mut taken = Some(source.begun_with());
-    let (mut seen, mut failed) = (None, false);
-    loop {
-        let now = look(path).await;
-        if taken != Some(now) && seen == Some(now) {
-            let read = take_file(source, path.to_owned()).await;
-            failed = read.is_err();
-            if let Err(why) = read {
-                source.failed(&why);
-            }
-            // A version that was replaced while it was read is read again.
-            taken = Some(now).filter(|_| !failed || now.is_some());
-            if look(path).await != now {
-                taken = None;
-            }
-        }
-        seen = Some(now);
-        let watched = source.adopted().is_some_and(|adopted| adopted.rules.watch);
-        let is_new = taken != Some(now) && now.is_some();
-        let woken = wait(source, (watched || is_new).then_some(LOOK)).await;
-        if woken && (failed || source.current().is_none()) {
-            taken = None; // what was refused may fit now
-        }
+/// The file of a source.
+struct OfFile {
+    source: Arc<Source>,
+    path: PathBuf,
+}
+
+impl FollowedFile for OfFile {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn begun_with(&self) -> Option<Stamp> {
+        self.source.begun_with()
+    }
+
+    fn take(&self) -> Result<(), String> {
+        let generation = Source::next_generation();
+        self.source.take(&read_text(&self.path)?, &self.path, generation, None)
+    }
+
+    fn failed(&self, why: &str) {
+        self.source.failed(why);
+    }
+
+    /// What was refused may fit once the rules change.
+    async fn rest(&self, is_new: bool, failed: bool) -> bool {
+        let watched = self.source.adopted().is_some_and(|adopted| adopted.rules.watch);
+        let woken = wait(&self.source, (watched || is_new).then_some(LOOK)).await;
+        woken && (failed || self.source.current().is_none())
     }
 }
 
 /// Runs this on a thread that may block.
 async fn blocking<T: Send + 'static>(job: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     tokio::task::spawn_blocking(job).await.ok()
-}
-
-async fn take_file(source: &Arc<Source>, path: PathBuf) -> Result<(), String> {
-    let source = Arc::clone(source);
-    let generation = Source::next_generation();
-    let job = move || source.take(&read_text(&path)?, &path, generation, None);
-    blocking(job).await.unwrap_or_else(|| Err("reading it failed".to_owned()))
 }
 
 /// Waits for this time, or until the rules change; then returns true.
@@ -82,17 +74,6 @@ async fn wait(source: &Source, time: Option<Duration>) -> bool {
         return true;
     };
     tokio::time::timeout(time, source.wanted.notified()).await.is_ok()
-}
-
-async fn look(path: &Path) -> Option<Stamp> {
-    let path = path.to_owned();
-    blocking(move || stamp(&path)).await.flatten()
-}
-
-/// The version of a file; `None` if there is none.
-pub(super) fn stamp(path: &Path) -> Option<Stamp> {
-    let m = fs::metadata(path).ok()?; // follows symlinks
-    Some((m.ino(), m.len(), m.mtime(), m.mtime_nsec(), m.ctime(), m.ctime_nsec()))
 }
 
 /// The answer that is in use.

@@ -2,13 +2,12 @@
 
 use super::super::{Fetcher, FilterKind, Tended, Tending};
 use super::cache::{self, Confirmation};
-use super::follow::{self, Stamp};
+use super::follow;
 use super::roster::Roster;
 use super::rules::{Misfit, Rules};
+use crate::filter::followed_file::{Stamp, read_bounded, stamp};
 use arc_swap::{ArcSwapOption, Guard};
 use std::fmt;
-use std::fs::{self, File};
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -205,7 +204,7 @@ impl Source {
         self.current.store(None); // of a config that never ran
         match &self.origin {
             Origin::File(path) => {
-                *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = follow::stamp(path);
+                *self.begun.lock().unwrap_or_else(PoisonError::into_inner) = stamp(path);
                 let (generation, before) = (Self::next_generation(), found.errors());
                 let read = match read_text(path) {
                     Ok(text) => self.read(&text, path, generation, Some(rules), found),
@@ -466,18 +465,8 @@ impl Tended for Source {
 
 /// The text of a document in a file.
 pub(super) fn read_text(path: &Path) -> Result<String, String> {
-    let shown = path.display();
-    let told = |e: std::io::Error| format!("{shown} cannot be read: {e}");
-    if !fs::metadata(path).map_err(told)?.is_file() {
-        return Err(format!("{shown} is not a file")); // opening a pipe would wait for ever
-    }
-    let mut bytes = Vec::new();
-    let file = File::open(path).map_err(told)?;
-    file.take(MAX_CONSUMER_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(told)?;
-    if bytes.len() > MAX_CONSUMER_BYTES {
-        return Err(format!("{shown} is longer than {MAX_CONSUMER_BYTES} bytes"));
-    }
-    text_of(bytes).map_err(|why| format!("{shown} {why}"))
+    let bytes = read_bounded(path, MAX_CONSUMER_BYTES)?;
+    text_of(bytes).map_err(|why| format!("{} {why}", path.display()))
 }
 
 /// Bytes as text.
