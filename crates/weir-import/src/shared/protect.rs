@@ -8,6 +8,7 @@
 use super::redact::{is_literal, is_secret_name, within};
 use crate::config::{Config, Filter, Target};
 use crate::yaml::{Map, VARIABLE_BEGIN, Value, escaped};
+use std::collections::BTreeSet;
 
 /// Filters whose `headers` have names of claims as values.
 const CLAIMS: &[&str] = &["jwt", "mtls_auth", "oidc"];
@@ -15,6 +16,7 @@ const CLAIMS: &[&str] = &["jwt", "mtls_auth", "oidc"];
 /// Moves all secrets of a config.
 pub(crate) fn protect(config: &mut Config) {
     let mut found = Finder::default();
+    let known: BTreeSet<String> = config.secrets.iter().map(|(name, _)| name.clone()).collect();
     let mut routes = std::mem::take(&mut config.routes);
     for (_, route) in routes.iter_mut() {
         for (name, value) in route.matches.headers.iter().chain(&route.matches.query) {
@@ -74,10 +76,9 @@ pub(crate) fn protect(config: &mut Config) {
             }
         }
     }
-    // What became a variable may stand elsewhere as well, for instance in a test.
-    let is_real = |name: &String| !config.placeholders.contains(name);
-    let moved = config.secrets.iter().filter(|(name, _)| is_real(name)).map(|(_, value)| value.clone());
-    config.private.extend(moved);
+    // What became a variable here may stand elsewhere as well, for instance in a test.
+    let moved = config.secrets.iter().filter(|(name, _)| !known.contains(name));
+    config.private.extend(moved.map(|(_, value)| value.clone()));
     config.private.extend(found.private);
 }
 
