@@ -5,18 +5,24 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use weir_import::{Disk, SYSTEMS, System};
+use weir_import::ledger::Counts;
+use weir_import::{Disk, SYSTEMS, System, Verdict};
 
 /// Least share of the lines of all samples that must be taken, in percent.
 const TAKEN: usize = 90;
+/// Least number of samples, of all systems and of each.
+const SAMPLES: usize = 60;
+const SAMPLES_OF_ONE: usize = 8;
 
 #[test]
 fn samples_are_imported_as_before() {
     let bless = std::env::var("WEIR_BLESS").is_ok();
-    let (mut different, mut lines, mut taken) = (Vec::new(), 0, 0);
+    let (mut different, mut all, mut count) = (Vec::new(), Counts::default(), 0);
     for system in SYSTEMS {
-        for (name, source) in samples(system) {
-            let text = imported(system, &source, &mut lines, &mut taken);
+        let mut own = Counts::default();
+        let samples = samples(system);
+        for (name, source) in &samples {
+            let text = imported(system, source, &mut own);
             let golden = folder(system).join(format!("{name}.out"));
             if bless {
                 fs::write(&golden, text).unwrap();
@@ -24,10 +30,31 @@ fn samples_are_imported_as_before() {
                 different.push(golden.display().to_string());
             }
         }
+        println!("{}: {} samples, {}", system.name, samples.len(), told(own));
+        assert!(samples.len() >= SAMPLES_OF_ONE, "{} has {} samples", system.name, samples.len());
+        count += samples.len();
+        all.same += own.same;
+        all.changed += own.changed;
+        all.left_out += own.left_out;
+        all.refused += own.refused;
     }
-    println!("{taken} of {lines} lines taken");
+    println!("{count} samples: {}", told(all));
     assert!(different.is_empty(), "run with WEIR_BLESS=1 and look at the difference: {different:#?}");
-    assert!(taken * 100 >= lines * TAKEN, "{taken} of {lines} lines taken, which is less than {TAKEN} %");
+    assert!(count >= SAMPLES, "{count} samples");
+    assert!(all.percent_taken() >= TAKEN, "{}, which is less than {TAKEN} %", told(all));
+}
+
+/// What became of the lines of samples.
+fn told(counts: Counts) -> String {
+    format!(
+        "{} lines: {} same, {} changed, {} left out, {} refused; {} % taken",
+        counts.total(),
+        counts.same,
+        counts.changed,
+        counts.left_out,
+        counts.refused,
+        counts.percent_taken()
+    )
 }
 
 fn folder(system: &System) -> PathBuf {
@@ -55,7 +82,8 @@ fn samples(system: &System) -> Vec<(String, PathBuf)> {
     samples
 }
 
-fn imported(system: &'static System, source: &Path, lines: &mut usize, taken: &mut usize) -> String {
+/// What the import of a sample writes and says. Whatever it does not take as it is must have a reason.
+fn imported(system: &'static System, source: &Path, all: &mut Counts) -> String {
     let files = [source.display().to_string()];
     let disk = Disk::around(&files).unwrap();
     let import = match weir_import::import(system, &disk, &files) {
@@ -63,8 +91,14 @@ fn imported(system: &'static System, source: &Path, lines: &mut usize, taken: &m
         Err(unreadable) => return short(&format!("unreadable: {unreadable}\n")),
     };
     let counts = import.ledger.counts();
-    *lines += counts.total();
-    *taken += counts.same + counts.changed;
+    all.same += counts.same;
+    all.changed += counts.changed;
+    all.left_out += counts.left_out;
+    all.refused += counts.refused;
+    for line in import.ledger.lines() {
+        let is_silent = line.verdict != Verdict::Same && line.why.iter().all(|why| why.is_empty());
+        assert!(!is_silent, "{}: {} has no reason", line.place, line.text);
+    }
     let mut text = import.to_text();
     for file in import.written() {
         let secret = if file.is_secret { " (0600)" } else { "" };

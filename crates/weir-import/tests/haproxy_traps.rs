@@ -321,7 +321,7 @@ fn traps() -> Vec<(&'static str, String, Vec<&'static str>)> {
         (
             "28 errorloc",
             front("errorloc 503 https://down.test/;errorloc303 502 /oops"),
-            vec!["\"503\": { redirect: \"https://down.test/\" }", "\"502\": { redirect: /oops, status: 303 }"],
+            vec!["\"503\": { redirect: https://down.test/ }", "\"502\": { redirect: /oops, status: 303 }"],
         ),
         ("34 http-reuse", back("http-reuse safe"), vec!["[changed] http-reuse safe"]),
         ("35 http-server-close", back("option http-server-close"), vec!["[changed] option http-server-close — Weir keeps connections"]),
@@ -381,7 +381,7 @@ fn no_trap_is_silent() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
-/// What keeps somebody out and cannot be translated answers 503 to all whom it might keep out.
+/// A rule that denies and cannot be translated answers 503 to every request that it might deny.
 #[test]
 fn no_guard_is_lost() {
     let guards = [

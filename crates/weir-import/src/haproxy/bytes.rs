@@ -219,7 +219,7 @@ fn rule(cx: &mut Cx<'_, '_, '_>, scope: &Scope<'_>, line: &Line, ip: &mut Map) {
                         .ledger
                         .by_itself(line.piece, "Weir closes connections for which there is no upstream"),
                     _ => {
-                        // It keeps somebody out: nobody may pass until a person has decided.
+                        // It refuses connections: nobody may pass until a person has decided.
                         ip.set("deny", vec!["0.0.0.0/0", "::/0"]);
                         let why = "a condition that bytes have not; the listener is closed to all (`ip`)";
                         cx.ledger.refused(line.piece, why, "listeners.NAME.ip: { allow, deny }");

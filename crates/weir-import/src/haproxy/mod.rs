@@ -7,8 +7,8 @@
 //!             ─frontend─▶ routes in HAProxy's order; mode tcp: bytes
 //!   backends ─servers─▶ upstreams, with their checks
 //! ```
-//! [`known`] has the verdicts of lines that need no translation. A rule that keeps somebody out and cannot be translated
-//! answers 503, so that nothing becomes open by an import.
+//! [`known`] has the verdicts of lines that need no translation. A rule that denies, answers or redirects and cannot be
+//! translated answers 503, so that nothing becomes open by an import.
 
 mod acl;
 mod answers;

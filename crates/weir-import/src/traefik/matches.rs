@@ -227,17 +227,14 @@ fn single(name: &str, value: &[String], syntax: Syntax) -> Result<Expression, St
             Expression::raw(format!("({} in {all})", Expression::text(value).as_str()))
         }
         ("HeaderRegexp" | "HeadersRegexp", [key, value]) => {
-            Expression::of("request.headers", &key.to_ascii_lowercase()).matches(&pattern(value)?)
+            any_value("request.headers", &key.to_ascii_lowercase(), &pattern(value)?)
         }
         ("Query", [key]) => Expression::raw(format!("has({})", Expression::of("request.args", key).as_str())),
         ("Query", [key, value]) => {
             let all = format!("{}.all()", Expression::of("request.args", key).as_str());
             Expression::raw(format!("({} in {all})", Expression::text(value).as_str()))
         }
-        ("QueryRegexp", [key, value]) => {
-            let has = Expression::raw(format!("has({})", Expression::of("request.args", key).as_str()));
-            has.and(Expression::of("request.args", key).matches(&pattern(value)?))
-        }
+        ("QueryRegexp", [key, value]) => any_value("request.args", key, &pattern(value)?),
         ("ClientIP", [text]) => Expression::raw("client.ip").is_in([network(text)?.as_str()]),
         (
             "Host" | "HostHeader" | "HostRegexp" | "Method" | "Path" | "PathPrefix" | "PathRegexp" | "Header"
@@ -364,6 +361,12 @@ fn suffix(read: &Searching) -> Option<(String, bool)> {
     is_whole.then_some((ending, is_all))
 }
 
+/// Whether the pattern finds one of the values of a field or parameter that may be repeated.
+fn any_value(variable: &str, key: &str, pattern: &str) -> Expression {
+    let is = Expression::raw("v").matches(pattern);
+    Expression::raw(format!("{}.all().exists(v, {})", Expression::of(variable, key).as_str(), is.as_str()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::rule::branches;
@@ -408,7 +411,10 @@ mod tests {
             ),
             ("PathRegexp(`\\.php$`)", "[] ~.*\\.php -"),
             ("!PathPrefix(`/x/`)", "[] * !request.path.startsWith(\"/x/\")"),
-            ("HeaderRegexp(`X`, `^a|b$`)", "[] * request.headers[\"x\"].matches(\"^a|b$\")"),
+            (
+                "HeaderRegexp(`X`, `^a|b$`)",
+                "[] * request.headers[\"x\"].all().exists(v, v.matches(\"^a|b$\"))",
+            ),
             ("Path(`a`)", "`a`: a path begins with a slash"),
             ("Frob(`a`)", "weir import does not know the matcher `Frob`"),
             ("Host(`a`, `b`)", "`Host` with 2 arguments"),
