@@ -67,7 +67,7 @@ impl Ledger {
     /// Enters a statement, which then waits for its verdict.
     pub fn enter(&mut self, place: Place, text: &str) -> Piece {
         let piece = Piece(u32::try_from(self.lines.len()).unwrap_or(u32::MAX));
-        let text = excerpt(&crate::shared::redact::statement(beginning(text)));
+        let text = excerpt(&crate::redact::statement(beginning(text)));
         let line = Line {
             place,
             text,

@@ -50,6 +50,7 @@ pub mod ledger;
 mod nginx;
 pub mod output;
 pub mod proof;
+pub mod redact;
 pub mod report;
 pub mod shared;
 pub mod source;

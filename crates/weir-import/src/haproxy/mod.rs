@@ -154,7 +154,7 @@ fn judge_claims(cx: &mut Cx<'_, '_, '_>, sections: &[read::Section]) {
 /// A line for people.
 fn words(line: &Line) -> String {
     let text = line.words.join(" ").replace(|c: char| c.is_control() || c == read::MARK, "?");
-    let text = crate::shared::redact::statement(&text);
+    let text = crate::redact::statement(&text);
     match text.char_indices().nth(100) {
         Some((at, _)) => format!("{}…", &text[..at]),
         None => text,

@@ -7,7 +7,7 @@
 //! - [`template`]: texts with variables as texts with placeholders and `{= … }`.
 //! - [`networks`]: addresses and networks.
 //! - [`order`]: keeps another router's order of precedence.
-//! - [`secrets`]: variables for secrets; `protect` moves those that no importer knew; [`redact`] tells them by name.
+//! - [`secrets`]: variables for secrets; `protect` moves those that no importer knew.
 //! - [`users`]: users with hashed passwords.
 //! - [`tls`]: ciphers and curves by the names of others.
 //! - [`tree`], [`toml`]: YAML, JSON and TOML, with the line of each key.
@@ -21,7 +21,6 @@ pub mod order;
 pub mod path;
 pub(crate) mod protect;
 pub mod ranked;
-pub mod redact;
 pub mod regex;
 pub mod secrets;
 pub mod template;

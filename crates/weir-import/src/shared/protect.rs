@@ -5,8 +5,8 @@
 //! scripts. They become variables, too. Where Weir takes no variable (keys of maps, conditions), the text is kept in
 //! [`Config::private`], and every file that holds it is written with mode 0600.
 
-use super::redact::{is_literal, is_secret_name, within};
 use crate::config::{Config, Filter, Target};
+use crate::redact::{is_literal, is_secret_name, within};
 use crate::yaml::{Map, VARIABLE_BEGIN, Value, escaped};
 use std::collections::BTreeSet;
 
