@@ -3,7 +3,8 @@
 //!
 //! *Layout.* This file is the coordinator: it starts the threads, merges their ticks and makes the report. `thread`
 //! is one of the threads, `worker` the state that its tasks share, with sampler and pacer; `shared` is the state of
-//! all threads. `pulse` notices when the generator does not run. `ahead` opens connections before a fixed rate begins. `client` is the client loop; `h1` is an
+//! all threads. `hand` carries out commands from the control socket. `pulse` notices when the generator does
+//! not run. `ahead` opens connections before a fixed rate begins. `client` is the client loop; `h1` is an
 //! exchange over HTTP/1.1, `h2` one over HTTP/2, `websocket` a message and its answer. `scenario`
 //! runs users in place of clients. `tally` holds the counts, `blocks` those of `--rounds`.
 //! Connections and bytes are in `transport`. A new protocol is a new module beside `h1`.
@@ -13,6 +14,7 @@ mod blocks;
 mod client;
 mod h1;
 mod h2;
+mod hand;
 mod merge;
 mod pulse;
 mod scenario;
@@ -29,12 +31,13 @@ use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::scenario::Failed;
 use crate::throttle::Throttled;
+use hand::Hand;
 use merge::Merge;
 use shared::{Message, Shared};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant, SystemTime};
-use weir_report::report::{End, Report};
+use weir_report::report::{Change, End, Report};
 
 /// How often the caller gets progress.
 const LOOK: Duration = Duration::from_millis(250);
@@ -134,7 +137,8 @@ impl Plan {
         let pulse = shared.pulse.start(clock);
         let warmup = Duration::from_nanos(plan.warmup_ns);
         let watch = plan.pid.map(|pid| Watch::start(pid, cost_begun, warmup)).transpose()?;
-        let mut merge = Merge::new(&plan);
+        let hand = Hand::start(&plan, &shared, clock, out.clone())?;
+        let mut merge = Merge::new(&plan, &shared);
         let mut end = None;
         let mut left = plan.threads;
         let mut next_look = Instant::now();
@@ -161,6 +165,18 @@ impl Plan {
                 Message::Fail(failed) => {
                     end.get_or_insert(End::Failed { reason: failed.to_string() });
                     shared.stop(clock.now(), clock::nanos(plan.grace));
+                    Vec::new()
+                }
+                Message::Changed(change) => {
+                    merge.changes.push(change);
+                    Vec::new()
+                }
+                Message::Stop => {
+                    let now = clock.now();
+                    let at_ns = now.saturating_sub(plan.warmup_ns);
+                    merge.changes.push(Change { at_ns, command: "stop".to_owned() });
+                    end.get_or_insert(End::Stopped);
+                    shared.stop(now, clock::nanos(plan.grace));
                     Vec::new()
                 }
                 Message::Interrupt => {
@@ -192,6 +208,7 @@ impl Plan {
                 }
             }
         }
+        drop(hand);
         let cost = watch.and_then(|w| w.end(merge.responses()));
         for thread in threads {
             if let Err(panic) = thread.join() {

@@ -11,7 +11,8 @@
 //! ```
 //!
 //! *Layout.* `options` parses the options (with `url`, `check`, `template`, `curl`, `schema`) and makes a `plan`.
-//! `scenario` is the engine of plans with several steps, which weir-plan reads. `engine` runs the rest: `pace` decides when requests begin, `transport` holds connections and their bytes, `clock` and
+//! `scenario` is the engine of plans with several steps, which weir-plan reads. `engine` runs the rest: `pace` decides
+//! when requests begin (a `shape` is a list of parts, `control` changes it by hand), `transport` holds connections and their bytes, `clock` and
 //! `os` read the time. `cost` watches the target's process, `cores` the other processes on the machine. `compare`
 //! runs a plan on several targets in turn, `search` finds the highest rate that holds, `ceiling` measures the
 //! generator itself. `remote_write` sends progress to Prometheus. The results, their verdict and their layouts are in
@@ -24,6 +25,7 @@ pub mod ceiling;
 mod check;
 mod clock;
 pub mod compare;
+mod control;
 mod cores;
 mod cost;
 mod curl;
@@ -38,6 +40,7 @@ pub mod remote_write;
 mod scenario;
 mod schema;
 mod search;
+mod shape;
 mod template;
 mod throttle;
 mod transport;

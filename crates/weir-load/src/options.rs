@@ -7,9 +7,11 @@ mod journey;
 mod odd;
 mod proxy;
 mod request;
+mod shape;
 
 use crate::check::Check;
-use crate::pace::{self, Rhythm, mix};
+use crate::control::Control;
+use crate::pace::{self, Rhythm, Users, mix};
 use crate::plan::Plan;
 use crate::transport::origin::Origin;
 use std::collections::HashSet;
@@ -77,6 +79,14 @@ pub struct Options {
     pub rate: Option<String>,
     /// `30s:100,2m:1000,30s:0`; for a rate, with `/s` after the values.
     pub stages: Option<String>,
+    /// Parts of a rate or of users: `hold 100/s 1m, jump 2000/s 10s`.
+    pub shape: Option<String>,
+    /// Spacing of the starts of a shape: `even`, `poisson` or `burst(N)`. Default even.
+    pub spacing: Option<String>,
+    /// Seed of `poisson`. Default 1.
+    pub seed: Option<u64>,
+    /// Socket for commands during the run: `unix:PATH`.
+    pub control: Option<String>,
     /// Pause between a response and the next request of a client.
     pub think: Option<String>,
     /// Time at the start that is not measured.
@@ -195,10 +205,11 @@ impl Reader<'_> {
             "a number of requests, such as 10000 or 50k",
         );
         let mut stop_ns = self.time("-d", o.duration.as_deref());
-        let pace = self.pace();
+        let (pace, rhythm) = self.pace();
         let of_stages = pace::stages_ns(&pace);
         if o.duration.is_some() && of_stages.is_some() {
-            self.wrong("-d", "--stages sets the duration already: leave one of them out");
+            let hint = format!("{} sets the duration already: leave one of them out", self.in_parts());
+            self.wrong("-d", &hint);
         }
         stop_ns = match (stop_ns, of_stages) {
             (None, None) if stop_requests.is_none() => Some(10_000_000_000),
@@ -210,7 +221,8 @@ impl Reader<'_> {
         if stop_ns == Some(0) {
             self.wrong("-d", "expected more than 0");
         }
-        let clients = self.clients(&pace, stop_requests);
+        let clients = self.clients(&pace, &rhythm, stop_requests);
+        self.burst_fits(&rhythm, clients);
         let threads = self.within("--threads", o.threads, crate::os::cores() as u64, 1024).min(clients);
         let pipeline = self.within("--pipeline", o.pipeline, 1, PIPELINE_MOST);
         if pipeline > 1 && o.no_keepalive {
@@ -222,12 +234,13 @@ impl Reader<'_> {
             self.wrong("--timeout", "expected more than 0");
         }
         let think = Duration::from_nanos(self.time("--think", o.think.as_deref()).unwrap_or(0));
-        if !think.is_zero() && matches!(Rhythm::of(&pace), Rhythm::Open(_)) {
+        if !think.is_zero() && matches!(rhythm, Rhythm::Open(_)) {
             self.wrong("--think", "has no effect with a fixed rate, which determines when requests start");
         }
         let warmup_ns = self.time("--warmup", o.warmup.as_deref()).unwrap_or(0);
         if warmup_ns > 0 && of_stages.is_some() {
-            self.wrong("--warmup", "--stages has no warm-up: make it the first stage");
+            let hint = format!("{} has no warm-up: make it the first part", self.in_parts());
+            self.wrong("--warmup", &hint);
         }
         let grace =
             self.time("--graceful-stop", o.graceful_stop.as_deref()).map_or(WAIT, Duration::from_nanos);
@@ -240,14 +253,26 @@ impl Reader<'_> {
             self.wrong(&format!("--abort-on {}", bad.text), "the cost is known at the end only");
         }
 
+        self.scopes_exist(&thresholds, &abort_on, &rhythm);
         let data = self.feed().map(Arc::new);
         self.feed_is_missing = o.feed.is_some() && data.is_none();
         let (origins, targets, weights, plans) = self.targets(data.as_ref());
         self.feed_is_used(&targets, data.as_deref());
         let pid = self.pid(&origins, thresholds.iter().any(Threshold::needs_cost));
+        if o.control.is_some() && matches!(rhythm, Rhythm::Closed(_)) {
+            self.wrong("--control", "changes a rate: add --rate, or --shape with one");
+        }
         if targets.is_empty() || !self.mistakes.is_empty() {
             return None;
         }
+        // Last, because it makes a file.
+        let control = match o.control.as_deref().map(Control::open).transpose() {
+            Ok(control) => control,
+            Err(mistake) => {
+                self.mistakes.push(mistake);
+                return None;
+            }
+        };
         let is_websocket = plans.iter().any(|t| t.scheme.starts_with("ws"));
         let as_run = PlanAsRun {
             name: o.name.clone().unwrap_or_default(),
@@ -279,7 +304,7 @@ impl Reader<'_> {
             origins,
             targets,
             order: mix(&weights),
-            rhythm: Rhythm::of(&pace),
+            rhythm,
             stop_requests,
             stop_ns,
             warmup_ns,
@@ -298,6 +323,7 @@ impl Reader<'_> {
             pid,
             data,
             journey: None,
+            control,
         })
     }
 
@@ -309,8 +335,9 @@ impl Reader<'_> {
             self.wrong(&place, &format!("expected 2 to {ROUNDS_MOST}"));
         } else if requests.is_some() {
             self.wrong(&place, "cuts a time into blocks: use -d and leave out -n");
-        } else if matches!(pace, Pace::Stages { .. }) {
-            self.wrong(&place, "blocks compare only under a constant load: leave out --stages");
+        } else if matches!(pace, Pace::Shape { .. } | Pace::Stages { .. }) || self.options.control.is_some() {
+            let hint = "blocks compare only under a constant load: leave out --stages, --shape and --control";
+            self.wrong(&place, hint);
         } else if stop_ns.is_some_and(|ns| ns / rounds < BLOCK_LEAST_NS) {
             self.wrong(&place, "blocks would be shorter than 100 ms: use a longer -d");
         }
@@ -345,7 +372,56 @@ impl Reader<'_> {
         }
     }
 
-    fn pace(&mut self) -> Pace {
+    /// The option that gives a rate or users in parts.
+    const fn in_parts(&self) -> &'static str {
+        if self.options.shape.is_some() { "--shape" } else { "--stages" }
+    }
+
+    /// Refuses conditions on parts that there are not.
+    fn scopes_exist(&mut self, thresholds: &[Threshold], abort_on: &[Threshold], rhythm: &Rhythm) {
+        let names: Vec<&str> =
+            rhythm.shape().map_or_else(Vec::new, |s| s.parts().iter().map(|p| p.name.as_str()).collect());
+        // If the shape is wrong, its names are not known.
+        let is_unknown = names.is_empty() && self.options.shape.is_some();
+        for t in thresholds.iter().filter(|_| !is_unknown) {
+            if let Some(scope) = t.scope().filter(|scope| !names.contains(scope)) {
+                let hint = match names.is_empty() {
+                    true => format!("there is no part called `{scope}`: parts are those of --shape"),
+                    false => format!("there is no part called `{scope}`: the parts are {}", names.join(", ")),
+                };
+                self.wrong(&format!("--threshold {}", t.text), &hint);
+            }
+        }
+        for t in abort_on.iter().filter(|t| t.scope().is_some()) {
+            self.wrong(
+                &format!("--abort-on {}", t.text),
+                "parts are judged at the end only: use --threshold",
+            );
+        }
+    }
+
+    fn pace(&mut self) -> (Pace, Rhythm) {
+        let o = self.options;
+        if o.shape.is_some() {
+            for (option, given) in [("--rate", o.rate.is_some()), ("--stages", o.stages.is_some())] {
+                if given {
+                    self.wrong(option, "--shape sets the rate or the users already: use only one of them");
+                }
+            }
+            return self.shape().unwrap_or((Pace::AsFastAsPossible, Rhythm::Closed(Users::All)));
+        }
+        for (option, given) in [("--spacing", o.spacing.is_some()), ("--seed", o.seed.is_some())] {
+            if given {
+                self.wrong(option, "is of a shape: add --shape, such as --shape 'hold 100/s 1m'");
+            }
+        }
+        let pace = self.simple_pace();
+        let rhythm = Rhythm::of(&pace);
+        (pace, rhythm)
+    }
+
+    /// The pace without a shape.
+    fn simple_pace(&mut self) -> Pace {
         let o = self.options;
         match (&o.rate, &o.stages) {
             (Some(_), Some(_)) => {
@@ -398,11 +474,21 @@ impl Reader<'_> {
         if good { Pace::Stages { of, start: 0.0, stages } } else { Pace::AsFastAsPossible }
     }
 
-    fn clients(&mut self, pace: &Pace, requests: Option<u64>) -> u64 {
+    fn clients(&mut self, pace: &Pace, rhythm: &Rhythm, requests: Option<u64>) -> u64 {
         let o = self.options;
         let default = match pace {
             Pace::AsFastAsPossible => CONNECTIONS.min(requests.unwrap_or(u64::MAX)).max(1),
-            Pace::Rate { .. } | Pace::Stages { of: StageUnit::Rate, .. } => CONNECTIONS_RATE,
+            Pace::Rate { .. }
+            | Pace::Shape { of: StageUnit::Rate, .. }
+            | Pace::Stages { of: StageUnit::Rate, .. } => CONNECTIONS_RATE,
+            Pace::Shape { of: StageUnit::Users, .. } => {
+                if o.connections.is_some() {
+                    self.wrong("-c", "--shape sets the number of users already");
+                }
+                let most = rhythm.shape().map_or(1, |shape| shape.users_most());
+                self.may_be_open("--shape", most);
+                return most.max(1);
+            }
             Pace::Stages { of: StageUnit::Users, stages, .. } => {
                 let most = stages.iter().map(|s| s.target as u64).max().unwrap_or(0);
                 if o.connections.is_some() {

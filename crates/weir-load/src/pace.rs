@@ -1,10 +1,17 @@
 //! When requests begin: a plan's pace as pure functions of time.
 //!
 //! This module has no clock. For an open loop it computes the intended start of the run's k-th request ([`Starts`]);
-//! for a closed loop, whether a client may send at a moment and when it may next ([`Users`]); and by weights, who is next
-//! ([`mix`]).
+//! for a closed loop, whether a client may send at a moment and when it may next ([`Users`]); and by weights, who is
+//! next ([`mix`]). `shape` does so for lists of parts. `schedule` is an open loop's starts with the changes made
+//! during the run.
+
+mod schedule;
+
+pub(crate) use schedule::{Schedule, Source};
 
 use crate::clock::NEVER;
+use crate::shape::{Path, Shape};
+use std::sync::Arc;
 use weir_report::report::{Pace, Stage, StageUnit};
 
 /// A pace in the form that workers query.
@@ -17,23 +24,40 @@ pub(crate) enum Rhythm {
 }
 
 impl Rhythm {
+    /// The rhythm of a pace without a shape, whose parts alone do not determine it.
     pub(crate) fn of(pace: &Pace) -> Self {
         match pace {
-            Pace::AsFastAsPossible => Self::Closed(Users(None)),
-            Pace::Rate { per_second } => Self::Open(Starts(vec![Line::endless(*per_second)])),
+            Pace::AsFastAsPossible | Pace::Shape { .. } => Self::Closed(Users::All),
+            Pace::Rate { per_second } => Self::Open(Starts::Lines(vec![Line::endless(*per_second)])),
             Pace::Stages { of: StageUnit::Users, start, stages } => {
-                Self::Closed(Users(Some(Line::all(*start, stages))))
+                Self::Closed(Users::Lines(Line::all(*start, stages)))
             }
             Pace::Stages { of: StageUnit::Rate, start, stages } => {
-                Self::Open(Starts(Line::all(*start, stages)))
+                Self::Open(Starts::Lines(Line::all(*start, stages)))
             }
+        }
+    }
+
+    pub(crate) fn shaped(shape: Shape, of: StageUnit) -> Self {
+        let shape = Arc::new(shape);
+        match of {
+            StageUnit::Rate => Self::Open(Starts::Shape(shape)),
+            StageUnit::Users => Self::Closed(Users::Shape(shape)),
+        }
+    }
+
+    pub(crate) const fn shape(&self) -> Option<&Arc<Shape>> {
+        match self {
+            Self::Closed(Users::Shape(shape)) | Self::Open(Starts::Shape(shape)) => Some(shape),
+            Self::Closed(_) | Self::Open(_) => None,
         }
     }
 }
 
-/// How long all stages take; `None` without stages.
+/// How long all stages or parts take; `None` without them.
 pub(crate) fn stages_ns(pace: &Pace) -> Option<u64> {
     match pace {
+        Pace::Shape { parts, .. } => Some(parts.last().map_or(0, |part| part.end_ns)),
         Pace::Stages { stages, .. } => Some(stages.iter().map(|s| s.duration_ns).sum()),
         _ => None,
     }
@@ -41,7 +65,7 @@ pub(crate) fn stages_ns(pace: &Pace) -> Option<u64> {
 
 /// A value that changes linearly from `from` to `to`.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Line {
+pub(crate) struct Line {
     begin_ns: f64,
     length_ns: f64,
     from: f64,
@@ -93,13 +117,24 @@ impl Line {
 
 /// The intended starts of an open loop.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Starts(Vec<Line>);
+pub(crate) enum Starts {
+    Lines(Vec<Line>),
+    Shape(Arc<Shape>),
+}
+
+/// What makes finding ascending starts cheaper. It never changes the result.
+#[derive(Debug, Default)]
+pub(crate) struct Way(Path);
 
 impl Starts {
     /// When the run's `k`-th request (from 0) is to start; [`NEVER`] if the plan has no such request.
-    pub(crate) fn at(&self, k: u64) -> u64 {
+    pub(crate) fn at(&self, k: u64, way: &mut Way) -> u64 {
+        let lines = match self {
+            Self::Lines(lines) => lines,
+            Self::Shape(shape) => return shape.start_with(k, &mut way.0).unwrap_or(NEVER),
+        };
         let mut due = k as f64;
-        for line in &self.0 {
+        for line in lines {
             if let Some(t) = line.reaches(due) {
                 return (line.begin_ns + t) as u64;
             }
@@ -110,13 +145,20 @@ impl Starts {
 
     /// The highest rate per second.
     pub(crate) fn highest(&self) -> f64 {
-        self.0.iter().map(|line| line.from.max(line.to)).fold(0.0, f64::max)
+        match self {
+            Self::Lines(lines) => lines.iter().map(|line| line.from.max(line.to)).fold(0.0, f64::max),
+            Self::Shape(shape) => shape.highest(),
+        }
     }
 
     /// How many starts are due at a moment.
     pub(crate) fn due_by(&self, at: u64) -> u64 {
+        let lines = match self {
+            Self::Lines(lines) => lines,
+            Self::Shape(shape) => return shape.due_by(at),
+        };
         let mut due = 0.0;
-        for line in &self.0 {
+        for line in lines {
             let inside = (at as f64 - line.begin_ns).clamp(0.0, line.length_ns);
             due += line.area(inside);
         }
@@ -127,17 +169,26 @@ impl Starts {
 
 /// How many clients of a closed loop may send at a moment.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Users(Option<Vec<Line>>);
+pub(crate) enum Users {
+    /// All, always.
+    All,
+    Lines(Vec<Line>),
+    Shape(Arc<Shape>),
+}
 
 impl Users {
     /// Whether all clients may always send.
     pub(crate) const fn all(&self) -> bool {
-        self.0.is_none()
+        matches!(self, Self::All)
     }
 
     /// How many of `most` clients may send at a moment.
     pub(crate) fn at(&self, at: u64, most: u64) -> u64 {
-        let Some(lines) = &self.0 else { return most };
+        let lines = match self {
+            Self::All => return most,
+            Self::Lines(lines) => lines,
+            Self::Shape(shape) => return shape.users_at(at).min(most),
+        };
         let at = at as f64;
         let line = lines.iter().rev().find(|l| at >= l.begin_ns);
         let Some(line) = line else { return 0 };
@@ -148,7 +199,11 @@ impl Users {
 
     /// When client `number` (from 0) may next send, at `at` or later; [`NEVER`] if it may not again.
     pub(crate) fn next(&self, number: u64, at: u64) -> u64 {
-        let Some(lines) = &self.0 else { return at };
+        let lines = match self {
+            Self::All => return at,
+            Self::Lines(lines) => lines,
+            Self::Shape(shape) => return shape.user_next(number, at).unwrap_or(NEVER),
+        };
         let need = (number + 1) as f64;
         if self.at(at, u64::MAX) as f64 >= need {
             return at;
@@ -204,9 +259,22 @@ mod tests {
         Pace::Stages { of, start, stages }
     }
 
-    fn starts(pace: &Pace) -> Starts {
+    /// Starts as they are asked for.
+    struct Asked(Starts);
+
+    impl Asked {
+        fn at(&self, k: u64) -> u64 {
+            self.0.at(k, &mut Way::default())
+        }
+
+        fn due_by(&self, at: u64) -> u64 {
+            self.0.due_by(at)
+        }
+    }
+
+    fn starts(pace: &Pace) -> Asked {
         match Rhythm::of(pace) {
-            Rhythm::Open(starts) => starts,
+            Rhythm::Open(starts) => Asked(starts),
             Rhythm::Closed(_) => panic!("closed"),
         }
     }
@@ -224,7 +292,7 @@ mod tests {
         assert_eq!([0, 1, 5000].map(|k| s.at(k)), [0, 200_000, S]);
         assert_eq!(s.at(5000 * 86_400 * 30), 86_400 * 30 * S);
         assert_eq!((s.due_by(0), s.due_by(S - 1), s.due_by(S + 1)), (1, 5000, 5001));
-        assert!((s.highest() - 5000.0).abs() < 1e-9);
+        assert!((s.0.highest() - 5000.0).abs() < 1e-9);
     }
 
     #[test]

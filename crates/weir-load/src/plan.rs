@@ -1,6 +1,7 @@
 //! The plan that the engine runs: everything parsed, resolved and rendered. `options` makes it.
 
 use crate::check::Check;
+use crate::control::Control;
 use crate::pace::Rhythm;
 use crate::scenario::Journey;
 use crate::schema::Call;
@@ -57,6 +58,8 @@ pub struct Plan {
     pub(crate) data: Option<Arc<Data>>,
     /// With scenarios; then there are no `targets`.
     pub(crate) journey: Option<Arc<Journey>>,
+    /// Takes commands during the run.
+    pub(crate) control: Option<Control>,
 }
 
 /// One request, rendered.
@@ -128,6 +131,11 @@ impl Plan {
     /// Whether the plan makes gRPC calls: all targets do, or none.
     pub(crate) fn is_grpc(&self) -> bool {
         self.targets.iter().any(|t| t.call.is_some())
+    }
+
+    /// Whether commands during the run may change its starts.
+    pub(crate) const fn is_controlled(&self) -> bool {
+        self.control.is_some()
     }
 
     /// The addresses of all targets, or of their proxies.

@@ -12,6 +12,7 @@ mod journey;
 mod judgement;
 mod parts;
 mod plan;
+mod shaped;
 mod times;
 
 pub use figures::{Distribution, Figures, PhaseFigures};
@@ -21,7 +22,10 @@ pub use parts::{
     AddressUse, AnswerKind, CheckResult, ConnectionStats, CoreUse, CoreUser, Generator, Health, Ledger,
     TargetCost, TargetStats, ThreadStats, ThresholdResult, WebSocketStats, Window,
 };
-pub use plan::{CallKind, CallPlan, End, Pace, PlanAsRun, Protocol, Stage, StageUnit, Stop, TargetPlan};
+pub use plan::{
+    CallKind, CallPlan, End, Pace, PartPlan, PlanAsRun, Protocol, Stage, StageUnit, Stop, TargetPlan,
+};
+pub use shaped::{Change, PartStats, Recovery};
 pub(crate) use times::{BEYOND, responses_for};
 pub use times::{Latency, Percentiles, Phases, Series, Tick};
 
@@ -71,6 +75,12 @@ pub struct Report {
     pub connections: ConnectionStats,
     /// Each target separately, in the order of [`PlanAsRun::targets`].
     pub targets: Vec<TargetStats>,
+    /// Each part of a shape, in order; empty without a shape.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<PartStats>,
+    /// Changes made during the run, on the control socket.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<Change>,
     /// What was actually on the wire.
     pub ledger: Ledger,
     /// Each scenario, in the order of the plan. Empty for a plan without scenarios, like `steps`.

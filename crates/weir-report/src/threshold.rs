@@ -1,5 +1,5 @@
-//! Conditions on a whole run, `p99<20ms`, `errors<0.1%`, `rate>5000`, or on one of its steps or scenarios, `list:
-//! p99<200ms`; also in k6's syntax, `http_req_duration: p(95)<200`.
+//! Conditions on a whole run, `p99<20ms`, `errors<0.1%`, `rate>5000`, or on one of its steps, scenarios or parts,
+//! `list: p99<200ms`; also in k6's syntax, `http_req_duration: p(95)<200`.
 //!
 //! *Layout.* This file parses and judges conditions; `metric` is the figure in a condition, `k6` parses k6's names.
 
@@ -18,7 +18,7 @@ use metric::{Counter, Metric, Stat, Trend, Unanswered};
 pub struct Threshold {
     /// As written.
     pub text: String,
-    /// The scenario or step that it concerns; all if none.
+    /// The scenario, step or part of a shape that it concerns; all if none.
     scope: Option<String>,
     metric: Metric,
     order: Order,
@@ -43,7 +43,7 @@ const METRICS: &str = "p50, p99.9 and so on, mean, max (of the response time; se
 
 impl Threshold {
     /// Parses `p99<20ms`, or `http_req_duration: p(95)<200` as in k6. `place` is the option, for the message. With
-    /// the name of a scenario or a step in front, `list: p99<200ms`, it concerns only that.
+    /// the name of a scenario, a step or a part in front, `list: p99<200ms`, it concerns only that.
     ///
     /// # Errors
     /// The text is not `METRIC<VALUE` with `<`, `<=`, `>` or `>=`, a known metric, and a value in its unit.
@@ -73,7 +73,7 @@ impl Threshold {
         Ok(Self { text: text.to_owned(), scope: None, metric, order, bound })
     }
 
-    /// A condition with one of our metrics on a scenario or a step. None if it has another form.
+    /// A condition with one of our metrics on a scenario, a step or a part. None if it has another form.
     fn scoped(scope: &str, condition: &str) -> Option<Result<(Metric, Order, f64), String>> {
         let (name, order, value) = Order::split(condition)?;
         // A statistic in brackets is k6's, so an unknown name is a mistyped metric.
@@ -92,7 +92,12 @@ impl Threshold {
         })
     }
 
-    /// The scenario or step that it concerns; all if none.
+    /// Whether k6 has a metric of this name, which a part thus may not have.
+    pub fn is_k6_metric(name: &str) -> bool {
+        k6::is_metric(name)
+    }
+
+    /// The scenario, step or part that it concerns; all if none.
     pub fn scope(&self) -> Option<&str> {
         self.scope.as_deref()
     }

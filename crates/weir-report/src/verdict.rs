@@ -9,6 +9,7 @@ mod blocks;
 mod contention;
 mod course;
 mod journey;
+mod parts;
 mod standstill;
 
 pub use contention::{LITTLE, WAITED};
@@ -45,6 +46,8 @@ pub static REASONS: &[Rule] = &[
     Rule { code: "failed_keeps", side: Side::Answers, grade: Grade::Suspect, look: journey::failed_keeps },
     Rule { code: "unreached_step", side: Side::Run, grade: Grade::Suspect, look: journey::unreached_step },
     Rule { code: "weights_missed", side: Side::Run, grade: Grade::Suspect, look: journey::weights_missed },
+    Rule { code: "part_invalid", side: Side::Run, grade: Grade::Suspect, look: part_invalid },
+    Rule { code: "changed_by_hand", side: Side::Run, grade: Grade::Suspect, look: changed_by_hand },
     Rule { code: "clock_step", side: Side::Run, grade: Grade::Suspect, look: clock_step },
     Rule { code: "unfinished", side: Side::Run, grade: Grade::Suspect, look: unfinished },
     Rule { code: "stalled", side: Side::Run, grade: Grade::Suspect, look: standstill::stalled },
@@ -194,6 +197,27 @@ const DEVELOPING: [&str; 8] = [
 /// Judges a run in progress.
 pub fn developing(report: &Report) -> Verdict {
     judge_by(report, |rule| DEVELOPING.contains(&rule.code))
+}
+
+/// Reasons that the figures of one part of a shape can show.
+const OF_PART: [&str; 12] = [
+    "no_responses",
+    "not_grpc",
+    "mostly_errors",
+    "mostly_refused",
+    "rate_missed",
+    "unfinished",
+    "late_starts",
+    "errors",
+    "status_mix",
+    "redirects",
+    "failed_checks",
+    "too_short",
+];
+
+/// Judges a part of a shape, as a report of its own.
+pub(crate) fn of_part(part: &Report) -> Verdict {
+    judge_by(part, |rule| OF_PART.contains(&rule.code))
 }
 
 fn judge_by(report: &Report, is_asked: impl Fn(&Rule) -> bool) -> Verdict {
@@ -350,6 +374,33 @@ fn rate_missed(r: &Report) -> Option<String> {
     (!r.plan.pace.is_closed() && r.end != End::Interrupted && missed > MISSED).then(|| {
         format!("{} of the planned requests were not sent: all connections were busy", percent(missed))
     })
+}
+
+fn part_invalid(r: &Report) -> Option<String> {
+    let invalid = r.parts.iter().filter(|part| part.verdict.grade == Grade::Invalid);
+    let told = |part: &crate::report::PartStats| {
+        let codes: Vec<&str> = part.verdict.reasons.iter().map(|reason| reason.code.as_str()).collect();
+        format!("`{}` ({})", part.name, codes.join(", "))
+    };
+    let n = invalid.clone().count();
+    let names: Vec<String> = invalid.take(PARTS_NAMED).map(told).collect();
+    let more = if n > names.len() { format!(" and {} more", n - names.len()) } else { String::new() };
+    (n > 0).then(|| {
+        format!("{} INVALID by its own figures: {}{more}", counted(n as u64, "part"), names.join(", "))
+    })
+}
+
+/// Most parts that a reason names.
+const PARTS_NAMED: usize = 4;
+
+fn changed_by_hand(r: &Report) -> Option<String> {
+    let (first, n) = (r.changes.first()?, r.changes.len() as u64);
+    let more = if n > 1 { format!(", and {} more", n - 1) } else { String::new() };
+    Some(format!(
+        "the load was changed on the control socket: {} after {}{more}",
+        first.command,
+        time(first.at_ns as f64)
+    ))
 }
 
 fn clock_step(r: &Report) -> Option<String> {
@@ -586,16 +637,23 @@ fn unsolicited(r: &Report) -> Option<String> {
 
 fn too_short(r: &Report) -> Option<String> {
     // A percentile in no threshold is omitted from the report if there are too few responses for it.
-    let asked = r.thresholds.iter().filter_map(|t| crate::threshold::quantile_of(&t.threshold));
-    let n = r.counts.responses;
-    let needed = |quantile: &f64| responses_for(*quantile);
-    let quoted = asked.max_by_key(needed).filter(|quantile| n > 0 && n < needed(quantile))?;
-    let p = format!("{:.4}", quoted * 100.0);
+    let asked = r.thresholds.iter().filter_map(|t| {
+        let quantile = crate::threshold::quantile_of(&t.threshold)?;
+        let threshold = crate::Threshold::parse("", &t.threshold).ok()?;
+        let n = match threshold.scope() {
+            Some(scope) => r.part(scope)?.counts.responses,
+            None => r.counts.responses,
+        };
+        let of = threshold.scope().map_or_else(String::new, |scope| format!(" of `{scope}`"));
+        (n > 0 && n < responses_for(quantile)).then_some((quantile, n, of))
+    });
+    let (quantile, n, of) = asked.max_by_key(|(quantile, ..)| responses_for(*quantile))?;
+    let p = format!("{:.4}", quantile * 100.0);
     let p = p.trim_end_matches('0').trim_end_matches('.');
     Some(format!(
-        "{} responses are too few for the requested p{p}, which needs {}",
+        "{} responses are too few for the requested p{p}{of}, which needs {}",
         grouped(n),
-        grouped(needed(&quoted))
+        grouped(responses_for(quantile))
     ))
 }
 
@@ -604,6 +662,7 @@ fn ended_early(r: &Report) -> Option<String> {
         End::Aborted { condition } => Some(format!("the run was ended by --abort-on {condition}")),
         End::Failed { reason } => Some(reason.clone()),
         End::Interrupted => Some("the run was interrupted".to_owned()),
+        End::Stopped => Some("the run was stopped on the control socket".to_owned()),
         End::Duration | End::Requests => None,
     }
 }

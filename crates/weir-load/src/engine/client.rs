@@ -11,6 +11,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+use weir_report::verdict;
 use weir_wire::Transport;
 
 mod session;
@@ -116,6 +117,10 @@ impl Client {
         // A closed loop intends to start when it turns to a request: one clock reading serves both.
         let turned = if worker.plan.is_closed() { intended } else { worker.clock.now() };
         worker.begun(self.batch.items.len() as u64, turned);
+        if !worker.plan.is_closed() {
+            let is_late = |&&(_, at): &&(usize, u64)| worker.counts(at) && turned > at + verdict::LATE_NS;
+            worker.tally.borrow_mut().late += self.batch.items.iter().filter(is_late).count() as u64;
+        }
         let (target, _) = self.batch.items[0];
         let origin = worker.plan.targets[target].origin;
         let outcome = if let Some(why) = self.unwritable.take() {
@@ -215,6 +220,9 @@ impl Client {
                 self.sent.1 += body;
                 tally.requests += 1;
                 tally.targets[i].requests += 1;
+                if let Some(part) = worker.part_of(at).and_then(|part| tally.parts.get_mut(part)) {
+                    part.requests += 1;
+                }
             } else {
                 self.sent_uncounted += head + body;
             }

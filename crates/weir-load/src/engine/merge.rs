@@ -2,6 +2,7 @@
 
 use super::blocks::Blocks;
 use super::shared::{Shared, ThreadEnd, TickPart};
+use super::tally::PartTally;
 use crate::cores::{self, Look};
 use crate::grpc::CODES;
 use crate::os;
@@ -17,14 +18,19 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime};
 use weir_h1::{Limits, Progress, ResponseHead, parse_response};
 use weir_report::report::{
-    AnswerKind, CheckResult, ConnectionStats, Counts, End, Health, Ledger, Percentiles, Protocol, Report,
-    SCHEMA, Series, TargetCost, TargetStats, ThreadStats, Tick, WebSocketStats, Window,
+    AnswerKind, Change, CheckResult, ConnectionStats, Counts, End, Health, Ledger, PartStats, Percentiles,
+    Protocol, Report, SCHEMA, Series, TargetCost, TargetStats, ThreadStats, Tick, WebSocketStats, Window,
 };
 use weir_report::units::shown;
 use weir_report::{Histogram, verdict};
 
 pub(super) struct Merge {
     plan: Arc<Plan>,
+    shared: Arc<Shared>,
+    /// Starts due until the end of the last tick.
+    planned: u64,
+    /// Starts that the plan may make, those of the warm-up included.
+    planned_most: u64,
     /// Parts of incomplete ticks.
     parts: BTreeMap<u64, Vec<TickPart>>,
     series: Series,
@@ -38,12 +44,18 @@ pub(super) struct Merge {
     /// What the processor limit of our cgroup cost, known at the end.
     pub(super) throttled: Throttled,
     threads: Vec<(usize, ThreadEnd)>,
+    /// Made on the control socket.
+    pub(super) changes: Vec<Change>,
 }
 
 impl Merge {
-    pub(super) fn new(plan: &Arc<Plan>) -> Self {
+    pub(super) fn new(plan: &Arc<Plan>, shared: &Arc<Shared>) -> Self {
+        let planned = plan.warmup_ns.checked_sub(1).map_or(0, |last| due_by(shared, last));
         Self {
             plan: Arc::clone(plan),
+            shared: Arc::clone(shared),
+            planned,
+            planned_most: plan.stop_requests.map_or(u64::MAX, |n| n.saturating_add(planned)),
             parts: BTreeMap::new(),
             series: Series { tick_ns: plan.tick_ns(), ticks: Vec::new() },
             in_last: 0,
@@ -52,6 +64,7 @@ impl Merge {
             silent_ns: 0,
             throttled: Throttled::default(),
             threads: Vec::new(),
+            changes: Vec::new(),
         }
     }
 
@@ -108,11 +121,14 @@ impl Merge {
             tick.received += p.received;
             tick.users += p.users;
             tick.backlog += p.backlog;
+            tick.late += p.late;
             tick.generator_cpu_ns += p.cpu_ns;
         }
         if let Some(journey) = &self.plan.journey {
             tick.steps = scenario::tally::merged(journey, parts.iter().flat_map(|p| &p.steps));
         }
+        let planned = due_by(&self.shared, tick.end_ns).min(self.planned_most);
+        tick.planned = planned.saturating_sub(std::mem::replace(&mut self.planned, planned));
         tick.length_ns = tick.end_ns.saturating_sub(begun);
         tick.end_ns = tick.end_ns.saturating_sub(self.plan.warmup_ns);
         self.blocks.add(parts, &tick, &response);
@@ -223,15 +239,64 @@ impl Merge {
             r.health.cores =
                 look.and_then(|look| look.until_now(&cores::of_targets(plan.pid, &plan.tcp_addresses())));
         }
+        r.parts = parts(&plan, shared, &self.threads);
+        r.changes = std::mem::take(&mut self.changes);
         r.ledger = ledger(&plan, shared, protocols);
         if let Some(journey) = &plan.journey {
             let threads = self.threads.iter().filter_map(|(_, t)| t.journey.as_deref());
             scenario::add_rows(&mut r, journey, threads);
         }
         r.thresholds = plan.thresholds.iter().map(|t| t.judge(&r)).collect();
+        r.judge_parts();
         r.verdict = verdict::judge(&r);
         r
     }
+}
+
+/// Starts of an open loop that are due at a moment of the run.
+fn due_by(shared: &Shared, at: u64) -> u64 {
+    let last = shared.stop_at.load(Ordering::Relaxed).saturating_sub(1);
+    shared.course.now().map_or(0, |schedule| schedule.due_by(at.min(last)))
+}
+
+/// The parts of a shape, with the counts of all threads.
+fn parts(plan: &Plan, shared: &Shared, threads: &[(usize, ThreadEnd)]) -> Vec<PartStats> {
+    let Some(shape) = plan.rhythm.shape() else { return Vec::new() };
+    let mut planned_before = 0;
+    let all = shape.parts().iter().enumerate().map(|(i, part)| {
+        let mut p = PartStats { name: part.name.clone(), checks: no_checks(plan), ..PartStats::default() };
+        let planned = due_by(shared, part.end_ns - 1).min(plan.stop_requests.unwrap_or(u64::MAX));
+        p.planned = planned - std::mem::replace(&mut planned_before, planned);
+        for (_, thread) in threads {
+            p.counts.unsent += thread.unsent_by_part.get(i).copied().unwrap_or(0);
+            if let Some(t) = thread.tally.parts.get(i) {
+                add_part(&mut p, t);
+            }
+        }
+        p
+    });
+    all.collect()
+}
+
+fn add_part(p: &mut PartStats, t: &PartTally) {
+    let c = &mut p.counts;
+    c.requests += t.requests;
+    c.responses += t.responses;
+    c.not_grpc += t.not_grpc;
+    c.unfinished += t.unfinished;
+    c.failed_checks += t.failed_checks;
+    c.errors.add(&t.errors);
+    t.statuses.iter().for_each(|(status, n)| *c.statuses.entry(*status).or_default() += n);
+    for (code, n) in CODES.iter().zip(t.grpc).filter(|(_, n)| *n > 0) {
+        *c.grpc.entry((*code).to_owned()).or_default() += n;
+    }
+    for (all, (passed, failed)) in p.checks.iter_mut().zip(&t.checks) {
+        all.passed += passed;
+        all.failed += failed;
+    }
+    p.service.add(&t.service);
+    p.response.add(&t.response);
+    p.start_lag.add(&t.start_lag);
 }
 
 /// The plan's checks before any response.
@@ -496,6 +561,8 @@ fn join(into: &mut Tick, t: &Tick) {
     into.sent += t.sent;
     into.received += t.received;
     (into.users, into.backlog) = (t.users, t.backlog);
+    into.planned += t.planned;
+    into.late += t.late;
     into.generator_cpu_ns += t.generator_cpu_ns;
 }
 

@@ -4,6 +4,7 @@ use super::pulse::Pulse;
 use super::tally::Tally;
 use crate::clock::{self, Clock, NEVER};
 use crate::grpc::CODES;
+use crate::pace::{Rhythm, Schedule};
 use crate::plan::Plan;
 use crate::scenario::Failed;
 use crate::scenario::tally::{JourneyTally, StepPart};
@@ -13,14 +14,18 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use weir_report::Histogram;
-use weir_report::report::{AnswerKind, Errors, Window};
+use weir_report::report::{AnswerKind, Change, Errors, Window};
 
 /// A message to the coordinator.
 #[derive(Debug)]
 pub(crate) enum Message {
+    /// A command on the control socket changed the load.
+    Changed(Change),
     /// The run cannot go on.
     Fail(Failed),
     Interrupt,
+    /// `stop` on the control socket.
+    Stop,
     Thread(usize, Box<std::io::Result<ThreadEnd>>),
     /// A thread has waited for a processor for more than a run may.
     Waits,
@@ -49,6 +54,7 @@ pub(crate) struct TickPart {
     pub(crate) window: Window,
     pub(crate) users: u64,
     pub(crate) backlog: u64,
+    pub(crate) late: u64,
     pub(crate) cpu_ns: u64,
     /// The steps of scenarios.
     pub(crate) steps: Vec<StepPart>,
@@ -70,6 +76,8 @@ pub(crate) struct ThreadEnd {
     pub(crate) dial: Histogram,
     pub(crate) opened: u64,
     pub(crate) unsent: u64,
+    /// For each part of a shape.
+    pub(crate) unsent_by_part: Vec<u64>,
     /// The kinds that `tally` counts by number.
     pub(crate) kinds: Vec<AnswerKind>,
     pub(crate) tally: Tally,
@@ -101,6 +109,39 @@ pub(crate) struct Shared {
     pub(crate) first: OnceLock<Captured>,
     /// Notices when the generator does not run.
     pub(in crate::engine) pulse: Arc<Pulse>,
+    /// The starts of an open loop.
+    pub(in crate::engine) course: Course,
+}
+
+/// The starts of an open loop as they are in effect, which commands on the control socket change.
+#[derive(Debug, Default)]
+pub(super) struct Course {
+    /// None in a closed loop.
+    schedule: Option<Mutex<Arc<Schedule>>>,
+    /// How often it changed. Threads compare it with theirs.
+    pub(super) version: AtomicU64,
+}
+
+impl Course {
+    fn of(rhythm: &Rhythm) -> Self {
+        let schedule = match rhythm {
+            Rhythm::Closed(_) => None,
+            Rhythm::Open(starts) => Some(Mutex::new(Arc::new(Schedule::of(starts.clone())))),
+        };
+        Self { schedule, version: AtomicU64::new(0) }
+    }
+
+    pub(super) fn now(&self) -> Option<Arc<Schedule>> {
+        let schedule = self.schedule.as_ref()?;
+        Some(Arc::clone(&schedule.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    pub(super) fn replace(&self, schedule: Schedule) {
+        if let Some(current) = &self.schedule {
+            *current.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(schedule);
+            self.version.fetch_add(1, Ordering::Release);
+        }
+    }
 }
 
 /// Connections with the same TLS parameters.
@@ -138,6 +179,7 @@ impl Shared {
             alpn: OnceLock::new(),
             first: OnceLock::new(),
             pulse: Arc::default(),
+            course: Course::of(&plan.rhythm),
         }
     }
 

@@ -42,6 +42,10 @@ pub(crate) struct Tally {
     tick: Histogram,
     tick_late: Late,
     pub(crate) start_lag: Histogram,
+    /// Requests begun much later than intended.
+    pub(crate) late: u64,
+    /// For each part of a shape.
+    pub(crate) parts: Vec<PartTally>,
     pub(crate) rates: Histogram,
     pub(crate) targets: Vec<TargetTally>,
     /// Passed and failed, per check.
@@ -161,18 +165,62 @@ pub(crate) struct Sample {
     pub(crate) dialled: Option<[u64; 3]>,
 }
 
+/// One part of a shape: requests by their intended starts.
+#[derive(Debug, Default)]
+pub(crate) struct PartTally {
+    pub(crate) requests: u64,
+    pub(crate) responses: u64,
+    /// Limited by the number of statuses.
+    pub(crate) statuses: Vec<(u16, u64)>,
+    pub(crate) grpc: [u64; CODES.len()],
+    pub(crate) not_grpc: u64,
+    pub(crate) errors: Errors,
+    pub(crate) unfinished: u64,
+    pub(crate) failed_checks: u64,
+    /// Passed and failed, per check.
+    pub(crate) checks: Vec<(u64, u64)>,
+    pub(crate) service: Histogram,
+    pub(crate) response: Histogram,
+    pub(crate) start_lag: Histogram,
+}
+
+impl PartTally {
+    fn record(&mut self, s: &Sample) {
+        self.responses += 1;
+        self.service.record(s.done.saturating_sub(s.started));
+        self.response.record(s.done.saturating_sub(s.intended));
+        match self.statuses.iter_mut().find(|(status, _)| *status == s.response.status) {
+            Some((_, n)) => *n += 1,
+            None => self.statuses.push((s.response.status, 1)),
+        }
+        if let Some(code) = s.response.grpc {
+            if let Some(n) = self.grpc.get_mut(code.index()) {
+                *n += 1;
+            }
+            self.not_grpc += u64::from(s.response.is_no_grpc);
+        }
+    }
+}
+
 impl Tally {
-    pub(crate) fn new(targets: usize, checks: usize) -> Self {
+    pub(crate) fn new(targets: usize, checks: usize, parts: usize) -> Self {
         Self {
             statuses: vec![0; 600],
             targets: (0..targets).map(|_| TargetTally::default()).collect(),
             checks: vec![(0, 0); checks],
+            parts: (0..parts)
+                .map(|_| PartTally { checks: vec![(0, 0); checks], ..PartTally::default() })
+                .collect(),
             ..Self::default()
         }
     }
 
+    /// Counts a response, also in its part of a shape.
     #[inline]
-    pub(crate) fn record(&mut self, s: &Sample) {
+    pub(crate) fn record(&mut self, s: &Sample, part: Option<usize>) {
+        if let Some(part) = part.and_then(|part| self.parts.get_mut(part)) {
+            part.record(s);
+        }
         let service = s.done.saturating_sub(s.started);
         self.tick.record(service);
         if s.intended != s.started {
@@ -308,11 +356,11 @@ mod tests {
 
     #[test]
     fn each_response_has_one_value_in_each_histogram() {
-        let mut tally = Tally::new(1, 0);
-        tally.record(&sample(100, 100, 300, 300));
-        tally.record(&Sample { dialled: Some([50, 30, 20]), ..sample(50, 100, 300, 500) });
+        let mut tally = Tally::new(1, 0, 0);
+        tally.record(&sample(100, 100, 300, 300), None);
+        tally.record(&Sample { dialled: Some([50, 30, 20]), ..sample(50, 100, 300, 500) }, None);
         let (tick_service, tick_response) = tally.take_tick();
-        tally.record(&sample(0, 1000, 1100, 1100));
+        tally.record(&sample(0, 1000, 1100, 1100), None);
         let _ = tally.take_tick();
         assert_eq!((tick_service.count(), tick_service.sum()), (2, 600));
         assert_eq!((tick_response.count(), tick_response.sum()), (2, 650));
@@ -337,7 +385,7 @@ mod tests {
 
     #[test]
     fn texts_of_errors_are_limited() {
-        let mut tally = Tally::new(1, 0);
+        let mut tally = Tally::new(1, 0, 0);
         (0..100).for_each(|i| tally.error_text(&format!("error {i}")));
         tally.error_text("error 3");
         assert_eq!(

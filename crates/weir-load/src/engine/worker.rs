@@ -14,8 +14,9 @@ use super::h2::Place;
 use super::shared::Shared;
 use super::tally::Tally;
 use crate::clock::{Clock, NEVER};
-use crate::pace::Rhythm;
+use crate::pace::{Rhythm, Schedule, Way};
 use crate::plan::Plan;
+use crate::shape::Part;
 use crate::template::Values;
 use crate::transport::reader::Parser;
 use std::cell::{Cell, RefCell};
@@ -68,6 +69,9 @@ pub(crate) struct Worker {
     pub(crate) index: usize,
     /// Number of this thread's first client among all threads.
     first_client: usize,
+    /// The starts of an open loop as this thread knows them, and their version.
+    schedule: RefCell<Option<Arc<Schedule>>>,
+    version: Cell<u64>,
     next: RefCell<NextStart>,
     /// Starts of an open loop in the warm-up and in the whole run; those of the warm-up come on top of the count.
     starts_in_warmup: u64,
@@ -82,6 +86,7 @@ struct NextStart {
     at: u64,
     /// How many were made.
     taken: u64,
+    way: Way,
 }
 
 /// One client's state for the tasks of its thread.
@@ -167,7 +172,7 @@ pub(crate) async fn pace(worker: Rc<Worker>, timer: Timer) {
         let now = worker.clock.now();
         let stop = worker.stop_at();
         let at = worker.next.borrow().at;
-        if at >= stop || now >= stop {
+        if now >= stop || worker.is_last(at) {
             worker.wake_all();
             return;
         }
@@ -184,7 +189,7 @@ pub(crate) async fn pace(worker: Rc<Worker>, timer: Timer) {
             // Never spins for a near start: at 50,000/s that would take the whole core, and the generator would
             // report itself busy.
             tokio::select! {
-                () = timer.wait(Duration::from_nanos(at - now)) => {}
+                () = timer.wait(Duration::from_nanos(at.min(stop) - now)) => {}
                 () = worker.bell.notified() => {}
             }
         }
@@ -202,13 +207,16 @@ impl Worker {
         mut ahead: Ahead,
     ) -> Self {
         let places = if plan.is_h2() { clients / plan.streams * plan.origins.len() } else { 0 };
-        let starts_in_warmup = match (&plan.rhythm, shared.measure_from.checked_sub(1)) {
-            (Rhythm::Open(starts), Some(last)) => starts.due_by(last),
+        let version = shared.course.version.load(Ordering::Acquire);
+        let schedule = shared.course.now();
+        let starts_in_warmup = match (&schedule, shared.measure_from.checked_sub(1)) {
+            (Some(schedule), Some(last)) => schedule.due_by(last),
             _ => 0,
         };
+        let parts = plan.rhythm.shape().map_or(0, |shape| shape.parts().len());
         let worker = Self {
             slots: (0..clients).map(|_| Slot::new()).collect(),
-            tally: RefCell::new(Tally::new(plan.targets.len(), plan.checks.len())),
+            tally: RefCell::new(Tally::new(plan.targets.len(), plan.checks.len(), parts)),
             parser: RefCell::default(),
             scratch: RefCell::new(Vec::with_capacity(READ_BYTES)),
             opened: Cell::new(ahead.opened()),
@@ -227,7 +235,9 @@ impl Worker {
             first_client: first,
             first_text: RefCell::default(),
             ahead: RefCell::new(ahead),
-            next: RefCell::new(NextStart { k: index as u64, at: NEVER, taken: 0 }),
+            schedule: RefCell::new(schedule),
+            version: Cell::new(version),
+            next: RefCell::new(NextStart { k: index as u64, at: NEVER, taken: 0, way: Way::default() }),
             starts_in_warmup,
             starts_most: plan.stop_requests.map_or(u64::MAX, |n| n.saturating_add(starts_in_warmup)),
             idle: RefCell::default(),
@@ -244,8 +254,45 @@ impl Worker {
     /// after the last start, in which nothing starts, belongs to it, or the rate would come out too high. Ctrl-C
     /// moves the end.
     pub(crate) fn is_over(&self) -> bool {
-        let all_made = self.plan.stop_requests.is_some() && self.next.borrow().at == NEVER;
-        all_made || self.plan.is_closed() || self.clock.now() >= self.stop_at()
+        let all_made = || {
+            let next = self.next.borrow();
+            next.k >= self.starts_most || (next.at == NEVER && self.is_last(NEVER))
+        };
+        (self.plan.stop_requests.is_some() && all_made())
+            || self.plan.is_closed()
+            || self.clock.now() >= self.stop_at()
+    }
+
+    /// Whether a start at this moment means that none follows before the end of the run. With a control socket, a
+    /// command may bring them back.
+    fn is_last(&self, at: u64) -> bool {
+        at >= self.stop_at() && (!self.plan.is_controlled() || self.clock.now() >= self.stop_at())
+    }
+
+    /// Takes over changes of the schedule.
+    pub(super) fn follow_course(&self) {
+        let version = self.shared.course.version.load(Ordering::Acquire);
+        if self.version.replace(version) != version {
+            self.schedule.replace(self.shared.course.now());
+            self.load_start();
+            self.bell.notify_one();
+        }
+    }
+
+    /// The part of a shape that a request with this intended start belongs to.
+    pub(super) fn part_of(&self, intended: u64) -> Option<usize> {
+        self.plan.rhythm.shape().map(|shape| shape.part_at(intended))
+    }
+
+    /// Records how late a start was although a client was free.
+    fn note_lag(&self, at: u64, now: u64) {
+        let lag = now.saturating_sub(at);
+        let part = self.part_of(at);
+        let mut tally = self.tally.borrow_mut();
+        tally.start_lag.record(lag);
+        if let Some(part) = part.and_then(|part| tally.parts.get_mut(part)) {
+            part.start_lag.record(lag);
+        }
     }
 
     pub(crate) fn stop_at(&self) -> u64 {
@@ -274,8 +321,7 @@ impl Worker {
         let assigned = slot.assigned.replace(NEVER);
         if assigned != NEVER {
             if self.counts(assigned) {
-                let lag = self.clock.now().saturating_sub(assigned);
-                self.tally.borrow_mut().start_lag.record(lag);
+                self.note_lag(assigned, self.clock.now());
             }
             return Poll::Ready(Next::Start(assigned));
         }
@@ -301,7 +347,7 @@ impl Worker {
                 let at = self.next.borrow().at;
                 // A start that was due while this client was free is made late and not dropped. Otherwise, a thread
                 // without a processor at the end would look like a target that occupied all connections.
-                if at >= self.stop_at() || (over && !slot.parked.get()) {
+                if self.is_last(at) || (over && !slot.parked.get()) {
                     return Poll::Ready(Next::End);
                 }
                 if at <= now {
@@ -312,7 +358,7 @@ impl Worker {
                     }
                     if self.counts(at) && (was_free || !self.idle.borrow().is_empty()) {
                         // A client was free: the pacer is late, not the target.
-                        self.tally.borrow_mut().start_lag.record(now - at);
+                        self.note_lag(at, now);
                     }
                     self.take_start();
                     return Poll::Ready(Next::Start(at));
@@ -355,16 +401,37 @@ impl Worker {
 
     /// Computes the moment of the next start.
     fn load_start(&self) {
-        let Rhythm::Open(starts) = &self.plan.rhythm else { return };
-        let mut next = self.next.borrow_mut();
-        next.at = if next.k < self.starts_most { starts.at(next.k) } else { NEVER };
+        let schedule = self.schedule.borrow();
+        let Some(schedule) = &*schedule else { return };
+        let next = &mut *self.next.borrow_mut();
+        next.at = if next.k < self.starts_most { schedule.at(next.k, &mut next.way) } else { NEVER };
     }
 
     /// Starts of this thread that are due and not made.
     fn backlog(&self, at: u64) -> u64 {
-        let Rhythm::Open(starts) = &self.plan.rhythm else { return 0 };
-        let due = starts.due_by(at.min(self.stop_at().saturating_sub(1))).min(self.starts_most);
-        self.mine(due).saturating_sub(self.next.borrow().taken)
+        self.due_by(at).saturating_sub(self.next.borrow().taken)
+    }
+
+    /// Starts of this thread that are due at a moment.
+    fn due_by(&self, at: u64) -> u64 {
+        let schedule = self.schedule.borrow();
+        let Some(schedule) = &*schedule else { return 0 };
+        let due = schedule.due_by(at.min(self.stop_at().saturating_sub(1))).min(self.starts_most);
+        self.mine(due)
+    }
+
+    /// Starts that are due and not made, by the part of the shape. A shape has no warm-up.
+    fn unsent_by_part(&self, at: u64) -> Vec<u64> {
+        let Some(shape) = self.plan.rhythm.shape() else { return Vec::new() };
+        let parts = shape.parts();
+        let mut before = self.next.borrow().taken;
+        let end =
+            |(i, part): (usize, &Part)| if i + 1 == parts.len() { at } else { (part.end_ns - 1).min(at) };
+        let unsent = parts.iter().enumerate().map(end).map(|end| {
+            let due = self.due_by(end).max(before);
+            due - std::mem::replace(&mut before, due)
+        });
+        unsent.collect()
     }
 
     /// How many of these would have counted.

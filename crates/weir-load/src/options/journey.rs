@@ -163,6 +163,7 @@ impl Reader<'_> {
             pid,
             data: None,
             journey: Some(Arc::new(journey)),
+            control: None,
         })
     }
 
@@ -182,6 +183,8 @@ impl Reader<'_> {
             ("--metadata", !o.metadata.is_empty()),
             ("--proto", !o.protos.is_empty() || o.protoset.is_some()),
             ("--check", !o.checks.is_empty()),
+            ("--shape", o.shape.is_some() || o.spacing.is_some() || o.seed.is_some()),
+            ("--control", o.control.is_some()),
             ("--think", o.think.is_some()),
             ("--timeout", o.timeout.is_some()),
         ] {

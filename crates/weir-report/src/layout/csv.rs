@@ -23,6 +23,7 @@ fn print(report: &Report) -> String {
             let _ = write!(out, ",{latency}_{figure}_ms");
         }
     }
+    out += ",planned,late";
     out.push('\n');
     report.series.ticks.iter().for_each(|tick| line(&mut out, report.started_unix_ms, tick));
     out
@@ -53,6 +54,7 @@ fn line(out: &mut String, started_unix_ms: u64, tick: &Tick) {
             let _ = write!(out, ",{ms:.4}");
         });
     }
+    let _ = write!(out, ",{},{}", tick.planned, tick.late);
     out.push('\n');
 }
 
@@ -69,6 +71,8 @@ mod tests {
             length_ns: 500_000_000,
             requests: 11,
             responses: 10,
+            planned: 12,
+            late: 3,
             sent: 440,
             generator_cpu_ns: 250_000_000,
             service,
@@ -77,7 +81,7 @@ mod tests {
         let text = print(&report);
         let (head, rest) = text.split_once('\n').unwrap();
         let cells: Vec<(&str, &str)> = head.split(',').zip(rest.trim_end().split(',')).collect();
-        assert_eq!(cells.len(), 31);
+        assert_eq!(cells.len(), 33);
         for cell in [
             ("unix_ms", "1700000001500"),
             ("end_s", "1.500"),
@@ -88,6 +92,8 @@ mod tests {
             ("service_mean_ms", "1.5000"),
             ("service_p99.9_ms", "9.0000"),
             ("response_max_ms", "0.0000"),
+            ("planned", "12"),
+            ("late", "3"),
         ] {
             assert!(cells.contains(&cell), "{cell:?} in {cells:?}");
         }

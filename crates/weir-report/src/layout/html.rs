@@ -32,6 +32,7 @@ fn print(r: &Report) -> String {
         judgements(r),
         super::against::html(r),
         over_time(r),
+        parts(r),
         latencies(r, &figures),
         journey(r),
         answers(r),
@@ -71,6 +72,13 @@ fn tiles(r: &Report, figures: &Figures) -> String {
     let pace = match &p.pace {
         Pace::AsFastAsPossible => "as fast as possible".to_owned(),
         Pace::Rate { per_second } => format!("{} a second", number(*per_second)),
+        Pace::Shape { of: StageUnit::Users, parts, .. } => {
+            format!("{} of users", counted(parts.len() as u64, "part"))
+        }
+        Pace::Shape { of: StageUnit::Rate, parts, spacing, seed } => {
+            let seed = if spacing == "poisson" { format!(" with seed {seed}") } else { String::new() };
+            format!("{} of a rate, spaced {spacing}{seed}", counted(parts.len() as u64, "part"))
+        }
         Pace::Stages { of: StageUnit::Rate, stages, .. } => format!("{} stages of a rate", stages.len()),
         Pace::Stages { of: StageUnit::Users, stages, .. } => format!("{} stages of users", stages.len()),
     };
@@ -137,17 +145,22 @@ fn over_time(r: &Report) -> String {
     } else {
         "errors and statuses outside of 200 to 399"
     };
-    let rates = [
+    let mut rates = vec![
         line("responses a second", &|t| per_s(t.responses, t)),
         line(&format!("{failed} a second"), &|t| per_s(t.errors + t.unexpected, t)),
     ];
+    // A report of an older version has no plan by the second.
+    if ticks.iter().any(|t| t.planned > 0) {
+        rates.push(line("planned starts a second", &|t| per_s(t.planned, t)));
+        rates.push(line("late starts a second", &|t| per_s(t.late, t)));
+    }
     let times = [
         line("median", &|t| (t.responses > 0).then_some(t.response.p50 as f64)),
         line("90 %", &|t| (t.responses > 0).then_some(t.response.p90 as f64)),
         line("99 %", &|t| (t.responses > 0).then_some(t.response.p99 as f64)),
         line("largest", &|t| (t.responses > 0).then_some(t.response.max as f64)),
     ];
-    let marks = Marks { bands: stalls(r, &ticks), ..Marks::default() };
+    let marks = Marks { bands: stalls(r, &ticks), places: places(r), ..Marks::default() };
     let (of_rates, of_times) = (linear(&rates, plain), axis(&times, short_time));
     let mut plots = vec![
         ("Throughput", plot::marked_lines("Throughput over time", &x, &of_rates, &rates, &marks)),
@@ -162,6 +175,23 @@ fn over_time(r: &Report) -> String {
     }
     let plots: String = plots.iter().map(|(name, svg)| format!("<div><h3>{name}</h3>{svg}</div>")).collect();
     section("Over time", &format!("<div class=\"plots\">{plots}</div>"))
+}
+
+/// Most beginnings of parts that a plot names; more would cover each other.
+const PLACES_MOST: usize = 8;
+
+/// Where the parts of a shape begin, and where someone changed the load.
+fn places(r: &Report) -> Vec<(f64, String)> {
+    let mut places = Vec::new();
+    if let Pace::Shape { parts, .. } = &r.plan.pace
+        && parts.len() <= PLACES_MOST
+    {
+        places.extend(parts.iter().skip(1).map(|part| (part.begin_ns as f64 / 1e9, escaped(&part.name))));
+    }
+    if r.changes.len() <= PLACES_MOST {
+        places.extend(r.changes.iter().map(|c| (c.at_ns as f64 / 1e9, escaped(&c.command))));
+    }
+    places
 }
 
 /// Where the run stalled. The longest silence is placed in the ticks of its length with the fewest responses; others
@@ -284,6 +314,36 @@ fn bars(h: &Histogram) -> String {
 }
 
 // === tables ===
+
+fn parts(r: &Report) -> String {
+    if r.parts.is_empty() {
+        return String::new();
+    }
+    let rows = r.parts.iter().map(|part| {
+        let h = &part.response;
+        let [p50, p99] = [0.5, 0.99].map(|q| known(q, h.quantile(q), h.count()));
+        let codes: Vec<String> = part
+            .verdict
+            .reasons
+            .iter()
+            .map(|reason| format!("<code>{}</code>", escaped(&reason.code)))
+            .collect();
+        let planned = if r.plan.pace.is_closed() { "–".to_owned() } else { grouped(part.planned) };
+        let [responses, unexpected, errors] =
+            [part.counts.responses, part.unexpected(), part.counts.errors.total()].map(grouped);
+        let recovery = part.recovery.map_or_else(String::new, |recovery| recovery.told());
+        let verdict = format!("{} {}", part.verdict.grade, codes.join(", "));
+        [escaped(&part.name), planned, responses, unexpected, errors, p50, p99, verdict, recovery]
+    });
+    let unexpected = if r.is_grpc() { "not OK" } else { "4xx, 5xx" };
+    let head = ["part", "planned", "responses", unexpected, "errors", "50 %", "99 %", "verdict", "recovery"];
+    let mut body = table_with_words(&head, rows);
+    if !r.changes.is_empty() {
+        let rows = r.changes.iter().map(|c| [time(c.at_ns as f64), escaped(&c.command)]);
+        body += &table_with_words(&["after", "changed by hand"], rows);
+    }
+    section("Parts", &body)
+}
 
 fn answers(r: &Report) -> String {
     let c = &r.counts;

@@ -238,7 +238,9 @@ fn trailer(report: &Report) -> String {
     let finished = report.finished();
     let (mark, done) = match report.end {
         End::Duration | End::Requests => ("✓", 100),
-        End::Aborted { .. } | End::Failed { .. } | End::Interrupted => ("✗", share_done(report, planned_ns)),
+        End::Aborted { .. } | End::Failed { .. } | End::Interrupted | End::Stopped => {
+            ("✗", share_done(report, planned_ns))
+        }
     };
     let planned = text::go_duration(planned_ns);
     let progress = match (&plan.pace, plan.stop.requests) {

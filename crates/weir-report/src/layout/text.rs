@@ -22,6 +22,7 @@ fn print(r: &Report) -> String {
     latency(r, &mut out);
     out.push('\n');
     targets(r, &mut out);
+    parts(r, &mut out);
     journey::print(r, &mut out);
     phases(r, &mut out);
     wire(r, &mut out);
@@ -64,6 +65,13 @@ fn plan(r: &Report, out: &mut String) {
         Pace::AsFastAsPossible => "as fast as possible".to_owned(),
         Pace::Rate { per_second } => format!("{}/s", number(*per_second)),
         Pace::Stages { of: StageUnit::Users, stages, .. } => format!("{} stages of users", stages.len()),
+        Pace::Shape { of: StageUnit::Users, parts, .. } => {
+            format!("{} of users", counted(parts.len() as u64, "part"))
+        }
+        Pace::Shape { of: StageUnit::Rate, parts, spacing, seed } => {
+            let seed = if spacing == "poisson" { format!(" with seed {seed}") } else { String::new() };
+            format!("{} of a rate, spaced {spacing}{seed}", counted(parts.len() as u64, "part"))
+        }
         Pace::Stages { of: StageUnit::Rate, stages, .. } => format!("{} stages of a rate", stages.len()),
     };
     let mut words = vec![format!("{:.2} s", r.rated().seconds()), pace];
@@ -181,6 +189,48 @@ fn targets(r: &Report, out: &mut String) {
             what(plan),
             plan.url
         );
+    }
+    out.push('\n');
+}
+
+/// Each part of a shape. The name comes last because it may be long.
+fn parts(r: &Report, out: &mut String) {
+    if r.parts.is_empty() {
+        return;
+    }
+    let unexpected = if r.is_grpc() { "not OK" } else { "4xx, 5xx" };
+    let _ = writeln!(
+        out,
+        "{:<14}{:>13}{:>11}{:>10}{:>10}{:>10}{:>10}{:>10}   verdict",
+        "by part", "planned", "responses", "p50", "p99", "max", unexpected, "errors"
+    );
+    for part in &r.parts {
+        let h = &part.response;
+        let known = |quantile: f64| match Percentiles::are_known(quantile, h.count()) && !h.is_empty() {
+            true => time(h.quantile(quantile) as f64),
+            false => "-".to_owned(),
+        };
+        let max = if h.is_empty() { "-".to_owned() } else { time(h.max() as f64) };
+        let planned = if r.plan.pace.is_closed() { "-".to_owned() } else { grouped(part.planned) };
+        let codes: Vec<&str> = part.verdict.reasons.iter().map(|reason| reason.code.as_str()).collect();
+        let why = if codes.is_empty() { String::new() } else { format!(" ({})", codes.join(", ")) };
+        let _ = writeln!(
+            out,
+            "{planned:>27}{:>11}{:>10}{:>10}{max:>10}{:>10}{:>10}   {}{why} {}",
+            grouped(part.counts.responses),
+            known(0.5),
+            known(0.99),
+            grouped(part.unexpected()),
+            grouped(part.counts.errors.total()),
+            part.verdict.grade,
+            part.name
+        );
+    }
+    for (name, recovery) in r.parts.iter().filter_map(|part| Some((&part.name, part.recovery?))) {
+        let _ = writeln!(out, "recovery     {name}: {}", recovery.told());
+    }
+    for change in &r.changes {
+        let _ = writeln!(out, "changed      after {}: {}", time(change.at_ns as f64), change.command);
     }
     out.push('\n');
 }

@@ -7,7 +7,7 @@
 use super::saved::of_value;
 use crate::histogram::highest_of;
 use crate::report::Figures;
-use crate::report::{ConnectionStats, Reason, Report, ThresholdResult, Tick};
+use crate::report::{ConnectionStats, PartStats, Reason, Recovery, Report, ThresholdResult, Tick};
 use crate::threshold::Threshold;
 use crate::{Histogram, verdict};
 use serde::Deserialize;
@@ -217,7 +217,40 @@ impl Found {
         if !clients.is_empty() && clients.len() < ConnectionStats::CLIENTS_MOST {
             self.equal("connections.responses_by_client", total(clients.iter().copied()), counts.responses);
         }
+        self.shape(report);
         self.ticks(report);
+    }
+
+    /// Checks the parts of a shape: a shape has no warm-up, so every request belongs to one.
+    fn shape(&mut self, report: &Report) {
+        let (parts, counts) = (&report.parts, &report.counts);
+        if parts.is_empty() {
+            return;
+        }
+        let sum = |of: fn(&PartStats) -> u64| total(parts.iter().map(of));
+        self.equal("parts[].requests", sum(|p| p.counts.requests), counts.requests);
+        self.equal("parts[].responses", sum(|p| p.counts.responses), counts.responses);
+        self.equal("parts[].errors", sum(|p| p.counts.errors.total()), counts.errors.total());
+        self.equal("parts[].unfinished", sum(|p| p.counts.unfinished), counts.unfinished);
+        self.equal("parts[].unsent", sum(|p| p.counts.unsent), counts.unsent);
+        self.equal("parts[].failed_checks", sum(|p| p.counts.failed_checks), counts.failed_checks);
+        for (i, part) in parts.iter().enumerate() {
+            let path = format!("parts[{i}]");
+            let c = &part.counts;
+            let ended = total([c.responses, c.errors.total(), c.unfinished]);
+            self.equal(&format!("{path}.requests"), c.requests, ended);
+            self.equal(&format!("{path}.service.count"), part.service.count(), c.responses);
+            self.equal(&format!("{path}.response.count"), part.response.count(), c.responses);
+            self.equal(&format!("{path}.statuses"), total(c.statuses.values().copied()), c.responses);
+            let (verdict, recovery) = report.judged_part(i);
+            if part.verdict != verdict {
+                self.say(&format!("{path}.verdict"), part.verdict.grade, verdict.grade);
+            }
+            if part.recovery != recovery {
+                let told = |r: Option<Recovery>| r.map_or("none".to_owned(), Recovery::told);
+                self.say(&format!("{path}.recovery"), told(part.recovery), told(recovery));
+            }
+        }
     }
 
     /// Ticks cover everything: the last one ends with its thread, after the graceful stop.

@@ -159,7 +159,7 @@ impl Report {
         };
         let steps: Vec<&StepStats> = self.steps.iter().filter(belongs).collect();
         if steps.is_empty() && !is_scenario {
-            return None;
+            return self.part_of_shape(name);
         }
         let mut part = Self { duration_ns: self.duration_ns, plan: self.plan.clone(), ..Self::default() };
         part.health.start_lag = self.health.start_lag.clone();

@@ -141,6 +141,17 @@ pub enum Pace {
         /// The stages in order.
         stages: Vec<Stage>,
     },
+    /// The number of clients, or the rate, follows a list of parts.
+    Shape {
+        /// What the parts determine.
+        of: StageUnit,
+        /// The parts in order.
+        parts: Vec<PartPlan>,
+        /// How starts are spaced: `even`, `poisson` or `burst(N)`.
+        spacing: String,
+        /// Where `poisson` begins: the same shape and seed have the same starts.
+        seed: u64,
+    },
 }
 
 impl Pace {
@@ -149,7 +160,7 @@ impl Pace {
         match self {
             Self::AsFastAsPossible => true,
             Self::Rate { .. } => false,
-            Self::Stages { of, .. } => matches!(of, StageUnit::Users),
+            Self::Shape { of, .. } | Self::Stages { of, .. } => matches!(of, StageUnit::Users),
         }
     }
 }
@@ -172,6 +183,28 @@ pub struct Stage {
     pub duration_ns: u64,
     /// The value at its end.
     pub target: f64,
+}
+
+/// One part of a shape.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct PartPlan {
+    /// Its name: as given, or its word, with a number if several have the same.
+    pub name: String,
+    /// `hold`, `ramp`, `jump`, `wave`, `steps`, `file` or `pause`.
+    pub word: String,
+    /// As written, without its name.
+    pub written: String,
+    /// When it begins.
+    pub begin_ns: u64,
+    /// When it ends.
+    pub end_ns: u64,
+    /// The value at its beginning: requests per second, or users.
+    pub from: f64,
+    /// The value at its end.
+    pub to: f64,
+    /// Starts in it; 0 for users.
+    pub starts: u64,
 }
 
 /// When the run ends: whichever comes first.
@@ -227,6 +260,8 @@ pub enum End {
     Interrupted,
     /// All requests were made.
     Requests,
+    /// `stop` on the control socket.
+    Stopped,
 }
 
 impl std::fmt::Display for Protocol {

@@ -92,6 +92,10 @@ pub struct Tick {
     pub response: Percentiles,
     /// Processor time of all generator threads.
     pub generator_cpu_ns: u64,
+    /// Starts whose intended moment was in it; `requests` are those that were made. 0 in a closed loop.
+    pub planned: u64,
+    /// Requests begun more than 1 ms after their intended start, whoever was late. 0 in a closed loop.
+    pub late: u64,
     /// Each step of a plan with scenarios; not saved.
     #[serde(skip)]
     pub steps: Vec<super::StepTick>,

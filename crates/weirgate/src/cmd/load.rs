@@ -62,6 +62,19 @@ pub(super) struct Load {
     /// Ramp the number of users, 30s:100,2m:1000,30s:0, or of requests per second, 1m:500/s; may be repeated
     #[arg(long, value_name = "TIME:N,…", help_heading = "Pace and stop")]
     stages: Vec<String>,
+    /// Rate or users in parts, 'hold 100/s 1m, spike: jump 2000/s 10s, hold 100/s 1m'; parts: hold, ramp, jump, wave,
+    /// steps, file, pause
+    #[arg(long, value_name = "PART,…", help_heading = "Pace and stop")]
+    shape: Option<String>,
+    /// How the starts of --shape are spaced: even, poisson or burst(N) [default: even]
+    #[arg(long, value_name = "SPACING", help_heading = "Pace and stop")]
+    spacing: Option<String>,
+    /// Seed of --spacing poisson [default: 1]
+    #[arg(long, value_name = "N", help_heading = "Pace and stop")]
+    seed: Option<u64>,
+    /// Take commands during the run on this socket, unix:PATH: rate 500/s, pause, go, stop
+    #[arg(long, value_name = "unix:PATH", help_heading = "Pace and stop")]
+    control: Option<String>,
     /// Pause of each connection between a response and its next request
     #[arg(long, value_name = "TIME", help_heading = "Pace and stop")]
     think: Option<String>,
@@ -141,12 +154,16 @@ pub(super) struct Load {
 }
 
 /// Options that make no sense with a search for the rate.
-const SEARCHED: [&str; 18] = [
+const SEARCHED: [&str; 22] = [
     "against",
     "annotations",
     "baseline_if_missing",
     "fail_if",
     "junit",
+    "shape",
+    "spacing",
+    "seed",
+    "control",
     "rate",
     "requests",
     "rounds",
@@ -396,6 +413,10 @@ impl Load {
             duration: self.duration.clone(),
             rate: self.rate.clone(),
             stages: (!self.stages.is_empty()).then(|| self.stages.join(",")),
+            shape: self.shape.clone(),
+            spacing: self.spacing.clone(),
+            seed: self.seed,
+            control: self.control.clone(),
             think: self.think.clone(),
             warmup: self.warmup.clone(),
             graceful_stop: self.graceful_stop.clone(),

@@ -15,6 +15,7 @@ mod live;
 mod mistakes;
 mod origin;
 mod rate;
+mod shapes;
 
 mod failed_runs;
 mod http2;

@@ -5,7 +5,7 @@ use super::crew::Crew;
 use crate::clock::{self, NEVER};
 use crate::engine::shared::part;
 use crate::engine::worker::{Pause, Worker};
-use crate::pace::{Rhythm, Starts};
+use crate::pace::{Rhythm, Starts, Way};
 use crate::scenario::Journey;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -29,6 +29,7 @@ pub(super) struct Gate {
     index: u64,
     start_at: u64,
     next: Cell<Next>,
+    way: RefCell<Way>,
     idle: RefCell<Vec<usize>>,
     bell: Notify,
 }
@@ -52,6 +53,7 @@ impl Gate {
             index: index as u64,
             start_at,
             next: Cell::new(Next { k: index as u64, at: NEVER, taken: 0 }),
+            way: RefCell::default(),
             idle: RefCell::default(),
             bell: Notify::new(),
         };
@@ -65,7 +67,7 @@ impl Gate {
 
     fn load(&self, starts: &Starts) {
         let mut next = self.next.get();
-        next.at = starts.at(next.k);
+        next.at = starts.at(next.k, &mut self.way.borrow_mut());
         if next.at != NEVER {
             next.at = next.at.saturating_add(self.start_at);
         }

@@ -5,7 +5,7 @@ use crate::engine::tally::{SILENCE_NS, Sample};
 use crate::grpc::Code;
 use crate::transport::failure::Failure;
 use crate::transport::reader::Response;
-use weir_report::report::CallKind;
+use weir_report::report::{CallKind, Errors};
 
 impl Worker {
     /// `n` requests began.
@@ -78,7 +78,8 @@ impl Worker {
             return;
         }
         slot.responses.set(slot.responses.get() + 1);
-        tally.record(sample);
+        let part = self.part_of(sample.intended);
+        tally.record(sample, part);
         if let Some(code) = response.grpc.filter(|code| *code != Code::OK) {
             let text = text.unwrap_or_default();
             tally.error_text(&format!("rpc error: code = {} desc = {text}", code.name())); // as in grpc-go and ghz
@@ -94,12 +95,20 @@ impl Worker {
         let call = self.plan.targets.get(sample.target).and_then(|t| t.call.as_ref());
         let json = call.filter(|_| self.plan.keeps_bodies()).map(|c| c.json(body).unwrap_or_default());
         let body = json.as_deref().unwrap_or(body);
-        for (check, counts) in self.plan.checks.iter().zip(&mut tally.checks) {
+        let tally = &mut *tally;
+        let mut of_part = part.and_then(|part| tally.parts.get_mut(part));
+        for (i, (check, counts)) in self.plan.checks.iter().zip(&mut tally.checks).enumerate() {
             let passes = check.passes(response.status, response.grpc, body, response.body_bytes);
             *(if passes { &mut counts.0 } else { &mut counts.1 }) += 1;
+            if let Some(counts) = of_part.as_deref_mut().and_then(|part| part.checks.get_mut(i)) {
+                *(if passes { &mut counts.0 } else { &mut counts.1 }) += 1;
+            }
             good &= passes;
         }
         tally.failed_checks += u64::from(!good);
+        if let Some(part) = of_part {
+            part.failed_checks += u64::from(!good);
+        }
     }
 
     /// The error, in the words of grpc-go, if a successful call has the wrong number of messages.
@@ -148,33 +157,41 @@ impl Worker {
         if *failure != Failure::Cut && self.is_rated(now) {
             self.tally.borrow_mut().window.errors += lost.len() as u64;
         }
-        for &(target, _) in lost.iter().filter(|(_, intended)| self.counts(*intended)) {
-            self.failed(target, failure);
+        for &(target, intended) in lost.iter().filter(|(_, intended)| self.counts(*intended)) {
+            self.failed(target, self.part_of(intended), failure);
         }
     }
 
-    fn failed(&self, target: usize, failure: &Failure) {
-        let mut tally = self.tally.borrow_mut();
+    /// `part` is that of a shape.
+    fn failed(&self, target: usize, part: Option<usize>, failure: &Failure) {
+        let tally = &mut *self.tally.borrow_mut();
+        let part = part.and_then(|part| tally.parts.get_mut(part));
         if *failure == Failure::Cut {
             tally.unfinished += 1;
+            if let Some(part) = part {
+                part.unfinished += 1;
+            }
             return;
         }
         if let Some(t) = tally.targets.get_mut(target) {
             t.errors += 1;
         }
-        let e = &mut tally.errors;
-        let (kind, text) = match failure {
-            Failure::Connect(text) | Failure::Descriptors(text) | Failure::Ports(text) => {
-                (&mut e.connect, text.as_str())
-            }
-            Failure::Protocol(text) => (&mut e.protocol, text.as_str()),
-            Failure::Reset(text) => (&mut e.reset, text.as_str()),
-            Failure::Timeout(wait) => (&mut e.timeout, wait.text()),
-            Failure::Tls(text) => (&mut e.tls, text.as_str()),
-            Failure::Write(text) => (&mut e.write, text.as_str()),
+        if let Some(kind) = part.and_then(|part| kind_of(&mut part.errors, failure)) {
+            *kind += 1;
+        }
+        let Some(kind) = kind_of(&mut tally.errors, failure) else { return };
+        *kind += 1;
+        let text = match failure {
+            Failure::Connect(text)
+            | Failure::Descriptors(text)
+            | Failure::Ports(text)
+            | Failure::Protocol(text)
+            | Failure::Reset(text)
+            | Failure::Tls(text)
+            | Failure::Write(text) => text.as_str(),
+            Failure::Timeout(wait) => wait.text(),
             Failure::Cut => return,
         };
-        *kind += 1;
         match failure {
             Failure::Ports(_) => tally.out_of_ports += 1,
             Failure::Descriptors(_) => tally.out_of_descriptors += 1,
@@ -182,4 +199,17 @@ impl Worker {
         }
         tally.error_text(text);
     }
+}
+
+/// The count of this kind of failure; none if it is no error.
+const fn kind_of<'a>(e: &'a mut Errors, failure: &Failure) -> Option<&'a mut u64> {
+    Some(match failure {
+        Failure::Connect(_) | Failure::Descriptors(_) | Failure::Ports(_) => &mut e.connect,
+        Failure::Protocol(_) => &mut e.protocol,
+        Failure::Reset(_) => &mut e.reset,
+        Failure::Timeout(_) => &mut e.timeout,
+        Failure::Tls(_) => &mut e.tls,
+        Failure::Write(_) => &mut e.write,
+        Failure::Cut => return None,
+    })
 }

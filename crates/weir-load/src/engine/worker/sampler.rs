@@ -73,6 +73,7 @@ impl Spent {
 #[derive(Default)]
 struct Counted {
     requests: u64,
+    late: u64,
     responses: u64,
     unexpected: u64,
     statuses: Vec<u64>,
@@ -88,6 +89,7 @@ impl Counted {
     fn of(t: &Tally) -> Self {
         Self {
             requests: t.requests,
+            late: t.late,
             responses: t.responses,
             unexpected: t.unexpected,
             statuses: t.statuses.clone(),
@@ -159,6 +161,7 @@ impl Sampler {
         steps: Option<&RefCell<JourneyTally>>,
         out: &mpsc::Sender<Message>,
     ) {
+        worker.follow_course();
         let now = worker.clock.now();
         if !self.measuring && now >= worker.shared.measure_from {
             self.begin_measuring(worker, now);
@@ -253,6 +256,7 @@ impl Sampler {
             window: counted.window.since(&self.last.window),
             users: worker.at_work.get().unwrap_or(users),
             backlog: worker.backlog(now),
+            late: counted.late - self.last.late,
             cpu_ns: cpu.saturating_sub(self.cpu),
             steps: steps.map(|steps| steps.borrow_mut().take_tick()).unwrap_or_default(),
         };
@@ -293,6 +297,7 @@ impl Sampler {
         }
         let (first, last) = (self.spent_first, self.spent_last.unwrap_or(last));
         let unsent = worker.unsent(now);
+        let unsent_by_part = worker.unsent_by_part(now);
         self.end_tick(worker, steps, now, out);
         ThreadEnd {
             end_ns: now,
@@ -310,6 +315,7 @@ impl Sampler {
             dial: worker.dial.take(),
             opened: worker.opened.get(),
             unsent,
+            unsent_by_part,
             kinds: worker.parser.borrow().kinds.list(),
             tally: worker.tally.replace(Tally::default()),
             journey: None,

@@ -42,6 +42,7 @@ fn every_reason_is_provoked() {
         include_str!("faults.rs"),
         include_str!("grpc.rs"),
         include_str!("http2.rs"),
+        include_str!("shapes.rs"),
         include_str!("unequal.rs"),
         include_str!("websocket.rs"),
         include_str!("verdict.rs"),

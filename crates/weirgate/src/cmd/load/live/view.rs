@@ -107,7 +107,12 @@ impl View {
             Pace::Rate { per_second } => {
                 format!("{}/s, {} requests under way", grouped(per_second.round() as u64), grouped(users))
             }
-            Pace::Stages { of: StageUnit::Users, .. } => format!("{} users", grouped(users)),
+            Pace::Shape { of: StageUnit::Users, .. } | Pace::Stages { of: StageUnit::Users, .. } => {
+                format!("{} users", grouped(users))
+            }
+            Pace::Shape { of: StageUnit::Rate, .. } => {
+                format!("a rate in parts, {} requests under way", grouped(users))
+            }
             Pace::Stages { of: StageUnit::Rate, .. } => {
                 format!("a rate in stages, {} requests under way", grouped(users))
             }

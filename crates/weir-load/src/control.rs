@@ -1,0 +1,296 @@
+//! The control socket: commands that change the load during a run, one per line: `rate 500/s`, `pause`, `go`, `stop`.
+//!
+//! Only the owner of the process may connect (mode 0600). Lines and connections are limited, and each command is
+//! answered with `ok` and the moment at which it takes effect, or with `error` and the reason.
+
+use crate::pace::{Schedule, Source};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use weir_report::{Mistake, units};
+
+/// Longest line.
+const LINE_MOST: usize = 128;
+
+/// Most connections at a time; a further one ends the oldest.
+const CONNECTIONS_MOST: usize = 8;
+
+/// Most changes of a run. Each costs every start a comparison, and the report a line.
+const CHANGES_MOST: usize = 1000;
+
+/// How often the socket is looked at.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Highest rate, as for `--rate`.
+const RATE_MOST: f64 = 10e6;
+
+/// A socket that is open for commands. The file is removed when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Control {
+    path: PathBuf,
+    listener: UnixListener,
+}
+
+/// A command.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Command {
+    Go,
+    Pause,
+    Rate(f64),
+    Stop,
+}
+
+/// The state between commands.
+#[derive(Debug)]
+pub(crate) struct Changes {
+    schedule: Schedule,
+    /// What `go` returns to.
+    paused: Option<Source>,
+    made: usize,
+}
+
+impl Control {
+    /// Opens the socket that `unix:PATH` names.
+    ///
+    /// # Errors
+    /// Another form, a path that is taken, or one where no socket can be made.
+    pub(crate) fn open(text: &str) -> Result<Self, Mistake> {
+        let bad = |hint: &str| Mistake::new(&format!("--control {text}"), hint);
+        let path = text.strip_prefix("unix:").filter(|path| !path.is_empty());
+        let path = PathBuf::from(path.ok_or_else(|| bad("expected unix:PATH, such as unix:/tmp/load.sock"))?);
+        make_way(&path).map_err(|why| bad(&why))?;
+        // Made under another name: between bind and chmod, others could connect.
+        let unready = path.with_added_extension(format!("{}", std::process::id()));
+        let open = || {
+            let listener = UnixListener::bind(&unready)?;
+            std::fs::set_permissions(&unready, std::fs::Permissions::from_mode(0o600))?;
+            std::fs::rename(&unready, &path)?;
+            listener.set_nonblocking(true)?;
+            Ok(listener)
+        };
+        let opened: std::io::Result<UnixListener> = open();
+        match opened {
+            Ok(listener) => Ok(Self { path, listener }),
+            Err(e) => {
+                let _ = std::fs::remove_file(&unready); // it may not be there
+                Err(bad(&e.to_string()))
+            }
+        }
+    }
+
+    /// Takes commands until `is_over`. `run` carries one out and returns what to answer.
+    pub(crate) fn serve(
+        &self,
+        is_over: impl Fn() -> bool,
+        mut run: impl FnMut(Command) -> Result<String, String>,
+    ) {
+        let mut clients: Vec<Client> = Vec::new();
+        while !is_over() {
+            while let Ok((stream, _)) = self.listener.accept() {
+                if stream.set_nonblocking(true).is_ok() {
+                    if clients.len() >= CONNECTIONS_MOST {
+                        clients.remove(0);
+                    }
+                    clients.push(Client { stream, line: Vec::new() });
+                }
+            }
+            clients.retain_mut(|client| client.serve(&mut run));
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path); // somebody else removed it
+    }
+}
+
+/// Removes a socket that nobody listens on any more. Anything else at the path is refused.
+fn make_way(path: &Path) -> Result<(), String> {
+    match std::fs::symlink_metadata(path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+        Err(e) => Err(e.to_string()),
+        Ok(found) if !found.file_type().is_socket() => Err("there is a file already".to_owned()),
+        Ok(_) => match UnixStream::connect(path) {
+            Err(e) if e.kind() == ErrorKind::ConnectionRefused => {
+                std::fs::remove_file(path).map_err(|e| e.to_string())
+            }
+            _ => Err("another process listens there".to_owned()),
+        },
+    }
+}
+
+struct Client {
+    stream: UnixStream,
+    /// The beginning of a line.
+    line: Vec<u8>,
+}
+
+impl Client {
+    /// Reads what is there and answers; `false` when the connection is over.
+    fn serve(&mut self, run: &mut impl FnMut(Command) -> Result<String, String>) -> bool {
+        let mut buffer = [0; 256];
+        loop {
+            let n = match self.stream.read(&mut buffer) {
+                Ok(0) => {
+                    // As from `printf 'stop' | nc`: the last line may lack its end.
+                    let last = std::mem::take(&mut self.line);
+                    self.answer(&last, run);
+                    return false;
+                }
+                Ok(n) => n,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return true,
+                Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+                Err(_) => return false,
+            };
+            for &byte in &buffer[..n] {
+                if byte == b'\n' {
+                    let line = std::mem::take(&mut self.line);
+                    if !self.answer(&line, run) {
+                        return false;
+                    }
+                } else if self.line.len() < LINE_MOST {
+                    self.line.push(byte);
+                } else {
+                    let _ = self.stream.write_all(b"error: the line is longer than 128 bytes\n"); // it may be gone
+                    return false;
+                }
+            }
+        }
+    }
+
+    fn answer(&mut self, line: &[u8], run: &mut impl FnMut(Command) -> Result<String, String>) -> bool {
+        let text = String::from_utf8_lossy(line);
+        let text = text.trim();
+        if text.is_empty() {
+            return true;
+        }
+        let answer = match Command::parse(text).and_then(&mut *run) {
+            Ok(done) => format!("ok: {done}\n"),
+            Err(why) => format!("error: {why}\n"),
+        };
+        self.stream.write_all(answer.as_bytes()).is_ok()
+    }
+}
+
+impl Command {
+    fn parse(text: &str) -> Result<Self, String> {
+        let form = "expected `rate 500/s`, `pause`, `go` or `stop`";
+        let mut words = text.split_whitespace();
+        match (words.next(), words.next(), words.next()) {
+            (Some("go"), None, None) => Ok(Self::Go),
+            (Some("pause"), None, None) => Ok(Self::Pause),
+            (Some("stop"), None, None) => Ok(Self::Stop),
+            (Some("rate"), Some(rate), None) => match units::rate(rate) {
+                Some(per_second) if per_second <= RATE_MOST => Ok(Self::Rate(per_second)),
+                Some(_) => Err("expected a rate of at most 10M/s".to_owned()),
+                None => Err("expected a rate such as 500/s, 300/m; `pause` for none".to_owned()),
+            },
+            _ => Err(form.to_owned()),
+        }
+    }
+
+    /// As the report has it.
+    pub(crate) fn text(&self) -> String {
+        match self {
+            Self::Go => "go".to_owned(),
+            Self::Pause => "pause".to_owned(),
+            Self::Rate(per_second) => format!("rate {per_second}/s"),
+            Self::Stop => "stop".to_owned(),
+        }
+    }
+}
+
+impl Changes {
+    pub(crate) const fn new(schedule: Schedule) -> Self {
+        Self { schedule, paused: None, made: 0 }
+    }
+
+    /// The schedule after a command other than `stop`, which is effective from a moment on.
+    ///
+    /// # Errors
+    /// The command makes no sense now, or there were too many.
+    pub(crate) fn make(&mut self, command: &Command, from_ns: u64) -> Result<Schedule, String> {
+        if self.made >= CHANGES_MOST {
+            return Err(format!("a run takes at most {CHANGES_MOST} changes; `stop` still works"));
+        }
+        let source = match command {
+            Command::Pause if self.paused.is_some() => return Err("it is paused already: `go`".to_owned()),
+            Command::Pause => {
+                self.paused = Some(self.schedule.source());
+                Source::Nowhere
+            }
+            Command::Go => self.paused.take().ok_or_else(|| "it is not paused".to_owned())?,
+            Command::Rate(per_second) => {
+                self.paused = None;
+                Source::Rate(*per_second)
+            }
+            Command::Stop => return Err("it does not change the rate".to_owned()),
+        };
+        self.made += 1;
+        self.schedule = self.schedule.changed(from_ns, source);
+        Ok(self.schedule.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pace::{Rhythm, Way};
+    use weir_report::report::Pace;
+
+    #[test]
+    fn commands_are_read_and_others_refused() {
+        for (text, want) in [
+            ("rate 500/s", Some(Command::Rate(500.0))),
+            ("rate  30/m ", Some(Command::Rate(0.5))),
+            ("pause", Some(Command::Pause)),
+            ("go", Some(Command::Go)),
+            ("stop", Some(Command::Stop)),
+            ("stop now", None),
+            ("rate", None),
+            ("rate 0/s", None),
+            ("rate 11M/s", None),
+            ("rate -1/s", None),
+            ("GO", None),
+        ] {
+            assert_eq!(Command::parse(text).ok(), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn go_returns_to_what_was_before_the_pause() {
+        let Rhythm::Open(plan) = Rhythm::of(&Pace::Rate { per_second: 10.0 }) else { panic!("closed") };
+        let mut changes = Changes::new(Schedule::of(plan));
+        let second = |s: u64| s * 1_000_000_000;
+        assert!(changes.make(&Command::Go, 0).is_err());
+        changes.make(&Command::Pause, second(1)).unwrap();
+        assert!(changes.make(&Command::Pause, second(2)).is_err());
+        let back = changes.make(&Command::Go, second(3)).unwrap();
+        assert_eq!(back.at(10, &mut Way::default()), second(3));
+        changes.make(&Command::Rate(100.0), second(4)).unwrap();
+        changes.make(&Command::Pause, second(5)).unwrap();
+        let fast = changes.make(&Command::Go, second(6)).unwrap();
+        assert_eq!(fast.source(), Source::Rate(100.0));
+    }
+
+    #[test]
+    fn a_socket_is_the_owners_and_goes_with_the_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("c.sock");
+        let text = format!("unix:{}", path.display());
+        let control = Control::open(&text).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(Control::open(&text).unwrap_err().to_string().contains("another process listens there"));
+        drop(control);
+        assert!(!path.exists());
+        drop(UnixListener::bind(&path).unwrap()); // of a process that died
+        drop(Control::open(&text).unwrap());
+        std::fs::write(&path, "").unwrap();
+        assert!(Control::open(&text).unwrap_err().to_string().contains("there is a file already"));
+        assert!(Control::open("/tmp/x").unwrap_err().to_string().contains("expected unix:PATH"));
+    }
+}
