@@ -16,6 +16,12 @@ const ROUNDS: u32 = 1_000_000;
 /// Most requests of a `parallel` step.
 const PARALLEL: usize = 100;
 
+/// The keys that say what a step does.
+const DOES: &[&str] = &[
+    "get", "head", "post", "put", "patch", "delete", "options", "grpc", "ws", "pause", "if", "repeat",
+    "while", "parallel", "exec",
+];
+
 /// What a step does, by the key that says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Does {
@@ -141,12 +147,15 @@ impl Compiler<'_> {
                 None
             }
             [] => {
-                // A value that could not be read has been told.
-                let keys = [
-                    "get", "post", "put", "pause", "if", "repeat", "while", "parallel", "exec", "ws", "grpc",
-                ];
+                // A key that is not known and a value that could not be read have been told.
+                let is_told = |key: &str| {
+                    !written::STEP_KEYS.contains(&key)
+                        || DOES.contains(&key)
+                        || key == "method"
+                        || key == "url"
+                };
                 let node = self.tree.find(path);
-                if !node.is_some_and(|node| keys.iter().any(|key| node.get(key).is_some())) {
+                if !node.is_some_and(|node| node.entries().iter().any(|(key, _)| is_told(&key.text))) {
                     let expected = "expected a step: get, post or another method; grpc, ws, pause, if, repeat, while, \
                                     parallel or exec";
                     self.wrong(path, expected);

@@ -628,6 +628,19 @@ fn all_mistakes_are_told_at_once() {
 }
 
 #[test]
+fn one_mistake_is_told_once() {
+    for step in [
+        "{ name: a, gett: / }",
+        "{ pause: [] }",
+        "{ name: a, head: [] }",
+        "{ repeat: two, steps: [ { pause: 1s } ] }",
+    ] {
+        let found = mistakes(&with_steps(step));
+        assert_eq!(found.len(), 1, "{step}: {found:#?}");
+    }
+}
+
+#[test]
 fn limits_hold() {
     let many = |count: usize| {
         let steps: Vec<String> = (0..count).map(|n| format!("{{ name: s{n}, get: / }}")).collect();
