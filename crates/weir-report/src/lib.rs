@@ -12,10 +12,12 @@
 
 pub mod bench;
 pub mod comparison;
+pub mod foreign;
 pub mod histogram;
 mod interval;
 pub mod knee;
 pub mod layout;
+pub mod merge;
 mod mistake;
 mod page;
 pub mod published;
@@ -24,7 +26,6 @@ mod threshold;
 pub mod units;
 pub mod verdict;
 mod work;
-#[cfg(test)]
 mod xml;
 
 pub use bench::Bench;

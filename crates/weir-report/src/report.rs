@@ -17,7 +17,7 @@ mod times;
 
 pub use figures::{Distribution, Figures, PhaseFigures};
 pub use journey::{KeepStats, ScenarioStats, StepStats, StepTick};
-pub use judgement::{BaselineUse, Block, FigureChange, GateResult, GateState, Judgement, Outlook};
+pub use judgement::{BaselineUse, Block, FigureChange, GateResult, GateState, Judgement, Outlook, Source};
 pub use parts::{
     AddressUse, AnswerKind, CheckResult, ConnectionStats, CoreUse, CoreUser, Generator, Health, Ledger,
     TargetCost, TargetStats, ThreadStats, ThresholdResult, WebSocketStats, Window,
@@ -95,6 +95,12 @@ pub struct Report {
     pub checks: Vec<CheckResult>,
     /// Thresholds, in the order given.
     pub thresholds: Vec<ThresholdResult>,
+    /// The tool that measured it, if that was not Weir.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<Source>,
+    /// Runs that were added up to this report; 0 for a single one.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub merged: u64,
     /// The equal parts of the measured time; only with `--rounds`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub blocks: Vec<Block>,
@@ -372,6 +378,12 @@ impl Report {
     pub(crate) fn clients_ns(&self) -> f64 {
         self.threads.iter().map(|t| t.available_ns as f64).sum()
     }
+}
+
+/// Whether a number is left out of a saved report.
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde passes a reference
+const fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 /// See [`Report::expected`]. Called for each response during a run.

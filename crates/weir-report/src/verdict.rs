@@ -97,6 +97,7 @@ pub static REASONS: &[Rule] = &[
     Rule { code: "cold_start", side: Side::Run, grade: Grade::Suspect, look: course::cold_start },
     Rule { code: "changed_midway", side: Side::Run, grade: Grade::Suspect, look: course::changed_midway },
     Rule { code: "drifted", side: Side::Run, grade: Grade::Suspect, look: course::drifted },
+    Rule { code: "imported", side: Side::Run, grade: Grade::Suspect, look: imported },
     Rule { code: "short_blocks", side: Side::Run, grade: Grade::Suspect, look: blocks::short_blocks },
     Rule { code: "too_short", side: Side::Run, grade: Grade::Suspect, look: too_short },
     Rule { code: "ended_early", side: Side::Run, grade: Grade::Suspect, look: ended_early },
@@ -655,6 +656,12 @@ fn too_short(r: &Report) -> Option<String> {
         grouped(n),
         grouped(responses_for(quantile))
     ))
+}
+
+/// What another tool did not record cannot speak against its result, so nothing vouches for it either.
+fn imported(r: &Report) -> Option<String> {
+    let source = r.source.as_ref()?;
+    Some(format!("measured by {}, whose results do not say {}", source.tool, source.unknown.join("; ")))
 }
 
 fn ended_early(r: &Report) -> Option<String> {

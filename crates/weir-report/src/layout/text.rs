@@ -25,8 +25,10 @@ fn print(r: &Report) -> String {
     parts(r, &mut out);
     journey::print(r, &mut out);
     phases(r, &mut out);
-    wire(r, &mut out);
-    generator(r, &mut out);
+    if r.source.is_none() {
+        wire(r, &mut out);
+        generator(r, &mut out);
+    }
     cost(r, &mut out);
     results(r, &mut out);
     out + &super::against::text(r)
@@ -74,13 +76,22 @@ fn plan(r: &Report, out: &mut String) {
         }
         Pace::Stages { of: StageUnit::Rate, stages, .. } => format!("{} stages of a rate", stages.len()),
     };
+    let pace = r.source.as_ref().map_or(pace, |source| format!("as {} ran it", source.tool));
     let mut words = vec![format!("{:.2} s", r.rated().seconds()), pace];
     let streams = if p.streams > 1 { format!(" of {} streams", p.streams) } else { String::new() };
-    let clients = if r.is_journey() { "user" } else { "connection" };
-    words.push(format!("{}{streams}", counted(p.connections, clients)));
-    words.push(counted(p.threads, "thread"));
+    let clients = if r.is_journey() || r.source.is_some() { "user" } else { "connection" };
+    // Another tool may not say how many.
+    if p.connections > 0 || r.source.is_none() {
+        words.push(format!("{}{streams}", counted(p.connections, clients)));
+    }
+    if p.threads > 0 || r.source.is_none() {
+        words.push(counted(p.threads, "thread"));
+    }
     if p.pipeline > 1 {
         words.push(format!("pipelines of {}", p.pipeline));
+    }
+    if r.merged > 0 {
+        words.push(format!("the sum of {}", counted(r.merged, "run")));
     }
     if !p.keepalive {
         words.push("no keep-alive".to_owned());

@@ -109,3 +109,13 @@ pub struct GateResult {
     /// The observation, in one line.
     pub text: String,
 }
+
+/// Another tool whose results became a report.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Source {
+    /// Its name.
+    pub tool: String,
+    /// What its results do not say, so that nothing can be judged by it.
+    pub unknown: Vec<String>,
+}

@@ -3,8 +3,8 @@
 use super::*;
 use crate::Histogram;
 use crate::report::{
-    AddressUse, AnswerKind, Block, CheckResult, CoreUse, KeepStats, Protocol, ScenarioStats, StepStats,
-    TargetPlan, TargetStats, ThreadStats, ThresholdResult, Tick,
+    AddressUse, AnswerKind, Block, CheckResult, CoreUse, KeepStats, Protocol, ScenarioStats, Source,
+    StepStats, TargetPlan, TargetStats, ThreadStats, ThresholdResult, Tick,
 };
 
 /// A report of 100,000 responses in 10 s without reasons against it.
@@ -147,6 +147,9 @@ fn each_reason_is_found_alone() {
             r.connections.responses_by_client = vec![0; 1_000];
             r.connections.responses_by_client[7] = 100_000;
             r.connections.opened_measured = 1_002;
+        }),
+        ("imported", Grade::Suspect, &|r| {
+            r.source = Some(Source { tool: "k6".to_owned(), unknown: vec!["much".to_owned()] });
         }),
         ("short_blocks", Grade::Suspect, &|r| {
             r.blocks = vec![Block { length_ns: 9_000_000, ..Block::default() }];

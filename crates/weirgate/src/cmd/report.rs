@@ -1,6 +1,8 @@
-//! `weir report`: prints a saved result of `weir load` in any layout, or verifies its numbers.
+//! `weir report`: prints a saved result of `weir load`, or results of another tool, in any layout; verifies its
+//! numbers; adds up the results of several generators.
 
-use super::load::{GateArgs, format_named, show};
+use super::load::{GateArgs, Intended, format_named, show};
+use super::output_file::OutputFile;
 use super::print;
 use anyhow::Result;
 use clap::Args;
@@ -9,22 +11,32 @@ use std::fmt::Write as _;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use weir_report::Report;
 use weir_report::comparison::baseline::plan_digest;
-use weir_report::layout::{Format, verify};
+use weir_report::layout::{Format, render, verify};
 use weir_report::report::{GateResult, GateState};
+use weir_report::{Report, foreign, merge};
 
 #[derive(Args)]
 pub(super) struct Saved {
-    /// Output of `weir load --save` or `--format json`; `-` for stdin
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
+    /// Output of `weir load --save` or `--format json`; or results of JMeter (JTL, CSV or XML), k6 (--out json),
+    /// vegeta (vegeta encode) or wrk2 (--latency); `-` for stdin
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    /// Add up several runs of one plan exactly, as if one generator had made them
+    #[arg(long)]
+    merge: bool,
+    /// Accept runs at different times; otherwise they must have 90 % of their time in common
+    #[arg(long, value_enum, value_name = "ok", requires = "merge")]
+    apart: Option<Intended>,
+    /// Also save the whole report
+    #[arg(long, value_name = "FILE", conflicts_with = "verify")]
+    save: Option<PathBuf>,
     /// Output format: text, json, html, csv, csv-summary, junit, markdown, github, gitlab, or that of k6, k6-full,
     /// k6-json, wrk, wrk2, ab, ghz or oha-json
     #[arg(long, default_value = "text", value_name = "FORMAT", value_parser = format_named)]
     format: &'static Format,
     /// Recompute every number from the raw data, and exit with 1 if any differs
-    #[arg(long, conflicts_with_all = ["format", "against"])]
+    #[arg(long, conflicts_with_all = ["format", "against", "merge"])]
     verify: bool,
     #[command(flatten)]
     gates: GateArgs,
@@ -32,20 +44,26 @@ pub(super) struct Saved {
 
 impl Saved {
     pub(super) fn run(self) -> Result<ExitCode> {
-        let text = match read(&self.file) {
-            Ok(text) => text,
-            Err(e) => return Ok(self.wrong(&e.to_string())),
+        let [file] = self.files.as_slice() else { return self.several() };
+        if self.merge {
+            return self.several();
+        }
+        let bytes = match read(file) {
+            Ok(bytes) => bytes,
+            Err(e) => return Ok(wrong(file, &e.to_string())),
         };
-        let mut report = match parse(&text) {
+        let read = foreign::read(&bytes).filter(|_| !self.verify);
+        let text = String::from_utf8_lossy(&bytes);
+        let mut report = match read.unwrap_or_else(|| parse(&text)) {
             Ok(report) => report,
-            Err(e) => return Ok(self.wrong(&e)),
+            Err(e) => return Ok(wrong(file, &e)),
         };
         if !self.verify {
-            return Ok(self.judged(&mut report));
+            return self.judged(&mut report);
         }
         let differences = match verify(&text) {
             Ok(differences) => differences,
-            Err(e) => return Ok(self.wrong(&e.to_string())),
+            Err(e) => return Ok(wrong(file, &e.to_string())),
         };
         let mut out = String::new();
         for difference in &differences {
@@ -58,8 +76,37 @@ impl Saved {
         Ok(ExitCode::from(u8::from(!differences.is_empty())))
     }
 
+    /// Merges several reports and prints the sum.
+    fn several(&self) -> Result<ExitCode> {
+        let said = |hint: &str| {
+            errln!("weir report: {hint}");
+            Ok(ExitCode::from(2))
+        };
+        if !self.merge {
+            return said("several files are added up with --merge");
+        }
+        let mut reports = Vec::new();
+        for file in &self.files {
+            match read_report(file) {
+                Ok(report) => reports.push(report),
+                Err(e) => return Ok(wrong(file, &e)),
+            }
+        }
+        match merge::merge(&reports, self.apart.is_some()) {
+            Ok(mut all) => self.judged(&mut all),
+            Err(hint) => said(&format!("--merge: {hint}")),
+        }
+    }
+
     /// Holds the report against a baseline, if one is given, and prints it.
-    fn judged(&self, report: &mut Report) -> ExitCode {
+    fn judged(&self, report: &mut Report) -> Result<ExitCode> {
+        let save = match self.save.as_deref().map(OutputFile::open).transpose() {
+            Ok(save) => save,
+            Err(mistake) => {
+                errln!("weir report: {mistake}");
+                return Ok(ExitCode::from(2));
+            }
+        };
         let gates = self.gates.open(false).and_then(|gates| {
             let digest = plan_digest(report);
             let has_pid = report.target_cost.is_some();
@@ -72,10 +119,13 @@ impl Saved {
             Ok(gates) => gates.iter().for_each(|gates| gates.judge(report)),
             Err(mistakes) => {
                 mistakes.iter().for_each(|m| errln!("weir report: {m}"));
-                return ExitCode::from(2);
+                return Ok(ExitCode::from(2));
             }
         }
         show(report, self.format);
+        if let (Some(file), Some(json)) = (save, Format::named("json")) {
+            file.write(&render(report, json))?;
+        }
         let is_broken = |gate: &GateResult| match gate.state {
             GateState::Broken => true,
             GateState::Held => false,
@@ -83,13 +133,13 @@ impl Saved {
         };
         let asked = !self.gates.fail_if.is_empty();
         let broken = report.judgement.iter().flat_map(|j| &j.gates).any(is_broken);
-        ExitCode::from(u8::from(asked && broken))
+        Ok(ExitCode::from(u8::from(asked && broken)))
     }
+}
 
-    fn wrong(&self, hint: &str) -> ExitCode {
-        errln!("weir report: {}: {hint}", self.file.display());
-        ExitCode::from(2)
-    }
+fn wrong(file: &Path, hint: &str) -> ExitCode {
+    errln!("weir report: {}: {hint}", file.display());
+    ExitCode::from(2)
 }
 
 /// Reads a saved report from a file, or from stdin for `-`.
@@ -97,16 +147,22 @@ impl Saved {
 /// # Errors
 /// The file cannot be read, or is no report.
 pub(super) fn read_report(file: &Path) -> Result<Report, String> {
-    read(file).map_err(|e| e.to_string()).and_then(|text| parse(&text))
+    let bytes = read(file).map_err(|e| e.to_string())?;
+    parse(&String::from_utf8_lossy(&bytes))
 }
 
-fn read(file: &Path) -> std::io::Result<String> {
-    if file.as_os_str() != "-" {
-        return std::fs::read_to_string(file);
+/// Reads a file, or stdin for `-`.
+fn read(file: &Path) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let most = foreign::BYTES_MOST;
+    let length = match file.as_os_str() == "-" {
+        true => std::io::stdin().take(most + 1).read_to_end(&mut bytes)?,
+        false => std::fs::File::open(file)?.take(most + 1).read_to_end(&mut bytes)?,
+    };
+    if length as u64 > most {
+        return Err(std::io::Error::other("it is longer than 2 GiB"));
     }
-    let mut text = String::new();
-    std::io::stdin().read_to_string(&mut text)?;
-    Ok(text)
+    Ok(bytes)
 }
 
 /// Parses a saved report.

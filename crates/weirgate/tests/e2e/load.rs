@@ -8,6 +8,7 @@ mod ci_examples;
 mod compare;
 mod edges;
 mod faults;
+mod foreign;
 mod grpc;
 mod knee;
 mod layouts;
