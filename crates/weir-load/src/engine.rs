@@ -110,6 +110,15 @@ impl Plan {
         if let Some(journey) = &plan.journey {
             scenario::prepare(&plan, journey).map_err(std::io::Error::other)?;
         }
+        if let (Some(plain), Some(journey)) = (&plan.plain, &plan.journey)
+            && !journey.has_cookies.load(std::sync::atomic::Ordering::Relaxed)
+        {
+            let mut report = Self::run_shared(Arc::clone(plain), interrupt, look)?;
+            crate::scenario::add_plain_rows(&mut report, journey);
+            report.thresholds = plan.thresholds.iter().map(|t| t.judge(&report)).collect();
+            report.verdict = weir_report::verdict::judge(&report);
+            return Ok(report);
+        }
         // A run that is not judged by processor use need not know who had the processors.
         let is_judged = plan.stop_ns.is_none_or(|ns| ns >= weir_report::verdict::JUDGED_NS);
         let mut before = None;

@@ -5,6 +5,7 @@ pub(crate) mod body;
 mod call;
 mod journey;
 mod odd;
+mod plain;
 mod proxy;
 mod request;
 mod shape;
@@ -324,6 +325,7 @@ impl Reader<'_> {
             data,
             journey: None,
             control,
+            plain: None,
         })
     }
 

@@ -60,6 +60,8 @@ pub struct Plan {
     pub(crate) journey: Option<Arc<Journey>>,
     /// Takes commands during the run.
     pub(crate) control: Option<Control>,
+    /// The same load as a run of one request, if the plan has only that.
+    pub(crate) plain: Option<Arc<Self>>,
 }
 
 /// One request, rendered.

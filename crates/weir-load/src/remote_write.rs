@@ -10,6 +10,7 @@ mod message;
 
 use crate::transport::reader::{Fed, Parser, Reader};
 use message::{Series, encode};
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
@@ -33,6 +34,8 @@ pub struct RemoteWrite {
     labels: Vec<(String, String)>,
     /// Sums of the ticks so far.
     total: Total,
+    /// The same for each step of a plan with scenarios, by scenario and step.
+    steps: BTreeMap<(String, String), Total>,
     /// Time of the last sample: times of one series must ascend.
     last_ms: u64,
 }
@@ -68,8 +71,8 @@ impl RemoteWrite {
         if !labels.iter().any(|(name, _)| name == "scenario") {
             labels.push(("scenario".to_owned(), "default".to_owned()));
         }
-        let (total, last_ms) = (Total::default(), 0);
-        Ok(Self { host: host.to_owned(), path: path.to_owned(), labels, total, last_ms })
+        let (total, steps, last_ms) = (Total::default(), BTreeMap::new(), 0);
+        Ok(Self { host: host.to_owned(), path: path.to_owned(), labels, total, steps, last_ms })
     }
 
     /// Sends one tick and waits for the answer: call it where waiting does not delay the load.
@@ -93,6 +96,18 @@ impl RemoteWrite {
             sheet.trend("k6_http_req_duration", &tick.service, tick.responses);
             sheet.trend("k6_iteration_duration", &tick.response, tick.responses);
         }
+        for step in &tick.steps {
+            let total = self.steps.entry((step.scenario.clone(), step.step.clone())).or_default();
+            total.responses += step.responses;
+            total.unexpected += step.unexpected;
+            total.errors += step.errors;
+            let mut own = Sheet::default();
+            own.requests(total);
+            if step.responses > 0 {
+                own.trend("k6_http_req_duration", &step.response, step.responses);
+            }
+            sheet.labelled(own, &step.scenario, &step.step);
+        }
         self.send(sheet, unix_ms)
     }
 
@@ -115,6 +130,23 @@ impl RemoteWrite {
         sheet.plain("k6_vus", 0.0);
         if report.counts.unsent > 0 {
             sheet.plain("k6_dropped_iterations_total", report.counts.unsent as f64);
+        }
+        for step in report.steps.iter().filter(|step| !step.scenario.is_empty()) {
+            let total = Total {
+                responses: step.responses,
+                unexpected: step.unexpected,
+                errors: step.errors.total(),
+                ..Total::default()
+            };
+            let mut own = Sheet::default();
+            own.requests(&total);
+            if !step.response.is_empty() {
+                own.trend("k6_http_req_duration", &Percentiles::of(&step.response), step.response.count());
+            }
+            if let (passed, failed @ 1..) | (passed @ 1.., failed) = step.checked() {
+                own.plain("k6_checks_rate", passed as f64 / (passed + failed) as f64);
+            }
+            sheet.labelled(own, &step.scenario, &step.name);
         }
         let (passed, failed) =
             report.checks.iter().fold((0, 0), |(p, f), check| (p + check.passed, f + check.failed));
@@ -234,12 +266,19 @@ struct Figure {
     value: f64,
     /// Which responses the figure covers, if only one kind.
     expected: Option<bool>,
+    /// The scenario and the step that it covers, if not all.
+    of_step: Option<(String, String)>,
 }
 
 impl Figure {
     /// The series with its labels sorted by name, as remote write requires.
     fn series(self, shared: &[(String, String)]) -> Series {
         let mut labels = shared.to_vec();
+        if let Some((scenario, step)) = self.of_step {
+            labels.retain(|(name, _)| name != "scenario");
+            labels.push(("scenario".to_owned(), scenario));
+            labels.push(("step".to_owned(), step));
+        }
         labels.push(("__name__".to_owned(), self.name));
         if let Some(expected) = self.expected {
             labels.push(("expected_response".to_owned(), expected.to_string()));
@@ -251,16 +290,28 @@ impl Figure {
 
 impl Sheet {
     fn plain(&mut self, name: &str, value: f64) {
-        self.0.push(Figure { name: name.to_owned(), value, expected: None });
+        self.0.push(Figure { name: name.to_owned(), value, expected: None, of_step: None });
     }
 
-    fn totals(&mut self, total: &Total) {
+    /// Adds the figures of a step.
+    fn labelled(&mut self, own: Self, scenario: &str, step: &str) {
+        let of_step = Some((scenario.to_owned(), step.to_owned()));
+        self.0.extend(own.0.into_iter().map(|figure| Figure { of_step: of_step.clone(), ..figure }));
+    }
+
+    fn requests(&mut self, total: &Total) {
         let failed = total.unexpected + total.errors;
         let all = total.responses + total.errors;
         for (expected, n) in [(true, all - failed), (false, failed)] {
             let name = "k6_http_reqs_total".to_owned();
-            self.0.push(Figure { name, value: n as f64, expected: Some(expected) });
+            self.0.push(Figure { name, value: n as f64, expected: Some(expected), of_step: None });
         }
+    }
+
+    fn totals(&mut self, total: &Total) {
+        self.requests(total);
+        let failed = total.unexpected + total.errors;
+        let all = total.responses + total.errors;
         self.plain("k6_iterations_total", all as f64);
         self.plain("k6_http_req_failed_rate", if all == 0 { 0.0 } else { failed as f64 / all as f64 });
         self.plain("k6_data_sent_total", total.sent as f64);
@@ -293,6 +344,7 @@ mod tests {
     use super::*;
     use std::io::{BufRead, BufReader};
     use std::net::TcpListener;
+    use weir_report::report::StepTick;
 
     /// Accepts one write and answers it; returns the head and the decompressed message.
     fn receive(listener: &TcpListener, answer: &str) -> (String, Vec<u8>) {
@@ -311,6 +363,27 @@ mod tests {
 
     fn has(message: &[u8], text: &str) -> bool {
         message.windows(text.len()).any(|window| window == text.as_bytes())
+    }
+
+    #[test]
+    fn steps_have_labels_of_their_own() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let mut remote = RemoteWrite::new(&url, &[]).unwrap();
+        let sent = std::thread::spawn(move || {
+            let step = StepTick {
+                scenario: "browse".to_owned(),
+                step: "list".to_owned(),
+                responses: 10,
+                ..StepTick::default()
+            };
+            remote.tick(&Tick { responses: 10, steps: vec![step], ..Tick::default() }, 5000)
+        });
+        let (_, message) = receive(&listener, "HTTP/1.1 204 No Content\r\n\r\n");
+        sent.join().unwrap().unwrap();
+        for text in ["browse", "step", "list", "default"] {
+            assert!(has(&message, text), "{text}");
+        }
     }
 
     #[test]

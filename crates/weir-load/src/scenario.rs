@@ -12,7 +12,7 @@ pub(crate) mod program;
 mod rows;
 pub(crate) mod tally;
 
-pub(crate) use rows::add as add_rows;
+pub(crate) use rows::{add as add_rows, add_plain as add_plain_rows};
 
 use crate::clock;
 use crate::pace::{Rhythm, mix};
@@ -50,6 +50,8 @@ pub(crate) struct Journey {
     /// Whether setup and dry run are over.
     pub(crate) prepared: OnceLock<()>,
     pub(crate) is_rehearsed: bool,
+    /// Whether an answer of the dry run set a cookie.
+    pub(crate) has_cookies: AtomicBool,
     /// The counts of setup and teardown.
     pub(crate) around: Mutex<JourneyTally>,
 }
@@ -154,6 +156,7 @@ impl Journey {
             kept: OnceLock::new(),
             prepared: OnceLock::new(),
             is_rehearsed: is_rehearsed && plan.dry_run,
+            has_cookies: AtomicBool::new(false),
             around: Mutex::default(),
             plan,
         };
@@ -293,7 +296,7 @@ fn groups(plan: &weir_plan::Plan, compiled: &[Scenario]) -> Vec<Group> {
 }
 
 /// A load in the words of the report.
-fn as_pace(load: &Load) -> Pace {
+pub(crate) fn as_pace(load: &Load) -> Pace {
     match load {
         Load::Rate { shape, .. } => Pace::Rate { per_second: shape.most() },
         Load::Users { .. } => Pace::AsFastAsPossible,

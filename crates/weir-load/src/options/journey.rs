@@ -4,6 +4,7 @@ use super::{CONNECTIONS_MOST, Options, Reader, WAIT};
 use crate::clock;
 use crate::plan::Plan;
 use crate::scenario::Journey;
+pub(super) use crate::scenario::as_pace;
 use crate::transport::addresses::Addresses;
 use crate::transport::origin::Origin;
 use crate::url::Url;
@@ -36,6 +37,8 @@ impl Plan {
         options: &Options,
         is_rehearsed: bool,
     ) -> Result<Self, Vec<Mistake>> {
+        // The policy of TLS offers it.
+        let options = &Options { http2: options.http2 || plan.http2, ..options.clone() };
         let mut reader = Reader {
             options,
             mistakes: Vec::new(),
@@ -92,6 +95,10 @@ impl Reader<'_> {
         let (origins, targets) = self.origins(&plan);
         let pid = self.pid(&origins, thresholds.iter().any(Threshold::needs_cost));
         let is_h2 = plan.http2 || o.http2;
+        let plain = super::plain::options(&plan, o);
+        let knows_cookies = is_rehearsed && plan.dry_run || plan.scenarios.iter().all(|s| !s.cookies);
+        let plain =
+            plain.filter(|_| knows_cookies).and_then(|options| Plan::new(&options).ok()).map(Arc::new);
         let journey = Journey::new(plan, grace, is_rehearsed);
         let users = journey.users() as u64;
         if users > CONNECTIONS_MOST {
@@ -164,6 +171,7 @@ impl Reader<'_> {
             data: None,
             journey: Some(Arc::new(journey)),
             control: None,
+            plain,
         })
     }
 

@@ -34,6 +34,28 @@ pub(crate) fn add<'a>(
     report.checks = all_checks(&report.steps);
 }
 
+/// Adds the rows of a plan whose load ran as that of one request.
+pub(crate) fn add_plain(report: &mut Report, journey: &Journey) {
+    let mut step = empty(journey, 0);
+    let c = &report.counts;
+    (step.requests, step.responses, step.unfinished) = (c.requests, c.responses, c.unfinished);
+    step.unexpected = c.responses.saturating_sub(report.expected());
+    step.statuses.clone_from(&c.statuses);
+    step.errors = c.errors.clone();
+    step.in_window = report.rated().responses;
+    step.response = report.latency.response.clone();
+    (step.sent, step.received) = (report.bytes.sent(), report.bytes.received());
+    step.checks.clone_from(&report.checks);
+    let mut one = scenario(journey, 0, std::iter::empty());
+    (one.started, one.done, one.unfinished, one.not_started) =
+        (c.requests, c.responses, c.unfinished, c.unsent);
+    if c.errors.total() > 0 {
+        one.broken_off.insert(step.name.clone(), c.errors.total());
+    }
+    one.iteration = report.latency.response.clone();
+    (report.steps, report.scenarios) = (vec![step], vec![one]);
+}
+
 fn empty(journey: &Journey, row: usize) -> StepStats {
     let Some(row) = journey.rows.get(row) else { return StepStats::default() };
     StepStats {

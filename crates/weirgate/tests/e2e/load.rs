@@ -10,6 +10,7 @@ mod edges;
 mod faults;
 mod foreign;
 mod grpc;
+mod journeys;
 mod knee;
 mod layouts;
 mod live;

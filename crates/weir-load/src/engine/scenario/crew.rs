@@ -2,6 +2,7 @@
 
 use super::gate::Gate;
 use super::h1::{Answered, Conn, Times, Wanted};
+use super::h2::Link;
 use super::witness::Witness;
 use crate::clock::NEVER;
 use crate::engine::shared::Message;
@@ -10,6 +11,7 @@ use crate::scenario::data::Dealt;
 use crate::scenario::tally::JourneyTally;
 use crate::scenario::{Failed, Journey};
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
@@ -30,6 +32,8 @@ pub(super) struct Crew {
     pub(super) gates: Vec<Gate>,
     /// Connections of scenarios whose users share them.
     pub(super) pool: Rc<Pool>,
+    /// Origins that chose HTTP/1.1 where HTTP/2 was offered.
+    pub(super) old: RefCell<BTreeSet<usize>>,
     pub(super) random: RefCell<fastrand::Rng>,
     /// Users that are in an iteration.
     pub(super) at_work: Cell<u64>,
@@ -53,6 +57,8 @@ pub(super) struct Job {
     /// The request: head and body.
     pub(super) bytes: Vec<u8>,
     pub(super) head_bytes: usize,
+    /// What the head takes on the wire.
+    pub(super) wire: u64,
     /// The body alone, while the head is written.
     pub(super) body: Vec<u8>,
     /// The URL, or path, as it was written.
@@ -75,6 +81,10 @@ pub(super) struct Job {
 #[derive(Default)]
 pub(super) struct Pool {
     idle: RefCell<Vec<(usize, Conn)>>,
+    /// HTTP/2 connections by origin.
+    links: RefCell<Vec<(usize, Rc<Link>)>>,
+    /// Origins to which one is being opened, by a user that has its own.
+    dialling: RefCell<Vec<usize>>,
 }
 
 impl Pool {
@@ -89,6 +99,46 @@ impl Pool {
                 return Some(conn);
             }
         }
+    }
+
+    /// An HTTP/2 connection to this origin on which a request may begin. With `is_shared`, nobody else gets it until it is
+    /// given back by [`Pool::put_link`].
+    pub(super) fn link(&self, origin: usize, worker: &Worker, is_shared: bool) -> Option<Rc<Link>> {
+        loop {
+            let mut links = self.links.borrow_mut();
+            let at = links.iter().rposition(|(to, _)| *to == origin)?;
+            let link = Rc::clone(&links.get(at)?.1);
+            if !link.is_open(worker) {
+                links.swap_remove(at);
+                continue;
+            }
+            if is_shared {
+                links.swap_remove(at);
+            }
+            return Some(link);
+        }
+    }
+
+    pub(super) fn put_link(&self, origin: usize, link: Rc<Link>) {
+        self.links.borrow_mut().push((origin, link));
+    }
+
+    /// Whether another request of the same user opens a connection to this origin; if not, this one does.
+    pub(super) fn dials(&self, origin: usize) -> bool {
+        let mut dialling = self.dialling.borrow_mut();
+        let is_dialled = dialling.contains(&origin);
+        if !is_dialled {
+            dialling.push(origin);
+        }
+        is_dialled
+    }
+
+    pub(super) fn is_dialled(&self, origin: usize) -> bool {
+        self.dialling.borrow().contains(&origin)
+    }
+
+    pub(super) fn has_dialled(&self, origin: usize) {
+        self.dialling.borrow_mut().retain(|other| *other != origin);
     }
 
     pub(super) fn put(&self, origin: usize, conn: Conn) {
@@ -110,6 +160,7 @@ impl Crew {
             tally: RefCell::new(JourneyTally::new(journey)),
             gates: (0..journey.groups.len()).map(|g| Gate::new(journey, g, threads, index)).collect(),
             pool: Rc::default(),
+            old: RefCell::default(),
             random: RefCell::new(fastrand::Rng::new()),
             at_work: Cell::new(0),
             witness: RefCell::default(),

@@ -2,10 +2,14 @@
 
 use super::crew::{Crew, Job, Pool};
 use super::h1::{self, Conn, Times, Wanted};
+use super::h2::{Fate, Link};
 use crate::clock::{self, NEVER};
 use crate::engine::tally::Sample;
 use crate::transport::failure::Failure;
 use crate::transport::reader::Response;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Poll;
 
 /// The slots of a request: `lane` has its deadline, `user` counts its response.
 #[derive(Clone, Copy)]
@@ -29,12 +33,17 @@ pub(super) async fn perform(crew: &Crew, slots: Slots, pool: &Pool, job: &mut Jo
         crew.tally.borrow_mut().begun(job.row);
     }
     (job.answer.response, job.times) = (Response::default(), Times::default());
-    let outcome = attempt(crew, slots.lane, pool, job, turned).await;
+    job.wire = job.head_bytes as u64;
+    let outcome = if worker.plan.is_h2() {
+        on_stream(crew, slots.lane, pool, job, turned).await
+    } else {
+        attempt(crew, slots.lane, pool, job, turned).await
+    };
     lane.deadline.set(NEVER);
     let now = if outcome.is_ok() { job.times.done } else { worker.clock.now() };
     let measured = turned.max(worker.shared.measure_from);
     worker.tally.borrow_mut().busy_ns += now.saturating_sub(measured);
-    let (head, body) = (job.head_bytes as u64, (job.bytes.len() - job.head_bytes) as u64);
+    let (head, body) = (job.wire, (job.bytes.len() - job.head_bytes) as u64);
     match outcome {
         Ok(dialled) => {
             worker.sent(counts, head, body, now);
@@ -63,6 +72,68 @@ pub(super) async fn perform(crew: &Crew, slots: Slots, pool: &Pool, job: &mut Jo
             Err(failure)
         }
     }
+}
+
+/// How often a request is sent again after the target refused it, or closed the connection, without processing it.
+const AGAIN_MOST: usize = 3;
+
+/// Sends the request over HTTP/2, or over HTTP/1.1 if the target chose that.
+async fn on_stream(
+    crew: &Crew,
+    slot: usize,
+    pool: &Pool,
+    job: &mut Job,
+    turned: u64,
+) -> Result<Option<[u64; 3]>, Failure> {
+    let worker = &crew.worker;
+    let Some(place) = worker.slots.get(slot) else { return Err(Failure::Cut) };
+    let is_shared = std::ptr::eq(pool, Rc::as_ptr(&crew.pool));
+    let scheme =
+        if worker.plan.origins.get(job.origin).is_some_and(|o| o.tls.is_some()) { "https" } else { "http" };
+    let wanted = job.wanted.unwrap_or(Wanted { is_head: false, body_most: 0 });
+    if crew.old.borrow().contains(&job.origin) {
+        return attempt(crew, slot, pool, job, turned).await;
+    }
+    for _ in 0..=AGAIN_MOST {
+        let link = match pool.link(job.origin, worker, is_shared) {
+            Some(link) => link,
+            None if !is_shared && pool.dials(job.origin) => {
+                // The futures of a user's requests at once are polled together.
+                poll_fn(|_| if pool.is_dialled(job.origin) { Poll::Pending } else { Poll::Ready(()) }).await;
+                continue;
+            }
+            None => {
+                let dialled = worker.dial_to(job.origin, slot, job.timeout).await;
+                pool.has_dialled(job.origin);
+                let (stream, times) = dialled?;
+                if stream.tls().is_some() && !stream.chose_h2() {
+                    crew.old.borrow_mut().insert(job.origin);
+                    pool.put(job.origin, Conn { stream, dialled: Some(times) });
+                    return attempt(crew, slot, pool, job, turned).await;
+                }
+                let link = Rc::new(Link::new(stream, crew.journey.plan.body_limit, times));
+                if !is_shared {
+                    pool.put_link(job.origin, Rc::clone(&link));
+                }
+                link
+            }
+        };
+        let is_fresh = link.dialled.get().is_some();
+        job.times = Times { started: if is_fresh { worker.clock.now() } else { turned }, ..Times::default() };
+        place.deadline.set(job.times.started.saturating_add(clock::nanos(job.timeout)));
+        match link.exchange(worker, place, scheme, wanted, job).await? {
+            Fate::Again => {}
+            Fate::Answered => {
+                let dialled = link.dialled.take();
+                if is_shared {
+                    pool.put_link(job.origin, link);
+                }
+                return Ok(dialled);
+            }
+        }
+    }
+    let text = "the target repeatedly refused the request or closed the connection without processing it";
+    Err(Failure::Reset(text.to_owned()))
 }
 
 /// Returns the times of the connection, if this request opened it.

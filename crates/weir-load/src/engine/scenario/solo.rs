@@ -12,6 +12,7 @@ use crate::scenario::tally::JourneyTally;
 use crate::scenario::{Failed, Journey};
 use std::future::Future;
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use weir_plan::{CookieJar, Scope};
@@ -83,6 +84,9 @@ async fn rehearse(crew: &Rc<Crew>, group: usize, scenario: usize) -> Result<(), 
     *crew.witness.borrow_mut() = Some(Witness::default());
     let mut user = User::new(Rc::clone(crew), group, 0, 0, 1..crew.worker.slots.len());
     let ended = user.iterate(scenario, crew.worker.clock.now()).await;
+    if user.has_cookies() {
+        crew.journey.has_cookies.store(true, Ordering::Relaxed);
+    }
     user.end().await;
     let failed = crew.witness.borrow_mut().take().and_then(|w| w.failed);
     let name = crew.journey.scenario_name(Some(scenario));

@@ -97,6 +97,14 @@ fn end(crew: &Crew, sampler: Sampler, users: usize, out: &mpsc::Sender<Message>)
     let now = worker.clock.now();
     for (gate, group) in crew.gates.iter().zip(&crew.journey.groups) {
         let Rhythm::Open(starts) = &group.rhythm else { continue };
+        // Scenarios that made all their iterations, or had no more rows, missed nothing.
+        let over = |i: &usize| {
+            let scenario = crew.journey.scenarios.get(*i);
+            scenario.is_some_and(|s| s.is_over.load(std::sync::atomic::Ordering::Relaxed))
+        };
+        if group.scenarios.iter().all(over) {
+            continue;
+        }
         let missed = gate.not_started(starts, worker, now);
         // By the order in which they would have been made.
         let mut tally = crew.tally.borrow_mut();

@@ -174,6 +174,11 @@ impl User {
         }
     }
 
+    /// Whether an answer set a cookie.
+    pub(super) fn has_cookies(&self) -> bool {
+        self.sessions.iter().flatten().any(|session| !session.jar.is_empty())
+    }
+
     fn session(&mut self, scenario: usize) -> Option<Box<Session>> {
         if let Some(session) = self.sessions.get_mut(scenario)?.take() {
             return Some(session);

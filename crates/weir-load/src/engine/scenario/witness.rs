@@ -24,10 +24,19 @@ impl Witness {
         }
         let request = job.bytes.get(..job.head_bytes).unwrap_or_default();
         let head = &job.answer.head;
-        let answer = head.buffer().get(..head.wire_len()).unwrap_or_default();
+        let received = head.buffer().get(..head.wire_len()).unwrap_or_default();
+        let answer = match received.is_empty() && head.status() > 0 {
+            // By HTTP/2 it came in another form.
+            true => {
+                let mut text = format!("HTTP/2 {}\r\n", head.status()).into_bytes();
+                head.headers.write_to(&mut text);
+                text
+            }
+            false => received.to_vec(),
+        };
         let mut text = format!("step `{step}` failed: {why}\n{}", indented('>', &redacted_head(request)));
         if !answer.is_empty() {
-            text.push_str(&indented('<', &redacted_head(answer)));
+            text.push_str(&indented('<', &redacted_head(&answer)));
         }
         self.failed = Some(text);
     }

@@ -9,18 +9,23 @@ use crate::grpc::Messages;
 use crate::transport::kinds::{Kinds, Marks};
 use crate::transport::reader::Response;
 use std::rc::Rc;
+use weir_h1::{FieldName, Fields};
 use weir_report::units::shown;
 use weir_wire::h2::frame::{self, HEADER, Header, Kind, code};
 use weir_wire::h2::hpack::{Decoder, Undecodable};
 use weir_wire::h2::{Block, Failed, HeadFacts, Malformed, Part, Piece, Sink, Taken};
 
 /// The outcome of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct Answer {
     /// The key passed to [`Connection::request`](super::connection::Connection::request).
     pub(crate) key: usize,
     /// When the head of the response arrived, or the first of several.
     pub(crate) first: u64,
+    /// When it was complete.
+    pub(crate) done: u64,
+    /// Its fields, if they are kept.
+    pub(crate) fields: Fields,
     pub(crate) result: Result<Response, Lost>,
     /// The part of the body that is kept for checks.
     pub(crate) body: Vec<u8>,
@@ -48,6 +53,8 @@ pub(crate) const COMPRESSED: &str = "gRPC: a message is compressed, though no co
 pub(crate) struct Counter {
     /// The first response, while it is still wanted.
     pub(crate) capture: Option<Capture>,
+    /// Whether the fields of responses are kept, for scenarios.
+    pub(crate) keeps_fields: bool,
     /// Longest part of a body that is kept, if bodies are kept.
     pub(crate) kept_most: usize,
     /// Whether requests are gRPC calls.
@@ -87,6 +94,7 @@ impl Counter {
     pub(crate) fn new(keeps_bodies: bool) -> Self {
         Self {
             capture: None,
+            keeps_fields: false,
             kept_most: crate::check::BODY_KEPT,
             is_grpc: false,
             keeps_bodies,
@@ -179,10 +187,11 @@ impl Sink for Counter {
         let is_known =
             known.changes == decoder.changes() && !known.block.is_empty() && known.block == block.bytes;
         let other;
-        let head = if is_known && capture.is_none() {
+        let mut kept = (self.keeps_fields && is_head).then(Fields::default);
+        let head = if is_known && capture.is_none() && kept.is_none() {
             &known.head
         } else {
-            other = known.learn(block.bytes, decoder, &mut capture, &self.kinds)?;
+            other = known.learn(block.bytes, decoder, &mut capture, &mut kept, &self.kinds)?;
             &other
         };
         let told = if is_head { head.response() } else { head.trailers() };
@@ -190,6 +199,7 @@ impl Sink for Counter {
             if is_head && told.status >= 200 {
                 stream.response.status = told.status;
                 stream.response.maker = head.maker;
+                stream.fields = kept.unwrap_or_default();
                 stream.call.is_grpc = head.is_grpc;
             }
             if self.is_grpc && (!is_head || told.status >= 200) {
@@ -222,20 +232,22 @@ impl Sink for Counter {
         if let Some(failed) = failed {
             self.counted -= response.wire_bytes();
             let result = Err(Lost::of(failed, left, response.status > 0));
-            self.answers.push(Answer { key, first, result, body: Vec::new(), text: None });
+            let (fields, done) = (Fields::default(), self.now);
+            self.answers.push(Answer { key, first, done, fields, result, body: Vec::new(), text: None });
             return;
         }
         if self.is_grpc {
             stream.end_call();
         }
         let (body, text) = (std::mem::take(&mut stream.kept), stream.call.text.take());
-        self.answers.push(Answer { key, first, result: Ok(stream.response), body, text });
+        let (fields, done) = (std::mem::take(&mut stream.fields), self.now);
+        self.answers.push(Answer { key, first, done, fields, result: Ok(stream.response), body, text });
     }
 
     fn clear(stream: &mut Stream) {
         // Each request sets these fields when it begins, so they may stay.
-        let Stream { key: _, first: _, response: _, is_captured: _, body, kept, call } = stream;
-        (*body, *kept) = (None, Vec::new());
+        let Stream { key: _, first: _, response: _, is_captured: _, body, kept, call, fields } = stream;
+        (*body, *kept, *fields) = (None, Vec::new(), Fields::default());
         let Call { is_grpc, code, text, messages } = call;
         (*is_grpc, *code, *text, *messages) = (false, None, None, Messages::default());
     }
@@ -248,6 +260,7 @@ impl Known {
         block: &[u8],
         decoder: &mut Decoder,
         capture: &mut Option<&mut Capture>,
+        kept: &mut Option<Fields>,
         kinds: &Kinds,
     ) -> Result<Head, Undecodable> {
         let before = decoder.changes();
@@ -255,6 +268,12 @@ impl Known {
         decoder.decode(block, |name, value| {
             head.field(name, value);
             marks.field(name, value);
+            // A name that is none makes the response malformed, and a value that is none is not kept.
+            if let Some(kept) = kept
+                && let Some(name) = str::from_utf8(name).ok().and_then(|name| FieldName::new(name).ok())
+            {
+                let _ = kept.append(&name, value);
+            }
             if let Some(capture) = capture {
                 match name {
                     b"server" => capture.server = Some(shown(value)),

@@ -4,6 +4,7 @@ use crate::grpc::{Code, Messages};
 use crate::transport::reader::Response;
 use std::rc::Rc;
 use std::sync::Arc;
+use weir_h1::Fields;
 
 /// A request in flight.
 #[derive(Debug, Default)]
@@ -16,6 +17,8 @@ pub(crate) struct Stream {
     pub(super) body: Option<(Arc<[u8]>, usize)>,
     /// The part of the response's body that is kept for checks.
     pub(super) kept: Vec<u8>,
+    /// The fields of the response, if they are kept.
+    pub(super) fields: Fields,
     pub(super) call: Call,
     /// Whether its response is kept for the ledger.
     pub(super) is_captured: bool,

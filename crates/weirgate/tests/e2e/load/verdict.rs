@@ -26,11 +26,7 @@ const NOT_PROVOKED: &[(&str, &str)] = &[
     ("drifted", "as changed_midway"),
     ("generator_throttled", "it takes a writable cgroup; throttle.rs and verdict/tests.rs have tests"),
     ("clock_step", "a test may not move the clock of the machine; engine.rs and verdict/tests.rs have tests"),
-    ("data_ended", "nothing runs scenarios yet; verdict/tests.rs has tests"),
-    ("failed_keeps", "as data_ended"),
-    ("one_identity", "as data_ended"),
-    ("unreached_step", "as data_ended"),
-    ("weights_missed", "as data_ended"),
+    ("weights_missed", "the shares are exact by construction; verdict/tests.rs has tests"),
     ("shared_cores", "it takes a machine that nobody else uses; verdict/contention.rs has tests"),
 ];
 
@@ -42,6 +38,7 @@ fn every_reason_is_provoked() {
         include_str!("faults.rs"),
         include_str!("grpc.rs"),
         include_str!("http2.rs"),
+        include_str!("journeys.rs"),
         include_str!("shapes.rs"),
         include_str!("unequal.rs"),
         include_str!("websocket.rs"),

@@ -1,0 +1,201 @@
+//! One request and its answer over HTTP/2. Requests that a user sends at once share a connection of its own.
+//!
+//! Whichever request is polled writes and reads for all on the connection; answers wait in it until their request is
+//! polled. A pool that users share hands a connection to one of them at a time, so all of its requests belong to one
+//! task.
+
+use super::crew::Job;
+use super::h1::{Times, Wanted};
+use crate::engine::worker::{EndReason, Slot, Worker};
+use crate::transport::failure::{Failure, Wait};
+use crate::transport::h2::connection::Connection;
+use crate::transport::h2::counter::{Answer, Counter, Lost};
+use crate::transport::h2::request::{Rendered, body_bytes};
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use weir_h1::ResponseHead;
+use weir_wire::Transport;
+
+/// A connection.
+pub(super) struct Link {
+    io: RefCell<Io>,
+    /// Its times until the first request is counted: blocked, connecting, TLS.
+    pub(super) dialled: Cell<Option<[u64; 3]>>,
+}
+
+struct Io {
+    stream: Transport,
+    connection: Connection,
+    next_key: usize,
+    /// Answers by the keys of their requests.
+    answers: Vec<Answer>,
+    /// Why it carries no more requests.
+    broken: Option<Failure>,
+}
+
+/// The result of a request that did not fail.
+pub(super) enum Fate {
+    /// The target did not process it; it may be sent on another connection.
+    Again,
+    Answered,
+}
+
+impl Link {
+    /// `body_most` is the most of a body that a keep or check looks at.
+    pub(super) fn new(stream: Transport, body_most: usize, dialled: [u64; 3]) -> Self {
+        let mut counter = Counter::new(true);
+        counter.keeps_fields = true;
+        counter.kept_most = body_most;
+        let io = Io {
+            stream,
+            connection: Connection::new(counter),
+            next_key: 0,
+            answers: Vec::new(),
+            broken: None,
+        };
+        Self { io: RefCell::new(io), dialled: Cell::new(Some(dialled)) }
+    }
+
+    /// Whether a request may begin on it. Reads what arrived since the last one: a GOAWAY, or the end.
+    pub(super) fn is_open(&self, worker: &Worker) -> bool {
+        let mut io = self.io.borrow_mut();
+        io.poll(&mut Context::from_waker(Waker::noop()), worker);
+        io.broken.is_none() && !io.connection.is_closing()
+    }
+
+    /// Sends the job's request and reads its answer.
+    pub(super) async fn exchange(
+        &self,
+        worker: &Worker,
+        slot: &Slot,
+        scheme: &str,
+        wanted: Wanted,
+        job: &mut Job,
+    ) -> Result<Fate, Failure> {
+        let (head, body) = job.bytes.split_at_checked(job.head_bytes).unwrap_or_default();
+        let mut rendered = Rendered::default();
+        rendered.render(head, scheme, body.is_empty());
+        let whole: Option<Arc<[u8]>> = (!body.is_empty()).then(|| body.into());
+        job.wire = (rendered.bytes().len() + body_bytes(body.len()) - body.len()) as u64;
+        // Its key, once it is on the connection, and its stream.
+        let mut sent: Option<(usize, u32)> = None;
+        let times: &mut Times = &mut job.times;
+        let answer = poll_fn(|cx| {
+            slot.watch(cx);
+            let io = &mut *self.io.borrow_mut();
+            if let Some(end) = slot.end.take() {
+                let received = sent.map(|(_, id)| io.connection.cancel(id)).unwrap_or_default();
+                io.poll(cx, worker); // tells the target
+                job.answer.response = received;
+                return Poll::Ready(Err(match end {
+                    EndReason::Cut => Failure::Cut,
+                    EndReason::Timeout if sent.is_none() => Failure::Timeout(Wait::Stream),
+                    EndReason::Timeout if received.head_bytes > 0 => Failure::Timeout(Wait::Body),
+                    EndReason::Timeout => Failure::Timeout(Wait::Head),
+                }));
+            }
+            io.poll(cx, worker);
+            if sent.is_none() && io.broken.is_none() {
+                if io.connection.is_closing() {
+                    return Poll::Ready(Ok(None));
+                }
+                if io.connection.room() > 0 {
+                    let key = io.next_key;
+                    io.next_key += 1;
+                    let body = whole.as_ref().map(|body| (body, 0));
+                    sent = Some((key, io.connection.request(key, &rendered, body, wanted.is_head)));
+                    io.poll(cx, worker);
+                }
+            }
+            let Some((key, id)) = sent else {
+                return io.broken.clone().map_or(Poll::Pending, |failure| Poll::Ready(Err(failure)));
+            };
+            if times.sent == 0 && io.connection.pending().is_empty() && !io.connection.is_sending(id) {
+                times.sent = worker.clock.now();
+            }
+            if let Some(at) = io.answers.iter().position(|answer| answer.key == key) {
+                return Poll::Ready(Ok(Some(io.answers.swap_remove(at))));
+            }
+            io.broken.clone().map_or(Poll::Pending, |failure| Poll::Ready(Err(failure)))
+        })
+        .await?;
+        let Some(answer) = answer else { return Ok(Fate::Again) };
+        let response = match answer.result {
+            Ok(response) => response,
+            Err(Lost::Again) => return Ok(Fate::Again),
+            Err(Lost::Protocol(text)) => return Err(Failure::Protocol(text)),
+            Err(Lost::Reset(text)) => return Err(Failure::Reset(text)),
+        };
+        let now = answer.done;
+        (times.first, times.done) = (answer.first, now);
+        if times.sent == 0 {
+            times.sent = now;
+        }
+        job.answer.response = response;
+        if Worker::is_late(slot, now) {
+            let began_late = answer.first > slot.deadline.get();
+            return Err(Failure::Timeout(if began_late { Wait::Head } else { Wait::Body }));
+        }
+        job.answer.head = ResponseHead::made(response.status);
+        job.answer.head.headers = answer.fields;
+        job.answer.body = if wanted.body_most > 0 { answer.body } else { Vec::new() };
+        Ok(Fate::Answered)
+    }
+}
+
+impl Io {
+    /// Writes and reads as much as there is.
+    fn poll(&mut self, cx: &mut Context<'_>, worker: &Worker) {
+        while self.broken.is_none() {
+            if let Err(e) = self.poll_write(cx) {
+                self.end(Failure::Write(e.to_string()));
+                return;
+            }
+            let mut scratch = worker.scratch.borrow_mut();
+            scratch.clear();
+            let failure = match self.stream.poll_read(cx, &mut scratch) {
+                Poll::Pending => return,
+                Poll::Ready(Ok(0)) => {
+                    Failure::Reset("the connection was closed before a response".to_owned())
+                }
+                Poll::Ready(Err(e)) => Failure::of_read(e),
+                Poll::Ready(Ok(_)) => {
+                    match self.connection.feed(&scratch, worker.clock.now(), &mut self.answers) {
+                        Ok(()) => {
+                            // Another request of this task may have got its answer.
+                            if !self.answers.is_empty() {
+                                cx.waker().wake_by_ref();
+                            }
+                            continue;
+                        }
+                        Err(broken) => Failure::Protocol(broken),
+                    }
+                }
+            };
+            drop(scratch);
+            self.end(failure);
+        }
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> std::io::Result<()> {
+        while !self.connection.pending().is_empty() {
+            match self.stream.poll_write(cx, self.connection.pending()) {
+                Poll::Ready(Ok(0)) => return Err(std::io::ErrorKind::WriteZero.into()),
+                Poll::Ready(Ok(n)) => self.connection.sent(n),
+                Poll::Ready(Err(e)) => return Err(e),
+                Poll::Pending => return Ok(()),
+            }
+        }
+        match self.stream.poll_flush(cx) {
+            Poll::Ready(Err(e)) => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    fn end(&mut self, failure: Failure) {
+        let _ = self.connection.abandon(); // its requests see `broken`
+        self.broken = Some(failure);
+    }
+}

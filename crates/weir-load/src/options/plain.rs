@@ -1,0 +1,61 @@
+//! A plan of one scenario with one plain request is the load of a run without a plan: it becomes one, and is as fast.
+
+use super::Options;
+use crate::check::Check;
+use weir_plan::{Kind, Load, OnFailure, Step, Target};
+use weir_report::report::Pace;
+
+/// The options of a run that sends the same as this plan does; none if the plan needs users that are more than
+/// connections. Cookies are not looked at: whether there are any is known only from answers.
+pub(super) fn options(plan: &weir_plan::Plan, from: &Options) -> Option<Options> {
+    let [scenario] = &plan.scenarios[..] else { return None };
+    let [Step::Request(request)] = &scenario.steps[..] else { return None };
+    let has_more =
+        [&plan.setup, &plan.teardown, &scenario.start, &scenario.end].iter().any(|s| !s.is_empty());
+    let is_plain = request.kind == Kind::Http
+        && request.keeps.is_empty()
+        && request.redirects == 0
+        && request.on_failure == OnFailure::GoOn
+        && scenario.data.is_empty()
+        && scenario.start_at.is_zero()
+        && request.checks.iter().all(|check| Check::parse(&check.text).is_ok());
+    let Target::At { origin, path } = &request.target else { return None };
+    if has_more || !is_plain {
+        return None;
+    }
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
+    let path = text(path.fixed()?)?;
+    let field =
+        |(name, value): &(String, weir_plan::Template)| Some(format!("{name}: {}", text(value.fixed()?)?));
+    let headers = request.headers.iter().map(field).collect::<Option<Vec<_>>>()?;
+    let body = match &request.body {
+        Some(body) => Some(body.fixed()?.to_vec()),
+        None => None,
+    };
+    let load = scenario.load.as_ref().or(plan.load.as_ref())?;
+    let (connections, rate) = match (load, super::journey::as_pace(load)) {
+        (Load::Users { shape, pace: None }, Pace::AsFastAsPossible) => (shape.most() as u64, None),
+        (Load::Rate { users_max, .. }, Pace::Rate { per_second }) => {
+            (u64::from(*users_max), Some(format!("{per_second}/s")))
+        }
+        _ => return None,
+    };
+    let time = |written: Option<std::time::Duration>| written.map(|d| format!("{}us", d.as_micros()));
+    Some(Options {
+        urls: vec![format!("{}{path}", plan.origins.get(*origin)?)],
+        method: Some(request.method.clone()),
+        headers,
+        body,
+        raw: true,
+        connections: Some(connections),
+        rate,
+        requests: scenario.iterations.map(|n| n.to_string()),
+        duration: from.duration.clone().or_else(|| time(plan.duration)),
+        warmup: from.warmup.clone().or_else(|| time(plan.warmup)),
+        graceful_stop: from.graceful_stop.clone().or_else(|| time(plan.graceful_stop)),
+        timeout: time(Some(request.timeout)),
+        checks: request.checks.iter().map(|check| check.text.clone()).collect(),
+        thresholds: Vec::new(),
+        ..from.clone()
+    })
+}
