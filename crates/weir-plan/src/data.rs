@@ -85,6 +85,9 @@ impl DataSet {
             if column.is_empty() {
                 return Err(format!("column {} has no name", i + 1));
             }
+            if column.trim() != column {
+                return Err(format!("the name of column {} begins or ends with a space", i + 1));
+            }
             if columns.iter().take(i).any(|before| before == column) {
                 return Err(format!("two columns are named `{column}`"));
             }
@@ -228,6 +231,7 @@ mod tests {
             ("a\n\"x\n", "line 2: a quote is not closed"),
             ("a\n1\nx\"y\n", "line 3: a quote within a field that does not begin with one"),
             ("a\n\"x\"y\n", "line 2: a quoted field ends before the comma"),
+            ("{\" a\":1}", "line 1: the name of column 1 begins or ends with a space"),
             ("{\"a\":1}\n{\"b\":1}", "line 2: has `b`"),
             ("{\"a\":1,\"b\":2}\n{\"b\":1}", "line 2: has no `a`"),
             ("{\"a\":1}\nx", "line 2: expected value"),
