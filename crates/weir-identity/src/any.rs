@@ -29,8 +29,8 @@ pub static KIND: FilterKind = FilterKind {
 /// Members are asked in the order written; the first that accepts decides who calls. If none accepts, the client gets
 /// the refusal of wrong credentials. If there were none, it gets the redirect to log in; otherwise, the challenges of
 /// all members. Fields that the other members would have set are removed from the request, so clients cannot forge
-/// them. A key in the query is removed only by the member that accepts it. Only the last member may have `optional: true`: a request without any credentials then passes unnamed, but
-/// one with wrong credentials does not.
+/// them. A key in the query is removed only by the member that accepts it. Only the last member may have
+/// `optional: true`: a request without any credentials then passes unnamed, but one with wrong credentials does not.
 ///
 /// `ip` may be a member beside these filters: an address that it lets pass needs no credentials, even if the request has
 /// wrong ones. Such a request has no consumer. Put `ip` last if callers with credentials are to be named wherever they

@@ -83,9 +83,9 @@ static BASIC_WRONG: Cause = Cause {
 /// With `file`, the users of that file may pass instead of those under `consumers`: one `USER:HASH` per line, as
 /// `htpasswd -B` and `weir hash --user USER` write it. Text after a second colon, and lines that begin with `#`, are
 /// comments. Other hashes (apr1, SHA-1, crypt) and plain passwords are refused with their line. A user is the consumer
-/// of that name: if the config or a source has one, the user gets its plan, groups and `allow_ips`. The file is checked twice a
-/// second, and a new version applies without a reload. A version with a mistake is logged, and the users from before
-/// stay. With `watch: false` it is read at each reload.
+/// of that name: if the config or a source has one, the user gets its plan, groups and `allow_ips`. The file is checked
+/// twice a second, and a new version applies without a reload. A version with a mistake is logged, and the users from
+/// before stay. With `watch: false` it is read at each reload.
 ///
 /// On a connection without TLS, anyone on the network path can read the password.
 ///

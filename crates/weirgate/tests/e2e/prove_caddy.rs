@@ -130,10 +130,10 @@ fn samples_do_what_caddy_does() {
         let dir = TempDir::new().unwrap();
         // The folders of the sample are here.
         let mut text = fs::read_to_string(&sample).unwrap();
-        for root in ["/srv/app/dist", "/var/www/wordpress", "/srv/rails/public"] {
+        for root in ["/srv/app/dist", "/srv/shop", "/var/www/wordpress", "/srv/rails/public"] {
             let own = dir.path().join("files");
             fs::create_dir_all(&own).unwrap();
-            if text.contains("/srv/app/dist") {
+            if text.contains("/srv/app/dist") || text.contains("/srv/shop") {
                 fs::write(own.join("index.html"), "<h1>index</h1>").unwrap();
             }
             text = text.replace(root, own.to_str().unwrap());

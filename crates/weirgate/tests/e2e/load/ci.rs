@@ -86,7 +86,8 @@ fn every_layout_for_ci_prints_a_saved_report() {
     let (_origin, url) = origin("/body/1KiB");
     let dir = TempDir::new().unwrap();
     let (a, b) = (format!("3@{url}?a"), format!("{url}?b"));
-    weir(&dir, &["load", "-n40", "-c2", "--save", "r.json", "--threshold", "max<1ns", &a, &b]).expect_code(1);
+    weir(&dir, &["load", "-n40", "-c2", "--threads=1", "--save", "r.json", "--threshold", "max<1ns", &a, &b])
+        .expect_code(1);
     for (format, part) in [
         ("junit", "<testsuite name="),
         ("markdown", "| rate |"),

@@ -1,9 +1,10 @@
 //! `weir report` on results of other tools, and on several reports.
 
-use super::origin;
+use super::{expect_reason, origin};
 use std::fs;
 use tempfile::TempDir;
 use weir_report::Report;
+use weir_report::report::Grade;
 use weir_testkit::{Finished, run_weir};
 
 /// Runs `weir` in a folder.
@@ -31,6 +32,9 @@ fn results_of_other_tools_are_judged_and_printed() {
         run.stdout
     );
     // What was saved is a report like any other.
+    let saved = fs::read(dir.path().join("a.json")).unwrap();
+    let saved: Report = serde_json::from_slice(&saved).unwrap();
+    expect_reason(&saved, "imported", Grade::Suspect);
     weir(&dir, &["report", "a.json"]).expect_code(0).expect_text("imported");
     weir(&dir, &["report", "a.json", "--verify"]).expect_code(0);
     for format in

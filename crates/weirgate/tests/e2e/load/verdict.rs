@@ -36,6 +36,7 @@ fn every_reason_is_provoked() {
         include_str!("../load.rs"),
         include_str!("answers.rs"),
         include_str!("faults.rs"),
+        include_str!("foreign.rs"),
         include_str!("grpc.rs"),
         include_str!("http2.rs"),
         include_str!("journeys.rs"),
