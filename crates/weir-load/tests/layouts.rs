@@ -62,5 +62,5 @@ fn a_run_agrees_with_itself_and_prints_in_every_layout() {
     assert!(ab.contains("Server Software:        test/1\n"), "{ab}");
     assert!(ab.contains("Complete requests:      600\n"), "{ab}");
     let other = "wrong".parse::<&Format>().unwrap_err().to_string();
-    assert!(other.contains("no report format `wrong`") && other.contains("\n  k6-full   the"), "{other}");
+    assert!(other.contains("no report format `wrong`") && other.contains("\n  k6-full     the"), "{other}");
 }

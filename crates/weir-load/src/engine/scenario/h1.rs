@@ -187,7 +187,7 @@ fn feed(
                 let Some(used) = read_head(rest, answer)? else { return Ok(None) };
                 at += used;
                 if answer.head.status() < 200 {
-                    answer.head.recycle(0); // an interim response: the next head follows
+                    answer.head.recycle(usize::MAX); // an interim response: `rest` has the next head's beginning
                     continue;
                 }
                 *next = after_head(wanted, answer);
