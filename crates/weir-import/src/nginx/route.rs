@@ -492,7 +492,8 @@ fn folders<'a>(site: &Site<'_, 'a>, made: &mut Made<'a>) {
         let by_slug =
             |slug: &str| made.slugs.get(slug).and_then(|at| made.drafts.get(*at)).map(|(_, draft)| draft);
         let Some(own_draft) = by_slug(own) else { continue };
-        if !location.block.own("internal").is_empty() {
+        // nginx looks at `internal` before it redirects to `/p/`, and only a location that passes on redirects.
+        if passes && !location.block.own("internal").is_empty() {
             let mut route = own_draft.route.clone();
             route.matches.path = Some(path::exact(folder));
             let draft = Draft { route, ..own_draft.clone() };
