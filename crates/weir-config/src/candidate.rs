@@ -76,8 +76,8 @@ pub fn restrict(candidate: &Node, running: &Node, found: &mut Diagnostics) -> Ha
     places
 }
 
-/// Refuses an `include` of a file that was not sent, and warns of a pattern that none of the files fits: nothing is
-/// read from the disk for a candidate, so it would be judged without them. `sent` are the names of the files, the main
+/// Refuses an `include` of a file that was not sent, and warns of a pattern that matches no file. A candidate reads
+/// nothing from the disk, so it would be judged without those files. `sent` has the names of the files, the main
 /// one first.
 pub fn check_includes(candidate: &Node, sent: &[&str], found: &mut Diagnostics) {
     let Some((main, included)) = sent.split_first() else { return };
@@ -86,7 +86,7 @@ pub fn check_includes(candidate: &Node, sent: &[&str], found: &mut Diagnostics) 
     for (index, pattern) in elements.iter().enumerate() {
         let Some(text) = pattern.as_text() else { continue };
         let Some(name) = Path::new(text).file_name().and_then(|name| name.to_str()) else { continue };
-        // A path that leads out of the main file's folder has another name among the files sent: only its end is known.
+        // A file outside the main file's folder is sent under another name, of which only the end is known.
         let is_plain = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
         let is_below = Path::new(text).components().all(is_plain);
         let wanted: PathBuf =

@@ -274,8 +274,8 @@ impl Gathered {
     }
 }
 
-/// Reads a document that is not a config as a tree: YAML or JSON, `${VAR}` filled in, every mistake with its place. `None`
-/// if it could not be read.
+/// Reads a document that is not a config as a tree: YAML or JSON, `${VAR}` filled in, every mistake with its
+/// place. `None` if it could not be read.
 pub fn read_tree(source: &Source) -> (Option<Node>, Diagnostics) {
     let (mut files, mut diagnostics) = (Vec::new(), Diagnostics::default());
     let Some(mut tree) = source.read(&mut files, &mut diagnostics, &mut Vec::new()) else {

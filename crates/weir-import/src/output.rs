@@ -75,7 +75,7 @@ impl Import {
 fn holds(text: &str, config: &Config) -> bool {
     let plain = |text: &str| text.replace(['\\', '"', '\'', '$', '\n', ' '], "");
     let text = plain(text);
-    // A text of one or two characters is in every file, and no secret.
+    // A text of one or two characters occurs in every file and is no secret.
     let mut secrets = config.private.iter().map(|secret| plain(secret)).filter(|secret| secret.len() > 2);
     secrets.any(|secret| text.contains(&*secret))
 }

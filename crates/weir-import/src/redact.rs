@@ -172,7 +172,7 @@ mod tests {
             ("set $db_password abc;", "set $db_password ***"),
             ("uri /x?token=abc&a=1", "uri /x?token=***&a=1"),
             ("Header(`X`, `Bearer abc123`)", "Header(`X`, `Bearer ***`)"),
-            // What names a secret or stands for one is none.
+            // A name or a placeholder of a secret is no secret.
             (
                 "header_up Authorization {http.request.header.X}",
                 "header_up Authorization {http.request.header.X}",

@@ -20,7 +20,7 @@ const CONNECTIONS_MOST: usize = 8;
 /// Most changes of a run. Each costs every start a comparison, and the report a line.
 const CHANGES_MOST: usize = 1000;
 
-/// How often the socket is looked at.
+/// How often the socket is polled.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Highest rate, as for `--rate`.
@@ -55,13 +55,13 @@ impl Control {
     /// Opens the socket that `unix:PATH` names.
     ///
     /// # Errors
-    /// Another form, a path that is taken, or one where no socket can be made.
+    /// The text has another form, the path is taken, or no socket can be made there.
     pub(crate) fn open(text: &str) -> Result<Self, Mistake> {
         let bad = |hint: &str| Mistake::new(&format!("--control {text}"), hint);
         let path = text.strip_prefix("unix:").filter(|path| !path.is_empty());
         let path = PathBuf::from(path.ok_or_else(|| bad("expected unix:PATH, such as unix:/tmp/load.sock"))?);
         make_way(&path).map_err(|why| bad(&why))?;
-        // Made under another name: between bind and chmod, others could connect.
+        // Renamed only after chmod: between bind and chmod, others could connect.
         let unready = path.with_added_extension(format!("{}", std::process::id()));
         let open = || {
             let listener = UnixListener::bind(&unready)?;
@@ -136,7 +136,7 @@ impl Client {
         loop {
             let n = match self.stream.read(&mut buffer) {
                 Ok(0) => {
-                    // As from `printf 'stop' | nc`: the last line may lack its end.
+                    // The last line may lack its newline, as from `printf 'stop' | nc`.
                     let last = std::mem::take(&mut self.line);
                     self.answer(&last, run);
                     return false;

@@ -11,12 +11,12 @@
 //! ```
 //!
 //! *Layout.* `options` parses the options (with `url`, `check`, `template`, `curl`, `schema`) and makes a `plan`.
-//! `scenario` is the engine of plans with several steps, which weir-plan reads. `engine` runs the rest: `pace` decides
-//! when requests begin (a `shape` is a list of parts, `control` changes it by hand), `transport` holds connections and their bytes, `clock` and
-//! `os` read the time. `cost` watches the target's process, `cores` the other processes on the machine. `compare`
-//! runs a plan on several targets in turn, `search` finds the highest rate that holds, `ceiling` measures the
-//! generator itself. `remote_write` sends progress to Prometheus. The results, their verdict and their layouts are in
-//! weir-report.
+//! `scenario` compiles plans with several steps, which weir-plan reads, and counts by step. `engine` runs all loads:
+//! `pace` decides when requests begin (a `shape` is a list of parts, `control` changes it by hand), `transport` holds
+//! connections and their bytes, `clock` and `os` read the time. `cost` watches the target's process, `cores` the other
+//! processes on the machine. `compare` runs a plan on several targets in turn, `search` finds the highest rate that
+//! holds, `ceiling` measures the generator itself. `remote_write` sends progress to Prometheus. The results, their
+//! verdict and their layouts are in weir-report.
 //!
 //! *Architecture Invariant:* pace and stop are values. There is one client loop (`engine/client.rs`), not one for
 //! each of them.

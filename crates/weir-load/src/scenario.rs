@@ -1,11 +1,11 @@
 //! Runs plans with scenarios: users that log in, follow steps, keep values, and pause.
 //!
-//! The users run on the threads of the engine, with its samplers, counts and coordinator. What differs is who sends: a
-//! user is one task that walks through its scenario, in place of a client that repeats a request.
+//! The users run on the threads of the engine, with its samplers, counts and coordinator. A user is one task that
+//! walks through its scenario, in place of a client that repeats a request.
 //!
 //! *Layout.* This file is the plan as the engine needs it, with what all threads share. `program` flattens steps,
 //! `data` hands out rows, `tally` counts by step and scenario, `rows` makes the report's rows of it. The users are in
-//! `engine::scenario`. What a plan says is weir-plan's.
+//! `engine::scenario`. weir-plan reads the plan's file.
 
 pub(crate) mod data;
 pub(crate) mod program;

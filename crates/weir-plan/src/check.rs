@@ -50,11 +50,11 @@ pub struct CheckFailure {
 
 impl Check {
     /// Reads a check: `status=200`, `status=2xx,304`, `grpc=OK,NotFound`, `body~TEXT`, `json:$.a.b[0]=5`,
-    /// `header:NAME`, `header:NAME=VALUE`, `header:NAME~TEXT`, `size<1MiB` or `p-max<2s`. `json:` without a value checks
-    /// that the path exists and is not null.
+    /// `header:NAME`, `header:NAME=VALUE`, `header:NAME~TEXT`, `size<1MiB` or `p-max<2s`. `json:` without a value
+    /// checks that the path exists and is not null.
     ///
     /// # Errors
-    /// The text is none of these: what was expected.
+    /// The text has none of these forms; the error says what was expected.
     pub fn parse(text: &str) -> Result<Self, String> {
         let rule = if let Some(list) = text.strip_prefix("status=") {
             let ranges: Option<Vec<_>> = list.split(',').map(|s| statuses(s.trim())).collect();
@@ -107,7 +107,7 @@ impl Check {
     /// Whether the answer passes. `elapsed` is the response time.
     ///
     /// # Errors
-    /// It does not: what was expected and what there was.
+    /// The answer does not pass; the error has what was expected and what there was.
     pub fn judge(&self, answer: &Answer<'_>, elapsed: Duration) -> Result<(), CheckFailure> {
         let (passes, seen) = match &self.rule {
             Rule::Body(part) => {
@@ -212,7 +212,8 @@ impl fmt::Display for CheckFailure {
     }
 }
 
-/// Where the name of a field ends (RFC 9110 §5.6.2). `~` may be in one by the letter of the law, but is in none.
+/// Where the name of a field ends (RFC 9110 §5.6.2). `~` ends it too: the RFC allows it
+/// in names, but no field in use has one.
 fn rest_of_name(text: &str) -> usize {
     let in_name = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|".contains(c);
     text.find(|c| !in_name(c)).unwrap_or(text.len())

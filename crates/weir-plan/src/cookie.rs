@@ -1,7 +1,7 @@
 //! The cookie jar of a user (RFC 6265 §5), with the prefixes of its successor draft.
 //!
-//! There is no list of public suffixes: a `Domain` without a dot is refused unless it is the host itself, but one such as
-//! `co.uk` is not. A load test talks to the servers of its plan, so no stranger can set such a cookie.
+//! There is no list of public suffixes: a `Domain` without a dot is refused unless it is the host itself, but one
+//! such as `co.uk` is not. A load test talks to the servers of its plan, so no stranger can set such a cookie.
 
 // fuzz/ builds this file alone, from elsewhere.
 #[path = "cookie/date.rs"]

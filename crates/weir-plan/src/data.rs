@@ -26,7 +26,7 @@ pub enum Pick {
     Sequential,
 }
 
-/// What follows the last row.
+/// What happens after the last row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtEnd {
     /// The run fails.

@@ -136,7 +136,7 @@ impl Url {
     /// Reads an absolute URL.
     ///
     /// # Errors
-    /// It is none, or holds characters that must be escaped.
+    /// The text is no URL, or it holds characters that must be escaped.
     pub fn parse(text: &str) -> Result<Self, BadUrl> {
         let (origin, rest) = Origin::parse(text)?;
         let rest = rest.split('#').next().unwrap_or_default();

@@ -24,7 +24,7 @@ enum Step {
     Name(String),
 }
 
-/// There was too much to look at.
+/// A search visited or matched too many values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooMany;
 

@@ -18,8 +18,8 @@ use weir_config::Node;
 /// A plan.
 #[derive(Debug)]
 pub struct Plan {
-    /// Every server that requests go to; that of `target:` first, if there is one. A URL that is known only at run time may
-    /// lead to no other.
+    /// Every server that requests go to, that of `target:` first if there is one. A URL that is known only at run
+    /// time must lead to one of these.
     pub origins: Vec<Origin>,
     /// Runs once, before the first start.
     pub setup: Vec<Step>,
@@ -360,8 +360,8 @@ impl Plan {
         self.origins.iter().position(|known| known.shares_server_with(origin))
     }
 
-    /// Memory of a user of this scenario, in bytes: what it always takes, and the most with all values kept at their longest
-    /// and a full cookie jar. Connections and buffers come on top.
+    /// Memory of a user of this scenario, in bytes: what it always takes, and the most, with every kept value at its
+    /// longest and a full cookie jar. Connections and buffers come on top.
     pub fn bytes_per_user(&self, scenario: &Scenario) -> (usize, usize) {
         let slots = scenario.user_slots + scenario.iteration_slots;
         let rows = self.shared.data.len() * size_of::<Option<u32>>();

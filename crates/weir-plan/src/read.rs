@@ -92,7 +92,7 @@ fn replace(tree: &mut Node, path: &str, value: &str, found: &mut Diagnostics) {
 
 /// Makes the plan, or tells why not.
 fn compile(file: &PlanFile, tree: Node, files: &dyn Files, found: &mut Diagnostics) -> Option<Plan> {
-    // What could not be read is missing, and what needs it would be told as a mistake too.
+    // After a mistake, parts are missing: checks across parts would report what follows from that.
     let is_whole = found.errors() == 0;
     let data = data::read(file, &tree, files, found);
     let constants = values(file, &tree, found);

@@ -318,7 +318,7 @@ pub(crate) enum AtEnd {
     Wrap,
 }
 
-/// The schema of `users` and `rate`: a number or rate, or a list of parts.
+/// The schema of `users` and `rate`, a number or a rate. It also allows a list, which the reader refuses.
 struct LoadValue;
 
 impl JsonSchema for LoadValue {

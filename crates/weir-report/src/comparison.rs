@@ -3,8 +3,9 @@
 //! A round yields one value per figure and target. Estimates are means over rounds, ratios are taken within rounds,
 //! intervals come from `stats`.
 //!
-//! *Layout.* `baseline` holds a run against earlier ones. `figures` defines the compared figures, `condition` is `p99 worse 5%`, `text` and `html` print. `set`
-//! holds the comparisons of one bench file, beside figures that others have published.
+//! *Layout.* `baseline` compares a run with earlier ones. `figures` defines the compared figures, `condition` is
+//! `p99 worse 5%`, `text` and `html` print. `set` holds the comparisons of one bench file, beside figures that
+//! others have published.
 
 pub mod baseline;
 mod condition;

@@ -658,7 +658,7 @@ fn too_short(r: &Report) -> Option<String> {
     ))
 }
 
-/// What another tool did not record cannot speak against its result, so nothing vouches for it either.
+/// Rules that need figures which the other tool did not record cannot apply, so the result is at most SUSPECT.
 fn imported(r: &Report) -> Option<String> {
     let source = r.source.as_ref()?;
     Some(format!("measured by {}, whose results do not say {}", source.tool, source.unknown.join("; ")))

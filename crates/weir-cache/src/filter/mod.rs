@@ -1,10 +1,10 @@
 //! `cache`: stores answers and serves them again (RFC 9111).
 //!
 //! `caller` decides who may share an answer. `ttl` has the config's lifetimes. `control`, `freshness`, `vary`,
-//! `storable` and `conditional` are the rules, without clocks and sockets; `key` identifies an object. `object`, `store` and `account` hold objects in
-//! memory, `on_disk` and `head_bytes` handle those on a disk, `fill` those that are arriving. `answer` builds
-//! responses from objects; `collapse` is a request that fetches for all that wait. This file has the path of a
-//! request:
+//! `storable` and `conditional` are the rules, without clocks and sockets; `key` identifies an object. `object`,
+//! `store` and `account` hold objects in memory, `on_disk` and `head_bytes` handle those on a disk, `fill` those that
+//! are arriving. `answer` builds responses from objects; `collapse` is a request that fetches for all that wait. This
+//! file has the path of a request:
 //!
 //! ```text
 //!  on_request ─► fresh: answer            ┌─► head, then its body as it comes

@@ -34,9 +34,9 @@ pub trait FollowedFile: Send + Sync + 'static {
     /// A version was refused.
     fn failed(&self, why: &str);
 
-    /// Waits until the next check. `is_new`: a version was seen that the next check may take; `failed`: the last one was
-    /// refused. Returns whether what was read last must be read again, because it may be taken now. Default: half a
-    /// second, and no.
+    /// Waits until the next check. `is_new`: the next check may take a version that was just seen; `failed`: the last
+    /// version was refused. Returns whether the same version must be read again because it may be accepted now.
+    /// The default waits half a second and returns false.
     fn rest(&self, is_new: bool, failed: bool) -> impl Future<Output = bool> + Send {
         let _ = (is_new, failed);
         async {

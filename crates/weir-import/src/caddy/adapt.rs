@@ -732,7 +732,7 @@ impl Adapter<'_> {
     }
 }
 
-/// Hides what stands behind the names of lines that nobody knows: it may be a secret.
+/// Hides the arguments of unknown directives, because they may be secrets.
 fn conceal(segment: &Segment, ledger: &mut Ledger) {
     if segment.words.len() > 1 {
         ledger.conceal(segment.piece);

@@ -476,8 +476,8 @@ fn ending(path: &str) -> Option<String> {
     }
 }
 
-/// Caddy looks at each value of a field that is repeated. `match.headers` takes no value of such a field, so a client
-/// could send a field twice to get past a guard: only the presence of a field is left to it.
+/// Caddy looks at each value of a repeated field. `match.headers` matches no repeated field, so a client could get past
+/// a guard by sending a field twice. So `match.headers` is used only for the presence of a field.
 fn header((name, values): &(String, Option<Vec<String>>)) -> Result<Expression, String> {
     let field = || Expression::of("request.headers", name);
     let has = || Expression::raw(format!("has({})", field().as_str()));

@@ -45,7 +45,7 @@ pub(super) fn binds<'a>(proxy: &Proxy<'a>) -> Vec<Bind<'a>> {
         .collect()
 }
 
-/// Words about which clients' certificates count, that Weir lacks: without them, other clients would pass.
+/// Words that restrict clients' certificates and that Weir lacks: without them, more clients would pass.
 const CHECKS: &[&str] = &["crl-file", "ca-verify-file"];
 
 /// Settings of `global` for all `bind` lines, and the words that a line may have itself.

@@ -1,7 +1,7 @@
 //! Frontends: which backend takes a request, as routes.
 //!
-//! The first `use_backend` whose condition holds wins. Each alternative of a condition becomes a route: hosts, paths and
-//! methods where it says them, `when` for the rest. [`order::keep`] finds the priorities and exclusions that keep
+//! The first `use_backend` whose condition holds wins. Each alternative of a condition becomes a route: hosts, paths
+//! and methods where it says them, `when` for the rest. [`order::keep`] finds the priorities and exclusions that keep
 //! HAProxy's order. Where there are too many for a person to read, every condition goes into `when`, and priorities
 //! count down: that is exact, too.
 
@@ -165,7 +165,7 @@ fn monitor_route(cx: &mut Cx<'_, '_, '_>, proxy: &Proxy<'_>, line: &Line, listen
         .changed(line.piece, "Weir answers without the line of text, and routes for hosts come before it");
 }
 
-/// The share of requests in percent that a line takes, if that is all its condition.
+/// The share of requests in percent that a line takes, if a share is its whole condition.
 fn share(line: &Line, scope: &Scope<'_>) -> Option<u32> {
     let test = super::limits::only_test(line, 2, scope)?;
     let words: Vec<&str> =
@@ -185,11 +185,11 @@ fn share(line: &Line, scope: &Scope<'_>) -> Option<u32> {
     (name == "rand" && (1..100).contains(&percent)).then_some(percent)
 }
 
-/// Routes that answer 503 to all requests that a line might take which was not translated.
+/// Routes that answer 503 to all requests that an untranslated line might take.
 fn close<'a>(cx: &mut Cx<'a, '_, '_>, scope: &Scope<'a>, line: &'a Line, parts: &mut Vec<Part<'a>>) {
     let why = format!("CLOSED. `{}` at {} was not translated.", super::words(line), line.place);
     let found = condition(cx, scope, line, 2);
-    // A rule that was changed before it is known only in part: Weir chooses by the request as it came.
+    // Terms about what an earlier rule changed are unknown: Weir chooses by the request as it came.
     let is_known = |term: &Term| matches!(term, Term::Is(is, _) if !scope.touched.iter().any(|touched| is.as_str().contains(touched.as_str())));
     for all in &found.any {
         let known: Vec<Term> = all.iter().filter(|term| is_known(term)).cloned().collect();

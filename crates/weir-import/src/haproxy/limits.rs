@@ -163,8 +163,8 @@ pub(super) fn connections(cx: &mut Cx<'_, '_, '_>, line: &Line, scope: &Scope<'_
     true
 }
 
-/// The words of the test that is a rule's whole condition, from `at` on: `if { … }`, or `if` with a name that one `acl`
-/// has.
+/// The words of the test that is a rule's whole condition, from `at` on: `if { … }`, or `if` with the name of a single
+/// `acl`.
 pub(super) fn only_test(line: &Line, at: usize, scope: &Scope<'_>) -> Option<Vec<String>> {
     let words: Vec<&str> = line.from(at).iter().map(String::as_str).collect();
     match &*words {

@@ -75,7 +75,7 @@ pub(super) fn translate<'a>(cx: &mut Cx<'a, '_, '_>, proxy: &Proxy<'a>, scope: &
     let on_servers = answers::translate(cx, build.scope, &responses, 1);
     let mut rules = build.rules;
     rules.filters.splice(0..0, on_all);
-    // A rule that holds back answers guards them, too.
+    // `deny` for responses guards answers.
     let is_refused = |line: &&&Line| {
         line.word(1) == "deny" && cx.ledger.verdict(line.piece) == Some(crate::ledger::Verdict::Refused)
     };
@@ -387,7 +387,7 @@ impl<'a> Build<'_, 'a> {
         self.push([filter]);
     }
 
-    /// Answers 503 to all requests that a rule might concern which is not translated. `is` holds for all of them.
+    /// Answers 503 to all requests that an untranslated rule might concern. `is` holds for all of them.
     fn close(&mut self, line: &Line, why: &str, is: &Expression) {
         self.rules.answers |= is.as_constant() == Some(true);
         self.push(when(is, vec![closed(line, why)], Vec::new()));

@@ -78,7 +78,7 @@ pub(super) fn action<'a>(
         return action;
     }
     if let Some(answer) = answer {
-        // `return` comes before everything that guards or limits. A text of its own takes no page.
+        // nginx runs `return` before guards and limits. If it has a text, no error page replaces that.
         let status = match &answer {
             Answer::Respond(map) if map.get("body").is_none() => match map.get("status") {
                 Some(Value::Number(status)) => u16::try_from(*status).ok(),

@@ -14,8 +14,8 @@ use crate::yaml::{Map, Value};
 /// What Weir has for it.
 const NEAREST: &str = "errors: { 404: { file } }, or { redirect }, or { upstream, path }";
 
-/// The filter `errors` for a location. `answered` is the status that Weir's route for it answers with by itself, if
-/// it does: `respond` is none of the gateway's own errors, which the filter replaces without being told.
+/// The filter `errors` for a location. `answered` is the status with which Weir's route itself answers, if it does: an
+/// answer of `respond` is none of the gateway's own errors, which are all that the filter replaces by default.
 pub(super) fn errors<'a>(
     cx: &mut Cx<'a, '_>,
     site: &Site<'_, 'a>,

@@ -182,7 +182,7 @@ fn rank(flat: &mut [Location<'_>]) {
             _ => None,
         })
         .collect();
-    // Room for the routes of each regex's own rewrites, which come before it and behind the regex before.
+    // Room for the routes of each regex's own rewrites: between that regex and the one before it.
     let room = |location: &Location<'_>| 1 + i64::try_from(location.rewrites()).unwrap_or(0);
     let is_regex = |location: &&Location<'_>| matches!(location.kind, Kind::Regex { .. });
     let mut left: i64 = flat.iter().filter(is_regex).map(room).sum();

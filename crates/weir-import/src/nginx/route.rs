@@ -7,8 +7,8 @@
 //!                 NESTED, n…   regex locations: file order, see `location`; between two of them the rewrites of one
 //! best prefix     0, STOPS     or below, so that the regexes of its own rewrites win
 //! ```
-//! Weir asks conditions before priorities: a regex with `when` would beat one of higher priority without. So [`level`]
-//! gives such a one a condition that is always met.
+//! Weir compares conditions before priorities, so a regex with `when` would beat one that has a higher priority and no
+//! `when`. [`level`] gives the latter a condition that is always met.
 
 use super::action::{Action, Reached, action};
 use super::context::Cx;
@@ -530,7 +530,7 @@ fn folders<'a>(site: &Site<'_, 'a>, made: &mut Made<'a>) {
     }
 }
 
-/// What the server sends elsewhere beats its exact paths too, which Weir would ask first: those become regexes.
+/// Rewrites of the server beat its exact paths too, but Weir would try exact paths first. So those become regexes.
 fn yield_to_server(before: &Rewritten, made: &mut Made<'_>) {
     let patterns: Vec<&Searching> = before.apart.iter().filter_map(|one| one.pattern.as_ref()).collect();
     let takes_all = before.apart.iter().any(|one| one.pattern.is_none());
@@ -545,7 +545,7 @@ fn yield_to_server(before: &Rewritten, made: &mut Made<'_>) {
     }
 }
 
-/// Gives regexes a condition where another, of lower priority, has one: without, that would win.
+/// Gives a regex a condition if another one of lower priority has one, which would win otherwise.
 fn level(made: &mut Made<'_>) {
     let is_regex =
         |draft: &Draft| draft.route.matches.path.as_ref().is_some_and(|path| path.starts_with('~'));

@@ -322,7 +322,7 @@ fn fits(pattern: &str, host: &str) -> bool {
     }
 }
 
-/// What a line in a server that no request reaches says does not matter.
+/// Leaves out all lines of a block that no request reaches.
 pub(super) fn leave_all(cx: &mut Cx<'_, '_>, directive: &Directive, why: &'static str) {
     for inner in directive.block.iter().flatten() {
         if !cx.ledger.is_judged(inner.piece) {

@@ -64,7 +64,7 @@ pub(super) fn globals<'a>(cx: &mut Cx<'a, '_>, http: &Block<'a>) {
     }
 }
 
-/// What differs everywhere, whatever the source says.
+/// Notes the differences that every source has.
 pub(super) fn notes(cx: &mut Cx<'_, '_>, drafts: &[Draft]) {
     if drafts.is_empty() {
         return;

@@ -61,7 +61,7 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// How much it matters, the smallest first: who passes and where a request goes; what is asked and answered; fields.
+    /// How much it matters, from 0: who passes and where a request goes; then requests and answers; then fields.
     #[must_use]
     pub const fn rank(&self) -> u8 {
         match self.effect {

@@ -142,7 +142,7 @@ impl Finder {
     fn condition(&mut self, text: &str) {
         let literals = literals(text);
         if literals.iter().any(|literal| is_secret_name(literal)) && text.contains('[') {
-            // Paths are asked for beside it.
+            // The same condition may ask for a path.
             let is_value = |literal: &String| !is_secret_name(literal) && !literal.starts_with('/');
             let values = literals.into_iter().filter(|literal| is_value(literal) && is_literal(literal));
             self.private.extend(values);

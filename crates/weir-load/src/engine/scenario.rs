@@ -1,8 +1,9 @@
 //! Runs the users of plans with scenarios, beside `client`, which repeats a request.
 //!
-//! *Layout.* `thread` starts the users of a thread, `crew` is what they share, `gate` says when iterations begin, `user`
-//! walks through steps, `render` writes requests, `perform` sends one, over `h1` or `h2`. `solo` runs setup, dry run and teardown
-//! with one user, where `witness` notes what failed. The plan and its counts are in `crate::scenario`.
+//! *Layout.* `thread` starts the users of a thread, `crew` is what they share, `gate` says when iterations
+//! begin. `user` walks through steps, `render` writes requests, `perform` sends one, over `h1` or `h2`. `solo`
+//! runs setup, dry run and teardown with one user; `witness` records what failed there. The plan and its counts
+//! are in `crate::scenario`.
 
 mod crew;
 mod gate;

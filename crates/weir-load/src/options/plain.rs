@@ -1,12 +1,12 @@
-//! A plan of one scenario with one plain request is the load of a run without a plan: it becomes one, and is as fast.
+//! Turns a plan of one scenario with one plain request into an ordinary run, which is faster than the scenario engine.
 
 use super::Options;
 use crate::check::Check;
 use weir_plan::{Kind, Load, OnFailure, Step, Target};
 use weir_report::report::Pace;
 
-/// The options of a run that sends the same as this plan does; none if the plan needs users that are more than
-/// connections. Cookies are not looked at: whether there are any is known only from answers.
+/// The options of an ordinary run that sends the same as this plan; none if its users do more than a connection
+/// does. Ignores cookies, because only answers tell whether there are any.
 pub(super) fn options(plan: &weir_plan::Plan, from: &Options) -> Option<Options> {
     let [scenario] = &plan.scenarios[..] else { return None };
     let [Step::Request(request)] = &scenario.steps[..] else { return None };

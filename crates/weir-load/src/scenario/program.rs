@@ -102,7 +102,7 @@ impl Program {
         }
     }
 
-    /// Lets the jump at this place lead to the end of what there is so far.
+    /// Points the jump at this place to the current end of the program.
     fn land(&mut self, at: usize) {
         let end = self.0.len();
         if let Some(Op::Jump(to) | Op::UnlessFewer(_, to) | Op::UnlessHolds(_, to)) = self.0.get_mut(at) {

@@ -1,5 +1,5 @@
-//! CSV by RFC 4180, strictly: fields with line breaks, `""` for a quote, and nothing that two readers understand
-//! differently. Empty lines are skipped.
+//! CSV by RFC 4180, strictly: fields with line breaks, `""` for a quote. Input that readers interpret differently is
+//! refused. Empty lines are skipped.
 
 use super::{AtEnd, DataSet, Pick};
 

@@ -10,7 +10,8 @@ use weir_config::{Node, Value};
 /// A mistake in a body: the node that holds the text, and what is wrong there.
 pub(super) type WrongIn<'n> = (&'n Node, Wrong);
 
-/// A body of JSON. Texts in it are escaped as JSON; one that is a placeholder with `|int` or `|json` alone is not quoted.
+/// A body of JSON. Texts in it are escaped as JSON. A text that is only a placeholder with `|int` or `|json` is not
+/// quoted.
 pub(super) fn json<'n>(node: &'n Node, names: &mut Names<'_>) -> Result<Template, Vec<WrongIn<'n>>> {
     let mut writer = Json { pieces: Pieces::default(), wrong: Vec::new() };
     writer.node(node, names);

@@ -504,7 +504,7 @@ impl Compiler<'_> {
                     });
                 }
                 Err((why, hint)) => {
-                    // Known all the same, so that its uses are no mistakes too.
+                    // Declared even so; otherwise each use of the name would be a further mistake.
                     self.names.keep(name, weir_expr::Type::Json, true, None);
                     self.wrong_with(&path, why, hint);
                 }

@@ -74,7 +74,7 @@ impl Compiler<'_> {
 
     /// Tells what is written and has no effect.
     pub(super) fn check_rest(&mut self, is_whole: bool) {
-        // A step with mistakes uses nothing: do not tell what follows from that.
+        // A step with mistakes uses no names, so names would be reported as unused.
         if !is_whole || self.found.errors() > 0 {
             return;
         }

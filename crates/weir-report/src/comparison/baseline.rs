@@ -1,7 +1,7 @@
 //! Earlier runs of a plan, and whether a new run differs from them.
 //!
 //! Two runs of the same plan on the same host differ by more than the noise within each: the machine is in another
-//! state, memory lies elsewhere. So a run is held against several, and what they vary among themselves counts
+//! state, memory lies elsewhere. So a run is compared with several, and the variation among them counts
 //! (a random-effects model: each run has its own true figure, drawn around that of the code). The new run's figure is
 //! predicted from them; the 95 % interval of the difference comes from the variation between runs, the variation
 //! between the blocks of each run, and Student's t of the number of runs. docs/reference/compare.md has the formulas.

@@ -58,10 +58,10 @@ fn widened(samples: &[f64], interval: Interval) -> Interval {
 /// Fewest samples from which a correlation can be estimated.
 const CORRELATED_SAMPLES: usize = 5;
 
-/// Neighboring samples that correlate more than this tell less than their number.
+/// If neighboring samples correlate more than this, they count as fewer independent ones.
 pub(super) const CORRELATED: f64 = 0.5;
 
-/// A correlation counts as at most this: at 1 all samples would be one, and its variation unknown.
+/// Larger correlations count as this: at 1, all samples would count as one, whose variation is unknown.
 const CORRELATED_MOST: f64 = 0.95;
 
 /// The correlation of neighboring samples; `None` for too few.

@@ -52,7 +52,7 @@ impl Samples {
     /// Takes one request.
     ///
     /// # Errors
-    /// Its times are none that a request can have.
+    /// No request can have such times.
     pub(super) fn add(&mut self, s: &Sample) -> Result<(), String> {
         if s.elapsed > TIME_MOST || s.started > 1 << 62 {
             return Err("a time that no request can have".to_owned());

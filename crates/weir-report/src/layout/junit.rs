@@ -27,7 +27,7 @@ fn print(r: &Report) -> String {
         let of_it: Vec<&Case> = all.iter().filter(|case| case.scenario.as_deref() == scenario).collect();
         let (totals, skipped) = self::totals(&of_it);
         let name = escaped(&scenario.map_or_else(|| run.clone(), |name| format!("{run}: {name}")));
-        // Of an element without content, some readers make no suite.
+        // Some readers ignore a suite without content.
         if of_it.is_empty() {
             continue;
         }

@@ -1,8 +1,9 @@
 //! `weir load`: load-tests a target. This file parses the command line; weir-load gives it its meaning.
 //!
 //! *Layout.* `ci` holds the options for CI systems and the exit codes, `aliases` translates the options of other load
-//! testers, `args` holds options shared with other commands. `outputs` writes the report to places besides stdout, `prometheus` is the thread that sends figures
-//! to Prometheus. `plan_file` reads plans with scenarios. `live` is the view on the terminal (cargo feature `live`).
+//! testers, `args` holds options shared with other commands. `outputs` writes the report to places besides stdout,
+//! `prometheus` is the thread that sends figures to Prometheus. `plan_file` reads plans with scenarios. `live` is the
+//! view on the terminal (cargo feature `live`).
 
 mod aliases;
 mod args;
@@ -42,8 +43,8 @@ use weir_report::{Knee, Mistake, Report};
 
 #[derive(Args)]
 pub(super) struct Load {
-    /// A plan with scenarios (a .yaml, .yml or .json file), or targets: URLs (http, https, ws, wss; http if none is given), each with an optional weight, as in
-    /// 3@http://127.0.0.1:8080/; a gRPC method as grpc://HOST:PORT/PACKAGE.SERVICE/METHOD
+    /// A plan with scenarios (a .yaml, .yml or .json file), or targets: URLs (http, https, ws, wss; http if none is
+    /// given), each with an optional weight, as in 3@http://127.0.0.1:8080/; a gRPC method as grpc://HOST:PORT/PACKAGE.SERVICE/METHOD
     #[arg(value_name = "URL")]
     urls: Vec<String>,
 

@@ -37,7 +37,7 @@ pub(super) struct Crew {
     pub(super) random: RefCell<fastrand::Rng>,
     /// Users that are in an iteration.
     pub(super) at_work: Cell<u64>,
-    /// Sees what happens, where a failure must be told: in a dry run, in setup and teardown.
+    /// Records the first failure of a dry run, of setup or of teardown.
     pub(super) witness: RefCell<Option<Witness>>,
     #[allow(clippy::vec_box)] // a job goes through futures, which stay small with a pointer
     free: RefCell<Vec<Box<Job>>>,
@@ -101,8 +101,8 @@ impl Pool {
         }
     }
 
-    /// An HTTP/2 connection to this origin on which a request may begin. With `is_shared`, nobody else gets it until it is
-    /// given back by [`Pool::put_link`].
+    /// An HTTP/2 connection to this origin on which a request may begin. With `is_shared`, no other user gets it
+    /// until [`Pool::put_link`] gives it back.
     pub(super) fn link(&self, origin: usize, worker: &Worker, is_shared: bool) -> Option<Rc<Link>> {
         loop {
             let mut links = self.links.borrow_mut();
@@ -123,7 +123,7 @@ impl Pool {
         self.links.borrow_mut().push((origin, link));
     }
 
-    /// Whether another request of the same user opens a connection to this origin; if not, this one does.
+    /// Whether another request of the same user is opening a connection to this origin. If not, this one must.
     pub(super) fn dials(&self, origin: usize) -> bool {
         let mut dialling = self.dialling.borrow_mut();
         let is_dialled = dialling.contains(&origin);

@@ -93,7 +93,7 @@ impl Gate {
         if self.users == 0 { 0 } else { missed - mine(in_warmup).saturating_sub(taken).min(missed) }
     }
 
-    /// The next intended start for the user of this slot; none if there is none any more. The pacer wakes it.
+    /// The next intended start for the user of this slot; none if no start is left. The pacer wakes the user.
     fn poll_start(
         &self,
         starts: &Starts,

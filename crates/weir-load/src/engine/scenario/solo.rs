@@ -20,7 +20,7 @@ use weir_plan::{CookieJar, Scope};
 /// How often timeouts are looked for.
 const SWEEP: Duration = Duration::from_millis(20);
 
-/// Runs `setup`, and then each scenario once if the plan has a dry run. Nothing happens the second time.
+/// Runs `setup`, and then each scenario once if the plan has a dry run. A second call does nothing.
 pub(crate) fn prepare(plan: &Arc<Plan>, journey: &Arc<Journey>) -> Result<(), Failed> {
     if journey.prepared.get().is_some() {
         return Ok(());
@@ -64,7 +64,7 @@ pub(crate) fn finish(plan: &Arc<Plan>, journey: &Arc<Journey>) -> Result<(), Fai
     })
 }
 
-/// Runs the steps around a load. Returns what failed.
+/// Runs the steps of `setup` or `teardown`. Returns what failed.
 async fn around(
     crew: &Rc<Crew>,
     program: &crate::scenario::program::Program,

@@ -14,8 +14,8 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use weir_wire::timer::Timer;
 
-/// Users of a thread, and the number of the first among those of all threads; and its slots: users first, then those
-/// for requests at once.
+/// The number of a thread's first user among those of all threads, its users, and its slots: those of users first,
+/// then those for parallel requests.
 pub(crate) fn slots_of(journey: &Journey, threads: usize, index: usize) -> (usize, usize, usize) {
     let (mut first, mut users, mut slots) = (0, 0, 0);
     for group in &journey.groups {
@@ -87,7 +87,7 @@ pub(crate) async fn drive(
     Ok(end(&crew, sampler, all_users, out))
 }
 
-/// A fixed rate with a duration lasts to its end; users that have all ended end a closed load.
+/// Whether the load is over once all users have ended. A fixed rate with a duration still lasts to its end.
 fn is_over(worker: &Worker, is_open: bool) -> bool {
     !is_open || worker.stop_at() == NEVER || worker.clock.now() >= worker.stop_at()
 }

@@ -37,7 +37,7 @@ pub(super) struct Session {
     pub(super) scope: Scope,
     pub(super) jar: CookieJar,
     pub(super) has_cookies: bool,
-    /// The rows that it has as long as it lives.
+    /// The rows of data sets that it keeps for its whole life.
     pub(super) has_rows: bool,
     /// Whether `start` is done.
     pub(super) is_started: bool,
@@ -567,7 +567,7 @@ impl User {
                 tally.users_seen += 1;
             }
         }
-        // A user does not change its credentials from one iteration to the next, so the first tells.
+        // A user has the same credentials in every iteration, so only the first is read.
         if session.iterations > 1 || !self.crew.journey.has_credentials(usize::from(request.id.0)) {
             return;
         }

@@ -1,4 +1,4 @@
-//! What happened to a step that failed, told with the heads of request and answer: for dry runs, setup and teardown.
+//! Describes the first step that failed in a dry run, setup or teardown, with the heads of request and answer.
 
 use super::crew::Job;
 use crate::transport::is_secret;
@@ -26,7 +26,7 @@ impl Witness {
         let head = &job.answer.head;
         let received = head.buffer().get(..head.wire_len()).unwrap_or_default();
         let answer = match received.is_empty() && head.status() > 0 {
-            // By HTTP/2 it came in another form.
+            // Over HTTP/2 the head came in another form.
             true => {
                 let mut text = format!("HTTP/2 {}\r\n", head.status()).into_bytes();
                 head.headers.write_to(&mut text);

@@ -268,7 +268,7 @@ impl Known {
         decoder.decode(block, |name, value| {
             head.field(name, value);
             marks.field(name, value);
-            // A name that is none makes the response malformed, and a value that is none is not kept.
+            // An invalid name makes the response malformed; an invalid value is only left out.
             if let Some(kept) = kept
                 && let Some(name) = str::from_utf8(name).ok().and_then(|name| FieldName::new(name).ok())
             {

@@ -92,7 +92,7 @@ fn change(name: &str, is_rate: bool, before: &[&RunFigure], now: &RunFigure) -> 
     let (center, between) = mean_and_variance(&logs);
     let within = if within.is_empty() { 0.0 } else { within.iter().sum::<f64>() / within.len() as f64 };
     let runs = logs.len() as f64;
-    // What runs vary beyond the noise within each. `between` holds both.
+    // The variation between runs beyond the noise within each; `between` is the sum of both.
     let beyond = (between - within).max(0.0);
     let variance = beyond + own.unwrap_or(within) + (beyond + within) / runs + RESOLUTION * RESOLUTION;
     let error = variance.sqrt();

@@ -1,11 +1,12 @@
 //! What a CI system needs: files of results, blocks, baselines, gates and exit codes.
 
-use super::{load, origin, report, url};
+use super::{expect_reason, load, origin, report, url};
 use crate::support::{OK, OK_BODY};
 use std::fs;
 use std::process::Command;
 use tempfile::TempDir;
 use weir_report::Report;
+use weir_report::report::Grade;
 use weir_testkit::{Finished, Upstream, run_weir, weir_command};
 
 /// Runs `weir` in a folder.
@@ -107,6 +108,13 @@ fn every_layout_for_ci_prints_a_saved_report() {
 }
 
 // === blocks and baselines ===
+
+#[test]
+fn blocks_that_are_too_short_are_told() {
+    let (_origin, url) = origin("/delay/50");
+    let r = report(&["-d500ms", "-c2", "--threads=1", "--rounds", "5", &url]);
+    expect_reason(&r, "short_blocks", Grade::Suspect);
+}
 
 #[test]
 fn blocks_are_the_run_cut_in_equal_parts() {

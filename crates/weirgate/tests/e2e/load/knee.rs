@@ -43,11 +43,19 @@ fn a_queue_gives_the_knee_away() {
 #[test]
 fn no_rate_holds_what_cannot_be() {
     let upstream = Upstream::fixed("HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n");
-    let run =
-        load(&["--find-knee", "failed<1%", "-c1", "--threads=1", "-d20ms", "--warmup", "0", &url(&upstream)]);
+    let run = load(&[
+        "--find-knee",
+        "failed<1%",
+        "-c1",
+        "--threads=1",
+        "-d200ms",
+        "--warmup",
+        "0",
+        &url(&upstream),
+    ]);
     run.expect_code(1).expect_text("no rate holds failed<1%").expect_text("BROKEN");
     // A condition on latency alone covers neither refusals nor failed checks.
-    let quick = ["-c1", "--threads=1", "-d20ms", "--warmup", "0"];
+    let quick = ["-c1", "--threads=1", "-d200ms", "--warmup", "0"];
     let run = load(&[&["--find-knee", "p50<10s"], &quick[..], &[&url(&upstream)]].concat());
     run.expect_code(1).expect_text("no rate holds p50<10s").expect_text("mostly_refused");
     let upstream = Upstream::fixed(OK_BODY);

@@ -25,6 +25,9 @@ fn signal(child: &Child, name: &str) {
 /// Checks that the terminal is restored; returns what was printed after that.
 #[track_caller]
 fn given_back(pty: &Pty) -> String {
+    // The terminal's reader may be behind a program that has ended.
+    let given = pty.wait_for(0, GIVEN_BACK);
+    pty.wait_for(given, CURSOR_SHOWN);
     assert!(pty.echoes(), "no echo");
     let shown = pty.shown();
     let (view, rest) = shown.rsplit_once(GIVEN_BACK).unwrap_or_else(|| panic!("not given back: {shown}"));

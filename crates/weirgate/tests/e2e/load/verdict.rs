@@ -35,6 +35,7 @@ fn every_reason_is_provoked() {
     let sources = [
         include_str!("../load.rs"),
         include_str!("answers.rs"),
+        include_str!("ci.rs"),
         include_str!("faults.rs"),
         include_str!("foreign.rs"),
         include_str!("grpc.rs"),
