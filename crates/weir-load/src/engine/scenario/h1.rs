@@ -35,7 +35,12 @@ pub(super) struct Answered {
     /// The body, or its beginning.
     pub(super) body: Vec<u8>,
     pub(super) response: Response,
+    /// Interim responses before it.
+    interim: u32,
 }
+
+/// Most interim responses (1xx) before one answer.
+const INTERIM_MOST: u32 = 100;
 
 /// When the parts of an exchange happened.
 #[derive(Clone, Copy, Default)]
@@ -58,6 +63,7 @@ impl Answered {
         self.head.recycle(usize::MAX);
         self.body.clear();
         self.response = Response::default();
+        self.interim = 0;
     }
 
     fn keep(&mut self, data: &[u8], most: usize) {
@@ -187,6 +193,10 @@ fn feed(
                 let Some(used) = read_head(rest, answer)? else { return Ok(None) };
                 at += used;
                 if answer.head.status() < 200 {
+                    answer.interim += 1;
+                    if answer.interim > INTERIM_MOST {
+                        return Err(format!("more than {INTERIM_MOST} interim responses"));
+                    }
                     answer.head.recycle(usize::MAX); // an interim response: `rest` has the next head's beginning
                     continue;
                 }
@@ -303,6 +313,13 @@ mod tests {
                 assert_eq!(read(wire, size, ALL), Ok(want), "in pieces of {size}: {wire}");
             }
         }
+    }
+
+    #[test]
+    fn interim_responses_end() {
+        let many = |count| "HTTP/1.1 103 H\r\n\r\n".repeat(count) + "HTTP/1.1 204 No\r\n\r\n";
+        assert_eq!(read(&many(100), 37, ALL).unwrap().0, 204);
+        assert!(read(&many(101), 37, ALL).unwrap_err().contains("interim"));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::crew::{Crew, Job};
 use super::h1::Wanted;
 use super::user::Session;
+use super::witness::is_credential;
 use std::io::Write as _;
 use weir_plan::{Request, Target, Url};
 
@@ -146,9 +147,10 @@ pub(super) fn follow(crew: &Crew, session: &Session, request: &Request, job: &mu
     let to = match from.join(&location) {
         Ok(to) => to,
         Err(e) => {
+            let path = location.split('?').next().unwrap_or_default();
             return Hop::Broken(format!(
                 "a redirect to `{}`: {e}",
-                weir_report::units::shown(location.as_bytes())
+                weir_report::units::shown(path.as_bytes())
             ));
         }
     };
@@ -160,7 +162,9 @@ pub(super) fn follow(crew: &Crew, session: &Session, request: &Request, job: &mu
     let becomes_get = status == 303 && job.method != "HEAD" || matches!(status, 301 | 302) && is_post;
     job.visited.push(from.clone());
     if !becomes_get && job.visited.contains(&to) || job.visited.iter().filter(|url| **url == to).count() > 1 {
-        return Hop::Broken(format!("a loop of redirects by `{}`", to.path));
+        // Without its query, which may hold a credential.
+        let path = to.path.split('?').next().unwrap_or_default();
+        return Hop::Broken(format!("a loop of redirects by `{path}`"));
     }
     if job.visited.len() > request.redirects as usize {
         return Hop::Broken(format!("more redirects than the {} that it follows", request.redirects));
@@ -180,7 +184,7 @@ pub(super) fn follow(crew: &Crew, session: &Session, request: &Request, job: &mu
         let name = String::from_utf8_lossy(name).to_ascii_lowercase();
         let is_own = matches!(name.as_str(), "host" | "cookie" | "content-length" | "proxy-authorization");
         // Credentials for one server are not for another (RFC 9110 §15.4).
-        let is_left = leaves && name == "authorization" || becomes_get && name.starts_with("content-");
+        let is_left = leaves && is_credential(&name) || becomes_get && name.starts_with("content-");
         if !name.trim().is_empty() && !is_own && !is_left {
             job.bytes.extend_from_slice(line);
             job.bytes.push(b'\n');

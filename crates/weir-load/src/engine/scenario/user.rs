@@ -475,7 +475,13 @@ impl User {
             Hop::Next => return After::Again,
             Hop::Broken(why) => {
                 if crew.worker.counts(job.ready) {
-                    crew.worker.tally.borrow_mut().error_text(&why);
+                    let mut tally = crew.worker.tally.borrow_mut();
+                    tally.error_text(&why);
+                    // The checks are about an answer that nobody got.
+                    tally.failed_checks += 1;
+                    if let Some(row) = crew.tally.borrow_mut().steps.get_mut(step) {
+                        row.checks.iter_mut().for_each(|(_, failed)| *failed += 1);
+                    }
                 }
                 self.witnessed(request, &why, job);
                 return After::Ended(self.failed(request, step, true));

@@ -13,8 +13,25 @@ pub(super) struct Witness {
 const SHOWN_MOST: usize = 4 * 1024;
 
 /// Words in names of fields, parameters and members that say that the value is a credential.
-const SECRET: [&str; 11] =
-    ["auth", "cookie", "csrf", "key", "pass", "pwd", "secret", "session", "sid", "signature", "token"];
+const SECRET: [&str; 17] = [
+    "assertion",
+    "auth",
+    "cookie",
+    "credential",
+    "csrf",
+    "jwt",
+    "key",
+    "otp",
+    "pass",
+    "pwd",
+    "secret",
+    "session",
+    "sid",
+    "sig",
+    "tok",
+    "verifier",
+    "xsrf",
+];
 
 impl Witness {
     /// Notes a failure, unless there was one before.
@@ -49,7 +66,7 @@ pub(super) fn redacted_head(head: &[u8]) -> String {
     let mut shown = vec![redacted_line(lines.next().unwrap_or_default())];
     for line in lines.filter(|line| !line.is_empty()) {
         shown.push(match line.split_once(':') {
-            Some((name, _)) if is_secret(name) || names_secret(name) => format!("{name}: ***"),
+            Some((name, _)) if is_credential(name) => format!("{name}: ***"),
             // It may hold a URL with parameters.
             Some((name, value)) if name.eq_ignore_ascii_case("location") => {
                 format!("{name}:{}", redacted_line(value))
@@ -60,20 +77,25 @@ pub(super) fn redacted_head(head: &[u8]) -> String {
     shown.join("\n")
 }
 
+/// Whether the name of a field says that its value is a credential.
+pub(super) fn is_credential(name: &str) -> bool {
+    is_secret(name) || names_secret(name)
+}
+
 fn names_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     SECRET.iter().any(|word| name.contains(word))
 }
 
-/// A line with a URL: the values of parameters whose names say that they are credentials are hidden.
+/// A line with a URL. Values of parameters are hidden: a variable of the environment or a code of a login may be one.
 fn redacted_line(line: &str) -> String {
     let Some((path, query)) = line.split_once('?') else { return line.to_owned() };
     let (query, rest) = query.split_once(' ').map_or((query, String::new()), |(q, r)| (q, format!(" {r}")));
     let shown: Vec<String> = query
         .split('&')
         .map(|pair| match pair.split_once('=') {
-            Some((name, _)) if names_secret(name) => format!("{name}=***"),
-            _ => pair.to_owned(),
+            Some((name, _)) => format!("{name}=***"),
+            None => "***".to_owned(),
         })
         .collect();
     format!("{path}?{}{rest}", shown.join("&"))
@@ -127,22 +149,22 @@ mod tests {
     fn credentials_are_not_shown() {
         let head =
             b"POST /login?user=a&access_token=s3cret HTTP/1.1\r\nhost: a\r\nAuthorization: Bearer s3cret\r\n\
-                     Cookie: sid=s3cret\r\nX-Session: s3cret\r\naccept: */*\r\n\r\n";
+                     Cookie: sid=s3cret\r\nX-Session: s3cret\r\nX-Tok: s3cret\r\naccept: */*\r\n\r\n";
         let shown = redacted_head(head);
         assert!(!shown.contains("s3cret"), "{shown}");
-        assert!(shown.starts_with("POST /login?user=a&access_token=*** HTTP/1.1\nhost: a\n"), "{shown}");
+        assert!(shown.starts_with("POST /login?user=***&access_token=*** HTTP/1.1\nhost: a\n"), "{shown}");
         assert!(shown.ends_with("\naccept: */*"), "{shown}");
         let answer =
             b"HTTP/1.1 302 Found\r\nSet-Cookie: sid=s3cret; Path=/\r\nLocation: /a?token=s3cret&b=1\r\n\r\n";
         let shown = redacted_head(answer);
-        assert!(!shown.contains("s3cret") && shown.contains("Location: /a?token=***&b=1"), "{shown}");
+        assert!(!shown.contains("s3cret") && shown.contains("Location: /a?token=***&b=***"), "{shown}");
     }
 
     #[test]
     fn a_body_is_shown_without_what_may_be_a_credential() {
         for (body, want) in [
             (r#"{"error":"no such item","id":7}"#, r#"{"error":"no such item","id":7}"#),
-            (r#"{"token":"abc","name":"x"}"#, r#"{"token":"***","name":"x"}"#),
+            (r#"{"token":"abc","otp":"x7","name":"x"}"#, r#"{"token":"***","otp":"***","name":"x"}"#),
             ("<p>0123456789abcdef0123</p>\r\n", "<p>***</p>  "),
             ("password=a b&x=1", "password=*** ***&x=1"),
         ] {

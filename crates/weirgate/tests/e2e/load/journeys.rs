@@ -366,7 +366,7 @@ fn redirects_are_requests_of_their_own() {
     let upstream = shop(|request| match line(request) {
         "POST /old" => answer(303, "Location: /new?a=1\r\nSet-Cookie: c=d\r\n", ""),
         "GET /new?a=1" => answer(200, "", r#"{"ok":true}"#),
-        "GET /loop" => answer(302, "Location: /loop\r\n", ""),
+        "GET /loop?code=s3cret" => answer(302, "Location: /loop?code=s3cret\r\n", ""),
         _ => answer(404, "", ""),
     });
     let plan = "
@@ -374,7 +374,7 @@ target: TARGET
 defaults: { redirects: 3, checks: [ status=2xx ] }
 scenarios:
   a: { users: 1, iterations: 4, steps: [ { name: go, post: /old, body: hello, keep: { ok: 'json:$.ok' } }, { name: end, get: '/new?a=1', headers: { x: '{{ok}}' } } ] }
-  b: { users: 1, iterations: 2, steps: [ { name: round, get: /loop } ] }
+  b: { users: 1, iterations: 2, steps: [ { name: round, get: '/loop?code=s3cret' } ] }
 ";
     let r = report(&run(&upstream, plan, &["--no-dry-run"]));
     assert_eq!((step(&r, "a.go").responses, step(&r, "a.go (redirect)").responses), (4, 4));
@@ -383,6 +383,9 @@ scenarios:
     assert_eq!((hop.head.header("cookie"), hop.head.header("content-length")), (Some("c=d"), None));
     assert_eq!((r.scenarios[1].done, r.scenarios[1].broken()), (0, 2), "a loop ends the iteration");
     assert!(r.counts.error_texts.keys().any(|t| t.contains("loop of redirects")), "{:?}", r.counts);
+    // Nobody got the answer that the checks are about.
+    assert_eq!((step(&r, "b.round").checked(), r.counts.failed_checks), ((0, 2), 2));
+    assert!(!r.counts.error_texts.keys().any(|t| t.contains("s3cret")), "{:?}", r.counts);
 }
 
 #[test]
