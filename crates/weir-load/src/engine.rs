@@ -83,9 +83,9 @@ impl Plan {
     /// Runs `setup`, and each scenario once if there is a dry run: before a run, or by it.
     ///
     /// # Errors
-    /// What failed, with the heads of request and response. Nothing more is sent then.
-    pub fn prepare(self: &Arc<Self>) -> Result<(), Failed> {
-        self.journey.as_ref().map_or(Ok(()), |journey| scenario::prepare(self, journey))
+    /// What failed, with the heads of request and response, or that it was interrupted. Nothing more is sent then.
+    pub fn prepare(self: &Arc<Self>, interrupt: &Interrupt) -> Result<(), Failed> {
+        self.journey.as_ref().map_or(Ok(()), |journey| scenario::prepare(self, journey, interrupt))
     }
 
     /// Runs the plan to its end and returns the report. Calls `look` four times a second on the calling thread; it
@@ -108,7 +108,7 @@ impl Plan {
     ) -> std::io::Result<Report> {
         let _ = weir_wire::limits::raise_descriptors(); // on failure the run has fewer connections, and says so
         if let Some(journey) = &plan.journey {
-            scenario::prepare(&plan, journey).map_err(std::io::Error::other)?;
+            scenario::prepare(&plan, journey, interrupt).map_err(std::io::Error::other)?;
         }
         if let (Some(plain), Some(journey)) = (&plan.plain, &plan.journey)
             && !journey.has_cookies.load(std::sync::atomic::Ordering::Relaxed)

@@ -272,7 +272,7 @@ impl Load {
         };
         let interrupt = Interrupt::default();
         end_on_ctrl_c(&interrupt)?;
-        if let Err(failed) = plan.prepare() {
+        if let Err(failed) = plan.prepare(&interrupt) {
             errln!("weir load: {failed}");
             return Ok(ExitCode::from(1));
         }

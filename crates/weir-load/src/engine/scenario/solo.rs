@@ -4,6 +4,7 @@ use super::crew::Crew;
 use super::user::{Ended, Session, User};
 use super::witness::Witness;
 use crate::clock::Clock;
+use crate::engine::Interrupt;
 use crate::engine::ahead::Ahead;
 use crate::engine::shared::Shared;
 use crate::engine::worker::{EndReason, Worker};
@@ -21,11 +22,11 @@ use weir_plan::{CookieJar, Scope};
 const SWEEP: Duration = Duration::from_millis(20);
 
 /// Runs `setup`, and then each scenario once if the plan has a dry run. A second call does nothing.
-pub(crate) fn prepare(plan: &Arc<Plan>, journey: &Arc<Journey>) -> Result<(), Failed> {
+pub(crate) fn prepare(plan: &Arc<Plan>, journey: &Arc<Journey>, interrupt: &Interrupt) -> Result<(), Failed> {
     if journey.prepared.get().is_some() {
         return Ok(());
     }
-    solo(plan, journey, async |crew| {
+    solo(plan, journey, Some(interrupt), async |crew| {
         let mut scope = journey.plan.scope_of_setup();
         if !journey.setup.is_empty() {
             let session = Session::around(scope);
@@ -56,7 +57,8 @@ pub(crate) fn finish(plan: &Arc<Plan>, journey: &Arc<Journey>) -> Result<(), Fai
     if journey.teardown.is_empty() {
         return Ok(());
     }
-    solo(plan, journey, async |crew| {
+    // An interrupted run is torn down too; its steps end by their timeouts.
+    solo(plan, journey, None, async |crew| {
         let session = Session::around(journey.plan.scope_of_teardown(journey.kept()));
         let (_, failed) = around(&crew, &journey.teardown, session).await;
         count(journey, &crew);
@@ -109,7 +111,12 @@ fn count(journey: &Journey, crew: &Crew) {
 }
 
 /// Runs one user on a runtime of its own, with timeouts and without the counts of a run.
-fn solo<F>(plan: &Arc<Plan>, journey: &Arc<Journey>, work: impl FnOnce(Rc<Crew>) -> F) -> Result<(), Failed>
+fn solo<F>(
+    plan: &Arc<Plan>,
+    journey: &Arc<Journey>,
+    interrupt: Option<&Interrupt>,
+    work: impl FnOnce(Rc<Crew>) -> F,
+) -> Result<(), Failed>
 where
     F: Future<Output = Result<(), Failed>>,
 {
@@ -138,6 +145,9 @@ where
             tokio::select! {
                 outcome = &mut work => return outcome,
                 () = tokio::time::sleep(SWEEP) => {
+                    if interrupt.is_some_and(Interrupt::is_ended) {
+                        return Err(Failed("interrupted before the load began".to_owned()));
+                    }
                     let now = crew.worker.clock.now();
                     for slot in crew.worker.slots.iter().filter(|slot| now >= slot.deadline.get()) {
                         slot.end.set(Some(EndReason::Timeout));

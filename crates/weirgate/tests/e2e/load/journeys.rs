@@ -1,6 +1,7 @@
 //! Plans with scenarios: conversations with a scripted shop whose own trace is the truth.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -8,9 +9,9 @@ use std::time::Duration;
 use tempfile::TempDir;
 use weir_report::Report;
 use weir_report::report::{Grade, StepStats};
-use weir_testkit::{Finished, Request, Upstream, run_weir};
+use weir_testkit::{Finished, Request, Upstream, run_weir, weir_command};
 
-use super::{codes, expect_reason};
+use super::{codes, expect_reason, url};
 
 /// Runs a plan; `TARGET` in it is the upstream.
 #[track_caller]
@@ -310,6 +311,28 @@ scenarios:
     assert!(finished.stdout.is_empty(), "{finished:#?}");
     let seen: Vec<String> = upstream.requests().iter().map(|r| line(r).to_owned()).collect();
     assert!(seen.len() <= 3, "{seen:?}");
+}
+
+/// Ctrl-C is heard before there is a load to end.
+#[test]
+fn ctrl_c_ends_a_setup_that_hangs() {
+    let upstream = Upstream::listen();
+    let dir = TempDir::new().unwrap();
+    let plan = format!(
+        "target: {}\nsetup: [ {{ name: token, get: /token, timeout: 60s }} ]\nscenarios: {{ a: {{ users: 1, iterations: 1, steps: [ {{ name: x, get: /x }} ] }} }}\n",
+        url(&upstream)
+    );
+    std::fs::write(dir.path().join("plan.yaml"), plan).unwrap();
+    let mut command = weir_command(dir.path());
+    let child =
+        command.args(["load", "plan.yaml"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut held = upstream.accept();
+    held.read_request();
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    let ended = child.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{told}");
+    assert!(told.contains("interrupted before the load began"), "{told}");
 }
 
 #[test]
