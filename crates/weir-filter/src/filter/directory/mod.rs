@@ -83,6 +83,19 @@ impl Directory {
         kind: &str,
         find: impl Fn(&I) -> Option<(u32, T)>,
     ) -> Lookup<T> {
+        self.search(|roster| {
+            let (consumer, found) = roster.index::<I>(kind).and_then(&find)?;
+            Some((roster.consumers().get(consumer as usize)?, found))
+        })
+    }
+
+    /// Finds a consumer by its name.
+    pub fn named(&self, name: &str) -> Lookup<()> {
+        self.search(|roster| Some((roster.named(name)?, ())))
+    }
+
+    /// What the first source finds that finds something.
+    fn search<T>(&self, find: impl Fn(&Roster) -> Option<(&Arc<Consumer>, T)>) -> Lookup<T> {
         let mut all = true;
         for source in &self.sources {
             let roster = source.roster();
@@ -90,26 +103,8 @@ impl Directory {
                 all = false;
                 continue;
             };
-            if let Some((consumer, found)) = roster.index::<I>(kind).and_then(&find)
-                && let Some(consumer) = roster.consumers().get(consumer as usize)
-            {
+            if let Some((consumer, found)) = find(roster) {
                 return Lookup::Found(Arc::clone(consumer), found);
-            }
-        }
-        if all { Lookup::Unknown } else { Lookup::Unavailable }
-    }
-
-    /// Finds a consumer by its name.
-    pub fn named(&self, name: &str) -> Lookup<()> {
-        let mut all = true;
-        for source in &self.sources {
-            match &*source.roster() {
-                None => all = false,
-                Some(roster) => {
-                    if let Some(consumer) = roster.named(name) {
-                        return Lookup::Found(Arc::clone(consumer), ());
-                    }
-                }
             }
         }
         if all { Lookup::Unknown } else { Lookup::Unavailable }
