@@ -75,7 +75,8 @@ static AUTH_UNEXPECTED: Cause = Cause {
 /// With `cache`, each core remembers up to 1,024 decisions, and identical questions at the same time are sent once.
 /// Questions are identical if they agree in the client's address, method, scheme, host, path, query and the fields
 /// that the service sees, which must be named for that. An answer that sets a cookie or has `cache-control: no-store`
-/// is valid for one request: it is neither remembered nor shared. A request whose body is sent along (`body`) is never answered from the cache.
+/// is valid for one request: it is neither remembered nor shared. A request whose body is sent along (`body`) is
+/// never answered from the cache.
 ///
 /// ```yaml
 /// - forward_auth: { upstream: auth, path: /verify, copy: [ x-user, x-groups ] }
