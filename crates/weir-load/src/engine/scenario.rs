@@ -1,19 +1,21 @@
 //! Runs the users of plans with scenarios, beside `client`, which repeats a request.
 //!
 //! *Layout.* `thread` starts the users of a thread, `crew` is what they share, `gate` says when iterations
-//! begin. `user` walks through steps, `render` writes requests, `perform` sends one, over `h1` or `h2`. `solo`
-//! runs setup, dry run and teardown with one user; `witness` records what failed there. The plan and its counts
-//! are in `crate::scenario`.
+//! begin. `user` is the life of one, `walk` goes through its steps, `render` writes requests, `perform` sends one, over
+//! `h1` or `h2`, and `judge` looks at the answer. `solo` runs setup, dry run and teardown with one user; `witness`
+//! records what failed there. The plan and its counts are in `crate::scenario`.
 
 mod crew;
 mod gate;
 mod h1;
 mod h2;
+mod judge;
 mod perform;
 mod render;
 mod solo;
 mod thread;
 mod user;
+mod walk;
 mod witness;
 
 pub(super) use solo::{finish, prepare};
