@@ -12,14 +12,8 @@ mod codec;
 mod flood;
 #[path = "../../crates/weir-wire/src/h2/frame.rs"]
 mod frame;
-#[path = "../../crates/weir-wire/src/h2/head.rs"]
-mod head;
 #[path = "../../crates/weir-wire/src/h2/hpack.rs"]
 mod hpack;
-#[path = "../../crates/weir-wire/src/h2/huffman.rs"]
-mod huffman;
-#[path = "../../crates/weir-wire/src/h2/render.rs"]
-mod render;
 #[path = "../../crates/weir-wire/src/h2/tables.rs"]
 mod tables;
 

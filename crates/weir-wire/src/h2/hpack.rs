@@ -3,9 +3,10 @@
 //! We send only literals and references to the static table, so that a head rendered once is valid on every
 //! connection. We accept every valid encoding.
 
-use super::huffman;
 use super::tables::{STATIC, static_index};
 use std::collections::VecDeque;
+use weir_fields::huffman;
+use weir_fields::render::Encode;
 
 /// Largest size of the dynamic table in bytes, counted as in RFC 7541 §4.1: the default of SETTINGS.
 const TABLE_MOST: usize = 4096;
@@ -167,6 +168,17 @@ impl Table {
             let Some(entry) = self.entries.pop_back() else { return };
             self.size -= entry.name + entry.value + ENTRY;
         }
+    }
+}
+
+/// Encodes heads without a dynamic table.
+#[derive(Debug)]
+pub(super) struct Static;
+
+impl Encode for Static {
+    #[inline]
+    fn encode(&mut self, name: &[u8], value: &[u8], secret: bool, out: &mut Vec<u8>) {
+        encode(name, value, secret, out);
     }
 }
 

@@ -7,8 +7,8 @@
 //!
 //! *Layout.* `server` and `client` are the two roles of a connection; `stream` is one stream, as the gateway sees it.
 //! Below them, `session` is a connection with a codec, and `codec` (with its folder) is the protocol: bytes in, bytes
-//! out. `head` turns received heads into text, and `render` turns text into heads to send, both over `hpack` (with
-//! `huffman` and `tables`) and `frame`. `flood` detects attackers by counting frames, `pulse` detects a dead peer by
+//! out. weir-fields turns received heads into text, and text into heads to send, both over `hpack` (with `tables`) and
+//! `frame`. `flood` detects attackers by counting frames, `pulse` detects a dead peer by
 //! its silence.
 //!
 //! The load tester uses the codec too, with its own [`Sink`]: it needs no text, and only counts bodies.
@@ -17,11 +17,8 @@ mod client;
 mod codec;
 mod flood;
 pub mod frame;
-mod head;
 pub mod hpack;
-mod huffman;
 mod pulse;
-mod render;
 mod server;
 mod session;
 mod stream;
@@ -31,10 +28,10 @@ pub use client::{Driver, Link};
 pub use codec::{Block, Bounds, Codec, Failed, Flow, Part, Piece, Role, Sink, Taken};
 pub use flood::{Fault, Flood, FloodLimits};
 pub use frame::PREFACE;
-pub use head::{HeadFacts, Malformed};
 pub use pulse::LOOK;
 pub use server::{Arrival, Server, ServerLimits};
 pub use stream::H2Stream;
+pub use weir_fields::{HeadFacts, Malformed};
 
 use std::time::Duration;
 

@@ -3,13 +3,13 @@
 use super::client::Place;
 use super::codec::Failed;
 use super::frame::code;
-use super::render;
 use super::session::{Session, Shared};
 use std::cell::RefMut;
 use std::fmt;
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+use weir_fields::render;
 
 /// One stream, in either role. Dropping it before both sides have ended resets it.
 ///

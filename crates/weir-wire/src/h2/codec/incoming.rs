@@ -5,8 +5,8 @@ use super::{BLOCK_MOST, Broken, Codec, LEFT_OUT_MOST, Leaving, NOBODY_BEGAN, Rol
 use super::{Block, Part, Piece, Sink, Taken, WINDOW_FIRST, broken};
 use crate::h2::flood::Flood;
 use crate::h2::frame::{self, HEADER, Header, Kind, code};
-use crate::h2::head::{HeadFacts, Malformed};
 use std::time::Instant;
+use weir_fields::{HeadFacts, Malformed};
 
 const NO_HPACK: &str = "a head is not HPACK";
 const LESS_DATA: &str = "less data than Content-Length";

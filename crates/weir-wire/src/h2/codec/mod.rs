@@ -25,10 +25,11 @@ pub(super) use text::TextCodec;
 
 use super::flood::{Fault, Flood, FloodLimits, Meter};
 use super::frame::{self, FRAME_MOST, HEADER, Header, Kind, PREFACE, code, setting};
-use super::{hpack, render};
+use super::hpack;
 use std::collections::VecDeque;
 use std::time::Instant;
 use streams::{Ending, READ, RESET, Streams, WRITE};
+use weir_fields::render::Scratch;
 
 /// The initial window of both sides (RFC 9113 §6.9.2).
 const WINDOW_FIRST: i64 = 65_535;
@@ -171,7 +172,7 @@ pub struct Codec<S: Sink> {
     /// Missing bytes of the preface.
     preface: usize,
     decoder: hpack::Decoder,
-    render: render::Scratch,
+    render: Scratch,
     /// A head that continues in CONTINUATION: its HEADERS, its block so far, and its total bytes.
     continued: Option<Header>,
     block: Vec<u8>,
@@ -235,7 +236,7 @@ impl<S: Sink> Codec<S> {
             before: 0,
             preface: if is_server { PREFACE.len() } else { 0 },
             decoder: hpack::Decoder::default(),
-            render: render::Scratch::default(),
+            render: Scratch::default(),
             continued: None,
             block: Vec::new(),
             block_wire: 0,

@@ -3,9 +3,10 @@
 use super::streams::{Ending, Record, WRITE};
 use super::{Broken, Codec, Failed, NOBODY_BEGAN, Sink, WINDOW_MOST, broken};
 use crate::h2::frame::{self, FRAME_MOST, HEADER, Header, Kind, code};
-use crate::h2::render;
+use crate::h2::hpack;
 use std::io;
 use std::task::{Context, Poll};
+use weir_fields::render;
 
 const TOO_LARGE: &str = "a window beyond 2 GiB";
 
@@ -187,7 +188,7 @@ impl<S: Sink> Codec<S> {
         let (id, last) = (record.id, record.last_frame);
         if !trailers.is_empty() {
             let at = self.begin_block();
-            if let Err(e) = render::trailers(trailers, &mut self.render, &mut self.out) {
+            if let Err(e) = render::trailers(trailers, &mut hpack::Static, &mut self.render, &mut self.out) {
                 self.out.truncate(at);
                 return Err(e);
             }

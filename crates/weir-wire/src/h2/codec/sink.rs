@@ -1,10 +1,10 @@
 //! The destination of received heads and bodies: the one part in which users of a codec differ. Of a head, the codec
-//! needs only a few facts (`HeadFacts`); of a body piece, only whether it was read immediately.
+//! needs only a few facts ([`HeadFacts`]); of a body piece, only whether it was read immediately.
 
 use super::Failed;
-use crate::h2::head::{HeadFacts, Malformed};
 use crate::h2::hpack::{Decoder, Undecodable};
 use std::fmt::Debug;
+use weir_fields::{HeadFacts, Malformed};
 
 /// Handles the heads and bodies of all streams of a connection.
 ///

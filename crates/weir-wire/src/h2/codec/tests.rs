@@ -6,12 +6,12 @@ mod sinks;
 mod windows;
 
 use super::*;
-use crate::h2::head::{HeadFacts, Malformed};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
+use weir_fields::{HeadFacts, Malformed};
 
 /// Counts wake-ups of a task.
 #[derive(Default)]

@@ -3,12 +3,11 @@
 
 use super::streams::{READ, RESET, Record, WRITE};
 use super::{Block, Bounds, Codec, Failed, Flow, Part, Piece, Role, Sink, Taken};
-use crate::h2::head::{self, HeadFacts, Malformed, Reader};
-use crate::h2::hpack::{Decoder, Undecodable};
-use crate::h2::render;
+use crate::h2::hpack::{self, Decoder, Undecodable};
 use crate::websocket;
 use std::io;
 use std::task::{Context, Poll};
+use weir_fields::{HeadFacts, Kind, Malformed, Reader, Scratch, render};
 
 /// A connection whose streams are read and written as text.
 pub(in crate::h2) type TextCodec = Codec<Texts>;
@@ -20,7 +19,7 @@ const KEPT_TEXT: usize = 4 * 1024;
 #[derive(Debug)]
 pub(in crate::h2) struct Texts {
     role: Role,
-    pub(super) scratch: head::Scratch,
+    pub(super) scratch: Scratch,
 }
 
 /// What has arrived on a stream and is not read yet.
@@ -54,13 +53,13 @@ impl Sink for Texts {
         decoder: &mut Decoder,
     ) -> Result<Result<HeadFacts, Malformed>, Undecodable> {
         let (text, kind) = match block.part {
-            Part::Request => (&mut kept.text, head::Kind::Request),
-            Part::Response => (&mut kept.text, head::Kind::Response { accept: kept.accept.as_deref() }),
-            Part::Trailers => (&mut kept.trailers, head::Kind::Trailers),
+            Part::Request => (&mut kept.text, Kind::Request),
+            Part::Response => (&mut kept.text, Kind::Response { accept: kept.accept.as_deref() }),
+            Part::Trailers => (&mut kept.trailers, Kind::Trailers),
         };
         let mut reader = Reader::new(kind, text, &mut self.scratch, block.most);
         let decoded = match decoder.decode(block.bytes, |name, value| reader.field(name, value)) {
-            Ok(()) => Ok(reader.finish()),
+            Ok(()) => Ok(reader.finish(websocket::key)),
             Err(e) => Err(e),
         };
         if block.bytes.len() > KEPT_TEXT || text.len() > KEPT_TEXT {
@@ -150,7 +149,7 @@ impl Message {
 impl Codec<Texts> {
     /// A gateway connection whose output starts with our SETTINGS.
     pub(in crate::h2) fn new(role: Role, bounds: Bounds) -> Self {
-        let sink = Texts { role, scratch: head::Scratch::default() };
+        let sink = Texts { role, scratch: Scratch::default() };
         Self::begin(sink, role, bounds, Flow::of(role))
     }
 
@@ -214,7 +213,7 @@ impl Codec<Texts> {
     /// Sends the head of a request, which opens its stream.
     pub(in crate::h2) fn send_request(&mut self, slot: usize, text: &[u8], scheme: &str) -> io::Result<()> {
         let at = self.begin_block();
-        let asked = match render::request(text, scheme, &mut self.render, &mut self.out) {
+        let asked = match render::request(text, scheme, &mut hpack::Static, &mut self.render, &mut self.out) {
             Ok(asked) if asked.key.is_some() && !self.peer.connect => {
                 let why = "the upstream does not take WebSockets by HTTP/2 (RFC 8441)";
                 Err(io::Error::new(io::ErrorKind::Unsupported, why))
@@ -261,7 +260,8 @@ impl Codec<Texts> {
         }
         let tunnel = record.kept.tunnel;
         let at = self.begin_block();
-        let status = match render::response(text, tunnel, &mut self.render, &mut self.out) {
+        let status = match render::response(text, tunnel, &mut hpack::Static, &mut self.render, &mut self.out)
+        {
             Ok(status) => status,
             Err(e) => {
                 self.out.truncate(at);

@@ -1,7 +1,20 @@
-//! The Huffman code of HPACK (RFC 7541 §5.2). Decodes nine bits at a time, since most symbols are no longer.
+//! The Huffman code of HPACK and QPACK (RFC 7541 §5.2 and Appendix B). Decodes nine bits at a time, since most symbols
+//! are no longer.
 
-use super::tables::LENGTHS;
 use std::sync::OnceLock;
+
+/// The code length of each symbol in the Huffman code (RFC 7541, Appendix B).
+#[rustfmt::skip]
+const LENGTHS: [u8; 256] = [
+    13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 28,
+    6, 10, 10, 12, 13, 6, 8, 11, 10, 10, 8, 11, 8, 6, 6, 6, 5, 5, 5, 6, 6, 6, 6, 6, 6, 6, 7, 8, 15, 6, 12, 10,
+    13, 6, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 8, 7, 8, 13, 19, 13, 14, 6,
+    15, 5, 6, 5, 6, 5, 6, 6, 6, 5, 7, 7, 6, 6, 6, 5, 6, 7, 6, 5, 5, 6, 7, 7, 7, 7, 7, 15, 11, 14, 13, 28,
+    20, 22, 20, 20, 22, 22, 22, 23, 22, 23, 23, 23, 23, 23, 24, 23, 24, 24, 22, 23, 24, 23, 23, 23, 23, 21, 22, 23, 22, 23, 23, 24,
+    22, 21, 20, 22, 22, 23, 23, 21, 23, 22, 22, 24, 21, 22, 23, 23, 21, 21, 22, 21, 23, 22, 23, 23, 20, 22, 22, 22, 23, 22, 22, 23,
+    26, 26, 20, 19, 22, 23, 22, 25, 26, 26, 26, 27, 27, 26, 24, 25, 19, 21, 26, 27, 27, 26, 27, 24, 21, 21, 26, 26, 28, 27, 27, 27,
+    20, 24, 20, 21, 22, 21, 21, 23, 22, 22, 25, 25, 24, 24, 26, 23, 26, 27, 26, 26, 27, 27, 27, 27, 27, 28, 27, 27, 27, 27, 27, 26,
+];
 
 /// Bits per table lookup.
 const SHORT: u32 = 9;
@@ -40,8 +53,10 @@ fn code() -> &'static Code {
     })
 }
 
-/// Decodes a text; `None` if a code is unknown, or the padding is longer than seven bits or not all ones.
-pub(super) fn unpack(packed: &[u8], out: &mut Vec<u8>) -> Option<()> {
+/// Appends the decoded text; `None` if a code is unknown, or the padding is longer than seven bits or not all ones.
+///
+/// Every symbol takes at least five bits, so it appends at most 8/5 of the bytes of `packed`.
+pub fn unpack(packed: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let code = code();
     let (mut bits, mut held) = (0u64, 0u32);
     let mut bytes = packed.iter();

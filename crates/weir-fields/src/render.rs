@@ -1,11 +1,17 @@
-//! Turns heads in HTTP/1.1 text into HTTP/2 blocks to send (RFC 9113 §8). Omits connection-specific fields (§8.2.2).
+//! Turns heads in HTTP/1.1 text into fields of HTTP/2 and HTTP/3 to send (RFC 9113 §8, RFC 9114 §4). Omits
+//! connection-specific fields (RFC 9113 §8.2.2, RFC 9114 §4.2).
 
-use super::hpack;
 use std::io;
+
+/// Compresses fields: HPACK for HTTP/2, QPACK for HTTP/3.
+pub trait Encode {
+    /// Appends a field. A `secret` one must never get into a table, here or at later hops (RFC 7541 §7.1.3).
+    fn encode(&mut self, name: &[u8], value: &[u8], secret: bool, out: &mut Vec<u8>);
+}
 
 /// Buffers for rendering a head, reused from head to head.
 #[derive(Debug, Default)]
-pub(super) struct Scratch {
+pub struct Scratch {
     /// The block of the regular fields, which follow the pseudo-fields.
     fields: Vec<u8>,
     name: Vec<u8>,
@@ -13,25 +19,26 @@ pub(super) struct Scratch {
 
 /// The facts of a request beside its block.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Asked {
-    /// The WebSocket key, which HTTP/2 does not use.
-    pub(super) key: Option<Vec<u8>>,
+pub struct Asked {
+    /// The WebSocket key, which Extended CONNECT does not use (RFC 8441 §5).
+    pub key: Option<Vec<u8>>,
     /// It is a HEAD request: the response has no body, whatever its head says.
-    pub(super) is_head: bool,
+    pub is_head: bool,
 }
 
-/// The end of the head at the start of `text`.
-pub(super) fn end_of_head(text: &[u8]) -> Option<usize> {
+/// The length of the head at the start of `text`.
+pub fn end_of_head(text: &[u8]) -> Option<usize> {
     memchr::memmem::find(text, b"\r\n\r\n").map(|at| at + 4)
 }
 
 /// Appends the block of a request head.
 ///
 /// # Errors
-/// When the text is not a head, or HTTP/2 cannot express it.
-pub(super) fn request(
+/// When the text is not a head, or these protocols cannot express it.
+pub fn request(
     text: &[u8],
     scheme: &str,
+    encoder: &mut impl Encode,
     scratch: &mut Scratch,
     out: &mut Vec<u8>,
 ) -> io::Result<Asked> {
@@ -47,37 +54,37 @@ pub(super) fn request(
             17 if name.eq_ignore_ascii_case(b"sec-websocket-key") => key = Some(value),
             7 if name.eq_ignore_ascii_case(b"upgrade") => upgrade = Some(value),
             2 if name.eq_ignore_ascii_case(b"te") => te |= value.eq_ignore_ascii_case(b"trailers"),
-            _ => field(name, value, &mut scratch.name, &mut scratch.fields),
+            _ => field(name, value, encoder, &mut scratch.name, &mut scratch.fields),
         }
     }
     let tunnel = upgrade.is_some_and(|u| u.eq_ignore_ascii_case(b"websocket")) && key.is_some();
     let method_sent = if tunnel { &b"CONNECT"[..] } else { method };
-    hpack::encode(b":method", method_sent, false, out);
+    encoder.encode(b":method", method_sent, false, out);
     if tunnel {
-        hpack::encode(b":protocol", b"websocket", false, out);
+        encoder.encode(b":protocol", b"websocket", false, out);
     }
-    hpack::encode(b":scheme", scheme.as_bytes(), false, out);
+    encoder.encode(b":scheme", scheme.as_bytes(), false, out);
     if let Some(host) = host {
         if !host.iter().all(|&b| is_sayable(b) && !matches!(b, b'/' | b'?' | b'#' | b'\\')) {
             return Err(unsayable());
         }
-        hpack::encode(b":authority", host, false, out);
+        encoder.encode(b":authority", host, false, out);
     }
     if path.iter().all(|&b| is_sayable(b)) {
         let path = if path.is_empty() { b"/" } else { path };
-        hpack::encode(b":path", path, false, out);
+        encoder.encode(b":path", path, false, out);
     } else {
-        hpack::encode(b":path", &escaped(path), false, out);
+        encoder.encode(b":path", &escaped(path), false, out);
     }
     out.extend_from_slice(&scratch.fields);
     if te {
-        hpack::encode(b"te", b"trailers", false, out);
+        encoder.encode(b"te", b"trailers", false, out);
     }
     match key {
         Some(key) if tunnel => Ok(Asked { key: Some(key.to_vec()), is_head: false }),
         key => {
             if let Some(key) = key {
-                hpack::encode(b"sec-websocket-key", key, false, out);
+                encoder.encode(b"sec-websocket-key", key, false, out);
             }
             Ok(Asked { key: None, is_head: method == b"HEAD" })
         }
@@ -89,9 +96,10 @@ pub(super) fn request(
 ///
 /// # Errors
 /// When the text is not a head, which would be a bug of ours.
-pub(super) fn response(
+pub fn response(
     head: &[u8],
     tunnel: bool,
+    encoder: &mut impl Encode,
     scratch: &mut Scratch,
     out: &mut Vec<u8>,
 ) -> io::Result<u16> {
@@ -100,14 +108,14 @@ pub(super) fn response(
     let status: u16 = str::from_utf8(digits).ok().and_then(|d| d.parse().ok()).ok_or_else(unsayable)?;
     let opens = status == 101;
     match status {
-        101 => hpack::encode(b":status", b"200", false, out),
-        200..=299 if tunnel => hpack::encode(b":status", b"502", false, out),
-        _ => hpack::encode(b":status", digits, false, out),
+        101 => encoder.encode(b":status", b"200", false, out),
+        200..=299 if tunnel => encoder.encode(b":status", b"502", false, out),
+        _ => encoder.encode(b":status", digits, false, out),
     }
     for line in Lines(rest) {
         let (name, value) = line?;
         if !(opens && name.eq_ignore_ascii_case(b"sec-websocket-accept")) {
-            field(name, value, &mut scratch.name, out);
+            field(name, value, encoder, &mut scratch.name, out);
         }
     }
     Ok(if opens { 200 } else { status })
@@ -117,10 +125,15 @@ pub(super) fn response(
 ///
 /// # Errors
 /// As [`response`].
-pub(super) fn trailers(lines: &[u8], scratch: &mut Scratch, out: &mut Vec<u8>) -> io::Result<()> {
+pub fn trailers(
+    lines: &[u8],
+    encoder: &mut impl Encode,
+    scratch: &mut Scratch,
+    out: &mut Vec<u8>,
+) -> io::Result<()> {
     for line in Lines(lines) {
         let (name, value) = line?;
-        field(name, value, &mut scratch.name, out);
+        field(name, value, encoder, &mut scratch.name, out);
     }
     Ok(())
 }
@@ -147,7 +160,7 @@ impl<'a> Iterator for Lines<'a> {
     }
 }
 
-fn field(name: &[u8], value: &[u8], lower: &mut Vec<u8>, out: &mut Vec<u8>) {
+fn field(name: &[u8], value: &[u8], encoder: &mut impl Encode, lower: &mut Vec<u8>, out: &mut Vec<u8>) {
     let name = if name.iter().any(u8::is_ascii_uppercase) {
         lower.clear();
         lower.extend(name.iter().map(u8::to_ascii_lowercase));
@@ -158,12 +171,12 @@ fn field(name: &[u8], value: &[u8], lower: &mut Vec<u8>, out: &mut Vec<u8>) {
     match name {
         b"connection" | b"keep-alive" | b"proxy-connection" | b"te" | b"transfer-encoding" | b"upgrade" => {}
         // RFC 7541 §7.1.3: no hop may add these to a table.
-        b"authorization" | b"proxy-authorization" => hpack::encode(name, value, true, out),
-        _ => hpack::encode(name, value, false, out),
+        b"authorization" | b"proxy-authorization" => encoder.encode(name, value, true, out),
+        _ => encoder.encode(name, value, false, out),
     }
 }
 
-/// Whether a byte may occur in an HTTP/2 target or host.
+/// Whether a byte may occur in a target or host of HTTP/2 and HTTP/3.
 const fn is_sayable(byte: u8) -> bool {
     byte.is_ascii_graphic() && !matches!(byte, b'"' | b'<' | b'>')
 }
@@ -183,26 +196,30 @@ fn escaped(target: &[u8]) -> Vec<u8> {
 }
 
 fn unsayable() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, "a head that HTTP/2 can not carry")
+    io::Error::new(io::ErrorKind::InvalidInput, "a head that HTTP/2 and HTTP/3 cannot carry")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Fields as lines; secret ones end in `!`.
+    struct Plain;
+
+    impl Encode for Plain {
+        fn encode(&mut self, name: &[u8], value: &[u8], secret: bool, out: &mut Vec<u8>) {
+            let end: &[u8] = if secret { b"!\n" } else { b"\n" };
+            out.extend_from_slice(&[name, b": ", value, end].concat());
+        }
+    }
+
     fn fields(block: &[u8]) -> Vec<String> {
-        let mut fields = Vec::new();
-        hpack::Decoder::default()
-            .decode(block, |n, v| {
-                fields.push(format!("{}: {}", String::from_utf8_lossy(n), String::from_utf8_lossy(v)));
-            })
-            .unwrap();
-        fields
+        str::from_utf8(block).unwrap().lines().map(str::to_owned).collect()
     }
 
     fn of_request(text: &str) -> (Vec<String>, Asked) {
         let mut out = Vec::new();
-        let asked = request(text.as_bytes(), "https", &mut Scratch::default(), &mut out).unwrap();
+        let asked = request(text.as_bytes(), "https", &mut Plain, &mut Scratch::default(), &mut out).unwrap();
         (fields(&out), asked)
     }
 
@@ -252,7 +269,7 @@ mod tests {
             ("HTTP/1.1 204 \r\n\r\n", false, &[":status: 204"]),
         ] {
             let mut out = Vec::new();
-            response(text.as_bytes(), tunnel, &mut Scratch::default(), &mut out).unwrap();
+            response(text.as_bytes(), tunnel, &mut Plain, &mut Scratch::default(), &mut out).unwrap();
             assert_eq!(fields(&out), want, "{text}");
         }
     }
@@ -261,7 +278,8 @@ mod tests {
     fn hosts_that_http2_can_not_say() {
         for host in ["a b", "a\"b", "a/b", "\u{e4}"] {
             let text = format!("GET / HTTP/1.1\r\nhost: {host}\r\n\r\n");
-            let e = request(text.as_bytes(), "http", &mut Scratch::default(), &mut Vec::new()).unwrap_err();
+            let e = request(text.as_bytes(), "http", &mut Plain, &mut Scratch::default(), &mut Vec::new())
+                .unwrap_err();
             assert_eq!(e.kind(), io::ErrorKind::InvalidInput);
         }
     }

@@ -1,12 +1,13 @@
-//! Received HTTP/2 heads as HTTP/1.1 text (RFC 9113 §8). `render` does the reverse for sent heads.
+//! Received heads of HTTP/2 and HTTP/3 as HTTP/1.1 text (RFC 9113 §8, RFC 9114 §4). `render` does the reverse for sent
+//! heads.
 //!
-//! Fields are decoded straight into the buffer that `weir-h1` parses. Features specific to HTTP/2 (pseudo-fields,
-//! Extended CONNECT) become their HTTP/1.1 equivalents; connection-specific fields are malformed (§8.2.2). This
-//! module rejects anything that would move the end of a head or change its kind; the parser judges the rest.
+//! Fields are decoded straight into the buffer that `weir-h1` parses. What HTTP/1.1 lacks (pseudo-fields,
+//! Extended CONNECT) becomes its HTTP/1.1 equivalent; connection-specific fields are malformed (RFC 9113 §8.2.2, RFC
+//! 9114 §4.2). The rules of both protocols are the same; comments cite HTTP/2's. This module rejects anything that would move the end of a head or change its kind; the parser judges the rest.
 
-use crate::websocket;
+use super::Priority;
 
-/// A head that breaks this HTTP/2 rule: we reset its stream (RFC 9113 §8.1.1).
+/// A head that breaks this rule: its stream is reset (RFC 9113 §8.1.1, RFC 9114 §4.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed(pub &'static str);
 
@@ -21,11 +22,13 @@ pub struct HeadFacts {
     pub tunnel: bool,
     /// How many bytes of it are held in memory.
     pub held: usize,
+    /// The field `priority` of a request (RFC 9218 §5).
+    pub priority: Option<Priority>,
 }
 
 /// Buffers for reading a head, reused from head to head.
 #[derive(Debug, Default)]
-pub(super) struct Scratch {
+pub struct Scratch {
     pseudo: [Vec<u8>; 5],
     cookies: Vec<u8>,
 }
@@ -41,13 +44,13 @@ const PROTOCOL: usize = 4;
 const KEPT: usize = 4 * 1024;
 
 impl Scratch {
-    #[cfg(test)]
-    pub(super) fn capacity(&self) -> usize {
+    /// Bytes of memory that the buffers hold.
+    pub fn capacity(&self) -> usize {
         self.pseudo.iter().chain([&self.cookies]).map(Vec::capacity).sum()
     }
 
     /// Shrinks buffers that a large head has grown.
-    pub(super) fn trim(&mut self) {
+    pub fn trim(&mut self) {
         for buffer in self.pseudo.iter_mut().chain([&mut self.cookies]) {
             if buffer.capacity() > KEPT {
                 *buffer = Vec::new();
@@ -58,7 +61,7 @@ impl Scratch {
 
 /// Writes one head as text.
 #[derive(Debug)]
-pub(super) struct Reader<'a> {
+pub struct Reader<'a> {
     kind: Kind<'a>,
     text: &'a mut Vec<u8>,
     scratch: &'a mut Scratch,
@@ -78,17 +81,21 @@ pub(super) struct Reader<'a> {
 
 /// The message part that the fields belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind<'a> {
+pub enum Kind<'a> {
     /// A request's.
     Request,
     /// A response's fields. `accept` is the answer to the WebSocket key, if the request asked for a WebSocket.
-    Response { accept: Option<&'a str> },
+    Response {
+        /// Sent as `sec-websocket-accept`.
+        accept: Option<&'a str>,
+    },
     /// Trailers.
     Trailers,
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(kind: Kind<'a>, text: &'a mut Vec<u8>, scratch: &'a mut Scratch, most: usize) -> Self {
+    /// Appends a head to `text`, of which `most` bytes may be held.
+    pub fn new(kind: Kind<'a>, text: &'a mut Vec<u8>, scratch: &'a mut Scratch, most: usize) -> Self {
         scratch.cookies.clear();
         Self {
             kind,
@@ -106,8 +113,9 @@ impl<'a> Reader<'a> {
     }
 
     /// Adds a field. Once the head is malformed or too large, further fields are ignored; HPACK still requires
-    /// decoding them all.
-    pub(super) fn field(&mut self, name: &[u8], value: &[u8]) {
+    /// decoding them all; for QPACK see [`Reader::wants_more`].
+    #[inline]
+    pub fn field(&mut self, name: &[u8], value: &[u8]) {
         if self.malformed.is_some() || self.full {
             return;
         }
@@ -119,8 +127,16 @@ impl<'a> Reader<'a> {
         self.full = self.text.len() + self.scratch.cookies.len() > self.most;
     }
 
-    /// Ends the head.
-    pub(super) fn finish(mut self) -> Result<HeadFacts, Malformed> {
+    /// Whether further fields matter: the head is neither malformed nor too large.
+    pub const fn wants_more(&self) -> bool {
+        self.malformed.is_none() && !self.full
+    }
+
+    /// Ends the head. `key` makes the `sec-websocket-key` that HTTP/1.1 requires.
+    ///
+    /// # Errors
+    /// When the head is malformed.
+    pub fn finish(mut self, key: impl FnOnce() -> String) -> Result<HeadFacts, Malformed> {
         if let Some(malformed) = self.malformed {
             return Err(malformed);
         }
@@ -141,7 +157,7 @@ impl<'a> Reader<'a> {
             Kind::Request if self.told.tunnel => {
                 let protocol = &self.scratch.pseudo[PROTOCOL];
                 pieces(self.text, &[b"connection: upgrade\r\nupgrade: ", protocol]);
-                pieces(self.text, &[b"\r\nsec-websocket-key: ", websocket::key().as_bytes(), b"\r\n"]);
+                pieces(self.text, &[b"\r\nsec-websocket-key: ", key().as_bytes(), b"\r\n"]);
             }
             Kind::Request if self.te_trailers => {
                 self.text.extend_from_slice(b"connection: te\r\nte: trailers\r\n");
@@ -279,6 +295,9 @@ impl<'a> Reader<'a> {
             // RFC 8441 §5: HTTP/2 has no such field. An HTTP/1.1 upstream would see two keys, and might use the wrong
             // one.
             b"sec-websocket-key" if self.told.tunnel => return Ok(()),
+            b"priority" if self.kind == Kind::Request => {
+                self.told.priority = Some(self.told.priority.unwrap_or_default().read(value));
+            }
             b"content-length" => {
                 // Tunnel data follows, not a body. An upstream that expects a body would read the next request as
                 // that body.
@@ -340,8 +359,12 @@ mod tests {
         let (mut text, mut scratch) = (Vec::new(), Scratch::default());
         let mut reader = Reader::new(kind, &mut text, &mut scratch, most);
         fields.iter().for_each(|(name, value)| reader.field(name, value));
-        let told = reader.finish()?;
+        let told = reader.finish(key)?;
         Ok((String::from_utf8_lossy(&text).into_owned(), told))
+    }
+
+    fn key() -> String {
+        "dGhlIHNhbXBsZSBub25jZQ==".to_owned()
     }
 
     const ASK: [(&[u8], &[u8]); 4] =
@@ -475,7 +498,7 @@ mod tests {
             let (mut text, mut scratch) = (Vec::new(), Scratch::default());
             let mut reader = Reader::new(kind, &mut text, &mut scratch, 4096);
             fields.iter().for_each(|(name, value)| reader.field(name, value));
-            if reader.finish().is_err() {
+            if reader.finish(key).is_err() {
                 continue;
             }
             let (progress, len) = if of_request {

@@ -1,0 +1,13 @@
+//! Header fields of HTTP/2 and HTTP/3, as far as the two agree: bytes only, no socket and no clock.
+//!
+//! `head` turns received fields into HTTP/1.1 text, the form in which the gateway reads every head, and `render` turns
+//! such text into fields to send. HPACK (in weir-wire) and QPACK (in weir-h3) compress fields; they share the code in
+//! `huffman`. `priority` reads what a client says about urgency.
+
+mod head;
+pub mod huffman;
+mod priority;
+pub mod render;
+
+pub use head::{HeadFacts, Kind, Malformed, Reader, Scratch};
+pub use priority::Priority;
