@@ -12,7 +12,7 @@
 //!
 //! *Layout.* `options` parses the options (with `url`, `check`, `template`, `curl`, `schema`) and makes a `plan`.
 //! `scenario` compiles plans with several steps, which weir-plan reads, and counts by step. `engine` runs all loads:
-//! `pace` decides when requests begin (a `shape` is a list of parts, `control` changes it by hand), `transport` holds
+//! `pace` decides when requests begin (shapes are in weir-plan, `control` changes the rate by hand), `transport` holds
 //! connections and their bytes, `clock` and `os` read the time. `cost` watches the target's process, `cores` the other
 //! processes on the machine. `compare` runs a plan on several targets in turn, `search` finds the highest rate that
 //! holds, `ceiling` measures the generator itself. `remote_write` sends progress to Prometheus. The results, their
@@ -40,7 +40,6 @@ pub mod remote_write;
 mod scenario;
 mod schema;
 mod search;
-mod shape;
 mod template;
 mod throttle;
 mod transport;

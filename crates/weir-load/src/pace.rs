@@ -10,7 +10,7 @@ mod schedule;
 pub(crate) use schedule::{Schedule, Source};
 
 use crate::clock::NEVER;
-use crate::shape::{Path, Shape};
+use weir_plan::shape::{Course, Path};
 use std::sync::Arc;
 use weir_report::report::{Pace, Stage, StageUnit};
 
@@ -38,15 +38,15 @@ impl Rhythm {
         }
     }
 
-    pub(crate) fn shaped(shape: Shape, of: StageUnit) -> Self {
-        let shape = Arc::new(shape);
+    pub(crate) fn shaped(course: Course, of: StageUnit) -> Self {
+        let course = Arc::new(course);
         match of {
-            StageUnit::Rate => Self::Open(Starts::Shape(shape)),
-            StageUnit::Users => Self::Closed(Users::Shape(shape)),
+            StageUnit::Rate => Self::Open(Starts::Shape(course)),
+            StageUnit::Users => Self::Closed(Users::Shape(course)),
         }
     }
 
-    pub(crate) const fn shape(&self) -> Option<&Arc<Shape>> {
+    pub(crate) const fn shape(&self) -> Option<&Arc<Course>> {
         match self {
             Self::Closed(Users::Shape(shape)) | Self::Open(Starts::Shape(shape)) => Some(shape),
             Self::Closed(_) | Self::Open(_) => None,
@@ -119,7 +119,7 @@ impl Line {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Starts {
     Lines(Vec<Line>),
-    Shape(Arc<Shape>),
+    Shape(Arc<Course>),
 }
 
 /// What makes finding ascending starts cheaper. It never changes the result.
@@ -173,7 +173,7 @@ pub(crate) enum Users {
     /// All, always.
     All,
     Lines(Vec<Line>),
-    Shape(Arc<Shape>),
+    Shape(Arc<Course>),
 }
 
 impl Users {

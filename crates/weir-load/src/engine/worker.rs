@@ -16,7 +16,7 @@ use super::tally::Tally;
 use crate::clock::{Clock, NEVER};
 use crate::pace::{Rhythm, Schedule, Way};
 use crate::plan::Plan;
-use crate::shape::Part;
+use weir_plan::shape::Part;
 use crate::template::Values;
 use crate::transport::reader::Parser;
 use std::cell::{Cell, RefCell};

@@ -1,6 +1,26 @@
-//! When iterations begin, and how many users there are: the values of `rate:` and `users:`.
+//! When iterations begin, and how many users there are: the values of `rate:` and `users:`, and of `--shape`.
+//!
+//! *Layout.* `written` reads parts as words, `read` (here) as a plan's list. `parts` turns them into the lines of a
+//! `course`, which answers when start k is and how many users there are. `line` is one formula with the area below it
+//! in integers, `poisson` places random starts, `users` reads lines as numbers of users. No clock, no socket.
 
+mod course;
+mod line;
+mod parts;
+mod poisson;
+mod users;
+mod written;
+
+pub use course::{Course, Level, Part, Spacing, level, value};
+pub use parts::{Form, LINES_MOST, LONGEST_NS, Mistake, Piece};
+pub use poisson::Path;
+pub use written::{FORMS, PARTS_MOST, named, spacing, unit_of, word};
+
+use crate::files::Files;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use weir_config::{Diagnostic, Diagnostics, Node};
+use written::Settings;
 
 /// What a shape counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +36,8 @@ pub enum Unit {
 pub enum Shape {
     /// Always as much, until the run ends: users, or iterations per second.
     Constant(f64),
+    /// A list of parts, which ends with the last of them.
+    Parts(Arc<Course>),
 }
 
 impl Shape {
@@ -23,37 +45,108 @@ impl Shape {
     pub fn most(&self) -> f64 {
         match self {
             Self::Constant(value) => *value,
+            Self::Parts(course) => course.highest(),
         }
     }
 }
 
-/// Reads the value of `rate:` or `users:`, which stands at `path`. `None` if it is wrong; `found` then says why.
-pub fn read(node: &Node, path: &str, unit: Unit, found: &mut Diagnostics) -> Option<Shape> {
+/// Reads the value of `rate:` or `users:`, which stands at `path`: a value, or a list of parts. `None` if it is wrong;
+/// `found` then says why. Starts are evenly spaced; [`Course::spaced`] changes that.
+pub fn read(
+    node: &Node,
+    path: &str,
+    unit: Unit,
+    files: &dyn Files,
+    found: &mut Diagnostics,
+) -> Option<Shape> {
+    if node.elements().is_empty() {
+        return constant(node, path, unit, found).map(Shape::Constant);
+    }
+    let mut wrong = |node: &Node, at: &str, message: String| {
+        let mut wrong = Diagnostic::error("bad-shape", message).at(node.at.clone());
+        at.clone_into(&mut wrong.path);
+        found.push(wrong);
+    };
+    let elements = node.elements();
+    if elements.len() > PARTS_MOST {
+        wrong(node, path, format!("expected at most {PARTS_MOST} parts; a file or steps are one"));
+        return None;
+    }
+    let mut pieces = Vec::new();
+    for (i, element) in elements.iter().enumerate() {
+        match piece(element, unit, files) {
+            Ok(piece) => pieces.push(piece),
+            Err(why) => wrong(element, &format!("{path}[{i}]"), why),
+        }
+    }
+    if pieces.len() < elements.len() {
+        return None;
+    }
+    let course = match Course::new(&pieces, Spacing::Even, 1) {
+        Ok(course) => course,
+        Err(mistake) => {
+            match mistake.part().and_then(|i| Some((i, elements.get(i)?))) {
+                Some((i, element)) => wrong(element, &format!("{path}[{i}]"), mistake.to_string()),
+                None => wrong(node, path, mistake.to_string()),
+            }
+            return None;
+        }
+    };
+    if unit == Unit::Users && !(1..=USERS_MOST).contains(&course.users_most()) {
+        wrong(node, path, format!("expected 1 to {USERS_MOST} users at some time"));
+        return None;
+    }
+    Some(Shape::Parts(Arc::new(course)))
+}
+
+/// Most users.
+const USERS_MOST: u64 = 1_000_000;
+
+/// A part of a list: one key that is its word, and `name`.
+fn piece(node: &Node, unit: Unit, files: &dyn Files) -> Result<Piece, String> {
+    let form = || format!("expected a part such as `hold: {}`", written::example(unit));
+    let mut name = None;
+    let mut found = None;
+    for (key, value) in node.entries() {
+        if key.name == "name" {
+            let text = value.as_text().ok_or("expected a name")?;
+            name = Some(written::name(text)?);
+        } else if found.replace((key.name.as_str(), value)).is_some() {
+            return Err(format!("a part has one of {}: begin another one with `-`", written::WORDS.join(", ")));
+        }
+    }
+    let (word, value) = found.ok_or_else(form)?;
+    let form = match value.as_text() {
+        Some(text) => written::form(word, &written::values(text), unit, files)?,
+        None => {
+            let mut settings = BTreeMap::new();
+            for (key, value) in value.entries() {
+                let text = value.as_text().ok_or_else(|| format!("`{}`: expected a value", key.name))?;
+                settings.insert(key.name.as_str(), text);
+            }
+            written::form_of(word, Settings(settings), unit, files)?
+        }
+    };
+    Ok(Piece { name, form })
+}
+
+fn constant(node: &Node, path: &str, unit: Unit, found: &mut Diagnostics) -> Option<f64> {
     let (expected, most) = match unit {
-        Unit::Rate => ("a rate such as 20/s, 100/m or 1000/h", 10_000_000.0),
-        Unit::Users => ("a number of users from 1 to 1000000", 1_000_000.0),
+        Unit::Rate => ("a rate such as 20/s, 100/m or 1000/h, or a list of parts", 10_000_000.0),
+        Unit::Users => ("a number of users from 1 to 1000000, or a list of parts", 1_000_000.0),
     };
     let value = node.as_text().and_then(|text| match unit {
-        Unit::Rate => rate(text),
+        Unit::Rate => weir_report::units::rate(text.trim()),
         Unit::Users => text.parse::<u32>().ok().map(f64::from),
     });
     let value = value.filter(|value| *value > 0.0 && *value <= most);
     if value.is_none() {
         let mut wrong = Diagnostic::error("bad-shape", format!("expected {expected}")).at(node.at.clone());
-        wrong.path = path.to_owned();
+        path.clone_into(&mut wrong.path);
         found.push(wrong);
     }
-    value.map(Shape::Constant)
+    value
 }
 
-fn rate(text: &str) -> Option<f64> {
-    let (number, period) = text.trim().split_once('/').unwrap_or((text.trim(), "s"));
-    let seconds = match period.trim() {
-        "s" => 1.0,
-        "m" => 60.0,
-        "h" => 3600.0,
-        _ => return None,
-    };
-    let number: f64 = number.trim().parse().ok()?;
-    number.is_finite().then_some(number / seconds)
-}
+#[cfg(test)]
+mod tests;

@@ -1,29 +1,31 @@
 //! Turns parts as written into the lines of a shape, and refuses those that make none.
 
+use super::course::{Course, Level, ONE, Part, Spacing, value, whole};
 use super::line::{Curve, Line, REQUEST};
-use super::{Level, ONE, Part, Shape, Spacing, value, whole};
 use std::fmt;
 
 /// Most lines of a shape: a count for each minute of almost two years.
-pub(crate) const LINES_MOST: usize = 1_000_000;
+pub const LINES_MOST: usize = 1_000_000;
 
 /// Longest shape. With the highest rate, its area stays far below the limit of the arithmetic.
-pub(crate) const LONGEST_NS: u64 = 366 * 86_400 * 1_000_000_000;
+pub const LONGEST_NS: u64 = 366 * 86_400 * 1_000_000_000;
 
 /// Highest level: 10 million requests per second.
-pub(crate) const LEVEL_MOST: Level = 10_000_000 * ONE;
+pub const LEVEL_MOST: Level = 10_000_000 * ONE;
 
 /// A part as written.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Piece {
+pub struct Piece {
     /// Its name, if it was given one.
-    pub(crate) name: Option<String>,
-    pub(crate) form: Form,
+    pub name: Option<String>,
+    /// What it does.
+    pub form: Form,
 }
 
-/// What a part does.
+/// What a part does. Times are nanoseconds.
+#[allow(missing_docs)] // the names of the fields are those of the keys
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Form {
+pub enum Form {
     /// This many in each interval.
     File { counts: Vec<u64>, every_ns: u64 },
     /// A constant value.
@@ -42,12 +44,16 @@ pub(crate) enum Form {
 
 /// Why a list of parts is no shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mistake {
+pub enum Mistake {
+    /// There are no parts.
     Empty,
     /// The value is 0 for the whole.
     Nothing,
+    /// More than 10 million per second.
     TooHigh,
+    /// Longer than [`LONGEST_NS`].
     TooLong,
+    /// More than [`LINES_MOST`] parts, steps and intervals.
     TooMany,
     /// The part with this number (from 0) has no length.
     NoLength(usize),
@@ -77,7 +83,7 @@ impl fmt::Display for Mistake {
 
 impl Mistake {
     /// The part that it concerns.
-    pub(crate) const fn part(self) -> Option<usize> {
+    pub const fn part(self) -> Option<usize> {
         match self {
             Self::NoLength(i) | Self::Swing(i) | Self::NoStep(i) | Self::Name(i) => Some(i),
             Self::Empty | Self::Nothing | Self::TooHigh | Self::TooLong | Self::TooMany => None,
@@ -86,7 +92,8 @@ impl Mistake {
 }
 
 impl Form {
-    pub(crate) const fn word(&self) -> &'static str {
+    /// The word that it begins with.
+    pub const fn word(&self) -> &'static str {
         match self {
             Self::File { .. } => "file",
             Self::Hold { .. } => "hold",
@@ -99,12 +106,12 @@ impl Form {
     }
 }
 
-impl Shape {
+impl Course {
     /// Makes a shape of parts.
     ///
     /// # Errors
     /// The first reason why the parts make none.
-    pub(crate) fn new(pieces: &[Piece], spacing: Spacing, seed: u64) -> Result<Self, Mistake> {
+    pub fn new(pieces: &[Piece], spacing: Spacing, seed: u64) -> Result<Self, Mistake> {
         let mut shape =
             Self { lines: Vec::new(), parts: Vec::new(), spacing, seed, end_ns: 0, area: 0, starts: 0 };
         let mut before = 0;

@@ -1,12 +1,12 @@
 //! A shape read as a number of users.
 
+use super::course::{Course, Level, ONE};
 use super::line::{Curve, Line};
-use super::{Level, ONE, Shape};
 use std::f64::consts::TAU;
 
-impl Shape {
+impl Course {
     /// How many users there are at a moment; none after the end.
-    pub(crate) fn users_at(&self, at: u64) -> u64 {
+    pub fn users_at(&self, at: u64) -> u64 {
         if at >= self.end_ns {
             return 0;
         }
@@ -16,7 +16,7 @@ impl Shape {
     }
 
     /// When user `number` (from 0) may next send, at `at` or later; none if it may not again.
-    pub(crate) fn user_next(&self, number: u64, at: u64) -> Option<u64> {
+    pub fn user_next(&self, number: u64, at: u64) -> Option<u64> {
         let need = number.saturating_add(1).saturating_mul(ONE);
         let first = self.lines.partition_point(|line| line.begin_ns <= at).saturating_sub(1);
         self.lines[first..].iter().find_map(|line| {
@@ -26,7 +26,7 @@ impl Shape {
     }
 
     /// The most users at one moment.
-    pub(crate) fn users_most(&self) -> u64 {
+    pub fn users_most(&self) -> u64 {
         let highest = |line: &Line| match line.curve {
             Curve::Count(n) => n,
             Curve::Straight(from, to) => from.max(to) / ONE,

@@ -1,6 +1,6 @@
 //! A stretch of time over which a value follows one formula, and the area below it as an integer.
 
-use super::{Level, ONE, value};
+use super::course::{Level, ONE, value};
 use std::f64::consts::TAU;
 
 /// The area of one request: a level of one for a second.

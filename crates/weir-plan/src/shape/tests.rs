@@ -1,7 +1,9 @@
 //! Properties of shapes: exact counts, ascending starts, and agreement of everybody who asks.
 
+use super::course::ONE;
 use super::parts::Mistake;
 use super::*;
+use std::num::NonZeroU32;
 
 const S: u64 = 1_000_000_000;
 
@@ -22,11 +24,11 @@ fn wave(mean: f64, swing: f64, every: u64, seconds: u64) -> Piece {
     piece(Form::Wave { mean, swing, every_ns: every * S, ns: seconds * S })
 }
 
-fn even(pieces: &[Piece]) -> Shape {
-    Shape::new(pieces, Spacing::Even, 1).unwrap()
+fn even(pieces: &[Piece]) -> Course {
+    Course::new(pieces, Spacing::Even, 1).unwrap()
 }
 
-fn all(shape: &Shape) -> Vec<u64> {
+fn all(shape: &Course) -> Vec<u64> {
     let mut path = Path::default();
     let starts: Vec<u64> = (0..).map_while(|k| shape.start_with(k, &mut path)).collect();
     assert_eq!(starts.len() as u64, shape.starts());
@@ -92,7 +94,7 @@ fn counts_of_a_file_are_exact_whatever_comes_before() {
 #[test]
 fn each_start_is_in_order_and_due_exactly_then() {
     for spacing in [Spacing::Even, Spacing::Burst(NonZeroU32::new(7).unwrap()), Spacing::Poisson] {
-        let s = Shape::new(&mixed(), spacing, 42).unwrap();
+        let s = Course::new(&mixed(), spacing, 42).unwrap();
         let starts = all(&s);
         assert!(starts.is_sorted(), "{spacing:?}");
         assert!(*starts.last().unwrap() < s.end_ns(), "{spacing:?}");
@@ -113,7 +115,7 @@ fn the_count_is_the_area_whatever_the_spacing() {
     let every = 7.0;
     of_wave += 30.0 * every / std::f64::consts::TAU * (1.0 - (std::f64::consts::TAU * 20.0 / every).cos());
     for spacing in [Spacing::Even, Spacing::Burst(NonZeroU32::new(20).unwrap()), Spacing::Poisson] {
-        let s = Shape::new(&mixed(), spacing, 3).unwrap();
+        let s = Course::new(&mixed(), spacing, 3).unwrap();
         assert!((s.starts() as f64 - (area + of_wave)).abs() <= 1.0, "{} for {}", s.starts(), area + of_wave);
     }
 }
@@ -121,7 +123,7 @@ fn the_count_is_the_area_whatever_the_spacing() {
 #[test]
 fn stripes_together_are_the_whole() {
     for spacing in [Spacing::Even, Spacing::Burst(NonZeroU32::new(3).unwrap()), Spacing::Poisson] {
-        let s = Shape::new(&mixed(), spacing, 9).unwrap();
+        let s = Course::new(&mixed(), spacing, 9).unwrap();
         let whole = all(&s);
         for stripes in [2, 3, 7] {
             let mut together = Vec::new();
@@ -142,14 +144,14 @@ fn stripes_together_are_the_whole() {
 
 #[test]
 fn the_seed_decides_where_random_starts_lie() {
-    let of = |seed| all(&Shape::new(&[hold(100.0, 60)], Spacing::Poisson, seed).unwrap());
+    let of = |seed| all(&Course::new(&[hold(100.0, 60)], Spacing::Poisson, seed).unwrap());
     assert_eq!(of(1), of(1));
     assert_ne!(of(1), of(2));
 }
 
 #[test]
 fn random_starts_are_those_of_a_poisson_process() {
-    let s = Shape::new(&[hold(1000.0, 100)], Spacing::Poisson, 5).unwrap();
+    let s = Course::new(&[hold(1000.0, 100)], Spacing::Poisson, 5).unwrap();
     let starts = all(&s);
     let gaps: Vec<f64> = starts.windows(2).map(|pair| (pair[1] - pair[0]) as f64 / 1e6).collect();
     let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
@@ -170,7 +172,7 @@ fn random_starts_are_those_of_a_poisson_process() {
 
 #[test]
 fn random_starts_follow_the_rate() {
-    let s = Shape::new(&[hold(10.0, 100), hold(90.0, 100)], Spacing::Poisson, 8).unwrap();
+    let s = Course::new(&[hold(10.0, 100), hold(90.0, 100)], Spacing::Poisson, 8).unwrap();
     let early = s.due_by(100 * S);
     // 1,000 of 10,000: one standard deviation is 30.
     assert!((850..1150).contains(&early), "{early}");
@@ -178,7 +180,7 @@ fn random_starts_follow_the_rate() {
 
 #[test]
 fn bursts_start_together() {
-    let s = Shape::new(&[hold(10.0, 3)], Spacing::Burst(NonZeroU32::new(20).unwrap()), 1).unwrap();
+    let s = Course::new(&[hold(10.0, 3)], Spacing::Burst(NonZeroU32::new(20).unwrap()), 1).unwrap();
     assert_eq!((s.start(0), s.start(19), s.start(20), s.start(29), s.start(30)), {
         (Some(0), Some(0), Some(2 * S), Some(2 * S), None)
     });
@@ -215,7 +217,7 @@ fn parts_have_names_and_places() {
     assert_eq!([0, S - 1, S, 2 * S, 9 * S].map(|at| s.part_at(at)), [0, 0, 1, 2, 2]);
     assert!((s.highest() - 90.0).abs() < 1e-9);
     pieces[2].name = Some("spike".to_owned());
-    assert_eq!(Shape::new(&pieces, Spacing::Even, 1), Err(Mistake::Name(2)));
+    assert_eq!(Course::new(&pieces, Spacing::Even, 1), Err(Mistake::Name(2)));
 }
 
 #[test]
@@ -232,7 +234,7 @@ fn what_makes_no_shape_is_refused() {
         (vec![hold(10e6 + 1.0, 1)], Mistake::TooHigh),
         (vec![hold(1.0, 367 * 86_400)], Mistake::TooLong),
     ] {
-        assert_eq!(Shape::new(&pieces, Spacing::Even, 1).err(), Some(want));
+        assert_eq!(Course::new(&pieces, Spacing::Even, 1).err(), Some(want));
     }
 }
 

@@ -1,44 +1,30 @@
-//! Arrival shapes: when requests start, or how many users there are, as pure functions of a list of parts, a spacing,
-//! a seed and a number.
-//!
-//! `Shape::start(k)` is the intended start of the k-th request. It depends on nothing else, so threads and machines
-//! that divide the numbers among themselves agree on every start without talking to each other.
-//!
-//! *Layout.* `line` is a stretch over which a value follows one formula, with the area below it in integers. `parts`
-//! turns the written parts into lines. `poisson` places random starts. `users` reads the same lines as numbers of
-//! users. No clock, no socket, no text of the command line.
+//! A list of parts in the form that answers questions about any moment and any start.
 
-mod line;
-mod parts;
-mod poisson;
-mod users;
-
-pub(crate) use parts::{Form, Piece};
-pub(crate) use poisson::Path;
-
-use line::{Line, REQUEST};
+use super::line::{Line, REQUEST};
+use super::poisson::{self, Path};
+use std::fmt;
 use std::num::NonZeroU32;
 
 /// A value: requests per second, or users, in steps of 1/3,600,000. Rates per second, minute and hour are exact with
 /// up to three decimals.
-pub(crate) type Level = u64;
+pub type Level = u64;
 
 /// One request per second, or one user.
-pub(crate) const ONE: Level = 3_600_000;
+pub const ONE: Level = 3_600_000;
 
 /// The level for a rate per second, or for a number of users.
-pub(crate) fn level(value: f64) -> Level {
+pub fn level(value: f64) -> Level {
     (value * ONE as f64).round() as Level // a negative value becomes 0
 }
 
 /// The value of a level.
-pub(crate) fn value(level: Level) -> f64 {
+pub fn value(level: Level) -> f64 {
     level as f64 / ONE as f64
 }
 
 /// How starts lie between the cumulative rate's whole numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Spacing {
+pub enum Spacing {
     /// This many start together, at the even start of the first of them.
     Burst(NonZeroU32),
     /// A start whenever the area below the rate reaches a whole number.
@@ -48,72 +34,87 @@ pub(crate) enum Spacing {
     Poisson,
 }
 
-/// A list of parts, in the form that answers questions about any moment and any start.
+impl fmt::Display for Spacing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Burst(n) => write!(f, "burst({n})"),
+            Self::Even => f.write_str("even"),
+            Self::Poisson => f.write_str("poisson"),
+        }
+    }
+}
+
+/// The parts of a load: when requests or iterations start, or how many users there are.
+///
+/// Invariant: `start(k)` depends on the parts, the spacing, the seed and k alone. Threads and machines that divide the
+/// numbers among themselves agree on every start without talking to each other.
 ///
 /// The area below the rate is an integer, in units of 1/3.6e15 request ([`REQUEST`]). Even starts are exact: `start(k)`
 /// is the last nanosecond at which the area is at most k. Within a wave, which needs a cosine, the area is off by less
 /// than 1e-9 of the requests in one period. Starts of a Poisson process are exact to 2^-52 of the whole.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Shape {
+pub struct Course {
     /// Never empty, each with a length; in order and without gaps.
-    lines: Vec<Line>,
-    parts: Vec<Part>,
-    spacing: Spacing,
-    seed: u64,
-    end_ns: u64,
+    pub(super) lines: Vec<Line>,
+    pub(super) parts: Vec<Part>,
+    pub(super) spacing: Spacing,
+    pub(super) seed: u64,
+    pub(super) end_ns: u64,
     /// The area below all lines.
-    area: i128,
-    starts: u64,
+    pub(super) area: i128,
+    pub(super) starts: u64,
 }
 
 /// One part as written, which may be many lines.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Part {
+pub struct Part {
     /// Unique in its shape.
-    pub(crate) name: String,
+    pub name: String,
     /// The word it began with, such as `hold`.
-    pub(crate) word: &'static str,
-    pub(crate) begin_ns: u64,
-    pub(crate) end_ns: u64,
-    /// The value at its beginning and at its end.
-    pub(crate) from: f64,
-    pub(crate) to: f64,
+    pub word: &'static str,
+    /// When it begins, from the beginning of the first.
+    pub begin_ns: u64,
+    /// When it ends.
+    pub end_ns: u64,
+    /// The value at its beginning.
+    pub from: f64,
+    /// The value at its end.
+    pub to: f64,
 }
 
-impl Shape {
+impl Course {
     /// How long it lasts.
-    #[cfg(test)]
-    pub(crate) const fn end_ns(&self) -> u64 {
+    pub const fn end_ns(&self) -> u64 {
         self.end_ns
     }
 
-    pub(crate) fn parts(&self) -> &[Part] {
+    /// The parts, in order.
+    pub fn parts(&self) -> &[Part] {
         &self.parts
     }
 
-    pub(crate) const fn spacing(&self) -> Spacing {
+    /// How starts are spaced.
+    pub const fn spacing(&self) -> Spacing {
         self.spacing
     }
 
     /// How many starts it has: the area below the rate, rounded up.
-    #[cfg(test)]
-    pub(crate) const fn starts(&self) -> u64 {
+    pub const fn starts(&self) -> u64 {
         self.starts
     }
 
-    /// The highest value.
-    pub(crate) fn highest(&self) -> f64 {
+    /// The highest value: requests per second, or users.
+    pub fn highest(&self) -> f64 {
         self.lines.iter().map(Line::highest).fold(0.0, f64::max)
     }
 
     /// When the k-th start (from 0) is intended; none if there is no such start.
-    #[cfg(test)]
-    pub(crate) fn start(&self, k: u64) -> Option<u64> {
+    pub fn start(&self, k: u64) -> Option<u64> {
         self.start_with(k, &mut Path::default())
     }
 
     /// The same as `start`, faster for numbers that ascend if the same `path` is passed each time.
-    pub(crate) fn start_with(&self, k: u64, path: &mut Path) -> Option<u64> {
+    pub fn start_with(&self, k: u64, path: &mut Path) -> Option<u64> {
         if k >= self.starts {
             return None;
         }
@@ -125,8 +126,15 @@ impl Shape {
         Some(self.last_at(area))
     }
 
+    /// The same parts with another spacing. `seed` is for [`Spacing::Poisson`].
+    #[must_use]
+    pub const fn spaced(mut self, spacing: Spacing, seed: u64) -> Self {
+        (self.spacing, self.seed) = (spacing, seed);
+        self
+    }
+
     /// How many starts are due at a moment: intended then or earlier.
-    pub(crate) fn due_by(&self, at: u64) -> u64 {
+    pub fn due_by(&self, at: u64) -> u64 {
         let area = self.area_at(at.saturating_add(1).min(self.end_ns));
         // Start k is due if the area right after the moment exceeds k.
         let due = match self.spacing {
@@ -143,7 +151,7 @@ impl Shape {
     }
 
     /// The part that a moment belongs to; the last one for moments after the end.
-    pub(crate) fn part_at(&self, at: u64) -> usize {
+    pub fn part_at(&self, at: u64) -> usize {
         self.parts.partition_point(|part| part.begin_ns <= at).saturating_sub(1)
     }
 
@@ -165,16 +173,13 @@ impl Shape {
         line.begin_ns + line.last_at(area - line.area_before)
     }
 
-    fn line_at(&self, at: u64) -> &Line {
+    pub(super) fn line_at(&self, at: u64) -> &Line {
         let i = self.lines.partition_point(|line| line.begin_ns <= at).saturating_sub(1);
         &self.lines[i]
     }
 }
 
 /// An area in requests, rounded up.
-fn whole(area: i128) -> u64 {
+pub(super) fn whole(area: i128) -> u64 {
     u64::try_from((area + REQUEST - 1) / REQUEST).unwrap_or(0)
 }
-
-#[cfg(test)]
-mod tests;

@@ -8,7 +8,7 @@
 
 /// The brackets that lead to the last place, so that the next one need not begin at the top.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Path(Vec<Bracket>);
+pub struct Path(Vec<Bracket>);
 
 /// Two places with their positions: known, and between which others lie.
 #[derive(Clone, Copy, Debug)]
