@@ -10,9 +10,9 @@ mod schedule;
 pub(crate) use schedule::{Schedule, Source};
 
 use crate::clock::NEVER;
-use weir_plan::shape::{Course, Path};
 use std::sync::Arc;
-use weir_report::report::{Pace, Stage, StageUnit};
+use weir_plan::shape::{Course, Path};
+use weir_report::report::{Pace, PartPlan, Stage, StageUnit};
 
 /// A pace in the form that workers query.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,8 +38,7 @@ impl Rhythm {
         }
     }
 
-    pub(crate) fn shaped(course: Course, of: StageUnit) -> Self {
-        let course = Arc::new(course);
+    pub(crate) fn shaped(course: Arc<Course>, of: StageUnit) -> Self {
         match of {
             StageUnit::Rate => Self::Open(Starts::Shape(course)),
             StageUnit::Users => Self::Closed(Users::Shape(course)),
@@ -52,6 +51,25 @@ impl Rhythm {
             Self::Closed(_) | Self::Open(_) => None,
         }
     }
+}
+
+/// A shape in the words of the report.
+pub(crate) fn described(course: &Course, of: StageUnit) -> Pace {
+    let mut before = 0;
+    let parts = course.parts().iter().map(|part| {
+        let due = if of == StageUnit::Rate { course.due_by(part.end_ns - 1) } else { 0 };
+        PartPlan {
+            name: part.name.clone(),
+            word: part.word.to_owned(),
+            begin_ns: part.begin_ns,
+            end_ns: part.end_ns,
+            from: part.from,
+            to: part.to,
+            starts: due - std::mem::replace(&mut before, due),
+            ..PartPlan::default()
+        }
+    });
+    Pace::Shape { of, parts: parts.collect(), spacing: course.spacing().to_string(), seed: course.seed() }
 }
 
 /// How long all stages or parts take; `None` without them.

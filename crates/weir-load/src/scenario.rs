@@ -15,7 +15,7 @@ pub(crate) mod tally;
 pub(crate) use rows::{add as add_rows, add_plain as add_plain_rows};
 
 use crate::clock;
-use crate::pace::{Rhythm, mix};
+use crate::pace::{Rhythm, described, mix};
 use data::Dealer;
 use program::Program;
 use std::fmt;
@@ -23,8 +23,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use tally::JourneyTally;
-use weir_plan::{Connections, Load, Part, Request, StepId, Value};
-use weir_report::report::Pace;
+use weir_plan::shape::Shape;
+use weir_plan::{Connections, Driven, Load, Part, Request, StepId, Value};
+use weir_report::report::{Pace, StageUnit};
 
 /// The most of the graceful stop that is left for the steps of `end`.
 const END_MOST: Duration = Duration::from_secs(5);
@@ -255,19 +256,8 @@ impl Group {
 /// Each load with the scenarios that it drives: one for each scenario that has its own, and one for the others.
 fn groups(plan: &weir_plan::Plan, compiled: &[Scenario]) -> Vec<Group> {
     let mut groups = Vec::new();
-    let shared: Vec<usize> =
-        (0..).zip(&plan.scenarios).filter(|(_, s)| s.load.is_none()).map(|(i, _)| i).collect();
-    let own = (0..).zip(&plan.scenarios).filter_map(|(i, s)| Some((s.load.as_ref()?, vec![i])));
-    let all: Vec<(&Load, Vec<usize>)> = plan
-        .load
-        .as_ref()
-        .map(|load| (load, shared))
-        .into_iter()
-        .filter(|(_, s)| !s.is_empty())
-        .chain(own)
-        .collect();
     let mut first_user = 0;
-    for (load, scenarios) in all {
+    for Driven { load, scenarios, start_at, .. } in plan.loads() {
         let of = |i: &usize| plan.scenarios.get(*i);
         let weights: Vec<u32> = scenarios.iter().filter_map(of).map(|s| s.weight.max(1)).collect();
         let order = mix(&weights).into_iter().filter_map(|i| scenarios.get(i as usize)).map(|i| *i as u32);
@@ -278,11 +268,15 @@ fn groups(plan: &weir_plan::Plan, compiled: &[Scenario]) -> Vec<Group> {
         let most = scenarios.iter().filter_map(|i| compiled.get(*i)).map(Scenario::most_at_once).max();
         let as_pace = as_pace(load);
         groups.push(Group {
-            rhythm: Rhythm::of(&as_pace),
+            rhythm: match (load.course(), load) {
+                (Some(course), Load::Rate { .. }) => Rhythm::shaped(Arc::clone(course), StageUnit::Rate),
+                (Some(course), Load::Users { .. }) => Rhythm::shaped(Arc::clone(course), StageUnit::Users),
+                (None, _) => Rhythm::of(&as_pace),
+            },
             as_pace,
             users: users.max(1),
             pace,
-            start_at: scenarios.iter().filter_map(of).map(|s| clock::nanos(s.start_at)).min().unwrap_or(0),
+            start_at: clock::nanos(start_at),
             order: order.collect(),
             turn: AtomicU64::new(0),
             first_user,
@@ -298,7 +292,9 @@ fn groups(plan: &weir_plan::Plan, compiled: &[Scenario]) -> Vec<Group> {
 /// A load in the words of the report.
 pub(crate) fn as_pace(load: &Load) -> Pace {
     match load {
-        Load::Rate { shape, .. } => Pace::Rate { per_second: shape.most() },
+        Load::Rate { shape: Shape::Parts(course), .. } => described(course, StageUnit::Rate),
+        Load::Users { shape: Shape::Parts(course), .. } => described(course, StageUnit::Users),
+        Load::Rate { shape: Shape::Constant(per_second), .. } => Pace::Rate { per_second: *per_second },
         Load::Users { .. } => Pace::AsFastAsPossible,
     }
 }

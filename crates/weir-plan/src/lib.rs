@@ -19,6 +19,7 @@ mod filter;
 pub mod grpc;
 mod keep;
 pub mod limits;
+mod loads;
 mod origin;
 mod path;
 mod pause;
@@ -36,6 +37,7 @@ pub use cookie::CookieJar;
 pub use data::{AtEnd, DataSet, Pick};
 pub use files::{Disk, Files};
 pub use keep::{Keep, KeepFailure, KeepProblem};
+pub use loads::{Driven, PartName};
 pub use origin::{BadUrl, Origin, Scheme, Url};
 pub use pause::Pause;
 pub use plan::{

@@ -326,6 +326,8 @@ pub struct Threshold {
 /// What a threshold is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThresholdOf {
+    /// A part of a load, by its position in [`Plan::parts`].
+    Part(usize),
     /// The whole run.
     Run,
     /// A scenario, by its position in [`Plan::scenarios`].

@@ -19,10 +19,11 @@ mod whole;
 use crate::data::Pick;
 use crate::files::Files;
 use crate::limits::{BODY_BYTES, SCENARIOS};
+use crate::loads;
 use crate::origin::{Origin, Scheme};
 use crate::plan::{Connections, DataUse, Draw, Load, OnFailure, Part, Plan, Scenario};
 use crate::scope::{Shared, Value};
-use crate::shape::{self, Unit};
+use crate::shape::{self, Shape, Spacing, Unit};
 use crate::written::{self, PlanFile};
 use compiler::Compiler;
 use names::{Names, wrong_name};
@@ -116,6 +117,7 @@ fn compile(file: &PlanFile, tree: Node, files: &dyn Files, found: &mut Diagnosti
     let setup = compiler.steps(&file.setup, "setup", 1);
     compiler.check_scenarios();
     let load = compiler.load(file.users.as_ref(), file.rate.as_ref(), file.users_max, file.pace, "");
+    let load = compiler.spaced(load, file.spacing.as_deref(), file.seed, "");
     let mut scenarios = Vec::new();
     for (i, (name, scenario)) in file.scenarios.iter().enumerate().take(SCENARIOS) {
         scenarios.push(compiler.scenario(i, name, scenario, load.as_ref()));
@@ -126,7 +128,9 @@ fn compile(file: &PlanFile, tree: Node, files: &dyn Files, found: &mut Diagnosti
     compiler.on_failure = file.defaults.on_failure.map_or(OnFailure::GoOn, on_failure);
     let teardown = compiler.steps(&file.teardown, "teardown", 1);
     let (setup_slots, _, teardown_slots) = compiler.names.slots();
-    let thresholds = compiler.thresholds(&scenarios);
+    let parts = loads::parts(&loads::loads(load.as_ref(), &scenarios));
+    compiler.check_parts(&parts, &scenarios);
+    let thresholds = compiler.thresholds(&scenarios, &parts);
     compiler.check_rest(is_whole && data.len() == file.data.len());
     let (origins, steps) = (compiler.origins, compiler.rows);
     let time = |time: Option<weir_config::units::Duration>| time.map(|time| time.0);
@@ -241,6 +245,7 @@ impl Compiler<'_> {
         let end = self.steps(&file.end, &format!("{path}.end"), 1);
         let (_, user_slots, iteration_slots) = self.names.slots();
         let load = self.load(file.users.as_ref(), file.rate.as_ref(), file.users_max, file.pace, &path);
+        let load = self.spaced(load, file.spacing.as_deref(), file.seed, &path);
         self.weight(file, &path);
         let iterations = file.iterations;
         if iterations == Some(0) {
@@ -317,12 +322,45 @@ impl Compiler<'_> {
             self.wrong(&place("pace"), "`pace` is for `users`; iterations of a `rate` begin by the rate");
         }
         if let Some(raw) = rate {
-            let shape = shape::read(&raw.node, &raw.path, Unit::Rate, self.found)?;
+            let shape = shape::read(&raw.node, &raw.path, Unit::Rate, self.files, self.found)?;
             return Some(Load::Rate { shape, users_max: users_max.unwrap_or(USERS_MAX) });
         }
         let raw = users?;
-        let shape = shape::read(&raw.node, &raw.path, Unit::Users, self.found)?;
+        let shape = shape::read(&raw.node, &raw.path, Unit::Users, self.files, self.found)?;
         Some(Load::Users { shape, pace: pace.map(|pace| pace.0) })
+    }
+
+    /// The load with its starts spaced as written.
+    fn spaced(
+        &mut self,
+        load: Option<Load>,
+        spacing: Option<&str>,
+        seed: Option<u64>,
+        path: &str,
+    ) -> Option<Load> {
+        let place = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
+        if spacing.is_none() && seed.is_none() {
+            return load;
+        }
+        let Some(Load::Rate { shape: Shape::Parts(course), users_max }) = load else {
+            let key = if spacing.is_some() { "spacing" } else { "seed" };
+            self.wrong(&place(key), "is of a `rate` with parts, such as `rate: [ { hold: 100/s for 1m } ]`");
+            return load;
+        };
+        let Some(read) = shape::spacing(spacing.unwrap_or("even")) else {
+            self.wrong(&place("spacing"), "expected `even`, `poisson` or `burst(N)` with N from 1");
+            return None;
+        };
+        if seed.is_some() && read != Spacing::Poisson {
+            self.wrong(&place("seed"), "is for `spacing: poisson`: the others have no chance in them");
+        }
+        if let Spacing::Burst(n) = read
+            && n.get() > users_max
+        {
+            self.wrong(&place("spacing"), format!("a burst of {n} is larger than `users_max`, {users_max}"));
+        }
+        let course = (*course).clone().spaced(read, seed.unwrap_or(1));
+        Some(Load::Rate { shape: Shape::Parts(Arc::new(course)), users_max })
     }
 
     /// `per_user` gives user k row k, so there must be a row for each.

@@ -77,9 +77,13 @@ pub(crate) struct PlanFile {
     /// Users of the scenarios without `users` or `rate` of their own, who share their iterations by `weight`.
     #[schemars(with = "Option<LoadValue>")]
     pub(crate) users: Option<Raw>,
-    /// Iterations per second of those scenarios, such as `20/s`: an open model.
+    /// Iterations per second of those scenarios, such as `20/s`, or a list of parts: an open model.
     #[schemars(with = "Option<LoadValue>")]
     pub(crate) rate: Option<Raw>,
+    /// How the starts of a `rate` with parts are spaced: `even`, `poisson` or `burst(N)`. Default `even`.
+    pub(crate) spacing: Option<String>,
+    /// Seed of `poisson`. Default 1: the same shape and seed have the same starts.
+    pub(crate) seed: Option<u64>,
     /// Most users with `rate`. Default 1000. A start that finds none free is counted as not started.
     pub(crate) users_max: Option<u32>,
     /// With `users`: an iteration begins at least this long after the last one of its user began.
@@ -147,9 +151,13 @@ pub(crate) struct Scenario {
     /// Users of this scenario alone: a closed model.
     #[schemars(with = "Option<LoadValue>")]
     pub(crate) users: Option<Raw>,
-    /// Iterations per second of this scenario alone, such as `20/s`: an open model.
+    /// Iterations per second of this scenario alone, such as `20/s`, or a list of parts: an open model.
     #[schemars(with = "Option<LoadValue>")]
     pub(crate) rate: Option<Raw>,
+    /// How the starts of a `rate` with parts are spaced: `even`, `poisson` or `burst(N)`. Default `even`.
+    pub(crate) spacing: Option<String>,
+    /// Seed of `poisson`. Default 1: the same shape and seed have the same starts.
+    pub(crate) seed: Option<u64>,
     /// Most users with `rate`. Default 1000. A start that finds none free is counted as not started.
     pub(crate) users_max: Option<u32>,
     /// With `users`: an iteration begins at least this long after the last one of its user began.
@@ -331,6 +339,10 @@ impl JsonSchema for LoadValue {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        schemars::json_schema!({ "type": ["integer", "string", "array"] })
+        schemars::json_schema!({
+            "type": ["integer", "string", "array"],
+            "items": { "type": "object" },
+            "maxItems": crate::shape::PARTS_MOST,
+        })
     }
 }

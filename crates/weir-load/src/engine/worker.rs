@@ -16,7 +16,6 @@ use super::tally::Tally;
 use crate::clock::{Clock, NEVER};
 use crate::pace::{Rhythm, Schedule, Way};
 use crate::plan::Plan;
-use weir_plan::shape::Part;
 use crate::template::Values;
 use crate::transport::reader::Parser;
 use std::cell::{Cell, RefCell};
@@ -27,6 +26,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::sync::Notify;
+use weir_plan::shape::Part;
 use weir_report::Histogram;
 use weir_wire::timer::Timer;
 

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use weir_plan::shape::Shape;
 use weir_plan::{Load, StepKind};
-use weir_report::report::{Pace, PlanAsRun, Protocol, Stop, TargetPlan};
+use weir_report::report::{Pace, PlanAsRun, Protocol, StageUnit, Stop, TargetPlan};
 use weir_report::{Mistake, Threshold, units};
 
 /// How long a run lasts that nothing limits.
@@ -70,6 +70,16 @@ impl Plan {
     }
 }
 
+/// When the last of the loads with parts ends, and whether all loads have parts; none if no load has any.
+fn shapes_end(plan: &weir_plan::Plan) -> Option<(u64, bool)> {
+    let end = |driven: &weir_plan::Driven<'_>| {
+        let course = driven.load.course()?;
+        Some(clock::nanos(driven.start_at).saturating_add(course.end_ns()))
+    };
+    let ends: Vec<Option<u64>> = plan.loads().iter().map(end).collect();
+    Some((ends.iter().flatten().copied().max()?, ends.iter().all(Option::is_some)))
+}
+
 impl Reader<'_> {
     fn journey(&mut self, mut plan: weir_plan::Plan, is_rehearsed: bool) -> Option<Plan> {
         let o = self.options;
@@ -86,7 +96,20 @@ impl Reader<'_> {
             self.wrong("-d", "expected more than 0");
         }
         let is_counted = plan.scenarios.iter().all(|s| s.iterations.is_some());
-        let stop_ns = duration.or((!is_counted).then_some(LASTS));
+        let shapes_end = shapes_end(&plan);
+        if let Some((end, all)) = shapes_end {
+            if warmup > 0 {
+                self.wrong("--warmup", "a load with parts has no warm-up: make it the first part");
+            }
+            if duration.is_some() && all {
+                self.wrong("-d", "the parts of the plan's `rate` or `users` set the duration already");
+            } else if duration.is_some_and(|d| d < end) {
+                let hint =
+                    format!("ends before the parts of the plan, which take {}", units::time(end as f64));
+                self.wrong("-d", &hint);
+            }
+        }
+        let stop_ns = duration.or(shapes_end.map(|(end, _)| end)).or((!is_counted).then_some(LASTS));
         let thresholds = self.scoped_thresholds(&plan);
         let abort_on = self.all(&o.abort_on, |t| Threshold::parse("--abort-on", t));
         for bad in abort_on.iter().filter(|t| t.scope().is_some()) {
@@ -113,6 +136,9 @@ impl Reader<'_> {
         let timeout = journey.shortest_timeout().unwrap_or(WAIT);
         let rates = journey.groups.iter().filter_map(|g| match g.as_pace {
             Pace::Rate { per_second } => Some(per_second),
+            Pace::Shape { of: StageUnit::Rate, ref parts, .. } => {
+                Some(parts.iter().map(|part| part.from.max(part.to)).fold(0.0, f64::max))
+            }
             _ => None,
         });
         let rate: f64 = rates.sum();
@@ -279,16 +305,20 @@ impl Reader<'_> {
                 Err(mistake) => self.mistakes.push(mistake),
             }
         }
+        let parts = plan.parts();
         let knows = |name: &str| {
             let of_step = |s: &weir_plan::StepInfo| {
                 let scenario = s.scenario.and_then(|i| plan.scenarios.get(i));
                 *s.name == *name || scenario.is_some_and(|c| format!("{}.{}", c.name, s.name) == name)
             };
-            plan.scenarios.iter().any(|s| *s.name == *name) || plan.steps.iter().any(of_step)
+            plan.scenarios.iter().any(|s| *s.name == *name)
+                || plan.steps.iter().any(of_step)
+                || parts.iter().any(|part| part.full == name)
+                || parts.iter().filter(|part| part.name == name).count() == 1
         };
         for threshold in &all {
             if let Some(scope) = threshold.scope().filter(|scope| !knows(scope)) {
-                let hint = format!("the plan has no scenario and no step `{scope}`");
+                let hint = format!("the plan has no scenario, step or part `{scope}`, or several");
                 self.wrong(&format!("threshold {}", threshold.text), &hint);
             }
         }

@@ -1,10 +1,11 @@
 //! `--shape`: parts as written on the command line, such as `hold 100/s 1m, spike: jump 2000/s 10s, pause 5s`.
 
 use super::{CONNECTIONS_MOST, Reader};
-use crate::pace::Rhythm;
+use crate::pace::{self, Rhythm};
+use std::sync::Arc;
 use weir_plan::Disk;
 use weir_plan::shape::{self, Course, PARTS_MOST, Spacing, Unit};
-use weir_report::report::{Pace, PartPlan, StageUnit};
+use weir_report::report::{Pace, StageUnit};
 
 impl Reader<'_> {
     /// The pace and rhythm of `--shape`; none if it is not given or wrong.
@@ -50,8 +51,13 @@ impl Reader<'_> {
             Unit::Rate => StageUnit::Rate,
             Unit::Users => StageUnit::Users,
         };
-        let parts = described(&course, &pieces, of);
-        Some((Pace::Shape { of, parts, spacing: spacing.to_string(), seed }, Rhythm::shaped(course, of)))
+        let mut pace = pace::described(&course, of);
+        if let Pace::Shape { parts, .. } = &mut pace {
+            for (part, piece) in parts.iter_mut().zip(&pieces) {
+                shape::named(piece).1.clone_into(&mut part.written);
+            }
+        }
+        Some((pace, Rhythm::shaped(Arc::new(course), of)))
     }
 
     fn spacing(&mut self, unit: Unit) -> Option<Spacing> {
@@ -86,22 +92,4 @@ impl Reader<'_> {
 
 fn place(i: usize, piece: &str) -> String {
     format!("--shape, part {}, `{piece}`", i + 1)
-}
-
-fn described(course: &Course, pieces: &[&str], of: StageUnit) -> Vec<PartPlan> {
-    let mut before = 0;
-    let parts = course.parts().iter().zip(pieces).map(|(part, piece)| {
-        let due = if of == StageUnit::Rate { course.due_by(part.end_ns - 1) } else { 0 };
-        PartPlan {
-            name: part.name.clone(),
-            word: part.word.to_owned(),
-            written: shape::named(piece).1.to_owned(),
-            begin_ns: part.begin_ns,
-            end_ns: part.end_ns,
-            from: part.from,
-            to: part.to,
-            starts: due - std::mem::replace(&mut before, due),
-        }
-    });
-    parts.collect()
 }

@@ -520,6 +520,34 @@ fn mistakes_of_plans_are_told() {
             "scenarios: { s: { steps: [ { name: a, get: / } ] } }",
             "this URL has no server: write `target:` at the top of the plan",
         ),
+        (&format!("spacing: poisson\nrate: 5/s\n{one}"), "spacing: is of a `rate` with parts"),
+        (&format!("seed: 3\nusers: [ {{ hold: 5 for 1s }} ]\n{one}"), "seed: is of a `rate` with parts"),
+        (
+            &format!("spacing: uneven\nrate: [ {{ hold: 5/s for 1s }} ]\n{one}"),
+            "spacing: expected `even`, `poisson` or `burst(N)`",
+        ),
+        (&format!("seed: 3\nrate: [ {{ hold: 5/s for 1s }} ]\n{one}"), "seed: is for `spacing: poisson`"),
+        (
+            &format!("spacing: burst(20)\nusers_max: 19\nrate: [ {{ hold: 5/s for 1s }} ]\n{one}"),
+            "spacing: a burst of 20 is larger than `users_max`, 19",
+        ),
+        (
+            &format!("rate: [ {{ hold: 5/s for 1s }}, {{ hold: 5 for 1s }} ]\n{one}"),
+            "1:31 rate[1]: `5` is no rate",
+        ),
+        (
+            &format!("rate: [ {{ hold: 5/s for 1s, name: a }} ]\n{one}"),
+            "rate[0].name: a step or scenario is called `a` already",
+        ),
+        (
+            &format!("rate: [ {{ hold: 5/s for 1s }} ]\nthresholds: [ 'hodl: p99<1s' ]\n{one}"),
+            "thresholds[0]: `hodl` is no step, scenario or part of this plan (did you mean hold?)",
+        ),
+        (
+            "thresholds: [ 'hold: p99<1s' ]\nscenarios:\n  s: { rate: [ { hold: 5/s for 1s } ], steps: [ { name: a, \
+             get: 'http://a/' } ] }\n  t: { rate: [ { hold: 5/s for 1s } ], steps: [ { name: a, get: 'http://a/' } ] }",
+            "thresholds[0]: `hold` is the name of several steps, scenarios or parts",
+        ),
         (&format!("target: a\n{one}"), "1:9 target: expected a URL such as"),
         (&format!("target: http://a/b\n{one}"), "expected a server without a path"),
         (
@@ -560,13 +588,13 @@ fn mistakes_of_plans_are_told() {
             "users: 2\ndata: { d: { rows: [ { a: 1 } ], pick: per_user } }\nscenarios: { s: { steps: [ { name: a, get: 'http://a/{{d.a}}' } ] } }",
             "`d` has 1 rows for 2 users",
         ),
-        (&format!("{one}\nthresholds: [ 'lst: p99<1s' ]"), "`lst` is no step and no scenario of this plan"),
+        (&format!("{one}\nthresholds: [ 'lst: p99<1s' ]"), "`lst` is no step, scenario or part of this plan"),
         (&format!("{one}\nthresholds: [ 'aa: p99<1s' ]"), "(did you mean a?)"),
         (&format!("{one}\nthresholds: [ 'a: p99' ]"), "expected METRIC<VALUE"),
         (&format!("{one}\nthresholds: [ 's: iterations>many' ]"), "expected a number, such as 1000 or 50k"),
         (
             "scenarios: { x: { steps: [ { name: a, get: 'http://a/' } ] }, y: { steps: [ { name: a, get: 'http://a/' } ] } }\nthresholds: [ 'a: p99<1s' ]",
-            "`a` is the name of several steps or scenarios (write the scenario too, as in browse.a: p99<1s)",
+            "`a` is the name of several steps, scenarios or parts (write the scenario too, as in browse.a: p99<1s)",
         ),
         (
             "scenarios: { s: { users: 1, rate: 1/s, steps: [ { name: a, get: 'http://a/' } ] } }",
@@ -680,4 +708,38 @@ fn the_keys_of_steps_are_those_of_the_schema() {
     known.sort_unstable();
     listed.sort_unstable();
     assert_eq!(known, listed);
+}
+
+#[test]
+fn parts_of_loads_have_names_and_conditions() {
+    let scenario = |name: &str, load: &str| {
+        format!("  {name}: {{ {load} steps: [ {{ name: get_{name}, get: 'http://a/' }} ] }}\n")
+    };
+    let own = scenario("buy", "start_at: 3s, users: [ { ramp: 5 over 1s }, { hold: 5 for 1s } ],");
+    let shared = "rate: [ { hold: 5/s for 1s }, { name: spike, jump: 50/s for 1s } ]\n";
+    let text = format!(
+        "{shared}thresholds: [ 'spike: p99<1s', 'buy.hold: p99<1s', 'ramp: p99<1s' ]\nscenarios:\n{}{own}",
+        scenario("browse", "")
+    );
+    let plan = read_text(&text).unwrap();
+    let names = |plan: &Plan| plan.parts().into_iter().map(|part| part.full).collect::<Vec<_>>();
+    assert_eq!(names(&plan), ["hold", "spike", "buy.ramp", "buy.hold"]);
+    let of: Vec<ThresholdOf> = plan.thresholds.iter().map(|t| t.of).collect();
+    assert_eq!(of, [ThresholdOf::Part(1), ThresholdOf::Part(3), ThresholdOf::Part(2)]);
+    assert_eq!(plan.loads()[1].start_at.as_secs(), 3);
+    let alone = read_text(&format!("scenarios:\n{own}")).unwrap();
+    assert_eq!(names(&alone), ["ramp", "hold"]);
+}
+
+#[test]
+fn a_file_of_counts_is_beside_the_plan() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("rates.csv"), "at,count\n0,13\n1,7\n").unwrap();
+    let path = folder.path().join("plan.yaml");
+    let text = "rate: [ { file: { csv: rates.csv, every: 1s } } ]\n\
+                scenarios: { s: { steps: [ { name: a, get: 'http://a/' } ] } }";
+    std::fs::write(&path, text).unwrap();
+    let plan = read(&Source::file(&path), &Disk, &[]).unwrap();
+    let course = Arc::clone(plan.load.as_ref().and_then(Load::course).unwrap());
+    assert_eq!((course.starts(), course.due_by(999_999_999)), (20, 13));
 }

@@ -1,17 +1,19 @@
 //! What the keys of a plan mean together: thresholds by name, and what nothing uses.
 
 use super::compiler::Compiler;
+use crate::loads::PartName;
 use crate::plan::{Scenario, StepId, Threshold, ThresholdOf};
+use weir_config::Node;
 use weir_expr::spelling::nearest_name;
 
 impl Compiler<'_> {
     /// Reads the thresholds, and finds what each is about.
-    pub(super) fn thresholds(&mut self, scenarios: &[Scenario]) -> Vec<Threshold> {
+    pub(super) fn thresholds(&mut self, scenarios: &[Scenario], parts: &[PartName]) -> Vec<Threshold> {
         let mut all = Vec::new();
         let file = self.file;
         for (i, text) in file.thresholds.iter().enumerate() {
             let path = format!("thresholds[{i}]");
-            match self.threshold(text, scenarios) {
+            match self.threshold(text, scenarios, parts) {
                 Ok((of, condition)) => {
                     let (condition, text) = (condition.to_owned(), text.clone());
                     all.push(Threshold { of, condition, text, path });
@@ -26,6 +28,7 @@ impl Compiler<'_> {
         &self,
         text: &'t str,
         scenarios: &[Scenario],
+        parts: &[PartName],
     ) -> Result<(ThresholdOf, &'t str), (String, Option<String>)> {
         let scope_of = |text: &str| match weir_report::Threshold::parse("", text) {
             Ok(threshold) => Ok(threshold.scope().map(str::to_owned)),
@@ -35,7 +38,10 @@ impl Compiler<'_> {
             return scope_of(text).map(|_| (ThresholdOf::Run, text)).map_err(|hint| (hint, None));
         };
         let (name, condition) = (name.trim(), condition.trim());
-        let of = self.named_so(name, scenarios);
+        let mut of = self.named_so(name, scenarios);
+        if of.is_empty() {
+            of = parts_named_so(name, parts);
+        }
         match of[..] {
             [of] => {
                 // The condition alone first: its mistakes are easier to understand.
@@ -46,12 +52,25 @@ impl Compiler<'_> {
             [] => {
                 let steps = self.rows.iter().map(|row| &*row.name);
                 let all = scenarios.iter().map(|scenario| &*scenario.name).chain(steps);
+                let all = all.chain(parts.iter().map(|part| &*part.full));
                 let meant = nearest_name(name, all).map(|meant| format!("did you mean {meant}?"));
-                Err((format!("`{name}` is no step and no scenario of this plan"), meant))
+                Err((format!("`{name}` is no step, scenario or part of this plan"), meant))
             }
             _ => {
                 let hint = format!("write the scenario too, as in browse.{name}: {condition}");
-                Err((format!("`{name}` is the name of several steps or scenarios"), Some(hint)))
+                Err((format!("`{name}` is the name of several steps, scenarios or parts"), Some(hint)))
+            }
+        }
+    }
+
+    /// Refuses parts that were given the name of a step or scenario: conditions could not tell them apart.
+    pub(super) fn check_parts(&mut self, parts: &[PartName], scenarios: &[Scenario]) {
+        let is_given = |node: &Node| node.entries().iter().any(|(key, _)| &*key.text == "name");
+        for part in parts {
+            let has_name = self.tree.find(&part.path).is_some_and(is_given);
+            if has_name && !self.named_so(&part.full, scenarios).is_empty() {
+                let why = format!("a step or scenario is called `{}` already", part.full);
+                self.wrong(&format!("{}.name", part.path), why);
             }
         }
     }
@@ -99,4 +118,13 @@ impl Compiler<'_> {
             }
         }
     }
+}
+
+/// The parts with this name: as `scenario.part`, or alone.
+fn parts_named_so(name: &str, parts: &[PartName]) -> Vec<ThresholdOf> {
+    let found = |is: &dyn Fn(&PartName) -> bool| -> Vec<ThresholdOf> {
+        (0..).zip(parts).filter(|(_, part)| is(part)).map(|(at, _)| ThresholdOf::Part(at)).collect()
+    };
+    let whole = found(&|part| part.full == name);
+    if whole.is_empty() { found(&|part| part.name == name) } else { whole }
 }

@@ -10,7 +10,7 @@ use std::num::NonZeroU32;
 pub type Level = u64;
 
 /// One request per second, or one user.
-pub const ONE: Level = 3_600_000;
+pub(super) const ONE: Level = 3_600_000;
 
 /// The level for a rate per second, or for a number of users.
 pub fn level(value: f64) -> Level {
@@ -91,6 +91,11 @@ impl Course {
     /// The parts, in order.
     pub fn parts(&self) -> &[Part] {
         &self.parts
+    }
+
+    /// The seed of [`Spacing::Poisson`].
+    pub const fn seed(&self) -> u64 {
+        self.seed
     }
 
     /// How starts are spaced.

@@ -18,6 +18,8 @@ pub use written::{FORMS, PARTS_MOST, named, spacing, unit_of, word};
 
 use crate::files::Files;
 use std::collections::BTreeMap;
+use std::io;
+use std::path::Path as FilePath;
 use std::sync::Arc;
 use weir_config::{Diagnostic, Diagnostics, Node};
 use written::Settings;
@@ -74,7 +76,9 @@ pub fn read(
     }
     let mut pieces = Vec::new();
     for (i, element) in elements.iter().enumerate() {
-        match piece(element, unit, files) {
+        // Its file is beside that which names it, as those of data sets.
+        let folder = element.at.file.parent().unwrap_or(FilePath::new(""));
+        match piece(element, unit, &Beside { folder, files }) {
             Ok(piece) => pieces.push(piece),
             Err(why) => wrong(element, &format!("{path}[{i}]"), why),
         }
@@ -102,17 +106,32 @@ pub fn read(
 /// Most users.
 const USERS_MOST: u64 = 1_000_000;
 
+/// The files relative to a folder.
+struct Beside<'a> {
+    folder: &'a FilePath,
+    files: &'a dyn Files,
+}
+
+impl Files for Beside<'_> {
+    fn read(&self, path: &FilePath, most: u64) -> io::Result<Vec<u8>> {
+        self.files.read(&self.folder.join(path), most)
+    }
+}
+
 /// A part of a list: one key that is its word, and `name`.
 fn piece(node: &Node, unit: Unit, files: &dyn Files) -> Result<Piece, String> {
     let form = || format!("expected a part such as `hold: {}`", written::example(unit));
     let mut name = None;
     let mut found = None;
     for (key, value) in node.entries() {
-        if key.name == "name" {
+        if &*key.text == "name" {
             let text = value.as_text().ok_or("expected a name")?;
             name = Some(written::name(text)?);
-        } else if found.replace((key.name.as_str(), value)).is_some() {
-            return Err(format!("a part has one of {}: begin another one with `-`", written::WORDS.join(", ")));
+        } else if found.replace((&*key.text, value)).is_some() {
+            return Err(format!(
+                "a part has one of {}: begin another one with `-`",
+                written::WORDS.join(", ")
+            ));
         }
     }
     let (word, value) = found.ok_or_else(form)?;
@@ -121,8 +140,8 @@ fn piece(node: &Node, unit: Unit, files: &dyn Files) -> Result<Piece, String> {
         None => {
             let mut settings = BTreeMap::new();
             for (key, value) in value.entries() {
-                let text = value.as_text().ok_or_else(|| format!("`{}`: expected a value", key.name))?;
-                settings.insert(key.name.as_str(), text);
+                let text = value.as_text().ok_or_else(|| format!("`{}`: expected a value", key.text))?;
+                settings.insert(&*key.text, text);
             }
             written::form_of(word, Settings(settings), unit, files)?
         }

@@ -11,7 +11,7 @@ pub const LINES_MOST: usize = 1_000_000;
 pub const LONGEST_NS: u64 = 366 * 86_400 * 1_000_000_000;
 
 /// Highest level: 10 million requests per second.
-pub const LEVEL_MOST: Level = 10_000_000 * ONE;
+const LEVEL_MOST: Level = 10_000_000 * ONE;
 
 /// A part as written.
 #[derive(Clone, Debug, PartialEq)]

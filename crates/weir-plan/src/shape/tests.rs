@@ -258,3 +258,46 @@ fn users_come_and_go_with_the_value() {
     assert_eq!((u.user_next(3, 79 * S), u.user_next(3, 80 * S)), (Some(79 * S), Some(82 * S)));
     assert_eq!((u.user_next(15, 0), u.users_most()), (None, 15));
 }
+
+#[test]
+fn a_plan_lists_the_same_parts_as_a_command_line() {
+    let text = serde_json::json!([
+        { "hold": "100/s for 1m" },
+        { "name": "spike", "jump": "2000/s for 10s" },
+        { "wave": { "mean": "500/s", "swing": "300/s", "every": "10m", "for": "30m" } },
+        { "steps": { "from": "100/s", "by": "100/s", "every": "30s", "to": "300/s" } },
+        { "ramp": "0/s over 2m" },
+    ]);
+    let words = [
+        "hold 100/s 1m",
+        "spike: jump 2000/s 10s",
+        "wave mean=500/s swing=300/s every=10m for=30m",
+        "steps from=100/s by=100/s every=30s to=300/s",
+        "ramp 0/s 2m",
+    ];
+    let pieces: Vec<Piece> =
+        words.iter().map(|w| word(w, Unit::Rate, &crate::files::Disk).unwrap()).collect();
+    let mut found = Diagnostics::default();
+    let read_one = |json: &serde_json::Value, unit, found: &mut Diagnostics| {
+        read(&Node::of_json(json), "rate", unit, &crate::files::Disk, found)
+    };
+    let shape = read_one(&text, Unit::Rate, &mut found);
+    assert_eq!(shape, Some(Shape::Parts(Arc::new(even(&pieces)))), "{}", found.to_text());
+    assert_eq!(read_one(&serde_json::json!("20/s"), Unit::Rate, &mut found), Some(Shape::Constant(20.0)));
+    for (bad, why) in [
+        (serde_json::json!([{ "pause": "5s" }]), "nothing starts"),
+        (serde_json::json!([{ "hold": "5 for 1s" }]), "is no rate"),
+        (serde_json::json!([{ "hold": "5/s for 1s", "ramp": "1/s over 1s" }]), "a part has one of"),
+        (
+            serde_json::json!([{ "wave": { "mean": "5/s", "swing": "6/s", "every": "1s", "for": "1s" } }]),
+            "the swing is larger",
+        ),
+        (serde_json::json!([{ "wave": { "mean": "5/s" } }]), "`swing` is missing"),
+        (serde_json::json!([{ "jmup": "5/s for 1s" }]), "expected one of"),
+        (serde_json::json!([{}]), "expected a part such as"),
+    ] {
+        let mut found = Diagnostics::default();
+        assert_eq!(read_one(&bad, Unit::Rate, &mut found), None);
+        assert!(found.to_text().contains(why), "{bad}: {}", found.to_text());
+    }
+}

@@ -1,8 +1,8 @@
 //! Parts as words, as on a command line: `hold 100/s 1m`, `wave mean=5/s swing=3/s every=1m for=10m`.
 
+use super::Unit;
 use super::course::{self, Level, Spacing};
 use super::parts::{Form, Piece};
-use super::Unit;
 use crate::files::Files;
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
