@@ -114,7 +114,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("weir-load", &["weir-plan", "weir-report", "weir-wire", "weir-h1", "weir-telemetry"]),
     ("weir-plan", &["weir-config", "weir-expr", "weir-report", "weir-h1"]),
     ("weir-report", &[]),
-    ("weir-import", &[]),
+    ("weir-import", &["weir-traffic"]),
+    ("weir-traffic", &[]),
     ("weir-console", &["weir-gateway"]),
     ("weir-admin", &["weir-console", "weir-gateway", "weir-fleet", "weir-wire", "weir-h1", "weir-telemetry"]),
     (

@@ -1,9 +1,10 @@
-//! Witnesses from what clients asked before: an access log, a HAR file, or a list of URLs.
+//! Witnesses from what clients asked before: an access log, a HAR file, another recording that weir-traffic reads, or a
+//! list of URLs.
 
 use super::patterns::{Line, PathKind, Patterns};
 use super::witness::{Ask, Scenario, Witness};
-use serde_json::Value;
 use std::collections::HashSet;
+use weir_traffic::{Form, PEEK_BYTES, Reader, Record, Recorded};
 
 /// Most different requests of a corpus.
 pub const MAX_REQUESTS: usize = 20_000;
@@ -24,13 +25,9 @@ struct Asked {
 /// The witnesses of a corpus. A log without hosts is asked at every site.
 #[must_use]
 pub fn corpus(text: &str, patterns: &Patterns) -> Vec<Witness> {
-    let all = match serde_json::from_str::<Value>(text) {
-        Ok(har) => of_har(&har),
-        Err(_) => text.lines().filter_map(of_line).collect(),
-    };
     let mut seen = HashSet::new();
     let mut made = Vec::new();
-    for asked in all {
+    for asked in requests(text) {
         let is_good = |b: u8| b.is_ascii_graphic();
         if asked.target.len() > MAX_TARGET || !asked.target.bytes().all(is_good) {
             continue;
@@ -86,7 +83,25 @@ fn takes(name: &str, host: &str) -> bool {
     }
 }
 
-/// A line: a URL, a path, either behind a method, or a line of an access log.
+/// The requests of a corpus: of a recording that [`weir_traffic`] reads, or else of a list of URLs.
+fn requests(text: &str) -> Vec<Asked> {
+    let first = text.as_bytes();
+    let Some(form) = Form::of(first.get(..PEEK_BYTES).unwrap_or(first)) else {
+        return text.lines().filter_map(of_line).collect();
+    };
+    let mut reader = Reader::new(form, first);
+    let mut all = Vec::new();
+    // Reading from memory does not fail.
+    while let Ok(Some((_, record))) = reader.next() {
+        if let Ok(Record::Request(r)) = record {
+            let Recorded { method, host, is_tls, target, .. } = *r;
+            all.push(Asked { method, host, tls: is_tls, target });
+        }
+    }
+    all
+}
+
+/// A line: a URL, a path, either behind a method, or a line of an access log in another format.
 fn of_line(line: &str) -> Option<Asked> {
     let line = line.trim();
     if line.is_empty() || line.starts_with('#') {
@@ -98,28 +113,16 @@ fn of_line(line: &str) -> Option<Asked> {
     let first = words.next()?;
     let is_method = first.bytes().all(|b| b.is_ascii_uppercase()) && !first.is_empty();
     let (method, url) = if is_method { (first, words.next()?) } else { ("GET", first) };
-    of_url(method, url)
-}
-
-fn of_url(method: &str, url: &str) -> Option<Asked> {
-    let method = method.to_owned();
-    if url.starts_with('/') {
-        return Some(Asked { method, host: None, tls: false, target: url.to_owned() });
+    let target = weir_traffic::split(url);
+    if target.host.is_none() && !url.starts_with('/') {
+        return None;
     }
-    let (scheme, rest) = url.split_once("://")?;
-    let rest = rest.split('#').next().unwrap_or(rest);
-    let (host, target) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
-    let target = if target.starts_with('/') { target.to_owned() } else { format!("/{target}") };
-    Some(Asked { method, host: Some(host.to_owned()), tls: scheme == "https", target })
-}
-
-fn of_har(har: &Value) -> Vec<Asked> {
-    let entries = har.pointer("/log/entries").and_then(Value::as_array);
-    let asked = entries.into_iter().flatten().filter_map(|entry| {
-        let request = entry.get("request")?;
-        of_url(request.get("method")?.as_str()?, request.get("url")?.as_str()?)
-    });
-    asked.collect()
+    Some(Asked {
+        method: method.to_owned(),
+        host: target.host.map(str::to_owned),
+        tls: target.is_tls,
+        target: target.path(),
+    })
 }
 
 #[cfg(test)]
@@ -146,7 +149,10 @@ mod tests {
         for nothing in ["", "# x", "what is this", "\"\""] {
             assert_eq!(shown(of_line(nothing)), None, "{nothing}");
         }
-        let har = r#"{"log":{"entries":[{"request":{"method":"GET","url":"http://h/x"}},{"request":1}]}}"#;
-        assert_eq!(of_har(&serde_json::from_str(har).unwrap()).len(), 1);
+        let har = r#"{"log":{"entries":[{"startedDateTime":"2026-11-24T06:40:56Z",
+            "request":{"method":"GET","url":"https://h/x"}},{"request":1}]}}"#;
+        let all: Vec<_> = requests(har).into_iter().map(|asked| shown(Some(asked)).unwrap()).collect();
+        assert_eq!(all, ["GET \"h\" true /x"]);
+        assert_eq!(requests("/a\n/b\n# c\n").len(), 2);
     }
 }
