@@ -40,7 +40,7 @@ pub use chain::{Chain, Context};
 pub use deadline::Deadline;
 pub use driver::{Driver, yield_now};
 pub use peer::Peer;
-pub use sockets::{Class, CoreListener, Socket, Sockets};
+pub use sockets::{Class, CoreListener, Datagrams, Socket, Sockets};
 pub use stream::Stream;
 pub use tls::{TlsInfo, TlsKeys};
 pub use transport::Transport;

@@ -7,12 +7,21 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 /// or one of the two IPs is the wildcard. Best effort: `None` when `/proc` does not show the process (another user,
 /// another network namespace).
 pub fn of(address: SocketAddr) -> Option<u32> {
-    let inodes = inodes(address);
+    owner(&inodes(address))
+}
+
+/// The same for a UDP socket.
+pub fn of_udp(address: SocketAddr) -> Option<u32> {
+    owner(&read(&["/proc/net/udp", "/proc/net/udp6"], BOUND, address))
+}
+
+/// The process that has one of these sockets.
+fn owner(inodes: &[String]) -> Option<u32> {
     if inodes.is_empty() {
         return None;
     }
     let pids = fs::read_dir("/proc").ok()?.flatten().filter_map(|p| p.file_name().to_str()?.parse().ok());
-    pids.into_iter().find(|pid| has_one(*pid, &inodes))
+    pids.into_iter().find(|pid| has_one(*pid, inodes))
 }
 
 /// Whether this process has such a socket. Reads the descriptors of this process only, where [`of`] reads those of
@@ -23,8 +32,12 @@ pub fn holds(pid: u32, address: SocketAddr) -> bool {
 
 /// Inodes of the listening sockets that prevent binding `address`.
 fn inodes(address: SocketAddr) -> Vec<String> {
-    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].iter().filter_map(|path| fs::read_to_string(path).ok());
-    tables.flat_map(|table| listening(&table, address)).collect()
+    read(&["/proc/net/tcp", "/proc/net/tcp6"], LISTEN, address)
+}
+
+fn read(paths: &[&str], state: &str, address: SocketAddr) -> Vec<String> {
+    let tables = paths.iter().filter_map(|path| fs::read_to_string(path).ok());
+    tables.flat_map(|table| in_state(&table, state, address)).collect()
 }
 
 /// Whether a process has a descriptor for one of these sockets.
@@ -38,9 +51,14 @@ fn has_one(pid: u32, inodes: &[String]) -> bool {
     })
 }
 
-/// Inodes of listening sockets in a `/proc/net/tcp` table that conflict with `address`.
-fn listening(table: &str, address: SocketAddr) -> Vec<String> {
-    const LISTEN: &str = "0A";
+/// The state of a listening TCP socket in `/proc/net/tcp`.
+const LISTEN: &str = "0A";
+
+/// The state of a UDP socket without a peer in `/proc/net/udp`.
+const BOUND: &str = "07";
+
+/// Inodes of sockets in a table such as `/proc/net/tcp` that have this state and conflict with `address`.
+fn in_state(table: &str, wanted: &str, address: SocketAddr) -> Vec<String> {
     table
         .lines()
         .skip(1)
@@ -48,7 +66,7 @@ fn listening(table: &str, address: SocketAddr) -> Vec<String> {
             let columns: Vec<&str> = line.split_ascii_whitespace().collect();
             let (local, state, inode) = (columns.get(1)?, columns.get(3)?, columns.get(9)?);
             let held = parse(local).is_some_and(|held| collide(held, address));
-            (held && *state == LISTEN).then(|| (*inode).to_owned())
+            (held && *state == wanted).then(|| (*inode).to_owned())
         })
         .collect()
 }

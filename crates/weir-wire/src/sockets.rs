@@ -3,10 +3,12 @@
 //! A socket here costs one cache line and no lock. It joins the poll set only when its task first has to wait. A
 //! client whose request has arrived by the time we accept it, and whose response is ready immediately, never joins.
 
+mod datagrams;
 mod socket;
 #[cfg(test)]
 mod tests;
 
+pub use datagrams::Datagrams;
 pub use socket::Socket;
 
 use crate::Peer;

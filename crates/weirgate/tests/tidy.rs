@@ -33,6 +33,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("weir-fcgi", &[]),
     ("weir-fields", &["weir-h1"]),
     ("weir-wire", &["weir-fcgi", "weir-fields", "weir-h1", "weir-telemetry"]),
+    ("weir-quic", &["weir-wire"]),
     ("weir-origin", &["weir-wire", "weir-h1"]),
     ("weir-acme", &["weir-wire", "weir-telemetry"]),
     ("weir-config", &["weir-expr", "weir-wire", "weir-h1", "weir-telemetry"]),
@@ -197,8 +198,13 @@ const OF_ENGINE: &[&str] =
 const OF_FILTERS: &[&str] = &["certificate", "client", "request_id", "tls"];
 
 /// Dependencies that are limited to these crates.
-const KEPT_TO: &[(&str, &[&str])] =
-    &[("anyhow", &["weirgate"]), ("clap", &["weirgate"]), ("ratatui", &["weirgate"])];
+const KEPT_TO: &[(&str, &[&str])] = &[
+    ("anyhow", &["weirgate"]),
+    ("clap", &["weirgate"]),
+    ("quinn-proto", &["weir-quic"]),
+    ("quinn-udp", &["weir-quic"]),
+    ("ratatui", &["weirgate"]),
+];
 
 /// Paths that weir-h1 must not use: it handles only bytes, and time is an argument.
 const NOT_IN_H1: &[&str] =

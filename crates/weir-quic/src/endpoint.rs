@@ -1,0 +1,543 @@
+//! The endpoint of a core: one UDP socket, its connections, and the task that moves datagrams between them.
+//!
+//! One task per endpoint receives, sends and keeps the timers of all connections. A task that writes to a stream only
+//! marks the connection. The endpoint's task runs after it and sends what all streams of a connection have written as
+//! one batch, which the kernel cuts into datagrams (UDP_SEGMENT). Most of the cost of QUIC is in that system call.
+
+use crate::connection::Connection;
+use crate::ids::{Addressee, Home, Ids};
+use crate::settings::{Client, Keys, Limits, Retry, Server};
+use crate::shared::{Agenda, Lost, Shared};
+use bytes::BytesMut;
+use foldhash::HashMap;
+use quinn_proto::{ConnectError, ConnectionHandle, DatagramEvent, Incoming, Transmit};
+use quinn_udp::{RecvMeta, UdpSocketState};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeSet, VecDeque};
+use std::future::{Future, poll_fn};
+use std::io::{self, IoSliceMut};
+use std::mem::take;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+use weir_wire::time::{Sleep, sleep_until};
+use weir_wire::{Datagrams, Sockets};
+
+/// Datagrams (or batches that the kernel merged, up to 64 KiB each) taken per system call.
+const BATCH: usize = 8;
+
+/// Bytes of a merged batch (UDP_GRO).
+const MERGED: usize = 64 * 1024;
+
+/// System calls that receive before connections get to send and other tasks get to run.
+const CALLS: usize = 4;
+
+/// Batches that one connection sends before the others get their turn.
+const SENDS: usize = 8;
+
+/// Connections that are connected and wait for [`Endpoint::poll_accept`]. Further ones are refused.
+const BACKLOG: usize = 1024;
+
+/// An endpoint. Clones share it.
+#[derive(Clone)]
+pub struct Endpoint(Rc<Inner>);
+
+pub(crate) struct Inner {
+    socket: Datagrams,
+    udp: UdpSocketState,
+    proto: RefCell<quinn_proto::Endpoint>,
+    ids: Ids,
+    server: RefCell<Option<Server>>,
+    elsewhere: RefCell<Option<Box<dyn Elsewhere>>>,
+    connections: RefCell<HashMap<ConnectionHandle, Rc<Shared>>>,
+    agenda: Rc<Agenda>,
+    timers: RefCell<BTreeSet<(Instant, ConnectionHandle)>>,
+    /// What the socket had no room for. Nothing else is sent before it.
+    unsent: RefCell<Option<(Transmit, Vec<u8>)>>,
+    /// The datagrams being sent; kept for its capacity.
+    outgoing: RefCell<Vec<u8>>,
+    accepted: RefCell<VecDeque<Connection>>,
+    acceptor: Cell<Option<Waker>>,
+    handshakes: Cell<usize>,
+    is_closed: Cell<bool>,
+    counts: Cell<Counts>,
+}
+
+/// A datagram and where it came from.
+#[derive(Clone, Debug)]
+pub struct Datagram {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// Who sent it.
+    pub from: SocketAddr,
+    /// Our address that it was sent to, if the kernel told.
+    pub to: Option<IpAddr>,
+    /// Its ECN bits (RFC 3168).
+    pub ecn: Option<u8>,
+}
+
+/// Takes datagrams of connections that another core or process has.
+pub trait Elsewhere {
+    /// Passes a datagram on. Returns false if nobody has that home any more; the sender then gets a stateless reset.
+    fn pass(&self, home: Home, datagram: Datagram) -> bool;
+}
+
+/// What an endpoint has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Datagrams received.
+    pub received: u64,
+    /// Their bytes.
+    pub received_bytes: u64,
+    /// Datagrams sent.
+    pub sent: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// Datagrams that the system did not take, such as those to a network that can not be reached.
+    pub unsent: u64,
+    /// Datagrams passed on, because another core or process has the connection.
+    pub misplaced: u64,
+    /// Handshakes that became connections.
+    pub connected: u64,
+    /// Clients that had to prove their address first.
+    pub retries: u64,
+    /// Clients refused because of a limit.
+    pub refused: u64,
+    /// Connections that ended before the handshake was done.
+    pub failed: u64,
+}
+
+impl Endpoint {
+    /// An endpoint on this core, which serves if `server` is given. The caller runs [`Endpoint::run`] as a task.
+    ///
+    /// # Errors
+    /// When the socket lacks what QUIC needs of it.
+    pub fn new(
+        sockets: &Rc<Sockets>,
+        socket: UdpSocket,
+        home: Home,
+        keys: &Keys,
+        server: Option<Server>,
+    ) -> io::Result<Self> {
+        let udp = UdpSocketState::new((&socket).into())?;
+        let proto = quinn_proto::Endpoint::new(
+            Arc::new(keys.endpoint(home)),
+            server.as_ref().map(|server| Arc::clone(&server.config)),
+            !udp.may_fragment(),
+            None,
+        );
+        Ok(Self(Rc::new(Inner {
+            socket: sockets.add_datagrams(socket),
+            udp,
+            proto: RefCell::new(proto),
+            ids: keys.ids(home),
+            server: RefCell::new(server),
+            elsewhere: RefCell::default(),
+            connections: RefCell::default(),
+            agenda: Rc::default(),
+            timers: RefCell::default(),
+            unsent: RefCell::default(),
+            outgoing: RefCell::default(),
+            accepted: RefCell::default(),
+            acceptor: Cell::default(),
+            handshakes: Cell::default(),
+            is_closed: Cell::default(),
+            counts: Cell::default(),
+        })))
+    }
+
+    /// Changes the policy for new clients. `None` refuses them; connections stay.
+    pub fn serve(&self, server: Option<Server>) {
+        self.0.proto.borrow_mut().set_server_config(server.as_ref().map(|server| Arc::clone(&server.config)));
+        *self.0.server.borrow_mut() = server;
+    }
+
+    /// Says who takes datagrams of other cores and processes.
+    pub fn pass_on(&self, elsewhere: Box<dyn Elsewhere>) {
+        *self.0.elsewhere.borrow_mut() = Some(elsewhere);
+    }
+
+    /// Takes a datagram that another core received.
+    pub fn take(&self, datagram: &Datagram) {
+        let ecn = datagram.ecn.and_then(quinn_proto::EcnCodepoint::from_bits);
+        let bytes = BytesMut::from(&datagram.bytes[..]);
+        self.0.handle(Instant::now(), datagram.from, datagram.to, ecn, bytes);
+        self.0.agenda.wake();
+    }
+
+    /// Connects to a server, whose certificate must be for `name`. See [`Connection::poll_connected`].
+    ///
+    /// # Errors
+    /// When the name or the address can not be connected to.
+    pub fn connect(&self, client: &Client, to: SocketAddr, name: &str) -> Result<Connection, ConnectError> {
+        let (handle, proto) =
+            self.0.proto.borrow_mut().connect(Instant::now(), client.config.clone(), to, name)?;
+        let shared = self.0.add(handle, proto);
+        shared.touch();
+        Ok(Connection::new(shared))
+    }
+
+    /// Waits for the next client whose handshake is done.
+    pub fn poll_accept(&self, cx: &Context<'_>) -> Poll<Connection> {
+        match self.0.accepted.borrow_mut().pop_front() {
+            Some(connection) => Poll::Ready(connection),
+            None => {
+                self.0.acceptor.set(Some(cx.waker().clone()));
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Waits for the next client whose handshake is done. Cancel safe.
+    pub async fn accept(&self) -> Connection {
+        poll_fn(|cx| self.poll_accept(cx)).await
+    }
+
+    /// Moves datagrams until [`Endpoint::close`] was called and every connection has ended. Runs as a task of its own.
+    ///
+    /// # Errors
+    /// When the socket fails.
+    pub async fn run(&self) -> io::Result<()> {
+        let mut buffers = vec![0; BATCH * MERGED];
+        let mut sleep: Option<Sleep> = None;
+        poll_fn(|cx| self.0.poll(cx, &mut buffers, &mut sleep)).await
+    }
+
+    /// Refuses new clients. [`Endpoint::run`] ends once the present connections have.
+    pub fn close(&self) {
+        self.serve(None);
+        self.0.is_closed.set(true);
+        self.0.agenda.wake();
+    }
+
+    /// Connections, including those whose handshake or end is under way.
+    pub fn connections(&self) -> usize {
+        self.0.connections.borrow().len()
+    }
+
+    /// What was counted so far.
+    pub fn counts(&self) -> Counts {
+        self.0.counts.get()
+    }
+}
+
+impl std::fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Endpoint")
+            .field("socket", &self.0.socket)
+            .field("connections", &self.connections())
+            .finish_non_exhaustive()
+    }
+}
+
+// === impl Inner ===
+
+impl Inner {
+    fn add(self: &Rc<Self>, handle: ConnectionHandle, proto: quinn_proto::Connection) -> Rc<Shared> {
+        let shared = Shared::new(handle, proto, Rc::clone(&self.agenda));
+        self.connections.borrow_mut().insert(handle, Rc::clone(&shared));
+        self.handshakes.set(self.handshakes.get() + 1);
+        shared
+    }
+
+    fn count(&self, change: impl FnOnce(&mut Counts)) {
+        let mut counts = self.counts.get();
+        change(&mut counts);
+        self.counts.set(counts);
+    }
+
+    fn poll(
+        self: &Rc<Self>,
+        cx: &mut Context<'_>,
+        buffers: &mut [u8],
+        sleep: &mut Option<Sleep>,
+    ) -> Poll<io::Result<()>> {
+        self.agenda.set_endpoint(cx.waker());
+        let mut may_be_more = self.receive(cx, buffers)?;
+        let now = Instant::now();
+        self.fire(now);
+        if self.resend(cx).is_ready() {
+            let mut rest = self.agenda.take().into_iter();
+            for shared in rest.by_ref() {
+                if self.turn(cx, &shared, now).is_pending() {
+                    break; // the socket is full: the others wait until it has room
+                }
+            }
+            self.agenda.put_back(rest);
+            // A turn may have left a connection with more to send.
+            may_be_more |= self.unsent.borrow().is_none() && !self.agenda.is_empty();
+        }
+        if self.is_closed.get() && self.connections.borrow().is_empty() && self.unsent.borrow().is_none() {
+            return Poll::Ready(Ok(()));
+        }
+        if may_be_more {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        if let Some((due, _)) = self.timers.borrow().first().copied() {
+            let sleep = sleep.get_or_insert_with(|| sleep_until(due));
+            sleep.reset(due);
+            if Pin::new(sleep).poll(cx).is_ready() {
+                cx.waker().wake_by_ref();
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Receives some batches. Returns whether there may be more.
+    fn receive(self: &Rc<Self>, cx: &Context<'_>, buffers: &mut [u8]) -> io::Result<bool> {
+        let mut metas = [RecvMeta::default(); BATCH];
+        for _ in 0..CALLS {
+            let mut slices = buffers.chunks_mut(MERGED).map(IoSliceMut::new).collect::<Vec<_>>();
+            let received =
+                self.socket.poll_receive(cx, |fd| self.udp.recv((&fd).into(), &mut slices, &mut metas));
+            let count = match received {
+                Poll::Pending => return Ok(false),
+                Poll::Ready(Ok(count)) => count,
+                // ICMP errors of what was sent to others arrive here.
+                Poll::Ready(Err(e)) if e.kind() == io::ErrorKind::ConnectionReset => continue,
+                Poll::Ready(Err(e)) => return Err(e),
+            };
+            let now = Instant::now();
+            for (meta, slice) in metas.iter().zip(&slices).take(count) {
+                let all = slice.get(..meta.len).unwrap_or_default();
+                for bytes in all.chunks(meta.stride.max(1)) {
+                    self.arrived(now, meta, bytes);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn arrived(self: &Rc<Self>, now: Instant, meta: &RecvMeta, bytes: &[u8]) {
+        self.count(|counts| {
+            counts.received += 1;
+            counts.received_bytes += bytes.len() as u64;
+        });
+        if let Addressee::Elsewhere(home) = self.ids.addressee(bytes)
+            && let Some(elsewhere) = &*self.elsewhere.borrow()
+        {
+            let datagram = Datagram {
+                bytes: bytes.to_vec(),
+                from: meta.addr,
+                to: meta.dst_ip,
+                ecn: meta.ecn.map(|ecn| ecn as u8),
+            };
+            if elsewhere.pass(home, datagram) {
+                self.count(|counts| counts.misplaced += 1);
+                return;
+            }
+        }
+        let ecn = meta.ecn.and_then(|ecn| quinn_proto::EcnCodepoint::from_bits(ecn as u8));
+        self.handle(now, meta.addr, meta.dst_ip, ecn, BytesMut::from(bytes));
+    }
+
+    fn handle(
+        self: &Rc<Self>,
+        now: Instant,
+        from: SocketAddr,
+        to: Option<IpAddr>,
+        ecn: Option<quinn_proto::EcnCodepoint>,
+        bytes: BytesMut,
+    ) {
+        let mut answer = take(&mut *self.outgoing.borrow_mut());
+        answer.clear();
+        let event = self.proto.borrow_mut().handle(now, from, to, ecn, bytes, &mut answer);
+        match event {
+            None => {}
+            Some(DatagramEvent::Response(transmit)) => self.send_once(&transmit, &answer),
+            Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                let shared = self.connections.borrow().get(&handle).cloned();
+                if let Some(shared) = shared {
+                    shared.proto.borrow_mut().handle_event(event);
+                    shared.touch();
+                }
+            }
+            Some(DatagramEvent::NewConnection(incoming)) => {
+                answer.clear();
+                self.greet(now, incoming, &mut answer);
+            }
+        }
+        *self.outgoing.borrow_mut() = answer;
+    }
+
+    /// Decides about a client's first packet.
+    fn greet(self: &Rc<Self>, now: Instant, incoming: Incoming, answer: &mut Vec<u8>) {
+        let limits = self.server.borrow().as_ref().map(|server| server.limits.clone());
+        let handshakes = self.handshakes.get();
+        let is_full = |limits: &Limits| {
+            handshakes >= limits.handshakes
+                || self.connections.borrow().len() >= limits.connections
+                || self.accepted.borrow().len() >= BACKLOG
+        };
+        let Some(limits) = limits.filter(|limits| !is_full(limits)) else {
+            self.count(|counts| counts.refused += 1);
+            let transmit = self.proto.borrow_mut().refuse(incoming, answer);
+            self.send_once(&transmit, answer);
+            return;
+        };
+        let must_prove = limits.retry == Retry::Always || handshakes >= limits.retry_from();
+        if must_prove && incoming.may_retry() {
+            self.count(|counts| counts.retries += 1);
+            let retry = self.proto.borrow_mut().retry(incoming, answer);
+            match retry {
+                Ok(transmit) => self.send_once(&transmit, answer),
+                Err(e) => self.proto.borrow_mut().ignore(e.into_incoming()), // never: it may retry
+            }
+            return;
+        }
+        let accepted = self.proto.borrow_mut().accept(incoming, now, answer, None);
+        match accepted {
+            Ok((handle, proto)) => {
+                let shared = self.add(handle, proto);
+                shared.touch();
+            }
+            Err(e) => {
+                self.count(|counts| counts.failed += 1);
+                if let Some(transmit) = e.response {
+                    self.send_once(&transmit, answer);
+                }
+            }
+        }
+    }
+
+    /// Lets connections handle the timers that are due.
+    fn fire(&self, now: Instant) {
+        loop {
+            let first = self.timers.borrow().first().copied();
+            let Some((due, handle)) = first.filter(|(due, _)| *due <= now) else { return };
+            self.timers.borrow_mut().remove(&(due, handle));
+            let shared = self.connections.borrow().get(&handle).cloned();
+            if let Some(shared) = shared {
+                shared.timer.set(None);
+                shared.proto.borrow_mut().handle_timeout(now);
+                shared.touch();
+            }
+        }
+    }
+
+    /// One connection's turn: passes on its events, sends what it has, sets its timer. Pending when the socket is full.
+    fn turn(self: &Rc<Self>, cx: &Context<'_>, shared: &Rc<Shared>, now: Instant) -> Poll<()> {
+        shared.is_listed.set(false);
+        if self.exchange_events(shared) {
+            self.remove(shared);
+            return Poll::Ready(());
+        }
+        if shared.tell() && shared.is_handshaking.replace(false) {
+            self.handshakes.set(self.handshakes.get().saturating_sub(1));
+            self.count(|counts| counts.connected += 1);
+            if shared.proto.borrow().side().is_server() {
+                self.accepted.borrow_mut().push_back(Connection::new(Rc::clone(shared)));
+                self.acceptor.take().into_iter().for_each(Waker::wake);
+            }
+        }
+        let sent = self.send_all(cx, shared, now);
+        let due = shared.proto.borrow_mut().poll_timeout();
+        let before = shared.timer.replace(due);
+        if before != due {
+            let mut timers = self.timers.borrow_mut();
+            before.map(|before| timers.remove(&(before, shared.handle)));
+            due.map(|due| timers.insert((due, shared.handle)));
+        }
+        sent
+    }
+
+    /// Exchanges events between a connection and the endpoint's state. Returns true once the connection is over.
+    fn exchange_events(&self, shared: &Shared) -> bool {
+        let mut is_over = false;
+        loop {
+            let event = shared.proto.borrow_mut().poll_endpoint_events();
+            let Some(event) = event else { return is_over };
+            is_over |= event.is_drained();
+            let back = self.proto.borrow_mut().handle_event(shared.handle, event);
+            if let Some(back) = back {
+                shared.proto.borrow_mut().handle_event(back);
+            }
+        }
+    }
+
+    fn remove(&self, shared: &Rc<Shared>) {
+        shared.tell();
+        shared.end(Lost::Local); // keeps an earlier reason
+        if let Some(due) = shared.timer.take() {
+            self.timers.borrow_mut().remove(&(due, shared.handle));
+        }
+        if shared.is_handshaking.replace(false) {
+            self.handshakes.set(self.handshakes.get().saturating_sub(1));
+            self.count(|counts| counts.failed += 1);
+        }
+        let removed = self.connections.borrow_mut().remove(&shared.handle);
+        drop(removed);
+    }
+
+    /// Sends what a connection has. Pending when the socket is full.
+    fn send_all(self: &Rc<Self>, cx: &Context<'_>, shared: &Rc<Shared>, now: Instant) -> Poll<()> {
+        for _ in 0..SENDS {
+            let mut outgoing = self.outgoing.borrow_mut();
+            outgoing.clear();
+            let transmit =
+                shared.proto.borrow_mut().poll_transmit(now, self.udp.max_gso_segments(), &mut outgoing);
+            let Some(transmit) = transmit else { return Poll::Ready(()) };
+            if self.send(cx, &transmit, &outgoing).is_pending() {
+                *self.unsent.borrow_mut() = Some((transmit, take(&mut *outgoing)));
+                drop(outgoing);
+                shared.touch();
+                return Poll::Pending;
+            }
+        }
+        shared.touch(); // there may be more: after the others
+        Poll::Ready(())
+    }
+
+    /// Sends what the socket had no room for. Pending while it still has none.
+    fn resend(&self, cx: &Context<'_>) -> Poll<()> {
+        let unsent = self.unsent.take();
+        let Some((transmit, bytes)) = unsent else { return Poll::Ready(()) };
+        let sent = self.send(cx, &transmit, &bytes);
+        if sent.is_pending() {
+            *self.unsent.borrow_mut() = Some((transmit, bytes));
+        }
+        sent
+    }
+
+    /// Sends one batch. Pending when the socket is full. An error concerns this peer only, such as a network that can
+    /// not be reached: the batch counts as lost, and the connection ends by its timers unless the path recovers.
+    fn send(&self, cx: &Context<'_>, transmit: &Transmit, bytes: &[u8]) -> Poll<()> {
+        let sent =
+            self.socket.poll_send(cx, |fd| self.udp.try_send((&fd).into(), &outgoing(transmit, bytes)));
+        sent.map(|sent| {
+            let datagrams = transmit.segment_size.map_or(1, |size| transmit.size.div_ceil(size.max(1)));
+            self.count(|counts| match sent {
+                Ok(()) => {
+                    counts.sent += datagrams as u64;
+                    counts.sent_bytes += transmit.size as u64;
+                }
+                Err(_) => counts.unsent += datagrams as u64,
+            });
+        })
+    }
+
+    /// Sends an answer that belongs to no connection. It is dropped if the socket is full, like any datagram that is
+    /// lost on its way: the client repeats its packet.
+    fn send_once(&self, transmit: &Transmit, bytes: &[u8]) {
+        if self.udp.try_send((&self.socket).into(), &outgoing(transmit, bytes)).is_ok() {
+            self.count(|counts| {
+                counts.sent += 1;
+                counts.sent_bytes += transmit.size as u64;
+            });
+        }
+    }
+}
+
+fn outgoing<'a>(transmit: &Transmit, bytes: &'a [u8]) -> quinn_udp::Transmit<'a> {
+    quinn_udp::Transmit {
+        destination: transmit.destination,
+        ecn: transmit.ecn.and_then(|ecn| quinn_udp::EcnCodepoint::from_bits(ecn as u8)),
+        contents: bytes.get(..transmit.size).unwrap_or(bytes),
+        segment_size: transmit.segment_size,
+        src_ip: transmit.src_ip,
+    }
+}

@@ -1,0 +1,29 @@
+//! QUIC (RFC 9000) on the event loop of a core.
+//!
+//! quinn-proto has the state machines of the protocol and does no I/O. This crate gives it sockets, a clock and tasks:
+//! each core has one UDP socket per address and one [`Endpoint`], and a connection stays on one core for its whole
+//! life, as TCP connections do.
+//!
+//! *Layout.* `socket` binds one socket per core to an address. `steer` tells the kernel which of them gets a datagram.
+//! `ids` makes connection ids that name the core and the generation of the process. `endpoint` receives, sends and
+//! keeps timers; `connection` and `stream` are what
+//! tasks use, and `shared` is the state of a connection between them. `settings` has the limits.
+//!
+//! *Architecture Invariant:* nothing here knows HTTP.
+
+mod connection;
+mod endpoint;
+mod ids;
+mod settings;
+mod shared;
+mod socket;
+mod steer;
+mod stream;
+
+pub use connection::Connection;
+pub use endpoint::{Counts, Datagram, Elsewhere, Endpoint};
+pub use ids::{Home, ID_BYTES, home_of};
+pub use settings::{Client, Keys, Limits, Retry, Server};
+pub use shared::Lost;
+pub use socket::{Group, bind};
+pub use stream::{Reader, StreamError, Writer};

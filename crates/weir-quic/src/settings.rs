@@ -1,0 +1,206 @@
+//! The limits and keys of endpoints.
+
+use crate::ids::{Home, Ids};
+use aws_lc_rs::{hkdf, hmac, rand};
+use quinn_proto::congestion::CubicConfig;
+use quinn_proto::crypto::rustls::{NoInitialCipherSuite, QuicClientConfig, QuicServerConfig};
+use quinn_proto::{ClientConfig, EndpointConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The limits of an endpoint and its connections.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// How long a connection may be silent. The shorter of both sides' values counts (RFC 9000 §10.1). Default 30 s.
+    pub idle: Duration,
+    /// Bidirectional streams that the peer may have open at a time. Default 100.
+    pub streams: u32,
+    /// Unidirectional streams that the peer may have open at a time. HTTP/3 needs 3; the others leave room for stream
+    /// types that the peer invents to test extensibility (RFC 9114 §6.2.3). Default 16.
+    pub one_way_streams: u32,
+    /// Bytes that we buffer of one stream until a task reads them. Default 256 KiB.
+    pub stream_window: u32,
+    /// Bytes that we buffer of all streams of a connection. Default 1 MiB.
+    pub window: u32,
+    /// Bytes that tasks may write to a connection before the peer has acknowledged any. Bounds the memory that a slow
+    /// client holds. Default 1 MiB.
+    pub unacknowledged: u32,
+    /// Connections of one core; further clients are refused. Default 65,536.
+    pub connections: usize,
+    /// Handshakes of one core that may be under way; further clients are refused. Default 1,024.
+    pub handshakes: usize,
+    /// When clients must prove their address before we answer with more than a Retry packet.
+    pub retry: Retry,
+    /// Whether a client may change its address (RFC 9000 §9). Default true.
+    pub migration: bool,
+}
+
+/// When to answer a client's first packet with a Retry packet (RFC 9000 §8.1.2), which costs the client a round trip
+/// and proves that it receives what we send to its address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Retry {
+    /// While many handshakes are under way: see [`Limits::retry_from`].
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+}
+
+/// The secrets that all cores of a gateway share, and that the next process takes over in an upgrade.
+#[derive(Clone)]
+pub struct Keys {
+    bytes: [u8; Self::BYTES],
+}
+
+/// The server side of an endpoint. Connections keep the one that they were accepted with.
+#[derive(Clone)]
+pub struct Server {
+    pub(crate) config: Arc<ServerConfig>,
+    pub(crate) limits: Limits,
+}
+
+/// What a client connects with.
+#[derive(Clone)]
+pub struct Client {
+    pub(crate) config: ClientConfig,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            idle: Duration::from_secs(30),
+            streams: 100,
+            one_way_streams: 16,
+            stream_window: 256 * 1024,
+            window: 1024 * 1024,
+            unacknowledged: 1024 * 1024,
+            connections: 65_536,
+            handshakes: 1024,
+            retry: Retry::Auto,
+            migration: true,
+        }
+    }
+}
+
+impl Limits {
+    /// With [`Retry::Auto`], the number of handshakes under way from which clients must prove their address: an eighth
+    /// of what is allowed. Far fewer are under way at any time unless somebody sends first packets only.
+    pub const fn retry_from(&self) -> usize {
+        self.handshakes / 8
+    }
+
+    fn transport(&self) -> TransportConfig {
+        let mut transport = TransportConfig::default();
+        transport
+            .max_concurrent_bidi_streams(VarInt::from_u32(self.streams))
+            .max_concurrent_uni_streams(VarInt::from_u32(self.one_way_streams))
+            .max_idle_timeout(IdleTimeout::try_from(self.idle).ok())
+            .stream_receive_window(VarInt::from_u32(self.stream_window))
+            .receive_window(VarInt::from_u32(self.window))
+            .send_window(u64::from(self.unacknowledged))
+            .datagram_receive_buffer_size(None) // no extension of ours uses datagrams (RFC 9221)
+            .congestion_controller_factory(Arc::new(CubicConfig::default()));
+        transport
+    }
+}
+
+impl Keys {
+    /// Bytes of all keys.
+    pub const BYTES: usize = 96;
+
+    /// New random keys.
+    ///
+    /// # Errors
+    /// When the system has no randomness.
+    pub fn random() -> std::io::Result<Self> {
+        let mut bytes = [0; Self::BYTES];
+        rand::fill(&mut bytes).map_err(|_| std::io::Error::other("the system gave no random bytes"))?;
+        Ok(Self { bytes })
+    }
+
+    /// Keys that another process made.
+    pub const fn of(bytes: [u8; Self::BYTES]) -> Self {
+        Self { bytes }
+    }
+
+    /// The keys, for the next process.
+    pub const fn bytes(&self) -> &[u8; Self::BYTES] {
+        &self.bytes
+    }
+
+    fn part(&self, index: usize) -> &[u8] {
+        &self.bytes[index * 32..(index + 1) * 32]
+    }
+
+    pub(crate) fn ids(&self, home: Home) -> Ids {
+        Ids::new(home, self.part(0))
+    }
+
+    pub(crate) fn endpoint(&self, home: Home) -> EndpointConfig {
+        let mut config = EndpointConfig::new(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, self.part(1))));
+        let keys = self.clone();
+        config.cid_generator(move || Box::new(keys.ids(home)));
+        config
+    }
+
+    fn tokens(&self) -> hkdf::Prk {
+        hkdf::Salt::new(hkdf::HKDF_SHA256, &[]).extract(self.part(2))
+    }
+}
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Keys(…)")
+    }
+}
+
+impl Server {
+    /// A server with this TLS policy, whose ALPN names the protocol that runs above.
+    ///
+    /// # Errors
+    /// When the policy has no cipher suite that QUIC can start with (`TLS13_AES_128_GCM_SHA256`, RFC 9001 §5.2), or no
+    /// TLS 1.3.
+    pub fn new(
+        tls: Arc<rustls::ServerConfig>,
+        keys: &Keys,
+        limits: Limits,
+    ) -> Result<Self, NoInitialCipherSuite> {
+        let tls = QuicServerConfig::try_from(tls)?;
+        let mut config = ServerConfig::new(Arc::new(tls), Arc::new(keys.tokens()));
+        config
+            .transport_config(Arc::new(limits.transport()))
+            .migration(limits.migration)
+            .max_incoming(limits.handshakes)
+            .incoming_buffer_size(INCOMING)
+            .incoming_buffer_size_total(INCOMING * limits.handshakes as u64);
+        Ok(Self { config: Arc::new(config), limits })
+    }
+}
+
+/// Bytes kept of a client between its first packet and our decision about it, which the endpoint makes at once.
+const INCOMING: u64 = 16 * 1024;
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// A client with this TLS policy.
+    ///
+    /// # Errors
+    /// As for [`Server::new`].
+    pub fn new(tls: Arc<rustls::ClientConfig>, limits: &Limits) -> Result<Self, NoInitialCipherSuite> {
+        let mut config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls)?));
+        config.transport_config(Arc::new(limits.transport()));
+        Ok(Self { config })
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Client")
+    }
+}

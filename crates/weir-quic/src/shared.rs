@@ -1,0 +1,248 @@
+//! What the endpoint, a connection and its streams share.
+
+use bytes::Bytes;
+use foldhash::HashMap;
+use quinn_proto::{ConnectionError, ConnectionHandle, Dir, Event, StreamEvent, StreamId, VarInt};
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::mem::take;
+use std::rc::Rc;
+use std::task::{Context, Waker};
+use std::time::Instant;
+
+/// The connections of an endpoint that have something to do, and the task that does it.
+#[derive(Default)]
+pub(crate) struct Agenda {
+    connections: RefCell<Vec<Rc<Shared>>>,
+    endpoint: Cell<Option<Waker>>,
+}
+
+/// Closes the connection when its users are gone.
+pub(crate) struct Owner(pub(crate) Rc<Shared>);
+
+/// The part that the endpoint keeps until the last packets of a connection have passed (RFC 9000 §10.2).
+pub(crate) struct Shared {
+    pub(crate) handle: ConnectionHandle,
+    pub(crate) proto: RefCell<quinn_proto::Connection>,
+    agenda: Rc<Agenda>,
+    /// Whether the connection is on the agenda.
+    pub(crate) is_listed: Cell<bool>,
+    /// The entry in the endpoint's timers.
+    pub(crate) timer: Cell<Option<Instant>>,
+    /// Whether the endpoint counts it among handshakes under way.
+    pub(crate) is_handshaking: Cell<bool>,
+    lost: RefCell<Option<Lost>>,
+    waiting: RefCell<Waiting>,
+}
+
+/// Tasks that wait for events of a connection.
+#[derive(Default)]
+struct Waiting {
+    readers: HashMap<StreamId, Waker>,
+    writers: HashMap<StreamId, Waker>,
+    /// By direction: those that wait for a stream of the peer.
+    accepting: [Option<Waker>; 2],
+    /// By direction: those that wait until the peer allows another stream.
+    opening: [Vec<Waker>; 2],
+    ending: Vec<Waker>,
+    connecting: Option<Waker>,
+}
+
+/// How a connection ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lost {
+    /// The peer closed it, with an application error code.
+    Closed(u64),
+    /// We closed it.
+    Local,
+    /// The peer was silent for the idle timeout.
+    Idle,
+    /// The peer has forgotten the connection (a stateless reset, RFC 9000 §10.3).
+    Forgotten,
+    /// The peer or its packets broke the protocol, or TLS failed: the reason in words.
+    Broken(String),
+}
+
+// === impl Agenda ===
+
+impl Agenda {
+    /// Puts a connection on the list, once, and wakes the endpoint's task.
+    pub(crate) fn add(&self, shared: &Rc<Shared>) {
+        if !shared.is_listed.replace(true) {
+            self.connections.borrow_mut().push(Rc::clone(shared));
+            self.wake();
+        }
+    }
+
+    /// Takes the connections off the list. The caller clears `is_listed` of each at its turn.
+    pub(crate) fn take(&self) -> Vec<Rc<Shared>> {
+        take(&mut *self.connections.borrow_mut())
+    }
+
+    /// Puts connections back whose turn did not come.
+    pub(crate) fn put_back(&self, rest: impl Iterator<Item = Rc<Shared>>) {
+        self.connections.borrow_mut().extend(rest);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.connections.borrow().is_empty()
+    }
+
+    /// Says which task to wake.
+    pub(crate) fn set_endpoint(&self, waker: &Waker) {
+        self.endpoint.set(Some(waker.clone()));
+    }
+
+    /// Wakes the endpoint's task.
+    pub(crate) fn wake(&self) {
+        if let Some(waker) = self.endpoint.take() {
+            waker.wake();
+        }
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        if self.0.lost.borrow().is_none() {
+            self.0.close(0);
+        }
+    }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    pub(crate) fn new(
+        handle: ConnectionHandle,
+        proto: quinn_proto::Connection,
+        agenda: Rc<Agenda>,
+    ) -> Rc<Self> {
+        Rc::new(Self {
+            handle,
+            proto: RefCell::new(proto),
+            agenda,
+            is_listed: Cell::new(false),
+            timer: Cell::new(None),
+            is_handshaking: Cell::new(true),
+            lost: RefCell::default(),
+            waiting: RefCell::default(),
+        })
+    }
+
+    /// Tells the endpoint that the connection has something to send.
+    pub(crate) fn touch(self: &Rc<Self>) {
+        self.agenda.add(self);
+    }
+
+    pub(crate) fn close(self: &Rc<Self>, code: u64) {
+        let code = VarInt::from_u64(code).unwrap_or(VarInt::MAX);
+        self.proto.borrow_mut().close(Instant::now(), code, Bytes::new());
+        self.end(Lost::Local);
+        self.touch();
+    }
+
+    /// How the connection ended, if it has.
+    pub(crate) fn lost(&self) -> Option<Lost> {
+        self.lost.borrow().clone()
+    }
+
+    pub(crate) fn wait_to_connect(&self, cx: &Context<'_>) {
+        self.waiting.borrow_mut().connecting = Some(cx.waker().clone());
+    }
+
+    pub(crate) fn wait_to_accept(&self, dir: Dir, cx: &Context<'_>) {
+        self.waiting.borrow_mut().accepting[dir as usize] = Some(cx.waker().clone());
+    }
+
+    pub(crate) fn wait_to_open(&self, dir: Dir, cx: &Context<'_>) {
+        self.waiting.borrow_mut().opening[dir as usize].push(cx.waker().clone());
+    }
+
+    pub(crate) fn wait_to_end(&self, cx: &Context<'_>) {
+        self.waiting.borrow_mut().ending.push(cx.waker().clone());
+    }
+
+    pub(crate) fn wait_to_read(&self, id: StreamId, cx: &Context<'_>) {
+        self.waiting.borrow_mut().readers.insert(id, cx.waker().clone());
+    }
+
+    pub(crate) fn wait_to_write(&self, id: StreamId, cx: &Context<'_>) {
+        self.waiting.borrow_mut().writers.insert(id, cx.waker().clone());
+    }
+
+    /// Forgets who waits for one direction of a stream.
+    pub(crate) fn forget(&self, id: StreamId, is_reader: bool) {
+        let mut waiting = self.waiting.borrow_mut();
+        let wakers = if is_reader { &mut waiting.readers } else { &mut waiting.writers };
+        let waker = wakers.remove(&id);
+        drop(waiting); // before the waker: dropping it may drop a task that owns streams
+        drop(waker);
+    }
+
+    /// Passes the events of the protocol to those who wait for them. Returns true once the handshake is done.
+    pub(crate) fn tell(&self) -> bool {
+        let (mut to_wake, mut is_connected) = (Vec::new(), false);
+        loop {
+            let event = self.proto.borrow_mut().poll();
+            let Some(event) = event else { break };
+            let mut waiting = self.waiting.borrow_mut();
+            match event {
+                Event::HandshakeDataReady | Event::DatagramReceived | Event::DatagramsUnblocked => {}
+                Event::Connected => {
+                    is_connected = true;
+                    to_wake.extend(waiting.connecting.take());
+                }
+                Event::ConnectionLost { reason } => {
+                    drop(waiting);
+                    self.end(Lost::from(reason));
+                }
+                Event::Stream(event) => match event {
+                    StreamEvent::Opened { dir } => to_wake.extend(waiting.accepting[dir as usize].take()),
+                    StreamEvent::Available { dir } => to_wake.append(&mut waiting.opening[dir as usize]),
+                    StreamEvent::Readable { id } => to_wake.extend(waiting.readers.remove(&id)),
+                    StreamEvent::Writable { id }
+                    | StreamEvent::Finished { id }
+                    | StreamEvent::Stopped { id, .. } => to_wake.extend(waiting.writers.remove(&id)),
+                },
+            }
+        }
+        to_wake.into_iter().for_each(Waker::wake);
+        is_connected
+    }
+
+    /// Ends everything that waits, with this reason unless there is an earlier one.
+    pub(crate) fn end(&self, why: Lost) {
+        self.lost.borrow_mut().get_or_insert(why);
+        let waiting = take(&mut *self.waiting.borrow_mut());
+        let [a, b] = waiting.opening;
+        let all = waiting.readers.into_values().chain(waiting.writers.into_values());
+        let all = all.chain(waiting.accepting.into_iter().flatten()).chain(a).chain(b);
+        all.chain(waiting.ending).chain(waiting.connecting).for_each(Waker::wake);
+    }
+}
+
+impl From<ConnectionError> for Lost {
+    fn from(error: ConnectionError) -> Self {
+        match error {
+            ConnectionError::ApplicationClosed(close) => Self::Closed(close.error_code.into_inner()),
+            ConnectionError::LocallyClosed => Self::Local,
+            ConnectionError::TimedOut => Self::Idle,
+            ConnectionError::Reset => Self::Forgotten,
+            other => Self::Broken(other.to_string()),
+        }
+    }
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed(code) => write!(f, "the peer closed the connection with code {code:#x}"),
+            Self::Local => f.write_str("the connection was closed here"),
+            Self::Idle => f.write_str("the peer was silent for too long"),
+            Self::Forgotten => f.write_str("the peer has forgotten the connection"),
+            Self::Broken(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for Lost {}

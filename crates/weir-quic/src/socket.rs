@@ -1,0 +1,99 @@
+//! UDP sockets: one per core and address.
+
+use crate::steer;
+use socket2::{Domain, Protocol, Socket, Type};
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use weir_wire::listen::Beside;
+use weir_wire::port_owner;
+
+/// Bytes that the kernel may hold for one socket in each direction. The usual 208 KiB lose datagrams in a burst: on a
+/// link of 1 Gbit/s they last for less than 2 ms. `net.core.rmem_max` and `wmem_max` cap it silently.
+const BUFFER: usize = 4 * 1024 * 1024;
+
+/// A bound address that nobody serves yet.
+#[derive(Debug)]
+pub struct Group {
+    /// The bound address, with the real port if port 0 was requested.
+    pub address: SocketAddr,
+    /// One socket per core, in the order of the cores.
+    pub sockets: Vec<UdpSocket>,
+    /// Whether the kernel steers datagrams by their connection ids. If not, cores must hand them on.
+    pub is_steered: bool,
+}
+
+/// Binds an address for `cores` cores.
+///
+/// Like [`weir_wire::listen::bind`], it first binds without SO_REUSEPORT, which fails while any process has the address.
+///
+/// # Errors
+/// The system's error, with the pid of the owner if the address is taken.
+pub fn bind(asked: SocketAddr, cores: usize, beside: Beside) -> io::Result<Group> {
+    let failed = |e: io::Error| io::Error::new(e.kind(), format!("cannot open UDP {asked}: {e}"));
+    if asked.port() != 0
+        && beside == Beside::Nobody
+        && let Err(e) = open(asked).and_then(|probe| probe.bind(&asked.into()))
+    {
+        return Err(match (e.kind(), port_owner::of_udp(asked)) {
+            (io::ErrorKind::AddrInUse, Some(pid)) => {
+                io::Error::new(e.kind(), format!("UDP {asked} is taken by process {pid}"))
+            }
+            _ => failed(e),
+        });
+    }
+    let mut address = asked;
+    let mut sockets = Vec::with_capacity(cores);
+    for _ in 0..cores.max(1) {
+        let socket = open(address).map_err(failed)?;
+        socket.set_reuse_port(true)?;
+        socket.bind(&address.into()).map_err(failed)?;
+        let socket: UdpSocket = socket.into();
+        address = socket.local_addr()?;
+        sockets.push(socket);
+    }
+    let is_steered = sockets.len() == 1
+        || sockets.first().is_some_and(|first| steer::by_connection_id(first, cores).is_ok());
+    Ok(Group { address, sockets, is_steered })
+}
+
+fn open(address: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
+    // The kernel takes what it allows and reports no error.
+    socket.set_recv_buffer_size(BUFFER)?;
+    socket.set_send_buffer_size(BUFFER)?;
+    Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn datagrams_reach_the_core_that_their_id_names() {
+        let group = bind("127.0.0.1:0".parse().unwrap(), 4, Beside::Nobody).unwrap();
+        assert!(group.is_steered);
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let short = |core: u8| [&[0x40, core], &[0; 30][..]].concat();
+        let long = |core: u8| [&[0xc0, 0, 0, 0, 1, 12, core], &[0; 30][..]].concat();
+        for core in (0..4).chain([7, 255]) {
+            for datagram in [short(core), long(core)] {
+                client.send_to(&datagram, group.address).unwrap();
+                let owner = &group.sockets[usize::from(core) % 4];
+                owner.set_nonblocking(false).unwrap();
+                owner.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
+                let mut seen = [0; 64];
+                let count = owner.recv(&mut seen).unwrap();
+                assert_eq!(&seen[..count], datagram);
+            }
+        }
+    }
+
+    #[test]
+    fn a_taken_address_names_its_owner() {
+        let group = bind("127.0.0.1:0".parse().unwrap(), 2, Beside::Nobody).unwrap();
+        let error = bind(group.address, 1, Beside::Nobody).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+        assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
+        assert!(bind(group.address, 1, Beside::Ourselves).is_ok());
+    }
+}

@@ -1,0 +1,104 @@
+//! Connections over paths that lose, double and reorder datagrams, and of clients that change their address.
+
+use crate::relay::{Relay, Spoils};
+use crate::world::{ask, echo, on_a_core, until};
+use std::future::poll_fn;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+use tokio::task::spawn_local;
+use weir_quic::{Limits, Lost};
+use weir_wire::time;
+
+/// What the clients send: a few hundred datagrams.
+fn message() -> Vec<u8> {
+    (0..300_000_u32).map(|n| (n % 253) as u8).collect()
+}
+
+fn a_spoiled_path_carries(spoils: Spoils) {
+    on_a_core(move |world| async move {
+        let (server, address) = world.serve(Limits::default());
+        spawn_local(echo(server));
+        let dial = world.dial();
+        for seed in 1..4 {
+            let relay = Relay::new(address, spoils, seed);
+            let connection = world.connect(&dial, relay.address).await.unwrap();
+            assert!(ask(&connection, &message()).await.unwrap() == message(), "seed {seed}");
+        }
+    });
+}
+
+#[test]
+fn every_twentieth_datagram_is_lost() {
+    a_spoiled_path_carries(Spoils { lost: 50, ..Spoils::default() });
+}
+
+#[test]
+fn datagrams_arrive_late() {
+    a_spoiled_path_carries(Spoils { late: 200, ..Spoils::default() });
+}
+
+#[test]
+fn datagrams_arrive_twice() {
+    a_spoiled_path_carries(Spoils { doubled: 300, lost: 10, ..Spoils::default() });
+}
+
+#[test]
+fn a_client_that_changes_its_address_keeps_its_connection() {
+    on_a_core(|world| async move {
+        let (server, address) = world.serve(Limits::default());
+        let relay = Relay::new(address, Spoils::default(), 1);
+        let dial = world.dial();
+        let connection = world.connect(&dial, relay.address).await.unwrap();
+        let theirs = server.accept().await;
+        let before = theirs.peer();
+        spawn_local({
+            let theirs = theirs.clone();
+            async move {
+                while let Ok((mut writer, mut reader)) = poll_fn(|cx| theirs.poll_accept(cx)).await {
+                    let all = crate::world::read(&mut reader).await?;
+                    crate::world::write(&mut writer, &all).await?;
+                    writer.finish()?;
+                }
+                Ok::<(), weir_quic::StreamError>(())
+            }
+        });
+        assert_eq!(ask(&connection, b"from home").await.unwrap(), b"from home");
+        let moved = relay.rebind(Ipv4Addr::new(127, 0, 0, 2));
+        assert!(ask(&connection, &message()).await.unwrap() == message());
+        assert_ne!(moved, before);
+        assert_eq!(theirs.peer(), moved);
+    });
+}
+
+#[test]
+fn a_client_may_be_forbidden_to_change_its_address() {
+    on_a_core(|world| async move {
+        let idle = Duration::from_millis(400);
+        let (server, address) = world.serve(Limits { migration: false, idle, ..Limits::default() });
+        let relay = Relay::new(address, Spoils::default(), 1);
+        let dial = world.dial();
+        let connection = world.connect(&dial, relay.address).await.unwrap();
+        let theirs = server.accept().await;
+        let before = theirs.peer();
+        relay.rebind(Ipv4Addr::new(127, 0, 0, 2));
+        let asked = time::timeout(Duration::from_secs(10), ask(&connection, b"hello")).await.unwrap();
+        assert_eq!(asked, Err(weir_quic::StreamError::Lost(Lost::Idle)));
+        assert_eq!(theirs.peer(), before);
+    });
+}
+
+#[test]
+fn a_server_sends_at_most_three_times_what_an_unproved_address_sent() {
+    on_a_core(|world| async move {
+        let (server, address) = world.serve(Limits { idle: Duration::from_secs(2), ..Limits::default() });
+        let relay = Relay::new(address, Spoils::default(), 1);
+        let dial = world.dial();
+        relay.cut_back();
+        let _connection = dial.connect(&world.client(), relay.address, "localhost").unwrap();
+        until(|| relay.to_server() > 0).await;
+        relay.cut();
+        until(|| server.counts().failed == 1).await; // until then the server repeats its answer
+        let (received, sent) = (server.counts().received_bytes, server.counts().sent_bytes);
+        assert!(received >= 1200 && sent <= 3 * received, "{sent} bytes for {received}");
+    });
+}

@@ -1,0 +1,190 @@
+//! Streams, codes, limits and garbage.
+
+use crate::world::{ask, echo, on_a_core, read, until, write};
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::net::UdpSocket;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::spawn_local;
+use weir_quic::{Datagram, Elsewhere, Home, Limits, Lost, Retry, Server, StreamError};
+
+#[test]
+fn a_stream_carries_bytes_both_ways() {
+    on_a_core(|world| async move {
+        let (server, address) = world.serve(Limits::default());
+        spawn_local(echo(server.clone()));
+        let dial = world.dial();
+        let connection = world.connect(&dial, address).await.unwrap();
+        assert_eq!(connection.alpn().unwrap(), b"talk");
+        assert_eq!(ask(&connection, b"hello").await.unwrap(), b"hello");
+        let large: Vec<u8> = (0..5_000_000_u32).map(|n| (n % 251) as u8).collect();
+        assert!(ask(&connection, &large).await.unwrap() == large);
+        assert_eq!(server.counts().connected, 1);
+        drop(connection);
+    });
+}
+
+#[test]
+fn more_streams_than_allowed_at_a_time_take_turns() {
+    on_a_core(|world| async move {
+        let (server, address) = world.serve(Limits { streams: 3, ..Limits::default() });
+        spawn_local(echo(server));
+        let dial = world.dial();
+        let connection = world.connect(&dial, address).await.unwrap();
+        let tasks: Vec<_> = (0..40_u8)
+            .map(|n| {
+                let connection = connection.clone();
+                spawn_local(async move { ask(&connection, &[n; 3000]).await })
+            })
+            .collect();
+        for (n, task) in tasks.into_iter().enumerate() {
+            assert_eq!(task.await.unwrap().unwrap(), [n as u8; 3000]);
+        }
+    });
+}
+
+#[test]
+fn codes_of_resets_stops_and_closes_arrive() {
+    on_a_core(|world| async move {
+        let (server, address) = world.serve(Limits::default());
+        let dial = world.dial();
+        let connection = world.connect(&dial, address).await.unwrap();
+        let (mut writer, mut reader) = poll_fn(|cx| connection.poll_open(cx)).await.unwrap();
+        write(&mut writer, b"x").await.unwrap();
+        let theirs = server.accept().await;
+        let (mut back, mut from) = poll_fn(|cx| theirs.poll_accept(cx)).await.unwrap();
+        from.stop(0x10c);
+        assert_eq!(poll_fn(|cx| writer.poll_stopped(cx)).await, 0x10c);
+        assert_eq!(write(&mut writer, b"y").await, Err(StreamError::Stopped(0x10c)));
+        back.reset(0x10d);
+        assert_eq!(read(&mut reader).await, Err(StreamError::Reset(0x10d)));
+        theirs.close(0x100);
+        assert_eq!(poll_fn(|cx| connection.poll_lost(cx)).await, Lost::Closed(0x100));
+        let reopened = poll_fn(|cx| connection.poll_open(cx)).await;
+        assert_eq!(reopened.unwrap_err(), Lost::Closed(0x100));
+    });
+}
+
+#[test]
+fn a_connection_that_nobody_uses_closes() {
+    on_a_core(|world| async move {
+        let (server, address) = world.serve(Limits::default());
+        let dial = world.dial();
+        let connection = world.connect(&dial, address).await.unwrap();
+        let theirs = server.accept().await;
+        drop(connection);
+        assert_eq!(poll_fn(|cx| theirs.poll_lost(cx)).await, Lost::Closed(0));
+        drop(theirs);
+        dial.close();
+        server.close();
+        until(|| dial.connections() + server.connections() == 0).await;
+    });
+}
+
+#[test]
+fn a_silent_peer_is_noticed() {
+    on_a_core(|world| async move {
+        let (server, address) = world.serve(Limits { idle: Duration::from_millis(200), ..Limits::default() });
+        let dial = world.dial();
+        let connection = world.connect(&dial, address).await.unwrap();
+        let theirs = server.accept().await;
+        assert_eq!(poll_fn(|cx| theirs.poll_lost(cx)).await, Lost::Idle);
+        assert_eq!(poll_fn(|cx| connection.poll_lost(cx)).await, Lost::Idle);
+    });
+}
+
+#[test]
+fn clients_prove_their_address_when_asked() {
+    on_a_core(|world| async move {
+        let (server, address) = world.serve(Limits { retry: Retry::Always, ..Limits::default() });
+        spawn_local(echo(server.clone()));
+        let dial = world.dial();
+        let connection = world.connect(&dial, address).await.unwrap();
+        assert_eq!(ask(&connection, b"hello").await.unwrap(), b"hello");
+        assert_eq!((server.counts().retries, server.counts().connected), (1, 1));
+    });
+}
+
+#[test]
+fn a_full_endpoint_refuses() {
+    on_a_core(|world| async move {
+        let (server, address) = world.serve(Limits { connections: 1, ..Limits::default() });
+        spawn_local(echo(server.clone()));
+        let dial = world.dial();
+        let first = world.connect(&dial, address).await.unwrap();
+        let refused = world.connect(&dial, address).await.unwrap_err();
+        assert!(matches!(&refused, Lost::Broken(why) if why.contains("refused")), "{refused:?}");
+        assert_eq!(server.counts().refused, 1);
+        assert_eq!(ask(&first, b"still here").await.unwrap(), b"still here");
+    });
+}
+
+/// Notes what is passed on.
+struct Notes(Rc<RefCell<Vec<(Home, Datagram)>>>);
+
+impl Elsewhere for Notes {
+    fn pass(&self, home: Home, datagram: Datagram) -> bool {
+        self.0.borrow_mut().push((home, datagram));
+        true
+    }
+}
+
+#[test]
+fn datagrams_of_another_core_are_passed_on() {
+    on_a_core(|world| async move {
+        // One socket, two endpoints: the first receives everything, as where the kernel can not steer.
+        let (first, address) = world.serve(Limits::default());
+        let passed = Rc::new(RefCell::new(Vec::new()));
+        first.pass_on(Box::new(Notes(Rc::clone(&passed))));
+        let server = Server::new(Arc::clone(&world.server), &world.keys, Limits::default()).unwrap();
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let other_address = socket.local_addr().unwrap();
+        let other = world.endpoint(socket, Home { core: 1, generation: 0 }, Some(server));
+        spawn_local(echo(other.clone()));
+        let dial = world.dial();
+        let connection = world.connect(&dial, other_address).await.unwrap();
+        assert_eq!(ask(&connection, b"straight").await.unwrap(), b"straight");
+        // A datagram with an id of the other core arrives here.
+        let mut stray = vec![0x40, 1, 0];
+        stray.extend([7; 40]);
+        UdpSocket::bind("127.0.0.1:0").unwrap().send_to(&stray, address).unwrap();
+        until(|| !passed.borrow().is_empty()).await;
+        let (home, datagram) = passed.borrow_mut().pop().unwrap();
+        assert_eq!((home, datagram.bytes.clone()), (Home { core: 1, generation: 0 }, stray));
+        assert_eq!(first.counts().misplaced, 1);
+        other.take(&datagram); // garbage to it: the connection goes on
+        assert_eq!(ask(&connection, b"unharmed").await.unwrap(), b"unharmed");
+    });
+}
+
+#[test]
+fn garbage_is_answered_with_little_and_breaks_nothing() {
+    on_a_core(|world| async move {
+        let (server, address) = world.serve(Limits::default());
+        spawn_local(echo(server.clone()));
+        let dial = world.dial();
+        let connection = world.connect(&dial, address).await.unwrap();
+        let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut seed = 7_u64;
+        let mut sent = 0;
+        for length in (0..1400).step_by(7) {
+            let garbage: Vec<u8> = (0..length)
+                .map(|_| {
+                    seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    (seed >> 33) as u8
+                })
+                .collect();
+            sent += stranger.send_to(&garbage, address).unwrap();
+        }
+        assert_eq!(ask(&connection, b"unharmed").await.unwrap(), b"unharmed");
+        stranger.set_nonblocking(true).unwrap();
+        let (mut received, mut buffer) = (0, [0; 2000]);
+        while let Ok(count) = stranger.recv(&mut buffer) {
+            received += count;
+        }
+        assert!(received < sent, "{received} bytes for {sent}");
+    });
+}
