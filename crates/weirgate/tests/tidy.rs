@@ -32,6 +32,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("weir-expr", &[]),
     ("weir-fcgi", &[]),
     ("weir-fields", &["weir-h1"]),
+    ("weir-h3", &["weir-fields", "weir-h1"]),
     ("weir-wire", &["weir-fcgi", "weir-fields", "weir-h1", "weir-telemetry"]),
     ("weir-quic", &["weir-wire"]),
     ("weir-origin", &["weir-wire", "weir-h1"]),
