@@ -4,7 +4,9 @@
 //! percentiles of each second, the first exchange) is taken from one report or the larger of the two.
 
 use crate::comparison::baseline::plan_digest;
-use crate::report::{AddressUse, AnswerKind, Grade, Percentiles, Reason, Report, Series, Tick, Verdict};
+use crate::report::{
+    AddressUse, AnswerKind, Bytes, Counts, Grade, Percentiles, Reason, Report, Series, Tick, Verdict,
+};
 use crate::threshold::Threshold;
 use crate::{Histogram, verdict};
 use std::collections::BTreeMap;
@@ -110,7 +112,8 @@ fn add(all: &mut Report, other: &Report) {
     all.window = Some(window);
     all.plan.connections += other.plan.connections;
     all.plan.threads += other.plan.threads;
-    counts(all, other);
+    add_counts(&mut all.counts, &other.counts);
+    bytes(&mut all.bytes, &other.bytes);
     let (l, o) = (&mut all.latency, &other.latency);
     histograms([
         (&mut l.service, &o.service),
@@ -158,8 +161,8 @@ fn add(all: &mut Report, other: &Report) {
     all.target_cost = all.target_cost.take().or_else(|| other.target_cost.clone());
 }
 
-fn counts(all: &mut Report, other: &Report) {
-    let (c, o) = (&mut all.counts, &other.counts);
+/// Adds the counts of another generator.
+pub fn add_counts(c: &mut Counts, o: &Counts) {
     c.requests += o.requests;
     c.responses += o.responses;
     sum_of(&mut c.statuses, &o.statuses);
@@ -173,7 +176,9 @@ fn counts(all: &mut Report, other: &Report) {
     c.failed_checks += o.failed_checks;
     c.kept_alive += o.kept_alive;
     c.other_length += o.other_length;
-    let (b, o) = (&mut all.bytes, &other.bytes);
+}
+
+const fn bytes(b: &mut Bytes, o: &Bytes) {
     b.sent_head += o.sent_head;
     b.sent_body += o.sent_body;
     b.received_head += o.received_head;
@@ -318,6 +323,11 @@ fn series(reports: &[Report]) -> Series {
     Series { tick_ns, ticks: ticks.into_values().take(Series::TICKS_MOST).collect() }
 }
 
+/// Adds the same tick of another generator. Of percentiles, the larger ones.
+pub fn join_tick(all: &mut Tick, tick: &Tick) {
+    join(all, tick, false);
+}
+
 fn join(all: &mut Tick, tick: &Tick, follows: bool) {
     all.service = larger(all.service, tick.service);
     all.response = larger(all.response, tick.response);
@@ -332,6 +342,8 @@ fn join(all: &mut Tick, tick: &Tick, follows: bool) {
     all.users = if follows { tick.users } else { all.users + tick.users };
     all.backlog = if follows { tick.backlog } else { all.backlog + tick.backlog };
     all.generator_cpu_ns += tick.generator_cpu_ns;
+    all.planned += tick.planned;
+    all.late += tick.late;
 }
 
 fn larger(a: Percentiles, b: Percentiles) -> Percentiles {

@@ -1,0 +1,45 @@
+//! One load from several machines: what a coordinator and its agents say to each other, and what each decides next.
+//!
+//! ```text
+//!   weir load --agents a,b ─► Coordinator ── offer, files, pings, start, beats ──► Agent ─► its share of the load
+//!                                 ▲                                                  │
+//!                                 └──── one Second of counts at a time, a report ◄───┘
+//! ```
+//!
+//! *Layout.* `coordinator` and `agent` are state machines: `on(now, event) -> actions`, without I/O, threads or
+//! clocks, so that `tests/sim` runs them over links that lose, reorder and delay. `message` is what they say, `frame`
+//! how it looks on a connection. `share` divides the load, `skew` compares clocks, `sum` adds up what agents count and
+//! finds what does not add up. `allow` decides where an agent may send. weir-load carries out the actions.
+//!
+//! *Architecture Invariant:* this crate knows neither the load engine nor a socket.
+
+pub mod agent;
+pub mod allow;
+pub mod coordinator;
+pub mod frame;
+pub mod message;
+pub mod share;
+pub mod skew;
+pub mod sum;
+
+pub use agent::Agent;
+pub use allow::Allow;
+pub use coordinator::Coordinator;
+pub use message::{FromAgent, Offer, Second, ToAgent};
+pub use share::Share;
+
+use std::time::Duration;
+
+/// A time: the duration since an instant that stays the same while the process runs. Those of two processes compare
+/// only with the difference that [`skew`] measures.
+pub type Time = Duration;
+
+/// How long one side may be silent before the other takes it for dead. Our guess: long enough for a pause of a busy
+/// machine, short enough that a dead agent does not spoil a run of a minute.
+pub const SILENCE: Duration = Duration::from_secs(5);
+
+/// How often each side says something while a run is on.
+pub const BEAT: Duration = Duration::from_secs(1);
+
+/// Most agents of one run: the coordinator adds up their seconds in one thread.
+pub const AGENTS_MOST: usize = 100;

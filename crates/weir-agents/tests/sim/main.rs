@@ -1,0 +1,59 @@
+//! Runs coordinator and agents, the real state machines, over links that delay, reorder, lose and double messages,
+//! with clocks that differ, agents that crash, restart, stand still and lie. One seed decides everything.
+
+mod world;
+
+use world::{Fault, World};
+
+/// Seeds of each test. `WEIR_SEEDS` runs more.
+fn seeds() -> u64 {
+    std::env::var("WEIR_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(24)
+}
+
+fn all(fault: Fault) {
+    for seed in 0..seeds() {
+        if let Err(broken) = World::new(seed, fault).run() {
+            panic!("{fault:?}, seed {seed}: {broken}");
+        }
+    }
+}
+
+#[test]
+fn a_run_without_faults_adds_up() {
+    all(Fault::None);
+}
+
+#[test]
+fn a_link_that_loses_messages_is_noticed_or_does_no_harm() {
+    all(Fault::Loss);
+}
+
+#[test]
+fn an_agent_that_crashes_is_lost_and_does_not_rejoin() {
+    all(Fault::Crash);
+}
+
+#[test]
+fn the_others_go_on_where_they_should() {
+    all(Fault::CrashAndContinue);
+}
+
+#[test]
+fn an_agent_that_stands_still_is_lost() {
+    all(Fault::Pause);
+}
+
+#[test]
+fn nobody_sends_without_a_coordinator() {
+    all(Fault::CoordinatorGone);
+}
+
+#[test]
+fn an_order_to_stop_reaches_everyone() {
+    all(Fault::Stop);
+}
+
+#[test]
+fn a_lie_is_found() {
+    all(Fault::Lie);
+}

@@ -1,0 +1,533 @@
+//! The world of one run: it owns time, order and chance, the links, the load of each agent, and the invariants.
+
+use fastrand::Rng;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use weir_agents::coordinator::{self, OnLoss};
+use weir_agents::message::{Hello, PROTOCOL, Stop};
+use weir_agents::{Agent, Coordinator, FromAgent, Offer, SILENCE, Second, Share, Time, ToAgent, agent, sum};
+use weir_report::Report;
+
+/// What goes wrong in a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    None,
+    Loss,
+    Crash,
+    CrashAndContinue,
+    Pause,
+    CoordinatorGone,
+    Stop,
+    Lie,
+}
+
+/// Longest delay of a message.
+const DELAY: Duration = Duration::from_millis(150);
+
+/// How long a load that is cut may go on.
+const CUT: Duration = Duration::from_millis(100);
+
+/// How long a load that is stopped gracefully may go on.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// How late an agent notices what it has to: a beat.
+const NOTICED: Duration = Duration::from_millis(1_200);
+
+enum Event {
+    ToAgent(usize, u64, ToAgent),
+    FromAgent(usize, u64, FromAgent),
+    Open(usize, u64),
+    /// Connections end, as each side sees it.
+    AgentClosed(usize, u64),
+    CoordinatorClosed(usize, u64),
+    Local(usize, u32, agent::Event),
+    LoadSecond(usize, u32),
+    LoadEnd(usize, u32),
+    Fault,
+    Restart(usize),
+    Wake,
+}
+
+/// The load of one agent.
+#[derive(Default)]
+struct Load {
+    is_running: bool,
+    number: u64,
+    digest: String,
+    report: Report,
+    ends_at: Time,
+    last_request: Time,
+}
+
+struct Node {
+    agent: Agent,
+    /// Counts restarts.
+    life: u32,
+    /// How far its clock is ahead of the world's.
+    ahead: Duration,
+    conn: u64,
+    is_up: bool,
+    paused_until: Time,
+    load: Load,
+    loads_begun: u32,
+    /// The order to stop came, perhaps before the load began.
+    is_stopped: bool,
+}
+
+pub(crate) struct World {
+    fault: Fault,
+    chance: Rng,
+    now: Time,
+    order: u64,
+    queue: BTreeMap<(Time, u64), Event>,
+    nodes: Vec<Node>,
+    coordinator: Option<Coordinator>,
+    /// What the coordinator found, and when.
+    over: Option<(Time, Vec<coordinator::Seen>)>,
+    victim: usize,
+    fault_at: Time,
+    /// From then on nobody may send, but for bounds.
+    silent_from: Option<Time>,
+    lost_seconds: Vec<bool>,
+    contender: bool,
+}
+
+fn hello() -> Hello {
+    Hello { protocol: PROTOCOL, ..Hello::default() }
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, fault: Fault) -> Self {
+        let mut chance = Rng::with_seed(seed);
+        let n = chance.usize(1..6);
+        let nodes = (0..n).map(|_| Node {
+            agent: Agent::new(hello()),
+            life: 0,
+            ahead: Duration::from_millis(chance.u64(0..100_000_000)),
+            conn: 0,
+            is_up: true,
+            paused_until: Time::ZERO,
+            load: Load::default(),
+            loads_begun: 0,
+            is_stopped: false,
+        });
+        let nodes: Vec<Node> = nodes.collect();
+        let offers = (0..n).map(|index| Offer {
+            protocol: PROTOCOL,
+            run: format!("run-{seed}"),
+            share: Share { index: index as u32, of: n as u32 },
+            ..Offer::default()
+        });
+        let on_loss = if fault == Fault::CrashAndContinue { OnLoss::Continue } else { OnLoss::Abort };
+        let start = Duration::from_secs(1_000);
+        let coordinator = Coordinator::new(start, offers.collect(), on_loss, GRACE);
+        let (victim, fault_at) = (chance.usize(0..n), start + Duration::from_millis(chance.u64(0..22_000)));
+        Self {
+            fault,
+            chance,
+            now: start,
+            order: 0,
+            queue: BTreeMap::new(),
+            nodes,
+            coordinator: Some(coordinator),
+            over: None,
+            victim,
+            fault_at,
+            silent_from: None,
+            lost_seconds: vec![false; n],
+            contender: false,
+        }
+    }
+
+    pub(crate) fn run(mut self) -> Result<(), String> {
+        for i in 0..self.nodes.len() {
+            let at = self.now + self.delay();
+            self.at(at, Event::Open(i, i as u64 + 1));
+        }
+        if self.fault != Fault::None {
+            self.at(self.fault_at, Event::Fault);
+        }
+        self.at(self.now, Event::Wake);
+        let mut events = 0;
+        while let Some(((at, _), event)) = self.queue.pop_first() {
+            self.now = at;
+            events += 1;
+            if events > 200_000 {
+                return Err("it spins".to_owned());
+            }
+            self.happens(event)?;
+        }
+        self.at_the_end()
+    }
+
+    fn at(&mut self, at: Time, event: Event) {
+        self.order += 1;
+        self.queue.insert((at, self.order), event);
+    }
+
+    fn delay(&mut self) -> Duration {
+        // Mostly fast, sometimes slow: later messages overtake.
+        let most = if self.chance.u8(..10) == 0 { DELAY.as_micros() as u64 } else { 2_000 };
+        Duration::from_micros(self.chance.u64(100..most))
+    }
+
+    fn happens(&mut self, event: Event) -> Result<(), String> {
+        // A process that stands still does everything later.
+        if let Event::ToAgent(i, ..)
+        | Event::AgentClosed(i, _)
+        | Event::Local(i, ..)
+        | Event::LoadSecond(i, _)
+        | Event::LoadEnd(i, _) = &event
+            && self.nodes[*i].paused_until > self.now
+        {
+            let at = self.nodes[*i].paused_until;
+            self.at(at, event);
+            return Ok(());
+        }
+        match event {
+            Event::Open(i, conn) => {
+                self.nodes[i].conn = conn;
+                self.tell(i, agent::Event::Opened(conn, "sim".to_owned()));
+            }
+            Event::ToAgent(i, conn, message) if self.nodes[i].is_up && self.nodes[i].conn == conn => {
+                self.tell(i, agent::Event::Message(conn, message));
+            }
+            Event::AgentClosed(i, conn) if self.nodes[i].conn == conn => {
+                self.tell(i, agent::Event::Closed(conn));
+            }
+            Event::FromAgent(i, conn, message) if self.nodes[i].conn == conn => {
+                self.ask(coordinator::Event::Message(i, message));
+            }
+            Event::CoordinatorClosed(i, conn) if self.nodes[i].conn == conn => {
+                self.ask(coordinator::Event::Closed(i, "the connection ended".to_owned()));
+            }
+            Event::Local(i, life, event) if self.nodes[i].life == life && self.nodes[i].is_up => {
+                let starts = matches!(event, agent::Event::Started(_));
+                if starts && self.nodes[i].is_stopped {
+                    self.tell(i, agent::Event::Ended(Ok(Box::default())));
+                    return Ok(());
+                }
+                if starts {
+                    self.begin(i)?;
+                }
+                self.tell(i, event);
+            }
+            Event::LoadSecond(i, life) if self.nodes[i].life == life => self.second(i),
+            Event::LoadEnd(i, life) if self.nodes[i].life == life => self.load_ends(i),
+            Event::Fault => self.strike(),
+            Event::Restart(i) => {
+                let node = &mut self.nodes[i];
+                node.is_up = true;
+                node.agent = Agent::new(hello());
+            }
+            Event::Wake => {
+                self.wake();
+                // Someone else asks while the run is on.
+                if let Some(node) = self.nodes.first_mut()
+                    && node.load.is_running
+                    && !self.contender
+                {
+                    self.contender = true;
+                    let told = node.agent.on(self.now + node.ahead, agent::Event::Opened(99, "b".to_owned()));
+                    if !told.iter().any(|a| matches!(a, agent::Action::Busy(99, _))) {
+                        return Err(format!("a second run was taken: {told:?}"));
+                    }
+                }
+            }
+            _ => {} // of an earlier life
+        }
+        Ok(())
+    }
+
+    /// Both sides look at their clocks, ten times a second.
+    fn wake(&mut self) {
+        let end = Duration::from_secs(1_080);
+        if self.now < end {
+            self.at(self.now + Duration::from_millis(100), Event::Wake);
+        }
+        self.ask(coordinator::Event::Tick);
+        for i in 0..self.nodes.len() {
+            if self.nodes[i].is_up && self.nodes[i].paused_until <= self.now {
+                self.tell(i, agent::Event::Tick);
+            }
+        }
+    }
+
+    fn tell(&mut self, i: usize, event: agent::Event) {
+        let node = &mut self.nodes[i];
+        if !node.is_up {
+            return;
+        }
+        let now = self.now + node.ahead;
+        let actions = node.agent.on(now, event);
+        for action in actions {
+            self.agent_acts(i, action);
+        }
+    }
+
+    fn agent_acts(&mut self, i: usize, action: agent::Action) {
+        let (life, ahead) = (self.nodes[i].life, self.nodes[i].ahead);
+        let soon = self.now + Duration::from_millis(self.chance.u64(1..300));
+        match action {
+            agent::Action::Send(conn, message) => {
+                let is_second = matches!(message, FromAgent::Second(_));
+                if self.is_lost(&message) {
+                    self.lost_seconds[i] |= is_second;
+                    return;
+                }
+                let at = self.now + self.delay();
+                if self.fault == Fault::Loss && is_second && self.chance.u8(..4) == 0 {
+                    let later = at + self.delay();
+                    self.at(later, Event::FromAgent(i, conn, message.clone()));
+                }
+                // The last message stays behind all others, as on a connection.
+                let at = if matches!(message, FromAgent::Ended(_)) { at + DELAY } else { at };
+                self.at(at, Event::FromAgent(i, conn, message));
+            }
+            agent::Action::Close(conn) => {
+                let at = self.now + self.delay();
+                self.at(at, Event::CoordinatorClosed(i, conn));
+            }
+            agent::Action::Load(..) => self.at(soon, Event::Local(i, life, agent::Event::Loaded(Ok(())))),
+            agent::Action::Prepare(kept) => {
+                let kept = kept.unwrap_or(Value::Bool(true));
+                self.at(soon, Event::Local(i, life, agent::Event::Prepared(Ok(kept))));
+            }
+            agent::Action::Run(at) => {
+                let world = at.saturating_sub(ahead).max(self.now);
+                self.at(world, Event::Local(i, life, agent::Event::Started(at.max(self.now + ahead))));
+            }
+            agent::Action::Stop(stop) => {
+                self.nodes[i].is_stopped = true;
+                let most = if stop == Stop::Now { CUT } else { GRACE };
+                let at = self.now + Duration::from_millis(self.chance.u64(0..most.as_millis() as u64));
+                self.nodes[i].load.ends_at = self.nodes[i].load.ends_at.min(at);
+                self.at(at, Event::LoadEnd(i, life));
+            }
+            agent::Action::Accept(_)
+            | agent::Action::Busy(..)
+            | agent::Action::Teardown
+            | agent::Action::Forget => {}
+        }
+    }
+
+    /// Only what is repeated or numbered may get lost; the rest is ordered by its connection.
+    fn is_lost(&mut self, message: &FromAgent) -> bool {
+        let may = matches!(message, FromAgent::Second(_) | FromAgent::Beat | FromAgent::Pong { .. });
+        self.fault == Fault::Loss && may && self.chance.u8(..20) == 0
+    }
+
+    fn begin(&mut self, i: usize) -> Result<(), String> {
+        let length = Duration::from_millis(10_000);
+        let node = &mut self.nodes[i];
+        node.loads_begun += 1;
+        if node.loads_begun > 1 {
+            return Err(format!("agent {i} began twice"));
+        }
+        if node.life > 0 {
+            return Err(format!("agent {i} runs after its restart"));
+        }
+        node.load = Load { is_running: true, ends_at: self.now + length, ..Load::default() };
+        let life = node.life;
+        self.at(self.now + Duration::from_secs(1), Event::LoadSecond(i, life));
+        self.at(self.now + length, Event::LoadEnd(i, life));
+        Ok(())
+    }
+
+    fn second(&mut self, i: usize) {
+        let node = &self.nodes[i];
+        if !node.load.is_running || !node.is_up {
+            return;
+        }
+        let life = node.life;
+        self.count(i);
+        self.at(self.now + Duration::from_secs(1), Event::LoadSecond(i, life));
+    }
+
+    /// A second of the load is counted and told.
+    fn count(&mut self, i: usize) {
+        let n = self.chance.u64(1..50);
+        let lies = self.fault == Fault::Lie && i == self.victim && self.now >= self.fault_at;
+        let load = &mut self.nodes[i].load;
+        let mut second = Second { number: load.number, ..Second::default() };
+        for _ in 0..n {
+            let time = self.chance.u64(1_000..1_000_000);
+            second.service.record(time);
+            second.response.record(time + 10);
+        }
+        load.last_request = self.now;
+        load.report.counts.requests += n;
+        load.report.counts.responses += n;
+        load.report.counts.statuses.insert(200, load.report.counts.responses);
+        load.report.latency.service.add(&second.service);
+        load.report.latency.response.add(&second.response);
+        second.counts = load.report.counts.clone();
+        if lies {
+            // It hides its slowest response from the coordinator, and seals the lie.
+            second.response = second.service.clone();
+        }
+        second.digest = sum::digest(&load.digest, &second);
+        load.digest.clone_from(&second.digest);
+        load.number += 1;
+        self.tell(i, agent::Event::Second(Box::new(second)));
+    }
+
+    fn load_ends(&mut self, i: usize) {
+        let node = &self.nodes[i];
+        if !node.load.is_running || self.now < node.load.ends_at || !node.is_up {
+            return;
+        }
+        self.count(i);
+        self.nodes[i].load.is_running = false;
+        let report = Box::new(self.nodes[i].load.report.clone());
+        self.tell(i, agent::Event::Ended(Ok(report)));
+    }
+
+    fn ask(&mut self, event: coordinator::Event) {
+        let Some(coordinator) = &mut self.coordinator else { return };
+        for action in coordinator.on(self.now, event) {
+            match action {
+                coordinator::Action::Send(i, message) => {
+                    if let ToAgent::Beat { stop: Some(_) } = &message {
+                        self.silent_from.get_or_insert(self.now);
+                    }
+                    let may = matches!(message, ToAgent::Beat { .. } | ToAgent::Ping { .. });
+                    if !(self.fault == Fault::Loss && may && self.chance.u8(..20) == 0) {
+                        let at = self.now + self.delay();
+                        self.at(at, Event::ToAgent(i, i as u64 + 1, message));
+                    }
+                }
+                coordinator::Action::Close(i) => {
+                    let at = self.now + self.delay() + DELAY;
+                    self.at(at, Event::AgentClosed(i, i as u64 + 1));
+                }
+                coordinator::Action::Over => {}
+                coordinator::Action::Files(_) | coordinator::Action::Second(_) => {}
+            }
+        }
+        if self.coordinator.as_ref().is_some_and(Coordinator::is_over) {
+            let agents = self.coordinator.take().map(Coordinator::into_agents).unwrap_or_default();
+            self.silent_from.get_or_insert(self.now);
+            self.over = Some((self.now, agents));
+        }
+    }
+
+    fn strike(&mut self) {
+        let i = self.victim;
+        match self.fault {
+            Fault::Crash | Fault::CrashAndContinue => {
+                let node = &mut self.nodes[i];
+                let conn = node.conn;
+                node.is_up = false;
+                node.load.is_running = false;
+                node.life += 1;
+                // A machine that dies may take its word with it.
+                if self.chance.bool() {
+                    let at = self.now + self.delay();
+                    self.at(at, Event::CoordinatorClosed(i, conn));
+                }
+                let back = self.now + Duration::from_millis(self.chance.u64(10..4_000));
+                self.at(back, Event::Restart(i));
+            }
+            Fault::Pause => {
+                let time = Duration::from_millis(self.chance.u64(500..12_000));
+                self.nodes[i].paused_until = self.now + time;
+            }
+            Fault::CoordinatorGone => {
+                if self.coordinator.take().is_some() {
+                    self.silent_from = Some(self.now);
+                    for i in 0..self.nodes.len() {
+                        if self.chance.bool() {
+                            let at = self.now + self.delay();
+                            self.at(at, Event::AgentClosed(i, i as u64 + 1));
+                        }
+                    }
+                }
+            }
+            Fault::Stop => {
+                let stop = if self.chance.bool() { Stop::Now } else { Stop::Gracefully };
+                self.ask(coordinator::Event::Stop(stop));
+            }
+            Fault::None | Fault::Loss | Fault::Lie => {}
+        }
+    }
+
+    fn at_the_end(mut self) -> Result<(), String> {
+        // Nobody sends long after an order to stop, or without a coordinator. A pause ends first.
+        let bound = SILENCE + NOTICED + GRACE + DELAY;
+        for (i, node) in self.nodes.iter().enumerate() {
+            let from = self.silent_from.map(|at| at.max(node.paused_until) + bound);
+            if from.is_some_and(|from| node.load.last_request > from) {
+                return Err(format!("agent {i} sent {:?} after the bound", node.load.last_request));
+            }
+            if !node.agent.is_free() {
+                return Err(format!("agent {i} is not free"));
+            }
+        }
+        let Some((_, agents)) = self.over.take() else {
+            return if self.fault == Fault::CoordinatorGone { Ok(()) } else { Err("never over".to_owned()) };
+        };
+        self.counts_add_up(&agents)?;
+        self.outcome_is_told(&agents)
+    }
+
+    fn counts_add_up(&self, agents: &[coordinator::Seen]) -> Result<(), String> {
+        for (i, (seen, node)) in agents.iter().zip(&self.nodes).enumerate() {
+            let lied =
+                self.fault == Fault::Lie && i == self.victim && node.load.last_request >= self.fault_at;
+            let lost = self.lost_seconds[i];
+            match (&seen.report, &seen.mismatch) {
+                (Some(_), None) if lied => return Err(format!("the lie of agent {i} was not found")),
+                (Some(_), None) if lost => return Err(format!("agent {i} lost seconds, and all adds up")),
+                (Some(report), None) => {
+                    let all = seen.sum.counts.responses;
+                    if report.counts.responses != all || node.load.report.counts.responses != all {
+                        return Err(format!("agent {i}: {all} of {}", node.load.report.counts.responses));
+                    }
+                }
+                (Some(_), Some(why)) if !lied && !lost => {
+                    return Err(format!("agent {i} is honest, and yet: {why}"));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn outcome_is_told(&self, agents: &[coordinator::Seen]) -> Result<(), String> {
+        let is_whole = agents.iter().all(|a| a.report.is_some());
+        match self.fault {
+            Fault::None | Fault::Lie if !is_whole => {
+                let told: Vec<_> = agents.iter().map(|a| (&a.lost, &a.refused)).collect();
+                return Err(format!("an agent is missing: {told:?}"));
+            }
+            Fault::None => {
+                // The clocks differ by days, and the starts by no more than a message's time.
+                let starts: Vec<Time> = agents.iter().filter_map(|a| a.started).collect();
+                let apart = starts.iter().max().zip(starts.iter().min()).map(|(a, b)| *a - *b);
+                if starts.len() != agents.len() || apart.is_some_and(|apart| apart > DELAY) {
+                    return Err(format!("starts are {apart:?} apart"));
+                }
+            }
+            _ => {}
+        }
+        let crashed = matches!(self.fault, Fault::Crash | Fault::CrashAndContinue);
+        if crashed && self.nodes[self.victim].loads_begun > 0 {
+            let victim = &agents[self.victim];
+            let had_ended = victim.report.is_some();
+            if !had_ended && victim.lost.is_none() {
+                return Err("an agent crashed, and nobody noticed".to_owned());
+            }
+            let others = agents.iter().enumerate().filter(|(i, _)| *i != self.victim);
+            for (i, other) in others {
+                if self.fault == Fault::CrashAndContinue
+                    && other.report.as_ref().is_none_or(|r| r.counts.responses == 0)
+                {
+                    return Err(format!("agent {i} did not go on: {:?}", other.lost));
+                }
+            }
+        }
+        Ok(())
+    }
+}
