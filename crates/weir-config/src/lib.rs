@@ -38,7 +38,7 @@ pub mod url;
 mod yaml_hint;
 
 pub use diagnostic::{Diagnostic, Diagnostics, Severity};
-pub use load::{Loaded, Source, load, load_instead, read_document, read_tree};
+pub use load::{Loaded, Source, load, load_instead, read_document, read_tree, variables_of};
 pub use mistakes::Mistakes;
 pub use node::{Key, Node, Place, Value};
 pub use reference::schema;

@@ -16,7 +16,7 @@ use super::node::{Node, Place};
 use super::parse::{parse, parse_shared};
 use super::schema::Config;
 use super::secrecy::{mark_secrets, unmark_file};
-use super::substitute::substitute;
+use super::substitute::{Reach, substitute, substitute_recorded};
 use super::texts::{Overrides, Text, Texts};
 use super::{digest, managed, path_scope};
 
@@ -38,6 +38,8 @@ pub struct Source {
     origin: Origin,
     variables: Vec<(String, String)>,
     credentials: Vec<String>,
+    /// Variables come from `variables` alone, never from this machine's environment or files.
+    is_sealed: bool,
     /// The folder of the running bundle, if the config has a `source`. All clones share it.
     bundle: Arc<RwLock<Option<PathBuf>>>,
 }
@@ -281,8 +283,22 @@ pub fn read_tree(source: &Source) -> (Option<Node>, Diagnostics) {
     let Some(mut tree) = source.read(&mut files, &mut diagnostics, &mut Vec::new()) else {
         return (None, diagnostics);
     };
-    substitute(&mut tree, &|name: &str| source.variable(name), &mut files, &mut diagnostics);
+    if source.is_sealed {
+        substitute_recorded(&mut tree, &|name| source.variable(name), Reach::Variables, &mut diagnostics);
+    } else {
+        substitute(&mut tree, &|name: &str| source.variable(name), &mut files, &mut diagnostics);
+    }
     (Some(tree), diagnostics)
+}
+
+/// The variables of a document that is not a config, each with its value here, so that [`Source::sealed`] can read it
+/// elsewhere: names of variables, and `file:PATH`. Mistakes are left to [`read_tree`].
+pub fn variables_of(source: &Source) -> Vec<(String, String)> {
+    let mut ignored = Diagnostics::default();
+    let tree = source.read(&mut Vec::new(), &mut ignored, &mut Vec::new());
+    tree.map_or_else(Vec::new, |mut tree| {
+        substitute_recorded(&mut tree, &|name| source.variable(name), Reach::Disk, &mut ignored)
+    })
 }
 
 /// Reads a file that is not a config by the same rules: YAML or JSON, `${VAR}` filled in, unknown keys refused, every
@@ -316,6 +332,16 @@ impl Source {
         Self::new(Origin::Text { name: name.into(), text: text.into() })
     }
 
+    /// This text, with variables that [`variables_of`] found elsewhere. Nothing of this machine takes part: neither its
+    /// environment nor its files.
+    pub fn sealed(
+        name: impl Into<PathBuf>,
+        text: impl Into<String>,
+        variables: Vec<(String, String)>,
+    ) -> Self {
+        Self { variables, is_sealed: true, ..Self::text(name, text) }
+    }
+
     /// The config used if no file is found.
     pub fn embedded() -> Self {
         Self::new(Origin::Embedded)
@@ -325,6 +351,7 @@ impl Source {
         Self {
             origin,
             variables: Vec::new(),
+            is_sealed: false,
             credentials: vec!["key_auth".to_owned()],
             bundle: Arc::default(),
         }
@@ -372,7 +399,7 @@ impl Source {
 
     fn variable(&self, name: &str) -> Option<String> {
         let own = self.variables.iter().rev().find(|(n, _)| n == name).map(|(_, value)| value.clone());
-        own.or_else(|| std::env::var(name).ok())
+        own.or_else(|| if self.is_sealed { None } else { std::env::var(name).ok() })
     }
 
     /// A value of `admin`. Read before variables are filled in everywhere, because it decides which files belong to

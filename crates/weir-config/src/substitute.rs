@@ -1,6 +1,7 @@
 //! Fills in `${VAR}`, `${VAR:-default}`, `${VAR:?message}` and `${file:PATH}` in the scalars of a tree; `$$` is a dollar
 //! sign. Keys stay unchanged.
 
+use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -18,7 +19,33 @@ pub(super) fn substitute(
     files: &mut Vec<PathBuf>,
     diagnostics: &mut Diagnostics,
 ) {
-    fill_below(node, &mut Filler { variables, files, diagnostics, path: String::new() });
+    let asked = &RefCell::default();
+    fill_below(
+        node,
+        &mut Filler { variables, files, diagnostics, path: String::new(), reach: Reach::Disk, asked },
+    );
+}
+
+/// Like [`substitute`], and returns every variable that had a value: its name, or `file:PATH`, and the value.
+/// Without `disk`, files are variables too, and none is read.
+pub(super) fn substitute_recorded(
+    node: &mut Node,
+    variables: &dyn Fn(&str) -> Option<String>,
+    reach: Reach,
+    diagnostics: &mut Diagnostics,
+) -> Vec<(String, String)> {
+    let (asked, files) = (&RefCell::default(), &mut Vec::new());
+    fill_below(node, &mut Filler { variables, files, diagnostics, path: String::new(), reach, asked });
+    asked.take()
+}
+
+/// Where `${file:PATH}` comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// The file system.
+    Disk,
+    /// The variables, by the name `file:PATH`: nothing of this machine is read.
+    Variables,
 }
 
 /// Whether the text holds a variable: a `${` whose dollar sign is not escaped as `$$`.
@@ -40,6 +67,9 @@ struct Filler<'a> {
     files: &'a mut Vec<PathBuf>,
     diagnostics: &'a mut Diagnostics,
     path: String,
+    reach: Reach,
+    /// The variables that had a value.
+    asked: &'a RefCell<Vec<(String, String)>>,
 }
 
 /// The parser bounds the depth.
@@ -149,10 +179,18 @@ impl Filler<'_> {
     }
 
     fn value_of(&mut self, name: &str, folder: Option<&Path>) -> Result<String, Box<Diagnostic>> {
+        if self.reach == Reach::Variables && name.starts_with("file:") {
+            return (self.variables)(name).ok_or_else(|| {
+                Box::new(Diagnostic::error("file-unreadable", format!("`${{{name}}}` was not sent along")))
+            });
+        }
         if let Some(path) = name.strip_prefix("file:") {
             let path = folder.map_or_else(|| PathBuf::from(path), |folder| folder.join(path));
             let content = read_value(&path);
             self.files.push(path.clone());
+            if let Ok(content) = &content {
+                self.asked.borrow_mut().push((name.to_owned(), content.clone()));
+            }
             return content.map_err(|error| {
                 Box::new(Diagnostic::error(
                     "file-unreadable",
@@ -172,7 +210,11 @@ impl Filler<'_> {
             return Err(Box::new(wrong.hint("write $$ for a dollar sign")));
         }
         // As in a shell, `:-` and `:?` treat an empty variable like one that is not set.
-        match ((self.variables)(name), absent) {
+        let value = (self.variables)(name);
+        if let Some(value) = &value {
+            self.asked.borrow_mut().push((name.to_owned(), value.clone()));
+        }
+        match (value, absent) {
             (Some(value), Absent::Mistake) => Ok(value),
             (Some(value), _) if !value.is_empty() => Ok(value),
             (_, Absent::Default(default)) => Ok(default.to_owned()),

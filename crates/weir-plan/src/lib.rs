@@ -47,5 +47,5 @@ pub use plan::{
 pub use read::read;
 pub use scope::{Scope, Shared, Slot, Value};
 pub use template::{Template, WriteFailure};
-pub use weir_config::{Diagnostic, Diagnostics, Mistakes, Source};
+pub use weir_config::{Diagnostic, Diagnostics, Mistakes, Source, variables_of};
 pub use written::schema;
