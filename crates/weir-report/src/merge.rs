@@ -3,6 +3,10 @@
 //! Percentiles come from the added histograms; those of single reports are never averaged. What cannot be added (the
 //! percentiles of each second, the first exchange) is taken from one report or the larger of the two.
 
+mod agents;
+
+pub use agents::{AgentPart, merge_agents};
+
 use crate::comparison::baseline::plan_digest;
 use crate::report::{
     AddressUse, AnswerKind, Bytes, Counts, Grade, Percentiles, Reason, Report, Series, Tick, Verdict,
@@ -52,6 +56,7 @@ pub fn merge(reports: &[Report], apart: bool) -> Result<Report, String> {
     }
     let mut all = first.clone();
     rest.iter().for_each(|other| add(&mut all, other));
+    all.judge_parts();
     all.series = series(reports);
     all.merged = reports.len() as u64;
     all.thresholds = all
@@ -60,7 +65,7 @@ pub fn merge(reports: &[Report], apart: bool) -> Result<Report, String> {
         .filter_map(|t| Threshold::parse("", &t.threshold).ok())
         .map(|t| t.judge(&all))
         .collect();
-    all.verdict = worst(verdict::judge(&all), reports);
+    all.verdict = worst(verdict::judge(&all), reports, |i| format!("report {}", i + 1));
     Ok(all)
 }
 
@@ -79,11 +84,11 @@ fn overlap(reports: &[Report]) -> f64 {
 }
 
 /// The reasons of the sum, and those of each report that it does not have itself; the worst grade wins.
-fn worst(mut verdict: Verdict, reports: &[Report]) -> Verdict {
+fn worst(mut verdict: Verdict, reports: &[Report], name: impl Fn(usize) -> String) -> Verdict {
     for (i, report) in reports.iter().enumerate() {
         for reason in &report.verdict.reasons {
             if !verdict.reasons.iter().any(|known| known.code == reason.code) {
-                let text = format!("report {}: {}", i + 1, reason.text);
+                let text = format!("{}: {}", name(i), reason.text);
                 verdict.reasons.push(Reason { text, ..reason.clone() });
             }
         }
@@ -139,6 +144,7 @@ fn add(all: &mut Report, other: &Report) {
         check.passed += o.passed;
         check.failed += o.failed;
     }
+    shape_parts(all, other);
     // Blocks of different machines do not begin together.
     all.blocks.clear();
     all.judgement = None;
@@ -255,6 +261,23 @@ fn targets(all: &mut Report, other: &Report) {
     }
 }
 
+/// The parts of a shape, which a plan has in the same order everywhere.
+fn shape_parts(all: &mut Report, other: &Report) {
+    for (p, o) in all.parts.iter_mut().zip(&other.parts) {
+        p.planned += o.planned;
+        add_counts(&mut p.counts, &o.counts);
+        histograms([
+            (&mut p.service, &o.service),
+            (&mut p.response, &o.response),
+            (&mut p.start_lag, &o.start_lag),
+        ]);
+        for (check, o) in p.checks.iter_mut().zip(&o.checks) {
+            check.passed += o.passed;
+            check.failed += o.failed;
+        }
+    }
+}
+
 /// Scenarios and steps, which a plan has in the same order everywhere.
 fn steps(all: &mut Report, other: &Report) {
     for (s, o) in all.scenarios.iter_mut().zip(&other.scenarios) {
@@ -361,12 +384,12 @@ fn larger(a: Percentiles, b: Percentiles) -> Percentiles {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::report::{Generator, SCHEMA, TargetPlan, TargetStats, ThresholdResult};
 
     /// A run of ten seconds that begins at this second.
-    fn run(second: u64, times: std::ops::RangeInclusive<u64>) -> Report {
+    pub(crate) fn run(second: u64, times: std::ops::RangeInclusive<u64>) -> Report {
         let mut r = Report { schema: SCHEMA.to_owned(), duration_ns: 10_000_000_000, ..Report::default() };
         r.started_unix_ms = second * 1_000;
         r.plan.connections = 5;

@@ -7,6 +7,7 @@
 //! Times are nanoseconds of a monotonic clock (`_ns`), bytes are bytes, shares are 0 to 1. A field missing from a
 //! saved report takes its default, so reports of older versions can be read; `schema` has the version that wrote it.
 
+mod agents;
 mod figures;
 mod journey;
 mod judgement;
@@ -15,6 +16,7 @@ mod plan;
 mod shaped;
 mod times;
 
+pub use agents::{AgentStats, LostAgent};
 pub use figures::{Distribution, Figures, PhaseFigures};
 pub use journey::{KeepStats, ScenarioStats, StepStats, StepTick};
 pub use judgement::{BaselineUse, Block, FigureChange, GateResult, GateState, Judgement, Outlook, Source};
@@ -101,6 +103,9 @@ pub struct Report {
     /// Runs that were added up to this report; 0 for a single one.
     #[serde(skip_serializing_if = "is_zero")]
     pub merged: u64,
+    /// Each agent of a load from several machines; empty without agents.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub agents: Vec<AgentStats>,
     /// The equal parts of the measured time; only with `--rounds`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub blocks: Vec<Block>,

@@ -4,6 +4,7 @@
 //! and what to do about it.
 
 mod addresses;
+mod agents;
 mod answers;
 mod blocks;
 mod contention;
@@ -23,6 +24,13 @@ use crate::units::{counted, grouped, time};
 /// Possible reasons against a result, the most serious first.
 pub static REASONS: &[Rule] = &[
     Rule { code: "no_responses", side: Side::Run, grade: Grade::Invalid, look: no_responses },
+    Rule {
+        code: "merge_mismatch",
+        side: Side::Generator,
+        grade: Grade::Invalid,
+        look: agents::merge_mismatch,
+    },
+    Rule { code: "agent_lost", side: Side::Generator, grade: Grade::Invalid, look: agents::agent_lost },
     Rule { code: "wrong_protocol", side: Side::Answers, grade: Grade::Invalid, look: wrong_protocol },
     Rule { code: "not_grpc", side: Side::Answers, grade: Grade::Invalid, look: not_grpc },
     Rule { code: "mostly_errors", side: Side::Run, grade: Grade::Invalid, look: mostly_errors },
@@ -46,6 +54,15 @@ pub static REASONS: &[Rule] = &[
     Rule { code: "failed_keeps", side: Side::Answers, grade: Grade::Suspect, look: journey::failed_keeps },
     Rule { code: "unreached_step", side: Side::Run, grade: Grade::Suspect, look: journey::unreached_step },
     Rule { code: "weights_missed", side: Side::Run, grade: Grade::Suspect, look: journey::weights_missed },
+    Rule {
+        code: "agent_lost",
+        side: Side::Generator,
+        grade: Grade::Suspect,
+        look: agents::agent_lost_and_borne,
+    },
+    Rule { code: "agents_apart", side: Side::Generator, grade: Grade::Suspect, look: agents::agents_apart },
+    Rule { code: "agents_uneven", side: Side::Generator, grade: Grade::Suspect, look: agents::agents_uneven },
+    Rule { code: "builds_differ", side: Side::Generator, grade: Grade::Suspect, look: agents::builds_differ },
     Rule { code: "part_invalid", side: Side::Run, grade: Grade::Suspect, look: part_invalid },
     Rule { code: "changed_by_hand", side: Side::Run, grade: Grade::Suspect, look: changed_by_hand },
     Rule { code: "clock_step", side: Side::Run, grade: Grade::Suspect, look: clock_step },
@@ -423,8 +440,13 @@ fn unfinished(r: &Report) -> Option<String> {
 
 fn generator_busy(r: &Report) -> Option<String> {
     let busy = r.busiest_thread();
+    let busiest = r.agents.iter().max_by(|a, b| a.busiest.total_cmp(&b.busiest));
+    let on = busiest.map_or_else(String::new, |agent| format!(" of {}", agent.name));
     (busy > BUSY && r.duration_ns >= JUDGED_NS).then(|| {
-        format!("a generator thread used {} of its core: the target may be faster than this", percent(busy))
+        format!(
+            "a generator thread{on} used {} of its core: the target may be faster than this",
+            percent(busy)
+        )
     })
 }
 

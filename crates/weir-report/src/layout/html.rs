@@ -10,7 +10,9 @@ use super::text::{measured, number};
 use crate::Histogram;
 use crate::page::plot::{self, Axis, Line, Marks};
 use crate::page::{by_percentile, document, escaped, section, short_time, table, table_with_words};
-use crate::report::{Distribution, Figures, Pace, Percentiles, Report, StageUnit, TargetPlan, Tick};
+use crate::report::{
+    AgentStats, Distribution, Figures, Pace, Percentiles, Report, StageUnit, TargetPlan, Tick,
+};
 use crate::units::{counted, grouped, size, time};
 use std::fmt::Write;
 
@@ -32,6 +34,7 @@ fn print(r: &Report) -> String {
         judgements(r),
         super::against::html(r),
         over_time(r),
+        agents(r),
         parts(r),
         latencies(r, &figures),
         journey(r),
@@ -343,6 +346,36 @@ fn parts(r: &Report) -> String {
         body += &table_with_words(&["after", "changed by hand"], rows);
     }
     section("Parts", &body)
+}
+
+/// A column for each agent, and a row for each figure.
+fn agents(r: &Report) -> String {
+    if r.agents.is_empty() {
+        return String::new();
+    }
+    let row = |name: &str, of: &dyn Fn(&AgentStats) -> String| -> Vec<String> {
+        std::iter::once(name.to_owned()).chain(r.agents.iter().map(of)).collect()
+    };
+    let at = |ns: u64| short_time(ns as f64);
+    let rows = [
+        row("verdict", &|a| escaped(&a.state())),
+        row("requests", &|a| grouped(a.requests)),
+        row("responses", &|a| grouped(a.responses)),
+        row("responses/s", &|a| format!("{:.0}", a.rate)),
+        row("errors", &|a| grouped(a.errors.total())),
+        row("50 %", &|a| at(a.response.p50)),
+        row("99 %", &|a| at(a.response.p99)),
+        row("max", &|a| at(a.response.max)),
+        row("connections", &|a| grouped(a.connections)),
+        row("began after the first", &|a| a.started_ns.map_or_else(|| "–".to_owned(), at)),
+        row("clocks compared within", &|a| at(a.clock_ns / 2)),
+        row("busiest thread", &|a| format!("{:.0} %", a.busiest * 100.0)),
+        row("machine", &|a| escaped(&a.generator.machine())),
+        row("version", &|a| escaped(&a.generator.version)),
+    ];
+    let names: Vec<String> = r.agents.iter().map(|a| escaped(&a.name)).collect();
+    let head: Vec<&str> = std::iter::once("agent").chain(names.iter().map(String::as_str)).collect();
+    section("Agents", &table_with_words(&head, rows))
 }
 
 fn answers(r: &Report) -> String {

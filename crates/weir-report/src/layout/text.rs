@@ -22,6 +22,7 @@ fn print(r: &Report) -> String {
     latency(r, &mut out);
     out.push('\n');
     targets(r, &mut out);
+    agents(r, &mut out);
     parts(r, &mut out);
     journey::print(r, &mut out);
     phases(r, &mut out);
@@ -199,6 +200,35 @@ fn targets(r: &Report, out: &mut String) {
             grouped(t.errors),
             what(plan),
             plan.url
+        );
+    }
+    out.push('\n');
+}
+
+/// Each agent. The name comes last because it may be long.
+fn agents(r: &Report, out: &mut String) {
+    if r.agents.is_empty() {
+        return;
+    }
+    let _ = writeln!(
+        out,
+        "{:<14}{:>13}{:>11}{:>10}{:>10}{:>10}{:>10}{:>10}   verdict",
+        "by agent", "responses", "rate", "p50", "p99", "max", "errors", "start"
+    );
+    for a in &r.agents {
+        let at = |ns: u64| if a.responses == 0 { "-".to_owned() } else { time(ns as f64) };
+        let start = a.started_ns.map_or_else(|| "-".to_owned(), |ns| format!("+{}", time(ns as f64)));
+        let _ = writeln!(
+            out,
+            "{:>27}{:>11}{:>10}{:>10}{:>10}{:>10}{start:>10}   {} {}",
+            grouped(a.responses),
+            format!("{}/s", number(a.rate)),
+            at(a.response.p50),
+            at(a.response.p99),
+            at(a.response.max),
+            grouped(a.errors.total()),
+            a.state(),
+            a.name
         );
     }
     out.push('\n');
