@@ -64,6 +64,16 @@ impl Interrupt {
         }
     }
 
+    /// Lets no further request begin; those under way may finish within the graceful stop. A run that has not begun is
+    /// ended.
+    pub fn halt(&self) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &state.run {
+            Some(run) => drop(run.send(Message::Halt)), // the run has ended meanwhile
+            None => state.ended = true,
+        }
+    }
+
     /// Whether it was ended.
     pub fn is_ended(&self) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).ended
@@ -76,6 +86,42 @@ impl Interrupt {
             let _ = run.send(Message::Interrupt); // the caller owns the inbox, so it exists
         }
         state.run = Some(run.clone());
+    }
+}
+
+/// How long `teardown` waits for the end of the other agents.
+const TEARDOWN: Duration = Duration::from_secs(300);
+
+/// What a coordinator tells one of several agents about its run.
+pub(crate) struct Direction {
+    /// When to begin. Default at once.
+    pub(crate) start_at: Option<Instant>,
+    /// Hears when the load has begun.
+    pub(crate) started: Option<Box<dyn FnOnce(Instant) + Send>>,
+    /// Whether this agent runs `teardown`.
+    pub(crate) tears_down: bool,
+    /// Allows it.
+    pub(crate) teardown: Option<mpsc::Receiver<()>>,
+}
+
+impl Default for Direction {
+    fn default() -> Self {
+        Self { start_at: None, started: None, tears_down: true, teardown: None }
+    }
+}
+
+impl Direction {
+    /// Waits for the start, or until it will not come.
+    fn wait(&self, interrupt: &Interrupt) {
+        const NAP: Duration = Duration::from_millis(20);
+        let Some(at) = self.start_at else { return };
+        loop {
+            let left = at.saturating_duration_since(Instant::now());
+            if left.is_zero() || interrupt.is_ended() {
+                return;
+            }
+            std::thread::sleep(left.min(NAP));
+        }
     }
 }
 
@@ -104,6 +150,16 @@ impl Plan {
     pub fn run_shared(
         plan: Arc<Self>,
         interrupt: &Interrupt,
+        look: impl FnMut(&Progress<'_>),
+    ) -> std::io::Result<Report> {
+        Self::run_directed(plan, interrupt, Direction::default(), look)
+    }
+
+    /// Like [`Plan::run_shared`], as one of several agents.
+    pub(crate) fn run_directed(
+        plan: Arc<Self>,
+        interrupt: &Interrupt,
+        direction: Direction,
         mut look: impl FnMut(&Progress<'_>),
     ) -> std::io::Result<Report> {
         let _ = weir_wire::limits::raise_descriptors(); // on failure the run has fewer connections, and says so
@@ -113,7 +169,7 @@ impl Plan {
         if let (Some(plain), Some(journey)) = (&plan.plain, &plan.journey)
             && !journey.has_cookies.load(std::sync::atomic::Ordering::Relaxed)
         {
-            let mut report = Self::run_shared(Arc::clone(plain), interrupt, look)?;
+            let mut report = Self::run_directed(Arc::clone(plain), interrupt, direction, look)?;
             crate::scenario::add_plain_rows(&mut report, journey);
             report.thresholds = plan.thresholds.iter().map(|t| t.judge(&report)).collect();
             report.verdict = weir_report::verdict::judge(&report);
@@ -138,11 +194,18 @@ impl Plan {
         }
         drop(ready);
         let _: Result<Infallible, _> = all_ready.recv(); // returns when no thread holds the other end
+        direction.wait(interrupt);
+        if interrupt.is_ended() {
+            shared.stop(0, 0); // so that not even one request begins
+        }
         let (wall, begun) = (SystemTime::now(), Instant::now());
         // Reading all of /proc takes milliseconds. Without a warm-up, do it before the clock runs.
         let cost_begun = plan.pid.filter(|_| plan.warmup_ns == 0).map(Begun::now);
         let throttled = Throttled::now();
         let clock = *shared.clock.get_or_init(Clock::start);
+        if let Some(started) = direction.started {
+            started(begun);
+        }
         let pulse = shared.pulse.start(clock);
         let warmup = Duration::from_nanos(plan.warmup_ns);
         let watch = plan.pid.map(|pid| Watch::start(pid, cost_begun, warmup)).transpose()?;
@@ -188,6 +251,11 @@ impl Plan {
                     shared.stop(now, clock::nanos(plan.grace));
                     Vec::new()
                 }
+                Message::Halt => {
+                    end.get_or_insert(End::Stopped);
+                    shared.stop(clock.now(), clock::nanos(plan.grace));
+                    Vec::new()
+                }
                 Message::Interrupt => {
                     end.get_or_insert(End::Interrupted);
                     shared.stop(clock.now(), 0);
@@ -227,7 +295,10 @@ impl Plan {
         if let Some(pulse) = pulse {
             pulse.end();
         }
-        if let Some(journey) = &plan.journey {
+        if let Some(journey) = plan.journey.as_ref().filter(|_| direction.tears_down) {
+            if let Some(permit) = &direction.teardown {
+                let _ = permit.recv_timeout(TEARDOWN); // also without a coordinator, and when others never end
+            }
             let outcome = scenario::finish(&plan, journey);
             if let (Err(failed), true) = (outcome, end.is_none()) {
                 end = Some(End::Failed { reason: failed.to_string() });
@@ -250,7 +321,7 @@ fn stepped(from: SystemTime, to: SystemTime, monotonic: Duration) -> i64 {
 }
 
 /// The condition that ends the run early, if one holds.
-fn aborts(plan: &Plan, so_far: impl FnOnce() -> Report) -> Option<String> {
+pub(crate) fn aborts(plan: &Plan, so_far: impl FnOnce() -> Report) -> Option<String> {
     if plan.abort_on.is_empty() {
         return None;
     }

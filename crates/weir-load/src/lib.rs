@@ -21,6 +21,7 @@
 //! *Architecture Invariant:* pace and stop are values. There is one client loop (`engine/client.rs`), not one for
 //! each of them.
 
+pub mod agents;
 pub mod ceiling;
 mod check;
 mod clock;

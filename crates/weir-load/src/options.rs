@@ -15,10 +15,12 @@ use crate::control::Control;
 use crate::pace::{self, Rhythm, Users, mix};
 use crate::plan::Plan;
 use crate::transport::origin::Origin;
+use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use weir_agents::Share;
 use weir_report::Mistake;
 use weir_report::Threshold;
 use weir_report::comparison::baseline::ROUNDS_MOST;
@@ -27,7 +29,8 @@ use weir_report::units;
 use weir_wire::listen::Address;
 
 /// Options as written on the command line (or elsewhere), not parsed yet. Empty and `None` mean the default.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Options {
     /// URLs, each with an optional weight: `3@http://host/path`.
     pub urls: Vec<String>,
@@ -135,6 +138,12 @@ pub struct Options {
     pub pid: Option<String>,
     /// A name for the run.
     pub name: Option<String>,
+    /// Which part of the load this process makes. Default all of it.
+    #[serde(skip)]
+    pub share: Share,
+    /// Agents run the plan: hosts are not looked up here, and the limits of this process do not matter.
+    #[serde(skip)]
+    pub is_elsewhere: bool,
 }
 
 impl Plan {
@@ -222,9 +231,17 @@ impl Reader<'_> {
         if stop_ns == Some(0) {
             self.wrong("-d", "expected more than 0");
         }
-        let clients = self.clients(&pace, &rhythm, stop_requests);
+        let clients = o.share.part(self.clients(&pace, &rhythm, stop_requests));
+        if clients == 0 {
+            self.wrong("--agents", "there are fewer connections than agents");
+        }
+        let own_requests = stop_requests.map(|n| o.share.part(n));
+        if own_requests == Some(0) && stop_requests != Some(0) {
+            self.wrong("--agents", "there are fewer requests than agents");
+        }
         self.burst_fits(&rhythm, clients);
-        let threads = self.within("--threads", o.threads, crate::os::cores() as u64, 1024).min(clients);
+        let threads =
+            self.within("--threads", o.threads, crate::os::cores() as u64, 1024).min(clients.max(1));
         let pipeline = self.within("--pipeline", o.pipeline, 1, PIPELINE_MOST);
         if pipeline > 1 && o.no_keepalive {
             self.wrong("--pipeline", "needs keep-alive: leave out --no-keepalive");
@@ -275,11 +292,12 @@ impl Reader<'_> {
             }
         };
         let is_websocket = plans.iter().any(|t| t.scheme.starts_with("ws"));
+        let is_closed = matches!(rhythm, Rhythm::Closed(_));
         let as_run = PlanAsRun {
             name: o.name.clone().unwrap_or_default(),
             targets: plans,
             pace: pace.clone(),
-            stop: Stop { requests: stop_requests, duration_ns: stop_ns },
+            stop: Stop { requests: own_requests, duration_ns: stop_ns },
             connections: clients,
             threads,
             streams,
@@ -305,8 +323,9 @@ impl Reader<'_> {
             origins,
             targets,
             order: mix(&weights),
+            share: o.share,
             rhythm,
-            stop_requests,
+            stop_requests: if is_closed { own_requests } else { stop_requests },
             stop_ns,
             warmup_ns,
             threads: threads as usize,
@@ -513,6 +532,10 @@ impl Reader<'_> {
     /// Refuses more connections than the process may open. A default may exceed the limit; the verdict reports it if
     /// the connections were needed.
     fn may_be_open(&mut self, place: &str, connections: u64) {
+        if self.options.is_elsewhere {
+            return;
+        }
+        let connections = self.options.share.part(connections);
         let most = weir_wire::limits::raise_descriptors().unwrap_or(u64::MAX);
         if connections.saturating_add(DESCRIPTORS_OWN) > most {
             let hint = format!("this process may open {most} descriptors (ulimit -n)");

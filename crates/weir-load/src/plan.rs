@@ -12,6 +12,7 @@ use crate::transport::websocket::Kind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use weir_agents::Share;
 use weir_report::Threshold;
 use weir_report::report::{PlanAsRun, Protocol};
 use weir_wire::listen::Address;
@@ -38,6 +39,8 @@ pub struct Plan {
     pub(crate) stop_ns: Option<u64>,
     pub(crate) warmup_ns: u64,
     pub(crate) threads: usize,
+    /// Which part of the load this process makes. Starts, rows and numbers of users are those of the whole load.
+    pub(crate) share: Share,
     /// Clients of all threads; at least one per thread.
     pub(crate) clients: usize,
     /// Clients that share a connection: 1 except with HTTP/2.
@@ -118,11 +121,37 @@ impl Plan {
         match &self.rhythm {
             // Not with HTTP/2: a target may close a connection that stays silent.
             Rhythm::Open(starts) if self.keepalive && !self.is_h2() => {
-                let due = (starts.highest() * AHEAD.as_secs_f64()).ceil() as usize;
+                let due = starts.highest() * AHEAD.as_secs_f64() / f64::from(self.share.of);
+                let due = due.ceil() as usize;
                 due.max(1).min(self.clients)
             }
             _ => 0,
         }
+    }
+
+    /// The number of thread `index` among the threads of all agents: with [`Plan::stride`], no two count alike, even
+    /// if agents have different numbers of threads.
+    pub(crate) fn place(&self, index: usize) -> u64 {
+        self.share.number(index as u64)
+    }
+
+    /// The step from one number of a thread to its next.
+    pub(crate) fn stride(&self) -> u64 {
+        self.threads as u64 * u64::from(self.share.of)
+    }
+
+    /// The highest rate of the whole load; none for a closed loop.
+    pub(crate) fn highest_rate(&self) -> Option<f64> {
+        match &self.rhythm {
+            Rhythm::Closed(_) => None,
+            Rhythm::Open(starts) => Some(starts.highest()),
+        }
+    }
+
+    /// The most connections that this process may hold.
+    pub(crate) fn connections_most(&self) -> u64 {
+        let users = |journey: &Arc<Journey>| journey.groups.iter().map(|g| (g.users * g.slots) as u64).sum();
+        self.journey.as_ref().map_or(self.as_run.connections, users)
     }
 
     /// Whether HTTP/2 is used.

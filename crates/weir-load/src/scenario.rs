@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use tally::JourneyTally;
+use weir_agents::Share;
 use weir_plan::shape::Shape;
 use weir_plan::{Connections, Driven, Load, Part, Request, StepId, Value};
 use weir_report::report::{Pace, StageUnit};
@@ -38,6 +39,8 @@ pub(crate) struct Journey {
     pub(crate) rows: Vec<Row>,
     pub(crate) scenarios: Vec<Scenario>,
     pub(crate) groups: Vec<Group>,
+    /// Which part of the load this process makes.
+    pub(crate) share: Share,
     pub(crate) setup: Program,
     pub(crate) teardown: Program,
     /// The Host of each origin.
@@ -88,7 +91,7 @@ pub(crate) struct Scenario {
 pub(crate) struct Group {
     pub(crate) rhythm: Rhythm,
     pub(crate) as_pace: Pace,
-    /// Users of all threads.
+    /// Users of all threads of this process.
     pub(crate) users: usize,
     /// An iteration begins at least this long after the last one of its user.
     pub(crate) pace: Option<Duration>,
@@ -119,8 +122,8 @@ impl std::error::Error for Failed {}
 
 impl Journey {
     /// Compiles a plan. `grace` is the graceful stop; `is_rehearsed` says whether there is a dry run.
-    pub(crate) fn new(plan: weir_plan::Plan, grace: Duration, is_rehearsed: bool) -> Self {
-        let scenarios: Vec<Scenario> = plan.scenarios.iter().map(Scenario::of).collect();
+    pub(crate) fn new(plan: weir_plan::Plan, grace: Duration, is_rehearsed: bool, share: Share) -> Self {
+        let scenarios: Vec<Scenario> = plan.scenarios.iter().map(|s| Scenario::of(s, share)).collect();
         let (setup, teardown) = (Program::of(&plan.setup), Program::of(&plan.teardown));
         let mut rows: Vec<Row> = plan
             .steps
@@ -146,14 +149,16 @@ impl Journey {
         let end_reserve = if has_end { clock::nanos((grace / 4).min(END_MOST)) } else { 0 };
         let sets = plan.shared.data.len();
         let mut this = Self {
-            groups: groups(&plan, &scenarios),
+            groups: groups(&plan, &scenarios, share),
+            share,
             rows,
             scenarios,
             setup,
             teardown,
             authorities: plan.origins.iter().map(weir_plan::Origin::authority).collect(),
             end_reserve,
-            dealers: [Dealer::new(sets), Dealer::new(sets)],
+            // A dry run takes the first rows, which it does not use up.
+            dealers: [Dealer::new(sets, share), Dealer::new(sets, Share::WHOLE)],
             kept: OnceLock::new(),
             prepared: OnceLock::new(),
             is_rehearsed: is_rehearsed && plan.dry_run,
@@ -218,12 +223,12 @@ impl Row {
 }
 
 impl Scenario {
-    fn of(scenario: &weir_plan::Scenario) -> Self {
+    fn of(scenario: &weir_plan::Scenario, share: Share) -> Self {
         Self {
             start: Program::of(&scenario.start),
             steps: Program::of(&scenario.steps),
             end: Program::of(&scenario.end),
-            left: scenario.iterations.map(AtomicU64::new),
+            left: scenario.iterations.map(|n| AtomicU64::new(share.part(n))),
             is_over: AtomicBool::new(false),
         }
     }
@@ -254,7 +259,7 @@ impl Group {
 }
 
 /// Each load with the scenarios that it drives: one for each scenario that has its own, and one for the others.
-fn groups(plan: &weir_plan::Plan, compiled: &[Scenario]) -> Vec<Group> {
+fn groups(plan: &weir_plan::Plan, compiled: &[Scenario], share: Share) -> Vec<Group> {
     let mut groups = Vec::new();
     let mut first_user = 0;
     for Driven { load, scenarios, start_at, .. } in plan.loads() {
@@ -267,6 +272,9 @@ fn groups(plan: &weir_plan::Plan, compiled: &[Scenario]) -> Vec<Group> {
         };
         let most = scenarios.iter().filter_map(|i| compiled.get(*i)).map(Scenario::most_at_once).max();
         let as_pace = as_pace(load);
+        let order: Vec<u32> = order.collect();
+        // Agents begin at different places of the round, so that the mix is right in sum from the beginning.
+        let turn = u64::from(share.index) * order.len() as u64 / u64::from(share.of);
         groups.push(Group {
             rhythm: match (load.course(), load) {
                 (Some(course), Load::Rate { .. }) => Rhythm::shaped(Arc::clone(course), StageUnit::Rate),
@@ -274,11 +282,11 @@ fn groups(plan: &weir_plan::Plan, compiled: &[Scenario]) -> Vec<Group> {
                 (None, _) => Rhythm::of(&as_pace),
             },
             as_pace,
-            users: users.max(1),
+            users: share.part(users.max(1) as u64) as usize,
             pace,
             start_at: clock::nanos(start_at),
-            order: order.collect(),
-            turn: AtomicU64::new(0),
+            order,
+            turn: AtomicU64::new(turn),
             first_user,
             shares_connections: scenarios.iter().filter_map(of).all(|s| s.connections == Connections::Shared),
             slots: most.unwrap_or(1).max(1),

@@ -221,15 +221,13 @@ pub(crate) struct Values {
 
 impl Values {
     /// Values for thread `index` of `threads`. With the same threads, each run draws the same random numbers.
-    pub(crate) fn new(index: usize, threads: usize, data: Option<Arc<Data>>) -> Self {
+    pub(crate) fn new(index: u64, threads: u64, data: Option<Arc<Data>>) -> Self {
         Self {
-            number: index as u64,
-            step: threads as u64,
+            number: index,
+            step: threads,
             begun: false,
             // Seeds are far apart, so that neighboring threads do not draw the same numbers a step later.
-            random: Rng::with_seed(
-                0x9e37_79b9_7f4a_7c15 ^ (index as u64 + 1).wrapping_mul(0xbf58_476d_1ce4_e5b9),
-            ),
+            random: Rng::with_seed(0x9e37_79b9_7f4a_7c15 ^ (index + 1).wrapping_mul(0xbf58_476d_1ce4_e5b9)),
             data,
             text: String::new(),
             body: Vec::new(),

@@ -128,7 +128,8 @@ impl Merge {
             tick.steps = scenario::tally::merged(journey, parts.iter().flat_map(|p| &p.steps));
         }
         let planned = due_by(&self.shared, tick.end_ns).min(self.planned_most);
-        tick.planned = planned.saturating_sub(std::mem::replace(&mut self.planned, planned));
+        let before = std::mem::replace(&mut self.planned, planned);
+        tick.planned = self.plan.share.part(planned).saturating_sub(self.plan.share.part(before));
         tick.length_ns = tick.end_ns.saturating_sub(begun);
         tick.end_ns = tick.end_ns.saturating_sub(self.plan.warmup_ns);
         self.blocks.add(parts, &tick, &response);
@@ -181,7 +182,7 @@ impl Merge {
     /// Why the run ended, if nothing ended it early.
     pub(super) fn natural_end(&self) -> End {
         let requests: u64 = self.threads.iter().map(|(_, t)| t.tally.requests).sum();
-        match self.plan.stop_requests {
+        match self.plan.as_run.stop.requests {
             Some(n) if requests >= n => End::Requests,
             _ => End::Duration,
         }
@@ -266,7 +267,8 @@ fn parts(plan: &Plan, shared: &Shared, threads: &[(usize, ThreadEnd)]) -> Vec<Pa
     let all = shape.parts().iter().enumerate().map(|(i, part)| {
         let mut p = PartStats { name: part.name.clone(), checks: no_checks(plan), ..PartStats::default() };
         let planned = due_by(shared, part.end_ns - 1).min(plan.stop_requests.unwrap_or(u64::MAX));
-        p.planned = planned - std::mem::replace(&mut planned_before, planned);
+        let before = std::mem::replace(&mut planned_before, planned);
+        p.planned = plan.share.part(planned) - plan.share.part(before);
         for (_, thread) in threads {
             p.counts.unsent += thread.unsent_by_part.get(i).copied().unwrap_or(0);
             if let Some(t) = thread.tally.parts.get(i) {

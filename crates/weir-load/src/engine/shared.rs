@@ -23,6 +23,8 @@ pub(crate) enum Message {
     Changed(Change),
     /// The run cannot go on.
     Fail(Failed),
+    /// No further request may begin.
+    Halt,
     Interrupt,
     /// `stop` on the control socket.
     Stop,

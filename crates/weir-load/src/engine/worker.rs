@@ -213,6 +213,9 @@ impl Worker {
             (Some(schedule), Some(last)) => schedule.due_by(last),
             _ => 0,
         };
+        let turn =
+            (u64::from(plan.share.index) * plan.threads as u64 + index as u64) * plan.order.len() as u64;
+        let turn = (turn / plan.stride()) as usize;
         let parts = plan.rhythm.shape().map_or(0, |shape| shape.parts().len());
         let worker = Self {
             slots: (0..clients).map(|_| Slot::new()).collect(),
@@ -227,9 +230,9 @@ impl Worker {
             last_event: Cell::new(0),
             waiting_since: Cell::new(0),
             is_failing: Cell::new(false),
-            values: RefCell::new(Values::new(index, plan.threads, plan.data.clone())),
+            values: RefCell::new(Values::new(plan.place(index), plan.stride(), plan.data.clone())),
             places: (0..places).map(|_| Place::default()).collect(),
-            turn: Cell::new(index * plan.order.len() / plan.threads),
+            turn: Cell::new(turn),
             at_work: Cell::new(None),
             index,
             first_client: first,
@@ -237,7 +240,7 @@ impl Worker {
             ahead: RefCell::new(ahead),
             schedule: RefCell::new(schedule),
             version: Cell::new(version),
-            next: RefCell::new(NextStart { k: index as u64, at: NEVER, taken: 0, way: Way::default() }),
+            next: RefCell::new(NextStart { k: plan.place(index), at: NEVER, taken: 0, way: Way::default() }),
             starts_in_warmup,
             starts_most: plan.stop_requests.map_or(u64::MAX, |n| n.saturating_add(starts_in_warmup)),
             idle: RefCell::default(),
@@ -331,7 +334,7 @@ impl Worker {
             Rhythm::Closed(_) if over => Poll::Ready(Next::End),
             Rhythm::Closed(users) => {
                 if !users.all() {
-                    match users.next(self.connection(i) as u64, now) {
+                    match users.next(self.plan.share.number(self.connection(i) as u64), now) {
                         NEVER => return Poll::Ready(Next::End),
                         later if later > now => return Poll::Ready(Next::Later(later)),
                         _ => {}
@@ -393,7 +396,7 @@ impl Worker {
 
     fn take_start(&self) {
         let mut next = self.next.borrow_mut();
-        next.k += self.plan.threads as u64;
+        next.k += self.plan.stride();
         next.taken += 1;
         drop(next);
         self.load_start();
@@ -442,7 +445,7 @@ impl Worker {
 
     /// How many of the first `starts` belong to this thread.
     fn mine(&self, starts: u64) -> u64 {
-        starts.saturating_sub(self.index as u64).div_ceil(self.plan.threads as u64)
+        starts.saturating_sub(self.plan.place(self.index)).div_ceil(self.plan.stride())
     }
 
     /// Waits until a moment or the end of the run, and accounts for how client `i` spent the time.

@@ -166,7 +166,7 @@ impl Reader<'_> {
         let mut out = Vec::new();
         for row in 0..rows {
             out.clear();
-            let mut values = Values::new(row, 1, data.cloned());
+            let mut values = Values::new(row as u64, 1, data.cloned());
             let (_, body) = template.render(&mut values, &mut out).map_err(|why| {
                 if rows == 1 { why } else { format!("with row {} of the feed: {why}", row + 1) }
             })?;

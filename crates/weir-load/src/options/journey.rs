@@ -122,13 +122,16 @@ impl Reader<'_> {
         let knows_cookies = is_rehearsed && plan.dry_run || plan.scenarios.iter().all(|s| !s.cookies);
         let plain =
             plain.filter(|_| knows_cookies).and_then(|options| Plan::new(&options).ok()).map(Arc::new);
-        let journey = Journey::new(plan, grace, is_rehearsed);
+        let journey = Journey::new(plan, grace, is_rehearsed, o.share);
         let users = journey.users() as u64;
         if users > CONNECTIONS_MOST {
             self.wrong("users", "expected at most 1000000 in all scenarios together");
         }
         let closed: u64 = journey.groups.iter().filter(|g| g.is_closed()).map(|g| g.users as u64).sum();
-        self.may_be_open("users", closed);
+        self.may_be_open("users", closed.saturating_mul(u64::from(o.share.of)));
+        if journey.groups.iter().any(|g| g.users == 0) {
+            self.wrong("--agents", "a scenario has fewer users than there are agents");
+        }
         let threads = self.within("--threads", o.threads, crate::os::cores() as u64, 1024).min(users.max(1));
         if !self.mistakes.is_empty() {
             return None;
@@ -182,6 +185,7 @@ impl Reader<'_> {
             stop_ns,
             warmup_ns: warmup,
             threads: threads as usize,
+            share: o.share,
             clients: users as usize,
             streams: 1,
             pipeline: 1,

@@ -1,11 +1,16 @@
 //! Hands out rows of data sets to the users of all threads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use weir_agents::Share;
 use weir_plan::{AtEnd, DataSet, Pick};
 
 /// The places in all data sets of a plan. A row of a set with `pick: once` is handed out once, whatever the threads do.
 #[derive(Debug)]
-pub(crate) struct Dealer(Vec<AtomicU64>);
+pub(crate) struct Dealer {
+    next: Vec<AtomicU64>,
+    /// Which rows are those of this agent.
+    share: Share,
+}
 
 /// The result of asking for a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,18 +23,18 @@ pub(crate) enum Dealt {
 }
 
 impl Dealer {
-    pub(crate) fn new(sets: usize) -> Self {
-        Self((0..sets).map(|_| AtomicU64::new(0)).collect())
+    pub(crate) fn new(sets: usize, share: Share) -> Self {
+        Self { next: (0..sets).map(|_| AtomicU64::new(0)).collect(), share }
     }
 
     /// A row of the set with this number, for this user.
     pub(crate) fn deal(&self, number: usize, set: &DataSet, user: u64, random: &mut fastrand::Rng) -> Dealt {
         let rows = u64::from(set.rows());
-        let Some(next) = self.0.get(number).filter(|_| rows > 0) else { return Dealt::Over };
+        let Some(next) = self.next.get(number).filter(|_| rows > 0) else { return Dealt::Over };
         let at = match set.pick {
             Pick::Random => random.u64(..rows),
             Pick::PerUser => user,
-            Pick::Once | Pick::Sequential => next.fetch_add(1, Ordering::Relaxed),
+            Pick::Once | Pick::Sequential => self.share.number(next.fetch_add(1, Ordering::Relaxed)),
         };
         let at = match (at < rows, set.at_end) {
             (true, _) => at,

@@ -14,6 +14,8 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 /// The TLS policy towards an upstream.
@@ -133,6 +135,20 @@ impl ClientTls {
             None => ServerName::try_from(name.to_owned())
                 .map_err(|_| io::Error::other(format!("`{name}` can not be verified: set tls.server_name"))),
         }
+    }
+
+    /// Performs the handshake for a connection that carries something other than exchanges, as
+    /// [`ServerTls::accept_beside`](super::ServerTls::accept_beside) does for the other side.
+    ///
+    /// # Errors
+    /// As [`Self::connect`].
+    pub async fn connect_beside(
+        &self,
+        stream: TcpStream,
+        name: &str,
+    ) -> io::Result<impl AsyncRead + AsyncWrite + Unpin + Send + use<>> {
+        let name = self.name_of(name)?;
+        self.connector.connect(name, stream).await.map_err(explained)
     }
 
     /// The validity period of the certificate that we present.

@@ -180,7 +180,7 @@ impl Crew {
     /// The number of the next request, over all threads.
     pub(super) fn count(&self) -> u64 {
         let n = self.counter.replace(self.counter.get() + 1);
-        n * self.worker.plan.threads as u64 + self.worker.index as u64
+        n * self.worker.plan.stride() + self.worker.plan.place(self.worker.index)
     }
 
     pub(super) fn job(&self) -> Box<Job> {

@@ -13,6 +13,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::Notify;
+use weir_agents::Share;
 use weir_wire::timer::Timer;
 
 /// The longest sleep of a pacer: Ctrl-C moves the end of the run.
@@ -24,9 +25,10 @@ pub(super) struct Gate {
     pub(super) first: usize,
     /// Users on this thread.
     pub(super) users: usize,
-    /// Threads that have any.
-    threads: u64,
+    /// The number of this thread's first start, and the step to its next.
     index: u64,
+    stride: u64,
+    share: Share,
     start_at: u64,
     next: Cell<Next>,
     way: RefCell<Way>,
@@ -46,13 +48,15 @@ impl Gate {
     pub(super) fn new(journey: &Journey, group: usize, threads: usize, index: usize) -> Self {
         let (users, start_at) = journey.groups.get(group).map_or((0, 0), |g| (g.users, g.start_at));
         let (first, mine) = part(users, threads, index);
+        let share = journey.share;
         let gate = Self {
             first,
             users: mine,
-            threads: threads.min(users).max(1) as u64,
-            index: index as u64,
+            index: share.number(index as u64),
+            stride: threads.min(users).max(1) as u64 * u64::from(share.of),
+            share,
             start_at,
-            next: Cell::new(Next { k: index as u64, at: NEVER, taken: 0 }),
+            next: Cell::new(Next { k: share.number(index as u64), at: NEVER, taken: 0 }),
             way: RefCell::default(),
             idle: RefCell::default(),
             bell: Notify::new(),
@@ -63,6 +67,11 @@ impl Gate {
             gate.load(starts);
         }
         gate
+    }
+
+    /// The number of this thread's user `i` among the group's users of all agents.
+    pub(super) fn number(&self, i: usize) -> usize {
+        self.share.number((self.first + i) as u64) as usize
     }
 
     fn load(&self, starts: &Starts) {
@@ -76,7 +85,7 @@ impl Gate {
 
     fn take(&self, starts: &Starts) {
         let mut next = self.next.get();
-        next.k += self.threads;
+        next.k += self.stride;
         next.taken += 1;
         self.next.set(next);
         self.load(starts);
@@ -86,7 +95,7 @@ impl Gate {
     pub(super) fn not_started(&self, starts: &Starts, worker: &Worker, at: u64) -> u64 {
         let end = at.min(worker.stop_at().saturating_sub(1));
         let due = |at: u64| at.checked_sub(self.start_at).map_or(0, |at| starts.due_by(at));
-        let mine = |due: u64| due.saturating_sub(self.index).div_ceil(self.threads);
+        let mine = |due: u64| due.saturating_sub(self.index).div_ceil(self.stride);
         let taken = self.next.get().taken;
         let in_warmup = worker.shared.measure_from.checked_sub(1).map_or(0, due);
         let missed = mine(due(end)).saturating_sub(taken);

@@ -52,7 +52,7 @@ pub(crate) async fn drive(
         for i in 0..gate.users {
             let lanes = lane..lane + group.slots - 1;
             lane = lanes.end;
-            let user = user::run(Rc::clone(&crew), number, gate.first + i, slot, lanes);
+            let user = user::run(Rc::clone(&crew), number, gate.number(i), slot, lanes);
             users.push(tokio::task::spawn_local(user));
             slot += 1;
         }

@@ -232,7 +232,9 @@ impl Sampler {
         let users = match &worker.plan.rhythm {
             Rhythm::Closed(users) => {
                 let streams = worker.plan.streams as u64;
-                let all = users.at(now, worker.plan.clients as u64 / streams);
+                let share = worker.plan.share;
+                let most = (worker.plan.clients as u64 / streams).saturating_mul(u64::from(share.of));
+                let all = share.part(users.at(now, most));
                 let mine = worker.slots.len() as u64 / streams;
                 all.saturating_sub(worker.connection(0) as u64).min(mine)
             }

@@ -1,0 +1,435 @@
+//! What an agent is asked to do, in a form that needs nothing of the agent's machine: options and plan as texts, files
+//! by digest, variables with their values.
+//!
+//! *Architecture Invariant:* an agent reads no file of its own disk and no variable of its environment for a plan.
+
+use crate::url::Url;
+use crate::{Options, Plan};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use weir_agents::allow::Place;
+use weir_agents::message::{FILES_BYTES, FILES_MOST, File, Offer};
+use weir_agents::{Allow, Share};
+use weir_plan::{Disk, Files, Repeat, Source, Step, StepKind};
+use weir_report::Mistake;
+
+/// The work of an offer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Work {
+    options: Options,
+    plan: Option<PlanText>,
+    /// The digest of each file by its path, as options and plan name it.
+    paths: BTreeMap<String, String>,
+}
+
+/// A plan with scenarios, as written.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PlanText {
+    name: String,
+    text: String,
+    variables: Vec<(String, String)>,
+    set: Vec<(String, String)>,
+    is_rehearsed: bool,
+}
+
+/// A plan file for agents.
+#[derive(Clone, Copy, Debug)]
+pub struct PlanFile<'a> {
+    /// Where it is.
+    pub path: &'a Path,
+    /// Keys that are changed.
+    pub set: &'a [(String, String)],
+    /// Whether each scenario runs once before the load.
+    pub is_rehearsed: bool,
+}
+
+/// Work with the content of its files.
+#[derive(Debug, Default)]
+pub struct Packed {
+    pub(super) work: Work,
+    pub(super) files: Vec<(File, Arc<[u8]>)>,
+}
+
+/// What an agent permits.
+#[derive(Clone, Debug, Default)]
+pub struct Limits {
+    /// Where requests may go.
+    pub allow: Allow,
+    /// Requests per second of this agent; no closed loops then.
+    pub max_rate: Option<f64>,
+    /// Connections of this agent.
+    pub max_connections: Option<u64>,
+    /// Length of a run, warm-up included.
+    pub max_duration: Option<Duration>,
+    /// Whether plans may run programs.
+    pub allow_exec: bool,
+}
+
+fn hex(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The disk, and every file that was read from it.
+#[derive(Default)]
+struct Recorded(RefCell<BTreeMap<String, Vec<u8>>>);
+
+impl Files for Recorded {
+    fn read(&self, path: &Path, most: u64) -> io::Result<Vec<u8>> {
+        let content = Disk.read(path, most)?;
+        self.0.borrow_mut().insert(path.display().to_string(), content.clone());
+        Ok(content)
+    }
+}
+
+/// The files that came with an offer.
+struct Sent<'a> {
+    paths: &'a BTreeMap<String, String>,
+    files: &'a BTreeMap<String, Vec<u8>>,
+}
+
+impl Files for Sent<'_> {
+    fn read(&self, path: &Path, most: u64) -> io::Result<Vec<u8>> {
+        let content = self.paths.get(&path.display().to_string()).and_then(|digest| self.files.get(digest));
+        match content {
+            Some(content) if content.len() as u64 <= most => Ok(content.clone()),
+            Some(_) => Err(io::Error::other(format!("it is longer than {most} bytes"))),
+            None => Err(io::Error::other("the coordinator did not send it")),
+        }
+    }
+}
+
+// === the coordinator's side ===
+
+impl Packed {
+    /// Collects what agents need. `agents` is their number.
+    ///
+    /// # Errors
+    /// Options that make no sense with agents, and files that cannot be read.
+    pub fn new(options: &Options, plan: Option<PlanFile<'_>>) -> Result<Self, Vec<Mistake>> {
+        let mut wrong = not_for_agents(options);
+        let mut sent = options.clone();
+        // Judged where everything is added up, once.
+        sent.thresholds.clear();
+        sent.abort_on.clear();
+        let mut contents: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+        let mut take = |place: &str, path: &str| match Disk.read(Path::new(path), FILES_BYTES) {
+            Ok(content) => drop(contents.insert(path.to_owned(), content)),
+            Err(e) => wrong.push(Mistake::new(&format!("{place} {path}"), &e.to_string())),
+        };
+        if let Some(path) = sent.data.as_deref().and_then(|data| data.strip_prefix('@')) {
+            take("--data", path);
+        }
+        for path in sent.forms.iter().filter_map(|form| form.split_once("=@")) {
+            take("-F", path.1);
+        }
+        for (place, path) in
+            [("--feed", &sent.feed), ("--cacert", &sent.cacert), ("--protoset", &sent.protoset)]
+        {
+            if let Some(path) = path {
+                take(place, &path.display().to_string());
+            }
+        }
+        let mut text = None;
+        if let Some(file) = plan {
+            let files = Recorded::default();
+            let source = Source::file(file.path);
+            // Its mistakes have been told; this reads which files it names.
+            drop(weir_plan::read(&source, &files, file.set));
+            contents.extend(files.0.take());
+            match std::fs::read_to_string(file.path) {
+                Ok(written) => {
+                    text = Some(PlanText {
+                        name: file.path.display().to_string(),
+                        text: written,
+                        variables: weir_plan::variables_of(&source),
+                        set: file.set.to_vec(),
+                        is_rehearsed: file.is_rehearsed,
+                    });
+                }
+                Err(e) => wrong.push(Mistake::new(&file.path.display().to_string(), &e.to_string())),
+            }
+        }
+        let mut packed =
+            Self { work: Work { options: sent, plan: text, ..Work::default() }, ..Self::default() };
+        for (path, content) in contents {
+            packed.add(path, content);
+        }
+        let bytes: u64 = packed.files.iter().map(|(file, _)| file.bytes).sum();
+        if bytes > FILES_BYTES || packed.files.len() > FILES_MOST {
+            let hint = format!("its files are more than {FILES_MOST}, or longer than 1 GiB together");
+            wrong.push(Mistake::new("--agents", &hint));
+        }
+        if wrong.is_empty() { Ok(packed) } else { Err(wrong) }
+    }
+
+    fn add(&mut self, path: String, content: Vec<u8>) {
+        let digest = hex(&content);
+        if !self.files.iter().any(|(file, _)| file.digest == digest) {
+            let file = File { digest: digest.clone(), bytes: content.len() as u64 };
+            self.files.push((file, content.into()));
+        }
+        self.work.paths.insert(path, digest);
+    }
+
+    /// The offer to one agent.
+    pub(super) fn offer(&self, run: &str, by: &str, share: Share) -> Offer {
+        Offer {
+            protocol: weir_agents::message::PROTOCOL,
+            run: run.to_owned(),
+            by: by.to_owned(),
+            work: serde_json::to_value(&self.work).unwrap_or_default(), // all keys are strings
+            share,
+            files: self.files.iter().map(|(file, _)| file.clone()).collect(),
+        }
+    }
+}
+
+/// Options that name something of one machine.
+fn not_for_agents(o: &Options) -> Vec<Mistake> {
+    let machine = "is of one machine: leave it out with --agents";
+    let shape_reads = o.shape.as_deref().is_some_and(|shape| reads_file(shape));
+    let all = [
+        ("--unix-socket", o.unix_socket.is_some(), machine),
+        ("--pid", o.pid.is_some(), machine),
+        ("--control", o.control.is_some(), "changes one generator: leave it out with --agents"),
+        ("--rounds", o.rounds.is_some(), "blocks of several machines do not begin together"),
+        (
+            "--proxy env",
+            o.proxy.as_deref() == Some("env"),
+            "name the proxy: agents do not ask their environment",
+        ),
+        (
+            "--proto",
+            !o.protos.is_empty() || !o.import_paths.is_empty(),
+            "agents take a descriptor set: --protoset",
+        ),
+        ("--shape", shape_reads, "a part `file` with --agents needs a plan file"),
+    ];
+    let given = all.into_iter().filter(|(_, is_given, _)| *is_given);
+    let mut wrong: Vec<Mistake> = given.map(|(name, _, hint)| Mistake::new(name, hint)).collect();
+    if o.protoset.is_none() && o.urls.iter().any(|url| is_grpc(url)) {
+        let hint = "agents take the schema of gRPC calls from --protoset, not by reflection";
+        wrong.push(Mistake::new("--protoset", hint));
+    }
+    wrong
+}
+
+fn is_grpc(url: &str) -> bool {
+    Url::parse(url).is_ok_and(|url| url.scheme.is_grpc())
+}
+
+/// Whether a part of `--shape` names a file.
+fn reads_file(shape: &str) -> bool {
+    shape.split(',').any(|part| {
+        let part = part.trim();
+        let form = part.split_once(':').map_or(part, |(_, form)| form.trim());
+        [part, form].iter().any(|text| text.split_whitespace().next() == Some("file"))
+    })
+}
+
+// === the agent's side ===
+
+/// Makes a run of an offer, within the limits of this agent. `folder` takes files that must be files.
+///
+/// # Errors
+/// Every reason against it, in sentences.
+pub(super) fn unpack(
+    offer: &Offer,
+    files: &BTreeMap<String, Vec<u8>>,
+    limits: &Limits,
+    folder: &Path,
+) -> Result<Plan, Vec<String>> {
+    let work: Work = serde_json::from_value(offer.work.clone()).map_err(|e| vec![format!("work: {e}")])?;
+    let mut options = Options { share: offer.share, ..work.options.clone() };
+    let told = |mistakes: Vec<Mistake>| mistakes.iter().map(ToString::to_string).collect::<Vec<_>>();
+    // The coordinator refuses these too; an agent does not rely on it.
+    let wrong = not_for_agents(&options);
+    if !wrong.is_empty() {
+        return Err(told(wrong));
+    }
+    if options.cert.is_some() || options.key.is_some() {
+        return Err(vec!["--cert: a client certificate for targets is not sent to agents".to_owned()]);
+    }
+    lay_out(&mut options, &work, files, folder).map_err(|why| vec![why])?;
+    let mut plan = match &work.plan {
+        None => {
+            let urls: Vec<Url> = options.urls.iter().filter_map(|text| Url::parse(text).ok()).collect();
+            if urls.len() < options.urls.len() {
+                return Err(vec!["a URL is none".to_owned()]);
+            }
+            let places = urls.iter().map(|url| (url.scheme.is_tls(), url.host.clone(), url.port));
+            permitted(&limits.allow, places.collect(), &options)?;
+            Plan::new(&options).map_err(told)?
+        }
+        Some(text) => {
+            let source = Source::sealed(&text.name, text.text.as_str(), text.variables.clone());
+            let sent = Sent { paths: &work.paths, files };
+            let plan = weir_plan::read(&source, &sent, &text.set).map_err(|m| vec![m.to_string()])?;
+            if !limits.allow_exec && plan.steps.iter().any(|step| step.kind == StepKind::Exec) {
+                return Err(vec!["`exec` steps run programs: start the agent with --allow-exec".to_owned()]);
+            }
+            if !plan.protos.is_empty() {
+                return Err(vec!["`protos` name files of one machine, which agents do not read".to_owned()]);
+            }
+            let places = plan.origins.iter().filter_map(|origin| Url::parse(&origin.to_string()).ok());
+            let places = places.map(|url| (url.scheme.is_tls(), url.host.clone(), url.port));
+            permitted(&limits.allow, places.collect(), &options)?;
+            let rate = plan_rate(&plan);
+            within_rate(limits, rate, offer.share)?;
+            Plan::of_scenarios(plan, &options, text.is_rehearsed).map_err(told)?
+        }
+    };
+    if work.plan.is_none() {
+        within_rate(limits, plan.highest_rate(), offer.share)?;
+    }
+    let mut why = Vec::new();
+    let connections = plan.connections_most();
+    if limits.max_connections.is_some_and(|most| connections > most) {
+        let most = limits.max_connections.unwrap_or_default();
+        why.push(format!("{connections} connections, but this agent allows {most} (--max-connections)"));
+    }
+    let length = Duration::from_nanos(plan.stop_ns.unwrap_or(0).saturating_add(plan.warmup_ns));
+    if let Some(most) = limits.max_duration.filter(|most| length > *most) {
+        let (length, most) = (length.as_secs_f64(), most.as_secs_f64());
+        why.push(format!("{length} s, but this agent allows {most} s (--max-duration)"));
+    }
+    plan.thresholds.clear();
+    plan.abort_on.clear();
+    if let Some(plain) = plan.plain.as_mut().and_then(Arc::get_mut) {
+        plain.thresholds.clear();
+        plain.abort_on.clear();
+    }
+    if why.is_empty() { Ok(plan) } else { Err(why) }
+}
+
+/// Puts the files of options into a folder, under their own names, and the new paths into the options.
+fn lay_out(
+    options: &mut Options,
+    work: &Work,
+    files: &BTreeMap<String, Vec<u8>>,
+    folder: &Path,
+) -> Result<(), String> {
+    let mut number = 0;
+    let mut put = |path: &str| -> Result<PathBuf, String> {
+        let content = work.paths.get(path).and_then(|digest| files.get(digest));
+        let content = content.ok_or_else(|| format!("the coordinator did not send the file {path}"))?;
+        number += 1;
+        let name = Path::new(path).file_name().ok_or_else(|| format!("{path} is no name of a file"))?;
+        let own = folder.join(number.to_string());
+        std::fs::create_dir(&own).map_err(|e| e.to_string())?;
+        let at = own.join(name);
+        std::fs::write(&at, content).map_err(|e| e.to_string())?;
+        Ok(at)
+    };
+    if let Some(data) = &mut options.data
+        && let Some(path) = data.strip_prefix('@')
+    {
+        *data = format!("@{}", put(path)?.display());
+    }
+    for form in &mut options.forms {
+        if let Some((name, path)) = form.split_once("=@") {
+            *form = format!("{name}=@{}", put(path)?.display());
+        }
+    }
+    for path in [&mut options.feed, &mut options.cacert, &mut options.protoset].into_iter().flatten() {
+        *path = put(&path.display().to_string())?;
+    }
+    Ok(())
+}
+
+/// Refuses places that the agent may not send to: of URLs, of the addresses that `--resolve` puts in their place, and
+/// of the proxy.
+fn permitted(allow: &Allow, targets: Vec<(bool, String, u16)>, options: &Options) -> Result<(), Vec<String>> {
+    let mut places: Vec<Place> = Vec::new();
+    for (is_tls, host, port) in targets {
+        for rule in &options.resolve {
+            let mut parts = rule.splitn(3, ':');
+            let (_, at, list) = (parts.next(), parts.next(), parts.next().unwrap_or_default());
+            if at.and_then(|at| at.parse().ok()) == Some(port) {
+                for address in list.split(',') {
+                    let host = address.trim_matches(['[', ']']);
+                    let host = host.parse::<IpAddr>().map_or_else(|_| host.to_owned(), |ip| ip.to_string());
+                    places.push(Place { is_tls, host, port });
+                }
+            }
+        }
+        places.push(Place { is_tls, host, port });
+    }
+    if let Some(proxy) = &options.proxy {
+        let text = if proxy.contains("://") { proxy.clone() } else { format!("http://{proxy}") };
+        match Url::parse(&text) {
+            Ok(url) => places.push(Place { is_tls: false, host: url.host, port: url.port }),
+            Err(why) => return Err(vec![format!("--proxy: {why}")]),
+        }
+    }
+    places.sort();
+    places.dedup();
+    let refused = places.iter().filter(|place| !allow.allows(place));
+    let why: Vec<String> =
+        refused.map(|place| format!("{place} is not on the allow list of this agent (--allow)")).collect();
+    if why.is_empty() { Ok(()) } else { Err(why) }
+}
+
+fn within_rate(limits: &Limits, rate: Option<f64>, share: Share) -> Result<(), Vec<String>> {
+    let Some(most) = limits.max_rate else { return Ok(()) };
+    let why = match rate.map(|rate| rate / f64::from(share.of)) {
+        Some(rate) if rate <= most => return Ok(()),
+        Some(rate) => format!("{rate} requests a second, but this agent allows {most} (--max-rate)"),
+        None => {
+            format!(
+                "a closed loop has no highest rate, and this agent allows {most}/s (--max-rate): use a rate"
+            )
+        }
+    };
+    Err(vec![why])
+}
+
+/// The most requests a second of a plan with scenarios: its iterations times the most requests of one. None with a
+/// closed loop.
+fn plan_rate(plan: &weir_plan::Plan) -> Option<f64> {
+    let most = |scenario: &weir_plan::Scenario| {
+        requests(&scenario.steps).saturating_add(requests(&scenario.start)) as f64
+    };
+    let rate = |load: &weir_plan::Load| match load {
+        weir_plan::Load::Rate { shape, .. } => Some(shape.most()),
+        weir_plan::Load::Users { .. } => None,
+    };
+    let mut all = 0.0;
+    let shared: Vec<_> = plan.scenarios.iter().filter(|s| s.load.is_none()).collect();
+    if let Some(each) = shared.iter().map(|s| most(s)).max_by(f64::total_cmp) {
+        all += rate(plan.load.as_ref()?)? * each;
+    }
+    for scenario in &plan.scenarios {
+        if let Some(load) = &scenario.load {
+            all += rate(load)? * most(scenario);
+        }
+    }
+    Some(all)
+}
+
+/// The most requests of these steps.
+fn requests(steps: &[Step]) -> u64 {
+    let each = |step: &Step| match step {
+        Step::Request(request) => 1 + u64::from(request.redirects),
+        Step::Parallel { steps, .. } => steps.iter().map(|r| 1 + u64::from(r.redirects)).sum(),
+        Step::If { then, otherwise, .. } => requests(then).max(requests(otherwise)),
+        Step::Repeat { count, steps } => {
+            let times = match count {
+                Repeat::Times(n) => *n,
+                Repeat::While { max, .. } => *max,
+            };
+            u64::from(times).saturating_mul(requests(steps))
+        }
+        _ => 0,
+    };
+    steps.iter().map(each).fold(0, u64::saturating_add)
+}
