@@ -5,6 +5,7 @@
 //! `prometheus` is the thread that sends figures to Prometheus. `plan_file` reads plans with scenarios. `live` is the
 //! view on the terminal (cargo feature `live`).
 
+mod agents;
 mod aliases;
 mod args;
 mod ci;
@@ -36,7 +37,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
-use weir_load::{Interrupt, Options, Plan, find_knee};
+use weir_load::agents::{NotBegun, lead};
+use weir_load::{Interrupt, Options, Plan, Progress, find_knee};
 use weir_report::layout::{Format, UnknownFormat, render, verdict_text};
 use weir_report::report::{GateState, Grade};
 use weir_report::{Knee, Mistake, Report};
@@ -88,6 +90,9 @@ pub(super) struct Load {
     /// Threads [default: one per available core]
     #[arg(long, value_name = "N", help_heading = "Pace and stop")]
     threads: Option<u64>,
+
+    #[command(flatten)]
+    agents: agents::AgentArgs,
 
     #[command(flatten)]
     plan: plan_file::PlanArgs,
@@ -155,7 +160,8 @@ pub(super) struct Load {
 }
 
 /// Options that make no sense with a search for the rate.
-const SEARCHED: [&str; 22] = [
+const SEARCHED: [&str; 23] = [
+    "agents",
     "against",
     "annotations",
     "baseline_if_missing",
@@ -237,7 +243,16 @@ impl Load {
             return self.search(conditions);
         }
         let file = self.plan_file();
-        let plan = match (file, self.options()) {
+        let mut options = self.options();
+        let agents = match options.as_mut().map(|options| self.agents(options)) {
+            Ok(Err(mistakes)) => {
+                mistakes.iter().for_each(|m| errln!("weir load: {m}"));
+                return Ok(ExitCode::from(2));
+            }
+            Ok(Ok(agents)) => agents,
+            Err(_) => None, // told below
+        };
+        let plan = match (file, options) {
             (Some(file), Ok(options)) => match self.read_plan(file, &Options { urls: Vec::new(), ..options })
             {
                 Ok(plan) => Ok(plan),
@@ -272,13 +287,15 @@ impl Load {
         };
         let interrupt = Interrupt::default();
         end_on_ctrl_c(&interrupt)?;
-        if let Err(failed) = plan.prepare(&interrupt) {
+        if agents.is_none()
+            && let Err(failed) = plan.prepare(&interrupt)
+        {
             errln!("weir load: {failed}");
             return Ok(ExitCode::from(1));
         }
         let mut live = self.live(&plan);
         let tells = live.is_none() && std::io::stderr().is_terminal();
-        let mut report = Plan::run_shared(plan, &interrupt, |now| {
+        let look = |now: &Progress<'_>| {
             if let Some(tick) = now.tick {
                 outputs.tick(tick);
             }
@@ -290,7 +307,18 @@ impl Load {
                 let seconds = tick.end_ns as f64 / 1e9;
                 err!("\r{seconds:>6.0} s {rate:>12.0}/s {:>8} errors ", tick.errors);
             }
-        })?;
+        };
+        let mut report = match &agents {
+            None => Plan::run_shared(plan, &interrupt, look)?,
+            Some((by, packed)) => match lead(by, &plan, packed, &interrupt, look) {
+                Ok(report) => report,
+                Err(NotBegun(why)) => {
+                    drop(live);
+                    why.iter().for_each(|why| errln!("weir load: {why}"));
+                    return Ok(ExitCode::from(1));
+                }
+            },
+        };
         drop(live);
         if tells {
             err!("\r{:50}\r", "");
@@ -443,6 +471,32 @@ pub(super) fn show(report: &Report, format: &Format) {
     if format.name != "text" {
         let _ = std::io::stderr().write_all(verdict_text(report).as_bytes()); // nobody reads a closed stderr
     }
+}
+
+/// Ctrl-C or SIGTERM ends what waits for it; a second one exits immediately.
+pub(super) fn end_on_signal(interrupt: &Interrupt) -> Result<()> {
+    let interrupt = interrupt.clone();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let (mut ctrl_c, mut term) = {
+        let _inside = runtime.enter();
+        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
+    };
+    let wait = move || {
+        runtime.block_on(async {
+            for is_first in [true, false] {
+                tokio::select! {
+                    _ = ctrl_c.recv() => {}
+                    _ = term.recv() => {}
+                }
+                if is_first {
+                    interrupt.end();
+                }
+            }
+            std::process::exit(130);
+        });
+    };
+    std::thread::Builder::new().name("weir-signals".to_owned()).spawn(wait)?;
+    Ok(())
 }
 
 /// The first Ctrl-C ends the run and prints what was measured; a second one exits immediately, as SIGTERM does.

@@ -1,5 +1,6 @@
 //! The subcommands. To add one, add its file and the lines below.
 
+mod agent;
 mod apply;
 mod baseline;
 mod bench;
@@ -62,6 +63,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Generate load for `weir load --agents` on another machine
+    Agent(Box<agent::Agent>),
     /// Add, replace or remove named config entries of a running Weir, all or nothing
     Apply(apply::Apply),
     /// Keep the figures of earlier runs of `load`, to compare with
@@ -326,7 +329,8 @@ impl Command {
             Self::Test(test) => Some(&mut test.config),
             Self::Upgrade(upgrade) => Some(&mut upgrade.admin.config),
             Self::Why(why) => Some(&mut why.admin.config),
-            Self::Baseline(_)
+            Self::Agent(_)
+            | Self::Baseline(_)
             | Self::Compare(_)
             | Self::Completions(_)
             | Self::Filters(_)
@@ -371,6 +375,7 @@ pub(crate) fn run() -> ExitCode {
     cli.hand_down();
     let outcome = match cli.command {
         None => run::run(&run::Run { config: cli.config, pid_file: None }),
+        Some(Command::Agent(agent)) => agent.run(),
         Some(Command::Apply(apply)) => apply.run(),
         Some(Command::Baseline(baseline)) => baseline.run(),
         Some(Command::Bench(bench)) => bench.run(),

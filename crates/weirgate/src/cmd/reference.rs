@@ -58,6 +58,7 @@ const PARTS: &[(&str, &[(&str, &str)])] = &[
         "Load tests",
         &[
             ("load", "[load](load.md)"),
+            ("agent", "[several machines](load.md#several-machines)"),
             ("compare", "[compare](compare.md)"),
             ("baseline", "[baselines](compare.md#baselines)"),
             ("bench", "[bench](bench.md)"),

@@ -60,6 +60,17 @@ impl Load {
         given.iter().filter(|(_, is_given)| *is_given).map(|(name, _)| Mistake::new(name, hint)).collect()
     }
 
+    /// Keys of the plan that the command line sets.
+    pub(super) fn set_keys(&self) -> Vec<(String, String)> {
+        let pairs = self.plan.set.iter().filter_map(|text| text.split_once('='));
+        pairs.filter(|(key, _)| !key.is_empty()).map(|(k, v)| (k.to_owned(), v.to_owned())).collect()
+    }
+
+    /// Whether each scenario runs once before the load.
+    pub(super) const fn is_rehearsed(&self) -> bool {
+        !self.plan.no_dry_run
+    }
+
     /// Reads the plan, resolves its servers, and makes a run of it.
     pub(super) fn read_plan(&self, file: &Path, options: &Options) -> Result<Arc<Plan>, NoRun> {
         let mut wrong = Vec::new();
@@ -69,11 +80,10 @@ impl Load {
                 "the plan says where requests go: leave it out, or use --set target=URL",
             ));
         }
-        let mut set = Vec::new();
+        let set = self.set_keys();
         for text in &self.plan.set {
-            match text.split_once('=') {
-                Some((key, value)) if !key.is_empty() => set.push((key.to_owned(), value.to_owned())),
-                _ => wrong.push(Mistake::new(&format!("--set {text}"), "expected KEY=VALUE")),
+            if text.split_once('=').is_none_or(|(key, _)| key.is_empty()) {
+                wrong.push(Mistake::new(&format!("--set {text}"), "expected KEY=VALUE"));
             }
         }
         let read = weir_plan::read(&Source::file(file), &Disk, &set);

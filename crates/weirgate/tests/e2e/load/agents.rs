@@ -1,0 +1,612 @@
+//! A load from several machines: real agents on loopback with certificates of their own, and origins whose trace is
+//! the truth.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use weir_gateway::config::{Diagnostics, Node, parse};
+use weir_report::Report;
+use weir_report::report::{End, Grade};
+use weir_testkit::{
+    Authority, Certificate, Finished, Upstream, eventually_within, pause, run_weir, weir_command,
+};
+
+use super::{codes, expect_reason, origin};
+
+/// A busy machine starts processes slowly.
+const LONG: Duration = Duration::from_secs(20);
+
+/// An agent that runs until it is dropped.
+struct Agent {
+    child: Child,
+    address: String,
+}
+
+impl Agent {
+    /// Starts one on a free port.
+    fn start(dir: &Path, args: &[&str]) -> Self {
+        let mut command = weir_command(dir);
+        command.args(["agent", "--listen", "127.0.0.1:0"]).args(args);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.trim().strip_prefix("weir agent listens on ").unwrap_or_else(|| panic!("{line}"));
+        Self { address: address.to_owned(), child }
+    }
+
+    fn signal(&self, signal: i32) {
+        let pid = libc::pid_t::try_from(self.child.id()).unwrap();
+        // SAFETY: a signal to a process that we started and have not waited for.
+        #[allow(unsafe_code)]
+        let sent = unsafe { libc::kill(pid, signal) };
+        assert_eq!(sent, 0);
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill(); // it may have ended
+        let _ = self.child.wait(); // as above
+    }
+}
+
+/// Certificates for agents and for a coordinator.
+struct Keys {
+    authority: Authority,
+    agent: Certificate,
+    coordinator: Certificate,
+    dir: TempDir,
+}
+
+impl Keys {
+    fn new() -> Self {
+        let authority = Authority::new();
+        let (agent, coordinator) = (authority.leaf(&["127.0.0.1"]), authority.client("ci"));
+        Self { authority, agent, coordinator, dir: TempDir::new().unwrap() }
+    }
+
+    fn of(&self, certificate: &Certificate) -> Vec<String> {
+        let text = |path: &Path| path.display().to_string();
+        ["--cert", &text(&certificate.cert_file), "--key", &text(&certificate.key_file), "--ca"]
+            .map(str::to_owned)
+            .into_iter()
+            .chain([text(&self.authority.file())])
+            .collect()
+    }
+
+    fn agent(&self, args: &[&str]) -> Agent {
+        let keys = self.of(&self.agent);
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        Agent::start(self.dir.path(), &[&keys, args].concat())
+    }
+
+    /// Agents that may send anywhere by http.
+    fn agents(&self, n: usize) -> Vec<Agent> {
+        (0..n).map(|_| self.agent(&["--allow", "http://127.0.0.1:*"])).collect()
+    }
+
+    fn command(&self, agents: &[&Agent], args: &[&str]) -> Command {
+        let all: Vec<&str> = agents.iter().map(|agent| agent.address.as_str()).collect();
+        let mut command = weir_command(self.dir.path());
+        command.args(["load", "--format", "json", "--agents", &all.join(",")]);
+        command.args(self.of(&self.coordinator)).args(args);
+        command
+    }
+
+    fn load(&self, agents: &[&Agent], args: &[&str]) -> Finished {
+        let out = self.command(agents, args).stdin(Stdio::null()).output().unwrap();
+        finished(out)
+    }
+}
+
+fn finished(out: std::process::Output) -> Finished {
+    Finished {
+        code: out.status.code(),
+        stdout: String::from_utf8(out.stdout).unwrap(),
+        stderr: String::from_utf8(out.stderr).unwrap(),
+    }
+}
+
+#[track_caller]
+fn report(finished: &Finished) -> Report {
+    serde_json::from_str(&finished.stdout).unwrap_or_else(|e| panic!("{e}: {finished:#?}"))
+}
+
+fn refs(agents: &[Agent]) -> Vec<&Agent> {
+    agents.iter().collect()
+}
+
+/// An upstream that notes every request's target.
+fn noting() -> (Upstream, Arc<Mutex<Vec<String>>>) {
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let all = Arc::clone(&seen);
+    let upstream = Upstream::script(move |conn| {
+        while let Some(request) = conn.next_request() {
+            let target = request.head.line.split(' ').nth(1).unwrap_or_default().to_owned();
+            all.lock().unwrap().push(target);
+            if conn.try_send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").is_err() {
+                return;
+            }
+        }
+    });
+    (upstream, seen)
+}
+
+#[test]
+fn shares_add_up_to_the_whole_and_the_target_saw_the_same() {
+    let keys = Keys::new();
+    let agents = keys.agents(3);
+    let (upstream, seen) = noting();
+    let url = format!("http://{}/{{{{counter}}}}", upstream.address());
+    let done = keys.load(&refs(&agents), &["-n", "100", "-c", "7", "--threshold", "p99<1h", &url]);
+    done.expect_code(0);
+    let r = report(&done);
+    assert_eq!((r.counts.requests, r.counts.responses, r.plan.connections), (100, 100, 7));
+    assert_eq!(r.latency.response.count(), 100);
+    let each: Vec<u64> = r.agents.iter().map(|agent| agent.requests).collect();
+    assert_eq!(each, [34, 33, 33]);
+    let connections: Vec<u64> = r.agents.iter().map(|agent| agent.connections).collect();
+    assert_eq!(connections, [3, 2, 2]);
+    assert!(!codes(&r).contains(&"merge_mismatch") && r.thresholds[0].passed, "{:?}", r.verdict);
+    // No two requests had the same number.
+    let mut numbers = seen.lock().unwrap().clone();
+    assert_eq!(numbers.len(), 100);
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert_eq!(numbers.len(), 100);
+    // The agents are free again.
+    keys.load(&refs(&agents), &["-n", "3", "-c", "3", &url]).expect_code(0);
+}
+
+#[test]
+fn a_fixed_rate_is_striped_and_the_starts_are_together() {
+    let keys = Keys::new();
+    let agents = keys.agents(2);
+    let (_origin, url) = origin("/");
+    let done = keys.load(&refs(&agents), &["--rate", "101/s", "-d", "2s", "-c", "20", &url]);
+    let r = report(&done);
+    assert_eq!(r.counts.requests + r.counts.unsent, 202, "{:?}", r.counts);
+    let planned: u64 = r.series.ticks.iter().map(|tick| tick.planned).sum();
+    assert_eq!(planned, 202, "each start belongs to one agent");
+    let each: Vec<u64> = r.agents.iter().map(|agent| agent.requests).collect();
+    assert_eq!(each, [101, 101]);
+    assert!(r.agents.iter().all(|agent| agent.started_ns.is_some()), "{:?}", r.agents);
+    assert_eq!(r.plan.pace, weir_report::report::Pace::Rate { per_second: 101.0 });
+}
+
+#[test]
+fn rows_of_data_are_used_once_by_all_agents_together() {
+    let keys = Keys::new();
+    let agents = keys.agents(2);
+    let (upstream, seen) = noting();
+    let rows: String = (0..20).map(|i| format!("u{i}\n")).collect();
+    std::fs::write(keys.dir.path().join("users.csv"), format!("name\n{rows}")).unwrap();
+    let plan = format!(
+        "target: \"${{SHOP}}\"\n\
+         data: {{ users: {{ file: users.csv, pick: once, at_end: stop }} }}\n\
+         setup: [ {{ name: token, get: /setup, keep: {{ token: \"body~(o)\" }} }} ]\n\
+         dry_run: false\n\
+         scenarios:\n  browse:\n    users: 4\n    \
+         steps: [ {{ name: one, get: \"/{{{{users.name}}}}?{{{{token}}}}\" }} ]\n\
+         teardown: [ {{ name: bye, get: /teardown }} ]\n"
+    );
+    std::fs::write(keys.dir.path().join("plan.yaml"), plan).unwrap();
+    let mut command = keys.command(&refs(&agents), &["-f", "plan.yaml", "-d", "5s"]);
+    // The variable is known here and not to the agents.
+    command.env("SHOP", format!("http://{}", upstream.address()));
+    let r = report(&finished(command.output().unwrap()));
+    assert_eq!(r.scenarios[0].done, 20, "{:?} {:?}", r.scenarios, r.verdict);
+    let all = seen.lock().unwrap().clone();
+    let count = |what: &str| all.iter().filter(|target| *target == what).count();
+    assert_eq!((count("/setup"), count("/teardown")), (1, 1), "{all:?}");
+    assert_eq!(
+        (all.first().map(String::as_str), all.last().map(String::as_str)),
+        (Some("/setup"), Some("/teardown"))
+    );
+    let mut rows: Vec<&String> = all.iter().filter(|target| target.starts_with("/u")).collect();
+    rows.sort_unstable();
+    let whole = rows.len();
+    rows.dedup();
+    assert_eq!((whole, rows.len()), (20, 20), "what setup kept is known to all: {all:?}");
+    assert!(rows.iter().all(|target| target.ends_with("?o")), "{rows:?}");
+}
+
+#[test]
+fn an_agent_that_cannot_be_reached_is_named_and_nothing_is_sent() {
+    let keys = Keys::new();
+    let agents = keys.agents(1);
+    let (upstream, seen) = noting();
+    // Ports that no test listens on.
+    let nobody =
+        |port| Agent { child: Command::new("true").spawn().unwrap(), address: format!("127.0.0.1:{port}") };
+    let (a, b) = (nobody(1), nobody(2));
+    let url = format!("http://{}/", upstream.address());
+    let done = keys.load(&[&agents[0], &a, &b], &["-n", "10", "-c", "3", &url]);
+    done.expect_code(1);
+    assert!(
+        done.stderr.contains("agent 127.0.0.1:1:") && done.stderr.contains("agent 127.0.0.1:2:"),
+        "{done:#?}"
+    );
+    assert!(seen.lock().unwrap().is_empty());
+}
+
+#[test]
+fn who_is_no_coordinator_is_refused() {
+    let keys = Keys::new();
+    let agents = keys.agents(1);
+    let (upstream, seen) = noting();
+    let url = format!("http://{}/", upstream.address());
+    // A certificate of another authority, and none.
+    let stranger = Keys::new();
+    let theirs = Authority::new().client("x");
+    let mut command = weir_command(keys.dir.path());
+    command.args(["load", "--agents", &agents[0].address, "-n", "1", "-c", "1", &url]);
+    command.arg("--cert").arg(&theirs.cert_file).arg("--key").arg(&theirs.key_file);
+    command.arg("--ca").arg(keys.authority.file());
+    finished(command.output().unwrap()).expect_code(1);
+    // An agent that shows a certificate of another authority.
+    let other = stranger.agents(1);
+    keys.load(&refs(&other), &["-n", "1", "-c", "1", &url]).expect_code(1);
+    let mut plain = TcpStream::connect(&agents[0].address).unwrap();
+    plain.write_all(b"GET /run HTTP/1.1\r\nUpgrade: weir-agent/1\r\n\r\n").unwrap();
+    let mut answer = Vec::new();
+    let _ = plain.read_to_end(&mut answer); // an alert, or a reset
+    assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
+    assert!(seen.lock().unwrap().is_empty());
+}
+
+#[test]
+fn an_agent_sends_only_where_it_may() {
+    let keys = Keys::new();
+    let (upstream, seen) = noting();
+    let port = upstream.address().port();
+    let allowed = format!("http://shop.test:{port}");
+    let agent = keys.agent(&[
+        "--allow",
+        &allowed,
+        "--max-connections",
+        "4",
+        "--max-rate",
+        "50/s",
+        "--max-duration",
+        "5s",
+    ]);
+    let shop = format!("http://shop.test:{port}/");
+    let elsewhere = format!("http://127.0.0.1:{port}/");
+    let resolve = format!("shop.test:{port}:127.0.0.1");
+    for (args, want) in [
+        (&["--rate", "10/s", "-d", "1s", "-c", "2", &elsewhere][..], "not on the allow list"),
+        // The name is allowed, the address that stands in for it is not.
+        (&["--rate", "10/s", "-d", "1s", "-c", "2", "--resolve", &resolve, &shop], "not on the allow list"),
+        (
+            &["--rate", "10/s", "-d", "1s", "-c", "2", "--proxy", "http://127.0.0.1:1", &shop],
+            "not on the allow list",
+        ),
+        (&["--rate", "60/s", "-d", "1s", "-c", "2", &shop], "--max-rate"),
+        (&["-d", "1s", "-c", "2", &shop], "--max-rate"),
+        (&["--rate", "10/s", "-d", "1s", "--unix-socket", "/run/x.sock", &shop], "--unix-socket"),
+    ] {
+        let done = keys.load(&[&agent], args);
+        assert!(done.code != Some(0) && done.stderr.contains(want), "{args:?}: {done:#?}");
+    }
+    assert!(seen.lock().unwrap().is_empty());
+    // Both on the list.
+    let direct = format!("http://127.0.0.1:{port}");
+    let agent = keys.agent(&[
+        "--allow",
+        &allowed,
+        "--allow",
+        &direct,
+        "--max-connections",
+        "4",
+        "--max-duration",
+        "5s",
+    ]);
+    for (args, want) in [
+        (&["-d", "1s", "-c", "5", &elsewhere][..], "--max-connections"),
+        (&["-d", "6s", "-c", "2", &elsewhere], "--max-duration"),
+    ] {
+        let done = keys.load(&[&agent], args);
+        assert!(done.code == Some(1) && done.stderr.contains(want), "{args:?}: {done:#?}");
+    }
+    keys.load(&[&agent], &["-n", "4", "-c", "2", "--resolve", &resolve, &shop]).expect_code(0);
+    assert_eq!(seen.lock().unwrap().len(), 4);
+}
+
+#[test]
+fn files_come_from_the_coordinator_and_never_from_the_agent() {
+    let keys = Keys::new();
+    let (upstream, _seen) = noting();
+    let agent_dir = TempDir::new().unwrap();
+    std::fs::write(agent_dir.path().join("body.txt"), "the agent's").unwrap();
+    std::fs::write(keys.dir.path().join("body.txt"), "the coordinator's").unwrap();
+    let own = keys.of(&keys.agent);
+    let own: Vec<&str> = own.iter().map(String::as_str).collect();
+    let agent = Agent::start(agent_dir.path(), &[&own[..], &["--allow", "http://127.0.0.1:*"]].concat());
+    let url = format!("http://{}/", upstream.address());
+    let done = keys.load(&[&agent], &["-n", "1", "-c", "1", "--data", "@body.txt", &url]);
+    done.expect_code(0);
+    let r = report(&done);
+    assert_eq!(r.bytes.sent_body, "the coordinator's".len() as u64);
+}
+
+#[test]
+fn a_token_is_enough_on_loopback_and_one_run_at_a_time() {
+    let dir = TempDir::new().unwrap();
+    std::fs::write(dir.path().join("token"), "correct-horse-battery\n").unwrap();
+    std::fs::write(dir.path().join("other"), "incorrect-horse-battery\n").unwrap();
+    let agent = Agent::start(dir.path(), &["--token-file", "token", "--allow", "http://127.0.0.1:*"]);
+    let (_origin, url) = origin("/");
+    let args =
+        |token: &'static str| ["load", "--agents", &agent.address, "--token-file", token].map(str::to_owned);
+    let load = |token: &'static str, more: &[&str]| {
+        let own = args(token);
+        let own: Vec<&str> = own.iter().map(String::as_str).collect();
+        run_weir(dir.path(), &[&own, more].concat())
+    };
+    let told = load("other", &["-n", "1", "-c", "1", &url]);
+    assert!(told.code == Some(1) && told.stderr.contains("401"), "{told:#?}");
+    let mut first = weir_command(dir.path());
+    first.args(args("token")).args(["-d", "4s", "-c", "1", "--rate", "10/s", &url]);
+    let mut first = first.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    eventually_within(LONG, "the agent is busy", || {
+        let told = load("token", &["-n", "1", "-c", "1", &url]);
+        told.code == Some(1) && told.stderr.contains("409") && told.stderr.contains("busy with a run of")
+    });
+    assert!(first.wait().unwrap().success());
+    // Not beyond loopback.
+    for args in [
+        &["agent", "--listen", "0.0.0.0:0", "--token-file", "token", "--allow", "http://a"][..],
+        &["agent", "--listen", "127.0.0.1:0", "--allow", "http://a"],
+        &["agent", "--token-file", "token", "--allow", "nonsense"],
+        &["load", "--agents", "10.1.2.3:7400", "--token-file", "token", "http://a/"],
+        &["load", "--agents", "127.0.0.1:7400", "http://a/"],
+        &["load", "--agents", "127.0.0.1:7400", "--token-file", "token", "--pid", "1", "http://a/"],
+    ] {
+        run_weir(dir.path(), args).expect_code(2);
+    }
+}
+
+/// Runs a load of two agents and does something to the second as soon as the target has seen requests.
+fn disturbed(args: &[&str], what: impl FnOnce(&Agent)) -> (Report, Duration, Arc<AtomicU64>) {
+    let keys = Keys::new();
+    let agents = keys.agents(2);
+    let requests = Arc::new(AtomicU64::new(0));
+    let all = Arc::clone(&requests);
+    let upstream = Upstream::script(move |conn| {
+        while conn.next_request().is_some() {
+            all.fetch_add(1, Ordering::Relaxed);
+            if conn.try_send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").is_err() {
+                return;
+            }
+        }
+    });
+    let url = format!("http://{}/", upstream.address());
+    let mut command = keys.command(&refs(&agents), &[args, &["--rate", "40/s", "-c", "4", &url]].concat());
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    eventually_within(LONG, "requests", || requests.load(Ordering::Relaxed) > 60);
+    let begun = Instant::now();
+    what(&agents[1]);
+    let done = finished(child.wait_with_output().unwrap());
+    let took = begun.elapsed();
+    // Paused agents end too.
+    agents[1].signal(libc::SIGCONT);
+    (report(&done), took, requests)
+}
+
+#[test]
+fn a_killed_agent_ends_the_run() {
+    let (r, took, requests) = disturbed(&["-d", "60s"], |agent| agent.signal(libc::SIGKILL));
+    expect_reason(&r, "agent_lost", Grade::Invalid);
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    assert!(matches!(r.end, End::Failed { .. }), "{:?}", r.end);
+    let lost = r.agents[1].lost.as_ref().unwrap();
+    assert!(lost.seconds >= 1 && r.agents[1].responses > 0, "what it told is in the sum: {lost:?}");
+    // Nobody sends any more.
+    let then = requests.load(Ordering::Relaxed);
+    pause(Duration::from_millis(500));
+    assert_eq!(requests.load(Ordering::Relaxed), then);
+}
+
+#[test]
+fn the_others_go_on_if_asked_to() {
+    let (r, took, _) =
+        disturbed(&["-d", "8s", "--on-agent-loss", "continue"], |agent| agent.signal(libc::SIGKILL));
+    expect_reason(&r, "agent_lost", Grade::Suspect);
+    assert!(took > Duration::from_secs(3), "{took:?}");
+    assert!(r.agents[0].lost.is_none() && r.agents[0].responses > r.agents[1].responses, "{:?}", r.agents);
+}
+
+#[test]
+fn a_paused_agent_is_lost_after_five_seconds() {
+    let (r, took, _) = disturbed(&["-d", "60s"], |agent| agent.signal(libc::SIGSTOP));
+    expect_reason(&r, "agent_lost", Grade::Invalid);
+    assert!((4..12).contains(&took.as_secs()), "{took:?}");
+    assert!(r.agents[1].lost.as_ref().unwrap().why.contains("no word for 5 s"), "{:?}", r.agents[1].lost);
+}
+
+#[test]
+fn agents_stop_when_their_coordinator_is_gone() {
+    let keys = Keys::new();
+    let agents = keys.agents(2);
+    let (upstream, seen) = noting();
+    let url = format!("http://{}/", upstream.address());
+    let mut command = keys.command(&refs(&agents), &["--rate", "40/s", "-c", "4", "-d", "60s", &url]);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let count = || seen.lock().unwrap().len();
+    eventually_within(LONG, "requests", || count() > 20);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    eventually_within(LONG, "silence", || {
+        let before = count();
+        pause(Duration::from_millis(300));
+        count() == before
+    });
+    // They are free for another run.
+    keys.load(&refs(&agents), &["-n", "4", "-c", "2", &url]).expect_code(0);
+}
+
+#[test]
+fn conditions_are_judged_by_the_sum() {
+    let keys = Keys::new();
+    let agents = keys.agents(2);
+    let (_origin, url) = origin("/");
+    let begun = Instant::now();
+    let args = ["--rate", "100/s", "-c", "4", "-d", "60s", "--abort-on", "http_reqs: count>150", &url];
+    let done = keys.load(&refs(&agents), &args);
+    let r = report(&done);
+    assert!(matches!(r.end, End::Aborted { .. }), "{:?} {done:#?}", r.end);
+    assert!(begun.elapsed() < Duration::from_secs(30));
+    assert!(r.agents.iter().all(|agent| agent.requests < 150), "none of them alone: {:?}", r.agents);
+}
+
+/// Stands between coordinator and agent, without TLS, and changes what the agent says.
+fn liar(agent: &str, lies: Arc<AtomicBool>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, agent) = (listener.local_addr().unwrap(), agent.to_owned());
+    std::thread::spawn(move || {
+        let (mut down, _) = listener.accept().unwrap();
+        let mut up = TcpStream::connect(agent).unwrap();
+        let (mut from, mut to) = (down.try_clone().unwrap(), up.try_clone().unwrap());
+        std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            up.read_exact(&mut byte).unwrap();
+            head.push(byte[0]);
+        }
+        down.write_all(&head).unwrap();
+        loop {
+            let mut frame = [0; 5];
+            if up.read_exact(&mut frame).is_err() {
+                return;
+            }
+            let length = u32::from_be_bytes([frame[0], frame[1], frame[2], frame[3]]);
+            let mut body = vec![0; length as usize];
+            up.read_exact(&mut body).unwrap();
+            let mut message: serde_json::Value = serde_json::from_slice(&body).unwrap();
+            if let Some(report) = message.get_mut("ended")
+                && lies.load(Ordering::Relaxed)
+            {
+                // A tenth of the responses is claimed to have taken no time.
+                let buckets = report["latency"]["response"]["buckets"].as_array_mut().unwrap();
+                let first = buckets.first_mut().unwrap();
+                first[0] = serde_json::Value::from(1);
+            }
+            let body = serde_json::to_vec(&message).unwrap();
+            down.write_all(&u32::try_from(body.len()).unwrap().to_be_bytes()).unwrap();
+            down.write_all(&[0]).unwrap();
+            if down.write_all(&body).is_err() {
+                return;
+            }
+        }
+    });
+    address
+}
+
+#[test]
+fn a_lie_about_latencies_makes_the_result_invalid() {
+    let dir = TempDir::new().unwrap();
+    std::fs::write(dir.path().join("token"), "correct-horse-battery\n").unwrap();
+    let (_origin, url) = origin("/");
+    for is_lying in [false, true] {
+        let start = || Agent::start(dir.path(), &["--token-file", "token", "--allow", "http://127.0.0.1:*"]);
+        let (honest, other) = (start(), start());
+        let between = liar(&other.address, Arc::new(AtomicBool::new(is_lying)));
+        let agents = format!("{},{between}", honest.address);
+        let done = run_weir(
+            dir.path(),
+            &[
+                "load",
+                "--format",
+                "json",
+                "--agents",
+                &agents,
+                "--token-file",
+                "token",
+                "-n",
+                "40",
+                "-c",
+                "2",
+                &url,
+            ],
+        );
+        let r = report(&done);
+        assert_eq!(codes(&r).contains(&"merge_mismatch"), is_lying, "{:?}", r.verdict);
+        if is_lying {
+            expect_reason(&r, "merge_mismatch", Grade::Invalid);
+            assert!(r.agents[1].mismatch.is_some() && r.agents[0].mismatch.is_none());
+        }
+    }
+}
+
+#[test]
+fn the_manifest_for_kubernetes_fits_the_command_line() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/load/agents.kubernetes.yaml");
+    let written = std::fs::read_to_string(path).unwrap();
+    let documents: Vec<Node> = written
+        .split("---\n")
+        .map(|text| {
+            let mut wrong = Diagnostics::default();
+            parse::parse(text, Path::new("k8s.yaml"), &mut wrong)
+                .unwrap_or_else(|| panic!("{}", wrong.to_text()))
+        })
+        .collect();
+    let args = |kind: &str| -> Vec<String> {
+        let text =
+            |node: &Node, key: &str| node.get(key).and_then(Node::as_text).unwrap_or_default().to_owned();
+        let one = documents.iter().find(|node| text(node, "kind") == kind).unwrap();
+        let spec = ["spec", "template", "spec"].iter().fold(one, |node, key| node.get(key).unwrap());
+        let container = &spec.get("containers").unwrap().elements()[0];
+        container
+            .get("args")
+            .unwrap()
+            .elements()
+            .iter()
+            .map(|arg| arg.as_text().unwrap().to_owned())
+            .collect()
+    };
+    let keys = Keys::new();
+    let dir = keys.dir.path();
+    for (name, certificate) in [("agent", &keys.agent), ("ci", &keys.coordinator)] {
+        std::fs::copy(&certificate.cert_file, dir.join(format!("{name}.pem"))).unwrap();
+        std::fs::copy(&certificate.key_file, dir.join(format!("{name}.key"))).unwrap();
+    }
+    std::fs::copy(keys.authority.file(), dir.join("ca.pem")).unwrap();
+    let (_origin, url) = origin("/");
+    std::fs::write(dir.join("plan.yaml"), format!(
+        "target: {url}\nscenarios: {{ one: {{ users: 4, iterations: 40, steps: [ {{ name: a, get: / }} ] }} }}\n"
+    ))
+    .unwrap();
+    let here = |arg: &String| arg.replace("=/keys/", "=").replace("=/plan/", "=");
+    // The last of two listens, like any repeated option, would be a mistake: it is replaced.
+    let agent_args: Vec<String> = args("StatefulSet").iter().skip(1).map(here).collect();
+    let agent_args: Vec<&str> = agent_args
+        .iter()
+        .filter(|arg| !arg.starts_with("--listen="))
+        .map(|arg| if arg.starts_with("--allow=") { "--allow=http://127.0.0.1:*" } else { arg.as_str() })
+        .collect();
+    let agents = [Agent::start(dir, &agent_args), Agent::start(dir, &agent_args)];
+    let job: Vec<String> = args("Job")
+        .iter()
+        .map(here)
+        .map(|arg| match arg.strip_prefix("--agents=") {
+            Some(list) => {
+                let hosts: Vec<&str> = list.split(',').collect();
+                assert_eq!(hosts.len(), 4, "{hosts:?}");
+                assert!(hosts.iter().all(|host| host.ends_with(".weir-agents.load.svc.cluster.local:7400")));
+                format!("--agents={},{}", agents[0].address, agents[1].address)
+            }
+            None => arg,
+        })
+        .filter(|arg| arg != "--require=valid") // forty requests are too few
+        .collect();
+    let job: Vec<&str> = job.iter().map(String::as_str).collect();
+    run_weir(dir, &job).expect_code(0).expect_text("by agent");
+}
