@@ -22,7 +22,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use weir_wire::time::{Sleep, sleep_until};
 use weir_wire::{Datagrams, Sockets};
 
@@ -175,7 +175,7 @@ impl Endpoint {
     pub fn connect(&self, client: &Client, to: SocketAddr, name: &str) -> Result<Connection, ConnectError> {
         let (handle, proto) =
             self.0.proto.borrow_mut().connect(Instant::now(), client.config.clone(), to, name)?;
-        let shared = self.0.add(handle, proto);
+        let shared = self.0.add(handle, proto, client.handshake);
         shared.touch();
         Ok(Connection::new(shared))
     }
@@ -236,8 +236,13 @@ impl std::fmt::Debug for Endpoint {
 // === impl Inner ===
 
 impl Inner {
-    fn add(self: &Rc<Self>, handle: ConnectionHandle, proto: quinn_proto::Connection) -> Rc<Shared> {
-        let shared = Shared::new(handle, proto, Rc::clone(&self.agenda));
+    fn add(
+        self: &Rc<Self>,
+        handle: ConnectionHandle,
+        proto: quinn_proto::Connection,
+        handshake: Duration,
+    ) -> Rc<Shared> {
+        let shared = Shared::new(handle, proto, Rc::clone(&self.agenda), Instant::now() + handshake);
         self.connections.borrow_mut().insert(handle, Rc::clone(&shared));
         self.handshakes.set(self.handshakes.get() + 1);
         shared
@@ -392,7 +397,7 @@ impl Inner {
         let accepted = self.proto.borrow_mut().accept(incoming, now, answer, None);
         match accepted {
             Ok((handle, proto)) => {
-                let shared = self.add(handle, proto);
+                let shared = self.add(handle, proto, limits.handshake);
                 shared.touch();
             }
             Err(e) => {
@@ -413,6 +418,12 @@ impl Inner {
             let shared = self.connections.borrow().get(&handle).cloned();
             if let Some(shared) = shared {
                 shared.timer.set(None);
+                if shared.handshake_until.get().is_some_and(|until| until <= now) {
+                    self.end_handshake(&shared);
+                    self.count(|counts| counts.failed += 1);
+                    shared.end(Lost::Idle);
+                    shared.close(0);
+                }
                 shared.proto.borrow_mut().handle_timeout(now);
                 shared.touch();
             }
@@ -426,8 +437,7 @@ impl Inner {
             self.remove(shared);
             return Poll::Ready(());
         }
-        if shared.tell() && shared.is_handshaking.replace(false) {
-            self.handshakes.set(self.handshakes.get().saturating_sub(1));
+        if shared.tell() && self.end_handshake(shared) {
             self.count(|counts| counts.connected += 1);
             if shared.proto.borrow().side().is_server() {
                 self.accepted.borrow_mut().push_back(Connection::new(Rc::clone(shared)));
@@ -436,6 +446,7 @@ impl Inner {
         }
         let sent = self.send_all(cx, shared, now);
         let due = shared.proto.borrow_mut().poll_timeout();
+        let due = due.into_iter().chain(shared.handshake_until.get()).min();
         let before = shared.timer.replace(due);
         if before != due {
             let mut timers = self.timers.borrow_mut();
@@ -443,6 +454,15 @@ impl Inner {
             due.map(|due| timers.insert((due, shared.handle)));
         }
         sent
+    }
+
+    /// Notes that a handshake is no longer under way, and returns whether it was.
+    fn end_handshake(&self, shared: &Shared) -> bool {
+        let was_under_way = shared.handshake_until.take().is_some();
+        if was_under_way {
+            self.handshakes.set(self.handshakes.get().saturating_sub(1));
+        }
+        was_under_way
     }
 
     /// Exchanges events between a connection and the endpoint's state. Returns true once the connection is over.
@@ -465,8 +485,7 @@ impl Inner {
         if let Some(due) = shared.timer.take() {
             self.timers.borrow_mut().remove(&(due, shared.handle));
         }
-        if shared.is_handshaking.replace(false) {
-            self.handshakes.set(self.handshakes.get().saturating_sub(1));
+        if self.end_handshake(shared) {
             self.count(|counts| counts.failed += 1);
         }
         let removed = self.connections.borrow_mut().remove(&shared.handle);

@@ -14,6 +14,8 @@ use std::time::Duration;
 pub struct Limits {
     /// How long a connection may be silent. The shorter of both sides' values counts (RFC 9000 §10.1). Default 30 s.
     pub idle: Duration,
+    /// How long a handshake may take. Default 10 s, as for TLS over TCP.
+    pub handshake: Duration,
     /// Bidirectional streams that the peer may have open at a time. Default 100.
     pub streams: u32,
     /// Unidirectional streams that the peer may have open at a time. HTTP/3 needs 3; the others leave room for stream
@@ -64,12 +66,14 @@ pub struct Server {
 #[derive(Clone)]
 pub struct Client {
     pub(crate) config: ClientConfig,
+    pub(crate) handshake: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
             idle: Duration::from_secs(30),
+            handshake: Duration::from_secs(10),
             streams: 100,
             one_way_streams: 16,
             stream_window: 256 * 1024,
@@ -195,7 +199,7 @@ impl Client {
     pub fn new(tls: Arc<rustls::ClientConfig>, limits: &Limits) -> Result<Self, NoInitialCipherSuite> {
         let mut config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls)?));
         config.transport_config(Arc::new(limits.transport()));
-        Ok(Self { config })
+        Ok(Self { config, handshake: limits.handshake })
     }
 }
 

@@ -29,8 +29,8 @@ pub(crate) struct Shared {
     pub(crate) is_listed: Cell<bool>,
     /// The entry in the endpoint's timers.
     pub(crate) timer: Cell<Option<Instant>>,
-    /// Whether the endpoint counts it among handshakes under way.
-    pub(crate) is_handshaking: Cell<bool>,
+    /// When the handshake must be done; `None` once it is. The endpoint counts those that are not.
+    pub(crate) handshake_until: Cell<Option<Instant>>,
     lost: RefCell<Option<Lost>>,
     waiting: RefCell<Waiting>,
 }
@@ -55,7 +55,7 @@ pub enum Lost {
     Closed(u64),
     /// We closed it.
     Local,
-    /// The peer was silent for the idle timeout.
+    /// The peer was silent for the idle timeout, or did not finish the handshake in time.
     Idle,
     /// The peer has forgotten the connection (a stateless reset, RFC 9000 §10.3).
     Forgotten,
@@ -116,6 +116,7 @@ impl Shared {
         handle: ConnectionHandle,
         proto: quinn_proto::Connection,
         agenda: Rc<Agenda>,
+        handshake_until: Instant,
     ) -> Rc<Self> {
         Rc::new(Self {
             handle,
@@ -123,7 +124,7 @@ impl Shared {
             agenda,
             is_listed: Cell::new(false),
             timer: Cell::new(None),
-            is_handshaking: Cell::new(true),
+            handshake_until: Cell::new(Some(handshake_until)),
             lost: RefCell::default(),
             waiting: RefCell::default(),
         })

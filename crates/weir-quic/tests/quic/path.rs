@@ -102,3 +102,17 @@ fn a_server_sends_at_most_three_times_what_an_unproved_address_sent() {
         assert!(received >= 1200 && sent <= 3 * received, "{sent} bytes for {received}");
     });
 }
+
+#[test]
+fn a_handshake_that_goes_nowhere_ends() {
+    on_a_core(|world| async move {
+        let handshake = Duration::from_millis(300);
+        let (server, address) = world.serve(Limits { handshake, ..Limits::default() });
+        let relay = Relay::new(address, Spoils::default(), 1);
+        let dial = world.dial();
+        relay.cut_back();
+        let _connection = dial.connect(&world.client(), relay.address, "localhost").unwrap();
+        until(|| server.connections() == 1).await;
+        until(|| server.counts().failed == 1 && server.connections() == 0).await;
+    });
+}
