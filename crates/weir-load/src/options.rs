@@ -21,6 +21,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_agents::Share;
+use weir_plan::shape::{RATE_MOST, is_rate};
 use weir_report::Mistake;
 use weir_report::Threshold;
 use weir_report::comparison::baseline::ROUNDS_MOST;
@@ -178,9 +179,6 @@ const CONNECTIONS_MOST: u64 = 1_000_000;
 
 /// Descriptors reserved for other uses: files, timers, each thread's runtime. Our guess.
 const DESCRIPTORS_OWN: u64 = 64;
-
-/// Highest rate: more than one machine can send, and far below the limit of the arithmetic for starts.
-const RATE_MOST: f64 = 10e6;
 
 /// Most requests ahead of their responses.
 const PIPELINE_MOST: u64 = 1024;
@@ -450,9 +448,9 @@ impl Reader<'_> {
                 Pace::AsFastAsPossible
             }
             (Some(rate), None) => match units::rate(rate) {
-                Some(per_second) if per_second <= RATE_MOST => Pace::Rate { per_second },
+                Some(per_second) if is_rate(per_second) => Pace::Rate { per_second },
                 Some(_) => {
-                    self.wrong(&format!("--rate {rate}"), "expected at most 10M/s");
+                    self.wrong(&format!("--rate {rate}"), "expected 0.001/h to 10M/s");
                     Pace::AsFastAsPossible
                 }
                 None => {

@@ -53,16 +53,16 @@ impl Rhythm {
     }
 }
 
-/// A shape in the words of the report.
-pub(crate) fn described(course: &Course, of: StageUnit) -> Pace {
+/// A shape in the words of the report; it begins at `begin_ns`.
+pub(crate) fn described(course: &Course, of: StageUnit, begin_ns: u64) -> Pace {
     let mut before = 0;
     let parts = course.parts().iter().map(|part| {
         let due = if of == StageUnit::Rate { course.due_by(part.end_ns - 1) } else { 0 };
         PartPlan {
             name: part.name.clone(),
             word: part.word.to_owned(),
-            begin_ns: part.begin_ns,
-            end_ns: part.end_ns,
+            begin_ns: begin_ns.saturating_add(part.begin_ns),
+            end_ns: begin_ns.saturating_add(part.end_ns),
             from: part.from,
             to: part.to,
             starts: due - std::mem::replace(&mut before, due),

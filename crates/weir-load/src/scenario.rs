@@ -58,6 +58,10 @@ pub(crate) struct Journey {
     pub(crate) has_cookies: AtomicBool,
     /// The counts of setup and teardown.
     pub(crate) around: Mutex<JourneyTally>,
+    /// The parts of all loads, in the order of the groups, as conditions name them.
+    pub(crate) parts: Vec<String>,
+    /// The different checks of all steps of scenarios, as the report has them.
+    pub(crate) checks: Vec<String>,
 }
 
 /// A row of the report.
@@ -67,6 +71,8 @@ pub(crate) struct Row {
     pub(crate) name: String,
     pub(crate) part: &'static str,
     pub(crate) checks: Vec<String>,
+    /// Their positions in [`Journey::checks`].
+    pub(crate) check_numbers: Vec<usize>,
     pub(crate) keeps: Vec<String>,
     /// The row of its redirects, if it follows any.
     redirects: Option<usize>,
@@ -103,6 +109,8 @@ pub(crate) struct Group {
     pub(crate) turn: AtomicU64,
     /// The number of its first user in the run.
     pub(crate) first_user: u64,
+    /// The position of its first part in [`Journey::parts`].
+    first_part: usize,
     pub(crate) shares_connections: bool,
     /// Slots of a user: more than one for requests at once.
     pub(crate) slots: usize,
@@ -145,11 +153,20 @@ impl Journey {
         for request in programs.flat_map(Program::requests) {
             Row::fill(&mut rows, request);
         }
+        let mut checks: Vec<String> =
+            rows.iter().filter(|row| row.scenario.is_some()).flat_map(|row| &row.checks).cloned().collect();
+        checks.sort_unstable();
+        checks.dedup();
+        for row in &mut rows {
+            row.check_numbers = row.checks.iter().filter_map(|c| checks.binary_search(c).ok()).collect();
+        }
+        let groups = groups(&plan, &scenarios, share);
+        let parts = plan.parts().into_iter().map(|part| part.full).collect();
         let has_end = scenarios.iter().any(|s| !s.end.is_empty());
         let end_reserve = if has_end { clock::nanos((grace / 4).min(END_MOST)) } else { 0 };
         let sets = plan.shared.data.len();
         let mut this = Self {
-            groups: groups(&plan, &scenarios, share),
+            groups,
             share,
             rows,
             scenarios,
@@ -164,6 +181,8 @@ impl Journey {
             is_rehearsed: is_rehearsed && plan.dry_run,
             has_cookies: AtomicBool::new(false),
             around: Mutex::default(),
+            parts,
+            checks,
             plan,
         };
         this.around = Mutex::new(JourneyTally::new(&this));
@@ -256,12 +275,18 @@ impl Group {
     pub(crate) const fn is_closed(&self) -> bool {
         matches!(self.rhythm, Rhythm::Closed(_))
     }
+
+    /// The part of its load that this moment of the run belongs to, by its position in [`Journey::parts`].
+    pub(crate) fn part_at(&self, at: u64) -> Option<usize> {
+        let course = self.rhythm.shape()?;
+        Some(self.first_part + course.part_at(at.saturating_sub(self.start_at)))
+    }
 }
 
 /// Each load with the scenarios that it drives: one for each scenario that has its own, and one for the others.
 fn groups(plan: &weir_plan::Plan, compiled: &[Scenario], share: Share) -> Vec<Group> {
     let mut groups = Vec::new();
-    let mut first_user = 0;
+    let (mut first_user, mut first_part) = (0, 0);
     for Driven { load, scenarios, start_at, .. } in plan.loads() {
         let of = |i: &usize| plan.scenarios.get(*i);
         let weights: Vec<u32> = scenarios.iter().filter_map(of).map(|s| s.weight.max(1)).collect();
@@ -271,7 +296,7 @@ fn groups(plan: &weir_plan::Plan, compiled: &[Scenario], share: Share) -> Vec<Gr
             Load::Users { shape, pace } => (shape.most().ceil() as usize, *pace),
         };
         let most = scenarios.iter().filter_map(|i| compiled.get(*i)).map(Scenario::most_at_once).max();
-        let as_pace = as_pace(load);
+        let as_pace = as_pace(load, clock::nanos(start_at));
         let order: Vec<u32> = order.collect();
         // Agents begin at different places of the round, so that the mix is right in sum from the beginning.
         let turn = u64::from(share.index) * order.len() as u64 / u64::from(share.of);
@@ -288,20 +313,22 @@ fn groups(plan: &weir_plan::Plan, compiled: &[Scenario], share: Share) -> Vec<Gr
             order,
             turn: AtomicU64::new(turn),
             first_user,
+            first_part,
             shares_connections: scenarios.iter().filter_map(of).all(|s| s.connections == Connections::Shared),
             slots: most.unwrap_or(1).max(1),
             scenarios,
         });
         first_user += users.max(1) as u64;
+        first_part += load.course().map_or(0, |course| course.parts().len());
     }
     groups
 }
 
-/// A load in the words of the report.
-pub(crate) fn as_pace(load: &Load) -> Pace {
+/// A load that begins at this moment of the run, in the words of the report.
+pub(crate) fn as_pace(load: &Load, begin_ns: u64) -> Pace {
     match load {
-        Load::Rate { shape: Shape::Parts(course), .. } => described(course, StageUnit::Rate),
-        Load::Users { shape: Shape::Parts(course), .. } => described(course, StageUnit::Users),
+        Load::Rate { shape: Shape::Parts(course), .. } => described(course, StageUnit::Rate, begin_ns),
+        Load::Users { shape: Shape::Parts(course), .. } => described(course, StageUnit::Users, begin_ns),
         Load::Rate { shape: Shape::Constant(per_second), .. } => Pace::Rate { per_second: *per_second },
         Load::Users { .. } => Pace::AsFastAsPossible,
     }

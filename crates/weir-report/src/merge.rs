@@ -275,6 +275,9 @@ fn shape_parts(all: &mut Report, other: &Report) {
             check.passed += o.passed;
             check.failed += o.failed;
         }
+        if let (Some(all), Some(o)) = (&mut p.iterations, &o.iterations) {
+            all.add(o);
+        }
     }
 }
 
@@ -367,6 +370,7 @@ fn join(all: &mut Tick, tick: &Tick, follows: bool) {
     all.generator_cpu_ns += tick.generator_cpu_ns;
     all.planned += tick.planned;
     all.late += tick.late;
+    all.started += tick.started;
 }
 
 fn larger(a: Percentiles, b: Percentiles) -> Percentiles {

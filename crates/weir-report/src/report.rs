@@ -27,7 +27,7 @@ pub use parts::{
 pub use plan::{
     CallKind, CallPlan, End, Pace, PartPlan, PlanAsRun, Protocol, Stage, StageUnit, Stop, TargetPlan,
 };
-pub use shaped::{Change, PartStats, Recovery};
+pub use shaped::{Change, PartIterations, PartStats, Recovery};
 pub(crate) use times::{BEYOND, responses_for};
 pub use times::{Latency, Percentiles, Phases, Series, Tick};
 

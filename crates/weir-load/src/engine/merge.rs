@@ -8,7 +8,7 @@ use crate::grpc::CODES;
 use crate::os;
 use crate::plan::Plan;
 use crate::progress::SoFar;
-use crate::scenario;
+use crate::scenario::{self, Journey};
 use crate::throttle::Throttled;
 use crate::transport::h2::request::{Rendered, body_bytes};
 use crate::transport::{CAPTURE_BYTES, is_secret};
@@ -18,8 +18,9 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime};
 use weir_h1::{Limits, Progress, ResponseHead, parse_response};
 use weir_report::report::{
-    AnswerKind, Change, CheckResult, ConnectionStats, Counts, End, Health, Ledger, PartStats, Percentiles,
-    Protocol, Report, SCHEMA, Series, TargetCost, TargetStats, ThreadStats, Tick, WebSocketStats, Window,
+    AnswerKind, Change, CheckResult, ConnectionStats, Counts, End, Health, Ledger, PartIterations, PartStats,
+    Percentiles, Protocol, Report, SCHEMA, Series, TargetCost, TargetStats, ThreadStats, Tick,
+    WebSocketStats, Window,
 };
 use weir_report::units::shown;
 use weir_report::{Histogram, verdict};
@@ -27,7 +28,7 @@ use weir_report::{Histogram, verdict};
 pub(super) struct Merge {
     plan: Arc<Plan>,
     shared: Arc<Shared>,
-    /// Starts due until the end of the last tick.
+    /// This agent's starts due until the end of the last tick.
     planned: u64,
     /// Starts that the plan may make, those of the warm-up included.
     planned_most: u64,
@@ -50,12 +51,14 @@ pub(super) struct Merge {
 
 impl Merge {
     pub(super) fn new(plan: &Arc<Plan>, shared: &Arc<Shared>) -> Self {
-        let planned = plan.warmup_ns.checked_sub(1).map_or(0, |last| due_by(shared, last));
+        let in_warmup = |due: &dyn Fn(u64) -> u64| plan.warmup_ns.checked_sub(1).map_or(0, due);
+        let planned = in_warmup(&|last| due_by(plan, shared, last, u64::MAX));
+        let all_planned = in_warmup(&|last| shared.course.due_by(last));
         Self {
             plan: Arc::clone(plan),
             shared: Arc::clone(shared),
             planned,
-            planned_most: plan.stop_requests.map_or(u64::MAX, |n| n.saturating_add(planned)),
+            planned_most: plan.stop_requests.map_or(u64::MAX, |n| n.saturating_add(all_planned)),
             parts: BTreeMap::new(),
             series: Series { tick_ns: plan.tick_ns(), ticks: Vec::new() },
             in_last: 0,
@@ -122,14 +125,14 @@ impl Merge {
             tick.users += p.users;
             tick.backlog += p.backlog;
             tick.late += p.late;
+            tick.started += p.started;
             tick.generator_cpu_ns += p.cpu_ns;
         }
         if let Some(journey) = &self.plan.journey {
             tick.steps = scenario::tally::merged(journey, parts.iter().flat_map(|p| &p.steps));
         }
-        let planned = due_by(&self.shared, tick.end_ns).min(self.planned_most);
-        let before = std::mem::replace(&mut self.planned, planned);
-        tick.planned = self.plan.share.part(planned).saturating_sub(self.plan.share.part(before));
+        let planned = due_by(&self.plan, &self.shared, tick.end_ns, self.planned_most);
+        tick.planned = planned.saturating_sub(std::mem::replace(&mut self.planned, planned));
         tick.length_ns = tick.end_ns.saturating_sub(begun);
         tick.end_ns = tick.end_ns.saturating_sub(self.plan.warmup_ns);
         self.blocks.add(parts, &tick, &response);
@@ -254,21 +257,25 @@ impl Merge {
     }
 }
 
-/// Starts of an open loop that are due at a moment of the run.
-fn due_by(shared: &Shared, at: u64) -> u64 {
-    let last = shared.stop_at.load(Ordering::Relaxed).saturating_sub(1);
-    shared.course.now().map_or(0, |schedule| schedule.due_by(at.min(last)))
+/// This agent's starts of open loops that are due at a moment of the run. A load without scenarios makes at most
+/// `most` with those of all agents.
+fn due_by(plan: &Plan, shared: &Shared, at: u64, most: u64) -> u64 {
+    let at = at.min(shared.stop_at.load(Ordering::Relaxed).saturating_sub(1));
+    let of_groups = shared.courses.iter().map(|course| plan.share.part(course.due_by(at)));
+    plan.share.part(shared.course.due_by(at).min(most)) + of_groups.sum::<u64>()
 }
 
 /// The parts of a shape, with the counts of all threads.
 fn parts(plan: &Plan, shared: &Shared, threads: &[(usize, ThreadEnd)]) -> Vec<PartStats> {
+    if let Some(journey) = &plan.journey {
+        return parts_of_loads(journey, shared, threads);
+    }
     let Some(shape) = plan.rhythm.shape() else { return Vec::new() };
     let mut planned_before = 0;
     let all = shape.parts().iter().enumerate().map(|(i, part)| {
         let mut p = PartStats { name: part.name.clone(), checks: no_checks(plan), ..PartStats::default() };
-        let planned = due_by(shared, part.end_ns - 1).min(plan.stop_requests.unwrap_or(u64::MAX));
-        let before = std::mem::replace(&mut planned_before, planned);
-        p.planned = plan.share.part(planned) - plan.share.part(before);
+        let planned = due_by(plan, shared, part.end_ns - 1, plan.stop_requests.unwrap_or(u64::MAX));
+        p.planned = planned - std::mem::replace(&mut planned_before, planned);
         for (_, thread) in threads {
             p.counts.unsent += thread.unsent_by_part.get(i).copied().unwrap_or(0);
             if let Some(t) = thread.tally.parts.get(i) {
@@ -278,6 +285,38 @@ fn parts(plan: &Plan, shared: &Shared, threads: &[(usize, ThreadEnd)]) -> Vec<Pa
         p
     });
     all.collect()
+}
+
+/// The parts of all loads of scenarios.
+fn parts_of_loads(journey: &Journey, shared: &Shared, threads: &[(usize, ThreadEnd)]) -> Vec<PartStats> {
+    let last = shared.stop_at.load(Ordering::Relaxed).saturating_sub(1);
+    let mut all = Vec::new();
+    for (number, (group, course)) in journey.groups.iter().zip(&shared.courses).enumerate() {
+        let Some(shape) = group.rhythm.shape() else { continue };
+        let mut planned_before = 0;
+        for part in shape.parts() {
+            let i = all.len();
+            let mut p = PartStats { group: number as u64, ..PartStats::default() };
+            p.name = journey.parts.get(i).cloned().unwrap_or_default();
+            let no_check = |c: &String| CheckResult { check: c.clone(), ..CheckResult::default() };
+            p.checks = journey.checks.iter().map(no_check).collect();
+            let planned = course.due_by((group.start_at + part.end_ns - 1).min(last));
+            let planned = journey.share.part(planned);
+            p.planned = planned - std::mem::replace(&mut planned_before, planned);
+            let mut iterations = PartIterations::default();
+            for (_, thread) in threads {
+                p.counts.unsent += thread.unsent_by_part.get(i).copied().unwrap_or(0);
+                if let Some(t) = thread.tally.parts.get(i) {
+                    add_part(&mut p, t);
+                }
+                let of_thread = thread.journey.as_ref().and_then(|journey| journey.parts.get(i));
+                of_thread.into_iter().for_each(|t| iterations.add(t));
+            }
+            p.iterations = Some(iterations);
+            all.push(p);
+        }
+    }
+    all
 }
 
 fn add_part(p: &mut PartStats, t: &PartTally) {
@@ -565,6 +604,7 @@ fn join(into: &mut Tick, t: &Tick) {
     (into.users, into.backlog) = (t.users, t.backlog);
     into.planned += t.planned;
     into.late += t.late;
+    into.started += t.started;
     into.generator_cpu_ns += t.generator_cpu_ns;
 }
 

@@ -57,6 +57,7 @@ pub(crate) struct TickPart {
     pub(crate) users: u64,
     pub(crate) backlog: u64,
     pub(crate) late: u64,
+    pub(crate) started: u64,
     pub(crate) cpu_ns: u64,
     /// The steps of scenarios.
     pub(crate) steps: Vec<StepPart>,
@@ -113,6 +114,8 @@ pub(crate) struct Shared {
     pub(in crate::engine) pulse: Arc<Pulse>,
     /// The starts of an open loop.
     pub(in crate::engine) course: Course,
+    /// With scenarios: those of each group.
+    pub(in crate::engine) courses: Vec<Course>,
 }
 
 /// The starts of an open loop as they are in effect, which commands on the control socket change.
@@ -120,17 +123,25 @@ pub(crate) struct Shared {
 pub(super) struct Course {
     /// None in a closed loop.
     schedule: Option<Mutex<Arc<Schedule>>>,
+    /// When it begins, by the run's clock.
+    pub(super) begin: u64,
     /// How often it changed. Threads compare it with theirs.
     pub(super) version: AtomicU64,
 }
 
 impl Course {
-    fn of(rhythm: &Rhythm) -> Self {
+    fn of(rhythm: &Rhythm, begin: u64) -> Self {
         let schedule = match rhythm {
             Rhythm::Closed(_) => None,
             Rhythm::Open(starts) => Some(Mutex::new(Arc::new(Schedule::of(starts.clone())))),
         };
-        Self { schedule, version: AtomicU64::new(0) }
+        Self { schedule, begin, version: AtomicU64::new(0) }
+    }
+
+    /// Starts that are due at a moment of the run.
+    pub(super) fn due_by(&self, at: u64) -> u64 {
+        let since = at.checked_sub(self.begin);
+        since.zip(self.now()).map_or(0, |(since, schedule)| schedule.due_by(since))
     }
 
     pub(super) fn now(&self) -> Option<Arc<Schedule>> {
@@ -169,6 +180,7 @@ pub(crate) struct Captured {
 impl Shared {
     pub(crate) fn new(plan: &Plan) -> Self {
         let stop = plan.stop_ns.map_or(NEVER, |ns| plan.warmup_ns.saturating_add(ns));
+        let groups = plan.journey.as_ref().map_or(&[][..], |journey| &journey.groups);
         Self {
             clock: OnceLock::new(),
             measure_from: plan.warmup_ns,
@@ -181,7 +193,8 @@ impl Shared {
             alpn: OnceLock::new(),
             first: OnceLock::new(),
             pulse: Arc::default(),
-            course: Course::of(&plan.rhythm),
+            course: Course::of(&plan.rhythm, 0),
+            courses: groups.iter().map(|g| Course::of(&g.rhythm, g.start_at)).collect(),
         }
     }
 

@@ -42,8 +42,10 @@ pub(crate) struct Tally {
     tick: Histogram,
     tick_late: Late,
     pub(crate) start_lag: Histogram,
-    /// Requests begun much later than intended.
+    /// Requests, or iterations, begun much later than intended.
     pub(crate) late: u64,
+    /// Iterations begun.
+    pub(crate) started: u64,
     /// For each part of a shape.
     pub(crate) parts: Vec<PartTally>,
     pub(crate) rates: Histogram,
@@ -185,6 +187,13 @@ pub(crate) struct PartTally {
 }
 
 impl PartTally {
+    /// Counts check `i`.
+    pub(crate) fn count_check(&mut self, i: usize, passes: bool) {
+        if let Some((passed, failed)) = self.checks.get_mut(i) {
+            *(if passes { passed } else { failed }) += 1;
+        }
+    }
+
     fn record(&mut self, s: &Sample) {
         self.responses += 1;
         self.service.record(s.done.saturating_sub(s.started));
@@ -203,15 +212,24 @@ impl PartTally {
 }
 
 impl Tally {
-    pub(crate) fn new(targets: usize, checks: usize, parts: usize) -> Self {
+    /// `parts` is the number of parts of shapes, and how many checks each counts.
+    pub(crate) fn new(targets: usize, checks: usize, (parts, checks_of_parts): (usize, usize)) -> Self {
         Self {
             statuses: vec![0; 600],
             targets: (0..targets).map(|_| TargetTally::default()).collect(),
             checks: vec![(0, 0); checks],
             parts: (0..parts)
-                .map(|_| PartTally { checks: vec![(0, 0); checks], ..PartTally::default() })
+                .map(|_| PartTally { checks: vec![(0, 0); checks_of_parts], ..PartTally::default() })
                 .collect(),
             ..Self::default()
+        }
+    }
+
+    /// Counts a request that begins, also in its part of a shape.
+    pub(crate) fn began_in(&mut self, part: Option<usize>) {
+        self.requests += 1;
+        if let Some(part) = part.and_then(|part| self.parts.get_mut(part)) {
+            part.requests += 1;
         }
     }
 
@@ -356,7 +374,7 @@ mod tests {
 
     #[test]
     fn each_response_has_one_value_in_each_histogram() {
-        let mut tally = Tally::new(1, 0, 0);
+        let mut tally = Tally::new(1, 0, (0, 0));
         tally.record(&sample(100, 100, 300, 300), None);
         tally.record(&Sample { dialled: Some([50, 30, 20]), ..sample(50, 100, 300, 500) }, None);
         let (tick_service, tick_response) = tally.take_tick();
@@ -385,7 +403,7 @@ mod tests {
 
     #[test]
     fn texts_of_errors_are_limited() {
-        let mut tally = Tally::new(1, 0, 0);
+        let mut tally = Tally::new(1, 0, (0, 0));
         (0..100).for_each(|i| tally.error_text(&format!("error {i}")));
         tally.error_text("error 3");
         assert_eq!(

@@ -66,6 +66,8 @@ pub(crate) struct Worker {
     pub(crate) ahead: RefCell<Ahead>,
     /// Who is at work, where that does not follow from the plan's pace: in scenarios.
     pub(crate) at_work: Cell<Option<u64>>,
+    /// Starts of iterations that are due and not made.
+    pub(crate) behind: Cell<u64>,
     pub(crate) index: usize,
     /// Number of this thread's first client among all threads.
     first_client: usize,
@@ -216,7 +218,10 @@ impl Worker {
         let turn =
             (u64::from(plan.share.index) * plan.threads as u64 + index as u64) * plan.order.len() as u64;
         let turn = (turn / plan.stride()) as usize;
-        let parts = plan.rhythm.shape().map_or(0, |shape| shape.parts().len());
+        let parts = match &plan.journey {
+            Some(journey) => (journey.parts.len(), journey.checks.len()),
+            None => (plan.rhythm.shape().map_or(0, |shape| shape.parts().len()), plan.checks.len()),
+        };
         let worker = Self {
             slots: (0..clients).map(|_| Slot::new()).collect(),
             tally: RefCell::new(Tally::new(plan.targets.len(), plan.checks.len(), parts)),
@@ -234,6 +239,7 @@ impl Worker {
             places: (0..places).map(|_| Place::default()).collect(),
             turn: Cell::new(turn),
             at_work: Cell::new(None),
+            behind: Cell::new(0),
             index,
             first_client: first,
             first_text: RefCell::default(),
@@ -282,15 +288,18 @@ impl Worker {
         }
     }
 
-    /// The part of a shape that a request with this intended start belongs to.
+    /// The part of a shape that a request with this intended start belongs to; without scenarios.
     pub(super) fn part_of(&self, intended: u64) -> Option<usize> {
         self.plan.rhythm.shape().map(|shape| shape.part_at(intended))
     }
 
     /// Records how late a start was although a client was free.
     fn note_lag(&self, at: u64, now: u64) {
-        let lag = now.saturating_sub(at);
-        let part = self.part_of(at);
+        self.note_lag_of(self.part_of(at), now.saturating_sub(at));
+    }
+
+    /// The same, with the part of a shape.
+    pub(crate) fn note_lag_of(&self, part: Option<usize>, lag: u64) {
         let mut tally = self.tally.borrow_mut();
         tally.start_lag.record(lag);
         if let Some(part) = part.and_then(|part| tally.parts.get_mut(part)) {
@@ -412,7 +421,7 @@ impl Worker {
 
     /// Starts of this thread that are due and not made.
     fn backlog(&self, at: u64) -> u64 {
-        self.due_by(at).saturating_sub(self.next.borrow().taken)
+        self.due_by(at).saturating_sub(self.next.borrow().taken) + self.behind.get()
     }
 
     /// Starts of this thread that are due at a moment.
@@ -440,7 +449,7 @@ impl Worker {
     /// How many of these would have counted.
     fn unsent(&self, at: u64) -> u64 {
         let in_warmup = self.mine(self.starts_in_warmup).saturating_sub(self.next.borrow().taken);
-        self.backlog(at).saturating_sub(in_warmup)
+        self.due_by(at).saturating_sub(self.next.borrow().taken).saturating_sub(in_warmup)
     }
 
     /// How many of the first `starts` belong to this thread.

@@ -2,6 +2,7 @@
 
 use super::{CONNECTIONS_MOST, Options, Reader, WAIT};
 use crate::clock;
+use crate::control::Control;
 use crate::plan::Plan;
 use crate::scenario::Journey;
 pub(super) use crate::scenario::as_pace;
@@ -10,7 +11,7 @@ use crate::transport::origin::Origin;
 use crate::url::Url;
 use std::sync::Arc;
 use std::time::Duration;
-use weir_plan::shape::Shape;
+use weir_plan::shape::{Shape, is_rate};
 use weir_plan::{Load, StepKind};
 use weir_report::report::{Pace, PlanAsRun, Protocol, StageUnit, Stop, TargetPlan};
 use weir_report::{Mistake, Threshold, units};
@@ -119,9 +120,16 @@ impl Reader<'_> {
         let pid = self.pid(&origins, thresholds.iter().any(Threshold::needs_cost));
         let is_h2 = plan.http2 || o.http2;
         let plain = super::plain::options(&plan, o);
+        // A plan may have no other rates than those that commands change.
+        if o.control.is_some() && plan.loads().iter().any(|driven| matches!(driven.load, Load::Users { .. }))
+        {
+            self.wrong("--control", "changes rates: the plan has `users`, which commands cannot change");
+        }
         let knows_cookies = is_rehearsed && plan.dry_run || plan.scenarios.iter().all(|s| !s.cookies);
-        let plain =
-            plain.filter(|_| knows_cookies).and_then(|options| Plan::new(&options).ok()).map(Arc::new);
+        let plain = plain
+            .filter(|_| knows_cookies && o.control.is_none())
+            .and_then(|options| Plan::new(&options).ok())
+            .map(Arc::new);
         let journey = Journey::new(plan, grace, is_rehearsed, o.share);
         let users = journey.users() as u64;
         if users > CONNECTIONS_MOST {
@@ -154,6 +162,14 @@ impl Reader<'_> {
         if !self.mistakes.is_empty() {
             return None;
         }
+        // Last, because it makes a file.
+        let control = match o.control.as_deref().map(Control::open).transpose() {
+            Ok(control) => control,
+            Err(mistake) => {
+                self.mistakes.push(mistake);
+                return None;
+            }
+        };
         let as_run = PlanAsRun {
             name: o.name.clone().unwrap_or_default(),
             targets,
@@ -200,7 +216,7 @@ impl Reader<'_> {
             pid,
             data: None,
             journey: Some(Arc::new(journey)),
-            control: None,
+            control,
             plain,
         })
     }
@@ -222,7 +238,6 @@ impl Reader<'_> {
             ("--proto", !o.protos.is_empty() || o.protoset.is_some()),
             ("--check", !o.checks.is_empty()),
             ("--shape", o.shape.is_some() || o.spacing.is_some() || o.seed.is_some()),
-            ("--control", o.control.is_some()),
             ("--think", o.think.is_some()),
             ("--timeout", o.timeout.is_some()),
         ] {
@@ -257,6 +272,9 @@ impl Reader<'_> {
         }
         if users == Some(0) {
             self.wrong("-c", "expected at least 1");
+        }
+        if rate.is_some_and(|rate| !is_rate(rate)) {
+            self.wrong("--rate", "expected 0.001/h to 10M/s");
         }
         let shared = &mut plan.load;
         let Some(first) = plan.scenarios.first_mut() else { return };

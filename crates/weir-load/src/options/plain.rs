@@ -33,7 +33,7 @@ pub(super) fn options(plan: &weir_plan::Plan, from: &Options) -> Option<Options>
         None => None,
     };
     let load = scenario.load.as_ref().or(plan.load.as_ref())?;
-    let (connections, rate) = match (load, super::journey::as_pace(load)) {
+    let (connections, rate) = match (load, super::journey::as_pace(load, 0)) {
         (Load::Users { shape, pace: None }, Pace::AsFastAsPossible) => (shape.most() as u64, None),
         (Load::Rate { users_max, .. }, Pace::Rate { per_second }) => {
             (u64::from(*users_max), Some(format!("{per_second}/s")))

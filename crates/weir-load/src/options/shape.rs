@@ -51,7 +51,7 @@ impl Reader<'_> {
             Unit::Rate => StageUnit::Rate,
             Unit::Users => StageUnit::Users,
         };
-        let mut pace = pace::described(&course, of);
+        let mut pace = pace::described(&course, of, 0);
         if let Pace::Shape { parts, .. } = &mut pace {
             for (part, piece) in parts.iter_mut().zip(&pieces) {
                 shape::named(piece).1.clone_into(&mut part.written);

@@ -5,7 +5,7 @@ use crate::transport::failure::Failure;
 use crate::transport::reader::Response;
 use std::collections::{BTreeMap, HashSet};
 use weir_report::Histogram;
-use weir_report::report::{Errors, Percentiles, StepTick};
+use weir_report::report::{Errors, PartIterations, Percentiles, StepTick};
 
 /// Steps whose times are also kept by the second, for outputs during the run: each costs a histogram.
 const STEPS_BY_SECOND: usize = 64;
@@ -19,6 +19,8 @@ pub(crate) struct JourneyTally {
     /// By row.
     pub(crate) steps: Vec<StepTally>,
     pub(crate) scenarios: Vec<ScenarioTally>,
+    /// By part of a load, those of all groups. Its requests are in `engine::tally`.
+    pub(crate) parts: Vec<PartIterations>,
 }
 
 #[derive(Debug, Default)]
@@ -91,6 +93,7 @@ impl JourneyTally {
         Self {
             steps: steps.collect(),
             scenarios: journey.scenarios.iter().map(|_| ScenarioTally::default()).collect(),
+            parts: vec![PartIterations::default(); journey.parts.len()],
         }
     }
 

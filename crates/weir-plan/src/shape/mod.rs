@@ -106,6 +106,18 @@ pub fn read(
 /// Most users.
 const USERS_MOST: u64 = 1_000_000;
 
+/// Highest rate: 10 million per second.
+pub const RATE_MOST: f64 = 10e6;
+
+/// Lowest rate: 0.001 per hour, which is one start in six weeks. It is the step of a [`Level`]; a part with less would
+/// be a pause.
+pub const RATE_LEAST: f64 = 1.0 / 3_600_000.0;
+
+/// Whether starts can be planned at this rate per second.
+pub fn is_rate(per_second: f64) -> bool {
+    (RATE_LEAST * 0.999..=RATE_MOST).contains(&per_second)
+}
+
 /// The files relative to a folder.
 struct Beside<'a> {
     folder: &'a FilePath,
@@ -150,15 +162,18 @@ fn piece(node: &Node, unit: Unit, files: &dyn Files) -> Result<Piece, String> {
 }
 
 fn constant(node: &Node, path: &str, unit: Unit, found: &mut Diagnostics) -> Option<f64> {
-    let (expected, most) = match unit {
-        Unit::Rate => ("a rate such as 20/s, 100/m or 1000/h, or a list of parts", 10_000_000.0),
-        Unit::Users => ("a number of users from 1 to 1000000, or a list of parts", 1_000_000.0),
+    let expected = match unit {
+        Unit::Rate => "a rate from 0.001/h to 10M/s, such as 20/s, 100/m or 1000/h, or a list of parts",
+        Unit::Users => "a number of users from 1 to 1000000, or a list of parts",
     };
     let value = node.as_text().and_then(|text| match unit {
         Unit::Rate => weir_report::units::rate(text.trim()),
         Unit::Users => text.parse::<u32>().ok().map(f64::from),
     });
-    let value = value.filter(|value| *value > 0.0 && *value <= most);
+    let value = value.filter(|value| match unit {
+        Unit::Rate => is_rate(*value),
+        Unit::Users => (1.0..=USERS_MOST as f64).contains(value),
+    });
     if value.is_none() {
         let mut wrong = Diagnostic::error("bad-shape", format!("expected {expected}")).at(node.at.clone());
         path.clone_into(&mut wrong.path);

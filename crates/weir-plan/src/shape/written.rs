@@ -183,14 +183,14 @@ fn level(text: &str, of: Unit) -> Result<Level, String> {
     let value = match of {
         Unit::Rate => match text.split_once('/') {
             Some(("0", _)) => Some(0.0),
-            Some(_) => units::rate(text),
+            Some(_) => units::rate(text).filter(|rate| *rate >= super::RATE_LEAST * 0.999),
             None => None,
         },
         Unit::Users => units::count(text).map(|n| n as f64),
     };
     let value = value.filter(|v| *v <= course::value(Level::MAX));
     value.map(course::level).ok_or_else(|| match of {
-        Unit::Rate => format!("`{text}` is no rate; expected one such as 100/s or 300/m"),
+        Unit::Rate => format!("`{text}` is no rate; expected one such as 100/s or 300/m, 0.001/h or more"),
         Unit::Users => format!("`{text}` is no number of users; expected one such as 100"),
     })
 }
@@ -252,6 +252,7 @@ mod tests {
         );
         for (bad, why) in [
             ("hold 100 1m", "`100` is no rate"),
+            ("hold 1e-7/s 1m", "`1e-7/s` is no rate; expected one such as 100/s or 300/m, 0.001/h or more"),
             ("hold 100/s", "expected one of: hold RATE TIME"),
             ("hold 100/s 10", "`10` is no time"),
             ("jmup 100/s 10s", "expected one of"),

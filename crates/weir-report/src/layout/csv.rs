@@ -23,7 +23,7 @@ fn print(report: &Report) -> String {
             let _ = write!(out, ",{latency}_{figure}_ms");
         }
     }
-    out += ",planned,late";
+    out += ",planned,late,iterations";
     out.push('\n');
     report.series.ticks.iter().for_each(|tick| line(&mut out, report.started_unix_ms, tick));
     out
@@ -54,7 +54,7 @@ fn line(out: &mut String, started_unix_ms: u64, tick: &Tick) {
             let _ = write!(out, ",{ms:.4}");
         });
     }
-    let _ = write!(out, ",{},{}", tick.planned, tick.late);
+    let _ = write!(out, ",{},{},{}", tick.planned, tick.late, tick.started);
     out.push('\n');
 }
 
@@ -72,6 +72,7 @@ mod tests {
             requests: 11,
             responses: 10,
             planned: 12,
+            started: 11,
             late: 3,
             sent: 440,
             generator_cpu_ns: 250_000_000,
@@ -81,7 +82,7 @@ mod tests {
         let text = print(&report);
         let (head, rest) = text.split_once('\n').unwrap();
         let cells: Vec<(&str, &str)> = head.split(',').zip(rest.trim_end().split(',')).collect();
-        assert_eq!(cells.len(), 33);
+        assert_eq!(cells.len(), 34);
         for cell in [
             ("unix_ms", "1700000001500"),
             ("end_s", "1.500"),
@@ -93,6 +94,7 @@ mod tests {
             ("service_p99.9_ms", "9.0000"),
             ("response_max_ms", "0.0000"),
             ("planned", "12"),
+            ("iterations", "11"),
             ("late", "3"),
         ] {
             assert!(cells.contains(&cell), "{cell:?} in {cells:?}");

@@ -11,7 +11,7 @@ use crate::Histogram;
 use crate::page::plot::{self, Axis, Line, Marks};
 use crate::page::{by_percentile, document, escaped, section, short_time, table, table_with_words};
 use crate::report::{
-    AgentStats, Distribution, Figures, Pace, Percentiles, Report, StageUnit, TargetPlan, Tick,
+    AgentStats, Distribution, Figures, Pace, PartStats, Percentiles, Report, StageUnit, TargetPlan, Tick,
 };
 use crate::units::{counted, grouped, size, time};
 use std::fmt::Write;
@@ -156,6 +156,9 @@ fn over_time(r: &Report) -> String {
     if ticks.iter().any(|t| t.planned > 0) {
         rates.push(line("planned starts a second", &|t| per_s(t.planned, t)));
         rates.push(line("late starts a second", &|t| per_s(t.late, t)));
+        if r.is_journey() {
+            rates.push(line("iterations started a second", &|t| per_s(t.started, t)));
+        }
     }
     let times = [
         line("median", &|t| (t.responses > 0).then_some(t.response.p50 as f64)),
@@ -186,10 +189,12 @@ const PLACES_MOST: usize = 8;
 /// Where the parts of a shape begin, and where someone changed the load.
 fn places(r: &Report) -> Vec<(f64, String)> {
     let mut places = Vec::new();
-    if let Pace::Shape { parts, .. } = &r.plan.pace
-        && parts.len() <= PLACES_MOST
-    {
-        places.extend(parts.iter().skip(1).map(|part| (part.begin_ns as f64 / 1e9, escaped(&part.name))));
+    if r.parts.len() <= PLACES_MOST {
+        let begun = |(i, part): (usize, &PartStats)| {
+            let begin_ns = r.planned_part(i)[0].map_or(0, |planned| planned.begin_ns);
+            (begin_ns > 0).then(|| (begin_ns as f64 / 1e9, escaped(&part.name)))
+        };
+        places.extend(r.parts.iter().enumerate().filter_map(begun));
     }
     if r.changes.len() <= PLACES_MOST {
         places.extend(r.changes.iter().map(|c| (c.at_ns as f64 / 1e9, escaped(&c.command))));
@@ -322,7 +327,7 @@ fn parts(r: &Report) -> String {
     if r.parts.is_empty() {
         return String::new();
     }
-    let rows = r.parts.iter().map(|part| {
+    let rows = r.parts.iter().enumerate().map(|(i, part)| {
         let h = &part.response;
         let [p50, p99] = [0.5, 0.99].map(|q| known(q, h.quantile(q), h.count()));
         let codes: Vec<String> = part
@@ -331,15 +336,25 @@ fn parts(r: &Report) -> String {
             .iter()
             .map(|reason| format!("<code>{}</code>", escaped(&reason.code)))
             .collect();
-        let planned = if r.plan.pace.is_closed() { "–".to_owned() } else { grouped(part.planned) };
+        let planned = if r.is_part_planned(i) { grouped(part.planned) } else { "–".to_owned() };
+        let started = part.iterations.as_ref().map_or_else(String::new, |all| grouped(all.started));
         let [responses, unexpected, errors] =
             [part.counts.responses, part.unexpected(), part.counts.errors.total()].map(grouped);
         let recovery = part.recovery.map_or_else(String::new, |recovery| recovery.told());
         let verdict = format!("{} {}", part.verdict.grade, codes.join(", "));
-        [escaped(&part.name), planned, responses, unexpected, errors, p50, p99, verdict, recovery]
+        let mut row =
+            vec![escaped(&part.name), planned, responses, unexpected, errors, p50, p99, verdict, recovery];
+        if r.is_journey() {
+            row.insert(2, started);
+        }
+        row
     });
     let unexpected = if r.is_grpc() { "not OK" } else { "4xx, 5xx" };
-    let head = ["part", "planned", "responses", unexpected, "errors", "50 %", "99 %", "verdict", "recovery"];
+    let mut head =
+        vec!["part", "planned", "responses", unexpected, "errors", "50 %", "99 %", "verdict", "recovery"];
+    if r.is_journey() {
+        head.insert(2, "iterations");
+    }
     let mut body = table_with_words(&head, rows);
     if !r.changes.is_empty() {
         let rows = r.changes.iter().map(|c| [time(c.at_ns as f64), escaped(&c.command)]);

@@ -240,24 +240,28 @@ fn parts(r: &Report, out: &mut String) {
         return;
     }
     let unexpected = if r.is_grpc() { "not OK" } else { "4xx, 5xx" };
+    // With scenarios, iterations are planned; those that were started stand beside them.
+    let iterations = if r.is_journey() { format!("{:>11}", "started") } else { String::new() };
     let _ = writeln!(
         out,
-        "{:<14}{:>13}{:>11}{:>10}{:>10}{:>10}{:>10}{:>10}   verdict",
+        "{:<14}{:>13}{iterations}{:>11}{:>10}{:>10}{:>10}{:>10}{:>10}   verdict",
         "by part", "planned", "responses", "p50", "p99", "max", unexpected, "errors"
     );
-    for part in &r.parts {
+    for (i, part) in r.parts.iter().enumerate() {
         let h = &part.response;
         let known = |quantile: f64| match Percentiles::are_known(quantile, h.count()) && !h.is_empty() {
             true => time(h.quantile(quantile) as f64),
             false => "-".to_owned(),
         };
         let max = if h.is_empty() { "-".to_owned() } else { time(h.max() as f64) };
-        let planned = if r.plan.pace.is_closed() { "-".to_owned() } else { grouped(part.planned) };
+        let planned = if r.is_part_planned(i) { grouped(part.planned) } else { "-".to_owned() };
+        let started = part.iterations.as_ref().map(|all| format!("{:>11}", grouped(all.started)));
+        let started = started.unwrap_or_default();
         let codes: Vec<&str> = part.verdict.reasons.iter().map(|reason| reason.code.as_str()).collect();
         let why = if codes.is_empty() { String::new() } else { format!(" ({})", codes.join(", ")) };
         let _ = writeln!(
             out,
-            "{planned:>27}{:>11}{:>10}{:>10}{max:>10}{:>10}{:>10}   {}{why} {}",
+            "{planned:>27}{started}{:>11}{:>10}{:>10}{max:>10}{:>10}{:>10}   {}{why} {}",
             grouped(part.counts.responses),
             known(0.5),
             known(0.99),

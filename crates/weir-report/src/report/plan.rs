@@ -195,11 +195,11 @@ pub struct PartPlan {
     pub word: String,
     /// As written, without its name.
     pub written: String,
-    /// When it begins.
+    /// When it begins, from the start of measuring.
     pub begin_ns: u64,
     /// When it ends.
     pub end_ns: u64,
-    /// The value at its beginning: requests per second, or users.
+    /// The value at its beginning: requests or iterations per second, or users.
     pub from: f64,
     /// The value at its end.
     pub to: f64,

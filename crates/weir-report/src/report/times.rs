@@ -92,10 +92,15 @@ pub struct Tick {
     pub response: Percentiles,
     /// Processor time of all generator threads.
     pub generator_cpu_ns: u64,
-    /// Starts whose intended moment was in it; `requests` are those that were made. 0 in a closed loop.
+    /// Starts whose intended moment was in it; `requests` are those that were made, with scenarios `started`. 0 in a
+    /// closed loop.
     pub planned: u64,
-    /// Requests begun more than 1 ms after their intended start, whoever was late. 0 in a closed loop.
+    /// Requests, or iterations of scenarios, begun more than 1 ms after their intended start, whoever was late. 0 in a
+    /// closed loop.
     pub late: u64,
+    /// Iterations of scenarios begun, which `planned` refers to there.
+    #[serde(skip_serializing_if = "super::is_zero")]
+    pub started: u64,
     /// Each step of a plan with scenarios; not saved.
     #[serde(skip)]
     pub steps: Vec<super::StepTick>,

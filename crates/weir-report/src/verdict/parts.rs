@@ -1,7 +1,7 @@
 //! The parts of a shape: their verdicts, and how the target recovered from a spike.
 
 use crate::Report;
-use crate::report::{Pace, Recovery, Tick, Verdict};
+use crate::report::{Recovery, Tick, Verdict};
 
 /// How far above its value before the spike a percentile may be.
 const RECOVERED: f64 = 1.10;
@@ -28,8 +28,8 @@ impl Report {
 
     /// How the target recovered from part `i`, if that was a spike.
     fn recovery(&self, i: usize) -> Option<Recovery> {
-        let Pace::Shape { parts, .. } = &self.plan.pace else { return None };
-        let (spike, before, after) = (parts.get(i)?, parts.get(i.checked_sub(1)?)?, parts.get(i + 1)?);
+        let [spike, before, after] = self.planned_part(i);
+        let (spike, before, after) = (spike?, before?, after?);
         if spike.word != "jump" || spike.from <= before.to || after.from >= spike.to {
             return None;
         }
@@ -62,7 +62,7 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{PartPlan, PartStats, Percentiles, Series, StageUnit};
+    use crate::report::{Pace, PartPlan, PartStats, Percentiles, Series, StageUnit};
     use crate::{Threshold, verdict};
 
     const S: u64 = 1_000_000_000;

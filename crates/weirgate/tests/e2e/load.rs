@@ -17,6 +17,7 @@ mod layouts;
 mod live;
 mod mistakes;
 mod origin;
+mod plan_shapes;
 mod rate;
 mod shapes;
 

@@ -154,11 +154,13 @@ impl Crew {
         out: Option<mpsc::Sender<Message>>,
     ) -> Self {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let index = worker.index;
         Self {
             journey: Arc::clone(journey),
             tally: RefCell::new(JourneyTally::new(journey)),
-            gates: (0..journey.groups.len()).map(|g| Gate::new(journey, g, threads, index)).collect(),
+            gates: (0..)
+                .zip(&worker.shared.courses)
+                .map(|(g, course)| Gate::new(journey, g, course, threads, &worker))
+                .collect(),
             pool: Rc::default(),
             old: RefCell::default(),
             random: RefCell::new(fastrand::Rng::new()),
@@ -170,6 +172,22 @@ impl Crew {
             out,
             worker,
         }
+    }
+
+    /// The part of a group's load that this moment belongs to.
+    pub(super) fn part(&self, group: usize, at: u64) -> Option<usize> {
+        self.journey.groups.get(group)?.part_at(at)
+    }
+
+    /// Takes over changes of the loads, and notes how far behind they are.
+    pub(super) fn follow_courses(&self) {
+        let now = self.worker.clock.now();
+        let mut behind = 0;
+        for (gate, course) in self.gates.iter().zip(&self.worker.shared.courses) {
+            gate.follow(course);
+            behind += gate.behind(&self.worker, now);
+        }
+        self.worker.behind.set(behind);
     }
 
     /// Since the Unix epoch.

@@ -3,17 +3,20 @@
 
 use super::crew::Crew;
 use crate::clock::{self, NEVER};
-use crate::engine::shared::part;
+use crate::engine::shared::{Course, part};
 use crate::engine::worker::{Pause, Worker};
-use crate::pace::{Rhythm, Starts, Way};
-use crate::scenario::Journey;
+use crate::pace::{Rhythm, Schedule, Way};
+use crate::scenario::{Group, Journey};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::Notify;
 use weir_agents::Share;
+use weir_report::verdict;
 use weir_wire::timer::Timer;
 
 /// The longest sleep of a pacer: Ctrl-C moves the end of the run.
@@ -25,11 +28,17 @@ pub(super) struct Gate {
     pub(super) first: usize,
     /// Users on this thread.
     pub(super) users: usize,
+    group: usize,
     /// The number of this thread's first start, and the step to its next.
     index: u64,
     stride: u64,
     share: Share,
     start_at: u64,
+    /// The starts of an open loop as this thread knows them, and their version.
+    schedule: RefCell<Option<Arc<Schedule>>>,
+    version: Cell<u64>,
+    /// Starts of all threads in the warm-up.
+    starts_in_warmup: u64,
     next: Cell<Next>,
     way: RefCell<Way>,
     idle: RefCell<Vec<usize>>,
@@ -45,27 +54,35 @@ struct Next {
 }
 
 impl Gate {
-    pub(super) fn new(journey: &Journey, group: usize, threads: usize, index: usize) -> Self {
-        let (users, start_at) = journey.groups.get(group).map_or((0, 0), |g| (g.users, g.start_at));
-        let (first, mine) = part(users, threads, index);
+    pub(super) fn new(
+        journey: &Journey,
+        group: usize,
+        course: &Course,
+        threads: usize,
+        worker: &Worker,
+    ) -> Self {
+        let users = journey.groups.get(group).map_or(0, |g| g.users);
+        let (first, mine) = part(users, threads, worker.index);
+        let version = course.version.load(Ordering::Acquire);
         let share = journey.share;
+        let first_start = share.number(worker.index as u64);
         let gate = Self {
             first,
             users: mine,
-            index: share.number(index as u64),
+            group,
+            index: first_start,
             stride: threads.min(users).max(1) as u64 * u64::from(share.of),
             share,
-            start_at,
-            next: Cell::new(Next { k: share.number(index as u64), at: NEVER, taken: 0 }),
+            start_at: course.begin,
+            schedule: RefCell::new(course.now().filter(|_| mine > 0)),
+            version: Cell::new(version),
+            starts_in_warmup: worker.shared.measure_from.checked_sub(1).map_or(0, |last| course.due_by(last)),
+            next: Cell::new(Next { k: first_start, at: NEVER, taken: 0 }),
             way: RefCell::default(),
             idle: RefCell::default(),
             bell: Notify::new(),
         };
-        if let Some(Rhythm::Open(starts)) = journey.groups.get(group).map(|g| &g.rhythm)
-            && mine > 0
-        {
-            gate.load(starts);
-        }
+        gate.load();
         gate
     }
 
@@ -74,47 +91,91 @@ impl Gate {
         self.share.number((self.first + i) as u64) as usize
     }
 
-    fn load(&self, starts: &Starts) {
+    /// Takes over changes of the schedule.
+    pub(super) fn follow(&self, course: &Course) {
+        let version = course.version.load(Ordering::Acquire);
+        if self.users > 0 && self.version.replace(version) != version {
+            self.schedule.replace(course.now());
+            self.load();
+            self.bell.notify_one();
+        }
+    }
+
+    /// Computes the moment of the next start.
+    fn load(&self) {
+        let schedule = self.schedule.borrow();
+        let Some(schedule) = &*schedule else { return };
         let mut next = self.next.get();
-        next.at = starts.at(next.k, &mut self.way.borrow_mut());
+        next.at = schedule.at(next.k, &mut self.way.borrow_mut());
         if next.at != NEVER {
             next.at = next.at.saturating_add(self.start_at);
         }
         self.next.set(next);
     }
 
-    fn take(&self, starts: &Starts) {
+    fn take(&self) {
         let mut next = self.next.get();
         next.k += self.stride;
         next.taken += 1;
         self.next.set(next);
-        self.load(starts);
+        self.load();
+    }
+
+    /// Whether a start at this moment means that none follows before the end of the run. With a control socket, a
+    /// command may bring them back.
+    fn is_last(&self, at: u64, now: u64, worker: &Worker) -> bool {
+        let stop = worker.stop_at();
+        at >= stop && (!worker.plan.is_controlled() || now >= stop)
+    }
+
+    /// Starts of this thread that are due at a moment.
+    fn due_by(&self, worker: &Worker, at: u64) -> u64 {
+        let at = at.min(worker.stop_at().saturating_sub(1));
+        let schedule = self.schedule.borrow();
+        let since = schedule.as_ref().zip(at.checked_sub(self.start_at));
+        self.mine(since.map_or(0, |(schedule, since)| schedule.due_by(since)))
+    }
+
+    /// How many of the first `starts` belong to this thread.
+    const fn mine(&self, starts: u64) -> u64 {
+        starts.saturating_sub(self.index).div_ceil(self.stride)
+    }
+
+    /// Starts of this thread that are due and not made.
+    pub(super) fn behind(&self, worker: &Worker, at: u64) -> u64 {
+        self.due_by(worker, at).saturating_sub(self.next.get().taken)
     }
 
     /// How many of the starts that were due by `at` and count were never made.
-    pub(super) fn not_started(&self, starts: &Starts, worker: &Worker, at: u64) -> u64 {
-        let end = at.min(worker.stop_at().saturating_sub(1));
-        let due = |at: u64| at.checked_sub(self.start_at).map_or(0, |at| starts.due_by(at));
-        let mine = |due: u64| due.saturating_sub(self.index).div_ceil(self.stride);
-        let taken = self.next.get().taken;
-        let in_warmup = worker.shared.measure_from.checked_sub(1).map_or(0, due);
-        let missed = mine(due(end)).saturating_sub(taken);
-        if self.users == 0 { 0 } else { missed - mine(in_warmup).saturating_sub(taken).min(missed) }
+    pub(super) fn not_started(&self, worker: &Worker, at: u64) -> u64 {
+        let in_warmup = self.mine(self.starts_in_warmup).saturating_sub(self.next.get().taken);
+        let missed = self.behind(worker, at);
+        if self.users == 0 { 0 } else { missed - in_warmup.min(missed) }
+    }
+
+    /// The same by the parts of the load, which then has no warm-up; each with its position in `Journey::parts`.
+    pub(super) fn not_started_by_part(&self, group: &Group, worker: &Worker, at: u64) -> Vec<(usize, u64)> {
+        let Some(shape) = group.rhythm.shape().filter(|_| self.users > 0) else { return Vec::new() };
+        let parts = shape.parts();
+        let mut before = self.next.get().taken;
+        let missed = parts.iter().enumerate().filter_map(|(i, one)| {
+            let end = self.start_at.saturating_add(one.end_ns - 1);
+            let end = if i + 1 == parts.len() { at } else { end.min(at) };
+            let due = self.due_by(worker, end).max(before);
+            let n = due - std::mem::replace(&mut before, due);
+            Some((group.part_at(self.start_at.saturating_add(one.begin_ns))?, n))
+        });
+        missed.collect()
     }
 
     /// The next intended start for the user of this slot; none if no start is left. The pacer wakes the user.
-    fn poll_start(
-        &self,
-        starts: &Starts,
-        worker: &Worker,
-        slot_number: usize,
-        cx: &Context<'_>,
-    ) -> Poll<Option<u64>> {
+    fn poll_start(&self, crew: &Crew, slot_number: usize, cx: &Context<'_>) -> Poll<Option<u64>> {
+        let worker = &crew.worker;
         let Some(slot) = worker.slots.get(slot_number) else { return Poll::Ready(None) };
         let now = worker.clock.now();
         let lag = |at: u64| {
             if worker.counts(at) {
-                worker.tally.borrow_mut().start_lag.record(now.saturating_sub(at));
+                worker.note_lag_of(crew.part(self.group, at), now.saturating_sub(at));
             }
         };
         let assigned = slot.assigned.replace(NEVER);
@@ -122,9 +183,9 @@ impl Gate {
             lag(assigned);
             return Poll::Ready(Some(assigned));
         }
-        let (at, stop) = (self.next.get().at, worker.stop_at());
+        let at = self.next.get().at;
         // A start that was due while this user was free is made late and not dropped.
-        if at >= stop || (now >= stop && !slot.parked.get()) {
+        if self.is_last(at, now, worker) || (now >= worker.stop_at() && !slot.parked.get()) {
             return Poll::Ready(None);
         }
         if at <= now {
@@ -135,7 +196,7 @@ impl Gate {
             if was_free || !self.idle.borrow().is_empty() {
                 lag(at);
             }
-            self.take(starts);
+            self.take();
             return Poll::Ready(Some(at));
         }
         slot.watch(cx);
@@ -149,12 +210,11 @@ impl Gate {
 
 /// Wakes an idle user at each intended start of the group.
 pub(super) async fn pace(crew: Rc<Crew>, group: usize, timer: Timer) {
-    let (Some(gate), Some(plan)) = (crew.gates.get(group), crew.journey.groups.get(group)) else { return };
-    let Rhythm::Open(starts) = &plan.rhythm else { return };
+    let Some(gate) = crew.gates.get(group) else { return };
     let worker = &crew.worker;
     loop {
-        let (now, stop, at) = (worker.clock.now(), worker.stop_at(), gate.next.get().at);
-        if at >= stop || now >= stop {
+        let (now, at) = (worker.clock.now(), gate.next.get().at);
+        if now >= worker.stop_at() || gate.is_last(at, now, worker) {
             worker.wake_all();
             return;
         }
@@ -165,7 +225,7 @@ pub(super) async fn pace(crew: Rc<Crew>, group: usize, timer: Timer) {
             let Some(slot) = worker.slots.get(i) else { continue };
             slot.assigned.set(at);
             slot.parked.set(false);
-            gate.take(starts);
+            gate.take();
             slot.wake();
         } else {
             tokio::select! {
@@ -188,7 +248,13 @@ pub(super) async fn next_start(
     let (gate, plan) = (crew.gates.get(group)?, crew.journey.groups.get(group)?);
     let worker = &crew.worker;
     match &plan.rhythm {
-        Rhythm::Open(starts) => poll_fn(|cx| gate.poll_start(starts, worker, slot, cx)).await,
+        Rhythm::Open(_) => {
+            let at = poll_fn(|cx| gate.poll_start(crew, slot, cx)).await?;
+            if worker.counts(at) && worker.clock.now() > at.saturating_add(verdict::LATE_NS) {
+                worker.tally.borrow_mut().late += 1;
+            }
+            Some(at)
+        }
         Rhythm::Closed(users) => {
             let paced = begun.zip(plan.pace).map(|(begun, pace)| begun.saturating_add(clock::nanos(pace)));
             loop {

@@ -25,13 +25,14 @@ impl User {
         let worker = &self.crew.worker;
         let now = worker.clock.now();
         worker.begun(1, now);
+        let part = self.crew.part(self.group, job.ready);
         if worker.counts(job.ready) {
-            worker.tally.borrow_mut().requests += 1;
+            worker.tally.borrow_mut().began_in(part);
             let mut tally = self.crew.tally.borrow_mut();
             tally.begun(job.row);
             tally.lost(job.row, failure, 0, 0);
         }
-        worker.lost(&[(0, job.ready)], failure, now);
+        worker.lost_in(part, job.ready, failure, now);
     }
 
     /// Looks at the answer of a step: cookies, redirects, checks and keeps.
@@ -78,6 +79,12 @@ impl User {
                     if let Some(row) = crew.tally.borrow_mut().steps.get_mut(step) {
                         row.checks.iter_mut().for_each(|(_, failed)| *failed += 1);
                     }
+                    let part = crew.part(self.group, job.ready);
+                    if let Some(part) = part.and_then(|part| tally.parts.get_mut(part)) {
+                        part.failed_checks += 1;
+                        let numbers = crew.journey.rows.get(step).map_or(&[][..], |row| &row.check_numbers);
+                        numbers.iter().for_each(|i| part.count_check(*i, false));
+                    }
                 }
                 self.witnessed(request, &why, job);
                 return After::Ended(self.failed(request, step, true));
@@ -99,13 +106,26 @@ impl User {
         let (mut bad, mut missing) = (None, None);
         let mut tally = crew.tally.borrow_mut();
         let mut counted = tally.steps.get_mut(step).filter(|_| counts);
+        let mut totals = crew.worker.tally.borrow_mut();
+        let part = crew.part(self.group, job.ready).filter(|_| counts);
+        let mut of_part = part.and_then(|part| totals.parts.get_mut(part));
+        let numbers = crew.journey.rows.get(step).map_or(&[][..], |row| &row.check_numbers);
         for (i, check) in request.checks.iter().enumerate() {
             let judged = check.judge(&answer, elapsed);
             if let Some((passed, failed)) = counted.as_mut().and_then(|t| t.checks.get_mut(i)) {
                 *(if judged.is_ok() { passed } else { failed }) += 1;
             }
+            if let Some(part) = &mut of_part
+                && let Some(number) = numbers.get(i)
+            {
+                part.count_check(*number, judged.is_ok());
+            }
             bad = bad.or(judged.err());
         }
+        if let Some(part) = &mut of_part {
+            part.failed_checks += u64::from(bad.is_some());
+        }
+        drop(totals);
         for (i, keep) in request.keeps.iter().enumerate() {
             let taken = keep.take(&answer, &mut session.scope, &mut crew.random.borrow_mut());
             if let Some(keep) = counted.as_mut().and_then(|t| t.keeps.get_mut(i)) {

@@ -16,6 +16,8 @@ use std::task::Poll;
 pub(super) struct Slots {
     pub(super) lane: usize,
     pub(super) user: usize,
+    /// The user's group.
+    pub(super) group: usize,
 }
 
 /// Sends the job's request; its answer is in the job afterwards.
@@ -28,8 +30,9 @@ pub(super) async fn perform(crew: &Crew, slots: Slots, pool: &Pool, job: &mut Jo
     let turned = worker.clock.now();
     worker.begun(1, turned);
     let counts = worker.counts(job.ready);
+    let part = crew.part(slots.group, job.ready);
     if counts {
-        worker.tally.borrow_mut().requests += 1;
+        worker.tally.borrow_mut().began_in(part);
         crew.tally.borrow_mut().begun(job.row);
     }
     (job.answer.response, job.times) = (Response::default(), Times::default());
@@ -51,7 +54,7 @@ pub(super) async fn perform(crew: &Crew, slots: Slots, pool: &Pool, job: &mut Jo
             let response = job.answer.response;
             let sample =
                 Sample { target: 0, response, intended: job.ready, started, sent, first, done, dialled };
-            worker.answered(user, &sample, &[], None);
+            worker.answered_in(part, user, &sample, &[], None);
             if counts {
                 let in_window = done <= worker.stop_at();
                 let time = done.saturating_sub(job.ready);
@@ -64,7 +67,7 @@ pub(super) async fn perform(crew: &Crew, slots: Slots, pool: &Pool, job: &mut Jo
             let (head, body) = if was_sent { (head, body) } else { (0, 0) };
             worker.sent(counts, head, body, now);
             worker.received(job.ready, &job.answer.response, now);
-            worker.lost(&[(0, job.ready)], &failure, now);
+            worker.lost_in(part, job.ready, &failure, now);
             if counts {
                 let received = job.answer.response.wire_bytes();
                 crew.tally.borrow_mut().lost(job.row, &failure, head + body, received);

@@ -77,6 +77,7 @@ pub(crate) async fn drive(
             () = &mut all, if !are_done => are_done = true,
             () = tokio::time::sleep_until(wake) => {
                 worker.at_work.set(Some(crew.at_work.get()));
+                crew.follow_courses();
                 sampler.sample(&worker, Some(&crew.tally), out);
             }
         }
@@ -95,8 +96,11 @@ fn is_over(worker: &Worker, is_open: bool) -> bool {
 fn end(crew: &Crew, sampler: Sampler, users: usize, out: &mpsc::Sender<Message>) -> ThreadEnd {
     let worker = &crew.worker;
     let now = worker.clock.now();
+    let mut unsent_by_part = vec![0; crew.journey.parts.len()];
     for (gate, group) in crew.gates.iter().zip(&crew.journey.groups) {
-        let Rhythm::Open(starts) = &group.rhythm else { continue };
+        if group.is_closed() {
+            continue;
+        }
         // Scenarios that made all their iterations, or had no more rows, missed nothing.
         let over = |i: &usize| {
             let scenario = crew.journey.scenarios.get(*i);
@@ -105,7 +109,10 @@ fn end(crew: &Crew, sampler: Sampler, users: usize, out: &mpsc::Sender<Message>)
         if group.scenarios.iter().all(over) {
             continue;
         }
-        let missed = gate.not_started(starts, worker, now);
+        let missed = gate.not_started(worker, now);
+        for (i, n) in gate.not_started_by_part(group, worker, now) {
+            unsent_by_part.get_mut(i).into_iter().for_each(|all| *all += n);
+        }
         // By the order in which they would have been made.
         let mut tally = crew.tally.borrow_mut();
         let turn = group.turn.load(std::sync::atomic::Ordering::Relaxed);
@@ -119,6 +126,7 @@ fn end(crew: &Crew, sampler: Sampler, users: usize, out: &mpsc::Sender<Message>)
     }
     let mut end = sampler.end(worker, Some(&crew.tally), out);
     end.responses_by_client.truncate(users);
+    end.unsent_by_part = unsent_by_part;
     end.unsent = crew.tally.borrow().scenarios.iter().map(|s| s.not_started).sum();
     end.journey = Some(Box::new(std::mem::take(&mut *crew.tally.borrow_mut())));
     end

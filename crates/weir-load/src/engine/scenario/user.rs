@@ -41,6 +41,7 @@ pub(super) enum Ended {
 }
 
 pub(super) struct User {
+    pub(super) group: usize,
     pub(super) crew: Rc<Crew>,
     /// Its number in the run.
     id: u64,
@@ -84,7 +85,7 @@ impl User {
         let is_shared = crew.journey.groups.get(group).is_some_and(|g| g.shares_connections);
         let pool = if is_shared { Rc::clone(&crew.pool) } else { Rc::default() };
         let (backoff, is_seen) = (Duration::ZERO, false);
-        Self { crew, id, slot, lanes, sessions, pool, backoff, is_seen }
+        Self { crew, group, id, slot, lanes, sessions, pool, backoff, is_seen }
     }
 
     /// Makes one iteration, whatever the result.
@@ -96,6 +97,17 @@ impl User {
         let counts = crew.worker.counts(intended);
         let (Some(ended), true) = (ended, counts) else { return ended.unwrap_or(Ended::Cut) };
         let mut tally = crew.tally.borrow_mut();
+        if let Some(part) = crew.part(self.group, intended).and_then(|part| tally.parts.get_mut(part)) {
+            part.started += 1;
+            match ended {
+                Ended::Whole => {
+                    part.done += 1;
+                    part.time.record(crew.worker.clock.now().saturating_sub(intended));
+                }
+                Ended::Broken(_) => part.broken_off += 1,
+                Ended::Cut => part.unfinished += 1,
+            }
+        }
         if let Some(tally) = tally.scenarios.get_mut(scenario) {
             tally.started += 1;
             match ended {
@@ -121,6 +133,9 @@ impl User {
         session.has_rows = true;
         if !crew.deal(scenario, Draw::Iteration, self.id, &mut session.scope) {
             return None;
+        }
+        if crew.worker.counts(intended) {
+            crew.worker.tally.borrow_mut().started += 1;
         }
         session.scope.begin_iteration(session.iterations);
         session.iterations += 1;

@@ -152,7 +152,7 @@ impl User {
         } else {
             self.note_identity(session, request, &job);
         }
-        let slots = Slots { lane: self.slot, user: self.slot };
+        let slots = Slots { lane: self.slot, user: self.slot, group: self.group };
         let pool = Rc::clone(&self.pool);
         let ended = loop {
             if outcome.is_ok() {
@@ -183,10 +183,11 @@ impl User {
         let mut free: Vec<usize> = std::iter::once(self.slot).chain(self.lanes.clone()).take(most).collect();
         let mut waiting = requests.iter();
         let mut running: Vec<(usize, &Request, Running<'_>)> = Vec::new();
+        let group = self.group;
         let start = |slot: usize, user: usize, mut job: Box<Job>| -> Running<'_> {
             let (crew, pool) = (&crew, &pool);
             Box::pin(async move {
-                let outcome = perform(crew, Slots { lane: slot, user }, pool, &mut job).await;
+                let outcome = perform(crew, Slots { lane: slot, user, group }, pool, &mut job).await;
                 (job, outcome)
             })
         };

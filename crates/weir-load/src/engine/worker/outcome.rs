@@ -61,6 +61,18 @@ impl Worker {
 
     /// Counts a complete response. `body` is the part that checks need, `text` the gRPC error text.
     pub(crate) fn answered(&self, slot: &Slot, sample: &Sample, body: &[u8], text: Option<&str>) {
+        self.answered_in(self.part_of(sample.intended), slot, sample, body, text);
+    }
+
+    /// The same, with the part of a shape.
+    pub(crate) fn answered_in(
+        &self,
+        part: Option<usize>,
+        slot: &Slot,
+        sample: &Sample,
+        body: &[u8],
+        text: Option<&str>,
+    ) {
         self.ended(1, true, sample.done);
         let response = &sample.response;
         let mut tally = self.tally.borrow_mut();
@@ -78,7 +90,6 @@ impl Worker {
             return;
         }
         slot.responses.set(slot.responses.get() + 1);
-        let part = self.part_of(sample.intended);
         tally.record(sample, part);
         if let Some(code) = response.grpc.filter(|code| *code != Code::OK) {
             let text = text.unwrap_or_default();
@@ -149,16 +160,28 @@ impl Worker {
 
     /// Counts requests without a response, each with its target and its intended start.
     pub(crate) fn lost(&self, lost: &[(usize, u64)], failure: &Failure, now: u64) {
-        self.ended(lost.len() as u64, false, now);
+        self.note_lost(lost.len() as u64, failure, now);
+        for &(target, intended) in lost.iter().filter(|(_, intended)| self.counts(*intended)) {
+            self.failed(target, self.part_of(intended), failure);
+        }
+    }
+
+    /// Counts one of a scenario, with its intended start and the part of a shape.
+    pub(crate) fn lost_in(&self, part: Option<usize>, intended: u64, failure: &Failure, now: u64) {
+        self.note_lost(1, failure, now);
+        if self.counts(intended) {
+            self.failed(0, part, failure);
+        }
+    }
+
+    fn note_lost(&self, n: u64, failure: &Failure, now: u64) {
+        self.ended(n, false, now);
         if *failure != Failure::Cut {
             self.is_failing.set(true);
             self.note_silence(now, false); // no response came between two failures
         }
         if *failure != Failure::Cut && self.is_rated(now) {
-            self.tally.borrow_mut().window.errors += lost.len() as u64;
-        }
-        for &(target, intended) in lost.iter().filter(|(_, intended)| self.counts(*intended)) {
-            self.failed(target, self.part_of(intended), failure);
+            self.tally.borrow_mut().window.errors += n;
         }
     }
 

@@ -74,6 +74,7 @@ impl Spent {
 struct Counted {
     requests: u64,
     late: u64,
+    started: u64,
     responses: u64,
     unexpected: u64,
     statuses: Vec<u64>,
@@ -90,6 +91,7 @@ impl Counted {
         Self {
             requests: t.requests,
             late: t.late,
+            started: t.started,
             responses: t.responses,
             unexpected: t.unexpected,
             statuses: t.statuses.clone(),
@@ -259,6 +261,7 @@ impl Sampler {
             users: worker.at_work.get().unwrap_or(users),
             backlog: worker.backlog(now),
             late: counted.late - self.last.late,
+            started: counted.started - self.last.started,
             cpu_ns: cpu.saturating_sub(self.cpu),
             steps: steps.map(|steps| steps.borrow_mut().take_tick()).unwrap_or_default(),
         };
