@@ -1,14 +1,16 @@
-//! The control socket: commands that change the load during a run, one per line: `rate 500/s`, `pause`, `go`, `stop`.
+//! The control socket: commands that change the load during a run, one per line: `rate 500/s`, `pause`, `go`, `stop`;
+//! in a plan with several rates `rate SCENARIO 500/s`.
 //!
-//! Only the owner of the process may connect (mode 0600). Lines and connections are limited, and each command is
+//! Only the owner of the process may connect (mode 0600, and it is made in a folder of mode 0700). Lines and connections are limited, and each command is
 //! answered with `ok` and the moment at which it takes effect, or with `error` and the reason.
 
 use crate::pace::{Schedule, Source};
 use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use weir_plan::shape::is_rate;
 use weir_report::{Mistake, units};
 
 /// Longest line.
@@ -23,8 +25,8 @@ const CHANGES_MOST: usize = 1000;
 /// How often the socket is polled.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Highest rate, as for `--rate`.
-const RATE_MOST: f64 = 10e6;
+/// How many names are tried for the folder in which the socket is made.
+const FOLDERS_MOST: usize = 16;
 
 /// A socket that is open for commands. The file is removed when it is dropped.
 #[derive(Debug)]
@@ -38,7 +40,8 @@ pub(crate) struct Control {
 pub(crate) enum Command {
     Go,
     Pause,
-    Rate(f64),
+    /// With the scenario that has it, if one is named.
+    Rate(Option<String>, f64),
     Stop,
 }
 
@@ -60,9 +63,12 @@ impl Control {
         let bad = |hint: &str| Mistake::new(&format!("--control {text}"), hint);
         let path = text.strip_prefix("unix:").filter(|path| !path.is_empty());
         let path = PathBuf::from(path.ok_or_else(|| bad("expected unix:PATH, such as unix:/tmp/load.sock"))?);
+        // It is bound by a shorter path, so that binding does not tell.
+        SocketAddr::from_pathname(&path).map_err(|e| bad(&e.to_string()))?;
         make_way(&path).map_err(|why| bad(&why))?;
-        // Renamed only after chmod: between bind and chmod, others could connect.
-        let unready = path.with_added_extension(format!("{}", std::process::id()));
+        // Between bind and chmod, whoever the umask lets could connect: made in a folder that only we may enter.
+        let folder = private_folder(&path).map_err(|e| bad(&e.to_string()))?;
+        let unready = folder.join("s");
         let open = || {
             let listener = UnixListener::bind(&unready)?;
             std::fs::set_permissions(&unready, std::fs::Permissions::from_mode(0o600))?;
@@ -71,13 +77,11 @@ impl Control {
             Ok(listener)
         };
         let opened: std::io::Result<UnixListener> = open();
-        match opened {
-            Ok(listener) => Ok(Self { path, listener }),
-            Err(e) => {
-                let _ = std::fs::remove_file(&unready); // it may not be there
-                Err(bad(&e.to_string()))
-            }
+        if opened.is_err() {
+            let _ = std::fs::remove_file(&unready); // it may not be there
         }
+        let _ = std::fs::remove_dir(&folder); // empty now
+        opened.map(|listener| Self { path, listener }).map_err(|e| bad(&e.to_string()))
     }
 
     /// Takes commands until `is_over`. `run` carries one out and returns what to answer.
@@ -105,6 +109,19 @@ impl Control {
 impl Drop for Control {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path); // somebody else removed it
+    }
+}
+
+/// Makes a folder beside the socket that only the owner may enter.
+fn private_folder(socket: &Path) -> std::io::Result<PathBuf> {
+    let mut tried = 0;
+    loop {
+        // Short, because the path of a socket may have 107 bytes only.
+        let folder = socket.with_file_name(format!(".{:x}", fastrand::u32(..)));
+        match std::fs::DirBuilder::new().mode(0o700).create(&folder) {
+            Err(e) if e.kind() == ErrorKind::AlreadyExists && tried < FOLDERS_MOST => tried += 1,
+            made => return made.map(|()| folder),
+        }
     }
 }
 
@@ -179,14 +196,16 @@ impl Client {
 impl Command {
     fn parse(text: &str) -> Result<Self, String> {
         let form = "expected `rate 500/s`, `pause`, `go` or `stop`";
-        let mut words = text.split_whitespace();
-        match (words.next(), words.next(), words.next()) {
-            (Some("go"), None, None) => Ok(Self::Go),
-            (Some("pause"), None, None) => Ok(Self::Pause),
-            (Some("stop"), None, None) => Ok(Self::Stop),
-            (Some("rate"), Some(rate), None) => match units::rate(rate) {
-                Some(per_second) if per_second <= RATE_MOST => Ok(Self::Rate(per_second)),
-                Some(_) => Err("expected a rate of at most 10M/s".to_owned()),
+        let words: Vec<&str> = text.split_whitespace().collect();
+        match &words[..] {
+            ["go"] => Ok(Self::Go),
+            ["pause"] => Ok(Self::Pause),
+            ["stop"] => Ok(Self::Stop),
+            ["rate", scenario @ .., rate] => match units::rate(rate) {
+                Some(per_second) if is_rate(per_second) => {
+                    Ok(Self::Rate((!scenario.is_empty()).then(|| scenario.join(" ")), per_second))
+                }
+                Some(_) => Err("expected a rate from 0.001/h to 10M/s; `pause` for none".to_owned()),
                 None => Err("expected a rate such as 500/s, 300/m; `pause` for none".to_owned()),
             },
             _ => Err(form.to_owned()),
@@ -198,7 +217,8 @@ impl Command {
         match self {
             Self::Go => "go".to_owned(),
             Self::Pause => "pause".to_owned(),
-            Self::Rate(per_second) => format!("rate {per_second}/s"),
+            Self::Rate(None, per_second) => format!("rate {per_second}/s"),
+            Self::Rate(Some(scenario), per_second) => format!("rate {scenario} {per_second}/s"),
             Self::Stop => "stop".to_owned(),
         }
     }
@@ -207,6 +227,11 @@ impl Command {
 impl Changes {
     pub(crate) const fn new(schedule: Schedule) -> Self {
         Self { schedule, paused: None, made: 0 }
+    }
+
+    /// Whether nothing starts until `go` or a rate.
+    pub(crate) const fn is_paused(&self) -> bool {
+        self.paused.is_some()
     }
 
     /// The schedule after a command other than `stop`, which is effective from a moment on.
@@ -224,7 +249,7 @@ impl Changes {
                 Source::Nowhere
             }
             Command::Go => self.paused.take().ok_or_else(|| "it is not paused".to_owned())?,
-            Command::Rate(per_second) => {
+            Command::Rate(_, per_second) => {
                 self.paused = None;
                 Source::Rate(*per_second)
             }
@@ -245,8 +270,12 @@ mod tests {
     #[test]
     fn commands_are_read_and_others_refused() {
         for (text, want) in [
-            ("rate 500/s", Some(Command::Rate(500.0))),
-            ("rate  30/m ", Some(Command::Rate(0.5))),
+            ("rate 500/s", Some(Command::Rate(None, 500.0))),
+            ("rate  30/m ", Some(Command::Rate(None, 0.5))),
+            ("rate my shop 5/s", Some(Command::Rate(Some("my shop".to_owned()), 5.0))),
+            ("rate 0.001/h", Some(Command::Rate(None, 0.001 / 3600.0))),
+            ("rate 1e-7/s", None),
+            ("rate 0.0009/h", None),
             ("pause", Some(Command::Pause)),
             ("go", Some(Command::Go)),
             ("stop", Some(Command::Stop)),
@@ -271,10 +300,26 @@ mod tests {
         assert!(changes.make(&Command::Pause, second(2)).is_err());
         let back = changes.make(&Command::Go, second(3)).unwrap();
         assert_eq!(back.at(10, &mut Way::default()), second(3));
-        changes.make(&Command::Rate(100.0), second(4)).unwrap();
+        changes.make(&Command::Rate(None, 100.0), second(4)).unwrap();
         changes.make(&Command::Pause, second(5)).unwrap();
         let fast = changes.make(&Command::Go, second(6)).unwrap();
         assert_eq!(fast.source(), Source::Rate(100.0));
+    }
+
+    #[test]
+    fn nothing_but_the_socket_is_left_in_its_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let names = || {
+            let all = std::fs::read_dir(dir.path()).unwrap();
+            all.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect::<Vec<_>>()
+        };
+        let control = Control::open(&format!("unix:{}/c", dir.path().display())).unwrap();
+        assert_eq!(names(), ["c"]);
+        drop(control);
+        // Too long for a socket.
+        let long = format!("unix:{}/{}", dir.path().display(), "x".repeat(120));
+        assert!(Control::open(&long).is_err());
+        assert_eq!(names(), Vec::<String>::new());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Plans whose loads have parts: the origin's own trace of requests is the truth that the report is held against.
 
-use super::{codes, expect_reason, url};
+use super::{codes, expect_reason, origin, url};
 use crate::support::OK;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -184,18 +184,14 @@ scenarios: { s: { steps: [ { name: a, get: / } ] } }";
 
 #[test]
 fn a_part_that_found_no_user_says_so() {
-    let upstream = Upstream::script(|conn| {
-        while conn.next_request().is_some() {
-            std::thread::sleep(std::time::Duration::from_millis(50));
-            conn.send(OK);
-        }
-    });
-    let plan = "target: TARGET
-rate: [ { hold: 10/s for 500ms }, { jump: 200/s for 500ms } ]
+    let (_origin, slow) = origin("/delay/50");
+    let plan = "rate: [ { hold: 10/s for 500ms }, { jump: 200/s for 500ms } ]
 users_max: 2
-scenarios: { s: { steps: [ { name: a, get: / } ] } }";
+scenarios: { s: { steps: [ { name: a, get: SLOW } ] } }";
     let dir = TempDir::new().unwrap();
-    let finished = run_in(dir.path(), &upstream, plan, &["--threads=2"]);
+    std::fs::write(dir.path().join("plan.yaml"), plan.replace("SLOW", &slow)).unwrap();
+    let args = ["load", "-f", "plan.yaml", "--save", "r.json", "--no-dry-run", "--threads=2"];
+    let finished = run_weir(dir.path(), &args);
     let r = saved(dir.path(), &finished);
     assert_eq!((r.parts[0].counts.unsent, r.parts[0].planned, r.parts[1].planned), (0, 5, 100));
     let started = r.parts[1].iterations.as_ref().unwrap().started;
@@ -295,21 +291,15 @@ scenarios:
 
 #[test]
 fn a_command_after_the_end_is_refused() {
-    let upstream = Upstream::script(|conn| {
-        while conn.next_request().is_some() {
-            std::thread::sleep(std::time::Duration::from_secs(2));
-            conn.send(OK);
-        }
-    });
+    let (_origin, target) = origin("/delay/2000");
     let dir = TempDir::new().unwrap();
     let socket = dir.path().join("load.sock");
     let control = format!("unix:{}", socket.display());
-    let target = url(&upstream);
     let args = ["load", "--rate", "10/s", "-d", "500ms", "--control", &control, "--format", "json", &target];
     let begun = Instant::now();
     let run =
         weir_command(dir.path()).args(args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    upstream.wait_requests(1);
+    eventually("the run has begun", || socket.exists());
     // The answers take two seconds, so that the run is still there when its load is over.
     let mut answers = Vec::new();
     eventually("the load is over", || {
