@@ -1,10 +1,15 @@
 //! A run's time: nanoseconds since its base, from the monotonic clock.
 
+use crate::os;
 use std::time::{Duration, Instant};
 
 /// Nanoseconds since the base of a run. All threads read the same number at the same moment.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock(Instant);
+pub(crate) struct Clock {
+    /// The base, as [`os::monotonic_ns`] and the runtime's timers know it.
+    base_ns: u64,
+    base: Instant,
+}
 
 /// A moment that never comes.
 pub(crate) const NEVER: u64 = u64::MAX;
@@ -12,17 +17,17 @@ pub(crate) const NEVER: u64 = u64::MAX;
 impl Clock {
     /// A clock that reads 0 now.
     pub(crate) fn start() -> Self {
-        Self(Instant::now())
+        Self { base_ns: os::monotonic_ns(), base: Instant::now() }
     }
 
     #[inline]
     pub(crate) fn now(self) -> u64 {
-        nanos(self.0.elapsed())
+        os::monotonic_ns().saturating_sub(self.base_ns)
     }
 
     /// The moment as an `Instant` for the runtime's timers.
     pub(crate) fn instant(self, at: u64) -> Option<Instant> {
-        self.0.checked_add(Duration::from_nanos(at))
+        self.base.checked_add(Duration::from_nanos(at))
     }
 }
 

@@ -5,6 +5,16 @@
 use std::fs;
 use weir_report::report::Generator;
 
+/// The monotonic clock in nanoseconds. `Instant` reads the same clock, but its subtraction takes 45 instructions more,
+/// and an exchange reads the clock twice.
+#[inline]
+pub(crate) fn monotonic_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid timespec for the call to fill. It cannot fail: every Linux has this clock.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
 /// Processor time of the calling thread, in nanoseconds.
 pub(crate) fn thread_cpu_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
