@@ -3,9 +3,10 @@
 // It understands only what the load sends: request heads up to 64 KiB and Content-Length bodies, but no chunked
 // request bodies. It always keeps connections alive.
 //
-// With `pages` the body is in pages of the kernel and is sent by sendfile, as from a file.
+// With `pages` the body is in pages of the kernel and is sent by sendfile, as from a file. With @FILE the body is that
+// of the file.
 //
-// usage: answer PORT BODY_BYTES [pages]
+// usage: answer PORT BODY_BYTES|@FILE [pages]
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -78,8 +79,11 @@ static void serve(int fd, size_t n) {
 }
 
 int main(int argc, char **argv) {
-  if (argc < 3) return fprintf(stderr, "usage: answer PORT BODY_BYTES [pages]\n"), 2;
+  if (argc < 3) return fprintf(stderr, "usage: answer PORT BODY_BYTES|@FILE [pages]\n"), 2;
+  FILE *file = argv[2][0] == '@' ? fopen(argv[2] + 1, "r") : 0;
+  if (argv[2][0] == '@' && !file) return perror(argv[2] + 1), 1;
   int body = atoi(argv[2]);
+  if (file) fseek(file, 0, SEEK_END), body = ftell(file), rewind(file);
   answer = malloc(body + 512);
   // The start time: to a cache, an old date means an old answer.
   char date[64];
@@ -90,6 +94,7 @@ int main(int argc, char **argv) {
                        "Content-Type: application/json\r\nContent-Length: %d\r\n\r\n", date, body);
   head_len = answer_len;
   memset(answer + answer_len, 'x', body);
+  if (file && fread(answer + answer_len, 1, body, file) != (size_t)body) return perror(argv[2] + 1), 1;
   answer_len += body;
   if (argc > 3 && !strcmp(argv[3], "pages")) {
     pages = memfd_create("answer", MFD_CLOEXEC);
