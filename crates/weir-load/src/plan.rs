@@ -3,7 +3,7 @@
 use crate::check::Check;
 use crate::control::Control;
 use crate::pace::Rhythm;
-use crate::scenario::Journey;
+use crate::scenario::{Group, Journey};
 use crate::schema::Call;
 use crate::template::{Data, Template};
 use crate::transport::h2::request::Rendered;
@@ -115,6 +115,11 @@ impl Plan {
         matches!(self.rhythm, Rhythm::Closed(_))
     }
 
+    /// Whether that holds for everything in the plan, scenarios included.
+    pub(crate) fn is_closed_throughout(&self) -> bool {
+        self.journey.as_ref().map_or_else(|| self.is_closed(), |j| j.groups.iter().all(Group::is_closed))
+    }
+
     /// How many connections are opened before the first start: with a fixed rate, as many as come due in [`AHEAD`].
     /// Otherwise, opening connections would lengthen a pause of the target or the generator.
     pub(crate) fn ahead(&self) -> usize {
@@ -178,6 +183,21 @@ impl Plan {
     /// Whether the plan sends messages over WebSocket.
     pub(crate) fn is_websocket(&self) -> bool {
         self.as_run.protocol == Protocol::WebSocket
+    }
+
+    /// Whether each client sends the same request over HTTP/1.1 as soon as the last one is answered, and looks at
+    /// nothing in a response that its head and its length do not say.
+    pub(crate) fn is_repetitive(&self) -> bool {
+        let is_same = |target: &Target| target.template.is_none() && !target.is_head && target.call.is_none();
+        matches!(self.targets.as_slice(), [only] if is_same(only))
+            && matches!(&self.rhythm, Rhythm::Closed(users) if users.all())
+            && self.rhythm.shape().is_none()
+            && self.checks.is_empty()
+            && self.think.is_zero()
+            && self.pipeline == 1
+            && self.keepalive
+            && !self.is_h2()
+            && !self.is_websocket()
     }
 
     /// Whether response bodies must be kept for checks.

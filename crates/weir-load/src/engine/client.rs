@@ -14,6 +14,7 @@ use std::time::Duration;
 use weir_report::verdict;
 use weir_wire::Transport;
 
+mod repeat;
 mod session;
 mod stream;
 
@@ -45,6 +46,8 @@ struct Client {
     backoff: Duration,
     /// Whether it waited since its last exchange; then its connection may have been closed.
     waited: bool,
+    /// Whether it sends one request again and again.
+    repeats: bool,
 }
 
 /// Sends requests until the plan has no more for client `i`.
@@ -62,6 +65,7 @@ pub(super) async fn run(worker: Rc<Worker>, i: usize) {
         unwritable: None,
         backoff: Duration::ZERO,
         waited: false,
+        repeats: worker.plan.is_repetitive(),
         worker,
         i,
     };
@@ -77,6 +81,9 @@ impl Client {
     async fn run(&mut self) {
         let worker = Rc::clone(&self.worker);
         loop {
+            if self.repeats {
+                self.repeat().await;
+            }
             let mut waited = false;
             let next = poll_fn(|cx| {
                 let next = worker.poll_next(self.i, cx);
@@ -132,7 +139,13 @@ impl Client {
         } else {
             self.alone(origin, turned).await
         };
-        slot.deadline.set(NEVER);
+        self.conclude(turned, outcome);
+    }
+
+    /// Counts how a batch ended. `turned` is when the client turned to it.
+    fn conclude(&mut self, turned: u64, outcome: Result<(), Failure>) {
+        let worker = Rc::clone(&self.worker);
+        worker.slots[self.i].deadline.set(NEVER);
         let now = if outcome.is_ok() { self.batch.last } else { worker.clock.now() };
         // For requests that began in the warm-up, only the time after it counts.
         let measured = turned.max(worker.shared.measure_from);
@@ -290,13 +303,19 @@ impl Client {
             conn.poll_exchange(cx, &worker, slot, batch, bytes)
         })
         .await;
-        self.count_bytes(&conn, outcome.is_err());
-        match outcome {
-            Ok(After::Keep) if plan.keepalive => self.conns[target.origin] = Some(conn),
-            Ok(_) => worker.close(conn.into_stream()),
-            Err(_) => drop(conn),
-        }
+        self.put_back(target.origin, conn, outcome.as_ref().ok().copied());
         outcome
+    }
+
+    /// Counts the bytes of a batch that is over, and keeps or closes its connection. `after` is missing if the batch
+    /// failed.
+    fn put_back(&mut self, origin: usize, conn: Conn, after: Option<After>) {
+        self.count_bytes(&conn, after.is_none());
+        match after {
+            Some(After::Keep) if self.worker.plan.keepalive => self.conns[origin] = Some(conn),
+            Some(_) => self.worker.close(conn.into_stream()),
+            None => drop(conn),
+        }
     }
 
     /// Counts the batch's bytes once; the target ignored requests that are sent again.

@@ -13,6 +13,10 @@ use std::io;
 use std::task::{Context, Poll};
 use weir_wire::Transport;
 
+mod repeat;
+
+pub(super) use repeat::{Repeats, Stop};
+
 /// The error for bytes that arrived before a request was written.
 const EARLY: &str = "the target sent a response before any request";
 
@@ -180,55 +184,68 @@ impl Conn {
             };
             self.may_be_stale = n == scratch.capacity();
             let now = worker.clock.now();
-            if is_early && n > 0 {
-                batch.leave(worker, &Response { framing_bytes: n as u64, ..Response::default() }, now);
-                return Poll::Ready(Err(Failure::Protocol(EARLY.to_owned())));
+            if let Some(done) = self.take(worker, slot, batch, &scratch, now, is_early) {
+                return Poll::Ready(done);
             }
-            if batch.first == 0 {
-                batch.first = now;
-            }
-            if n == 0 {
-                let Some(response) = self.reader.end() else {
-                    let when = if self.reader.has_begun() { "in the middle of" } else { "before" };
-                    return Poll::Ready(Err(Failure::Reset(format!(
-                        "the connection was closed {when} a response"
-                    ))));
-                };
-                return Poll::Ready(self.count(worker, slot, batch, &response, now).map(|()| After::Close));
-            }
-            let mut input = scratch.as_slice();
-            if let Some(capture) = &mut batch.capture {
-                let room = CAPTURE_BYTES.saturating_sub(capture.len()).min(input.len());
-                capture.extend_from_slice(input.get(..room).unwrap_or_default());
-            }
-            while let Some(&(target, _)) = batch.items.get(batch.done) {
-                let is_head = worker.plan.targets[target].is_head;
-                let fed = self.reader.feed(input, is_head, &mut worker.parser.borrow_mut());
-                match fed.map_err(Failure::Protocol) {
-                    Err(e) => return Poll::Ready(Err(e)),
-                    Ok(Fed::More) => break,
-                    Ok(Fed::Complete(used, response)) => {
-                        input = input.get(used..).unwrap_or_default();
-                        if !input.is_empty() && batch.done + 1 == batch.items.len() {
-                            // RFC 9112 §9.2: nothing was requested, so the length of the response was wrong.
-                            let framing_bytes = response.framing_bytes + input.len() as u64;
-                            batch.leave(worker, &Response { framing_bytes, ..response }, now);
-                            return Poll::Ready(Err(Failure::Protocol(SURPLUS.to_owned())));
-                        }
-                        self.count(worker, slot, batch, &response, now)?;
-                        batch.first = if input.is_empty() { 0 } else { now };
-                        // If a request is answered before it is written, no other request can follow on the
-                        // connection.
-                        if !response.keeps || (batch.sent == 0 && batch.is_answered()) {
-                            return Poll::Ready(Ok(After::Close));
-                        }
+        }
+    }
+
+    /// Takes what a read brought; nothing means that the connection ended. Returns how the batch ended, if it did.
+    fn take(
+        &mut self,
+        worker: &Worker,
+        slot: &Slot,
+        batch: &mut Batch,
+        mut input: &[u8],
+        now: u64,
+        is_early: bool,
+    ) -> Option<Result<After, Failure>> {
+        if is_early && !input.is_empty() {
+            let framing_bytes = input.len() as u64;
+            batch.leave(worker, &Response { framing_bytes, ..Response::default() }, now);
+            return Some(Err(Failure::Protocol(EARLY.to_owned())));
+        }
+        if batch.first == 0 {
+            batch.first = now;
+        }
+        if input.is_empty() {
+            let Some(response) = self.reader.end() else {
+                let when = if self.reader.has_begun() { "in the middle of" } else { "before" };
+                return Some(Err(Failure::Reset(format!("the connection was closed {when} a response"))));
+            };
+            return Some(self.count(worker, slot, batch, &response, now).map(|()| After::Close));
+        }
+        if let Some(capture) = &mut batch.capture {
+            let room = CAPTURE_BYTES.saturating_sub(capture.len()).min(input.len());
+            capture.extend_from_slice(input.get(..room).unwrap_or_default());
+        }
+        while let Some(&(target, _)) = batch.items.get(batch.done) {
+            let is_head = worker.plan.targets[target].is_head;
+            let fed = self.reader.feed(input, is_head, &mut worker.parser.borrow_mut());
+            match fed.map_err(Failure::Protocol) {
+                Err(e) => return Some(Err(e)),
+                Ok(Fed::More) => break,
+                Ok(Fed::Complete(used, response)) => {
+                    input = input.get(used..).unwrap_or_default();
+                    if !input.is_empty() && batch.done + 1 == batch.items.len() {
+                        // RFC 9112 §9.2: nothing was requested, so the length of the response was wrong.
+                        let framing_bytes = response.framing_bytes + input.len() as u64;
+                        batch.leave(worker, &Response { framing_bytes, ..response }, now);
+                        return Some(Err(Failure::Protocol(SURPLUS.to_owned())));
+                    }
+                    if let Err(e) = self.count(worker, slot, batch, &response, now) {
+                        return Some(Err(e));
+                    }
+                    batch.first = if input.is_empty() { 0 } else { now };
+                    // If a request is answered before it is written, no other request can follow on the
+                    // connection.
+                    if !response.keeps || (batch.sent == 0 && batch.is_answered()) {
+                        return Some(Ok(After::Close));
                     }
                 }
             }
-            if batch.is_answered() {
-                return Poll::Ready(Ok(After::Keep));
-            }
         }
+        batch.is_answered().then_some(Ok(After::Keep))
     }
 
     /// Counts a complete response, unless it came too late.

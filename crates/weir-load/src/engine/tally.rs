@@ -297,6 +297,52 @@ impl Tally {
         }
     }
 
+    /// Records the times of a response to a request that began as intended, on a connection that was open, and that
+    /// arrived in one piece. Everything else about it comes with [`Tally::add_repeats`].
+    #[inline]
+    pub(crate) fn record_repeat(&mut self, started: u64, sent: u64, done: u64) {
+        let service = done.saturating_sub(started);
+        self.tick.record(service);
+        self.times.sending.record(sent.saturating_sub(started));
+        self.times.waiting.record(done.saturating_sub(sent));
+        self.last_response = done;
+        self.busy_ns += service;
+    }
+
+    /// Counts `begun` requests to the only target, and `answered` responses that all equal `r` and whose times are
+    /// recorded. `request` is what a request takes: head and body.
+    pub(crate) fn add_repeats(&mut self, begun: u64, answered: u64, r: &Response, request: (u64, u64)) {
+        self.requests += begun;
+        self.responses += answered;
+        self.arrived += answered;
+        self.reused += answered;
+        self.kept_alive += answered;
+        self.window.responses += answered;
+        self.window.received += answered * r.wire_bytes();
+        self.window.sent += answered * (request.0 + request.1);
+        self.bytes.sent_head += answered * request.0;
+        self.bytes.sent_body += answered * request.1;
+        self.bytes.received_head += answered * r.head_bytes;
+        self.bytes.received_body += answered * r.body_bytes;
+        if let Some(n) = self.protocols.get_mut(r.protocol as usize) {
+            *n += answered;
+        }
+        if let Some(n) = self.statuses.get_mut(usize::from(r.status)) {
+            *n += answered;
+        }
+        let Some(t) = self.targets.first_mut() else { return };
+        t.requests += begun;
+        t.responses += answered;
+        t.in_window += answered;
+        if answered > 0 {
+            if let Some(n) = t.kinds.get_mut(usize::from(r.maker)) {
+                *n += answered;
+            }
+            let n = r.body_bytes;
+            t.body_bytes = Some(t.body_bytes.map_or((n, n), |(low, high)| (low.min(n), high.max(n))));
+        }
+    }
+
     pub(crate) const fn received(&mut self, r: &Response) {
         self.bytes.received_head += r.head_bytes;
         self.bytes.received_body += r.body_bytes;

@@ -10,6 +10,7 @@ mod outcome;
 pub(crate) mod sampler;
 
 use super::ahead::Ahead;
+use super::h1::Repeats;
 use super::h2::Place;
 use super::shared::Shared;
 use super::tally::Tally;
@@ -28,6 +29,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use weir_plan::shape::Part;
 use weir_report::Histogram;
+use weir_wire::time;
 use weir_wire::timer::Timer;
 
 /// Size of one read. All connections of a thread share one buffer, so that it stays in the cache.
@@ -40,6 +42,8 @@ pub(crate) struct Worker {
     pub(crate) slots: Vec<Slot>,
     pub(crate) tally: RefCell<Tally>,
     pub(crate) parser: RefCell<Parser>,
+    /// Responses that `tally` does not have yet.
+    pub(in crate::engine) repeats: Repeats,
     pub(crate) scratch: RefCell<Vec<u8>>,
     pub(crate) dial: RefCell<Histogram>,
     pub(crate) opened: Cell<u64>,
@@ -226,6 +230,7 @@ impl Worker {
             slots: (0..clients).map(|_| Slot::new()).collect(),
             tally: RefCell::new(Tally::new(plan.targets.len(), plan.checks.len(), parts)),
             parser: RefCell::default(),
+            repeats: Repeats::default(),
             scratch: RefCell::new(Vec::with_capacity(READ_BYTES)),
             opened: Cell::new(ahead.opened()),
             dial: RefCell::new(std::mem::take(&mut ahead.dial)),
@@ -461,7 +466,7 @@ impl Worker {
     pub(crate) async fn pause_until(&self, i: usize, at: u64, why: Pause) {
         let begun = self.clock.now();
         let Some(instant) = self.clock.instant(at.min(self.stop_at())) else { return };
-        let mut sleep = std::pin::pin!(tokio::time::sleep_until(instant.into()));
+        let mut sleep = std::pin::pin!(time::sleep_until(instant));
         let in_backoff = u64::from(why == Pause::Failed);
         self.in_backoff.set(self.in_backoff.get() + in_backoff);
         poll_fn(|cx| {

@@ -9,8 +9,8 @@ use std::cell::Cell;
 use std::future::poll_fn;
 use std::time::{Duration, Instant};
 use weir_h1::{Limits, Progress, ResponseHead, parse_response};
-use weir_wire::Transport;
 use weir_wire::dial::Dialled;
+use weir_wire::{Transport, time};
 
 /// Longest answer to CONNECT.
 const ANSWER_MOST: usize = 64 * 1024;
@@ -47,7 +47,7 @@ pub(crate) async fn open(to: &Origin, number: usize, timeout: Duration) -> Resul
         Ok((transport, connected))
     };
     let (transport, connected) =
-        tokio::time::timeout(rest, through).await.unwrap_or_else(|_| Err(Failure::Timeout(wait.get())))?;
+        time::timeout(rest, through).await.unwrap_or_else(|_| Err(Failure::Timeout(wait.get())))?;
     (dialled.transport, dialled.connect, dialled.tls) =
         (transport, connected - lost, begun.elapsed() - connected);
     Ok(dialled)

@@ -15,6 +15,8 @@ pub(crate) struct Parser {
     head: ResponseHead,
     last: Known,
     limits: Limits,
+    /// How often `last` changed.
+    version: u64,
     /// The kinds of responses seen.
     pub(crate) kinds: Kinds,
 }
@@ -25,6 +27,27 @@ struct Known {
     /// Never empty once known.
     bytes: Vec<u8>,
     meaning: Meaning,
+    /// Length of head and body, if the head alone says that the response is good, how long it is, and that the
+    /// connection persists; otherwise 0.
+    whole: usize,
+}
+
+impl Known {
+    /// The response to anything but HEAD that consists of this head and the body that it announces.
+    fn response(&self) -> Option<Response> {
+        let Meaning { status, kind, keeps, protocol, maker } = self.meaning;
+        let body_bytes = match kind {
+            BodyKind::Empty => 0,
+            BodyKind::Length(n) => n,
+            _ => return None,
+        };
+        let head_bytes = self.bytes.len() as u64;
+        let response =
+            Response { status, head_bytes, body_bytes, keeps, protocol, maker, ..Response::default() };
+        // 101 changes the protocol.
+        let is_plain = status != 101 && keeps && response.is_good() && response.is_expected();
+        is_plain.then_some(response)
+    }
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -35,6 +58,26 @@ struct Meaning {
     keeps: bool,
     protocol: Protocol,
     maker: KindId,
+}
+
+impl Parser {
+    /// Whether the bytes are one whole response that has the last head and a body of the length that it announces,
+    /// so that [`Parser::repeated`] describes it.
+    #[inline]
+    pub(crate) fn is_repeat(&self, input: &[u8]) -> bool {
+        input.len() == self.last.whole && input.starts_with(&self.last.bytes)
+    }
+
+    /// How often the last head changed.
+    #[inline]
+    pub(crate) const fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The response for which [`Parser::is_repeat`] looks.
+    pub(crate) fn repeated(&self) -> Option<Response> {
+        self.last.response()
+    }
 }
 
 /// Reads the responses of one connection in sequence.
@@ -107,6 +150,11 @@ pub(crate) enum Fed {
 pub(crate) type Broken = String;
 
 impl Reader {
+    /// Whether nothing of the next response has arrived.
+    pub(crate) fn is_between(&self) -> bool {
+        !self.is_in_body() && self.partial.is_empty() && self.response == Response::default()
+    }
+
     /// Whether the head has arrived but not all of the body.
     pub(crate) const fn is_in_body(&self) -> bool {
         !matches!(self.state, State::Head)
@@ -253,6 +301,9 @@ impl Reader {
                 parser.last.bytes.clear();
                 parser.last.bytes.extend_from_slice(head.buffer().get(..len).unwrap_or_default());
                 parser.last.meaning = meaning;
+                let repeated = parser.last.response();
+                parser.last.whole = repeated.map_or(0, |r| usize::try_from(r.wire_bytes()).unwrap_or(0));
+                parser.version += 1;
                 self.partial = Vec::new();
                 self.begin(meaning, len, is_head);
                 Ok(Some(len.saturating_sub(before)))

@@ -19,6 +19,7 @@ mod mistakes;
 mod origin;
 mod plan_shapes;
 mod rate;
+mod repeats;
 mod shapes;
 
 mod failed_runs;

@@ -142,6 +142,18 @@ impl Worker {
         self.in_flight.set(self.in_flight.get().saturating_sub(n));
     }
 
+    /// A response arrived, and the client sends again at once: as [`Worker::ended`] and [`Worker::begun`] together.
+    #[inline]
+    pub(crate) fn note_response(&self, now: u64) {
+        let silence = now.saturating_sub(self.last_event.get().max(self.shared.measure_from));
+        let longest = self.tally.borrow().longest_silence_ns.min(SILENCE_NS - 1);
+        if self.is_failing.get() || silence > longest {
+            self.ended(0, true, now);
+        } else {
+            self.last_event.set(now);
+        }
+    }
+
     /// Records how long no response has arrived. `is_apart` says that there were failures. If the plan then paused,
     /// the silence is not that of the current request, which may have begun after it.
     pub(crate) fn note_silence(&self, now: u64, is_apart: bool) -> u64 {

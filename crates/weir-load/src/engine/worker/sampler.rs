@@ -164,6 +164,7 @@ impl Sampler {
         out: &mpsc::Sender<Message>,
     ) {
         worker.follow_course();
+        worker.add_repeats();
         let now = worker.clock.now();
         if !self.measuring && now >= worker.shared.measure_from {
             self.begin_measuring(worker, now);
@@ -293,6 +294,7 @@ impl Sampler {
         steps: Option<&RefCell<JourneyTally>>,
         out: &mpsc::Sender<Message>,
     ) -> ThreadEnd {
+        worker.add_repeats();
         // Before the moment of the end: later work is not part of the run.
         let mut last = Spent::until(0);
         let now = worker.clock.now();
