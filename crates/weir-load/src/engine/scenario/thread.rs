@@ -11,7 +11,8 @@ use crate::pace::Rhythm;
 use crate::scenario::Journey;
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use weir_wire::time;
 use weir_wire::timer::Timer;
 
 /// The number of a thread's first user among those of all threads, its users, and its slots: those of users first,
@@ -69,13 +70,11 @@ pub(crate) async fn drive(
     });
     let mut are_done = false;
     loop {
-        let wake = worker.clock.instant(sampler.next).map_or_else(
-            || tokio::time::Instant::now() + Duration::from_nanos(SAMPLE),
-            tokio::time::Instant::from_std,
-        );
+        let wake = worker.clock.instant(sampler.next);
+        let wake = wake.unwrap_or_else(|| Instant::now() + Duration::from_nanos(SAMPLE));
         tokio::select! {
             () = &mut all, if !are_done => are_done = true,
-            () = tokio::time::sleep_until(wake) => {
+            () = time::sleep_until(wake) => {
                 worker.at_work.set(Some(crew.at_work.get()));
                 crew.follow_courses();
                 sampler.sample(&worker, Some(&crew.tally), out);

@@ -14,6 +14,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 use weir_plan::Request;
+use weir_wire::time;
 
 /// A pause ends at the next millisecond of the runtime's timer. Less lateness than this is not the generator's.
 const TIMER_NS: u64 = 2_000_000;
@@ -118,7 +119,7 @@ impl User {
                 break true;
             }
             let Some(instant) = worker.clock.instant(until.min(cut)) else { break false };
-            let mut sleep = std::pin::pin!(tokio::time::sleep_until(instant.into()));
+            let mut sleep = std::pin::pin!(time::sleep_until(instant));
             let is_cut = poll_fn(|cx| {
                 slot.watch(cx);
                 // The sampler cuts the run, and Ctrl-C moves the end.

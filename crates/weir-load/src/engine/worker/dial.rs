@@ -9,7 +9,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
-use weir_wire::Transport;
+use weir_wire::{Transport, time};
 
 /// A connection that took this long may have needed a second SYN: the kernel repeats it after a second (RFC 6298 §2).
 /// Slightly less, for differences between clocks.
@@ -70,7 +70,7 @@ impl Worker {
         let end = async move {
             let mut rest = Vec::new();
             // Then we close.
-            let _ = tokio::time::timeout(CLOSE, poll_fn(|cx| stream.poll_read(cx, &mut rest))).await;
+            let _ = time::timeout(CLOSE, poll_fn(|cx| stream.poll_read(cx, &mut rest))).await;
             drop(stream);
             worker.closing.set(worker.closing.get() - 1);
         };
