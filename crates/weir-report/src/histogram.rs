@@ -9,6 +9,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 
 /// Times in nanoseconds (or another unit if a field says so), in constant memory.
 ///
@@ -16,7 +17,7 @@ use serde::{Deserialize, Serialize};
 /// last bucket; sum, minimum and maximum stay exact.
 ///
 /// Invariant: the counts of all buckets add up to `count`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "Saved", into = "Saved")]
 #[schemars(with = "Saved")]
 pub struct Histogram {
@@ -26,6 +27,8 @@ pub struct Histogram {
     squares: u128,
     min: u64,
     max: u64,
+    /// It was read from a file whose minimum or maximum contradicts its buckets.
+    is_contradictory: bool,
 }
 
 /// A histogram in saved form: sparse, but complete.
@@ -67,7 +70,7 @@ impl Histogram {
 
     /// An empty histogram.
     pub const fn new() -> Self {
-        Self { counts: Vec::new(), count: 0, sum: 0, squares: 0, min: 0, max: 0 }
+        Self { counts: Vec::new(), count: 0, sum: 0, squares: 0, min: 0, max: 0, is_contradictory: false }
     }
 
     /// Records one value. Inlined into weir-load, which records several for each response: 25 instructions each, a
@@ -126,9 +129,12 @@ impl Histogram {
         if self.counts.is_empty() {
             self.counts = vec![0; BUCKETS];
         }
-        for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
+        let span = other.span();
+        let theirs = other.counts.get(span.clone()).unwrap_or_default();
+        for (mine, theirs) in self.counts.get_mut(span).unwrap_or_default().iter_mut().zip(theirs) {
             *mine += theirs;
         }
+        self.is_contradictory |= other.is_contradictory;
         self.count += other.count;
         self.sum = self.sum.saturating_add(other.sum);
         self.squares = self.squares.saturating_add(other.squares);
@@ -142,15 +148,13 @@ impl Histogram {
         if other.count == 0 {
             return self.clone();
         }
-        let mut left = Self {
-            counts: self.counts.clone(),
-            count: self.count.saturating_sub(other.count),
-            sum: self.sum.saturating_sub(other.sum),
-            squares: self.squares.saturating_sub(other.squares),
-            min: 0,
-            max: 0,
-        };
-        for (mine, theirs) in left.counts.iter_mut().zip(&other.counts) {
+        let mut left = self.clone();
+        left.count = self.count.saturating_sub(other.count);
+        left.sum = self.sum.saturating_sub(other.sum);
+        left.squares = self.squares.saturating_sub(other.squares);
+        let span = other.span();
+        let theirs = other.counts.get(span.clone()).unwrap_or_default();
+        for (mine, theirs) in left.counts.get_mut(span).unwrap_or_default().iter_mut().zip(theirs) {
             *mine = mine.saturating_sub(*theirs);
         }
         if left.count == 0 {
@@ -165,7 +169,8 @@ impl Histogram {
 
     /// Removes all values but keeps the memory.
     pub fn clear(&mut self) {
-        self.counts.fill(0);
+        let span = self.span();
+        self.counts.get_mut(span).unwrap_or_default().fill(0);
         *self = Self { counts: std::mem::take(&mut self.counts), ..Self::new() };
     }
 
@@ -230,7 +235,9 @@ impl Histogram {
         }
         // Whole groups of buckets first, whose sum is a vector instruction for every four of them.
         let (mut seen, rank) = (0, rank.max(1));
-        for (group, counts) in self.counts.chunks(GROUP).enumerate() {
+        let from = self.span().start / GROUP * GROUP;
+        for (group, counts) in (from / GROUP..).zip(self.counts.get(from..).unwrap_or_default().chunks(GROUP))
+        {
             let all: u64 = counts.iter().sum();
             if seen + all < rank {
                 seen += all;
@@ -263,16 +270,39 @@ impl Histogram {
 
     /// Lowest value and count of each non-empty bucket, ascending.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
-        self.counts
-            .iter()
-            .enumerate()
+        let span = self.span();
+        (span.start..)
+            .zip(self.counts.get(span).unwrap_or_default())
             .filter(|(_, count)| **count > 0)
             .map(|(i, count)| (lowest_of(i), *count))
+    }
+
+    /// The buckets from that of the minimum to that of the maximum: a short run fills few of them, and looking at all
+    /// took more time than its requests.
+    fn span(&self) -> Range<usize> {
+        match (self.count, self.is_contradictory) {
+            (0, _) => 0..0,
+            (_, true) => 0..self.counts.len(),
+            _ => bucket_of(self.min)..bucket_of(self.max) + 1,
+        }
     }
 
     /// Lowest value, highest value and count of each non-empty bucket, ascending.
     pub fn ranges(&self) -> impl Iterator<Item = (u64, u64, u64)> {
         self.buckets().map(|(from, count)| (from, highest_of(from), count))
+    }
+}
+
+impl Clone for Histogram {
+    #[inline]
+    fn clone(&self) -> Self {
+        let Self { count, sum, squares, min, max, is_contradictory, .. } = *self;
+        // Copies no empty buckets: the system hands out memory that is zero.
+        let span = self.span();
+        let mut counts = if count == 0 { Vec::new() } else { vec![0; BUCKETS] };
+        let from = self.counts.get(span.clone()).unwrap_or_default();
+        counts.get_mut(span).unwrap_or_default().copy_from_slice(from);
+        Self { counts, count, sum, squares, min, max, is_contradictory }
     }
 }
 
@@ -306,7 +336,7 @@ impl TryFrom<Saved> for Histogram {
             return Err(format!("sum_of_squares is {sum_of_squares}, expected 0 or more"));
         }
         let mut h = Self::new();
-        let mut before = None;
+        let (mut first, mut before) = (None, None);
         for (from, count) in saved.buckets {
             let bucket = bucket_of(from);
             if lowest_of(bucket) != from {
@@ -316,6 +346,7 @@ impl TryFrom<Saved> for Histogram {
                 return Err(format!("buckets: {from} follows a bucket that begins no lower"));
             }
             before = Some(from);
+            first = first.or(before);
             h.count = h.count.saturating_add(count);
             if h.count > SAVED_MOST {
                 return Err(format!("buckets: they hold more than {SAVED_MOST} values"));
@@ -328,6 +359,8 @@ impl TryFrom<Saved> for Histogram {
             }
         }
         (h.sum, h.squares, h.min, h.max) = (sum, sum_of_squares as u128, min, max);
+        h.is_contradictory = first.is_some_and(|first| bucket_of(min) > bucket_of(first))
+            || before.is_some_and(|last| bucket_of(max) < bucket_of(last));
         Ok(h)
     }
 }
@@ -419,6 +452,20 @@ mod tests {
         let back: Histogram = serde_json::from_str(&text).unwrap();
         assert_eq!(back, h);
         assert_eq!(back.quantile(0.5), 3);
+    }
+
+    #[test]
+    fn buckets_that_contradict_minimum_and_maximum_are_kept() {
+        let text = r#"{"count":3,"sum":30,"sum_of_squares":300.0,"min":20,"max":20,"buckets":[[5,1],[20,1],[30,1]]}"#;
+        let h: Histogram = serde_json::from_str(text).unwrap();
+        let mut all = Histogram::new();
+        all.record(7);
+        all.add(&h.clone());
+        let buckets = |h: &Histogram| h.buckets().map(|(from, _)| from).collect::<Vec<_>>();
+        assert_eq!((buckets(&h), buckets(&all)), (vec![5, 20, 30], vec![5, 7, 20, 30]));
+        all.clear();
+        all.record(9);
+        assert_eq!(buckets(&all), [9]);
     }
 
     #[test]
