@@ -17,6 +17,7 @@ mod errors;
 mod fault;
 mod headers;
 mod ip;
+mod log_body;
 mod maintenance;
 mod mirror;
 mod rate_limit;
@@ -63,6 +64,7 @@ pub static KINDS: &[&FilterKind] = &[
     &ip::KIND,
     &weir_identity::jwt::KIND,
     &weir_identity::key_auth::KIND,
+    &log_body::KIND,
     &maintenance::KIND,
     &mirror::KIND,
     &weir_identity::mtls_auth::KIND,

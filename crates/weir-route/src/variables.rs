@@ -512,6 +512,11 @@ impl Secrets {
         }
     }
 
+    /// Whether a header field may carry a credential.
+    pub fn in_field(&self, name: &str) -> bool {
+        named(name, &self.fields)
+    }
+
     /// Whether a query, or a URL with one, has a parameter that is secret.
     fn in_query(&self, text: &[u8]) -> bool {
         let query = memchr::memchr(b'?', text).and_then(|at| text.get(at + 1..)).unwrap_or(text);

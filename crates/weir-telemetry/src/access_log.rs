@@ -17,9 +17,10 @@ use crate::time::Stamp;
 mod entry;
 mod format;
 mod redact;
+mod replay;
 mod when;
 
-pub use entry::{Computed, Entry, Field, LONG_FIELD_BYTES, SHORT_FIELD_BYTES, Timing};
+pub use entry::{Computed, Entry, Field, LONG_FIELD_BYTES, RequestCopy, SHORT_FIELD_BYTES, Timing};
 pub use format::{FormatPiece, Header, LineFormat, MAX_HEADERS};
 pub use redact::Redaction;
 pub use when::When;
@@ -29,7 +30,8 @@ pub const HAND_OVER_BYTES: usize = 32 * 1024;
 
 /// Most buffers that wait for the writer thread; the lines of further ones are dropped and counted.
 ///
-/// About 2 MiB per output; 14 MiB if each buffer ends in the longest line that a hostile client can cause.
+/// About 2 MiB per output; 14 MiB if each buffer ends in the longest line that a hostile client can cause. With the
+/// format `replay` and the filter `log_body`, six times its limit is added to each.
 pub const WAITING_BUFFERS: usize = 64;
 
 /// One output of the access log and its writer thread.
@@ -202,6 +204,12 @@ impl AccessLog {
         self.format.computes()
     }
 
+    /// Whether a line contains the whole request, which [`Entry::request`] has.
+    #[inline]
+    pub fn wants_requests(&self) -> bool {
+        self.format.is_replay()
+    }
+
     /// Adds a line, if this exchange gets one. Never waits and makes no system call, except to wake the thread once per
     /// [`HAND_OVER_BYTES`].
     #[inline]
@@ -214,6 +222,10 @@ impl AccessLog {
     /// Whether this exchange gets a line. To be asked once for each: the shares of `when` are drawn by chance.
     #[inline]
     pub fn selects(&mut self, entry: &Entry<'_>) -> bool {
+        // A connection without a request cannot be replayed.
+        if entry.method.is_empty() && self.format.is_replay() {
+            return false;
+        }
         let Some(when) = self.format.when() else { return true };
         self.random = xorshift(self.random);
         when.holds(entry, self.random)

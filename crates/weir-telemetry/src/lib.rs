@@ -35,8 +35,8 @@ mod text;
 mod time;
 
 pub use access_log::{
-    AccessLog, AccessLogWriter, Computed, Entry, FormatPiece, Header, LineFormat, Redaction, TakesRecords,
-    Timing, When,
+    AccessLog, AccessLogWriter, Computed, Entry, FormatPiece, Header, LineFormat, Redaction, RequestCopy,
+    TakesRecords, Timing, When,
 };
 pub use cell::{Counter, Gauge, Histogram, HistogramTotals, StatusCounts};
 pub use error::{Error, Result};

@@ -37,6 +37,7 @@ impl AccessLog {
         let parsed = match &self.format {
             _ if self.otlp.is_some() => Ok(LineFormat::otlp()),
             AccessFormat::Json => Ok(LineFormat::json()),
+            AccessFormat::Replay => Ok(LineFormat::replay()),
             AccessFormat::Template(text) if text.contains("{=") => match pieces(text) {
                 Ok(parts) => LineFormat::template(text, parts.into_iter().map(format_piece)),
                 // Reported with the other mistakes of expressions: see `texts`.

@@ -34,7 +34,7 @@ pub enum Workers {
 pub struct AccessLog {
     /// Destination of the lines: `stdout`, `stderr`, `"off"` or a file, which SIGUSR1 reopens. Default `stdout`.
     pub output: Output,
-    /// `json`, `combined` (as in Apache and nginx), or a template with fields in braces and expressions, such as
+    /// `json`, `replay` (JSON with the whole request, for `weir replay`), `combined` (as in Apache and nginx), or a template with fields in braces and expressions, such as
     /// `{time} {method} {path} {status} {= maps.tenants }`. Default `json`.
     pub format: AccessFormat,
     /// What to add to a JSON line: `header:NAME` and `response_header:NAME`, which a template names in braces, and
@@ -116,6 +116,8 @@ pub enum AccessFormat {
     Json,
     /// `combined`, or text with fields in braces.
     Template(String),
+    /// One JSON object with the whole request, for `weir replay`.
+    Replay,
 }
 
 /// The gateway's own log.
@@ -557,11 +559,11 @@ impl JsonSchema for Workers {
 
 impl<'de> Deserialize<'de> for AccessFormat {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        const EXPECTED: &str =
-            "a format; expected json, combined, or a template such as `{time} {method} {path} {status}`";
+        const EXPECTED: &str = "a format; expected json, replay, combined, or a template such as `{time} {method} {path} {status}`";
         let text = de::text(deserializer, EXPECTED)?;
         match text.as_str() {
             "json" => Ok(Self::Json),
+            "replay" => Ok(Self::Replay),
             _ if text == "combined" || text.contains('{') => Ok(Self::Template(text)),
             _ => Err(de::refuse(EXPECTED, None)),
         }
@@ -570,14 +572,15 @@ impl<'de> Deserialize<'de> for AccessFormat {
 
 super::values::text_schema!(
     AccessFormat,
-    "json, combined, or a template with fields in braces.",
-    ["json", "combined", "{time} {method} {path} {status}"]
+    "json, replay, combined, or a template with fields in braces.",
+    ["json", "replay", "combined", "{time} {method} {path} {status}"]
 );
 
 impl Serialize for AccessFormat {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(match self {
             Self::Json => "json",
+            Self::Replay => "replay",
             Self::Template(template) => template,
         })
     }

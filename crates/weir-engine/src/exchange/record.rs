@@ -16,7 +16,7 @@ use weir_filter::filter::{Cx, End, FILTER, Hooks, line_of};
 use weir_filter::grpc;
 use weir_filter::template::Ended;
 use weir_h1::{RequestHead, ResponseHead, Version};
-use weir_telemetry::{AccessLog, Closed, Computed, Entry, Header, Timing, log};
+use weir_telemetry::{AccessLog, Closed, Computed, Entry, Header, RequestCopy, Timing, log};
 use weir_upstream::error::{self, Cause};
 use weir_upstream::id;
 use weir_upstream::upstream::{Active, LocalEndpoint};
@@ -318,7 +318,18 @@ impl Exchange<'_> {
                 trace.as_ref().and_then(|ids| ids.split_at_checked(32)).unwrap_or_default();
             let failed = self.record.failed_attempts();
             let entry = self.entry(id.or(self.id().map(str::as_bytes)).unwrap_or_default(), &failed);
-            let entry = Entry { trace_id, span_id, ..entry };
+            let copied = log.wants_requests().then(|| self.received_fields());
+            let fields: Vec<(&[u8], &[u8])> =
+                copied.iter().flatten().map(|(name, value)| (*name, &**value)).collect();
+            let body = self.cx.as_ref().and_then(Cx::logged_body);
+            let request = RequestCopy {
+                is_tls: self.is_tls(),
+                fields: &fields,
+                body,
+                is_body_cut: self.record.body_in > body.map_or(0, |body| body.len() as u64),
+            };
+            let request = copied.as_ref().map(|_| &request);
+            let entry = Entry { trace_id, span_id, request, ..entry };
             match &self.local.snapshot.conceals {
                 None => self.write_line(log, &Entry { headers: &headers, ..entry }),
                 Some(conceals) => {
@@ -534,6 +545,28 @@ impl Exchange<'_> {
         }
     }
 
+    /// The header fields as the client sent them, before any filter, with `***` for what may be a credential.
+    #[cold]
+    fn received_fields(&self) -> Vec<(&[u8], Cow<'_, [u8]>)> {
+        let snapshot = &self.local.snapshot;
+        let head = self.head.buffer().get(..self.head.wire_len()).unwrap_or_default();
+        let lines = head.split(|byte| *byte == b'\n').skip(1);
+        let parted = lines.filter_map(|line| {
+            let (name, value) = line.split_at_checked(line.iter().position(|byte| *byte == b':')?)?;
+            let (name, value) = (name.trim_ascii(), value.get(1..)?.trim_ascii());
+            let known = String::from_utf8_lossy(name);
+            let is_secret = snapshot.vocabulary.as_ref().is_none_or(|(_, secrets)| secrets.in_field(&known));
+            let shown = match &snapshot.conceals {
+                _ if is_secret => Cow::Borrowed(&b"***"[..]),
+                Some(conceals) if known.eq_ignore_ascii_case("referer") => conceals.referer(value),
+                _ => Cow::Borrowed(value),
+            };
+            // The host is part of the URL.
+            (!known.eq_ignore_ascii_case("host")).then_some((name, shown))
+        });
+        parted.collect()
+    }
+
     fn logged(&self, header: &Header) -> &[u8] {
         match header {
             Header::Request(name) => self.head.headers.get_str(name).unwrap_or_default(),
@@ -669,6 +702,7 @@ impl Exchange<'_> {
             timing,
             headers: &[],
             computed: &[],
+            request: None,
         }
     }
 }

@@ -145,6 +145,7 @@ impl Compiler<'_> {
         let vocabulary = self.vocabulary();
         let hashed = self.hashed(&vocabulary);
         let log_texts = self.log_texts(&vocabulary);
+        self.unlogged_bodies();
         let mut filters = Filters {
             conceals: Conceals { query: hidden, ..Conceals::default() },
             made: Vec::new(),

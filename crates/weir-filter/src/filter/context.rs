@@ -118,6 +118,10 @@ pub(crate) struct Told {
     pub(crate) upstream: Option<Arc<str>>,
 }
 
+/// The start of the request's body for the access log: kept among the states, as [`Told`].
+#[derive(Default)]
+struct LoggedBody(Vec<u8>);
+
 /// What a filter knows of the exchange besides the heads.
 pub struct Cx {
     /// The client's address: the peer's, or the one a trusted proxy reports.
@@ -366,6 +370,23 @@ impl Cx {
     /// What expressions were told.
     pub(crate) fn told(&self) -> Option<&Told> {
         self.states.iter().find_map(|(_, state)| state.downcast_ref())
+    }
+
+    /// Adds a piece of the request's body to what the access log's format `replay` records, up to `limit` in total.
+    pub fn log_body(&mut self, piece: &[u8], limit: usize) {
+        let at = self.states.iter().position(|(_, state)| state.is::<LoggedBody>()).unwrap_or_else(|| {
+            self.states.push((NOBODY, Box::<LoggedBody>::default()));
+            self.states.len() - 1
+        });
+        let LoggedBody(body) =
+            self.states[at].1.downcast_mut().expect("the position was found by this very type");
+        let room = limit.saturating_sub(body.len()).min(piece.len());
+        body.extend_from_slice(&piece[..room]);
+    }
+
+    /// What was recorded of the request's body; `None` if no filter recorded any.
+    pub fn logged_body(&self) -> Option<&[u8]> {
+        self.states.iter().find_map(|(_, state)| Some(state.downcast_ref::<LoggedBody>()?.0.as_slice()))
     }
 
     /// Those claims.

@@ -85,6 +85,21 @@ pub struct Entry<'a> {
     pub headers: &'a [&'a [u8]],
     /// What the format's expressions came to, in their order. Those that are missing are absent.
     pub computed: &'a [Computed<'a>],
+    /// The request as received; only for the format `replay`.
+    pub request: Option<&'a RequestCopy<'a>>,
+}
+
+/// A request as received, for the format `replay`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestCopy<'a> {
+    /// Whether it came over TLS.
+    pub is_tls: bool,
+    /// Its header fields in order; values of secrets are `***`.
+    pub fields: &'a [(&'a [u8], &'a [u8])],
+    /// What was recorded of its body; `None` for nothing.
+    pub body: Option<&'a [u8]>,
+    /// Whether the body was longer.
+    pub is_body_cut: bool,
 }
 
 /// What an expression of the format came to.
@@ -152,6 +167,7 @@ impl Default for Entry<'_> {
             timing: Timing::default(),
             headers: &[],
             computed: &[],
+            request: None,
         }
     }
 }

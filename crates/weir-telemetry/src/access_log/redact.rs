@@ -61,6 +61,12 @@ impl Redactions {
         Ok(())
     }
 
+    /// How the request field with this name is redacted.
+    pub(super) fn of_request(&self, name: &[u8]) -> Option<Redaction> {
+        let is_it = |header: &Header| matches!(header, Header::Request(known) if known.as_bytes().eq_ignore_ascii_case(name));
+        self.headers.iter().find(|(header, _)| is_it(header)).map(|(_, how)| *how)
+    }
+
     /// Calls `write` with the redacted entry. `headers`: the names of its message fields.
     pub(super) fn apply(&self, entry: &Entry<'_>, headers: &[Header], write: impl FnOnce(&Entry<'_>)) {
         let mut entry = entry.clone();

@@ -98,6 +98,7 @@ fn full() -> Entry<'static> {
         },
         headers: &[],
         computed: &[],
+        request: None,
     }
 }
 

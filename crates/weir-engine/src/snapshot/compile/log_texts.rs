@@ -1,8 +1,8 @@
-//! The texts of the access log that have expressions.
+//! The texts of the access log that have expressions, and the bodies that it records.
 
 use super::Compiler;
 use weir_config::Diagnostic;
-use weir_config::schema::LogText;
+use weir_config::schema::{AccessFormat, LogText, Output};
 use weir_filter::template::{LogTexts, Malformed, Names, Redacted, Template};
 use weir_route::variables::Vocabulary;
 
@@ -10,6 +10,22 @@ use weir_route::variables::Vocabulary;
 const CREDENTIALS: [&str; 4] = ["authorization", "cookie", "proxy-authorization", "set-cookie"];
 
 impl Compiler<'_> {
+    /// Warns of each `log_body` whose bodies no line of the access log has.
+    pub(super) fn unlogged_bodies(&mut self) {
+        let config = self.config;
+        let log = &config.access_log;
+        if log.format == AccessFormat::Replay && log.output != Output::Off {
+            return;
+        }
+        let plans = config.plans.iter().flat_map(|(_, plan)| &plan.filters);
+        let routes = config.routes.iter().flat_map(|(_, route)| &route.filters);
+        for filter in config.filters.iter().chain(plans).chain(routes).filter(|f| f.name == "log_body") {
+            let message = "no line of the access log has request bodies";
+            let told = Diagnostic::warning("unused", message).on(self.tree, &filter.path);
+            self.found.push(told.hint("write `access_log: { format: replay }`, or leave out the filter"));
+        }
+    }
+
     /// Compiles them in the order in which the format numbers them.
     pub(super) fn log_texts(&mut self, vocabulary: &Vocabulary) -> Option<Box<LogTexts>> {
         let log = &self.config.access_log;
