@@ -14,6 +14,7 @@ pub mod h1;
 pub mod h2;
 pub mod import;
 pub mod plan;
+pub mod traffic;
 pub mod transcode;
 mod websocket;
 
@@ -49,6 +50,7 @@ pub static TARGETS: &[Target] = &[
     ("plan_url", plan::url),
     ("structured_field", filters::structured_field),
     ("token", filters::token),
+    ("traffic", traffic::traffic),
     ("transcode", transcode::transcode),
 ];
 

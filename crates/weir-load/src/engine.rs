@@ -4,7 +4,7 @@
 //! *Layout.* This file is the coordinator: it starts the threads, merges their ticks and makes the report. `thread`
 //! is one of the threads, `worker` the state that its tasks share, with sampler and pacer; `shared` is the state of
 //! all threads. `hand` carries out commands from the control socket. `pulse` notices when the generator does
-//! not run. `ahead` opens connections before a fixed rate begins. `client` is the client loop; `h1` is an
+//! not run. `replay` paces recorded requests. `ahead` opens connections before a fixed rate begins. `client` is the client loop; `h1` is an
 //! exchange over HTTP/1.1, `h2` one over HTTP/2, `websocket` a message and its answer. `scenario`
 //! runs users in place of clients. `tally` holds the counts, `blocks` those of `--rounds`.
 //! Connections and bytes are in `transport`. A new protocol is a new module beside `h1`.
@@ -17,6 +17,7 @@ mod h2;
 mod hand;
 mod merge;
 mod pulse;
+pub(crate) mod replay;
 mod scenario;
 pub(crate) mod shared;
 pub(crate) mod tally;
@@ -29,12 +30,14 @@ use crate::cores;
 use crate::cost::{Begun, Watch};
 use crate::plan::Plan;
 use crate::progress::Progress;
+use crate::replay::Replay;
 use crate::scenario::Failed;
 use crate::throttle::Throttled;
 use hand::Hand;
 use merge::Merge;
 use shared::{Message, Shared};
 use std::convert::Infallible;
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant, SystemTime};
 use weir_report::report::{Change, End, Report};
@@ -181,6 +184,9 @@ impl Plan {
         let (out, inbox) = mpsc::channel();
         interrupt.ends(&out);
         let shared = Arc::new(Shared::new(&plan));
+        if plan.replay.is_some() {
+            read_recording(&plan, &shared, interrupt)?;
+        }
         let (ready, all_ready) = mpsc::channel();
         let mut threads = Vec::new();
         for index in 0..plan.threads {
@@ -327,6 +333,25 @@ pub(crate) fn aborts(plan: &Plan, so_far: impl FnOnce() -> Report) -> Option<Str
     }
     let report = so_far();
     plan.abort_on.iter().find(|t| t.judge(&report).passed).map(|t| t.text.clone())
+}
+
+/// Starts the thread that reads the recording, and waits until the first request is there: otherwise a slow source
+/// would look like a late generator.
+fn read_recording(plan: &Arc<Plan>, shared: &Shared, interrupt: &Interrupt) -> std::io::Result<()> {
+    let (out, inboxes) = Replay::feed(plan.threads);
+    shared.give_inboxes(inboxes);
+    let (first, is_there) = mpsc::channel::<Infallible>();
+    let plan = Arc::clone(plan);
+    // It ends with the recording, or when the threads that take requests are gone.
+    let work = move || {
+        if let Some(replay) = &plan.replay {
+            replay.read(&out, || drop(first));
+        }
+    };
+    std::thread::Builder::new().name("weir-replay".to_owned()).spawn(work)?;
+    // The other end is dropped once a request is there.
+    while is_there.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) && !interrupt.is_ended() {}
+    Ok(())
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@
 //! `pace` decides when requests begin (shapes are in weir-plan, `control` changes the rate by hand), `transport` holds
 //! connections and their bytes, `clock` and `os` read the time. `cost` watches the target's process, `cores` the other
 //! processes on the machine. `compare` runs a plan on several targets in turn, `search` finds the highest rate that
-//! holds, `ceiling` measures the generator itself. `remote_write` sends progress to Prometheus. The results, their
+//! holds, `ceiling` measures the generator itself, `replay` sends recorded traffic again. `remote_write` sends progress to Prometheus. The results, their
 //! verdict and their layouts are in weir-report.
 //!
 //! *Architecture Invariant:* pace and stop are values. There is one client loop (`engine/client.rs`), not one for
@@ -38,6 +38,7 @@ mod pace;
 mod plan;
 mod progress;
 pub mod remote_write;
+mod replay;
 mod scenario;
 mod schema;
 mod search;
@@ -53,6 +54,7 @@ pub use options::Options;
 pub use plan::Plan;
 pub use progress::{Progress, SoFar};
 pub use remote_write::RemoteWrite;
+pub use replay::ReplayOptions;
 pub use scenario::Failed;
 pub use search::find_knee;
 pub use weir_report::{Comparison, Knee, Mistake, Report};

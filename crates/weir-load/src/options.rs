@@ -7,6 +7,7 @@ mod journey;
 mod odd;
 mod plain;
 mod proxy;
+mod replay;
 mod request;
 mod shape;
 
@@ -342,6 +343,7 @@ impl Reader<'_> {
             data,
             journey: None,
             control,
+            replay: None,
             plain: None,
         })
     }
@@ -496,7 +498,9 @@ impl Reader<'_> {
     fn clients(&mut self, pace: &Pace, rhythm: &Rhythm, requests: Option<u64>) -> u64 {
         let o = self.options;
         let default = match pace {
-            Pace::AsFastAsPossible => CONNECTIONS.min(requests.unwrap_or(u64::MAX)).max(1),
+            Pace::AsFastAsPossible | Pace::Replay { .. } => {
+                CONNECTIONS.min(requests.unwrap_or(u64::MAX)).max(1)
+            }
             Pace::Rate { .. }
             | Pace::Shape { of: StageUnit::Rate, .. }
             | Pace::Stages { of: StageUnit::Rate, .. } => CONNECTIONS_RATE,

@@ -27,7 +27,7 @@ impl Rhythm {
     /// The rhythm of a pace without a shape, whose parts alone do not determine it.
     pub(crate) fn of(pace: &Pace) -> Self {
         match pace {
-            Pace::AsFastAsPossible | Pace::Shape { .. } => Self::Closed(Users::All),
+            Pace::AsFastAsPossible | Pace::Replay { .. } | Pace::Shape { .. } => Self::Closed(Users::All),
             Pace::Rate { per_second } => Self::Open(Starts::Lines(vec![Line::endless(*per_second)])),
             Pace::Stages { of: StageUnit::Users, start, stages } => {
                 Self::Closed(Users::Lines(Line::all(*start, stages)))

@@ -3,6 +3,7 @@
 use crate::check::Check;
 use crate::control::Control;
 use crate::pace::Rhythm;
+use crate::replay::Replay;
 use crate::scenario::{Group, Journey};
 use crate::schema::Call;
 use crate::template::{Data, Template};
@@ -63,6 +64,8 @@ pub struct Plan {
     pub(crate) journey: Option<Arc<Journey>>,
     /// Takes commands during the run.
     pub(crate) control: Option<Control>,
+    /// The recording that is replayed. Its first target is every request's, the second that of HEAD.
+    pub(crate) replay: Option<Replay>,
     /// The same load as a run of one request, if the plan has only that.
     pub(crate) plain: Option<Arc<Self>>,
 }
@@ -112,7 +115,10 @@ impl Plan {
 
     /// Whether clients wait for a response before they send again.
     pub(crate) const fn is_closed(&self) -> bool {
-        matches!(self.rhythm, Rhythm::Closed(_))
+        match &self.replay {
+            Some(replay) => replay.is_max(),
+            None => matches!(self.rhythm, Rhythm::Closed(_)),
+        }
     }
 
     /// Whether that holds for everything in the plan, scenarios included.
@@ -189,7 +195,8 @@ impl Plan {
     /// nothing in a response that its head and its length do not say.
     pub(crate) fn is_repetitive(&self) -> bool {
         let is_same = |target: &Target| target.template.is_none() && !target.is_head && target.call.is_none();
-        matches!(self.targets.as_slice(), [only] if is_same(only))
+        self.replay.is_none()
+            && matches!(self.targets.as_slice(), [only] if is_same(only))
             && matches!(&self.rhythm, Rhythm::Closed(users) if users.all())
             && self.rhythm.shape().is_none()
             && self.checks.is_empty()

@@ -47,6 +47,12 @@ pub fn merge(reports: &[Report], apart: bool) -> Result<Report, String> {
             return Err(format!("report {no} is there twice"));
         }
     }
+    if let Some(i) = reports.iter().position(|r| r.replay.is_some()) {
+        return Err(format!(
+            "report {} is of a replay, which is compared with its recording and not added up",
+            i + 1
+        ));
+    }
     let common = overlap(reports);
     if common < OVERLAP && !apart {
         return Err(format!(

@@ -13,6 +13,7 @@ mod journey;
 mod judgement;
 mod parts;
 mod plan;
+mod replay;
 mod shaped;
 mod times;
 
@@ -27,6 +28,8 @@ pub use parts::{
 pub use plan::{
     CallKind, CallPlan, End, Pace, PartPlan, PlanAsRun, Protocol, Stage, StageUnit, Stop, TargetPlan,
 };
+pub(crate) use replay::ROUTE_HEADS;
+pub use replay::{LengthPair, ReplayStats, ReplayedRoute, StatusPair, UnreadLine};
 pub use shaped::{Change, PartIterations, PartStats, Recovery};
 pub(crate) use times::{BEYOND, responses_for};
 pub use times::{Latency, Percentiles, Phases, Series, Tick};
@@ -118,6 +121,9 @@ pub struct Report {
     pub health: Health,
     /// The machine and version that generated the load.
     pub generator: Generator,
+    /// The replayed recording; only of `weir replay`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replay: Option<ReplayStats>,
 }
 
 // === counts ===

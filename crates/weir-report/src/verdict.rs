@@ -11,6 +11,7 @@ mod contention;
 mod course;
 mod journey;
 mod parts;
+mod replay;
 mod standstill;
 
 pub use contention::{LITTLE, WAITED};
@@ -83,6 +84,8 @@ pub static REASONS: &[Rule] = &[
     Rule { code: "generator_busy", side: Side::Generator, grade: Grade::Suspect, look: generator_busy },
     Rule { code: "generator_waited", side: Side::Generator, grade: Grade::Suspect, look: generator_waited },
     Rule { code: "late_starts", side: Side::Generator, grade: Grade::Suspect, look: late_starts },
+    Rule { code: "out_of_order", side: Side::Run, grade: Grade::Suspect, look: replay::out_of_order },
+    Rule { code: "unread_records", side: Side::Run, grade: Grade::Suspect, look: replay::unread_records },
     Rule { code: "littles_law", side: Side::Run, grade: Grade::Suspect, look: littles_law },
     Rule { code: "errors", side: Side::Run, grade: Grade::Suspect, look: errors },
     Rule { code: "status_mix", side: Side::Answers, grade: Grade::Suspect, look: status_mix },
@@ -238,8 +241,13 @@ pub(crate) fn of_part(part: &Report) -> Verdict {
     judge_by(part, |rule| OF_PART.contains(&rule.code))
 }
 
+/// Reasons that recorded requests give in any case, since they differ from each other.
+const NOT_OF_REPLAY: [&str; 6] =
+    ["answers_differ", "body_length_changed", "cached", "not_modified", "redirects", "unequal_work"];
+
 fn judge_by(report: &Report, is_asked: impl Fn(&Rule) -> bool) -> Verdict {
-    let found = REASONS.iter().filter(|rule| is_asked(rule)).filter_map(|rule| {
+    let applies = |rule: &&Rule| report.replay.is_none() || !NOT_OF_REPLAY.contains(&rule.code);
+    let found = REASONS.iter().filter(applies).filter(|rule| is_asked(rule)).filter_map(|rule| {
         let text = (rule.look)(report)?;
         Some(Reason { code: rule.code.to_owned(), grade: rule.grade, text })
     });
@@ -310,6 +318,9 @@ fn has_status_check(r: &Report) -> bool {
 }
 
 fn unexpected(r: &Report) -> u64 {
+    if let Some(replay) = &r.replay {
+        return replay::unexpected(replay);
+    }
     r.counts.responses.saturating_sub(r.expected())
 }
 
@@ -468,6 +479,9 @@ fn waited(r: &Report) -> Option<String> {
 }
 
 fn late_starts(r: &Report) -> Option<String> {
+    if let Some(replay) = &r.replay {
+        return replay::late_starts(replay);
+    }
     let p99 = r.health.start_lag.quantile(0.99);
     (p99 > LATE_NS)
         .then(|| format!("the generator started requests late: p99 {} behind the plan", time(p99 as f64)))

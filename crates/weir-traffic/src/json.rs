@@ -26,6 +26,9 @@ pub(crate) fn weir(line: &[u8]) -> Result<Recorded, Unread> {
     let Some(method) = text(&value, "method") else {
         return Err(if value.get("total_us").is_some() { NO_REQUEST } else { UNREADABLE });
     };
+    if is_tunnel(&value) {
+        return Err(NO_REQUEST);
+    }
     let uri = text(&value, "uri").ok_or(NO_REQUEST)?;
     let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
     if [path, query].iter().any(|part| part.len() >= LOGGED_MOST && part.ends_with('…')) {
@@ -62,6 +65,9 @@ pub(crate) fn weir(line: &[u8]) -> Result<Recorded, Unread> {
 /// `bytes` (of the response's body) and `ms` (how long it took).
 pub(crate) fn line(line: &[u8]) -> Result<Recorded, Unread> {
     let mut value: Value = serde_json::from_slice(line).map_err(|_| UNREADABLE)?;
+    if is_tunnel(&value) {
+        return Err(NO_REQUEST);
+    }
     let body = body(&mut value)?;
     let at = at(value.get("at").ok_or(UNREADABLE)?).ok_or(UNREADABLE)?;
     let url = text(&value, "url").ok_or(UNREADABLE)?;
@@ -96,6 +102,11 @@ pub(crate) fn line(line: &[u8]) -> Result<Recorded, Unread> {
         },
         id: None,
     })
+}
+
+/// A WebSocket or another upgrade: its first request alone is none to repeat.
+fn is_tunnel(value: &Value) -> bool {
+    value.get("tunnel").and_then(Value::as_bool).unwrap_or(false)
 }
 
 /// A text in RFC 3339, or a number: of seconds, milliseconds, microseconds or nanoseconds, by its size.

@@ -1,6 +1,7 @@
 //! One client: the loop that every pace, stop and protocol shares.
 
 use super::h1::{After, Batch, Conn};
+use super::replay::Turn;
 use super::websocket::Socket;
 use super::worker::{Next, Pause, Worker};
 use crate::clock::{self, NEVER};
@@ -160,6 +161,12 @@ impl Client {
         } else {
             Duration::ZERO
         };
+        if let Some(feed) = &worker.feed
+            && let (Err(failure), Some(held)) = (&outcome, worker.slots[self.i].held.take())
+            && *failure != Failure::Cut
+        {
+            feed.lost(&held);
+        }
         if let Err(failure) = outcome {
             worker.lost(&self.batch.items[self.batch.done..], &failure, now);
         }
@@ -186,6 +193,10 @@ impl Client {
         let plan = Arc::clone(&self.worker.plan);
         self.batch.items.clear();
         self.batch.done = 0;
+        if self.worker.feed.is_some() && self.replay(intended) {
+            self.keep_first(&plan);
+            return;
+        }
         let first = self.next_target();
         self.batch.items.push((first, intended));
         let origin = plan.targets[self.batch.items[0].0].origin;
@@ -200,6 +211,30 @@ impl Client {
         }
         self.render(&plan);
         self.keep_first(&plan);
+    }
+
+    /// Makes a recorded request the batch's only one; `false` without a replay.
+    fn replay(&mut self, intended: u64) -> bool {
+        let worker = Rc::clone(&self.worker);
+        let Some(Turn { entry, is_first }) = worker.feed.as_ref().and_then(|feed| feed.take(&worker, self.i))
+        else {
+            return false;
+        };
+        if is_first {
+            self.conns.iter_mut().for_each(|conn| *conn = None);
+        }
+        let target = usize::from(entry.is_head);
+        self.batch.items.push((target, intended));
+        (self.sent, self.sent_uncounted) =
+            ((entry.head_bytes as u64, (entry.bytes.len() - entry.head_bytes) as u64), 0);
+        self.out = entry.bytes;
+        self.ends.clear();
+        self.ends.push(self.out.len());
+        worker.slots[self.i].held.set(Some(entry.held));
+        let mut tally = worker.tally.borrow_mut();
+        tally.requests += 1;
+        tally.targets[target].requests += 1;
+        true
     }
 
     /// Writes the batch's bytes, unless they equal one target's rendered request, and counts the requests.
@@ -247,7 +282,8 @@ impl Client {
         if !self.batch.is_capturing() {
             return;
         }
-        let made = self.batch.items.first().is_some_and(|(i, _)| plan.targets[*i].template.is_some());
+        let made = plan.replay.is_some()
+            || self.batch.items.first().is_some_and(|(i, _)| plan.targets[*i].template.is_some());
         if let Some(end) = self.ends.first().filter(|_| made) {
             self.batch.keep_request(self.out.get(..*end).unwrap_or_default());
         }

@@ -1,6 +1,7 @@
 //! Merges the threads' results: ticks during the run, the report at its end.
 
 use super::blocks::Blocks;
+use super::replay::{Replayed, RouteTally};
 use super::shared::{Shared, ThreadEnd, TickPart};
 use super::tally::PartTally;
 use crate::cores::{self, Look};
@@ -8,6 +9,7 @@ use crate::grpc::CODES;
 use crate::os;
 use crate::plan::Plan;
 use crate::progress::SoFar;
+use crate::replay::Found;
 use crate::scenario::{self, Journey};
 use crate::throttle::Throttled;
 use crate::transport::h2::request::{Rendered, body_bytes};
@@ -18,9 +20,9 @@ use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime};
 use weir_h1::{Limits, Progress, ResponseHead, parse_response};
 use weir_report::report::{
-    AnswerKind, Change, CheckResult, ConnectionStats, Counts, End, Health, Ledger, PartIterations, PartStats,
-    Percentiles, Protocol, Report, SCHEMA, Series, TargetCost, TargetStats, ThreadStats, Tick,
-    WebSocketStats, Window,
+    AnswerKind, Change, CheckResult, ConnectionStats, Counts, End, Health, Ledger, LengthPair,
+    PartIterations, PartStats, Percentiles, Protocol, ReplayStats, ReplayedRoute, Report, SCHEMA, Series,
+    StatusPair, TargetCost, TargetStats, ThreadStats, Tick, WebSocketStats, Window,
 };
 use weir_report::units::shown;
 use weir_report::{Histogram, verdict};
@@ -131,8 +133,13 @@ impl Merge {
         if let Some(journey) = &self.plan.journey {
             tick.steps = scenario::tally::merged(journey, parts.iter().flat_map(|p| &p.steps));
         }
-        let planned = due_by(&self.plan, &self.shared, tick.end_ns, self.planned_most);
-        tick.planned = planned.saturating_sub(std::mem::replace(&mut self.planned, planned));
+        tick.planned = match &self.plan.replay {
+            Some(replay) => replay.found().planned_until(tick.end_ns),
+            None => {
+                let planned = due_by(&self.plan, &self.shared, tick.end_ns, self.planned_most);
+                planned.saturating_sub(std::mem::replace(&mut self.planned, planned))
+            }
+        };
         tick.length_ns = tick.end_ns.saturating_sub(begun);
         tick.end_ns = tick.end_ns.saturating_sub(self.plan.warmup_ns);
         self.blocks.add(parts, &tick, &response);
@@ -186,6 +193,7 @@ impl Merge {
     pub(super) fn natural_end(&self) -> End {
         let requests: u64 = self.threads.iter().map(|(_, t)| t.tally.requests).sum();
         match self.plan.as_run.stop.requests {
+            None if self.plan.replay.is_some() => End::Requests,
             Some(n) if requests >= n => End::Requests,
             _ => End::Duration,
         }
@@ -244,6 +252,9 @@ impl Merge {
                 look.and_then(|look| look.until_now(&cores::of_targets(plan.pid, &plan.tcp_addresses())));
         }
         r.parts = parts(&plan, shared, &self.threads);
+        if let Some(replay) = &plan.replay {
+            add_replay(&mut r, &replay.found(), &self.threads);
+        }
         r.changes = std::mem::take(&mut self.changes);
         r.ledger = ledger(&plan, shared, protocols);
         if let Some(journey) = &plan.journey {
@@ -317,6 +328,44 @@ fn parts_of_loads(journey: &Journey, shared: &Shared, threads: &[(usize, ThreadE
         }
     }
     all
+}
+
+/// What was read of a recording, with the counts of all threads.
+fn add_replay(r: &mut Report, found: &Found, threads: &[(usize, ThreadEnd)]) {
+    let mut all = Replayed::default();
+    threads.iter().filter_map(|(_, t)| t.replayed.as_deref()).for_each(|t| all.add(t));
+    let name = |number: usize| found.names.get(number).cloned().unwrap_or_default();
+    let some = |status: u16| (status > 0).then_some(status);
+    let pair = |((then, now), requests)| StatusPair { then: some(then), now: some(now), requests };
+    let route = |(number, t): (usize, &RouteTally)| ReplayedRoute {
+        route: name(number),
+        requests: t.requests,
+        statuses_changed: t.statuses_changed,
+        lengths_changed: t.lengths_changed,
+        timed: t.timed,
+        ln_sum: t.ln_sum,
+        ln_squares: t.ln_squares,
+    };
+    let stats = ReplayStats {
+        drift: all.drift,
+        statuses: all.statuses.into_iter().map(pair).collect(),
+        lengths_compared: all.lengths_compared,
+        lengths_changed: all.routes.iter().map(|t| t.lengths_changed).sum(),
+        first_lengths: all
+            .first_lengths
+            .into_iter()
+            .map(|(number, pair)| LengthPair { route: name(number as usize), ..pair })
+            .collect(),
+        then: all.then,
+        now: all.now,
+        routes: all.routes.iter().enumerate().filter(|(_, t)| t.requests > 0).map(route).collect(),
+        ..found.stats.clone()
+    };
+    if let Some(last) = r.series.ticks.last_mut() {
+        last.planned += found.planned.values().sum::<u64>();
+    }
+    r.counts.unsent = stats.planned.saturating_sub(r.counts.requests);
+    r.replay = Some(stats);
 }
 
 fn add_part(p: &mut PartStats, t: &PartTally) {

@@ -1,11 +1,13 @@
 //! State that the threads of a run share, and their messages to the coordinator.
 
 use super::pulse::Pulse;
+use super::replay::Replayed;
 use super::tally::Tally;
 use crate::clock::{self, Clock, NEVER};
 use crate::grpc::CODES;
 use crate::pace::{Rhythm, Schedule};
 use crate::plan::Plan;
+use crate::replay::Entry;
 use crate::scenario::Failed;
 use crate::scenario::tally::{JourneyTally, StepPart};
 use crate::transport::origin::Proxy;
@@ -13,6 +15,7 @@ use crate::transport::reader::Response;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use tokio::sync::mpsc::Receiver;
 use weir_report::Histogram;
 use weir_report::report::{AnswerKind, Change, Errors, Window};
 
@@ -84,6 +87,8 @@ pub(crate) struct ThreadEnd {
     /// The kinds that `tally` counts by number.
     pub(crate) kinds: Vec<AnswerKind>,
     pub(crate) tally: Tally,
+    /// With a replay.
+    pub(crate) replayed: Option<Box<Replayed>>,
     /// By step and scenario, with scenarios.
     pub(crate) journey: Option<Box<JourneyTally>>,
 }
@@ -116,6 +121,8 @@ pub(crate) struct Shared {
     pub(in crate::engine) course: Course,
     /// With scenarios: those of each group.
     pub(in crate::engine) courses: Vec<Course>,
+    /// With a replay, where each thread takes its requests from.
+    inboxes: Mutex<Vec<Option<Receiver<Entry>>>>,
 }
 
 /// The starts of an open loop as they are in effect, which commands on the control socket change.
@@ -195,6 +202,7 @@ impl Shared {
             pulse: Arc::default(),
             course: Course::of(&plan.rhythm, 0),
             courses: groups.iter().map(|g| Course::of(&g.rhythm, g.start_at)).collect(),
+            inboxes: Mutex::default(),
         }
     }
 
@@ -206,6 +214,17 @@ impl Shared {
             measure_from: 0,
             ..Self::new(plan)
         }
+    }
+
+    /// Gives each thread the end from which it takes recorded requests.
+    pub(super) fn give_inboxes(&self, inboxes: Vec<Receiver<Entry>>) {
+        *self.inboxes.lock().unwrap_or_else(PoisonError::into_inner) =
+            inboxes.into_iter().map(Some).collect();
+    }
+
+    /// Takes that of thread `index`; none without a replay.
+    pub(super) fn take_inbox(&self, index: usize) -> Option<Receiver<Entry>> {
+        self.inboxes.lock().unwrap_or_else(PoisonError::into_inner).get_mut(index)?.take()
     }
 
     /// Takes one request from the count; `false` if none is left.

@@ -2,6 +2,7 @@
 
 use super::ahead::Ahead;
 use super::client;
+use super::replay;
 use super::scenario;
 use super::shared::{Message, Shared, ThreadEnd, part};
 use super::worker::sampler::{SAMPLE, Sampler};
@@ -79,6 +80,11 @@ async fn work(
 const EVENTS: u32 = 32;
 
 async fn drive(worker: Rc<Worker>, out: &mpsc::Sender<Message>) -> std::io::Result<ThreadEnd> {
+    if worker.feed.is_some() {
+        os::wake_soon();
+        let timer = Timer::new()?;
+        drop(tokio::task::spawn_local(replay::pace(Rc::clone(&worker), timer)));
+    }
     if let Rhythm::Open(_) = worker.plan.rhythm {
         os::wake_soon();
         let timer = Timer::new()?;

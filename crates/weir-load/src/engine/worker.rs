@@ -12,11 +12,13 @@ pub(crate) mod sampler;
 use super::ahead::Ahead;
 use super::h1::Repeats;
 use super::h2::Place;
+use super::replay::Feed;
 use super::shared::Shared;
 use super::tally::Tally;
 use crate::clock::{Clock, NEVER};
 use crate::pace::{Rhythm, Schedule, Way};
 use crate::plan::Plan;
+use crate::replay::Held;
 use crate::template::Values;
 use crate::transport::reader::Parser;
 use std::cell::{Cell, RefCell};
@@ -84,6 +86,8 @@ pub(crate) struct Worker {
     starts_most: u64,
     idle: RefCell<Vec<usize>>,
     pub(crate) bell: Notify,
+    /// With a replay, what its clients send.
+    pub(in crate::engine) feed: Option<Feed>,
 }
 
 /// The next start of an open loop for this thread.
@@ -104,6 +108,8 @@ pub(crate) struct Slot {
     /// The start that the pacer assigned to it.
     pub(crate) assigned: Cell<u64>,
     pub(crate) parked: Cell<bool>,
+    /// With a replay, what is kept of its request until the response.
+    pub(in crate::engine) held: Cell<Option<Held>>,
     pub(crate) responses: Cell<u64>,
     /// Idle before its stage began.
     pub(crate) idle_ns: Cell<u64>,
@@ -150,6 +156,7 @@ impl Slot {
             end: Cell::new(None),
             assigned: Cell::new(NEVER),
             parked: Cell::new(false),
+            held: Cell::new(None),
             responses: Cell::new(0),
             idle_ns: Cell::new(0),
             think_ns: Cell::new(0),
@@ -256,6 +263,10 @@ impl Worker {
             starts_most: plan.stop_requests.map_or(u64::MAX, |n| n.saturating_add(starts_in_warmup)),
             idle: RefCell::default(),
             bell: Notify::new(),
+            feed: shared.take_inbox(index).and_then(|inbox| {
+                let replay = plan.replay.as_ref()?;
+                Some(Feed::new(inbox, clients, replay.is_max(), replay.by_client))
+            }),
             plan,
             shared,
             clock,
@@ -268,6 +279,9 @@ impl Worker {
     /// after the last start, in which nothing starts, belongs to it, or the rate would come out too high. Ctrl-C
     /// moves the end.
     pub(crate) fn is_over(&self) -> bool {
+        if let Some(feed) = &self.feed {
+            return feed.is_over() || self.clock.now() >= self.stop_at();
+        }
         let all_made = || {
             let next = self.next.borrow();
             next.k >= self.starts_most || (next.at == NEVER && self.is_last(NEVER))
@@ -299,7 +313,7 @@ impl Worker {
     }
 
     /// Records how late a start was although a client was free.
-    fn note_lag(&self, at: u64, now: u64) {
+    pub(in crate::engine) fn note_lag(&self, at: u64, now: u64) {
         self.note_lag_of(self.part_of(at), now.saturating_sub(at));
     }
 
@@ -334,6 +348,9 @@ impl Worker {
 
     /// The next step of client `i` of this thread. In an open loop it may wait; the pacer wakes it.
     pub(crate) fn poll_next(&self, i: usize, cx: &Context<'_>) -> Poll<Next> {
+        if let Some(feed) = &self.feed {
+            return feed.poll_next(self, i, cx);
+        }
         let slot = &self.slots[i];
         let assigned = slot.assigned.replace(NEVER);
         if assigned != NEVER {

@@ -215,6 +215,7 @@ impl Reader<'_> {
             dns_ns: clock::nanos(self.looked_up),
             pid,
             data: None,
+            replay: None,
             journey: Some(Arc::new(journey)),
             control,
             plain,

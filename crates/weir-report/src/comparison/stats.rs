@@ -6,6 +6,7 @@
 //! intervals contain the truth.
 
 pub use crate::interval::Interval;
+use crate::interval::student;
 use fastrand::Rng;
 
 /// Number of resamples.
@@ -111,16 +112,6 @@ fn interval(n: usize, seed: u64, estimate: impl Fn(&[usize]) -> f64) -> Option<I
     let (low, high) = (drawn[RESAMPLES / 40], drawn[RESAMPLES - 1 - RESAMPLES / 40]);
     let widen = (n as f64 / (n - 1) as f64).sqrt() * student(n - 1) / 1.96;
     Some(Interval { value, range: Some((value - (value - low) * widen, value + (high - value) * widen)) })
-}
-
-/// The 97.5 % quantile of Student's t.
-pub(super) fn student(freedom: usize) -> f64 {
-    const TABLE: [f64; 30] = [
-        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145,
-        2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048,
-        2.045, 2.042,
-    ];
-    TABLE.get(freedom.saturating_sub(1)).copied().unwrap_or(1.96 + 2.4 / freedom as f64)
 }
 
 #[cfg(test)]

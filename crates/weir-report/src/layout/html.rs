@@ -11,7 +11,8 @@ use crate::Histogram;
 use crate::page::plot::{self, Axis, Line, Marks};
 use crate::page::{by_percentile, document, escaped, section, short_time, table, table_with_words};
 use crate::report::{
-    AgentStats, Distribution, Figures, Pace, PartStats, Percentiles, Report, StageUnit, TargetPlan, Tick,
+    AgentStats, Distribution, Figures, Pace, PartStats, Percentiles, ROUTE_HEADS, Report, StageUnit,
+    TargetPlan, Tick,
 };
 use crate::units::{counted, grouped, size, time};
 use std::fmt::Write;
@@ -36,6 +37,7 @@ fn print(r: &Report) -> String {
         over_time(r),
         agents(r),
         parts(r),
+        replay(r),
         latencies(r, &figures),
         journey(r),
         answers(r),
@@ -74,6 +76,8 @@ fn tiles(r: &Report, figures: &Figures) -> String {
     let p = &r.plan;
     let pace = match &p.pace {
         Pace::AsFastAsPossible => "as fast as possible".to_owned(),
+        Pace::Replay { speed: Some(speed) } => format!("a recording at {speed} times its speed"),
+        Pace::Replay { speed: None } => "a recording, as fast as possible".to_owned(),
         Pace::Rate { per_second } => format!("{} a second", number(*per_second)),
         Pace::Shape { of: StageUnit::Users, parts, .. } => {
             format!("{} of users", counted(parts.len() as u64, "part"))
@@ -322,6 +326,14 @@ fn bars(h: &Histogram) -> String {
 }
 
 // === tables ===
+
+fn replay(r: &Report) -> String {
+    let Some(replay) = &r.replay else { return String::new() };
+    let rows = replay.rows().into_iter().map(|(name, text)| [name.to_owned(), escaped(&text)]);
+    let routes = replay.route_rows().into_iter().map(|row| row.map(|cell| escaped(&cell)));
+    let tables = [table_with_words(&["", ""], rows), table_with_words(&ROUTE_HEADS, routes)];
+    section("The recording", &tables.concat())
+}
 
 fn parts(r: &Report) -> String {
     if r.parts.is_empty() {

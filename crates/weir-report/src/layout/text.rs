@@ -4,7 +4,7 @@ pub(super) mod journey;
 
 use super::format::Format;
 use crate::Histogram;
-use crate::report::{Pace, Percentiles, Report, StageUnit, TargetPlan, ThresholdResult};
+use crate::report::{Pace, Percentiles, ROUTE_HEADS, Report, StageUnit, TargetPlan, ThresholdResult};
 use crate::threshold::Threshold;
 use crate::units::{counted, grouped, rate_seconds, size, time};
 use std::fmt::Write as _;
@@ -24,6 +24,7 @@ fn print(r: &Report) -> String {
     targets(r, &mut out);
     agents(r, &mut out);
     parts(r, &mut out);
+    replay(r, &mut out);
     journey::print(r, &mut out);
     phases(r, &mut out);
     if r.source.is_none() {
@@ -66,6 +67,8 @@ fn plan(r: &Report, out: &mut String) {
         Pace::Rate { per_second } if r.is_journey() => format!("{} iterations/s", number(*per_second)),
         Pace::AsFastAsPossible if r.is_journey() => "closed loop".to_owned(),
         Pace::AsFastAsPossible => "as fast as possible".to_owned(),
+        Pace::Replay { speed: Some(speed) } => format!("a recording at {speed} times its speed"),
+        Pace::Replay { speed: None } => "a recording, as fast as possible".to_owned(),
         Pace::Rate { per_second } => format!("{}/s", number(*per_second)),
         Pace::Stages { of: StageUnit::Users, stages, .. } => format!("{} stages of users", stages.len()),
         Pace::Shape { of: StageUnit::Users, parts, .. } => {
@@ -230,6 +233,24 @@ fn agents(r: &Report, out: &mut String) {
             a.state(),
             a.name
         );
+    }
+    out.push('\n');
+}
+
+/// The replayed recording.
+fn replay(r: &Report, out: &mut String) {
+    let Some(replay) = &r.replay else { return };
+    for (name, text) in replay.rows() {
+        let _ = writeln!(out, "{name:<12} {text}");
+    }
+    let rows = replay.route_rows();
+    if !rows.is_empty() {
+        out.push('\n');
+        for [requests, statuses, lengths, ratio, route] in
+            std::iter::once(ROUTE_HEADS.map(str::to_owned)).chain(rows)
+        {
+            let _ = writeln!(out, "{requests:>10}{statuses:>18}{lengths:>17}{ratio:>26}   {route}");
+        }
     }
     out.push('\n');
 }

@@ -229,6 +229,16 @@ impl Found {
             self.equal("connections.responses_by_client", total(clients.iter().copied()), counts.responses);
         }
         self.shape(report);
+        if let Some(replay) = &report.replay {
+            let paired = total(replay.statuses.iter().map(|pair| pair.requests));
+            self.equal("replay.statuses", paired, counts.responses + counts.errors.total());
+            self.equal("replay.then.count", replay.then.count(), replay.now.count());
+            self.equal(
+                "replay.routes.timed",
+                total(replay.routes.iter().map(|r| r.timed)),
+                replay.then.count(),
+            );
+        }
         self.ticks(report);
     }
 

@@ -132,6 +132,11 @@ pub enum Pace {
         /// Requests per second, over all threads.
         per_second: f64,
     },
+    /// Requests start at the times of a recording.
+    Replay {
+        /// How many times faster than recorded; none for as fast as responses come.
+        speed: Option<f64>,
+    },
     /// The number of clients, or the rate, changes linearly from stage to stage.
     Stages {
         /// What the stages change.
@@ -160,6 +165,7 @@ impl Pace {
         match self {
             Self::AsFastAsPossible => true,
             Self::Rate { .. } => false,
+            Self::Replay { speed } => speed.is_none(),
             Self::Shape { of, .. } | Self::Stages { of, .. } => matches!(of, StageUnit::Users),
         }
     }

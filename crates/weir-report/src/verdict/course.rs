@@ -100,7 +100,7 @@ fn ticks(r: &Report) -> Vec<f64> {
         // Pauses and steps of different length change a scenario's rate, not what a step takes.
         Pace::AsFastAsPossible => !r.is_journey(),
         Pace::Rate { .. } => false,
-        Pace::Shape { .. } | Pace::Stages { .. } => return Vec::new(),
+        Pace::Replay { .. } | Pace::Shape { .. } | Pace::Stages { .. } => return Vec::new(),
     };
     let end = r.window.map_or(u64::MAX, |window| window.length_ns);
     let whole = |t: &&crate::report::Tick| t.length_ns * 10 >= r.series.tick_ns * 9 && t.end_ns <= end;

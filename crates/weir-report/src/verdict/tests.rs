@@ -3,8 +3,8 @@
 use super::*;
 use crate::Histogram;
 use crate::report::{
-    AddressUse, AnswerKind, Block, CheckResult, CoreUse, KeepStats, Protocol, ScenarioStats, Source,
-    StepStats, TargetPlan, TargetStats, ThreadStats, ThresholdResult, Tick,
+    AddressUse, AnswerKind, Block, CheckResult, CoreUse, KeepStats, Protocol, ReplayStats, ScenarioStats,
+    Source, StatusPair, StepStats, TargetPlan, TargetStats, ThreadStats, ThresholdResult, Tick,
 };
 
 /// A report of 100,000 responses in 10 s without reasons against it.
@@ -42,6 +42,34 @@ fn codes(change: impl FnOnce(&mut Report)) -> (Grade, Vec<String>) {
 #[test]
 fn nothing_speaks_against_a_good_run() {
     assert_eq!(codes(|_| {}), (Grade::Valid, vec![]));
+}
+
+/// A replay with a time between requests, and a drift of all of them.
+fn drifted(gap_ns: u64, drift_ns: u64) -> ReplayStats {
+    let mut stats = ReplayStats { gap_ns, ..ReplayStats::default() };
+    stats.drift.record_n(drift_ns, 1_000);
+    stats
+}
+
+#[test]
+fn a_replay_may_drift_by_a_part_of_its_gaps() {
+    for (gap_ns, drift_ns) in [(10_000_000_000, 9_800_000), (40_000_000, 1_900_000), (1_000, 900_000)] {
+        let found = codes(|r| r.replay = Some(drifted(gap_ns, drift_ns)));
+        assert_eq!(found, (Grade::Valid, vec![]), "{drift_ns} of {gap_ns}");
+    }
+}
+
+#[test]
+fn recorded_requests_may_differ() {
+    let found = codes(|r| {
+        let statuses = vec![
+            StatusPair { then: Some(302), now: Some(302), requests: 60_000 },
+            StatusPair { then: Some(500), now: Some(500), requests: 40_000 },
+        ];
+        r.counts.statuses = [(302, 60_000), (500, 40_000)].into();
+        r.replay = Some(ReplayStats { statuses, ..ReplayStats::default() });
+    });
+    assert_eq!(found, (Grade::Valid, vec![]));
 }
 
 type Case<'a> = (&'a str, Grade, &'a dyn Fn(&mut Report));
@@ -180,6 +208,20 @@ fn each_reason_is_found_alone() {
             r.counts.responses = 9_999;
             r.counts.kept_alive = 9_999;
             r.counts.statuses = [(200, 9_999)].into();
+        }),
+        ("out_of_order", Grade::Suspect, &|r| {
+            r.replay = Some(ReplayStats { planned: 100_000, out_of_order: 101, ..ReplayStats::default() });
+        }),
+        ("unread_records", Grade::Suspect, &|r| {
+            let left_out = [("unreadable".to_owned(), 100), ("not sendable".to_owned(), 1)].into();
+            r.replay = Some(ReplayStats { records: 100_000, left_out, ..ReplayStats::default() });
+        }),
+        ("late_starts", Grade::Suspect, &|r| r.replay = Some(drifted(10_000_000_000, 10_100_000))),
+        ("late_starts", Grade::Suspect, &|r| r.replay = Some(drifted(40_000_000, 2_100_000))),
+        ("status_mix", Grade::Suspect, &|r| {
+            let pair = |then, now, requests| StatusPair { then: Some(then), now: Some(now), requests };
+            let statuses = vec![pair(200, 200, 90_000), pair(404, 404, 9_800), pair(200, 404, 200)];
+            r.replay = Some(ReplayStats { statuses, ..ReplayStats::default() });
         }),
         ("ended_early", Grade::Suspect, &|r| r.end = End::Interrupted),
         ("ended_early", Grade::Suspect, &|r| r.end = End::Aborted { condition: "errors>1%".to_owned() }),

@@ -2,7 +2,7 @@
 //!
 //! *Layout.* `ci` holds the options for CI systems and the exit codes, `aliases` translates the options of other load
 //! testers, `args` holds options shared with other commands. `outputs` writes the report to places besides stdout,
-//! `prometheus` is the thread that sends figures to Prometheus. `plan_file` reads plans with scenarios. `live` is the
+//! `prometheus` is the thread that sends figures to Prometheus, `replay` is the subcommand of that name. `plan_file` reads plans with scenarios. `live` is the
 //! view on the terminal (cargo feature `live`).
 
 mod agents;
@@ -16,10 +16,12 @@ mod not_live;
 mod outputs;
 mod plan_file;
 mod prometheus;
+mod replay;
 
 pub(super) use aliases::translated;
 pub(super) use args::{ConnectionArgs, RequestArgs};
 pub(super) use ci::{GateArgs, read as read_baseline};
+pub(super) use replay::Replay;
 
 #[cfg(not(feature = "live"))]
 use not_live as live;

@@ -113,6 +113,8 @@ enum Command {
     Purge(purge::Purge),
     /// Make a running Weir reload its config
     Reload(reload::Reload),
+    /// Send recorded traffic again: access logs, HAR, .gor or JSON lines, at their times or a multiple
+    Replay(Box<load::Replay>),
     /// Print a saved result of `load` in any layout, or verify its numbers
     Report(report::Saved),
     /// Return a running Weir to an earlier revision of its config
@@ -338,6 +340,7 @@ impl Command {
             | Self::Import(_)
             | Self::Prove(_)
             | Self::Load(_)
+            | Self::Replay(_)
             | Self::Man(_)
             | Self::Origin(_)
             | Self::Report(_)
@@ -395,6 +398,7 @@ pub(crate) fn run() -> ExitCode {
         Some(Command::Import(import)) => import.run(),
         Some(Command::Prove(prove)) => prove.run(),
         Some(Command::Load(load)) => load.run(),
+        Some(Command::Replay(replay)) => replay.run(),
         Some(Command::Maintenance(maintenance)) => maintenance.run(),
         Some(Command::Man(man)) => man.run(),
         Some(Command::Origin(origin)) => origin.run(),

@@ -64,6 +64,7 @@ const PARTS: &[(&str, &[(&str, &str)])] = &[
             ("bench", "[bench](bench.md)"),
             ("origin", "[origin](origin.md)"),
             ("report", "[load](load.md#json-and-weir-report)"),
+            ("replay", "[replay](replay.md)"),
         ],
     ),
 ];

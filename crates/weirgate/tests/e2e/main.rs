@@ -85,6 +85,7 @@ mod real;
 mod redirects;
 mod reload;
 mod replace;
+mod replays;
 mod retry;
 mod rewrite;
 mod sending;

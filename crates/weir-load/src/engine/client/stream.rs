@@ -41,7 +41,8 @@ impl Client {
             }
             // The bytes to send: the rendered head, and the location of the body.
             let made: Arc<[u8]>;
-            let (bytes, head_bytes) = if whole.template.is_some() {
+            let is_made = whole.template.is_some() || plan.replay.is_some();
+            let (bytes, head_bytes) = if is_made {
                 let end = memchr::memmem::find(&self.out, b"\r\n\r\n").map_or(self.out.len(), |at| at + 4);
                 self.head.render(&self.out[..end], whole.scheme, end == self.out.len());
                 made = self.out.as_slice().into();
@@ -49,14 +50,14 @@ impl Client {
             } else {
                 (&whole.bytes, whole.head_bytes)
             };
-            let head = whole.h2.as_ref().filter(|_| whole.template.is_none()).unwrap_or(&self.head);
+            let head = whole.h2.as_ref().filter(|_| !is_made).unwrap_or(&self.head);
             let body = bytes.len() - head_bytes;
             let ask = Ask {
                 target,
                 intended,
                 turned,
                 head,
-                text: whole.template.as_ref().map(|_| self.out.as_slice()),
+                text: is_made.then_some(self.out.as_slice()),
                 body: (body > 0).then_some((bytes, head_bytes)),
                 is_head: whole.is_head,
             };

@@ -95,7 +95,10 @@ impl Worker {
             let text = text.unwrap_or_default();
             tally.error_text(&format!("rpc error: code = {} desc = {text}", code.name())); // as in grpc-go and ghz
         }
-        if response.is_good()
+        if let (Some(feed), Some(held)) = (&self.feed, slot.held.take()) {
+            let took_ns = sample.done.saturating_sub(sample.started);
+            feed.answered(&held, response.status, response.body_bytes, took_ns);
+        } else if response.is_good()
             && let Some(document) = self.shared.documents.get(sample.target)
             && *document.get_or_init(|| response.body_bytes) != response.body_bytes
         {

@@ -3,6 +3,7 @@
 
 use super::{EndReason, Worker};
 use crate::clock;
+use crate::engine::replay::Feed;
 use crate::engine::shared::{Message, ThreadEnd, TickPart};
 use crate::engine::tally::Tally;
 use crate::grpc::CODES;
@@ -233,6 +234,7 @@ impl Sampler {
         let counted = Counted::of(&worker.tally.borrow());
         let cpu = os::thread_cpu_ns();
         let users = match &worker.plan.rhythm {
+            _ if worker.feed.is_some() => worker.in_flight.get(),
             Rhythm::Closed(users) => {
                 let streams = worker.plan.streams as u64;
                 let share = worker.plan.share;
@@ -284,6 +286,7 @@ impl Sampler {
         if !self.announced_stop && now >= worker.stop_at() {
             self.announced_stop = true;
             worker.bell.notify_one();
+            worker.feed.iter().for_each(Feed::stop);
             worker.wake_all();
         }
     }
@@ -308,6 +311,7 @@ impl Sampler {
         self.end_tick(worker, steps, now, out);
         ThreadEnd {
             end_ns: now,
+            replayed: worker.feed.as_ref().map(|feed| Box::new(feed.end())),
             last_tick: self.tick - 1, // the one just ended
             measured_ns: last.at.saturating_sub(first.at),
             cpu_ns: last.cpu.saturating_sub(first.cpu),

@@ -3,9 +3,10 @@
 use super::super::Interval;
 use super::super::condition::{Condition, key};
 use super::super::figures::FIGURES;
-use super::super::stats::{CORRELATED, correlation, inflation, mean_and_variance, student};
+use super::super::stats::{CORRELATED, correlation, inflation, mean_and_variance};
 use super::{Baseline, BaselineRun, RunFigure, figures};
 use crate::Report;
+use crate::interval::student;
 use crate::report::{BaselineUse, FigureChange, GateResult, GateState, Grade, Judgement, Outlook};
 use crate::units::{counted, grouped, time};
 use std::collections::{BTreeMap, BTreeSet};

@@ -45,6 +45,7 @@ fn every_reason_is_provoked() {
         include_str!("unequal.rs"),
         include_str!("websocket.rs"),
         include_str!("verdict.rs"),
+        include_str!("../replays.rs"),
     ]
     .concat();
     for rule in REASONS {

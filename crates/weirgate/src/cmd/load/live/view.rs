@@ -104,6 +104,7 @@ impl View {
         let users = self.tick.as_ref().map_or(0, |t| t.users);
         let mut words = vec![match &p.pace {
             Pace::AsFastAsPossible => format!("{} connections", grouped(p.connections)),
+            Pace::Replay { .. } => format!("a recording, {} requests under way", grouped(users)),
             Pace::Rate { per_second } => {
                 format!("{}/s, {} requests under way", grouped(per_second.round() as u64), grouped(users))
             }
