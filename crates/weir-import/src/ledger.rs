@@ -126,6 +126,19 @@ impl Ledger {
         }
     }
 
+    /// Passes every text through `mask`, which hides what only the whole source shows to be a secret.
+    pub(crate) fn mask(&mut self, mask: impl Fn(&str) -> String) {
+        for line in &mut self.lines {
+            line.text = mask(&line.text);
+            for text in line.why.iter_mut().chain(&mut line.nearest) {
+                *text = mask(text).into();
+            }
+        }
+        for note in &mut self.notes {
+            *note = mask(note).into();
+        }
+    }
+
     /// Something that concerns no single statement, such as a default of the system that Weir does not share.
     pub fn note(&mut self, note: impl Into<Cow<'static, str>>) {
         let note = note.into();

@@ -38,6 +38,8 @@
 //!    `src/stage.rs` ([`proof::Program`]).
 //! 6. A page `docs/guide/from-NAME.md`.
 //!
+//! [`plan`] translates what load testers and browsers write into plans of `weir load -f`, with the same ledger.
+//!
 //! What a translation may assume about Weir's router: docs/reference/routing.md. [`shared`] lists the helpers.
 
 mod apisix;
@@ -49,6 +51,7 @@ mod kong;
 pub mod ledger;
 mod nginx;
 pub mod output;
+pub mod plan;
 pub mod proof;
 pub mod redact;
 pub mod report;

@@ -293,19 +293,21 @@ fn tests(cases: &[Case]) -> String {
     map.to_yaml()
 }
 
+/// A line that sets a variable.
+pub(crate) fn variable_line(name: &str, value: &str) -> String {
+    // systemd and shells both read a text in double quotes; neither can hold a line break in it safely.
+    let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('$', "\\$").replace('`', "\\`");
+    format!("{name}=\"{}\"\n", value.replace(['\n', '\r'], " "))
+}
+
 /// The values of variables. A variable whose value the source does not have is a comment: neither a shell nor systemd
 /// knows a line that sets a variable only if it is not set, so a placeholder would replace the real value.
 fn secrets(config: &Config) -> Written {
     let mut text =
         String::from("# Values of ${…} in the config. Keep it private, and out of version control.\n");
-    let line = |name: &str, value: &str| {
-        // systemd and shells both read a text in double quotes; neither can hold a line break in it safely.
-        let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('$', "\\$").replace('`', "\\`");
-        format!("{name}=\"{}\"\n", value.replace(['\n', '\r'], " "))
-    };
     let is_placeholder = |(name, _): &&(String, String)| config.placeholders.contains(name);
     for (name, value) in config.secrets.iter().filter(|pair| !is_placeholder(pair)) {
-        text.push_str(&line(name, value));
+        text.push_str(&variable_line(name, value));
     }
     if !config.placeholders.is_empty() {
         text.push_str(
@@ -314,7 +316,7 @@ fn secrets(config: &Config) -> Written {
         );
     }
     for (name, value) in config.secrets.iter().filter(is_placeholder) {
-        text.push_str(&format!("#{}", line(name, value)));
+        text.push_str(&format!("#{}", variable_line(name, value)));
     }
     Written { path: SECRETS.to_owned(), text, is_secret: true }
 }

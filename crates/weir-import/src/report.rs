@@ -1,6 +1,6 @@
 //! The report of an import: what became of each line, for people and for machines.
 
-use super::ledger::{Line, Verdict};
+use super::ledger::{Ledger, Line, Verdict};
 use super::system::Import;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -13,34 +13,70 @@ impl Import {
     /// The exit code: 1 if something was left out or refused; with `strict`, also if something was changed.
     #[must_use]
     pub fn exit_code(&self, strict: bool) -> u8 {
-        let counts = self.ledger.counts();
-        u8::from(counts.refused + counts.left_out > 0 || (strict && counts.changed > 0))
+        self.ledger.exit_code(strict)
     }
 
     /// The report as text.
     #[must_use]
     pub fn to_text(&self) -> String {
+        self.ledger.to_text(self.system.title, &GATEWAY)
+    }
+
+    /// The report as JSON. It has every line.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let mut report = self.ledger.to_json(self.system.name, &self.files);
+        report["written"] = json!(self.written().iter().map(|file| file.path.clone()).collect::<Vec<_>>());
+        report
+    }
+}
+
+/// The words of a report: what its sections are called.
+pub(crate) struct Words {
+    pub(crate) refused: &'static str,
+    pub(crate) changed: &'static str,
+    pub(crate) left_out: &'static str,
+    /// What the ledger counts.
+    pub(crate) counted: &'static str,
+}
+
+const GATEWAY: Words = Words {
+    refused: "Refused: decide these yourself",
+    changed: "Changed: Weir does these in another way",
+    left_out: "Left out: these have no place in Weir",
+    counted: "lines",
+};
+
+impl Ledger {
+    /// The exit code: 1 if something was left out or refused; with `strict`, also if something was changed.
+    pub(crate) fn exit_code(&self, strict: bool) -> u8 {
+        let counts = self.counts();
+        u8::from(counts.refused + counts.left_out > 0 || (strict && counts.changed > 0))
+    }
+
+    /// The ledger as text.
+    pub(crate) fn to_text(&self, title: &str, words: &Words) -> String {
         let mut text = String::new();
         for (verdict, title) in [
-            (Verdict::Refused, "Refused: decide these yourself"),
-            (Verdict::Changed, "Changed: Weir does these in another way"),
-            (Verdict::LeftOut, "Left out: these have no place in Weir"),
+            (Verdict::Refused, words.refused),
+            (Verdict::Changed, words.changed),
+            (Verdict::LeftOut, words.left_out),
         ] {
             self.section(verdict, title, &mut text);
         }
-        if !self.ledger.notes().is_empty() {
+        if !self.notes().is_empty() {
             text.push_str("Also different\n");
-            for note in self.ledger.notes() {
+            for note in self.notes() {
                 let _ = writeln!(text, "  {note}");
             }
             text.push('\n');
         }
-        let counts = self.ledger.counts();
+        let counts = self.counts();
         let _ = writeln!(
             text,
-            "{} lines of {}: {} same, {} changed, {} left out, {} refused; {} % taken",
+            "{} {} of {title}: {} same, {} changed, {} left out, {} refused; {} % taken",
             counts.total(),
-            self.system.title,
+            words.counted,
             counts.same,
             counts.changed,
             counts.left_out,
@@ -52,7 +88,7 @@ impl Import {
 
     /// Lines with one verdict, together where the reason is the same.
     fn section(&self, verdict: Verdict, title: &str, text: &mut String) {
-        let lines = self.ledger.lines().iter().filter(|line| line.verdict == verdict);
+        let lines = self.lines().iter().filter(|line| line.verdict == verdict);
         let mut order: Vec<String> = Vec::new();
         let mut groups: BTreeMap<String, Vec<&Line>> = BTreeMap::new();
         for line in lines {
@@ -86,10 +122,9 @@ impl Import {
         text.push('\n');
     }
 
-    /// The report as JSON. It has every line.
-    #[must_use]
-    pub fn to_json(&self) -> Value {
-        let counts = self.ledger.counts();
+    /// The ledger as JSON. It has every line.
+    pub(crate) fn to_json(&self, system: &str, files: &[String]) -> Value {
+        let counts = self.counts();
         let line = |line: &Line| {
             let mut object = json!({
                 "file": &*line.place.file,
@@ -106,8 +141,8 @@ impl Import {
             object
         };
         json!({
-            "system": self.system.name,
-            "files": self.files,
+            "system": system,
+            "files": files,
             "counts": {
                 "lines": counts.total(),
                 "same": counts.same,
@@ -116,9 +151,8 @@ impl Import {
                 "refused": counts.refused,
                 "percent_taken": counts.percent_taken(),
             },
-            "lines": self.ledger.lines().iter().map(line).collect::<Vec<_>>(),
-            "notes": self.ledger.notes(),
-            "written": self.written().iter().map(|file| file.path.clone()).collect::<Vec<_>>(),
+            "lines": self.lines().iter().map(line).collect::<Vec<_>>(),
+            "notes": self.notes(),
         })
     }
 }

@@ -21,6 +21,8 @@ pub enum Value {
     Block(String),
     /// A whole number.
     Number(i64),
+    /// A scalar that is written as it is: `null`, `1.5`.
+    Plain(String),
     /// `true` or `false`.
     Bool(bool),
     /// A list.
@@ -197,6 +199,19 @@ impl<T: Into<Self>> From<Vec<T>> for Value {
 }
 
 impl Value {
+    /// Whether it is an item of a list that has comments only.
+    fn is_comment(&self) -> bool {
+        matches!(self, Self::Map(map) if map.is_empty() && !map.pending.is_empty())
+    }
+
+    /// As an item of a list, with its dash.
+    pub(crate) fn to_item(&self) -> String {
+        let mut out = String::new();
+        block_list(std::slice::from_ref(self), 0, &mut out);
+        out.truncate(out.trim_end().len());
+        out
+    }
+
     /// On one line, or nothing if it holds a comment or a block.
     fn flow(&self, in_flow: bool) -> Option<String> {
         Some(match self {
@@ -204,8 +219,10 @@ impl Value {
             Self::WithVariables(text) => scalar(text, in_flow),
             Self::Block(_) => return None,
             Self::Number(number) => number.to_string(),
+            Self::Plain(text) => text.clone(),
             Self::Bool(flag) => flag.to_string(),
             Self::List(items) if items.is_empty() => "[]".to_owned(),
+            Self::List(items) if items.iter().any(Self::is_comment) => return None,
             Self::List(items) => {
                 let items: Option<Vec<_>> = items.iter().map(|item| item.flow(true)).collect();
                 let items = items?;
@@ -233,6 +250,14 @@ pub(crate) fn escaped(text: &str) -> String {
     text.replace('$', "$$").replace(VARIABLE_BEGIN, "${").replace(VARIABLE_END, "}")
 }
 
+/// A text as the lines of a comment.
+pub(crate) fn comment_text(text: &str) -> String {
+    let mut out = String::new();
+    comment(text, 0, &mut out);
+    out.truncate(out.trim_end().len());
+    out
+}
+
 fn comment(text: &str, indent: usize, out: &mut String) {
     for line in text.lines() {
         // What a source says must not end the comment.
@@ -244,9 +269,12 @@ fn comment(text: &str, indent: usize, out: &mut String) {
     }
 }
 
+/// Lines of at most this width where words allow it. All have the indentation of the first.
 fn wrap(line: &str, width: usize) -> Vec<String> {
+    let words = line.trim_start_matches(' ');
+    let indent = " ".repeat(line.len() - words.len());
     let mut parts = vec![String::new()];
-    for word in line.split(' ') {
+    for word in words.split(' ') {
         let last = parts.last_mut().expect("there is always a last line");
         if !last.is_empty() && last.chars().count() + 1 + word.chars().count() > width {
             parts.push(word.to_owned());
@@ -257,7 +285,7 @@ fn wrap(line: &str, width: usize) -> Vec<String> {
             last.push_str(word);
         }
     }
-    parts
+    parts.into_iter().map(|part| format!("{indent}{part}")).collect()
 }
 
 /// A map with a line for each key. Top-level keys always open a block, so that sections look alike.
@@ -305,6 +333,13 @@ fn value_after_key(value: &Value, indent: usize, used: usize, is_top: bool, out:
 
 fn block_list(items: &[Value], indent: usize, out: &mut String) {
     for item in items {
+        if let Value::Map(map) = item
+            && map.is_empty()
+            && !map.pending.is_empty()
+        {
+            map.pending.iter().for_each(|line| comment(line, indent, out));
+            continue;
+        }
         if let Some(flow) =
             item.flow(false).filter(|flow| indent + 2 + flow.len() <= WIDTH || is_scalar(item))
         {

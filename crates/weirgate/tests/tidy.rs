@@ -128,7 +128,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("weir-plan", &["weir-config", "weir-expr", "weir-report", "weir-h1"]),
     ("weir-report", &[]),
-    ("weir-import", &["weir-traffic"]),
+    ("weir-import", &["weir-report", "weir-traffic"]),
     ("weir-traffic", &[]),
     ("weir-console", &["weir-gateway"]),
     ("weir-admin", &["weir-console", "weir-gateway", "weir-fleet", "weir-wire", "weir-h1", "weir-telemetry"]),

@@ -10,12 +10,14 @@
 //! - [`secrets`]: variables for secrets; `protect` moves those that no importer knew.
 //! - [`users`]: users with hashed passwords.
 //! - [`tls`]: ciphers and curves by the names of others.
+//! - [`json`]: large JSON with the line of each value, for sources of plans.
 //! - [`tree`], [`toml`]: YAML, JSON and TOML, with the line of each key.
 //! - [`ranked`]: routes in the order of another router, written as ours.
 //! - [`filters`]: the filters that every system has: redirects, fields, limits, lists of addresses.
 
 pub mod expression;
 pub mod filters;
+pub mod json;
 pub mod networks;
 pub mod order;
 pub mod path;

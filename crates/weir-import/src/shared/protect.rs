@@ -129,7 +129,7 @@ impl Finder {
                 }
             }
             Value::WithVariables(text) => self.texts(text),
-            Value::Number(_) | Value::Bool(_) => {}
+            Value::Number(_) | Value::Bool(_) | Value::Plain(_) => {}
         }
     }
 

@@ -6,6 +6,7 @@
 //! are
 //! refused. Aliases are repeated within a limit; a merge key (`<<`) adds the keys that are not written out.
 
+use super::json;
 use crate::ledger::{Ledger, Piece};
 use crate::source::{Place, SourceFile, Unreadable};
 use granit_parser::{Event, Parser, ScalarStyle};
@@ -78,6 +79,32 @@ pub fn read_all(file: &SourceFile, ledger: &mut Ledger) -> Result<Vec<Node>, Unr
     let mut pieces = vec![None; builder.keys as usize];
     let all = builder.before.into_iter().chain(builder.root);
     Ok(all.map(|root| enter(root, &file.name, ledger, &mut pieces)).collect())
+}
+
+/// Reads a file as a tree without entering its keys: for sources of plans, whose ledgers have requests.
+///
+/// # Errors
+/// As [`read`].
+pub(crate) fn outline<'s>(file: &SourceFile) -> Result<json::Node<'s>, Unreadable> {
+    let root = documents(file, false)?.root.unwrap_or(Raw { line: 1, value: RawValue::Null });
+    Ok(without_pieces(root))
+}
+
+fn without_pieces<'s>(raw: Raw) -> json::Node<'s> {
+    let value = match raw.value {
+        RawValue::Null => json::Value::Null,
+        RawValue::Bool(flag) => json::Value::Bool(flag),
+        RawValue::Number(text) => json::Value::Number(text.to_string().into()),
+        RawValue::Text(text) => json::Value::Text(text.to_string().into()),
+        RawValue::List(items) => json::Value::List(items.into_iter().map(without_pieces).collect()),
+        RawValue::Map(entries) => json::Value::Map(
+            entries
+                .into_iter()
+                .map(|entry| (entry.key.to_string().into(), without_pieces(entry.raw)))
+                .collect(),
+        ),
+    };
+    json::Node { line: raw.line, value }
 }
 
 /// Reads the events of a file.

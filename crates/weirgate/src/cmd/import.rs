@@ -1,6 +1,9 @@
 //! `weir import`: translates the config of another gateway into one of Weir.
 //!
 //! weir-import translates; here its result is passed through `weir check`, compared with its own tests, and written.
+//! `plan` does the same for plans of `weir load`.
+
+mod plan;
 
 use super::prove::{self, Told};
 use super::{Format, print};
@@ -24,22 +27,23 @@ use weir_import::{Disk, Import as Imported, Loader, Printed, SYSTEMS, System, Wr
 /// Exit code for a mistake on the command line.
 const COMMAND_LINE: u8 = 2;
 
-/// The config is written to a folder, as small files. The report has every line of the source: taken as it is, taken
-/// with a difference, left out, or refused, which a person must decide.
+/// A gateway's config is written to a folder, as small files; a recording, an API description or the script of another
+/// load tester becomes one plan of `weir load -f`. The report has every line of the source: taken as it is, taken with
+/// a difference, left out, or refused, which a person must decide.
 ///
 /// Exit code: 0 if everything was taken, and proved with `--prove`; 1 if something was left out, refused, different or
 /// not proved; 2 for a mistake on the command line; 3 if the source cannot be read or its own program refuses it.
 #[derive(Args)]
 pub(super) struct Import {
     /// What the files were written for
-    #[arg(value_parser = PossibleValuesParser::new(SYSTEMS.iter().map(|system| system.name)))]
+    #[arg(value_name = "KIND", value_parser = kinds())]
     system: String,
-    /// Its config files; those that they include are found
+    /// Its config files; those that they include are found. Of a plan, one file; of curl also a command line: -- curl …
     #[arg(value_name = "FILE", required = true)]
     files: Vec<String>,
-    /// Folder to write to: new or empty
+    /// Folder to write to: new or empty. Of a plan, the file; default: standard output
     #[arg(short, long, value_name = "DIR")]
-    output: PathBuf,
+    output: Option<PathBuf>,
     /// Write into a folder that is not empty, over files of the same names
     #[arg(long)]
     force: bool,
@@ -58,6 +62,14 @@ pub(super) struct Import {
     /// Format of the report
     #[arg(long, value_enum, default_value_t)]
     format: Format,
+    #[command(flatten)]
+    plan: plan::Options,
+}
+
+/// The names of everything that can be imported.
+fn kinds() -> PossibleValuesParser {
+    let plans = weir_import::plan::KINDS.iter().map(|kind| kind.name);
+    PossibleValuesParser::new(SYSTEMS.iter().map(|system| system.name).chain(plans))
 }
 
 /// How the source is read.
@@ -82,8 +94,43 @@ struct Checked {
 
 impl Import {
     pub(super) fn run(&self) -> Result<ExitCode> {
-        if !self.force && fs::read_dir(&self.output).is_ok_and(|mut entries| entries.next().is_some()) {
-            errln!("weir: {} is not empty: name another folder, or add --force", self.output.display());
+        if let Some(kind) = weir_import::plan::kind(&self.system) {
+            return self.run_plan(kind);
+        }
+        if let Some(option) = self.plan.given() {
+            errln!("weir: {option} is an option of plans, not of {}", self.system);
+            return Ok(ExitCode::from(COMMAND_LINE));
+        }
+        let Some(output) = self.output.as_deref() else {
+            errln!("weir: name the folder to write to: -o DIR");
+            return Ok(ExitCode::from(COMMAND_LINE));
+        };
+        self.run_config(output)
+    }
+
+    fn run_plan(&self, kind: &'static weir_import::plan::Kind) -> Result<ExitCode> {
+        let of_configs = [
+            ("--use-program", self.use_program),
+            ("--prove", self.prove),
+            ("--against", !self.proof.against.is_empty()),
+        ];
+        if let Some((option, _)) = of_configs.iter().find(|(_, is_given)| *is_given) {
+            errln!("weir: {option} is an option of gateways, not of {}", kind.name);
+            return Ok(ExitCode::from(COMMAND_LINE));
+        }
+        let common = plan::Common {
+            files: &self.files,
+            output: self.output.as_deref(),
+            force: self.force,
+            strict: self.strict,
+            format: self.format,
+        };
+        self.plan.run(kind, &common)
+    }
+
+    fn run_config(&self, output: &Path) -> Result<ExitCode> {
+        if !self.force && fs::read_dir(output).is_ok_and(|mut entries| entries.next().is_some()) {
+            errln!("weir: {} is not empty: name another folder, or add --force", output.display());
             return Ok(ExitCode::from(COMMAND_LINE));
         }
         if !self.prove && !self.proof.against.is_empty() {
@@ -101,8 +148,8 @@ impl Import {
         };
         let written = import.written();
         let checked = check(&import, &written)?;
-        write(&self.output, &written)?;
-        let told = if self.prove { Some(self.told(&import, &source)?) } else { None };
+        write(output, &written)?;
+        let told = if self.prove { Some(self.told(&import, &source, output)?) } else { None };
         let proof = match told {
             Some(Told::Unreadable(why)) => return Ok(prove::unreadable(&why, self.format)),
             Some(Told::Misspelt(why)) => {
@@ -112,7 +159,7 @@ impl Import {
             Some(Told::Report(report)) => Some(report),
             None => None,
         };
-        self.report(&import, &checked, proof.as_deref(), &source);
+        self.report(&import, &checked, proof.as_deref(), &source, output);
         let proved = proof.is_none_or(|report| report.is_proved());
         let code = if checked.mistakes.is_empty() && proved && source.unread.is_none() {
             import.exit_code(self.strict)
@@ -158,12 +205,19 @@ impl Import {
         }
     }
 
-    fn told(&self, import: &Imported, source: &Read) -> Result<Told> {
-        let accept = prove::record(import.system, &self.files, &self.output, &self.proof)?;
-        prove::told(import.system, &*source.loader, &source.files, &self.output, &self.proof, &accept)
+    fn told(&self, import: &Imported, source: &Read, output: &Path) -> Result<Told> {
+        let accept = prove::record(import.system, &self.files, output, &self.proof)?;
+        prove::told(import.system, &*source.loader, &source.files, output, &self.proof, &accept)
     }
 
-    fn report(&self, import: &Imported, checked: &Checked, proof: Option<&Report>, source: &Read) {
+    fn report(
+        &self,
+        import: &Imported,
+        checked: &Checked,
+        proof: Option<&Report>,
+        source: &Read,
+        output: &Path,
+    ) {
         if self.format == Format::Json {
             let mut report = import.to_json();
             report["check"] = checked.diagnostics.to_json();
@@ -186,7 +240,7 @@ impl Import {
         if let Some(proof) = proof {
             print(&format!("{}\n", proof.to_text()));
         }
-        let output = self.output.display();
+        let output = output.display();
         for mistake in &checked.mistakes {
             print(&format!("a mistake of weir import, please report it: {mistake}\n"));
         }
@@ -325,20 +379,25 @@ fn ask(snapshot: &Snapshot, case: &Case) -> Option<String> {
 /// Writes files below a folder, which is made if it is missing.
 fn write(folder: &Path, files: &[Written]) -> Result<()> {
     for file in files {
-        let path = folder.join(&file.path);
-        let parent = path.parent().unwrap_or(folder);
-        fs::create_dir_all(parent).with_context(|| parent.display().to_string())?;
-        let mode = if file.is_secret { 0o600 } else { 0o666 };
-        // Removed first: the mode of a file that exists would stay, and a link would be followed.
-        match fs::remove_file(&path) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                return Err(e).with_context(|| path.display().to_string());
-            }
-            _ => {}
-        }
-        let opened = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&path);
-        let done = opened.and_then(|mut opened| opened.write_all(file.text.as_bytes()));
-        done.with_context(|| path.display().to_string())?;
+        write_file(&folder.join(&file.path), &file.text, file.is_secret)?;
     }
     Ok(())
+}
+
+/// Writes a file; only its owner may read it if it is secret. Its folder is made if it is missing.
+fn write_file(path: &Path, text: &str, is_secret: bool) -> Result<()> {
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent).with_context(|| parent.display().to_string())?;
+    }
+    let mode = if is_secret { 0o600 } else { 0o666 };
+    // Removed first: the mode of a file that exists would stay, and a link would be followed.
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            return Err(e).with_context(|| path.display().to_string());
+        }
+        _ => {}
+    }
+    let opened = fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
+    let done = opened.and_then(|mut opened| opened.write_all(text.as_bytes()));
+    done.with_context(|| path.display().to_string())
 }

@@ -27,7 +27,10 @@ const PARTS: &[(&str, &[(&str, &str)])] = &[
             ("filters", "[filters](filters.md)"),
             ("schema", "[config](config.md)"),
             ("hash", "[authentication](../guide/authentication.md)"),
-            ("import", "[coming from nginx](../guide/from-nginx.md)"),
+            (
+                "import",
+                "[coming from nginx](../guide/from-nginx.md), [importing plans](../guide/import-plans.md)",
+            ),
             ("prove", "[proving an import](../guide/prove.md)"),
             ("completions", "[packages](../guide/operations.md#packages)"),
             ("man", "[packages](../guide/operations.md#packages)"),

@@ -56,6 +56,7 @@ mod grpc_web;
 mod health;
 mod http2;
 mod import;
+mod import_plans;
 mod jwt;
 mod limits;
 mod links;

@@ -1,0 +1,493 @@
+//! Finds values that a server gave and the browser sent back: tokens against forged requests, identifiers, bearer
+//! tokens. Such a value differs in each session, so the plan must keep it from the answer.
+//!
+//! A value counts as correlated if it looks made up, an answer had it before any request did, and we can say where in
+//! that answer it is: the path into JSON, the header field, the cookie, or a regular expression for which the value is
+//! the first match. Where it was seen and where it was sent is the proof, and stands beside it in the plan.
+
+use super::read::Entry;
+use crate::plan::model::Keep;
+use crate::plan::request::{Sent, Slot, Where};
+use crate::plan::text;
+use crate::plan::vault::{Vault, is_secret};
+use aho_corasick::AhoCorasick;
+use regex::Regex;
+use serde_json::Value as Json;
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// Shortest value that is correlated.
+const SHORTEST: usize = 8;
+/// Longest; weir-plan keeps 64 KiB.
+const LONGEST: usize = 8 << 10;
+/// Most different values that are looked for.
+const VALUES: usize = 20_000;
+/// Most matches of values in one answer.
+const MATCHES: usize = 50_000;
+/// Characters before a value that may tell where it is.
+const CONTEXT: usize = 80;
+
+/// What an entry keeps, and what its request became.
+pub(super) struct Found {
+    /// What each entry keeps, by its position.
+    pub(super) keeps: BTreeMap<usize, Vec<Keep>>,
+    /// Entries of which the second needs what the first kept.
+    pub(super) needs: Vec<(usize, usize)>,
+}
+
+/// Where an answer has a value.
+struct Source {
+    source: String,
+    shown: String,
+}
+
+/// Replaces correlated values in the requests of `taken`, positions of entries in the order of time.
+pub(super) fn correlate(entries: &mut [Entry], taken: &[usize], vault: &mut Vault) -> Found {
+    let mut found = Found { keeps: BTreeMap::new(), needs: Vec::new() };
+    let values = values(entries, taken);
+    let seen = seen(entries, taken, &values);
+    // Values that a request had before any answer: the client made them.
+    let mut of_client: HashSet<String> = HashSet::new();
+    let mut kept: HashMap<String, (usize, String)> = HashMap::new();
+    for (order, &at) in taken.iter().enumerate() {
+        let earlier: Vec<usize> = taken.get(..order).unwrap_or_default().to_vec();
+        let Some(entry) = entries.get_mut(at) else { continue };
+        let Ok(mut sent) = std::mem::replace(&mut entry.sent, Err(String::new())) else { continue };
+        let number = entry.number;
+        let mut uses: Vec<(String, String)> = Vec::new();
+        sent.each_slot(&mut |place, slot| {
+            for value in parts_of(place, slot) {
+                if of_client.contains(&value) || !is_made_up(&value) {
+                    continue;
+                }
+                let name = match kept.get(&value) {
+                    Some((from, name)) => {
+                        found.needs.push((*from, at));
+                        name.clone()
+                    }
+                    None => {
+                        let answers = seen.get(&value).map(Vec::as_slice).unwrap_or_default();
+                        let before = answers.iter().rev().filter(|from| earlier.contains(from));
+                        let sourced = before
+                            .filter_map(|from| Some((*from, source(entries.get(*from)?, &value)?)))
+                            .next();
+                        let Some((from, source)) = sourced else {
+                            if !answers.iter().any(|from| earlier.contains(from)) {
+                                of_client.insert(value);
+                            }
+                            continue;
+                        };
+                        let name = vault.free(wish(place, &source));
+                        let proof = format!(
+                            "{}; entry {number} sends it in {}.",
+                            capital(&source.shown),
+                            place.shown()
+                        );
+                        let keep = Keep { name: name.clone(), source: source.source, proof };
+                        found.keeps.entry(from).or_default().push(keep);
+                        found.needs.push((from, at));
+                        kept.insert(value.clone(), (from, name.clone()));
+                        name
+                    }
+                };
+                uses.push((value.clone(), name));
+            }
+            put(slot, &uses);
+            uses.clear();
+        });
+        follow(&mut sent, entries, &earlier, at, vault, &mut found);
+        if let Some(entry) = entries.get_mut(at) {
+            entry.sent = Ok(sent);
+        }
+    }
+    found
+}
+
+fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |c| c.to_uppercase().chain(chars).collect())
+}
+
+/// A name for a value: that of the field that sends it, or that of the place where it was.
+fn wish<'n>(place: Where<'n>, source: &'n Source) -> &'n str {
+    let of_source = source.source.rsplit(['.', ':']).next().unwrap_or_default();
+    match place {
+        Where::Path | Where::Body if !of_source.is_empty() && !source.source.starts_with("body~") => {
+            of_source
+        }
+        Where::Header("authorization") => "access_token",
+        place => match place {
+            Where::Form(name)
+            | Where::Header(name)
+            | Where::Json(name)
+            | Where::Part(name)
+            | Where::Query(name) => name,
+            Where::Body => "value",
+            Where::Path => "id",
+        },
+    }
+}
+
+/// Puts names in the places of values within a part of a request.
+fn put(slot: &mut Slot, uses: &[(String, String)]) {
+    for (value, name) in uses {
+        if slot.text.is_some() {
+            continue;
+        }
+        let placeholder = text::placeholder(name);
+        if *value == slot.value {
+            slot.text = Some(placeholder);
+        } else if let Some((before, after)) = slot.value.split_once(&**value)
+            && !text::joins(before)
+        {
+            slot.text = Some(format!("{}{placeholder}{}", text::literal(before), text::literal(after)));
+        }
+    }
+}
+
+/// The values of a part that an answer may have given: the whole, or what stands behind `Bearer`.
+fn parts_of(place: Where<'_>, slot: &Slot) -> Vec<String> {
+    if slot.text.is_some() || slot.value.len() > LONGEST {
+        return Vec::new();
+    }
+    match place {
+        // The jar has them.
+        Where::Header("cookie") | Where::Body => Vec::new(),
+        Where::Header(
+            "referer" | "origin" | "host" | "user-agent" | "accept" | "accept-language" | "content-type",
+        ) => Vec::new(),
+        Where::Header("accept-encoding" | "cache-control" | "pragma") => Vec::new(),
+        Where::Header(_) => match slot.value.split_once(' ') {
+            Some((_, token)) if !token.contains(' ') => vec![token.to_owned()],
+            Some(_) => Vec::new(),
+            None => vec![slot.value.trim_matches('"').to_owned(), slot.value.clone()],
+        },
+        _ => vec![slot.value.clone()],
+    }
+}
+
+/// Whether a value looks like one that a program made: long, without blanks, and no word, date or name of a type.
+pub(super) fn is_made_up(value: &str) -> bool {
+    if value.len() < SHORTEST || value.len() > LONGEST {
+        return false;
+    }
+    let fine = |c: char| c.is_ascii_alphanumeric() || "-_.~+/=:".contains(c);
+    if !value.chars().all(fine) || value.contains("://") || value.starts_with('/') {
+        return false;
+    }
+    let digits = value.bytes().filter(u8::is_ascii_digit).count();
+    let letters = value.bytes().filter(u8::is_ascii_alphabetic).count();
+    let is_date = value.len() <= 29 && text::milliseconds(&format!("{value}T00:00:00Z")).is_some()
+        || text::milliseconds(value).is_some();
+    if is_date || value.contains('.') && letters > 0 && digits * 4 < letters && !value.starts_with("eyJ") {
+        return false;
+    }
+    // A word with capitals inside and no digit is no name of a thing: `dGhpc0lzQVRva2Vu`.
+    let changes = value
+        .as_bytes()
+        .windows(2)
+        .filter(|two| matches!(two, [a, b] if a.is_ascii_lowercase() && b.is_ascii_uppercase()));
+    (digits >= 2 && letters >= 1 && digits * 8 >= value.len().min(32))
+        || digits >= SHORTEST && letters == 0 && !value.contains('.')
+        || value.len() >= 16 && is_mixed(changes.count(), digits)
+}
+
+/// Whether so many changes from small to capital letters, with so many digits, are more than those of a name.
+const fn is_mixed(changes: usize, digits: usize) -> bool {
+    changes >= 6 || digits >= 1 && changes + digits >= 5
+}
+
+/// All values that requests send and answers may have given.
+fn values(entries: &mut [Entry], taken: &[usize]) -> Vec<String> {
+    let mut all = Vec::new();
+    let mut known = HashSet::new();
+    for &at in taken {
+        let Some(Entry { sent: Ok(sent), .. }) = entries.get_mut(at) else { continue };
+        sent.each_slot(&mut |place, slot| {
+            for value in parts_of(place, slot) {
+                if all.len() < VALUES && is_made_up(&value) && known.insert(value.clone()) {
+                    all.push(value);
+                }
+            }
+        });
+    }
+    all
+}
+
+/// The entries whose answers have each value, in the order of time.
+fn seen(entries: &[Entry], taken: &[usize], values: &[String]) -> HashMap<String, Vec<usize>> {
+    let mut seen: HashMap<String, Vec<usize>> = HashMap::new();
+    let Ok(finder) = AhoCorasick::new(values) else { return seen };
+    if values.is_empty() {
+        return seen;
+    }
+    for &at in taken {
+        let Some(entry) = entries.get(at) else { continue };
+        let mut add = |text: &str| {
+            for found in finder.find_overlapping_iter(text).take(MATCHES) {
+                if let Some(value) = values.get(found.pattern().as_usize()) {
+                    let list = seen.entry(value.clone()).or_default();
+                    if list.last() != Some(&at) {
+                        list.push(at);
+                    }
+                }
+            }
+        };
+        for (_, value) in &entry.answer.headers {
+            add(value);
+        }
+        add(&entry.answer.body);
+    }
+    seen
+}
+
+/// Where the answer of an entry has a value, if a plan can say it.
+fn source(entry: &Entry, value: &str) -> Option<Source> {
+    let number = entry.number;
+    let made = |source: String, shown: String| {
+        Some(Source { source, shown: format!("{shown} of entry {number}'s answer") })
+    };
+    let answer = &entry.answer;
+    if let Some((name, _)) = answer.cookies().find(|(_, own)| *own == value)
+        && is_token(name)
+    {
+        return made(format!("cookie:{name}"), format!("the cookie {name}"));
+    }
+    let single = |name: &str| answer.headers.iter().filter(|(own, _)| own == name).count() == 1;
+    if let Some((name, _)) = answer.headers.iter().find(|(name, own)| own == value && single(name))
+        && is_token(name)
+    {
+        return made(format!("header:{name}"), format!("the header field {name}"));
+    }
+    if (answer.media.contains("json") || answer.body.trim_start().starts_with(['{', '[']))
+        && let Ok(json) = serde_json::from_str::<Json>(&answer.body)
+    {
+        let mut path = String::from("$");
+        if path_to(&json, value, &mut path) {
+            return made(format!("json:{path}"), format!("`{path}`"));
+        }
+    }
+    let pattern = pattern(&answer.body, value)?;
+    let shown = format!("the text behind `{}`", shown_context(&answer.body, value));
+    made(format!("body~{pattern}"), shown)
+}
+
+fn is_token(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+}
+
+/// Appends the path to the first value of JSON that is this one.
+fn path_to(json: &Json, value: &str, path: &mut String) -> bool {
+    let length = path.len();
+    match json {
+        Json::String(text) => return text == value,
+        Json::Number(number) => return number.to_string() == value,
+        Json::Array(items) => {
+            for (at, item) in items.iter().enumerate() {
+                path.push_str(&format!("[{at}]"));
+                if path_to(item, value, path) {
+                    return true;
+                }
+                path.truncate(length);
+            }
+        }
+        Json::Object(members) => {
+            for (key, item) in members {
+                let is_word = key.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+                    && key.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+                // Quotes, bars and brackets in a key have a meaning of their own in a source.
+                let is_fine = key.chars().all(|c| c.is_ascii_alphanumeric() || " -_.:/@".contains(c))
+                    && !key.is_empty();
+                match (is_word, is_fine) {
+                    (true, _) => path.push_str(&format!(".{key}")),
+                    (_, true) => path.push_str(&format!("['{key}']")),
+                    _ => continue,
+                }
+                if path_to(item, value, path) {
+                    return true;
+                }
+                path.truncate(length);
+            }
+        }
+        _ => {}
+    }
+    false
+}
+
+/// A regular expression whose first match has the value in its group. The shortest text before the value that tells
+/// it from all others is part of it.
+fn pattern(body: &str, value: &str) -> Option<String> {
+    for (at, _) in body.match_indices(value).take(4) {
+        let after = body.get(at + value.len()..)?.chars().next();
+        let delimiter = match after {
+            Some(c @ ('"' | '\'' | '<' | '&' | ';' | ',' | ')' | ' ' | '|' | '}' | ']')) => c,
+            None | Some('\n' | '\r') => '\n',
+            Some(_) => continue,
+        };
+        let class = match delimiter {
+            '\n' => r"([^\s]+)".to_owned(),
+            ']' => r"([^\]]+)".to_owned(),
+            c => format!("([^{c}]+)"),
+        };
+        if value.contains(delimiter) {
+            continue;
+        }
+        for before in contexts(body, at) {
+            if is_random(before) {
+                break;
+            }
+            let pattern = format!("{}{class}", regex::escape(before));
+            let first =
+                Regex::new(&pattern).ok()?.captures(body)?.get(1).map(|group| group.as_str() == value);
+            if first == Some(true) {
+                return Some(pattern);
+            }
+        }
+    }
+    None
+}
+
+/// Texts before a position on its line, the shortest first, each from a beginning of a word. The least has a name.
+fn contexts(body: &str, at: usize) -> Vec<&str> {
+    let from = body.get(..at).map_or(0, |before| before.rfind('\n').map_or(0, |end| end + 1));
+    let line = body.get(from..at).unwrap_or_default();
+    let starts = line.char_indices().rev().take(CONTEXT).filter(|(start, c)| {
+        // A quote behind `=` is in the middle of an attribute.
+        let is_inside = line.get(..*start).is_some_and(|before| before.ends_with('='));
+        let is_boundary =
+            matches!(c, ' ' | '<' | '{' | ',' | '?' | '&' | '(') || matches!(c, '"' | '\'') && !is_inside;
+        is_boundary && line.get(*start..).is_some_and(tells_place)
+    });
+    let mut all: Vec<&str> = starts.filter_map(|(start, _)| line.get(start..)).map(str::trim_start).collect();
+    if line.chars().count() <= CONTEXT && tells_place(line) {
+        all.push(line.trim_start());
+    }
+    all
+}
+
+/// Whether a text before a value has a word that tells it from other values: `value` alone does not.
+fn tells_place(text: &str) -> bool {
+    const COMMON: &[&str] = &["content", "data", "href", "id", "input", "src", "value"];
+    let mut words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words.any(|word| {
+        word.len() >= 3 && !COMMON.contains(&word) && word.chars().any(|c| c.is_ascii_alphabetic())
+    })
+}
+
+/// Whether a text before a value is itself made up, so that it will differ next time.
+fn is_random(text: &str) -> bool {
+    text.split(|c: char| !c.is_ascii_alphanumeric() && c != '-')
+        .any(|word| word.len() >= 12 && is_made_up(word))
+}
+
+/// The text before a value for the proof, without anything that may be a secret.
+fn shown_context(body: &str, value: &str) -> String {
+    let at = body.find(value).unwrap_or_default();
+    let shortest = contexts(body, at).into_iter().next().unwrap_or_default();
+    let shown: String = shortest.chars().rev().take(40).collect::<Vec<_>>().into_iter().rev().collect();
+    crate::redact::statement(&shown)
+}
+
+/// A request to where an earlier answer redirected, with values in it that nothing else explains: the plan follows the
+/// field Location.
+fn follow(
+    sent: &mut Sent,
+    entries: &[Entry],
+    earlier: &[usize],
+    at: usize,
+    vault: &mut Vault,
+    found: &mut Found,
+) {
+    let mut is_open = false;
+    sent.each_slot(&mut |place, slot| {
+        let is_in_url = matches!(place, Where::Path | Where::Query(_));
+        let is_secret =
+            matches!(place, Where::Query(name) if is_secret(name) || name == "code" || name == "state");
+        is_open |= is_in_url && slot.text.is_none() && (is_made_up(&slot.value) || is_secret);
+    });
+    if !is_open {
+        return;
+    }
+    let request = sent.to_request(None);
+    for &from in earlier.iter().rev().take(10) {
+        let Some(entry) = entries.get(from) else { continue };
+        let Some(location) =
+            entry.answer.field("location").filter(|_| (300..400).contains(&entry.answer.status))
+        else {
+            continue;
+        };
+        let Ok(before) = &entry.sent else { continue };
+        let whole = if location.starts_with('/') && !location.starts_with("//") {
+            format!("{}{location}", before.server)
+        } else {
+            location.to_owned()
+        };
+        let is_same = text::split_url(&whole)
+            .is_some_and(|(server, rest)| text::url_literal(&format!("{server}{rest}")) == request.url);
+        if is_same {
+            let name = vault.free("location");
+            let number = entry.number;
+            let proof = format!(
+                "The header field location of entry {number}'s answer is the URL of the next request."
+            );
+            found.keeps.entry(from).or_default().push(Keep {
+                name: name.clone(),
+                source: "header:location".to_owned(),
+                proof,
+            });
+            found.needs.push((from, at));
+            sent.whole_url = Some(text::placeholder(&name));
+            // What stands in the URL is no secret of the person who recorded it, but no report shows it.
+            sent.each_slot(&mut |place, slot| {
+                if matches!(place, Where::Path | Where::Query(_)) && is_made_up(&slot.value) {
+                    vault.never_show(&slot.value);
+                }
+            });
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn made_up_values_are_told_from_words() {
+        for value in [
+            "a81f0c2e9b7d4c66",
+            "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln",
+            "8f14e45f-ceea-467f-a9d5-6a2f0b1c3d4e",
+            "10293847",
+            "dGhpc0lzQVRva2VuWFla",
+            "ord_93Hf72ks",
+        ] {
+            assert!(is_made_up(value), "{value}");
+        }
+        for value in [
+            "password",
+            "application/json",
+            "2026-01-31",
+            "2026-01-31T12:00:00Z",
+            "en-US",
+            "checkout",
+            "www.example.com",
+            "XMLHttpRequest",
+            "hello world1234",
+            "short1",
+            "true",
+            "undefined",
+            "https://a/b12345678",
+            "newsletter2",
+        ] {
+            assert!(!is_made_up(value), "{value}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_has_the_value_as_its_first_match() {
+        let body = "<form>\n <input name=\"q\" value=\"x\">\n <input type=\"hidden\" name=\"csrf\" value=\"a81f0c2e9b7d4c66\">\n";
+        let found = pattern(body, "a81f0c2e9b7d4c66").unwrap();
+        assert_eq!(found, "name=\"csrf\" value=\"([^\"]+)");
+        assert_eq!(pattern("x a81f0c2e9b7d4c66y", "a81f0c2e9b7d4c66"), None);
+    }
+}

@@ -1,0 +1,743 @@
+//! Postman collections 2.1: top-level folders become scenarios, or one scenario if a folder uses what another one kept.
+//! Variables keep their names. Scripts are not run: the usual lines of tests become checks and keeps.
+
+mod scripts;
+
+use super::har::hoist;
+use super::json::{self, Node, Value as Tree};
+use super::model::{
+    Body, Constant, ConstantValue, Does, Part, Plan, Request, Scenario, Step, Target, each_request,
+};
+use super::vault::is_secret;
+use super::{Cx, Kind, bodies, keeps, text};
+use crate::ledger::Piece;
+use crate::source::Unreadable;
+use crate::yaml::{Map, Value};
+use std::collections::{BTreeMap, BTreeSet};
+
+pub(super) static KIND: Kind = Kind { name: "postman", title: "Postman collection", import };
+
+/// Deepest folder.
+const DEPTH: usize = 20;
+
+fn import(cx: &mut Cx<'_>) -> Result<Plan, Unreadable> {
+    let file = cx.source.file.clone();
+    let root = json::read(&file)?;
+    // The API of Postman wraps a collection.
+    let root = root.get("collection").unwrap_or(&root);
+    if root.get("item").is_none() {
+        let why = match root.get("requests") {
+            Some(_) => "a collection of format 1: export it as Collection v2.1",
+            None => "no Postman collection: it has no `item`",
+        };
+        return Err(Unreadable::at(&cx.place(1), why));
+    }
+    // A secret must not get the name that a variable of the collection has.
+    for name in variables_of(&file.text) {
+        cx.vault.take(&text::name(name));
+    }
+    let title = root.at(&["info", "name"]).and_then(Node::as_str).unwrap_or("collection").to_owned();
+    let mut importer =
+        Importer { cx, values: BTreeMap::new(), kept: BTreeSet::new(), server: None, is_known: false };
+    importer.variables(root);
+    let mut plan = Plan::default();
+    importer.collect_kept(root, 0);
+    let mut own = Scenario { name: title.clone(), ..Scenario::default() };
+    importer.scripts_of_folder(root);
+    for item in root.get("item").map(Node::items).unwrap_or_default() {
+        let name = item.text("name").unwrap_or("request").to_owned();
+        if item.get("item").is_some() {
+            let mut scenario = Scenario { name, ..Scenario::default() };
+            importer.folder(item, &mut scenario, "", root.get("auth"), 1);
+            plan.scenarios.push(scenario);
+        } else {
+            importer.request(item, &mut own, "", root.get("auth"));
+        }
+    }
+    if !own.steps.is_empty() {
+        plan.scenarios.insert(0, own);
+    }
+    let (server, is_known, values) = (importer.server, importer.is_known, importer.values);
+    plan.target = server.map(Target::Known).or((!is_known).then_some(Target::Unknown));
+    join(&mut plan, &title);
+    let dropped: BTreeSet<String> = keeps::drop_unused(&mut plan).into_iter().collect();
+    if !dropped.is_empty() {
+        let names: Vec<String> = dropped.into_iter().collect();
+        cx.ledger.note(format!(
+            "No later request uses what scripts keep as {}: it is not kept.",
+            names.join(", ")
+        ));
+    }
+    used_values(cx, &mut plan, &values);
+    hoist(&mut plan);
+    plan.more = Map::new().with("users", 1_i64);
+    Ok(plan)
+}
+
+/// The names between `{{` and `}}` in a text.
+fn variables_of(text: &str) -> impl Iterator<Item = &str> {
+    let parts = text.split("{{").skip(1).filter_map(|part| part.split_once("}}"));
+    parts.map(|(name, _)| name.trim().trim_start_matches('{')).filter(|name| name.len() <= 100)
+}
+
+/// One scenario in the order of the collection, if a folder uses what another one kept.
+fn join(plan: &mut Plan, title: &str) {
+    let mut kept: Vec<BTreeSet<String>> = Vec::new();
+    let mut texts: Vec<String> = Vec::new();
+    for scenario in &mut plan.scenarios {
+        let (mut own, mut all) = (BTreeSet::new(), String::new());
+        each_request(&mut scenario.steps, &mut |request| {
+            own.extend(request.keep.iter().map(|keep| keep.name.clone()));
+            request.texts_mut(&mut |text, _| all.push_str(text));
+        });
+        kept.push(own);
+        texts.push(all);
+    }
+    let needs = |at: usize, text: &String| {
+        kept.iter().enumerate().any(|(from, names)| {
+            from != at
+                && names.iter().any(|name| {
+                    keeps::uses_name(text, name) && !kept.get(at).is_some_and(|own| own.contains(name))
+                })
+        })
+    };
+    if plan.scenarios.len() < 2 || !texts.iter().enumerate().any(|(at, text)| needs(at, text)) {
+        return;
+    }
+    let mut all = Scenario { name: title.to_owned(), ..Scenario::default() };
+    all.comment.push("One journey, because folders use what requests of others kept.".to_owned());
+    for scenario in std::mem::take(&mut plan.scenarios) {
+        for mut step in scenario.steps {
+            if let Does::Request(request) = &mut step.does {
+                let name = request.name.take().unwrap_or_default();
+                request.name =
+                    Some(if scenario.name == title { name } else { format!("{} / {name}", scenario.name) });
+            }
+            all.steps.push(step);
+        }
+    }
+    plan.scenarios.push(all);
+}
+
+/// The values of variables that requests use before a script keeps them, or that nothing keeps.
+fn used_values(cx: &mut Cx<'_>, plan: &mut Plan, values: &BTreeMap<String, Option<String>>) {
+    let mut open: BTreeSet<String> = BTreeSet::new();
+    for scenario in &mut plan.scenarios {
+        let mut kept: BTreeSet<String> = BTreeSet::new();
+        each_request(&mut scenario.steps, &mut |request| {
+            request.texts_mut(&mut |text, _| {
+                open.extend(placeholders(text).into_iter().filter(|name| !kept.contains(name)))
+            });
+            kept.extend(request.keep.iter().map(|keep| keep.name.clone()));
+        });
+    }
+    for name in open {
+        if cx.vault.has(&name) {
+            continue;
+        }
+        match values.get(&name) {
+            Some(Some(value)) if !is_secret(&name) => {
+                plan.values.push(Constant { name: name.clone(), value: ConstantValue::Text(value.clone()) });
+                cx.vault.take(&name);
+            }
+            known => {
+                let variable = name.to_ascii_uppercase();
+                let value = known.cloned().flatten().filter(|value| !value.is_empty());
+                if let Some(value) = &value {
+                    cx.vault.never_show(value);
+                }
+                plan.values
+                    .push(Constant { name: name.clone(), value: ConstantValue::Variable(variable, value) });
+                cx.vault.take(&name);
+            }
+        }
+    }
+}
+
+/// The names of a text that the importer wrote as placeholders, without those that have a meaning of their own.
+fn placeholders(text: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut rest = text;
+    while let Some(at) = rest.find("{{") {
+        let after = rest.get(at + 2..).unwrap_or_default();
+        if after.starts_with("{{") {
+            rest = after.get(2..).unwrap_or_default();
+            continue;
+        }
+        let inner = after.split("}}").next().unwrap_or_default();
+        let name = inner.rsplit("{{").next().unwrap_or_default().split('|').next().unwrap_or_default();
+        let is_own =
+            name.contains(':') || ["uuid", "now", "counter", "index", "user", "iteration"].contains(&name);
+        if !is_own && !name.is_empty() {
+            names.push(name.to_owned());
+        }
+        rest = after;
+    }
+    names
+}
+
+struct Importer<'c, 'a> {
+    cx: &'c mut Cx<'a>,
+    /// Variables of the collection by their names in the plan.
+    values: BTreeMap<String, Option<String>>,
+    /// Names that scripts keep.
+    kept: BTreeSet<String>,
+    /// The first server.
+    server: Option<String>,
+    /// Whether every URL has a server of its own.
+    is_known: bool,
+}
+
+impl Importer<'_, '_> {
+    fn variables(&mut self, root: &Node<'_>) {
+        for variable in root.get("variable").map(Node::items).unwrap_or_default() {
+            let (Some(key), false) = (variable.text("key"), is_disabled(variable)) else { continue };
+            let value = variable.get("value").and_then(Node::as_text).map(|value| value.into_owned());
+            let is_hidden = variable.text("type") == Some("secret");
+            let name = text::name(key);
+            if is_hidden && let Some(value) = &value {
+                self.cx.vault.never_show(value);
+            }
+            // A value with variables of its own is none that a plan can have.
+            let value = value.filter(|value| !is_hidden && !value.contains("{{"));
+            self.values.insert(name, value);
+        }
+    }
+
+    /// The names that scripts keep anywhere, because a request may use what a later folder keeps.
+    fn collect_kept(&mut self, node: &Node<'_>, depth: usize) {
+        if depth > DEPTH {
+            return;
+        }
+        for line in scripts::lines(node, "test") {
+            if let Some(keep) = scripts::read(&line.text).and_then(scripts::Meaning::keep) {
+                self.kept.insert(keep.name);
+            }
+        }
+        for item in node.get("item").map(Node::items).unwrap_or_default() {
+            self.collect_kept(item, depth + 1);
+        }
+    }
+
+    fn folder(
+        &mut self,
+        node: &Node<'_>,
+        scenario: &mut Scenario,
+        prefix: &str,
+        auth: Option<&Node<'_>>,
+        depth: usize,
+    ) {
+        self.scripts_of_folder(node);
+        let auth = node.get("auth").or(auth);
+        for item in node.get("item").map(Node::items).unwrap_or_default() {
+            if item.get("item").is_none() {
+                self.request(item, scenario, prefix, auth);
+            } else if depth >= DEPTH {
+                let piece =
+                    self.cx.ledger.enter(self.cx.place(item.line), item.text("name").unwrap_or("folder"));
+                self.cx.ledger.refused(
+                    piece,
+                    format!("folders are nested more than {DEPTH} deep"),
+                    "fewer levels",
+                );
+            } else {
+                let name = item.text("name").unwrap_or("folder");
+                self.folder(item, scenario, &format!("{prefix}{name} / "), auth, depth + 1);
+            }
+        }
+    }
+
+    /// Scripts of a folder run around each of its requests; they are not translated.
+    fn scripts_of_folder(&mut self, node: &Node<'_>) {
+        for kind in ["prerequest", "test"] {
+            for line in scripts::lines(node, kind) {
+                if !scripts::is_structure(&line.text) {
+                    let piece = self.cx.ledger.enter(self.cx.place(line.line), &line.text);
+                    self.cx
+                        .ledger
+                        .left_out(piece, "a line of a folder's script, which runs around each request");
+                }
+            }
+        }
+    }
+
+    fn request(&mut self, item: &Node<'_>, scenario: &mut Scenario, prefix: &str, auth: Option<&Node<'_>>) {
+        let name = item.text("name").unwrap_or("request");
+        let Some(node) = item.get("request") else { return };
+        let method = node.text("method").unwrap_or("GET").to_ascii_uppercase();
+        let url = self.raw_url(node);
+        let shown = url.split(['?', '#']).next().unwrap_or_default();
+        let piece = self.cx.ledger.enter(self.cx.place(item.line), &format!("{method} {shown} ({name})"));
+        let mut request = Request { name: Some(format!("{prefix}{name}")), method, ..Request::default() };
+        match self.url(&url, piece) {
+            Ok(url) => request.url = url,
+            Err(why) => {
+                self.cx.ledger.refused(piece, why, "a step by hand: docs/reference/load-plan.md");
+                return;
+            }
+        }
+        for field in node.get("header").map(Node::items).unwrap_or_default() {
+            let (Some(key), Some(value)) = (field.text("key"), field.text("value")) else { continue };
+            let is_own = ["content-length", "connection", "transfer-encoding", "host"]
+                .contains(&&*key.to_ascii_lowercase());
+            if is_disabled(field) || is_own || key.is_empty() {
+                continue;
+            }
+            let value = self.secret_text(key, value, piece);
+            request.set_header(key, value.replace(['\r', '\n'], " "));
+        }
+        let auth = node.get("auth").filter(|auth| auth.entries().len() > 0).or(auth);
+        if let Some(auth) = auth {
+            self.auth(auth, &mut request, piece);
+        }
+        if let Some(body) = node.get("body").filter(|body| !is_disabled(body))
+            && !self.body(body, &mut request, piece)
+        {
+            return;
+        }
+        self.scripts(item, &mut request);
+        if request.checks.is_empty() {
+            request.checks.push("status=2xx,3xx".to_owned());
+        }
+        self.cx.ledger.same(piece);
+        scenario.steps.push(Step::request(request));
+    }
+
+    /// The URL as Postman writes it, with its variables and path variables.
+    fn raw_url(&self, node: &Node<'_>) -> String {
+        let Some(url) = node.get("url") else { return String::new() };
+        if let Some(text) = url.as_str() {
+            return text.to_owned();
+        }
+        let list = |key: &str, between: &str| match url.get(key) {
+            Some(node) if node.as_str().is_some() => node.as_str().unwrap_or_default().to_owned(),
+            Some(node) => node
+                .items()
+                .iter()
+                .filter_map(|part| Some(part.as_text()?.into_owned()))
+                .collect::<Vec<_>>()
+                .join(between),
+            None => String::new(),
+        };
+        let mut raw = match url.text("raw") {
+            Some(raw) => raw.to_owned(),
+            None => {
+                let protocol =
+                    url.text("protocol").map_or(String::new(), |protocol| format!("{protocol}://"));
+                let port =
+                    url.get("port").and_then(Node::as_text).map_or(String::new(), |port| format!(":{port}"));
+                format!("{protocol}{}{port}/{}", list("host", "."), list("path", "/"))
+            }
+        };
+        // The list of parameters says which are switched off; the raw text may still have them.
+        if let Some(query) = url.get("query") {
+            let bare = raw.split(['?', '#']).next().unwrap_or_default().to_owned();
+            let on = query.items().iter().filter(|pair| !is_disabled(pair));
+            let pairs: Vec<String> = on
+                .filter_map(|pair| {
+                    let key = pair.text("key")?;
+                    Some(
+                        pair.get("value")
+                            .and_then(Node::as_text)
+                            .map_or_else(|| key.to_owned(), |value| format!("{key}={value}")),
+                    )
+                })
+                .collect();
+            raw = if pairs.is_empty() { bare } else { format!("{bare}?{}", pairs.join("&")) };
+        }
+        for variable in url.get("variable").map(Node::items).unwrap_or_default() {
+            if let (Some(key), Some(value)) =
+                (variable.text("key"), variable.get("value").and_then(Node::as_text))
+            {
+                let parts = raw.split('/').map(|part| {
+                    let (name, rest) =
+                        part.split_once('?').map_or((part, None), |(name, rest)| (name, Some(rest)));
+                    match (name.strip_prefix(':') == Some(key), rest) {
+                        (true, None) => value.clone().into_owned(),
+                        (true, Some(rest)) => format!("{value}?{rest}"),
+                        _ => part.to_owned(),
+                    }
+                });
+                raw = parts.collect::<Vec<_>>().join("/");
+            }
+        }
+        raw
+    }
+
+    /// The URL of a plan. The server is that of the first request, or a variable.
+    fn url(&mut self, raw: &str, piece: Piece) -> Result<String, String> {
+        let mut raw = raw.trim().to_owned();
+        let first = raw
+            .strip_prefix("{{")
+            .and_then(|rest| rest.split_once("}}"))
+            .map(|(name, rest)| (name.trim().to_owned(), rest.to_owned()));
+        let mut is_target = false;
+        if let Some((name, rest)) = first {
+            match self.values.get(&text::name(&name)).cloned().flatten() {
+                Some(value) if !value.is_empty() => raw = format!("{value}{rest}"),
+                _ if rest.is_empty() || rest.starts_with(['/', '?']) => {
+                    is_target = true;
+                    self.cx.ledger.changed(
+                        piece,
+                        format!("the server is the variable `{name}` of an environment: set TARGET"),
+                    );
+                    raw = format!("http://target.invalid{rest}");
+                }
+                _ => return Err(format!("its server is made of the variable `{name}` and other text")),
+            }
+        }
+        if !raw.contains("://") {
+            raw = format!("http://{raw}");
+        }
+        let marked = self.marked(&raw)?;
+        let Some((server, rest)) = text::split_url(&marked) else {
+            return Err("its server is no host, or holds a variable".to_owned());
+        };
+        let path = self.unmarked_url(&rest);
+        if is_target {
+            return Ok(path);
+        }
+        self.is_known = true;
+        if self.server.is_none() {
+            self.server = Some(server.clone());
+        }
+        Ok(if self.server.as_deref() == Some(&*server) { path } else { format!("{server}{path}") })
+    }
+
+    /// A text with marks in the place of variables: `\u{e002}NAME\u{e003}`.
+    fn marked(&mut self, text: &str) -> Result<String, String> {
+        let mut out = String::new();
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once("{{") {
+            out.push_str(before);
+            let Some((name, after)) = after.split_once("}}") else {
+                out.push_str("{{");
+                rest = after;
+                continue;
+            };
+            // Of three braces the first stands for itself.
+            let bare = name.trim_start_matches('{');
+            out.push_str(&name[..name.len() - bare.len()]);
+            out.push_str(&format!("\u{e002}{}\u{e003}", self.variable(bare.trim())?));
+            rest = after;
+        }
+        out.push_str(rest);
+        Ok(out)
+    }
+
+    /// The name of the plan for a variable of Postman.
+    fn variable(&mut self, name: &str) -> Result<String, String> {
+        let own = match name {
+            "$guid" | "$randomUUID" => "uuid",
+            "$timestamp" => "now",
+            "$isoTimestamp" => "now:rfc3339",
+            "$randomInt" => "random:0:1000",
+            _ if name.starts_with('$') => {
+                return Err(format!("`{{{{{name}}}}}` makes up a value, and a plan has no such function"));
+            }
+            _ => "",
+        };
+        if !own.is_empty() {
+            return Ok(own.to_owned());
+        }
+        let named = text::name(name);
+        if named != name && !self.kept.contains(&named) {
+            self.cx.ledger.note(format!("The variable `{name}` is called {named}."));
+        }
+        Ok(named)
+    }
+
+    fn unmarked_url(&self, text: &str) -> String {
+        let mut out = String::new();
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once('\u{e002}') {
+            out.push_str(&text::url_literal(before));
+            let (name, after) = after.split_once('\u{e003}').unwrap_or((after, ""));
+            out.push_str(&text::placeholder(name));
+            rest = after;
+        }
+        out.push_str(&text::url_literal(rest));
+        out
+    }
+
+    /// A text of the plan. A variable without counterpart stays out, and the request says so.
+    fn text(&mut self, text: &str, piece: Piece) -> String {
+        let marked = match self.marked(text) {
+            Ok(marked) => marked,
+            Err(why) => {
+                self.cx.ledger.refused(piece, why, "`values:`, a data set, or `exec`");
+                text.replace("{{", "").replace("}}", "")
+            }
+        };
+        let mut out = String::new();
+        let mut rest = &*marked;
+        while let Some((before, after)) = rest.split_once('\u{e002}') {
+            out.push_str(&self.cx.vault.literal("secret", before));
+            let (name, after) = after.split_once('\u{e003}').unwrap_or((after, ""));
+            if text::joins(&out) {
+                // In JSON a blank changes nothing.
+                out.push(' ');
+            }
+            out.push_str(&text::placeholder(name));
+            rest = after;
+        }
+        out.push_str(&self.cx.vault.literal("secret", rest));
+        out
+    }
+
+    /// The text of a field; a secret becomes a variable.
+    fn secret_text(&mut self, name: &str, value: &str, piece: Piece) -> String {
+        if is_secret(name) && !value.contains("{{") && !value.is_empty() {
+            return super::request::credentials(name, value, &mut self.cx.vault);
+        }
+        self.text(value, piece)
+    }
+
+    fn auth(&mut self, auth: &Node<'_>, request: &mut Request, piece: Piece) {
+        let kind = auth.text("type").unwrap_or("noauth").to_owned();
+        // 2.1 has a list of pairs, 2.0 a map.
+        let value = |key: &str| -> Option<String> {
+            let settings = auth.get(&kind)?;
+            let of_list = settings
+                .items()
+                .iter()
+                .find(|pair| pair.text("key") == Some(key))
+                .and_then(|pair| pair.get("value"));
+            Some(of_list.or_else(|| settings.get(key))?.as_text()?.into_owned())
+        };
+        let hidden = |this: &mut Self, wish: &str, value: Option<String>| match value {
+            Some(value) if value.contains("{{") => this.text(&value, piece),
+            Some(value) if !value.is_empty() => this.cx.vault.hide(wish, &value),
+            _ => this.cx.vault.variable(wish),
+        };
+        match &*kind {
+            "noauth" | "inherit" => {}
+            "bearer" => {
+                let token = hidden(self, "bearer_token", value("token"));
+                request.set_header("authorization", format!("Bearer {token}"));
+            }
+            "oauth2" => {
+                let token = hidden(self, "access_token", value("accessToken"));
+                self.cx
+                    .ledger
+                    .changed(piece, "the token of OAuth 2 is a variable: a plan can get one in `setup`");
+                request.set_header("authorization", format!("Bearer {token}"));
+            }
+            "basic" => {
+                let user = self.text(&value("username").unwrap_or_default(), piece);
+                let password = hidden(self, "password", value("password"));
+                request.set_header("authorization", format!("Basic {{{{base64:{user}:{password}}}}}"));
+            }
+            "apikey" => {
+                let key = value("key").unwrap_or_else(|| "x-api-key".to_owned());
+                let secret = hidden(self, &key, value("value"));
+                match value("in").as_deref() {
+                    Some("query") => {
+                        request.url.push(if request.url.contains('?') { '&' } else { '?' });
+                        request.url.push_str(&format!("{}={secret}", text::percent_encoded(&key)));
+                    }
+                    _ => request.set_header(&key, secret),
+                }
+            }
+            other => self.cx.ledger.refused(
+                piece,
+                format!("a step cannot sign requests as `{other}` does"),
+                "`{{hmac_sha256:KEY:TEXT}}`, or `exec`",
+            ),
+        }
+    }
+
+    /// Sets the body. False if the request is refused.
+    fn body(&mut self, body: &Node<'_>, request: &mut Request, piece: Piece) -> bool {
+        let mode = body.text("mode").unwrap_or_default();
+        match mode {
+            "raw" => {
+                let raw = body.text("raw").unwrap_or_default();
+                let language =
+                    body.at(&["options", "raw", "language"]).and_then(Node::as_str).unwrap_or_default();
+                let media = request.header("content-type").unwrap_or_default().to_owned();
+                let is_json = language == "json" || media.contains("json");
+                if raw.trim().is_empty() {
+                    return true;
+                }
+                if is_json && let Some(value) = self.json(raw, piece) {
+                    request
+                        .headers
+                        .retain(|(name, value)| name != "content-type" || value != "application/json");
+                    request.body = Some(Body::Json(value));
+                    return true;
+                }
+                if media.is_empty() {
+                    let own = match language {
+                        "json" => "application/json",
+                        "xml" => "application/xml",
+                        "html" => "text/html",
+                        "javascript" => "application/javascript",
+                        _ => "text/plain",
+                    };
+                    request.set_header("content-type", own);
+                }
+                request.body = Some(Body::Text(self.text(raw, piece)));
+            }
+            "urlencoded" => {
+                let pairs = self.pairs(body.get("urlencoded"), piece);
+                let names: BTreeSet<&String> = pairs.iter().map(|(name, _)| name).collect();
+                if names.len() < pairs.len() {
+                    self.cx.ledger.refused(
+                        piece,
+                        "its form has a name twice, and a map of the plan cannot",
+                        "`body` of the step",
+                    );
+                    return false;
+                }
+                request.headers.retain(|(name, _)| name != "content-type");
+                request.body = Some(Body::Form(pairs));
+            }
+            "formdata" => {
+                let mut parts = Vec::new();
+                for part in body.get("formdata").map(Node::items).unwrap_or_default() {
+                    let (Some(key), false) = (part.text("key"), is_disabled(part)) else { continue };
+                    let mut made = Part {
+                        name: key.to_owned(),
+                        media: part.text("contentType").map(str::to_owned),
+                        ..Part::default()
+                    };
+                    if part.text("type") == Some("file") {
+                        let source = part
+                            .get("src")
+                            .and_then(|src| src.as_str().or_else(|| src.items().first()?.as_str()));
+                        let Some(source) = source.filter(|source| !source.is_empty()) else {
+                            self.cx.ledger.refused(
+                                piece,
+                                format!("the part `{key}` names no file"),
+                                "`file` of the part",
+                            );
+                            return false;
+                        };
+                        self.cx.ledger.changed(piece, "files of the form are read when the plan is read");
+                        made.file = Some(source.to_owned());
+                    } else {
+                        made.value = self.secret_text(key, part.text("value").unwrap_or_default(), piece);
+                    }
+                    parts.push(made);
+                }
+                request.headers.retain(|(name, _)| name != "content-type");
+                request.body = (!parts.is_empty()).then_some(Body::Multipart(parts));
+            }
+            "graphql" => {
+                let query = body.at(&["graphql", "query"]).and_then(Node::as_str).unwrap_or_default();
+                let mut map = Map::new().with("query", self.text(query, piece));
+                let variables = body.at(&["graphql", "variables"]).and_then(Node::as_str).unwrap_or_default();
+                if !variables.trim().is_empty() {
+                    match self.json(variables, piece) {
+                        Some(value) => map.set("variables", value),
+                        None => {
+                            self.cx.ledger.refused(
+                                piece,
+                                "its variables of GraphQL are no JSON",
+                                "`json` of the step",
+                            );
+                            return false;
+                        }
+                    }
+                }
+                request.body = Some(Body::Json(map.into()));
+            }
+            "file" => {
+                let Some(source) = body.at(&["file", "src"]).and_then(Node::as_str) else {
+                    self.cx.ledger.refused(
+                        piece,
+                        "its body is a file without a path",
+                        "`body_file` of the step",
+                    );
+                    return false;
+                };
+                self.cx.ledger.changed(piece, "the body is read from its file when the plan is read");
+                request.body = Some(Body::File(source.to_owned()));
+            }
+            _ => {}
+        }
+        true
+    }
+
+    fn pairs(&mut self, list: Option<&Node<'_>>, piece: Piece) -> Vec<(String, String)> {
+        let mut all = Vec::new();
+        for pair in list.map(Node::items).unwrap_or_default() {
+            if let (Some(key), false) = (pair.text("key"), is_disabled(pair)) {
+                let value = self.secret_text(key, pair.text("value").unwrap_or_default(), piece);
+                all.push((key.to_owned(), value));
+            }
+        }
+        all
+    }
+
+    /// JSON with variables in its texts. A variable outside of texts is no JSON, so that body stays a text.
+    fn json(&mut self, raw: &str, piece: Piece) -> Option<Value> {
+        let node = json::parse(raw).ok()?;
+        bodies::Json::of_node(&node)?;
+        Some(self.json_value(&node, "", piece))
+    }
+
+    fn json_value(&mut self, node: &Node<'_>, key: &str, piece: Piece) -> Value {
+        match &node.value {
+            Tree::Null => Value::Plain("null".to_owned()),
+            Tree::Bool(flag) => Value::Bool(*flag),
+            Tree::Number(number) => {
+                number.parse().map_or_else(|_| Value::Plain(number.to_string()), Value::Number)
+            }
+            Tree::Text(text) if is_secret(key) && !text.contains("{{") && !text.is_empty() => {
+                Value::Text(self.cx.vault.hide(key, text))
+            }
+            Tree::Text(text) => Value::Text(self.text(text, piece)),
+            Tree::List(items) => {
+                Value::List(items.iter().map(|item| self.json_value(item, key, piece)).collect())
+            }
+            Tree::Map(entries) => {
+                let mut map = Map::new();
+                for (key, node) in entries {
+                    map.set(text::literal(key), self.json_value(node, key, piece));
+                }
+                map.into()
+            }
+        }
+    }
+
+    /// Checks and keeps of the request's scripts.
+    fn scripts(&mut self, item: &Node<'_>, request: &mut Request) {
+        for line in scripts::lines(item, "prerequest") {
+            if !scripts::is_structure(&line.text) {
+                let piece = self.cx.ledger.enter(self.cx.place(line.line), &line.text);
+                self.cx
+                    .ledger
+                    .left_out(piece, "a line of a script before the request, which a plan does not run");
+            }
+        }
+        for line in scripts::lines(item, "test") {
+            if scripts::is_structure(&line.text) {
+                continue;
+            }
+            let piece = self.cx.ledger.enter(self.cx.place(line.line), &line.text);
+            match scripts::read(&line.text) {
+                Some(scripts::Meaning::Check(check)) => {
+                    if !request.checks.contains(&check) {
+                        request.checks.push(check);
+                    }
+                    self.cx.ledger.same(piece);
+                }
+                Some(scripts::Meaning::Keep(keep)) => {
+                    request.keep.retain(|known| known.name != keep.name);
+                    request.keep.push(keep);
+                    self.cx.ledger.same(piece);
+                }
+                None => self
+                    .cx
+                    .ledger
+                    .left_out(piece, "a line of a script that is neither a known check nor a known keep"),
+            }
+        }
+    }
+}
+
+fn is_disabled(node: &Node<'_>) -> bool {
+    node.get("disabled").and_then(Node::as_bool).unwrap_or(false)
+}

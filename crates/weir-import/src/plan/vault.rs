@@ -1,0 +1,372 @@
+//! Secrets of a source. Each becomes a name under `values:` that stands for a variable of the environment, so that a
+//! plan can be shown and committed; its steps use the name, which is escaped for the place where it stands.
+//!
+//! A secret is found by the name of its field, or by its own form. Wherever else a long one occurs, it is hidden too:
+//! [`Vault::conceal`] looks through all texts of the finished plan, and [`Vault::masked`] through those of reports.
+
+use super::model::{Constant, ConstantValue, Plan, Step};
+use super::text;
+use crate::redact::{self, Found, is_secret_name};
+use aho_corasick::{AhoCorasick, MatchKind};
+use regex::Regex;
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
+/// What stands in the place of a secret in reports.
+const HIDDEN: &str = "***";
+/// A secret of at least this length is looked for everywhere. A shorter one, such as `test`, may be an ordinary word
+/// elsewhere.
+const EVERYWHERE: usize = 8;
+/// Most secrets of a source.
+const MOST: usize = 2_000;
+
+/// Names of fields whose values are secrets, beside those of [`is_secret_name`]: lower case, `-` for `_`.
+const NAMES: &[&str] = &[
+    "auth",
+    "bearer",
+    "card-number",
+    "cardnumber",
+    "client-assertion",
+    "code-verifier",
+    "cookie",
+    "cvc",
+    "cvv",
+    "jsessionid",
+    "jwt",
+    "otp",
+    "passcode",
+    "phpsessid",
+    "pin",
+    "session",
+    "session-id",
+    "sessionid",
+    "sid",
+    "ssn",
+    "x-amz-credential",
+    "x-amz-signature",
+    "x-auth",
+];
+
+/// Texts that are secrets whatever they are called: JSON Web Tokens, keys of well-known services, private keys.
+static FORMS: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(concat!(
+        r"eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{6,}(?:\.[A-Za-z0-9_-]*)?",
+        r"|\b(?:sk|pk|rk)_(?:live|test)_[A-Za-z0-9]{10,}|\bgh[pousr]_[A-Za-z0-9]{20,}|\bglpat-[A-Za-z0-9_-]{16,}",
+        r"|\bAKIA[A-Z0-9]{16}\b|\bxox[abprs]-[A-Za-z0-9-]{10,}|\bAIza[A-Za-z0-9_-]{30,}|\bsk-[A-Za-z0-9_-]{20,}",
+        r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]+-----END [A-Z ]*PRIVATE KEY-----",
+    ))
+    .expect("the pattern is a literal")
+});
+
+/// The secrets found so far.
+#[derive(Debug, Default)]
+pub struct Vault {
+    secrets: Vec<Secret>,
+    /// Names that something else has: kept values, data sets.
+    taken: BTreeSet<String>,
+    /// Texts that reports must not show although the plan does not have them.
+    unused: BTreeSet<String>,
+}
+
+#[derive(Debug)]
+struct Secret {
+    name: String,
+    variable: String,
+    /// What the source has; `None` if the source itself names a variable.
+    value: Option<String>,
+}
+
+/// Whether what has this name is a secret.
+#[must_use]
+pub fn is_secret(name: &str) -> bool {
+    let lower = name.to_ascii_lowercase().replace('_', "-");
+    is_secret_name(name) || NAMES.contains(&&*lower) || lower.starts_with("x-auth-")
+}
+
+/// A member of JSON with a text, as texts within texts have it.
+static MEMBER: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r#"\\?"(?P<name>[A-Za-z][A-Za-z0-9_.-]*)\\?"\s*:\s*\\?"(?P<value>[^"\\]+)"#)
+        .expect("the pattern is a literal")
+});
+
+/// Secrets within a text that needs no name to hold one, in order.
+#[must_use]
+pub fn within(text: &str) -> Vec<Found> {
+    let mut all = redact::within(text);
+    for found in FORMS.find_iter(text) {
+        all.push(Found { range: found.range(), name: String::new() });
+    }
+    for captures in MEMBER.captures_iter(text) {
+        if let (Some(name), Some(value)) = (captures.name("name"), captures.name("value"))
+            && is_secret(name.as_str())
+        {
+            all.push(Found { range: value.range(), name: name.as_str().to_owned() });
+        }
+    }
+    all.sort_by_key(|found| (found.range.start, std::cmp::Reverse(found.range.end)));
+    let mut end = 0;
+    all.retain(|found| {
+        let is_free = found.range.start >= end;
+        end = end.max(found.range.end);
+        is_free
+    });
+    all
+}
+
+impl Vault {
+    /// Reserves a name, so that no secret gets it.
+    pub fn take(&mut self, name: &str) {
+        self.taken.insert(name.to_owned());
+    }
+
+    /// Whether a secret has this name.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.secrets.iter().any(|secret| secret.name == name)
+    }
+
+    /// A name that nothing has yet, which is reserved then.
+    pub fn free(&mut self, wish: &str) -> String {
+        let base = text::name(wish);
+        let mut name = base.clone();
+        let mut number = 2;
+        while self.taken.contains(&name) {
+            name = format!("{base}_{number}");
+            number += 1;
+        }
+        self.taken.insert(name.clone());
+        name
+    }
+
+    /// The placeholder for a secret. The same secret has one name, that of its first occurrence.
+    pub fn hide(&mut self, wish: &str, value: &str) -> String {
+        if let Some(known) = self.secrets.iter().find(|known| known.value.as_deref() == Some(value)) {
+            return text::placeholder(&known.name);
+        }
+        if self.secrets.len() >= MOST {
+            // Still no secret is shown: one name stands for all that are too many.
+            self.unused.insert(value.to_owned());
+            return self.variable("more_secrets");
+        }
+        let name = self.free(wish);
+        let variable = name.to_ascii_uppercase();
+        self.secrets.push(Secret { name: name.clone(), variable, value: Some(value.to_owned()) });
+        text::placeholder(&name)
+    }
+
+    /// The placeholder for a variable of the environment that the source itself leaves open.
+    pub fn variable(&mut self, wish: &str) -> String {
+        let wanted = text::name(wish);
+        let variable = wanted.to_ascii_uppercase();
+        if let Some(known) = self.secrets.iter().find(|known| known.variable == variable) {
+            return text::placeholder(&known.name);
+        }
+        let name = self.free(wish);
+        self.secrets.push(Secret { name: name.clone(), variable, value: None });
+        text::placeholder(&name)
+    }
+
+    /// A text that no report may show, and that the plan does not have.
+    pub fn never_show(&mut self, value: &str) {
+        if value.len() >= EVERYWHERE {
+            self.unused.insert(value.to_owned());
+        }
+    }
+
+    /// A text with names for the secrets that need no name to be found; `None` if it has none.
+    pub fn hidden_within(&mut self, wish: &str, text: &str) -> Option<String> {
+        let mut out = String::new();
+        let mut end = 0;
+        for found in within(text) {
+            out.push_str(&text::literal(text.get(end..found.range.start).unwrap_or_default()));
+            if text::joins(&out) {
+                end = found.range.start;
+                continue;
+            }
+            let name = if found.name.is_empty() { wish } else { &*found.name };
+            out.push_str(&self.hide(name, text.get(found.range.clone()).unwrap_or_default()));
+            end = found.range.end;
+        }
+        if end == 0 {
+            return None;
+        }
+        out.push_str(&text::literal(text.get(end..).unwrap_or_default()));
+        Some(out)
+    }
+
+    /// A text that stands for itself, with names for the secrets in it.
+    pub fn literal(&mut self, wish: &str, text: &str) -> String {
+        self.hidden_within(wish, text).unwrap_or_else(|| text::literal(text))
+    }
+
+    /// The names of `values:`, in the order in which the secrets were found.
+    #[must_use]
+    pub fn constants(&self) -> Vec<Constant> {
+        let constant = |secret: &Secret| Constant {
+            name: secret.name.clone(),
+            value: ConstantValue::Variable(secret.variable.clone(), secret.value.clone()),
+        };
+        self.secrets.iter().map(constant).collect()
+    }
+
+    /// Hides secrets that occur in other places of the plan than that where they were found. Returns how many places
+    /// a plan cannot have a name at, in which `***` stands now.
+    pub fn conceal(&self, plan: &mut Plan) -> usize {
+        let known: Vec<(String, String)> = self.forms();
+        if known.is_empty() {
+            return 0;
+        }
+        let patterns: Vec<&str> = known.iter().map(|(form, _)| &**form).collect();
+        let Some(finder) = finder(&patterns) else { return 0 };
+        let named = |found: usize| known.get(found).map_or("", |(_, name)| name);
+        let mut lost = 0;
+        plan.each_request(&mut |request| {
+            request.texts_mut(&mut |text, _| replace(&finder, text, &named, &mut lost));
+        });
+        let hidden = |_: usize| "";
+        let mut comments: Vec<&mut Vec<String>> = vec![&mut plan.comments];
+        for scenario in &mut plan.scenarios {
+            comments.push(&mut scenario.comment);
+            for list in [&mut scenario.start, &mut scenario.steps, &mut scenario.end] {
+                step_comments(list, &mut comments);
+            }
+        }
+        let mut ignored = 0;
+        for comment in comments.into_iter().flatten() {
+            replace(&finder, comment, &hidden, &mut ignored);
+        }
+        for (_, value) in &mut plan.headers {
+            replace(&finder, value, &named, &mut lost);
+        }
+        lost
+    }
+
+    /// A text without secrets, for reports and as the last guard of what is written.
+    #[must_use]
+    pub fn masked(&self, text: &str) -> String {
+        let known = self.forms();
+        let patterns: Vec<&str> = known.iter().map(|(form, _)| &**form).collect();
+        let mut out = text.to_owned();
+        if let Some(finder) = finder(&patterns) {
+            let mut lost = 0;
+            replace(&finder, &mut out, &|_| "", &mut lost);
+        }
+        FORMS.replace_all(&out, HIDDEN).into_owned()
+    }
+
+    /// Long secrets as they may be written, each with its name: as they are, and in a URL.
+    fn forms(&self) -> Vec<(String, String)> {
+        let mut all = Vec::new();
+        let named = self.secrets.iter().filter_map(|secret| Some((secret.value.as_deref()?, &*secret.name)));
+        for (value, name) in named.chain(self.unused.iter().map(|value| (&**value, ""))) {
+            if value.len() < EVERYWHERE || is_word(value) {
+                continue;
+            }
+            let encoded = text::percent_encoded(value);
+            let forms = [
+                text::literal(value),
+                encoded.to_ascii_lowercase(),
+                encoded.clone(),
+                encoded.replace("%20", "+"),
+            ];
+            for form in forms {
+                if !all.iter().rev().take(4).any(|(known, _)| *known == form) {
+                    all.push((form, name.to_owned()));
+                }
+            }
+        }
+        all
+    }
+}
+
+fn step_comments<'p>(steps: &'p mut [Step], all: &mut Vec<&'p mut Vec<String>>) {
+    for step in steps {
+        let Step { comment, does } = step;
+        all.push(comment);
+        match does {
+            super::model::Does::Parallel(_, inner)
+            | super::model::Does::Repeat(_, inner)
+            | super::model::Does::While { steps: inner, .. }
+            | super::model::Does::If { then: inner, .. } => step_comments(inner, all),
+            super::model::Does::Pause(_) | super::model::Does::Request(_) => {}
+        }
+    }
+}
+
+/// Whether a text is one ordinary word, which may stand anywhere by chance.
+fn is_word(text: &str) -> bool {
+    text.len() < 16 && text.chars().all(|c| c.is_ascii_lowercase())
+}
+
+fn finder(patterns: &[&str]) -> Option<AhoCorasick> {
+    if patterns.is_empty() {
+        return None;
+    }
+    AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(patterns).ok()
+}
+
+/// Puts names in the places of secrets; without a name, `***`.
+fn replace<'n>(finder: &AhoCorasick, text: &mut String, name: &impl Fn(usize) -> &'n str, lost: &mut usize) {
+    if !finder.is_match(&**text) {
+        return;
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut end = 0;
+    for found in finder.find_iter(&**text) {
+        out.push_str(text.get(end..found.start()).unwrap_or_default());
+        end = found.end();
+        let name = name(found.pattern().as_usize());
+        if name.is_empty() || text::joins(&out) {
+            *lost += usize::from(!name.is_empty());
+            out.push_str(HIDDEN);
+        } else {
+            out.push_str(&text::placeholder(name));
+        }
+    }
+    out.push_str(text.get(end..).unwrap_or_default());
+    *text = out;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::model::{Request, Scenario};
+    use super::*;
+
+    #[test]
+    fn secrets_are_known_by_their_names_and_forms() {
+        for name in
+            ["Authorization", "X-Api-Key", "user_password", "clientSecret", "JSESSIONID", "x-auth-user"]
+        {
+            assert!(is_secret(name), "{name}");
+        }
+        for name in ["accept", "page", "content-type", "passage", "author", "x-request-id"] {
+            assert!(!is_secret(name), "{name}");
+        }
+        let jwt = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln";
+        let found = within(&format!("a {jwt} b"));
+        assert_eq!(found.iter().map(|f| f.range.clone()).collect::<Vec<_>>(), vec![2..2 + jwt.len()]);
+        assert!(within("eyes and ears").is_empty());
+    }
+
+    #[test]
+    fn a_secret_is_hidden_wherever_it_occurs() {
+        let mut vault = Vault::default();
+        let name = vault.hide("password", "p@ss w0rd");
+        assert_eq!(
+            (name.as_str(), vault.hide("other", "p@ss w0rd").as_str()),
+            ("{{password}}", "{{password}}")
+        );
+        let mut request = Request::new("GET", "/x?back=p%40ss%20w0rd");
+        request.set_header("referer", "http://a/?p=p%40ss+w0rd");
+        request.set_header("x", "p@ss w0rd!");
+        let scenario = Scenario { steps: vec![Step::request(request)], ..Scenario::default() };
+        let mut plan = Plan { scenarios: vec![scenario], ..Plan::default() };
+        assert_eq!(vault.conceal(&mut plan), 0);
+        plan.each_request(&mut |request| {
+            assert_eq!(request.url, "/x?back={{password}}");
+            assert_eq!(request.header("referer"), Some("http://a/?p={{password}}"));
+            assert_eq!(request.header("x"), Some("{{password}}!"));
+        });
+        assert_eq!(vault.masked("sent p@ss w0rd"), "sent ***");
+    }
+}
