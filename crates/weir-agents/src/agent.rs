@@ -117,6 +117,8 @@ impl Agent {
     /// Takes an event; returns what to do.
     pub fn on(&mut self, now: Time, event: Event) -> Vec<Action> {
         let mut actions = Vec::new();
+        // Words that waited while this process stood still are not of now: the silence counts first.
+        self.expire(now, &mut actions);
         match event {
             Event::Opened(conn, by) => match &self.run {
                 Some(run) => actions.push(Action::Busy(conn, run.by.clone())),
@@ -287,12 +289,22 @@ impl Agent {
         actions.push(Action::Forget);
     }
 
-    fn watch(&mut self, now: Time, actions: &mut Vec<Action>) {
-        let Some(run) = self.run.as_ref().filter(|run| !run.is_orphaned) else { return };
-        if now >= run.heard + SILENCE {
+    /// Until when the load may go on without another word; none if nothing may run.
+    pub fn lease(&self) -> Option<Time> {
+        self.run.as_ref().filter(|run| !run.is_orphaned).map(|run| run.heard + SILENCE)
+    }
+
+    fn expire(&mut self, now: Time, actions: &mut Vec<Action>) {
+        let live = self.run.as_ref().filter(|run| !run.is_orphaned);
+        if let Some(run) = live.filter(|run| now >= run.heard + SILENCE) {
             actions.push(Action::Close(run.conn));
             self.orphan(actions);
-        } else if now >= run.said + BEAT {
+        }
+    }
+
+    fn watch(&mut self, now: Time, actions: &mut Vec<Action>) {
+        let Some(run) = self.run.as_ref().filter(|run| !run.is_orphaned) else { return };
+        if now >= run.said + BEAT {
             self.say(now, FromAgent::Beat, actions);
         }
     }
@@ -359,6 +371,14 @@ mod tests {
             assert_eq!(agent.on(at, Event::Ended(Ok(Box::default()))), [Action::Forget]);
             assert!(agent.is_free());
         }
+    }
+
+    #[test]
+    fn words_that_waited_during_a_pause_do_not_revive_a_run() {
+        let mut agent = running();
+        let told = agent.on(S(3) + SILENCE, Event::Message(1, ToAgent::Beat { stop: None }));
+        assert!(told.contains(&Action::Stop(Stop::Now)), "{told:?}");
+        assert_eq!(agent.lease(), None);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::{BEAT, SILENCE, Time};
 use serde_json::Value;
 use std::time::Duration;
 use weir_report::Report;
-use weir_report::report::Tick;
+use weir_report::report::{End, Tick};
 
 /// From the order to start until the start: enough for the order to reach every agent.
 pub const LEAD: Duration = Duration::from_secs(2);
@@ -28,6 +28,9 @@ pub const GREETING: Duration = Duration::from_secs(10);
 
 /// How long the preparation of a run may take: files, the plan, `setup`, the dry run. Nothing waits for ever.
 pub const PREPARATION: Duration = Duration::from_secs(600);
+
+/// How long `teardown` may take after an order to stop.
+pub const TEARDOWN: Duration = Duration::from_secs(60);
 
 /// What the loss of an agent means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -292,8 +295,13 @@ impl Coordinator {
             (FromAgent::Ended(report), Step::Running) => {
                 agent.step = Step::Over;
                 agent.mismatch = agent.sum.compare(&report).err();
+                let has_failed = matches!(report.end, End::Failed { .. });
                 agent.report = Some(report);
                 actions.push(Action::Send(i, ToAgent::Bye));
+                // A step or data set that ends the run ends it for all.
+                if has_failed {
+                    self.stop(now, Stop::Gracefully, actions);
+                }
             }
             (FromAgent::Failed { why }, _) => self.lose(i, &why),
             _ => {} // a beat, a repetition, or too late
@@ -443,6 +451,9 @@ impl Coordinator {
             && self.agents.first().is_some_and(|a| a.step == Step::Running)
         {
             self.has_torn_down = true;
+            if self.stopped_by.is_some() {
+                self.stopped_by = Some(now + TEARDOWN);
+            }
             actions.push(Action::Send(0, ToAgent::Teardown));
         }
     }

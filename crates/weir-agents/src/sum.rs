@@ -150,6 +150,8 @@ impl Sum {
             report.warmup_ns = like.warmup_ns;
             report.series.tick_ns = like.series.tick_ns;
         }
+        // Known only at the end; a lost agent must not look like one whose connections were closed.
+        report.counts.kept_alive = report.counts.responses;
         report.latency.service.clone_from(&self.service);
         report.latency.response.clone_from(&self.response);
         report.duration_ns = self.ticks.last().map_or(0, |tick| tick.end_ns);

@@ -37,6 +37,7 @@ use hand::Hand;
 use merge::Merge;
 use shared::{Message, Shared};
 use std::convert::Infallible;
+use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant, SystemTime};
@@ -101,6 +102,8 @@ pub(crate) struct Direction {
     pub(crate) start_at: Option<Instant>,
     /// Hears when the load has begun.
     pub(crate) started: Option<Box<dyn FnOnce(Instant) + Send>>,
+    /// Until when requests may begin, by the run's clock; it moves on.
+    pub(crate) lease: Option<Arc<AtomicU64>>,
     /// Whether this agent runs `teardown`.
     pub(crate) tears_down: bool,
     /// Allows it.
@@ -109,7 +112,7 @@ pub(crate) struct Direction {
 
 impl Default for Direction {
     fn default() -> Self {
-        Self { start_at: None, started: None, tears_down: true, teardown: None }
+        Self { start_at: None, started: None, lease: None, tears_down: true, teardown: None }
     }
 }
 
@@ -183,7 +186,11 @@ impl Plan {
         let mut before = None;
         let (out, inbox) = mpsc::channel();
         interrupt.ends(&out);
-        let shared = Arc::new(Shared::new(&plan));
+        let mut shared = Shared::new(&plan);
+        if let Some(lease) = &direction.lease {
+            shared.lease = Arc::clone(lease);
+        }
+        let shared = Arc::new(shared);
         if plan.replay.is_some() {
             read_recording(&plan, &shared, interrupt)?;
         }

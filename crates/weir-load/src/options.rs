@@ -146,6 +146,9 @@ pub struct Options {
     /// Agents run the plan: hosts are not looked up here, and the limits of this process do not matter.
     #[serde(skip)]
     pub is_elsewhere: bool,
+    /// They came from another machine: `--shape` names no file of this one.
+    #[serde(skip)]
+    pub is_sent: bool,
 }
 
 impl Plan {

@@ -15,6 +15,7 @@ use weir_agents::coordinator::{Action, Event, OnLoss, Seen};
 use weir_agents::frame::{self, FROM_AGENT_MOST, Kind, TO_AGENT_MOST};
 use weir_agents::message::{FromAgent, Stop};
 use weir_agents::{Coordinator, Share, Time};
+use weir_report::Mistake;
 use weir_report::merge::{AgentPart, merge_agents};
 use weir_report::report::{End, Report, Tick, Window};
 use weir_wire::tls::ClientTls;
@@ -33,6 +34,23 @@ pub struct Lead {
     pub token: Option<String>,
     /// What the loss of one means.
     pub on_loss: OnLoss,
+}
+
+impl Lead {
+    /// Whether each agent has a share of this plan.
+    ///
+    /// # Errors
+    /// There are fewer connections or requests than agents.
+    pub fn shares(&self, plan: &Plan) -> Result<(), Vec<Mistake>> {
+        let agents = self.agents.len() as u64;
+        let counted =
+            [("connections", Some(plan.as_run.connections)), ("requests", plan.as_run.stop.requests)];
+        let few = counted.iter().filter(|(_, n)| n.is_some_and(|n| n < agents));
+        let wrong: Vec<Mistake> = few
+            .map(|(what, _)| Mistake::new("--agents", &format!("there are fewer {what} than agents")))
+            .collect();
+        if wrong.is_empty() { Ok(()) } else { Err(wrong) }
+    }
 }
 
 /// Why no load began: each agent that failed, with its reasons.

@@ -3,11 +3,15 @@
 use super::wire::{self, Arriving, CONNECTING, Out};
 use super::work::{Limits, unpack};
 use super::{kept, second};
+use crate::clock::nanos;
 use crate::engine::{Direction, Interrupt};
 use crate::{Plan, os};
+use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc as blocking};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -65,6 +69,9 @@ struct Server {
     folder: Option<TempDir>,
     interrupt: Interrupt,
     permit: Option<blocking::Sender<()>>,
+    /// Until when the load may go on without another word, counted from its start.
+    lease: Arc<AtomicU64>,
+    begins: Time,
     /// When a run must be over, whatever its coordinator says.
     until: Option<Instant>,
     log: Box<dyn Fn(&str)>,
@@ -84,10 +91,10 @@ pub fn serve_agent(options: AgentOptions) -> io::Result<()> {
 
 async fn serve(options: AgentOptions) -> io::Result<()> {
     let AgentOptions { listen, tls, token, limits, log, ready, end } = options;
+    let hello = Hello { protocol: PROTOCOL, generator: os::generator(), build: build() };
     let listener = TcpListener::bind(listen).await?;
     ready(listener.local_addr()?);
     let (told, mut inbox) = mpsc::unbounded_channel();
-    let hello = Hello { protocol: PROTOCOL, generator: os::generator(), build: build() };
     let mut server = Server {
         agent: Agent::new(hello),
         limits,
@@ -101,6 +108,8 @@ async fn serve(options: AgentOptions) -> io::Result<()> {
         folder: None,
         interrupt: Interrupt::default(),
         permit: None,
+        lease: Arc::default(),
+        begins: Time::ZERO,
         until: None,
         log,
     };
@@ -132,24 +141,23 @@ async fn serve(options: AgentOptions) -> io::Result<()> {
     Ok(())
 }
 
-/// A digest of this binary: agents of different builds may count differently.
+/// Tells builds of Weir apart, which may count differently: the length of the binary and samples of it. All of it
+/// would take a debug build seconds.
 pub(super) fn build() -> String {
-    let binary = std::env::current_exe().and_then(std::fs::read).unwrap_or_default();
-    weir_report::comparison::baseline::text_digest(&[&format!("{:x}", Checksum(&binary).sum())])
-}
-
-/// FNV-1a, 64 bits: tells builds apart; no secret and no trust depends on it.
-struct Checksum<'a>(&'a [u8]);
-
-impl Checksum<'_> {
-    fn sum(&self) -> u64 {
-        let step = |sum: u64, chunk: &[u8]| {
-            let mut word = [0; 8];
-            word.iter_mut().zip(chunk).for_each(|(to, from)| *to = *from);
-            (sum ^ u64::from_le_bytes(word)).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23)
-        };
-        self.0.chunks(8).fold(0xcbf2_9ce4_8422_2325, step)
-    }
+    const SAMPLES: u64 = 128;
+    const SAMPLE: usize = 4096;
+    let sampled = || -> io::Result<Vec<u8>> {
+        let file = std::fs::File::open("/proc/self/exe")?;
+        let length = file.metadata()?.len();
+        let mut all = length.to_le_bytes().to_vec();
+        for i in 0..SAMPLES {
+            let mut sample = [0; SAMPLE];
+            let read = file.read_at(&mut sample, length / SAMPLES * i)?;
+            all.extend_from_slice(sample.get(..read).unwrap_or_default());
+        }
+        Ok(all)
+    };
+    Sha256::digest(sampled().unwrap_or_default()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A connection that may become that of a coordinator.
@@ -325,6 +333,9 @@ impl Server {
         for action in self.agent.on(now, event) {
             self.act(action);
         }
+        if let Some(lease) = self.agent.lease() {
+            self.lease.store(nanos(lease.saturating_sub(self.begins)), Ordering::Relaxed);
+        }
     }
 
     fn act(&mut self, action: Action) {
@@ -352,7 +363,10 @@ impl Server {
             Action::Prepare(value) => self.prepare(value),
             Action::Run(at) => self.run(at),
             Action::Stop(Stop::Gracefully) => self.interrupt.halt(),
-            Action::Stop(Stop::Now) => self.interrupt.end(),
+            Action::Stop(Stop::Now) => {
+                self.interrupt.end();
+                self.permit = None; // nobody waits for the others any more
+            }
             Action::Teardown => {
                 if let Some(permit) = self.permit.take() {
                     let _ = permit.send(()); // the run has ended
@@ -421,6 +435,8 @@ impl Server {
         let (permit, permitted) = blocking::channel();
         self.permit = Some(permit);
         let start_at = self.base + at;
+        (self.begins, self.lease) = (at, Arc::new(AtomicU64::new(0))); // set as soon as this word is carried out
+        let lease = Some(Arc::clone(&self.lease));
         self.until = self.limits.max_duration.map(|most| start_at + most + plan.grace);
         let (base, started) = (self.base, told.clone());
         let is_first = plan.share.index == 0;
@@ -431,6 +447,7 @@ impl Server {
                     let at = at.saturating_duration_since(base);
                     let _ = started.send(Told::Event(Event::Started(at))); // the agent has ended
                 })),
+                lease,
                 tears_down: is_first,
                 teardown: Some(permitted),
             };

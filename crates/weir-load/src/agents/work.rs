@@ -128,7 +128,7 @@ impl Packed {
         if let Some(path) = sent.data.as_deref().and_then(|data| data.strip_prefix('@')) {
             take("--data", path);
         }
-        for path in sent.forms.iter().filter_map(|form| form.split_once("=@")) {
+        for path in sent.forms.iter().filter_map(|form| form_file(form)) {
             take("-F", path.1);
         }
         for (place, path) in
@@ -223,6 +223,12 @@ fn not_for_agents(o: &Options) -> Vec<Mistake> {
     wrong
 }
 
+/// Name and path of a part that is a file, `name=@path`.
+fn form_file(form: &str) -> Option<(&str, &str)> {
+    let (name, value) = form.split_once('=')?;
+    Some((name, value.strip_prefix('@')?))
+}
+
 fn is_grpc(url: &str) -> bool {
     Url::parse(url).is_ok_and(|url| url.scheme.is_grpc())
 }
@@ -249,7 +255,7 @@ pub(super) fn unpack(
     folder: &Path,
 ) -> Result<Plan, Vec<String>> {
     let work: Work = serde_json::from_value(offer.work.clone()).map_err(|e| vec![format!("work: {e}")])?;
-    let mut options = Options { share: offer.share, ..work.options.clone() };
+    let mut options = Options { share: offer.share, is_sent: true, ..work.options.clone() };
     let told = |mistakes: Vec<Mistake>| mistakes.iter().map(ToString::to_string).collect::<Vec<_>>();
     // The coordinator refuses these too; an agent does not rely on it.
     let wrong = not_for_agents(&options);
@@ -280,9 +286,12 @@ pub(super) fn unpack(
             if !plan.protos.is_empty() {
                 return Err(vec!["`protos` name files of one machine, which agents do not read".to_owned()]);
             }
-            let places = plan.origins.iter().filter_map(|origin| Url::parse(&origin.to_string()).ok());
-            let places = places.map(|url| (url.scheme.is_tls(), url.host.clone(), url.port));
-            permitted(&limits.allow, places.collect(), &options)?;
+            let url = |origin: &weir_plan::Origin| {
+                let url = Url::parse(&origin.to_string()).map_err(|why| vec![format!("{origin}: {why}")])?;
+                Ok((url.scheme.is_tls(), url.host.clone(), url.port))
+            };
+            let places = plan.origins.iter().map(url).collect::<Result<_, Vec<String>>>()?;
+            permitted(&limits.allow, places, &options)?;
             let rate = plan_rate(&plan);
             within_rate(limits, rate, offer.share)?;
             Plan::of_scenarios(plan, &options, text.is_rehearsed).map_err(told)?
@@ -336,7 +345,7 @@ fn lay_out(
         *data = format!("@{}", put(path)?.display());
     }
     for form in &mut options.forms {
-        if let Some((name, path)) = form.split_once("=@") {
+        if let Some((name, path)) = form_file(form) {
             *form = format!("{name}=@{}", put(path)?.display());
         }
     }
@@ -432,4 +441,125 @@ fn requests(steps: &[Step]) -> u64 {
         _ => 0,
     };
     steps.iter().map(each).fold(0, u64::saturating_add)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits() -> Limits {
+        let allow = Allow::parse(&["http://127.0.0.1:*".to_owned()]).unwrap();
+        Limits { allow, ..Limits::default() }
+    }
+
+    /// What an agent says to this work, which no honest coordinator would send.
+    fn told(options: Options, plan: Option<PlanText>, limits: &Limits) -> String {
+        let work = Work { options, plan, ..Work::default() };
+        let offer = Offer { work: serde_json::to_value(&work).unwrap(), ..Offer::default() };
+        let folder = tempfile::tempdir().unwrap();
+        match unpack(&offer, &BTreeMap::new(), limits, folder.path()) {
+            Ok(_) => "good".to_owned(),
+            Err(why) => why.join("; "),
+        }
+    }
+
+    fn to(url: &str) -> Options {
+        Options { urls: vec![url.to_owned()], requests: Some("10".to_owned()), ..Options::default() }
+    }
+
+    fn plan(text: &str) -> Option<PlanText> {
+        Some(PlanText { name: "plan.yaml".to_owned(), text: text.to_owned(), ..PlanText::default() })
+    }
+
+    const STEPS: &str = "scenarios: { a: { users: 1, steps: [ { name: a, get: / } ] } }\n";
+
+    #[test]
+    fn no_work_reads_what_is_of_the_agent() {
+        let path = || Some(PathBuf::from("/etc/hostname"));
+        let here = || to("http://127.0.0.1:9/");
+        assert_eq!(told(here(), None, &limits()), "good");
+        type Change<'a> = (&'a str, &'a dyn Fn(&mut Options));
+        let changes: [Change<'_>; 12] = [
+            ("did not send", &|o| o.data = Some("@/etc/hostname".to_owned())),
+            ("did not send", &|o| o.forms = vec!["a=@/etc/hostname".to_owned()]),
+            ("did not send", &|o| o.feed = path()),
+            ("did not send", &|o| o.cacert = path()),
+            ("did not send", &|o| o.protoset = path()),
+            ("is not sent to agents", &|o| (o.cert, o.key) = (path(), path())),
+            ("--proto", &|o| o.protos = vec![PathBuf::from("/etc/hostname")]),
+            ("--unix-socket", &|o| o.unix_socket = path()),
+            ("--control", &|o| o.control = Some("unix:/tmp/x".to_owned())),
+            ("--pid", &|o| o.pid = Some("1".to_owned())),
+            ("--proxy env", &|o| o.proxy = Some("env".to_owned())),
+            ("--shape", &|o| (o.requests, o.shape) = (None, Some("a: file /etc/hostname 1s".to_owned()))),
+        ];
+        for (want, change) in changes {
+            let mut options = here();
+            change(&mut options);
+            let told = told(options, None, &limits());
+            assert!(told.contains(want), "{want}: {told}");
+        }
+        let target = "target: http://127.0.0.1:9\n";
+        assert_eq!(told(Options::default(), plan(&format!("{target}{STEPS}")), &limits()), "good");
+        for (want, text) in [
+            ("PATH is not set", "values: { a: \"${PATH}\" }\n"),
+            ("was not sent along", "values: { a: \"${file:/etc/hostname}\" }\n"),
+            ("was not sent along", "values: { a: \"\\u0024{file:/etc/hostname}\" }\n"),
+            ("did not send", "data: { a: { file: /etc/hostname } }\n"),
+        ] {
+            let told = told(Options::default(), plan(&format!("{target}{text}{STEPS}")), &limits());
+            assert!(told.contains(want), "{want}: {told}");
+        }
+    }
+
+    #[test]
+    fn no_work_sends_where_it_may_not() {
+        let sent = |url: &str, change: &dyn Fn(&mut Options)| {
+            let mut options = to(url);
+            change(&mut options);
+            told(options, None, &limits())
+        };
+        let refused = "not on the allow list";
+        assert!(sent("http://127.0.0.2:9/", &|_| {}).contains(refused));
+        assert!(sent("https://127.0.0.1:9/", &|_| {}).contains(refused));
+        assert!(sent("http://[::1]:9/", &|_| {}).contains(refused));
+        assert!(
+            sent("http://127.0.0.1:9/", &|o| o.proxy = Some("10.0.0.1:3128".to_owned())).contains(refused)
+        );
+        let resolve = |rule: &str| sent("http://127.0.0.1:9/", &|o| o.resolve = vec![rule.to_owned()]);
+        assert!(resolve("127.0.0.1:9:10.0.0.1").contains(refused));
+        assert!(resolve("*:9:127.0.0.1,10.0.0.1").contains(refused));
+        assert_eq!(resolve("*:9:127.0.0.1"), "good");
+        for text in [
+            "target: http://10.0.0.1\n",
+            "target: http://127.0.0.1:9\nsetup: [ { name: s, get: \"http://10.0.0.1/x\" } ]\n",
+            "target: http://127.0.0.1:9\nteardown: [ { name: s, get: \"http://10.0.0.1/x\" } ]\n",
+        ] {
+            let told = told(Options::default(), plan(&format!("{text}{STEPS}")), &limits());
+            assert!(told.contains(refused), "{text}: {told}");
+        }
+        let nowhere = Limits::default();
+        assert!(told(to("http://127.0.0.1:9/"), None, &nowhere).contains(refused));
+    }
+
+    #[test]
+    fn no_work_exceeds_the_limits() {
+        let rate = Limits { max_rate: Some(50.0), max_connections: Some(4), ..limits() };
+        let load = |rate: &str, connections: u64| Options {
+            requests: None,
+            rate: Some(rate.to_owned()),
+            connections: Some(connections),
+            ..to("http://127.0.0.1:9/")
+        };
+        assert_eq!(told(load("50/s", 4), None, &rate), "good");
+        assert!(told(load("51/s", 4), None, &rate).contains("--max-rate"));
+        assert!(told(load("50/s", 5), None, &rate).contains("--max-connections"));
+        assert!(told(to("http://127.0.0.1:9/"), None, &rate).contains("closed loop"));
+        // Ten iterations a second, each of six requests.
+        let written = "target: http://127.0.0.1:9\nscenarios: { a: { rate: 10/s, users_max: 2, steps: [ { repeat: 3, \
+                       steps: [ { name: a, get: / }, { name: b, get: / } ] } ] } }\n";
+        assert!(told(Options::default(), plan(written), &rate).contains("60 requests a second"));
+        let time = Limits { max_duration: Some(Duration::from_secs(9)), ..limits() };
+        assert!(told(load("50/s", 4), None, &time).contains("--max-duration"));
+    }
 }

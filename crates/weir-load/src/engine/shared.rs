@@ -102,6 +102,9 @@ pub(crate) struct Shared {
     pub(crate) measure_from: u64,
     /// No request starts after this moment.
     pub(crate) stop_at: AtomicU64,
+    /// As `stop_at`, for an agent: as long as its coordinator lives. It moves on with each word, so that a process that
+    /// stood still and wakes sends nothing more.
+    pub(crate) lease: Arc<AtomicU64>,
     /// Requests still in flight at this moment are cut.
     pub(crate) cut_at: AtomicU64,
     /// Requests left of the count.
@@ -192,6 +195,7 @@ impl Shared {
             clock: OnceLock::new(),
             measure_from: plan.warmup_ns,
             stop_at: AtomicU64::new(stop),
+            lease: Arc::new(AtomicU64::new(NEVER)),
             cut_at: AtomicU64::new(stop.saturating_add(clock::nanos(plan.grace))),
             left: plan.stop_requests.filter(|_| plan.is_closed()).map(AtomicU64::new),
             documents: plan.targets.iter().map(|_| OnceLock::new()).collect(),

@@ -330,6 +330,12 @@ impl Worker {
         self.shared.stop_at.load(Ordering::Relaxed)
     }
 
+    /// Whether the coordinator of this agent has been silent for so long that nothing may begin.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        let lease = self.shared.lease.load(Ordering::Relaxed);
+        lease != NEVER && self.clock.now() >= lease
+    }
+
     /// The number of client `i`'s connection among those of all threads.
     pub(crate) fn connection(&self, i: usize) -> usize {
         (self.first_client + i) / self.plan.streams
@@ -352,6 +358,9 @@ impl Worker {
             return feed.poll_next(self, i, cx);
         }
         let slot = &self.slots[i];
+        if self.is_abandoned() {
+            return Poll::Ready(Next::End);
+        }
         let assigned = slot.assigned.replace(NEVER);
         if assigned != NEVER {
             if self.counts(assigned) {

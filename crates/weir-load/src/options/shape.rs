@@ -2,10 +2,21 @@
 
 use super::{CONNECTIONS_MOST, Reader};
 use crate::pace::{self, Rhythm};
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
-use weir_plan::Disk;
 use weir_plan::shape::{self, Course, PARTS_MOST, Spacing, Unit};
+use weir_plan::{Disk, Files};
 use weir_report::report::{Pace, StageUnit};
+
+/// No files at all.
+struct Nowhere;
+
+impl Files for Nowhere {
+    fn read(&self, _: &Path, _: u64) -> io::Result<Vec<u8>> {
+        Err(io::Error::other("agents read no files of their machine: use a plan file"))
+    }
+}
 
 impl Reader<'_> {
     /// The pace and rhythm of `--shape`; none if it is not given or wrong.
@@ -18,9 +29,10 @@ impl Reader<'_> {
             return None;
         }
         let spacing = self.spacing(unit);
+        let files: &dyn Files = if self.options.is_sent { &Nowhere } else { &Disk };
         let mut read = Vec::new();
         for (i, piece) in pieces.iter().enumerate() {
-            match shape::word(piece, unit, &Disk) {
+            match shape::word(piece, unit, files) {
                 Ok(piece) => read.push(piece),
                 Err(why) => self.wrong(&place(i, piece), &why),
             }

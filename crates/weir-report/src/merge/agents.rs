@@ -60,6 +60,8 @@ pub fn merge_agents(
     all.plan = PlanAsRun { threads, targets, ..plan.clone() };
     if let Some(end) = end {
         all.end = end;
+    } else if let Some(failed) = reports.iter().find(|r| matches!(r.end, End::Failed { .. })) {
+        all.end = failed.end.clone();
     } else if let Some(lost) = agents.iter().find(|agent| agent.lost.is_some() && !goes_on) {
         all.end = End::Failed { reason: format!("the agent {} was lost", lost.name) };
     }

@@ -276,6 +276,10 @@ impl Load {
                 }
             }
         };
+        let plan = match (plan, &agents) {
+            (Ok(plan), Some((by, _))) => by.shares(&plan).map(|()| plan),
+            (plan, _) => plan,
+        };
         // Before the run: a run whose result cannot be saved is not worth making.
         let outputs = Outputs::open(&self.files(), &self.outputs, self.name.as_deref());
         let ci = self.ci.open(plan.as_deref().ok());

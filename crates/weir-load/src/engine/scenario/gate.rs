@@ -178,6 +178,9 @@ impl Gate {
                 worker.note_lag_of(crew.part(self.group, at), now.saturating_sub(at));
             }
         };
+        if worker.is_abandoned() {
+            return Poll::Ready(None);
+        }
         let assigned = slot.assigned.replace(NEVER);
         if assigned != NEVER {
             lag(assigned);
@@ -247,6 +250,9 @@ pub(super) async fn next_start(
 ) -> Option<u64> {
     let (gate, plan) = (crew.gates.get(group)?, crew.journey.groups.get(group)?);
     let worker = &crew.worker;
+    if worker.is_abandoned() {
+        return None;
+    }
     match &plan.rhythm {
         Rhythm::Open(_) => {
             let at = poll_fn(|cx| gate.poll_start(crew, slot, cx)).await?;
@@ -259,7 +265,7 @@ pub(super) async fn next_start(
             let paced = begun.zip(plan.pace).map(|(begun, pace)| begun.saturating_add(clock::nanos(pace)));
             loop {
                 let now = worker.clock.now();
-                if now >= worker.stop_at() {
+                if now >= worker.stop_at() || worker.is_abandoned() {
                     return None;
                 }
                 let since = now.saturating_sub(gate.start_at);
