@@ -267,55 +267,38 @@ fn an_agent_sends_only_where_it_may() {
     let (upstream, seen) = noting();
     let port = upstream.address().port();
     let allowed = format!("http://shop.test:{port}");
-    let agent = keys.agent(&[
-        "--allow",
-        &allowed,
-        "--max-connections",
-        "4",
-        "--max-rate",
-        "50/s",
-        "--max-duration",
-        "5s",
-    ]);
-    let shop = format!("http://shop.test:{port}/");
-    let elsewhere = format!("http://127.0.0.1:{port}/");
+    let direct = format!("http://127.0.0.1:{port}");
+    let (shop, elsewhere) = (format!("{allowed}/"), format!("{direct}/"));
     let resolve = format!("shop.test:{port}:127.0.0.1");
+    let agent = keys.agent(&["--allow", &allowed]);
+    let few = ["--rate", "10/s", "-d", "1s", "-c", "2"];
     for (args, want) in [
-        (&["--rate", "10/s", "-d", "1s", "-c", "2", &elsewhere][..], "not on the allow list"),
+        (&[elsewhere.as_str()][..], "not on the allow list"),
         // The name is allowed, the address that stands in for it is not.
-        (&["--rate", "10/s", "-d", "1s", "-c", "2", "--resolve", &resolve, &shop], "not on the allow list"),
-        (
-            &["--rate", "10/s", "-d", "1s", "-c", "2", "--proxy", "http://127.0.0.1:1", &shop],
-            "not on the allow list",
-        ),
-        (&["--rate", "60/s", "-d", "1s", "-c", "2", &shop], "--max-rate"),
-        (&["-d", "1s", "-c", "2", &shop], "--max-rate"),
-        (&["--rate", "10/s", "-d", "1s", "--unix-socket", "/run/x.sock", &shop], "--unix-socket"),
+        (&["--resolve", &resolve, &shop], "not on the allow list"),
+        (&["--proxy", "http://127.0.0.1:1", &shop], "not on the allow list"),
+        (&["--unix-socket", "/run/x.sock", &shop], "--unix-socket"),
     ] {
-        let done = keys.load(&[&agent], args);
+        let args: Vec<&str> = few.iter().chain(args).copied().collect();
+        let done = keys.load(&[&agent], &args);
         assert!(done.code != Some(0) && done.stderr.contains(want), "{args:?}: {done:#?}");
     }
     assert!(seen.lock().unwrap().is_empty());
-    // Both on the list.
-    let direct = format!("http://127.0.0.1:{port}");
-    let agent = keys.agent(&[
-        "--allow",
-        &allowed,
-        "--allow",
-        &direct,
-        "--max-connections",
-        "4",
-        "--max-duration",
-        "5s",
-    ]);
+    let limits = ["--max-connections", "4", "--max-rate", "50/s", "--max-duration", "5s"];
+    let both = ["--allow", allowed.as_str(), "--allow", direct.as_str()];
+    let agent = keys.agent(&[&both[..], &limits].concat());
     for (args, want) in [
-        (&["-d", "1s", "-c", "5", &elsewhere][..], "--max-connections"),
-        (&["-d", "6s", "-c", "2", &elsewhere], "--max-duration"),
+        (&["--rate", "60/s", "-d", "1s", "-c", "2", &elsewhere][..], "--max-rate"),
+        (&["-d", "1s", "-c", "2", &elsewhere], "--max-rate"),
+        (&["--rate", "10/s", "-d", "1s", "-c", "5", &elsewhere], "--max-connections"),
+        (&["--rate", "10/s", "-d", "6s", "-c", "2", &elsewhere], "--max-duration"),
     ] {
         let done = keys.load(&[&agent], args);
         assert!(done.code == Some(1) && done.stderr.contains(want), "{args:?}: {done:#?}");
     }
-    keys.load(&[&agent], &["-n", "4", "-c", "2", "--resolve", &resolve, &shop]).expect_code(0);
+    assert!(seen.lock().unwrap().is_empty());
+    let args = ["--rate", "40/s", "-n", "4", "-c", "2", "--resolve", &resolve, &shop];
+    keys.load(&[&agent], &args).expect_code(0);
     assert_eq!(seen.lock().unwrap().len(), 4);
 }
 
