@@ -139,7 +139,11 @@ impl Worker {
     /// Whether a request may begin at this moment and counts. If so, it is counted.
     #[inline]
     fn may_repeat(&self, now: u64) -> bool {
-        let may = now < self.stop_at() && self.counts(now) && now > 0 && self.shared.take_one();
+        let may = now < self.stop_at()
+            && !self.is_abandoned()
+            && self.counts(now)
+            && now > 0
+            && self.shared.take_one();
         if may {
             self.repeats.begun.set(self.repeats.begun.get() + 1);
         }
