@@ -219,8 +219,11 @@ const KEPT_TO: &[(&str, &[&str])] = &[
     ("ratatui", &["weirgate"]),
 ];
 
-/// Paths that weir-h1 must not use: it handles only bytes, and time is an argument.
-const NOT_IN_H1: &[&str] =
+/// Crates that handle only bytes, and get the time as an argument.
+const OF_BYTES: [&str; 3] = ["weir-fields", "weir-h1", "weir-h3"];
+
+/// Paths that those crates must not use.
+const NOT_OF_BYTES: &[&str] =
     &["tokio", "socket2", "std::net", "std::fs", "std::os", "std::thread", "Instant::now", "SystemTime::now"];
 
 /// Endings of file names in ARCHITECTURE.md.
@@ -365,19 +368,23 @@ fn pages_show_data_and_ask_nothing() {
 }
 
 #[test]
-fn weir_h1_reaches_no_socket_and_no_clock() {
-    check("weir-h1 takes bytes and returns bytes; time is an argument", |broken| {
-        let h1 = root().join("crates/weir-h1");
-        for Dependency { name, section, .. } in dependencies(&read(&h1.join("Cargo.toml"))) {
-            if NOT_IN_H1.contains(&name.as_str()) && section != "dev-dependencies" {
-                broken.push(format!("it depends on {name}"));
+fn crates_of_bytes_reach_no_socket_and_no_clock() {
+    check("these crates take bytes and return bytes; time is an argument", |broken| {
+        let homes = OF_BYTES.map(|package| root().join("crates").join(package));
+        for home in &homes {
+            for Dependency { name, section, .. } in dependencies(&read(&home.join("Cargo.toml"))) {
+                if NOT_OF_BYTES.contains(&name.as_str()) && section != "dev-dependencies" {
+                    broken.push(format!("{} depends on {name}", home.display()));
+                }
             }
         }
-        for file in sources().into_iter().filter(|file| file.starts_with(h1.join("src"))) {
+        let below = |file: &PathBuf| homes.iter().any(|home| file.starts_with(home.join("src")));
+        for file in sources().into_iter().filter(|file| below(file) && !is_test(&name(file))) {
             let text = read(&file);
-            let code = text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//"));
+            let code = text.lines().take_while(|line| *line != "mod tests {").enumerate();
+            let code = code.filter(|(_, line)| !line.trim_start().starts_with("//"));
             for (number, line) in code {
-                if NOT_IN_H1.iter().any(|word| line.contains(word)) {
+                if NOT_OF_BYTES.iter().any(|word| line.contains(word)) {
                     broken.push(format!("{}:{}: {}", name(&file), number + 1, line.trim()));
                 }
             }

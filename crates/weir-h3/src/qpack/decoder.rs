@@ -137,6 +137,14 @@ impl Decoder {
         Ok(Some(()))
     }
 
+    /// How many insertions a section needs: it can be decoded once [`Decoder::inserted`] is as large.
+    ///
+    /// # Errors
+    /// When its prefix is invalid.
+    pub fn required(&self, section: &[u8]) -> Result<u64, Undecodable> {
+        self.prefix(&mut &*section).map(|prefix| prefix.required)
+    }
+
     /// Decodes the section of a stream. Calls `field` for each field until that wants no more: unlike in HPACK, a
     /// section changes nothing in the table. The receiver must limit number and total size of fields: one byte can
     /// refer to a field as large as the table. `answers` gets what to send on the decoder stream.
