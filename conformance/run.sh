@@ -19,9 +19,11 @@ ALL="
  grpc_browser:./grpc_browser.sh:5
  grpc_slow:./grpc_slow.py:5
  h2spec:./h2spec.sh:10
+ h3:./h3.py:5
  oidc:./oidc.py:5
  otlp:./otlp.sh:5
  page:./page.sh:5
+ qpack:./qpack.py:5
  redis_cluster:./redis_cluster.py:5
  reload:./reload.py:5
  services:./services.py:15
