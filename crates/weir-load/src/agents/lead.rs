@@ -2,7 +2,7 @@
 //! what they report.
 
 use super::serve::build;
-use super::wire::{self, CONNECTING, Out};
+use super::wire::{self, CONNECTING, Out, WAITING_MOST};
 use super::work::Packed;
 use crate::{Interrupt, Plan, Progress, SoFar};
 use std::io;
@@ -64,7 +64,7 @@ struct Leading<'a, L> {
     coordinator: Coordinator,
     base: Instant,
     wall: SystemTime,
-    out: Vec<Option<mpsc::UnboundedSender<Out>>>,
+    out: Vec<Option<mpsc::Sender<Out>>>,
     end: Option<End>,
     so_far: SoFar,
     look: L,
@@ -115,7 +115,7 @@ impl<L: FnMut(&Progress<'_>)> Leading<'_, L> {
     async fn run(mut self, interrupt: &Interrupt) -> Result<Report, NotBegun> {
         let (told, mut inbox) = mpsc::unbounded_channel();
         for (i, address) in self.lead.agents.iter().enumerate() {
-            let (out, queue) = mpsc::unbounded_channel();
+            let (out, queue) = mpsc::channel(WAITING_MOST);
             self.out[i] = Some(out);
             let link = Link {
                 i,
@@ -182,7 +182,7 @@ impl<L: FnMut(&Progress<'_>)> Leading<'_, L> {
 
     fn put(&self, i: usize, out: Out) {
         if let Some(Some(queue)) = self.out.get(i) {
-            let _ = queue.send(out); // the connection has ended, which we hear
+            let _ = queue.try_send(out); // an agent that does not read falls silent, and is lost
         }
     }
 
@@ -291,7 +291,7 @@ struct Link {
 }
 
 impl Link {
-    async fn converse(self, queue: mpsc::UnboundedReceiver<Out>) {
+    async fn converse(self, queue: mpsc::Receiver<Out>) {
         let connected = tokio::time::timeout(CONNECTING, TcpStream::connect(&self.address)).await;
         let stream = match connected {
             Ok(Ok(stream)) => stream,
@@ -313,11 +313,7 @@ impl Link {
         }
     }
 
-    async fn upgrade(
-        &self,
-        mut stream: impl AsyncRead + AsyncWrite + Unpin,
-        mut queue: mpsc::UnboundedReceiver<Out>,
-    ) {
+    async fn upgrade(&self, mut stream: impl AsyncRead + AsyncWrite + Unpin, mut queue: mpsc::Receiver<Out>) {
         let asked = wire::ask(&mut stream, &self.address, self.token.as_deref());
         match tokio::time::timeout(CONNECTING, asked).await {
             Ok(Ok(())) => {}

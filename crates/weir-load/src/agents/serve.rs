@@ -1,6 +1,6 @@
 //! `weir agent`: takes connections, and carries out what the state machine of weir-agents decides.
 
-use super::wire::{self, Arriving, CONNECTING, Out};
+use super::wire::{self, Arriving, CONNECTING, Out, WAITING_MOST};
 use super::work::{Limits, unpack};
 use super::{kept, second};
 use crate::clock::nanos;
@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 use weir_agents::agent::{Action, Conn, Event};
 use weir_agents::frame::{self, FROM_AGENT_MOST, Kind, TO_AGENT_MOST};
@@ -49,7 +50,7 @@ pub struct AgentOptions {
 /// What the tasks and threads of an agent tell its loop.
 enum Told {
     /// A request for a run, and where to answer it: with who has the agent, if it is busy.
-    Opened(Conn, String, mpsc::UnboundedSender<Out>, oneshot::Sender<Option<String>>),
+    Opened(Conn, String, mpsc::Sender<Out>, oneshot::Sender<Option<String>>),
     Event(Event),
     Files(Conn, BTreeMap<String, Vec<u8>>),
     Loaded(Result<(Arc<Plan>, TempDir), Vec<String>>),
@@ -60,7 +61,7 @@ struct Server {
     limits: Limits,
     base: Instant,
     told: mpsc::UnboundedSender<Told>,
-    out: Option<(Conn, mpsc::UnboundedSender<Out>)>,
+    out: Option<(Conn, mpsc::Sender<Out>)>,
     answers: BTreeMap<Conn, oneshot::Sender<Option<String>>>,
     offer: Option<(Conn, Box<Offer>)>,
     files: Option<BTreeMap<String, Vec<u8>>>,
@@ -208,7 +209,7 @@ impl Stranger {
             let _ = tokio::time::timeout(CONNECTING, refused).await; // a peer that leaves is not told
             return;
         }
-        let ((out, queue), (answer, answered)) = (mpsc::unbounded_channel(), oneshot::channel());
+        let ((out, queue), (answer, answered)) = (mpsc::channel(WAITING_MOST), oneshot::channel());
         let _ = self.told.send(Told::Opened(self.conn, who, out, answer)); // the loop lives longer
         let taken = match answered.await {
             Ok(None) => tokio::time::timeout(CONNECTING, wire::accept(&mut stream)).await,
@@ -237,11 +238,7 @@ impl Stranger {
         differ == 0 && given.len() == token.len() && !token.is_empty()
     }
 
-    async fn converse(
-        &self,
-        stream: impl AsyncRead + AsyncWrite + Unpin,
-        mut queue: mpsc::UnboundedReceiver<Out>,
-    ) {
+    async fn converse(&self, stream: impl AsyncRead + AsyncWrite + Unpin, mut queue: mpsc::Receiver<Out>) {
         let (mut reader, mut writer) = tokio::io::split(stream);
         let read = async {
             let (mut arriving, mut are_there): (Option<Arriving>, bool) = (None, false);
@@ -345,7 +342,7 @@ impl Server {
             Action::Send(conn, message) => self.send(conn, &message),
             Action::Close(conn) => {
                 if let Some((_, out)) = self.out.as_ref().filter(|(of, _)| *of == conn) {
-                    let _ = out.send(Out::Close); // it has ended by itself
+                    let _ = out.try_send(Out::Close); // it has ended by itself
                 }
             }
             Action::Load(conn, offer) => {
@@ -392,7 +389,13 @@ impl Server {
             frame::message(&FromAgent::Failed { why }, FROM_AGENT_MOST) // a report beyond the limit
         });
         if let Ok(frame) = frame {
-            let _ = out.send(Out::Frame(frame)); // the connection has ended, which we hear soon
+            match out.try_send(Out::Frame(frame)) {
+                // It does not read: for us, it is gone.
+                Err(TrySendError::Full(_)) => {
+                    let _ = self.told.send(Told::Event(Event::Closed(conn))); // the loop lives longer
+                }
+                Ok(()) | Err(TrySendError::Closed(_)) => {} // its end is told
+            }
         }
     }
 

@@ -22,6 +22,9 @@ pub(super) const CONNECTING: Duration = Duration::from_secs(8);
 /// Longest text of a refusal that is shown.
 const TEXT_MOST: usize = 500;
 
+/// Frames that may wait to be written: more means that the other side does not read. Files of a run are one each.
+pub(super) const WAITING_MOST: usize = FILES_MOST + 256;
+
 /// What is written to a connection.
 #[derive(Debug)]
 pub(super) enum Out {
@@ -136,7 +139,7 @@ pub(super) async fn read_frame(
 /// file.
 pub(super) async fn write_all(
     stream: &mut (impl AsyncWrite + Unpin),
-    out: &mut tokio::sync::mpsc::UnboundedReceiver<Out>,
+    out: &mut tokio::sync::mpsc::Receiver<Out>,
     sent: impl Fn(),
 ) -> io::Result<()> {
     while let Some(next) = out.recv().await {
