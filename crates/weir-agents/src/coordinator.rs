@@ -483,3 +483,113 @@ impl Coordinator {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: fn(u64) -> Time = Duration::from_millis;
+
+    fn hello(protocol: u32) -> FromAgent {
+        FromAgent::Hello(Box::new(Hello { protocol, ..Hello::default() }))
+    }
+
+    fn coordinator(agents: usize, on_loss: OnLoss) -> Coordinator {
+        Coordinator::new(MS(0), vec![Offer::default(); agents], on_loss, MS(1_000))
+    }
+
+    /// Two agents whose load runs; their clocks are an hour and two ahead.
+    fn running(on_loss: OnLoss) -> (Coordinator, Vec<Action>) {
+        let mut c = coordinator(2, on_loss);
+        for message in [hello(PROTOCOL), FromAgent::Ready, FromAgent::Prepared { kept: Value::Null }] {
+            for i in 0..2 {
+                c.on(MS(10), Event::Message(i, message.clone()));
+            }
+        }
+        let (mut last, mut ms) = (Vec::new(), 10);
+        for (i, hours) in [(0, 1), (1, 2)] {
+            for number in 1..=EXCHANGES {
+                // Each exchange takes a millisecond; the agent looks at its clock in the middle.
+                let middle = MS(ms) + Duration::from_micros(500);
+                ms += 1;
+                let pong = FromAgent::Pong { number, at_ns: nanos(middle + MS(hours * 3_600_000)) };
+                last = c.on(MS(ms), Event::Message(i, pong));
+            }
+        }
+        (c, last)
+    }
+
+    #[test]
+    fn who_fails_before_the_start_is_named_and_nothing_begins() {
+        let mut c = coordinator(3, OnLoss::Abort);
+        assert_eq!(c.on(MS(5), Event::Unreachable(0, "refused".to_owned())), []);
+        // One of another version.
+        assert_eq!(c.on(MS(6), Event::Message(1, hello(PROTOCOL + 1))), []);
+        let told = c.on(MS(7), Event::Message(2, hello(PROTOCOL)));
+        assert!(c.is_over() && told.contains(&Action::Send(2, ToAgent::Bye)), "{told:?}");
+        assert!(!told.iter().any(|a| matches!(a, Action::Send(_, ToAgent::Offer(_)))), "{told:?}");
+        let named: Vec<bool> = c.agents().iter().map(|agent| !agent.refused.is_empty()).collect();
+        assert_eq!((named, c.has_started()), (vec![true, true, false], false));
+        // Every refusal of an offer is heard too.
+        let mut c = coordinator(2, OnLoss::Abort);
+        (0..2).for_each(|i| drop(c.on(MS(1), Event::Message(i, hello(PROTOCOL)))));
+        for i in 0..2 {
+            assert!(!c.is_over());
+            c.on(MS(2), Event::Message(i, FromAgent::Refused { why: vec!["no".to_owned()] }));
+        }
+        assert!(c.is_over() && c.agents().iter().all(|agent| !agent.refused.is_empty()));
+        // One that never says hello.
+        let mut c = coordinator(1, OnLoss::Abort);
+        assert_eq!(c.next(), GREETING);
+        c.on(GREETING, Event::Tick);
+        assert!(c.is_over());
+    }
+
+    #[test]
+    fn all_begin_at_one_moment_of_their_clocks() {
+        let (c, last) = running(OnLoss::Abort);
+        let start = c.start_at().unwrap();
+        let at = |hours: u64| nanos(start + MS(hours * 3_600_000));
+        for (i, hours) in [(0, 1), (1, 2)] {
+            let order = Action::Send(i, ToAgent::Start { at_ns: at(hours) });
+            assert!(last.contains(&order), "{order:?} in {last:?}");
+        }
+    }
+
+    #[test]
+    fn a_lost_agent_stops_the_others_or_not() {
+        for (on_loss, stops) in [(OnLoss::Abort, true), (OnLoss::Continue, false)] {
+            let (mut c, _) = running(on_loss);
+            let told = c.on(MS(3_000), Event::Closed(1, "reset".to_owned()));
+            let order = Action::Send(0, ToAgent::Beat { stop: Some(Stop::Now) });
+            assert_eq!(told.contains(&order), stops, "{told:?}");
+            assert_eq!(c.agents()[1].lost, Some((0, "reset".to_owned())));
+            // What it says later does not count.
+            c.on(MS(3_001), Event::Message(1, FromAgent::Ended(Box::default())));
+            assert!(c.agents()[1].report.is_none());
+        }
+    }
+
+    #[test]
+    fn nothing_waits_for_ever() {
+        // An agent that lives and is never ready.
+        let mut c = coordinator(1, OnLoss::Abort);
+        c.on(MS(1), Event::Message(0, hello(PROTOCOL)));
+        let mut now = MS(1);
+        while !c.is_over() && now < PREPARATION * 2 {
+            now += BEAT;
+            c.on(now, Event::Message(0, FromAgent::Beat));
+        }
+        assert!(now <= PREPARATION + BEAT, "{now:?}");
+        // One that lives and does not stop.
+        let (mut c, _) = running(OnLoss::Abort);
+        (0..2).for_each(|i| drop(c.on(MS(2_100), Event::Message(i, FromAgent::Started { at_ns: 0 }))));
+        c.on(MS(3_000), Event::Stop(Stop::Gracefully));
+        let mut now = MS(3_000);
+        while !c.is_over() && now < MS(60_000) {
+            now += BEAT;
+            (0..2).for_each(|i| drop(c.on(now, Event::Message(i, FromAgent::Beat))));
+        }
+        assert!(now <= MS(3_000) + MS(1_000) + SILENCE + BEAT, "{now:?}");
+    }
+}
