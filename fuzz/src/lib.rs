@@ -12,6 +12,7 @@ pub mod fastcgi;
 pub mod filters;
 pub mod h1;
 pub mod h2;
+pub mod h3;
 pub mod import;
 pub mod plan;
 pub mod traffic;
@@ -42,6 +43,10 @@ pub static TARGETS: &[Target] = &[
     ("h1_response", h1::response),
     ("h2_client", h2::client),
     ("h2_server", h2::server),
+    ("h3_client", h3::client),
+    ("h3_qpack", h3::qpack),
+    ("h3_sections", h3::sections),
+    ("h3_server", h3::server),
     ("import", import::import),
     ("import_rule", import::rule),
     ("plan_cookie", plan::cookie),
