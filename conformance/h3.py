@@ -194,8 +194,8 @@ def main():
     with_aioquic()
     binary = os.environ.get("WEIR_H3")
     if not binary:
-        subprocess.run(["cargo", "build", "--locked", "-q", "-p", "weir-h3", "--example", "h3"], cwd=ROOT, check=True, stdin=subprocess.DEVNULL)
-        binary = ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / "debug/examples/h3"
+        subprocess.run(["cargo", "build", "--locked", "-q", "-p", "weir-h3", "--example", "h3_lines"], cwd=ROOT, check=True, stdin=subprocess.DEVNULL)
+        binary = ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / "debug/examples/h3_lines"
     failed = False
     for role in (our_server, our_client):
         seed = 0

@@ -135,8 +135,8 @@ def main():
     lib = with_pylsqpack()
     binary = os.environ.get("WEIR_QPACK")
     if not binary:
-        subprocess.run(["cargo", "build", "--locked", "-q", "-p", "weir-h3", "--example", "qpack"], cwd=ROOT, check=True, stdin=subprocess.DEVNULL)
-        binary = ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / "debug/examples/qpack"
+        subprocess.run(["cargo", "build", "--locked", "-q", "-p", "weir-h3", "--example", "qpack_lines"], cwd=ROOT, check=True, stdin=subprocess.DEVNULL)
+        binary = ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / "debug/examples/qpack_lines"
     failed = False
     for direction in (theirs_to_ours, ours_to_theirs):
         for capacity, blocked in [(0, 0), (220, 0), (220, 16), (4096, 0), (4096, 16), (65536, 100)]:

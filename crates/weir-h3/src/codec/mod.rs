@@ -199,8 +199,8 @@ impl Output {
 
 /// A connection.
 ///
-/// Invariant: `heads_held` is the sum of what all streams are charged for heads; `blocked` has exactly the streams whose
-/// record waits for insertions.
+/// Invariant: `heads_held` is the sum of what all streams are charged for heads; `blocked` has exactly the streams
+/// whose record waits for insertions.
 #[derive(Debug)]
 pub struct Codec<S: Sink> {
     /// Receives heads and bodies.

@@ -1,8 +1,8 @@
 //! Encodes field sections, with a dynamic table of few entries (RFC 9204 §2.1).
 //!
 //! The encoder never makes a section depend on an insertion that the peer has not acknowledged, so a section never
-//! waits for another stream, whatever SETTINGS_QPACK_BLOCKED_STREAMS allows. A blocked head would wait for a lost packet
-//! of the encoder stream: the head-of-line blocking that QUIC removes, for a few dozen bytes.
+//! waits for another stream, whatever SETTINGS_QPACK_BLOCKED_STREAMS allows. A blocked head would wait for a lost
+//! packet of the encoder stream: the head-of-line blocking that QUIC removes, for a few dozen bytes.
 //!
 //! A field enters the table when the same field is sent for the second time in a row, as far as a small memory of
 //! fingerprints can tell. Secret fields and cookies never do, so that nobody can probe for their values by the length

@@ -1,4 +1,4 @@
-//! Integers and strings of QPACK (RFC 9204 §4.1), which are those of HPACK with up to 62 bits and a prefix of any length.
+//! Integers and strings of QPACK (RFC 9204 §4.1): those of HPACK, with up to 62 bits and a prefix of any length.
 
 use weir_fields::huffman;
 

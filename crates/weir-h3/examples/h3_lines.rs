@@ -1,7 +1,8 @@
-//! Our codec behind a line protocol, so that `conformance/h3.py` can have another implementation talk to it without QUIC
-//! in between.
+//! Our codec behind a line protocol, so that `conformance/h3.py` can have another implementation talk to it without
+//! QUIC in between.
 //!
-//! usage: h3 server|client. Each line on stdin is a command and gets a line on stdout. Bytes are in hexadecimal digits.
+//! usage: h3_lines server|client. Each line on stdin is a command and gets a line on stdout. Bytes are in hexadecimal
+//! digits.
 //!
 //! `r STREAM FIN BYTES`: what arrives on a stream; FIN is 1 at its end.
 //! `x STREAM CODE`: the peer resets a stream.
@@ -39,7 +40,7 @@ fn main() -> Result<(), String> {
     let role = match std::env::args().nth(1).as_deref() {
         Some("server") => Role::Server,
         Some("client") => Role::Client,
-        _ => return Err("usage: h3 server|client".to_owned()),
+        _ => return Err("usage: h3_lines server|client".to_owned()),
     };
     let bounds = Bounds { body: 1000, out: 1000, ..Bounds::default() };
     let mut talk = Talk {

@@ -1,7 +1,7 @@
 //! Our QPACK behind a line protocol, so that `conformance/qpack.py` can have another implementation talk to it.
 //!
-//! usage: qpack CAPACITY BLOCKED. Each line on stdin is a command, and gets a line on stdout; bytes are in hexadecimal
-//! digits, and fields are `NAME:VALUE` with commas between them.
+//! usage: qpack_lines CAPACITY BLOCKED. Each line on stdin is a command, and gets a line on stdout; bytes are in
+//! hexadecimal digits, and fields are `NAME:VALUE` with commas between them.
 //!
 //! `i BYTES`: the peer's encoder stream. Answer: what our decoder stream gets.
 //! `s STREAM BYTES`: a section. Answer: `blocked`, or what our decoder stream gets, and the fields.
@@ -18,7 +18,7 @@ fn main() -> Result<(), String> {
     let mut args = std::env::args().skip(1);
     let mut number = || args.next()?.parse::<usize>().ok();
     let (Some(capacity), Some(blocked)) = (number(), number()) else {
-        return Err("usage: qpack CAPACITY BLOCKED".to_owned());
+        return Err("usage: qpack_lines CAPACITY BLOCKED".to_owned());
     };
     let mut decoder = Decoder::new(DecoderLimits { capacity, blocked });
     let mut encoder = Encoder::new(capacity);
