@@ -33,7 +33,7 @@ pub fn traffic(input: &[u8]) {
 fn records(form: &Form, recording: &[u8], read: usize) -> Vec<Result<Record, &'static str>> {
     let mut reader = Reader::new(form.clone(), BufReader::with_capacity(read, recording));
     let mut all = Vec::new();
-    while let Some((_, record)) = reader.next().expect("memory can be read") {
+    while let Some((_, record)) = reader.record().expect("memory can be read") {
         all.push(record);
         assert!(all.len() <= recording.len() + 1, "more records than bytes");
     }

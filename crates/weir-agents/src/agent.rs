@@ -215,12 +215,10 @@ impl Agent {
                 run.state = State::Running;
                 actions.push(Action::Run(Duration::from_nanos(at_ns)));
             }
-            (ToAgent::Beat { stop: Some(stop) }, _) => {
-                if run.stopped.is_none_or(|before| before < stop) {
-                    run.stopped = Some(stop);
-                    if matches!(run.state, State::Running | State::Preparing) {
-                        actions.push(Action::Stop(stop));
-                    }
+            (ToAgent::Beat { stop: Some(stop) }, _) if run.stopped.is_none_or(|before| before < stop) => {
+                run.stopped = Some(stop);
+                if matches!(run.state, State::Running | State::Preparing) {
+                    actions.push(Action::Stop(stop));
                 }
             }
             (ToAgent::Teardown, State::Running) => actions.push(Action::Teardown),

@@ -193,7 +193,7 @@ impl Replay {
         let mut found = Found::default();
         let (mut is_whole, mut masked) = (false, BTreeMap::new());
         while records < CHECKED {
-            match reader.next() {
+            match reader.record() {
                 Ok(None) => {
                     is_whole = true;
                     break;
@@ -251,7 +251,7 @@ impl Replay {
             };
             let mut reader = Reader::new(self.form.clone(), bytes);
             loop {
-                let record = match reader.next() {
+                let record = match reader.record() {
                     Ok(None) => break,
                     Ok(Some(record)) => record,
                     Err(_) => {

@@ -107,7 +107,7 @@ impl<R: BufRead> Reader<R> {
     ///
     /// # Errors
     /// The source cannot be read, or its compression is broken.
-    pub fn next(&mut self) -> std::io::Result<Option<(u64, Result<Record, Unread>)>> {
+    pub fn record(&mut self) -> std::io::Result<Option<(u64, Result<Record, Unread>)>> {
         loop {
             let Some((line, whole)) = self.chunks.next(&mut self.chunk)? else { return Ok(None) };
             if !whole {

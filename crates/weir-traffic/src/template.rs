@@ -67,7 +67,7 @@ impl Template {
         if !["begin_iso8601", "time_local", "time_iso8601", "msec"].iter().any(|name| this.has(name)) {
             return Err("it has no time: expected $time_local, $time_iso8601 or $msec".to_owned());
         }
-        if !this.has("request") && !(this.has("request_uri") || this.has("uri")) {
+        if !["request", "request_uri", "uri"].iter().any(|name| this.has(name)) {
             return Err("it has no request: expected $request, or $request_uri or $uri".to_owned());
         }
         Ok(this)

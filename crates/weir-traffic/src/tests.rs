@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 fn read(form: &Form, bytes: &[u8]) -> Vec<String> {
     let mut reader = Reader::new(form.clone(), bytes);
     let mut all = Vec::new();
-    while let Some((line, record)) = reader.next().unwrap() {
+    while let Some((line, record)) = reader.record().unwrap() {
         let mut text = format!("{line}: ");
         match record {
             Ok(Record::Request(r)) => {
@@ -213,16 +213,16 @@ fn long_records_cost_themselves_only_and_little_memory() {
     let mut bytes = vec![b'x'; LINE_MOST * 3];
     bytes.extend_from_slice(format!("\n{good}\n").as_bytes());
     let mut reader = Reader::new(form, bytes.as_slice());
-    assert_eq!(reader.next().unwrap(), Some((1, Err(TOO_LONG))));
-    assert!(matches!(reader.next().unwrap(), Some((2, Ok(Record::Request(_))))));
+    assert_eq!(reader.record().unwrap(), Some((1, Err(TOO_LONG))));
+    assert!(matches!(reader.record().unwrap(), Some((2, Ok(Record::Request(_))))));
     assert!(reader.chunk.capacity() <= LINE_MOST * 2, "{}", reader.chunk.capacity());
     // A long line of NUL bytes is not kept, even where a line may have a large body.
     let mut bytes = vec![0; LINE_MOST * 4];
     bytes.extend_from_slice(b"\n{\"at\":1,\"url\":\"/a\"}");
     let mut reader = Reader::new(Form::named("jsonl").unwrap(), std::io::BufReader::new(bytes.as_slice()));
-    assert_eq!(reader.next().unwrap(), Some((1, Err(TOO_LONG))));
+    assert_eq!(reader.record().unwrap(), Some((1, Err(TOO_LONG))));
     assert!(reader.chunk.capacity() <= LINE_MOST * 2, "{}", reader.chunk.capacity());
-    assert!(matches!(reader.next().unwrap(), Some((2, Ok(Record::Request(_))))));
+    assert!(matches!(reader.record().unwrap(), Some((2, Ok(Record::Request(_))))));
 }
 
 #[test]

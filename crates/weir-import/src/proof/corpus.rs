@@ -92,7 +92,7 @@ fn requests(text: &str) -> Vec<Asked> {
     let mut reader = Reader::new(form, first);
     let mut all = Vec::new();
     // Reading from memory does not fail.
-    while let Ok(Some((_, record))) = reader.next() {
+    while let Ok(Some((_, record))) = reader.record() {
         if let Ok(Record::Request(r)) = record {
             let Recorded { method, host, is_tls, target, .. } = *r;
             all.push(Asked { method, host, tls: is_tls, target });

@@ -196,7 +196,7 @@ impl Packed {
 /// Options that name something of one machine.
 fn not_for_agents(o: &Options) -> Vec<Mistake> {
     let machine = "is of one machine: leave it out with --agents";
-    let shape_reads = o.shape.as_deref().is_some_and(|shape| reads_file(shape));
+    let shape_reads = o.shape.as_deref().is_some_and(reads_file);
     let all = [
         ("--unix-socket", o.unix_socket.is_some(), machine),
         ("--pid", o.pid.is_some(), machine),

@@ -286,7 +286,7 @@ impl Importer<'_, '_> {
             let value = self.secret_text(key, value, piece);
             request.set_header(key, value.replace(['\r', '\n'], " "));
         }
-        let auth = node.get("auth").filter(|auth| auth.entries().len() > 0).or(auth);
+        let auth = node.get("auth").filter(|auth| !auth.entries().is_empty()).or(auth);
         if let Some(auth) = auth {
             self.auth(auth, &mut request, piece);
         }
