@@ -11,6 +11,8 @@ mod replay;
 mod request;
 mod shape;
 
+pub(crate) use call::timeout as grpc_timeout;
+
 use crate::check::Check;
 use crate::control::Control;
 use crate::pace::{self, Rhythm, Users, mix};
@@ -309,6 +311,7 @@ impl Reader<'_> {
             unequal_ok: o.unequal,
             cached_ok: o.cached,
             tls_resume: o.tls_resume,
+            also: Vec::new(),
             protocol: match () {
                 () if is_websocket => Protocol::WebSocket,
                 () if self.is_h2() => Protocol::Http2,

@@ -188,6 +188,7 @@ pub fn add_counts(c: &mut Counts, o: &Counts) {
     c.failed_checks += o.failed_checks;
     c.kept_alive += o.kept_alive;
     c.other_length += o.other_length;
+    c.unexpected = c.unexpected.zip(o.unexpected).map(|(a, b)| a + b);
 }
 
 const fn bytes(b: &mut Bytes, o: &Bytes) {
@@ -307,6 +308,7 @@ fn steps(all: &mut Report, other: &Report) {
         s.responses += o.responses;
         s.unexpected += o.unexpected;
         sum_of(&mut s.statuses, &o.statuses);
+        sum_of(&mut s.grpc, &o.grpc);
         s.errors.add(&o.errors);
         s.unfinished += o.unfinished;
         s.in_window += o.in_window;

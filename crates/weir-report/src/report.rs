@@ -19,7 +19,7 @@ mod times;
 
 pub use agents::{AgentStats, LostAgent};
 pub use figures::{Distribution, Figures, PhaseFigures};
-pub use journey::{KeepStats, ScenarioStats, StepStats, StepTick};
+pub use journey::{KeepStats, ScenarioStats, StepKind, StepStats, StepTick};
 pub use judgement::{BaselineUse, Block, FigureChange, GateResult, GateState, Judgement, Outlook, Source};
 pub use parts::{
     AddressUse, AnswerKind, CheckResult, ConnectionStats, CoreUse, CoreUser, Generator, Health, Ledger,
@@ -163,6 +163,10 @@ pub struct Counts {
     pub kept_alive: u64,
     /// Complete responses whose body length differed from that of the target's first good one (ab failed, `Length`).
     pub other_length: u64,
+    /// Unexpected responses, in plans whose steps make gRPC calls: `statuses` and `grpc` both count a call there.
+    /// None elsewhere, where they follow from one of the two.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unexpected: Option<u64>,
 }
 
 /// Requests without a complete response, by kind.
@@ -332,6 +336,9 @@ impl Report {
     /// Responses as expected: with a status of 200 to 399, or 101 for WebSocket messages; with gRPC, with the code
     /// OK.
     pub fn expected(&self) -> u64 {
+        if let Some(unexpected) = self.counts.unexpected {
+            return self.counts.responses.saturating_sub(unexpected);
+        }
         if self.is_grpc() {
             return self.counts.grpc.get("OK").copied().unwrap_or(0);
         }

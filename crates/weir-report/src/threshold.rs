@@ -106,7 +106,7 @@ impl Threshold {
     fn measure(&self, report: &Report) -> Option<f64> {
         match &self.scope {
             None => self.metric.of(report),
-            Some(scope) => self.metric.of(&report.part(scope)?),
+            Some(scope) => self.metric.of_part(&report.part(scope)?),
         }
     }
 

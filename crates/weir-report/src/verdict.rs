@@ -15,7 +15,7 @@ mod replay;
 mod standstill;
 
 pub use contention::{LITTLE, WAITED};
-pub use journey::{KEEPS, WEIGHTS};
+pub use journey::{BROKEN, KEEPS, WEIGHTS};
 pub use standstill::{STILL, STILL_SHARE, STILL_TIMES};
 
 use crate::Report;
@@ -53,6 +53,8 @@ pub static REASONS: &[Rule] = &[
         look: journey::mostly_failed_keeps,
     },
     Rule { code: "failed_keeps", side: Side::Answers, grade: Grade::Suspect, look: journey::failed_keeps },
+    Rule { code: "broken_off", side: Side::Answers, grade: Grade::Invalid, look: journey::mostly_broken_off },
+    Rule { code: "broken_off", side: Side::Answers, grade: Grade::Suspect, look: journey::broken_off },
     Rule { code: "unreached_step", side: Side::Run, grade: Grade::Suspect, look: journey::unreached_step },
     Rule { code: "weights_missed", side: Side::Run, grade: Grade::Suspect, look: journey::weights_missed },
     Rule {
@@ -273,8 +275,10 @@ fn no_responses(r: &Report) -> Option<String> {
 
 fn wrong_protocol(r: &Report) -> Option<String> {
     let asked = r.plan.protocol.to_string();
-    let other: u64 = r.ledger.protocols.iter().filter(|(p, _)| **p != asked).map(|(_, n)| n).sum();
-    let names: Vec<&str> = r.ledger.protocols.keys().filter(|p| **p != asked).map(String::as_str).collect();
+    // A plan may have steps that speak others.
+    let is_other = |p: &String| *p != asked && !r.plan.also.iter().any(|also| also.to_string() == *p);
+    let other: u64 = r.ledger.protocols.iter().filter(|(p, _)| is_other(p)).map(|(_, n)| n).sum();
+    let names: Vec<&str> = r.ledger.protocols.keys().filter(|p| is_other(p)).map(String::as_str).collect();
     // A target may continue without choosing, or end the handshake with an alert.
     let refused = |text: &String| text == CHOSE_OLD || text.contains("NoApplicationProtocol");
     if r.counts.error_texts.keys().any(refused) {
@@ -313,8 +317,12 @@ fn mostly_errors(r: &Report) -> Option<String> {
 
 /// Whether a check states the wanted statuses or codes; then it decides, as `failed_checks`.
 fn has_status_check(r: &Report) -> bool {
-    let about = if r.is_grpc() { "grpc=" } else { "status=" };
-    r.checks.iter().any(|c| c.check.starts_with(about))
+    let is_mixed = r.counts.unexpected.is_some();
+    let is_of = |check: &str| match check.starts_with("grpc=") || check.starts_with("grpc-status=") {
+        true => r.is_grpc(),
+        false => check.starts_with("status=") && (is_mixed || !r.is_grpc()),
+    };
+    r.checks.iter().any(|c| is_of(&c.check))
 }
 
 fn unexpected(r: &Report) -> u64 {
@@ -326,7 +334,11 @@ fn unexpected(r: &Report) -> u64 {
 
 /// What is unexpected in the responses, as a phrase.
 fn unexpected_words(r: &Report) -> &'static str {
-    if r.is_grpc() { "a code that is not OK" } else { "a status outside of 200 to 399" }
+    match (r.counts.unexpected.is_some(), r.is_grpc()) {
+        (true, _) => "a status outside of 200 to 399, or a code that is not OK",
+        (false, true) => "a code that is not OK",
+        (false, false) => "a status outside of 200 to 399",
+    }
 }
 
 fn mostly_refused(r: &Report) -> Option<String> {

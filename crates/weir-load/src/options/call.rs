@@ -193,7 +193,7 @@ fn is_base64(text: &str) -> bool {
 }
 
 /// The value of grpc-timeout: up to eight digits and a unit, as exact as possible.
-pub(super) fn timeout(wait: Duration) -> String {
+pub(crate) fn timeout(wait: Duration) -> String {
     const MOST: u128 = 99_999_999;
     let (ms, us) = (wait.as_millis(), wait.as_micros());
     if wait.subsec_millis() != 0 || wait.as_secs() == 0 {

@@ -211,7 +211,7 @@ impl Found {
         }
         if !report.steps.is_empty() {
             // Setup and teardown are no part of the run.
-            let steps: Vec<_> = report.steps.iter().filter(|s| !s.scenario.is_empty()).collect();
+            let steps: Vec<_> = report.steps.iter().filter(|s| s.is_counted()).collect();
             self.equal("steps[].requests", total(steps.iter().map(|s| s.requests)), counts.requests);
             self.equal("steps[].responses", total(steps.iter().map(|s| s.responses)), counts.responses);
             self.equal("steps[].errors", total(steps.iter().map(|s| s.errors.total())), errors);

@@ -41,6 +41,14 @@ pub struct ScenarioStats {
     pub users_seen: u64,
     /// Cookies that were dropped because a jar was full or the cookie was too long.
     pub cookies_dropped: u64,
+    /// Rows of data sets with `pick: once` that the dry run sent. Each goes out once, so the load did not have them.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub dry_run_rows: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 impl ScenarioStats {
@@ -85,9 +93,42 @@ pub struct StepStats {
     pub checks: Vec<CheckResult>,
     /// Its keeps, in the order of the plan.
     pub keeps: Vec<KeepStats>,
+    /// What it does.
+    #[serde(skip_serializing_if = "StepKind::is_http")]
+    pub kind: StepKind,
+    /// Complete calls by gRPC code; empty unless it makes calls.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub grpc: BTreeMap<String, u64>,
+}
+
+/// What a step does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum StepKind {
+    /// Asks a program. Its lines and times are in no total and no latency of the run.
+    Exec,
+    /// Makes a gRPC call.
+    Grpc,
+    /// Sends an HTTP request.
+    #[default]
+    Http,
+    /// Sends or awaits a WebSocket message.
+    #[serde(rename = "websocket")]
+    WebSocket,
+}
+
+impl StepKind {
+    const fn is_http(&self) -> bool {
+        matches!(self, Self::Http)
+    }
 }
 
 impl StepStats {
+    /// Whether its requests are part of the run's totals: those of setup, teardown and programs are not.
+    pub fn is_counted(&self) -> bool {
+        !self.scenario.is_empty() && self.kind != StepKind::Exec
+    }
+
     /// Checks that passed and failed.
     pub fn checked(&self) -> (u64, u64) {
         self.checks.iter().fold((0, 0), |(p, f), c| (p + c.passed, f + c.failed))
@@ -158,6 +199,11 @@ impl Report {
             false => s.name == name || s.full_name() == name,
         };
         let steps: Vec<&StepStats> = self.steps.iter().filter(belongs).collect();
+        // The time of a program is no latency of a scenario; it is that of its own step.
+        let steps: Vec<&StepStats> = match is_scenario {
+            true => steps.into_iter().filter(|s| s.kind != StepKind::Exec).collect(),
+            false => steps,
+        };
         if steps.is_empty() && !is_scenario {
             return self.part_of_shape(name);
         }
@@ -167,12 +213,15 @@ impl Report {
         (window.responses, window.errors, window.sent, window.received) = (0, 0, 0, 0);
         for step in steps {
             part.latency.response.add(&step.response);
-            let Counts { requests, responses, statuses, errors, unfinished, .. } = &mut part.counts;
+            let Counts { requests, responses, statuses, errors, unfinished, grpc, unexpected, .. } =
+                &mut part.counts;
             *requests += step.requests;
             *responses += step.responses;
             *unfinished += step.unfinished;
             errors.add(&step.errors);
             step.statuses.iter().for_each(|(status, n)| *statuses.entry(*status).or_default() += n);
+            step.grpc.iter().for_each(|(code, n)| *grpc.entry(code.clone()).or_default() += n);
+            *unexpected.get_or_insert(0) += step.unexpected;
             part.bytes.sent_head += step.sent;
             part.bytes.received_body += step.received;
             window.responses += step.in_window;

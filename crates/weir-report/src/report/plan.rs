@@ -48,6 +48,9 @@ pub struct PlanAsRun {
     /// SHA-256 of the plan file as written, and of `--set` but the target; empty without a plan file. Runs of files
     /// that differ are not compared.
     pub file_digest: String,
+    /// Further protocols that steps of a plan speak, beside `protocol`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<Protocol>,
 }
 
 /// One request of the plan.

@@ -193,6 +193,15 @@ impl Metric {
         }
     }
 
+    /// The figure of a step, a scenario or a part. An iteration that broke off has failed, whatever its requests did.
+    pub(super) fn of_part(self, part: &Report) -> Option<f64> {
+        let of_requests = self.of(part);
+        let (Self::Failed, [scenario]) = (self, &part.scenarios[..]) else { return of_requests };
+        let ended = scenario.done + scenario.broken();
+        let of_iterations = (ended > 0).then(|| scenario.broken() as f64 / ended as f64);
+        of_requests.into_iter().chain(of_iterations).reduce(f64::max)
+    }
+
     pub(super) fn of(self, r: &Report) -> Option<f64> {
         let share = |part: u64, of: u64| (of > 0).then(|| part as f64 / of as f64);
         let cost = |of: fn(&TargetCost) -> f64| r.target_cost.as_ref().map(of);
@@ -204,6 +213,11 @@ impl Metric {
             Self::CostUs => cost(|c| c.cpu_ns as f64 / c.responses as f64).filter(|us| us.is_finite()),
             Self::Count(counter) => Some(counter.of(r) as f64),
             // In gRPC a code other than OK is an error, as in ghz.
+            Self::Errors if r.counts.unexpected.is_some() => {
+                let codes = r.counts.grpc.iter().filter(|(code, _)| *code != "OK");
+                let errors = r.counts.errors.total() + codes.map(|(_, n)| n).sum::<u64>();
+                share(errors, r.finished())
+            }
             Self::Errors if r.is_grpc() => share(r.failed(), r.finished()),
             Self::Errors => share(r.counts.errors.total(), r.finished()),
             Self::Failed => share(r.failed(), r.finished()),

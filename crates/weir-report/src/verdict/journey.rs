@@ -9,6 +9,9 @@ use crate::units::grouped;
 /// Share of the keeps of a step that may fail.
 pub const KEEPS: f64 = 0.001;
 
+/// Share of the iterations of a scenario that may break off.
+pub const BROKEN: f64 = 0.01;
+
 /// How far a scenario's share of the iterations may be from its weight.
 pub const WEIGHTS: f64 = 0.01;
 
@@ -38,6 +41,29 @@ pub(super) fn mostly_failed_keeps(r: &Report) -> Option<String> {
 
 pub(super) fn failed_keeps(r: &Report) -> Option<String> {
     most_failed(r).filter(|(_, share)| *share > KEEPS && *share <= 0.5).map(keeps_text)
+}
+
+/// The scenario whose iterations broke off most, with the share of them.
+fn most_broken(r: &Report) -> Option<(&ScenarioStats, f64)> {
+    let of = |s: &ScenarioStats| share(s.broken(), s.done + s.broken());
+    r.scenarios.iter().map(|s| (s, of(s))).max_by(|a, b| a.1.total_cmp(&b.1))
+}
+
+fn broken_text((scenario, share): (&ScenarioStats, f64)) -> String {
+    let first = scenario.broken_off.iter().max_by_key(|(_, n)| **n).map_or("", |(step, _)| step.as_str());
+    let name = &scenario.name;
+    format!(
+        "{} of the iterations of `{name}` broke off, most at `{first}`: later steps got less load than the plan says",
+        percent(share)
+    )
+}
+
+pub(super) fn mostly_broken_off(r: &Report) -> Option<String> {
+    most_broken(r).filter(|(_, share)| *share > 0.5).map(broken_text)
+}
+
+pub(super) fn broken_off(r: &Report) -> Option<String> {
+    most_broken(r).filter(|(_, share)| *share > BROKEN && *share <= 0.5).map(broken_text)
 }
 
 /// A step that no iteration reached says nothing, and its scenario was not what the plan says.

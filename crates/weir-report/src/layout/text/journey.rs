@@ -48,6 +48,9 @@ fn remarks(s: &ScenarioStats) -> String {
     if s.cookies_dropped > 0 {
         words.push(format!("{} cookies dropped", grouped(s.cookies_dropped)));
     }
+    if s.dry_run_rows > 0 {
+        words.push(format!("{} sent by the dry run", crate::units::counted(s.dry_run_rows, "row")));
+    }
     if words.is_empty() { String::new() } else { format!("   ({})", words.join(", ")) }
 }
 
