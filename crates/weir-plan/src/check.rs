@@ -49,7 +49,8 @@ pub struct CheckFailure {
 }
 
 impl Check {
-    /// Reads a check: `status=200`, `status=2xx,304`, `grpc=OK,NotFound`, `body~TEXT`, `json:$.a.b[0]=5`,
+    /// Reads a check: `status=200`, `status=2xx,304`, `grpc=OK,NotFound` (also
+    /// `grpc-status=`), `body~TEXT`, `json:$.a.b[0]=5`,
     /// `header:NAME`, `header:NAME=VALUE`, `header:NAME~TEXT`, `size<1MiB` or `p-max<2s`. `json:` without a value
     /// checks that the path exists and is not null.
     ///
@@ -59,7 +60,7 @@ impl Check {
         let rule = if let Some(list) = text.strip_prefix("status=") {
             let ranges: Option<Vec<_>> = list.split(',').map(|s| statuses(s.trim())).collect();
             Rule::Status(ranges.ok_or("a status is 100 to 599 or a class: status=200, status=2xx,304")?)
-        } else if let Some(list) = text.strip_prefix("grpc=") {
+        } else if let Some(list) = text.strip_prefix("grpc=").or_else(|| text.strip_prefix("grpc-status=")) {
             let codes: Option<Vec<_>> = list.split(',').map(|name| Code::named(name.trim())).collect();
             Rule::Grpc(codes.ok_or_else(|| format!("the codes of gRPC are {}", CODES.join(", ")))?)
         } else if let Some(part) = text.strip_prefix("body~") {

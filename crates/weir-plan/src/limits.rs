@@ -18,6 +18,12 @@ pub const COOKIES: usize = 50;
 /// Longest cookie, name and value together.
 pub const COOKIE_BYTES: usize = 4096;
 
+/// Longest line that a program of an `exec` step may answer with: 1 MiB.
+pub const LINE_BYTES: usize = 1 << 20;
+
+/// Most WebSockets that a user has open at once.
+pub const WEBSOCKETS: usize = 16;
+
 /// Largest file of a data set: 1 GiB.
 pub const DATA_BYTES: u64 = 1 << 30;
 

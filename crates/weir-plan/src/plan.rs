@@ -268,6 +268,19 @@ pub struct Request {
     pub on_failure: OnFailure,
     /// What is spoken.
     pub kind: Kind,
+    /// Of a WebSocket step: the message that it waits for.
+    pub awaits: Awaits,
+    /// Of a WebSocket step: whether it closes the WebSocket afterwards.
+    pub closes: bool,
+}
+
+/// The message that a WebSocket step waits for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Awaits {
+    /// The first message that passes all of these.
+    Message(Vec<Check>),
+    /// None.
+    Nothing,
 }
 
 /// Where a request goes.
@@ -291,7 +304,8 @@ pub enum Kind {
     Grpc,
     /// A request.
     Http,
-    /// A message over the WebSocket of the user at this URL, which is opened first if it is not open.
+    /// A message over the user's WebSocket at this URL, which is opened first if it is not open. One that a step of
+    /// `start` opened stays open as long as the user, any other until the iteration ends.
     WebSocket,
 }
 
@@ -337,6 +351,18 @@ pub enum ThresholdOf {
 }
 
 impl Plan {
+    /// The values that came from variables and files, `${VAR}` and `${file:PATH}`. They may be credentials.
+    pub fn outside(&self) -> Vec<&str> {
+        fn collect<'n>(node: &'n Node, out: &mut Vec<&'n str>) {
+            out.extend(node.outside().iter().map(String::as_str));
+            node.elements().iter().for_each(|element| collect(element, out));
+            node.entries().iter().for_each(|(_, child)| collect(child, out));
+        }
+        let mut all = Vec::new();
+        collect(&self.tree, &mut all);
+        all
+    }
+
     /// A step that has a row.
     pub fn step(&self, id: StepId) -> Option<&StepInfo> {
         self.steps.get(usize::from(id.0))
@@ -359,7 +385,9 @@ impl Plan {
 
     /// The position of a server in [`Plan::origins`], if requests may go there.
     pub fn position_of(&self, origin: &Origin) -> Option<usize> {
-        self.origins.iter().position(|known| known.shares_server_with(origin))
+        // A server that steps also ask by gRPC is several times in the list: connections to it differ.
+        let same = self.origins.iter().position(|known| known == origin);
+        same.or_else(|| self.origins.iter().position(|known| known.shares_server_with(origin)))
     }
 
     /// Memory of a user of this scenario, in bytes: what it always takes, and the most, with every kept value at its

@@ -22,6 +22,8 @@ pub(crate) const STEP_KEYS: &[&str] = &[
     "url",
     "grpc",
     "ws",
+    "answer",
+    "close",
     "headers",
     "body",
     "body_file",
@@ -206,8 +208,15 @@ pub(crate) struct Step {
     pub(crate) url: Option<String>,
     /// gRPC method, `/package.Service/Method`, or with its server `grpc://HOST:PORT/…`.
     pub(crate) grpc: Option<String>,
-    /// URL of a WebSocket. A user keeps it open; each such step sends a message and waits for the answer.
+    /// URL of a WebSocket, which is opened unless the user has it open. Sends `message`, if there is one, and waits for
+    /// an answer.
     pub(crate) ws: Option<String>,
+    /// Which message of a WebSocket is the answer: a check or a list of them that it passes, or `none` to wait for
+    /// none. Default: the next message; without a `message`, `none`.
+    #[schemars(with = "Option<Answer>")]
+    pub(crate) answer: Option<Raw>,
+    /// Closes the WebSocket after the step. Default `false`.
+    pub(crate) close: bool,
     /// Header fields. They replace those of the defaults by name.
     pub(crate) headers: Pairs,
     /// The body as text.
@@ -324,6 +333,23 @@ pub(crate) enum AtEnd {
     Stop,
     /// The first row again.
     Wrap,
+}
+
+/// The schema of `answer`.
+struct Answer;
+
+impl JsonSchema for Answer {
+    fn schema_name() -> Cow<'static, str> {
+        "Answer".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        schemars::json_schema!({ "type": ["string", "array"], "items": { "type": "string" } })
+    }
 }
 
 /// The schema of `users` and `rate`, a number or a rate. It also allows a list, which the reader refuses.

@@ -70,7 +70,7 @@ fn every_example_is_a_plan() {
         }
     }
     found.sort();
-    assert_eq!(found, ["basket.yaml", "login.yaml"]);
+    assert_eq!(found, ["basket.yaml", "login.yaml", "room.yaml"]);
 }
 
 #[test]

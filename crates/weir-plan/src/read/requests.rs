@@ -9,7 +9,7 @@ use crate::check::Check;
 use crate::keep::{Keep, Source};
 use crate::limits::BODY_BYTES;
 use crate::origin::{Origin, Scheme};
-use crate::plan::{Exec, Kind, Request, StepKind, Target};
+use crate::plan::{Awaits, Exec, Kind, Request, StepKind, Target};
 use crate::template::{Escape, Form, Template};
 use crate::written;
 use std::time::Duration;
@@ -71,9 +71,23 @@ impl Compiler<'_> {
             self.check_method(sent, path);
         }
         let target = self.target(sent, &format!("{path}.{}", sent.key));
-        let mut headers = self.headers(step, path);
+        let mut headers = self.headers(step, sent.kind, path);
         let body = self.body(step, sent.kind, path, &mut headers);
-        let checks = self.checks(step, sent.kind, path);
+        let awaits = self.awaits(step, body.as_ref().is_some_and(Option::is_some), path);
+        if awaits == Awaits::Nothing && sent.kind == StepKind::WebSocket {
+            for (key, is_given) in [("checks", !step.checks.is_empty()), ("keep", !step.keep.0.is_empty())] {
+                if is_given {
+                    self.wrong(
+                        &format!("{path}.{key}"),
+                        "this step waits for no message; `answer` names one",
+                    );
+                }
+            }
+        }
+        let mut checks = self.checks(step, sent.kind, path);
+        if awaits == Awaits::Nothing && sent.kind == StepKind::WebSocket {
+            checks.clear(); // those of the defaults
+        }
         let keeps = self.keeps(step, sent.kind, path);
         let redirects = step.redirects.or(self.file.defaults.redirects).unwrap_or(0);
         if redirects > REDIRECTS {
@@ -101,7 +115,43 @@ impl Compiler<'_> {
                 StepKind::WebSocket => Kind::WebSocket,
                 StepKind::Exec | StepKind::Http => Kind::Http,
             },
+            awaits,
+            closes: step.close,
         })
+    }
+
+    /// The message that a WebSocket step waits for.
+    fn awaits(&mut self, step: &written::Step, sends: bool, path: &str) -> Awaits {
+        let Some(raw) = &step.answer else {
+            return if sends { Awaits::Message(Vec::new()) } else { Awaits::Nothing };
+        };
+        if raw.node.as_text() == Some("none") {
+            return Awaits::Nothing;
+        }
+        let one = std::slice::from_ref(&raw.node);
+        let nodes = if raw.node.as_text().is_some() { one } else { raw.node.elements() };
+        let mut checks = Vec::new();
+        for (i, node) in nodes.iter().enumerate() {
+            let place = if raw.node.as_text().is_some() {
+                format!("{path}.answer")
+            } else {
+                format!("{path}.answer[{i}]")
+            };
+            let text = node.as_text().unwrap_or_default();
+            match self.check(text, StepKind::WebSocket) {
+                Ok(check) if check.is_of_header_or_time() => {
+                    self.wrong(&place, "a message is chosen by its text, JSON or size: json:$.type=ready");
+                }
+                Ok(check) => checks.push(check),
+                Err(why) => self.wrong(&place, why),
+            }
+        }
+        if nodes.is_empty() {
+            let expected =
+                "expected a check that the answer passes, such as json:$.type=ready, a list of them, or none";
+            self.wrong(&format!("{path}.answer"), expected);
+        }
+        Awaits::Message(checks)
     }
 
     /// Compiles an `exec` step.
@@ -117,7 +167,21 @@ impl Compiler<'_> {
         let message = self.told(message, &format!("{path}.message"));
         let keeps = self.keeps(step, StepKind::Exec, path);
         let timeout = self.timeout(step, path);
-        Some(Exec { id: id?, command: step.exec.clone(), message: message?, keeps, timeout })
+        let command = self.command(step, path);
+        Some(Exec { id: id?, command, message: message?, keeps, timeout })
+    }
+
+    /// The command of an `exec` step. As with data sets, a relative path begins at the folder of the plan; a name
+    /// without `/` is looked up in `PATH`.
+    fn command(&self, step: &written::Step, path: &str) -> Vec<String> {
+        let mut command = step.exec.clone();
+        let folder = self.tree.find(&format!("{path}.exec")).and_then(|node| node.at.file.parent());
+        if let (Some(program), Some(folder)) = (command.first_mut(), folder)
+            && program.contains('/')
+        {
+            *program = folder.join(&*program).display().to_string();
+        }
+        command
     }
 
     fn timeout(&mut self, step: &written::Step, path: &str) -> Duration {
@@ -269,7 +333,7 @@ impl Compiler<'_> {
         Some(Origin { scheme, ..origin })
     }
 
-    fn headers(&mut self, step: &written::Step, path: &str) -> Vec<(String, Template)> {
+    fn headers(&mut self, step: &written::Step, kind: StepKind, path: &str) -> Vec<(String, Template)> {
         let mut all: Vec<(String, Template)> = Vec::new();
         let own = |name: &str| step.headers.0.iter().any(|(own, _)| own.eq_ignore_ascii_case(name));
         let file = self.file;
@@ -279,6 +343,20 @@ impl Compiler<'_> {
         for ((name, value), section) in fields.collect::<Vec<_>>() {
             let path = format!("{section}.{name}");
             let lower = name.to_ascii_lowercase();
+            if kind == StepKind::Grpc && lower == "content-type" {
+                // The defaults are about the requests that share them; a call has its own type.
+                if own(name) && value.starts_with("application/grpc") {
+                    all.push((lower, Template::literal(value.clone().into_bytes())));
+                } else if own(name) {
+                    self.wrong(&path, "a gRPC call has the content-type application/grpc");
+                }
+                continue;
+            }
+            let is_of_handshake = lower.starts_with("sec-websocket-") && lower != "sec-websocket-protocol";
+            if kind == StepKind::WebSocket && is_of_handshake {
+                self.wrong(&path, format!("`{name}` is part of the handshake; Weir writes it"));
+                continue;
+            }
             if FieldName::new(&lower).is_err() {
                 self.wrong(&path, format!("`{name}` is no name of a header field"));
                 continue;
@@ -316,7 +394,7 @@ impl Compiler<'_> {
         headers: &mut Vec<(String, Template)>,
     ) -> Option<Option<Template>> {
         if matches!(kind, StepKind::Grpc | StepKind::WebSocket) {
-            return self.message(step, kind, path).map(Some);
+            return self.message(step, kind, path);
         }
         let given: Vec<&str> = [
             ("body", step.body.is_some()),
@@ -365,19 +443,17 @@ impl Compiler<'_> {
         Some(Some(body))
     }
 
-    fn message(&mut self, step: &written::Step, kind: StepKind, path: &str) -> Option<Template> {
+    /// The message. The outer `None` means mistakes.
+    fn message(&mut self, step: &written::Step, kind: StepKind, path: &str) -> Option<Option<Template>> {
         let place = format!("{path}.message");
         let node = step.message.as_ref().map(|raw| raw.node.clone());
         match (&node, kind) {
-            (None, StepKind::Grpc) => Some(Template::literal(*b"{}")),
-            (None, _) => {
-                self.wrong(path, "a WebSocket step needs a `message`: a text, or a map that is sent as JSON");
-                None
-            }
+            (None, StepKind::Grpc) => Some(Some(Template::literal(*b"{}"))),
+            (None, _) => Some(None),
             (Some(node), StepKind::WebSocket) if node.as_text().is_some() => {
                 let text = node.as_text().unwrap_or_default();
                 let template = texts::compile(text, &Escape::None, Form::Any, &mut self.names);
-                self.told(with_node(template, node), &place)
+                self.told(with_node(template, node), &place).map(Some)
             }
             (Some(node), _) if !matches!(node.value, Value::Map(_) | Value::Seq(_)) => {
                 self.wrong(
@@ -388,7 +464,7 @@ impl Compiler<'_> {
             }
             (Some(node), _) => {
                 let template = bodies::json(node, &mut self.names);
-                self.told(template, &place)
+                self.told(template, &place).map(Some)
             }
         }
     }

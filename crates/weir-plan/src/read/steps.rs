@@ -69,9 +69,18 @@ impl Does {
             Self::Parallel => &["parallel", "steps"],
             Self::Pause => &["pause"],
             Self::Repeat => &["repeat", "steps"],
-            Self::WebSocket => {
-                &["name", "ws", "headers", "message", "checks", "keep", "timeout", "on_failure"]
-            }
+            Self::WebSocket => &[
+                "name",
+                "ws",
+                "headers",
+                "message",
+                "answer",
+                "close",
+                "checks",
+                "keep",
+                "timeout",
+                "on_failure",
+            ],
             Self::While => &["while", "max", "steps"],
         }
     }
