@@ -312,9 +312,10 @@ impl Plan {
             if let Some(permit) = &direction.teardown {
                 let _ = permit.recv_timeout(TEARDOWN); // also without a coordinator, and when others never end
             }
-            let outcome = scenario::finish(&plan, journey);
-            if let (Err(failed), true) = (outcome, end.is_none()) {
-                end = Some(End::Failed { reason: failed.to_string() });
+            match scenario::finish(&plan, journey, interrupt) {
+                Err(failed) if end.is_none() => end = Some(End::Failed { reason: failed.to_string() }),
+                Err(failed) => merge.notes.push(failed.to_string()),
+                Ok(()) => {}
             }
         }
         merge.throttled = Throttled::now().since(throttled);

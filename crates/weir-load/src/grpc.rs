@@ -1,6 +1,7 @@
 //! gRPC beyond HTTP/2: status codes and message frames. This module knows no method and no schema: see `schema`.
 
 use crate::url::unescape;
+use std::time::Duration;
 pub(crate) use weir_plan::grpc::{CODES, Code};
 use weir_report::units::shown;
 
@@ -62,6 +63,21 @@ pub(crate) fn message(value: &[u8]) -> String {
     shown(text.as_bytes())
 }
 
+/// The value of grpc-timeout: up to eight digits and a unit, as exact as possible.
+pub(crate) fn timeout(wait: Duration) -> String {
+    const MOST: u128 = 99_999_999;
+    let (ms, us) = (wait.as_millis(), wait.as_micros());
+    if wait.subsec_millis() != 0 || wait.as_secs() == 0 {
+        if us <= MOST {
+            return format!("{us}u");
+        }
+        if ms <= MOST {
+            return format!("{ms}m");
+        }
+    }
+    format!("{}S", u128::from(wait.as_secs()).min(MOST))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -79,5 +95,19 @@ mod tests {
             assert_eq!(messages.count, 3);
         }
         assert_eq!(Messages::default().feed(b"\x01\0\0\0\0"), Err(Compressed));
+    }
+
+    #[test]
+    fn timeouts_have_eight_digits_at_most() {
+        for (ms, want) in [
+            (30_000, "30S"),
+            (250, "250000u"),
+            (99_999, "99999000u"),
+            (100_001, "100001m"),
+            (200_000_000_500, "99999999S"),
+            (0, "0u"),
+        ] {
+            assert_eq!(timeout(Duration::from_millis(ms)), want);
+        }
     }
 }

@@ -11,8 +11,6 @@ mod replay;
 mod request;
 mod shape;
 
-pub(crate) use call::timeout as grpc_timeout;
-
 use crate::check::Check;
 use crate::control::Control;
 use crate::pace::{self, Rhythm, Users, mix};

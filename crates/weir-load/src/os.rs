@@ -66,6 +66,16 @@ pub(crate) fn wake_soon() {
     }
 }
 
+/// Kills a process that has not been waited for, and its group if it leads one.
+pub(crate) fn kill_group(pid: u32) {
+    let Ok(pid) = libc::pid_t::try_from(pid) else { return };
+    // SAFETY: sends a signal; the caller has not waited for the process, so the number is still its own.
+    unsafe {
+        libc::kill(-pid, libc::SIGKILL);
+        libc::kill(pid, libc::SIGKILL);
+    }
+}
+
 /// Largest resident memory of this process, in bytes.
 pub(crate) fn rss_bytes_max() -> u64 {
     let text = fs::read_to_string("/proc/self/status").unwrap_or_default();

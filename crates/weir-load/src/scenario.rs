@@ -4,10 +4,12 @@
 //! walks through its scenario, in place of a client that repeats a request.
 //!
 //! *Layout.* This file is the plan as the engine needs it, with what all threads share. `program` flattens steps,
-//! `data` hands out rows, `tally` counts by step and scenario, `rows` makes the report's rows of it. The users are in
+//! `calls` finds the methods of gRPC steps, `data` hands out rows, `masks` hides secrets, `tally` counts by step and scenario, `rows` makes the report's rows of it. The users are in
 //! `engine::scenario`. weir-plan reads the plan's file.
 
+pub(crate) mod calls;
 pub(crate) mod data;
+pub(crate) mod masks;
 pub(crate) mod program;
 mod rows;
 pub(crate) mod tally;
@@ -26,7 +28,7 @@ use tally::JourneyTally;
 use weir_agents::Share;
 use weir_plan::shape::Shape;
 use weir_plan::{Connections, Driven, Load, Part, Request, StepId, Value};
-use weir_report::report::{Pace, StageUnit};
+use weir_report::report::{Pace, StageUnit, StepKind};
 
 /// The most of the graceful stop that is left for the steps of `end`.
 const END_MOST: Duration = Duration::from_secs(5);
@@ -43,11 +45,15 @@ pub(crate) struct Journey {
     pub(crate) share: Share,
     pub(crate) setup: Program,
     pub(crate) teardown: Program,
+    /// By row; set before users run.
+    pub(crate) methods: calls::Methods,
+    /// What is shown of no request and answer.
+    pub(crate) masks: masks::Masks,
     /// The Host of each origin.
     pub(crate) authorities: Vec<String>,
     /// When iterations break off before the graceful stop is over.
     pub(crate) end_reserve: u64,
-    /// Hands out rows: for the load, and for the dry run, which uses none of them up.
+    /// Hands out rows: for the load, and for the dry run, which uses up only those of sets with `pick: once`.
     dealers: [Dealer; 2],
     /// What the steps of `setup` kept.
     pub(crate) kept: OnceLock<Arc<[Value]>>,
@@ -70,6 +76,7 @@ pub(crate) struct Row {
     pub(crate) scenario: Option<usize>,
     pub(crate) name: String,
     pub(crate) part: &'static str,
+    pub(crate) kind: StepKind,
     pub(crate) checks: Vec<String>,
     /// Their positions in [`Journey::checks`].
     pub(crate) check_numbers: Vec<usize>,
@@ -88,6 +95,8 @@ pub(crate) struct Scenario {
     pub(crate) end: Program,
     /// Iterations left, if the plan limits them.
     left: Option<AtomicU64>,
+    /// Rows of sets with `pick: once` that the dry run sent, and the load therefore does not.
+    pub(crate) rehearsed_rows: AtomicU64,
     /// No further iteration begins: all are made, or a data set has no more rows.
     pub(crate) is_over: AtomicBool,
 }
@@ -146,12 +155,23 @@ impl Journey {
                     Part::Steps => "steps",
                     Part::Teardown => "teardown",
                 },
+                kind: match step.kind {
+                    weir_plan::StepKind::Exec => StepKind::Exec,
+                    weir_plan::StepKind::Grpc => StepKind::Grpc,
+                    weir_plan::StepKind::Http => StepKind::Http,
+                    weir_plan::StepKind::WebSocket => StepKind::WebSocket,
+                },
                 ..Row::default()
             })
             .collect();
         let programs = scenarios.iter().flat_map(|s| [&s.start, &s.steps, &s.end]).chain([&setup, &teardown]);
-        for request in programs.flat_map(Program::requests) {
-            Row::fill(&mut rows, request);
+        for program in programs {
+            program.requests().for_each(|request| Row::fill(&mut rows, request));
+            for exec in program.execs() {
+                if let Some(row) = rows.get_mut(usize::from(exec.id.0)) {
+                    row.keeps = exec.keeps.iter().map(|k| k.name.to_string()).collect();
+                }
+            }
         }
         let mut checks: Vec<String> =
             rows.iter().filter(|row| row.scenario.is_some()).flat_map(|row| &row.checks).cloned().collect();
@@ -172,6 +192,8 @@ impl Journey {
             scenarios,
             setup,
             teardown,
+            masks: masks::Masks::of(&plan),
+            methods: plan.steps.iter().map(|_| OnceLock::new()).collect(),
             authorities: plan.origins.iter().map(weir_plan::Origin::authority).collect(),
             end_reserve,
             // A dry run takes the first rows, which it does not use up.
@@ -200,8 +222,18 @@ impl Journey {
 
     /// The shortest time that a request may take.
     pub(crate) fn shortest_timeout(&self) -> Option<Duration> {
+        self.programs().flat_map(Program::requests).map(|r| r.timeout).min()
+    }
+
+    /// Every part that has steps.
+    fn programs(&self) -> impl Iterator<Item = &Program> {
         let programs = self.scenarios.iter().flat_map(|s| [&s.start, &s.steps, &s.end]);
-        programs.chain([&self.setup, &self.teardown]).flat_map(Program::requests).map(|r| r.timeout).min()
+        programs.chain([&self.setup, &self.teardown])
+    }
+
+    /// Whether steps make gRPC calls, whose outcome is not that of their HTTP status.
+    pub(crate) fn makes_calls(&self) -> bool {
+        self.plan.steps.iter().any(|step| step.kind == weir_plan::StepKind::Grpc)
     }
 
     pub(crate) fn redirect_row(&self, row: usize) -> usize {
@@ -248,6 +280,7 @@ impl Scenario {
             steps: Program::of(&scenario.steps),
             end: Program::of(&scenario.end),
             left: scenario.iterations.map(|n| AtomicU64::new(share.part(n))),
+            rehearsed_rows: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
         }
     }

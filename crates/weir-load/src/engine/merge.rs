@@ -42,6 +42,8 @@ pub(super) struct Merge {
     /// The blocks of `--rounds`.
     blocks: Blocks,
     pub(super) so_far: SoFar,
+    /// What went wrong after the load, for the error texts.
+    pub(super) notes: Vec<String>,
     /// How long no response had arrived at the last tick.
     silent_ns: u64,
     /// What the processor limit of our cgroup cost, known at the end.
@@ -65,6 +67,7 @@ impl Merge {
             series: Series { tick_ns: plan.tick_ns(), ticks: Vec::new() },
             in_last: 0,
             blocks: Blocks::new(plan),
+            notes: Vec::new(),
             so_far: SoFar { checks: no_checks(plan), ..SoFar::default() },
             silent_ns: 0,
             throttled: Throttled::default(),
@@ -113,6 +116,9 @@ impl Merge {
             tick.errors += p.errors.total();
             let counts = &mut self.so_far.counts;
             counts.errors.add(&p.errors);
+            if self.plan.journey.as_ref().is_some_and(|journey| journey.makes_calls()) {
+                *counts.unexpected.get_or_insert(0) += p.unexpected;
+            }
             p.statuses.iter().for_each(|(status, n)| *counts.statuses.entry(*status).or_default() += n);
             for (code, n) in CODES.iter().zip(p.grpc).filter(|(_, n)| *n > 0) {
                 *counts.grpc.entry((*code).to_owned()).or_default() += n;
@@ -234,8 +240,9 @@ impl Merge {
             protocols.iter_mut().zip(thread.tally.protocols).for_each(|(all, n)| *all += n);
             add_thread(&mut r, thread);
         }
-        if plan.is_websocket() {
-            r.websocket = Some(sessions(&self.threads));
+        let sessions = sessions(&self.threads);
+        if plan.is_websocket() || sessions.sessions > 0 {
+            r.websocket = Some(sessions);
         }
         for (stats, document) in r.targets.iter_mut().zip(&shared.documents) {
             stats.document_bytes = document.get().copied();
@@ -260,6 +267,9 @@ impl Merge {
         if let Some(journey) = &plan.journey {
             let threads = self.threads.iter().filter_map(|(_, t)| t.journey.as_deref());
             scenario::add_rows(&mut r, journey, threads);
+        }
+        for note in self.notes.drain(..) {
+            *r.counts.error_texts.entry(note).or_default() += 1;
         }
         r.thresholds = plan.thresholds.iter().map(|t| t.judge(&r)).collect();
         r.judge_parts();

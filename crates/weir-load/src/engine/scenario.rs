@@ -2,10 +2,11 @@
 //!
 //! *Layout.* `thread` starts the users of a thread, `crew` is what they share, `gate` says when iterations
 //! begin. `user` is the life of one, `walk` goes through its steps, `render` writes requests, `perform` sends one, over
-//! `h1` or `h2`, and `judge` looks at the answer. `solo` runs setup, dry run and teardown with one user; `witness`
+//! `h1`, `h2` or `websocket`, and `judge` looks at the answer. `solo` runs setup, dry run and teardown with one user; `witness`
 //! records what failed there. The plan and its counts are in `crate::scenario`.
 
 mod crew;
+mod exec;
 mod gate;
 mod h1;
 mod h2;
@@ -16,6 +17,7 @@ mod solo;
 mod thread;
 mod user;
 mod walk;
+mod websocket;
 mod witness;
 
 pub(super) use solo::{finish, prepare};

@@ -64,7 +64,7 @@ struct Asked {
 }
 
 /// Close reasons that are counted separately.
-const CLOSED_MOST: usize = 32;
+pub(super) const CLOSED_MOST: usize = 32;
 
 /// An event on a connection.
 enum Event {
@@ -455,7 +455,7 @@ fn ended(slot: &Slot) -> Result<(), Failure> {
 }
 
 /// Whether the handshake response accepts the upgrade (RFC 6455 §4.1); the error is what it said instead.
-fn agreed(answer: &ResponseHead, key: &str) -> Result<(), String> {
+pub(super) fn agreed(answer: &ResponseHead, key: &str) -> Result<(), String> {
     if answer.status() != 101 {
         return Err(format!("the handshake was answered {} instead of 101", answer.status()));
     }

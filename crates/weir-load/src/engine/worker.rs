@@ -149,7 +149,7 @@ pub(crate) enum Next {
 }
 
 impl Slot {
-    const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             waker: RefCell::new(None),
             deadline: Cell::new(NEVER),

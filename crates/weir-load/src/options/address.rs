@@ -13,6 +13,16 @@ use weir_wire::tls::ClientTls;
 
 impl Reader<'_> {
     pub(super) fn tls(&mut self) -> Option<ClientTls> {
+        let offers: &[&[u8]] = match (self.speaks_grpc(), self.options.http2) {
+            (true, _) => &[b"h2"],
+            (false, true) => &[b"h2", b"http/1.1"],
+            (false, false) => &[b"http/1.1"],
+        };
+        self.tls_with(offers)
+    }
+
+    /// The policy that offers these protocols by ALPN.
+    pub(super) fn tls_with(&mut self, offers: &'static [&'static [u8]]) -> Option<ClientTls> {
         let o = self.options;
         let identity = match (&o.cert, &o.key) {
             (Some(cert), Some(key)) => Some((cert.as_path(), key.as_path())),
@@ -22,17 +32,7 @@ impl Reader<'_> {
                 None
             }
         };
-        match ClientTls::new(
-            o.cacert.as_deref(),
-            identity,
-            o.server_name.as_deref(),
-            !o.insecure,
-            match (self.speaks_grpc(), o.http2) {
-                (true, _) => &[b"h2"],
-                (false, true) => &[b"h2", b"http/1.1"],
-                (false, false) => &[b"http/1.1"],
-            },
-        ) {
+        match ClientTls::new(o.cacert.as_deref(), identity, o.server_name.as_deref(), !o.insecure, offers) {
             Ok(tls) if o.tls_resume => Some(tls),
             Ok(tls) => Some(tls.without_resumption()),
             Err(e) => {

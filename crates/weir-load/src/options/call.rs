@@ -192,21 +192,6 @@ fn is_base64(text: &str) -> bool {
         && (padding == 0 || (padding < 3 && text.len().is_multiple_of(4)))
 }
 
-/// The value of grpc-timeout: up to eight digits and a unit, as exact as possible.
-pub(crate) fn timeout(wait: Duration) -> String {
-    const MOST: u128 = 99_999_999;
-    let (ms, us) = (wait.as_millis(), wait.as_micros());
-    if wait.subsec_millis() != 0 || wait.as_secs() == 0 {
-        if us <= MOST {
-            return format!("{us}u");
-        }
-        if ms <= MOST {
-            return format!("{ms}m");
-        }
-    }
-    format!("{}S", u128::from(wait.as_secs()).min(MOST))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -224,20 +209,6 @@ mod tests {
             ("====", false),
         ] {
             assert_eq!(is_base64(text), want, "{text}");
-        }
-    }
-
-    #[test]
-    fn timeouts_have_eight_digits_at_most() {
-        for (ms, want) in [
-            (30_000, "30S"),
-            (250, "250000u"),
-            (99_999, "99999000u"),
-            (100_001, "100001m"),
-            (200_000_000_500, "99999999S"),
-            (0, "0u"),
-        ] {
-            assert_eq!(timeout(Duration::from_millis(ms)), want);
         }
     }
 }

@@ -4,15 +4,15 @@ use super::{CONNECTIONS_MOST, Options, Reader, WAIT};
 use crate::clock;
 use crate::control::Control;
 use crate::plan::Plan;
-use crate::scenario::Journey;
 pub(super) use crate::scenario::as_pace;
+use crate::scenario::{Journey, calls};
 use crate::transport::addresses::Addresses;
 use crate::transport::origin::Origin;
 use crate::url::Url;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_plan::shape::{Shape, is_rate};
-use weir_plan::{Load, StepKind};
+use weir_plan::{Load, Scheme, StepKind};
 use weir_report::report::{Pace, PlanAsRun, Protocol, StageUnit, Stop, TargetPlan};
 use weir_report::{Mistake, Threshold, units};
 
@@ -86,7 +86,6 @@ impl Reader<'_> {
         let o = self.options;
         self.not_of_plans();
         self.loads(&mut plan);
-        self.supported(&plan);
         let time = |this: &mut Self, place: &str, text: &Option<String>, written: Option<Duration>| {
             this.time(place, text.as_deref()).map(Duration::from_nanos).or(written)
         };
@@ -131,6 +130,10 @@ impl Reader<'_> {
             .and_then(|options| Plan::new(&options).ok())
             .map(Arc::new);
         let journey = Journey::new(plan, grace, is_rehearsed, o.share);
+        for (place, why) in calls::from_files(&journey, &origins) {
+            self.wrong(&place, &why);
+        }
+        let (protocol, also) = protocols(&journey.plan, is_h2);
         let users = journey.users() as u64;
         if users > CONNECTIONS_MOST {
             self.wrong("users", "expected at most 1000000 in all scenarios together");
@@ -184,7 +187,8 @@ impl Reader<'_> {
             unequal_ok: true,
             cached_ok: o.cached,
             tls_resume: o.tls_resume,
-            protocol: if is_h2 { Protocol::Http2 } else { Protocol::Http11 },
+            protocol,
+            also,
             timeout_ns: clock::nanos(timeout),
             think_ns: 0,
             graceful_stop_ns: clock::nanos(grace),
@@ -300,19 +304,6 @@ impl Reader<'_> {
         }
     }
 
-    /// Refuses steps that this engine does not make yet.
-    fn supported(&mut self, plan: &weir_plan::Plan) {
-        for step in &plan.steps {
-            let what = match step.kind {
-                StepKind::Http => continue,
-                StepKind::Exec => "`exec` steps are not run yet",
-                StepKind::Grpc => "gRPC steps are not run yet: `weir load grpc://…` makes calls",
-                StepKind::WebSocket => "WebSocket steps are not run yet: `weir load ws://…` sends messages",
-            };
-            self.wrong(&step.path, what);
-        }
-    }
-
     /// The plan's conditions and those of the command line; each names scenarios and steps that exist.
     fn scoped_thresholds(&mut self, plan: &weir_plan::Plan) -> Vec<Threshold> {
         let mut all = Vec::new();
@@ -351,7 +342,8 @@ impl Reader<'_> {
     /// The servers of the plan.
     fn origins(&mut self, plan: &weir_plan::Plan) -> (Vec<Origin>, Vec<TargetPlan>) {
         let (mut origins, mut targets) = (Vec::new(), Vec::new());
-        let (mut policy, mut seen) = (None, Vec::new());
+        let (mut policies, mut seen) =
+            (Vec::<(&[&[u8]], Option<weir_wire::tls::ClientTls>)>::new(), Vec::new());
         for origin in &plan.origins {
             let text = origin.to_string();
             let url = match Url::parse(&text) {
@@ -365,10 +357,23 @@ impl Reader<'_> {
                 Some((proxy, addresses)) => (Some(proxy), addresses),
                 None => (None, self.addresses(&text, &url)),
             };
-            if url.scheme.is_tls() && policy.is_none() {
-                policy = Some(self.tls());
-            }
-            let tls = policy.clone().flatten().filter(|_| url.scheme.is_tls()).map(|t| (t, url.host.clone()));
+            // What is offered in the handshake depends on what is spoken.
+            let offers: &[&[u8]] = match origin.scheme {
+                Scheme::Grpcs | Scheme::Grpc => &[b"h2"],
+                Scheme::Https | Scheme::Http if self.options.http2 => &[b"h2", b"http/1.1"],
+                _ => &[b"http/1.1"],
+            };
+            let known = policies.iter().find(|(known, _)| *known == offers).map(|(_, policy)| policy.clone());
+            let policy = match known {
+                Some(policy) => policy,
+                None if url.scheme.is_tls() => {
+                    let policy = self.tls_with(offers);
+                    policies.push((offers, policy.clone()));
+                    policy
+                }
+                None => None,
+            };
+            let tls = policy.filter(|_| url.scheme.is_tls()).map(|t| (t, url.host.clone()));
             seen.push((url.scheme, url.host.clone(), url.port));
             let mut target = url.plan();
             "scenarios of".clone_into(&mut target.method);
@@ -380,4 +385,24 @@ impl Reader<'_> {
         self.rules_are_used(&seen);
         (origins, targets)
     }
+}
+
+/// What most steps speak, and what others speak beside it.
+fn protocols(plan: &weir_plan::Plan, is_h2: bool) -> (Protocol, Vec<Protocol>) {
+    let http = if is_h2 { Protocol::Http2 } else { Protocol::Http11 };
+    let mut all = Vec::new();
+    for (kind, spoken) in [
+        (StepKind::Http, http),
+        (StepKind::Grpc, Protocol::Http2),
+        (StepKind::WebSocket, Protocol::WebSocket),
+    ] {
+        if plan.steps.iter().any(|step| step.kind == kind) && !all.contains(&spoken) {
+            all.push(spoken);
+        }
+    }
+    if all.is_empty() {
+        return (http, Vec::new());
+    }
+    let also = all.split_off(1);
+    (all.first().copied().unwrap_or(http), also)
 }

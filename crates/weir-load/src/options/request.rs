@@ -150,7 +150,7 @@ impl Reader<'_> {
         if call.is_some() {
             let timeout = self.options.timeout.as_deref().and_then(units::duration).unwrap_or(super::WAIT);
             let own = [("TE", "trailers".to_owned()), ("Content-Type", "application/grpc".to_owned())];
-            let own = own.into_iter().chain([("grpc-timeout", super::call::timeout(timeout))]);
+            let own = own.into_iter().chain([("grpc-timeout", crate::grpc::timeout(timeout))]);
             all.extend(own.filter(|(n, _)| !has(n)).map(|(n, v)| (n.to_owned(), v)));
         }
         all.extend(fields.iter().cloned());

@@ -1,7 +1,7 @@
 //! The steps of a scenario as a flat list of operations with jumps, so that a user at any depth of nesting is one
 //! number: the next operation.
 
-use weir_plan::{Condition, Pause, Repeat, Request, Step};
+use weir_plan::{Condition, Exec, Pause, Repeat, Request, Step};
 
 /// A part of a scenario: `start`, `steps` or `end`.
 #[derive(Debug, Default)]
@@ -12,6 +12,8 @@ pub(crate) struct Program(pub(crate) Vec<Op>);
 pub(crate) enum Op {
     /// Round 0 of a repeat begins.
     Enter,
+    /// Asks a program.
+    Exec(Box<Exec>),
     /// Go on at this operation.
     Jump(usize),
     /// The repeat is over.
@@ -29,7 +31,7 @@ pub(crate) enum Op {
 }
 
 impl Program {
-    /// Compiles a list of steps. Its `exec` steps were refused when the plan was read.
+    /// Compiles a list of steps.
     pub(crate) fn of(steps: &[Step]) -> Self {
         let mut program = Self::default();
         program.add(steps);
@@ -49,11 +51,16 @@ impl Program {
         })
     }
 
+    /// Every `exec` step in it.
+    pub(crate) fn execs(&self) -> impl Iterator<Item = &Exec> {
+        self.0.iter().filter_map(|op| if let Op::Exec(exec) = op { Some(&**exec) } else { None })
+    }
+
     /// The most requests at once.
     pub(crate) fn most_at_once(&self) -> usize {
         let of = |op: &Op| match op {
             Op::Parallel(most, all) => (*most).min(all.len()),
-            Op::Request(_) => 1,
+            Op::Exec(_) | Op::Request(_) => 1,
             _ => 0,
         };
         self.0.iter().map(of).max().unwrap_or(0)
@@ -62,7 +69,7 @@ impl Program {
     fn add(&mut self, steps: &[Step]) {
         for step in steps {
             match step {
-                Step::Exec(_) => {}
+                Step::Exec(exec) => self.0.push(Op::Exec(Box::new(exec.clone()))),
                 Step::Pause(pause) => self.0.push(Op::Pause(*pause)),
                 Step::Request(request) => self.0.push(Op::Request(request.clone())),
                 Step::Parallel { most, steps } => self.0.push(Op::Parallel((*most).max(1), steps.clone())),

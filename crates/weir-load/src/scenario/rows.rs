@@ -2,8 +2,10 @@
 
 use super::Journey;
 use super::tally::{JourneyTally, StepTally};
+use crate::grpc::CODES;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 use weir_report::report::{CheckResult, KeepStats, Report, ScenarioStats, StepStats};
 
 /// Adds the rows to a report whose other parts are complete.
@@ -32,6 +34,10 @@ pub(crate) fn add<'a>(
     drop(around);
     report.scenarios = (0..journey.scenarios.len()).map(|s| scenario(journey, s, threads.clone())).collect();
     report.checks = all_checks(&report.steps);
+    if journey.makes_calls() {
+        let counted = report.steps.iter().filter(|s| s.is_counted());
+        report.counts.unexpected = Some(counted.map(|s| s.unexpected).sum());
+    }
 }
 
 /// Adds the rows of a plan whose load ran as that of one request.
@@ -62,6 +68,7 @@ fn empty(journey: &Journey, row: usize) -> StepStats {
         scenario: journey.scenario_name(row.scenario),
         name: row.name.clone(),
         part: row.part.to_owned(),
+        kind: row.kind,
         checks: row
             .checks
             .iter()
@@ -77,6 +84,9 @@ fn merge(stats: &mut StepStats, t: &StepTally) {
     stats.responses += t.responses;
     stats.unexpected += t.unexpected;
     t.statuses.iter().for_each(|(status, n)| *stats.statuses.entry(*status).or_default() += n);
+    for (code, n) in CODES.iter().zip(t.grpc).filter(|(_, n)| *n > 0) {
+        *stats.grpc.entry((*code).to_owned()).or_default() += n;
+    }
     stats.errors.add(&t.errors);
     stats.unfinished += t.unfinished;
     stats.in_window += t.in_window;
@@ -105,6 +115,8 @@ fn scenario<'a>(
         stats.weight = if plan.scenarios.len() > 1 { own.max(1) } else { 1 };
         (stats.group, stats.pace, stats.users) = (group, plan.as_pace.clone(), plan.users as u64);
     }
+    let compiled = journey.scenarios.get(number);
+    stats.dry_run_rows = compiled.map_or(0, |s| s.rehearsed_rows.load(Ordering::Relaxed));
     let mut identities: HashSet<u64> = HashSet::new();
     for t in threads.filter_map(|t| t.scenarios.get(number)) {
         stats.started += t.started;

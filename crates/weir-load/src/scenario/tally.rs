@@ -1,6 +1,7 @@
 //! The counts of one thread by step and scenario. Everything else is in `engine::tally`.
 
 use super::Journey;
+use crate::grpc::CODES;
 use crate::transport::failure::Failure;
 use crate::transport::reader::Response;
 use std::collections::{BTreeMap, HashSet};
@@ -29,6 +30,8 @@ pub(crate) struct StepTally {
     pub(crate) responses: u64,
     pub(crate) unexpected: u64,
     pub(crate) statuses: BTreeMap<u16, u64>,
+    /// Calls by code.
+    pub(crate) grpc: [u64; CODES.len()],
     pub(crate) errors: Errors,
     pub(crate) unfinished: u64,
     pub(crate) in_window: u64,
@@ -117,12 +120,29 @@ impl JourneyTally {
         step.responses += 1;
         step.unexpected += unexpected;
         *step.statuses.entry(response.status).or_default() += 1;
+        if let Some(n) = response.grpc.and_then(|code| step.grpc.get_mut(code.index())) {
+            *n += 1;
+        }
         step.in_window += u64::from(in_window);
         step.response.record(time);
         step.sent += sent;
         step.received += response.wire_bytes();
         step.tick.responses += 1;
         step.tick.unexpected += unexpected;
+        if row < STEPS_BY_SECOND {
+            step.tick.response.record(time);
+        }
+    }
+
+    /// Counts the answer of a program.
+    pub(crate) fn told(&mut self, row: usize, time: u64, (sent, received): (u64, u64), in_window: bool) {
+        let Some(step) = self.steps.get_mut(row) else { return };
+        step.responses += 1;
+        step.in_window += u64::from(in_window);
+        step.response.record(time);
+        step.sent += sent;
+        step.received += received;
+        step.tick.responses += 1;
         if row < STEPS_BY_SECOND {
             step.tick.response.record(time);
         }

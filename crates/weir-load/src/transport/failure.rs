@@ -36,6 +36,8 @@ pub(crate) enum Wait {
     Connect,
     /// The head of a response.
     Head,
+    /// The answer of a program.
+    Program,
     /// A free stream on a connection that accepts no more.
     Stream,
     /// The TLS handshake.
@@ -49,6 +51,7 @@ impl Wait {
             Self::Body => "timeout in the middle of a response",
             Self::Connect => "timeout while connecting",
             Self::Head => "timeout before the head of a response was complete",
+            Self::Program => "the program did not answer in time",
             Self::Stream => "timeout while all streams that the target allows were in use",
             Self::Tls => "timeout in the TLS handshake",
         }

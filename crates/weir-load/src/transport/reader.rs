@@ -3,6 +3,7 @@
 //! Most responses repeat the same head. The last head is kept and compared before parsing: equal bytes mean the same.
 
 use super::kinds::{KindId, Kinds, Marks};
+use crate::check::BODY_KEPT;
 use crate::grpc::Code;
 use weir_h1::{
     BodyKind, BodyReader, Connection, Limits, Method, Progress, ResponseHead, Step, Version, parse_response,
@@ -187,7 +188,7 @@ impl Reader {
                     *left -= len;
                     self.response.body_bytes += len;
                     let done = *left == 0;
-                    keep(&mut self.kept, rest.get(..len as usize).unwrap_or_default());
+                    keep(&mut self.kept, rest.get(..len as usize).unwrap_or_default(), BODY_KEPT);
                     if !done {
                         return Ok(Fed::More);
                     }
@@ -200,7 +201,7 @@ impl Reader {
                     Step::Data { skip, len } => {
                         self.response.body_bytes += len as u64;
                         self.response.framing_bytes += skip as u64;
-                        keep(&mut self.kept, rest.get(skip..skip + len).unwrap_or_default());
+                        keep(&mut self.kept, rest.get(skip..skip + len).unwrap_or_default(), BODY_KEPT);
                         at += skip + len;
                     }
                     Step::End { used } => {
@@ -343,9 +344,9 @@ fn broken(e: weir_h1::Error, head: &[u8]) -> Broken {
 }
 
 #[inline]
-pub(crate) fn keep(kept: &mut Option<Vec<u8>>, data: &[u8]) {
+pub(crate) fn keep(kept: &mut Option<Vec<u8>>, data: &[u8], most: usize) {
     if let Some(kept) = kept {
-        let room = crate::check::BODY_KEPT.saturating_sub(kept.len()).min(data.len());
+        let room = most.saturating_sub(kept.len()).min(data.len());
         kept.extend_from_slice(data.get(..room).unwrap_or_default());
     }
 }

@@ -41,6 +41,8 @@ pub(crate) struct Frames {
     /// The current message, with all frames since the last one.
     response: Response,
     kept: Option<Vec<u8>>,
+    /// Most bytes of a message that are kept.
+    kept_most: usize,
     pub(crate) pings: u64,
 }
 
@@ -85,8 +87,14 @@ impl Frames {
             utf8: Utf8::default(),
             response: Response::default(),
             kept: keeps_bodies.then(Vec::new),
+            kept_most: crate::check::BODY_KEPT,
             pings: 0,
         }
+    }
+
+    /// Keeps the beginning of each message, at most so many bytes.
+    pub(crate) fn keeping(most: usize) -> Self {
+        Self { kept_most: most, ..Self::new(true) }
     }
 
     /// Adds the handshake response to the first message's bytes.
@@ -134,7 +142,7 @@ impl Frames {
                     return Err(Broken { code: 1007, text: "a text message is not UTF-8".to_owned() });
                 }
                 self.response.body_bytes += len;
-                keep(&mut self.kept, data);
+                keep(&mut self.kept, data, self.kept_most);
             }
             if frame.left > 0 {
                 return Ok(Fed::More);

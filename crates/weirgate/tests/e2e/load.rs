@@ -11,6 +11,7 @@ mod edges;
 mod faults;
 mod foreign;
 mod grpc;
+mod journey_faults;
 mod journeys;
 mod knee;
 mod layouts;
@@ -21,6 +22,7 @@ mod plan_shapes;
 mod rate;
 mod repeats;
 mod shapes;
+mod steps;
 
 mod failed_runs;
 mod http2;

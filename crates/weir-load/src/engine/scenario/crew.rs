@@ -1,5 +1,6 @@
 //! State that the users of one thread share.
 
+use super::exec::Programs;
 use super::gate::Gate;
 use super::h1::{Answered, Conn, Times, Wanted};
 use super::h2::Link;
@@ -10,13 +11,14 @@ use crate::engine::worker::Worker;
 use crate::scenario::data::Dealt;
 use crate::scenario::tally::JourneyTally;
 use crate::scenario::{Failed, Journey};
+use crate::transport::failure::Failure;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, SystemTime};
-use weir_plan::{Scope, Url};
+use weir_plan::{Kind, Pick, Scope, Url};
 
 /// Jobs whose buffers are kept for later requests.
 const FREE_MOST: usize = 256;
@@ -32,6 +34,8 @@ pub(super) struct Crew {
     pub(super) gates: Vec<Gate>,
     /// Connections of scenarios whose users share them.
     pub(super) pool: Rc<Pool>,
+    /// Programs of `exec` steps.
+    pub(super) programs: Programs,
     /// Origins that chose HTTP/1.1 where HTTP/2 was offered.
     pub(super) old: RefCell<BTreeSet<usize>>,
     pub(super) random: RefCell<fastrand::Rng>,
@@ -68,6 +72,12 @@ pub(super) struct Job {
     /// Path and query.
     pub(super) path: String,
     pub(super) wanted: Option<Wanted>,
+    /// What is spoken.
+    pub(super) kind: Option<Kind>,
+    /// Whether it goes over HTTP/2.
+    pub(super) is_stream: bool,
+    /// The error text of a gRPC call.
+    pub(super) call_text: Option<Rc<str>>,
     pub(super) timeout: Duration,
     /// From when its response time counts: the end of the pause before it.
     pub(super) ready: u64,
@@ -84,7 +94,15 @@ pub(super) struct Pool {
     /// HTTP/2 connections by origin.
     links: RefCell<Vec<(usize, Rc<Link>)>>,
     /// Origins to which one is being opened, by a user that has its own.
-    dialling: RefCell<Vec<usize>>,
+    dialling: RefCell<Vec<(usize, Rc<Dial>)>>,
+}
+
+/// A connection that one request of a user opens while others wait for it.
+#[derive(Default)]
+pub(super) struct Dial {
+    pub(super) is_over: Cell<bool>,
+    /// Why there is none. Those that wait share this failure: each would wait as long for its own.
+    pub(super) failure: RefCell<Option<Failure>>,
 }
 
 impl Pool {
@@ -123,22 +141,24 @@ impl Pool {
         self.links.borrow_mut().push((origin, link));
     }
 
-    /// Whether another request of the same user is opening a connection to this origin. If not, this one must.
-    pub(super) fn dials(&self, origin: usize) -> bool {
+    /// The connection that another request of the same user is opening to this origin. If there is none, this one
+    /// must open it, and end with [`Pool::has_dialled`].
+    pub(super) fn dials(&self, origin: usize) -> Option<Rc<Dial>> {
         let mut dialling = self.dialling.borrow_mut();
-        let is_dialled = dialling.contains(&origin);
-        if !is_dialled {
-            dialling.push(origin);
+        let found = dialling.iter().find(|(to, _)| *to == origin).map(|(_, dial)| Rc::clone(dial));
+        if found.is_none() {
+            dialling.push((origin, Rc::default()));
         }
-        is_dialled
+        found
     }
 
-    pub(super) fn is_dialled(&self, origin: usize) -> bool {
-        self.dialling.borrow().contains(&origin)
-    }
-
-    pub(super) fn has_dialled(&self, origin: usize) {
-        self.dialling.borrow_mut().retain(|other| *other != origin);
+    pub(super) fn has_dialled(&self, origin: usize, failure: Option<&Failure>) {
+        let mut dialling = self.dialling.borrow_mut();
+        if let Some(at) = dialling.iter().position(|(to, _)| *to == origin) {
+            let (_, dial) = dialling.swap_remove(at);
+            dial.is_over.set(true);
+            *dial.failure.borrow_mut() = failure.cloned();
+        }
     }
 
     pub(super) fn put(&self, origin: usize, conn: Conn) {
@@ -162,6 +182,7 @@ impl Crew {
                 .map(|(g, course)| Gate::new(journey, g, course, threads, &worker))
                 .collect(),
             pool: Rc::default(),
+            programs: Programs::default(),
             old: RefCell::default(),
             random: RefCell::new(fastrand::Rng::new()),
             at_work: Cell::new(0),
@@ -231,15 +252,35 @@ impl Crew {
     /// scenario.
     pub(super) fn deal(&self, scenario: usize, draw: weir_plan::Draw, user: u64, scope: &mut Scope) -> bool {
         let Some(plan) = self.journey.plan.scenarios.get(scenario) else { return false };
-        let dealer = self.journey.dealer(self.witness.borrow().is_some());
+        let is_rehearsal = self.witness.borrow().is_some();
+        let mut taken = Vec::new();
         for used in plan.data.iter().filter(|used| used.draw == draw) {
             let Some(set) = self.journey.plan.shared.data.get(used.set) else { continue };
+            // A row of `once` goes out once: what the dry run sends is not sent again.
+            let is_once = set.pick == Pick::Once;
+            let dealer = self.journey.dealer(is_rehearsal && !is_once);
             match dealer.deal(used.set, set, user, &mut self.random.borrow_mut()) {
-                Dealt::Row(row) => scope.set_row(used.set, row),
+                Dealt::Row(row) => {
+                    scope.set_row(used.set, row);
+                    taken.push((used.set, set, row));
+                }
                 ended => {
+                    // Another scenario may still need the rows of the other sets.
+                    for (number, set, row) in taken {
+                        self.journey
+                            .dealer(is_rehearsal && set.pick != Pick::Once)
+                            .take_back(number, set, row);
+                    }
                     self.end(scenario, set.name.as_str(), ended);
                     return false;
                 }
+            }
+        }
+        if is_rehearsal {
+            let once = taken.iter().filter(|(_, set, _)| set.pick == Pick::Once).count() as u64;
+            let rows = self.journey.scenarios.get(scenario).map(|s| &s.rehearsed_rows);
+            if let Some(rows) = rows {
+                rows.fetch_add(once, Ordering::Relaxed);
             }
         }
         true

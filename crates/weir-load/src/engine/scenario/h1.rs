@@ -21,11 +21,13 @@ pub(super) struct Conn {
 }
 
 /// What is needed to read an answer.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct Wanted {
     pub(super) is_head: bool,
     /// How much of the body is kept; 0 if nobody looks at it.
     pub(super) body_most: usize,
+    /// The request asks for a WebSocket: 101 is its answer, and what follows belongs to the WebSocket.
+    pub(super) upgrades: bool,
 }
 
 /// The parts of an answer; buffers of exchanges that are over are used again.
@@ -59,7 +61,7 @@ enum Next {
 }
 
 impl Answered {
-    fn begin(&mut self) {
+    pub(super) fn begin(&mut self) {
         self.head.recycle(usize::MAX);
         self.body.clear();
         self.response = Response::default();
@@ -166,6 +168,10 @@ fn poll_answer(
         match feed(&scratch, next, wanted, answer) {
             Err(broken) => return Poll::Ready(Err(Failure::Protocol(broken))),
             Ok(None) => {}
+            Ok(Some(used)) if wanted.upgrades && answer.head.status() == 101 => {
+                answer.body.extend_from_slice(scratch.get(used..).unwrap_or_default());
+                return Poll::Ready(Ok(()));
+            }
             Ok(Some(used)) if used < n => {
                 // RFC 9112 §9.2: nothing else was requested, so the length of the response was wrong.
                 answer.response.framing_bytes += (n - used) as u64;
@@ -192,6 +198,10 @@ fn feed(
             Next::Head => {
                 let Some(used) = read_head(rest, answer)? else { return Ok(None) };
                 at += used;
+                if answer.head.status() == 101 && wanted.upgrades {
+                    answer.response.status = 101;
+                    return Ok(Some(at));
+                }
                 if answer.head.status() < 200 {
                     answer.interim += 1;
                     if answer.interim > INTERIM_MOST {
@@ -298,7 +308,7 @@ mod tests {
         Err("more".to_owned())
     }
 
-    const ALL: Wanted = Wanted { is_head: false, body_most: 100 };
+    const ALL: Wanted = Wanted { is_head: false, body_most: 100, upgrades: false };
 
     #[test]
     fn answers_are_read_in_any_pieces() {

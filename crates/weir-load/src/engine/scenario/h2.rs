@@ -43,9 +43,10 @@ pub(super) enum Fate {
 }
 
 impl Link {
-    /// `body_most` is the most of a body that a keep or check looks at.
-    pub(super) fn new(stream: Transport, body_most: usize, dialled: [u64; 3]) -> Self {
+    /// `body_most` is the most of a body that a keep or check looks at; `is_grpc` says that requests are calls.
+    pub(super) fn new(stream: Transport, body_most: usize, is_grpc: bool, dialled: [u64; 3]) -> Self {
         let mut counter = Counter::new(true);
+        counter.is_grpc = is_grpc;
         counter.keeps_fields = true;
         counter.kept_most = body_most;
         let io = Io {
@@ -141,6 +142,7 @@ impl Link {
         job.answer.head = ResponseHead::made(response.status);
         job.answer.head.headers = answer.fields;
         job.answer.body = if wanted.body_most > 0 { answer.body } else { Vec::new() };
+        job.call_text = answer.text;
         Ok(Fate::Answered)
     }
 }

@@ -1,13 +1,15 @@
 //! What an answer means for its user: cookies, redirects, checks and keeps, and whether the iteration goes on.
 
 use super::crew::Job;
+use super::exec::{Told, Unanswered};
 use super::render::{self, Hop};
 use super::user::{Ended, Session, User};
 use super::witness::redacted_body;
 use crate::transport::failure::Failure;
 use std::rc::Rc;
 use std::time::Duration;
-use weir_plan::{Answer, OnFailure, Request};
+use weir_h1::Fields;
+use weir_plan::{Answer, Exec, Keep, KeepFailure, Kind, OnFailure, Request, StepId};
 
 /// Longest pause of a user that cannot connect, as in `engine::client`.
 const BACKOFF_MOST: Duration = Duration::from_millis(100);
@@ -63,6 +65,7 @@ impl User {
         }
         self.backoff = Duration::ZERO;
         if session.has_cookies
+            && request.kind != Kind::Grpc
             && let Some(origin) = crew.journey.plan.origins.get(job.origin)
         {
             session.jar.store(origin, &job.path, &job.answer.head.headers, crew.unix());
@@ -73,7 +76,7 @@ impl User {
             Hop::Broken(why) => {
                 if crew.worker.counts(job.ready) {
                     let mut tally = crew.worker.tally.borrow_mut();
-                    tally.error_text(&why);
+                    tally.error_text(&crew.journey.masks.apply(&why));
                     // The checks are about an answer that nobody got.
                     tally.failed_checks += 1;
                     if let Some(row) = crew.tally.borrow_mut().steps.get_mut(step) {
@@ -98,12 +101,17 @@ impl User {
         let crew = Rc::clone(&self.crew);
         let step = usize::from(request.id.0);
         let response = &job.answer.response;
-        let mut answer = Answer::new(response.status, &job.answer.head.headers, &job.answer.body);
+        // Keeps and checks see the messages of a call as JSON.
+        let method = crew.journey.method(step).filter(|_| request.needs_body);
+        let json = method.map(|m| m.call.json(&job.answer.body).unwrap_or_default());
+        let body = json.as_deref().unwrap_or(&job.answer.body);
+        let mut answer = Answer::new(response.status, &job.answer.head.headers, body);
+        answer.code = response.grpc;
         answer.body_bytes = response.body_bytes;
         answer.is_cut = request.needs_body && response.body_bytes > job.answer.body.len() as u64;
         let counts = crew.worker.counts(job.ready);
         let elapsed = Duration::from_nanos(job.times.done.saturating_sub(job.ready));
-        let (mut bad, mut missing) = (None, None);
+        let mut bad = None;
         let mut tally = crew.tally.borrow_mut();
         let mut counted = tally.steps.get_mut(step).filter(|_| counts);
         let mut totals = crew.worker.tally.borrow_mut();
@@ -126,26 +134,8 @@ impl User {
             part.failed_checks += u64::from(bad.is_some());
         }
         drop(totals);
-        for (i, keep) in request.keeps.iter().enumerate() {
-            let taken = keep.take(&answer, &mut session.scope, &mut crew.random.borrow_mut());
-            if let Some(keep) = counted.as_mut().and_then(|t| t.keeps.get_mut(i)) {
-                match &taken {
-                    Ok(()) => keep.taken += 1,
-                    Err(failure) => {
-                        keep.failed += 1;
-                        keep.sample.get_or_insert_with(|| {
-                            format!(
-                                "{failure}; status {}, body `{}`",
-                                answer.status,
-                                redacted_body(answer.body)
-                            )
-                        });
-                    }
-                }
-            }
-            missing = missing.or(taken.err());
-        }
         drop(tally);
+        let missing = self.keep(session, &request.keeps, &answer, counts.then_some(step));
         if counts && bad.is_some() {
             crew.worker.tally.borrow_mut().failed_checks += 1;
         }
@@ -158,6 +148,85 @@ impl User {
             (None, None) => Ended::Whole,
             _ => self.failed(request, step, missing.is_some()),
         })
+    }
+
+    /// Keeps values of an answer. `row` is the step's, if this counts. Returns the first that failed.
+    fn keep(
+        &self,
+        session: &mut Session,
+        keeps: &[Keep],
+        answer: &Answer<'_>,
+        row: Option<usize>,
+    ) -> Option<KeepFailure> {
+        let mut missing = None;
+        for (i, keep) in keeps.iter().enumerate() {
+            let taken = keep.take(answer, &mut session.scope, &mut self.crew.random.borrow_mut());
+            let mut tally = self.crew.tally.borrow_mut();
+            let counted = row.and_then(|row| tally.steps.get_mut(row)).and_then(|t| t.keeps.get_mut(i));
+            match (counted, &taken) {
+                (Some(keep), Ok(())) => keep.taken += 1,
+                (Some(keep), Err(failure)) => {
+                    keep.failed += 1;
+                    keep.sample.get_or_insert_with(|| {
+                        let body = redacted_body(answer.body);
+                        let status = if answer.status == 0 {
+                            String::new()
+                        } else {
+                            format!("status {}, ", answer.status)
+                        };
+                        self.crew.journey.masks.apply(&format!("{failure}; {status}body `{body}`"))
+                    });
+                }
+                (None, _) => {}
+            }
+            missing = missing.or(taken.err());
+        }
+        missing
+    }
+
+    /// Looks at the answer of a program: keeps values of it.
+    pub(super) fn told(
+        &self,
+        session: &mut Session,
+        exec: &Exec,
+        outcome: Result<Told, Unanswered>,
+        (sent, counts): (u64, bool),
+    ) -> Ended {
+        let crew = &self.crew;
+        let row = usize::from(exec.id.0);
+        let told = match outcome {
+            Ok(told) => told,
+            Err(Unanswered { failure, is_final }) => {
+                if counts {
+                    crew.tally.borrow_mut().lost(row, &failure, sent, 0);
+                }
+                if failure == Failure::Cut {
+                    return Ended::Cut;
+                }
+                if counts {
+                    crew.worker.tally.borrow_mut().error_text(failure.text());
+                }
+                if is_final {
+                    crew.stop(failure.text().to_owned());
+                }
+                self.noted(exec.id, failure.text(), &Job::default());
+                return Ended::Broken(row);
+            }
+        };
+        if counts {
+            let time = crate::clock::nanos(told.time);
+            let in_window = crew.worker.clock.now() <= crew.worker.stop_at();
+            crew.tally.borrow_mut().told(row, time, (sent, told.line.len() as u64 + 1), in_window);
+        }
+        let fields = Fields::default();
+        let answer = Answer::new(0, &fields, &told.line);
+        match self.keep(session, &exec.keeps, &answer, counts.then_some(row)) {
+            None => Ended::Whole,
+            Some(failure) => {
+                self.noted(exec.id, &failure.to_string(), &Job::default());
+                Ended::Broken(row)
+            }
+        }
     }
 
     /// What a failed step does to the iteration. `ends` says that it cannot go on in any case.
@@ -174,9 +243,13 @@ impl User {
     }
 
     fn witnessed(&self, request: &Request, why: &str, job: &Job) {
+        self.noted(request.id, why, job);
+    }
+
+    fn noted(&self, step: StepId, why: &str, job: &Job) {
         if let Some(witness) = &mut *self.crew.witness.borrow_mut() {
-            let name = self.crew.journey.plan.step(request.id).map_or("", |s| &*s.name);
-            witness.note(name, why, job);
+            let name = self.crew.journey.plan.step(step).map_or("", |s| &*s.name);
+            witness.note(name, why, job, &self.crew.journey.masks);
         }
     }
 

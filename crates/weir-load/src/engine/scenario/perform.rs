@@ -1,15 +1,19 @@
 //! Sends one request and reads its answer, on a connection of the user or the thread, and counts what became of it.
 
 use super::crew::{Crew, Job, Pool};
-use super::h1::{self, Conn, Times, Wanted};
+use super::h1::{self, Conn, Times};
 use super::h2::{Fate, Link};
+use super::websocket::Talk;
 use crate::clock::{self, NEVER};
 use crate::engine::tally::Sample;
+use crate::grpc::Code;
 use crate::transport::failure::Failure;
 use crate::transport::reader::Response;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
+use weir_plan::Kind;
+use weir_report::report::CallKind;
 
 /// The slots of a request: `lane` has its deadline, `user` counts its response.
 #[derive(Clone, Copy)]
@@ -20,8 +24,14 @@ pub(super) struct Slots {
     pub(super) group: usize,
 }
 
-/// Sends the job's request; its answer is in the job afterwards.
-pub(super) async fn perform(crew: &Crew, slots: Slots, pool: &Pool, job: &mut Job) -> Result<(), Failure> {
+/// Sends the job's request; its answer is in the job afterwards. `talk` is of a WebSocket step.
+pub(super) async fn perform(
+    crew: &Crew,
+    slots: Slots,
+    pool: &Pool,
+    talk: Option<Talk<'_>>,
+    job: &mut Job,
+) -> Result<(), Failure> {
     let worker = &crew.worker;
     let (Some(lane), Some(user)) = (worker.slots.get(slots.lane), worker.slots.get(slots.user)) else {
         return Err(Failure::Cut);
@@ -37,10 +47,12 @@ pub(super) async fn perform(crew: &Crew, slots: Slots, pool: &Pool, job: &mut Jo
     }
     (job.answer.response, job.times) = (Response::default(), Times::default());
     job.wire = job.head_bytes as u64;
-    let outcome = if worker.plan.is_h2() {
-        on_stream(crew, slots.lane, pool, job, turned).await
-    } else {
-        attempt(crew, slots.lane, pool, job, turned).await
+    job.is_stream = false;
+    let outcome = match (talk, job.kind) {
+        (Some(talk), _) => talk.exchange(crew, slots.lane, job, turned).await,
+        (None, Some(Kind::Grpc)) => on_stream(crew, slots.lane, pool, job, turned).await,
+        _ if worker.plan.is_h2() => on_stream(crew, slots.lane, pool, job, turned).await,
+        _ => attempt(crew, slots.lane, pool, job, turned).await,
     };
     lane.deadline.set(NEVER);
     let now = if outcome.is_ok() { job.times.done } else { worker.clock.now() };
@@ -54,7 +66,7 @@ pub(super) async fn perform(crew: &Crew, slots: Slots, pool: &Pool, job: &mut Jo
             let response = job.answer.response;
             let sample =
                 Sample { target: 0, response, intended: job.ready, started, sent, first, done, dialled };
-            worker.answered_in(part, user, &sample, &[], None);
+            worker.answered_in(part, user, &sample, &[], job.call_text.as_deref());
             if counts {
                 let in_window = done <= worker.stop_at();
                 let time = done.saturating_sub(job.ready);
@@ -93,34 +105,48 @@ async fn on_stream(
     let is_shared = std::ptr::eq(pool, Rc::as_ptr(&crew.pool));
     let scheme =
         if worker.plan.origins.get(job.origin).is_some_and(|o| o.tls.is_some()) { "https" } else { "http" };
-    let wanted = job.wanted.unwrap_or(Wanted { is_head: false, body_most: 0 });
-    if crew.old.borrow().contains(&job.origin) {
-        return attempt(crew, slot, pool, job, turned).await;
-    }
-    for _ in 0..=AGAIN_MOST {
+    let wanted = job.wanted.unwrap_or_default();
+    let is_call = job.kind == Some(Kind::Grpc);
+    let mut tries = 0;
+    while tries <= AGAIN_MOST {
+        // Another request of this user may have found out while this one waited for it.
+        if crew.old.borrow().contains(&job.origin) {
+            return attempt(crew, slot, pool, job, turned).await;
+        }
         let link = match pool.link(job.origin, worker, is_shared) {
             Some(link) => link,
-            None if !is_shared && pool.dials(job.origin) => {
-                // The futures of a user's requests at once are polled together.
-                poll_fn(|_| if pool.is_dialled(job.origin) { Poll::Pending } else { Poll::Ready(()) }).await;
-                continue;
-            }
             None => {
+                if !is_shared && let Some(dial) = pool.dials(job.origin) {
+                    // The futures of a user's requests at once are polled together.
+                    poll_fn(|_| if dial.is_over.get() { Poll::Ready(()) } else { Poll::Pending }).await;
+                    if let Some(failure) = dial.failure.borrow().clone() {
+                        return Err(failure);
+                    }
+                    continue;
+                }
                 let dialled = worker.dial_to(job.origin, slot, job.timeout).await;
-                pool.has_dialled(job.origin);
+                if !is_shared {
+                    pool.has_dialled(job.origin, dialled.as_ref().err());
+                    place.wake(); // those that wait are futures of this task, and may have been polled before
+                }
                 let (stream, times) = dialled?;
+                if stream.tls().is_some() && !stream.chose_h2() && is_call {
+                    return Err(Failure::Connect(weir_report::verdict::CHOSE_OLD.to_owned()));
+                }
                 if stream.tls().is_some() && !stream.chose_h2() {
                     crew.old.borrow_mut().insert(job.origin);
                     pool.put(job.origin, Conn { stream, dialled: Some(times) });
                     return attempt(crew, slot, pool, job, turned).await;
                 }
-                let link = Rc::new(Link::new(stream, crew.journey.plan.body_limit, times));
+                let link = Rc::new(Link::new(stream, crew.journey.plan.body_limit, is_call, times));
                 if !is_shared {
                     pool.put_link(job.origin, Rc::clone(&link));
                 }
                 link
             }
         };
+        tries += 1;
+        job.is_stream = true;
         let is_fresh = link.dialled.get().is_some();
         job.times = Times { started: if is_fresh { worker.clock.now() } else { turned }, ..Times::default() };
         place.deadline.set(job.times.started.saturating_add(clock::nanos(job.timeout)));
@@ -131,12 +157,24 @@ async fn on_stream(
                 if is_shared {
                     pool.put_link(job.origin, link);
                 }
+                one_message(crew, job);
                 return Ok(dialled);
             }
         }
     }
     let text = "the target repeatedly refused the request or closed the connection without processing it";
     Err(Failure::Reset(text.to_owned()))
+}
+
+/// A call whose answer is one message fails with another number of them, in the words of grpc-go.
+fn one_message(crew: &Crew, job: &mut Job) {
+    let Some(method) = crew.journey.method(job.row).filter(|_| job.kind == Some(Kind::Grpc)) else { return };
+    let is_one = matches!(method.call.kind(), CallKind::ClientStreaming | CallKind::Unary);
+    let response = &mut job.answer.response;
+    if is_one && response.grpc == Some(Code::OK) && response.messages != 1 {
+        response.grpc = Some(Code::INTERNAL);
+        job.call_text = Some("cardinality violation: one message was to come".into());
+    }
 }
 
 /// Returns the times of the connection, if this request opened it.
@@ -158,7 +196,7 @@ async fn attempt(
     let Some(place) = worker.slots.get(slot) else { return Err(Failure::Cut) };
     job.times.started = if conn.dialled.is_some() { worker.clock.now() } else { turned };
     place.deadline.set(job.times.started.saturating_add(clock::nanos(job.timeout)));
-    let wanted = job.wanted.unwrap_or(Wanted { is_head: false, body_most: 0 });
+    let wanted = job.wanted.unwrap_or_default();
     h1::exchange(&mut conn, worker, place, &job.bytes, wanted, &mut job.answer, &mut job.times).await?;
     let dialled = conn.dialled.take();
     if job.answer.response.keeps {

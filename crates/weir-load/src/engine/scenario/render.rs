@@ -4,8 +4,9 @@ use super::crew::{Crew, Job};
 use super::h1::Wanted;
 use super::user::Session;
 use super::witness::is_credential;
+use crate::grpc;
 use std::io::Write as _;
-use weir_plan::{Request, Target, Url};
+use weir_plan::{Kind, Request, Target, Url};
 
 /// Redirects (RFC 9110 §15.4).
 const REDIRECTS: [u16; 5] = [301, 302, 303, 307, 308];
@@ -37,6 +38,8 @@ pub(super) fn first(
     job.timeout = request.timeout;
     job.visited.clear();
     job.method.clone_from(&request.method);
+    job.kind = Some(request.kind);
+    job.call_text = None;
     // Known even if the rest cannot be written: the failure is counted like any other.
     (job.head_bytes, job.origin) = (0, 0);
     job.bytes.clear();
@@ -68,8 +71,20 @@ pub(super) fn first(
             job.path = url.path;
         }
     }
-    if let Some(body) = &request.body {
-        body.write(scope, &mut job.body, random).map_err(|e| e.to_string())?;
+    let method = crew.journey.method(job.row);
+    if method.is_none() && request.kind == Kind::Grpc {
+        return Err("the method of the call is not known".to_owned());
+    }
+    match (&request.body, method.and_then(|m| m.framed.as_ref())) {
+        (_, Some(framed)) => job.body.extend_from_slice(framed),
+        (Some(body), None) => {
+            body.write(scope, &mut job.body, random).map_err(|e| e.to_string())?;
+            if let Some(method) = method {
+                let json = std::mem::take(&mut job.body);
+                method.call.frame(&json, &mut job.body).map_err(|why| format!("the message {why}"))?;
+            }
+        }
+        (None, None) => {}
     }
     write_line(crew, job);
     let mut has_host = false;
@@ -81,9 +96,27 @@ pub(super) fn first(
         job.bytes.extend_from_slice(b"\r\n");
     }
     let is_written = |name: &str| request.headers.iter().any(|(written, _)| written == name);
-    finish(crew, session, job, has_host, is_written("cookie"), request.body.is_some());
+    match request.kind {
+        Kind::Http => {}
+        Kind::Grpc => {
+            // As a single call has them, in `options::request`.
+            let _ = write!(job.bytes, "te: trailers\r\ngrpc-timeout: {}\r\n", grpc::timeout(request.timeout));
+            if !is_written("content-type") {
+                job.bytes.extend_from_slice(b"content-type: application/grpc\r\n");
+            }
+        }
+        Kind::WebSocket => {
+            let fields = "connection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\n";
+            job.bytes.extend_from_slice(fields.as_bytes());
+        }
+    }
+    // Cookies are of HTTP; a library for gRPC has no jar.
+    let has_cookie = is_written("cookie") || request.kind == Kind::Grpc;
+    let has_length = request.kind == Kind::Http && has_body(job, request.body.is_some());
+    finish(crew, session, job, has_host, has_cookie, has_length);
     let body_most = if request.needs_body { plan.body_limit } else { 0 };
-    job.wanted = Some(Wanted { is_head: job.method == "HEAD", body_most });
+    let upgrades = request.kind == Kind::WebSocket;
+    job.wanted = Some(Wanted { is_head: job.method == "HEAD", body_most, upgrades });
     Ok(())
 }
 
@@ -106,8 +139,13 @@ fn write_line(crew: &Crew, job: &mut Job) {
     }
 }
 
+/// Whether the request states the length of its body: also of none, with a method that has one (RFC 9110 §8.6).
+fn has_body(job: &Job, is_given: bool) -> bool {
+    is_given || matches!(job.method.as_str(), "POST" | "PUT" | "PATCH")
+}
+
 /// Host, cookies, length and body.
-fn finish(crew: &Crew, session: &Session, job: &mut Job, has_host: bool, has_cookie: bool, has_body: bool) {
+fn finish(crew: &Crew, session: &Session, job: &mut Job, has_host: bool, has_cookie: bool, has_length: bool) {
     let plan = &crew.journey.plan;
     if let Some(origin) = plan.origins.get(job.origin) {
         if !has_host && let Some(authority) = crew.journey.authorities.get(job.origin) {
@@ -125,7 +163,7 @@ fn finish(crew: &Crew, session: &Session, job: &mut Job, has_host: bool, has_coo
             }
         }
     }
-    if has_body || matches!(job.method.as_str(), "POST" | "PUT" | "PATCH") {
+    if has_length {
         let _ = write!(job.bytes, "content-length: {}\r\n", job.body.len());
     }
     job.bytes.extend_from_slice(b"\r\n");
@@ -178,11 +216,21 @@ pub(super) fn follow(crew: &Crew, session: &Session, request: &Request, job: &mu
     let fields = head.get(..job.head_bytes).unwrap_or_default().split(|b| *b == b'\n').skip(1);
     (job.origin, job.path) = (position, to.path);
     write_line(crew, job);
-    let has_body = !becomes_get && request.body.is_some();
+    // 307 and 308 keep method and body, also to another server: so RFC 9110 §15.4.8 and Fetch (HTTP-redirect fetch),
+    // which drop only fields with credentials. A body may hold a password too, but the server that redirects has it
+    // already and could pass it on itself, and it can choose only among the servers that the plan's author named.
+    let is_sent = !becomes_get && request.body.is_some();
+    // What a step writes itself is for the server that it names: also for the same one after a redirect.
+    let is_written = |name: &str| !leaves && request.headers.iter().any(|(written, _)| written == name);
+    let (has_host, has_cookie) = (is_written("host"), is_written("cookie"));
     for line in fields {
         let name = line.split(|b| *b == b':').next().unwrap_or_default();
         let name = String::from_utf8_lossy(name).to_ascii_lowercase();
-        let is_own = matches!(name.as_str(), "host" | "cookie" | "content-length" | "proxy-authorization");
+        let is_own = match name.as_str() {
+            "host" => !has_host,
+            "cookie" => !has_cookie,
+            name => matches!(name, "content-length" | "proxy-authorization"),
+        };
         // Credentials for one server are not for another (RFC 9110 §15.4).
         let is_left = leaves && is_credential(&name) || becomes_get && name.starts_with("content-");
         if !name.trim().is_empty() && !is_own && !is_left {
@@ -190,7 +238,8 @@ pub(super) fn follow(crew: &Crew, session: &Session, request: &Request, job: &mu
             job.bytes.push(b'\n');
         }
     }
-    finish(crew, session, job, false, false, has_body);
+    let has_length = has_body(job, is_sent);
+    finish(crew, session, job, has_host, has_cookie, has_length);
     job.row = crew.journey.redirect_row(usize::from(request.id.0));
     job.ready = job.times.done;
     if let Some(wanted) = &mut job.wanted {

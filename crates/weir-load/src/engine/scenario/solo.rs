@@ -2,6 +2,7 @@
 
 use super::crew::Crew;
 use super::user::{Ended, Session, User};
+use super::websocket;
 use super::witness::Witness;
 use crate::clock::Clock;
 use crate::engine::Interrupt;
@@ -9,24 +10,31 @@ use crate::engine::ahead::Ahead;
 use crate::engine::shared::Shared;
 use crate::engine::worker::{EndReason, Worker};
 use crate::plan::Plan;
+use crate::scenario::calls;
 use crate::scenario::tally::JourneyTally;
 use crate::scenario::{Failed, Journey};
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weir_plan::{CookieJar, Scope};
+
+/// How long teardown may take after Ctrl-C has ended the load.
+const TEARDOWN_MOST: Duration = Duration::from_secs(5);
 
 /// How often timeouts are looked for.
 const SWEEP: Duration = Duration::from_millis(20);
 
 /// Runs `setup`, and then each scenario once if the plan has a dry run. A second call does nothing.
 pub(crate) fn prepare(plan: &Arc<Plan>, journey: &Arc<Journey>, interrupt: &Interrupt) -> Result<(), Failed> {
+    // Also where another agent has run setup: methods are not among what it passes on.
+    calls::ask(journey, &plan.origins, || interrupt.is_ended())?;
     if journey.prepared.get().is_some() {
         return Ok(());
     }
-    solo(plan, journey, Some(interrupt), async |crew| {
+    let ends = || interrupt.is_ended().then(|| "interrupted before the load began".to_owned());
+    solo(plan, journey, ends, async |crew| {
         let mut scope = journey.plan.scope_of_setup();
         if !journey.setup.is_empty() {
             let session = Session::around(scope);
@@ -53,12 +61,22 @@ pub(crate) fn prepare(plan: &Arc<Plan>, journey: &Arc<Journey>, interrupt: &Inte
 }
 
 /// Runs `teardown`. Its failures are in its rows.
-pub(crate) fn finish(plan: &Arc<Plan>, journey: &Arc<Journey>) -> Result<(), Failed> {
+pub(crate) fn finish(plan: &Arc<Plan>, journey: &Arc<Journey>, interrupt: &Interrupt) -> Result<(), Failed> {
     if journey.teardown.is_empty() {
         return Ok(());
     }
-    // An interrupted run is torn down too; its steps end by their timeouts.
-    solo(plan, journey, None, async |crew| {
+    // An interrupted run is torn down too, but nobody waits for long after Ctrl-C.
+    let was_interrupted = interrupt.is_ended();
+    let begun = Instant::now();
+    let ends = || match (was_interrupted, interrupt.is_ended()) {
+        (false, true) => Some("teardown: interrupted before its last step".to_owned()),
+        (true, _) if begun.elapsed() >= TEARDOWN_MOST => {
+            let seconds = TEARDOWN_MOST.as_secs();
+            Some(format!("teardown: cut {seconds} s after the run was interrupted, before its last step"))
+        }
+        _ => None,
+    };
+    solo(plan, journey, ends, async |crew| {
         let session = Session::around(journey.plan.scope_of_teardown(journey.kept()));
         let (_, failed) = around(&crew, &journey.teardown, session).await;
         count(journey, &crew);
@@ -75,7 +93,9 @@ async fn around(
     *crew.witness.borrow_mut() = Some(Witness::default());
     let mut user = User::new(Rc::clone(crew), 0, 0, 0, 1..crew.worker.slots.len());
     let mut ready = crew.worker.clock.now();
-    let ended = user.walk_all(&mut session, program, &mut ready).await;
+    let sockets = Rc::clone(&user.sockets);
+    let ended = websocket::tend(crew, &sockets, user.walk_all(&mut session, program, &mut ready)).await;
+    websocket::close(crew, &sockets, true);
     let failed = crew.witness.borrow_mut().take().and_then(|w| w.failed);
     let failed = failed.or_else(|| (ended != Ended::Whole).then(|| "it was cut".to_owned()));
     (session, failed)
@@ -85,11 +105,16 @@ async fn around(
 async fn rehearse(crew: &Rc<Crew>, group: usize, scenario: usize) -> Result<(), Failed> {
     *crew.witness.borrow_mut() = Some(Witness::default());
     let mut user = User::new(Rc::clone(crew), group, 0, 0, 1..crew.worker.slots.len());
-    let ended = user.iterate(scenario, crew.worker.clock.now()).await;
-    if user.has_cookies() {
-        crew.journey.has_cookies.store(true, Ordering::Relaxed);
-    }
-    user.end().await;
+    let sockets = Rc::clone(&user.sockets);
+    let ended = websocket::tend(crew, &sockets, async {
+        let ended = user.iterate(scenario, crew.worker.clock.now()).await;
+        if user.has_cookies() {
+            crew.journey.has_cookies.store(true, Ordering::Relaxed);
+        }
+        user.end().await;
+        ended
+    })
+    .await;
     let failed = crew.witness.borrow_mut().take().and_then(|w| w.failed);
     let name = crew.journey.scenario_name(Some(scenario));
     match (failed, ended) {
@@ -110,11 +135,12 @@ fn count(journey: &Journey, crew: &Crew) {
     }
 }
 
-/// Runs one user on a runtime of its own, with timeouts and without the counts of a run.
+/// Runs one user on a runtime of its own, with timeouts and without the counts of a run. `ends` says why it must end
+/// now, if it must.
 fn solo<F>(
     plan: &Arc<Plan>,
     journey: &Arc<Journey>,
-    interrupt: Option<&Interrupt>,
+    ends: impl Fn() -> Option<String>,
     work: impl FnOnce(Rc<Crew>) -> F,
 ) -> Result<(), Failed>
 where
@@ -145,8 +171,9 @@ where
             tokio::select! {
                 outcome = &mut work => return outcome,
                 () = tokio::time::sleep(SWEEP) => {
-                    if interrupt.is_some_and(Interrupt::is_ended) {
-                        return Err(Failed("interrupted before the load began".to_owned()));
+                    if let Some(why) = ends() {
+                        count(journey, &crew);
+                        return Err(Failed(why));
                     }
                     let now = crew.worker.clock.now();
                     for slot in crew.worker.slots.iter().filter(|slot| now >= slot.deadline.get()) {
@@ -169,6 +196,7 @@ impl Session {
             has_rows: true,
             is_started: true,
             iterations: 0,
+            apart_ns: 0,
         }
     }
 }

@@ -11,6 +11,7 @@
 
 use super::crew::{Crew, Pool};
 use super::gate;
+use super::websocket::{self, Sockets};
 use crate::clock;
 use crate::engine::worker::Pause as Why;
 use std::ops::Range;
@@ -28,6 +29,8 @@ pub(super) struct Session {
     /// Whether `start` is done.
     pub(super) is_started: bool,
     pub(super) iterations: u64,
+    /// Time of programs in this iteration, which is in no latency.
+    pub(super) apart_ns: u64,
 }
 
 /// How a part of a scenario ended.
@@ -51,6 +54,7 @@ pub(super) struct User {
     /// By scenario.
     sessions: Vec<Option<Box<Session>>>,
     pub(super) pool: Rc<Pool>,
+    pub(super) sockets: Sockets,
     pub(super) backoff: Duration,
     pub(super) is_seen: bool,
 }
@@ -58,8 +62,18 @@ pub(super) struct User {
 /// Runs a user to its end.
 pub(super) async fn run(crew: Rc<Crew>, group: usize, number: usize, slot: usize, lanes: Range<usize>) {
     let mut user = User::new(Rc::clone(&crew), group, number, slot, lanes);
+    let sockets = Rc::clone(&user.sockets);
+    websocket::tend(&crew, &sockets, live(&crew, &mut user, group, number)).await;
+    if let Some(slot) = crew.worker.slots.get(slot) {
+        let since = crew.worker.clock.now().saturating_sub(crew.worker.shared.measure_from);
+        slot.available_ns.set(since.saturating_sub(slot.idle_ns.get()));
+    }
+}
+
+async fn live(crew: &Rc<Crew>, user: &mut User, group: usize, number: usize) {
     let mut begun = None;
-    while let Some(intended) = gate::next_start(&crew, group, slot, number, begun).await {
+    let slot = user.slot;
+    while let Some(intended) = gate::next_start(crew, group, slot, number, begun).await {
         let Some(scenario) = crew.choose(group) else { break };
         begun = Some(intended);
         crew.at_work.set(crew.at_work.get() + 1);
@@ -72,10 +86,6 @@ pub(super) async fn run(crew: Rc<Crew>, group: usize, number: usize, slot: usize
         }
     }
     user.end().await;
-    if let Some(slot) = crew.worker.slots.get(slot) {
-        let since = crew.worker.clock.now().saturating_sub(crew.worker.shared.measure_from);
-        slot.available_ns.set(since.saturating_sub(slot.idle_ns.get()));
-    }
 }
 
 impl User {
@@ -85,7 +95,8 @@ impl User {
         let is_shared = crew.journey.groups.get(group).is_some_and(|g| g.shares_connections);
         let pool = if is_shared { Rc::clone(&crew.pool) } else { Rc::default() };
         let (backoff, is_seen) = (Duration::ZERO, false);
-        Self { crew, group, id, slot, lanes, sessions, pool, backoff, is_seen }
+        let sockets = Sockets::default();
+        Self { crew, group, id, slot, lanes, sessions, pool, sockets, backoff, is_seen }
     }
 
     /// Makes one iteration, whatever the result.
@@ -93,6 +104,8 @@ impl User {
         let crew = Rc::clone(&self.crew);
         let Some(mut session) = self.session(scenario) else { return Ended::Cut };
         let ended = self.iteration(scenario, &mut session, intended).await;
+        websocket::close(&crew, &self.sockets, false);
+        let apart = session.apart_ns;
         self.put(scenario, session);
         let counts = crew.worker.counts(intended);
         let (Some(ended), true) = (ended, counts) else { return ended.unwrap_or(Ended::Cut) };
@@ -113,7 +126,7 @@ impl User {
             match ended {
                 Ended::Whole => {
                     tally.done += 1;
-                    tally.iteration.record(crew.worker.clock.now().saturating_sub(intended));
+                    tally.iteration.record(crew.worker.clock.now().saturating_sub(intended + apart));
                 }
                 Ended::Broken(row) => *tally.broken_off.entry(row).or_default() += 1,
                 Ended::Cut => tally.unfinished += 1,
@@ -138,6 +151,7 @@ impl User {
             crew.worker.tally.borrow_mut().started += 1;
         }
         session.scope.begin_iteration(session.iterations);
+        session.apart_ns = 0;
         session.iterations += 1;
         let mut ready = intended;
         if !session.is_started {
@@ -166,6 +180,7 @@ impl User {
                 tally.cookies_dropped += session.jar.dropped();
             }
         }
+        websocket::close(&crew, &self.sockets, true);
     }
 
     /// Whether an answer set a cookie.
@@ -187,6 +202,7 @@ impl User {
             has_rows: false,
             is_started: false,
             iterations: 0,
+            apart_ns: 0,
         }))
     }
 

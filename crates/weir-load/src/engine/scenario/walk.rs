@@ -1,10 +1,12 @@
 //! How a user walks through the steps of a part: jumps, pauses, one request, or several at once.
 
 use super::crew::Job;
+use super::exec::Unanswered;
 use super::judge::After;
 use super::perform::{Slots, perform};
 use super::render;
 use super::user::{Ended, Session, User};
+use super::websocket::Talk;
 use crate::clock;
 use crate::scenario::program::{Op, Program};
 use crate::transport::failure::Failure;
@@ -13,7 +15,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
-use weir_plan::Request;
+use weir_plan::{Exec, Kind, Request};
 use weir_wire::time;
 
 /// A pause ends at the next millisecond of the runtime's timer. Less lateness than this is not the generator's.
@@ -74,6 +76,15 @@ impl User {
                         return Ended::Cut;
                     }
                     *ready = self.crew.worker.clock.now();
+                }
+                Op::Exec(exec) => {
+                    if leaves && self.is_to_leave() {
+                        return Ended::Cut;
+                    }
+                    match self.ask(session, exec, ready).await {
+                        Ended::Whole => {}
+                        ended => return ended,
+                    }
                 }
                 Op::Request(request) => {
                     if leaves && self.is_to_leave() {
@@ -147,17 +158,21 @@ impl User {
         let crew = Rc::clone(&self.crew);
         let mut job = crew.job();
         job.ready = *ready;
-        let mut outcome = render::first(&crew, session, request, &mut job).map_err(Failure::Write);
+        let written = render::first(&crew, session, request, &mut job);
+        let mut outcome = written.map_err(|why| Failure::Write(crew.journey.masks.apply(&why)));
         if let Err(failure) = &outcome {
             self.unwritten(&job, failure);
         } else {
             self.note_identity(session, request, &job);
         }
         let slots = Slots { lane: self.slot, user: self.slot, group: self.group };
+        let sockets = Rc::clone(&self.sockets);
+        let is_talk = request.kind == Kind::WebSocket;
+        let talk = is_talk.then_some(Talk { sockets: &sockets, request });
         let pool = Rc::clone(&self.pool);
         let ended = loop {
             if outcome.is_ok() {
-                outcome = perform(&crew, slots, &pool, &mut job).await;
+                outcome = perform(&crew, slots, &pool, talk, &mut job).await;
             }
             match self.conclude(session, request, &mut job, outcome) {
                 After::Again => outcome = Ok(()),
@@ -167,6 +182,31 @@ impl User {
         *ready = crew.worker.clock.now();
         crew.give_back(job);
         ended
+    }
+
+    /// Asks a program. Its time is in the step's row and in no latency.
+    async fn ask(&mut self, session: &mut Session, exec: &Exec, ready: &mut u64) -> Ended {
+        let crew = Rc::clone(&self.crew);
+        let (worker, row) = (&crew.worker, usize::from(exec.id.0));
+        let Some(slot) = worker.slots.get(self.slot) else { return Ended::Cut };
+        let (begun, counts) = (worker.clock.now(), worker.counts(*ready));
+        if counts {
+            crew.tally.borrow_mut().begun(row);
+        }
+        session.scope.set_counter(crew.count());
+        session.scope.set_now(crew.unix());
+        let mut line = Vec::new();
+        let written = exec.message.write(&session.scope, &mut line, &mut crew.random.borrow_mut());
+        let outcome = match written {
+            Ok(()) => crew.programs.ask(&exec.command, &line, exec.timeout, slot).await,
+            Err(why) => Err(Unanswered { failure: Failure::Write(why.to_string()), is_final: false }),
+        };
+        let now = worker.clock.now();
+        let apart = now.saturating_sub(begun.max(worker.shared.measure_from));
+        slot.think_ns.set(slot.think_ns.get() + apart);
+        session.apart_ns += now.saturating_sub(begun);
+        *ready = now;
+        self.told(session, exec, outcome, (line.len() as u64 + 1, counts))
     }
 
     /// Runs requests at once, at most `most`; the step ends when all have.
@@ -188,7 +228,7 @@ impl User {
         let start = |slot: usize, user: usize, mut job: Box<Job>| -> Running<'_> {
             let (crew, pool) = (&crew, &pool);
             Box::pin(async move {
-                let outcome = perform(crew, Slots { lane: slot, user, group }, pool, &mut job).await;
+                let outcome = perform(crew, Slots { lane: slot, user, group }, pool, None, &mut job).await;
                 (job, outcome)
             })
         };
@@ -208,7 +248,7 @@ impl User {
                         running.push((slot, request, start(slot, self.slot, job)));
                     }
                     Err(why) => {
-                        let failure = Failure::Write(why);
+                        let failure = Failure::Write(crew.journey.masks.apply(&why));
                         self.unwritten(&job, &failure);
                         if let After::Ended(how) = self.conclude(session, request, &mut job, Err(failure)) {
                             ended = worse(ended, how);

@@ -1,6 +1,7 @@
 //! Describes the first step that failed in a dry run, setup or teardown, with the heads of request and answer.
 
 use super::crew::Job;
+use crate::scenario::masks::Masks;
 use crate::transport::is_secret;
 
 /// The first failure.
@@ -35,27 +36,30 @@ const SECRET: [&str; 17] = [
 
 impl Witness {
     /// Notes a failure, unless there was one before.
-    pub(super) fn note(&mut self, step: &str, why: &str, job: &Job) {
+    pub(super) fn note(&mut self, step: &str, why: &str, job: &Job, masks: &Masks) {
         if self.failed.is_some() {
             return;
         }
         let request = job.bytes.get(..job.head_bytes).unwrap_or_default();
         let head = &job.answer.head;
-        let received = head.buffer().get(..head.wire_len()).unwrap_or_default();
-        let answer = match received.is_empty() && head.status() > 0 {
+        let answer = match job.is_stream && head.status() > 0 {
             // Over HTTP/2 the head came in another form.
             true => {
                 let mut text = format!("HTTP/2 {}\r\n", head.status()).into_bytes();
                 head.headers.write_to(&mut text);
                 text
             }
-            false => received.to_vec(),
+            // What cannot be parsed is shown as it came.
+            false if head.wire_len() == 0 => {
+                head.buffer().get(..SHOWN_MOST.min(head.buffer().len())).unwrap_or_default().to_vec()
+            }
+            false => head.buffer().get(..head.wire_len()).unwrap_or_default().to_vec(),
         };
         let mut text = format!("step `{step}` failed: {why}\n{}", indented('>', &redacted_head(request)));
         if !answer.is_empty() {
             text.push_str(&indented('<', &redacted_head(&answer)));
         }
-        self.failed = Some(text);
+        self.failed = Some(masks.apply(&text));
     }
 }
 

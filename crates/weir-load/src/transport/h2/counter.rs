@@ -187,7 +187,12 @@ impl Sink for Counter {
         let is_known =
             known.changes == decoder.changes() && !known.block.is_empty() && known.block == block.bytes;
         let other;
-        let mut kept = (self.keeps_fields && is_head).then(Fields::default);
+        // The metadata of a call are in its head and its trailers.
+        let mut kept = match (self.keeps_fields, is_head) {
+            (true, true) => Some(Fields::default()),
+            (true, false) if self.is_grpc => Some(std::mem::take(&mut stream.fields)),
+            _ => None,
+        };
         let head = if is_known && capture.is_none() && kept.is_none() {
             &known.head
         } else {
@@ -199,8 +204,11 @@ impl Sink for Counter {
             if is_head && told.status >= 200 {
                 stream.response.status = told.status;
                 stream.response.maker = head.maker;
-                stream.fields = kept.unwrap_or_default();
+                stream.fields = kept.take().unwrap_or_default();
                 stream.call.is_grpc = head.is_grpc;
+            }
+            if !is_head && self.is_grpc {
+                stream.fields = kept.unwrap_or_default();
             }
             if self.is_grpc && (!is_head || told.status >= 200) {
                 stream.call.code = head.code.or(stream.call.code);

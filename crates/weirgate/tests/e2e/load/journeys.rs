@@ -15,13 +15,13 @@ use super::{codes, expect_reason, url};
 
 /// Runs a plan; `TARGET` in it is the upstream.
 #[track_caller]
-fn run(upstream: &Upstream, plan: &str, args: &[&str]) -> Finished {
+pub(super) fn run(upstream: &Upstream, plan: &str, args: &[&str]) -> Finished {
     run_with(upstream, plan, &[], args)
 }
 
 /// The same, with files beside it.
 #[track_caller]
-fn run_with(upstream: &Upstream, plan: &str, files: &[(&str, &str)], args: &[&str]) -> Finished {
+pub(super) fn run_with(upstream: &Upstream, plan: &str, files: &[(&str, &str)], args: &[&str]) -> Finished {
     let dir = TempDir::new().unwrap();
     let plan = plan.replace("TARGET", &format!("http://{}", upstream.address()));
     std::fs::write(dir.path().join("plan.yaml"), plan).unwrap();
@@ -32,12 +32,12 @@ fn run_with(upstream: &Upstream, plan: &str, files: &[(&str, &str)], args: &[&st
 }
 
 #[track_caller]
-fn report(finished: &Finished) -> Report {
+pub(super) fn report(finished: &Finished) -> Report {
     serde_json::from_str(&finished.stdout).unwrap_or_else(|e| panic!("{e}: {finished:#?}"))
 }
 
 #[track_caller]
-fn step<'a>(report: &'a Report, name: &str) -> &'a StepStats {
+pub(super) fn step<'a>(report: &'a Report, name: &str) -> &'a StepStats {
     report
         .steps
         .iter()
@@ -46,12 +46,12 @@ fn step<'a>(report: &'a Report, name: &str) -> &'a StepStats {
 }
 
 /// An answer with this status, more fields, and this body.
-fn answer(status: u16, fields: &str, body: &str) -> String {
+pub(super) fn answer(status: u16, fields: &str, body: &str) -> String {
     format!("HTTP/1.1 {status} X\r\n{fields}Content-Length: {}\r\n\r\n{body}", body.len())
 }
 
 /// A server that answers each request by this function.
-fn shop(of: impl Fn(&Request) -> String + Send + Sync + 'static) -> Upstream {
+pub(super) fn shop(of: impl Fn(&Request) -> String + Send + Sync + 'static) -> Upstream {
     Upstream::script(move |conn| {
         while let Some(request) = conn.next_request() {
             if conn.try_send(of(&request)).is_err() {
@@ -62,7 +62,7 @@ fn shop(of: impl Fn(&Request) -> String + Send + Sync + 'static) -> Upstream {
 }
 
 /// The method and path of a request.
-fn line(request: &Request) -> &str {
+pub(super) fn line(request: &Request) -> &str {
     request.head.line.rsplit_once(' ').map_or("", |(line, _)| line)
 }
 

@@ -1,0 +1,89 @@
+//! Hides values of `${VAR}` and `${file:PATH}` in what a run tells: they may be credentials, wherever they stand.
+
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use weir_plan::Plan;
+
+/// Shorter values can be guessed, and hiding them would hide parts of other words.
+const LENGTH_LEAST: usize = 6;
+
+/// The values, in each form in which a request may have them.
+#[derive(Debug, Default)]
+pub(crate) struct Masks(Vec<String>);
+
+impl Masks {
+    /// Those of a plan.
+    pub(crate) fn of(plan: &Plan) -> Self {
+        Self::of_values(plan.outside())
+    }
+
+    fn of_values<'v>(values: impl IntoIterator<Item = &'v str>) -> Self {
+        let mut all = Vec::new();
+        for value in values.into_iter().filter_map(secret_part) {
+            let encoded = utf8_percent_encode(value, NON_ALPHANUMERIC).to_string();
+            // RFC 3986 §2.3 leaves these as they are, as templates do.
+            let kept =
+                encoded.replace("%2D", "-").replace("%2E", ".").replace("%5F", "_").replace("%7E", "~");
+            let json = serde_json::Value::from(value).to_string();
+            let inside = json.get(1..json.len() - 1).unwrap_or_default().to_owned();
+            for form in [value.to_owned(), kept.replace("%20", "+"), kept, inside] {
+                if !all.contains(&form) {
+                    all.push(form);
+                }
+            }
+        }
+        // The longest first: one may be a part of another.
+        all.sort_by_key(|form| std::cmp::Reverse(form.len()));
+        Self(all)
+    }
+
+    /// The text without the values.
+    pub(crate) fn apply(&self, text: &str) -> String {
+        self.0.iter().fold(text.to_owned(), |text, value| match text.contains(value.as_str()) {
+            true => text.replace(value.as_str(), "***"),
+            false => text,
+        })
+    }
+}
+
+/// The part of a value that could be a credential. Servers, rates and times are not: a report must name them.
+fn secret_part(value: &str) -> Option<&str> {
+    let is_amount =
+        value.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == '/').parse::<f64>().is_ok()
+            && !value.bytes().all(|b| b.is_ascii_digit());
+    // Paths hold tokens too, as those of webhooks do.
+    let part = match value.split_once("://") {
+        Some((_, rest)) => rest.find('/').and_then(|at| rest.get(at..)).unwrap_or_default(),
+        None => value,
+    };
+    (part.len() >= LENGTH_LEAST && !is_amount).then_some(part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_hidden_in_each_form_that_a_request_may_have() {
+        let masks = Masks::of_values([
+            "a b\"c-1.x",
+            "a b",
+            "http://h:8080",
+            "10000/s",
+            "hunter2",
+            "9182736",
+            "https://h/T0/k3y",
+        ]);
+        for (text, want) in [
+            ("x a b\"c-1.x y", "x *** y"),
+            ("/a%20b%22c-1.x?q=a+b%22c-1.x", "/***?q=***"),
+            (r#"{"k":"a b\"c-1.x"}"#, r#"{"k":"***"}"#),
+            (
+                "GET http://127.0.0.1:8080/250 at 10000/s by hunter2",
+                "GET http://127.0.0.1:8080/250 at 10000/s by ***",
+            ),
+            ("a b is too short to be hidden", "a b is too short to be hidden"),
+        ] {
+            assert_eq!(masks.apply(text), want);
+        }
+    }
+}
