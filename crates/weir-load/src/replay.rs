@@ -37,6 +37,9 @@ const WAITING: usize = 1024;
 /// Records of a file that are checked before anything is sent.
 const CHECKED: u64 = 20_000;
 
+/// When the first request starts: once all threads run. Otherwise it would always be late. Our guess.
+const LEAD_NS: u64 = 20_000_000;
+
 /// Masked keys that are reported.
 const MASKED_SHOWN: usize = 20;
 
@@ -298,6 +301,7 @@ impl Replay {
     /// Hands a request to a thread; `false` if nobody takes requests any more.
     fn send(&self, timed: window::Timed, out: &[Sender<Entry>], window: &Window<'_>) -> bool {
         let window::Timed { at, number, request } = timed;
+        let at = if self.is_max() { 0 } else { at.saturating_add(LEAD_NS) };
         let client = rules::hash(&request.client);
         let index = if self.by_client { client } else { number } % out.len() as u64;
         let Some(to) = out.get(index as usize) else { return false };

@@ -321,14 +321,8 @@ impl Exchange<'_> {
             let copied = log.wants_requests().then(|| self.received_fields());
             let fields: Vec<(&[u8], &[u8])> =
                 copied.iter().flatten().map(|(name, value)| (*name, &**value)).collect();
-            let body = self.cx.as_ref().and_then(Cx::logged_body);
-            let request = RequestCopy {
-                is_tls: self.is_tls(),
-                fields: &fields,
-                body,
-                is_body_cut: self.record.body_in > body.map_or(0, |body| body.len() as u64),
-            };
-            let request = copied.as_ref().map(|_| &request);
+            let request = copied.as_ref().map(|_| self.request_copy(&fields));
+            let request = request.as_ref();
             let entry = Entry { trace_id, span_id, request, ..entry };
             match &self.local.snapshot.conceals {
                 None => self.write_line(log, &Entry { headers: &headers, ..entry }),
@@ -565,6 +559,14 @@ impl Exchange<'_> {
             (!known.eq_ignore_ascii_case("host")).then_some((name, shown))
         });
         parted.collect()
+    }
+
+    /// The request for the format `replay`.
+    #[cold]
+    fn request_copy<'a>(&'a self, fields: &'a [(&'a [u8], &'a [u8])]) -> RequestCopy<'a> {
+        let body = self.cx.as_ref().and_then(Cx::logged_body);
+        let is_body_cut = self.record.body_in > body.map_or(0, |body| body.len() as u64);
+        RequestCopy { is_tls: self.is_tls(), fields, body, is_body_cut }
     }
 
     fn logged(&self, header: &Header) -> &[u8] {

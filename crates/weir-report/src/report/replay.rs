@@ -167,7 +167,7 @@ impl ReplayStats {
         }
         if !self.first_unread.is_empty() {
             let lines = self.first_unread.iter().map(|u| format!("line {}: {}", u.line, u.why));
-            rows.push(("first", lines.collect::<Vec<_>>().join("; ")));
+            rows.push(("unusable", lines.collect::<Vec<_>>().join("; ")));
         }
         if !self.masked_fields.is_empty() {
             rows.push(("masked", format!("fields left out: {}", listed(&self.masked_fields))));

@@ -49,7 +49,7 @@ fn expect_reason(report: &Report, code: &str, grade: Grade) {
 fn recording(upstream: &Upstream, filters: &str, more: &str) -> Weir {
     Weir::start(&format!(
         "listeners: {{ web: {{ address: 127.0.0.1:0, protocols: [http1, h2] }} }}\n\
-         access_log: {{ output: log, format: replay{more} }}\n\
+         access_log: {{ output: ./log, format: replay{more} }}\n\
          upstreams: {{ up: {{ endpoints: [{}] }} }}\n\
          routes: {{ all: {{ match: {{ path: \"/*\" }}, filters: [ {filters} ], upstream: up }} }}\n",
         upstream.address()
@@ -102,7 +102,7 @@ fn what_a_gateway_recorded_is_sent_again() {
     let second = Upstream::fixed(OK);
     let again = recording(&second, "", "");
     let target = format!("http://{}", again.address("web"));
-    let finished = replay(&log, &target, &["--methods", "all", "--speed", "1"]);
+    let finished = replay(&log, &target, &["--methods", "all", "--connections-by", "client"]);
     finished.expect_code(0);
     let r = report(&finished);
     let stats = r.replay.as_ref().unwrap();
@@ -153,7 +153,7 @@ fn secrets_are_not_recorded() {
     let filters = "{ key_auth: { header: x-shop, query: pass } }";
     let yaml = format!(
         "listeners: {{ web: {{ address: 127.0.0.1:0 }} }}\n\
-         access_log: {{ output: log, format: replay, redact: {{ \"query:session\": hide, \"header:x-mail\": hide, \
+         access_log: {{ output: ./log, format: replay, redact: {{ \"query:session\": hide, \"header:x-mail\": hide, \
          \"header:x-gone\": drop, client: truncate }} }}\n\
          upstreams: {{ up: {{ endpoints: [{}] }} }}\n\
          consumers: {{ shop: {{ key_auth: [ OPENSESAME ] }} }}\n\
