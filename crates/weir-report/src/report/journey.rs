@@ -42,13 +42,8 @@ pub struct ScenarioStats {
     /// Cookies that were dropped because a jar was full or the cookie was too long.
     pub cookies_dropped: u64,
     /// Rows of data sets with `pick: once` that the dry run sent. Each goes out once, so the load did not have them.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "super::is_zero")]
     pub dry_run_rows: u64,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-const fn is_zero(n: &u64) -> bool {
-    *n == 0
 }
 
 impl ScenarioStats {
