@@ -145,7 +145,7 @@ scenarios:
   a:
     users: 1
     iterations: 40
-    steps: [ { name: x, get: /x, keep: { id: 'json:$.id' }, checks: [ status=200 ] }, { if: id, then: [ { pause: 0s } ] } ]
+    steps: [ { name: x, get: /x, keep: { id: 'json:$.id' }, checks: [ status=200 ] }, { if: id, then: [ { pause: 1ms } ] } ]
 thresholds: [ 'x: failed<1%', 'a: failed<20%', 'a: failed<30%' ]
 ";
     let r = report(&run(&upstream, plan, &["--no-dry-run", "--threads", "1"]));
