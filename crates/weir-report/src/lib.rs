@@ -26,7 +26,7 @@ mod threshold;
 pub mod units;
 pub mod verdict;
 mod work;
-mod xml;
+pub mod xml;
 
 pub use bench::Bench;
 pub use comparison::Comparison;

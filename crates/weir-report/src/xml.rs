@@ -6,16 +6,23 @@ const DEPTH_MOST: usize = 64;
 
 /// An element with what it holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Element {
-    pub(crate) name: String,
-    pub(crate) attributes: Vec<(String, String)>,
-    pub(crate) children: Vec<Self>,
+pub struct Element {
+    /// Its name, with its prefix.
+    pub name: String,
+    /// The line on which its tag ends, from 1.
+    pub line: u32,
+    /// Names and values, in order.
+    pub attributes: Vec<(String, String)>,
+    /// The elements in it.
+    pub children: Vec<Self>,
     /// Its own text, without that of its children.
-    pub(crate) text: String,
+    pub text: String,
 }
 
 impl Element {
-    pub(crate) fn attribute(&self, name: &str) -> Option<&str> {
+    /// The value of an attribute.
+    #[must_use]
+    pub fn attribute(&self, name: &str) -> Option<&str> {
         self.attributes.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 }
@@ -24,8 +31,8 @@ impl Element {
 ///
 /// # Errors
 /// The text is not well-formed, or it has a DTD. The message names the byte.
-pub(crate) fn parse(text: &str) -> Result<Element, String> {
-    let mut reader = Reader { text, at: 0 };
+pub fn parse(text: &str) -> Result<Element, String> {
+    let mut reader = Reader { text, at: 0, line: 1, counted: 0 };
     let bad = |reader: &Reader<'_>, hint: &str| format!("{hint} at byte {}", reader.at);
     if let Some(c) = text.chars().find(|c| is_forbidden(*c)) {
         return Err(format!("U+{:04X} is not allowed in XML", c as u32));
@@ -70,7 +77,8 @@ pub(crate) fn parse(text: &str) -> Result<Element, String> {
             }
         } else {
             reader.skip("<");
-            let (element, is_empty) = reader.tag().map_err(|hint| bad(&reader, &hint))?;
+            let (mut element, is_empty) = reader.tag().map_err(|hint| bad(&reader, &hint))?;
+            element.line = reader.line();
             if open.len() >= DEPTH_MOST {
                 return Err(bad(&reader, "elements are nested too deeply"));
             }
@@ -86,11 +94,22 @@ pub(crate) fn parse(text: &str) -> Result<Element, String> {
 struct Reader<'a> {
     text: &'a str,
     at: usize,
+    /// The line at `counted`.
+    line: u32,
+    counted: usize,
 }
 
 impl<'a> Reader<'a> {
     fn rest(&self) -> &'a str {
         self.text.get(self.at..).unwrap_or_default()
+    }
+
+    /// The line here. Counts only what was passed since the last call.
+    fn line(&mut self) -> u32 {
+        let passed = self.text.get(self.counted..self.at).unwrap_or_default();
+        self.line = self.line.saturating_add(u32::try_from(passed.matches('\n').count()).unwrap_or(u32::MAX));
+        self.counted = self.at;
+        self.line
     }
 
     /// Passes this text, if it comes next.

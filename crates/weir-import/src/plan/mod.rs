@@ -18,8 +18,11 @@
 pub mod bodies;
 mod curl;
 mod har;
+mod jmx;
+mod k6;
 
 pub mod keeps;
+mod locust;
 pub mod model;
 pub mod names;
 mod openapi;
@@ -59,7 +62,8 @@ pub struct Kind {
 }
 
 /// Everything that becomes a plan, sorted by name.
-pub static KINDS: &[&Kind] = &[&curl::KIND, &har::KIND, &openapi::KIND, &postman::KIND];
+pub static KINDS: &[&Kind] =
+    &[&curl::KIND, &har::KIND, &jmx::KIND, &k6::KIND, &locust::KIND, &openapi::KIND, &postman::KIND];
 
 /// What a person chose on the command line.
 #[derive(Clone, Debug, Default)]

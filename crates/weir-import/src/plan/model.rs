@@ -56,6 +56,8 @@ pub struct Constant {
 /// What a name stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConstantValue {
+    /// A variable of the environment, and the text where it is not set.
+    Optional(String, String),
     /// A text that the source has.
     Text(String),
     /// A variable of the environment. The second is what the source has, which no plan and no report shows.
@@ -138,6 +140,8 @@ pub struct Request {
     pub redirects: Option<u32>,
     /// How long the answer may take.
     pub timeout: Option<String>,
+    /// A number that an importer gives it, to find it again; 0 for none.
+    pub id: usize,
     /// What a failed check does.
     pub on_failure: Option<&'static str>,
     /// The parts of the plan that the source has for it and a person must switch on: written as comments.

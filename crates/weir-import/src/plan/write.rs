@@ -29,6 +29,9 @@ pub fn to_yaml(plan: &Plan) -> String {
         let mut values = Map::new();
         for constant in &plan.values {
             let value = match &constant.value {
+                ConstantValue::Optional(name, default) => {
+                    format!("{VARIABLE_BEGIN}{name}:-{default}{VARIABLE_END}")
+                }
                 ConstantValue::Text(text) => text.clone(),
                 ConstantValue::Variable(name, _) => variable(name),
             };
@@ -58,7 +61,7 @@ pub fn variables(plan: &Plan) -> Vec<(&str, Option<&str>)> {
     let target = matches!(plan.target, Some(Target::Unknown)).then_some(("TARGET", None));
     let values = plan.values.iter().filter_map(|constant| match &constant.value {
         ConstantValue::Variable(name, value) => Some((&**name, value.as_deref())),
-        ConstantValue::Text(_) => None,
+        ConstantValue::Optional(..) | ConstantValue::Text(_) => None,
     });
     target.into_iter().chain(values).collect()
 }
