@@ -103,6 +103,11 @@ impl Plan {
         self.pid.is_some()
     }
 
+    /// Whether its load is a list of parts, or that of one of its scenarios.
+    pub fn has_parts(&self) -> bool {
+        self.rhythm.shape().is_some() || self.journey.as_ref().is_some_and(|j| !j.parts.is_empty())
+    }
+
     /// The length of a tick: a second, or a whole part of a block of `--rounds` that is no longer.
     pub(crate) fn tick_ns(&self) -> u64 {
         self.block_ns().map_or(TICK, |block| block / block.div_ceil(TICK))

@@ -18,6 +18,9 @@ use crate::Report;
 /// Longest text that is read: 2 GiB.
 pub const BYTES_MOST: u64 = 2 << 30;
 
+/// Characters of a message about a file: it may repeat a value as long as the file.
+const MESSAGE_MOST: usize = 300;
+
 /// Reads the results of another tool; `None` if they are of no tool that we know.
 ///
 /// # Errors
@@ -37,7 +40,7 @@ pub fn read(bytes: &[u8]) -> Option<Result<Report, String>> {
         () if wrk2::is_text(text) => wrk2::read,
         () => return None,
     };
-    Some(read(text))
+    Some(read(text).map_err(|why| why.chars().take(MESSAGE_MOST).collect()))
 }
 
 #[cfg(test)]

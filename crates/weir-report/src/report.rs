@@ -20,7 +20,9 @@ mod times;
 pub use agents::{AgentStats, LostAgent};
 pub use figures::{Distribution, Figures, PhaseFigures};
 pub use journey::{KeepStats, ScenarioStats, StepKind, StepStats, StepTick};
-pub use judgement::{BaselineUse, Block, FigureChange, GateResult, GateState, Judgement, Outlook, Source};
+pub use judgement::{
+    BaselineUse, Block, BlockStep, FigureChange, GateResult, GateState, Judgement, Outlook, Source,
+};
 pub use parts::{
     AddressUse, AnswerKind, CheckResult, ConnectionStats, CoreUse, CoreUser, Generator, Health, Ledger,
     TargetCost, TargetStats, ThreadStats, ThresholdResult, WebSocketStats, Window,

@@ -137,7 +137,11 @@ impl Merge {
             tick.generator_cpu_ns += p.cpu_ns;
         }
         if let Some(journey) = &self.plan.journey {
-            tick.steps = scenario::tally::merged(journey, parts.iter().flat_map(|p| &p.steps));
+            let rows = scenario::tally::merged(parts.iter().flat_map(|p| &p.steps));
+            tick.steps = scenario::tally::ticks(journey, &rows);
+            if let Some(part) = parts.first() {
+                self.blocks.add_steps(part.index, journey, &rows);
+            }
         }
         tick.planned = match &self.plan.replay {
             Some(replay) => replay.found().planned_until(tick.end_ns),

@@ -9,7 +9,7 @@ use weir_report::Histogram;
 use weir_report::report::{Errors, PartIterations, Percentiles, StepTick};
 
 /// Steps whose times are also kept by the second, for outputs during the run: each costs a histogram.
-const STEPS_BY_SECOND: usize = 64;
+pub(crate) const STEPS_BY_SECOND: usize = 64;
 
 /// Most credentials that are told apart.
 const IDENTITIES_MOST: usize = 1_000;
@@ -82,8 +82,8 @@ pub(crate) struct StepPart {
     row: usize,
     responses: u64,
     unexpected: u64,
-    errors: u64,
-    response: Histogram,
+    pub(crate) errors: u64,
+    pub(crate) response: Histogram,
 }
 
 impl JourneyTally {
@@ -195,8 +195,8 @@ impl JourneyTally {
     }
 }
 
-/// Adds up the threads' parts of a tick.
-pub(crate) fn merged<'a>(journey: &Journey, parts: impl Iterator<Item = &'a StepPart>) -> Vec<StepTick> {
+/// Adds up the threads' parts of a tick, by row.
+pub(crate) fn merged<'a>(parts: impl Iterator<Item = &'a StepPart>) -> BTreeMap<usize, StepPart> {
     let mut rows: BTreeMap<usize, StepPart> = BTreeMap::new();
     for part in parts {
         let all = rows.entry(part.row).or_default();
@@ -205,8 +205,13 @@ pub(crate) fn merged<'a>(journey: &Journey, parts: impl Iterator<Item = &'a Step
         all.errors += part.errors;
         all.response.add(&part.response);
     }
-    let tick = |(row, part): (usize, StepPart)| {
-        let row = journey.rows.get(row)?;
+    rows
+}
+
+/// The rows of a tick.
+pub(crate) fn ticks(journey: &Journey, rows: &BTreeMap<usize, StepPart>) -> Vec<StepTick> {
+    let tick = |(row, part): (&usize, &StepPart)| {
+        let row = journey.rows.get(*row)?;
         Some(StepTick {
             scenario: journey.scenario_name(row.scenario),
             step: row.name.clone(),
@@ -216,5 +221,5 @@ pub(crate) fn merged<'a>(journey: &Journey, parts: impl Iterator<Item = &'a Step
             response: Percentiles::of(&part.response),
         })
     };
-    rows.into_iter().filter_map(tick).collect()
+    rows.iter().filter_map(tick).collect()
 }

@@ -163,7 +163,8 @@ impl BaselineRun {
     }
 }
 
-/// All figures of a report, as a whole and by block; of its scenarios and steps only as a whole.
+/// All figures of a report, as a whole and by block; of its scenarios and steps too, of the parts of its load only as a
+/// whole, because a block lies anywhere in them.
 fn figures(report: &Report) -> BTreeMap<String, RunFigure> {
     let blocks: Vec<Measured> =
         report.blocks.iter().map(|block| Measured::of_block(block, report.plan.timeout_ns)).collect();
@@ -183,11 +184,17 @@ fn figures(report: &Report) -> BTreeMap<String, RunFigure> {
     };
     add(None, report, &blocks);
     let steps = report.steps.iter().flat_map(|step| [step.name.clone(), step.full_name()]);
-    let names: BTreeSet<String> = report.scenarios.iter().map(|s| s.name.clone()).chain(steps).collect();
-    for name in names {
-        if let Some(part) = report.part(&name) {
-            add(Some(&name), &part, &[]);
-        }
+    let parts = report.parts.iter().map(|part| part.name.clone());
+    let names = report.scenarios.iter().map(|s| s.name.clone()).chain(steps).chain(parts);
+    for name in names.collect::<BTreeSet<String>>() {
+        let Some(part) = report.part(&name) else { continue };
+        let is_scenario = report.scenarios.iter().any(|s| s.name == name);
+        let blocks: Option<Vec<Measured>> = report
+            .blocks
+            .iter()
+            .map(|b| b.part(&name, is_scenario).map(|b| Measured::of_block(&b, report.plan.timeout_ns)))
+            .collect();
+        add(Some(&name), &part, &blocks.unwrap_or_default());
     }
     all
 }
@@ -240,6 +247,11 @@ pub fn text_digest(parts: &[&str]) -> String {
         digest.update(part);
     }
     hex(&digest.finalize())
+}
+
+/// A digest of bytes, in hex.
+pub fn bytes_digest(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
 }
 
 /// Removes values that say nothing: null, false, zero, and empty ones.

@@ -3,7 +3,7 @@
 //! A sample of a transaction controller sums up other samples and is left out, as are the samples within a sample.
 
 use super::csv::Records;
-use super::samples::{Sample, Samples};
+use super::samples::{Sample, Samples, quoted};
 use crate::Report;
 use crate::report::Source;
 use crate::xml::{self, Element};
@@ -44,7 +44,7 @@ struct Row<'a>(&'a dyn Fn(&str) -> Option<&'a str>);
 impl Row<'_> {
     fn number(&self, name: &str) -> Result<u64, String> {
         let text = (self.0)(name).unwrap_or_default();
-        text.trim().parse().map_err(|_| format!("{name} is `{text}`, expected a number"))
+        text.trim().parse().map_err(|_| format!("{name} is `{}`, expected a number", quoted(text)))
     }
 
     fn milliseconds(&self, name: &str) -> Option<u64> {

@@ -1,6 +1,6 @@
 //! k6's `--out json=FILE`: a line per metric, and one per value of a request.
 
-use super::samples::{Sample, Samples};
+use super::samples::{Sample, Samples, quoted};
 use super::time::rfc3339;
 use crate::Report;
 use crate::report::Source;
@@ -58,7 +58,8 @@ pub(super) fn read(text: &str) -> Result<Report, String> {
         }
         match line.metric.as_str() {
             "http_req_duration" => {
-                let end = rfc3339(&data.time).ok_or_else(|| bad(&format!("time is `{}`", data.time)))?;
+                let end =
+                    rfc3339(&data.time).ok_or_else(|| bad(&format!("time is `{}`", quoted(&data.time))))?;
                 if !(0.0..1e9).contains(&data.value) {
                     return Err(bad(&format!("value is {}, expected milliseconds", data.value)));
                 }

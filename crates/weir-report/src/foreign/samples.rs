@@ -14,6 +14,21 @@ const NAMES_MOST: usize = 100;
 /// Error texts that are told apart.
 const TEXTS_MOST: usize = 32;
 
+/// Characters of a text that are kept.
+const TEXT_MOST: usize = 1_000;
+
+/// Characters of a text that a message repeats.
+const QUOTED_MOST: usize = 40;
+
+/// The beginning of a text of the file, for a message.
+pub(super) fn quoted(text: &str) -> String {
+    let mut beginning: String = text.chars().take(QUOTED_MOST).collect();
+    if beginning.len() < text.len() {
+        beginning.push('…');
+    }
+    shown(beginning.as_bytes())
+}
+
 /// The largest time of a sample: a day. A larger one is a mistake in the file.
 const TIME_MOST: u64 = 86_400_000_000_000;
 
@@ -60,8 +75,8 @@ impl Samples {
         let target = self.target(s);
         let r = &mut self.report;
         r.counts.requests += 1;
-        r.bytes.sent_body += s.sent;
-        r.bytes.received_body += s.received;
+        r.bytes.sent_body = r.bytes.sent_body.saturating_add(s.sent);
+        r.bytes.received_body = r.bytes.received_body.saturating_add(s.received);
         let unexpected = s.status.is_some_and(|status| !crate::report::is_expected(status));
         if let Some(t) = r.targets.get_mut(target) {
             t.requests += 1;
@@ -98,6 +113,7 @@ impl Samples {
 
     /// Counts a check.
     pub(super) fn check(&mut self, name: &str, passed: bool) {
+        let name: &str = &name.chars().take(TEXT_MOST).collect::<String>();
         if self.checks.len() < NAMES_MOST || self.checks.contains_key(name) {
             let counts = self.checks.entry(name.to_owned()).or_default();
             counts.0 += u64::from(passed);
@@ -108,7 +124,7 @@ impl Samples {
 
     /// Starts that the tool left out.
     pub(super) const fn unsent(&mut self, n: u64) {
-        self.report.counts.unsent += n;
+        self.report.counts.unsent = self.report.counts.unsent.saturating_add(n);
     }
 
     /// The most users.
@@ -118,8 +134,10 @@ impl Samples {
 
     /// The number of the target of a sample.
     fn target(&mut self, s: &Sample) -> usize {
-        let name = if s.method.is_empty() { s.name.clone() } else { format!("{} {}", s.method, s.name) };
-        if let Some(known) = self.names.get(&name) {
+        let name: String = s.name.chars().take(TEXT_MOST).collect();
+        let method: String = s.method.chars().take(TEXT_MOST).collect();
+        let whole = if method.is_empty() { name.clone() } else { format!("{method} {name}") };
+        if let Some(known) = self.names.get(&whole) {
             return *known;
         }
         let r = &mut self.report;
@@ -127,7 +145,7 @@ impl Samples {
         if is_rest && r.targets.len() > NAMES_MOST {
             return NAMES_MOST;
         }
-        let (method, url) = if is_rest { ("", "…") } else { (s.method.as_str(), s.name.as_str()) };
+        let (method, url) = if is_rest { ("", "…") } else { (method.as_str(), name.as_str()) };
         r.plan.targets.push(TargetPlan {
             method: shown(method.as_bytes()),
             url: shown(url.as_bytes()),
@@ -137,14 +155,17 @@ impl Samples {
         r.targets.push(TargetStats::default());
         let number = r.targets.len() - 1;
         if !is_rest {
-            self.names.insert(name, number);
+            self.names.insert(whole, number);
         }
         number
     }
 
     /// Counts an error by its kind, as far as its text tells.
     fn error(&mut self, text: &str) {
-        let has = |words: &[&str]| words.iter().any(|word| text.to_lowercase().contains(word));
+        // Its beginning tells the kind; a line may be as long as the file.
+        let text: String = text.chars().take(TEXT_MOST).collect();
+        let lower = text.to_lowercase();
+        let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));
         let errors = &mut self.report.counts.errors;
         *match () {
             () if has(&["timeout", "timed out", "deadline"]) => &mut errors.timeout,

@@ -111,6 +111,47 @@ fn the_spectrum_of_wrk2() {
 }
 
 #[test]
+fn hostile_files_are_refused_shortly_or_counted() {
+    let long = "x".repeat(1_000_000);
+    let point = |value: &str| {
+        format!(
+            "{{\"type\":\"Point\",\"metric\":\"http_req_duration\",\"data\":{{\"time\":\"2026-11-21T18:03:54Z\",\"value\":{value}}}}}"
+        )
+    };
+    let vegeta =
+        |latency: &str, at: &str| format!("{{\"code\":200,\"timestamp\":\"{at}\",\"latency\":{latency}}}");
+    for text in [
+        format!("timeStamp,elapsed\n1,{long}\n"),
+        "timeStamp,elapsed\n1,-5\n".to_owned(),
+        "timeStamp,elapsed\n1,NaN\n".to_owned(),
+        format!("<testResults><sample></{long}></testResults>"),
+        point("-1"),
+        point("1e300"),
+        format!("{}\n{}", point("1"), point("NaN")),
+        format!("{}\n{}", vegeta("1", "2026-11-21T18:03:54Z"), vegeta("-1", "2026-11-21T18:03:54Z")),
+        vegeta("1", &long),
+        vegeta("1", "2026-11-21T18:03:9223372036854775807Z"),
+        format!("{}\n{{\"code\":\"{long}\"}}", vegeta("1", "2026-11-21T18:03:54Z")),
+    ] {
+        let told = read(text.as_bytes()).expect("a format").unwrap_err();
+        assert!(told.len() < 1_000, "{}", told.len());
+    }
+    // A gob that ends in its middle, or that happens to be UTF-8.
+    for gob in [&b"\x43\xff\x81"[..], b"C"] {
+        assert!(read(gob).is_none_or(|read| read.is_err()));
+    }
+    // Any order of times, counts that overflow, and long names.
+    let most = u64::MAX;
+    let r = good(&format!(
+        "timeStamp,elapsed,label,responseCode,sentBytes\n9000,1,{long},200,{most}\n1000,1,a,200,{most}\n5000,1,b,500,1\n"
+    ));
+    assert_eq!((r.counts.responses, r.duration_ns, r.bytes.sent()), (3, 8_001_000_000, most));
+    assert!(r.plan.targets[0].url.len() <= 1_000);
+    let begins: Vec<u64> = r.series.ticks.iter().map(|t| t.requests).collect();
+    assert_eq!(begins.iter().sum::<u64>(), 3);
+}
+
+#[test]
 fn what_another_tool_did_not_write_is_told_with_its_line() {
     for (text, want) in [
         ("timeStamp,elapsed,label\n1,x,a\n", "line 2: elapsed is `x`"),

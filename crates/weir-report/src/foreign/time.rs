@@ -11,6 +11,7 @@ pub(super) fn rfc3339(text: &str) -> Option<u64> {
     let (hour, minute) = (parts.next()?.parse::<i64>().ok()?, parts.next()?.parse::<i64>().ok()?);
     let second = parts.next()?;
     let (second, part) = second.split_once('.').unwrap_or((second, ""));
+    let second = second.parse::<i64>().ok()?;
     let nanos = format!("{part:0<9}").get(..9)?.parse::<i64>().ok()?;
     let offset = match zone {
         "Z" | "z" => 0,
@@ -25,6 +26,7 @@ pub(super) fn rfc3339(text: &str) -> Option<u64> {
         && (1..=31).contains(&day)
         && (0..24).contains(&hour)
         && (0..60).contains(&minute)
+        && (0..=60).contains(&second) // 60 is a leap second
         && offset.abs() < 24 * 60;
     if !is_good {
         return None;
@@ -32,7 +34,7 @@ pub(super) fn rfc3339(text: &str) -> Option<u64> {
     // Years start in March, so that the leap day comes last.
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1 - 719_468;
-    let seconds = days * 86_400 + hour * 3_600 + (minute - offset) * 60 + second.parse::<i64>().ok()?;
+    let seconds = days * 86_400 + hour * 3_600 + (minute - offset) * 60 + second;
     u64::try_from(seconds.checked_mul(1_000_000_000)?.checked_add(nanos)?).ok()
 }
 
@@ -53,6 +55,8 @@ mod tests {
             ("2026-13-21T18:03:54Z", None),
             ("9999999999999-01-01T00:00:00Z", None),
             ("é", None),
+            ("2026-11-21T18:03:9223372036854775807Z", None),
+            ("2026-11-21T18:03:61Z", None),
         ] {
             assert_eq!(rfc3339(text), want, "{text}");
         }

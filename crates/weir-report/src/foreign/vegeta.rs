@@ -1,6 +1,6 @@
 //! vegeta's results as `vegeta encode` writes them: a JSON object per line and request.
 
-use super::samples::{Sample, Samples};
+use super::samples::{Sample, Samples, quoted};
 use super::time::rfc3339;
 use crate::Report;
 use crate::report::Source;
@@ -42,8 +42,8 @@ pub(super) fn read(text: &str) -> Result<Report, String> {
     for (i, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let bad = |hint: &str| format!("line {}: {hint}", i + 1);
         let line: Line = serde_json::from_str(line).map_err(|e| bad(&e.to_string()))?;
-        let started =
-            rfc3339(&line.timestamp).ok_or_else(|| bad(&format!("timestamp is `{}`", line.timestamp)))?;
+        let started = rfc3339(&line.timestamp)
+            .ok_or_else(|| bad(&format!("timestamp is `{}`", quoted(&line.timestamp))))?;
         samples
             .add(&Sample {
                 name: line.url,

@@ -4,7 +4,7 @@
 use super::text::measured;
 use crate::Report;
 use crate::comparison::Condition;
-use crate::report::{CheckResult, End, GateState, Grade, ThresholdResult};
+use crate::report::{CheckResult, End, GateState, Grade, ThresholdResult, Verdict};
 use crate::threshold::Threshold;
 use crate::units::grouped;
 
@@ -25,6 +25,7 @@ pub(super) enum Kind {
     Check,
     End,
     Gate,
+    Part,
     Threshold,
     Verdict,
 }
@@ -48,6 +49,7 @@ impl Kind {
             Self::Check => "check",
             Self::End => "end",
             Self::Gate => "gate",
+            Self::Part => "part",
             Self::Threshold => "threshold",
             Self::Verdict => "verdict",
         }
@@ -70,9 +72,18 @@ impl Outcome {
     }
 }
 
-/// The cases of a run: the verdict first, then thresholds, gates and checks in the order given.
+/// The cases of a run: the verdict first, then the parts of its load, thresholds, gates and checks in the order given.
 pub(super) fn cases(r: &Report) -> Vec<Case> {
     let mut all = vec![verdict(r)];
+    all.extend(r.parts.iter().map(|part| {
+        let scenario = part.name.split_once('.').and_then(|(scenario, _)| scenario_of(r, scenario));
+        // A part is INVALID by its own figures; the run's verdict is the case that decides.
+        let outcome = match told(&part.verdict) {
+            (Grade::Valid, text) => Outcome::Passed(text),
+            (_, text) => Outcome::Noted(text),
+        };
+        Case { scenario, kind: Kind::Part, name: part.name.clone(), outcome }
+    }));
     if let End::Aborted { condition } = &r.end {
         let text = format!("the run was aborted by --abort-on {condition}");
         let outcome = Outcome::Failed(text);
@@ -106,8 +117,11 @@ pub(super) fn cases(r: &Report) -> Vec<Case> {
 
 fn check(scenario: Option<String>, name: String, c: &CheckResult) -> Case {
     let text = format!("passed by {} of {} responses", grouped(c.passed), grouped(c.passed + c.failed));
-    let good = c.failed == 0 && c.passed > 0;
-    let outcome = if good { Outcome::Passed(text) } else { Outcome::Failed(text) };
+    let outcome = match (c.passed, c.failed) {
+        (0, 0) => Outcome::Skipped("no response to check".to_owned()),
+        (_, 0) => Outcome::Passed(text),
+        _ => Outcome::Failed(text),
+    };
     Case { scenario, kind: Kind::Check, name, outcome }
 }
 
@@ -122,19 +136,23 @@ fn scenario_of(r: &Report, scope: &str) -> Option<String> {
 }
 
 fn verdict(r: &Report) -> Case {
-    let grade = r.verdict.grade;
-    let reasons: Vec<String> = r.verdict.reasons.iter().map(|n| format!("{}: {}", n.code, n.text)).collect();
-    let text =
-        if reasons.is_empty() { grade.to_string() } else { format!("{grade}: {}", reasons.join("; ")) };
+    let (grade, text) = told(&r.verdict);
     let required = r.judgement.as_ref().and_then(|j| j.required);
     let outcome = match grade {
         Grade::Invalid => Outcome::Error(text),
         _ if required.is_some_and(|required| grade > required) => Outcome::Failed(text),
         Grade::Suspect => Outcome::Noted(text),
-        Grade::Valid if reasons.is_empty() => Outcome::Passed(text),
+        Grade::Valid if r.verdict.reasons.is_empty() => Outcome::Passed(text),
         Grade::Valid => Outcome::Noted(text),
     };
     Case { scenario: None, kind: Kind::Verdict, name: "verdict".to_owned(), outcome }
+}
+
+/// A verdict with its reasons, in one line.
+fn told(verdict: &Verdict) -> (Grade, String) {
+    let reasons: Vec<String> = verdict.reasons.iter().map(|n| format!("{}: {}", n.code, n.text)).collect();
+    let grade = verdict.grade;
+    (grade, if reasons.is_empty() { grade.to_string() } else { format!("{grade}: {}", reasons.join("; ")) })
 }
 
 /// `p99 212.0 ms, wanted < 200ms`.
@@ -238,6 +256,30 @@ mod tests {
         assert_eq!(told("p99<200ms", Some(212e6)), "p99 212.0 ms, wanted < 200ms");
         assert_eq!(told("checks >= 100%", Some(0.5)), "checks 50.000 %, wanted >= 100%");
         assert_eq!(told("max<1s", None), "max that request had no response, wanted < 1s");
+    }
+
+    #[test]
+    fn what_no_response_came_to_is_skipped() {
+        let check = CheckResult { check: "status=200".to_owned(), ..CheckResult::default() };
+        let r = Report { checks: vec![check], ..Report::default() };
+        assert!(matches!(cases(&r)[1].outcome, Outcome::Skipped(_)), "{:?}", cases(&r));
+    }
+
+    #[test]
+    fn a_part_is_a_case_that_tells_and_never_fails() {
+        use crate::report::{PartStats, Reason};
+        let mut r = Report::default();
+        let mut part = PartStats { name: "spike".to_owned(), ..PartStats::default() };
+        part.verdict.grade = Grade::Invalid;
+        let text = "all users were busy".to_owned();
+        part.verdict.reasons = vec![Reason { code: "rate_missed".to_owned(), grade: Grade::Invalid, text }];
+        r.parts = vec![PartStats { name: "hold".to_owned(), ..PartStats::default() }, part];
+        let all = cases(&r);
+        assert!(matches!(&all[1].outcome, Outcome::Passed(text) if text == "VALID"), "{all:?}");
+        assert!(
+            matches!(&all[2].outcome, Outcome::Noted(text) if text == "INVALID: rate_missed: all users were busy")
+        );
+        assert_eq!((all[2].kind.name(), all[2].name.as_str()), ("part", "spike"));
     }
 
     #[test]

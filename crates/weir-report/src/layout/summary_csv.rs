@@ -1,4 +1,4 @@
-//! `csv-summary`: the figures of a run for a spreadsheet, a line per target (or step) with a header. Times are
+//! `csv-summary`: the figures of a run for a spreadsheet, a line per target, step and part, with a header. Times are
 //! milliseconds and rates are per second. New columns are only added at the end.
 
 use super::cases::clean;
@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 pub(super) static FORMAT: Format = Format {
     name: "csv-summary",
-    about: "a line per target or step: counts, rate, latencies; for spreadsheets",
+    about: "a line per target, step or part: counts, rate, latencies; for spreadsheets",
     differs: "",
     print,
 };
@@ -27,16 +27,16 @@ struct Row<'a> {
 
 fn print(r: &Report) -> String {
     let mut out = format!("{HEAD}\n");
-    for row in rows(r) {
+    for (row, seconds) in rows(r) {
         let [requests, responses, errors, unexpected, in_window] = row.counts;
         let _ = write!(
             out, // a String takes everything
             "{},{},{:.3},{},{requests},{responses},{errors},{unexpected},{:.2}",
             cell(&row.name),
             r.started_unix_ms,
-            r.seconds(),
+            seconds.unwrap_or_else(|| r.seconds()),
             r.verdict.grade,
-            in_window as f64 / r.rated().seconds(),
+            in_window as f64 / seconds.unwrap_or_else(|| r.rated().seconds()),
         );
         let p = Percentiles::of(row.times);
         let known =
@@ -53,8 +53,9 @@ fn print(r: &Report) -> String {
     out
 }
 
-/// The whole run; with several targets each of them too, by its service time; with scenarios each step.
-fn rows(r: &Report) -> Vec<Row<'_>> {
+/// The whole run; with several targets each of them too, by its service time; with scenarios each step; with a load in
+/// parts each part, with its length in seconds.
+fn rows(r: &Report) -> Vec<(Row<'_>, Option<f64>)> {
     let c = &r.counts;
     let unexpected = c.responses.saturating_sub(r.expected());
     let whole = Row {
@@ -73,7 +74,24 @@ fn rows(r: &Report) -> Vec<Row<'_>> {
         counts: [step.requests, step.responses, step.errors.total(), step.unexpected, step.in_window],
         times: &step.response,
     });
-    std::iter::once(whole).chain(each).chain(steps).collect()
+    let parts = r.parts.iter().map(|part| Row {
+        name: part.name.clone(),
+        counts: [
+            part.counts.requests,
+            part.counts.responses,
+            part.counts.errors.total(),
+            part.unexpected(),
+            part.counts.responses,
+        ],
+        times: &part.response,
+    });
+    let seconds_of_part = |i: usize| {
+        let planned = r.planned_part(i)[0];
+        planned.map(|p| p.end_ns.saturating_sub(p.begin_ns) as f64 / 1e9)
+    };
+    let parts = parts.enumerate().map(|(i, row)| (row, seconds_of_part(i)));
+    let whole = std::iter::once(whole).chain(each).chain(steps).map(|row| (row, None));
+    whole.chain(parts).collect()
 }
 
 /// A cell, quoted where CSV needs it (RFC 4180). A spreadsheet takes a text that begins with one of `=+-@` for a
@@ -90,7 +108,7 @@ fn cell(text: &str) -> String {
 mod tests {
     use super::super::cases::testing;
     use super::*;
-    use crate::report::{TargetPlan, TargetStats};
+    use crate::report::{Pace, PartPlan, PartStats, StageUnit, TargetPlan, TargetStats};
 
     #[test]
     fn a_line_per_target_under_the_header() {
@@ -114,5 +132,16 @@ mod tests {
         );
         assert_eq!(lines[3], "GET http://b/,1795284234000,12.346,INVALID,0,7,0,0,0.00,,,,,,,,");
         assert_eq!(lines[0].split(',').count(), lines[3].split(',').count());
+        r.plan.pace = Pace::Shape {
+            of: StageUnit::Rate,
+            parts: vec![PartPlan { end_ns: 2_000_000_000, ..PartPlan::default() }],
+            spacing: "even".to_owned(),
+            seed: 1,
+        };
+        r.parts = vec![PartStats { name: "spike".to_owned(), ..PartStats::default() }];
+        r.parts[0].counts.responses = 50;
+        let text = print(&r);
+        let last = text.lines().last().unwrap();
+        assert_eq!(last, "spike,1795284234000,2.000,INVALID,0,50,0,50,25.00,,,,,,,,", "its own length");
     }
 }

@@ -20,6 +20,42 @@ pub struct Block {
     pub unanswered: u64,
     /// Response time of its complete responses.
     pub response: Histogram,
+    /// Each step of scenarios; none in a plan with so many steps that their times are not kept by the second.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<BlockStep>,
+}
+
+/// A step in a block.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct BlockStep {
+    /// Its scenario.
+    pub scenario: String,
+    /// Its name.
+    pub step: String,
+    /// Requests that ended in an error.
+    pub unanswered: u64,
+    /// Response time of its complete responses.
+    pub response: Histogram,
+}
+
+impl Block {
+    /// The steps of it with this name, as [`Report::part`](super::Report) names them; none if it has none of them.
+    pub(crate) fn part(&self, name: &str, is_scenario: bool) -> Option<Self> {
+        let belongs = |s: &&BlockStep| match is_scenario {
+            true => s.scenario == name,
+            false => s.step == name || format!("{}.{}", s.scenario, s.step) == name,
+        };
+        let mut part = Self { end_ns: self.end_ns, length_ns: self.length_ns, ..Self::default() };
+        let mut has_any = false;
+        for step in self.steps.iter().filter(belongs) {
+            has_any = true;
+            part.unanswered += step.unanswered;
+            part.response.add(&step.response);
+        }
+        part.in_window = part.response.count();
+        has_any.then_some(part)
+    }
 }
 
 /// What a run was held against, besides its thresholds.

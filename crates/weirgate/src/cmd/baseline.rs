@@ -1,6 +1,6 @@
 //! `weir baseline`: keeps the figures of earlier runs, which `weir load --against` compares with.
 
-use super::load::read_baseline;
+use super::load::{lock_baseline, read_baseline};
 use super::output_file::OutputFile;
 use super::print;
 use super::report::read_report;
@@ -61,6 +61,11 @@ impl Add {
             Err(hint) => return wrong(&format!("{}: {hint}", self.report.display())),
         };
         let (place, digest) = (self.baseline.display(), plan_digest(&report));
+        // Two of these at once would each add to the same runs, and one run would be lost.
+        let _lock = match lock_baseline(&self.baseline) {
+            Ok(lock) => lock,
+            Err(e) => return wrong(&format!("{place}: {e}")),
+        };
         let found = match read_baseline(&self.baseline) {
             Ok(found) => found,
             Err(hint) => return wrong(&format!("{place}: {hint}")),

@@ -20,7 +20,7 @@ mod replay;
 
 pub(super) use aliases::translated;
 pub(super) use args::{ConnectionArgs, RequestArgs};
-pub(super) use ci::{GateArgs, read as read_baseline};
+pub(super) use ci::{Failure, GateArgs, failures, lock as lock_baseline, read as read_baseline};
 pub(super) use replay::Replay;
 
 #[cfg(not(feature = "live"))]
@@ -29,7 +29,7 @@ use not_live as live;
 use super::output_file::OutputFile;
 use super::print;
 use anyhow::Result;
-use ci::{CiArgs, Failure, code, failures};
+use ci::{CiArgs, code};
 use clap::{Args, ValueEnum};
 use live::Live;
 use outputs::{Output, Outputs};
@@ -190,7 +190,7 @@ const SEARCHED: [&str; 23] = [
 
 /// The verdict that is required.
 #[derive(Clone, Copy, ValueEnum)]
-enum Require {
+pub(super) enum Require {
     /// VALID or SUSPECT
     Suspect,
     /// VALID
@@ -224,7 +224,7 @@ pub(super) fn format_named(name: &str) -> Result<&'static Format, UnknownFormat>
 
 impl Require {
     /// The lowest grade that it accepts.
-    const fn grade(self) -> Grade {
+    pub(super) const fn grade(self) -> Grade {
         match self {
             Self::Suspect => Grade::Suspect,
             Self::Valid => Grade::Valid,

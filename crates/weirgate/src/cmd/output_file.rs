@@ -48,6 +48,11 @@ impl OutputFile {
         Ok(Self { path: path.to_owned(), way })
     }
 
+    /// As given.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Writes the result, atomically where possible.
     pub(super) fn write(self, text: &str) -> Result<()> {
         self.way.write(text.as_bytes()).with_context(|| self.path.display().to_string())

@@ -1,7 +1,7 @@
 //! `weir report`: prints a saved result of `weir load`, or results of another tool, in any layout; verifies its
 //! numbers; adds up the results of several generators.
 
-use super::load::{GateArgs, Intended, format_named, show};
+use super::load::{Failure, GateArgs, Intended, Require, failures, format_named, show};
 use super::output_file::OutputFile;
 use super::print;
 use anyhow::Result;
@@ -13,8 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use weir_report::comparison::baseline::plan_digest;
 use weir_report::layout::{Format, render, verify};
-use weir_report::report::{GateResult, GateState};
-use weir_report::{Report, foreign, merge};
+use weir_report::{Report, Threshold, foreign, merge};
 
 #[derive(Args)]
 pub(super) struct Saved {
@@ -38,6 +37,13 @@ pub(super) struct Saved {
     /// Recompute every number from the raw data, and exit with 1 if any differs
     #[arg(long, conflicts_with_all = ["format", "against", "merge"])]
     verify: bool,
+    /// Judge it by a condition, such as 'p99<20ms', in place of those of the run; exit with 1 if it does not hold. May
+    /// be repeated
+    #[arg(long = "threshold", value_name = "CONDITION", conflicts_with = "verify")]
+    thresholds: Vec<String>,
+    /// Exit with 1 if the verdict is worse than this
+    #[arg(long, value_enum, value_name = "GRADE", conflicts_with = "verify")]
+    require: Option<Require>,
     #[command(flatten)]
     gates: GateArgs,
 }
@@ -107,11 +113,32 @@ impl Saved {
                 return Ok(ExitCode::from(2));
             }
         };
+        let mut wrong = Vec::new();
+        let mut thresholds = Vec::new();
+        for text in &self.thresholds {
+            match Threshold::parse("--threshold", text) {
+                Ok(threshold) => thresholds.push(threshold),
+                Err(mistake) => wrong.push(mistake),
+            }
+        }
+        if !wrong.is_empty() {
+            wrong.iter().for_each(|m| errln!("weir report: {m}"));
+            return Ok(ExitCode::from(2));
+        }
+        // Those of the run were judged by it; asked for again, these decide.
+        if !thresholds.is_empty() {
+            report.thresholds = thresholds.iter().map(|t| t.judge(report)).collect();
+        }
+        if let Some(required) = self.require {
+            report.judgement.get_or_insert_default().required = Some(required.grade());
+        }
         let gates = self.gates.open(false).and_then(|gates| {
             let digest = plan_digest(report);
             let has_pid = report.target_cost.is_some();
             let rounds = report.blocks.len() as u64;
-            let mistakes = gates.iter().flat_map(|gates| gates.mistakes(&digest, rounds, has_pid));
+            let mistakes = gates
+                .iter()
+                .flat_map(|gates| gates.mistakes(&digest, rounds, !report.parts.is_empty(), has_pid));
             let mistakes: Vec<_> = mistakes.collect();
             if mistakes.is_empty() { Ok(gates) } else { Err(mistakes) }
         });
@@ -126,14 +153,14 @@ impl Saved {
         if let (Some(file), Some(json)) = (save, Format::named("json")) {
             file.write(&render(report, json))?;
         }
-        let is_broken = |gate: &GateResult| match gate.state {
-            GateState::Broken => true,
-            GateState::Held => false,
-            GateState::Unknown => self.gates.fail_if_unknown,
+        let asked = |failure: &Failure| match failure {
+            Failure::Threshold => !self.thresholds.is_empty(),
+            Failure::Regression => !self.gates.fail_if.is_empty(),
+            Failure::Verdict => self.require.is_some(),
+            Failure::Aborted | Failure::Interrupted | Failure::NoResponse => false,
         };
-        let asked = !self.gates.fail_if.is_empty();
-        let broken = report.judgement.iter().flat_map(|j| &j.gates).any(is_broken);
-        Ok(ExitCode::from(u8::from(asked && broken)))
+        let is_broken = failures(report, self.gates.fail_if_unknown).iter().any(asked);
+        Ok(ExitCode::from(u8::from(is_broken)))
     }
 }
 

@@ -169,6 +169,45 @@ fn a_baseline_keeps_the_last_runs_of_one_plan() {
 }
 
 #[test]
+fn steps_have_blocks_and_parts_have_gates() {
+    use crate::report::{BlockStep, Pace, PartPlan, PartStats, ScenarioStats, StageUnit, StepStats};
+    let mut r = report(10, "k");
+    r.scenarios = vec![ScenarioStats { name: "shop".to_owned(), ..ScenarioStats::default() }];
+    for name in ["list", "pay"] {
+        let mut step =
+            StepStats { scenario: "shop".to_owned(), name: name.to_owned(), ..StepStats::default() };
+        let ms = if name == "list" { 5 } else { 50 };
+        step.response.record_n(ms * 1_000_000, 2_000);
+        (step.responses, step.in_window) = (2_000, 2_000);
+        for block in &mut r.blocks {
+            let mut one =
+                BlockStep { scenario: "shop".to_owned(), step: name.to_owned(), ..BlockStep::default() };
+            one.response.record_n(ms * 1_000_000, 1_000);
+            block.steps.push(one);
+        }
+        r.steps.push(step);
+    }
+    let mut part = PartStats { name: "spike".to_owned(), ..PartStats::default() };
+    part.response.record_n(70_000_000, 2_000);
+    part.counts.responses = 2_000;
+    r.parts = vec![part];
+    r.plan.pace = Pace::Shape {
+        of: StageUnit::Users,
+        parts: vec![PartPlan { name: "spike".to_owned(), end_ns: HOUR_NS, ..PartPlan::default() }],
+        spacing: "even".to_owned(),
+        seed: 1,
+    };
+    let all = BaselineRun::of(&r, "").figures;
+    let blocks = |name: &str| all[name].blocks.iter().map(|ns| (ns / 1e6).round()).collect::<Vec<_>>();
+    assert_eq!((blocks("list.p99"), blocks("shop.pay.p99")), (vec![5.0, 5.0], vec![50.0, 50.0]));
+    assert_eq!((blocks("shop.p99"), blocks("spike.p99")), (vec![50.0, 50.0], vec![]));
+    assert_eq!((all["spike.p99"].whole / 1e6).round(), 70.0);
+    // Without the times of all steps there are no blocks, rather than wrong ones.
+    r.blocks[1].steps.clear();
+    assert_eq!(BaselineRun::of(&r, "").figures["list.p99"].blocks, Vec::<f64>::new());
+}
+
+#[test]
 fn a_plan_is_its_load_and_not_its_place() {
     let want = plan_digest(&report(1, "k"));
     type Change = fn(&mut Report);

@@ -3,7 +3,7 @@
 use super::outputs::Summary;
 use crate::cmd::load::ExitCodes;
 use crate::cmd::output_file::OutputFile;
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
 use weir_load::Plan;
@@ -115,14 +115,31 @@ pub(in crate::cmd) fn read(path: &Path) -> Result<Option<Baseline>, String> {
     }
 }
 
+/// Holds a lock while one process reads, changes and writes a baseline. It is on the folder: the file itself is
+/// replaced, and a lock on it would be on the old one. Dropped, or at the end of the process, it is free.
+pub(in crate::cmd) fn lock(baseline: &Path) -> std::io::Result<std::fs::File> {
+    let real = std::fs::canonicalize(baseline).unwrap_or_else(|_| baseline.to_owned()); // it may not be there yet
+    let folder = real.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."));
+    let folder = std::fs::File::open(folder)?;
+    folder.lock()?;
+    Ok(folder)
+}
+
 impl Gates {
-    /// What keeps a run with this plan from being judged.
-    pub(in crate::cmd) fn mistakes(&self, digest: &str, rounds: u64, has_pid: bool) -> Vec<Mistake> {
+    /// What keeps a run with this plan from being judged. A load that `has_parts` has no blocks: the variation between
+    /// runs decides alone.
+    pub(in crate::cmd) fn mistakes(
+        &self,
+        digest: &str,
+        rounds: u64,
+        has_parts: bool,
+        has_pid: bool,
+    ) -> Vec<Mistake> {
         let mut mistakes = Vec::new();
         if let Some(Err(hint)) = self.baseline.as_ref().map(|baseline| baseline.fits(digest)) {
             mistakes.push(Mistake::new(&format!("--against {}", self.file), &hint));
         }
-        if !self.conditions.is_empty() && rounds < ROUNDS_LEAST {
+        if !self.conditions.is_empty() && !has_parts && rounds < ROUNDS_LEAST {
             let hint =
                 format!("needs --rounds {ROUNDS_LEAST} or more: nobody knows the noise within one block");
             mistakes.push(Mistake::new("--fail-if", &hint));
@@ -183,7 +200,12 @@ impl CiArgs {
         if let (Some(gates), Some(plan)) = (&gates, plan) {
             let warmup_ns = u64::try_from(plan.warmup().as_nanos()).unwrap_or(u64::MAX);
             let digest = digest(&plan.as_run, warmup_ns);
-            mistakes.extend(gates.mistakes(&digest, plan.as_run.rounds, plan.watches_target()));
+            mistakes.extend(gates.mistakes(
+                &digest,
+                plan.as_run.rounds,
+                plan.has_parts(),
+                plan.watches_target(),
+            ));
         }
         let mut open = |path: &Path| OutputFile::open(path).map_err(|mistake| mistakes.push(mistake)).ok();
         let is_missing = gates.as_ref().is_some_and(|gates| gates.baseline.is_none());
@@ -214,7 +236,11 @@ impl Ci {
     pub(super) fn end(self, report: &Report) -> Result<()> {
         let summary = self.summary.map_or(Ok(()), |summary| summary.append(report));
         let first = self.first.map_or(Ok(()), |file| {
-            let mut baseline = Baseline::new(&plan_digest(report));
+            // Another run may have written the first one meanwhile.
+            let path = file.path().to_owned();
+            let _lock = lock(&path).with_context(|| path.display().to_string())?;
+            let found = read(&path).map_err(|hint| anyhow::anyhow!("{}: {hint}", path.display()))?;
+            let mut baseline = found.unwrap_or_else(|| Baseline::new(&plan_digest(report)));
             match baseline.add(report, &self.commit, KEEP) {
                 Ok(()) => file.write(&baseline.to_json()),
                 Err(why) => {
@@ -234,7 +260,7 @@ impl Ci {
 
 /// Why a run fails, in the order of the codes of `--exit-codes split`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Failure {
+pub(in crate::cmd) enum Failure {
     Threshold = 10,
     Regression = 11,
     Verdict = 12,
@@ -244,7 +270,7 @@ pub(super) enum Failure {
 }
 
 /// Everything that makes a run fail, the smallest code first.
-pub(super) fn failures(report: &Report, fail_if_unknown: bool) -> Vec<Failure> {
+pub(in crate::cmd) fn failures(report: &Report, fail_if_unknown: bool) -> Vec<Failure> {
     let judgement = report.judgement.as_ref();
     let is_broken = |gate: &GateResult| match gate.state {
         GateState::Broken => true,

@@ -2,12 +2,14 @@
 
 use super::Load;
 use clap::Args;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weir_load::{Options, Plan};
-use weir_plan::{Disk, Source};
+use weir_plan::{Disk, Files, Source};
 use weir_report::Mistake;
-use weir_report::comparison::baseline::text_digest;
+use weir_report::comparison::baseline::{bytes_digest, text_digest};
 use weir_report::units::{counted, size};
 
 /// Endings of files that are plans.
@@ -86,7 +88,8 @@ impl Load {
                 wrong.push(Mistake::new(&format!("--set {text}"), "expected KEY=VALUE"));
             }
         }
-        let read = weir_plan::read(&Source::file(file), &Disk, &set);
+        let files = Recorded::default();
+        let read = weir_plan::read(&Source::file(file), &files, &set);
         let told = |mistakes: Vec<Mistake>| {
             let lines: Vec<String> = mistakes.iter().map(|m| format!("weir load: {m}")).collect();
             NoRun::Wrong(lines.join("\n"))
@@ -103,13 +106,33 @@ impl Load {
         let mut plan = Plan::of_scenarios(plan, options, !self.plan.no_dry_run).map_err(told)?;
         let written = std::fs::read_to_string(file).unwrap_or_default(); // it was read a moment ago
         let kept = self.plan.set.iter().filter(|text| !text.starts_with("target="));
-        let parts: Vec<&str> = std::iter::once(&written).chain(kept).map(String::as_str).collect();
-        plan.as_run.file_digest = text_digest(&parts);
+        let digests = files.digests();
+        let parts = std::iter::once(&written).chain(kept).chain(&digests);
+        plan.as_run.file_digest = text_digest(&parts.map(String::as_str).collect::<Vec<_>>());
         if self.plan.check_file {
             print_check(file, &plan);
             return Err(NoRun::Checked);
         }
         Ok(Arc::new(plan))
+    }
+}
+
+/// The file system, which remembers what was read: data sets, bodies and counts are part of a plan's digest.
+#[derive(Debug, Default)]
+struct Recorded(RefCell<BTreeSet<String>>);
+
+impl Recorded {
+    /// A digest of each file's content. A file by another name is the same plan.
+    fn digests(self) -> BTreeSet<String> {
+        self.0.into_inner()
+    }
+}
+
+impl Files for Recorded {
+    fn read(&self, path: &Path, most: u64) -> std::io::Result<Vec<u8>> {
+        let content = Disk.read(path, most)?;
+        self.0.borrow_mut().insert(bytes_digest(&content));
+        Ok(content)
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{expect_reason, load, origin, report, url};
 use crate::support::{OK, OK_BODY};
 use std::fs;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use tempfile::TempDir;
 use weir_report::Report;
 use weir_report::report::Grade;
@@ -229,6 +229,49 @@ fn a_run_is_held_against_those_before_it() {
 }
 
 // === exit codes ===
+
+#[test]
+fn runs_added_at_once_are_all_kept() {
+    let (_origin, url) = origin("/body/1KiB");
+    let dir = TempDir::new().unwrap();
+    let names: Vec<String> = (0..6).map(|i| format!("run{i}.json")).collect();
+    for name in &names {
+        weir(&dir, &["load", "-n200", "-c2", "--threads=1", "--save", name, &url]).expect_code(0);
+    }
+    let adding: Vec<_> = names
+        .iter()
+        .map(|name| {
+            let args = ["baseline", "add", "base.json", name, "--commit", name];
+            weir_command(dir.path()).args(args).stdout(Stdio::null()).spawn().unwrap()
+        })
+        .collect();
+    for mut add in adding {
+        assert!(add.wait().unwrap().success());
+    }
+    for name in &names {
+        assert!(text(&dir, "base.json").contains(name), "{name} was lost");
+    }
+}
+
+#[test]
+fn the_files_of_a_plan_are_part_of_its_digest() {
+    let (_origin, url) = origin("/body/1KiB");
+    let dir = TempDir::new().unwrap();
+    let plan = format!(
+        "data: {{ d: {{ file: d.csv }} }}\nscenarios: {{ s: {{ users: 1, iterations: 20, steps: [ {{ name: a, get: '{url}?{{{{d.x}}}}' }} ] }} }}"
+    );
+    std::fs::write(dir.path().join("plan.yaml"), plan).unwrap();
+    let digest = |rows: &str, name: &str| {
+        std::fs::write(dir.path().join("d.csv"), rows).unwrap();
+        weir(&dir, &["load", "-f", "plan.yaml", "--save", name]).expect_code(0);
+        saved(&dir, name).plan.file_digest
+    };
+    let first = digest("x\n1\n", "a.json");
+    assert_eq!(first, digest("x\n1\n", "b.json"));
+    assert_ne!(first, digest("x\n2\n", "c.json"));
+    weir(&dir, &["baseline", "add", "base.json", "a.json"]).expect_code(0);
+    weir(&dir, &["baseline", "add", "base.json", "c.json"]).expect_code(2).expect_text("of another plan");
+}
 
 #[test]
 fn each_kind_of_failure_has_its_code() {

@@ -42,6 +42,20 @@ fn results_of_other_tools_are_judged_and_printed() {
     {
         weir(&dir, &["report", "a.jtl", "--format", format]).expect_code(0);
     }
+    // Conditions of CI, on a file of another tool.
+    let junit = |args: &[&str], code| {
+        weir(&dir, &[&["report", "a.jtl", "--format", "junit"], args].concat())
+            .expect_code(code)
+            .stdout
+            .clone()
+    };
+    junit(&["--threshold", "max<1s", "--require", "suspect"], 0);
+    let broken = junit(&["--threshold", "max<100ms"], 1);
+    assert!(broken.contains("max 120.0 ms, wanted &lt; 100ms"), "{broken}");
+    assert!(junit(&["--require", "valid"], 1).contains("<failure type=\"verdict\""));
+    weir(&dir, &["report", "a.jtl", "--threshold", "max"])
+        .expect_code(2)
+        .expect_text("expected METRIC<VALUE");
     write("v.gob", &[0x43, 0xff, 0x81, 0x03]);
     weir(&dir, &["report", "v.gob"]).expect_code(2).expect_text("vegeta encode");
     write("bad.jtl", b"timeStamp,elapsed\n1,x\n");
