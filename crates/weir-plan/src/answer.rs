@@ -1,6 +1,8 @@
 //! The answer to a step, as `keep` and `checks` see it.
 
 use crate::grpc::Code;
+use crate::json_at::{self, NotJson, Part};
+use crate::path::{Path, TooMany};
 use serde_json::Value;
 use std::cell::OnceCell;
 use weir_h1::Fields;
@@ -30,6 +32,19 @@ impl<'a> Answer<'a> {
     pub fn new(status: u16, fields: &'a Fields, body: &'a [u8]) -> Self {
         let body_bytes = body.len() as u64;
         Self { status, fields, body, body_bytes, is_cut: false, code: None, json: OnceCell::new() }
+    }
+
+    /// The value at a path that is not plural, if there is one.
+    pub(crate) fn json_at(&self, path: &Path, part: Part) -> Result<Option<Value>, NotJson> {
+        if self.json.get().is_none()
+            && let Some(found) = json_at::find(path, self.body, part)
+        {
+            return found;
+        }
+        let json = self.json().ok_or(NotJson)?;
+        // Such a path looks at one value for each of its steps.
+        let found = path.find(json).unwrap_or_else(|TooMany| Vec::new());
+        Ok(found.first().map(|json| (*json).clone()))
     }
 
     /// Its body as JSON, if it is that.

@@ -2,6 +2,7 @@
 
 use crate::answer::Answer;
 use crate::grpc::{CODES, Code};
+use crate::json_at::Part;
 use crate::path::Path;
 use std::fmt;
 use std::time::Duration;
@@ -127,17 +128,25 @@ impl Check {
                 let seen = if values.peek().is_some() { Seen::OtherField } else { Seen::NoField };
                 (values.any(is_wanted), seen)
             }
-            Rule::Json(path, wanted) => match answer.json() {
-                None => (false, Seen::NotJson(answer.is_cut)),
-                Some(json) => {
-                    let found = path.find(json).unwrap_or_default();
-                    let passes = match wanted {
-                        Some(wanted) => found.contains(&wanted),
-                        None => found.iter().any(|value| !value.is_null()),
-                    };
-                    (passes, if found.is_empty() { Seen::NoValue } else { Seen::OtherValue })
+            Rule::Json(path, wanted) => {
+                let one;
+                let found: Option<Vec<&serde_json::Value>> = if path.is_plural() {
+                    answer.json().map(|json| path.find(json).unwrap_or_default())
+                } else {
+                    one = answer.json_at(path, if wanted.is_some() { Part::Whole } else { Part::Presence });
+                    one.as_ref().ok().map(|value| value.iter().collect())
+                };
+                match found {
+                    None => (false, Seen::NotJson(answer.is_cut)),
+                    Some(found) => {
+                        let passes = match wanted {
+                            Some(wanted) => found.contains(&wanted),
+                            None => found.iter().any(|value| !value.is_null()),
+                        };
+                        (passes, if found.is_empty() { Seen::NoValue } else { Seen::OtherValue })
+                    }
                 }
-            },
+            }
             Rule::MaxBytes(most) => (answer.body_bytes < *most, Seen::Bytes(answer.body_bytes)),
             Rule::MaxTime(most) => (elapsed < *most, Seen::Time(elapsed)),
             Rule::Status(ranges) => {

@@ -2,6 +2,7 @@
 
 use crate::answer::Answer;
 use crate::filter::{Filter, NotInt, of_json};
+use crate::json_at::{NotJson, Part};
 use crate::limits::VALUE_BYTES;
 use crate::path::{MATCHES, Path};
 use crate::scope::{Scope, Slot, Value};
@@ -129,12 +130,13 @@ impl Keep {
         match &self.source {
             Source::Status => Ok(Value::Int(answer.status.into())),
             Source::Json(path) => {
+                if !path.is_plural() {
+                    let found = answer.json_at(path, Part::Whole).map_err(|NotJson| KeepProblem::NotJson)?;
+                    return Ok(found.map_or(Value::Absent, of_json));
+                }
                 let json = answer.json().ok_or(KeepProblem::NotJson)?;
                 let found = path.find(json).map_err(|_| KeepProblem::TooMany)?;
-                if path.is_plural() {
-                    return choose(self.filters.first().filter(|_| of_list), &found, random);
-                }
-                Ok(found.first().map_or(Value::Absent, |json| of_json((*json).clone())))
+                choose(self.filters.first().filter(|_| of_list), &found, random)
             }
             Source::Header(name) => texts(answer.fields.get_all(name), of_list),
             Source::Cookie(name) => {

@@ -17,6 +17,7 @@ mod data;
 mod files;
 mod filter;
 pub mod grpc;
+mod json_at;
 mod keep;
 pub mod limits;
 mod loads;

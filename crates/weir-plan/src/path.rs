@@ -14,7 +14,7 @@ pub(crate) const MATCHES: usize = 10_000;
 pub(crate) struct Path(Vec<Step>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Step {
+pub(crate) enum Step {
     /// All members or items.
     All,
     /// The value itself and everything below it.
@@ -73,6 +73,11 @@ impl Path {
     /// Whether it may match several values.
     pub(crate) fn is_plural(&self) -> bool {
         self.0.iter().any(|step| matches!(step, Step::All | Step::Below))
+    }
+
+    /// Its steps.
+    pub(crate) fn steps(&self) -> &[Step] {
+        &self.0
     }
 
     /// The values at the path, in the order of the document.

@@ -18,7 +18,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, SystemTime};
-use weir_plan::{Kind, Pick, Scope, Url};
+use weir_plan::{Kind, Pick, Scope, StepId, Url};
 
 /// Jobs whose buffers are kept for later requests.
 const FREE_MOST: usize = 256;
@@ -43,8 +43,11 @@ pub(super) struct Crew {
     pub(super) at_work: Cell<u64>,
     /// Records the first failure of a dry run, of setup or of teardown.
     pub(super) witness: RefCell<Option<Witness>>,
+    /// By row, so that a job finds the head of the last answer to its step.
     #[allow(clippy::vec_box)] // a job goes through futures, which stay small with a pointer
-    free: RefCell<Vec<Box<Job>>>,
+    free: RefCell<Vec<Vec<Box<Job>>>>,
+    /// Jobs in `free`.
+    free_count: Cell<usize>,
     /// Requests of this thread.
     counter: Cell<u64>,
     /// When the clock read 0, since the Unix epoch.
@@ -187,7 +190,8 @@ impl Crew {
             random: RefCell::new(fastrand::Rng::new()),
             at_work: Cell::new(0),
             witness: RefCell::default(),
-            free: RefCell::default(),
+            free: RefCell::new(journey.rows.iter().map(|_| Vec::new()).collect()),
+            free_count: Cell::new(0),
             counter: Cell::new(0),
             epoch: now.saturating_sub(Duration::from_nanos(worker.clock.now())),
             out,
@@ -222,15 +226,25 @@ impl Crew {
         n * self.worker.plan.stride() + self.worker.plan.place(self.worker.index)
     }
 
-    pub(super) fn job(&self) -> Box<Job> {
-        self.free.borrow_mut().pop().unwrap_or_default()
+    /// A job for a request of this step.
+    pub(super) fn job(&self, step: StepId) -> Box<Job> {
+        let job = self.free.borrow_mut().get_mut(usize::from(step.0)).and_then(Vec::pop);
+        if job.is_some() {
+            self.free_count.set(self.free_count.get() - 1);
+        }
+        job.unwrap_or_default()
     }
 
     pub(super) fn give_back(&self, mut job: Box<Job>) {
         let mut free = self.free.borrow_mut();
-        if free.len() < FREE_MOST && job.answer.body.capacity() + job.bytes.capacity() <= KEPT_BYTES {
+        let is_short = job.answer.body.capacity() + job.bytes.capacity() <= KEPT_BYTES;
+        if let Some(free) = free.get_mut(job.row)
+            && self.free_count.get() < FREE_MOST
+            && is_short
+        {
             job.visited.clear();
             free.push(job);
+            self.free_count.set(self.free_count.get() + 1);
         }
     }
 

@@ -156,7 +156,7 @@ impl User {
     /// Runs one step with all its redirects.
     async fn one(&mut self, session: &mut Session, request: &Request, ready: &mut u64) -> Ended {
         let crew = Rc::clone(&self.crew);
-        let mut job = crew.job();
+        let mut job = crew.job(request.id);
         job.ready = *ready;
         let written = render::first(&crew, session, request, &mut job);
         let mut outcome = written.map_err(|why| Failure::Write(crew.journey.masks.apply(&why)));
@@ -240,7 +240,7 @@ impl User {
                     free.push(slot);
                     break;
                 };
-                let mut job = crew.job();
+                let mut job = crew.job(request.id);
                 job.ready = *ready;
                 match render::first(&crew, session, request, &mut job) {
                     Ok(()) => {
