@@ -49,6 +49,10 @@ class Row:
     short: int = 4_000
     long: int = 12_000
     loader: bool = False
+    # A plan with scenarios in place of one request, for the load generator.
+    journey: bool = False
+    # The figures of a whole run of `short` requests, start and report included.
+    whole: bool = False
     # Size of the origin's answers, if it is not what the load requests.
     size: int | None = None
 
@@ -62,6 +66,7 @@ H2 = {"connections": 50, "streams": 10, "scheme": "https"}
 ORDER = BENCH / "tools/order.json"
 VALIDATE = f"{{ validate: {{ schema: {ORDER.with_suffix('.schema.json')} }} }}"
 READ = "{ when: { is: '(request.body.customer.id == 42) ?? false', filters: [ { headers: { request: { set: { x-way: one } } } } ] } }"
+PLAN, BODY = BENCH / "journey/plan.yaml", BENCH / "journey/body.json"
 TRANSFORM = "{ transform: { request: { order: '= request.body.id', who: '= request.body.customer', skus: '= request.body.items.map(i, i.sku)', fixed: 1 } } }"
 ROWS = [
     Row("h1-64", "HTTP/1.1 keep-alive, 64 connections, 1 KiB answer", {"connections": 64}, gate=True),
@@ -106,7 +111,9 @@ ROWS = [
             variant="routes", config={"routes": table_of(count), "count": count}, peer=None, long=24_000)
         for count in (FEW, MANY)
     ),  # fmt: skip
-    Row("load-h1", "`weir load` itself, 64 connections, 1 KiB answer", {"connections": 64}, peer="wrk", short=10_000, long=40_000, loader=True),
+    Row("load-h1", "`weir load` itself, 64 connections, 1 KiB answer", {"connections": 64}, peer="wrk", short=10_000, long=40_000, loader=True, gate=True),
+    Row("load-journey", "a request of a journey of three steps that keep values, 50 users, 0.8 KiB of JSON", {"connections": 50}, peer=None, short=9_000, long=27_000, loader=True, journey=True, gate=True),
+    Row("load-start", "a whole run of 10 requests, with its report", {"connections": 1}, peer=None, short=10, loader=True, whole=True, gate=True),
     Row("load-h2", "`weir load` itself, HTTP/2 in cleartext, 10 connections of 10 streams", {"connections": 10, "streams": 10}, origin="h2c", peer="h2load", short=10_000, long=40_000, loader=True),
 ]  # fmt: skip
 
@@ -183,7 +190,7 @@ def measure(row, env, gateways):
     """Every figure of a row, for weir and for the programs compared with it."""
     env.say(f"{row.name}: {row.about}")
     counters = [counting.Cachegrind] + ([counting.Strace] if counting.Strace.works() else [])
-    origin = env.answer(row.size) if row.size else getattr(env, row.origin)()
+    origin = env.answer(row.size) if row.size else env.answer(f"@{BODY}") if row.journey else getattr(env, row.origin)()
     found = {}
     for name in ("weir", row.peer):
         if row.loader and (name == "weir" or len(gateways) > 1):
@@ -205,6 +212,9 @@ def loader(name, row, env, port):
             return ["wrk", "-t", "1", "-c", connections, "-d", f"{seconds}s", url], lambda out: int(re.search(r"(\d+) requests in", out)[1])
         if name == "h2load":
             return ["h2load", "-t", "1", "-c", connections, "-m", str(streams), "-n", str(requests), url], lambda out: int(re.search(r"(\d+) succeeded", out)[1])
+        if row.journey:
+            plan = ["--set", f"target={url.rstrip('/')}", "--set", "duration=10m", "--set", f"scenarios.shop.iterations={requests // 3}"]
+            return [env.weir, "load", "--threads", "1", "-f", str(PLAN), *plan, "--no-live"], lambda out: requests
         return [env.weir, "load", "--threads", "1", "-c", connections, *h2, "-n", str(requests), "--no-live", url], lambda out: requests
 
     return command

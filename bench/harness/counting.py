@@ -118,6 +118,8 @@ def of_loader(command, row, env, counter):
         out = subprocess.run(under.command(arguments), capture_output=True, text=True, timeout=600, check=True).stdout
         return requests(out), under.read()
 
+    if row.whole:
+        return once(row.short)[1]
     return per_request(once(row.short), once(row.long))
 
 

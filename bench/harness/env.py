@@ -25,7 +25,7 @@ class Env:
         self._origins = {}
 
     def answer(self, size=1024):
-        """The port of the origin for small answers: 1 KiB, or as many bytes."""
+        """The port of the origin for small answers: 1 KiB, or as many bytes, or `@FILE`."""
         return self._origin("answer", size)
 
     def blob(self, size):
@@ -66,7 +66,7 @@ class Env:
     def _origin(self, tool, size):
         if (tool, size) not in self._origins:
             port = free_port()
-            p = Process(tool, [str(self.tools / tool), str(port), str(size)], self.scratch / f"{tool}-{size}.log")
+            p = Process(tool, [str(self.tools / tool), str(port), str(size)], self.scratch / f"{tool}-{len(self._origins)}.log")
             p.wait_for_port(port)
             self._origins[tool, size] = port
         return self._origins[tool, size]
