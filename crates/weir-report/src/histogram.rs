@@ -6,6 +6,9 @@
 //! standard deviation come from the exact sums, not from buckets. We do not use the crate of that name: here,
 //! recording is a shift and four additions without an error path, and the saved form is a list that any JSON reader
 //! can use.
+//!
+//! Methods that a load calls for each response or each second are inlined into weir-load, since the profile `release`
+//! does not optimize this crate.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -119,6 +122,7 @@ impl Histogram {
     }
 
     /// Adds all values of another histogram.
+    #[inline]
     pub fn add(&mut self, other: &Self) {
         if other.count == 0 {
             return;
@@ -144,6 +148,7 @@ impl Histogram {
 
     /// The rest after removing the values of `other`, all of which must have been recorded here. Minimum and maximum
     /// are then known to a bucket's width, unless they did not belong to `other`.
+    #[inline]
     pub fn without(&self, other: &Self) -> Self {
         if other.count == 0 {
             return self.clone();
@@ -168,6 +173,7 @@ impl Histogram {
     }
 
     /// Removes all values but keeps the memory.
+    #[inline]
     pub fn clear(&mut self) {
         let span = self.span();
         self.counts.get_mut(span).unwrap_or_default().fill(0);
@@ -205,6 +211,7 @@ impl Histogram {
     }
 
     /// Standard deviation of the sample (divided by n - 1, as in wrk and ab); 0 for fewer than two values.
+    #[inline]
     pub fn stdev(&self) -> f64 {
         if self.count < 2 {
             return 0.0;
@@ -215,6 +222,7 @@ impl Histogram {
 
     /// The value that at least the share `q` of all values does not exceed: 0.99 for the 99th percentile. Rounded up
     /// to the end of its bucket, but never above the maximum. 0 if empty.
+    #[inline]
     pub fn quantile(&self, q: f64) -> u64 {
         // The small term keeps 0.99 × 100 at rank 99; in binary floating point it would be 99.00000000000001.
         self.at_rank((q.clamp(0.0, 1.0) * self.count as f64 - 1e-9).ceil() as u64)
@@ -229,6 +237,7 @@ impl Histogram {
 
     /// The value at a position in the sorted list, the first being 1. Rounded up to the end of its bucket, but never
     /// above the maximum. For tools with their own rule for the position of a percentile. 0 if empty.
+    #[inline]
     pub fn at_rank(&self, rank: u64) -> u64 {
         if rank >= self.count {
             return self.max;

@@ -139,6 +139,7 @@ impl Percentiles {
     }
 
     /// The percentiles of a histogram.
+    #[inline]
     pub fn of(h: &Histogram) -> Self {
         Self {
             min: h.min(),
