@@ -1,6 +1,6 @@
 //! Asks a program one witness, on a connection of its own, and reads the answer.
 
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use rustix::net::RecvFlags;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -16,6 +16,8 @@ const MAX_HEAD: usize = 256 << 10;
 const MAX_BODY: u64 = 64 << 20;
 /// How much of a body is kept.
 const KEPT: usize = 300;
+/// How much of a body is sent between looks whether the answer is there already.
+const PIECE: usize = 64 << 10;
 
 /// Asks once.
 pub(super) fn ask(ask: &Ask, tls: &ClientTls) -> Answer {
@@ -37,32 +39,42 @@ fn try_ask(ask: &Ask, tls: &ClientTls) -> io::Result<Answer> {
     stream.set_read_timeout(Some(ANSWER_LIMIT))?;
     stream.set_write_timeout(Some(ANSWER_LIMIT))?;
     stream.set_nodelay(true)?;
+    let answers = stream.try_clone()?;
     if ask.front.tls {
         let host = ask.host.as_deref().unwrap_or("localhost");
         let name = host.split(':').next().unwrap_or(host);
-        return converse(BufReader::new(tls.connect_blocking(stream, name)?), ask);
+        return converse(BufReader::new(tls.connect_blocking(stream, name)?), &answers, ask);
     }
-    converse(BufReader::new(stream), ask)
+    converse(BufReader::new(stream), &answers, ask)
 }
 
-fn converse<S: Read + Write>(mut stream: BufReader<S>, ask: &Ask) -> io::Result<Answer> {
+/// The head of the request. A field of the witness replaces the one that is sent otherwise.
+fn head_of(ask: &Ask) -> String {
     let version = if ask.host.is_some() { "1.1" } else { "1.0" };
     let mut head = format!("{} {} HTTP/{version}\r\n", ask.method, ask.target);
     if let Some(host) = &ask.host {
         head.push_str(&format!("Host: {host}\r\n"));
     }
-    head.push_str("User-Agent: weir-proof\r\nAccept: */*\r\n");
-    for (name, value) in &ask.fields {
+    let mut usual = vec![("User-Agent", "weir-proof".to_owned()), ("Accept", "*/*".to_owned())];
+    if ask.body > 0 || matches!(&*ask.method, "POST" | "PUT" | "PATCH") {
+        usual.push(("Content-Type", "text/plain".to_owned()));
+        usual.push(("Content-Length", ask.body.to_string()));
+    }
+    usual.retain(|(name, _)| !ask.fields.iter().any(|(known, _)| known.eq_ignore_ascii_case(name)));
+    usual.push(("Connection", "close".to_owned()));
+    let usual = usual.iter().map(|(name, value)| (*name, &**value));
+    for (name, value) in ask.fields.iter().map(|(name, value)| (&**name, &**value)).chain(usual) {
         head.push_str(&format!("{name}: {value}\r\n"));
     }
-    let has_body = ask.body > 0 || matches!(&*ask.method, "POST" | "PUT" | "PATCH");
-    if has_body {
-        head.push_str(&format!("Content-Type: text/plain\r\nContent-Length: {}\r\n", ask.body));
-    }
-    head.push_str("Connection: close\r\n\r\n");
-    stream.get_mut().write_all(head.as_bytes())?;
+    head.push_str("\r\n");
+    head
+}
+
+/// Sends the request and reads the answer. `answers` is the socket below `stream`.
+fn converse<S: Read + Write>(mut stream: BufReader<S>, answers: &TcpStream, ask: &Ask) -> io::Result<Answer> {
+    stream.get_mut().write_all(head_of(ask).as_bytes())?;
     // A program that refuses a body may stop reading it: then its answer is there already.
-    let _ = send_body(stream.get_mut(), ask.body);
+    let _ = send_body(stream.get_mut(), answers, ask.body);
     loop {
         let (line, fields) = read_head(&mut stream)?;
         let status: u16 = line.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_default();
@@ -70,28 +82,41 @@ fn converse<S: Read + Write>(mut stream: BufReader<S>, ask: &Ask) -> io::Result<
             continue;
         }
         let has_none = ask.method == "HEAD" || matches!(status, 101 | 204 | 304);
-        let body = if has_none { Vec::new() } else { read_body(&mut stream, &fields, None)? };
-        let kept = body.get(..KEPT).unwrap_or(&body);
+        let body = if has_none { Body::default() } else { read_body(&mut stream, &fields, None)? };
         return Ok(Answer {
             status,
             failure: String::new(),
             fields,
-            body_bytes: body.len() as u64,
-            body_hash: body_hash(&body),
-            body: String::from_utf8_lossy(kept).into_owned(),
+            body_bytes: body.bytes,
+            body_hash: body.hash(),
+            body: String::from_utf8_lossy(&body.start).into_owned(),
             seen: Vec::new(),
         });
     }
 }
 
-fn send_body(stream: &mut impl Write, mut bytes: u64) -> io::Result<()> {
-    let piece = [b'w'; 16 << 10];
+/// Sends the body, up to where the program answers: one that refuses a body would have to read and drop the rest.
+fn send_body(stream: &mut impl Write, answers: &TcpStream, mut bytes: u64) -> io::Result<()> {
+    let piece = [b'w'; PIECE];
     while bytes > 0 {
         let length = usize::try_from(bytes).unwrap_or(usize::MAX).min(piece.len());
         stream.write_all(piece.get(..length).unwrap_or_default())?;
         bytes -= length as u64;
+        if bytes > 0 && is_readable(answers)? {
+            break;
+        }
     }
     stream.flush()
+}
+
+/// Whether there is something to read, or the other side has closed.
+fn is_readable(socket: &TcpStream) -> io::Result<bool> {
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    match rustix::net::recv(socket, &mut [0_u8; 1][..], flags) {
+        Ok(_) => Ok(true),
+        Err(rustix::io::Errno::AGAIN) => Ok(false),
+        Err(e) => Err(e.into()),
+    }
 }
 
 /// The first line of a message, and its fields with names in lower case.
@@ -123,19 +148,21 @@ pub(super) fn read_body(
     stream: &mut impl BufRead,
     fields: &[(String, String)],
     length: Option<u64>,
-) -> io::Result<Vec<u8>> {
+) -> io::Result<Body> {
     let field = |name: &str| fields.iter().find(|(known, _)| known == name).map(|(_, value)| &**value);
-    let mut body = Vec::new();
+    let mut body = Body::default();
     if field("transfer-encoding").is_some_and(|value| value.to_ascii_lowercase().contains("chunked")) {
         loop {
             let mut line = String::new();
             stream.by_ref().take(1024).read_line(&mut line)?;
             let size = line.trim().split(';').next().unwrap_or_default();
             let size = u64::from_str_radix(size, 16).map_err(|_| io::ErrorKind::InvalidData)?;
-            if body.len() as u64 + size > MAX_BODY {
+            if size > MAX_BODY.saturating_sub(body.bytes) {
                 return Err(io::ErrorKind::InvalidData.into());
             }
-            stream.by_ref().take(size).read_to_end(&mut body)?;
+            if body.read(stream, size)? < size {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
             let mut end = String::new();
             stream.by_ref().take(1024).read_line(&mut end)?;
             if size == 0 {
@@ -149,19 +176,147 @@ pub(super) fn read_body(
         }
     }
     let length = field("content-length").and_then(|value| value.parse().ok()).or(length);
-    match length {
-        Some(length) => stream.by_ref().take(length.min(MAX_BODY)).read_to_end(&mut body)?,
-        None => stream.by_ref().take(MAX_BODY).read_to_end(&mut body)?,
-    };
-    if length.is_some_and(|length| length != body.len() as u64) {
+    body.read(stream, length.unwrap_or(MAX_BODY).min(MAX_BODY))?;
+    if length.is_some_and(|length| length != body.bytes) {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
     Ok(body)
 }
 
-/// A checksum, the same in all processes of a proof.
-pub(super) fn body_hash(body: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    body.hash(&mut hasher);
-    hasher.finish()
+/// A body as it was read: its length, its beginning, and a checksum that is the same in all processes of a proof. The
+/// checksum is FNV-1a over words of eight bytes, because bodies may be large. It tells bodies apart that differ by
+/// accident, not by intent.
+#[derive(Default)]
+pub(super) struct Body {
+    pub(super) bytes: u64,
+    pub(super) start: Vec<u8>,
+    state: u64,
+    /// What is left of the last piece: fewer than eight bytes.
+    rest: Vec<u8>,
+}
+
+impl Body {
+    const PRIME: u64 = 0x0100_0000_01b3;
+
+    /// Reads up to `most` bytes more, and tells how many there were.
+    fn read(&mut self, stream: &mut impl Read, most: u64) -> io::Result<u64> {
+        let mut piece = [0; PIECE];
+        let mut left = most;
+        while left > 0 {
+            let room = usize::try_from(left).unwrap_or(usize::MAX).min(PIECE);
+            let read = match stream.read(piece.get_mut(..room).unwrap_or_default()) {
+                Ok(0) => break,
+                Ok(read) => read,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) => return Err(e),
+            };
+            self.add(piece.get(..read).unwrap_or_default());
+            left -= read as u64;
+        }
+        Ok(most - left)
+    }
+
+    fn add(&mut self, mut piece: &[u8]) {
+        self.bytes += piece.len() as u64;
+        let kept = piece.len().min(KEPT.saturating_sub(self.start.len()));
+        self.start.extend_from_slice(piece.get(..kept).unwrap_or_default());
+        while !self.rest.is_empty() && !piece.is_empty() {
+            let (first, others) = piece.split_at(1);
+            self.rest.extend_from_slice(first);
+            piece = others;
+            if let Ok(word) = <[u8; 8]>::try_from(&*self.rest) {
+                self.mix(u64::from_le_bytes(word));
+                self.rest.clear();
+            }
+        }
+        let (words, rest) = piece.as_chunks::<8>();
+        for word in words {
+            self.mix(u64::from_le_bytes(*word));
+        }
+        self.rest.extend_from_slice(rest);
+    }
+
+    fn mix(&mut self, word: u64) {
+        // The low bits of a product depend on low bits alone: so the halves change places.
+        self.state = (self.state ^ word).wrapping_mul(Self::PRIME).rotate_left(32);
+    }
+
+    /// The checksum of everything so far.
+    pub(super) fn hash(&self) -> u64 {
+        let start = self.state ^ self.bytes;
+        self.rest.iter().fold(start, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(Self::PRIME))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_import::proof::Scenario;
+    use weir_import::proof::patterns::Front;
+
+    fn asks(fields: &[(&str, &str)]) -> Ask {
+        Ask {
+            front: Front { ip: "127.0.0.1".to_owned(), port: 80, tls: false },
+            host: Some("a.example".to_owned()),
+            method: "GET".to_owned(),
+            target: "/".to_owned(),
+            fields: fields.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect(),
+            body: 0,
+            scenario: Scenario::Plain,
+            calls: 1,
+        }
+    }
+
+    #[test]
+    fn a_field_of_the_witness_is_sent_alone() {
+        let count = |ask: &Ask, name: &str| head_of(ask).to_ascii_lowercase().matches(name).count();
+        assert_eq!(count(&asks(&[]), "user-agent: weir-proof"), 1);
+        let own = asks(&[("user-agent", "bot"), ("accept", "text/html")]);
+        assert_eq!((count(&own, "user-agent:"), count(&own, "accept:")), (1, 1), "{}", head_of(&own));
+        // But one that the witness repeats is repeated.
+        assert_eq!(count(&asks(&[("x-a", "1"), ("x-a", "2")]), "x-a:"), 2);
+    }
+
+    #[test]
+    fn bodies_that_differ_have_different_checksums() {
+        let hash = |pieces: &[&[u8]]| {
+            let mut body = Body::default();
+            pieces.iter().for_each(|piece| body.add(piece));
+            (body.bytes, body.hash())
+        };
+        let base = vec![b'w'; 4099];
+        for at in [0, 7, 8, 4095, 4098] {
+            let mut other = base.clone();
+            other[at] = b'x';
+            assert_ne!(hash(&[&base]), hash(&[&other]), "{at}");
+            // However it is cut.
+            assert_eq!(hash(&[&other[..at], &other[at..]]), hash(&[&other]), "{at}");
+        }
+        let (a, b) = (hash(&[b"12345678abcdefgh"]), hash(&[b"abcdefgh12345678"]));
+        assert_ne!(a, b);
+        assert_eq!(hash(&[b"1", b"23", b"", b"45678abc", b"defgh"]), a);
+    }
+
+    #[test]
+    fn a_body_is_read_by_its_framing() {
+        let read = |fields: &[(&str, &str)], text: &[u8]| {
+            let fields: Vec<_> = fields.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
+            read_body(&mut &*text, &fields, None).map(|body| (body.bytes, body.start))
+        };
+        let chunked = [("transfer-encoding", "chunked")];
+        assert_eq!(
+            read(&chunked, b"3\r\nabc\r\n1;x\r\nd\r\n0\r\nt: v\r\n\r\n").unwrap(),
+            (4, b"abcd".to_vec())
+        );
+        assert_eq!(read(&[("content-length", "2")], b"abcd").unwrap(), (2, b"ab".to_vec()));
+        assert_eq!(read(&[], b"abcd").unwrap(), (4, b"abcd".to_vec()));
+        for (fields, text) in [
+            (&chunked[..], &b"5\r\nabc"[..]),
+            (&chunked[..], b"x\r\n"),
+            (&chunked[..], b"ffffffffffffffff\r\nabc"),
+            (&[("content-length", "5")][..], b"abc"),
+        ] {
+            assert!(read(fields, text).is_err(), "{fields:?} {text:?}");
+        }
+    }
 }

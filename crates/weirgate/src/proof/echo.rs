@@ -1,6 +1,6 @@
 //! The upstreams of a proof: they note what they see and answer as the scenario says.
 
-use super::ask::{body_hash, read_body, read_head};
+use super::ask::{read_body, read_head};
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, BufRead as _, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
@@ -12,6 +12,8 @@ use weir_import::proof::{Scenario, Seen};
 
 /// Longest that a connection may be silent.
 const SILENCE: Duration = Duration::from_secs(20);
+/// Longest that a new connection may be silent before others to the same address are served.
+const PROMPT: Duration = Duration::from_millis(20);
 /// What it answers with.
 const BODY: &str = "echo\n";
 
@@ -121,7 +123,13 @@ impl Echo {
         spawn(move || {
             while let Ok((stream, _)) = accepting.accept() {
                 let (shared, tls, who) = (Arc::clone(&shared), Arc::clone(&tls), who.clone());
-                let _ = spawn(move || serve(&shared, tls, &who, stream)); // the program sees it closed
+                // A thread for each connection costs more than its exchange. Only one that is silent needs one.
+                let speaks = stream.set_read_timeout(Some(PROMPT)).is_ok() && stream.peek(&mut [0]).is_ok();
+                if speaks {
+                    serve(&shared, tls, &who, stream);
+                } else {
+                    let _ = spawn(move || serve(&shared, tls, &who, stream)); // the program sees it closed
+                }
             }
         })?;
         Ok(Open { at, listener })
@@ -222,8 +230,8 @@ fn exchange<S: Read + Write>(shared: &Shared, who: &str, stream: &mut BufReader<
         who: who.to_owned(),
         method: method.clone(),
         target,
-        body_bytes: body.len() as u64,
-        body_hash: body_hash(&body),
+        body_bytes: body.bytes,
+        body_hash: body.hash(),
         fields,
     });
     let scenario = shared.scenario.lock().unwrap_or_else(PoisonError::into_inner).clone();

@@ -6,7 +6,7 @@ use weir_import::proof::patterns::{Front, Origin};
 use weir_import::proof::{Ask, Observation};
 
 /// What to play.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Job {
     /// The system whose program is the old one, and where that program is; none if it runs elsewhere and was asked
     /// already.

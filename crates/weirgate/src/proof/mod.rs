@@ -11,6 +11,8 @@
 //! all of its files are read-only but a filesystem in memory at [`weir_import::proof::WORKSPACE`]. When pid 1 ends,
 //! the kernel ends everything. Where the kernel refuses such a world, nothing is started: NOT PROVED.
 //!
+//! Many witnesses are shared out among several worlds, which are asked at once ([`parallel`]).
+//!
 //! What to ask and how to judge the answers is in `weir_import::proof`, without sockets and files.
 
 mod ask;
@@ -19,6 +21,7 @@ mod elsewhere;
 mod job;
 mod names;
 mod ours;
+mod parallel;
 mod play;
 mod reading;
 mod world;
@@ -140,11 +143,11 @@ pub(crate) fn prove(proof: &Proof<'_>) -> Result<Outcome> {
         our_folder: proof.ours.folder().to_owned(),
         origins,
         fronts,
-        asks: asks(&made.list),
+        asks: Vec::new(),
         limit_asks: asks(&limits),
         reads: None,
     };
-    let mut found = play_in_a_world(&job)?;
+    let mut found = parallel::play(&job, &made.list)?;
     if let Some(why) = found.no_world {
         let whom = if is_elsewhere { "Weir" } else { title };
         return not_proved(format!("this kernel cannot create a sandbox for {whom}: {why}"));

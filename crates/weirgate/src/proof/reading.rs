@@ -100,7 +100,7 @@ pub(super) fn read(program: &Program, path: &Path, config: &str) -> Result<Found
         }
         let next = unwritable(&said).filter(|next| mended.len() < MAX_MENDED && !mended.contains(next));
         match next {
-            Some(next) if mend(&next, &said, mended.len()).is_ok() => mended.push(next),
+            Some(next) if mend(&next, &said, mended.len(), Path::new(config)).is_ok() => mended.push(next),
             _ => return Ok(Found { refused: Some(last_words(&said)), ..Found::default() }),
         }
     }
@@ -159,13 +159,13 @@ fn unwritable(said: &str) -> Option<PathBuf> {
 
 /// Makes a path writable, in memory: a layer over its folder, where the kernel lets us; else an empty folder in its
 /// place, which hides no config. Nothing but memory is writable in the sandbox, so nothing outside can change.
-fn mend(path: &Path, said: &str, count: usize) -> Result<(), String> {
+fn mend(path: &Path, said: &str, count: usize, config: &Path) -> Result<(), String> {
     let parent = path.parent().unwrap_or(path);
     let is_data = HOLD_NO_CONFIG.iter().any(|folder| path.starts_with(folder));
     // A folder whose owner must be changed.
     let is_owner =
         said.lines().rfind(|line| line.contains("failed (")).is_some_and(|line| line.contains("chown("));
-    if is_owner && path.is_dir() {
+    if is_owner && path.is_dir() && !config.starts_with(path) {
         return memory(path.to_str().ok_or("a path that is no text")?);
     }
     if is_data && is_writable(parent) {
@@ -183,7 +183,8 @@ fn mend(path: &Path, said: &str, count: usize) -> Result<(), String> {
     let options = format!("lowerdir={at},upperdir={upper},workdir={work}");
     let over = mount(Some("overlay"), at, Some("overlay"), libc::MS_NOSUID | libc::MS_NODEV, Some(&options));
     match over {
-        Err(_) if is_data => memory(at)?,
+        // The config may be in such a folder too: a copy below /tmp.
+        Err(_) if is_data && !config.starts_with(at) => memory(at)?,
         over => over?,
     }
     // Folders that this machine lacks and the config's own has.

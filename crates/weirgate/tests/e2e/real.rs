@@ -62,6 +62,16 @@ impl Drop for Nginx {
     }
 }
 
+/// A program that a test started. It ends with the test, also with one that fails.
+pub(crate) struct Running(pub(crate) Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// The installed nginx.
 pub(crate) fn binary() -> Option<PathBuf> {
     let path = std::env::var("PATH").unwrap_or_default();
