@@ -3,6 +3,7 @@
 use super::sample::unescaped;
 use crate::config::Filter;
 use crate::shared::expression::Expression;
+use crate::shared::path;
 use crate::shared::regex::{Searching, Subject};
 use crate::yaml::Map;
 
@@ -124,8 +125,7 @@ fn prefix(pattern: &str, to: &str) -> Result<Replaced, String> {
         _ => return Err(why()),
     }
     if !strip.is_empty() {
-        changes
-            .push("Weir also tells the upstream the prefix that it removed: X-Forwarded-Prefix".to_owned());
+        changes.push(path::TELLS_PREFIX.to_owned());
     }
     let mut map = Map::new();
     if !strip.is_empty() {

@@ -210,10 +210,7 @@ fn replace_prefix(
     match (from_slash, to_slash) {
         (true, true) => {
             if !strip.is_empty() {
-                cx.ledger.changed(
-                    piece,
-                    "Weir also tells the upstream the prefix that it removed: X-Forwarded-Prefix",
-                );
+                cx.ledger.changed(piece, crate::shared::path::TELLS_PREFIX);
             }
         }
         (false, true) => {

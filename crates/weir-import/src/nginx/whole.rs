@@ -73,6 +73,14 @@ pub(super) fn notes(cx: &mut Cx<'_, '_>, drafts: &[Draft]) {
         "Weir compares and sends paths in one canonical form: `//` is one slash, dot segments are resolved, `%61` is `a`; \
          in redirects too. Paths with a backslash, a control byte or raw bytes from 0x80 are 400; TRACE is 501",
     );
+    cx.ledger.note(
+        "Weir compares all values of a field that a client sends twice, joined by `, `, as nginx does since 1.23; older \
+         ones compare the first",
+    );
+    cx.ledger.note(
+        "nginx reads `%2F` as a slash when it searches a location; Weir answers 400 if that reading takes another \
+         route, because a server behind it may not read it so (`escaped_slashes`)",
+    );
     if drafts.iter().any(|draft| draft.is_proxied) {
         cx.ledger.note(
             "Weir speaks HTTP/1.1 to upstreams, keeps connections, and streams request bodies, in chunks if their \

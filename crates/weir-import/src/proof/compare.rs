@@ -101,6 +101,13 @@ pub const FORWARDING: &str = "forwarding-fields";
 pub const FORWARDING_FIELDS: &[&str] =
     &["forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-prefix", "x-forwarded-proto"];
 
+/// The name of the difference in a status where Weir refuses a path that can be read in two ways and takes another
+/// route in one of them: `%2F` or `;` before the end of a prefix. The old program chose one reading.
+pub const AMBIGUOUS: &str = "ambiguous-path";
+
+/// How our config says that it refuses such a path.
+pub(super) const AMBIGUOUS_CAUSE: &str = "400 ambiguous_path";
+
 /// Where a field is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {

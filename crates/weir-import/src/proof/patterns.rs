@@ -29,6 +29,9 @@ pub struct Patterns {
     pub groups: Vec<Vec<String>>,
     /// Lines that no witness can judge, with the reason.
     pub unprovable: Vec<(Line, String)>,
+    /// Whether versions of the program differ about a field that is sent twice: nginx compares the first before 1.23,
+    /// and all of them, joined, since. Then no request repeats one.
+    pub reads_one_field: bool,
     /// Why nothing can be proved, if so: a line that the staged config cannot hold.
     pub obstacles: Vec<(Line, String)>,
 }

@@ -1,6 +1,6 @@
 //! What a proof found, per line of the source.
 
-use super::compare::{Difference, FORWARDING, NEUTRAL, Observation, compare};
+use super::compare::{AMBIGUOUS, AMBIGUOUS_CAUSE, Difference, FORWARDING, NEUTRAL, Observation, compare};
 use super::patterns::{Effect, Line, PathPattern, Patterns, Setting};
 use super::program::Program;
 use super::witness::{Ask, Witness};
@@ -8,6 +8,7 @@ use crate::ledger::{Ledger, Verdict};
 use crate::source::Place;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -149,7 +150,9 @@ impl Report {
                 }
                 continue;
             }
-            let ours = route(&witness.ask);
+            // Only a few of many witnesses are shown, and looking a route up is not cheap.
+            let looked_up = OnceCell::new();
+            let ours = || looked_up.get_or_init(|| route(&witness.ask)).as_deref();
             let mut is_open = false;
             let mut blamed: Vec<&Line> = Vec::new();
             let (forwarding, found): (Vec<_>, Vec<_>) =
@@ -158,27 +161,25 @@ impl Report {
                 rows.of(&witness.line).same += 1;
             }
             for difference in forwarding {
-                let takes = |entry: &Accepted| {
-                    entry.takes(&difference, ours.as_deref(), &witness.line, &witness.about)
-                };
+                let takes = |entry: &Accepted| entry.takes(&difference, &ours, &witness.line, &witness.about);
                 if let Some(used) = accept.iter().position(takes).and_then(|at| used.get_mut(at)) {
                     *used = true;
                     continue;
                 }
                 is_open = true;
-                let (ask, about, ours) = (witness.ask.clone(), witness.about.clone(), ours.clone());
-                let shown = Shown { ask, about, difference, ours, is_accepted: false };
-                match &mut report.forwarding {
-                    Some((count, smallest)) => {
-                        *count += 1;
-                        if shown.ask.weight() < smallest.ask.weight() {
-                            *smallest = shown;
-                        }
-                    }
-                    None => report.forwarding = Some((1, shown)),
-                }
+                let count = report.forwarding.as_ref().map_or(0, |(count, _)| *count) + 1;
+                let kept = report.forwarding.take().map(|(_, shown)| shown);
+                let smallest = kept.filter(|kept| kept.ask.weight() <= witness.ask.weight());
+                let shown = || Shown::new(witness, difference, ours(), false);
+                report.forwarding = Some((count, smallest.unwrap_or_else(shown)));
             }
-            for difference in found {
+            for mut difference in found {
+                if difference.name == "status" && difference.new == "400" {
+                    let is_ambiguous = ours().is_some_and(|why| why.starts_with(AMBIGUOUS_CAUSE));
+                    if is_ambiguous {
+                        difference.name = AMBIGUOUS.to_owned();
+                    }
+                }
                 let status = |seen: &Observation| seen.answers.last().map_or(0, |answer| answer.status);
                 let statuses = (status(old), status(new));
                 let causes = |setting: &&Setting| setting.causes(&difference.effect, statuses);
@@ -197,9 +198,8 @@ impl Report {
                         cause.map_or(&witness.line, |setting| &setting.line)
                     }
                 };
-                let entry = accept
-                    .iter()
-                    .position(|entry| entry.takes(&difference, ours.as_deref(), line, &witness.about));
+                let takes = |entry: &Accepted| entry.takes(&difference, &ours, line, &witness.about);
+                let entry = accept.iter().position(takes);
                 if let Some(used) = entry.and_then(|at| used.get_mut(at)) {
                     *used = true;
                 }
@@ -210,13 +210,9 @@ impl Report {
                     rows.of(line).differs += 1;
                 }
                 let row = rows.of(line);
-                row.keep(Shown {
-                    ask: witness.ask.clone(),
-                    about: witness.about.clone(),
-                    difference,
-                    ours: ours.clone(),
-                    is_accepted,
-                });
+                if row.wants(&witness.ask, &difference, is_accepted) {
+                    row.keep(Shown::new(witness, difference, ours(), is_accepted));
+                }
             }
             *if is_open { &mut report.differ } else { &mut report.accepted } += 1;
         }
@@ -230,6 +226,12 @@ impl Report {
     #[must_use]
     pub const fn is_proved(&self) -> bool {
         self.not_proved.is_none() && self.differ == 0 && self.dropped == 0
+    }
+
+    /// Whether a difference decides who passes or where a request goes.
+    #[must_use]
+    pub fn decides_otherwise(&self) -> bool {
+        self.rows.iter().any(|row| row.rank() == 0)
     }
 
     /// The last line of the text.
@@ -333,7 +335,9 @@ impl Report {
             }
         }
         // Only fields are added for every request; statuses and answers are news at each line.
-        all.retain(|name, (lines, _)| *lines >= EVERYWHERE && name.contains(" field "));
+        all.retain(|name, (lines, _)| {
+            *lines >= EVERYWHERE && (name.contains(" field ") || *name == AMBIGUOUS)
+        });
         all
     }
 
@@ -457,31 +461,52 @@ impl Row {
         all.into_iter()
     }
 
+    /// Whether no smaller witness of this difference is kept.
+    fn wants(&self, ask: &Ask, difference: &Difference, is_accepted: bool) -> bool {
+        let same = |known: &&Shown| known.is_of(difference, is_accepted);
+        self.shown.iter().find(same).is_none_or(|known| ask.weight() < known.ask.weight())
+    }
+
     /// Keeps the smallest witness of each difference.
     fn keep(&mut self, shown: Shown) {
-        let same = |known: &&mut Shown| {
-            known.difference.name == shown.difference.name && known.is_accepted == shown.is_accepted
-        };
-        match self.shown.iter_mut().find(same) {
-            Some(known) if shown.ask.weight() < known.ask.weight() => *known = shown,
-            Some(_) => {}
+        match self.shown.iter_mut().find(|known| known.is_of(&shown.difference, shown.is_accepted)) {
+            Some(known) => *known = shown,
             None => self.shown.push(shown),
         }
     }
 }
 
+impl Shown {
+    fn new(witness: &Witness, difference: Difference, ours: Option<&str>, is_accepted: bool) -> Self {
+        let (ask, about) = (witness.ask.clone(), witness.about.clone());
+        Self { ask, about, difference, ours: ours.map(str::to_owned), is_accepted }
+    }
+
+    fn is_of(&self, difference: &Difference, is_accepted: bool) -> bool {
+        self.difference.name == difference.name && self.is_accepted == is_accepted
+    }
+}
+
 impl Accepted {
-    fn takes(&self, difference: &Difference, route: Option<&str>, line: &Line, about: &str) -> bool {
+    /// Whether it accepts this difference. `ours` is the key of our config that takes the request, with its place.
+    fn takes<'a>(
+        &self,
+        difference: &Difference,
+        ours: &dyn Fn() -> Option<&'a str>,
+        line: &Line,
+        about: &str,
+    ) -> bool {
         let fits = |pattern: &str, text: &str| match pattern.strip_suffix('*') {
             Some(start) => text.starts_with(start),
             None => text == pattern,
         };
-        let name = fits(&self.difference, &difference.name)
-            && self.asked.as_deref().is_none_or(|asked| fits(asked, about));
-        let route_fits = self.route.as_deref().is_none_or(|wanted| {
-            route.is_some_and(|route| route.split(['.', ' ']).any(|part| part == wanted) || route == wanted)
-        });
-        name && route_fits && self.line.as_deref().is_none_or(|wanted| wanted == line.text)
+        fits(&self.difference, &difference.name)
+            && self.asked.as_deref().is_none_or(|asked| fits(asked, about))
+            && self.line.as_deref().is_none_or(|wanted| wanted == line.text)
+            && self.route.as_deref().is_none_or(|wanted| {
+                let key = ours().map(|key| key.split(" (").next().unwrap_or(key));
+                key.is_some_and(|key| key.strip_prefix("routes.") == Some(wanted) || key == wanted)
+            })
     }
 }
 

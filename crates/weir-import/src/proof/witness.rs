@@ -202,6 +202,13 @@ impl Maker<'_> {
             }
             for condition in &path.conditions {
                 for ask in conditional(&ask(), condition) {
+                    if let Subject::Field(name) = &condition.of
+                        && !self.patterns.reads_one_field
+                    {
+                        for ask in twice(&ask, name) {
+                            self.add(ask, "a condition, its field sent twice", &condition.line, of);
+                        }
+                    }
                     self.add(ask, "a condition", &condition.line, of);
                 }
             }
@@ -505,6 +512,7 @@ fn forms(path: &str, all: bool) -> Vec<(String, &'static str)> {
     }
     if !bare.is_empty() {
         found.push((format!("{bare}%2Fw"), "with %2F"));
+        found.push((format!("{bare}/w%2Fv"), "with %2F below it"));
     }
     found.push((format!("/{path}"), "with two slashes"));
     found.push((format!("{bare}//w"), "with two slashes inside"));
@@ -537,6 +545,21 @@ fn conditional(ask: &Ask, condition: &Condition) -> Vec<Ask> {
         Some(ask)
     };
     values.filter_map(one).collect()
+}
+
+/// The same with the field twice, once with another value, in both orders: a guard that looks at one of them is passed
+/// by the other. Fields that must be alone are left out: programs refuse two.
+fn twice(ask: &Ask, name: &str) -> Vec<Ask> {
+    const SINGLE: &[&str] =
+        &["authorization", "content-length", "content-type", "cookie", "expect", "host", "transfer-encoding"];
+    if SINGLE.contains(&&*name.to_ascii_lowercase()) {
+        return Vec::new();
+    }
+    let other = (name.to_owned(), "weir-other".to_owned());
+    let (mut before, mut behind) = (ask.clone(), ask.clone());
+    before.fields.insert(0, other.clone());
+    behind.fields.push(other);
+    vec![before, behind]
 }
 
 /// A decoded path as a target.

@@ -3,6 +3,10 @@
 use super::regex::literal;
 use std::fmt::Write;
 
+/// What the setting `strip_prefix` of the filter `rewrite` changes beside the path.
+pub const TELLS_PREFIX: &str = "Weir also tells the upstream the prefix that it removed (X-Forwarded-Prefix), and \
+                                puts it before the paths of its redirects and cookies (`links`)";
+
 /// The canonical form of a decoded path: characters that no URI may hold raw are escaped.
 #[must_use]
 pub fn canonical(decoded: &str) -> String {

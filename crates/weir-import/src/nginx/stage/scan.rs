@@ -23,7 +23,7 @@ struct Scan<'a> {
 
 pub(super) fn patterns(http: &[Directive]) -> Patterns {
     let mut scan = Scan {
-        patterns: Patterns::default(),
+        patterns: Patterns { reads_one_field: true, ..Patterns::default() },
         upstreams: BTreeMap::new(),
         maps: BTreeMap::new(),
         origins: BTreeSet::new(),
