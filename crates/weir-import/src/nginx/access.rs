@@ -428,9 +428,9 @@ fn limit_key<'a>(cx: &mut Cx<'a, '_>, scope: &Scope<'a>, zone: &Directive) -> Re
     })
 }
 
-/// Whether a location is for nginx itself.
+/// Whether a location is for nginx itself. Locations in it inherit that.
 pub(super) fn is_internal(cx: &mut Cx<'_, '_>, scope: &Scope<'_>, kind: &Kind) -> bool {
-    let Some(internal) = scope.block.own("internal").first() else { return false };
+    let Some(internal) = scope.block.one("internal") else { return false };
     if !matches!(kind, Kind::Named(_)) {
         cx.ledger.same(internal.piece);
     }

@@ -57,6 +57,10 @@ pub(super) fn action<'a>(
 ) -> Action {
     let mut scope = site.scope(location);
     let mut action = Action::default();
+    if let Some(why) = &location.closed {
+        action.closed.push(why.clone());
+        return action;
+    }
     if is_internal(cx, &scope, &location.kind) && reached == Reached::ByClients {
         action.comment.push("internal: no client reaches it".to_owned());
         action.filters.extend(errors(cx, site, &scope, Some(404)));
@@ -98,15 +102,16 @@ pub(super) fn action<'a>(
         }
         return action;
     }
+    let (answers, early) = before_guards(early);
     let is_proxied = content(cx, site, &mut scope, &mut action, early);
     let guards = guards(cx, site, &scope);
     action.closed.extend(guards.closed);
     if guards.is_denied {
-        action.filters.clear();
-        action.apart.clear();
+        action.filters = errors(cx, site, &scope, Some(403)).into_iter().collect();
         action.target = Some(Target::Respond(Map::new().with("status", 403_u16)));
-        action.filters.extend(errors(cx, site, &scope, Some(403)));
         action.filters.extend(response_fields(cx, &scope, false));
+        action.filters.extend(answers);
+        action.rewrite_at = action.filters.len();
         action.body = None;
         return action;
     }
@@ -114,6 +119,7 @@ pub(super) fn action<'a>(
     first.extend(errors(cx, site, &scope, None));
     first.extend(response_fields(cx, &scope, is_proxied));
     first.extend(compress(cx, &scope));
+    first.extend(answers);
     first.extend(guards.filters);
     if is_proxied {
         first.extend(cookies(cx, &scope));
@@ -125,6 +131,32 @@ pub(super) fn action<'a>(
     action.filters.splice(0..0, first);
     logging(cx, &scope);
     action
+}
+
+/// What a location answers in an `if`, with everything that stands before it: nginx does so before it asks guards and
+/// limits. The rest follows. A change of the path stays with the rest, because the target must know its place.
+fn before_guards(mut early: Vec<Filter>) -> (Vec<Filter>, Vec<Filter>) {
+    let is_answer = |name: &str, _: &Value| matches!(name, "redirect" | "respond");
+    let last = early.iter().rposition(|filter| holds(filter.name, &filter.settings, &is_answer));
+    let change = early.iter().position(|filter| holds(filter.name, &filter.settings, &is_new_path));
+    let rest = early.split_off(last.map_or(0, |last| last + 1).min(change.unwrap_or(early.len())));
+    (early, rest)
+}
+
+/// Whether a filter is such a one, or a `when` with one inside.
+fn holds(name: &str, settings: &Value, is_such: &dyn Fn(&str, &Value) -> bool) -> bool {
+    let Value::Map(map) = settings else { return is_such(name, settings) };
+    if name != "when" {
+        return is_such(name, settings);
+    }
+    let of = |filter: &Value| match filter {
+        Value::Map(filter) => filter.iter().any(|(name, settings)| holds(name, settings, is_such)),
+        _ => false,
+    };
+    ["filters", "otherwise"].iter().any(|key| match map.get(key) {
+        Some(Value::List(filters)) => filters.iter().any(of),
+        _ => false,
+    })
 }
 
 /// The target. Returns whether an upstream answers.
@@ -231,7 +263,11 @@ fn content<'a>(
 }
 
 fn changes_path(filter: &Filter) -> bool {
-    matches!(&filter.settings, Value::Map(map) if filter.name == "rewrite"
+    is_new_path(filter.name, &filter.settings)
+}
+
+fn is_new_path(name: &str, settings: &Value) -> bool {
+    matches!(settings, Value::Map(map) if name == "rewrite"
         && ["path", "strip_prefix", "add_prefix", "replace"].iter().any(|key| map.get(key).is_some()))
 }
 

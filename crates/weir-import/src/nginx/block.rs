@@ -94,7 +94,7 @@ const NO_GUARDS: &[&str] = &[
 ];
 
 /// Whether a directive may keep somebody out, by its name: modules of others are not known.
-fn may_guard(name: &str) -> bool {
+pub(super) fn may_guard(name: &str) -> bool {
     let words = [
         "access",
         "allow",

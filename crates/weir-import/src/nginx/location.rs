@@ -8,6 +8,7 @@
 use super::block::Block;
 use super::context::Cx;
 use super::read::Directive;
+use super::translate::leave_all;
 use crate::shared::path;
 use crate::shared::regex::{Searching, Subject};
 use crate::shared::template::{Part, Template};
@@ -23,13 +24,15 @@ pub(super) struct Location<'a> {
     pub(super) kind: Kind,
     /// For the names of routes.
     pub(super) slug: String,
+    /// Why nobody may reach it: its pattern was not understood, and something in it keeps people out.
+    pub(super) closed: Option<String>,
 }
 
 /// Which paths a location takes.
 pub(super) enum Kind {
     /// `= /path`
     Exact(String),
-    /// `/path`; with `^~` regexes are not asked.
+    /// `/path`. Where it stops, the server's regexes are not asked: it, or the outermost location around it, is `^~`.
     Prefix { path: String, stops: bool },
     /// `~ regex`, possibly nested in a prefix.
     Regex {
@@ -51,28 +54,60 @@ const NESTED: i64 = 20_000;
 /// The locations of a server, in the order of the file, those in others after them.
 pub(super) fn flatten<'a>(cx: &mut Cx<'a, '_>, server: &Rc<Block<'a>>) -> Vec<Location<'a>> {
     let mut flat = Vec::new();
-    collect(cx, server, None, false, &mut flat);
+    collect(cx, server, None, &[], &mut flat);
     let has_root =
         flat.iter().any(|location| matches!(&location.kind, Kind::Prefix { path, .. } if path == "/"));
     if !has_root {
         let kind = Kind::Prefix { path: "/".to_owned(), stops: false };
-        flat.push(Location { directive: None, block: Rc::clone(server), kind, slug: "root".to_owned() });
+        let slug = "root".to_owned();
+        flat.push(Location { directive: None, block: Rc::clone(server), kind, slug, closed: None });
     }
     rank(&mut flat);
     flat
 }
 
+/// What surrounds a location.
+#[derive(Clone, Copy)]
+struct Outer<'o> {
+    /// The prefix of the location around it.
+    path: &'o str,
+    /// Whether the outermost location around it is `^~`: nginx looks at that alone before it asks the server's regexes.
+    stops: bool,
+}
+
+/// `shadows` are prefixes beside the locations around these, which nginx takes instead, as they are longer.
 fn collect<'a>(
     cx: &mut Cx<'a, '_>,
     block: &Rc<Block<'a>>,
-    outer: Option<&str>,
-    outer_stops: bool,
+    outer: Option<Outer<'_>>,
+    shadows: &[&'a str],
     flat: &mut Vec<Location<'a>>,
 ) {
-    for directive in block.own("location").to_vec() {
+    let directives = block.own("location").to_vec();
+    for directive in &directives {
+        let directive = *directive;
         let inner = Block::new(directive.block.iter().flatten(), Some(Rc::clone(block)));
-        let Some((kind, slug)) = read(cx, directive, outer, outer_stops) else {
+        if let Some(by) = path_of(directive).and_then(|path| shadows.iter().find(|by| path.starts_with(**by)))
+        {
+            let why = format!(
+                "nginx never looks for it: `location {by}` beside the location around it takes its paths"
+            );
+            cx.ledger.left_out(directive.piece, why);
+            leave_all(cx, directive, "it stands in a location that nginx never looks for");
+            continue;
+        }
+        let Some((kind, slug)) = read(cx, directive, outer) else {
             refuse_all(cx, directive);
+            if let Some(kind) = wider(directive, outer) {
+                let closed = Some(format!("`location {}` at {}", directive.args.join(" "), directive.place));
+                flat.push(Location {
+                    directive: Some(directive),
+                    block: inner,
+                    kind,
+                    slug: slug(&directive.args.join(" ")),
+                    closed,
+                });
+            }
             continue;
         };
         cx.ledger.same(directive.piece);
@@ -80,9 +115,20 @@ fn collect<'a>(
             Kind::Prefix { path, stops } => (Some(path.clone()), *stops),
             _ => (None, false),
         };
-        flat.push(Location { directive: Some(directive), block: Rc::clone(&inner), kind, slug });
+        flat.push(Location {
+            directive: Some(directive),
+            block: Rc::clone(&inner),
+            kind,
+            slug,
+            closed: None,
+        });
         match path {
-            Some(path) => collect(cx, &inner, Some(&path), stops, flat),
+            Some(path) => {
+                let beside = directives.iter().copied().filter(|other| !is_exact(other)).filter_map(path_of);
+                let longer = beside.filter(|other| other.len() > path.len() && other.starts_with(&*path));
+                let shadows: Vec<&str> = shadows.iter().copied().chain(longer).collect();
+                collect(cx, &inner, Some(Outer { path: &path, stops }), &shadows, flat);
+            }
             None => {
                 for nested in inner.own("location").to_vec() {
                     let why = "a location in a regex or an exact one: both would have to match";
@@ -92,6 +138,28 @@ fn collect<'a>(
             }
         }
     }
+}
+
+/// The modifier and the text of a location.
+fn words(directive: &Directive) -> Option<(&str, &str)> {
+    match &*directive.args {
+        [text] => {
+            let found = ["^~", "~*", "=", "~"].iter().find_map(|m| Some((*m, text.strip_prefix(m)?)));
+            Some(found.unwrap_or(("", &**text)))
+        }
+        [modifier, text] => Some((&**modifier, &**text)),
+        _ => None,
+    }
+}
+
+/// The path of a location with a prefix or an exact path.
+fn path_of(directive: &Directive) -> Option<&str> {
+    let (modifier, text) = words(directive)?;
+    (matches!(modifier, "=" | "" | "^~") && text.starts_with('/')).then_some(text)
+}
+
+fn is_exact(directive: &Directive) -> bool {
+    words(directive).is_some_and(|(modifier, _)| modifier == "=")
 }
 
 /// What a refused block holds is refused with it.
@@ -107,23 +175,12 @@ pub(super) fn refuse_all(cx: &mut Cx<'_, '_>, directive: &Directive) {
 fn read<'a>(
     cx: &mut Cx<'a, '_>,
     directive: &'a Directive,
-    outer: Option<&str>,
-    outer_stops: bool,
+    outer: Option<Outer<'_>>,
 ) -> Option<(Kind, String)> {
-    let (modifier, text) = match &*directive.args {
-        [text] => {
-            let found = ["^~", "~*", "=", "~"].iter().find_map(|m| Some((*m, text.strip_prefix(m)?)));
-            found.unwrap_or(("", text))
-        }
-        [modifier, text] => (&**modifier, &**text),
-        _ => {
-            cx.ledger.refused(
-                directive.piece,
-                "a location has a path, and one word before it at most",
-                "match.path",
-            );
-            return None;
-        }
+    let Some((modifier, text)) = words(directive) else {
+        let why = "a location has a path, and one word before it at most";
+        cx.ledger.refused(directive.piece, why, "match.path");
+        return None;
     };
     if let Some(name) = text.strip_prefix('@').filter(|_| modifier.is_empty()) {
         return Some((Kind::Named(name.to_owned()), name.to_owned()));
@@ -134,7 +191,7 @@ fn read<'a>(
                 .and_then(|pattern| Ok((pattern.compiled()?, pattern)));
             match made {
                 Ok((compiled, pattern)) => {
-                    let within = outer.map(|outer| (outer.to_owned(), Vec::new()));
+                    let within = outer.map(|outer| (outer.path.to_owned(), Vec::new()));
                     Some((Kind::Regex { pattern, compiled, within, priority: 0 }, slug(text)))
                 }
                 Err(why) => {
@@ -151,7 +208,10 @@ fn read<'a>(
             }
             let kind = match modifier {
                 "=" => Kind::Exact(text.to_owned()),
-                _ => Kind::Prefix { path: text.to_owned(), stops: modifier == "^~" || outer_stops },
+                _ => {
+                    let stops = outer.map_or(modifier == "^~", |outer| outer.stops);
+                    Kind::Prefix { path: text.to_owned(), stops }
+                }
             };
             Some((kind, slug(text)))
         }
@@ -160,6 +220,64 @@ fn read<'a>(
             None
         }
     }
+}
+
+/// Stands in for a regex location that was not understood and keeps people out: a pattern that takes at least its
+/// paths, without what is around them (`(?!x)`). None for others, whose paths nginx gave to everybody too.
+fn wider(directive: &Directive, outer: Option<Outer<'_>>) -> Option<Kind> {
+    let (modifier, text) = words(directive).filter(|(modifier, _)| modifier.starts_with('~'))?;
+    if !keeps_out(directive) {
+        return None;
+    }
+    let read = |text: &str| {
+        let pattern = Searching::read(text, modifier == "~*", Subject::Path).ok()?;
+        Some((pattern.compiled().ok()?, pattern))
+    };
+    let (compiled, pattern) = without_looks(text).and_then(|text| read(&text)).or_else(|| read("^/"))?;
+    let within = outer.map(|outer| (outer.path.to_owned(), Vec::new()));
+    Some(Kind::Regex { pattern, compiled, within, priority: 0 })
+}
+
+/// Whether something in a block keeps people out.
+fn keeps_out(directive: &Directive) -> bool {
+    directive.block.iter().flatten().any(|line| {
+        let is_guard = match &*line.name {
+            "auth_basic" | "auth_request" | "satisfy" => line.first() != "off",
+            "allow" | "auth_jwt" | "deny" | "internal" | "limit_except" => true,
+            "return" => line.first().starts_with(['4', '5']),
+            name => super::block::may_guard(name),
+        };
+        is_guard || keeps_out(line)
+    })
+}
+
+/// A pattern without its look-arounds, which only narrow it. None if it has something else that cannot be cut out.
+fn without_looks(pattern: &str) -> Option<String> {
+    let mut out = String::new();
+    let mut rest = pattern;
+    while let Some(at) = ["(?!", "(?=", "(?<!", "(?<="].iter().filter_map(|look| rest.find(look)).min() {
+        out.push_str(&rest[..at]);
+        let (mut depth, mut end, mut is_escaped) = (0_usize, None, false);
+        for (at, c) in rest[at..].char_indices() {
+            match c {
+                _ if is_escaped => is_escaped = false,
+                '\\' => is_escaped = true,
+                '[' => return None,
+                '(' => depth += 1,
+                ')' => {
+                    depth -= 1;
+                    if depth == 0 {
+                        end = Some(at + 1);
+                        break;
+                    }
+                }
+                _ => {}
+            }
+        }
+        rest = &rest[at + end?..];
+    }
+    out.push_str(rest);
+    Some(out)
 }
 
 /// Letters and digits of a path, for the name of a route.
@@ -186,7 +304,9 @@ fn rank(flat: &mut [Location<'_>]) {
     let room = |location: &Location<'_>| 1 + i64::try_from(location.rewrites()).unwrap_or(0);
     let is_regex = |location: &&Location<'_>| matches!(location.kind, Kind::Regex { .. });
     let mut left: i64 = flat.iter().filter(is_regex).map(room).sum();
-    // A prefix that stands in the block of the nested regex's own prefix lets it win; one beside that block does not.
+    let stride = left + 1;
+    // A prefix that stands in the block of the nested regex's own prefix lets it win, unless it is `^~`, and so do
+    // those in it; one beside that block does not.
     let address = |directive: &Directive| std::ptr::from_ref(directive) as usize;
     let mut own_paths: BTreeMap<usize, BTreeSet<&str>> = BTreeMap::new();
     let paths_of: BTreeMap<usize, String> = flat
@@ -202,8 +322,14 @@ fn rank(flat: &mut [Location<'_>]) {
         let around = location.block.outward().nth(1);
         let own = around.map(|block| {
             own_paths.entry(std::ptr::from_ref(block) as usize).or_insert_with(|| {
-                let inner = block.own("location").iter();
-                inner.filter_map(|directive| paths_of.get(&address(directive))).map(String::as_str).collect()
+                let mut open: Vec<&Directive> = block.own("location").to_vec();
+                open.retain(|directive| words(directive).is_none_or(|(modifier, _)| modifier != "^~"));
+                let mut own = BTreeSet::new();
+                while let Some(directive) = open.pop() {
+                    own.extend(paths_of.get(&address(directive)).map(String::as_str));
+                    open.extend(directive.block.iter().flatten().filter(|inner| inner.name == "location"));
+                }
+                own
             })
         });
         let holes = prefixes.iter().filter(|path| {
@@ -219,9 +345,10 @@ fn rank(flat: &mut [Location<'_>]) {
         if let Kind::Regex { within, priority, .. } = &mut location.kind {
             *priority = left - rewrites;
             left -= 1 + rewrites;
-            if let Some((outer, holes)) = within {
+            if let Some((_, holes)) = within {
                 // Deeper ones are asked first.
-                *priority += NESTED + 1000 * i64::try_from(outer.matches('/').count()).unwrap_or(0);
+                let level = location.block.outward().skip(1).count();
+                *priority += NESTED + stride * i64::try_from(level).unwrap_or(0);
                 *holes = all_holes.next().unwrap_or_default();
             }
         }
@@ -238,6 +365,30 @@ impl Location<'_> {
             }
             None => 0,
         }
+    }
+
+    /// The `^~` prefix that takes every path which this regex could match, if there is one. A longer prefix without
+    /// `^~` inside it gives regexes a chance again.
+    pub(super) fn is_never_asked<'l>(&self, all: &'l [Location<'_>]) -> Option<&'l str> {
+        let Kind::Regex { pattern, within: None, .. } = &self.kind else { return None };
+        if pattern.ignores_case() {
+            return None;
+        }
+        // Every path begins with a slash.
+        let start =
+            Some(pattern.literal_start()).filter(|start| !start.is_empty()).unwrap_or_else(|| "/".to_owned());
+        let prefixes = || {
+            all.iter().filter_map(|other| match &other.kind {
+                Kind::Prefix { path, stops } => Some((&**path, *stops)),
+                _ => None,
+            })
+        };
+        // The best prefix for each path that begins so: the longest that the beginning has, or a longer one.
+        let (best, stops) =
+            prefixes().filter(|(path, _)| start.starts_with(path)).max_by_key(|(path, _)| path.len())?;
+        let longer =
+            prefixes().any(|(path, stops)| !stops && path.len() > start.len() && path.starts_with(&start));
+        (stops && !longer).then_some(best)
     }
 
     /// The priority of its route. Without regexes none is needed.
@@ -292,6 +443,8 @@ pub(super) struct NewPath {
     /// Whether the last segments are those of the old path, so that a pattern for the end of a path matches both or
     /// none.
     keeps_end: bool,
+    /// Whether the query changes too.
+    pub(super) changes_query: bool,
 }
 
 impl NewPath {
@@ -305,11 +458,11 @@ impl NewPath {
                     if start.is_empty() || *part == Part::Placeholder("path".to_owned()) {
                         start.push('/');
                     }
-                    return Self { start, is_whole: false, keeps_end };
+                    return Self { start, is_whole: false, keeps_end, changes_query: false };
                 }
             }
         }
-        Self { start, is_whole: true, keeps_end: false }
+        Self { start, is_whole: true, keeps_end: false, changes_query: false }
     }
 
     /// Whether a pattern may match it.

@@ -9,7 +9,7 @@ use super::text::{condition, template};
 use crate::config::Filter;
 use crate::ledger::{Piece, Verdict};
 use crate::shared::expression::Expression;
-use crate::shared::filters::{redirect, redirect_to_https, respond, when};
+use crate::shared::filters::{closed, redirect, redirect_to_https, respond, when};
 use crate::shared::regex::{Searching, Subject};
 use crate::shared::template::{Part, Template};
 use crate::yaml::Map;
@@ -28,6 +28,8 @@ pub(super) struct Rewritten {
     pub(super) closed: Vec<String>,
     /// Patterns of paths that `filters` change.
     changed: Vec<Searching>,
+    /// Whether a `rewrite … break` took every request: nginx runs no directive of this kind behind it.
+    stopped: bool,
 }
 
 /// An answer without an upstream.
@@ -84,9 +86,13 @@ pub(super) fn run<'a>(
     let mut done = Rewritten::default();
     let place = Where { site, own, block: directives };
     for directive in directives {
-        if done.answer.is_some() {
+        if done.answer.is_some() || done.stopped {
             if matches!(&*directive.name, "return" | "rewrite" | "if" | "set" | "break") {
-                leave_out(cx, directive, "no request comes so far: what stands before it answers");
+                let why = match done.stopped {
+                    true => "no request comes so far: a `break` stands before it",
+                    false => "no request comes so far: what stands before it answers",
+                };
+                leave_out(cx, directive, why);
             }
             continue;
         }
@@ -281,21 +287,26 @@ fn one_if<'a>(
     // A status of 400 and more is a guard: without it the route would be open.
     let is_guard =
         inner.iter().any(|d| d.name == "return" && d.first().starts_with(['4', '5']) || d.name == "deny");
+    let leads_away = inner.iter().any(|d| matches!(&*d.name, "deny" | "return" | "rewrite"));
     let nearest = "the filter when, or match.when of a second route";
-    let refuse = |cx: &mut Cx<'a, '_>, done: &mut Rewritten, why: String| {
+    // Where the condition is known, requests that do not meet it pass.
+    let refuse = |cx: &mut Cx<'a, '_>, done: &mut Rewritten, why: String, is: Option<&Expression>| {
         for line in &inner {
             if !cx.ledger.is_judged(line.piece) {
                 cx.ledger.refused(line.piece, "its `if` is refused", "");
             }
         }
         cx.ledger.refused(directive.piece, why.clone(), nearest);
-        if is_guard {
-            done.closed.push(format!("`if` at {}: {why}", directive.place));
+        let why = format!("`if` at {}: {why}", directive.place);
+        match is {
+            Some(is) if leads_away => done.filters.extend(when(is, vec![closed(&why)], Vec::new())),
+            None if is_guard => done.closed.push(why),
+            _ => {}
         }
     };
     let is = match condition(cx, scope, &directive.args) {
         Ok(is) => is,
-        Err(why) => return refuse(cx, done, why),
+        Err(why) => return refuse(cx, done, why, None),
     };
     let mut inner_scope = scope.clone();
     let mut filters = Vec::new();
@@ -309,14 +320,15 @@ fn one_if<'a>(
         match &*line.name {
             "return" => match answer(cx, &inner_scope, line) {
                 Ok(answer) => filters.push(answer.to_filter()),
-                Err(why) => return refuse(cx, done, why),
+                Err(why) => return refuse(cx, done, why, Some(&is)),
             },
             "rewrite" => {
                 let mut nested = Rewritten { changed: done.changed.clone(), ..Rewritten::default() };
                 rewrite(cx, place, &mut inner_scope, line, &mut nested);
+                done.closed.append(&mut nested.closed);
                 let is_refused = cx.ledger.verdict(line.piece) == Some(Verdict::Refused);
                 if is_refused {
-                    return refuse(cx, done, "its `rewrite` is refused".to_owned());
+                    return refuse(cx, done, "its `rewrite` is refused".to_owned(), Some(&is));
                 }
                 let before: Vec<Filter> = done.filters.iter().chain(&filters).cloned().collect();
                 match nested.answer {
@@ -340,6 +352,7 @@ fn one_if<'a>(
                             cx,
                             done,
                             "a `rewrite` with groups to another host in an `if`".to_owned(),
+                            Some(&is),
                         );
                     }
                     let before = done.filters.iter().chain(&filters).cloned().collect();
@@ -352,10 +365,10 @@ fn one_if<'a>(
             "access_log" if line.first() == "off" => {
                 cx.ledger.changed(line.piece, "use access_log.when to choose what is logged");
             }
-            "set" => return refuse(cx, done, "a variable that is set in an `if`".to_owned()),
+            "set" => return refuse(cx, done, "a variable that is set in an `if`".to_owned(), Some(&is)),
             other => {
                 let why = format!("`{other}` in an `if`");
-                return refuse(cx, done, why);
+                return refuse(cx, done, why, Some(&is));
             }
         }
     }
@@ -387,12 +400,12 @@ fn rewrite<'a>(
     let (pattern, replacement, flag) = match &*directive.args {
         [pattern, replacement] => (pattern, replacement, ""),
         [pattern, replacement, flag] => (pattern, replacement, &**flag),
-        _ => return cx.ledger.refused(directive.piece, "`rewrite` takes a pattern and a path", NEAREST),
+        _ => return refuse(cx, directive, "`rewrite` takes a pattern and a path".to_owned(), None, done),
     };
     let read = Searching::read(pattern, false, Subject::Path).and_then(|read| Ok((read.compiled()?, read)));
     let (compiled, read) = match read {
         Ok(read) => read,
-        Err(why) => return cx.ledger.refused(directive.piece, why, NEAREST),
+        Err(why) => return refuse(cx, directive, why, None, done),
     };
     // The path of an exact location is known, and so is what the pattern finds in it.
     let fixed = match place.own.map(|own| &own.kind) {
@@ -427,7 +440,7 @@ fn rewrite<'a>(
     };
     let target = match template(cx, &inner, &spelled) {
         Ok(target) => target,
-        Err(why) => return cx.ledger.refused(directive.piece, why, NEAREST),
+        Err(why) => return refuse(cx, directive, why, Some(&read), done),
     };
     let target = fixed.as_ref().map_or_else(|| target.clone(), |fixed| fixed.fill(&target));
     let one = One {
@@ -443,10 +456,32 @@ fn rewrite<'a>(
     };
     if is_redirect {
         let status = if flag == "permanent" { 301 } else { 302 };
-        return one.redirect(cx, scope, status, done);
+        return one.redirect(cx, scope, status, directive, done);
     }
+    let read = one.pattern.clone();
+    done.stopped = one.always && flag == "break" && place.own.is_some();
     if let Err(why) = one.search(cx, place, scope, (pattern, replacement, flag), done) {
-        cx.ledger.refused(directive.piece, why, NEAREST);
+        refuse(cx, directive, why, Some(&read), done);
+    }
+}
+
+/// Refuses a `rewrite`, and closes its requests: without it they would go on to an upstream that nginx sends them away
+/// from, perhaps past a guard. Where the pattern is not understood, that is the whole block.
+fn refuse(
+    cx: &mut Cx<'_, '_>,
+    directive: &Directive,
+    why: String,
+    pattern: Option<&Searching>,
+    done: &mut Rewritten,
+) {
+    let said = format!("`rewrite` at {}: {why}", directive.place);
+    cx.ledger.refused(directive.piece, why, NEAREST);
+    match pattern {
+        Some(pattern) => {
+            let is = Expression::raw("request.path").matches(&pattern.searching());
+            done.filters.extend(when(&is, vec![closed(&said)], Vec::new()));
+        }
+        None => done.closed.push(said),
     }
 }
 
@@ -463,7 +498,14 @@ struct One {
 }
 
 impl One {
-    fn redirect(self, cx: &mut Cx<'_, '_>, scope: &Scope<'_>, status: u16, done: &mut Rewritten) {
+    fn redirect(
+        self,
+        cx: &mut Cx<'_, '_>,
+        scope: &Scope<'_>,
+        status: u16,
+        directive: &Directive,
+        done: &mut Rewritten,
+    ) {
         let (path, _) = without_query(&self.target);
         match redirect_to(cx, scope, &path, !self.drops_query, status, self.piece) {
             Ok(filter) if self.always => done.answer = Some(Answer::Redirect(filter)),
@@ -472,7 +514,7 @@ impl One {
                 let is = Expression::raw("request.path").matches(&self.pattern.searching());
                 done.filters.extend(when(&is, vec![filter], Vec::new()));
             }
-            Err(why) => cx.ledger.refused(self.piece, why, "the filter redirect"),
+            Err(why) => refuse(cx, directive, why, Some(&self.pattern), done),
         }
     }
 
@@ -498,21 +540,21 @@ impl One {
             return Err("the path is made of variables that Weir cannot put into a path".to_owned());
         }
         let changed = "the new path is canonical, and characters that a URL must escape are escaped";
-        let new = NewPath::of(&path, keeps_end(&self.pattern, pattern, replacement));
+        let mut new = NewPath::of(&path, keeps_end(&self.pattern, pattern, replacement));
+        new.changes_query = self.drops_query || !query.is_empty();
         // A server's `break` ends its rewrites, and then a location is searched as with `last`.
         let stays = flag == "break" && place.own.is_some();
         if flag.is_empty() {
             may_go_on(place, self.piece, &new)?;
         }
-        if stays && behind(place.block, self.piece).any(|line| line.name == "return") {
+        if stays && !self.always && behind(place.block, self.piece).any(|line| line.name == "return") {
             return Err("with `break` requests pass the `return` behind it, and others do not".to_owned());
         }
         if stays
             && query.is_empty()
             && let Some(prefix) = scope.path.as_deref().and_then(|at| strips(pattern, replacement, at))
         {
-            let why = "Weir also tells the upstream the prefix that it removed: X-Forwarded-Prefix";
-            cx.ledger.changed(self.piece, why);
+            cx.ledger.changed(self.piece, crate::shared::path::TELLS_PREFIX);
             if !prefix.is_empty() {
                 done.filters.push(Filter::new("rewrite", Map::new().with("strip_prefix", prefix)));
             }
@@ -662,10 +704,24 @@ pub(super) fn leads_to<'s, 'a>(
                 ["$uri", "${uri", "$document_uri", "$request_filename"].iter().any(|name| arg.contains(name))
             })
     };
+    // Weir's rewrite comes behind what the location asks in an `if`, which sees the query of the client.
+    let reads_query = |line: &&Directive| {
+        new.changes_query
+            && matches!(&*line.name, "if" | "return" | "rewrite" | "set")
+            && line.args.iter().any(|arg| {
+                ["$arg", "${arg", "$query_string", "$is_args"].iter().any(|name| arg.contains(name))
+            })
+    };
     for (_, taker) in &takers {
         is_left_alone(taker, new)?;
         let all = || taker.block.all().iter();
         let inner = all().flat_map(|line| line.block.iter().flatten());
+        if let Some(line) = all().copied().find(reads_query) {
+            return Err(format!(
+                "`{}` of the location of the new path reads the query, which it changes",
+                line.name
+            ));
+        }
         if let Some(line) = all().copied().chain(inner).find(reads) {
             return Err(format!("`{}` of the location of the new path reads that path", line.name));
         }

@@ -30,6 +30,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 const SERVER: i64 = 200_000;
 /// Priority of an exact path that is written as a regex.
 const BEFORE: i64 = 100_000;
+/// What a refused `rewrite` can become.
+const NEW_PATH: &str = "rewrite: { replace } of a route with the upstream of the new path";
 /// Most paths of one route: more are hard to read.
 const MAX_PATHS: usize = 50;
 
@@ -83,9 +85,7 @@ pub(super) fn routes<'a>(cx: &mut Cx<'a, '_>, server: &Server<'a>) -> Made<'a> {
                     let lines = own.iter().filter(|line| line.name == "rewrite");
                     lines
                         .for_each(|line| cx.ledger.refused(line.piece, why.clone(), "upstream of one route"));
-                    let mut closed = draft("/*".to_owned(), 0, Vec::new(), None);
-                    close(&mut closed.route, &[why]);
-                    closed
+                    closed_draft("/*".to_owned(), 0, why)
                 }
             },
             answer => {
@@ -112,6 +112,15 @@ pub(super) fn routes<'a>(cx: &mut Cx<'a, '_>, server: &Server<'a>) -> Made<'a> {
         if matches!(location.kind, Kind::Named(_)) {
             continue;
         }
+        if let Some(prefix) = location.is_never_asked(&site.locations)
+            && let Some(directive) = location.directive
+        {
+            let why =
+                format!("nginx never asks this regex: `^~ {prefix}` takes all paths that it could match");
+            cx.ledger.changed(directive.piece, why);
+            leave_all(cx, directive, "it stands in a location that nginx never asks");
+            continue;
+        }
         let key = match &location.kind {
             Kind::Exact(path) => format!("={path}"),
             Kind::Prefix { path, .. } => path.clone(),
@@ -127,7 +136,7 @@ pub(super) fn routes<'a>(cx: &mut Cx<'a, '_>, server: &Server<'a>) -> Made<'a> {
         let slug = emit(cx, &site, location, done, &before, &mut made);
         made.of_location.insert(at, slug);
     }
-    folders(&site, &mut made);
+    folders(&site, &before, &mut made);
     made.locations = site.locations;
     yield_to_server(&before, &mut made);
     level(&mut made);
@@ -163,8 +172,8 @@ fn server_first<'a>(cx: &mut Cx<'a, '_>, site: &Site<'_, 'a>, before: &Rewritten
                     }
                 }
                 Err(why) => {
-                    let nearest = "rewrite: { replace } of a route with the upstream of the new path";
-                    cx.ledger.refused(apart.piece, why, nearest);
+                    cx.ledger.refused(apart.piece, why.clone(), NEW_PATH);
+                    add(closed_draft(path, 0, why), when.cloned());
                 }
             },
             answer => {
@@ -245,6 +254,13 @@ fn draft(path: String, priority: i64, filters: Vec<Filter>, target: Option<Targe
     let matches = Match { path: (path != "/*").then_some(path), ..Match::default() };
     let route = Route { matches, priority, filters, target, ..Route::default() };
     Draft { route, name: String::new(), body: None, is_proxied: false }
+}
+
+/// A route that answers 503, because nobody knows where its requests must go.
+fn closed_draft(path: String, priority: i64, why: String) -> Draft {
+    let mut closed = draft(path, priority, Vec::new(), None);
+    close(&mut closed.route, &[why]);
+    closed
 }
 
 /// Adds a route under a slug that is free.
@@ -341,6 +357,12 @@ fn beside<'a>(
 ) {
     let base = own.route.priority;
     for (count, one) in apart.iter().enumerate() {
+        if let (Some(pattern), Kind::Prefix { path, .. }) = (&one.pattern, &location.kind)
+            && is_beside(pattern, path)
+        {
+            cx.ledger.changed(one.piece, "its pattern matches no path of the location");
+            continue;
+        }
         let (path, is) = match &one.pattern {
             None => (own.route.matches.path.clone(), own.route.matches.when.clone().map(Expression::raw)),
             Some(pattern) => {
@@ -375,10 +397,10 @@ fn beside<'a>(
         let mut draft = match &one.does {
             Answer::Search(search) => match found_one(cx, site, search, &all_before, Some(location)) {
                 Ok(action) => of_action(String::new(), priority, action),
+                // The location's own upstream must not get requests that nginx sends elsewhere.
                 Err(why) => {
-                    let nearest = "rewrite: { replace } of a route with the upstream of the new path";
-                    cx.ledger.refused(one.piece, why, nearest);
-                    continue;
+                    cx.ledger.refused(one.piece, why.clone(), NEW_PATH);
+                    closed_draft(String::new(), priority, why)
                 }
             },
             answer => {
@@ -396,6 +418,12 @@ fn beside<'a>(
         made.has_apart = true;
         add(made, &format!("{}-rewrite", location.slug), draft);
     }
+}
+
+/// Whether a pattern can match no path with this prefix.
+fn is_beside(pattern: &Searching, prefix: &str) -> bool {
+    let (start, prefix) = (pattern.literal_start(), path::canonical(prefix));
+    !pattern.ignores_case() && !start.starts_with(&*prefix) && !prefix.starts_with(&*start)
 }
 
 /// The paths of a location that a regex may be asked about: its prefix, and longer ones whose paths are not its own.
@@ -470,7 +498,7 @@ pub(super) fn close(route: &mut Route, closed: &[String]) {
 }
 
 /// `location /p/` does not take `/p`; `/p/*` does. So `/p` gets the route that nginx gives it.
-fn folders<'a>(site: &Site<'_, 'a>, made: &mut Made<'a>) {
+fn folders<'a>(site: &Site<'_, 'a>, before: &Rewritten, made: &mut Made<'a>) {
     let exact: BTreeSet<&str> = site
         .locations
         .iter()
@@ -480,6 +508,7 @@ fn folders<'a>(site: &Site<'_, 'a>, made: &mut Made<'a>) {
         })
         .collect();
     let mut more: Vec<(String, String, Draft)> = Vec::new();
+    let mut alike: Vec<(String, String)> = Vec::new();
     for (at, location) in site.locations.iter().enumerate() {
         let Kind::Prefix { path: prefix, .. } = &location.kind else { continue };
         let Some(folder) = path::takes_its_folder(prefix).filter(|folder| !exact.contains(folder)) else {
@@ -493,7 +522,7 @@ fn folders<'a>(site: &Site<'_, 'a>, made: &mut Made<'a>) {
             |slug: &str| made.slugs.get(slug).and_then(|at| made.drafts.get(*at)).map(|(_, draft)| draft);
         let Some(own_draft) = by_slug(own) else { continue };
         // nginx looks at `internal` before it redirects to `/p/`, and only a location that passes on redirects.
-        if passes && !location.block.own("internal").is_empty() {
+        if passes && location.block.one("internal").is_some() {
             let mut route = own_draft.route.clone();
             route.matches.path = Some(path::exact(folder));
             let draft = Draft { route, ..own_draft.clone() };
@@ -502,7 +531,9 @@ fn folders<'a>(site: &Site<'_, 'a>, made: &mut Made<'a>) {
         }
         if passes {
             let to = redirect(&path::canonical(prefix), 301, true);
-            let mut draft = draft(path::exact(folder), 0, vec![to], None);
+            let filters = before.filters.iter().cloned().chain([to]).collect();
+            let mut draft = draft(path::exact(folder), 0, filters, None);
+            close(&mut draft.route, &before.closed);
             draft.route.comment.push(format!("nginx redirects {folder} to {prefix}."));
             more.push((folder.to_owned(), format!("{}-slash", location.slug), draft));
             continue;
@@ -514,6 +545,7 @@ fn folders<'a>(site: &Site<'_, 'a>, made: &mut Made<'a>) {
         let is_same =
             other.route.target == own_draft.route.target && other.route.filters == own_draft.route.filters;
         if is_same {
+            alike.push((folder.to_owned(), own.clone()));
             continue;
         }
         let mut route = other.route.clone();
@@ -524,6 +556,7 @@ fn folders<'a>(site: &Site<'_, 'a>, made: &mut Made<'a>) {
         let draft = Draft { route, name: String::new(), body: other.body, is_proxied: other.is_proxied };
         more.push((folder.to_owned(), format!("{}-folder", location.slug), draft));
     }
+    made.of_path.extend(alike);
     for (folder, slug, draft) in more {
         let slug = add(made, &slug, draft);
         made.of_path.insert(folder, slug);
@@ -535,11 +568,14 @@ fn yield_to_server(before: &Rewritten, made: &mut Made<'_>) {
     let patterns: Vec<&Searching> = before.apart.iter().filter_map(|one| one.pattern.as_ref()).collect();
     let takes_all = before.apart.iter().any(|one| one.pattern.is_none());
     let compiled: Vec<_> = patterns.iter().filter_map(|pattern| pattern.compiled().ok()).collect();
+    let mut next = BEFORE;
     for (_, draft) in &mut made.drafts {
         let Some(path) = &draft.route.matches.path else { continue };
         let is_exact = !path.starts_with('~') && !path.ends_with('*');
         if is_exact && (takes_all || compiled.iter().any(|pattern| pattern.is_match(path.as_bytes()))) {
-            draft.route.priority = BEFORE;
+            // Weir does not see that two regexes exclude each other, so each has its own.
+            draft.route.priority = next;
+            next += 1;
             draft.route.matches.path = Some(format!("~{}", literal(path)));
         }
     }
