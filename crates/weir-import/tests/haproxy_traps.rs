@@ -447,3 +447,40 @@ fn secrets_are_not_shown() {
     let shown: Vec<&str> = text.split("==> ").filter(|part| !part.starts_with("secrets.env")).collect();
     assert!(!shown.join("").contains("topsecret"), "{text}");
 }
+
+/// A rule that changes the path of some requests closes these alone, where a later condition reads the path.
+#[test]
+fn a_changed_path_closes_its_own_requests() {
+    let rule = "http-request replace-path /old/(.*) /new/\\1 if { hdr(x-v) 1 }";
+    let text = imported(&front(&format!("{rule}; use_backend b2 if {{ path_beg /new }}")));
+    assert!(text.contains("[refused] use_backend b2"), "{text}");
+    let routes = text.split("==> routes/").nth(1).unwrap();
+    // The others go where they went.
+    assert!(routes.contains("upstream: b2") && routes.contains("/new*"), "{text}");
+    let closed = routes.find("CLOSED").unwrap_or_else(|| panic!("{text}"));
+    assert!(routes[closed.saturating_sub(300)..].contains("x-v"), "{text}");
+    // Where it changes every path, all are closed that the condition may take.
+    let text = imported(&front("http-request set-path /x; use_backend b2 if { path_beg /new }"));
+    assert!(!text.contains("upstream: b2") && text.contains("CLOSED"), "{text}");
+}
+
+/// Fields with several values, at a cost that Weir allows: `every_sample_passes_check` runs fields.cfg.
+#[test]
+fn each_value_of_a_field_counts() {
+    let cases = [
+        ("hdr_sub(x-k) bad", r#"contains(\"bad\")"#),
+        ("hdr_reg(x-k) ^a.c$", r#"matches(\"(?:^|,)\\\\s*a[^,]c\\\\s*(?:,|$$)\")"#),
+        ("hdr_reg(x-k) ^[^/]+/[]x]", r#"[^,/]+/[\\\\]x]"#),
+        ("hdr_dir(x-k) adm", r#"(?:(?:^|,)\\\\s*|[/?])(?:adm)(?:[/?]|"#),
+        ("hdr_ip(x-forwarded-for) 10.0.0.0/8", r#".split(\",\").exists(v, (ip(v)"#),
+    ];
+    for (test, expected) in cases {
+        let text = imported(&front(&format!("http-request deny if {{ {test} }}")));
+        // Quoted by YAML in one way or the other.
+        let plain = |text: &str| text.replace(['\\', '"', '\''], "");
+        assert!(plain(&text).contains(&plain(expected)), "{test}: {text}");
+    }
+    // What may find a comma is no pattern for one value.
+    let text = imported(&front("http-request deny if { hdr_reg(x-k) a\\Sb }"));
+    assert!(text.contains("CLOSED"), "{text}");
+}

@@ -484,7 +484,7 @@ fn compare(value: &Sample, way: Way, ignores_case: bool, patterns: &[String]) ->
             return Ok(networks(&all));
         }
         if let Some(name) = &value.field {
-            let each = Expression::raw("(ip(v.trim()) ?? ip(\"0.0.0.0\"))");
+            let each = Expression::raw("(ip(v) ?? ip(\"0.0.0.0\"))");
             if all.iter().any(|network| network.starts_with("0.0.0.0")) {
                 return Err("0.0.0.0 in a field".to_owned());
             }
@@ -651,7 +651,32 @@ fn texts(value: &Sample, way: Way, ignores_case: bool, patterns: &[String]) -> R
         Way::Exact => (r"(?:^|,)\s*", r"\s*(?:,|$)"),
         Way::Begins => (r"(?:^|,)\s*", ""),
         Way::Ends => ("", r"\s*(?:,|$)"),
-        _ => return of(&Expression::raw("v.trim()")).map(|is| each_value(&value.is, &is)),
+        // No value has a comma in it, so this text is in one of them or in none.
+        Way::Contains if patterns.iter().all(|pattern| !pattern.contains([',', ' ', '\t'])) => {
+            return of(&value.is);
+        }
+        Way::Contains => return Err("a text with a comma or a space in one of several values".to_owned()),
+        Way::Dir | Way::Dom => {
+            let (delimiters, class) = match way {
+                Way::Dir => (&['/', '?'][..], "[/?]"),
+                _ => (&['/', '?', '.', ':'][..], "[/?.:]"),
+            };
+            let texts: Vec<String> =
+                patterns.iter().map(|pattern| literal(pattern.trim_matches(delimiters))).collect();
+            let flag = if ignores_case { "(?i)" } else { "" };
+            let texts = texts.join("|");
+            let whole = format!(r"{flag}(?:(?:^|,)\s*|{class})(?:{texts})(?:{class}|\s*(?:,|$))");
+            return Ok(value.is.clone().matches(&whole));
+        }
+        _ => {
+            let mut any = Expression::constant(false);
+            for pattern in patterns {
+                let read = Searching::read(pattern, ignores_case, Subject::Text)?;
+                read.compiled()?;
+                any = any.or(value.is.clone().matches(&within_one(&read.searching())?));
+            }
+            return Ok(any);
+        }
     };
     let flag = if ignores_case { "(?i)" } else { "" };
     let texts: Vec<String> = patterns.iter().map(|pattern| literal(pattern)).collect();
@@ -659,9 +684,54 @@ fn texts(value: &Sample, way: Way, ignores_case: bool, patterns: &[String]) -> R
     Ok(value.is.clone().matches(&format!("{flag}{start}{texts}{end}")))
 }
 
-/// Whether a condition holds for `v`, any of the values of a field.
+/// A pattern for one value as one for all of them, joined by commas: its anchors stand for the ends of a value, and it
+/// finds no comma. To look at each value on its own would cost more steps than an expression has.
+fn within_one(pattern: &str) -> Result<String, String> {
+    let mut out = String::new();
+    let mut chars = pattern.chars().peekable();
+    let mut in_class = false;
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => {
+                let next = chars.next().unwrap_or('\\');
+                if matches!(next, 'S' | 'W' | 'D' | 'P' | 'A' | 'z') {
+                    return Err(format!("`\\{next}` of a pattern for one of several values"));
+                }
+                out.extend([c, next]);
+            }
+            '[' if !in_class => {
+                in_class = true;
+                out.push(c);
+                if chars.peek() == Some(&'^') {
+                    chars.next();
+                    out.push_str("^,");
+                }
+                // A bracket at the beginning stands for itself.
+                if chars.peek() == Some(&']') {
+                    chars.next();
+                    out.push_str("\\]");
+                }
+            }
+            '[' => return Err("a class within a class of a pattern".to_owned()),
+            ']' => {
+                in_class = false;
+                out.push(c);
+            }
+            _ if in_class => out.push(c),
+            '.' => out.push_str("[^,]"),
+            '^' => out.push_str(r"(?:^|,)\s*"),
+            '$' => out.push_str(r"\s*(?:,|$)"),
+            c => out.push(c),
+        }
+    }
+    Ok(out)
+}
+
+/// Whether a condition holds for `v`, any of the values of a field, which are addresses.
 fn each_value(field: &Expression, is: &Expression) -> Expression {
-    Expression::raw(format!("{}.split(\",\").exists(v, {})", field.as_str(), is.as_str()))
+    let blank = |text: &str| format!(".replace({}, \"\")", Expression::text(text).as_str());
+    let bare = format!("{}{}{}", field.as_str(), blank(" "), blank("\t"));
+    Expression::raw(format!("{bare}.split(\",\").exists(v, {})", is.as_str()))
 }
 
 /// All ACLs of a proxy, by name.

@@ -99,7 +99,15 @@ pub(super) fn translate<'a>(
         }
         if cx.ledger.verdict(line.piece) == Some(crate::ledger::Verdict::Refused) {
             parts.truncate(before);
-            close(cx, &scope, line, &mut parts);
+            match unchanged(cx, &scope, line) {
+                Some((kept, changed)) => {
+                    for all in &kept {
+                        alternatives(line, line.word(1), all, &mut Vec::new(), &mut parts);
+                    }
+                    close(cx, &scope, line, Some(changed), &mut parts);
+                }
+                None => close(cx, &scope, line, None, &mut parts),
+            }
         }
         parts[before..].iter_mut().for_each(|part| part.shares.clone_from(&shares));
     }
@@ -185,14 +193,49 @@ fn share(line: &Line, scope: &Scope<'_>) -> Option<u32> {
     (name == "rand" && (1..100).contains(&percent)).then_some(percent)
 }
 
-/// Routes that answer 503 to all requests that an untranslated line might take.
-fn close<'a>(cx: &mut Cx<'a, '_, '_>, scope: &Scope<'a>, line: &'a Line, parts: &mut Vec<Part<'a>>) {
+/// For a line that is refused because a rule before it changes the path of some requests: what it takes of the others,
+/// and which requests are changed.
+fn unchanged<'a>(
+    cx: &mut Cx<'a, '_, '_>,
+    scope: &Scope<'a>,
+    line: &'a Line,
+) -> Option<(Vec<Vec<Term>>, Expression)> {
+    let changed = scope.path_changes.clone().filter(|changed| changed.as_constant().is_none())?;
+    let is_plain = !line.word(1).contains("%[") && !super::read::has_variable(line.word(1));
+    let found = condition(cx, scope, line, 2);
+    let reads_other = |term: &Term| match term {
+        Term::Is(is, _) => {
+            let mut others = scope.touched.iter().filter(|touched| *touched != "request.path");
+            others.any(|touched| is.as_str().contains(touched.as_str()))
+        }
+        _ => true,
+    };
+    if !is_plain || found.expression().is_err() || found.any.iter().flatten().any(reads_other) {
+        return None;
+    }
+    cx.model.backend(line.word(1))?;
+    let others = Term::Is(changed.clone().not(), None);
+    let kept = found.any.into_iter().map(|all| all.into_iter().chain([others.clone()]).collect());
+    Some((kept.collect(), changed))
+}
+
+/// Routes that answer 503 to all requests that an untranslated line might take, or to those of them of which `only` is
+/// true.
+fn close<'a>(
+    cx: &mut Cx<'a, '_, '_>,
+    scope: &Scope<'a>,
+    line: &'a Line,
+    only: Option<Expression>,
+    parts: &mut Vec<Part<'a>>,
+) {
     let why = format!("CLOSED. `{}` at {} was not translated.", super::words(line), line.place);
+    let only = only.map(|is| Term::Is(is, None));
     let found = condition(cx, scope, line, 2);
     // Terms about what an earlier rule changed are unknown: Weir chooses by the request as it came.
     let is_known = |term: &Term| matches!(term, Term::Is(is, _) if !scope.touched.iter().any(|touched| is.as_str().contains(touched.as_str())));
     for all in &found.any {
-        let known: Vec<Term> = all.iter().filter(|term| is_known(term)).cloned().collect();
+        let known = all.iter().filter(|term| is_known(term)).chain(&only).cloned();
+        let known: Vec<Term> = known.collect();
         let before = parts.len();
         alternatives(line, "", &known, &mut Vec::new(), parts);
         parts[before..].iter_mut().for_each(|part| part.closed = Some(why.clone()));

@@ -636,7 +636,7 @@ impl<'a> Build<'_, 'a> {
     fn set_path(&mut self, cx: &mut Cx<'a, '_, '_>, line: &Line) {
         let path = line.word(2).to_owned();
         let made = template(cx, self.scope, &path);
-        self.touch_path();
+        self.touch_path(None);
         match made {
             Ok(text) if line.word(1) == "set-path" || !path.contains('?') => {
                 let filters = vec![Filter::new("rewrite", Map::new().with("path", text.to_setting()))];
@@ -660,7 +660,13 @@ impl<'a> Build<'_, 'a> {
         let made = super::paths::replace(line.word(2), line.word(3), line.word(1) == "replace-pathq");
         // The condition sees the path as it came.
         let is = self.when(cx, line, 4);
-        self.touch_path();
+        let changes = match (&made, &is) {
+            (Ok(made), Ok(is)) => Some(is.clone().and(made.is.clone())),
+            // Where it is not translated, its requests are closed by a filter.
+            (Err(_), Ok(is)) => Some(is.clone()),
+            _ => None,
+        };
+        self.touch_path(changes);
         match (made, is) {
             (Ok(made), Ok(is)) => {
                 let is = is.and(made.is);
@@ -678,8 +684,16 @@ impl<'a> Build<'_, 'a> {
         }
     }
 
-    fn touch_path(&mut self) {
-        self.scope.touched.push("request.path".to_owned());
+    /// Notes that a rule changes the path: of these requests, if that is known.
+    fn touch_path(&mut self, of: Option<Expression>) {
+        const PATH: &str = "request.path";
+        let is_first = !self.scope.touched.iter().any(|touched| touched == PATH);
+        self.scope.path_changes = match (of, self.scope.path_changes.take()) {
+            (Some(of), None) if is_first => Some(of),
+            (Some(of), Some(before)) => Some(before.or(of)),
+            _ => None,
+        };
+        self.scope.touched.push(PATH.to_owned());
     }
 }
 

@@ -57,6 +57,9 @@ pub(super) struct Scope<'a> {
     pub(super) vars: HashMap<String, (Sample, usize)>,
     /// What rules before it changed, as expressions name it.
     pub(super) touched: Vec<String>,
+    /// When `request.path` is among them: the requests whose path changed, by what they were when they came. None if
+    /// that is not known, and where it changes for all.
+    pub(super) path_changes: Option<Expression>,
     /// Whether clients speak TLS, where all do or none does.
     pub(super) tls: Option<bool>,
     /// Ports that clients connect to: without TLS, with TLS.
