@@ -289,8 +289,10 @@ pub(super) fn replace_regex(
     cx.ledger.same(entry.piece);
     let regex = fields.text("regex", cx.ledger);
     let replacement = fields.text("replacement", cx.ledger);
+    // Requests that the redirect led away would reach the service: in plain text, for instance.
+    let instead = || vec![filters::closed(&format!("requests that {} redirects would pass", entry.key))];
     let (Some((pattern, piece)), Some((replacement, other))) = (regex, replacement) else {
-        return Vec::new();
+        return instead();
     };
     let made = Regexed::read(&pattern).and_then(|regexed| {
         let path = regexed.filled_in(&replacement, 0)?;
@@ -382,8 +384,10 @@ pub(super) fn redirect_regex(
     permanent.iter().for_each(|(_, piece)| cx.ledger.same(*piece));
     let status = status(permanent.is_some_and(|(flag, _)| flag));
     let (regex, replacement) = (fields.text("regex", cx.ledger), fields.text("replacement", cx.ledger));
+    // Requests that the redirect led away would reach the service: in plain text, for instance.
+    let instead = || vec![filters::closed(&format!("requests that {} redirects would pass", entry.key))];
     let (Some((pattern, piece)), Some((replacement, other))) = (regex, replacement) else {
-        return Vec::new();
+        return instead();
     };
     let made = by_host(&pattern, &replacement, status, about)
         .or_else(|_| by_path(&pattern, &replacement, status, about, chain).map(|()| Vec::new()));
@@ -401,7 +405,7 @@ pub(super) fn redirect_regex(
                     "redirect: { to } of a route whose path or host captures: docs/reference/routing.md#hosts",
                 );
             }
-            Vec::new()
+            instead()
         }
     }
 }
