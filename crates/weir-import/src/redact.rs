@@ -1,7 +1,8 @@
 //! Which names and texts of a source hold secrets, and excerpts of a source without them.
 //!
-//! Only the name of a thing says that its value is a secret: `Authorization`, `X-Api-Key`, `db_password`. Reports print
-//! excerpts, so what may be a secret is left out there even where it is none.
+//! The name of a thing says that its value is a secret: `Authorization`, `X-Api-Key`, `db_password`. Without a name,
+//! its form does: tokens with the prefix of who issues them (`ghp_…`), and long random texts. Reports print excerpts,
+//! so what may be a secret is left out there even where it is none.
 
 use regex::Regex;
 use std::sync::LazyLock;
@@ -10,8 +11,21 @@ use std::sync::LazyLock;
 const HIDDEN: &str = "***";
 
 /// Names whose values are secrets wherever they stand, in lower case and with `-` for `_`.
-const WHOLE: &[&str] =
-    &["apikey", "authorization", "passwd", "proxy-authorization", "pw", "pwd", "sig", "signature"];
+const WHOLE: &[&str] = &[
+    "apikey",
+    "authorization",
+    "jsessionid",
+    "passwd",
+    "phpsessid",
+    "proxy-authorization",
+    "pw",
+    "pwd",
+    "session",
+    "session-id",
+    "sessionid",
+    "sig",
+    "signature",
+];
 /// Parts of such names.
 const PARTS: &[&str] = &[
     "access-key",
@@ -62,6 +76,47 @@ static SCHEME: LazyLock<Regex> = LazyLock::new(|| {
         .expect("the pattern is a literal")
 });
 
+/// Tokens by the prefix of who issues them: Stripe, GitHub, GitLab, Slack, AWS, Google, SendGrid, npm; and JWTs.
+static TOKEN: LazyLock<Regex> = LazyLock::new(|| {
+    let forms = [
+        "[rs]k_(?:live|test)_[A-Za-z0-9]{10,}",
+        "gh[opsru]_[A-Za-z0-9]{20,}",
+        "github_pat_[A-Za-z0-9_]{20,}",
+        "glpat-[A-Za-z0-9_-]{15,}",
+        "xox[abeoprs]-[A-Za-z0-9-]{10,}",
+        "(?:AKIA|ASIA)[A-Z0-9]{16}",
+        "AIza[A-Za-z0-9_-]{30,}",
+        r"SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}",
+        "npm_[A-Za-z0-9]{30,}",
+        r"ya29\.[A-Za-z0-9_-]{20,}",
+        r"eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",
+    ];
+    Regex::new(&format!(r"\b(?P<value>{})", forms.join("|"))).expect("the patterns are literals")
+});
+
+/// Shortest text whose randomness makes it a secret, and the shortest one of hexadecimal digits.
+const RANDOM: usize = 20;
+const RANDOM_HEX: usize = 32;
+
+/// Whether a whole text looks random, as keys and tokens do: letters of both cases and digits that alternate, or many
+/// hexadecimal digits. Names of things do not: `MyLongServiceName2`.
+#[must_use]
+pub fn is_random(text: &str) -> bool {
+    let count = |fits: fn(&u8) -> bool| text.bytes().filter(|byte| fits(byte)).count();
+    let digits = count(u8::is_ascii_digit);
+    if text.len() >= RANDOM_HEX && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return digits > 0 && digits < text.len();
+    }
+    let class = |byte: u8| (byte.is_ascii_lowercase(), byte.is_ascii_uppercase(), byte.is_ascii_digit());
+    let changes = text.as_bytes().windows(2).filter(|pair| class(pair[0]) != class(pair[1])).count();
+    text.len() >= RANDOM
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_=-".contains(&byte))
+        && digits >= 3
+        && count(u8::is_ascii_lowercase) > 0
+        && count(u8::is_ascii_uppercase) > 0
+        && changes * 3 >= text.len()
+}
+
 /// Whether what has this name is a secret.
 #[must_use]
 pub fn is_secret_name(name: &str) -> bool {
@@ -106,6 +161,11 @@ pub fn within(text: &str) -> Vec<Found> {
             add(value.range(), "authorization");
         }
     }
+    for captures in TOKEN.captures_iter(text) {
+        if let Some(value) = captures.name("value") {
+            add(value.range(), "token");
+        }
+    }
     found.sort_by_key(|found| found.range.start);
     let mut end = 0;
     found.retain(|found| {
@@ -136,6 +196,14 @@ pub fn statement(text: &str) -> String {
         end = found.range.end;
     }
     out.push_str(&text[end..]);
+    let random = |word: &str| is_random(word.trim().trim_matches(['"', '\'', '`', ';']));
+    if out.split_whitespace().any(random) {
+        let hidden = |word: &str| match random(word) {
+            true => format!("{HIDDEN}{}", &word[word.trim_end().len()..]),
+            false => word.to_owned(),
+        };
+        out = out.split_inclusive(char::is_whitespace).map(hidden).collect();
+    }
     // A word that names a secret hides what follows it: `X-Api-Key: abc`, `set-header Authorization "Basic abc"`.
     let mut at = 0;
     for word in out.split_inclusive(char::is_whitespace) {
@@ -172,6 +240,17 @@ mod tests {
             ("set $db_password abc;", "set $db_password ***"),
             ("uri /x?token=abc&a=1", "uri /x?token=***&a=1"),
             ("Header(`X`, `Bearer abc123`)", "Header(`X`, `Bearer ***`)"),
+            // By its form alone: the key of a map, a field with a name that says nothing.
+            ("sk_live_4eC39HqLyjWDarjtT1zdp7dc shop", "*** shop"),
+            ("\"zQ8vL2mN4pR6tU8wY0aC2eG4\" 1", "*** 1"),
+            ("9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08 app", "*** app"),
+            ("proxy_set_header X-Foo xoxb-123456789012-abcdef", "proxy_set_header X-Foo ***"),
+            ("Cookie \"session=abc123\"", "Cookie \"session=***\""),
+            ("use_backend MyVeryLongServiceName2Backend", "use_backend MyVeryLongServiceName2Backend"),
+            (
+                "server_name very-long-name-of-a-host-2026-07-31-b",
+                "server_name very-long-name-of-a-host-2026-07-31-b",
+            ),
             // A name or a placeholder of a secret is no secret.
             (
                 "header_up Authorization {http.request.header.X}",

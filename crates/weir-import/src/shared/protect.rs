@@ -6,7 +6,7 @@
 //! [`Config::private`], and every file that holds it is written with mode 0600.
 
 use crate::config::{Config, Filter, Target};
-use crate::redact::{is_literal, is_secret_name, within};
+use crate::redact::{is_literal, is_random, is_secret_name, within};
 use crate::yaml::{Map, VARIABLE_BEGIN, Value, escaped};
 use std::collections::BTreeSet;
 
@@ -119,7 +119,7 @@ impl Finder {
             Value::Map(map) => self.map(map, config),
             Value::List(list) => list.iter_mut().for_each(|value| self.value(key, value, config)),
             Value::Block(text) => self.texts(text),
-            Value::Text(text) if is_secret_name(key) && is_whole(text) => {
+            Value::Text(text) if (is_secret_name(key) || is_random(text)) && is_whole(text) => {
                 *value = config.secret(key, text);
             }
             Value::Text(text) => {
@@ -141,6 +141,8 @@ impl Finder {
     /// A condition that compares with a secret: `request.headers["x-api-key"] == "abc"`.
     fn condition(&mut self, text: &str) {
         let literals = literals(text);
+        let by_form = |literal: &&String| is_random(literal) || !within(literal).is_empty();
+        self.private.extend(literals.iter().filter(by_form).cloned());
         if literals.iter().any(|literal| is_secret_name(literal)) && text.contains('[') {
             // The same condition may ask for a path.
             let is_value = |literal: &String| !is_secret_name(literal) && !literal.starts_with('/');
@@ -157,11 +159,14 @@ impl Finder {
         };
         let Some(Value::Map(values)) = map.get("values") else { return };
         for (key, value) in values.iter() {
-            if asks {
+            if asks || is_random(key) || !within(key).is_empty() {
                 self.private.push(key.trim_start_matches('~').trim_end_matches('*').to_owned());
             }
             if let Value::Text(text) = value {
                 self.texts(text);
+                if is_random(text) {
+                    self.private.push(text.clone());
+                }
             }
         }
     }
