@@ -211,6 +211,13 @@ impl<T> Named<T> {
         self.index.get(name).and_then(|at| self.things.get_mut(*at)).map(|(_, thing)| thing)
     }
 
+    /// Takes the thing with this name away.
+    pub fn remove(&mut self, name: &str) {
+        let Some(at) = self.index.remove(name) else { return };
+        self.things.remove(at);
+        self.index.values_mut().filter(|later| **later > at).for_each(|later| *later -= 1);
+    }
+
     /// All, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &T)> {
         self.things.iter().map(|(name, thing)| (&**name, thing))

@@ -53,6 +53,7 @@ mod nginx;
 pub mod output;
 pub mod plan;
 pub mod proof;
+pub mod readable;
 pub mod redact;
 pub mod report;
 pub mod shared;

@@ -3,8 +3,11 @@
 //! weir-import translates; here its result is passed through `weir check`, compared with its own tests, and written.
 //! `plan` does the same for plans of `weir load`.
 
+mod manifest;
 mod plan;
+mod readable;
 
+use self::manifest::Manifest;
 use super::prove::{self, Told};
 use super::{Format, print};
 use crate::proof::{Reading, read_by_program};
@@ -44,9 +47,14 @@ pub(super) struct Import {
     /// Folder to write to: new or empty. Of a plan, the file; default: standard output
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// Write into a folder that is not empty, over files of the same names
+    /// Write into a folder that is not empty, over files of the same names. Files that an earlier import wrote and this
+    /// one does not are removed, or renamed to NAME.old if they were edited
     #[arg(long)]
     force: bool,
+    /// Write a route for each statement, as it was translated. Otherwise, redirects share a table, and paths are written
+    /// as prefixes, where that changes no decision
+    #[arg(long)]
+    exact: bool,
     /// Exit with 1 if something was changed, too
     #[arg(long)]
     strict: bool,
@@ -90,6 +98,8 @@ struct Checked {
     missing: Vec<String>,
     /// How many tests were asked, if the config could be compiled.
     tests: Option<usize>,
+    /// The config as it would run, if it could be compiled.
+    snapshot: Option<Snapshot>,
 }
 
 impl Import {
@@ -142,14 +152,34 @@ impl Import {
             Ok(source) => source?,
             Err(code) => return Ok(code),
         };
-        let import = match weir_import::import(system, &*source.loader, &source.files) {
+        let mut import = match weir_import::import(system, &*source.loader, &source.files) {
             Ok(import) => import,
             Err(e) => return Ok(prove::unreadable(&e.to_string(), self.format)),
         };
-        let written = import.written();
-        let checked = check(&import, &written)?;
+        let mut written = import.written();
+        let mut checked = check(&import, &written)?;
+        let exact = if self.exact { None } else { readable::make(&mut import, &mut written, &mut checked)? };
+        let old = Manifest::read(output)?;
         write(output, &written)?;
-        let told = if self.prove { Some(self.told(&import, &source, output)?) } else { None };
+        let mut told = if self.prove { Some(self.told(&import, &source, output)?) } else { None };
+        // The readable form stays only where the exact one is not proved better.
+        if let (Some(Told::Report(found)), Some(exact)) = (&told, exact)
+            && found.decides_otherwise()
+        {
+            let readable = std::mem::replace(&mut import.config, exact.config);
+            write(output, &exact.written)?;
+            let again = self.told(&import, &source, output)?;
+            if matches!(&again, Told::Report(again) if again.differ < found.differ) {
+                let readable = std::mem::replace(&mut written, exact.written);
+                Manifest::of(&readable).clear(output, &written)?;
+                (told, checked) = (Some(again), exact.checked);
+            } else {
+                import.config = readable;
+                write(output, &written)?;
+            }
+        }
+        let stale = old.clear(output, &written)?;
+        Manifest::of(&written).write(output)?;
         let proof = match told {
             Some(Told::Unreadable(why)) => return Ok(prove::unreadable(&why, self.format)),
             Some(Told::Misspelt(why)) => {
@@ -159,7 +189,7 @@ impl Import {
             Some(Told::Report(report)) => Some(report),
             None => None,
         };
-        self.report(&import, &checked, proof.as_deref(), &source, output);
+        self.report(&import, &checked, proof.as_deref(), &source, (output, &stale));
         let proved = proof.is_none_or(|report| report.is_proved());
         let code = if checked.mistakes.is_empty() && proved && source.unread.is_none() {
             import.exit_code(self.strict)
@@ -216,7 +246,7 @@ impl Import {
         checked: &Checked,
         proof: Option<&Report>,
         source: &Read,
-        output: &Path,
+        (output, stale): (&Path, &manifest::Cleared),
     ) {
         if self.format == Format::Json {
             let mut report = import.to_json();
@@ -225,6 +255,8 @@ impl Import {
             report["mistakes_of_weir_import"] = json!(checked.mistakes);
             report["tests"] = json!(checked.tests);
             report["proof"] = json!(proof.map(Report::to_json));
+            report["removed"] = json!(stale.removed);
+            report["renamed"] = json!(stale.renamed);
             if self.use_program {
                 let why = source.unread.as_ref();
                 report["read_by_program"] = json!({ "done": why.is_none(), "why_not": why });
@@ -241,6 +273,14 @@ impl Import {
             print(&format!("{}\n", proof.to_text()));
         }
         let output = output.display();
+        for path in &stale.removed {
+            print(&format!("removed {output}/{path}, which an earlier import wrote\n"));
+        }
+        for path in &stale.renamed {
+            print(&format!(
+                "renamed {output}/{path} to {path}.old: an earlier import wrote it, and it was edited since\n"
+            ));
+        }
         for mistake in &checked.mistakes {
             print(&format!("a mistake of weir import, please report it: {mistake}\n"));
         }
@@ -269,7 +309,8 @@ fn check(import: &Imported, written: &[Written]) -> Result<Checked> {
         write(standing_in.path(), &stand_in(standing_in.path(), written, &missing)?)?;
         complete = Some(load(standing_in.path(), import));
     }
-    let complete = complete.as_ref().unwrap_or(&found);
+    let listed = found.diagnostics.clone();
+    let complete = complete.unwrap_or(found);
     let mut mistakes: Vec<String> = complete
         .diagnostics
         .iter()
@@ -281,7 +322,8 @@ fn check(import: &Imported, written: &[Written]) -> Result<Checked> {
         import.config.tests.len()
     });
     let missing = missing.into_iter().map(|missing| missing.said).collect();
-    Ok(Checked { diagnostics: found.diagnostics, mistakes, missing, tests })
+    let snapshot = complete.compiled.map(|(_, snapshot)| snapshot);
+    Ok(Checked { diagnostics: listed, mistakes, missing, tests, snapshot })
 }
 
 /// A file or folder that the config names and this machine lacks.
@@ -366,11 +408,16 @@ fn load(folder: &Path, import: &Imported) -> Found {
     Found { diagnostics: checked.diagnostics, compiled: checked.compiled }
 }
 
+/// The route that takes a request. The error says why no route may.
+fn winner(snapshot: &Snapshot, case: &Case) -> Result<Option<String>, String> {
+    let arriving = Arriving { listener: case.listener.as_deref(), client: None };
+    let asked = weir_gateway::explain::explain(snapshot, arriving, &case.method, &case.url, &case.headers)?;
+    Ok(asked.decision.winner.map(|winner| winner.route))
+}
+
 /// Asks which route takes the request of a test. Some if it is not the right one.
 fn ask(snapshot: &Snapshot, case: &Case) -> Option<String> {
-    let arriving = Arriving { listener: case.listener.as_deref(), client: None };
-    let asked = weir_gateway::explain::explain(snapshot, arriving, &case.method, &case.url, &case.headers);
-    let took = asked.ok().and_then(|told| told.decision.winner).map(|winner| winner.route);
+    let took = winner(snapshot, case).ok().flatten();
     let words = |route: &Option<String>| route.clone().unwrap_or_else(|| "no route".to_owned());
     let (taken, must) = (words(&took), words(&case.route));
     (took != case.route).then(|| format!("{} {} takes {taken}, not {must}", case.method, case.url))

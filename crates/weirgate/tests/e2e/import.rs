@@ -75,26 +75,15 @@ fn nginx_takes_the_same_locations() {
     let mut command = Command::new(nginx);
     command.arg("-p").arg(dir.path()).arg("-c").arg(dir.path().join("running.conf"));
     command.arg("-e").arg(dir.path().join("error.log"));
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let _running = crate::real::Running(child);
     eventually("nginx listens", || Client::can_connect(address));
 
     fs::write(dir.path().join("site.conf"), source).unwrap();
     let told = run_weir(dir.path(), &["import", "nginx", "site.conf", "-o", "out"]);
     told.expect_text("weir check: good");
     let out = dir.path().join("out");
-    let listeners =
-        fs::read_to_string(out.join("listeners.yaml")).unwrap().replace("0.0.0.0:80", "127.0.0.1:0");
-    let main = fs::read_to_string(out.join("weir.yaml")).unwrap();
-    let weir = Weir::start_by(&format!("{main}\nwatch: false\n"), |folder| {
-        fs::create_dir(folder.join("routes")).unwrap();
-        for file in fs::read_dir(out.join("routes")).unwrap().map(|entry| entry.unwrap().path()) {
-            fs::copy(&file, folder.join("routes").join(file.file_name().unwrap())).unwrap();
-        }
-        fs::write(folder.join("listeners.yaml"), &listeners).unwrap();
-        let mut command = weir_command(folder);
-        command.args(["run", "-c", "weir.yaml"]);
-        command
-    });
+    let weir = started(&out);
     let (theirs, ours) = (address.to_string(), weir.address("web"));
     let hosts = [
         "order.test",
@@ -137,9 +126,66 @@ fn nginx_takes_the_same_locations() {
             }
         }
     }
-    let _ = child.kill();
-    let _ = child.wait();
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Runs what an import wrote, with its listener `web` at a free address.
+fn started(out: &Path) -> Weir {
+    let main = fs::read_to_string(out.join("weir.yaml")).unwrap();
+    Weir::start_by(&format!("{main}\nwatch: false\n"), |folder| {
+        fs::create_dir(folder.join("routes")).unwrap();
+        for sub in ["", "routes"] {
+            for file in fs::read_dir(out.join(sub)).unwrap().map(|entry| entry.unwrap().path()) {
+                if file.extension().is_some_and(|end| end == "yaml") && !file.ends_with("weir.yaml") {
+                    let text = fs::read_to_string(&file).unwrap().replace("0.0.0.0:80", "127.0.0.1:0");
+                    fs::write(folder.join(sub).join(file.file_name().unwrap()), text).unwrap();
+                }
+            }
+        }
+        let mut command = weir_command(folder);
+        command.args(["run", "-c", "weir.yaml"]);
+        command
+    })
+}
+
+/// Redirects share a route and a table, and lead where they led on their own.
+#[test]
+fn a_table_of_redirects_leads_where_its_routes_did() {
+    let dir = tempfile::tempdir().unwrap();
+    let redirects = [("/old", "/new"), ("/a/b", "/c/d.html"), ("/x-1", "/"), ("/y", "/z_~/")];
+    let line = |(from, to): &(&str, &str)| format!("location = {from} {{ return 301 {to}; }} ");
+    let body: String = redirects.iter().map(line).collect();
+    let source = format!("server {{ listen 80; {body} location / {{ return 200 root; }} }}");
+    fs::write(dir.path().join("site.conf"), source).unwrap();
+    let import = |more: &[&str]| {
+        let arguments = [&["import", "nginx", "site.conf", "-o", "out", "--force"], more].concat();
+        run_weir(dir.path(), &arguments).expect_text("weir check: good").stdout.clone()
+    };
+    let out = dir.path().join("out");
+    let answers = || {
+        let weir = started(&out);
+        let ask = |path: &str| {
+            let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+            let answer = Client::connect(&weir.address("web")).ask(&request);
+            (answer.status, answer.header("location").map(str::to_owned))
+        };
+        let around = ["/old?q=1", "/old/", "/oldx", "/a/b%2F", "/a", "/"];
+        redirects.iter().map(|(from, _)| *from).chain(around).map(ask).collect::<Vec<_>>()
+    };
+    import(&[]);
+    let routes = || fs::read_to_string(out.join("routes/default.yaml")).unwrap();
+    assert!(out.join("maps.yaml").exists() && routes().matches("redirect:").count() == 1, "{}", routes());
+    let readable = answers();
+    let expected: Vec<_> = redirects.iter().map(|(_, to)| (301, Some((*to).to_owned()))).collect();
+    assert_eq!(readable[..redirects.len()], expected);
+    // The exact form on top of it: the table is gone, the user's own file stays.
+    fs::write(out.join("routes/own.yaml"), "routes: {}\n").unwrap();
+    let told = import(&["--exact"]);
+    assert!(told.contains("removed out/maps.yaml"), "{told}");
+    assert!(!out.join("maps.yaml").exists() && out.join("routes/own.yaml").exists());
+    assert_eq!(routes().matches("redirect:").count(), redirects.len(), "{}", routes());
+    fs::remove_file(out.join("routes/own.yaml")).unwrap();
+    assert_eq!(answers(), readable);
 }
 
 /// Paths in every relation to the locations of traps.conf.
@@ -254,7 +300,7 @@ fn what_nginx_rewrites_is_proved() {
 - { difference: upstream target, why: Weir sends the canonical path }
 - { difference: upstream field x-sent, why: the canonical path }
 - { difference: upstream field host, asked: 'no host, in HTTP/1.0', why: Weir always sends one }
-- { difference: status, asked: 'with %2F', why: a path that servers read in two ways is refused }
+- { difference: ambiguous-path, why: a path that servers read in two ways is refused }
 - { difference: status, line: internal, asked: a body over the limit, why: the limit comes first }
 - { difference: answer field www-authenticate, why: Weir names the charset }
 - { difference: answer field cache-control, why: a page for an error is not stored }
