@@ -120,6 +120,7 @@ impl Import {
 
     fn run_plan(&self, kind: &'static weir_import::plan::Kind) -> Result<ExitCode> {
         let of_configs = [
+            ("--exact", self.exact),
             ("--use-program", self.use_program),
             ("--prove", self.prove),
             ("--against", !self.proof.against.is_empty()),
