@@ -313,7 +313,7 @@ mod tests {
             "location = /a { return 301 /x; } location = /b { return 301 /y; }".to_owned(),
             olds(["https://a.test/x", "https://b.test/y", "https://c.test/z"]),
             olds(["/a?x=1", "/b?x=1", "/c?x=1"]),
-            olds(["/$args", "/b/$args", "/c/$args"]),
+            olds(["/$host/a", "/b/$host", "/c/$host"]),
         ];
         for body in none {
             let one = config(&body);

@@ -11,21 +11,10 @@ use std::sync::LazyLock;
 const HIDDEN: &str = "***";
 
 /// Names whose values are secrets wherever they stand, in lower case and with `-` for `_`.
-const WHOLE: &[&str] = &[
-    "apikey",
-    "authorization",
-    "jsessionid",
-    "passwd",
-    "phpsessid",
-    "proxy-authorization",
-    "pw",
-    "pwd",
-    "session",
-    "session-id",
-    "sessionid",
-    "sig",
-    "signature",
-];
+const WHOLE: &[&str] =
+    &["apikey", "authorization", "passwd", "proxy-authorization", "pw", "pwd", "sig", "signature"];
+/// Names of cookies whose values are secrets behind a `=`; alone, they only name the cookie.
+const SESSIONS: &[&str] = &["jsessionid", "phpsessid", "session", "session_id", "sessionid"];
 /// Parts of such names.
 const PARTS: &[&str] = &[
     "access-key",
@@ -151,7 +140,7 @@ pub fn within(text: &str) -> Vec<Found> {
     }
     for captures in PAIR.captures_iter(text) {
         if let (Some(name), Some(value)) = (captures.name("name"), captures.name("value"))
-            && is_secret_name(name.as_str())
+            && (is_secret_name(name.as_str()) || SESSIONS.contains(&&*name.as_str().to_ascii_lowercase()))
         {
             add(value.range(), name.as_str());
         }
