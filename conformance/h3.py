@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Our HTTP/3 codec against aioquic's, in both roles, without QUIC in between: streams are bytes here, which arrive in
-pieces, and the streams in any order.
+"""Our HTTP/3 codec against aioquic's: in both roles without QUIC in between, and as a server over QUIC.
+
+Without QUIC, streams are bytes that arrive in pieces, and the streams in any order.
 
 A conversation is a seed: requests with fields that repeat, bodies of 0 to 20,000 bytes, and trailers. Each request and
 each response must arrive as it was sent.
@@ -8,9 +9,11 @@ each response must arrive as it was sent.
 usage: h3.py [--conversations N]
 """
 import argparse
+import asyncio
 import os
 import pathlib
 import random
+import ssl
 import subprocess
 import sys
 
@@ -187,15 +190,77 @@ def our_client(binary, chance):
         peer.close()
 
 
+async def ask_over_quic(port, connections, requests):
+    """Requests of many sizes on a few connections at the same time."""
+    from aioquic.asyncio.client import connect
+    from aioquic.asyncio.protocol import QuicConnectionProtocol
+    from aioquic.h3.connection import H3_ALPN, H3Connection
+    from aioquic.h3.events import DataReceived, HeadersReceived
+    from aioquic.quic.configuration import QuicConfiguration
+
+    class Client(QuicConnectionProtocol):
+        def __init__(self, *args, **more):
+            super().__init__(*args, **more)
+            self.h3, self.got = H3Connection(self._quic), {}
+
+        async def ask(self, path, body):
+            stream = self._quic.get_next_available_stream_id()
+            done = asyncio.get_running_loop().create_future()
+            self.got[stream] = [[], b"", done]
+            head = [(":method", "POST"), (":scheme", "https"), (":authority", "localhost"), (":path", path), ("x-a", "b")]
+            self.h3.send_headers(stream, [(name.encode(), value.encode()) for name, value in head])
+            self.h3.send_data(stream, body, True)
+            self.transmit()
+            return await asyncio.wait_for(done, 30)
+
+        def quic_event_received(self, event):
+            for got in self.h3.handle_event(event):
+                message = self.got[got.stream_id]
+                if isinstance(got, HeadersReceived):
+                    message[0] += got.headers
+                elif isinstance(got, DataReceived):
+                    message[1] += got.data
+                if got.stream_ended:
+                    message[2].set_result((dict(message[0]), message[1]))
+
+    async def one(n):
+        config = QuicConfiguration(is_client=True, alpn_protocols=H3_ALPN, verify_mode=ssl.CERT_NONE, server_name="localhost")
+        async with connect("127.0.0.1", port, configuration=config, create_protocol=Client) as client:
+            chance = random.Random(n)
+            bodies = [chance.randbytes(chance.choice([0, 10, 3000, 300_000])) for _ in range(requests)]
+            answers = await asyncio.gather(*(client.ask(f"/{n}/{nth}", body) for nth, body in enumerate(bodies)))
+            for nth, (body, (head, got)) in enumerate(zip(bodies, answers)):
+                assert head[b":status"] == b"200" and head[b"x-request"] == f"POST /{n}/{nth} HTTP/1.1".encode(), head
+                assert got == body, f"{len(got)} bytes, not {len(body)}"
+
+    await asyncio.gather(*(one(n) for n in range(connections)))
+
+
+def over_quic():
+    binary = example("WEIR_H3_QUIC", "weir-quic", "h3")
+    server = subprocess.Popen([binary], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        asyncio.run(ask_over_quic(int(server.stdout.readline()), 4, 25))
+    finally:
+        server.stdin.close()
+        server.wait(10)
+
+
+def example(variable, package, name):
+    """The path of a built example; `variable` names one that is built already."""
+    if path := os.environ.get(variable):
+        return path
+    command = ["cargo", "build", "--locked", "-q", "-p", package, "--example", name]
+    subprocess.run(command, cwd=ROOT, check=True, stdin=subprocess.DEVNULL)
+    return ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / "debug/examples" / name
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--conversations", type=int, default=40, help="for each role (40)")
     asked = parser.parse_args()
     with_aioquic()
-    binary = os.environ.get("WEIR_H3")
-    if not binary:
-        subprocess.run(["cargo", "build", "--locked", "-q", "-p", "weir-h3", "--example", "h3_lines"], cwd=ROOT, check=True, stdin=subprocess.DEVNULL)
-        binary = ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / "debug/examples/h3_lines"
+    binary = example("WEIR_H3", "weir-h3", "h3_lines")
     failed = False
     for role in (our_server, our_client):
         seed = 0
@@ -206,6 +271,12 @@ def main():
         except Exception as e:
             failed = True
             print(f"FAIL h3: {role.__name__}, seed {seed}: {type(e).__name__}: {e}")
+    try:
+        over_quic()
+        print(f"PASS h3: 100 requests of aioquic {VERSION} over QUIC, on 4 connections")
+    except Exception as e:
+        failed = True
+        print(f"FAIL h3: over QUIC: {type(e).__name__}: {e}")
     sys.exit(failed)
 
 

@@ -34,7 +34,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("weir-fields", &["weir-h1"]),
     ("weir-h3", &["weir-fields", "weir-h1"]),
     ("weir-wire", &["weir-fcgi", "weir-fields", "weir-h1", "weir-telemetry"]),
-    ("weir-quic", &["weir-wire"]),
+    ("weir-quic", &["weir-h3", "weir-wire"]), // weir-h3 in its example only
     ("weir-origin", &["weir-wire", "weir-h1"]),
     ("weir-acme", &["weir-wire", "weir-telemetry"]),
     ("weir-config", &["weir-expr", "weir-wire", "weir-h1", "weir-telemetry"]),
