@@ -19,6 +19,7 @@ const STAND_IN: &str = "stand-in";
 
 /// Options of sources of plans.
 #[derive(Args)]
+#[group(id = "plan_options")] // those of a proof are a group named after their type too
 #[command(next_help_heading = "Plans: har, openapi, postman, k6, jmx, curl, locust-csv")]
 pub(super) struct Options {
     /// HAR: also take requests to this host; `*` takes all; may be repeated
