@@ -135,5 +135,3 @@ fn rows(text: &str) -> Result<Vec<(u32, Vec<String>)>, (u32, String)> {
     }
     Ok(all)
 }
-
-// not yet not yet not yet not yet not yet not yet not yet not yet not yet not yet not yet not yet not yet not yet not yet not yet
