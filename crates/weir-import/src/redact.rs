@@ -91,7 +91,7 @@ const RANDOM_HEX: usize = 32;
 /// hexadecimal digits. Names of things do not: `MyLongServiceName2`.
 #[must_use]
 pub fn is_random(text: &str) -> bool {
-    let count = |fits: fn(&u8) -> bool| text.bytes().filter(|byte| fits(byte)).count();
+    let count = |fits: fn(&u8) -> bool| text.bytes().filter(&fits).count();
     let digits = count(u8::is_ascii_digit);
     if text.len() >= RANDOM_HEX && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return digits > 0 && digits < text.len();

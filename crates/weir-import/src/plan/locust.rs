@@ -95,8 +95,11 @@ fn import(cx: &mut Cx<'_>) -> Result<Plan, Unreadable> {
     Ok(plan)
 }
 
+/// The line of a row, and its cells.
+type Row = (u32, Vec<String>);
+
 /// The rows of a CSV file (RFC 4180), each with its line. The error has the line.
-fn rows(text: &str) -> Result<Vec<(u32, Vec<String>)>, (u32, String)> {
+fn rows(text: &str) -> Result<Vec<Row>, (u32, String)> {
     const ROWS: usize = 100_000;
     let mut all = Vec::new();
     let (mut cells, mut cell, mut quoted) = (Vec::new(), String::new(), false);

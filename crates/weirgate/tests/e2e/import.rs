@@ -166,7 +166,7 @@ fn a_table_of_redirects_leads_where_its_routes_did() {
         let weir = started(&out);
         let ask = |path: &str| {
             let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-            let answer = Client::connect(&weir.address("web")).ask(&request);
+            let answer = Client::connect(weir.address("web")).ask(&request);
             (answer.status, answer.header("location").map(str::to_owned))
         };
         let around = ["/old?q=1", "/old/", "/oldx", "/a/b%2F", "/a", "/"];

@@ -39,7 +39,6 @@ pub(super) enum V {
     Status(usize),
     /// A text of plans.
     Text(String),
-    Time(usize),
     Unknown(String),
 }
 
@@ -342,7 +341,7 @@ impl Translator<'_, '_> {
                 Err(format!("`{}` is not known here", name.chars().take(60).collect::<String>()))
             }
             V::Row(_) | V::Set(_) => Err("a whole row of data is no text".to_owned()),
-            V::Answer(_) | V::Body(_) | V::Headers(_) | V::Time(_) => {
+            V::Answer(_) | V::Body(_) | V::Headers(_) => {
                 Err("a whole answer is no text of a request".to_owned())
             }
             V::List(_) | V::Object(_) | V::Function(_) => Err("a list or object is no text".to_owned()),

@@ -187,15 +187,13 @@ fn rows_of_data_are_used_once_by_all_agents_together() {
     let (upstream, seen) = noting();
     let rows: String = (0..20).map(|i| format!("u{i}\n")).collect();
     std::fs::write(keys.dir.path().join("users.csv"), format!("name\n{rows}")).unwrap();
-    let plan = format!(
-        "target: \"${{SHOP}}\"\n\
-         data: {{ users: {{ file: users.csv, pick: once, at_end: stop }} }}\n\
-         setup: [ {{ name: token, get: /setup, keep: {{ token: \"body~(o)\" }} }} ]\n\
+    let plan = "target: \"${SHOP}\"\n\
+         data: { users: { file: users.csv, pick: once, at_end: stop } }\n\
+         setup: [ { name: token, get: /setup, keep: { token: \"body~(o)\" } } ]\n\
          dry_run: false\n\
          scenarios:\n  browse:\n    users: 4\n    \
-         steps: [ {{ name: one, get: \"/{{{{users.name}}}}?{{{{token}}}}\" }} ]\n\
-         teardown: [ {{ name: bye, get: /teardown }} ]\n"
-    );
+         steps: [ { name: one, get: \"/{{users.name}}?{{token}}\" } ]\n\
+         teardown: [ { name: bye, get: /teardown } ]\n";
     std::fs::write(keys.dir.path().join("plan.yaml"), plan).unwrap();
     let mut command = keys.command(&refs(&agents), &["-f", "plan.yaml", "-d", "5s"]);
     // The variable is known here and not to the agents.

@@ -260,9 +260,9 @@ fn the_files_of_a_plan_are_part_of_its_digest() {
     let plan = format!(
         "data: {{ d: {{ file: d.csv }} }}\nscenarios: {{ s: {{ users: 1, iterations: 20, steps: [ {{ name: a, get: '{url}?{{{{d.x}}}}' }} ] }} }}"
     );
-    std::fs::write(dir.path().join("plan.yaml"), plan).unwrap();
+    fs::write(dir.path().join("plan.yaml"), plan).unwrap();
     let digest = |rows: &str, name: &str| {
-        std::fs::write(dir.path().join("d.csv"), rows).unwrap();
+        fs::write(dir.path().join("d.csv"), rows).unwrap();
         weir(&dir, &["load", "-f", "plan.yaml", "--save", name]).expect_code(0);
         saved(&dir, name).plan.file_digest
     };

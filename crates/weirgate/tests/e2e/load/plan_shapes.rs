@@ -13,9 +13,12 @@ use weir_report::Report;
 use weir_report::report::{End, Grade, Pace, PartStats};
 use weir_testkit::{Finished, Upstream, eventually, run_weir, weir_command};
 
-/// An origin that notes the path and arrival of each request.
-fn tracing() -> (Upstream, Arc<Mutex<Vec<(String, Instant)>>>) {
-    let seen: Arc<Mutex<Vec<(String, Instant)>>> = Arc::default();
+/// The path and the arrival of each request.
+type Trace = Arc<Mutex<Vec<(String, Instant)>>>;
+
+/// An origin that notes them.
+fn tracing() -> (Upstream, Trace) {
+    let seen: Trace = Arc::default();
     let trace = Arc::clone(&seen);
     let upstream = Upstream::script(move |conn| {
         while let Some(request) = conn.next_request() {
