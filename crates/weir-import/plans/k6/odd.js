@@ -12,7 +12,7 @@ export default function () {
   http.get(`http://${HOST}/x`);
   http.get('http://127.0.0.1:8080/' + r.body.match(/x(.*)y/)[1]);
   sleep(r.json('wait'));
-  http.get('http://127.0.0.1:8080/last?key=hush-not-secret'.replace('hush-not-secret', 'x'));
+  http.get('http://127.0.0.1:8080/last?key=abc'.replace('abc', 'x'));
   login('http://127.0.0.1:8080/login', 'ann');
 }
 function login(url, name) {
