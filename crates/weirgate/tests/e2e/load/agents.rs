@@ -530,7 +530,7 @@ fn a_lie_about_latencies_makes_the_result_invalid() {
 
 #[test]
 fn the_manifest_for_kubernetes_fits_the_command_line() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/load/agents.kubernetes.yaml");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/kubernetes/load-agents.yaml");
     let written = std::fs::read_to_string(path).unwrap();
     let documents: Vec<Node> = written
         .split("---\n")
