@@ -394,9 +394,9 @@ fn readings_of(
         (Some(_), ..) => Some("escaped_slashes: decode turned each %2F into a slash"),
         (None, None, _) => None,
         (None, _, true) => Some("escaped_slashes: keep leaves each %2F unchanged, however a server reads it"),
-        (None, _, false) => {
-            Some("every reading of %2F and `;` matches this route; the path is forwarded unchanged")
-        }
+        (None, _, false) => Some(
+            "every reading of %2F, `;` and escaped signs matches this route; the path is forwarded unchanged",
+        ),
     };
     Ok((note.map(str::to_owned), settled.decoded))
 }

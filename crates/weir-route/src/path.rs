@@ -29,6 +29,10 @@ pub enum Slashes {
     Merge,
 }
 
+/// The signs that a path may hold raw or escaped (RFC 3986 §3.3: sub-delims, `:` and `@`), but for `;`. Most servers
+/// behind us take both for the same; the canonical form keeps the difference, because some, such as S3, do not.
+pub(crate) const SIGNS: &[u8] = b"!$&'()*+,:=@";
+
 /// Where the canonical path is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Canonical {
@@ -56,6 +60,8 @@ pub struct Ambiguity {
     pub slash: bool,
     /// `;` or `%3B`: servlet containers cut a segment there (RFC 3986 §3.3 calls the rest its parameters).
     pub semicolon: bool,
+    /// An escaped sign such as `%40` that RFC 3986 §3.3 allows raw in a path: most servers take it for the raw sign.
+    pub sign: bool,
 }
 
 /// Why a path has no canonical form. Each causes a 400.
@@ -215,6 +221,7 @@ fn segment(raw: &[u8], out: &mut Vec<u8>, ambiguity: &mut Ambiguity) -> Result<(
                 }
                 here.slash |= value == b'/';
                 here.semicolon |= value == b';';
+                here.sign |= SIGNS.contains(&value);
             }
             Class::Escaped => push_escape(byte, out),
             Class::Refused(error) => return Err(error),
@@ -229,6 +236,7 @@ fn segment(raw: &[u8], out: &mut Vec<u8>, ambiguity: &mut Ambiguity) -> Result<(
     }
     ambiguity.slash |= here.slash;
     ambiguity.semicolon |= here.semicolon;
+    ambiguity.sign |= here.sign;
     Ok((at, last))
 }
 

@@ -1,12 +1,13 @@
-//! Paths that servers behind us may read differently: escaped slashes and path parameters.
+//! Paths that servers behind us may read differently: escaped slashes, escaped signs and path parameters.
 //!
 //! A canonical path has one meaning here. Behind us, nginx and WSGI decode `%2F` before they split. Servlet
-//! containers drop the part after a `;` in each segment. One may be behind the other, and Node does neither. If such
+//! containers drop the part after a `;` in each segment. One may be behind the other, and Node does neither. Most servers
+//! take `%40` for `@`. If such
 //! a reading takes another route, a request could use one route's access to reach what another guards: `/admin%2Fx`
 //! and `/admin;a/x` are well-known ways around a lock on `/admin/*`. So a path takes its route only if every reading
 //! takes it too.
 
-use super::path::{Ambiguity, Slashes, canonical};
+use super::path::{Ambiguity, SIGNS, Slashes, canonical};
 use super::request::{Headers, NoTrace, Request, RouteId};
 use super::table::Table;
 
@@ -47,8 +48,8 @@ pub struct Contested {
 ///
 /// The route of the path as written decides by its setting. `Decode` looks the route up again. `Refuse` requires
 /// every reading to take the same route. Path parameters are refused in the same way, whatever the setting, except on
-/// a route whose own path contains a `;`: there the config's meaning is clear. Cost: at most four more lookups, eight
-/// if the listener keeps slashes.
+/// a route whose own path contains a `;`: there the config's meaning is clear. Escaped signs are refused likewise. Cost: at most nine
+/// more lookups, twice as many if the listener keeps slashes.
 ///
 /// # Errors
 /// The reading that takes another route.
@@ -69,11 +70,13 @@ pub fn settle<H: Headers + Copy>(
     }
     let Some(route) = settled.route else { return Ok(settled) };
     let own = settled.decoded.as_deref().unwrap_or(request.path);
-    let meant =
-        table.pattern(route, own).is_some_and(|p| p.as_str().contains(';') || p.as_str().contains("%3B"));
+    let pattern = table.pattern(route, own).map(|pattern| pattern.as_str());
+    let meant = pattern.is_some_and(|p| p.contains(';') || p.contains("%3B"));
+    let means_sign = pattern.is_some_and(|p| raw_signs(p.as_bytes()) != p.as_bytes());
     let open = Ambiguity {
         slash: ambiguity.slash && mode == EscapedSlashes::Refuse,
         semicolon: ambiguity.semicolon && !meant,
+        sign: ambiguity.sign && !means_sign,
     };
     // A listener may keep `//`. Most servers behind us merge it, above all one created by a decoded `%2F` or a
     // dropped `;x`.
@@ -92,17 +95,50 @@ pub fn settle<H: Headers + Copy>(
 
 /// The possible readings of a canonical path.
 fn readings(path: &[u8], open: Ambiguity) -> Vec<Vec<u8>> {
-    match open {
-        Ambiguity { slash: false, semicolon: false } => Vec::new(),
-        Ambiguity { slash: true, semicolon: false } => vec![decoded(path)],
-        Ambiguity { slash: false, semicolon: true } => vec![without_parameters(path)],
+    let mut all = match (open.slash, open.semicolon) {
+        (false, false) => Vec::new(),
+        (true, false) => vec![decoded(path)],
+        (false, true) => vec![without_parameters(path)],
         // If one server is behind the other, either may come first: `/a;b%2Fc` is `/a` or `/a/c`.
-        Ambiguity { slash: true, semicolon: true } => {
+        (true, true) => {
             let (slashes, bare) = (decoded(path), without_parameters(path));
             let both = [without_parameters(&slashes), decoded(&bare)];
             [slashes, bare].into_iter().chain(both).collect()
         }
+    };
+    if open.sign {
+        // The order does not matter: no sign ends a segment or its name.
+        let with_signs: Vec<_> = all.iter().map(|reading| raw_signs(reading)).collect();
+        all.push(raw_signs(path));
+        all.extend(with_signs);
     }
+    all
+}
+
+/// Replaces each escaped sign of a canonical path by the sign. One layer: `%2540` is the text `%40`.
+fn raw_signs(path: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(path.len());
+    let mut rest = path;
+    while let Some(at) = memchr::memchr(b'%', rest) {
+        let (before, escape) = rest.split_at(at);
+        out.extend_from_slice(before);
+        let digits = escape.get(1..3).and_then(|digits| str::from_utf8(digits).ok());
+        let value = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        let used = match value.filter(|value| SIGNS.contains(value)) {
+            Some(sign) => {
+                out.push(sign);
+                3
+            }
+            None => {
+                let used = escape.len().min(3);
+                out.extend_from_slice(&escape[..used]);
+                used
+            }
+        };
+        rest = &escape[used..];
+    }
+    out.extend_from_slice(rest);
+    out
 }
 
 /// Brings a reading into canonical form. That always exists, because paths in which dots would become active are
@@ -150,8 +186,17 @@ mod tests {
     use super::*;
     use EscapedSlashes::{Decode, Keep, Refuse};
 
-    const ROUTES: [&str; 7] =
-        ["/*", "/admin/*", "/users/{id}", "/projects/*", "/calc;v=1/*", "/hello", "/admin/public/*"];
+    const ROUTES: [&str; 9] = [
+        "/*",
+        "/admin/*",
+        "/users/{id}",
+        "/projects/*",
+        "/calc;v=1/*",
+        "/hello",
+        "/admin/public/*",
+        "/@adm/*",
+        "/%40own/*",
+    ];
 
     fn table() -> Table {
         let route = |path: &&str| RouteSpec {
@@ -199,6 +244,11 @@ mod tests {
             ("/admin/public%2Fx", "/admin/public/x"),
             ("/admin/public;a%2F/x", "/admin/public/x"),
             ("/admin;a%2Fb", "/admin"),
+            ("/%40adm/x", "/@adm/x"),
+            ("/%40adm", "/@adm"),
+            ("/x/../%40adm", "/@adm"),
+            ("/%40adm;a/x", "/@adm;a/x"),
+            ("/%40adm%2Fx", "/@adm%2Fx"),
         ] {
             assert_eq!(take(raw, Refuse), Err(reading.to_owned()), "{raw}");
         }
@@ -228,6 +278,10 @@ mod tests {
             ("/a;b=c/d", "/*"),
             ("/x%2F%2Fadmin", "/*"),
             ("/x;y%2F/admin", "/*"),
+            ("/users/a%40b%2Bc", "/users/{id}"),
+            ("/@adm/a%40b", "/@adm/*"),
+            ("/%2540adm/x", "/*"),
+            ("/%40own/a", "/%40own/*"),
         ] {
             for mode in [Refuse, Keep] {
                 assert_eq!(take(raw, mode), Ok((route.to_owned(), raw.to_owned())), "{raw}");

@@ -125,17 +125,20 @@ fn what_needs_no_change_is_not_written() {
 #[test]
 fn tells_what_may_be_read_otherwise() {
     let told = |raw: &str| examine(raw.as_bytes(), Slashes::Merge, &mut Vec::new()).map(|(_, told)| told);
-    for (raw, slash, semicolon) in [
-        ("/a/b", false, false),
-        ("/a%20b", false, false),
-        ("/a%252Fb", false, false),
-        ("/a%2fb", true, false),
-        ("/a;b", false, true),
-        ("/a%3bb", false, true),
-        ("/a%253Bb", false, false),
-        ("/a;b%2Fc", true, true),
+    for (raw, slash, semicolon, sign) in [
+        ("/a/b", false, false, false),
+        ("/a%20b", false, false, false),
+        ("/a%252Fb", false, false, false),
+        ("/a%2fb", true, false, false),
+        ("/a;b", false, true, false),
+        ("/a%3bb", false, true, false),
+        ("/a%253Bb", false, false, false),
+        ("/a;b%2Fc", true, true, false),
+        ("/a@b", false, false, false),
+        ("/a%40b%2f", true, false, true),
+        ("/%3a", false, false, true),
     ] {
-        assert_eq!(told(raw), Ok(Ambiguity { slash, semicolon }), "{raw}");
+        assert_eq!(told(raw), Ok(Ambiguity { slash, semicolon, sign }), "{raw}");
     }
 }
 
