@@ -1,9 +1,10 @@
 //! Received heads of HTTP/2 and HTTP/3 as HTTP/1.1 text (RFC 9113 §8, RFC 9114 §4). `render` does the reverse for sent
 //! heads.
 //!
-//! Fields are decoded straight into the buffer that `weir-h1` parses. What HTTP/1.1 lacks (pseudo-fields,
-//! Extended CONNECT) becomes its HTTP/1.1 equivalent; connection-specific fields are malformed (RFC 9113 §8.2.2, RFC
-//! 9114 §4.2). The rules of both protocols are the same; comments cite HTTP/2's. This module rejects anything that would move the end of a head or change its kind; the parser judges the rest.
+//! Fields are decoded straight into the buffer that `weir-h1` parses. What HTTP/1.1 lacks (pseudo-fields, Extended
+//! CONNECT) becomes its HTTP/1.1 equivalent; connection-specific fields are malformed (RFC 9113 §8.2.2, RFC 9114
+//! §4.2). Both protocols have the same rules; comments cite HTTP/2's. This module rejects anything that would move the
+//! end of a head or change its kind; the parser judges the rest.
 
 use super::Priority;
 
@@ -59,6 +60,9 @@ impl Scratch {
     }
 }
 
+/// Most bytes of fields that leave no text.
+const MOST_DROPPED: usize = 8 * 1024;
+
 /// Writes one head as text.
 #[derive(Debug)]
 pub struct Reader<'a> {
@@ -75,6 +79,8 @@ pub struct Reader<'a> {
     /// A `host` field repeated `:authority`.
     host_again: bool,
     te_trailers: bool,
+    /// Bytes of fields that left no text: with QPACK and HPACK, each costs the peer a byte, and us a look at its value.
+    dropped: usize,
     full: bool,
     malformed: Option<Malformed>,
 }
@@ -107,6 +113,7 @@ impl<'a> Reader<'a> {
             begun: false,
             host_again: false,
             te_trailers: false,
+            dropped: 0,
             full: false,
             malformed: None,
         }
@@ -121,7 +128,18 @@ impl<'a> Reader<'a> {
         }
         let taken = match name.strip_prefix(b":") {
             Some(name) => self.pseudo(name, value),
-            None => self.regular(name, value),
+            None => {
+                let before = self.text.len() + self.scratch.cookies.len();
+                let taken = self.regular(name, value);
+                if self.text.len() + self.scratch.cookies.len() == before {
+                    self.dropped += name.len() + value.len() + b": \r\n".len();
+                }
+                if self.dropped > MOST_DROPPED {
+                    Err(Malformed("too many fields without use"))
+                } else {
+                    taken
+                }
+            }
         };
         self.malformed = taken.err();
         self.full = self.text.len() + self.scratch.cookies.len() > self.most;

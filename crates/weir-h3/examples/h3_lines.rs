@@ -8,9 +8,9 @@
 //! `x STREAM CODE`: the peer resets a stream.
 //! `q HEAD BODY`: a client's request, as HTTP/1.1 text, and its body. It ends with a trailer `x-sum: 1`.
 //!
-//! An answer is a list of words: `w:STREAM:FIN:BYTES` for output, `reset:STREAM:CODE`, `stop:STREAM:CODE`, `close:CODE`,
-//! and for messages that are complete `got:STREAM:BYTES` with head, body and trailers. The server answers each request
-//! with its method and path in fields, its body, and a trailer.
+//! An answer is a list of words: `w:STREAM:FIN:BYTES` for output, `reset:STREAM:CODE`, `stop:STREAM:CODE`,
+//! `close:CODE`, and for complete messages `got:STREAM:BYTES` with head, body and trailers. The server answers each
+//! request with its method and path in fields, its body, and a trailer.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};

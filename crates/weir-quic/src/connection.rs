@@ -1,4 +1,4 @@
-//! One connection.
+//! One QUIC connection as tasks use it: its streams, its end, and what the peer has proved.
 
 use crate::shared::{Lost, Owner, Shared};
 use crate::stream::{Reader, Writer};

@@ -32,8 +32,14 @@ const BATCH: usize = 8;
 /// Bytes of a merged batch (UDP_GRO).
 const MERGED: usize = 64 * 1024;
 
+/// Most bytes of a batch that is sent: the longest UDP message of IPv4. The kernel refuses a longer one as a whole.
+const SENT: usize = 65_507;
+
 /// System calls that receive before connections get to send and other tasks get to run.
 const CALLS: usize = 4;
+
+/// Time after which it receives no more before connections get to send and other tasks get to run.
+const LONGEST: Duration = Duration::from_millis(1);
 
 /// Batches that one connection sends before the others get their turn.
 const SENDS: usize = 8;
@@ -62,6 +68,8 @@ pub(crate) struct Inner {
     accepted: RefCell<VecDeque<Connection>>,
     acceptor: Cell<Option<Waker>>,
     handshakes: Cell<usize>,
+    /// Those of clients that have proved their address, by network.
+    by_client: RefCell<HashMap<IpAddr, usize>>,
     is_closed: Cell<bool>,
     counts: Cell<Counts>,
 }
@@ -144,6 +152,7 @@ impl Endpoint {
             accepted: RefCell::default(),
             acceptor: Cell::default(),
             handshakes: Cell::default(),
+            by_client: RefCell::default(),
             is_closed: Cell::default(),
             counts: Cell::default(),
         })))
@@ -151,7 +160,10 @@ impl Endpoint {
 
     /// Changes the policy for new clients. `None` refuses them; connections stay.
     pub fn serve(&self, server: Option<Server>) {
-        self.0.proto.borrow_mut().set_server_config(server.as_ref().map(|server| Arc::clone(&server.config)));
+        // Without a config quinn-proto would not refuse clients but send stateless resets, which they ignore.
+        if let Some(server) = &server {
+            self.0.proto.borrow_mut().set_server_config(Some(Arc::clone(&server.config)));
+        }
         *self.0.server.borrow_mut() = server;
     }
 
@@ -203,7 +215,13 @@ impl Endpoint {
     pub async fn run(&self) -> io::Result<()> {
         let mut buffers = vec![0; BATCH * MERGED];
         let mut sleep: Option<Sleep> = None;
-        poll_fn(|cx| self.0.poll(cx, &mut buffers, &mut sleep)).await
+        let ended = poll_fn(|cx| self.0.poll(cx, &mut buffers, &mut sleep)).await;
+        if let Err(e) = &ended {
+            // Nobody moves their datagrams or keeps their timers any more.
+            let all: Vec<_> = self.0.connections.borrow().values().cloned().collect();
+            all.iter().for_each(|shared| shared.end(Lost::Broken(format!("the UDP socket failed: {e}"))));
+        }
+        ended
     }
 
     /// Refuses new clients. [`Endpoint::run`] ends once the present connections have.
@@ -295,6 +313,7 @@ impl Inner {
     /// Receives some batches. Returns whether there may be more.
     fn receive(self: &Rc<Self>, cx: &Context<'_>, buffers: &mut [u8]) -> io::Result<bool> {
         let mut metas = [RecvMeta::default(); BATCH];
+        let began = Instant::now();
         for _ in 0..CALLS {
             let mut slices = buffers.chunks_mut(MERGED).map(IoSliceMut::new).collect::<Vec<_>>();
             let received =
@@ -313,6 +332,9 @@ impl Inner {
                     self.arrived(now, meta, bytes);
                 }
             }
+            if began.elapsed() >= LONGEST {
+                break; // one call may bring 400 first packets, each of which costs a handshake
+            }
         }
         Ok(true)
     }
@@ -322,6 +344,11 @@ impl Inner {
             counts.received += 1;
             counts.received_bytes += bytes.len() as u64;
         });
+        // Port 0 cannot be answered: the send fails with EINVAL, upon which quinn-udp does without segmentation and
+        // ECN for as long as the socket lives.
+        if meta.addr.port() == 0 {
+            return;
+        }
         if let Addressee::Elsewhere(home) = self.ids.addressee(bytes)
             && let Some(elsewhere) = &*self.elsewhere.borrow()
         {
@@ -373,8 +400,12 @@ impl Inner {
     fn greet(self: &Rc<Self>, now: Instant, incoming: Incoming, answer: &mut Vec<u8>) {
         let limits = self.server.borrow().as_ref().map(|server| server.limits.clone());
         let handshakes = self.handshakes.get();
+        // Only proved addresses count: otherwise a forger could have another client refused.
+        let client = incoming.remote_address_validated().then(|| network(incoming.remote_address().ip()));
+        let of_client = client.map_or(0, |client| self.by_client.borrow().get(&client).copied().unwrap_or(0));
         let is_full = |limits: &Limits| {
             handshakes >= limits.handshakes
+                || of_client >= limits.handshakes_per_client
                 || self.connections.borrow().len() >= limits.connections
                 || self.accepted.borrow().len() >= BACKLOG
         };
@@ -398,6 +429,10 @@ impl Inner {
         match accepted {
             Ok((handle, proto)) => {
                 let shared = self.add(handle, proto, limits.handshake);
+                shared.client.set(client);
+                if let Some(client) = client {
+                    *self.by_client.borrow_mut().entry(client).or_default() += 1;
+                }
                 shared.touch();
             }
             Err(e) => {
@@ -461,6 +496,15 @@ impl Inner {
         let was_under_way = shared.handshake_until.take().is_some();
         if was_under_way {
             self.handshakes.set(self.handshakes.get().saturating_sub(1));
+            if let Some(client) = shared.client.take() {
+                let mut by_client = self.by_client.borrow_mut();
+                let left = by_client.get(&client).map_or(0, |count| count - 1);
+                if left == 0 {
+                    by_client.remove(&client);
+                } else {
+                    by_client.insert(client, left);
+                }
+            }
         }
         was_under_way
     }
@@ -497,8 +541,11 @@ impl Inner {
         for _ in 0..SENDS {
             let mut outgoing = self.outgoing.borrow_mut();
             outgoing.clear();
-            let transmit =
-                shared.proto.borrow_mut().poll_transmit(now, self.udp.max_gso_segments(), &mut outgoing);
+            let mut proto = shared.proto.borrow_mut();
+            let most = SENT / usize::from(proto.current_mtu().max(1));
+            let segments = self.udp.max_gso_segments().min(most).max(1);
+            let transmit = proto.poll_transmit(now, segments, &mut outgoing);
+            drop(proto);
             let Some(transmit) = transmit else { return Poll::Ready(()) };
             if self.send(cx, &transmit, &outgoing).is_pending() {
                 *self.unsent.borrow_mut() = Some((transmit, take(&mut *outgoing)));
@@ -548,6 +595,14 @@ impl Inner {
                 counts.sent_bytes += transmit.size as u64;
             });
         }
+    }
+}
+
+/// What one client has of addresses: one of IPv4, or a network of 64 bits of IPv6.
+fn network(ip: IpAddr) -> IpAddr {
+    match ip.to_canonical() {
+        IpAddr::V6(ip) => IpAddr::V6((ip.to_bits() >> 64 << 64).into()),
+        ip => ip,
     }
 }
 

@@ -62,17 +62,17 @@ impl Ids {
 
     /// Who a datagram is for, by the id in its first packet.
     ///
-    /// A short header always carries an id of ours, so its first two bytes decide. A long header may carry an id that
-    /// the client chose, so there the tag must fit, which costs a hash; only handshakes have long headers.
+    /// The first two bytes say whether that is here. If not, the tag must fit, which costs a hash: clients choose the
+    /// id of their first packet, and anybody can send garbage, which must not occupy the other cores.
     pub(crate) fn addressee(&self, datagram: &[u8]) -> Addressee {
-        let (id, is_long) = match datagram {
-            [first, ..] if first & LONG == 0 => (datagram.get(1..1 + ID_BYTES), false),
-            [_, _, _, _, _, length, rest @ ..] => (rest.get(..usize::from(*length)), true),
-            _ => (None, false),
+        let id = match datagram {
+            [first, ..] if first & LONG == 0 => datagram.get(1..1 + ID_BYTES),
+            [_, _, _, _, _, length, rest @ ..] => rest.get(..usize::from(*length)),
+            _ => None,
         };
         let Some(id) = id else { return Addressee::Here };
         let Some(home) = home_of(id) else { return Addressee::Here };
-        if home == self.home || (is_long && !self.made(id)) {
+        if home == self.home || !self.made(id) {
             return Addressee::Here;
         }
         Addressee::Elsewhere(home)

@@ -6,8 +6,8 @@
 //!
 //! *Layout.* `socket` binds one socket per core to an address. `steer` tells the kernel which of them gets a datagram.
 //! `ids` makes connection ids that name the core and the generation of the process. `endpoint` receives, sends and
-//! keeps timers; `connection` and `stream` are what
-//! tasks use, and `shared` is the state of a connection between them. `settings` has the limits.
+//! keeps timers; tasks use `connection` and `stream`; `shared` is the state that all three share. `settings` has the
+//! limits.
 //!
 //! *Architecture Invariant:* nothing here knows HTTP.
 

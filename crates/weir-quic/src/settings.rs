@@ -32,6 +32,9 @@ pub struct Limits {
     pub connections: usize,
     /// Handshakes of one core that may be under way; further clients are refused. Default 1,024.
     pub handshakes: usize,
+    /// Of these, those of one client (an IPv4 address or an IPv6 /64) that has proved its address. Without it, one
+    /// machine that begins a hundred handshakes per second and ends none shuts everybody out. Default 64.
+    pub handshakes_per_client: usize,
     /// When clients must prove their address before we answer with more than a Retry packet.
     pub retry: Retry,
     /// Whether a client may change its address (RFC 9000 §9). Default true.
@@ -81,6 +84,7 @@ impl Default for Limits {
             unacknowledged: 1024 * 1024,
             connections: 65_536,
             handshakes: 1024,
+            handshakes_per_client: 64,
             retry: Retry::Auto,
             migration: true,
         }

@@ -6,6 +6,7 @@ use quinn_proto::{ConnectionError, ConnectionHandle, Dir, Event, StreamEvent, St
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::mem::take;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::task::{Context, Waker};
 use std::time::Instant;
@@ -31,6 +32,8 @@ pub(crate) struct Shared {
     pub(crate) timer: Cell<Option<Instant>>,
     /// When the handshake must be done; `None` once it is. The endpoint counts those that are not.
     pub(crate) handshake_until: Cell<Option<Instant>>,
+    /// Whom the endpoint counts its handshake for.
+    pub(crate) client: Cell<Option<IpAddr>>,
     lost: RefCell<Option<Lost>>,
     waiting: RefCell<Waiting>,
 }
@@ -125,6 +128,7 @@ impl Shared {
             is_listed: Cell::new(false),
             timer: Cell::new(None),
             handshake_until: Cell::new(Some(handshake_until)),
+            client: Cell::default(),
             lost: RefCell::default(),
             waiting: RefCell::default(),
         })
@@ -156,11 +160,11 @@ impl Shared {
     }
 
     pub(crate) fn wait_to_open(&self, dir: Dir, cx: &Context<'_>) {
-        self.waiting.borrow_mut().opening[dir as usize].push(cx.waker().clone());
+        join(&mut self.waiting.borrow_mut().opening[dir as usize], cx);
     }
 
     pub(crate) fn wait_to_end(&self, cx: &Context<'_>) {
-        self.waiting.borrow_mut().ending.push(cx.waker().clone());
+        join(&mut self.waiting.borrow_mut().ending, cx);
     }
 
     pub(crate) fn wait_to_read(&self, id: StreamId, cx: &Context<'_>) {
@@ -219,6 +223,13 @@ impl Shared {
         let all = waiting.readers.into_values().chain(waiting.writers.into_values());
         let all = all.chain(waiting.accepting.into_iter().flatten()).chain(a).chain(b);
         all.chain(waiting.ending).chain(waiting.connecting).for_each(Waker::wake);
+    }
+}
+
+/// Adds a task to those that wait, unless it is there: a task is polled for other reasons too.
+fn join(tasks: &mut Vec<Waker>, cx: &Context<'_>) {
+    if !tasks.iter().any(|known| known.will_wake(cx.waker())) {
+        tasks.push(cx.waker().clone());
     }
 }
 

@@ -24,7 +24,7 @@ pub struct Group {
 
 /// Binds an address for `cores` cores.
 ///
-/// Like [`weir_wire::listen::bind`], it first binds without SO_REUSEPORT, which fails while any process has the address.
+/// Like [`weir_wire::listen::bind`], it first binds without SO_REUSEPORT, which fails while a process has the address.
 ///
 /// # Errors
 /// The system's error, with the pid of the owner if the address is taken.

@@ -1,4 +1,4 @@
-//! Which socket of a group gets a datagram.
+//! Routes each datagram to the socket of the core that has its connection.
 //!
 //! By default the kernel hashes addresses and ports. A client that changes its address, as a phone does that leaves a
 //! Wi-Fi network, would then reach a core that does not know its connection. So a program in the kernel reads the first
@@ -10,8 +10,8 @@ use std::io;
 use std::mem::size_of;
 use std::os::fd::AsRawFd;
 
-/// Steers datagrams of a group of `cores` sockets, bound in the order of their cores, by their connection ids. Applies to
-/// the whole group that `socket` belongs to. Needs no privilege.
+/// Steers datagrams of a group of `cores` sockets, bound in the order of their cores, by their connection ids. Applies
+/// to the whole group that `socket` belongs to. Needs no privilege.
 ///
 /// A client's first packet carries an id that the client chose. Its first byte is random, so new connections spread
 /// over the cores, and every repetition of the packet reaches the same core.

@@ -1,4 +1,4 @@
-//! The two directions of a stream.
+//! The two directions of a QUIC stream: [`Writer`] and [`Reader`].
 
 use crate::shared::{Lost, Owner};
 use quinn_proto::{FinishError, ReadError, ReadableError, StreamId, VarInt, WriteError};
@@ -19,6 +19,8 @@ pub struct Reader {
     owner: Rc<Owner>,
     id: StreamId,
     is_over: bool,
+    /// It is over because the peer ended it.
+    got_end: bool,
 }
 
 /// Why a stream ended early.
@@ -71,11 +73,14 @@ impl Writer {
     /// When the peer reads no more, or the direction has ended before.
     pub fn finish(&mut self) -> Result<(), StreamError> {
         self.is_over = true;
-        let shared = &self.owner.0;
-        let finished = shared.proto.borrow_mut().send_stream(self.id).finish();
-        shared.touch();
+        let finished = self.owner.0.proto.borrow_mut().send_stream(self.id).finish();
+        self.owner.0.touch();
         finished.map_err(|e| match e {
-            FinishError::Stopped(code) => StreamError::Stopped(code.into_inner()),
+            FinishError::Stopped(code) => {
+                // RFC 9000 §3.5. The stream would otherwise stay open, and count against the peer's limit, for ever.
+                self.reset(code.into_inner());
+                StreamError::Stopped(code.into_inner())
+            }
             FinishError::ClosedStream => StreamError::Over,
         })
     }
@@ -99,10 +104,13 @@ impl Writer {
         stopped.ok().flatten().map(VarInt::into_inner)
     }
 
-    /// Like [`Writer::stopped`]; wakes the task when that changes.
-    pub fn poll_stopped(&self, cx: &Context<'_>) -> Poll<u64> {
+    /// Like [`Writer::stopped`]; wakes the task when that changes, or the connection ends.
+    pub fn poll_stopped(&self, cx: &Context<'_>) -> Poll<Result<u64, Lost>> {
+        if let Some(lost) = self.owner.0.lost() {
+            return Poll::Ready(Err(lost));
+        }
         match self.stopped() {
-            Some(code) => Poll::Ready(code),
+            Some(code) => Poll::Ready(Ok(code)),
             None => {
                 self.owner.0.wait_to_write(self.id, cx);
                 Poll::Pending
@@ -128,7 +136,7 @@ impl Drop for Writer {
 
 impl Reader {
     pub(crate) const fn new(owner: Rc<Owner>, id: StreamId) -> Self {
-        Self { owner, id, is_over: false }
+        Self { owner, id, is_over: false, got_end: false }
     }
 
     /// The number of the stream (RFC 9000 §2.1).
@@ -144,7 +152,7 @@ impl Reader {
         most: usize,
     ) -> Poll<Result<usize, StreamError>> {
         if self.is_over {
-            return Poll::Ready(Ok(0));
+            return Poll::Ready(if self.got_end { Ok(0) } else { Err(StreamError::Over) });
         }
         let shared = &self.owner.0;
         let mut proto = shared.proto.borrow_mut();
@@ -174,7 +182,7 @@ impl Reader {
             shared.touch();
         }
         if matches!(end, Some(Ok(_))) {
-            self.is_over = true;
+            (self.is_over, self.got_end) = (true, true);
         }
         match end {
             Some(Ok(_)) => Poll::Ready(Ok(count)),

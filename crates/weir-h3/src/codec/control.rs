@@ -10,6 +10,9 @@ use weir_fields::Priority;
 /// Most bytes of a frame on the control stream that we read whole. SETTINGS of a hundred settings fit.
 const CONTROL: usize = 4096;
 
+/// Bytes of the encoder stream between two looks at what they cost: each may copy an entry as large as the table.
+const INSTRUCTIONS: usize = 512;
+
 /// Most unidirectional streams of the peer at the same time. The transport should allow fewer.
 const STREAMS: usize = 64;
 
@@ -54,10 +57,15 @@ impl<S: Sink> Codec<S> {
     pub(super) fn uni(&mut self, id: u64, bytes: &[u8], fin: bool) -> Result<(), Broken> {
         let place = match self.theirs.iter().position(|(known, _)| *known == id) {
             Some(place) => place,
-            None if self.theirs.len() >= STREAMS => {
-                return broken(code::EXCESSIVE_LOAD, "too many unidirectional streams");
-            }
             None => {
+                if self.theirs.len() >= STREAMS {
+                    // Nobody tells us the end of a stream that we have stopped.
+                    let ignored = self.theirs.iter().position(|(_, known)| *known == Uni::Ignored);
+                    let Some(ignored) = ignored else {
+                        return broken(code::EXCESSIVE_LOAD, "too many unidirectional streams");
+                    };
+                    self.theirs.remove(ignored);
+                }
                 self.theirs.push((id, Uni::Opening([0; 8], 0)));
                 self.theirs.len() - 1
             }
@@ -78,7 +86,8 @@ impl<S: Sink> Codec<S> {
             Uni::Decoder => {
                 let unknown = self.encoder.answers(rest);
                 let unknown = unknown.or_else(|rule| broken(code::QPACK_DECODER_STREAM, rule))?;
-                self.meter.spend(Flood::Errors, unknown);
+                // A client cancels each stream that it abandons, also after it has acknowledged the head.
+                self.meter.spend(Flood::Insertions, unknown);
             }
             Uni::Ignored | Uni::Opening(..) => {}
         }
@@ -124,9 +133,12 @@ impl<S: Sink> Codec<S> {
     }
 
     fn insertions(&mut self, bytes: &[u8]) -> Result<(), Broken> {
-        let count = self.decoder.instructions(bytes);
-        let count = count.or_else(|rule| broken(code::QPACK_ENCODER_STREAM, rule))?;
-        self.meter.spend(Flood::Insertions, count);
+        for piece in bytes.chunks(INSTRUCTIONS) {
+            let count = self.decoder.instructions(piece);
+            let count = count.or_else(|rule| broken(code::QPACK_ENCODER_STREAM, rule))?;
+            self.meter.spend(Flood::Insertions, count);
+            self.check_floods()?;
+        }
         self.unblock()?;
         self.decoder.acknowledge(self.own[Own::Decoder as usize].buffer());
         Ok(())

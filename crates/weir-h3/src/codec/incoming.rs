@@ -1,7 +1,7 @@
 //! Receives heads and bodies of requests and responses (RFC 9114 §4.1).
 
 use super::streams::{At, Failed, READ, WRITE};
-use super::{Broken, Codec, Effect, Own, Part, Piece, Role, Section, Sink, Taken, broken};
+use super::{Broken, Codec, Effect, KEPT, Own, Part, Piece, Role, Section, Sink, Taken, broken};
 use crate::code;
 use crate::flood::Flood;
 use crate::frame::{self, kind};
@@ -60,6 +60,7 @@ impl<S: Sink> Codec<S> {
             let code = code::REQUEST_REJECTED;
             self.effects.push_back(Effect::Stop { stream: id, code });
             self.effects.push_back(Effect::Reset { stream: id, code });
+            self.decoder.cancel(id, self.own[Own::Decoder as usize].buffer());
             self.meter.spend(Flood::Errors, u32::from(!is_excluded));
             return None;
         }
@@ -74,6 +75,8 @@ impl<S: Sink> Codec<S> {
         let Some(slot) = self.streams.find(id) else {
             if self.role == Role::Server {
                 self.next = self.next.max(id + 4);
+                // RFC 9204 §2.2.2.2: also if the reset overtook the head. The client cannot evict what it refers to.
+                self.decoder.cancel(id, self.own[Own::Decoder as usize].buffer());
             }
             return;
         };
@@ -240,7 +243,7 @@ impl<S: Sink> Codec<S> {
         self.discharge(slot, block.len());
         self.section(slot, &block)?;
         let record = self.streams.at(slot);
-        if record.block.is_empty() {
+        if record.block.is_empty() && block.capacity() <= KEPT {
             block.clear();
             record.block = block; // for the next head
         }

@@ -56,7 +56,7 @@ fn codes_of_resets_stops_and_closes_arrive() {
         let theirs = server.accept().await;
         let (mut back, mut from) = poll_fn(|cx| theirs.poll_accept(cx)).await.unwrap();
         from.stop(0x10c);
-        assert_eq!(poll_fn(|cx| writer.poll_stopped(cx)).await, 0x10c);
+        assert_eq!(poll_fn(|cx| writer.poll_stopped(cx)).await, Ok(0x10c));
         assert_eq!(write(&mut writer, b"y").await, Err(StreamError::Stopped(0x10c)));
         back.reset(0x10d);
         assert_eq!(read(&mut reader).await, Err(StreamError::Reset(0x10d)));
