@@ -590,7 +590,8 @@ fn ledger(plan: &Plan, shared: &Shared, protocols: [u64; Protocol::ALL.len()]) -
     let names = Protocol::ALL.map(|p| p.to_string());
     l.protocols.extend(names.into_iter().zip(protocols));
     l.protocols.retain(|_, n| *n > 0);
-    let Some(first) = shared.first.get() else { return l };
+    // Recorded requests have secrets and personal data of others; a report is passed on.
+    let Some(first) = shared.first.get().filter(|_| plan.replay.is_none()) else { return l };
     if let Some(target) = plan.targets.get(first.target).filter(|_| first.request.is_none()) {
         let scheme = target.h2.as_ref().filter(|_| first.fields.is_some()).map(|_| target.scheme);
         (l.first_request, l.first_request_bytes) = shown_request(&target.bytes, target.head_bytes, scheme);

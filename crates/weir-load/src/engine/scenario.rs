@@ -1,9 +1,9 @@
 //! Runs the users of plans with scenarios, beside `client`, which repeats a request.
 //!
-//! *Layout.* `thread` starts the users of a thread, `crew` is what they share, `gate` says when iterations
-//! begin. `user` is the life of one, `walk` goes through its steps, `render` writes requests, `perform` sends one, over
-//! `h1`, `h2` or `websocket`, and `judge` looks at the answer. `solo` runs setup, dry run and teardown with one user; `witness`
-//! records what failed there. The plan and its counts are in `crate::scenario`.
+//! *Layout.* `thread` starts the users of a thread, `crew` is what they share, `gate` says when iterations begin.
+//! `user` is the life of one, `walk` goes through its steps, `render` writes requests, `perform` sends one, over `h1`,
+//! `h2` or `websocket`, and `judge` evaluates the answer. `solo` runs setup, dry run and teardown with one user;
+//! `witness` records what failed there. The plan and its counts are in `crate::scenario`.
 
 mod crew;
 mod exec;

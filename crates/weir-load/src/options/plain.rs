@@ -2,6 +2,7 @@
 
 use super::Options;
 use crate::check::Check;
+use crate::scenario::masks::Masks;
 use weir_plan::{Kind, Load, OnFailure, Step, Target};
 use weir_report::report::Pace;
 
@@ -20,7 +21,8 @@ pub(super) fn options(plan: &weir_plan::Plan, from: &Options) -> Option<Options>
         && scenario.start_at.is_zero()
         && request.checks.iter().all(|check| Check::parse(&check.text).is_ok());
     let Target::At { origin, path } = &request.target else { return None };
-    if has_more || !is_plain {
+    // The report of an ordinary run shows URL, fields and first request, where values from outside may be secrets.
+    if has_more || !is_plain || !Masks::of(plan).is_empty() {
         return None;
     }
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();

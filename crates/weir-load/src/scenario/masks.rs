@@ -1,4 +1,4 @@
-//! Hides values of `${VAR}` and `${file:PATH}` in what a run tells: they may be credentials, wherever they stand.
+//! Masks the values of `${VAR}` and `${file:PATH}` in reports and error texts, since any of them may be a credential.
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use weir_plan::Plan;
@@ -38,6 +38,11 @@ impl Masks {
         Self(all)
     }
 
+    /// Whether there is nothing to hide.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The text without the values.
     pub(crate) fn apply(&self, text: &str) -> String {
         self.0.iter().fold(text.to_owned(), |text, value| match text.contains(value.as_str()) {
@@ -49,12 +54,14 @@ impl Masks {
 
 /// The part of a value that could be a credential. Servers, rates and times are not: a report must name them.
 fn secret_part(value: &str) -> Option<&str> {
-    let is_amount =
-        value.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == '/').parse::<f64>().is_ok()
-            && !value.bytes().all(|b| b.is_ascii_digit());
-    // Paths hold tokens too, as those of webhooks do.
+    const UNITS: [&str; 13] = ["ns", "us", "ms", "s", "m", "h", "d", "/s", "/m", "/h", "%", "KiB", "MiB"];
+    let is_amount = UNITS.iter().filter_map(|unit| value.strip_suffix(unit)).any(|number| {
+        number.bytes().all(|b| b.is_ascii_digit() || b == b'.') && number.parse::<f64>().is_ok()
+    });
+    // Paths and queries hold tokens too, as those of webhooks do, and so does what stands before an `@`.
     let part = match value.split_once("://") {
-        Some((_, rest)) => rest.find('/').and_then(|at| rest.get(at..)).unwrap_or_default(),
+        Some((_, rest)) if rest.contains('@') => value,
+        Some((_, rest)) => rest.find(['/', '?', '#']).and_then(|at| rest.get(at..)).unwrap_or_default(),
         None => value,
     };
     (part.len() >= LENGTH_LEAST && !is_amount).then_some(part)

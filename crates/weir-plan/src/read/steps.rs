@@ -142,7 +142,7 @@ impl Compiler<'_> {
             ("repeat", step.repeat.is_some(), Does::Repeat),
             ("while", step.while_.is_some(), Does::While),
             ("parallel", step.parallel.is_some(), Does::Parallel),
-            ("exec", !step.exec.is_empty(), Does::Exec),
+            ("exec", self.tree.find(&format!("{path}.exec")).is_some(), Does::Exec),
         ];
         let others = others.into_iter().filter_map(|(key, is, does)| is.then_some((key, does)));
         let all: Vec<(&str, Does)> = sent.chain(others).collect();

@@ -109,12 +109,16 @@ impl Programs {
         if let Some(program) = all.iter().find(|program| program.command == command) {
             return Ok(program.questions.clone());
         }
-        let (questions, inbox) = mpsc::channel();
+        let (questions, inbox) = mpsc::channel::<Question>();
         let is_over = Arc::new(AtomicBool::new(false));
         let mut desk =
             Desk { command: command.to_vec(), running: None, starts: 0, is_over: Arc::clone(&is_over) };
         let work = move || {
             while let Ok(question) = inbox.recv() {
+                // The run may have ended while the line waited: its user has gone.
+                if question.reply.is_closed() {
+                    continue;
+                }
                 let answer = desk.answer(&question);
                 let _ = question.reply.send(answer); // a user that was cut has gone
             }
@@ -170,7 +174,7 @@ impl Desk {
     fn ready(&mut self) -> Result<&mut Running, String> {
         if self.running.is_none() {
             if self.starts >= STARTS_MOST {
-                return Err(format!("was started {STARTS_MOST} times and failed each time"));
+                return Err(format!("was started {STARTS_MOST} times, and ended or failed each time"));
             }
             self.starts += 1;
             let started = Running::start(&self.command, Arc::clone(&self.is_over));
@@ -210,7 +214,7 @@ impl Running {
     /// Writes a line and reads one. The error says what the program did instead; `None` that it was too slow.
     fn ask(&mut self, line: &[u8], until: Instant) -> Result<Vec<u8>, Option<String>> {
         self.is_fine = false;
-        if !self.rest.is_empty() {
+        if !self.rest.is_empty() || self.has_more() {
             return Err(Some("wrote more than one line for one that it got".to_owned()));
         }
         let mut written = 0;
@@ -239,6 +243,15 @@ impl Running {
                 _ => return Err(Some(self.ended())),
             }
         }
+    }
+
+    /// Whether it wrote something before it was asked, which would be taken for the answer.
+    fn has_more(&mut self) -> bool {
+        let mut byte = [0];
+        let _ = self.line.set_nonblocking(true); // then the read waits for one look, which is no harm
+        let came = self.line.read(&mut byte);
+        let _ = self.line.set_nonblocking(false);
+        matches!(came, Ok(n) if n > 0)
     }
 
     fn may_wait(&self, until: Instant) -> Result<(), Option<String>> {

@@ -1,4 +1,4 @@
-//! What an answer means for its user: cookies, redirects, checks and keeps, and whether the iteration goes on.
+//! Evaluates an answer for its user: cookies, redirects, checks and keeps, and whether the iteration goes on.
 
 use super::crew::Job;
 use super::exec::{Told, Unanswered};

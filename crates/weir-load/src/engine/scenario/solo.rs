@@ -120,7 +120,14 @@ async fn rehearse(crew: &Rc<Crew>, group: usize, scenario: usize) -> Result<(), 
     match (failed, ended) {
         (Some(why), _) => Err(Failed(format!("dry run of `{name}`: {why}"))),
         (None, Ended::Whole) => Ok(()),
-        (None, _) => Err(Failed(format!("dry run of `{name}`: it did not come to its end"))),
+        (None, _) => {
+            let ended = crew.tally.borrow().scenarios.get(scenario).and_then(|s| s.data_ended.clone());
+            let why = ended.map_or_else(
+                || "it did not come to its end".to_owned(),
+                |set| format!("the data set `{set}` has no row left for it: earlier dry runs took them"),
+            );
+            Err(Failed(format!("dry run of `{name}`: {why}")))
+        }
     }
 }
 

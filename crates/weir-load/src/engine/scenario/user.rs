@@ -115,7 +115,7 @@ impl User {
             match ended {
                 Ended::Whole => {
                     part.done += 1;
-                    part.time.record(crew.worker.clock.now().saturating_sub(intended));
+                    part.time.record(crew.worker.clock.now().saturating_sub(intended + apart));
                 }
                 Ended::Broken(_) => part.broken_off += 1,
                 Ended::Cut => part.unfinished += 1,

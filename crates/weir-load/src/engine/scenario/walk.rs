@@ -21,6 +21,22 @@ use weir_wire::time;
 /// A pause ends at the next millisecond of the runtime's timer. Less lateness than this is not the generator's.
 const TIMER_NS: u64 = 2_000_000;
 
+/// Rounds of `repeat` and `while` after which others have their turn.
+const TURNS: u32 = 100;
+
+/// Lets other tasks of the thread run once; on either kind of reactor.
+async fn yield_now() {
+    let mut has_yielded = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut has_yielded, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
 impl User {
     /// Runs steps, until the graceful stop leaves no more time than `end` needs.
     pub(super) async fn walk(&mut self, session: &mut Session, program: &Program, ready: &mut u64) -> Ended {
@@ -45,7 +61,7 @@ impl User {
         ready: &mut u64,
         leaves: bool,
     ) -> Ended {
-        let (mut at, mut rounds) = (0, Vec::new());
+        let (mut at, mut rounds, mut turns) = (0, Vec::new(), 0u32);
         while let Some(op) = program.0.get(at) {
             at += 1;
             match op {
@@ -57,6 +73,14 @@ impl User {
                 Op::Next => {
                     session.scope.next_round();
                     rounds.last_mut().into_iter().for_each(|round| *round += 1);
+                    // A round may hold nothing that waits; the sampler and other users must run all the same.
+                    turns = turns.wrapping_add(1);
+                    if turns.is_multiple_of(TURNS) {
+                        yield_now().await;
+                        if self.crew.worker.is_abandoned() || (leaves && self.is_to_leave()) {
+                            return Ended::Cut;
+                        }
+                    }
                 }
                 Op::Leave => {
                     session.scope.leave_repeat();

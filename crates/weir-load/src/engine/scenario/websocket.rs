@@ -58,6 +58,8 @@ struct Line {
     mask: Mask,
     out: Vec<u8>,
     written: usize,
+    /// Where our last message ends in `out`; pongs may follow it.
+    asked: usize,
     /// Messages that no step has taken.
     unread: VecDeque<Message>,
     /// Most bytes that they may take together, and of one that are kept.
@@ -199,6 +201,7 @@ impl Talk<'_> {
         }
         job.answer.response = Response { head_bytes: handshake, ..response };
         if Worker::is_late(place, job.times.done) {
+            socket.line.close(worker);
             return Err(Failure::Timeout(Wait::Head));
         }
         Ok((socket, dialled))
@@ -222,7 +225,7 @@ impl Talk<'_> {
                 EndReason::Timeout => Failure::Timeout(Wait::Head),
             }));
         }
-        if times.sent == 0 && line.out.is_empty() {
+        if times.sent == 0 && !line.is_asking() {
             times.sent = worker.clock.now();
         }
         match &self.request.awaits {
@@ -231,7 +234,9 @@ impl Talk<'_> {
             Awaits::Message(checks) => {
                 while let Some(message) = line.unread.pop_front() {
                     let fields = Fields::default();
-                    let answer = Answer::new(101, &fields, &message.body);
+                    let mut answer = Answer::new(101, &fields, &message.body);
+                    answer.body_bytes = message.response.body_bytes;
+                    answer.is_cut = answer.body_bytes > message.body.len() as u64;
                     let is_it = checks.iter().all(|check| check.judge(&answer, Duration::ZERO).is_ok());
                     if is_it && !(asks && message.is_early) {
                         return Poll::Ready(Ok(Some(message)));
@@ -271,6 +276,7 @@ async fn open(crew: &Crew, slot: usize, place: &Slot, job: &mut Job) -> Result<(
         mask: Mask::new(),
         out: Vec::new(),
         written: 0,
+        asked: 0,
         unread: VecDeque::new(),
         most,
         began: 0,
@@ -293,7 +299,14 @@ impl Line {
         }
         self.is_early = self.frames.has_begun();
         worker.tally.borrow_mut().sessions.sent += u64::from(counts);
-        frame::write(&mut self.out, frame::TEXT, message, self.mask.next())
+        let size = frame::write(&mut self.out, frame::TEXT, message, self.mask.next());
+        self.asked = self.out.len();
+        size
+    }
+
+    /// Whether a part of our message is not written yet.
+    const fn is_asking(&self) -> bool {
+        self.written < self.asked
     }
 
     /// Writes and reads as much as there is.
@@ -335,7 +348,7 @@ impl Line {
             }
         }
         self.out.clear();
-        self.written = 0;
+        (self.written, self.asked) = (0, 0);
         self.stream.poll_flush(cx)
     }
 
@@ -345,7 +358,7 @@ impl Line {
         let mut rest = input;
         while !rest.is_empty() && self.ended.is_none() {
             if !self.frames.has_begun() {
-                (self.began, self.is_early) = (now, !self.out.is_empty());
+                (self.began, self.is_early) = (now, self.is_asking());
             }
             let (pings, waiting) = (self.frames.pings, self.out.len());
             match self.frames.feed(rest, &mut self.out, &mut self.mask) {
