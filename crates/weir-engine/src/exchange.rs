@@ -179,6 +179,8 @@ pub(crate) struct Exchange<'c> {
     /// Whether the request is gRPC, and the deadline that its client set.
     grpc: bool,
     grpc_timeout: Option<Duration>,
+    /// Whether the head could not be parsed.
+    is_headless: bool,
     /// Whether the request was read to its end.
     request_over: bool,
     /// Whether a filter had to wait before the request went on.
@@ -223,7 +225,7 @@ pub(crate) async fn refuse_head(
     refusal: Refusal,
 ) {
     let mut exchange = Exchange::new(client, head, started);
-    exchange.can_keep = false;
+    (exchange.can_keep, exchange.is_headless) = (false, true);
     let received = match exchange.head.wire_len() {
         0 => exchange.head.buffer().len(), // no end was found, so all bytes received
         whole => whole,
@@ -274,6 +276,7 @@ impl<'c> Exchange<'c> {
             phase: Phase::Open,
             grpc,
             grpc_timeout,
+            is_headless: false,
             request_over,
             has_waited: false,
             script: None,

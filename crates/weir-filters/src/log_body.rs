@@ -62,7 +62,7 @@ impl Filter for LogBody {
     }
 
     fn on_request_body(&self, piece: &mut Piece<'_>, cx: &mut Cx) -> HookResult {
-        cx.log_body(piece.data(), self.limit);
+        cx.log_body(piece.data(), piece.is_last(), self.limit);
         Ok(())
     }
 }
@@ -78,7 +78,7 @@ mod tests {
         let mut exchange = run(&KIND, json!({ "limit": "7B" }), "POST /\nTransfer-Encoding: chunked").await;
         assert_eq!(exchange.body(b"12345", false).as_deref(), Ok(&b"12345"[..]));
         assert_eq!(exchange.body(b"67890", true).as_deref(), Ok(&b"67890"[..]));
-        assert_eq!(exchange.cx.logged_body(), Some(&b"1234567"[..]));
+        assert_eq!(exchange.cx.logged_body(), Some((&b"1234567"[..], false)));
         let exchange = run(&KIND, json!({}), "GET /").await;
         assert_eq!(exchange.cx.logged_body(), None);
     }

@@ -1,8 +1,9 @@
 //! The control socket: commands that change the load during a run, one per line: `rate 500/s`, `pause`, `go`, `stop`;
 //! in a plan with several rates `rate SCENARIO 500/s`.
 //!
-//! Only the owner of the process may connect (mode 0600, and it is made in a folder of mode 0700). Lines and connections are limited, and each command is
-//! answered with `ok` and the moment at which it takes effect, or with `error` and the reason.
+//! Only the owner of the process may connect (mode 0600, created in a folder of mode 0700). Lines and connections are
+//! limited, and each command is answered with `ok` and the moment at which it takes effect, or with `error` and the
+//! reason.
 
 use crate::pace::{Schedule, Source};
 use std::io::{ErrorKind, Read, Write};

@@ -4,10 +4,10 @@
 //! *Layout.* This file is the coordinator: it starts the threads, merges their ticks and makes the report. `thread`
 //! is one of the threads, `worker` the state that its tasks share, with sampler and pacer; `shared` is the state of
 //! all threads. `hand` carries out commands from the control socket. `pulse` notices when the generator does
-//! not run. `replay` paces recorded requests. `ahead` opens connections before a fixed rate begins. `client` is the client loop; `h1` is an
-//! exchange over HTTP/1.1, `h2` one over HTTP/2, `websocket` a message and its answer. `scenario`
-//! runs users in place of clients. `tally` holds the counts, `blocks` those of `--rounds`.
-//! Connections and bytes are in `transport`. A new protocol is a new module beside `h1`.
+//! not run. `replay` paces recorded requests. `ahead` opens connections before a fixed rate begins. `client` is the
+//! client loop; `h1` is an exchange over HTTP/1.1, `h2` one over HTTP/2, `websocket` a message and its answer.
+//! `scenario` runs users in place of clients. `tally` holds the counts, `blocks` those of `--rounds`. Connections and
+//! bytes are in `transport`. A new protocol is a new module beside `h1`.
 
 pub(crate) mod ahead;
 mod blocks;

@@ -15,8 +15,8 @@
 //! `pace` decides when requests begin (shapes are in weir-plan, `control` changes the rate by hand), `transport` holds
 //! connections and their bytes, `clock` and `os` read the time. `cost` watches the target's process, `cores` the other
 //! processes on the machine. `compare` runs a plan on several targets in turn, `search` finds the highest rate that
-//! holds, `ceiling` measures the generator itself, `replay` sends recorded traffic again. `remote_write` sends progress to Prometheus. The results, their
-//! verdict and their layouts are in weir-report.
+//! holds, `ceiling` measures the generator itself, `replay` sends recorded traffic again. `remote_write` sends progress
+//! to Prometheus. The results, their verdict and their layouts are in weir-report.
 //!
 //! *Architecture Invariant:* pace and stop are values. There is one client loop (`engine/client.rs`), not one for
 //! each of them.

@@ -103,9 +103,12 @@ impl Plan {
         self.pid.is_some()
     }
 
-    /// Whether its load is a list of parts, or that of one of its scenarios.
-    pub fn has_parts(&self) -> bool {
-        self.rhythm.shape().is_some() || self.journey.as_ref().is_some_and(|j| !j.parts.is_empty())
+    /// Whether `--rounds` cannot cut a run into blocks: its load, or that of one of its scenarios, is a list of parts,
+    /// or it replays a recording, whose length is not known.
+    pub fn has_no_blocks(&self) -> bool {
+        let has_parts =
+            self.rhythm.shape().is_some() || self.journey.as_ref().is_some_and(|j| !j.parts.is_empty());
+        has_parts || self.replay.is_some()
     }
 
     /// The length of a tick: a second, or a whole part of a block of `--rounds` that is no longer.

@@ -303,7 +303,8 @@ impl Replay {
         let window::Timed { at, number, request } = timed;
         let at = if self.is_max() { 0 } else { at.saturating_add(LEAD_NS) };
         let client = rules::hash(&request.client);
-        let index = if self.by_client { client } else { number } % out.len() as u64;
+        // Other bits than those that a sample by client looks at: else a sample of 1/2 uses one of two threads.
+        let index = if self.by_client { client >> 32 } else { number } % out.len() as u64;
         let Some(to) = out.get(index as usize) else { return false };
         let (bytes, head_bytes, masked) = self.render.bytes(&request);
         // Waits while requests that were read ahead take too much memory.
@@ -313,7 +314,7 @@ impl Replay {
             found.stats.planned += 1;
             found.stats.gap_ns = window.gap_ns();
             for name in masked {
-                *found.stats.masked_fields.entry(name).or_default() += 1;
+                found.mask(name);
             }
             if !self.is_max() {
                 *found.planned.entry(at / 1_000_000_000).or_default() += 1;

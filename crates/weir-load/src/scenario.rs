@@ -4,8 +4,9 @@
 //! walks through its scenario, in place of a client that repeats a request.
 //!
 //! *Layout.* This file is the plan as the engine needs it, with what all threads share. `program` flattens steps,
-//! `calls` finds the methods of gRPC steps, `data` hands out rows, `masks` hides secrets, `tally` counts by step and scenario, `rows` makes the report's rows of it. The users are in
-//! `engine::scenario`. weir-plan reads the plan's file.
+//! `calls` finds the methods of gRPC steps, `data` hands out rows, `masks` hides secrets,
+//! `tally` counts by step and scenario, `rows` makes the report's rows of it. The users are in `engine::scenario`.
+//! weir-plan reads the plan's file.
 
 pub(crate) mod calls;
 pub(crate) mod data;

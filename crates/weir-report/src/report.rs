@@ -31,7 +31,7 @@ pub use plan::{
     CallKind, CallPlan, End, Pace, PartPlan, PlanAsRun, Protocol, Stage, StageUnit, Stop, TargetPlan,
 };
 pub(crate) use replay::ROUTE_HEADS;
-pub use replay::{LengthPair, ReplayStats, ReplayedRoute, StatusPair, UnreadLine};
+pub use replay::{BROKEN, LengthPair, ReplayStats, ReplayedRoute, StatusPair, UnreadLine};
 pub use shaped::{Change, PartIterations, PartStats, Recovery};
 pub(crate) use times::{BEYOND, responses_for};
 pub use times::{Latency, Percentiles, Phases, Series, Tick};

@@ -134,7 +134,12 @@ impl<R: BufRead> Chunks<R> {
         loop {
             let bytes = self.source.fill_buf()?;
             if bytes.is_empty() {
-                return Ok(None);
+                // The file ends in the middle.
+                return if self.har.depth > 0 {
+                    Err(std::io::ErrorKind::UnexpectedEof.into())
+                } else {
+                    Ok(None)
+                };
             }
             let mut taken = 0;
             let mut ended = false;

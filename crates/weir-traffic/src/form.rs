@@ -1,4 +1,4 @@
-//! The forms of recordings, and how each is recognized.
+//! The formats of recordings, and how Weir recognizes each.
 
 use crate::chunks::{CHUNK_MOST, Cut, LINE_MOST};
 use crate::template::{self, Template};

@@ -1,4 +1,4 @@
-//! Times as logs write them, as nanoseconds since 1970 UTC.
+//! Parses the timestamps of logs into nanoseconds since 1970 UTC.
 
 /// One second.
 const S: i128 = 1_000_000_000;

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant, SystemTime};
 use weir_filter::filter::{Cx, End, FILTER, Hooks, line_of};
 use weir_filter::grpc;
 use weir_filter::template::Ended;
-use weir_h1::{RequestHead, ResponseHead, Version};
+use weir_h1::{BodyKind, RequestHead, ResponseHead, Version};
 use weir_telemetry::{AccessLog, Closed, Computed, Entry, Header, RequestCopy, Timing, log};
 use weir_upstream::error::{self, Cause};
 use weir_upstream::id;
@@ -308,7 +308,9 @@ impl Exchange<'_> {
         }
         let kept = self.is_kept(total);
         let mut made = None;
-        if let Some(log) = &mut *self.client.core.access_log.borrow_mut() {
+        // A head that could not be parsed cannot be replayed.
+        let has_line = |log: &&mut AccessLog| !(self.is_headless && log.wants_requests());
+        if let Some(log) = self.client.core.access_log.borrow_mut().as_mut().filter(has_line) {
             let names_requests = log.names_requests() || log.computes();
             made = if names_requests && self.id().is_none() { Some(self.new_id()) } else { None };
             let id = made.as_ref().map(<[u8; 32]>::as_slice);
@@ -564,8 +566,11 @@ impl Exchange<'_> {
     /// The request for the format `replay`.
     #[cold]
     fn request_copy<'a>(&'a self, fields: &'a [(&'a [u8], &'a [u8])]) -> RequestCopy<'a> {
-        let body = self.cx.as_ref().and_then(Cx::logged_body);
-        let is_body_cut = self.record.body_in > body.map_or(0, |body| body.len() as u64);
+        // The length that was received says nothing: a client may leave before the end, and filters change bodies.
+        let (body, is_body_cut) = match self.cx.as_ref().and_then(Cx::logged_body) {
+            Some((body, is_whole)) => (Some(body), !is_whole),
+            None => (None, self.head.body() != BodyKind::Empty),
+        };
         RequestCopy { is_tls: self.is_tls(), fields, body, is_body_cut }
     }
 

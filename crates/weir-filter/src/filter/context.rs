@@ -120,7 +120,13 @@ pub(crate) struct Told {
 
 /// The start of the request's body for the access log: kept among the states, as [`Told`].
 #[derive(Default)]
-struct LoggedBody(Vec<u8>);
+struct LoggedBody {
+    bytes: Vec<u8>,
+    /// It was longer than the limit.
+    is_cut: bool,
+    /// All of the body passed, and `bytes` has all of it.
+    is_whole: bool,
+}
 
 /// What a filter knows of the exchange besides the heads.
 pub struct Cx {
@@ -373,20 +379,23 @@ impl Cx {
     }
 
     /// Adds a piece of the request's body to what the access log's format `replay` records, up to `limit` in total.
-    pub fn log_body(&mut self, piece: &[u8], limit: usize) {
+    pub fn log_body(&mut self, piece: &[u8], is_last: bool, limit: usize) {
         let at = self.states.iter().position(|(_, state)| state.is::<LoggedBody>()).unwrap_or_else(|| {
             self.states.push((NOBODY, Box::<LoggedBody>::default()));
             self.states.len() - 1
         });
-        let LoggedBody(body) =
+        let body: &mut LoggedBody =
             self.states[at].1.downcast_mut().expect("the position was found by this very type");
-        let room = limit.saturating_sub(body.len()).min(piece.len());
-        body.extend_from_slice(&piece[..room]);
+        let room = limit.saturating_sub(body.bytes.len());
+        body.bytes.extend_from_slice(&piece[..room.min(piece.len())]);
+        body.is_cut |= piece.len() > room;
+        body.is_whole = is_last && !body.is_cut;
     }
 
-    /// What was recorded of the request's body; `None` if no filter recorded any.
-    pub fn logged_body(&self) -> Option<&[u8]> {
-        self.states.iter().find_map(|(_, state)| Some(state.downcast_ref::<LoggedBody>()?.0.as_slice()))
+    /// What was recorded of the request's body, and whether that is all of it; `None` if no filter recorded any.
+    pub fn logged_body(&self) -> Option<(&[u8], bool)> {
+        let body = self.states.iter().find_map(|(_, state)| state.downcast_ref::<LoggedBody>())?;
+        Some((&body.bytes, body.is_whole))
     }
 
     /// Those claims.

@@ -1,4 +1,4 @@
-//! What `setup` kept, on its way from the agent that ran it to the others.
+//! Passes the values that `setup` kept from the agent that ran it to the others.
 
 use crate::Plan;
 use serde_json::{Value as Json, json};

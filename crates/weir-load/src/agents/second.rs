@@ -1,4 +1,4 @@
-//! The seconds that an agent sends: what is new since the last one.
+//! Builds the message that an agent sends every second: what it counted since the last one.
 
 use crate::SoFar;
 use weir_agents::Second;

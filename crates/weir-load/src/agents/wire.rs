@@ -94,7 +94,7 @@ pub(super) async fn ask(
     let text = String::from_utf8_lossy(&text).replace(|c: char| c.is_control(), " ");
     Err(io::Error::other(match status.parse::<u16>() {
         Ok(status) => format!("{status}: {}", text.trim()),
-        Err(_) => "what answers is no weir agent".to_owned(),
+        Err(_) => "the server there is not a weir agent".to_owned(),
     }))
 }
 

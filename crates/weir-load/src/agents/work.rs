@@ -1,5 +1,5 @@
-//! What an agent is asked to do, in a form that needs nothing of the agent's machine: options and plan as texts, files
-//! by digest, variables with their values.
+//! The job that an agent receives, independent of its machine: options and plan as text, files by digest, variables
+//! with their values.
 //!
 //! *Architecture Invariant:* an agent reads no file of its own disk and no variable of its environment for a plan.
 
@@ -195,12 +195,12 @@ impl Packed {
 
 /// Options that name something of one machine.
 fn not_for_agents(o: &Options) -> Vec<Mistake> {
-    let machine = "is of one machine: leave it out with --agents";
+    let machine = "depends on one machine: leave it out with --agents";
     let shape_reads = o.shape.as_deref().is_some_and(reads_file);
     let all = [
         ("--unix-socket", o.unix_socket.is_some(), machine),
         ("--pid", o.pid.is_some(), machine),
-        ("--control", o.control.is_some(), "changes one generator: leave it out with --agents"),
+        ("--control", o.control.is_some(), "controls one generator only: leave it out with --agents"),
         ("--rounds", o.rounds.is_some(), "blocks of several machines do not begin together"),
         (
             "--proxy env",
@@ -270,7 +270,7 @@ pub(super) fn unpack(
         None => {
             let urls: Vec<Url> = options.urls.iter().filter_map(|text| Url::parse(text).ok()).collect();
             if urls.len() < options.urls.len() {
-                return Err(vec!["a URL is none".to_owned()]);
+                return Err(vec!["a URL is not valid".to_owned()]);
             }
             let places = urls.iter().map(|url| (url.scheme.is_tls(), url.host.clone(), url.port));
             permitted(&limits.allow, places.collect(), &options)?;
@@ -395,7 +395,7 @@ fn within_rate(limits: &Limits, rate: Option<f64>, share: Share) -> Result<(), V
         Some(rate) => format!("{rate} requests a second, but this agent allows {most} (--max-rate)"),
         None => {
             format!(
-                "a closed loop has no highest rate, and this agent allows {most}/s (--max-rate): use a rate"
+                "this agent allows {most} requests a second (--max-rate), which a closed loop could exceed: use a rate"
             )
         }
     };

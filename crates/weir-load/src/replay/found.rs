@@ -2,11 +2,15 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-use weir_report::report::{ReplayStats, UnreadLine};
+use weir_report::report::{BROKEN, ReplayStats, UnreadLine};
+use weir_report::units::shown;
 use weir_traffic::{Recorded, Unread};
 
 /// Most routes that are told apart; all others count as [`OTHER`].
 const ROUTES_MOST: usize = 200;
+
+/// Longest name of a route that is shown, in characters.
+const NAME_MOST: usize = 200;
 
 /// The name of further routes, whose number is 0.
 const OTHER: &str = "(other)";
@@ -57,7 +61,7 @@ impl Why {
     fn name(&self) -> String {
         match self {
             Self::BodyCut => "body cut by the log".to_owned(),
-            Self::Broken => "unreadable".to_owned(),
+            Self::Broken => BROKEN.to_owned(),
             Self::Host => "host".to_owned(),
             Self::Hidden | Self::Masked(_) => "masked".to_owned(),
             Self::Method(method) => format!("method {method}"),
@@ -94,6 +98,15 @@ impl Found {
         }
     }
 
+    /// Counts a masked field that is left out.
+    pub(super) fn mask(&mut self, mut name: String) {
+        let all = &mut self.stats.masked_fields;
+        if all.len() >= REASONS_MOST && !all.contains_key(&name) {
+            OTHER.clone_into(&mut name);
+        }
+        *all.entry(name).or_default() += 1;
+    }
+
     /// What was left out, as a phrase.
     pub(super) fn told(&self) -> String {
         let all: Vec<String> = self.stats.left_out.iter().map(|(why, n)| format!("{why} {n}")).collect();
@@ -113,6 +126,8 @@ impl Found {
             true => format!("{} {}", request.method, shape(&request.target)),
             false => request.route.clone(),
         };
+        // A terminal would obey control characters.
+        let name: String = shown(name.as_bytes()).chars().take(NAME_MOST).collect();
         if let Some(number) = self.routes.get(&name) {
             return *number;
         }

@@ -31,7 +31,8 @@ const OURS: [&str; 13] = [
 ];
 
 /// Bytes that a value of `--set` may not have in a query.
-const IN_QUERY: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'<').add(b'>').add(b'&');
+const IN_QUERY: &AsciiSet =
+    &CONTROLS.add(b' ').add(b'"').add(b'#').add(b'<').add(b'>').add(b'&').add(b'+').add(b'%');
 
 #[derive(Debug)]
 pub(super) struct Render {
@@ -87,6 +88,9 @@ impl Render {
     pub(super) fn complete(&self, r: &mut Recorded) -> Result<(), Why> {
         if r.target.contains(MASK) {
             r.target = self.unmasked(&r.target)?;
+        }
+        if self.keeps_host && r.host.as_deref().is_some_and(|host| host.contains(MASK)) {
+            return Err(Why::Hidden);
         }
         let is_known = r.body.is_some() && !r.is_body_cut;
         if !is_known && let Some(body) = self.body.as_ref().filter(|_| has_body(r)) {

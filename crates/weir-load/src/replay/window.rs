@@ -14,9 +14,6 @@ const EACH: usize = 256;
 /// After so many late requests in a row the recording's clock is taken to have jumped back.
 const JUMP: u64 = 100;
 
-/// Most responses that were read apart from their requests and wait for them.
-const ANSWERS_MOST: usize = 100_000;
-
 /// A request with its planned moment.
 #[derive(Debug)]
 pub(super) struct Timed {
@@ -32,8 +29,8 @@ pub(super) struct Window<'a> {
     /// The earliest first; of equal ones, in the order of the recording.
     waiting: BinaryHeap<Reverse<Waiting>>,
     bytes: usize,
-    /// Responses by the id of their request.
-    answers: HashMap<String, Then>,
+    /// Responses by the id of their request; none while it waits for its response.
+    answers: HashMap<String, Option<Then>>,
     seen: u64,
     lines: u64,
     /// The latest time that was read.
@@ -81,7 +78,9 @@ impl Ord for Waiting {
 
 fn size(r: &Recorded) -> usize {
     let fields: usize = r.fields.iter().map(|(name, value)| name.len() + value.len() + 64).sum();
-    EACH + r.target.len() + fields + r.body.as_ref().map_or(0, Vec::len)
+    let texts = [&r.target, &r.method, &r.client, &r.route].map(String::len).iter().sum::<usize>();
+    let rest = [&r.host, &r.id].map(|text| text.as_ref().map_or(0, String::len)).iter().sum::<usize>();
+    EACH + texts + rest + fields + r.body.as_ref().map_or(0, Vec::len)
 }
 
 impl<'a> Window<'a> {
@@ -127,14 +126,18 @@ impl<'a> Window<'a> {
         self.lines += 1;
         self.latest = self.latest.max(at);
         self.bytes += size(&request);
+        if let Some(id) = &request.id {
+            self.answers.insert(id.clone(), None);
+        }
         self.waiting.push(Reverse(Waiting { at, line: self.lines, request }));
         (is_late, self.jumps)
     }
 
     /// Takes the response to a request that still waits.
     pub(super) fn answer(&mut self, id: &str, then: Then) {
-        if self.answers.len() < ANSWERS_MOST {
-            self.answers.insert(id.to_owned(), then);
+        // Those of requests that are left out, or were handed on, are not kept.
+        if let Some(waits) = self.answers.get_mut(id) {
+            *waits = Some(then);
         }
     }
 
@@ -149,7 +152,7 @@ impl<'a> Window<'a> {
     pub(super) fn rest(&mut self) -> Option<Timed> {
         let Reverse(Waiting { at, mut request, .. }) = self.waiting.pop()?;
         self.bytes = self.bytes.saturating_sub(size(&request));
-        if let Some(then) = request.id.as_ref().and_then(|id| self.answers.remove(id)) {
+        if let Some(then) = request.id.as_ref().and_then(|id| self.answers.remove(id)).flatten() {
             request.then = then;
         }
         let last = self.last.unwrap_or(at);
@@ -169,7 +172,7 @@ impl<'a> Window<'a> {
 
     /// Another pass through the recording begins: as long after the last request as requests are apart on average.
     pub(super) fn repeat(&mut self) {
-        self.begin_ns = self.end_ns + self.gap_ns();
+        self.begin_ns = self.end_ns.saturating_add(self.gap_ns());
         (self.latest, self.last, self.first, self.cut) = (i128::MIN, None, None, 0);
         (self.late, self.shift) = (0, 0);
         self.answers.clear();

@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+/// The reason in [`ReplayStats::left_out`] for all records behind the place where the recording could not be read on.
+pub const BROKEN: &str = "the rest of the file";
+
 /// A replayed recording.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
@@ -138,7 +141,16 @@ impl ReplayStats {
 
     /// Records that should have been requests and could not be read or sent.
     pub fn unusable(&self) -> u64 {
-        let bad = ["unreadable", "too long", "target cut by the log", "not sendable", "body cut by the log"];
+        let bad = [
+            BROKEN,
+            "body cut by the log",
+            "masked",
+            "no body",
+            "not sendable",
+            "target cut by the log",
+            "too long",
+            "unreadable",
+        ];
         self.left_out.iter().filter(|(why, _)| bad.contains(&why.as_str())).map(|(_, n)| n).sum()
     }
 

@@ -2,7 +2,7 @@
 
 use super::{ERRORS, LATE_NS, percent, share};
 use crate::Report;
-use crate::report::{ReplayStats, is_expected};
+use crate::report::{BROKEN, ReplayStats, is_expected};
 use crate::units::{grouped, time};
 
 /// How late the requests of a replay may be at p99: 5 % of the mean time between them, but not below [`LATE_NS`],
@@ -31,7 +31,9 @@ pub(super) fn unexpected(replay: &ReplayStats) -> u64 {
 pub(super) fn unread_records(r: &Report) -> Option<String> {
     let replay = r.replay.as_ref()?;
     let n = replay.unusable();
-    (share(n, replay.records) > ERRORS).then(|| {
+    // Nobody knows how many records a broken file had.
+    let is_broken = replay.left_out.contains_key(BROKEN);
+    (is_broken || share(n, replay.records) > ERRORS).then(|| {
         let first = replay.first_unread.first();
         let first = first.map_or_else(String::new, |u| format!("; the first in line {} ({})", u.line, u.why));
         format!("{} of {} records could not be replayed{first}", grouped(n), grouped(replay.records))

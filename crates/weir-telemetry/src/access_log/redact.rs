@@ -61,10 +61,14 @@ impl Redactions {
         Ok(())
     }
 
-    /// How the request field with this name is redacted.
+    /// How the request field with this name is redacted: as `header:NAME`, or as the field of the log that has the
+    /// same text.
     pub(super) fn of_request(&self, name: &[u8]) -> Option<Redaction> {
         let is_it = |header: &Header| matches!(header, Header::Request(known) if known.as_bytes().eq_ignore_ascii_case(name));
-        self.headers.iter().find(|(header, _)| is_it(header)).map(|(_, how)| *how)
+        let named = self.headers.iter().find(|(header, _)| is_it(header)).map(|(_, how)| *how);
+        let same =
+            |field: &Field| COPIES.iter().any(|(f, n)| f == field && n.as_bytes().eq_ignore_ascii_case(name));
+        named.or_else(|| self.fields.iter().find(|(field, _)| same(field)).map(|(_, how)| *how))
     }
 
     /// Calls `write` with the redacted entry. `headers`: the names of its message fields.
@@ -82,6 +86,20 @@ impl Redactions {
         write(&Entry { headers: &values, ..entry });
     }
 }
+
+/// Request fields that have the text of a field of the log.
+const COPIES: [(Field, &str); 10] = [
+    (Field::Client, "cf-connecting-ip"),
+    (Field::Client, "forwarded"),
+    (Field::Client, "true-client-ip"),
+    (Field::Client, "x-forwarded-for"),
+    (Field::Client, "x-real-ip"),
+    (Field::Host, "x-forwarded-host"),
+    (Field::Referer, "referer"),
+    (Field::RequestId, "x-request-id"),
+    (Field::TlsClientSubject, "x-forwarded-client-cert"),
+    (Field::UserAgent, "user-agent"),
+];
 
 /// The fields, besides addresses, that may be redacted: they come from clients or identify them.
 const TEXTS: [Field; 13] = [
