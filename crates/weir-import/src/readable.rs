@@ -1,4 +1,4 @@
-//! The readable form of a config whose exact form is right: what several routes or paths say together, said once.
+//! Shortens a config without changing its decisions: merges routes and paths that one route or path can express.
 //!
 //! | exact form | readable form |
 //! |---|---|
@@ -6,8 +6,8 @@
 //! | paths `/a` and `/a/*` of one route | `/a/*`, which takes `/a` too |
 //! | the regex `~/img.*` | the raw prefix `/img*` |
 //!
-//! Each step looks at all routes and leaves out what another route might change. That is a judgment, so `weir import`
-//! asks both forms the same requests, and keeps the exact one if any takes another way.
+//! Each step checks all routes and skips a merge that another route might affect. These checks are heuristic, so `weir
+//! import` sends the same requests through both forms, and keeps the exact one if any request takes another route.
 
 use super::config::{Case, Config, Filter, Match, Named, Route};
 use super::yaml::{Map, Value};
@@ -209,9 +209,10 @@ fn tabled(route: &Route) -> Option<(Vec<&str>, Map, &'static str, String)> {
     let (start, rest) =
         ["https://", "http://", "/"].into_iter().find_map(|start| Some((start, to.strip_prefix(start)?)))?;
     // Hosts are written as text, and an expression must not begin one: `//`.
+    // An expression would escape a slash: `%2F`.
     let is_path = start == "/"
         && !rest.starts_with('/')
-        && rest.chars().all(|c| c.is_ascii_alphanumeric() || "/_.~-".contains(c));
+        && rest.chars().all(|c| c.is_ascii_alphanumeric() || "_.~-".contains(c));
     let mut others = Map::new();
     settings.iter().filter(|(key, _)| *key != "to").for_each(|(key, value)| others.set(key, value.clone()));
     is_path.then(|| (own, others, "/", rest.to_owned()))
@@ -299,7 +300,7 @@ mod tests {
             let line = |(n, to): (usize, &&str)| format!("location = /old{n} {{ return 301 {to}; }} ");
             to.iter().enumerate().map(line).collect::<String>()
         };
-        let one = config(&olds(["/a", "/b/c.html", "/d"]));
+        let one = config(&olds(["/a", "/c.html", "/d"]));
         let found = readable(&one).unwrap();
         let (name, route) = found.config.routes.iter().find(|(name, _)| name.ends_with("redirects")).unwrap();
         assert_eq!(paths(&route.matches).collect::<Vec<_>>(), ["/old0", "/old1", "/old2"]);
@@ -313,6 +314,7 @@ mod tests {
             "location = /a { return 301 /x; } location = /b { return 301 /y; }".to_owned(),
             olds(["https://a.test/x", "https://b.test/y", "https://c.test/z"]),
             olds(["/a?x=1", "/b?x=1", "/c?x=1"]),
+            olds(["/a/b", "/c/", "/d/e.html"]),
             olds(["/$host/a", "/b/$host", "/c/$host"]),
         ];
         for body in none {

@@ -108,7 +108,7 @@ fn form(body: &str) -> Option<SentBody> {
     (!fields.is_empty()).then_some(SentBody::Form(fields))
 }
 
-/// A body of `multipart/form-data` (RFC 7578). A part whose content is no text stays out, so that the whole stays a text.
+/// A body of `multipart/form-data` (RFC 7578). Parts with binary content are left out, so that the body stays a text.
 fn multipart(media: &str, body: &str) -> Option<SentBody> {
     let boundary = media.split(';').find_map(|part| part.trim().strip_prefix("boundary="))?.trim_matches('"');
     if boundary.is_empty() || boundary.len() > 100 {

@@ -1,4 +1,4 @@
-//! Names that steps keep: those that nothing uses are taken out, because a plan refuses them.
+//! Removes keeps that no step uses, because a plan refuses them.
 
 use super::model::{Does, Plan, Request, Step};
 use super::text;

@@ -8,19 +8,17 @@
 //! it is read, and must be judged. What describes only the recording, such as the timings of a HAR file, is no
 //! statement and is not entered.
 //!
-//! To add a source: a file or folder here with `pub(super) static KIND: Kind`, its line in [`KINDS`], samples with their
-//! golden outputs in `plans/NAME/`, and its section of docs/guide/import-plans.md.
+//! To add a source: a file or folder here with `pub(super) static KIND: Kind`, its line in [`KINDS`], samples with
+//! their golden outputs in `plans/NAME/`, and its section of docs/guide/import-plans.md.
 //!
-//! *Layout.* `model` is the plan, `write` its text, `names` names steps, `vault` hides secrets, `text` has the syntax of
-//! texts. `request` and `bodies` are a request as it was sent, for sources that
-//! have it so; `keeps` takes out what nothing uses.
+//! *Layout.* `model` is the plan and `write` writes it; `names` names steps, `vault` hides secrets, `text` has the
+//! syntax of texts. `request` and `bodies` represent recorded requests; `keeps` removes keeps that nothing uses.
 
 pub mod bodies;
 mod curl;
 mod har;
 mod jmx;
 mod k6;
-
 pub mod keeps;
 mod locust;
 pub mod model;

@@ -206,7 +206,8 @@ fn compare_answers(
         0 => format!("no answer: {}", answer.failure),
         status => status.to_string(),
     };
-    if old.status != new.status {
+    // Two failures are the same only if they are the same failure: a closed connection and a refused one are not.
+    if old.status != new.status || (old.status == 0 && old.failure != new.failure) {
         differ(found, "status", Effect::Status(Vec::new()), status(old), status(new));
     }
     let same = |a: &Seen, b: &Seen| {

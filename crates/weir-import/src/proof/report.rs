@@ -133,7 +133,9 @@ impl Report {
         for (witness, old, new) in observed {
             let scheme = if witness.ask.front.tls { "https" } else { "http" };
             let host = witness.ask.host.as_deref().unwrap_or(&witness.ask.front.ip);
-            let url = format!("{scheme}://{host}{}", witness.ask.target);
+            let port =
+                if host.contains(':') { String::new() } else { format!(":{}", witness.ask.front.port) };
+            let url = format!("{scheme}://{host}{port}{}", witness.ask.target);
             let found = compare(old, new, &patterns.groups, &url, program.own_pages);
             let path = witness.of.and_then(|(site, path)| patterns.sites.get(site)?.paths.get(path));
             if found.is_empty() {

@@ -510,6 +510,10 @@ fn forms(path: &str, all: bool) -> Vec<(String, &'static str)> {
         let text = format!("{}%{letter:02X}{}", &path[..at], &path[at + 1..]);
         found.push((text, "with a letter escaped"));
     }
+    if let Some(at) = path.find(|c: char| "!$&'()*+,:=@".contains(c)) {
+        let sign = path.as_bytes()[at];
+        found.push((format!("{}%{sign:02X}{}", &path[..at], &path[at + 1..]), "with a sign escaped"));
+    }
     if !bare.is_empty() {
         found.push((format!("{bare}%2Fw"), "with %2F"));
         found.push((format!("{bare}/w%2Fv"), "with %2F below it"));

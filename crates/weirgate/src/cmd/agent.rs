@@ -27,25 +27,25 @@ pub(super) struct Agent {
     /// Key of the certificate
     #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
-    /// Authority of coordinators: one without a certificate of it is refused
+    /// CA certificate that must have signed the certificate of a coordinator
     #[arg(long, value_name = "FILE", requires = "cert")]
     ca: Option<PathBuf>,
-    /// In place of certificates, on loopback only: a file with a token of at least 16 characters that coordinators show
+    /// Instead of certificates, on loopback only: a file with the token that coordinators send, at least 16 characters
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Where load may go: SCHEME://HOST:PORT, such as 'https://*.staging.example:443'; nowhere else. May be repeated
+    /// Target that this agent may load: SCHEME://HOST:PORT, such as 'https://*.staging.example:443'; may be repeated
     #[arg(long, value_name = "PLACE", required = true, value_delimiter = ',')]
     allow: Vec<String>,
-    /// Most requests per second of this agent, such as 5000/s; refuses closed loops, which have no rate
+    /// Highest rate of requests that this agent accepts, such as 5000/s; it then refuses loads without a rate
     #[arg(long, value_name = "RATE")]
     max_rate: Option<String>,
-    /// Most connections of this agent
+    /// Most connections that a run may ask this agent for
     #[arg(long, value_name = "N")]
     max_connections: Option<u64>,
-    /// Longest run, warm-up included
+    /// Longest run that this agent accepts, warm-up included
     #[arg(long, value_name = "TIME")]
     max_duration: Option<String>,
-    /// Let plans run programs on this machine (`exec` steps)
+    /// Allow plans with `exec` steps, which run programs on this machine
     #[arg(long)]
     allow_exec: bool,
 }

@@ -30,29 +30,29 @@ use weir_import::{Disk, Import as Imported, Loader, Printed, SYSTEMS, System, Wr
 /// Exit code for a mistake on the command line.
 const COMMAND_LINE: u8 = 2;
 
-/// A gateway's config is written to a folder, as small files; a recording, an API description or the script of another
-/// load tester becomes one plan of `weir load -f`. The report has every line of the source: taken as it is, taken with
-/// a difference, left out, or refused, which a person must decide.
+/// Writes a gateway's config to a folder, as small files, and a recording, an API description or the script of another
+/// load tester as one plan for `weir load -f`. The report lists every line of the source: translated exactly, changed,
+/// left out, or refused, so that a person must decide.
 ///
 /// Exit code: 0 if everything was taken, and proved with `--prove`; 1 if something was left out, refused, different or
 /// not proved; 2 for a mistake on the command line; 3 if the source cannot be read or its own program refuses it.
 #[derive(Args)]
 pub(super) struct Import {
-    /// What the files were written for
+    /// Gateway whose config this is, or the kind of source for a load plan
     #[arg(value_name = "KIND", value_parser = kinds())]
     system: String,
-    /// Its config files; those that they include are found. Of a plan, one file; of curl also a command line: -- curl …
+    /// Config files; included ones are found. For a load plan, one file; for curl, also a command line: -- curl …
     #[arg(value_name = "FILE", required = true)]
     files: Vec<String>,
-    /// Folder to write to: new or empty. Of a plan, the file; default: standard output
+    /// Folder for the config, new or empty; for a load plan, the file to write [default: standard output]
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
     /// Write into a folder that is not empty, over files of the same names. Files that an earlier import wrote and this
     /// one does not are removed, or renamed to NAME.old if they were edited
     #[arg(long)]
     force: bool,
-    /// Write a route for each statement, as it was translated. Otherwise, redirects share a table, and paths are written
-    /// as prefixes, where that changes no decision
+    /// Write a route for each statement. Otherwise, redirects share a table and regexes become prefixes, where that
+    /// changes no routing decision
     #[arg(long)]
     exact: bool,
     /// Exit with 1 if something was changed, too
@@ -108,11 +108,11 @@ impl Import {
             return self.run_plan(kind);
         }
         if let Some(option) = self.plan.given() {
-            errln!("weir: {option} is an option of plans, not of {}", self.system);
+            errln!("weir: {option} applies to load plans, not to {}", self.system);
             return Ok(ExitCode::from(COMMAND_LINE));
         }
         let Some(output) = self.output.as_deref() else {
-            errln!("weir: name the folder to write to: -o DIR");
+            errln!("weir: the folder to write to is missing: add -o DIR");
             return Ok(ExitCode::from(COMMAND_LINE));
         };
         self.run_config(output)
@@ -126,7 +126,7 @@ impl Import {
             ("--against", !self.proof.against.is_empty()),
         ];
         if let Some((option, _)) = of_configs.iter().find(|(_, is_given)| *is_given) {
-            errln!("weir: {option} is an option of gateways, not of {}", kind.name);
+            errln!("weir: {option} applies to gateway configs, not to {}", kind.name);
             return Ok(ExitCode::from(COMMAND_LINE));
         }
         let common = plan::Common {
@@ -257,7 +257,7 @@ impl Import {
             report["tests"] = json!(checked.tests);
             report["proof"] = json!(proof.map(Report::to_json));
             report["removed"] = json!(stale.removed);
-            report["renamed"] = json!(stale.renamed);
+            report["renamed"] = json!(stale.renamed.iter().map(|(path, _)| path).collect::<Vec<_>>());
             if self.use_program {
                 let why = source.unread.as_ref();
                 report["read_by_program"] = json!({ "done": why.is_none(), "why_not": why });
@@ -277,9 +277,9 @@ impl Import {
         for path in &stale.removed {
             print(&format!("removed {output}/{path}, which an earlier import wrote\n"));
         }
-        for path in &stale.renamed {
+        for (path, aside) in &stale.renamed {
             print(&format!(
-                "renamed {output}/{path} to {path}.old: an earlier import wrote it, and it was edited since\n"
+                "renamed {output}/{path} to {aside}: an earlier import wrote it, and it was edited since\n"
             ));
         }
         for mistake in &checked.mistakes {

@@ -2,8 +2,8 @@
 //!
 //! *Layout.* `ci` holds the options for CI systems and the exit codes, `aliases` translates the options of other load
 //! testers, `args` holds options shared with other commands. `outputs` writes the report to places besides stdout,
-//! `prometheus` is the thread that sends figures to Prometheus, `replay` is the subcommand of that name. `plan_file` reads plans with scenarios. `live` is the
-//! view on the terminal (cargo feature `live`).
+//! `prometheus` is the thread that sends figures to Prometheus, `replay` is the subcommand of that name.
+//! `plan_file` reads plans with scenarios. `live` is the view on the terminal (cargo feature `live`).
 
 mod agents;
 mod aliases;
@@ -282,7 +282,7 @@ impl Load {
         };
         // Before the run: a run whose result cannot be saved is not worth making.
         let outputs = Outputs::open(&self.files(), &self.outputs, self.name.as_deref());
-        let ci = self.ci.open(plan.as_deref().ok());
+        let ci = self.ci.open(plan.as_deref().ok(), agents.is_some());
         let (plan, mut outputs, ci) = match (plan, outputs, ci) {
             (Ok(plan), Ok(outputs), Ok(ci)) => (plan, outputs, ci),
             (plan, outputs, ci) => {

@@ -97,7 +97,7 @@ enum Command {
     Hash(hash::Hash),
     /// List the revisions of a running Weir's config
     History(history::History),
-    /// Translate the config of another gateway into one of Weir
+    /// Translate another gateway's config, or a recording or script into a load plan
     Import(import::Import),
     /// Load-test a target
     Load(Box<load::Load>),
@@ -113,7 +113,7 @@ enum Command {
     Purge(purge::Purge),
     /// Make a running Weir reload its config
     Reload(reload::Reload),
-    /// Send recorded traffic again: access logs, HAR, .gor or JSON lines, at their times or a multiple
+    /// Send recorded traffic again, at its recorded pace or a multiple: access logs, HAR, .gor or JSON lines
     Replay(Box<load::Replay>),
     /// Print a saved result of `load` in any layout, or verify its numbers
     Report(report::Saved),

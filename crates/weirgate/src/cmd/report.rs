@@ -37,7 +37,7 @@ pub(super) struct Saved {
     /// Recompute every number from the raw data, and exit with 1 if any differs
     #[arg(long, conflicts_with_all = ["format", "against", "merge"])]
     verify: bool,
-    /// Judge it by a condition, such as 'p99<20ms', in place of those of the run; exit with 1 if it does not hold. May
+    /// Judge the result by this condition, such as 'p99<20ms', instead of the run's own; exit with 1 if it fails; may
     /// be repeated
     #[arg(long = "threshold", value_name = "CONDITION", conflicts_with = "verify")]
     thresholds: Vec<String>,
@@ -136,9 +136,10 @@ impl Saved {
             let digest = plan_digest(report);
             let has_pid = report.target_cost.is_some();
             let rounds = report.blocks.len() as u64;
-            let mistakes = gates
-                .iter()
-                .flat_map(|gates| gates.mistakes(&digest, rounds, !report.parts.is_empty(), has_pid));
+            let has_no_blocks =
+                !report.parts.is_empty() || report.replay.is_some() || !report.agents.is_empty();
+            let mistakes =
+                gates.iter().flat_map(|gates| gates.mistakes(&digest, rounds, has_no_blocks, has_pid));
             let mistakes: Vec<_> = mistakes.collect();
             if mistakes.is_empty() { Ok(gates) } else { Err(mistakes) }
         });

@@ -26,7 +26,11 @@ pub(super) fn ask(ask: &Ask, tls: &ClientTls) -> Answer {
         Err(e) => {
             // What a reset connection is called differs; that there was no answer is the same.
             let timed_out = matches!(e.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock);
-            let failure = if timed_out { "nothing in 10 s" } else { "the connection was closed" };
+            let failure = match e.kind() {
+                _ if timed_out => "nothing in 10 s",
+                io::ErrorKind::ConnectionRefused => "nobody listens",
+                _ => "the connection was closed",
+            };
             Answer { failure: failure.to_owned(), ..Answer::default() }
         }
     }

@@ -64,6 +64,9 @@ impl Ours {
             for upstream in entries(top, "upstreams") {
                 stage_upstream(upstream);
             }
+            for store in entries(top, "stores") {
+                store.remove("disk"); // nothing can be written in there
+            }
         }
         if !limits {
             without_timed(&mut config, 0);
@@ -250,10 +253,19 @@ fn without_timed(value: &mut Json, depth: usize) {
             };
             elements.retain(|element| !is_timed(element));
             elements.iter_mut().for_each(|element| without_timed(element, depth + 1));
+            elements.retain(|element| !is_empty_when(element));
         }
         Json::Object(map) => map.values_mut().for_each(|element| without_timed(element, depth + 1)),
         _ => {}
     }
+}
+
+/// Whether it is a `when` that has no filters left to choose from.
+fn is_empty_when(element: &Json) -> bool {
+    let Some(when) = element.get("when") else { return false };
+    ["filters", "otherwise"]
+        .iter()
+        .all(|key| when.get(key).is_none_or(|list| list.as_array().is_some_and(Vec::is_empty)))
 }
 
 /// A tree as JSON that reads as the same tree: what looks like a variable was filled in already.

@@ -1,7 +1,8 @@
 //! Shares the witnesses of a proof out among several worlds, which are asked at once.
 //!
-//! Each world has its own two programs and its own echo, and asks one witness after the other. So what an upstream saw
-//! belongs to the witness that was asked, without a mark in the request that a config could react to.
+//! Each world runs its own two programs and its own echo server, and sends one witness at a time. So every request that
+//! an upstream receives belongs to the current witness; a marker in the request, to which a config could react, is not
+//! needed.
 
 use super::job::{Found, Job};
 use super::play_in_a_world;

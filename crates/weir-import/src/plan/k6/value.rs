@@ -1,4 +1,4 @@
-//! What expressions of a script are worth when a plan runs: texts with placeholders, parts of answers, rows of data.
+//! Evaluates expressions of a script to what a plan can say: texts with placeholders, parts of answers, rows of data.
 
 use super::Translator;
 use super::parse::{Expression, Function, Kind};

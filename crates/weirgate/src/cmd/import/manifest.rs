@@ -17,6 +17,9 @@ const MAX_BYTES: u64 = 16 << 20;
 /// What stands for the checksum of a file with secrets, which a checksum could be used to guess.
 const SECRET: &str = "secret";
 
+/// How many names ending in `.old` a file may have beside it.
+const OLD_MOST: u32 = 1000;
+
 /// Files by their path below the folder, each with its checksum.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Manifest(BTreeMap<String, String>);
@@ -25,7 +28,7 @@ pub(super) struct Manifest(BTreeMap<String, String>);
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Cleared {
     pub(super) removed: Vec<String>,
-    pub(super) renamed: Vec<String>,
+    pub(super) renamed: Vec<(String, String)>,
 }
 
 impl Manifest {
@@ -91,14 +94,25 @@ impl Manifest {
                 fs::remove_file(&file).with_context(|| file.display().to_string())?;
                 cleared.removed.push(path.clone());
             } else {
-                let mut aside = file.clone().into_os_string();
-                aside.push(".old");
-                fs::rename(&file, aside).with_context(|| file.display().to_string())?;
-                cleared.renamed.push(path.clone());
+                let aside =
+                    free_name(&file).with_context(|| format!("{}: too many .old files", file.display()))?;
+                fs::rename(&file, &aside).with_context(|| file.display().to_string())?;
+                let name = aside.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                cleared.renamed.push((path.clone(), name));
             }
         }
         Ok(cleared)
     }
+}
+
+/// The first of NAME.old, NAME.old1 and so on that does not exist: a file of the user may have that name.
+fn free_name(file: &Path) -> Option<PathBuf> {
+    let named = |n: u32| {
+        let mut name = file.to_owned().into_os_string();
+        name.push(if n == 0 { ".old".to_owned() } else { format!(".old{n}") });
+        PathBuf::from(name)
+    };
+    (0..OLD_MOST).map(named).find(|name| fs::symlink_metadata(name).is_err())
 }
 
 /// The file at a path below the folder, if it is a plain file there: the list may have been changed, so nothing that it
@@ -141,12 +155,15 @@ mod tests {
         Manifest::of(&first).write(dir.path()).unwrap();
         fs::write(at("routes/edited.yaml"), "by hand").unwrap();
         fs::write(at("routes/own.yaml"), "by hand").unwrap();
+        fs::write(at("routes/edited.yaml.old"), "the user's").unwrap();
         let old = Manifest::read(dir.path()).unwrap();
         assert_eq!(old, Manifest::of(&first));
         let cleared = old.clear(dir.path(), &[file("weir.yaml", "new")]).unwrap();
         assert_eq!(cleared.removed, ["routes/gone.yaml"]);
-        assert_eq!(cleared.renamed, ["routes/edited.yaml", "secrets.env"]);
-        let left = ["weir.yaml", "routes/edited.yaml.old", "routes/own.yaml", "secrets.env.old"];
+        let renamed = [("routes/edited.yaml", "edited.yaml.old1"), ("secrets.env", "secrets.env.old")];
+        assert_eq!(cleared.renamed, renamed.map(|(path, aside)| (path.to_owned(), aside.to_owned())));
+        assert_eq!(fs::read_to_string(at("routes/edited.yaml.old")).unwrap(), "the user's");
+        let left = ["weir.yaml", "routes/edited.yaml.old1", "routes/own.yaml", "secrets.env.old"];
         assert!(left.iter().all(|path| at(path).exists()), "{cleared:?}");
         assert!(!at("routes/gone.yaml").exists() && !at("routes/edited.yaml").exists());
     }

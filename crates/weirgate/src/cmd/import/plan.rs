@@ -14,10 +14,10 @@ use weir_import::plan::{self, Imported, Kind, Source};
 use weir_import::source::SourceFile;
 use weir_import::{Disk, Unreadable};
 
-/// What stands for variables of the environment while the plan is checked. As a user's texts, it has no braces.
+/// Replaces environment variables while the plan is checked. It has no braces, as a real value has none.
 const STAND_IN: &str = "stand-in";
 
-/// Options of sources of plans.
+/// Options for importing load plans.
 #[derive(Args)]
 #[group(id = "plan_options")] // those of a proof are a group named after their type too
 #[command(next_help_heading = "Plans: har, openapi, postman, k6, jmx, curl, locust-csv")]
@@ -34,26 +34,26 @@ pub(super) struct Options {
     /// OpenAPI: only operations with this tag; may be repeated
     #[arg(long = "tag", value_name = "TAG")]
     tags: Vec<String>,
-    /// OpenAPI: a step for each named example of a body
+    /// OpenAPI: write a step for each named example of a body
     #[arg(long)]
     examples: bool,
-    /// OpenAPI: switch operations on that write; without, they are comments
+    /// OpenAPI: send operations that write; otherwise they are comments in the plan
     #[arg(long)]
     writes: bool,
-    /// The server that the plan loads, if it is not that of the source
+    /// Server to load, instead of the one in the source
     #[arg(long, value_name = "URL")]
     target: Option<String>,
-    /// Write the values of secrets that the source has to this file, with mode 0600
+    /// Write the secrets of the source to this file, with mode 0600
     #[arg(long, value_name = "FILE")]
     secrets: Option<PathBuf>,
 }
 
-/// What becomes of gaps between requests.
+/// What the plan does with gaps between requests.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Pauses {
-    /// They become pauses
+    /// Gaps become pauses
     Keep,
-    /// They are left out
+    /// Gaps are left out
     None,
 }
 
@@ -82,7 +82,7 @@ impl Options {
         all.iter().find(|(_, is_given)| *is_given).map(|(name, _)| *name)
     }
 
-    /// An option that means nothing for this source.
+    /// The first given option that does not apply to this source, with the source that it belongs to.
     fn misplaced(&self, kind: &Kind) -> Option<(&'static str, &'static str)> {
         let all = [
             ("--host", "har", !self.hosts.is_empty()),

@@ -1,4 +1,4 @@
-//! Puts the readable form in place of the exact one, if both decide alike.
+//! Replaces the exact form of a config with the readable one if both route every sampled request the same way.
 
 use super::{Checked, check, winner};
 use anyhow::Result;

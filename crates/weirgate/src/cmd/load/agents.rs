@@ -13,13 +13,13 @@ use weir_wire::tls::ClientTls;
 
 #[derive(Args)]
 pub(super) struct AgentArgs {
-    /// Let these agents (`weir agent`) generate the load, HOST:PORT each; --cert, --key and --ca are for them
+    /// Generate the load on these agents (`weir agent`), HOST:PORT each; --cert, --key and --ca are then for the agents
     #[arg(long, value_name = "ADDR,…", value_delimiter = ',', help_heading = "Agents")]
     agents: Vec<String>,
-    /// Authority of the agents' certificates
+    /// CA certificate that signed the agents' certificates
     #[arg(long, value_name = "FILE", requires = "agents", help_heading = "Agents")]
     ca: Option<PathBuf>,
-    /// A file with the token of agents on loopback, in place of certificates
+    /// Instead of certificates, for agents on loopback: a file with their token
     #[arg(long, value_name = "FILE", requires = "agents", help_heading = "Agents")]
     token_file: Option<PathBuf>,
     /// What to do if an agent is lost during the run [default: abort]
@@ -84,8 +84,7 @@ impl AgentArgs {
                 None
             }
             _ => {
-                let hint =
-                    "agents ask for a certificate: give --cert, --key and --ca (on loopback, --token-file)";
+                let hint = "agents require a client certificate: give --cert, --key and --ca (on loopback, --token-file)";
                 mistake("--agents", hint);
                 None
             }

@@ -126,20 +126,20 @@ pub(in crate::cmd) fn lock(baseline: &Path) -> std::io::Result<std::fs::File> {
 }
 
 impl Gates {
-    /// What keeps a run with this plan from being judged. A load that `has_parts` has no blocks: the variation between
-    /// runs decides alone.
+    /// What keeps a run with this plan from being judged. If it `has_no_blocks`, the variation between runs decides
+    /// alone.
     pub(in crate::cmd) fn mistakes(
         &self,
         digest: &str,
         rounds: u64,
-        has_parts: bool,
+        has_no_blocks: bool,
         has_pid: bool,
     ) -> Vec<Mistake> {
         let mut mistakes = Vec::new();
         if let Some(Err(hint)) = self.baseline.as_ref().map(|baseline| baseline.fits(digest)) {
             mistakes.push(Mistake::new(&format!("--against {}", self.file), &hint));
         }
-        if !self.conditions.is_empty() && !has_parts && rounds < ROUNDS_LEAST {
+        if !self.conditions.is_empty() && !has_no_blocks && rounds < ROUNDS_LEAST {
             let hint =
                 format!("needs --rounds {ROUNDS_LEAST} or more: nobody knows the noise within one block");
             mistakes.push(Mistake::new("--fail-if", &hint));
@@ -191,7 +191,7 @@ pub(super) struct Ci {
 impl CiArgs {
     /// Reads and opens what the options name. Before the run: a run whose result cannot be judged is not worth
     /// making.
-    pub(super) fn open(&self, plan: Option<&Plan>) -> Result<Ci, Vec<Mistake>> {
+    pub(super) fn open(&self, plan: Option<&Plan>, by_agents: bool) -> Result<Ci, Vec<Mistake>> {
         let mut mistakes = Vec::new();
         let gates = self.gates.open(self.baseline_if_missing.is_some()).unwrap_or_else(|found| {
             mistakes.extend(found);
@@ -203,7 +203,7 @@ impl CiArgs {
             mistakes.extend(gates.mistakes(
                 &digest,
                 plan.as_run.rounds,
-                plan.has_parts(),
+                plan.has_no_blocks() || by_agents, // agents have no common blocks
                 plan.watches_target(),
             ));
         }

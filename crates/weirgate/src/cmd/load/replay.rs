@@ -13,15 +13,15 @@ use weir_report::layout::Format;
 
 #[derive(Args)]
 pub(in crate::cmd) struct Replay {
-    /// The recording, also compressed with gzip; - for stdin
+    /// The recording, plain or compressed with gzip; - for stdin
     #[arg(value_name = "FILE")]
     log: PathBuf,
     /// Where the requests go, such as http://staging:8080; their paths and queries are the recorded ones
     #[arg(long, value_name = "URL")]
     target: String,
 
-    /// Form of the recording [default: by its first lines]: weir, replay, jsonl, combined, common, alb, elb, har, gor,
-    /// or a log_format of nginx such as '$msec $request_method $request_uri'
+    /// Format of the recording [default: recognized from its first lines]: weir, replay, jsonl, combined, common, alb,
+    /// elb, har, gor, or a log_format of nginx such as '$msec $request_method $request_uri'
     #[arg(long, value_name = "FORM", help_heading = "Recording")]
     format: Option<String>,
     /// Methods to replay, such as GET,POST, or all [default: GET,HEAD,OPTIONS, which change nothing]
@@ -33,23 +33,23 @@ pub(in crate::cmd) struct Replay {
     /// Only requests recorded before this time
     #[arg(long, value_name = "TIME", help_heading = "Recording")]
     to: Option<String>,
-    /// A part of the requests, such as 1/10
+    /// Send only this share of the requests, such as 1/10
     #[arg(long, value_name = "N/M", help_heading = "Recording")]
     sample: Option<String>,
-    /// Take the sample by client: all requests of a client, or none
+    /// Sample clients instead of requests: all requests of a client are sent, or none
     #[arg(long, value_enum, value_name = "client", help_heading = "Recording")]
     by: Option<By>,
     /// Only requests to this host; may be repeated [default: all, and all go to the target]
     #[arg(long = "only-host", value_name = "HOST", help_heading = "Recording")]
     hosts: Vec<String>,
-    /// How far out of order requests may be and still be sorted, at most 24h [default: 10s]
+    /// Sort requests that are out of order by up to this time, at most 24h [default: 10s]
     #[arg(long, value_name = "TIME", help_heading = "Recording")]
     reorder: Option<String>,
 
     /// How many times faster than recorded, 0.001 to 1000000, or max for as fast as responses come [default: 1]
     #[arg(long, value_name = "N|max", help_heading = "Pace and stop")]
     speed: Option<String>,
-    /// Longest time between two requests; what is longer is cut
+    /// Longest gap between two requests; longer ones are shortened to this
     #[arg(long, value_name = "TIME", help_heading = "Pace and stop")]
     gap_max: Option<String>,
     /// Replay the file this many times [default: 1]
@@ -74,7 +74,7 @@ pub(in crate::cmd) struct Replay {
     /// Body of requests whose body was not recorded, at most 1 GiB
     #[arg(long, value_name = "FILE", help_heading = "Request")]
     body_from: Option<PathBuf>,
-    /// Value of a key that the recording has as *** in queries; may be repeated
+    /// Value of a query parameter that the recording masks as ***; may be repeated
     #[arg(long, value_name = "KEY=VALUE", help_heading = "Request")]
     set: Vec<String>,
     #[command(flatten)]
@@ -94,7 +94,7 @@ pub(in crate::cmd) struct Replay {
     /// Exit with 1 if the verdict is lower than this
     #[arg(long, value_enum, value_name = "GRADE", help_heading = "Judgement")]
     require: Option<Require>,
-    /// Exit codes: as for `weir load`
+    /// Exit codes, as in `weir load`
     #[arg(long, value_enum, default_value_t, value_name = "WHOSE", help_heading = "Judgement")]
     exit_codes: ExitCodes,
 
@@ -132,7 +132,7 @@ impl Replay {
         // Before the run: a run whose result cannot be saved is not worth making.
         let files = [(&self.save, "json"), (&self.html, "html"), (&self.ci.junit, "junit")];
         let outputs = Outputs::open(&files, &self.outputs, self.name.as_deref());
-        let ci = self.ci.open(plan.as_ref().ok());
+        let ci = self.ci.open(plan.as_ref().ok(), false);
         let (plan, mut outputs, ci) = match (plan, outputs, ci) {
             (Ok(plan), Ok(outputs), Ok(ci)) => (plan, outputs, ci),
             (plan, outputs, ci) => {
