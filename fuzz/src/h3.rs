@@ -1,5 +1,5 @@
-//! weir-h3: its QPACK, and its codec in both roles. Nothing panics, bytes in pieces mean the same as in one, and no more
-//! is held than bounds allow. Debug assertions compare the codec's counters.
+//! Fuzzes weir-h3: its QPACK, and its codec in both roles. Nothing panics, input split into pieces means the same as in
+//! one piece, and memory stays within its bounds. Debug assertions compare the codec's counters.
 //!
 //! Inputs of a codec are steps of three bytes and their data: which stream, what happens on it, and how many bytes it
 //! carries. The first byte of an input decides what the holders of streams do meanwhile.

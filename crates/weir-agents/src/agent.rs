@@ -36,7 +36,7 @@ pub enum Event {
     Second(Box<Second>),
     /// The load is over.
     Ended(Result<Box<Report>, String>),
-    /// Time has passed.
+    /// A timer may be due.
     Tick,
 }
 
@@ -45,7 +45,7 @@ pub enum Event {
 pub enum Action {
     /// Take this connection.
     Accept(Conn),
-    /// Refuse this connection (409): another run is on, of this one.
+    /// Refuse this connection with 409; the second connection owns the current run.
     Busy(Conn, String),
     /// Say this.
     Send(Conn, FromAgent),
@@ -117,7 +117,7 @@ impl Agent {
     /// Takes an event; returns what to do.
     pub fn on(&mut self, now: Time, event: Event) -> Vec<Action> {
         let mut actions = Vec::new();
-        // Words that waited while this process stood still are not of now: the silence counts first.
+        // Messages that queued up while this process was stopped are stale, so the silence is judged before them.
         self.expire(now, &mut actions);
         match event {
             Event::Opened(conn, by) => match &self.run {
@@ -196,7 +196,7 @@ impl Agent {
             (ToAgent::Offer(offer), State::Greeted) if !run.has_started => {
                 let protocol = offer.protocol;
                 if protocol != PROTOCOL || !offer.share.is_sound() {
-                    let why = format!("it speaks protocol {PROTOCOL} of agents, the coordinator {protocol}");
+                    let why = format!("it speaks agent protocol {PROTOCOL}, the coordinator {protocol}");
                     self.say(now, FromAgent::Refused { why: vec![why] }, actions);
                     return;
                 }
@@ -287,7 +287,7 @@ impl Agent {
         actions.push(Action::Forget);
     }
 
-    /// Until when the load may go on without another word; none if nothing may run.
+    /// The deadline of the load unless another message arrives; none if nothing may run.
     pub fn lease(&self) -> Option<Time> {
         self.run.as_ref().filter(|run| !run.is_orphaned).map(|run| run.heard + SILENCE)
     }

@@ -7,8 +7,8 @@
 //!      Over: nothing was sent       Over                    Timing ─ 16 exchanges each ─► Starting ─► Running ─► Over
 //! ```
 //!
-//! Before the start, one agent that fails ends everything. From then on an agent without a word for [`SILENCE`] is
-//! lost; it never comes back, because nobody connects to it again.
+//! Before the start, the failure of one agent ends the run. Afterwards, an agent that is silent for [`SILENCE`] is lost
+//! for good: the coordinator does not reconnect.
 
 use crate::agent::nanos;
 use crate::message::{FromAgent, Hello, Offer, PROTOCOL, Stop, ToAgent};
@@ -68,7 +68,7 @@ pub enum Action {
     Files(usize),
     /// End a connection.
     Close(usize),
-    /// All agents that still count have told this second.
+    /// Every agent that is not lost has reported this second.
     Second(Box<Tick>),
     /// The run is over.
     Over,
@@ -87,7 +87,7 @@ pub struct Seen {
     pub sum: Sum,
     /// Its final report.
     pub report: Option<Box<Report>>,
-    /// Why it is not there any more, and after how many of its seconds.
+    /// Why and after how many of its seconds it was lost.
     pub lost: Option<(u64, String)>,
     /// Why it did not begin, in lines.
     pub refused: Vec<String>,
@@ -239,7 +239,7 @@ impl Coordinator {
         }
     }
 
-    /// An agent is gone. One that has told everything is not missed.
+    /// Handles the loss of an agent. It does not matter if the agent has already sent its report.
     fn lose(&mut self, i: usize, why: &str) {
         let has_started = self.has_started();
         if let Some(agent) = self.agents.get_mut(i).filter(|a| a.step != Step::Over) {
@@ -261,8 +261,9 @@ impl Coordinator {
                     (agent.hello, agent.step) = (*hello, Step::Greeted);
                 } else {
                     let theirs = hello.protocol;
-                    let why =
-                        format!("it speaks protocol {theirs} of agents, we {PROTOCOL}: use one version");
+                    let why = format!(
+                        "it speaks agent protocol {theirs}, the coordinator {PROTOCOL}: use one version"
+                    );
                     self.refuse(i, vec![why]);
                 }
             }
@@ -428,7 +429,7 @@ impl Coordinator {
             let at = self.start_at.unwrap_or(now);
             let is_late = |a: &Seen| a.step == Step::Running && a.started.is_none() && now >= at + SILENCE;
             if self.agents.get(i).is_some_and(is_late) {
-                self.lose(i, "it did not begin");
+                self.lose(i, "it did not start the load");
             }
         }
         let lost = self.agents.iter().any(|a| a.lost.is_some());

@@ -34,11 +34,11 @@ use std::time::Duration;
 /// only with the difference that [`skew`] measures.
 pub type Time = Duration;
 
-/// How long one side may be silent before the other takes it for dead. Our guess: long enough for a pause of a busy
-/// machine, short enough that a dead agent does not spoil a run of a minute.
+/// How long one side may be silent before the other considers it dead. Our guess: a busy machine may pause this long,
+/// and losing this much of a one-minute run is tolerable.
 pub const SILENCE: Duration = Duration::from_secs(5);
 
-/// How often each side says something while a run is on.
+/// Interval of keep-alive messages, each way, during a run.
 pub const BEAT: Duration = Duration::from_secs(1);
 
 /// Most agents of one run: the coordinator adds up their seconds in one thread.

@@ -1,4 +1,4 @@
-//! How far an agent's clock is from the coordinator's, from exchanges of which the fastest counts (as in NTP).
+//! The offset of an agent's clock from the coordinator's, estimated from the fastest round trip, as in NTP.
 
 use crate::Time;
 use std::time::Duration;

@@ -97,7 +97,7 @@ impl Sum {
         Ok(())
     }
 
-    /// What the seconds say that the final report does not: any difference means that neither can be believed.
+    /// Compares the sum of the seconds with the final report. If they differ, neither can be trusted.
     ///
     /// # Errors
     /// The first difference, in words.
