@@ -317,7 +317,7 @@ fn replace<'n>(finder: &AhoCorasick, text: &mut String, name: &impl Fn(usize) ->
         end = found.end();
         let name = name(found.pattern().as_usize());
         if name.is_empty() || text::joins(&out) {
-            *lost += usize::from(!name.is_empty());
+            *lost += 1;
             out.push_str(HIDDEN);
         } else {
             out.push_str(&text::placeholder(name));

@@ -32,7 +32,7 @@ pub fn to_yaml(plan: &Plan) -> String {
                 ConstantValue::Optional(name, default) => {
                     format!("{VARIABLE_BEGIN}{name}:-{default}{VARIABLE_END}")
                 }
-                ConstantValue::Text(text) => text.clone(),
+                ConstantValue::Text(text) => text.replace([VARIABLE_BEGIN, VARIABLE_END], "\u{fffd}"),
                 ConstantValue::Variable(name, _) => variable(name),
             };
             values.push(constant.name.clone(), value);
@@ -52,7 +52,24 @@ pub fn to_yaml(plan: &Plan) -> String {
         map.set("teardown", steps(&plan.teardown));
     }
     extend(&mut map, &plan.more);
+    for (key, value) in map.iter_mut() {
+        if !matches!(key, "target" | "values") {
+            unmark(value);
+        }
+    }
     map.to_yaml()
+}
+
+/// Takes the marks of variables out of what a source says: written, they would be `${file:…}`.
+fn unmark(value: &mut Value) {
+    match value {
+        Value::Text(text) | Value::Block(text) if text.contains([VARIABLE_BEGIN, VARIABLE_END]) => {
+            *text = text.replace([VARIABLE_BEGIN, VARIABLE_END], "\u{fffd}");
+        }
+        Value::List(items) => items.iter_mut().for_each(unmark),
+        Value::Map(map) => map.iter_mut().for_each(|(_, value)| unmark(value)),
+        _ => {}
+    }
 }
 
 /// The variables of the environment that a plan needs, each with the value that the source has for it.

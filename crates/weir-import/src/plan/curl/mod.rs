@@ -495,8 +495,12 @@ impl Reading {
             }
             if let Some(user) = &user {
                 let (name, password) = user.split_once(':').unwrap_or((user, ""));
-                let password =
-                    if password.is_empty() { String::new() } else { cx.vault.hide("password", password) };
+                let password = match password {
+                    "" => String::new(),
+                    // `variables` puts a name in its place.
+                    own if own.contains(VARIABLE) => text::literal(own),
+                    own => cx.vault.hide("password", own),
+                };
                 let text = Some(format!("Basic {{{{base64:{}:{password}}}}}", text::literal(name)));
                 sent.headers.push(("authorization".to_owned(), Slot { text, ..Slot::default() }));
             }

@@ -246,7 +246,11 @@ pub(super) fn assertion(element: &Element) -> Result<Vec<String>, String> {
                 .iter()
                 .map(|c| c.text.trim().to_owned())
                 .collect();
-            if kind & 4 != 0 || texts.is_empty() || texts.iter().any(|text| text.contains("${")) {
+            if kind & 4 != 0
+                || kind & 32 != 0 && texts.len() > 1
+                || texts.is_empty()
+                || texts.iter().any(|text| text.contains("${"))
+            {
                 return Err(
                     "an assertion that something is not there, or that depends on a variable".to_owned()
                 );

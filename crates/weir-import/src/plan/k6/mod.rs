@@ -352,10 +352,21 @@ impl Translator<'_, '_> {
         }
         let value = match self.act(line, expression, steps) {
             Some(value) => value,
-            None => self.value(expression),
+            None => {
+                self.refuse_inner(line, expression);
+                self.value(expression)
+            }
         };
         if let Some(scope) = self.scopes.last_mut() {
             scope.insert(name.to_owned(), value);
+        }
+    }
+
+    /// Refuses a request within an expression: `http.get(url).json()`, `[http.get(url)]`.
+    fn refuse_inner(&mut self, line: u32, expression: &Expression) {
+        if format!("{expression:?}").contains("Member(Name(\"http\")") {
+            let why = "a request within an expression is not followed, so it is not in the plan";
+            self.refuse(line, why, "a variable of its own for the answer, or a step");
         }
     }
 

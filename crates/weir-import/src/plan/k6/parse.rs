@@ -5,6 +5,8 @@ use super::lex::{Token, Word};
 
 /// Deepest nesting.
 const DEPTH: usize = 60;
+/// Most operators or members in a row: each nests the tree by one level.
+const CHAIN: usize = 200;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Statement {
@@ -422,7 +424,12 @@ impl<'t> Parser<'t> {
 
     fn binary(&mut self, least: u8) -> Parsed<Expression> {
         let mut left = self.unary()?;
+        let mut length = 0;
         while let Some(Word::Sign(sign)) = self.peek() {
+            length += 1;
+            if length > CHAIN {
+                return Err(format!("more than {CHAIN} operators in a row"));
+            }
             let strength = match *sign {
                 "||" | "??" => 1,
                 "&&" => 2,
@@ -464,7 +471,7 @@ impl<'t> Parser<'t> {
             }
         }
         let mut expression = self.primary()?;
-        loop {
+        for _ in 0..CHAIN {
             if self.passes(".") || self.passes("?.") {
                 expression = Expression::Member(Box::new(expression), self.name()?);
             } else if self.passes("[") {
@@ -480,6 +487,7 @@ impl<'t> Parser<'t> {
                 return Ok(expression);
             }
         }
+        Err(format!("more than {CHAIN} members in a row"))
     }
 
     fn arguments(&mut self) -> Parsed<Vec<Expression>> {

@@ -230,6 +230,9 @@ impl Translator<'_, '_> {
             ("JSON.stringify", [value, ..]) => V::Serialized(Box::new(value.clone())),
             ("JSON.parse", [V::Body(id)]) => V::Json(*id, "$".to_owned()),
             ("JSON.parse", [file @ V::Named(_)]) => file.clone(),
+            ("encodeURIComponent", [V::Text(text)]) if !text.contains("{{") => {
+                V::Text(text::percent_encoded(text))
+            }
             (
                 "encodeURIComponent" | "encodeURI" | "String" | "Number" | "parseInt" | "parseFloat",
                 [value, ..],

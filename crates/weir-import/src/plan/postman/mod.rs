@@ -70,6 +70,8 @@ fn import(cx: &mut Cx<'_>) -> Result<Plan, Unreadable> {
     }
     used_values(cx, &mut plan, &values);
     hoist(&mut plan);
+    // Postman follows redirects.
+    plan.defaults.set("redirects", 10_i64);
     plan.more = Map::new().with("users", 1_i64);
     Ok(plan)
 }
