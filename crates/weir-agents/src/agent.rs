@@ -26,6 +26,8 @@ pub enum Event {
     Piece(Conn),
     /// A connection has ended.
     Closed(Conn),
+    /// All files of the offer are there: the plan is being compiled, and [`Event::Loaded`] will follow.
+    Compiling,
     /// The result of [`Action::Load`], or the mistakes.
     Loaded(Result<(), Vec<String>>),
     /// The result of [`Action::Prepare`]: what `setup` kept.
@@ -68,7 +70,9 @@ pub enum Action {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Greeted,
+    /// Files come.
     Loading,
+    Compiling,
     Ready,
     Preparing,
     Armed,
@@ -144,6 +148,11 @@ impl Agent {
             Event::Piece(conn) if self.is_current(conn) => self.hear(now),
             Event::Closed(conn) if self.is_current(conn) => self.orphan(&mut actions),
             Event::Message(..) | Event::Piece(_) | Event::Closed(_) => {} // of a connection that is no more
+            Event::Compiling => {
+                if let Some(run) = self.run.as_mut().filter(|run| run.state == State::Loading) {
+                    run.state = State::Compiling;
+                }
+            }
             Event::Loaded(outcome) => self.loaded(now, outcome, &mut actions),
             Event::Prepared(outcome) => self.prepared(now, outcome, &mut actions),
             Event::Started(at) => {
@@ -232,7 +241,7 @@ impl Agent {
     }
 
     fn loaded(&mut self, now: Time, outcome: Result<(), Vec<String>>, actions: &mut Vec<Action>) {
-        let Some(run) = self.run.as_mut().filter(|run| run.state == State::Loading) else { return };
+        let Some(run) = self.run.as_mut().filter(|run| run.state == State::Compiling) else { return };
         if run.is_orphaned {
             self.forget(actions);
             return;
@@ -277,8 +286,8 @@ impl Agent {
                 actions.push(Action::Stop(Stop::Now));
             }
             // Compiling a plan ends by itself.
-            State::Loading => {}
-            State::Armed | State::Greeted | State::Ready => self.forget(actions),
+            State::Compiling => {}
+            State::Armed | State::Greeted | State::Loading | State::Ready => self.forget(actions),
         }
     }
 
@@ -334,6 +343,7 @@ mod tests {
         let mut agent = Agent::new(Hello::default());
         agent.on(S(0), Event::Opened(1, "a".to_owned()));
         agent.on(S(0), Event::Message(1, offer()));
+        agent.on(S(0), Event::Compiling);
         agent.on(S(0), Event::Loaded(Ok(())));
         agent.on(S(0), Event::Message(1, ToAgent::Prepare { kept: None }));
         agent.on(S(0), Event::Prepared(Ok(Value::Null)));
@@ -394,6 +404,7 @@ mod tests {
         let mut agent = Agent::new(Hello::default());
         agent.on(S(0), Event::Opened(1, "a".to_owned()));
         agent.on(S(0), Event::Message(1, offer()));
+        agent.on(S(0), Event::Compiling);
         agent.on(S(0), Event::Loaded(Ok(())));
         agent.on(S(0), Event::Message(1, ToAgent::Prepare { kept: None }));
         agent.on(S(0), Event::Prepared(Ok(Value::Null)));

@@ -436,7 +436,9 @@ impl Coordinator {
         if lost && self.on_loss == OnLoss::Abort {
             self.stop(now, Stop::Now, actions);
         }
-        let told = |a: &Seen| if a.step == Step::Over { u64::MAX } else { a.sum.seconds };
+        // Seconds that cannot be believed hold up no condition on the others; `merge_mismatch` tells of them.
+        let told =
+            |a: &Seen| if a.step == Step::Over || a.sum.wrong().is_some() { u64::MAX } else { a.sum.seconds };
         let most = self.agents.iter().map(|a| a.sum.seconds).max().unwrap_or(0);
         let complete = self.agents.iter().map(told).min().unwrap_or(0).min(most);
         while self.seconds < complete {

@@ -97,6 +97,11 @@ impl Sum {
         Ok(())
     }
 
+    /// The first thing that did not add up: nothing counts from there on.
+    pub fn wrong(&self) -> Option<&str> {
+        self.wrong.as_deref()
+    }
+
     /// Compares the sum of the seconds with the final report. If they differ, neither can be trusted.
     ///
     /// # Errors

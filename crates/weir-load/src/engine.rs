@@ -93,9 +93,6 @@ impl Interrupt {
     }
 }
 
-/// How long `teardown` waits for the end of the other agents.
-const TEARDOWN: Duration = Duration::from_secs(300);
-
 /// What a coordinator tells one of several agents about its run.
 pub(crate) struct Direction {
     /// When to begin. Default at once.
@@ -309,8 +306,8 @@ impl Plan {
             pulse.end();
         }
         if let Some(journey) = plan.journey.as_ref().filter(|_| direction.tears_down) {
-            if let Some(permit) = &direction.teardown {
-                let _ = permit.recv_timeout(TEARDOWN); // also without a coordinator, and when others never end
+            if let Some(permit) = direction.teardown.as_ref().filter(|_| !journey.teardown.is_empty()) {
+                let _ = permit.recv(); // the other end is dropped when the coordinator is gone or stops the run
             }
             match scenario::finish(&plan, journey, interrupt) {
                 Err(failed) if end.is_none() => end = Some(End::Failed { reason: failed.to_string() }),

@@ -289,7 +289,10 @@ impl World {
                 let at = self.now + self.delay();
                 self.at(at, Event::CoordinatorClosed(i, conn));
             }
-            agent::Action::Load(..) => self.at(soon, Event::Local(i, life, agent::Event::Loaded(Ok(())))),
+            agent::Action::Load(..) => {
+                self.at(self.now, Event::Local(i, life, agent::Event::Compiling));
+                self.at(soon, Event::Local(i, life, agent::Event::Loaded(Ok(()))));
+            }
             agent::Action::Prepare(kept) => {
                 let kept = kept.unwrap_or(Value::Bool(true));
                 self.at(soon, Event::Local(i, life, agent::Event::Prepared(Ok(kept))));

@@ -136,6 +136,7 @@ async fn serve(options: AgentOptions) -> io::Result<()> {
     }
     // A run that is on is cut; its coordinator sees the connection end.
     server.interrupt.end();
+    server.permit = None; // `teardown` waits no longer for the others
     while server.plan.as_ref().is_some_and(|plan| Arc::strong_count(plan) > 1) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -294,7 +295,7 @@ impl Server {
                 self.on(Event::Opened(conn, who));
             }
             Told::Event(event) => {
-                if matches!(event, Event::Ended(_)) {
+                if matches!(event, Event::Ended(_) | Event::Prepared(_)) {
                     self.until = None;
                 }
                 self.on(event);
@@ -402,7 +403,9 @@ impl Server {
     /// Compiles the plan, once offer and files are there.
     fn load(&mut self) {
         let (Some((_, offer)), true) = (&self.offer, self.files.is_some()) else { return };
-        let (offer, limits) = (offer.clone(), self.limits.clone());
+        let offer = offer.clone();
+        self.on(Event::Compiling);
+        let (offer, limits) = (offer, self.limits.clone());
         let files = self.files.take().unwrap_or_default();
         let told = self.told.clone();
         self.spawn("weir-agent-plan", move || {
@@ -414,11 +417,12 @@ impl Server {
         });
     }
 
-    fn prepare(&self, value: Option<serde_json::Value>) {
+    fn prepare(&mut self, value: Option<serde_json::Value>) {
         let (Some(plan), interrupt, told) = (self.plan.clone(), self.interrupt.clone(), self.told.clone())
         else {
             return;
         };
+        self.until = self.limits.max_duration.map(|most| Instant::now() + most);
         self.spawn("weir-agent-setup", move || {
             let prepared = match value {
                 Some(value) => kept::take_over(&plan, &value),
@@ -467,6 +471,14 @@ impl Server {
     }
 
     fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) {
+        let told = self.told.clone();
+        // A thread that panics must not keep the run, and this agent, for ever.
+        let work = move || {
+            if std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err() {
+                let failed = Event::Ended(Err("a thread of the agent panicked".to_owned()));
+                let _ = told.send(Told::Event(failed)); // the agent has ended
+            }
+        };
         if let Err(e) = std::thread::Builder::new().name(name.to_owned()).spawn(work) {
             let failed = Told::Event(Event::Ended(Err(format!("no thread: {e}"))));
             let _ = self.told.send(failed); // the loop lives longer

@@ -292,16 +292,19 @@ pub(super) fn unpack(
             };
             let places = plan.origins.iter().map(url).collect::<Result<_, Vec<String>>>()?;
             permitted(&limits.allow, places, &options)?;
-            let rate = plan_rate(&plan);
+            // `--rate` and `-c` change the loads of the plan: limits are those of what will run.
+            let made = Plan::of_scenarios(plan, &options, text.is_rehearsed).map_err(told)?;
+            let rate = made.journey.as_ref().and_then(|journey| plan_rate(&journey.plan));
             within_rate(limits, rate, offer.share)?;
-            Plan::of_scenarios(plan, &options, text.is_rehearsed).map_err(told)?
+            made
         }
     };
     if work.plan.is_none() {
         within_rate(limits, plan.highest_rate(), offer.share)?;
     }
     let mut why = Vec::new();
-    let connections = plan.connections_most();
+    // Each connection of a load is one to each server.
+    let connections = plan.connections_most().saturating_mul(plan.origins.len().max(1) as u64);
     if limits.max_connections.is_some_and(|most| connections > most) {
         let most = limits.max_connections.unwrap_or_default();
         why.push(format!("{connections} connections, but this agent allows {most} (--max-connections)"));

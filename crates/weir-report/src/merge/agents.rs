@@ -45,6 +45,8 @@ pub fn merge_agents(
     goes_on: bool,
     thresholds: &[Threshold],
 ) -> Report {
+    // Nobody went on if nobody was left.
+    let goes_on = goes_on && parts.iter().any(|part| part.lost.is_none());
     let mut agents: Vec<AgentStats> = parts.iter().map(|part| stats(part, goes_on)).collect();
     let reports: Vec<Report> = parts.into_iter().map(|part| part.report).collect();
     // A report of an agent that was lost lacks what only its end would have told: the sum begins with a whole one.

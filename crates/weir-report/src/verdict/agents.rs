@@ -94,9 +94,14 @@ pub(super) fn agents_uneven(r: &Report) -> Option<String> {
     if r.plan.pace.is_closed() {
         return None; // machines of different speed send at different rates, as planned
     }
-    let mean = whole().map(|a| a.requests as f64).sum::<f64>() / whole().count() as f64;
+    // An agent with few requests of many is what this is about.
+    let there = || r.agents.iter().filter(|a| a.lost.is_none());
+    let mean = there().map(|a| a.requests as f64).sum::<f64>() / there().count() as f64;
+    if mean < REQUESTS {
+        return None;
+    }
     let off = |a: &AgentStats| (a.requests as f64 - mean).abs();
-    let worst = whole().max_by(|a, b| off(a).total_cmp(&off(b)))?;
+    let worst = there().max_by(|a, b| off(a).total_cmp(&off(b)))?;
     (off(worst) > mean * RATE).then(|| {
         format!(
             "{} sent {} of an even share of the requests",
