@@ -247,8 +247,8 @@ mod tests {
             ("/%40adm/x", "/@adm/x"),
             ("/%40adm", "/@adm"),
             ("/x/../%40adm", "/@adm"),
-            ("/%40adm;a/x", "/@adm;a/x"),
-            ("/%40adm%2Fx", "/@adm%2Fx"),
+            ("/%40adm;a/x", "/@adm/x"),
+            ("/%40adm%2Fx", "/@adm/x"),
         ] {
             assert_eq!(take(raw, Refuse), Err(reading.to_owned()), "{raw}");
         }

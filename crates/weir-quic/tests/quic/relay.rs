@@ -34,6 +34,8 @@ struct Shared {
     /// By direction: towards the client, towards the server.
     is_cut: [AtomicBool; 2],
     to_server: AtomicU64,
+    /// Who gets a copy of what goes to the server.
+    mirror: Mutex<Option<SocketAddr>>,
 }
 
 impl Relay {
@@ -50,6 +52,7 @@ impl Relay {
             ended: AtomicBool::new(false),
             is_cut: Default::default(),
             to_server: AtomicU64::new(0),
+            mirror: Mutex::default(),
         });
         let threads = [true, false].map(|is_forth| {
             let shared = Arc::clone(&shared);
@@ -74,6 +77,11 @@ impl Relay {
     /// From now on nothing passes.
     pub(crate) fn cut(&self) {
         self.shared.is_cut.iter().for_each(|is_cut| is_cut.store(true, Ordering::Relaxed));
+    }
+
+    /// From now on this address gets a copy of what goes to the server.
+    pub(crate) fn mirror(&self, to: SocketAddr) {
+        *self.shared.mirror.lock().unwrap() = Some(to);
     }
 
     /// Datagrams that went to the server.
@@ -136,7 +144,9 @@ impl Shared {
     fn send(&self, is_forth: bool, datagram: &[u8]) {
         if is_forth {
             self.to_server.fetch_add(1, Ordering::Relaxed);
-            let _ = self.back.lock().unwrap().send_to(datagram, self.server);
+            let back = Arc::clone(&self.back.lock().unwrap());
+            let _ = back.send_to(datagram, self.server);
+            let _ = self.mirror.lock().unwrap().map(|to| back.send_to(datagram, to));
         } else if let Some(client) = *self.client.lock().unwrap() {
             let _ = self.front.send_to(datagram, client);
         }

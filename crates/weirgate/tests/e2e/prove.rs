@@ -387,7 +387,7 @@ fn a_corpus_is_asked_too() {
     let ours = OURS.replace("'~/api/.*'", "'~/api/(?:[^z].*)?'");
     let log =
         "192.0.2.1 - - [24/Nov/2026:10:00:00 +0000] \"GET /api/zebra?x=1 HTTP/1.1\" 200 5 \"-\" \"curl\"\n";
-    let har = r#"{"log":{"entries":[{"request":{"method":"GET","url":"http://shop.example/api/zebra"}}]}}"#;
+    let har = r#"{"log":{"entries":[{"startedDateTime":"2026-11-24T10:00:00Z","request":{"method":"GET","url":"http://shop.example/api/zebra"}}]}}"#;
     let list = "# by hand\nhttp://shop.example/\nGET http://shop.example/api/zebra\n";
     let dir = site(&ours, RECORD);
     let Some(report) = prove(dir.path(), 0) else { return };

@@ -76,7 +76,7 @@ fn each_flood_is_cut() {
     let (count, flood) = until_cut(|peer, n| {
         peer.send(10, &hex(if n == 0 { "03 40" } else { "40" }), false);
     });
-    assert_eq!((count, flood), (u64::from(limits.errors) + 1, Some(Flood::Errors)));
+    assert_eq!((count, flood), (u64::from(limits.insertions) + 1, Some(Flood::Insertions)));
 }
 
 #[test]

@@ -107,6 +107,25 @@ impl Translator<'_, '_> {
                 }
             }
         }
+        // A plan's `duration` ends all scenarios; where one has an end of its own, the others get theirs as a part.
+        let duration = plan.more.get("duration").cloned();
+        if let Some(Value::Text(time)) = duration.filter(|_| wanted.iter().any(|(_, _, more)| has_end(more)))
+        {
+            for (_, _, more) in wanted.iter_mut().filter(|(_, _, more)| !has_end(more)) {
+                for key in ["users", "rate"] {
+                    let level = match more.get(key) {
+                        Some(Value::Number(number)) => number.to_string(),
+                        Some(Value::Text(text)) => text.clone(),
+                        _ => continue,
+                    };
+                    let hold = Map::new().with("hold", format!("{level} for {time}"));
+                    more.set(key, Value::List(vec![Value::Map(hold)]));
+                }
+            }
+            let mut rest = Map::new();
+            plan.more.iter().filter(|(key, _)| *key != "duration").for_each(|(k, v)| rest.set(k, v.clone()));
+            plan.more = rest;
+        }
         wanted
     }
 

@@ -104,6 +104,7 @@ fn subjects() -> Vec<Subject> {
         plain("ip", "{ allow: [ 192.0.2.1 ] }"),
         with("jwt", &format!("{{ {jwt}, hide: true }}"), bearer),
         with("key_auth", "{ consumer_header: x-consumer }", key),
+        plain("log_body", "{}"),
         with("maintenance", "{ allow_headers: { x-preview: alice-of-staff } }", |user| {
             format!("X-Preview: {}-of-staff\r\n", user.name)
         }),

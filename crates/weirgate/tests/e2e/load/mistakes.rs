@@ -32,7 +32,7 @@ fn each_mistake_is_told_with_its_place() {
         // pace and stop
         (&[URL, "--rate", "0"], "--rate 0: expected a rate such as 5000/s"),
         (&[URL, "--rate", "1e12/s"], "--rate 1e12/s: expected a rate such as 5000/s"),
-        (&[URL, "--rate", "1000000000000/s"], "--rate 1000000000000/s: expected at most 10M/s"),
+        (&[URL, "--rate", "1000000000000/s"], "--rate 1000000000000/s: expected 0.001/h to 10M/s"),
         (&[URL, "--rate=-5"], "--rate -5: expected a rate"),
         (&[URL, "-d", "0"], "-d: expected more than 0"),
         (&[URL, "-d=-1s"], "-d -1s: expected a time such as 250ms"),

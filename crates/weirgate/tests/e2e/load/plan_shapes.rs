@@ -245,6 +245,7 @@ fn the_rates_of_a_plan_are_changed_by_hand() {
     let dir = TempDir::new().unwrap();
     let plan = "target: TARGET
 duration: 60s
+dry_run: false
 scenarios:
   browse: { rate: 20/s, steps: [ { name: list, get: /browse } ] }
   buy: { rate: [ { hold: 20/s for 60s } ], steps: [ { name: list, get: /buy } ] }

@@ -17,6 +17,9 @@ use crate::support::OK;
 
 /// Reasons that no end-to-end test triggers, with the explanation.
 const NOT_PROVOKED: &[(&str, &str)] = &[
+    ("agents_apart", "it takes clocks that disagree; merge/agents.rs in weir-report has tests"),
+    ("agents_uneven", "as agents_apart"),
+    ("builds_differ", "it takes another binary; as agents_apart"),
     ("changed_midway", "it takes a run of ten seconds; verdict/course.rs has tests"),
     ("cold_start", "as changed_midway"),
     (
@@ -34,6 +37,7 @@ const NOT_PROVOKED: &[(&str, &str)] = &[
 fn every_reason_is_provoked() {
     let sources = [
         include_str!("../load.rs"),
+        include_str!("agents.rs"),
         include_str!("answers.rs"),
         include_str!("ci.rs"),
         include_str!("faults.rs"),
@@ -41,6 +45,7 @@ fn every_reason_is_provoked() {
         include_str!("grpc.rs"),
         include_str!("http2.rs"),
         include_str!("journeys.rs"),
+        include_str!("steps.rs"),
         include_str!("shapes.rs"),
         include_str!("unequal.rs"),
         include_str!("websocket.rs"),
