@@ -1,6 +1,6 @@
 //! Fuzzing of weir-traffic: the readers of recordings.
 
-use std::io::BufReader;
+use std::io::{BufReader, ErrorKind};
 use weir_traffic::{Form, PEEK_BYTES, Reader, Record, is_sendable};
 
 /// No recording makes a reader panic or loop, whatever form it is taken for, and how it is cut into reads changes
@@ -33,9 +33,15 @@ pub fn traffic(input: &[u8]) {
 fn records(form: &Form, recording: &[u8], read: usize) -> Vec<Result<Record, &'static str>> {
     let mut reader = Reader::new(form.clone(), BufReader::with_capacity(read, recording));
     let mut all = Vec::new();
-    while let Some((_, record)) = reader.record().expect("memory can be read") {
-        all.push(record);
+    loop {
+        match reader.record() {
+            Ok(Some((_, record))) => all.push(record),
+            Ok(None) => return all,
+            Err(e) => {
+                assert_eq!(e.kind(), ErrorKind::UnexpectedEof, "a HAR file that ends inside is the only failure");
+                return all;
+            }
+        }
         assert!(all.len() <= recording.len() + 1, "more records than bytes");
     }
-    all
 }

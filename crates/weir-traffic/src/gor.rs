@@ -13,7 +13,8 @@ fn header(line: &[u8]) -> Option<(u8, &str, u64, Option<u64>)> {
     let id = words.next().filter(|id| !id.is_empty() && id.bytes().all(|b| b.is_ascii_alphanumeric()))?;
     let at = words.next()?.parse().ok()?;
     let latency = words.next().and_then(|word| word.parse().ok());
-    (matches!(kind, "1" | "2" | "3")).then_some((kind.as_bytes()[0], id, at, latency))
+    let kind = kind.bytes().next().filter(|_| matches!(kind, "1" | "2" | "3"))?;
+    Some((kind, id, at, latency))
 }
 
 pub(crate) fn read(chunk: &[u8]) -> Result<Record, Unread> {
@@ -97,5 +98,16 @@ fn unchunked(mut body: &[u8]) -> Option<Vec<u8>> {
         }
         out.extend_from_slice(body.get(..size)?);
         body = body.get(size..)?.strip_prefix(b"\r\n")?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_without_a_kind_is_no_header() {
+        assert_eq!(header(b" 930a 17 2"), None);
+        assert_eq!(header(b"1 930a 17 2"), Some((b'1', "930a", 17, Some(2))));
     }
 }
