@@ -384,11 +384,6 @@ impl<S: Sink> Codec<S> {
         self.control.is_greeted
     }
 
-    /// Whether the peer accepts Extended CONNECT (RFC 9220).
-    pub const fn accepts_connect(&self) -> bool {
-        self.control.connect
-    }
-
     /// Whether requests can be sent.
     pub const fn is_open(&self) -> bool {
         self.ended.is_none() && self.control.left.is_none() && self.leaving.is_none()

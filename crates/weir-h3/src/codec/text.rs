@@ -6,13 +6,10 @@ use crate::qpack::Undecodable;
 use std::io;
 use std::ops::ControlFlow;
 use std::task::{Context, Poll};
-use weir_fields::{HeadFacts, Kind, Malformed, Reader, Scratch};
+use weir_fields::{HeadFacts, KEPT_TEXT, Kind, Malformed, Message, Reader, Scratch};
 
 /// A connection whose streams are read and written as text.
 pub type TextCodec = Codec<Texts>;
-
-/// Largest text buffer kept for the next head in a slot.
-const KEPT: usize = 4 * 1024;
 
 /// The WebSocket handshake of HTTP/1.1 (RFC 6455 §4.2.2), which HTTP/3 does not have (RFC 9220). It needs randomness
 /// and a digest, which this crate has not.
@@ -30,25 +27,6 @@ pub struct Texts {
     role: Role,
     scratch: Scratch,
     handshake: Handshake,
-}
-
-/// What has arrived on a stream and is not read yet.
-#[derive(Debug, Default)]
-pub struct Message {
-    /// Heads as text.
-    text: Vec<u8>,
-    /// The body; `body[read..]` is unread.
-    body: Vec<u8>,
-    read: usize,
-    /// How many bytes at the end of the body are held back: the piece that completes a request, until its stream ends.
-    /// One more byte would make the request malformed, but an upstream that had received everything announced would
-    /// have taken it for complete.
-    kept_back: usize,
-    trailers: Vec<u8>,
-    /// It requests a WebSocket.
-    is_tunnel: bool,
-    /// The answer to the WebSocket key.
-    accept: Option<String>,
 }
 
 impl Sink for Texts {
@@ -73,9 +51,9 @@ impl Sink for Texts {
             if reader.wants_more() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
         let told = decoded.map(|_| reader.finish(self.handshake.key));
-        if wire > KEPT || text.len() > KEPT {
+        if wire > KEPT_TEXT || text.len() > KEPT_TEXT {
             self.scratch.trim();
-            text.shrink_to(KEPT); // so that it uses no more memory than it is charged for
+            text.shrink_to(KEPT_TEXT); // so that it uses no more memory than it is charged for
         }
         let told = match told? {
             Ok(_) if part == Part::Response && text.len() > 2 * most => {
@@ -92,10 +70,8 @@ impl Sink for Texts {
     }
 
     fn data(&mut self, kept: &mut Message, piece: &Piece<'_>) -> Result<Taken, Malformed> {
-        kept.body.extend_from_slice(piece.data);
         let is_kept_back = self.role == Role::Server && piece.is_all;
-        kept.kept_back = if is_kept_back { piece.data.len() } else { 0 };
-        Ok(if kept.readable(false) > 0 { Taken::Held } else { Taken::KeptBack })
+        Ok(if kept.hold(piece.data, is_kept_back) { Taken::Held } else { Taken::KeptBack })
     }
 
     fn void(kept: &mut Message, part: Part) {
@@ -106,50 +82,11 @@ impl Sink for Texts {
     }
 
     fn unread(kept: &Message) -> usize {
-        kept.body.len() - kept.read
+        kept.unread()
     }
 
     fn clear(kept: &mut Message) {
-        let mut text = std::mem::take(&mut kept.text);
-        text.clear();
-        if text.capacity() > KEPT {
-            text = Vec::new();
-        }
-        *kept = Message { text, ..Message::default() };
-    }
-}
-
-impl Message {
-    /// Bytes of the body that can be read.
-    const fn readable(&self, is_ended: bool) -> usize {
-        let kept_back = if is_ended { 0 } else { self.kept_back };
-        self.body.len() - self.read - kept_back
-    }
-
-    /// Takes the text; returns its length.
-    fn take_text(&mut self, buffer: &mut Vec<u8>) -> usize {
-        let len = self.text.len();
-        if buffer.is_empty() {
-            std::mem::swap(buffer, &mut self.text);
-        } else {
-            buffer.extend_from_slice(&self.text);
-        }
-        self.text.clear();
-        len
-    }
-
-    /// Takes `len` bytes of the body.
-    fn take_body(&mut self, len: usize, buffer: &mut Vec<u8>) {
-        if buffer.is_empty() && len == self.body.len() {
-            std::mem::swap(buffer, &mut self.body);
-            return;
-        }
-        buffer.extend_from_slice(self.body.get(self.read..self.read + len).unwrap_or_default());
-        self.read += len;
-        if self.read == self.body.len() {
-            self.body.clear();
-            self.read = 0;
-        }
+        kept.clear();
     }
 }
 
@@ -205,10 +142,7 @@ impl Codec<Texts> {
     /// Whether no more of the message will arrive.
     pub fn is_over_at(&mut self, slot: usize) -> bool {
         let record = self.streams.at(slot);
-        let kept = &record.kept;
-        let is_empty = kept.text.is_empty() && kept.readable(record.got_end) == 0 && kept.trailers.is_empty();
-        // Tunnel data is not a body.
-        kept.is_tunnel || (record.got_end && is_empty)
+        record.kept.is_over(record.got_end)
     }
 
     /// The trailers that have arrived, as field lines.

@@ -1,44 +1,22 @@
 //! The gateway's sink: heads become text for `weir-h1`, and bodies wait for the reader of the stream. Also the
 //! reverse: turns heads written as text into blocks.
 
-use super::streams::{READ, RESET, Record, WRITE};
+use super::streams::{READ, RESET, WRITE};
 use super::{Block, Bounds, Codec, Failed, Flow, Part, Piece, Role, Sink, Taken};
 use crate::h2::hpack::{self, Decoder, Undecodable};
 use crate::websocket;
 use std::io;
 use std::task::{Context, Poll};
-use weir_fields::{HeadFacts, Kind, Malformed, Reader, Scratch, render};
+use weir_fields::{HeadFacts, KEPT_TEXT, Kind, Malformed, Message, Reader, Scratch, render};
 
 /// A connection whose streams are read and written as text.
 pub(in crate::h2) type TextCodec = Codec<Texts>;
-
-/// Largest text buffer kept for the next head in a slot.
-const KEPT_TEXT: usize = 4 * 1024;
 
 /// Turns heads into text.
 #[derive(Debug)]
 pub(in crate::h2) struct Texts {
     role: Role,
     pub(super) scratch: Scratch,
-}
-
-/// What has arrived on a stream and is not read yet.
-#[derive(Debug, Default)]
-pub(in crate::h2) struct Message {
-    /// Heads as text.
-    pub(super) text: Vec<u8>,
-    /// The body; `body[read..]` is unread.
-    pub(super) body: Vec<u8>,
-    read: usize,
-    /// How many bytes at the end of the body are held back. The piece that completes a request stays here until its
-    /// stream ends. One more byte would make the request malformed (RFC 9113 §8.1.1), but an upstream that had
-    /// received everything announced would have taken it for complete.
-    kept_back: usize,
-    trailers: Vec<u8>,
-    /// It requests a WebSocket.
-    tunnel: bool,
-    /// The answer to the WebSocket key.
-    accept: Option<String>,
 }
 
 impl Sink for Texts {
@@ -75,7 +53,7 @@ impl Sink for Texts {
             Err(malformed) => Err(malformed),
         };
         match &told {
-            Ok(told) => kept.tunnel |= told.tunnel,
+            Ok(told) => kept.is_tunnel |= told.tunnel,
             Err(_) => text.clear(),
         }
         Ok(told)
@@ -85,10 +63,8 @@ impl Sink for Texts {
         if piece.data.is_empty() {
             return Ok(Taken::KeptBack);
         }
-        kept.body.extend_from_slice(piece.data);
         let is_kept_back = self.role == Role::Server && piece.is_all;
-        kept.kept_back = if is_kept_back { piece.data.len() } else { 0 };
-        Ok(if kept.readable(false) > 0 { Taken::Held } else { Taken::KeptBack })
+        Ok(if kept.hold(piece.data, is_kept_back) { Taken::Held } else { Taken::KeptBack })
     }
 
     fn void(kept: &mut Message, part: Part) {
@@ -99,50 +75,11 @@ impl Sink for Texts {
     }
 
     fn unread(kept: &Message) -> usize {
-        kept.body.len() - kept.read
+        kept.unread()
     }
 
     fn clear(kept: &mut Message) {
-        let mut text = std::mem::take(&mut kept.text);
-        text.clear();
-        if text.capacity() > KEPT_TEXT {
-            text = Vec::new();
-        }
-        *kept = Message { text, ..Message::default() };
-    }
-}
-
-impl Message {
-    /// Bytes of the body that can be read.
-    const fn readable(&self, is_ended: bool) -> usize {
-        let kept_back = if is_ended { 0 } else { self.kept_back };
-        self.body.len() - self.read - kept_back
-    }
-
-    /// Takes the text; returns its length.
-    fn take_text(&mut self, buffer: &mut Vec<u8>) -> usize {
-        let len = self.text.len();
-        if buffer.is_empty() {
-            std::mem::swap(buffer, &mut self.text);
-        } else {
-            buffer.extend_from_slice(&self.text);
-        }
-        self.text.clear();
-        len
-    }
-
-    /// Takes `len` bytes of the body.
-    fn take_body(&mut self, len: usize, buffer: &mut Vec<u8>) {
-        if buffer.is_empty() && len == self.body.len() {
-            std::mem::swap(buffer, &mut self.body);
-            return;
-        }
-        buffer.extend_from_slice(self.body.get(self.read..self.read + len).unwrap_or_default());
-        self.read += len;
-        if self.read == self.body.len() {
-            self.body.clear();
-            self.read = 0;
-        }
+        kept.clear();
     }
 }
 
@@ -189,10 +126,8 @@ impl Codec<Texts> {
 
     /// Whether no more of the message will arrive.
     pub(in crate::h2) fn is_over_at(&mut self, slot: usize) -> bool {
-        let Record { kept, got_end, .. } = self.streams.at(slot);
-        // Tunnel data is not a body.
-        let is_empty = kept.text.is_empty() && kept.readable(*got_end) == 0 && kept.trailers.is_empty();
-        kept.tunnel || (*got_end && is_empty)
+        let record = self.streams.at(slot);
+        record.kept.is_over(record.got_end)
     }
 
     pub(in crate::h2) fn take_trailers(&mut self, slot: usize) -> Vec<u8> {
@@ -258,7 +193,7 @@ impl Codec<Texts> {
             }
             return Poll::Pending;
         }
-        let tunnel = record.kept.tunnel;
+        let tunnel = record.kept.is_tunnel;
         let at = self.begin_block();
         let status = match render::response(text, tunnel, &mut hpack::Static, &mut self.render, &mut self.out)
         {
