@@ -213,8 +213,8 @@ fn tabled(route: &Route) -> Option<(Vec<&str>, Map, &'static str, String)> {
     let is_path = start == "/"
         && !rest.starts_with('/')
         && rest.chars().all(|c| c.is_ascii_alphanumeric() || "_.~-".contains(c));
-    let mut others = Map::new();
-    settings.iter().filter(|(key, _)| *key != "to").for_each(|(key, value)| others.set(key, value.clone()));
+    let mut others = settings.clone();
+    others.remove("to");
     is_path.then(|| (own, others, "/", rest.to_owned()))
 }
 

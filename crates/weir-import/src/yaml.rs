@@ -107,6 +107,12 @@ impl Map {
         self
     }
 
+    /// Takes a key out, with its comment, and returns its value.
+    pub fn remove(&mut self, key: &str) -> Option<Value> {
+        let at = self.entries.iter().position(|entry| entry.key == key)?;
+        Some(self.entries.remove(at).value)
+    }
+
     /// The value of a key.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Value> {

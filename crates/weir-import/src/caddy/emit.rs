@@ -645,9 +645,7 @@ fn answered(
     };
     let mut map = respond(status, Some(body), None);
     if status == 200 {
-        let mut kept = Map::new();
-        map.iter().filter(|(key, _)| *key != "status").for_each(|(key, value)| kept.set(key, value.clone()));
-        map = kept;
+        map.remove("status");
     }
     let mut fields = Map::new();
     for (name, value) in &answer.headers {

@@ -203,13 +203,9 @@ impl<'a> Flow<'a> {
             }
         }
         // Its own `missing` is the upstream, so a fallback has no place.
-        let files = files.map(|files| {
-            let mut kept = Map::new();
+        let files = files.map(|mut files| {
+            files.remove("fallback");
             files
-                .iter()
-                .filter(|(key, _)| *key != "fallback")
-                .for_each(|(key, value)| kept.set(key, value.clone()));
-            kept
         });
         self.end(world.clone(), Out::FastCgi { name, fastcgi: map, files, response }, Some(piece));
         true

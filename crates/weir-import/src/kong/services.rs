@@ -34,13 +34,7 @@ impl Service {
             false => {}
         }
         if preserve {
-            let mut more = Map::new();
-            upstream
-                .more
-                .iter()
-                .filter(|(key, _)| *key != "host")
-                .for_each(|(key, value)| more.set(key, value.clone()));
-            upstream.more = more;
+            upstream.more.remove("host");
         }
         let wish = if preserve && !self.made.is_empty() {
             format!("{}-own-host", self.title)

@@ -107,9 +107,10 @@ impl Translator<'_, '_> {
                 }
             }
         }
-        // A plan's `duration` ends all scenarios; where one has an end of its own, the others get theirs as a part.
-        let duration = plan.more.get("duration").cloned();
-        if let Some(Value::Text(time)) = duration.filter(|_| wanted.iter().any(|(_, _, more)| has_end(more)))
+        // A plan's `duration` ends all scenarios. If some have an end of their own, the others get theirs as a part.
+        let ends = wanted.iter().filter(|(_, _, more)| has_end(more)).count();
+        if (1..wanted.len()).contains(&ends)
+            && let Some(Value::Text(time)) = plan.more.remove("duration")
         {
             for (_, _, more) in wanted.iter_mut().filter(|(_, _, more)| !has_end(more)) {
                 for key in ["users", "rate"] {
@@ -122,9 +123,6 @@ impl Translator<'_, '_> {
                     more.set(key, Value::List(vec![Value::Map(hold)]));
                 }
             }
-            let mut rest = Map::new();
-            plan.more.iter().filter(|(key, _)| *key != "duration").for_each(|(k, v)| rest.set(k, v.clone()));
-            plan.more = rest;
         }
         wanted
     }
