@@ -14,6 +14,10 @@ pub(crate) mod proxy;
 pub(crate) mod reader;
 pub(crate) mod websocket;
 
+use std::io;
+use std::task::{Context, Poll};
+use weir_wire::Transport;
+
 /// How much of the first response is kept for the ledger.
 pub(crate) const CAPTURE_BYTES: usize = 4096;
 
@@ -22,4 +26,23 @@ pub(crate) fn is_secret(name: &str) -> bool {
     const SECRET: [&str; 6] =
         ["authorization", "cookie", "proxy-authorization", "x-api-key", "apikey", "x-auth-token"];
     SECRET.iter().any(|s| name.eq_ignore_ascii_case(s))
+}
+
+/// Writes what is left of `bytes`, of which `written` are out. The caller flushes.
+#[inline]
+pub(crate) fn poll_write_rest(
+    stream: &mut Transport,
+    cx: &mut Context<'_>,
+    bytes: &[u8],
+    written: &mut usize,
+) -> Poll<io::Result<()>> {
+    while let Some(rest) = bytes.get(*written..).filter(|rest| !rest.is_empty()) {
+        match stream.poll_write(cx, rest) {
+            Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+            Poll::Ready(Ok(n)) => *written += n,
+            Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
+            Poll::Pending => return Poll::Pending,
+        }
+    }
+    Poll::Ready(Ok(()))
 }

@@ -6,11 +6,11 @@
 use super::shared::Captured;
 use super::tally::Sample;
 use super::worker::{EndReason, Slot, Worker};
-use crate::transport::CAPTURE_BYTES;
 use crate::transport::failure::{Failure, Wait};
 use crate::transport::reader::{Fed, Reader, Response};
+use crate::transport::{CAPTURE_BYTES, poll_write_rest};
 use std::io;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use weir_wire::Transport;
 
 mod repeat;
@@ -155,14 +155,7 @@ impl Conn {
     }
 
     fn poll_write(&mut self, cx: &mut Context<'_>, batch: &mut Batch, bytes: &[u8]) -> Poll<io::Result<()>> {
-        while let Some(rest) = bytes.get(batch.written..).filter(|r| !r.is_empty()) {
-            match self.stream.poll_write(cx, rest) {
-                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                Poll::Ready(Ok(n)) => batch.written += n,
-                Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
-                Poll::Pending => return Poll::Pending,
-            }
-        }
+        ready!(poll_write_rest(&mut self.stream, cx, bytes, &mut batch.written))?;
         self.stream.poll_flush(cx)
     }
 

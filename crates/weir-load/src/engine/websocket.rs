@@ -11,13 +11,13 @@ use super::h1::Batch;
 use super::shared::Captured;
 use super::tally::Sample;
 use super::worker::{EndReason, Slot, Worker};
-use crate::transport::CAPTURE_BYTES;
 use crate::transport::failure::{Failure, Wait};
 use crate::transport::reader::Response;
 use crate::transport::websocket::{self as frame, Broken, Fed, Frames, Kind, Mask};
+use crate::transport::{CAPTURE_BYTES, poll_write_rest};
 use std::future::poll_fn;
 use std::io;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use weir_h1::{Limits, Progress, ResponseHead, parse_response};
 use weir_report::report::Protocol;
 use weir_report::units::shown;
@@ -398,14 +398,7 @@ impl Socket {
     }
 
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while let Some(rest) = self.out.get(self.written..).filter(|r| !r.is_empty()) {
-            match self.stream.poll_write(cx, rest) {
-                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                Poll::Ready(Ok(n)) => self.written += n,
-                Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
-                Poll::Pending => return Poll::Pending,
-            }
-        }
+        ready!(poll_write_rest(&mut self.stream, cx, &self.out, &mut self.written))?;
         self.out.clear();
         self.written = 0;
         self.stream.poll_flush(cx)

@@ -3,10 +3,11 @@
 
 use crate::engine::worker::{EndReason, Slot, Worker};
 use crate::transport::failure::{Failure, Wait};
+use crate::transport::poll_write_rest;
 use crate::transport::reader::Response;
 use std::future::poll_fn;
 use std::io;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use weir_h1::{
     BodyKind, BodyReader, Connection, Limits, Method, Progress, ResponseHead, Step, Version, parse_response,
 };
@@ -147,14 +148,7 @@ fn poll_write(
     bytes: &[u8],
     written: &mut usize,
 ) -> Poll<io::Result<()>> {
-    while let Some(rest) = bytes.get(*written..).filter(|r| !r.is_empty()) {
-        match stream.poll_write(cx, rest) {
-            Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-            Poll::Ready(Ok(n)) => *written += n,
-            Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
-            Poll::Pending => return Poll::Pending,
-        }
-    }
+    ready!(poll_write_rest(stream, cx, bytes, written))?;
     stream.poll_flush(cx)
 }
 

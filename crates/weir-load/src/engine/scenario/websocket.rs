@@ -10,6 +10,7 @@ use crate::clock;
 use crate::engine::websocket::{CLOSED_MOST, agreed};
 use crate::engine::worker::{EndReason, Slot, Worker};
 use crate::transport::failure::{Failure, Wait};
+use crate::transport::poll_write_rest;
 use crate::transport::reader::Response;
 use crate::transport::websocket::{self as frame, Broken, Fed, Frames, Mask};
 use std::cell::RefCell;
@@ -17,7 +18,7 @@ use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 use weir_h1::Fields;
 use weir_plan::limits::WEBSOCKETS;
@@ -339,14 +340,7 @@ impl Line {
     }
 
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while let Some(rest) = self.out.get(self.written..).filter(|r| !r.is_empty()) {
-            match self.stream.poll_write(cx, rest) {
-                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                Poll::Ready(Ok(n)) => self.written += n,
-                Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
-                Poll::Pending => return Poll::Pending,
-            }
-        }
+        ready!(poll_write_rest(&mut self.stream, cx, &self.out, &mut self.written))?;
         self.out.clear();
         (self.written, self.asked) = (0, 0);
         self.stream.poll_flush(cx)
