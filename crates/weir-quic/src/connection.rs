@@ -3,7 +3,7 @@
 use crate::shared::{Lost, Owner, Shared};
 use crate::stream::{Reader, Writer};
 use quinn_proto::crypto::rustls::HandshakeData;
-use quinn_proto::{Dir, StreamId, VarInt};
+use quinn_proto::{Dir, StreamId};
 use rustls::pki_types::CertificateDer;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -101,12 +101,6 @@ impl Connection {
         }
         shared.wait_to_end(cx);
         Poll::Pending
-    }
-
-    /// Changes how many bidirectional streams the peer may have open. A smaller number takes effect as streams end.
-    pub fn allow_streams(&self, count: u32) {
-        self.shared().proto.borrow_mut().set_max_concurrent_streams(Dir::Bi, VarInt::from_u32(count));
-        self.shared().touch();
     }
 
     /// The peer's address: the last one that it has proved to receive packets at.

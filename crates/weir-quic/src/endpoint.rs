@@ -344,11 +344,6 @@ impl Inner {
             counts.received += 1;
             counts.received_bytes += bytes.len() as u64;
         });
-        // Port 0 cannot be answered: the send fails with EINVAL, upon which quinn-udp does without segmentation and
-        // ECN for as long as the socket lives.
-        if meta.addr.port() == 0 {
-            return;
-        }
         if let Addressee::Elsewhere(home) = self.ids.addressee(bytes)
             && let Some(elsewhere) = &*self.elsewhere.borrow()
         {
@@ -375,6 +370,11 @@ impl Inner {
         ecn: Option<quinn_proto::EcnCodepoint>,
         bytes: BytesMut,
     ) {
+        // Port 0 cannot be answered: the send fails with EINVAL, upon which quinn-udp does without segmentation and
+        // ECN for as long as the socket lives.
+        if from.port() == 0 {
+            return;
+        }
         let mut answer = take(&mut *self.outgoing.borrow_mut());
         answer.clear();
         let event = self.proto.borrow_mut().handle(now, from, to, ecn, bytes, &mut answer);
@@ -574,27 +574,27 @@ impl Inner {
     fn send(&self, cx: &Context<'_>, transmit: &Transmit, bytes: &[u8]) -> Poll<()> {
         let sent =
             self.socket.poll_send(cx, |fd| self.udp.try_send((&fd).into(), &outgoing(transmit, bytes)));
-        sent.map(|sent| {
-            let datagrams = transmit.segment_size.map_or(1, |size| transmit.size.div_ceil(size.max(1)));
-            self.count(|counts| match sent {
-                Ok(()) => {
-                    counts.sent += datagrams as u64;
-                    counts.sent_bytes += transmit.size as u64;
-                }
-                Err(_) => counts.unsent += datagrams as u64,
-            });
-        })
+        sent.map(|sent| self.note(transmit, sent.is_ok()))
     }
 
     /// Sends an answer that belongs to no connection. It is dropped if the socket is full, like any datagram that is
     /// lost on its way: the client repeats its packet.
     fn send_once(&self, transmit: &Transmit, bytes: &[u8]) {
-        if self.udp.try_send((&self.socket).into(), &outgoing(transmit, bytes)).is_ok() {
-            self.count(|counts| {
-                counts.sent += 1;
+        let sent = self.udp.try_send((&self.socket).into(), &outgoing(transmit, bytes));
+        self.note(transmit, sent.is_ok());
+    }
+
+    /// Counts what the system took, or did not.
+    fn note(&self, transmit: &Transmit, is_sent: bool) {
+        let datagrams = transmit.segment_size.map_or(1, |size| transmit.size.div_ceil(size.max(1))) as u64;
+        self.count(|counts| {
+            if is_sent {
+                counts.sent += datagrams;
                 counts.sent_bytes += transmit.size as u64;
-            });
-        }
+            } else {
+                counts.unsent += datagrams;
+            }
+        });
     }
 }
 

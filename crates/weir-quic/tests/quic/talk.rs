@@ -23,6 +23,8 @@ fn a_stream_carries_bytes_both_ways() {
         let large: Vec<u8> = (0..5_000_000_u32).map(|n| (n % 251) as u8).collect();
         assert!(ask(&connection, &large).await.unwrap() == large);
         assert_eq!(server.counts().connected, 1);
+        // The kernel took every batch.
+        assert_eq!((server.counts().unsent, dial.counts().unsent), (0, 0));
         drop(connection);
     });
 }
@@ -43,6 +45,45 @@ fn more_streams_than_allowed_at_a_time_take_turns() {
         for (n, task) in tasks.into_iter().enumerate() {
             assert_eq!(task.await.unwrap().unwrap(), [n as u8; 3000]);
         }
+    });
+}
+
+#[test]
+fn an_answer_that_the_client_stops_gives_its_place_back() {
+    on_a_core(|world| async move {
+        let (server, address) = world.serve(Limits { streams: 1, ..Limits::default() });
+        let dial = world.dial();
+        let connection = world.connect(&dial, address).await.unwrap();
+        let theirs = server.accept().await;
+        for _ in 0..3 {
+            let (mut writer, mut reader) = poll_fn(|cx| connection.poll_open(cx)).await.unwrap();
+            write(&mut writer, b"x").await.unwrap();
+            writer.finish().unwrap();
+            let (mut back, mut from) = poll_fn(|cx| theirs.poll_accept(cx)).await.unwrap();
+            read(&mut from).await.unwrap();
+            reader.stop(5);
+            assert_eq!(poll_fn(|cx| back.poll_stopped(cx)).await, Ok(5));
+            assert_eq!(back.finish(), Err(StreamError::Stopped(5)));
+        }
+    });
+}
+
+#[test]
+fn a_sender_that_cannot_be_answered_gets_no_answer() {
+    on_a_core(|world| async move {
+        let (server, _) = world.serve(Limits::default());
+        // A version that nobody knows: the answer names those that we know.
+        let bytes = [&[0xc0, 0x1a, 0x2a, 0x3a, 0x4a, 8], &[7; 1300][..]].concat();
+        let from = |port| Datagram {
+            bytes: bytes.clone(),
+            from: ([127, 0, 0, 1], port).into(),
+            to: None,
+            ecn: None,
+        };
+        server.take(&from(0));
+        assert_eq!((server.counts().sent, server.counts().unsent), (0, 0));
+        server.take(&from(9));
+        assert_eq!(server.counts().sent, 1);
     });
 }
 
