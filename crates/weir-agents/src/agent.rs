@@ -338,8 +338,8 @@ mod tests {
         }))
     }
 
-    /// An agent whose load runs for connection 1.
-    fn running() -> Agent {
+    /// An agent that has the plan of connection 1 and waits for the start.
+    fn prepared() -> Agent {
         let mut agent = Agent::new(Hello::default());
         agent.on(S(0), Event::Opened(1, "a".to_owned()));
         agent.on(S(0), Event::Message(1, offer()));
@@ -347,6 +347,12 @@ mod tests {
         agent.on(S(0), Event::Loaded(Ok(())));
         agent.on(S(0), Event::Message(1, ToAgent::Prepare { kept: None }));
         agent.on(S(0), Event::Prepared(Ok(Value::Null)));
+        agent
+    }
+
+    /// An agent whose load runs for connection 1.
+    fn running() -> Agent {
+        let mut agent = prepared();
         let begun = agent.on(S(1), Event::Message(1, ToAgent::Start { at_ns: 3_000_000_000 }));
         assert!(begun.contains(&Action::Run(S(3))), "{begun:?}");
         agent.on(S(3), Event::Started(S(3)));
@@ -382,6 +388,25 @@ mod tests {
     }
 
     #[test]
+    fn a_coordinator_that_dies_before_the_start_frees_the_agent() {
+        for is_compiling in [false, true] {
+            let mut agent = Agent::new(Hello::default());
+            agent.on(S(0), Event::Opened(1, "a".to_owned()));
+            agent.on(S(0), Event::Message(1, offer()));
+            if is_compiling {
+                agent.on(S(0), Event::Compiling);
+            }
+            agent.on(S(1), Event::Closed(1));
+            // Nobody will say that files are compiled which have not come.
+            assert_eq!(agent.is_free(), !is_compiling);
+            if is_compiling {
+                agent.on(S(2), Event::Loaded(Ok(())));
+            }
+            assert!(agent.is_free());
+        }
+    }
+
+    #[test]
     fn words_that_waited_during_a_pause_do_not_revive_a_run() {
         let mut agent = running();
         let told = agent.on(S(3) + SILENCE, Event::Message(1, ToAgent::Beat { stop: None }));
@@ -401,13 +426,7 @@ mod tests {
 
     #[test]
     fn a_stop_before_the_start_is_not_overtaken_by_it() {
-        let mut agent = Agent::new(Hello::default());
-        agent.on(S(0), Event::Opened(1, "a".to_owned()));
-        agent.on(S(0), Event::Message(1, offer()));
-        agent.on(S(0), Event::Compiling);
-        agent.on(S(0), Event::Loaded(Ok(())));
-        agent.on(S(0), Event::Message(1, ToAgent::Prepare { kept: None }));
-        agent.on(S(0), Event::Prepared(Ok(Value::Null)));
+        let mut agent = prepared();
         agent.on(S(0), Event::Message(1, ToAgent::Beat { stop: Some(Stop::Now) }));
         let told = agent.on(S(1), Event::Message(1, ToAgent::Start { at_ns: 0 }));
         assert!(!told.iter().any(|a| matches!(a, Action::Run(_))), "{told:?}");

@@ -72,11 +72,10 @@ pub fn settle<H: Headers + Copy>(
     let own = settled.decoded.as_deref().unwrap_or(request.path);
     let pattern = table.pattern(route, own).map(|pattern| pattern.as_str());
     let meant = pattern.is_some_and(|p| p.contains(';') || p.contains("%3B"));
-    let means_sign = pattern.is_some_and(|p| raw_signs(p.as_bytes()) != p.as_bytes());
     let open = Ambiguity {
         slash: ambiguity.slash && mode == EscapedSlashes::Refuse,
         semicolon: ambiguity.semicolon && !meant,
-        sign: ambiguity.sign && !means_sign,
+        sign: ambiguity.sign && !pattern.is_some_and(|p| raw_signs(p.as_bytes()) != p.as_bytes()),
     };
     // A listener may keep `//`. Most servers behind us merge it, above all one created by a decoded `%2F` or a
     // dropped `;x`.
