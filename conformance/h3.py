@@ -10,36 +10,14 @@ usage: h3.py [--conversations N]
 """
 import argparse
 import asyncio
-import os
-import pathlib
 import random
 import ssl
 import subprocess
 import sys
 
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parent
+from environment import example, imported
+
 VERSION = "1.7.2"
-TOOLS = pathlib.Path(os.environ.get("CONF_TOOLS") or pathlib.Path.home() / ".cache/weir-conformance")
-
-
-def with_aioquic():
-    """Runs this again in an environment that has aioquic, unless this one does."""
-    try:
-        import aioquic.h3.connection  # noqa: F401
-        return
-    except ImportError:
-        pass
-    home = TOOLS / f"aioquic-{VERSION}"
-    python = home / "bin/python3"
-    if os.environ.get("WEIR_H3_VENV") == str(home):
-        sys.exit(f"FAIL h3: aioquic is not in {home}: remove that folder, and run again")
-    if not python.exists():
-        subprocess.run([ROOT / "scripts/ensure-tools.sh", "venv"], check=True)
-        subprocess.run([sys.executable, "-m", "venv", home], check=True)
-        subprocess.run([python, "-m", "pip", "install", "-q", f"aioquic=={VERSION}"], check=True)
-    os.environ["WEIR_H3_VENV"] = str(home)
-    os.execv(python, [str(python), __file__, *sys.argv[1:]])
 
 
 class Streams:
@@ -246,20 +224,11 @@ def over_quic():
         server.wait(10)
 
 
-def example(variable, package, name):
-    """The path of a built example; `variable` names one that is built already."""
-    if path := os.environ.get(variable):
-        return path
-    command = ["cargo", "build", "--locked", "-q", "-p", package, "--example", name]
-    subprocess.run(command, cwd=ROOT, check=True, stdin=subprocess.DEVNULL)
-    return ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / "debug/examples" / name
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--conversations", type=int, default=40, help="for each role (40)")
     asked = parser.parse_args()
-    with_aioquic()
+    imported("h3", "aioquic", VERSION, "aioquic.h3.connection")
     binary = example("WEIR_H3", "weir-h3", "h3_lines")
     failed = False
     for role in (our_server, our_client):

@@ -8,38 +8,16 @@ sections in any order. A conversation is a table size, a number of blocked strea
 usage: qpack.py [--conversations N]
 """
 import argparse
-import os
-import pathlib
 import random
 import subprocess
 import sys
 
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parent
+from environment import example, imported
+
 VERSION = "1.0.0"
-TOOLS = pathlib.Path(os.environ.get("CONF_TOOLS") or pathlib.Path.home() / ".cache/weir-conformance")
 
 NAMES = ["server", "x-a", "x-longer-name", "cache-control", "etag", "vary", "content-type", ":path", ":status", "x-frame-options"]
 VALUES = ["200", "no-cache", "text/html; charset=utf-8", "deny", "", "/"] + [f"value-{n}" for n in range(12)]
-
-
-def with_pylsqpack():
-    """Imports pylsqpack, from an environment of its own where it is not installed."""
-    try:
-        import pylsqpack
-        return pylsqpack
-    except ImportError:
-        pass
-    home = TOOLS / f"pylsqpack-{VERSION}"
-    python = home / "bin/python3"
-    if os.environ.get("WEIR_QPACK_VENV") == str(home):
-        sys.exit(f"FAIL qpack: pylsqpack is not in {home}: remove that folder, and run again")
-    if not python.exists():
-        subprocess.run([ROOT / "scripts/ensure-tools.sh", "venv"], check=True)
-        subprocess.run([sys.executable, "-m", "venv", home], check=True)
-        subprocess.run([python, "-m", "pip", "install", "-q", f"pylsqpack=={VERSION}"], check=True)
-    os.environ["WEIR_QPACK_VENV"] = str(home)
-    os.execv(python, [str(python), __file__, *sys.argv[1:]])
 
 
 class Weir:
@@ -132,11 +110,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--conversations", type=int, default=40, help="for each direction and table (40)")
     asked = parser.parse_args()
-    lib = with_pylsqpack()
-    binary = os.environ.get("WEIR_QPACK")
-    if not binary:
-        subprocess.run(["cargo", "build", "--locked", "-q", "-p", "weir-h3", "--example", "qpack_lines"], cwd=ROOT, check=True, stdin=subprocess.DEVNULL)
-        binary = ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / "debug/examples/qpack_lines"
+    lib = imported("qpack", "pylsqpack", VERSION, "pylsqpack")
+    binary = example("WEIR_QPACK", "weir-h3", "qpack_lines")
     failed = False
     for direction in (theirs_to_ours, ours_to_theirs):
         for capacity, blocked in [(0, 0), (220, 0), (220, 16), (4096, 0), (4096, 16), (65536, 100)]:

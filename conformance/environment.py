@@ -1,0 +1,38 @@
+"""What judges in Python need: packages, each in an environment of its own under CONF_TOOLS, and examples of ours."""
+
+import importlib
+import os
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+TOOLS = pathlib.Path(os.environ.get("CONF_TOOLS") or pathlib.Path.home() / ".cache/weir-conformance")
+
+
+def imported(judge, package, version, module):
+    """Imports a module of a package. If this Python does not have it, runs the program again in an environment with the
+    package, installed if it is missing."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        pass
+    home = TOOLS / f"{package}-{version}"
+    python = home / "bin/python3"
+    if os.environ.get("WEIR_JUDGE_VENV") == str(home):
+        sys.exit(f"FAIL {judge}: {package} is not in {home}: remove that folder, and run again")
+    if not python.exists():
+        subprocess.run([ROOT / "scripts/ensure-tools.sh", "venv"], check=True)
+        subprocess.run([sys.executable, "-m", "venv", home], check=True)
+        subprocess.run([python, "-m", "pip", "install", "-q", f"{package}=={version}"], check=True)
+    os.environ["WEIR_JUDGE_VENV"] = str(home)
+    os.execv(python, [str(python), *sys.argv])
+
+
+def example(variable, package, name):
+    """The path of a built example; `variable` names one that is built already."""
+    if path := os.environ.get(variable):
+        return path
+    command = ["cargo", "build", "--locked", "-q", "-p", package, "--example", name]
+    subprocess.run(command, cwd=ROOT, check=True, stdin=subprocess.DEVNULL)
+    return ROOT / os.environ.get("CARGO_TARGET_DIR", "target") / "debug/examples" / name
