@@ -135,6 +135,27 @@ fn what_a_gateway_recorded_is_sent_again() {
 }
 
 #[test]
+fn a_request_that_did_not_arrive_whole_is_not_replayed() {
+    let origin = Upstream::fixed(OK);
+    let weir = recording(&origin, "{ log_body: { limit: 64KiB } }", "");
+    // Not a request at all: it has no line, so that nobody takes it for one.
+    let answer = weir.client().ask("GET /bad HTTP/1.1\r\nHost: a b\r\n\r\n");
+    assert_eq!(answer.status, 400);
+    // The client leaves in the middle of its body.
+    let mut leaving = weir.client();
+    leaving.send(&format!("POST /half HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{}", "x".repeat(50)));
+    drop(leaving);
+    recorded(weir.dir(), 1);
+    weir.client().ask("GET /good HTTP/1.1\r\nHost: a\r\n\r\n");
+    let log = recorded(weir.dir(), 2);
+    assert!(!log.contains("/bad") && log.lines().count() == 2, "{log}");
+    assert!(log.lines().any(|line| line.contains("/half") && line.contains("\"body_cut\":true")), "{log}");
+    let target = Upstream::fixed(OK);
+    let r = report(&replay(&log, &url(&target), &["--methods", "all"]));
+    assert_eq!(lines(&target), ["GET /good HTTP/1.1"], "{:?}", r.replay);
+}
+
+#[test]
 fn what_http2_clients_asked_is_recorded_too() {
     let origin = Upstream::fixed(OK);
     let weir = recording(&origin, "{ log_body: {} }", "");
