@@ -75,7 +75,7 @@ pub fn settle<H: Headers + Copy>(
     let open = Ambiguity {
         slash: ambiguity.slash && mode == EscapedSlashes::Refuse,
         semicolon: ambiguity.semicolon && !meant,
-        sign: ambiguity.sign && !pattern.is_some_and(|p| raw_signs(p.as_bytes()) != p.as_bytes()),
+        sign: ambiguity.sign && pattern.is_none_or(|p| raw_signs(p.as_bytes()) == p.as_bytes()),
     };
     // A listener may keep `//`. Most servers behind us merge it, above all one created by a decoded `%2F` or a
     // dropped `;x`.

@@ -143,7 +143,7 @@ fn a_request_that_did_not_arrive_whole_is_not_replayed() {
     assert_eq!(answer.status, 400);
     // The client leaves in the middle of its body.
     let mut leaving = weir.client();
-    leaving.send(&format!("POST /half HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{}", "x".repeat(50)));
+    leaving.send(format!("POST /half HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{}", "x".repeat(50)));
     drop(leaving);
     recorded(weir.dir(), 1);
     weir.client().ask("GET /good HTTP/1.1\r\nHost: a\r\n\r\n");
