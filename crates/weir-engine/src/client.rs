@@ -1,7 +1,7 @@
 //! A client as an exchange sees it: its request's origin, its stream, its deadline, and whether it is still
 //! connected.
 //!
-//! `connection.rs` makes one per connection (`connection/h2.rs` one per stream) and runs exchanges on it.
+//! `connection.rs` makes one per connection (`connection/multiplexed.rs` one per stream) and runs exchanges on it.
 
 use crate::core::{ConnectionHandle, Core, LocalListener};
 use crate::forward::Forwarding;
@@ -19,7 +19,7 @@ use weir_wire::{Deadline, Peer, Stream};
 /// How long a peer may accept no bytes before it is given up. 60 s, as nginx's `send_timeout`.
 pub(crate) const SEND_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A client connection, or one stream of an HTTP/2 connection.
+/// A client connection, or one stream of a connection that carries several.
 pub(crate) struct Client {
     pub(crate) core: Rc<Core>,
     /// The listener, from the snapshot of the current exchange.
@@ -57,7 +57,7 @@ impl Client {
     /// Whether the client has abandoned the waiting exchange, as far as it can be known. A client that closed its
     /// side may still read, so this counts only after a while: an answer within a second reaches it.
     ///
-    /// An HTTP/2 stream reports a reset immediately and at no cost. A socket is checked when its core has seen its
+    /// A multiplexed stream reports a reset immediately and at no cost. A socket is checked when its core has seen its
     /// end, and after a while: see [`ConnectionHandle::wait`].
     pub(crate) fn has_departed(&mut self, cx: &mut Context<'_>, by: Departure) -> bool {
         if by == Departure::Never || !self.may_tell() {
@@ -77,7 +77,7 @@ impl Client {
     /// Whether the client may have departed, without a system call: for an exchange that has just begun to wait.
     #[inline]
     pub(crate) fn may_tell(&self) -> bool {
-        self.handle.is_watched() || self.stream.h2().is_some() || self.stream.is_half_closed()
+        self.handle.is_watched() || self.stream.is_multiplexed() || self.stream.is_half_closed()
     }
 
     /// Whether the client closed its side during a longer exchange.
@@ -119,7 +119,7 @@ impl Client {
         poll_fn(|cx| self.stream.poll_finish(cx, trailers)).await.map_err(|_| &error::CLIENT_CLOSED)
     }
 
-    /// Writes all of `out`, with at most [`SEND_TIMEOUT`] between steps. An HTTP/2 stream keeps the last bytes until
+    /// Writes all of `out`, with at most [`SEND_TIMEOUT`] between steps. A multiplexed stream keeps the last bytes until
     /// it knows whether more follow: [`Client::finish`] sends them.
     pub(crate) async fn write_all(&mut self, out: Vec<u8>) -> Result<(), &'static Cause> {
         self.write_all_of(out, &[]).await
@@ -134,7 +134,7 @@ impl Client {
                 let rest = out.get(at..).unwrap_or_default();
                 let behind = apart.get(at.saturating_sub(out.len())..).unwrap_or_default();
                 let over = rest.is_empty() && behind.is_empty();
-                if over && self.stream.h2().is_some() {
+                if over && self.stream.is_multiplexed() {
                     return Poll::Ready(Ok(()));
                 }
                 // TLS may hold bytes it has not sent: the flush can wait for the client too.

@@ -1,4 +1,5 @@
-//! One client connection: handshake, one request after the other, end. `h2` serves connections that speak HTTP/2.
+//! One client connection: handshake, one request after the other, end. `multiplexed` serves those that carry several
+//! requests at a time, by HTTP/2 (`h2`) or HTTP/3 (`h3`).
 //!
 //! An idle connection holds no buffer: `head` borrows one from the core when bytes arrive and returns it once they
 //! are used.
@@ -7,6 +8,7 @@ mod bytes;
 mod greet;
 mod h2;
 mod head;
+mod multiplexed;
 
 pub use head::cause_of;
 

@@ -237,9 +237,7 @@ pub(crate) async fn refuse_head(
     // The client may take its answer slowly. Until then keep only the request line, for the log.
     exchange.head.forget_fields();
     exchange.head.set_wire_len(received);
-    if let Some(stream) = exchange.client.stream.h2() {
-        stream.forget_head();
-    }
+    exchange.client.stream.forget_head();
     {
         let mut recorded = Recorded::new(&mut exchange);
         recorded.exchange.send_local(response).await;
@@ -634,24 +632,21 @@ impl<'c> Exchange<'c> {
     }
 
     /// Ends a connection so that a cut response is visibly incomplete. With a length or chunks a plain close shows it
-    /// and the client keeps what it has; an HTTP/2 stream is reset.
+    /// and the client keeps what it has; a multiplexed stream is reset.
     fn cut(&self, cause: &Cause) -> Next {
         let why = record::closed_by(cause);
-        let h2 = self.client.stream.h2().is_some();
-        let reset = self.phase == Phase::Begun(Framing::Close) || h2;
-        // Dropping a stream sends RST_STREAM with CANCEL, which gRPC clients take for a canceled call.
-        let late = h2 && *cause == error::GRPC_TIMEOUT;
+        let is_multiplexed = self.client.stream.is_multiplexed();
+        let reset = self.phase == Phase::Begun(Framing::Close) || is_multiplexed;
+        // Dropping a stream resets it with CANCEL, which gRPC clients take for a canceled call.
+        let late = is_multiplexed && *cause == error::GRPC_TIMEOUT;
         if reset && !late { Next::Abort(why) } else { Next::Close(why) }
     }
 
     /// Ends a gRPC response that had begun with trailers that give the reason.
     async fn cut_grpc(&mut self, cause: &Cause) -> Next {
-        let told = match self.client.stream.h2() {
-            Some(_) => {
-                self.client.finish(&grpc::trailers(cause, self.local.snapshot.expose_causes)).await.is_ok()
-            }
-            None => false, // a chunk may be half written; a plain close shows the cut
-        };
+        // On HTTP/1.1 a chunk may be half written; a plain close shows the cut.
+        let told = self.client.stream.is_multiplexed()
+            && self.client.finish(&grpc::trailers(cause, self.local.snapshot.expose_causes)).await.is_ok();
         if told { Next::Close(record::closed_by(cause)) } else { self.cut(cause) }
     }
 

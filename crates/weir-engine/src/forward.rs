@@ -83,6 +83,14 @@ impl Forwarding {
         Self { lines: RefCell::new(lines), owner: OnceCell::new(), scheme, is_unnamed: !named, server_name }
     }
 
+    /// The same client at another address: it has moved to another network.
+    pub(crate) fn moved_to(&self, peer: Peer, tls: bool) -> Self {
+        let moved = Self::new(peer.ip(), tls, !self.is_unnamed, self.server_name.as_deref());
+        let here = self.owner.get().and_then(Option::as_ref).map(|owner| owner.0.destination);
+        let _ = moved.owner(peer, || here);
+        moved
+    }
+
     /// Whether a PROXY header named no client.
     pub(crate) const fn is_unnamed(&self) -> bool {
         self.is_unnamed

@@ -54,7 +54,7 @@ pub struct Sample {
     /// The head as received, as HTTP/1.1 text.
     pub(crate) head: Vec<u8>,
     /// For HTTP/2: whether the request had no body.
-    pub(crate) h2: Option<bool>,
+    pub(crate) streamed: Option<bool>,
     pub(crate) peer: Peer,
     pub(crate) tls: bool,
     pub(crate) server_name: Option<Box<str>>,
@@ -176,7 +176,7 @@ mod tests {
     fn sample(bytes: usize) -> Sample {
         Sample {
             head: vec![b'x'; bytes],
-            h2: None,
+            streamed: None,
             peer: Peer::Local,
             tls: false,
             server_name: None,

@@ -14,6 +14,15 @@ pub enum Version {
     Http11,
     /// HTTP/2: the head was translated to HTTP/1.1, and the stream frames the body.
     Http2,
+    /// HTTP/3: likewise.
+    Http3,
+}
+
+impl Version {
+    /// Whether a stream of its own frames the message.
+    pub const fn is_multiplexed(self) -> bool {
+        matches!(self, Self::Http2 | Self::Http3)
+    }
 }
 
 /// Whether the connection continues after this message, according to the sender (RFC 9112 §9.3).
@@ -169,6 +178,12 @@ macro_rules! of_any_head {
         pub const fn came_by_http2(&mut self, over: bool) {
             self.common.outside = Some(if over { BodyKind::Empty } else { BodyKind::UntilClose });
             self.common.version = Version::Http2;
+        }
+
+        /// The same for HTTP/3.
+        pub const fn came_by_http3(&mut self, over: bool) {
+            self.came_by_http2(over);
+            self.common.version = Version::Http3;
         }
 
         /// Marks the message as one whose records frame the body (FastCGI). `over`: there is no body.

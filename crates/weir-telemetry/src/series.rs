@@ -84,17 +84,20 @@ pub enum Protocol {
     Http1,
     /// HTTP/2.
     Http2,
+    /// HTTP/3.
+    Http3,
 }
 
 impl Protocol {
     /// Every protocol, in numeric order.
-    pub const ALL: [Self; 2] = [Self::Http1, Self::Http2];
+    pub const ALL: [Self; 3] = [Self::Http1, Self::Http2, Self::Http3];
 
     /// The label value.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Http1 => "http1",
             Self::Http2 => "h2",
+            Self::Http3 => "h3",
         }
     }
 }

@@ -41,6 +41,6 @@ pub use deadline::Deadline;
 pub use driver::{Driver, yield_now};
 pub use peer::Peer;
 pub use sockets::{Class, CoreListener, Datagrams, Socket, Sockets};
-pub use stream::Stream;
+pub use stream::{Carried, Stream};
 pub use tls::{TlsInfo, TlsKeys};
 pub use transport::Transport;

@@ -567,9 +567,9 @@ impl Relay {
         from: &mut Stream,
         watch: Option<&mut dyn Watch>,
     ) -> Poll<Result<(), RelayError>> {
-        // An HTTP/2 stream returns what it has, in its own buffer.
-        let filled =
-            self.input.len() == self.input.capacity() && self.input.capacity() > 0 && from.h2().is_none();
+        // A multiplexed stream returns what it has, in its own buffer.
+        let is_full = self.input.len() == self.input.capacity() && self.input.capacity() > 0;
+        let filled = is_full && !from.is_multiplexed();
         self.input.clear();
         self.used = 0;
         if filled && self.input.capacity() < BUFFER_BYTES {

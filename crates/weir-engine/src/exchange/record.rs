@@ -363,11 +363,12 @@ impl Exchange<'_> {
         }
         let (record, cx) = (&self.record, self.cx.as_ref());
         let id = made.as_ref().map(<[u8; 32]>::as_slice).or(self.id().map(str::as_bytes));
-        let is_h2 = self.head.version() == Version::Http2;
+        let is_streamed = self.head.version().is_multiplexed();
         tap.give(Sample {
             head: text.to_vec(),
-            // An HTTP/2 head does not say whether a body follows.
-            h2: is_h2.then(|| record.body_in == 0 && self.head.content_length().unwrap_or(0) == 0),
+            // The head of a stream does not say whether a body follows.
+            streamed: is_streamed
+                .then(|| record.body_in == 0 && self.head.content_length().unwrap_or(0) == 0),
             peer: client.peer,
             tls: client.tls,
             server_name: client.forwarding.server_name().map(|name| Box::from(&**name)),
@@ -491,6 +492,7 @@ impl Exchange<'_> {
             Version::Http10 => "HTTP/1.0",
             Version::Http11 => "HTTP/1.1",
             Version::Http2 => "HTTP/2",
+            Version::Http3 => "HTTP/3",
         }
     }
 

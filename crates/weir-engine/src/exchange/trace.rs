@@ -222,6 +222,7 @@ impl Exchange<'_> {
                 Version::Http10 => "1.0",
                 Version::Http11 => "1.1",
                 Version::Http2 => "2",
+                Version::Http3 => "3",
             },
         );
         to.text("user_agent.original", self.head.headers.get_str("user-agent").unwrap_or_default());

@@ -43,7 +43,7 @@ impl Exchange<'_> {
         let framing = match (kind, self.head.version()) {
             (BodyKind::Empty, _) => Framing::Length,
             (BodyKind::Length(_) | BodyKind::UntilClose, _) if has_length && !changed => Framing::Length,
-            (_, Version::Http10 | Version::Http2) => Framing::Close,
+            (_, Version::Http10 | Version::Http2 | Version::Http3) => Framing::Close,
             (_, Version::Http11) => Framing::Chunked,
         };
         // The answer came before the request's end. The rest may never come, so do not promise to keep the
@@ -471,7 +471,7 @@ impl Exchange<'_> {
     /// instead.
     fn ends_unsaid(&self, response: &ResponseHead) -> bool {
         let method = self.head.method();
-        self.head.version() != Version::Http2
+        !self.head.version().is_multiplexed()
             && response.body(method) == BodyKind::Empty
             && method != Method::Head
             && !matches!(response.status(), 100..=199 | 204 | 304)
@@ -558,7 +558,7 @@ impl Pump<'_> {
             Stage::Response => {}
         }
         let watched = self.sent.upload.is_done()
-            || self.client.stream.h2().is_some()
+            || self.client.stream.is_multiplexed()
             || self.sent.connection.relay.is_supplied();
         if watched && !self.download.waits_for_writer() && self.has_departed(task) {
             let reset = || std::io::ErrorKind::ConnectionReset.into();

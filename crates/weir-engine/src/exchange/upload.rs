@@ -150,7 +150,7 @@ impl HeadWait<'_> {
             return Poll::Ready(came);
         }
         let watched = self.sent.upload.is_done()
-            || self.client.stream.h2().is_some()
+            || self.client.stream.is_multiplexed()
             || self.sent.connection.relay.is_supplied();
         if watched && self.client.may_tell() && self.client.has_departed(cx, self.departure()) {
             return Poll::Ready(Err(Failure::Client(Stop::Cut(&error::CLIENT_CLOSED))));

@@ -93,6 +93,7 @@ fn write_request(head: &RequestHead, facts: &Facts<'_>, pairs: &mut Pairs<'_>) {
         Version::Http10 => b"HTTP/1.0",
         Version::Http11 => b"HTTP/1.1",
         Version::Http2 => b"HTTP/2.0",
+        Version::Http3 => b"HTTP/3.0",
     };
     pairs.push("SERVER_PROTOCOL", protocol);
     pairs.push("REQUEST_SCHEME", if tls { b"https" } else { b"http" });

@@ -464,7 +464,7 @@ impl Sample {
         if !matches!(parse_request(&mut head, limits), Ok(Progress::Complete)) {
             return None;
         }
-        if let Some(over) = self.h2 {
+        if let Some(over) = self.streamed {
             head.came_by_http2(over);
         }
         Some(head)

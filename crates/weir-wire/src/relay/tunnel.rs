@@ -146,8 +146,8 @@ impl Pipe {
         if self.buffer.capacity() == 0 {
             lent.clear();
             mem::swap(&mut self.buffer, lent);
-            // A lent buffer may have held a short head. An HTTP/2 stream says itself how much it has.
-            if self.buffer.capacity() < LEAST_BYTES && from.h2().is_none() {
+            // A lent buffer may have held a short head. A multiplexed stream says itself how much it has.
+            if self.buffer.capacity() < LEAST_BYTES && !from.is_multiplexed() {
                 self.buffer.reserve_exact(LEAST_BYTES);
             }
         }
