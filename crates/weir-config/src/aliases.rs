@@ -135,13 +135,19 @@ const ALIASES: &[Alias] = &[
         "response",
         "write request: { set: { … } }, or response: { set: { … } }",
     ),
-    elsewhere(&["http3", "quic"], "listeners", "HTTP/3 is not supported; leave it out"),
+    elsewhere(
+        &["h3", "http3", "quic"],
+        "listeners",
+        "HTTP/3 belongs to a listener: listeners: { web: { protocols: [h3, h2, http1], tls: { … } } }",
+    ),
+    alias(&["h3", "quic"], "http3", "write protocols: [h3, h2, http1]; `http3` has its settings"),
     elsewhere(&["version"], "listeners", "leave it out: a config has no version"),
 ];
 
 /// Other gateways' words for values, and ours.
 const WORDS: &[(&[&str], &str, &str)] = &[
-    (&["h3", "http3", "http/3", "quic"], "h2", "HTTP/3 is not supported; leave it out"),
+    (&["http3", "http/3", "quic"], "h3", "write h3"),
+    (&["h3", "http3", "http/3", "quic"], "h2", "Weir speaks HTTP/3 with clients only: write h2"),
     (&["http2", "http/2", "grpc", "grpcs"], "h2c", "write h2 where the upstream has `tls`, else h2c"),
     (&["http2", "http/2"], "h2", "write h2"),
     (&["http", "http/1.1", "http1.1", "h1"], "http1", "write http1"),

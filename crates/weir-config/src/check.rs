@@ -13,6 +13,7 @@ mod doubtful;
 mod fastcgi;
 mod filters;
 mod health;
+mod http3;
 mod listeners;
 mod maps;
 mod migration;

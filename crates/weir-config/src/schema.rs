@@ -13,6 +13,7 @@ mod exclusion;
 mod fastcgi;
 mod files;
 mod health;
+mod http3;
 mod listener;
 mod log_fields;
 mod maps;
@@ -40,6 +41,7 @@ pub use exclusion::{Exclusion, Exclusions, Paths};
 pub use fastcgi::FastCgi;
 pub use files::{Coding, Files, FilesByHeader};
 pub use health::{Health, Outlier, Probe, ProbeKind, ProbeTls, StatusRange};
+pub use http3::{Advertise, Http3, Http3Retry};
 pub use listener::{
     CertificateFiles, ClientAuth, ClientAuthMode, EscapedSlashes, Listener, ListenerTimeouts, ListenerTls,
     Protocol, Slashes, TlsVersion,

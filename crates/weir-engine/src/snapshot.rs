@@ -4,10 +4,12 @@
 //! config and is the last part of validation.
 
 mod compile;
+mod http3;
 mod passing;
 mod sources;
 
 pub use compile::{Carry, compile, log_tls};
+pub use http3::{AddressProof, Advertise, Http3, UdpDoor};
 pub(crate) use passing::{Admits, ConnectionLimit};
 pub use passing::{Destination, Names, Passing, Serves};
 
@@ -139,6 +141,8 @@ pub struct Listener {
     /// Which protocols it speaks.
     pub(crate) http1: bool,
     pub(crate) h2: bool,
+    /// HTTP/3, if it speaks that.
+    pub http3: Option<Box<Http3>>,
     pub(crate) proxy_protocol: bool,
     /// What to do with empty path segments.
     pub slashes: Slashes,
@@ -150,6 +154,11 @@ pub struct Listener {
 }
 
 impl Listener {
+    /// Whether clients connect to it over TCP, or over a Unix socket. Not if it speaks HTTP/3 alone.
+    pub fn has_stream_socket(&self) -> bool {
+        self.http1 || self.h2 || !matches!(self.serves, Serves::Http)
+    }
+
     /// Whether it accepts a client's connections.
     pub(crate) fn admits(&self, client: IpAddr) -> bool {
         self.ip.as_ref().is_none_or(|ip| ip.admits(client))

@@ -5,6 +5,7 @@ use aws_lc_rs::{hkdf, hmac, rand};
 use quinn_proto::congestion::CubicConfig;
 use quinn_proto::crypto::rustls::{NoInitialCipherSuite, QuicClientConfig, QuicServerConfig};
 use quinn_proto::{ClientConfig, EndpointConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt};
+use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -174,7 +175,13 @@ impl Server {
         keys: &Keys,
         limits: Limits,
     ) -> Result<Self, NoInitialCipherSuite> {
-        let tls = QuicServerConfig::try_from(tls)?;
+        // The packets that begin a connection always use this suite (RFC 9001 §5.2), also where `ciphers` does not have
+        // it: their keys protect nothing secret.
+        let initial = TLS13_AES_128_GCM_SHA256.tls13().and_then(|suite| suite.quic_suite());
+        let tls = match initial {
+            Some(initial) => QuicServerConfig::with_initial(tls, initial)?,
+            None => QuicServerConfig::try_from(tls)?,
+        };
         let mut config = ServerConfig::new(Arc::new(tls), Arc::new(keys.tokens()));
         config
             .transport_config(Arc::new(limits.transport()))

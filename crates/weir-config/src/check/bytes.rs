@@ -49,7 +49,7 @@ impl Checker<'_> {
             Serves::Tcp => self.tcp(path, listener),
             Serves::Sni => self.sni(path, listener),
         }
-        for key in ["protocols", "slashes", "escaped_slashes"] {
+        for key in ["protocols", "http3", "slashes", "escaped_slashes"] {
             let path = format!("{path}.{key}");
             if self.is_written(&path) {
                 let message = "this listener speaks no HTTP";

@@ -19,6 +19,7 @@ impl Checker<'_> {
             self.bytes(name, &path, listener);
             self.port(&path, listener);
             self.protocols(&path, listener);
+            self.http3(name, &path, listener);
             if listener.proxy_protocol && !self.is_written("trusted_proxies") {
                 let message = "no one may send the PROXY header: `trusted_proxies` is empty";
                 let hint = "add the networks of your load balancers to trusted_proxies";

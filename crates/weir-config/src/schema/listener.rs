@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::acme::Acme;
 use super::addresses::ListenAddress;
 use super::bytes::{Destination, ListenerIp, ListenerLimits, Serves, Sni, Tcp};
+use super::http3::Http3;
 use super::values::FilePath;
 use crate::units::{Duration, Rate};
 
@@ -37,9 +38,13 @@ pub struct Listener {
     #[serde(default)]
     pub limits: ListenerLimits,
     /// Protocols spoken here; with `tls` also their order in ALPN. Without TLS, clients begin with HTTP/2 by prior
-    /// knowledge. Default `[http1]`, with `tls` `[h2, http1]`; `[h2]` alone refuses http1.
+    /// knowledge. `h3` needs `tls`, and opens the UDP port of the same number. Default `[http1]`, with `tls`
+    /// `[h2, http1]`; `[h2]` alone refuses http1.
     #[serde(default)]
     pub protocols: Option<Vec<Protocol>>,
+    /// Settings of HTTP/3. Needs `h3` in `protocols`.
+    #[serde(default)]
+    pub http3: Option<Http3>,
     /// Every connection must begin with a PROXY protocol header (v1 or v2) and come from `trusted_proxies`. Default
     /// false, because a client that may send the header may claim any address.
     #[serde(default)]
@@ -72,6 +77,12 @@ impl Listener {
         }
     }
 
+    /// Whether it speaks HTTP/3.
+    pub fn has_h3(&self) -> bool {
+        let named = self.protocols.as_ref().is_some_and(|all| all.contains(&Protocol::H3));
+        named && self.serves() == Serves::Http
+    }
+
     /// Where it sends connections: the destination of each name, and that of all others.
     pub fn destinations(&self) -> impl Iterator<Item = &Destination> {
         let named = self.sni.iter().flat_map(|sni| &sni.0).map(|(_, destination)| destination);
@@ -91,6 +102,8 @@ impl Listener {
 pub enum Protocol {
     /// HTTP/2: by ALPN with TLS, by prior knowledge without.
     H2,
+    /// HTTP/3, over QUIC on UDP.
+    H3,
     /// HTTP/1.0 and 1.1.
     Http1,
 }

@@ -1,7 +1,7 @@
 //! TLS with rustls: the only module that uses it.
 //!
 //! `certificate` is a certificate with its key. `proof` shows a certificate authority that we control a name.
-//! `server` selects a certificate by name and holds a listener's policy; `client` holds the policy towards an
+//! `server` selects a certificate by name and holds a listener's policy, `quic` that for HTTP/3; `client` holds the policy towards an
 //! upstream. `tickets` holds the keys with which clients resume sessions. `peer` is the certificate that the other
 //! side presented. `der` parses certificates, and `fault` explains failures. Both policies are built when a config is
 //! compiled, and all cores share them.
@@ -13,6 +13,7 @@ mod fault;
 mod peer;
 mod policy;
 mod proof;
+mod quic;
 mod server;
 mod tickets;
 
@@ -22,6 +23,7 @@ pub use fault::{TlsFault, explained, fault_of, why_client_failed};
 pub use peer::PeerCertificate;
 pub use policy::{Policy, Unknown};
 pub use proof::Proofs;
+pub use quic::{QuicTls, SingleUse};
 pub use server::{ClientAuth, Handshake, ServerTls, Shown, versions};
 pub use tickets::Tickets;
 

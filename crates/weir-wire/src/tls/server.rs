@@ -74,34 +74,11 @@ impl ServerTls {
         policy: &Policy,
         tickets: &Tickets,
     ) -> Result<Self, TlsError> {
-        let provider = Arc::clone(policy.provider());
-        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-            .with_protocol_versions(policy.versions())
-            .map_err(|e| TlsError::policy("no policy of TLS").because(e))?;
-        let builder = match client_auth {
-            ClientAuth::Off => builder.with_no_client_auth(),
-            ClientAuth::Optional(ca) | ClientAuth::Required(ca) => {
-                let mut roots = RootCertStore::empty();
-                let unusable = || TlsError::of(Part::Authority, ca.display().to_string());
-                for cert in read_certificates(ca, Part::Authority)? {
-                    roots.add(cert).map_err(|e| unusable().because(e))?;
-                }
-                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-                let verifier = match client_auth {
-                    ClientAuth::Optional(_) => verifier.allow_unauthenticated(),
-                    _ => verifier,
-                };
-                builder.with_client_cert_verifier(verifier.build().map_err(|e| unusable().because(e))?)
-            }
-        };
-        let mut config = builder.with_cert_resolver(Arc::new(Certificates::new(shown)?));
+        let mut config = server_config(shown, client_auth, policy, policy.versions())?;
         config.alpn_protocols = alpn.iter().map(|p| p.to_vec()).collect();
         if policy.tickets {
             config.ticketer = tickets.producer();
         }
-        config.session_storage = Arc::new(NoServerSessionStorage {}); // tickets resume sessions without server memory
-        config.send_tls13_tickets = if policy.tickets { 2 } else { 0 };
-        config.max_fragment_size = None;
         Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), proofs: None })
     }
 
@@ -147,6 +124,40 @@ impl ServerTls {
         let certificate = chain.and_then(|chain| chain.first()).map(|leaf| PeerCertificate::of(leaf));
         Ok((stream, certificate))
     }
+}
+
+/// What all policies towards clients have in common. No tickets are made yet.
+pub(super) fn server_config(
+    shown: Shown<'_>,
+    client_auth: &ClientAuth,
+    policy: &Policy,
+    versions: &[&'static SupportedProtocolVersion],
+) -> Result<ServerConfig, TlsError> {
+    let provider = Arc::clone(policy.provider());
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_protocol_versions(versions)
+        .map_err(|e| TlsError::policy("no policy of TLS").because(e))?;
+    let builder = match client_auth {
+        ClientAuth::Off => builder.with_no_client_auth(),
+        ClientAuth::Optional(ca) | ClientAuth::Required(ca) => {
+            let mut roots = RootCertStore::empty();
+            let unusable = || TlsError::of(Part::Authority, ca.display().to_string());
+            for cert in read_certificates(ca, Part::Authority)? {
+                roots.add(cert).map_err(|e| unusable().because(e))?;
+            }
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+            let verifier = match client_auth {
+                ClientAuth::Optional(_) => verifier.allow_unauthenticated(),
+                _ => verifier,
+            };
+            builder.with_client_cert_verifier(verifier.build().map_err(|e| unusable().because(e))?)
+        }
+    };
+    let mut config = builder.with_cert_resolver(Arc::new(Certificates::new(shown)?));
+    config.session_storage = Arc::new(NoServerSessionStorage {}); // tickets resume sessions without server memory
+    config.send_tls13_tickets = if policy.tickets { 2 } else { 0 };
+    config.max_fragment_size = None;
+    Ok(config)
 }
 
 /// TLS 1.2 and 1.3, or 1.3 only.

@@ -12,7 +12,7 @@ use weir_filter::filter::{Kept, Places, Purgeable, Switch};
 use weir_telemetry::Telemetry;
 use weir_upstream::fetch::Fetcher;
 use weir_upstream::upstream::{Healths, Upstream};
-use weir_wire::tls::{self, Certificate, Identity, Tickets};
+use weir_wire::tls::{self, Certificate, Identity, SingleUse, Tickets};
 use weir_wire::{Context, hex};
 
 /// What is carried from one snapshot to the next.
@@ -31,6 +31,9 @@ pub struct Carry {
     /// The keys of session tickets, by the policy under which they resume: see [`tickets_key`](super::listeners::tickets_key).
     tickets: HashMap<[u8; 32], Tickets>,
     fresh_tickets: HashMap<[u8; 32], Tickets>,
+    /// The sessions of listeners with early data, by the same policy. The next process does not get them.
+    single_use: HashMap<[u8; 32], SingleUse>,
+    fresh_single_use: HashMap<[u8; 32], SingleUse>,
     /// The last snapshot's upstreams, with the settings they were built from.
     pub(super) upstreams: HashMap<String, (schema::Upstream, Arc<Upstream>)>,
     pub(super) fresh: HashMap<String, (schema::Upstream, Arc<Upstream>)>,
@@ -49,6 +52,8 @@ impl Carry {
             held: HashMap::new(),
             tickets: HashMap::new(),
             fresh_tickets: HashMap::new(),
+            single_use: HashMap::new(),
+            fresh_single_use: HashMap::new(),
             upstreams: HashMap::new(),
             fresh: HashMap::new(),
         }
@@ -61,6 +66,7 @@ impl Carry {
         self.fresh_certificates.clear();
         self.acme.begin();
         self.fresh_tickets.clear();
+        self.fresh_single_use.clear();
         self.fresh.clear();
     }
 
@@ -130,6 +136,12 @@ impl Carry {
         Ok(made)
     }
 
+    /// The sessions that clients of a policy may resume once, with early data. They outlive a reload as well.
+    pub(super) fn single_use(&mut self, key: [u8; 32]) -> SingleUse {
+        let known = self.single_use.get(&key);
+        self.fresh_single_use.entry(key).or_insert_with(|| known.cloned().unwrap_or_default()).clone()
+    }
+
     /// The listeners' certificates in use, by their files.
     pub fn certificates(&self) -> Vec<(&Identity, &Certificate)> {
         let mut all: Vec<_> = self.certificates.iter().collect();
@@ -144,6 +156,7 @@ impl Carry {
         self.certificates = std::mem::take(&mut self.fresh_certificates);
         self.acme.adopt(|| Arc::new(Wire(fetcher.clone())));
         self.tickets = std::mem::take(&mut self.fresh_tickets);
+        self.single_use = std::mem::take(&mut self.fresh_single_use);
         self.held.retain(|_, held| Arc::strong_count(held) > 1);
         self.upstreams = std::mem::take(&mut self.fresh);
         forgotten

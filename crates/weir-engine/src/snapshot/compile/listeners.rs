@@ -2,7 +2,8 @@
 
 use super::Compiler;
 use crate::snapshot::{
-    Admits, ConnectionLimit, Destination, Listener, ListenerTimeouts, Names, Passing, Policy, Serves,
+    AddressProof, Admits, Advertise, ConnectionLimit, Destination, Http3, Listener, ListenerTimeouts, Names,
+    Passing, Policy, Serves, UdpDoor,
 };
 use sha2::{Digest, Sha256};
 use std::path::Path;
@@ -14,7 +15,7 @@ use weir_route::{EscapedSlashes, Slashes};
 use weir_wire::Chain;
 use weir_wire::h2::{FloodLimits, ServerLimits};
 use weir_wire::listen::Address;
-use weir_wire::tls::{self, Certificate, ClientAuth, Part, ServerTls, Shown, Slot};
+use weir_wire::tls::{self, Certificate, ClientAuth, Part, QuicTls, ServerTls, Shown, Slot};
 
 impl Compiler<'_> {
     pub(super) fn listeners(&mut self) -> Vec<Arc<Listener>> {
@@ -26,7 +27,9 @@ impl Compiler<'_> {
                 let serves = self.serves(written);
                 let timeouts = &written.timeouts;
                 let protocols = protocols(written);
-                let tls = written.tls.as_ref().and_then(|tls| self.server_tls(name, tls, &protocols));
+                let made =
+                    written.tls.as_ref().and_then(|tls| self.server_tls(name, written, tls, &protocols));
+                let (tls, quic) = made.map_or((None, None), |(tls, quic)| (Some(tls), quic));
                 if written.tls.is_some() && tls.is_none() && self.found.errors() == 0 {
                     // Whatever the reason: never fall back to cleartext where TLS was requested.
                     self.error(
@@ -39,6 +42,7 @@ impl Compiler<'_> {
                 Arc::new(Listener {
                     http1: protocols.contains(&schema::Protocol::Http1),
                     h2: protocols.contains(&schema::Protocol::H2),
+                    http3: quic.map(|tls| Box::new(self.http3(name, written, tls))),
                     name: name.into(),
                     address: written.address.as_ref().map(address),
                     greets: tls.is_some() || written.proxy_protocol || !matches!(serves, Serves::Http),
@@ -62,11 +66,42 @@ impl Compiler<'_> {
                         handshake: timeouts.handshake.get(),
                         rate: timeouts.rate.get(),
                     },
-                    policy: policy(written, &protocols, &config.trusted_proxies),
+                    policy: policy(written, &over_tcp(&protocols), &config.trusted_proxies),
                     series: self.carry.telemetry.listener(name),
                 })
             })
             .collect()
+    }
+
+    /// What a listener with TLS for QUIC needs besides. Its addresses were checked.
+    fn http3(&self, name: &str, written: &schema::Listener, tls: QuicTls) -> Http3 {
+        let settings = written.http3.unwrap_or_default();
+        let leads_here = |outer: &schema::Listener| {
+            outer.destinations().any(|destination| destination.listener.as_deref() == Some(name))
+        };
+        let at = |listener: &schema::Listener, outer| match listener.address {
+            Some(schema::ListenAddress::Tcp(address)) => Some(UdpDoor { address, outer }),
+            _ => None,
+        };
+        let outers = self.config.listeners.iter().enumerate().filter(|(_, (_, outer))| leads_here(outer));
+        let outers = outers.filter_map(|(index, (_, outer))| at(outer, Some(index)));
+        Http3 {
+            doors: at(written, None).into_iter().chain(outers).collect(),
+            tls,
+            idle: settings.idle.get(),
+            retry: match settings.retry {
+                schema::Http3Retry::Always => AddressProof::Always,
+                schema::Http3Retry::Auto => AddressProof::Auto,
+            },
+            early_data: settings.early_data,
+            migration: settings.migration,
+            advertise: match settings.advertise {
+                schema::Advertise::Off => Advertise::Off,
+                schema::Advertise::Own => Advertise::Own,
+                schema::Advertise::Port(port) => Advertise::Port(port.get()),
+            },
+            policy: policy(written, &[schema::Protocol::H3], &self.config.trusted_proxies),
+        }
     }
 
     /// What a listener does with its connections. A destination that does not exist was reported.
@@ -135,13 +170,16 @@ impl Compiler<'_> {
         None
     }
 
+    /// TLS over TCP, and over QUIC if the listener speaks HTTP/3.
     fn server_tls(
         &mut self,
         name: &str,
+        listener: &schema::Listener,
         written: &schema::ListenerTls,
         protocols: &[schema::Protocol],
-    ) -> Option<ServerTls> {
-        let alpn: Vec<&[u8]> = protocols.iter().map(|protocol| alpn(*protocol)).collect();
+    ) -> Option<(ServerTls, Option<QuicTls>)> {
+        let alpn: Vec<&[u8]> = over_tcp(protocols).into_iter().map(alpn).collect();
+        let early_data = listener.http3.is_some_and(|http3| http3.early_data);
         let client_auth = client_auth(written.client_auth.as_ref());
         let only_13 = written.min_version == schema::TlsVersion::Tls13;
         let path = format!("listeners.{name}.tls");
@@ -169,6 +207,15 @@ impl Compiler<'_> {
             written.acme.as_ref().is_some_and(|acme| acme.challenge == schema::AcmeChallenge::TlsAlpn);
         let made = made
             .map(|tls| if by_handshake { tls.with_proofs(self.carry.acme.proofs().clone()) } else { tls });
+        let made = made.and_then(|tls| {
+            if !listener.has_h3() {
+                return Ok((tls, None));
+            }
+            let tickets = self.carry.tickets(key)?;
+            let single_use = early_data.then(|| self.carry.single_use(key));
+            let quic = QuicTls::new(shown, &client_auth, &policy, &tickets, single_use.as_ref())?;
+            Ok((tls, Some(quic)))
+        });
         let place =
             |part| if part == Part::Authority { format!("{path}.client_auth.ca") } else { path.clone() };
         made.map_err(|e| self.error(&place(e.part), "tls-unusable", Chain(&e).to_string(), None)).ok()
@@ -210,6 +257,11 @@ pub(super) const fn escaped_slashes(written: schema::EscapedSlashes) -> EscapedS
     }
 }
 
+/// The protocols that clients may choose over TCP.
+fn over_tcp(protocols: &[schema::Protocol]) -> Vec<schema::Protocol> {
+    protocols.iter().copied().filter(|protocol| *protocol != schema::Protocol::H3).collect()
+}
+
 /// The protocols of a listener, in the order of ALPN.
 fn protocols(written: &schema::Listener) -> Vec<schema::Protocol> {
     use schema::Protocol::{H2, Http1};
@@ -224,6 +276,7 @@ fn protocols(written: &schema::Listener) -> Vec<schema::Protocol> {
 pub(super) const fn alpn(protocol: schema::Protocol) -> &'static [u8] {
     match protocol {
         schema::Protocol::H2 => b"h2",
+        schema::Protocol::H3 => b"h3",
         schema::Protocol::Http1 => b"http/1.1",
     }
 }
@@ -252,7 +305,7 @@ pub(super) fn h2_limits(limits: &schema::Limits) -> ServerLimits {
     }
 }
 
-/// See [`Policy`]. The listener's own certificates are not included, so that a renewal breaks no connection; nor are
+/// See [`Policy`]; of the protocols over TCP, or of HTTP/3 alone. The listener's own certificates are not included, so that a renewal breaks no connection; nor are
 /// the destinations of bytes, because connections stay where they are.
 fn policy(written: &schema::Listener, protocols: &[schema::Protocol], trusted: &[schema::Network]) -> Policy {
     let mut hash = Sha256::new();
@@ -260,7 +313,7 @@ fn policy(written: &schema::Listener, protocols: &[schema::Protocol], trusted: &
         hash.update((bytes.len() as u64).to_be_bytes());
         hash.update(bytes);
     };
-    for protocol in [schema::Protocol::Http1, schema::Protocol::H2] {
+    for protocol in [schema::Protocol::Http1, schema::Protocol::H2, schema::Protocol::H3] {
         add(&[u8::from(protocols.contains(&protocol))]);
     }
     add(match written.serves() {

@@ -1,0 +1,59 @@
+//! What a listener needs to serve HTTP/3.
+
+use super::Policy;
+use std::net::SocketAddr;
+use std::time::Duration;
+use weir_wire::tls::QuicTls;
+
+/// HTTP/3 of a listener.
+#[derive(Debug)]
+pub struct Http3 {
+    /// Where its UDP sockets are: one, or one for each listener whose `sni` leads here. No other listener has HTTP/3
+    /// at these addresses.
+    pub doors: Box<[UdpDoor]>,
+    /// TLS of its connections: TLS 1.3 with the listener's certificates, and the ALPN protocol `h3` alone.
+    pub tls: QuicTls,
+    /// How long a connection may be silent. Default 30 s; 1 s to 1 h.
+    pub idle: Duration,
+    /// When clients must prove their address.
+    pub retry: AddressProof,
+    /// Whether requests are accepted before the handshake is complete: see [`early_data`](crate::early_data). Never
+    /// with client certificates.
+    pub early_data: bool,
+    /// Whether a client may change its address. Default true.
+    pub migration: bool,
+    /// The port that Alt-Svc announces.
+    pub advertise: Advertise,
+    /// What is required of a QUIC connection. One that was opened under another policy is no longer served. It
+    /// differs from the listener's own in that the other protocols do not count.
+    pub policy: Policy,
+}
+
+/// An address with a UDP socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UdpDoor {
+    /// The address. If its port is 0, it gets the port of the TCP socket of the same address.
+    pub address: SocketAddr,
+    /// The listener that the address belongs to, by index, if its `sni` leads here. Its `ip` and `limits` apply.
+    pub outer: Option<usize>,
+}
+
+/// When clients must prove that they receive what is sent to their address (RFC 9000 §8.1.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AddressProof {
+    /// Always.
+    Always,
+    /// While many handshakes are under way. The default.
+    Auto,
+}
+
+/// What Alt-Svc announces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advertise {
+    /// Nothing.
+    Off,
+    /// The port of the UDP socket.
+    Own,
+    /// This port.
+    Port(u16),
+}
