@@ -10,7 +10,7 @@
 //!
 //! Invariant: at any time each number belongs to one core at most, because its cells have a single writer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc as mpsc_std;
@@ -19,6 +19,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use weir_engine::core::{Message, Shared, Sibling};
+use weir_engine::homes::Homes;
 use weir_engine::listener::{self, Start};
 use weir_engine::snapshot::Snapshot;
 use weir_telemetry::{Telemetry, log};
@@ -57,10 +58,11 @@ impl Crew {
         count: usize,
         telemetry: &Arc<Telemetry>,
         snapshot: &Arc<Snapshot>,
+        homes: Arc<Homes>,
     ) -> io::Result<Self> {
         let crew = Self {
             telemetry: Arc::clone(telemetry),
-            shared: Arc::default(),
+            shared: Arc::new(Shared::new(homes)),
             members: Arc::default(),
             fixed: AtomicBool::new(false),
         };
@@ -98,12 +100,9 @@ impl Crew {
 
     /// Copies of all listening sockets, for another process.
     pub(crate) fn sockets(&self) -> Vec<(Address, BoundSocket)> {
-        let (to, lent) = mpsc_std::channel();
-        self.tell_all(|| Message::Lend { to: to.clone() });
-        drop(to);
-        let by = Instant::now() + LENT;
-        let next = || lent.recv_timeout(by.saturating_duration_since(Instant::now())).ok();
-        std::iter::from_fn(next).flatten().collect() // the core has logged why a socket is missing
+        let members = self.members();
+        let lent = members.serving.iter().map(|member| lend(member).0);
+        in_order(lent.collect()) // the core has logged why a socket is missing
     }
 
     /// Keeps the number of cores from now on.
@@ -128,12 +127,12 @@ impl Crew {
         if before == count || self.fixed.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let (to, lent) = mpsc_std::channel();
-        for member in &members.serving {
-            let _ = member.sibling.mailbox.send(Message::Lend { to: to.clone() }); // it runs
+        let mut lent = Vec::new();
+        for (sockets, failed) in members.serving.iter().map(lend) {
+            failed.map_or(Ok(()), Err)?; // without one of them, its queue would be lost
+            lent.push(sockets);
         }
-        drop(to);
-        let sockets = spread(collect(&lent)?, count)?;
+        let sockets = spread(in_order(lent), count)?;
         let back = members.leaving.len().min(count.saturating_sub(before));
         let numbers = members.free_numbers(count.saturating_sub(before + back));
         let siblings: Arc<[Sibling]> = members.siblings().into();
@@ -252,19 +251,38 @@ fn wait(send: impl FnOnce(&mpsc_std::Sender<()>)) {
     while answers.recv().is_ok() {}
 }
 
-/// The sockets that cores lend, or the first error: without one of them, its queue would be lost.
-fn collect(
-    lent: &mpsc_std::Receiver<io::Result<(Address, BoundSocket)>>,
-) -> io::Result<Vec<(Address, BoundSocket)>> {
+/// The sockets that a core lends, and the first error.
+fn lend(member: &Member) -> (Vec<(Address, BoundSocket)>, Option<io::Error>) {
+    let (to, lent) = mpsc_std::channel();
+    member.tell(Message::Lend { to });
     let by = Instant::now() + LENT;
-    let mut all = Vec::new();
+    let (mut all, mut failed) = (Vec::new(), None);
     loop {
         match lent.recv_timeout(by.saturating_duration_since(Instant::now())) {
-            Ok(socket) => all.push(socket?),
-            Err(mpsc_std::RecvTimeoutError::Disconnected) => return Ok(all),
-            Err(mpsc_std::RecvTimeoutError::Timeout) => return Err(io::ErrorKind::TimedOut.into()),
+            Ok(Ok(socket)) => all.push(socket),
+            Ok(Err(e)) => failed = failed.or(Some(e)),
+            Err(mpsc_std::RecvTimeoutError::Disconnected) => return (all, failed),
+            Err(mpsc_std::RecvTimeoutError::Timeout) => {
+                return (all, failed.or_else(|| Some(io::ErrorKind::TimedOut.into())));
+            }
         }
     }
+}
+
+/// The sockets that cores lent, those of each address in the order in which they were bound: [`listen::spread`] dealt
+/// them out to the cores in turns. The kernel knows UDP sockets by their places in that order.
+fn in_order(lent: Vec<Vec<(Address, BoundSocket)>>) -> Vec<(Address, BoundSocket)> {
+    let mut all = Vec::new();
+    for (core, sockets) in lent.into_iter().enumerate() {
+        let mut before: HashMap<Address, usize> = HashMap::new();
+        for (address, socket) in sockets {
+            let round = before.entry(address.clone()).or_default();
+            all.push(((*round, core), address, socket));
+            *round += 1;
+        }
+    }
+    all.sort_by_key(|(place, ..)| *place);
+    all.into_iter().map(|(_, address, socket)| (address, socket)).collect()
 }
 
 /// Spreads sockets over this many cores, and binds more where an address has fewer. Cores share one where that is not
@@ -289,7 +307,14 @@ fn spread(
                     }
                 }
             }
-            Address::Tcp(_) => {}
+            Address::Udp(at) if sockets.len() < count => {
+                let more = weir_quic::bind_more(*at, sockets.len(), count);
+                match more {
+                    Ok(more) => sockets.extend(more.sockets.into_iter().map(BoundSocket::any)),
+                    Err(e) => log::info("workers share a UDP socket", &[("address", &address), ("why", &e)]),
+                }
+            }
+            Address::Tcp(_) | Address::Udp(_) => {}
             Address::Unix(_) => sockets.truncate(1), // copies of one socket
         }
         for (core, its) in of_core.iter_mut().zip(listen::spread(sockets, count)?) {

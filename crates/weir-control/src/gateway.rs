@@ -226,6 +226,7 @@ impl Builder {
         let switches = books.history.as_ref().map(History::switches).unwrap_or_default();
         carry
             .inherit_switches(switches.into_iter().map(|(name, until)| (name, until.to_le_bytes().to_vec())));
+        let homes = self.inherited.take_homes().map_err(|e| StartError::System(e.into()))?;
         carry.inherit(self.inherited.take_state());
         let snapshot = compile(&mut loaded, &self.kinds, &mut carry).map_err(StartError::Config)?;
         let (telemetry_, config) = (Arc::clone(&telemetry), loaded.config.clone());
@@ -234,7 +235,7 @@ impl Builder {
         let diagnostics = loaded.diagnostics.clone();
         let prepared = control.prepare(loaded, snapshot, cores).map_err(StartError::System)?;
 
-        let crew = Crew::start(cores, &telemetry, &prepared.snapshot);
+        let crew = Crew::start(cores, &telemetry, &prepared.snapshot, homes);
         let crew = crew.map_err(|e| StartError::System(e.into()))?;
         control.commit(prepared, &crew, true);
         Control::log_warnings(&diagnostics);
@@ -331,7 +332,12 @@ impl Gateway {
     pub fn hand_over(&self) -> Handover {
         let control = self.control(); // held, so that no change of `workers` moves a socket meanwhile
         let lent = self.inner.crew.sockets();
-        control.hand_over(lent)
+        let mut handover = control.hand_over(lent);
+        if let Err(e) = handover.add_homes(&self.inner.crew.shared.homes) {
+            let fields: log::Fields<'_> = &[("error", &e)];
+            log::error("HTTP/3 connections will not survive the upgrade", fields);
+        }
+        handover
     }
 
     /// What an upgrade does to this process's connections.

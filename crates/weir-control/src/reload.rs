@@ -203,7 +203,9 @@ impl Control {
         let beside = if alone { Beside::Nobody } else { Beside::Ourselves };
         let mut sockets: Vec<Vec<(Address, BoundSocket)>> = (0..cores).map(|_| Vec::new()).collect();
         for listener in &mut snapshot.listeners {
-            let Some(asked) = listener.address.clone() else { continue };
+            let Some(asked) = listener.address.clone().filter(|_| listener.has_stream_socket()) else {
+                continue;
+            };
             let any_port = matches!(asked, Address::Tcp(a) if a.port() == 0);
             let same = |b: &&BoundListener| b.asked == asked && (!any_port || *b.name == *listener.name);
             let actual = match self.bound.iter().find(same) {
@@ -228,10 +230,63 @@ impl Control {
                 listener.address = Some(actual);
             }
         }
+        self.prepare_udp(&mut snapshot, beside, &mut bound, &mut sockets)?;
         let log = self.next_log(&loaded.config.access_log)?;
         let spans = self.next_spans(loaded.config.tracing.as_ref())?;
         configure_log(&loaded.config.log)?;
         Ok(Prepared { snapshot: Arc::new(snapshot), loaded, bound, sockets, log, spans })
+    }
+
+    /// Binds the UDP sockets of HTTP/3, and tells the snapshot their real ports.
+    fn prepare_udp(
+        &mut self,
+        snapshot: &mut Snapshot,
+        beside: Beside,
+        bound: &mut Vec<BoundListener>,
+        sockets: &mut [Vec<(Address, BoundSocket)>],
+    ) -> Result<(), Failed> {
+        for listener in &mut snapshot.listeners {
+            let Some(listener) = Arc::get_mut(listener) else { continue }; // nobody else has the snapshot yet
+            let name = listener.name.to_string();
+            let Some(http3) = listener.http3.as_deref_mut() else { continue };
+            for door in &mut http3.doors {
+                let wrong = |e: io::Error| Context::new(format!("listeners.{name}"), e);
+                let asked = Address::Udp(door.address);
+                let any_port = door.address.port() == 0;
+                // The TCP socket of the same address has got its port.
+                let tcp = bound.iter().find(|b| {
+                    b.asked == Address::Tcp(door.address)
+                        && (!any_port || door.outer.is_some() || b.name == name)
+                });
+                let wanted = match tcp.map(|tcp| &tcp.actual) {
+                    Some(Address::Tcp(actual)) => *actual,
+                    _ => door.address,
+                };
+                let same = |b: &&BoundListener| b.asked == asked && (!any_port || b.name == name);
+                let actual = match self.bound.iter().find(same) {
+                    Some(open) => open.actual.clone(),
+                    None => {
+                        let (address, opened) = match self.inherited.take_listener(&name, &asked) {
+                            Some(inherited) => inherited,
+                            None => bind_udp(wanted, sockets.len(), beside).map_err(wrong)?,
+                        };
+                        let spread = listen::spread(opened, sockets.len()).map_err(wrong)?;
+                        for (core, opened) in sockets.iter_mut().zip(spread) {
+                            core.extend(opened.into_iter().map(|socket| (address.clone(), socket)));
+                        }
+                        address
+                    }
+                };
+                if let Address::Udp(actual) = actual {
+                    door.address = actual;
+                    if door.outer.is_none() {
+                        listener.address = Some(Address::Tcp(actual));
+                    }
+                }
+                bound.push(BoundListener { name: name.clone(), asked, actual });
+            }
+        }
+        Ok(())
     }
 
     /// Runs a prepared snapshot on every core. Returns when all have adopted it.
@@ -551,6 +606,17 @@ impl Control {
         self.stop_orders();
         self.end_outputs();
     }
+}
+
+/// Binds UDP sockets for QUIC.
+fn bind_udp(asked: SocketAddr, cores: usize, beside: Beside) -> io::Result<(Address, Vec<BoundSocket>)> {
+    let group = weir_quic::bind(asked, cores, beside)?;
+    if !group.is_steered {
+        let fields: log::Fields<'_> = &[("address", &group.address)];
+        log::warn("the kernel does not steer QUIC by connection ids: workers pass datagrams on", fields);
+    }
+    let sockets = group.sockets.into_iter().map(BoundSocket::any).collect();
+    Ok((Address::Udp(group.address), sockets))
 }
 
 fn dns_settings(written: &schema::Dns) -> dns::Settings {

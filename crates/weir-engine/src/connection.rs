@@ -7,9 +7,11 @@
 mod bytes;
 mod greet;
 mod h2;
+mod h3;
 mod head;
 mod multiplexed;
 
+pub(crate) use h3::serve as serve_h3;
 pub use head::cause_of;
 
 use crate::client::Client;

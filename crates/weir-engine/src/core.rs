@@ -13,6 +13,7 @@ pub use siblings::{Shared, Sibling};
 use crate::autopsy::kept::Kind;
 use crate::autopsy::{Autopsies, Found, Question, Usual, connection_kept};
 use crate::export::Outbox;
+use crate::homes::Passed;
 use crate::lane::Lane;
 use crate::snapshot::Snapshot;
 use crate::tap::Tap;
@@ -83,6 +84,8 @@ pub enum Message {
         /// The core answers, or drops this, when it is done.
         done: mpsc_std::Sender<()>,
     },
+    /// What another core or process passes on.
+    Quic(Passed),
     /// Accept no new connections and close each connection after its exchange. The core drops `done` once all
     /// connections waiting in the accept queue have been accepted.
     Drain {
@@ -363,6 +366,13 @@ impl Core {
         let lightest = siblings.iter().min_by_key(|sibling| sibling.connections())?;
         let least = lightest.connections();
         (here >= least + HAND_OVER_AT && here * 4 > least * 5).then(|| lightest.clone())
+    }
+
+    /// Its place among the cores that serve, and their number.
+    pub(crate) fn place(&self) -> (usize, usize) {
+        let siblings = self.siblings.borrow();
+        let place = siblings.iter().position(|sibling| sibling.index == self.index);
+        (place.unwrap_or_default(), siblings.len().max(1))
     }
 
     /// Closes every connection after its exchange.

@@ -6,10 +6,13 @@
 //! Sockets matter more than state. If the other program is older or newer and its header cannot be read, only the
 //! state is lost: sockets describe themselves.
 
+use crate::homes::Homes;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
 use weir_telemetry::log;
 use weir_wire::handover;
 use weir_wire::listen::{Address, BoundSocket};
@@ -24,6 +27,8 @@ const FORMAT: u32 = 1;
 pub struct Inheritance {
     sockets: Vec<Inherited>,
     state: Vec<State>,
+    /// The link to the previous process.
+    relay: Option<OwnedFd>,
     /// Whether it comes from another gateway, which ends once this one runs.
     pub of_process: bool,
     /// Whether that process wants to know what became of its state.
@@ -56,6 +61,8 @@ enum Owner {
     /// Anyone who asks for the address.
     Any,
     Listener(String),
+    /// A link by which both processes pass on datagrams of QUIC connections.
+    Relay,
 }
 
 /// A piece of state worth keeping: ticket keys, counters.
@@ -76,6 +83,8 @@ pub(crate) enum Kind {
     Filter,
     /// Why endpoints are out of rotation.
     Health,
+    /// The keys and homes of QUIC connections.
+    Quic,
     /// Keys of session tickets, by TLS policy.
     Tickets,
     /// From a later version; skipped.
@@ -124,8 +133,13 @@ impl Inheritance {
             return Ok(Self { of_process: true, ..Self::of_sockets(descriptors)? });
         };
         let mut descriptors = descriptors.into_iter();
+        let mut relay = None;
         let mut sockets = Vec::with_capacity(header.sockets.len());
         for SocketsHeader { owner, asked, count } in header.sockets {
+            if owner == Owner::Relay {
+                relay = descriptors.by_ref().take(count).last();
+                continue;
+            }
             let opened = descriptors.by_ref().take(count).map(BoundSocket::of);
             let opened: Vec<_> = opened.collect::<io::Result<_>>()?;
             let Some(actual) = opened.first().map(|(_, address)| address.clone()) else { continue };
@@ -139,7 +153,7 @@ impl Inheritance {
             state.push(State { kind, key, bytes: its.to_vec() });
             states = rest;
         }
-        Ok(Self { sockets, state, of_process: true, asks: header.asks })
+        Ok(Self { sockets, state, relay, of_process: true, asks: header.asks })
     }
 
     /// Takes sockets that carry no description but their own: those that systemd opened (sd_listen_fds(3)).
@@ -160,7 +174,7 @@ impl Inheritance {
                 }),
             }
         }
-        Ok(Self { sockets, state: Vec::new(), of_process: false, asks: false })
+        Ok(Self { sockets, of_process: false, ..Self::default() })
     }
 
     /// Whether the previous process wants to know which of its state is forgotten.
@@ -184,7 +198,7 @@ impl Inheritance {
     }
 
     fn take(&mut self, owner: &Owner, asked: &Address) -> Option<(Address, Vec<BoundSocket>)> {
-        let any_port = matches!(asked, Address::Tcp(address) if address.port() == 0);
+        let any_port = matches!(asked, Address::Tcp(address) | Address::Udp(address) if address.port() == 0);
         let text = asked.to_string();
         // A listener may have been renamed. But if the system chose the ports, only the name says which is whose.
         let fits = |i: &Inherited| {
@@ -199,6 +213,20 @@ impl Inheritance {
     /// Takes the state.
     pub fn take_state(&mut self) -> Vec<State> {
         std::mem::take(&mut self.state)
+    }
+
+    /// Takes the homes of QUIC connections, which continue those of the previous process if there is one.
+    ///
+    /// # Errors
+    /// When the system has no randomness, or no thread for the link.
+    pub fn take_homes(&mut self) -> io::Result<Arc<Homes>> {
+        let at = self.state.iter().position(|state| state.kind == Kind::Quic);
+        let kept = at.and_then(|at| Homes::kept(&self.state.swap_remove(at).bytes));
+        let homes = Arc::new(kept.map_or_else(Homes::new, Ok)?);
+        if let Some(relay) = self.relay.take() {
+            homes.follow(relay)?;
+        }
+        Ok(homes)
     }
 
     /// The addresses of sockets that nobody took.
@@ -224,6 +252,19 @@ impl Handover {
     pub fn add_listener(&mut self, name: &str, asked: &Address, actual: Address, sockets: Vec<BoundSocket>) {
         let owner = Owner::Listener(name.to_owned());
         self.sockets.push(Inherited { owner, asked: asked.to_string(), actual, sockets });
+    }
+
+    /// Adds the homes of QUIC connections, and a link by which both processes pass on datagrams.
+    ///
+    /// # Errors
+    /// When no socket or thread is left for the link.
+    pub fn add_homes(&mut self, homes: &Arc<Homes>) -> io::Result<()> {
+        self.state.push(State { kind: Kind::Quic, key: String::new(), bytes: homes.keep() });
+        let link = homes.precede()?;
+        let (owner, asked) = (Owner::Relay, String::new());
+        let actual = Address::Unix(PathBuf::new());
+        self.sockets.push(Inherited { owner, asked, actual, sockets: vec![link] });
+        Ok(())
     }
 
     /// Adds the socket of the admin listener.

@@ -18,6 +18,7 @@
 //! - [`snapshot`] is the running config, compiled from the config as written.
 //! - `matching` finds a request's route, `to_run` orders its filters; [`shadow`] judges copies of heads with both, which
 //!   `tap` takes after the answer.
+//! - [`homes`] finds the core or process that has a QUIC connection.
 //! - [`autopsy`] keeps exchanges that failed. `tracing` and [`export`] send spans to a collector. [`acme`] reaches
 //!   certificate authorities. [`handover`] is what one process hands to the next.
 //!
@@ -28,6 +29,7 @@ pub mod autopsy;
 pub mod core;
 pub mod export;
 pub mod handover;
+pub mod homes;
 pub mod listener;
 mod open_call;
 pub mod shadow;

@@ -1,12 +1,17 @@
 //! One core: its thread, its mailbox, and the accept loop of each of its listening sockets.
 
+mod quic;
+
 use crate::call;
 use crate::connection;
-use crate::core::{Arrived, Core, LocalListener, Message, Parts, Shared, Sibling};
+use crate::core::{Arrived, Core, Leaving, LocalListener, Message, Parts, Shared, Sibling};
 use crate::lane::Lane;
 use crate::snapshot::Snapshot;
+use quic::QuicDoors;
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -66,9 +71,10 @@ pub fn spawn(start: Start) -> io::Result<JoinHandle<()>> {
 
 async fn run(start: Start, sockets: Rc<Sockets>) {
     let Start { own, siblings, telemetry, shared, mut mailbox, snapshot, seed } = start;
+    let mine = own.mailbox.clone();
     let parts = Parts { own, siblings, shared, seed, sockets, handle: call::handle };
     let core = Core::new(parts, &telemetry, snapshot);
-    let doors = Doors::default();
+    let (doors, quic) = (Doors::default(), QuicDoors::default());
     let mut ticks = 0u32;
     let mut tick = sleep(TICK);
     loop {
@@ -78,6 +84,7 @@ async fn run(start: Start, sockets: Rc<Sockets>) {
                 tick = sleep(TICK);
                 ticks = ticks.wrapping_add(1);
                 core.sweep();
+                quic.sweep(&core);
                 if ticks.is_multiple_of(WATCH_TICKS) {
                     core.trim();
                     core.give_back();
@@ -104,31 +111,60 @@ async fn run(start: Start, sockets: Rc<Sockets>) {
                     *core.spans.borrow_mut() = spans;
                 }
                 doors.close_unused(&core);
-                for (address, socket) in sockets {
-                    doors.open(&core, address, socket);
-                }
+                quic.adopt(&core);
+                open(&core, &doors, &quic, &mine, sockets);
                 let _ = done.send(()); // the sender may have stopped waiting
             }
             Some(Message::Crew { siblings, sockets, serves, done }) => {
                 core.join(siblings, serves);
                 let before = doors.0.take();
-                for (address, socket) in sockets {
-                    doors.open(&core, address, socket);
+                if !serves {
+                    quic.give_up();
                 }
+                open(&core, &doors, &quic, &mine, sockets);
                 before.iter().for_each(|door| door.bell.leave());
                 let _ = done.send(()); // as above
             }
             Some(Message::Drain { leaving, done }) => {
                 doors.close_all(&done);
+                if leaving == Leaving::End {
+                    quic.close();
+                }
                 core.drain(leaving);
             }
-            Some(Message::Lend { to }) => doors.lend(&to),
+            Some(Message::Quic(passed)) => quic.take(passed),
+            Some(Message::Lend { to }) => {
+                doors.lend(&to);
+                quic.lend().for_each(|lent| drop(to.send(lent))); // the receiver may have given up
+            }
             Some(Message::Why { question, to }) => {
                 let _ = to.send(core.autopsies.find(core.index, &question)); // the sender may have given up
             }
             Some(Message::Shadow { tap }) => core.shadow(tap),
             Some(Message::Turn { to }) => drop(to.send(())), // the sender may have given up
-            Some(Message::Stop) | None => return,
+            Some(Message::Stop) | None => return quic.cut().await,
+        }
+    }
+}
+
+/// Opens sockets: those of an address in the order of their places.
+fn open(
+    core: &Rc<Core>,
+    doors: &Doors,
+    quic: &QuicDoors,
+    mailbox: &mpsc::UnboundedSender<Message>,
+    sockets: Vec<(Address, BoundSocket)>,
+) {
+    let (mine, all) = core.place();
+    let mut opened: HashMap<SocketAddr, usize> = HashMap::new();
+    for (address, socket) in sockets {
+        if let Address::Udp(address) = address {
+            // As `weir_wire::listen::spread` deals them out.
+            let before = opened.entry(address).or_default();
+            quic.open(core, address, mine + *before * all, socket, mailbox);
+            *before += 1;
+        } else {
+            doors.open(core, address, socket);
         }
     }
 }
@@ -186,7 +222,7 @@ impl Doors {
     fn close_unused(&self, core: &Core) {
         let local = core.local();
         self.0.borrow_mut().retain(|door| {
-            let used = local.listener(&door.address).is_some();
+            let used = local.listener(&door.address).is_some_and(|l| l.spec.has_stream_socket());
             if !used {
                 door.bell.ring.notify_one();
             }

@@ -10,7 +10,7 @@ mod sources;
 
 pub use compile::{Carry, compile, log_tls};
 pub use http3::{AddressProof, Advertise, Http3, UdpDoor};
-pub(crate) use passing::{Admits, ConnectionLimit};
+pub(crate) use passing::{Admits, ConnectionLimit, HeldPlace};
 pub use passing::{Destination, Names, Passing, Serves};
 
 use crate::fastcgi::Scripts;

@@ -386,7 +386,7 @@ impl Reader<'_> {
         let addresses = origins.first().into_iter().flat_map(|o| o.addresses.iter());
         let addresses = addresses.filter_map(|a| match a {
             Address::Tcp(address) => Some(*address),
-            Address::Unix(_) => None,
+            Address::Udp(_) | Address::Unix(_) => None,
         });
         match crate::cost::find(pid, &addresses.collect::<Vec<_>>()) {
             Ok(pid) => Some(pid),

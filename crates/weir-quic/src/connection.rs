@@ -1,6 +1,6 @@
 //! One QUIC connection as tasks use it: its streams, its end, and what the peer has proved.
 
-use crate::shared::{Lost, Owner, Shared};
+use crate::shared::{Lost, News, Owner, Shared};
 use crate::stream::{Reader, Writer};
 use quinn_proto::crypto::rustls::HandshakeData;
 use quinn_proto::{Dir, StreamId};
@@ -35,6 +35,27 @@ impl Connection {
         }
         shared.wait_to_connect(cx);
         Poll::Pending
+    }
+
+    /// From now on, one task drives the connection: [`Connection::poll_news`] tells it what happens to streams, and no
+    /// other call wakes a task for them. Streams that have arrived before are no news.
+    pub fn drive(&self) {
+        self.shared().drive();
+    }
+
+    /// Waits for the next thing that happens to a stream.
+    ///
+    /// # Errors
+    /// How the connection ended, after everything that happened before.
+    pub fn poll_news(&self, cx: &Context<'_>) -> Poll<Result<News, Lost>> {
+        self.shared().poll_news(cx)
+    }
+
+    /// Sends a packet that the peer must acknowledge. A silent peer is then noticed by the idle timeout, and a living one
+    /// keeps the connection.
+    pub fn ping(&self) {
+        self.shared().proto.borrow_mut().ping();
+        self.shared().touch();
     }
 
     /// Waits for the next bidirectional stream that the peer opens.

@@ -18,6 +18,7 @@ use std::future::{Future, poll_fn};
 use std::io::{self, IoSliceMut};
 use std::mem::take;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -71,11 +72,18 @@ pub(crate) struct Inner {
     /// Those of clients that have proved their address, by network.
     by_client: RefCell<HashMap<IpAddr, usize>>,
     is_closed: Cell<bool>,
+    /// Another endpoint reads the socket now.
+    is_deaf: Cell<bool>,
+    /// Who may connect.
+    gate: RefCell<Option<Gate>>,
     counts: Cell<Counts>,
 }
 
+/// Says whether a client may connect.
+type Gate = Box<dyn Fn(SocketAddr) -> bool>;
+
 /// A datagram and where it came from.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Datagram {
     /// Its bytes.
     pub bytes: Vec<u8>,
@@ -154,6 +162,8 @@ impl Endpoint {
             handshakes: Cell::default(),
             by_client: RefCell::default(),
             is_closed: Cell::default(),
+            is_deaf: Cell::default(),
+            gate: RefCell::default(),
             counts: Cell::default(),
         })))
     }
@@ -170,6 +180,19 @@ impl Endpoint {
     /// Says who takes datagrams of other cores and processes.
     pub fn pass_on(&self, elsewhere: Box<dyn Elsewhere>) {
         *self.0.elsewhere.borrow_mut() = Some(elsewhere);
+    }
+
+    /// Asks `gate` at each client's first packet whether the client may connect. Clients may forge that address, so the
+    /// gate may count nothing.
+    pub fn admit_by(&self, gate: impl Fn(SocketAddr) -> bool + 'static) {
+        *self.0.gate.borrow_mut() = Some(Box::new(gate));
+    }
+
+    /// Reads the socket no more, because another endpoint does. It sends on, and gets what arrives for its connections by
+    /// [`Endpoint::take`].
+    pub fn stop_reading(&self) {
+        self.0.is_deaf.set(true);
+        self.0.agenda.wake();
     }
 
     /// Takes a datagram that another core received.
@@ -231,6 +254,20 @@ impl Endpoint {
         self.0.agenda.wake();
     }
 
+    /// Closes every connection now, with an application error code.
+    pub fn close_all(&self, code: u64) {
+        let all: Vec<_> = self.0.connections.borrow().values().cloned().collect();
+        all.iter().filter(|shared| shared.lost().is_none()).for_each(|shared| shared.close(code));
+    }
+
+    /// A copy of the socket.
+    ///
+    /// # Errors
+    /// When no descriptor is left.
+    pub fn lend(&self) -> io::Result<OwnedFd> {
+        self.0.socket.as_fd().try_clone_to_owned()
+    }
+
     /// Connections, including those whose handshake or end is under way.
     pub fn connections(&self) -> usize {
         self.0.connections.borrow().len()
@@ -279,7 +316,7 @@ impl Inner {
         sleep: &mut Option<Sleep>,
     ) -> Poll<io::Result<()>> {
         self.agenda.set_endpoint(cx.waker());
-        let mut may_be_more = self.receive(cx, buffers)?;
+        let mut may_be_more = !self.is_deaf.get() && self.receive(cx, buffers)?;
         let now = Instant::now();
         self.fire(now);
         if self.resend(cx).is_ready() {
@@ -408,6 +445,7 @@ impl Inner {
                 || of_client >= limits.handshakes_per_client
                 || self.connections.borrow().len() >= limits.connections
                 || self.accepted.borrow().len() >= BACKLOG
+                || self.gate.borrow().as_ref().is_some_and(|gate| !gate(incoming.remote_address()))
         };
         let Some(limits) = limits.filter(|limits| !is_full(limits)) else {
             self.count(|counts| counts.refused += 1);

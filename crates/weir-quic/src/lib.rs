@@ -24,6 +24,6 @@ pub use connection::Connection;
 pub use endpoint::{Counts, Datagram, Elsewhere, Endpoint};
 pub use ids::{Home, ID_BYTES, home_of};
 pub use settings::{Client, Keys, Limits, Retry, Server};
-pub use shared::Lost;
-pub use socket::{Group, bind};
+pub use shared::{Lost, News};
+pub use socket::{Group, bind, bind_more};
 pub use stream::{Reader, StreamError, Writer};

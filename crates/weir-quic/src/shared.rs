@@ -4,11 +4,12 @@ use bytes::Bytes;
 use foldhash::HashMap;
 use quinn_proto::{ConnectionError, ConnectionHandle, Dir, Event, StreamEvent, StreamId, VarInt};
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::fmt;
 use std::mem::take;
 use std::net::IpAddr;
 use std::rc::Rc;
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 /// The connections of an endpoint that have something to do, and the task that does it.
@@ -36,6 +37,31 @@ pub(crate) struct Shared {
     pub(crate) client: Cell<Option<IpAddr>>,
     lost: RefCell<Option<Lost>>,
     waiting: RefCell<Waiting>,
+    /// Of a connection that one task drives.
+    driven: RefCell<Option<Driven>>,
+}
+
+/// What one task that drives a connection has not heard yet, and the task.
+#[derive(Default)]
+struct Driven {
+    news: VecDeque<News>,
+    driver: Option<Waker>,
+}
+
+/// What happened to the streams of a connection that one task drives. Streams are named by their numbers (RFC 9000
+/// §2.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum News {
+    /// The peer has opened streams, or allows us more of them.
+    Opened,
+    /// There is something to read on a stream that had nothing.
+    Readable(u64),
+    /// A stream that was full has room.
+    Writable(u64),
+    /// The peer has received all of a stream that we have finished.
+    Received(u64),
+    /// The peer reads no more of a stream, with this error code.
+    Stopped(u64, u64),
 }
 
 /// Tasks that wait for events of a connection.
@@ -131,6 +157,7 @@ impl Shared {
             client: Cell::default(),
             lost: RefCell::default(),
             waiting: RefCell::default(),
+            driven: RefCell::default(),
         })
     }
 
@@ -168,11 +195,58 @@ impl Shared {
     }
 
     pub(crate) fn wait_to_read(&self, id: StreamId, cx: &Context<'_>) {
-        self.waiting.borrow_mut().readers.insert(id, cx.waker().clone());
+        if self.driven.borrow().is_none() {
+            self.waiting.borrow_mut().readers.insert(id, cx.waker().clone());
+        }
     }
 
     pub(crate) fn wait_to_write(&self, id: StreamId, cx: &Context<'_>) {
-        self.waiting.borrow_mut().writers.insert(id, cx.waker().clone());
+        if self.driven.borrow().is_none() {
+            self.waiting.borrow_mut().writers.insert(id, cx.waker().clone());
+        }
+    }
+
+    /// From now on, one task hears of everything that happens to streams.
+    pub(crate) fn drive(&self) {
+        self.driven.borrow_mut().get_or_insert_default();
+    }
+
+    /// The next thing that happened to a stream, or how the connection ended.
+    pub(crate) fn poll_news(&self, cx: &Context<'_>) -> Poll<Result<News, Lost>> {
+        let mut driven = self.driven.borrow_mut();
+        let driven = driven.get_or_insert_default();
+        if let Some(news) = driven.news.pop_front() {
+            return Poll::Ready(Ok(news));
+        }
+        if let Some(lost) = &*self.lost.borrow() {
+            return Poll::Ready(Err(lost.clone()));
+        }
+        if !driven.driver.as_ref().is_some_and(|driver| driver.will_wake(cx.waker())) {
+            driven.driver = Some(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+
+    /// Notes an event for the task that drives the connection, if one does.
+    fn tell_driver(&self, event: &StreamEvent) -> bool {
+        let mut driven = self.driven.borrow_mut();
+        let Some(driven) = &mut *driven else { return false };
+        let number = |id: &StreamId| VarInt::from(*id).into_inner();
+        driven.news.push_back(match event {
+            StreamEvent::Opened { .. } | StreamEvent::Available { .. } => News::Opened,
+            StreamEvent::Readable { id } => News::Readable(number(id)),
+            StreamEvent::Writable { id } => News::Writable(number(id)),
+            StreamEvent::Finished { id } => News::Received(number(id)),
+            StreamEvent::Stopped { id, error_code } => News::Stopped(number(id), error_code.into_inner()),
+        });
+        true
+    }
+
+    fn wake_driver(&self) {
+        let driven = self.driven.borrow();
+        if let Some(driver) = driven.as_ref().and_then(|driven| driven.driver.as_ref()) {
+            driver.wake_by_ref();
+        }
     }
 
     /// Forgets who waits for one direction of a stream.
@@ -186,10 +260,16 @@ impl Shared {
 
     /// Passes the events of the protocol to those who wait for them. Returns true once the handshake is done.
     pub(crate) fn tell(&self) -> bool {
-        let (mut to_wake, mut is_connected) = (Vec::new(), false);
+        let (mut to_wake, mut is_connected, mut is_news) = (Vec::new(), false, false);
         loop {
             let event = self.proto.borrow_mut().poll();
             let Some(event) = event else { break };
+            if let Event::Stream(event) = &event
+                && self.tell_driver(event)
+            {
+                is_news = true;
+                continue;
+            }
             let mut waiting = self.waiting.borrow_mut();
             match event {
                 Event::HandshakeDataReady | Event::DatagramReceived | Event::DatagramsUnblocked => {}
@@ -212,6 +292,9 @@ impl Shared {
             }
         }
         to_wake.into_iter().for_each(Waker::wake);
+        if is_news {
+            self.wake_driver();
+        }
         is_connected
     }
 
@@ -223,6 +306,7 @@ impl Shared {
         let all = waiting.readers.into_values().chain(waiting.writers.into_values());
         let all = all.chain(waiting.accepting.into_iter().flatten()).chain(a).chain(b);
         all.chain(waiting.ending).chain(waiting.connecting).for_each(Waker::wake);
+        self.wake_driver();
     }
 }
 

@@ -56,6 +56,24 @@ pub fn bind(asked: SocketAddr, cores: usize, beside: Beside) -> io::Result<Group
     Ok(Group { address, sockets, is_steered })
 }
 
+/// Binds more sockets to an address, of which `have` are bound already, so that there are `want`. The kernel steers by
+/// the new number from then on.
+///
+/// # Errors
+/// The system's error. Sockets that were bound before stay.
+pub fn bind_more(address: SocketAddr, have: usize, want: usize) -> io::Result<Group> {
+    let failed = |e: io::Error| io::Error::new(e.kind(), format!("cannot open UDP {address}: {e}"));
+    let mut sockets = Vec::with_capacity(want.saturating_sub(have));
+    for _ in have..want {
+        let socket = open(address).map_err(failed)?;
+        socket.set_reuse_port(true)?;
+        socket.bind(&address.into()).map_err(failed)?;
+        sockets.push(socket.into());
+    }
+    let is_steered = sockets.first().is_some_and(|first| steer::by_connection_id(first, want).is_ok());
+    Ok(Group { address, sockets, is_steered })
+}
+
 fn open(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
     // The kernel takes what it allows and reports no error.
@@ -95,5 +113,21 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
         assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
         assert!(bind(group.address, 1, Beside::Ourselves).is_ok());
+    }
+
+    #[test]
+    fn a_group_that_grows_is_steered_by_its_new_number() {
+        let group = bind("127.0.0.1:0".parse().unwrap(), 2, Beside::Nobody).unwrap();
+        let more = bind_more(group.address, 2, 3).unwrap();
+        assert!(more.is_steered);
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let all: Vec<_> = group.sockets.iter().chain(&more.sockets).collect();
+        for core in 0..6_u8 {
+            client.send_to(&[&[0x40, core], &[0; 30][..]].concat(), group.address).unwrap();
+            let owner = all[usize::from(core) % 3];
+            owner.set_nonblocking(false).unwrap();
+            owner.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
+            assert_eq!(owner.recv(&mut [0; 64]).unwrap(), 32);
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! The two directions of a QUIC stream: [`Writer`] and [`Reader`].
 
 use crate::shared::{Lost, Owner};
+use bytes::Bytes;
 use quinn_proto::{FinishError, ReadError, ReadableError, StreamId, VarInt, WriteError};
 use std::fmt;
 use std::io;
@@ -199,6 +200,41 @@ impl Reader {
                 Poll::Pending
             }
             None => Poll::Ready(Ok(0)), // nothing was asked for
+        }
+    }
+
+    /// The next piece, of at most `most` bytes, without a copy; `None` at the end.
+    pub fn poll_piece(&mut self, cx: &Context<'_>, most: usize) -> Poll<Result<Option<Bytes>, StreamError>> {
+        if self.is_over {
+            return Poll::Ready(if self.got_end { Ok(None) } else { Err(StreamError::Over) });
+        }
+        let shared = &self.owner.0;
+        let mut proto = shared.proto.borrow_mut();
+        let mut stream = proto.recv_stream(self.id);
+        let Ok(mut chunks) = stream.read(true) else { return Poll::Ready(Err(StreamError::Over)) };
+        let next = chunks.next(most);
+        let grants_more = chunks.finalize().should_transmit();
+        drop(proto);
+        if grants_more {
+            shared.touch();
+        }
+        match next {
+            Ok(Some(chunk)) => Poll::Ready(Ok(Some(chunk.bytes))),
+            Ok(None) => {
+                (self.is_over, self.got_end) = (true, true);
+                Poll::Ready(Ok(None))
+            }
+            Err(ReadError::Reset(code)) => {
+                self.is_over = true;
+                Poll::Ready(Err(StreamError::Reset(code.into_inner())))
+            }
+            Err(ReadError::Blocked) => {
+                if let Some(lost) = shared.lost() {
+                    return Poll::Ready(Err(StreamError::Lost(lost)));
+                }
+                shared.wait_to_read(self.id, cx);
+                Poll::Pending
+            }
         }
     }
 

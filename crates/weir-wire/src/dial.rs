@@ -96,6 +96,7 @@ pub async fn dial_as(
         let socket = match address {
             Address::Tcp(address) => tcp(*address, how.source).await?,
             Address::Unix(path) => unix(path).await.map_err(refused_or_failed)?,
+            Address::Udp(_) => return Err(refused_or_failed(io::ErrorKind::Unsupported.into())), // no upstream has one
         };
         say(&socket, how.preface).await.map_err(refused_or_failed)?;
         let connect = start.elapsed();

@@ -1,4 +1,5 @@
-//! Listening sockets: one per core and address, so that the kernel spreads connections and cores share no lock.
+//! Listening sockets: one per core and address, so that the kernel spreads connections and cores share no lock. UDP
+//! sockets, which weir-quic opens, pass through here when they change hands.
 
 #![allow(unsafe_code)] // the runtime must know that a descriptor stays open
 
@@ -20,6 +21,8 @@ use tokio::io::unix::AsyncFd;
 pub enum Address {
     /// TCP.
     Tcp(SocketAddr),
+    /// UDP, for QUIC. No upstream has such an address.
+    Udp(SocketAddr),
     /// A Unix socket.
     Unix(PathBuf),
 }
@@ -28,6 +31,7 @@ impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tcp(address) => address.fmt(f),
+            Self::Udp(address) => write!(f, "udp:{address}"),
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
@@ -53,7 +57,7 @@ pub struct Bound {
     pub sockets: Vec<BoundSocket>,
 }
 
-/// A listening socket that belongs to no runtime yet.
+/// A listening socket, or a UDP socket, that belongs to no runtime yet.
 #[derive(Debug)]
 pub struct BoundSocket(OwnedFd);
 
@@ -81,6 +85,7 @@ pub enum Beside {
 pub fn bind(address: &Address, cores: usize, beside: Beside) -> io::Result<Bound> {
     match address {
         Address::Tcp(asked) => bind_tcp(*asked, cores, beside),
+        Address::Udp(_) => Err(io::Error::new(io::ErrorKind::InvalidInput, "weir-quic opens UDP sockets")),
         Address::Unix(path) => bind_unix(path, cores),
     }
 }
@@ -179,12 +184,13 @@ impl BoundSocket {
     /// Wraps a listening socket that another process opened; returns it with its address.
     ///
     /// # Errors
-    /// When the descriptor is not a socket, or is neither TCP nor a Unix socket with a path.
+    /// When the descriptor is not a socket, or is neither TCP nor UDP nor a Unix socket with a path.
     pub fn of(descriptor: OwnedFd) -> io::Result<(Self, Address)> {
         let socket = Socket::from(descriptor);
         let address = socket.local_addr()?;
         socket.set_nonblocking(true)?;
         let address = match (address.as_socket(), address.as_pathname()) {
+            (Some(udp), _) if socket.r#type()? == Type::DGRAM => Address::Udp(udp),
             (Some(tcp), _) => {
                 // The options `bind` sets; the process that opened the socket may not have set them.
                 keep_alive(&SockRef::from(&socket))?;
@@ -193,11 +199,16 @@ impl BoundSocket {
             }
             (None, Some(path)) => Address::Unix(path.to_owned()),
             (None, None) => {
-                let text = "it is neither a TCP socket nor a Unix socket with a path";
+                let text = "it is neither a TCP or UDP socket nor a Unix socket with a path";
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
             }
         };
         Ok((Self(socket.into()), address))
+    }
+
+    /// Wraps a socket of any kind, to change hands.
+    pub fn any(descriptor: impl Into<OwnedFd>) -> Self {
+        Self(descriptor.into())
     }
 
     /// Duplicates the socket.
@@ -206,6 +217,12 @@ impl BoundSocket {
     /// When no descriptor is left.
     pub fn try_clone(&self) -> io::Result<Self> {
         self.0.try_clone().map(Self)
+    }
+}
+
+impl From<BoundSocket> for OwnedFd {
+    fn from(socket: BoundSocket) -> Self {
+        socket.0
     }
 }
 

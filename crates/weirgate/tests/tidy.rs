@@ -78,6 +78,9 @@ const ARROWS: &[(&str, &[&str])] = &[
             "weir-fcgi",
             "weir-filter",
             "weir-route",
+            "weir-fields",
+            "weir-h3",
+            "weir-quic",
             "weir-upstream",
             "weir-wire",
             "weir-h1",
@@ -93,6 +96,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "weir-filter",
             "weir-fleet",
             "weir-route",
+            "weir-quic", // opens its sockets
             "weir-upstream",
             "weir-wire",
             "weir-h1",

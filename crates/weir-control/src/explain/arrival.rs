@@ -49,7 +49,7 @@ pub(super) fn choose<'a>(
         let tls = all.get(serving)?.tls.is_some();
         let candidate = match &listener.address {
             Some(Address::Tcp(at)) => Some(Candidate { ip: at.ip(), port: at.port(), tls }),
-            Some(Address::Unix(_)) | None => None,
+            Some(Address::Udp(_) | Address::Unix(_)) | None => None,
         };
         Some((candidate, serving))
     });

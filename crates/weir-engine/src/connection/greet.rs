@@ -248,7 +248,7 @@ impl Local {
 
 /// Counts a connection of a client, `limits.per_client`; the cause if it has too many. `None` if it is not limited: by
 /// the config, or as a trusted proxy.
-fn admit(core: &Core, peer: Peer) -> Result<Option<Place>, &'static Cause> {
+pub(super) fn admit(core: &Core, peer: Peer) -> Result<Option<Place>, &'static Cause> {
     let local = core.local();
     let most = local.snapshot.per_client.connections.filter(|_| !local.snapshot.trusts(peer.ip()));
     let Some(most) = most else { return Ok(None) };
@@ -259,7 +259,7 @@ fn admit(core: &Core, peer: Peer) -> Result<Option<Place>, &'static Cause> {
 }
 
 /// The same for a TLS handshake that a client begins.
-fn admit_handshake(core: &Core, peer: Peer) -> Result<(), &'static Cause> {
+pub(super) fn admit_handshake(core: &Core, peer: Peer) -> Result<(), &'static Cause> {
     let local = core.local();
     let most = local.snapshot.per_client.handshakes.filter(|_| !local.snapshot.trusts(peer.ip()));
     let Some(most) = most else { return Ok(()) };

@@ -26,6 +26,8 @@ pub(crate) struct ConnectionHandle {
     pub(crate) sent: OnceCell<Box<SentOn>>,
     /// The policy under which it was opened.
     pub(crate) policy: Policy,
+    /// It came by QUIC, for which its listener has a policy of its own.
+    pub(crate) is_quic: bool,
     /// Where it was accepted.
     pub(crate) listener: Option<Address>,
     /// Wakes its task.
@@ -56,10 +58,17 @@ impl ConnectionHandle {
             cut: Cell::new(false),
             sent: OnceCell::new(),
             policy: listener.policy,
+            is_quic: false,
             waiting: Cell::new(0),
             listener: listener.address.clone(),
             waker,
         }
+    }
+
+    /// A handle for a connection by QUIC to the address of `at`, which `serving` serves.
+    pub(crate) fn of_quic(at: &Listener, serving: &Listener, closing: bool, waker: Waker) -> Self {
+        let policy = serving.http3.as_ref().map_or(serving.policy, |http3| http3.policy);
+        Self { policy, is_quic: true, ..Self::new(at, closing, waker) }
     }
 
     /// Marks the exchange as waiting until the returned guard is dropped.

@@ -5,6 +5,7 @@ use crate::autopsy::Usual;
 use crate::snapshot::{Destination, Handling, Listener, Serves, Snapshot};
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use weir_filter::filter::{Consumer, RouteScope};
@@ -112,6 +113,19 @@ impl Local {
         self.listeners.iter().find(|l| l.spec.address.as_ref() == Some(address))
     }
 
+    /// The listener that serves HTTP/3 at the UDP socket of an address, and the one that the address belongs to, if its
+    /// `sni` leads there.
+    pub(crate) fn behind(
+        &self,
+        address: SocketAddr,
+    ) -> Option<(&Rc<LocalListener>, Option<&Rc<LocalListener>>)> {
+        self.listeners.iter().find_map(|listener| {
+            let doors = &listener.spec.http3.as_ref()?.doors;
+            let door = doors.iter().find(|door| door.address == address)?;
+            Some((listener, door.outer.and_then(|index| self.listeners.get(index))))
+        })
+    }
+
     /// The listener that serves a connection, if it still exists: the one that accepted it, or the one that it was
     /// sent to by name.
     pub(crate) fn serving(&self, handle: &ConnectionHandle) -> Option<&Rc<LocalListener>> {
@@ -129,11 +143,18 @@ impl Local {
             return Standing::Gone;
         };
         let Some(serving) = self.serving(handle) else { return Standing::Gone };
+        if handle.is_quic {
+            return match &serving.spec.http3 {
+                None => Standing::Gone,
+                Some(http3) if http3.policy == handle.policy && admits(outer, handle) => Standing::Kept,
+                Some(_) => Standing::Outdated,
+            };
+        }
         let sent = handle.sent.get();
         let inner = sent.and_then(|sent| sent.inner.as_ref());
         let same = outer.spec.policy == handle.policy
             && inner.is_none_or(|(_, policy)| serving.spec.policy == *policy)
-            && sent.is_none_or(|sent| outer.spec.admits(sent.client));
+            && admits(outer, handle);
         if same { Standing::Kept } else { Standing::Outdated }
     }
 
@@ -157,4 +178,9 @@ impl Local {
             }
         }
     }
+}
+
+/// Whether the listener that accepted a connection that was sent on still accepts its client.
+fn admits(outer: &LocalListener, handle: &ConnectionHandle) -> bool {
+    handle.sent.get().is_none_or(|sent| outer.spec.admits(sent.client))
 }

@@ -1,6 +1,7 @@
 //! What cores know of each other, and what they share.
 
 use super::Message;
+use crate::homes::Homes;
 use crate::per_client::Clients;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,7 +9,7 @@ use tokio::sync::mpsc;
 use weir_filter::blocking::Blocking;
 
 /// Process-wide state that cores may touch when they accept, never on a request.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Shared {
     /// Client connections of all cores: `limits.connections`.
     pub connections: AtomicUsize,
@@ -19,6 +20,8 @@ pub struct Shared {
     pub(crate) clients: Arc<Clients>,
     /// The threads for work that blocks.
     pub(crate) blocking: Blocking,
+    /// Who has which QUIC connections.
+    pub homes: Arc<Homes>,
 }
 
 /// A core as others see it.
@@ -60,6 +63,22 @@ impl Sibling {
 }
 
 impl Shared {
+    /// That of a process with these homes.
+    pub fn new(homes: Arc<Homes>) -> Self {
+        Self {
+            connections: AtomicUsize::default(),
+            arriving: AtomicUsize::default(),
+            clients: Arc::default(),
+            blocking: Blocking::default(),
+            homes,
+        }
+    }
+
+    /// Whether fewer than `most` client connections are open.
+    pub(crate) fn has_room(&self, most: usize) -> bool {
+        self.connections.load(Ordering::Relaxed) < most
+    }
+
     /// A connection was accepted.
     pub(crate) fn arrive(&self) {
         self.arriving.fetch_add(1, Ordering::Relaxed);

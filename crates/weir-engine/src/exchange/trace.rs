@@ -280,7 +280,7 @@ impl Exchange<'_> {
             match (&attempt.endpoint.address, port) {
                 (_, Some(port)) => to.number("server.port", port.into()),
                 (Address::Tcp(address), None) => to.number("server.port", address.port().into()),
-                (Address::Unix(_), None) => {}
+                (Address::Udp(_) | Address::Unix(_), None) => {}
             }
             if let Address::Tcp(address) = &attempt.endpoint.address {
                 to.address("network.peer.address", address.ip());

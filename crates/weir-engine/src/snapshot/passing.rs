@@ -124,6 +124,11 @@ impl Admits {
 }
 
 impl ConnectionLimit {
+    /// Whether a place is free.
+    pub(crate) fn has_room(&self) -> bool {
+        self.held.load(Ordering::Relaxed) < self.most
+    }
+
     /// Takes a place; `None` if all are taken.
     pub(crate) fn take(&self) -> Option<HeldPlace> {
         let place = HeldPlace(Arc::clone(&self.held)); // gives the place back when dropped

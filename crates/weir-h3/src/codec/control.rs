@@ -357,6 +357,19 @@ impl<S: Sink> Codec<S> {
         self.fail(Broken { code, rule: "", flood: None });
     }
 
+    /// Ends the connection because the peer has done this too often.
+    pub fn end_flood(&mut self, flood: Flood) {
+        self.fail(Broken { code: code::EXCESSIVE_LOAD, rule: "a flood", flood: Some(flood) });
+    }
+
+    /// Counts an answered request that should not have been sent against the peer's limit of errors.
+    pub fn count_error(&mut self) {
+        self.meter.spend(Flood::Errors, 1);
+        if let Err(e) = self.check_floods() {
+            self.fail(e);
+        }
+    }
+
     /// Records that the connection is gone.
     pub fn gone(&mut self) {
         self.end(code::NO_ERROR);

@@ -363,6 +363,11 @@ impl<S: Sink> Codec<S> {
         self.effects.pop_front()
     }
 
+    /// Whether the transport has something to do.
+    pub fn has_effects(&self) -> bool {
+        !self.effects.is_empty()
+    }
+
     /// Unsent bytes of a unidirectional stream of ours.
     pub fn pending_own(&self, own: Own) -> &[u8] {
         self.own[own as usize].unsent()
@@ -377,6 +382,11 @@ impl<S: Sink> Codec<S> {
     /// The next request; its holder must release it. The client may have reset it since, which its holder learns later.
     pub fn next_arrival(&mut self) -> Option<usize> {
         self.arrivals.pop_front()
+    }
+
+    /// Whether requests wait to be accepted.
+    pub fn has_arrivals(&self) -> bool {
+        !self.arrivals.is_empty()
     }
 
     /// Whether the peer's SETTINGS have arrived.

@@ -38,7 +38,7 @@ impl PeerCertificate {
     }
 
     /// Parses a DER certificate. Fields that cannot be parsed are empty.
-    pub(super) fn of(certificate: &[u8]) -> Self {
+    pub fn of(certificate: &[u8]) -> Self {
         let names = der::alternative_names(certificate).into_iter();
         let names: Vec<String> = names.filter_map(|(tag, value)| name_text(tag, value)).collect();
         Self {

@@ -81,7 +81,7 @@ impl Carry {
                         self.tickets.insert(policy, tickets);
                     }
                 }
-                Kind::Unknown => {}
+                Kind::Quic | Kind::Unknown => {} // homes were taken before
             }
         }
     }

@@ -1,0 +1,220 @@
+//! A core's UDP sockets and their endpoints: where clients of HTTP/3 arrive.
+
+use crate::connection;
+use crate::core::{Core, LocalListener, Message};
+use crate::homes::{Others, Passed};
+use crate::snapshot::{AddressProof, Http3};
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use tokio::sync::mpsc::UnboundedSender;
+use weir_quic::{Endpoint, Home, Limits, Retry, Server};
+use weir_telemetry::log;
+use weir_wire::listen::{Address, BoundSocket};
+
+/// The doors of one core.
+#[derive(Default)]
+pub(super) struct QuicDoors(RefCell<Vec<Rc<Door>>>);
+
+/// A UDP socket and its endpoint.
+pub(super) struct Door {
+    /// The address of the socket.
+    pub(super) address: SocketAddr,
+    home: Home,
+    endpoint: Endpoint,
+    /// It takes no new clients, and ends with its last connection.
+    is_leaving: Cell<bool>,
+    /// Failed handshakes that were counted.
+    failed: Cell<u64>,
+}
+
+impl QuicDoors {
+    /// Opens a socket, the one at this place among those of its address.
+    pub(super) fn open(
+        &self,
+        core: &Rc<Core>,
+        address: SocketAddr,
+        place: usize,
+        socket: BoundSocket,
+        mailbox: &UnboundedSender<Message>,
+    ) {
+        let place = place as u8; // there are at most 256 cores
+        // This core may read it already: then the copy is not needed.
+        let same =
+            |door: &&Rc<Door>| door.address == address && door.home.core == place && !door.is_leaving.get();
+        if self.0.borrow().iter().any(|door| same(&door)) {
+            return;
+        }
+        let homes = &core.shared.homes;
+        let mailbox = mailbox.clone();
+        let home = homes.claim(place, Box::new(move |passed| mailbox.send(Message::Quic(passed)).is_ok()));
+        let server = server(core, address);
+        let socket = std::net::UdpSocket::from(OwnedFd::from(socket));
+        let endpoint = match Endpoint::new(&core.sockets, socket, home, homes.keys(), server) {
+            Ok(endpoint) => endpoint,
+            Err(e) => {
+                homes.release(home);
+                log::error("a UDP socket cannot serve QUIC", &[("address", &address), ("error", &e)]);
+                return;
+            }
+        };
+        endpoint.pass_on(Box::new(Others(Arc::clone(homes))));
+        let gate = Rc::downgrade(core);
+        endpoint.admit_by(move |client| admits(&gate, address, client));
+        let door =
+            Rc::new(Door { address, home, endpoint, is_leaving: Cell::new(false), failed: Cell::default() });
+        drop(tokio::task::spawn_local(run(Rc::clone(core), Rc::clone(&door))));
+        self.0.borrow_mut().push(door);
+        homes.took(address);
+    }
+
+    /// Takes over the settings of the current snapshot. Doors that it does not have take no new clients.
+    pub(super) fn adopt(&self, core: &Rc<Core>) {
+        for door in self.0.borrow().iter().filter(|door| !door.is_leaving.get()) {
+            match server(core, door.address) {
+                Some(server) => door.endpoint.serve(Some(server)),
+                None => door.leave(),
+            }
+        }
+        self.forget_ended();
+    }
+
+    /// Takes what another core or process passes on.
+    pub(super) fn take(&self, passed: Passed) {
+        let doors = self.0.borrow();
+        match passed {
+            Passed::Datagram { home, datagram } => {
+                if let Some(door) = doors.iter().find(|door| door.home == home) {
+                    door.endpoint.take(&datagram);
+                }
+            }
+            Passed::Taken { address } => {
+                for door in doors.iter().filter(|door| door.address == address) {
+                    door.endpoint.stop_reading();
+                    door.leave();
+                }
+            }
+        }
+    }
+
+    /// Other cores read the sockets now: this one takes no new clients.
+    pub(super) fn give_up(&self) {
+        for door in self.0.borrow().iter() {
+            door.endpoint.stop_reading();
+            door.leave();
+        }
+    }
+
+    /// Takes no new clients.
+    pub(super) fn close(&self) {
+        self.0.borrow().iter().for_each(|door| door.leave());
+    }
+
+    /// A copy of each socket that takes clients.
+    pub(super) fn lend(&self) -> impl Iterator<Item = io::Result<(Address, BoundSocket)>> {
+        let doors: Vec<_> = self.0.borrow().iter().filter(|door| !door.is_leaving.get()).cloned().collect();
+        doors.into_iter().map(|door| {
+            let copy = door.endpoint.lend()?;
+            Ok((Address::Udp(door.address), BoundSocket::any(copy)))
+        })
+    }
+
+    /// Counts failed handshakes at their listeners, and forgets doors that have ended.
+    pub(super) fn sweep(&self, core: &Core) {
+        for door in self.0.borrow().iter() {
+            let failed = door.endpoint.counts().failed;
+            if let Some((listener, _)) = core.local().behind(door.address) {
+                (door.failed.get()..failed).for_each(|_| listener.cells.handshakes_failed.inc());
+            }
+            door.failed.set(failed);
+        }
+        self.forget_ended();
+    }
+
+    fn forget_ended(&self) {
+        self.0.borrow_mut().retain(|door| !door.is_leaving.get() || door.endpoint.connections() > 0);
+    }
+
+    /// Closes every connection now.
+    pub(super) async fn cut(&self) {
+        self.0.borrow().iter().for_each(|door| door.endpoint.close_all(weir_h3::code::NO_ERROR));
+        weir_wire::yield_now().await; // the endpoints send what they have
+        weir_wire::yield_now().await;
+    }
+}
+
+impl Door {
+    fn leave(&self) {
+        self.is_leaving.set(true);
+        self.endpoint.close();
+    }
+}
+
+/// Moves the datagrams of a door and serves its clients, until it has left and its last connection has ended.
+async fn run(core: Rc<Core>, door: Rc<Door>) {
+    let accepting = async {
+        loop {
+            let connection = door.endpoint.accept().await;
+            core.shared.arrive();
+            let serving = Box::pin(connection::serve_h3(Rc::clone(&core), door.address, connection));
+            drop(tokio::task::spawn_local(serving));
+        }
+    };
+    tokio::select! {
+        ended = door.endpoint.run() => {
+            if let Err(e) = ended {
+                log::error("a UDP socket failed", &[("address", &door.address), ("error", &e)]);
+            }
+        }
+        () = accepting => {}
+    }
+    core.shared.homes.release(door.home);
+}
+
+/// Whether a client may connect, as far as that can be said before it has proved its address.
+fn admits(core: &Weak<Core>, address: SocketAddr, client: SocketAddr) -> bool {
+    let Some(core) = core.upgrade() else { return false };
+    let local = core.local();
+    let Some((listener, outer)) = local.behind(address) else { return false };
+    let all = [Some(listener), outer];
+    core.shared.has_room(local.snapshot.connections)
+        && all.into_iter().flatten().all(|listener| {
+            listener.spec.admits(client.ip())
+                && listener.spec.limit.as_ref().is_none_or(crate::snapshot::ConnectionLimit::has_room)
+        })
+}
+
+/// The policy for new clients of an address; `None` if no listener has HTTP/3 there.
+fn server(core: &Core, address: SocketAddr) -> Option<Server> {
+    let local = core.local();
+    let (listener, _) = local.behind(address)?;
+    let http3 = listener.spec.http3.as_deref()?;
+    let limits = limits(&local.snapshot, listener, http3);
+    match Server::new(http3.tls.config(), core.shared.homes.keys(), limits) {
+        Ok(server) => Some(server),
+        Err(e) => {
+            let fields: log::Fields<'_> = &[("listener", &listener.spec.name), ("error", &e)];
+            log::error("HTTP/3 cannot be served", fields); // cannot happen: TLS 1.3 has the suites that QUIC needs
+            None
+        }
+    }
+}
+
+fn limits(snapshot: &crate::snapshot::Snapshot, listener: &LocalListener, http3: &Http3) -> Limits {
+    let handshake = listener.spec.timeouts.handshake;
+    let usual = Limits::default();
+    Limits {
+        idle: http3.idle,
+        handshake: if handshake.is_zero() { usual.handshake } else { handshake },
+        streams: snapshot.h2.streams,
+        retry: match http3.retry {
+            AddressProof::Always => Retry::Always,
+            AddressProof::Auto => Retry::Auto,
+        },
+        migration: http3.migration,
+        ..usual
+    }
+}
