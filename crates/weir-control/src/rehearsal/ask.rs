@@ -60,6 +60,9 @@ fn base(
     let listener = config.listeners.iter().nth(usize::from(listener)).filter(is_http);
     let listener = listener.or_else(|| config.listeners.iter().find(is_http));
     let (listener, written) = listener.ok_or("the config has no listener")?;
+    if written.protocols.as_deref() == Some(&[Protocol::H3]) {
+        return Err(format!("listener {listener} speaks HTTP/3 alone, and the rehearsal asks over TCP"));
+    }
     let auth = written.tls.as_ref().and_then(|tls| tls.client_auth.as_ref());
     let asked = auth.filter(|auth| auth.mode != ClientAuthMode::Off);
     if !credentials.has_certificate && auth.is_some_and(|auth| auth.mode == ClientAuthMode::Required) {

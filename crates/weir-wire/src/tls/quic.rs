@@ -78,3 +78,121 @@ impl fmt::Debug for SingleUse {
         f.write_str("SingleUse")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Certificate;
+    use super::*;
+    use rustls::pki_types::CertificateDer;
+    use rustls::quic::{ClientConnection, ServerConnection, Version};
+    use rustls::{ClientConfig, RootCertStore};
+
+    /// A certificate, and a client that trusts it and sends early data where it may.
+    fn certificate() -> (Certificate, Arc<ClientConfig>) {
+        let made = rcgen::generate_simple_self_signed(["a.test".to_owned()]).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from(made.cert.der().to_vec())).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider).with_protocol_versions(versions(true));
+        let mut client = builder.unwrap().with_root_certificates(roots).with_no_client_auth();
+        client.alpn_protocols = vec![b"h3".to_vec()];
+        client.enable_early_data = true;
+        let pem = (made.cert.pem(), made.signing_key.serialize_pem());
+        (Certificate::of_pem(&pem.0, &pem.1).unwrap(), Arc::new(client))
+    }
+
+    fn policy(
+        certificate: &Certificate,
+        client_auth: &ClientAuth,
+        policy: &Policy,
+        once: Option<&SingleUse>,
+    ) -> Result<QuicTls, TlsError> {
+        let shown = Shown { fixed: std::slice::from_ref(certificate), kept: &[] };
+        QuicTls::new(shown, client_auth, policy, &Tickets::new().unwrap(), once)
+    }
+
+    fn client(config: &Arc<ClientConfig>) -> (ClientConnection, Vec<u8>) {
+        let name = "a.test".try_into().unwrap();
+        let mut client = ClientConnection::new(Arc::clone(config), Version::V1, name, Vec::new()).unwrap();
+        let mut hello = Vec::new();
+        client.write_hs(&mut hello);
+        (client, hello)
+    }
+
+    fn server(tls: &QuicTls) -> ServerConnection {
+        ServerConnection::new(tls.config(), Version::V1, Vec::new()).unwrap()
+    }
+
+    /// What one side has to send under its current keys; `None` if there is nothing.
+    fn flight(mut write: impl FnMut(&mut Vec<u8>) -> bool) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        while write(&mut out) && out.is_empty() {}
+        (!out.is_empty()).then_some(out)
+    }
+
+    /// Completes a handshake. Returns whether the server took the early data, if the client could send any.
+    fn connect(config: &Arc<ClientConfig>, tls: &QuicTls) -> Option<bool> {
+        let ((mut client, hello), mut server) = (client(config), server(tls));
+        let offers = client.zero_rtt_keys().is_some();
+        server.read_hs(&hello).unwrap();
+        let accepts = server.zero_rtt_keys().is_some();
+        // The rest of the handshake, with the tickets behind it.
+        for _ in 0..3 {
+            while let Some(flight) = flight(|out| server.write_hs(out).is_some()) {
+                client.read_hs(&flight).unwrap();
+            }
+            while let Some(flight) = flight(|out| client.write_hs(out).is_some()) {
+                server.read_hs(&flight).unwrap();
+            }
+        }
+        assert!(!client.is_handshaking() && !server.is_handshaking());
+        assert_eq!(client.alpn_protocol(), Some(&b"h3"[..]));
+        offers.then_some(accepts)
+    }
+
+    #[test]
+    fn a_ticket_allows_early_data_once() {
+        let (certificate, config) = certificate();
+        let once = SingleUse::default();
+        let make = || policy(&certificate, &ClientAuth::Off, &Policy::default(), Some(&once)).unwrap();
+        assert_eq!(connect(&config, &make()), None, "it has no ticket yet");
+        assert_eq!(connect(&config, &make()), Some(true), "another policy with the same sessions: a reload");
+        // Whoever records the first flight can send it again, and gets a full handshake.
+        let (_, hello) = client(&config);
+        for (time, accepted) in [("the first", true), ("the second", false), ("the third", false)] {
+            let mut server = server(&make());
+            server.read_hs(&hello).unwrap();
+            assert_eq!(server.zero_rtt_keys().is_some(), accepted, "{time} time");
+        }
+        let other = SingleUse::default();
+        let restarted = policy(&certificate, &ClientAuth::Off, &Policy::default(), Some(&other)).unwrap();
+        assert_ne!(connect(&config, &restarted), Some(true), "the next process does not know the ticket");
+    }
+
+    #[test]
+    fn early_data_must_be_allowed() {
+        let (certificate, config) = certificate();
+        let without = policy(&certificate, &ClientAuth::Off, &Policy::default(), None).unwrap();
+        assert_eq!(connect(&config, &without), None);
+        assert_eq!(connect(&config, &without), None, "its tickets allow none");
+        let once = SingleUse::default();
+        let untold = Policy::default().with_tickets(false);
+        let untold = policy(&certificate, &ClientAuth::Off, &untold, Some(&once)).unwrap();
+        assert_eq!(connect(&config, &untold), None);
+        assert_eq!(connect(&config, &untold), None, "it gives no tickets");
+    }
+
+    #[test]
+    fn early_data_and_client_certificates_exclude_each_other() {
+        let (certificate, _) = certificate();
+        let dir = std::env::temp_dir().join(format!("weir-quic-tls-{}.pem", std::process::id()));
+        let made = rcgen::generate_simple_self_signed(["ca.test".to_owned()]).unwrap();
+        std::fs::write(&dir, made.cert.pem()).unwrap();
+        for mode in [ClientAuth::Optional(dir.clone()), ClientAuth::Required(dir.clone())] {
+            let once = SingleUse::default();
+            assert!(policy(&certificate, &mode, &Policy::default(), Some(&once)).is_err());
+            assert!(policy(&certificate, &mode, &Policy::default(), None).is_ok());
+        }
+        let _ = std::fs::remove_file(dir);
+    }
+}
