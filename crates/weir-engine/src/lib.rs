@@ -14,7 +14,7 @@
 //!   side, `forward` writes what the upstream gets, `respond` makes our own answers. `files` sends files of a folder,
 //!   `links` rewrites links that name an endpoint in a response.
 //! - [`core`] is what a core owns, [`listener`] its accept loop, `lane` its tasks, `call` what it does for filters.
-//!   `per_client` counts what an address holds.
+//!   `per_client` counts what an address holds. [`early_data`] decides which requests may run before the handshake ends.
 //! - [`snapshot`] is the running config, compiled from the config as written.
 //! - `matching` finds a request's route, `to_run` orders its filters; [`shadow`] judges copies of heads with both, which
 //!   `tap` takes after the answer.
@@ -27,6 +27,7 @@
 pub mod acme;
 pub mod autopsy;
 pub mod core;
+pub mod early_data;
 pub mod export;
 pub mod handover;
 pub mod homes;

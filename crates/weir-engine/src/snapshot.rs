@@ -205,6 +205,10 @@ pub struct Handling {
     pub target: Target,
     /// What the route says about `%2F`; otherwise the listener's setting applies.
     pub(crate) escaped_slashes: Option<EscapedSlashes>,
+    /// Whether requests may run that arrived before the end of the TLS handshake: see [`early_data`].
+    ///
+    /// [`early_data`]: crate::early_data
+    pub early_data: bool,
     pub(crate) response_timeout: Option<Duration>,
     /// The longest an exchange may take in total.
     pub exchange_timeout: Option<Duration>,
@@ -394,6 +398,7 @@ impl Snapshot {
             global: 0,
             target: Target::Upstream(0),
             escaped_slashes: None,
+            early_data: false,
             response_timeout: None,
             exchange_timeout: None,
             client_gone: None,

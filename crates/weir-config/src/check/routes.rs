@@ -97,6 +97,7 @@ impl Checker<'_> {
             self.deadline_of_route(&at, route);
             self.limiter_above_pool(route);
             self.escaped_slash(&at, route);
+            self.route_early_data(&at, route);
         }
     }
 
@@ -115,6 +116,28 @@ impl Checker<'_> {
                 format!("no request can match `{path}`: an escaped slash is refused or decoded first");
             let hint = "write `escaped_slashes: keep` on the route, if its upstream does not decode %2F";
             self.error_hint(&at.key("match").key("path").path(), "unreachable-route", message, hint);
+        }
+    }
+
+    /// Early data comes by listeners that accept it, in requests with safe methods.
+    fn route_early_data(&mut self, at: &Spot<'_, '_>, route: &Route) {
+        if !route.early_data {
+            return;
+        }
+        let path = at.key("early_data").path();
+        let m = &route.matches;
+        let on = |listener: &str| m.listeners.is_empty() || m.listeners.iter().any(|l| l == listener);
+        let accepts =
+            |listener: &Listener| listener.has_h3() && listener.http3.is_some_and(|http3| http3.early_data);
+        if !self.config.listeners.iter().any(|(name, listener)| on(name) && accepts(listener)) {
+            let message = "no listener of this route accepts early data";
+            let hint = "add http3: { early_data: true } to a listener with h3, or remove `early_data`";
+            self.warn(&path, "no-effect", message, hint);
+        }
+        let is_safe = |method: &String| matches!(&**method, "GET" | "HEAD" | "OPTIONS");
+        if !m.methods.is_empty() && !m.methods.iter().any(is_safe) {
+            let message = "no method of this route runs early; GET, HEAD and OPTIONS do";
+            self.warn(&path, "no-effect", message, "remove `early_data`");
         }
     }
 

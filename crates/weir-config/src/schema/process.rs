@@ -278,7 +278,7 @@ pub struct Limits {
     /// thousand of the others. `0B` for none, else from `64KiB` to `64MiB`. Default `2MiB`: 512 exchanges of maximum
     /// size. Allocated on demand.
     pub autopsy: ByteSize,
-    /// Limits for one client on one HTTP/2 connection.
+    /// Limits for one client on one HTTP/2 or HTTP/3 connection.
     pub h2: H2Limits,
     /// Limits for one client address over all listeners. Default none.
     pub per_client: PerClient,
@@ -304,35 +304,39 @@ pub struct PerClient {
     pub handshakes: Option<Frequency>,
 }
 
-/// Limits for one client on one HTTP/2 connection. A client that sends more frames of a kind than allowed is cut with
-/// GOAWAY (ENHANCE_YOUR_CALM). The allowances are per second, and honest traffic earns more of each. They are about
-/// ten times what any client we know sends, and a thousandth of what an attacker must send.
+/// Limits for one client on one HTTP/2 or HTTP/3 connection. A client that sends more frames of a kind than allowed is
+/// cut with GOAWAY (ENHANCE_YOUR_CALM), or over HTTP/3 with H3_EXCESSIVE_LOAD. The allowances are per second, and honest
+/// traffic earns more of each. They are about ten times what any client we know sends, and a thousandth of what an
+/// attacker must send. What HTTP/3 leaves to QUIC (`continuations`, `pings`, `window_updates`) counts for HTTP/2 alone.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct H2Limits {
-    /// Most concurrent requests. Default 128, as in nginx. One more is refused with REFUSED_STREAM.
+    /// Most concurrent requests. Default 128, as in nginx. One more is refused with REFUSED_STREAM; over HTTP/3 the
+    /// client has to wait before it may send it.
     #[schemars(range(min = 1))]
     pub streams: u32,
     /// Most bytes of the heads of all concurrent requests, as HTTP/1.1 writes them. Default `256KiB`: 2 KiB for each
-    /// of 128 requests. One more is refused with REFUSED_STREAM and may be retried, unless it is the only one. Raise
-    /// it for a proxy that sends many requests with large cookies or tokens on one connection.
+    /// of 128 requests. One more is refused with REFUSED_STREAM (H3_REQUEST_REJECTED) and may be retried, unless it is
+    /// the only one. Raise it for a proxy that sends many requests with large cookies or tokens on one connection.
     pub heads: ByteSize,
     /// Most CONTINUATION frames of one head (not per second). Default 16; a head of 32 KiB needs two. Cause
     /// `h2_continuation_flood`.
     pub continuations: u32,
-    /// Most empty DATA frames; each with data earns one more. Default 100. Cause `h2_data_flood`.
+    /// Most empty DATA frames; each with data earns one more. Default 100. Causes `h2_data_flood`, `h3_data_flood`.
     pub empty_data: u32,
-    /// Most streams that a client makes us reset. Default 100. Cause `h2_error_flood`.
+    /// Most streams that a client makes us reset. Default 100. Causes `h2_error_flood`, `h3_error_flood`.
     pub errors: u32,
     /// Most PING frames; each HEADERS or DATA frame earns one more, because gRPC measures bandwidth with them.
     /// Default 100. Cause `h2_ping_flood`.
     pub pings: u32,
-    /// Most PRIORITY and unknown frames; each request earns two more. Default 500. Cause `h2_priority_flood`.
+    /// Most PRIORITY, PRIORITY_UPDATE and unknown frames; each request earns two more. Default 500. Causes
+    /// `h2_priority_flood`, `h3_priority_flood`.
     pub priorities: u32,
     /// Most requests canceled (RST_STREAM); each response earns one more. Default 200, because leaving a page cancels
-    /// all its requests together. Cause `h2_reset_flood`.
+    /// all its requests together. Causes `h2_reset_flood`, `h3_reset_flood`.
     pub resets: u32,
-    /// Most SETTINGS frames. Default 50. Cause `h2_settings_flood`.
+    /// Most SETTINGS frames; over HTTP/3, which allows one, CANCEL_PUSH, MAX_PUSH_ID and GOAWAY. Default 50. Causes
+    /// `h2_settings_flood`, `h3_push_flood`.
     pub settings: u32,
     /// Most WINDOW_UPDATE frames; each KiB of a response earns one more. Default 1000. Cause `h2_window_flood`.
     pub window_updates: u32,

@@ -54,6 +54,11 @@ pub struct Route {
     /// What happens to a path with `%2F` in it that matches this route unchanged: `refuse`, `keep` or `decode`, as
     /// for a listener. Default: the listener's setting.
     pub escaped_slashes: Option<EscapedSlashes>,
+    /// Whether a request may run that arrives over HTTP/3 before the TLS handshake is complete (0-RTT). An attacker can
+    /// send a recorded one again, so say `true` only where repeating a GET changes and reveals nothing. It needs a
+    /// listener with `http3.early_data`, and counts for GET, HEAD and OPTIONS without a body; the upstream gets
+    /// `early-data: 1` and may refuse with 425. Default false: the request waits for the handshake.
+    pub early_data: bool,
 }
 
 /// Which requests a route matches.

@@ -100,8 +100,9 @@ struct Compiler<'a> {
     expressions: Vec<WithExpressions>,
 }
 
-/// Filters, upstream, two timeouts, escaped slashes, and what happens to requests whose clients leave.
-type Alike = (Chain, usize, (Option<Duration>, Option<Duration>), Option<EscapedSlashes>, Option<ClientGone>);
+/// Filters, upstream, two timeouts, escaped slashes, what happens to requests whose clients leave, and early data.
+type Alike =
+    (Chain, usize, (Option<Duration>, Option<Duration>), Option<EscapedSlashes>, Option<ClientGone>, bool);
 
 impl Compiler<'_> {
     /// Reports an error. A message or hint that is a literal of ours is used as it is.

@@ -140,6 +140,7 @@ impl Compiler<'_> {
             global: global.len(),
             target,
             escaped_slashes: written.escaped_slashes.map(listeners::escaped_slashes),
+            early_data: written.early_data,
             response_timeout: written.timeouts.response.map(|t| t.get()),
             exchange_timeout: written.timeouts.exchange.map(|t| t.get()),
             client_gone: written.client_gone.map(upstreams::client_gone),
@@ -220,7 +221,7 @@ impl Compiler<'_> {
         let Handling { chain, response_timeout, exchange_timeout, escaped_slashes, client_gone, .. } =
             &handling;
         let times = (*response_timeout, *exchange_timeout);
-        let key = (chain.clone(), upstream, times, *escaped_slashes, *client_gone);
+        let key = (chain.clone(), upstream, times, *escaped_slashes, *client_gone, handling.early_data);
         Arc::clone(self.handlings.entry(key).or_insert_with(|| Arc::new(handling)))
     }
 }
