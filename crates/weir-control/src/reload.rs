@@ -285,6 +285,7 @@ impl Control {
                 }
                 bound.push(BoundListener { name: name.clone(), asked, actual });
             }
+            listener.bound();
         }
         Ok(())
     }

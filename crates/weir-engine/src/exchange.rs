@@ -13,6 +13,7 @@
 //! Anything that stops an exchange is a [`Stop`]; only `respond.rs` turns it into an answer. One task drives both
 //! connections. An exchange ends on the snapshot it began with.
 
+mod alt_svc;
 mod attempt;
 mod background;
 mod bodies;

@@ -9,6 +9,7 @@ mod passing;
 mod sources;
 
 pub use compile::{Carry, compile, log_tls};
+pub(crate) use http3::AltSvc;
 pub use http3::{AddressProof, Advertise, Http3, UdpDoor};
 pub(crate) use passing::{Admits, ConnectionLimit, HeldPlace};
 pub use passing::{Destination, Names, Passing, Serves};
@@ -143,6 +144,8 @@ pub struct Listener {
     pub(crate) h2: bool,
     /// HTTP/3, if it speaks that.
     pub http3: Option<Box<Http3>>,
+    /// What its responses say in Alt-Svc.
+    pub(crate) alt_svc: Option<Box<AltSvc>>,
     pub(crate) proxy_protocol: bool,
     /// What to do with empty path segments.
     pub slashes: Slashes,
@@ -157,6 +160,13 @@ impl Listener {
     /// Whether clients connect to it over TCP, or over a Unix socket. Not if it speaks HTTP/3 alone.
     pub fn has_stream_socket(&self) -> bool {
         self.http1 || self.h2 || !matches!(self.serves, Serves::Http)
+    }
+
+    /// Called when the sockets are bound, and the doors of `http3` have their real ports.
+    pub fn bound(&mut self) {
+        if let Some(says) = self.http3.as_deref().and_then(AltSvc::of) {
+            self.alt_svc = Some(Box::new(says));
+        }
     }
 
     /// Whether it accepts a client's connections.

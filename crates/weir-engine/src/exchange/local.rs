@@ -103,6 +103,7 @@ impl Exchange<'_> {
         self.phase = Phase::Begun(Framing::Length);
         let mut out = self.client.core.take_buffer();
         let mut connection = Vec::new();
+        self.write_alt_svc(&head.headers, &mut connection);
         self.write_connection(&mut connection);
         let length = (!self.drops_length()).then_some(body.len());
         write_answer(&mut head, length, &connection, &mut out);
@@ -182,6 +183,7 @@ impl Exchange<'_> {
         } else if framing == Framing::Chunked {
             out.extend_from_slice(b"transfer-encoding: chunked\r\n");
         }
+        self.write_alt_svc(&head.headers, &mut out);
         self.write_connection(&mut out);
         out.extend_from_slice(b"\r\n");
         let sent = match file {

@@ -463,6 +463,7 @@ impl Exchange<'_> {
         if framing == Framing::Chunked {
             out.extend_from_slice(b"transfer-encoding: chunked\r\n");
         }
+        self.write_alt_svc(&response.headers, out);
         self.write_connection(out);
         out.extend_from_slice(b"\r\n");
     }

@@ -2,7 +2,7 @@
 
 use super::Policy;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weir_wire::tls::QuicTls;
 
 /// HTTP/3 of a listener.
@@ -56,4 +56,31 @@ pub enum Advertise {
     Own,
     /// This port.
     Port(u16),
+}
+
+/// What the responses of a listener over HTTP/1.1 and HTTP/2 say in Alt-Svc (RFC 7838).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum AltSvc {
+    /// That clients must forget what they were told, until the last of them would have.
+    Clear(Instant),
+    /// Where HTTP/3 is: the whole line.
+    Line(Box<[u8]>),
+}
+
+impl AltSvc {
+    /// How long clients may remember what they were told: a day, the default of RFC 7838 §3.1. A client that finds
+    /// HTTP/3 gone earlier goes back to TCP by itself, after a delay.
+    pub(crate) const AGE: Duration = Duration::from_secs(24 * 60 * 60);
+
+    /// What a listener with HTTP/3 says; `None` if it announces nothing. Its port may still be 0: then
+    /// [`Listener::bound`](super::Listener::bound) follows.
+    pub(crate) fn of(http3: &Http3) -> Option<Self> {
+        let port = match http3.advertise {
+            Advertise::Off => return None,
+            Advertise::Own => http3.doors.first()?.address.port(),
+            Advertise::Port(port) => port,
+        };
+        let line = format!("alt-svc: h3=\":{port}\"; ma={}\r\n", Self::AGE.as_secs());
+        Some(Self::Line(line.into_bytes().into()))
+    }
 }

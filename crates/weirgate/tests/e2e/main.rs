@@ -12,6 +12,7 @@ mod support;
 mod acme;
 mod admin;
 mod admin_tls;
+mod alt_svc;
 mod balance;
 mod binary_upgrade;
 mod bodies;

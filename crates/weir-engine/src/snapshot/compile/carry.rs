@@ -2,9 +2,11 @@
 
 use crate::acme::Wire;
 use crate::handover::{Kind, State};
+use crate::snapshot::AltSvc;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::time::Instant;
 use tokio::runtime::Handle;
 use weir_acme::Acme;
 use weir_config::schema;
@@ -34,6 +36,9 @@ pub struct Carry {
     /// The sessions of listeners with early data, by the same policy. The next process does not get them.
     single_use: HashMap<[u8; 32], SingleUse>,
     fresh_single_use: HashMap<[u8; 32], SingleUse>,
+    /// What the responses of listeners said in Alt-Svc, by name.
+    said: HashMap<String, AltSvc>,
+    fresh_said: HashMap<String, AltSvc>,
     /// The last snapshot's upstreams, with the settings they were built from.
     pub(super) upstreams: HashMap<String, (schema::Upstream, Arc<Upstream>)>,
     pub(super) fresh: HashMap<String, (schema::Upstream, Arc<Upstream>)>,
@@ -54,6 +59,8 @@ impl Carry {
             fresh_tickets: HashMap::new(),
             single_use: HashMap::new(),
             fresh_single_use: HashMap::new(),
+            said: HashMap::new(),
+            fresh_said: HashMap::new(),
             upstreams: HashMap::new(),
             fresh: HashMap::new(),
         }
@@ -67,6 +74,7 @@ impl Carry {
         self.acme.begin();
         self.fresh_tickets.clear();
         self.fresh_single_use.clear();
+        self.fresh_said.clear();
         self.fresh.clear();
     }
 
@@ -142,6 +150,20 @@ impl Carry {
         self.fresh_single_use.entry(key).or_insert_with(|| known.cloned().unwrap_or_default()).clone()
     }
 
+    /// What a listener's responses say in Alt-Svc. `now` is what its config wants; if that is nothing and clients may
+    /// remember something, they are told to forget it. The next process does not know that.
+    pub(super) fn alt_svc(&mut self, listener: &str, now: Option<AltSvc>) -> Option<AltSvc> {
+        let says = match (now, self.said.get(listener)) {
+            (Some(now), _) => now,
+            (None, None) => return None,
+            (None, Some(AltSvc::Clear(until))) if Instant::now() >= *until => return None,
+            (None, Some(AltSvc::Clear(until))) => AltSvc::Clear(*until),
+            (None, Some(AltSvc::Line(_))) => AltSvc::Clear(Instant::now().checked_add(AltSvc::AGE)?),
+        };
+        self.fresh_said.insert(listener.to_owned(), says.clone());
+        Some(says)
+    }
+
     /// The listeners' certificates in use, by their files.
     pub fn certificates(&self) -> Vec<(&Identity, &Certificate)> {
         let mut all: Vec<_> = self.certificates.iter().collect();
@@ -157,6 +179,7 @@ impl Carry {
         self.acme.adopt(|| Arc::new(Wire(fetcher.clone())));
         self.tickets = std::mem::take(&mut self.fresh_tickets);
         self.single_use = std::mem::take(&mut self.fresh_single_use);
+        self.said = std::mem::take(&mut self.fresh_said);
         self.held.retain(|_, held| Arc::strong_count(held) > 1);
         self.upstreams = std::mem::take(&mut self.fresh);
         forgotten

@@ -2,8 +2,8 @@
 
 use super::Compiler;
 use crate::snapshot::{
-    AddressProof, Admits, Advertise, ConnectionLimit, Destination, Http3, Listener, ListenerTimeouts, Names,
-    Passing, Policy, Serves, UdpDoor,
+    AddressProof, Admits, Advertise, AltSvc, ConnectionLimit, Destination, Http3, Listener, ListenerTimeouts,
+    Names, Passing, Policy, Serves, UdpDoor,
 };
 use sha2::{Digest, Sha256};
 use std::path::Path;
@@ -39,10 +39,13 @@ impl Compiler<'_> {
                         None,
                     );
                 }
+                let http3 = quic.map(|tls| Box::new(self.http3(name, written, tls)));
+                let alt_svc = self.carry.alt_svc(name, http3.as_deref().and_then(AltSvc::of));
                 Arc::new(Listener {
                     http1: protocols.contains(&schema::Protocol::Http1),
                     h2: protocols.contains(&schema::Protocol::H2),
-                    http3: quic.map(|tls| Box::new(self.http3(name, written, tls))),
+                    http3,
+                    alt_svc: alt_svc.map(Box::new),
                     name: name.into(),
                     address: written.address.as_ref().map(address),
                     greets: tls.is_some() || written.proxy_protocol || !matches!(serves, Serves::Http),
