@@ -368,6 +368,16 @@ impl Core {
         (here >= least + HAND_OVER_AT && here * 4 > least * 5).then(|| lightest.clone())
     }
 
+    /// A UDP socket of this core opens, or has ended: the core and the process live until then.
+    pub(crate) fn count_door(&self, opens: bool) {
+        self.shared.count_door(opens);
+        if opens {
+            self.load.doors.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.load.doors.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
     /// Its place among the cores that serve, and their number.
     pub(crate) fn place(&self) -> (usize, usize) {
         let siblings = self.siblings.borrow();

@@ -4,7 +4,7 @@ mod quic;
 
 use crate::call;
 use crate::connection;
-use crate::core::{Arrived, Core, Leaving, LocalListener, Message, Parts, Shared, Sibling};
+use crate::core::{Arrived, Core, LocalListener, Message, Parts, Shared, Sibling};
 use crate::lane::Lane;
 use crate::snapshot::Snapshot;
 use quic::QuicDoors;
@@ -127,9 +127,7 @@ async fn run(start: Start, sockets: Rc<Sockets>) {
             }
             Some(Message::Drain { leaving, done }) => {
                 doors.close_all(&done);
-                if leaving == Leaving::End {
-                    quic.close();
-                }
+                quic.drain(leaving);
                 core.drain(leaving);
             }
             Some(Message::Quic(passed)) => quic.take(passed),

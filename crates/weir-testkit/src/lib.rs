@@ -20,7 +20,7 @@
 //! event and has a deadline (5 s by default). A panic shows everything that both sides sent.
 //!
 //! *Layout:* `wire.rs` is one connection and its transcript, `message.rs` the heads and bodies on it. `client.rs`
-//! and `upstream.rs` are the two ends, `h2/` the same in HTTP/2 frames, `tls.rs` and `certs.rs` their TLS,
+//! and `upstream.rs` are the two ends, `h2/` the same in HTTP/2 frames, `h3.rs` a client of HTTP/3, `tls.rs` and `certs.rs` their TLS,
 //! `fastcgi.rs` a FastCGI server. `weir.rs` runs the binary, `output.rs` reads its output, and `pty.rs` captures it
 //! on a terminal. `pebble.rs` runs a certificate authority, `balancer.rs` is a TCP balancer. `table.rs` runs many
 //! cases and reports each failure, `wait.rs` polls, `alone.rs` keeps other tests away from one that measures time.
@@ -36,6 +36,7 @@ mod coding;
 pub mod fastcgi;
 mod generated;
 pub mod h2;
+mod h3;
 mod message;
 mod network;
 mod output;
@@ -55,6 +56,7 @@ pub use certs::{Authority, Certificate};
 pub use client::{Client, Writer};
 pub use coding::{decoded, gzip};
 pub use generated::generated;
+pub use h3::{Asked, H3, UdpPath};
 pub use message::{Body, Broken, Framing, Head, Response};
 pub use network::own_network;
 pub use output::LogLine;

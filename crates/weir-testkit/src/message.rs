@@ -35,7 +35,7 @@ impl Head {
         }
     }
 
-    fn parse(raw: Vec<u8>) -> Self {
+    pub(crate) fn parse(raw: Vec<u8>) -> Self {
         let text = String::from_utf8_lossy(&raw).into_owned();
         let mut lines = text.split("\r\n");
         let line = lines.next().unwrap_or_default().to_owned();

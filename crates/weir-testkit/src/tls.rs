@@ -97,6 +97,16 @@ impl Tls {
         self
     }
 
+    /// The policy and the name for a QUIC connection.
+    pub(crate) fn quic(&self) -> (Arc<ClientConfig>, String) {
+        let config = self.config.get_or_init(|| {
+            let mut config = self.build();
+            config.alpn_protocols = vec![b"h3".to_vec()];
+            Arc::new(config)
+        });
+        (config.clone(), self.name.clone())
+    }
+
     pub(crate) fn handshake(
         &self,
         stream: TcpStream,

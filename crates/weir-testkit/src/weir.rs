@@ -140,10 +140,22 @@ impl Weir {
     #[track_caller]
     pub fn address(&self, listener: &str) -> String {
         let lines = self.logged("listening");
-        let line = lines.iter().rev().find(|line| line.field("listener") == Some(listener));
-        match line.and_then(|line| line.field("address")) {
+        let of = |line: &&LogLine| line.field("listener") == Some(listener);
+        let mut addresses = lines.iter().rev().filter(of).filter_map(|line| line.field("address"));
+        match addresses.find(|address| !address.starts_with("udp:")) {
             Some(address) => address.to_owned(),
             None => panic!("no listener {listener} in:\n{}", self.stderr()),
+        }
+    }
+
+    /// The address of the UDP socket of the listener `web`.
+    #[track_caller]
+    pub fn udp_address(&self) -> String {
+        let lines = self.logged("listening");
+        let mut addresses = lines.iter().rev().filter_map(|line| line.field("address"));
+        match addresses.find_map(|address| address.strip_prefix("udp:")) {
+            Some(address) => address.to_owned(),
+            None => panic!("no UDP socket in:\n{}", self.stderr()),
         }
     }
 

@@ -152,7 +152,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "weir-telemetry",
         ],
     ),
-    ("weir-testkit", &["weir-load", "weir-origin", "weir-report", "weir-wire"]),
+    ("weir-testkit", &["weir-h3", "weir-load", "weir-origin", "weir-quic", "weir-report", "weir-wire"]),
 ];
 
 /// Most lines in a cycle of a crate's modules: changing one requires knowing all of them.

@@ -16,6 +16,8 @@ pub struct Shared {
     /// Accepted connections not yet in `connections`: on their way to another core or to the first poll of their
     /// task.
     arriving: AtomicUsize,
+    /// UDP sockets of all cores that have connections or may get some.
+    doors: AtomicUsize,
     /// What `limits.per_client` counts.
     pub(crate) clients: Arc<Clients>,
     /// The threads for work that blocks.
@@ -43,6 +45,8 @@ pub(super) struct CoreCount {
     pub(super) connections: AtomicUsize,
     /// Tasks that filters run beside exchanges.
     pub(super) tasks: AtomicUsize,
+    /// Its UDP sockets that have connections or may get some, handshakes under way included.
+    pub(super) doors: AtomicUsize,
 }
 
 impl Sibling {
@@ -56,9 +60,10 @@ impl Sibling {
         self.load.connections.load(Ordering::Relaxed)
     }
 
-    /// Whether it has neither connections nor tasks of filters.
+    /// Whether it has neither connections nor tasks of filters, and takes no clients over UDP.
     pub fn is_idle(&self) -> bool {
-        self.connections() == 0 && self.load.tasks.load(Ordering::Relaxed) == 0
+        let CoreCount { connections, tasks, doors } = &*self.load;
+        [connections, tasks, doors].into_iter().all(|count| count.load(Ordering::Relaxed) == 0)
     }
 }
 
@@ -68,6 +73,7 @@ impl Shared {
         Self {
             connections: AtomicUsize::default(),
             arriving: AtomicUsize::default(),
+            doors: AtomicUsize::default(),
             clients: Arc::default(),
             blocking: Blocking::default(),
             homes,
@@ -89,9 +95,20 @@ impl Shared {
         self.arriving.fetch_sub(1, Ordering::Release);
     }
 
-    /// Whether no connection is open or arriving.
+    /// A UDP socket opens, or has ended.
+    pub(super) fn count_door(&self, opens: bool) {
+        if opens {
+            self.doors.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.doors.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether no connection is open or arriving, and no UDP socket may bring one.
     pub fn is_empty(&self) -> bool {
         // This order matters: a connection that arrives between the two loads is seen by the second.
-        self.arriving.load(Ordering::Acquire) == 0 && self.connections.load(Ordering::Relaxed) == 0
+        self.arriving.load(Ordering::Acquire) == 0
+            && self.connections.load(Ordering::Relaxed) == 0
+            && self.doors.load(Ordering::Relaxed) == 0
     }
 }

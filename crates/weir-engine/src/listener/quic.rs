@@ -1,7 +1,7 @@
 //! A core's UDP sockets and their endpoints: where clients of HTTP/3 arrive.
 
 use crate::connection;
-use crate::core::{Core, LocalListener, Message};
+use crate::core::{Core, Leaving, LocalListener, Message};
 use crate::homes::{Others, Passed};
 use crate::snapshot::{AddressProof, Http3};
 use std::cell::{Cell, RefCell};
@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedSender;
 use weir_quic::{Endpoint, Home, Limits, Retry, Server};
 use weir_telemetry::log;
@@ -17,7 +18,14 @@ use weir_wire::listen::{Address, BoundSocket};
 
 /// The doors of one core.
 #[derive(Default)]
-pub(super) struct QuicDoors(RefCell<Vec<Rc<Door>>>);
+pub(super) struct QuicDoors {
+    doors: RefCell<Vec<Rc<Door>>>,
+    /// When those that nobody has taken over take no more clients.
+    leaves: Cell<Option<Instant>>,
+}
+
+/// How long a process that another one replaces takes new clients of QUIC, unless the other one reads their socket.
+const HANDED_OVER: Duration = Duration::from_secs(1);
 
 /// A UDP socket and its endpoint.
 pub(super) struct Door {
@@ -45,7 +53,7 @@ impl QuicDoors {
         // This core may read it already: then the copy is not needed.
         let same =
             |door: &&Rc<Door>| door.address == address && door.home.core == place && !door.is_leaving.get();
-        if self.0.borrow().iter().any(|door| same(&door)) {
+        if self.doors.borrow().iter().any(|door| same(&door)) {
             return;
         }
         let homes = &core.shared.homes;
@@ -66,14 +74,15 @@ impl QuicDoors {
         endpoint.admit_by(move |client| admits(&gate, address, client));
         let door =
             Rc::new(Door { address, home, endpoint, is_leaving: Cell::new(false), failed: Cell::default() });
+        core.count_door(true);
         drop(tokio::task::spawn_local(run(Rc::clone(core), Rc::clone(&door))));
-        self.0.borrow_mut().push(door);
+        self.doors.borrow_mut().push(door);
         homes.took(address);
     }
 
     /// Takes over the settings of the current snapshot. Doors that it does not have take no new clients.
     pub(super) fn adopt(&self, core: &Rc<Core>) {
-        for door in self.0.borrow().iter().filter(|door| !door.is_leaving.get()) {
+        for door in self.doors.borrow().iter().filter(|door| !door.is_leaving.get()) {
             match server(core, door.address) {
                 Some(server) => door.endpoint.serve(Some(server)),
                 None => door.leave(),
@@ -84,7 +93,7 @@ impl QuicDoors {
 
     /// Takes what another core or process passes on.
     pub(super) fn take(&self, passed: Passed) {
-        let doors = self.0.borrow();
+        let doors = self.doors.borrow();
         match passed {
             Passed::Datagram { home, datagram } => {
                 if let Some(door) = doors.iter().find(|door| door.home == home) {
@@ -102,20 +111,25 @@ impl QuicDoors {
 
     /// Other cores read the sockets now: this one takes no new clients.
     pub(super) fn give_up(&self) {
-        for door in self.0.borrow().iter() {
+        for door in self.doors.borrow().iter() {
             door.endpoint.stop_reading();
             door.leave();
         }
     }
 
-    /// Takes no new clients.
-    pub(super) fn close(&self) {
-        self.0.borrow().iter().for_each(|door| door.leave());
+    /// The process drains. If another one serves, it reads the sockets of the addresses that it has, and says so; the
+    /// others take clients for [`HANDED_OVER`] more, lest one be refused before that is heard.
+    pub(super) fn drain(&self, leaving: Leaving) {
+        match leaving {
+            Leaving::End => self.doors.borrow().iter().for_each(|door| door.leave()),
+            Leaving::Successor => self.leaves.set(Instant::now().checked_add(HANDED_OVER)),
+        }
     }
 
     /// A copy of each socket that takes clients.
     pub(super) fn lend(&self) -> impl Iterator<Item = io::Result<(Address, BoundSocket)>> {
-        let doors: Vec<_> = self.0.borrow().iter().filter(|door| !door.is_leaving.get()).cloned().collect();
+        let doors: Vec<_> =
+            self.doors.borrow().iter().filter(|door| !door.is_leaving.get()).cloned().collect();
         doors.into_iter().map(|door| {
             let copy = door.endpoint.lend()?;
             Ok((Address::Udp(door.address), BoundSocket::any(copy)))
@@ -124,7 +138,10 @@ impl QuicDoors {
 
     /// Counts failed handshakes at their listeners, and forgets doors that have ended.
     pub(super) fn sweep(&self, core: &Core) {
-        for door in self.0.borrow().iter() {
+        if self.leaves.get().is_some_and(|at| at <= Instant::now()) {
+            self.drain(Leaving::End);
+        }
+        for door in self.doors.borrow().iter() {
             let failed = door.endpoint.counts().failed;
             if let Some((listener, _)) = core.local().behind(door.address) {
                 (door.failed.get()..failed).for_each(|_| listener.cells.handshakes_failed.inc());
@@ -135,12 +152,12 @@ impl QuicDoors {
     }
 
     fn forget_ended(&self) {
-        self.0.borrow_mut().retain(|door| !door.is_leaving.get() || door.endpoint.connections() > 0);
+        self.doors.borrow_mut().retain(|door| !door.is_leaving.get() || door.endpoint.connections() > 0);
     }
 
     /// Closes every connection now.
     pub(super) async fn cut(&self) {
-        self.0.borrow().iter().for_each(|door| door.endpoint.close_all(weir_h3::code::NO_ERROR));
+        self.doors.borrow().iter().for_each(|door| door.endpoint.close_all(weir_h3::code::NO_ERROR));
         weir_wire::yield_now().await; // the endpoints send what they have
         weir_wire::yield_now().await;
     }
@@ -172,6 +189,7 @@ async fn run(core: Rc<Core>, door: Rc<Door>) {
         () = accepting => {}
     }
     core.shared.homes.release(door.home);
+    core.count_door(false);
 }
 
 /// Whether a client may connect, as far as that can be said before it has proved its address.

@@ -56,6 +56,7 @@ mod grpc_json;
 mod grpc_web;
 mod health;
 mod http2;
+mod http3;
 mod import;
 mod import_plans;
 mod jwt;

@@ -76,7 +76,7 @@ impl Server {
             session.close();
             return Poll::Ready(Err(fault));
         }
-        if session.codec.is_over() && session.unreceived == 0 {
+        if session.is_over() {
             session.close();
             return Poll::Ready(Ok(None));
         }

@@ -16,7 +16,7 @@ use weir_wire::time::{Sleep, sleep};
 /// Most bytes that are taken from a stream at a time.
 const PIECE: usize = 64 * 1024;
 
-/// The least time between the two GOAWAY frames of a drain: requests on their way arrive in between.
+/// The least time between the steps of a drain.
 const ON_ITS_WAY: Duration = Duration::from_millis(20);
 
 /// A connection, shared by its streams and its driver.
@@ -33,13 +33,25 @@ pub(super) struct Session {
     /// The streams that the client opened.
     streams: HashMap<u64, Both, foldhash::fast::FixedState>,
     /// Responses whose end the client has not acknowledged. A close would lose what is still on its way.
-    pub(super) unreceived: usize,
-    /// When to refuse requests that have not arrived: between the two steps of a drain.
-    leaves: Option<Pin<Box<Sleep>>>,
+    unreceived: usize,
+    /// How far a drain has come.
+    leaving: Leaving,
     pub(super) lost: Option<Lost>,
     driver: Option<Waker>,
     /// The driver was woken but has not run yet.
     is_called: bool,
+}
+
+/// How far a drain has come. A close loses what is on its way, so there is time between the steps.
+#[derive(Debug)]
+enum Leaving {
+    No,
+    /// The client was told to send no more requests.
+    Announced(Pin<Box<Sleep>>),
+    /// Requests that arrive now are refused, and the client was told which that are.
+    Refuses(Pin<Box<Sleep>>),
+    /// The client knows.
+    Told,
 }
 
 /// The two directions of a stream, as far as they are open.
@@ -63,7 +75,7 @@ impl Session {
             own: Vec::with_capacity(Own::ALL.len()),
             streams: HashMap::default(),
             unreceived: 0,
-            leaves: None,
+            leaving: Leaving::No,
             lost: None,
             driver: None,
             is_called: false,
@@ -120,12 +132,7 @@ impl Session {
         if is_opened {
             self.open(now, cx);
         }
-        if let Some(leaves) = &mut self.leaves
-            && leaves.as_mut().poll(cx).is_ready()
-        {
-            self.leaves = None;
-            self.codec.leave_now();
-        }
+        self.step_away(cx);
         while let Some(effect) = self.codec.next_effect() {
             self.carry_out(effect, now, cx);
         }
@@ -265,12 +272,38 @@ impl Session {
         }
     }
 
-    /// Begins a drain.
+    /// Begins a drain: GOAWAY in two steps (RFC 9114 §5.2).
     pub(super) fn leave(&mut self) {
-        self.codec.leave();
-        let time = self.connection.round_trip().saturating_mul(2).max(ON_ITS_WAY);
-        self.leaves.get_or_insert_with(|| Box::pin(sleep(time)));
-        self.call_always();
+        if matches!(self.leaving, Leaving::No) {
+            self.codec.leave();
+            self.leaving = Leaving::Announced(self.on_its_way());
+            self.call_always();
+        }
+    }
+
+    /// Goes on with a drain.
+    fn step_away(&mut self, cx: &mut Context<'_>) {
+        if let Leaving::Announced(until) = &mut self.leaving
+            && until.as_mut().poll(cx).is_ready()
+        {
+            self.codec.leave_now();
+            self.leaving = Leaving::Refuses(self.on_its_way());
+        }
+        if let Leaving::Refuses(until) = &mut self.leaving
+            && until.as_mut().poll(cx).is_ready()
+        {
+            self.leaving = Leaving::Told;
+        }
+    }
+
+    /// The time in which what the client has sent arrives here, and what we have sent arrives there.
+    fn on_its_way(&self) -> Pin<Box<Sleep>> {
+        Box::pin(sleep(self.connection.round_trip().saturating_mul(2).max(ON_ITS_WAY)))
+    }
+
+    /// Whether the connection has nothing to do any more, and the client knows that it ends.
+    pub(super) fn is_over(&self) -> bool {
+        self.codec.is_over() && self.unreceived == 0 && !matches!(self.leaving, Leaving::Refuses(_))
     }
 
     /// The driver is gone: closes the connection and fails all streams.
