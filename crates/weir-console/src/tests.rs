@@ -119,7 +119,7 @@ fn status() -> Status {
         filters: vec![filter(EVIL, EVIL), filter("maintenance", "on")],
         listeners: vec![(
             evil(),
-            ListenerStatus { address: Some(evil()), passes: Some(evil()), connections: 1 },
+            ListenerStatus { address: Some(evil()), passes: Some(evil()), connections: 1, udp: vec![evil()] },
         )],
         certificates: vec![certificate],
         upstreams: vec![(evil(), upstream), ("none".to_owned(), UpstreamStatus::default())],

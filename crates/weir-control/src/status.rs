@@ -115,6 +115,9 @@ pub struct ListenerStatus {
     /// Its address as bound; absent if another listener sends it connections by name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
+    /// The UDP addresses at which it serves HTTP/3, as bound; absent if it does not.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub udp: Vec<String>,
     /// Connections open now.
     pub connections: i64,
     /// Where it passes bytes on, or which names lead where; absent if it speaks HTTP.
@@ -134,8 +137,10 @@ impl ListenerStatus {
             Serves::Sni(names) => Some(format!("sni, {} names", names.len())),
             Serves::Tcp(passing) => Some(upstream(passing)),
         };
+        let doors = listener.http3.iter().flat_map(|http3| &http3.doors);
         Self {
             address: listener.address.as_ref().map(ToString::to_string),
+            udp: doors.map(|door| door.address.to_string()).collect(),
             connections: telemetry.listener_connections(&listener.name),
             passes,
         }

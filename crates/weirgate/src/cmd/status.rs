@@ -112,6 +112,10 @@ fn listener((name, listener): (&String, &Value)) -> Vec<String> {
     if row[1].is_empty() {
         row[1] = "by name".to_owned();
     }
+    let udp: Vec<String> = elements(&listener["udp"]).map(shown).collect();
+    if !udp.is_empty() {
+        row.push(format!("HTTP/3 at {}", udp.join(" ")));
+    }
     if !passes.is_empty() {
         row.extend([passes, format!("{} connections", shown(&listener["connections"]))]);
     }
@@ -315,7 +319,8 @@ mod tests {
             "connections": 12, "requests": 40211, "requests_per_second": 612.4, "routes": 2,
             "last_reload": { "at": "2026-03-01T12:00:00.000Z", "result": "refused", "error": "error: a\n  b\u{1b}[2J\n" },
             "causes": [ { "cause": "no_route", "count": 17 } ],
-            "listeners": { "web": { "address": "0.0.0.0:8080" }, "admin-web": { "address": "[::]:1" } },
+            "listeners": { "web": { "address": "0.0.0.0:8080" }, "admin-web": { "address": "[::]:1" },
+                "quick": { "address": "[::]:443", "udp": [ "[::]:443" ] } },
             "certificates": [
                 { "cert": "a.pem", "names": ["a.test", "b.test"], "not_after": "2026-05-30T11:59:59.000Z", "days_left": 89 },
                 { "cert": "old.pem", "names": [], "not_after": "2020-05-30T11:59:59.000Z", "days_left": -3 },
@@ -348,6 +353,7 @@ last reload: refused at 2026-03-01T12:00:00.000Z
 listeners
   web        0.0.0.0:8080
   admin-web  [::]:1
+  quick      [::]:443      HTTP/3 at [::]:443
 
 certificates
   a.pem    a.test b.test  89 days left  until 2026-05-30T11:59:59.000Z
@@ -372,7 +378,7 @@ causes: answers of the gateway's own
         };
         let page = page(&status);
         assert_eq!(squeeze(&page), squeeze(expected), "{page}");
-        assert!(page.contains("\n  web        0.0.0.0:8080\n  admin-web  [::]:1\n"), "{page}");
+        assert!(page.contains("\n  web        0.0.0.0:8080\n  admin-web  [::]:1\n  quick      [::]:443      HTTP/3 at [::]:443\n"), "{page}");
     }
 
     #[test]
