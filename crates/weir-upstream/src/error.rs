@@ -185,12 +185,12 @@ causes! {
     H2_WINDOW_FLOOD "h2_window_flood" 0 "The client sent too many HTTP/2 WINDOW_UPDATE frames." "limits.h2.window_updates";
     H3_DATA_FLOOD "h3_data_flood" 0 "The client sent too many empty HTTP/3 DATA frames." "limits.h2.empty_data";
     H3_ERROR_FLOOD "h3_error_flood" 0 "The client's errors caused too many HTTP/3 stream resets." "limits.h2.errors";
-    H3_INSERT_FLOOD "h3_insert_flood" 0 "The client changed the table of compressed HTTP/3 fields too often (QPACK)." "nothing: the client is at fault (RFC 9204)";
+    H3_INSERT_FLOOD "h3_insert_flood" 0 "The client changed the table of compressed HTTP/3 fields too often (QPACK)." "nothing: the limit is 1,000 changes a second, and each request earns 32 more";
     H3_PRIORITY_FLOOD "h3_priority_flood" 0 "The client sent too many HTTP/3 PRIORITY_UPDATE or unknown frames." "limits.h2.priorities";
     H3_PROTOCOL "h3_protocol" 0 "The client broke a rule of HTTP/3." "nothing: the client is at fault (RFC 9114)";
-    H3_PUSH_FLOOD "h3_push_flood" 0 "The client sent too many HTTP/3 frames about server push or the connection's end." "nothing: the client is at fault (RFC 9114)";
+    H3_PUSH_FLOOD "h3_push_flood" 0 "The client sent too many HTTP/3 frames about server push or the connection's end (CANCEL_PUSH, MAX_PUSH_ID, GOAWAY)." "limits.h2.settings";
     H3_RESET_FLOOD "h3_reset_flood" 0 "The client canceled too many HTTP/3 requests." "limits.h2.resets";
-    H3_STREAM_FLOOD "h3_stream_flood" 0 "The client opened too many HTTP/3 streams of unknown types." "nothing: the client is at fault (RFC 9114)";
+    H3_STREAM_FLOOD "h3_stream_flood" 0 "The client opened too many HTTP/3 streams of unknown types." "nothing: the limit is 50 a second";
     HANDSHAKE_FAILED "handshake_failed" 0 "The client's TLS handshake failed." "listeners.*.tls";
     HANDSHAKE_TIMEOUT "handshake_timeout" 0 "The client's TLS handshake took too long." "listeners.*.timeouts.handshake";
     HEAD_TIMEOUT "head_timeout" 408 "The request head took too long." "listeners.*.timeouts.head";

@@ -136,6 +136,7 @@ fn bounds(snapshot: &Snapshot) -> Bounds {
             empty_data: h2.floods.empty_data,
             errors: h2.floods.errors,
             priorities: h2.floods.priorities,
+            pushes: h2.floods.settings,
             resets: h2.floods.resets,
             ..usual.floods
         },
