@@ -1,7 +1,7 @@
 //! Responses over HTTP/1.1 and HTTP/2 say where HTTP/3 is, and that it is gone.
 
 use weir_testkit::h2::H2;
-use weir_testkit::{Authority, Client, Response, Tls, Upstream, Weir};
+use weir_testkit::{Authority, Client, H3, Response, Tls, Upstream, Weir};
 
 use crate::cause::NO_ROUTE;
 use crate::support::{GET, OK_BODY};
@@ -68,6 +68,8 @@ fn every_final_response_names_the_port() {
     client.ask("HEAD /own HTTP/1.1\r\nHost: weir.test\r\n\r\n").expect_header("alt-svc", &port);
     let refused = client.ask("GET / HTTP/1.1\r\nHost: other.test\r\n\r\n");
     refused.expect_cause(NO_ROUTE).expect_header("alt-svc", &port);
+    let by_h3 = H3::connect(&weir.udp_address(), &Tls::new(&authority, "weir.test"));
+    by_h3.ask("GET /own HTTP/1.1\r\nHost: weir.test\r\n\r\n").expect_no_header("alt-svc").expect_body("own");
 }
 
 #[test]
