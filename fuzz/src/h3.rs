@@ -20,6 +20,7 @@ const BOUNDS: Bounds = Bounds {
     text: 512,
     heads: 1024,
     body: 256,
+    bodies: 512,
     out: 512,
     decoder: TABLE,
     encoder: 256,

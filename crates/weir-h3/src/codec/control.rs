@@ -16,7 +16,7 @@ const INSTRUCTIONS: usize = 512;
 /// Most unidirectional streams of the peer at the same time. The transport should allow fewer.
 const STREAMS: usize = 64;
 
-/// Most priorities that wait for their requests.
+/// Most priorities that wait for their requests. A further one replaces the oldest.
 const EARLY: usize = 32;
 
 /// A unidirectional stream of the peer.
@@ -287,6 +287,11 @@ impl<S: Sink> Codec<S> {
         if !id.is_multiple_of(4) {
             return broken(code::ID, "PRIORITY_UPDATE with an id of no request");
         }
+        // RFC 9218 §7.2. The transport lets the client open a stream when one has ended, so that many are open at most.
+        let beyond = self.next.saturating_add(4 * self.bounds.streams as u64);
+        if id >= beyond {
+            return broken(code::ID, "PRIORITY_UPDATE for a request beyond the limit of streams");
+        }
         if let Some(slot) = self.streams.find(id) {
             let changed = self.streams.at(slot).priority.read(value);
             self.prioritize(slot, changed);
@@ -294,9 +299,12 @@ impl<S: Sink> Codec<S> {
             let early = &mut self.control.early;
             if let Some((_, priority)) = early.iter_mut().find(|(early, _)| *early == id) {
                 *priority = priority.read(value);
-            } else if early.len() < EARLY {
+            } else {
+                if early.len() >= EARLY {
+                    early.remove(0); // the oldest hint: its request may never come
+                }
                 early.push((id, Priority::default().read(value)));
-            } // else it is a hint that we do not follow
+            }
         }
         Ok(())
     }
@@ -307,7 +315,7 @@ impl<S: Sink> Codec<S> {
             return None;
         }
         let place = self.control.early.iter().position(|(early, _)| *early == id)?;
-        Some(self.control.early.swap_remove(place).1)
+        Some(self.control.early.remove(place).1)
     }
 
     pub(super) fn prioritize(&mut self, slot: usize, priority: Priority) {

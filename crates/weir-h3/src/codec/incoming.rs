@@ -1,7 +1,7 @@
 //! Receives heads and bodies of requests and responses (RFC 9114 §4.1).
 
 use super::streams::{At, Failed, READ, WRITE};
-use super::{Broken, Codec, Effect, KEPT, Own, Part, Piece, Role, Section, Sink, Taken, broken};
+use super::{Broken, Codec, Effect, KEPT, LEAST, Own, Part, Piece, Role, Section, Sink, Taken, broken};
 use crate::code;
 use crate::flood::Flood;
 use crate::frame::{self, kind};
@@ -75,6 +75,7 @@ impl<S: Sink> Codec<S> {
         let Some(slot) = self.streams.find(id) else {
             if self.role == Role::Server {
                 self.next = self.next.max(id + 4);
+                self.early_priority(id); // of a request that does not come
                 // RFC 9204 §2.2.2.2: also if the reset overtook the head. The client cannot evict what it refers to.
                 self.decoder.cancel(id, self.own[Own::Decoder as usize].buffer());
             }
@@ -138,7 +139,13 @@ impl<S: Sink> Codec<S> {
                 }
                 At::Data(0) | At::Unknown(0) => record.at = At::Header,
                 At::Data(left) => {
-                    let room = self.bounds.body.saturating_sub(S::unread(&record.kept));
+                    let held = S::unread(&record.kept);
+                    let least = LEAST.saturating_sub(held);
+                    let of_all = self.bounds.bodies.saturating_sub(self.bodies_held).max(least);
+                    let room = self.bounds.body.saturating_sub(held).min(of_all);
+                    if of_all == 0 && !rest.is_empty() && !self.starved.contains(&slot) {
+                        self.starved.push(slot);
+                    }
                     let len = rest.len().min(room).min(usize::try_from(left).unwrap_or(usize::MAX));
                     if len == 0 {
                         return Ok(());
@@ -394,7 +401,10 @@ impl<S: Sink> Codec<S> {
             *owed = owed.saturating_sub(piece.len() as u64); // `begin_frame` has compared the length
         }
         let piece = Piece { data: piece, is_all: record.owed == Some(0) };
-        match self.sink.data(&mut record.kept, &piece) {
+        let before = S::unread(&record.kept);
+        let taken = self.sink.data(&mut record.kept, &piece);
+        self.bodies_held = (self.bodies_held + S::unread(&record.kept)).saturating_sub(before);
+        match taken {
             Ok(Taken::Held) => record.wake(READ),
             Ok(Taken::KeptBack | Taken::Read) => {}
             Err(Malformed(rule)) => self.malformed(slot, code::MESSAGE, rule),

@@ -66,6 +66,9 @@ pub struct Bounds {
     pub heads: usize,
     /// Most bytes of a body that a stream holds for its reader.
     pub body: usize,
+    /// Most bytes of bodies that all streams together hold for their readers. Beyond it, a stream that holds none may
+    /// still take [`LEAST`], so that no reader waits for another one.
+    pub bodies: usize,
     /// Bytes of unsent output of a stream at which its body stops.
     pub out: usize,
     /// The dynamic table that the peer's encoder may fill, and the streams that may wait for it.
@@ -84,6 +87,7 @@ impl Default for Bounds {
             text: 32 * 1024,
             heads: 256 * 1024,
             body: 64 * 1024,
+            bodies: 1024 * 1024,
             out: 32 * 1024,
             decoder: DecoderLimits { capacity: 4096, blocked: 16 },
             encoder: 4096,
@@ -91,6 +95,9 @@ impl Default for Bounds {
         }
     }
 }
+
+/// What a stream may hold of its body, however much others hold.
+pub const LEAST: usize = 4096;
 
 /// Our unidirectional streams, in the order in which the transport opens them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,8 +206,8 @@ impl Output {
 
 /// A connection.
 ///
-/// Invariant: `heads_held` is the sum of what all streams are charged for heads; `blocked` has exactly the streams
-/// whose record waits for insertions.
+/// Invariant: `heads_held` is the sum of what all streams are charged for heads, and `bodies_held` that of the bytes of
+/// bodies that they hold; `blocked` has exactly the streams whose record waits for insertions.
 #[derive(Debug)]
 pub struct Codec<S: Sink> {
     /// Receives heads and bodies.
@@ -228,6 +235,10 @@ pub struct Codec<S: Sink> {
     busy: Option<usize>,
     /// Head bytes charged to streams.
     heads_held: usize,
+    /// Bytes of bodies that streams hold.
+    bodies_held: usize,
+    /// The slots of streams that left bytes to the transport because all streams together held too much.
+    starved: Vec<usize>,
     /// The id after the highest one that a request has had.
     next: u64,
     /// The id in our last GOAWAY.
@@ -257,6 +268,8 @@ impl<S: Sink> Codec<S> {
             blocked: Vec::new(),
             busy: None,
             heads_held: 0,
+            bodies_held: 0,
+            starved: Vec::new(),
             next: 0,
             leaving: None,
             ended: None,
@@ -351,6 +364,7 @@ impl<S: Sink> Codec<S> {
     fn is_sound(&self) -> bool {
         let is_blocked = |slot: &usize| self.streams.see(*slot).is_some_and(|record| record.blocked > 0);
         self.heads_held == self.streams.all().map(|record| record.held).sum::<usize>()
+            && self.bodies_held == self.streams.all().map(|record| S::unread(&record.kept)).sum::<usize>()
             && self.blocked.iter().all(is_blocked)
             && self.blocked.len() == self.streams.all().filter(|record| record.blocked > 0).count()
             && self.blocked.len() <= self.bounds.decoder.blocked
@@ -504,7 +518,10 @@ impl<S: Sink> Codec<S> {
         let is_sent = record.is_mute || record.is_finished;
         if !record.is_held && is_sent && !record.reads() && self.busy != Some(slot) {
             self.discharge(slot, usize::MAX);
+            let unread = S::unread(&self.streams.at(slot).kept);
             self.streams.remove(slot, S::clear);
+            self.starved.retain(|other| *other != slot);
+            self.was_read(unread);
         }
     }
 
@@ -542,6 +559,15 @@ impl<S: Sink> Codec<S> {
         let bytes = bytes.min(record.held);
         record.held -= bytes;
         self.heads_held -= bytes;
+    }
+
+    /// Ends the charge for bytes of a body that nobody holds any more. Once all streams together hold half of what they
+    /// may, those that were left behind go on: sooner, each would get a few bytes.
+    fn was_read(&mut self, len: usize) {
+        self.bodies_held -= len;
+        if !self.starved.is_empty() && self.bodies_held <= self.bounds.bodies / 2 {
+            std::mem::take(&mut self.starved).into_iter().for_each(|slot| self.resume(slot));
+        }
     }
 
     /// Ends the charge for a head that its holder has freed.

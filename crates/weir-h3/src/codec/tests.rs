@@ -20,6 +20,7 @@ const BOUNDS: Bounds = Bounds {
     text: 1000,
     heads: 2000,
     body: 1000,
+    bodies: 8 * 1024,
     out: 1000,
     decoder: DecoderLimits { capacity: 220, blocked: 2 },
     encoder: 4096,
@@ -217,6 +218,8 @@ fn the_control_stream() {
         ("00 04 00 800f0700 04 00 753d31", false, None, "PRIORITY_UPDATE"),
         ("00 04 00 800f0700 01 01", false, Some(code::ID), "PRIORITY_UPDATE of no request"),
         ("00 04 00 800f0701 01 00", false, Some(code::ID), "PRIORITY_UPDATE of a push"),
+        ("00 04 00 800f0700 01 0c", false, None, "PRIORITY_UPDATE for the last request within the limit"),
+        ("00 04 00 800f0700 01 10", false, Some(code::ID), "PRIORITY_UPDATE beyond the limit, RFC 9218 §7.2"),
         ("00 04 00 800f0700 00", false, Some(code::FRAME), "PRIORITY_UPDATE without an id"),
         ("00 04 00 21 03 616263 07 01 04", false, None, "a reserved frame is skipped"),
     ] {

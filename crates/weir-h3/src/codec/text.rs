@@ -121,6 +121,7 @@ impl Codec<Texts> {
         let len = record.kept.readable(record.got_end);
         if len > 0 {
             record.kept.take_body(len, buffer);
+            self.was_read(len);
             self.resume(slot);
             return Poll::Ready(Ok(len));
         }

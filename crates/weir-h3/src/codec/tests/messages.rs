@@ -324,7 +324,62 @@ fn priorities() {
     assert_eq!(peer.effects(), [Effect::Prioritize { stream: 8, priority: early }]);
 }
 
+/// Hints for requests that have not come are few: a further one replaces the oldest.
+#[test]
+fn the_last_priorities_that_overtake_their_requests_count() {
+    let mut peer = Peer::with(Role::Server, Bounds { streams: 100, ..BOUNDS });
+    peer.send(2, &hex("00 04 00"), false);
+    for n in 0..33_u64 {
+        let mut payload = Vec::new();
+        crate::varint::write(4 * n, &mut payload);
+        payload.extend_from_slice(b"u=1");
+        peer.send(2, &frame_of(kind::PRIORITY_UPDATE, &payload), false);
+    }
+    peer.send(0, &ask(&[]), true);
+    assert_eq!(peer.effects(), [], "the first hint made room");
+    for n in [1, 32] {
+        peer.send(4 * n, &ask(&[]), true);
+        let priority = Priority { urgency: 1, incremental: false };
+        assert_eq!(peer.effects(), [Effect::Prioritize { stream: 4 * n, priority }]);
+    }
+}
+
 // === bounds ===
+
+/// Readers of other streams cannot make a connection hold more, nor stop the reader of a stream that holds nothing.
+#[test]
+fn all_bodies_together_have_a_bound() {
+    let bounds = Bounds { streams: 4, body: 6000, bodies: 9000, ..BOUNDS };
+    let mut peer = Peer::with(Role::Server, bounds);
+    peer.send(2, &hex("00 04 00"), false);
+    let body = data(&"x".repeat(10_000));
+    let whole = [ask(&[]), body.clone()].concat();
+    let start = whole.len() - 10_000;
+    let mut taken = [0; 3];
+    for (n, taken) in (0..).zip(&mut taken) {
+        *taken = peer.send(4 * n, &whole, true);
+    }
+    // Its own bound, and then what a stream without any may always have.
+    assert_eq!(taken.map(|used| used - start), [6000, LEAST, LEAST]);
+    let slots: Vec<usize> = (0..3).map(|_| peer.arrival().unwrap().0).collect();
+    assert_eq!(peer.effects(), []);
+    // The last one goes on although the others hold everything.
+    assert_eq!(peer.read(slots[2]), Poll::Ready(Ok("x".repeat(LEAST))));
+    assert_eq!(peer.effects(), [Effect::Read { stream: 8 }]);
+    assert_eq!(peer.send(8, &whole[taken[2]..], true), LEAST);
+    // Once much has been read, all go on.
+    assert_eq!(peer.read(slots[0]), Poll::Ready(Ok("x".repeat(6000))));
+    peer.effects();
+    assert_eq!(peer.read(slots[1]), Poll::Ready(Ok("x".repeat(LEAST))));
+    let all = peer.effects();
+    assert!([4, 8].iter().all(|stream| all.contains(&Effect::Read { stream: *stream })), "{all:?}");
+    // A stream that is given up holds nothing any more.
+    let left = [peer.send(0, &whole[taken[0]..], true), peer.send(4, &whole[taken[1]..], true)];
+    assert_eq!(left, [4000, LEAST]);
+    slots.into_iter().for_each(|slot| peer.codec.release(slot));
+    assert_eq!(peer.codec.open(), 0);
+    assert_eq!(peer.send(12, &whole, true), start + 6000);
+}
 
 #[test]
 fn a_slow_reader_holds_the_body_back() {
