@@ -141,7 +141,7 @@ impl Connection {
 
     /// Datagrams that had to be sent again, so far.
     pub fn lost_packets(&self) -> u64 {
-        self.shared().proto.borrow().stats().path.lost_packets
+        self.shared().lost_packets()
     }
 
     /// The protocol that the handshake chose (ALPN).

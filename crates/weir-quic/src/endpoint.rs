@@ -76,6 +76,10 @@ pub(crate) struct Inner {
     is_deaf: Cell<bool>,
     /// Who may connect.
     gate: RefCell<Option<Gate>>,
+    /// Those of connections that are over.
+    lost_packets: Cell<u64>,
+    /// The task that waits for [`Endpoint::flushed`].
+    flushing: Cell<Option<Waker>>,
     counts: Cell<Counts>,
 }
 
@@ -138,6 +142,21 @@ impl Endpoint {
         keys: &Keys,
         server: Option<Server>,
     ) -> io::Result<Self> {
+        Self::over(sockets.add_datagrams(socket), home, keys, server)
+    }
+
+    /// An endpoint that only connects, on this thread: with its core's loop or with its runtime. `local` says which
+    /// address to bind, usually that of the family with port 0. The caller runs [`Endpoint::run`] as a task.
+    ///
+    /// # Errors
+    /// When the address cannot be bound, or the system lacks what QUIC needs.
+    pub fn client(local: SocketAddr) -> io::Result<Self> {
+        let socket = crate::socket::bind_alone(local)?;
+        let home = Home { core: 0, generation: 0 };
+        Self::over(Datagrams::of_thread(socket)?, home, &Keys::random()?, None)
+    }
+
+    fn over(socket: Datagrams, home: Home, keys: &Keys, server: Option<Server>) -> io::Result<Self> {
         let udp = UdpSocketState::new((&socket).into())?;
         let proto = quinn_proto::Endpoint::new(
             Arc::new(keys.endpoint(home)),
@@ -146,7 +165,7 @@ impl Endpoint {
             None,
         );
         Ok(Self(Rc::new(Inner {
-            socket: sockets.add_datagrams(socket),
+            socket,
             udp,
             proto: RefCell::new(proto),
             ids: keys.ids(home),
@@ -164,6 +183,8 @@ impl Endpoint {
             is_closed: Cell::default(),
             is_deaf: Cell::default(),
             gate: RefCell::default(),
+            lost_packets: Cell::default(),
+            flushing: Cell::default(),
             counts: Cell::default(),
         })))
     }
@@ -268,9 +289,28 @@ impl Endpoint {
         self.0.socket.as_fd().try_clone_to_owned()
     }
 
+    /// Waits until [`Endpoint::run`] has given the kernel what connections have to send now, such as their ends. One
+    /// task at a time.
+    pub async fn flushed(&self) {
+        poll_fn(|cx| {
+            if self.0.agenda.is_empty() && self.0.unsent.borrow().is_none() {
+                return Poll::Ready(());
+            }
+            self.0.flushing.set(Some(cx.waker().clone()));
+            Poll::Pending
+        })
+        .await;
+    }
+
     /// Connections, including those whose handshake or end is under way.
     pub fn connections(&self) -> usize {
         self.0.connections.borrow().len()
+    }
+
+    /// Packets of all connections that counted as lost, so that their content was sent again.
+    pub fn lost_packets(&self) -> u64 {
+        let live: u64 = self.0.connections.borrow().values().map(|shared| shared.lost_packets()).sum();
+        self.0.lost_packets.get() + live
     }
 
     /// What was counted so far.
@@ -329,6 +369,9 @@ impl Inner {
             self.agenda.put_back(rest);
             // A turn may have left a connection with more to send.
             may_be_more |= self.unsent.borrow().is_none() && !self.agenda.is_empty();
+            if !may_be_more {
+                self.flushing.take().into_iter().for_each(Waker::wake);
+            }
         }
         if self.is_closed.get() && self.connections.borrow().is_empty() && self.unsent.borrow().is_none() {
             return Poll::Ready(Ok(()));
@@ -570,6 +613,7 @@ impl Inner {
         if self.end_handshake(shared) {
             self.count(|counts| counts.failed += 1);
         }
+        self.lost_packets.set(self.lost_packets.get() + shared.lost_packets());
         let removed = self.connections.borrow_mut().remove(&shared.handle);
         drop(removed);
     }

@@ -173,6 +173,10 @@ impl Shared {
         self.touch();
     }
 
+    pub(crate) fn lost_packets(&self) -> u64 {
+        self.proto.borrow().stats().path.lost_packets
+    }
+
     /// How the connection ended, if it has.
     pub(crate) fn lost(&self) -> Option<Lost> {
         self.lost.borrow().clone()

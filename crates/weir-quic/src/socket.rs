@@ -74,6 +74,14 @@ pub fn bind_more(address: SocketAddr, have: usize, want: usize) -> io::Result<Gr
     Ok(Group { address, sockets, is_steered })
 }
 
+/// Binds an address that is shared with nobody. With SO_REUSEPORT, the kernel might choose the port of another client.
+pub(crate) fn bind_alone(address: SocketAddr) -> io::Result<UdpSocket> {
+    let failed = |e: io::Error| io::Error::new(e.kind(), format!("cannot open UDP {address}: {e}"));
+    let socket = open(address).map_err(failed)?;
+    socket.bind(&address.into()).map_err(failed)?;
+    Ok(socket.into())
+}
+
 fn open(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
     // The kernel takes what it allows and reports no error.

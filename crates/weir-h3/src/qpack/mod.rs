@@ -13,3 +13,4 @@ mod tests;
 
 pub use decoder::{Decoded, Decoder, DecoderLimits, Undecodable};
 pub use encoder::{Encoder, Static};
+pub use weir_fields::render::Encode;

@@ -1,36 +1,65 @@
-//! A UDP socket of a core.
+//! A UDP socket of a core, or of a runtime's thread.
+
+#![allow(unsafe_code, reason = "tokio polls a descriptor that must stay open")]
 
 use super::{Class, Place, READ, Sockets, WRITE};
+use crate::driver;
 use mio::unix::SourceFd;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use tokio::io::unix::AsyncFd;
 
-/// A UDP socket among the [`Sockets`] of a core. One task reads from it and writes to it.
+/// A UDP socket among the [`Sockets`] of a core, or of a thread with a runtime. One task reads from it and writes to it.
 ///
 /// Neither method transfers anything by itself. The caller passes the system call, because QUIC uses calls that move
 /// many datagrams at a time.
-pub struct Datagrams {
-    place: Place,
-    fd: OwnedFd,
+pub struct Datagrams(Inner);
+
+enum Inner {
+    Core { place: Place, fd: OwnedFd },
+    Runtime(AsyncFd<OwnedFd>),
 }
 
 impl Sockets {
     /// Adds a UDP socket, which must be non-blocking.
     pub fn add_datagrams(self: &Rc<Self>, socket: impl Into<OwnedFd>) -> Datagrams {
-        Datagrams { place: self.place(Class::Client, READ | WRITE), fd: socket.into() }
+        let place = self.place(Class::Client, READ | WRITE);
+        Datagrams(Inner::Core { place, fd: socket.into() })
     }
 }
 
 impl Datagrams {
+    /// A UDP socket, which must be non-blocking, of the core that runs on this thread, or else of its runtime.
+    ///
+    /// # Errors
+    /// When the runtime cannot poll it.
+    pub fn of_thread(socket: impl Into<OwnedFd>) -> io::Result<Self> {
+        match driver::sockets() {
+            Some(sockets) => Ok(sockets.add_datagrams(socket)),
+            // SAFETY: the `AsyncFd` owns the descriptor, which stays open as long as it.
+            None => Ok(Self(Inner::Runtime(unsafe { AsyncFd::register(socket.into()) }?))),
+        }
+    }
+
     /// Runs `receive`. If it would block, waits until a datagram arrives.
     pub fn poll_receive<T>(
         &self,
         cx: &Context<'_>,
         receive: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>,
     ) -> Poll<io::Result<T>> {
-        self.place.poll_by(cx, &self.fd, READ, || receive(self.fd.as_fd()))
+        match &self.0 {
+            Inner::Core { place, fd } => place.poll_by(cx, fd, READ, || receive(fd.as_fd())),
+            Inner::Runtime(fd) => match fd.poll_read_ready(&mut Context::from_waker(cx.waker())) {
+                Poll::Ready(Ok(mut ready)) => match ready.try_io(|fd| receive(fd.as_fd())) {
+                    Ok(received) => Poll::Ready(received),
+                    Err(_) => again(cx),
+                },
+                Poll::Ready(Err(e)) => Poll::Ready(Err(e)),
+                Poll::Pending => Poll::Pending,
+            },
+        }
     }
 
     /// Runs `send`. If it would block, waits until the socket has room.
@@ -39,27 +68,49 @@ impl Datagrams {
         cx: &Context<'_>,
         send: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>,
     ) -> Poll<io::Result<T>> {
-        self.place.poll_by(cx, &self.fd, WRITE, || send(self.fd.as_fd()))
+        match &self.0 {
+            Inner::Core { place, fd } => place.poll_by(cx, fd, WRITE, || send(fd.as_fd())),
+            Inner::Runtime(fd) => match fd.poll_write_ready(&mut Context::from_waker(cx.waker())) {
+                Poll::Ready(Ok(mut ready)) => match ready.try_io(|fd| send(fd.as_fd())) {
+                    Ok(sent) => Poll::Ready(sent),
+                    Err(_) => again(cx),
+                },
+                Poll::Ready(Err(e)) => Poll::Ready(Err(e)),
+                Poll::Pending => Poll::Pending,
+            },
+        }
     }
+}
+
+/// The runtime believed the socket ready, and it was not. The call was the caller's only one, so the task runs again:
+/// the next look registers its waker.
+fn again<T>(cx: &Context<'_>) -> Poll<T> {
+    cx.waker().wake_by_ref();
+    Poll::Pending
 }
 
 impl Drop for Datagrams {
     fn drop(&mut self) {
         // Another process may share this socket. Closing ours then does not remove it from the set.
-        if self.place.watched.get() {
-            let _ = self.place.sockets.registry.deregister(&mut SourceFd(&self.fd.as_raw_fd()));
+        if let Inner::Core { place, fd } = &self.0
+            && place.watched.get()
+        {
+            let _ = place.sockets.registry.deregister(&mut SourceFd(&fd.as_raw_fd()));
         }
     }
 }
 
 impl AsFd for Datagrams {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        match &self.0 {
+            Inner::Core { fd, .. } => fd.as_fd(),
+            Inner::Runtime(fd) => fd.as_fd(),
+        }
     }
 }
 
 impl std::fmt::Debug for Datagrams {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.fd.fmt(f)
+        self.as_fd().fmt(f)
     }
 }

@@ -82,6 +82,13 @@ impl ClientTls {
         Self { connector: TlsConnector::from(Arc::new(config)), ..self.clone() }
     }
 
+    /// The policy for QUIC, which offers HTTP/3 and TLS 1.3 only, and the name to ask for instead of the target's own.
+    pub fn for_http3(&self) -> (Arc<ClientConfig>, Option<String>) {
+        let mut config = ClientConfig::clone(self.connector.config());
+        config.alpn_protocols = vec![b"h3".to_vec()];
+        (Arc::new(config), self.server_name.as_ref().map(|name| name.to_str().into_owned()))
+    }
+
     /// The same policy without session resumption: each connection makes a full handshake.
     #[must_use]
     pub fn without_resumption(&self) -> Self {
