@@ -20,6 +20,7 @@ ALL="
  grpc_slow:./grpc_slow.py:5
  h2spec:./h2spec.sh:10
  h3:./h3.py:5
+ h3load:./h3load.py:5
  oidc:./oidc.py:5
  otlp:./otlp.sh:5
  page:./page.sh:5
