@@ -83,6 +83,7 @@ impl Line<'_> {
             Kind::Head => self.sent.head = true,
             Kind::Header => self.headers.push(value),
             Kind::Http2 => o.http2 = true,
+            Kind::Http3 => o.http3 = true,
             Kind::Ignored | Kind::IgnoredValue => {}
             Kind::Insecure => o.insecure = true,
             Kind::Json => self.sent.json(&value).map_err(bad)?,
@@ -183,6 +184,7 @@ enum Kind {
     Head,
     Header,
     Http2,
+    Http3,
     Ignored,
     IgnoredValue,
     Insecure,
@@ -209,6 +211,7 @@ impl Kind {
                 | Self::Get
                 | Self::Head
                 | Self::Http2
+                | Self::Http3
                 | Self::Ignored
                 | Self::Insecure
                 | Self::Word
@@ -244,6 +247,7 @@ fn kind_of(flag: &str) -> Option<Kind> {
         "-E" | "--cert" => Kind::Cert,
         "--key" => Kind::Key,
         "--http2" | "--http2-prior-knowledge" => Kind::Http2,
+        "--http3" | "--http3-only" => Kind::Http3,
         "-x" | "--proxy" => Kind::Proxy,
         "--resolve" => Kind::Resolve,
         "--unix-socket" => Kind::UnixSocket,

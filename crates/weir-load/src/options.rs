@@ -3,6 +3,7 @@
 mod address;
 pub(crate) mod body;
 mod call;
+mod http3;
 mod journey;
 mod odd;
 mod plain;
@@ -73,7 +74,9 @@ pub struct Options {
     pub threads: Option<u64>,
     /// HTTP/2: chosen by ALPN with TLS, by prior knowledge without.
     pub http2: bool,
-    /// Concurrent requests on one HTTP/2 connection. Default 1.
+    /// HTTP/3, over QUIC: only with https, and without falling back to another version.
+    pub http3: bool,
+    /// Concurrent requests on one HTTP/2 or HTTP/3 connection. Default 1.
     pub streams: Option<u64>,
     /// Requests sent ahead of their responses. Default 1.
     pub pipeline: Option<u64>,
@@ -312,6 +315,7 @@ impl Reader<'_> {
             also: Vec::new(),
             protocol: match () {
                 () if is_websocket => Protocol::WebSocket,
+                () if o.http3 => Protocol::Http3,
                 () if self.is_h2() => Protocol::Http2,
                 () => Protocol::Http11,
             },
@@ -551,13 +555,15 @@ impl Reader<'_> {
 
     fn streams(&mut self, clients: u64, pipeline: u64) -> u64 {
         let streams = self.within("-m", self.options.streams, 1, STREAMS_MOST);
-        if streams > 1 && !self.is_h2() {
-            self.wrong("-m", "streams are HTTP/2's: add --http2");
+        if streams > 1 && !self.is_h2() && !self.options.http3 {
+            self.wrong("-m", "streams are HTTP/2's and HTTP/3's: add --http2 or --http3");
         }
         if streams > 1 && self.options.no_keepalive {
             self.wrong("-m", "needs keep-alive: leave out --no-keepalive");
         }
-        if pipeline > 1 && self.is_h2() {
+        if pipeline > 1 && self.options.http3 {
+            self.wrong("--pipeline", "is only for HTTP/1.1; with --http3 use -m");
+        } else if pipeline > 1 && self.is_h2() {
             self.wrong("--pipeline", "is only for HTTP/1.1; with --http2 use -m");
         }
         if clients.saturating_mul(streams) > CONNECTIONS_MOST {

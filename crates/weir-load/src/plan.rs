@@ -7,7 +7,7 @@ use crate::replay::Replay;
 use crate::scenario::{Group, Journey};
 use crate::schema::Call;
 use crate::template::{Data, Template};
-use crate::transport::h2::request::Rendered;
+use crate::transport::h2::request::{Rendered, Version};
 use crate::transport::origin::Origin;
 use crate::transport::websocket::Kind;
 use std::net::SocketAddr;
@@ -44,7 +44,7 @@ pub struct Plan {
     pub(crate) share: Share,
     /// Clients of all threads; at least one per thread.
     pub(crate) clients: usize,
-    /// Clients that share a connection: 1 except with HTTP/2.
+    /// Clients that share a connection: 1 except with HTTP/2 and HTTP/3.
     pub(crate) streams: usize,
     pub(crate) pipeline: usize,
     pub(crate) keepalive: bool,
@@ -74,7 +74,7 @@ pub struct Plan {
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) origin: usize,
-    /// The `:scheme` of HTTP/2: `http` or `https`.
+    /// The `:scheme` of HTTP/2 and HTTP/3: `http` or `https`.
     pub(crate) scheme: &'static str,
     /// The method, for gRPC.
     pub(crate) call: Option<Arc<Call>>,
@@ -82,8 +82,8 @@ pub(crate) struct Target {
     pub(crate) is_head: bool,
     /// Head and body as sent; for WebSocket the handshake without its key, and the message.
     pub(crate) bytes: Arc<[u8]>,
-    /// The head for HTTP/2, if used.
-    pub(crate) h2: Option<Rendered>,
+    /// The head for HTTP/2 or HTTP/3, if used.
+    pub(crate) frames: Option<Rendered>,
     /// How many of `bytes` are the head.
     pub(crate) head_bytes: usize,
     /// The kind of a WebSocket message.
@@ -138,8 +138,8 @@ impl Plan {
     /// Otherwise, opening connections would lengthen a pause of the target or the generator.
     pub(crate) fn ahead(&self) -> usize {
         match &self.rhythm {
-            // Not with HTTP/2: a target may close a connection that stays silent.
-            Rhythm::Open(starts) if self.keepalive && !self.is_h2() => {
+            // Not with HTTP/2 or HTTP/3: a target may close a connection that stays silent.
+            Rhythm::Open(starts) if self.keepalive && !self.is_multiplexed() => {
                 let due = starts.highest() * AHEAD.as_secs_f64() / f64::from(self.share.of);
                 let due = due.ceil() as usize;
                 due.max(1).min(self.clients)
@@ -178,6 +178,25 @@ impl Plan {
         self.as_run.protocol == Protocol::Http2
     }
 
+    /// Whether HTTP/3 is used.
+    pub(crate) fn is_h3(&self) -> bool {
+        self.as_run.protocol == Protocol::Http3 || self.as_run.also.contains(&Protocol::Http3)
+    }
+
+    /// Whether a connection may carry several requests at a time.
+    pub(crate) fn is_multiplexed(&self) -> bool {
+        self.is_h2() || self.is_h3()
+    }
+
+    /// The protocol of frames, where requests are sent as such.
+    pub(crate) fn version(&self) -> Version {
+        match self.is_h3() {
+            #[cfg(feature = "http3")]
+            true => Version::H3,
+            _ => Version::H2,
+        }
+    }
+
     /// Whether the plan makes gRPC calls: all targets do, or none.
     pub(crate) fn is_grpc(&self) -> bool {
         self.targets.iter().any(|t| t.call.is_some())
@@ -211,7 +230,7 @@ impl Plan {
             && self.think.is_zero()
             && self.pipeline == 1
             && self.keepalive
-            && !self.is_h2()
+            && !self.is_multiplexed()
             && !self.is_websocket()
     }
 

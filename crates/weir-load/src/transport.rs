@@ -3,16 +3,19 @@
 //!
 //! *Layout.* `origin` is the destination of connections, `addresses` chooses addresses that accept, `proxy` opens
 //! connections, `failure` says why a request got no response. `reader` reads HTTP/1.1 responses, `h2` is an HTTP/2
-//! connection as bytes, `websocket` the frames of a WebSocket.
+//! connection as bytes, `h3` one of HTTP/3 over QUIC, and `wire` is either. `websocket` has the frames of a WebSocket.
 
 pub(crate) mod addresses;
 pub(crate) mod failure;
 pub(crate) mod h2;
+#[cfg(feature = "http3")]
+pub(crate) mod h3;
 pub(crate) mod kinds;
 pub(crate) mod origin;
 pub(crate) mod proxy;
 pub(crate) mod reader;
 pub(crate) mod websocket;
+pub(crate) mod wire;
 
 use std::io;
 use std::task::{Context, Poll};

@@ -45,6 +45,8 @@ pub struct Plan {
     pub body_limit: usize,
     /// Whether HTTP/2 is spoken to `http` and `https` servers.
     pub http2: bool,
+    /// Whether HTTP steps use HTTP/3.
+    pub http3: bool,
     /// `.proto` files and descriptor sets of gRPC steps. Without any, servers are asked by reflection.
     pub protos: Vec<PathBuf>,
     /// Conditions on the result.

@@ -153,6 +153,7 @@ fn compile(file: &PlanFile, tree: Node, files: &dyn Files, found: &mut Diagnosti
         dry_run: file.dry_run.unwrap_or(true),
         body_limit: usize::try_from(limit.min(BODY_BYTES)).unwrap_or(usize::MAX),
         http2: file.defaults.http2,
+        http3: file.defaults.http3,
         protos: file.protos.iter().map(|path| path.0.clone()).collect(),
         thresholds,
         setup_slots,

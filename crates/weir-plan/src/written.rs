@@ -126,6 +126,8 @@ pub(crate) struct Defaults {
     pub(crate) body_limit: Option<ByteSize>,
     /// Whether requests use HTTP/2. Default `false`.
     pub(crate) http2: bool,
+    /// Whether requests use HTTP/3, which needs https. Default `false`.
+    pub(crate) http3: bool,
 }
 
 /// Rows that users take.

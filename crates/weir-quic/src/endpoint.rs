@@ -153,7 +153,7 @@ impl Endpoint {
     pub fn client(local: SocketAddr) -> io::Result<Self> {
         let socket = crate::socket::bind_alone(local)?;
         let home = Home { core: 0, generation: 0 };
-        Self::over(Datagrams::of_thread(socket)?, home, &Keys::random()?, None)
+        Self::over(weir_wire::datagrams(socket)?, home, &Keys::random()?, None)
     }
 
     fn over(socket: Datagrams, home: Home, keys: &Keys, server: Option<Server>) -> io::Result<Self> {

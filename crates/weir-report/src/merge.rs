@@ -205,6 +205,7 @@ fn connections(all: &mut Report, other: &Report) {
     c.opened_measured += o.opened_measured;
     c.reused += o.reused;
     c.syn_again += o.syn_again;
+    c.lost_packets = c.lost_packets.into_iter().chain(o.lost_packets).reduce(|a, b| a + b);
     c.resumed += o.resumed;
     c.streams_allowed = c.streams_allowed.into_iter().chain(o.streams_allowed).min();
     let room = crate::report::ConnectionStats::CLIENTS_MOST.saturating_sub(c.responses_by_client.len());

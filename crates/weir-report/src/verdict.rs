@@ -593,11 +593,13 @@ fn syn_retransmits(r: &Report) -> Option<String> {
 
 fn one_stream(r: &Report) -> Option<String> {
     let p = &r.plan;
-    let is_default = p.protocol == Protocol::Http2 && p.streams == 1 && !p.streams_given && !r.is_grpc();
+    let has_streams = matches!(p.protocol, Protocol::Http2 | Protocol::Http3);
+    let is_default = has_streams && p.streams == 1 && !p.streams_given && !r.is_grpc();
     // A report of an older version does not record what was given.
     (is_default && r.counts.responses > 0 && p.pace.is_closed()).then(|| {
         format!(
-            "HTTP/2 used one stream at a time on each of {}: set the number with -m, or -m 1 if this is intended",
+            "{} used one stream at a time on each of {}: set the number with -m, or -m 1 if this is intended",
+            p.protocol,
             counted(p.connections, "connection")
         )
     })

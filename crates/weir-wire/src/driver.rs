@@ -19,12 +19,13 @@ mod timers;
 
 pub(crate) use timers::Timers;
 
-use crate::sockets::{Sockets, TAKEN};
+use crate::sockets::{Datagrams, Sockets, TAKEN};
 use mio::{Events, Token};
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::mem::replace;
+use std::os::fd::OwnedFd;
 use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -73,6 +74,17 @@ thread_local! {
 /// The sockets of the core that runs on this thread, or `None` on any other thread.
 pub(crate) fn sockets() -> Option<Rc<Sockets>> {
     CURRENT.with_borrow(|own| own.as_ref().map(|own| Rc::clone(&own.sockets)))
+}
+
+/// A UDP socket, which must be non-blocking, of the core that runs on this thread, or else of its runtime.
+///
+/// # Errors
+/// When the runtime cannot poll it.
+pub fn datagrams(socket: impl Into<OwnedFd>) -> io::Result<Datagrams> {
+    match sockets() {
+        Some(sockets) => Ok(sockets.add_datagrams(socket)),
+        None => Datagrams::of_runtime(socket),
+    }
 }
 
 /// The timers of the core that runs on this thread, or `None` on any other thread.

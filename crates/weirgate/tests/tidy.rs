@@ -122,7 +122,9 @@ const ARROWS: &[(&str, &[&str])] = &[
         "weir-load",
         &[
             "weir-agents",
+            "weir-h3",
             "weir-plan",
+            "weir-quic",
             "weir-report",
             "weir-traffic",
             "weir-wire",

@@ -40,7 +40,7 @@ struct Client {
     /// Bytes of heads and bodies: of the batch's counted requests, and of its others.
     sent: (u64, u64),
     sent_uncounted: u64,
-    /// The head of an HTTP/2 request with a template.
+    /// The head of an HTTP/2 or HTTP/3 request with a template.
     head: Rendered,
     /// Why the next request could not be rendered.
     unwritable: Option<String>,
@@ -62,7 +62,7 @@ pub(super) async fn run(worker: Rc<Worker>, i: usize) {
         ends: Vec::new(),
         sent: (0, 0),
         sent_uncounted: 0,
-        head: Rendered::default(),
+        head: Rendered::of(worker.plan.version()),
         unwritable: None,
         backoff: Duration::ZERO,
         waited: false,
@@ -133,7 +133,7 @@ impl Client {
         let origin = worker.plan.targets[target].origin;
         let outcome = if let Some(why) = self.unwritable.take() {
             Err(Failure::Write(why))
-        } else if worker.plan.is_h2() {
+        } else if worker.plan.is_multiplexed() {
             self.on_stream(origin, turned).await
         } else if worker.plan.is_websocket() {
             self.on_websocket(origin, turned).await

@@ -1,24 +1,23 @@
-//! HTTP/2 from the client's side: several clients share a connection, each with its own stream.
+//! HTTP/2 and HTTP/3 from the client's side: several clients share a connection, each with its own stream.
 //!
 //! A client hands its request to the connection and waits. Each connection has one driver task, which writes the
 //! requests and reads the responses. After a read it first runs all clients that got their response, so that their
 //! next requests leave in one write: a batch of any size costs two system calls.
 //!
-//! *Layout.* The connection as bytes is `transport::h2`. This file holds the state that clients and driver share;
+//! *Layout.* The connection is `transport::wire`. This file holds the state that clients and driver share;
 //! `exchange` has the operations on it: sockets, times and counts.
 
 mod exchange;
 
 use crate::transport::failure::Failure;
-use crate::transport::h2::connection::Connection;
 use crate::transport::h2::counter::Answer;
 use crate::transport::h2::request::Rendered;
+use crate::transport::wire::Wire;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
-use weir_wire::Transport;
 
 /// A request for a connection.
 pub(super) struct Ask<'a> {
@@ -63,8 +62,7 @@ pub(super) struct Link {
 }
 
 struct Io {
-    stream: Transport,
-    connection: Connection,
+    wire: Wire,
     /// Keys of requests that are not completely written.
     unsent: Vec<usize>,
     answers: Vec<Answer>,
@@ -73,7 +71,7 @@ struct Io {
 #[derive(Clone, Debug, Default)]
 struct Exchange {
     target: usize,
-    id: u32,
+    id: u64,
     intended: u64,
     started: u64,
     sent: u64,

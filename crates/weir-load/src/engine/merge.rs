@@ -12,7 +12,7 @@ use crate::progress::SoFar;
 use crate::replay::Found;
 use crate::scenario::{self, Journey};
 use crate::throttle::Throttled;
-use crate::transport::h2::request::{Rendered, body_bytes};
+use crate::transport::h2::request::{Rendered, Version};
 use crate::transport::{CAPTURE_BYTES, is_secret};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -476,6 +476,7 @@ fn add_thread(r: &mut Report, thread: &ThreadEnd) {
     c.opened_measured += t.opened;
     c.reused += t.reused;
     c.syn_again += t.syn_again;
+    c.lost_packets = c.lost_packets.into_iter().chain(t.lost_packets).reduce(|a, b| a + b);
     c.resumed += t.resumed;
     c.streams_allowed = c.streams_allowed.into_iter().chain(t.streams_allowed).min();
     let room = ConnectionStats::CLIENTS_MOST.saturating_sub(c.responses_by_client.len());
@@ -573,9 +574,10 @@ fn ledger(plan: &Plan, shared: &Shared, protocols: [u64; Protocol::ALL.len()]) -
     let mut l = Ledger { dns_ns: plan.dns_ns, ..Ledger::default() };
     let sessions = shared.sessions.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((name, most)) = sessions.iter().max_by_key(|(_, s)| s.connections)
-        && let Some((version, cipher)) = name.split_once(' ')
+        && name != "plain"
     {
-        (l.tls_version, l.tls_cipher) = (Some(version.to_owned()), Some(cipher.to_owned()));
+        let (version, cipher) = name.split_once(' ').map_or((&name[..], None), |(v, c)| (v, Some(c)));
+        (l.tls_version, l.tls_cipher) = (Some(version.to_owned()), cipher.map(str::to_owned));
         let keys = most.keys.unwrap_or_default();
         (l.tls_group, l.tls_key_bits) = (keys.group.map(str::to_owned), keys.certificate_bits);
     }
@@ -593,14 +595,15 @@ fn ledger(plan: &Plan, shared: &Shared, protocols: [u64; Protocol::ALL.len()]) -
     // Recorded requests have secrets and personal data of others; a report is passed on.
     let Some(first) = shared.first.get().filter(|_| plan.replay.is_none()) else { return l };
     if let Some(target) = plan.targets.get(first.target).filter(|_| first.request.is_none()) {
-        let scheme = target.h2.as_ref().filter(|_| first.fields.is_some()).map(|_| target.scheme);
+        let scheme = target.frames.as_ref().filter(|_| first.fields.is_some());
+        let scheme = scheme.map(|_| (plan.version(), target.scheme));
         (l.first_request, l.first_request_bytes) = shown_request(&target.bytes, target.head_bytes, scheme);
     }
     if let Some((request, scheme)) =
         first.request.as_ref().zip(plan.targets.get(first.target).map(|t| t.scheme))
     {
         let end = memchr::memmem::find(request, b"\r\n\r\n").map_or(request.len(), |at| at + 4);
-        let scheme = first.fields.is_some().then_some(scheme);
+        let scheme = first.fields.is_some().then(|| (plan.version(), scheme));
         (l.first_request, l.first_request_bytes) = shown_request(request, end, scheme);
     }
     let f = &first.response;
@@ -619,16 +622,18 @@ fn ledger(plan: &Plan, shared: &Shared, protocols: [u64; Protocol::ALL.len()]) -
     l
 }
 
-/// A request for display, and its length on the wire. With a `scheme` it was sent by HTTP/2: its text is kept, and
-/// the frames are rendered again.
-fn shown_request(bytes: &[u8], head_bytes: usize, scheme: Option<&'static str>) -> (String, u64) {
+/// A request for display, and its length on the wire. With a version and a scheme it was sent as frames: its text is
+/// kept, and the frames are rendered again.
+fn shown_request(bytes: &[u8], head_bytes: usize, framed: Option<(Version, &'static str)>) -> (String, u64) {
     let shown = without_secrets(bytes.get(..CAPTURE_BYTES).unwrap_or(bytes));
-    let Some(scheme) = scheme else { return (shown.escape_ascii().to_string(), bytes.len() as u64) };
+    let Some((version, scheme)) = framed else {
+        return (shown.escape_ascii().to_string(), bytes.len() as u64);
+    };
     let (head, body) = bytes.split_at_checked(head_bytes).unwrap_or((bytes, &[]));
-    let len = Rendered::new(head, scheme, body.is_empty()).bytes().len() + body_bytes(body.len());
+    let len = Rendered::new_of(version, head, scheme, body.is_empty()).wire_bytes(body.len()) + body.len();
     let end = memchr::memmem::find(&shown, b"\r\n\r\n").map_or(shown.len(), |at| at + 4);
-    let mut frames =
-        Rendered::new(shown.get(..end).unwrap_or(&shown), scheme, body.is_empty()).bytes().to_vec();
+    let shown_head = shown.get(..end).unwrap_or(&shown);
+    let mut frames = Rendered::new_of(version, shown_head, scheme, body.is_empty()).bytes().to_vec();
     frames.extend_from_slice(shown.get(end..).unwrap_or_default());
     frames.truncate(CAPTURE_BYTES);
     (frames.escape_ascii().to_string(), len as u64)

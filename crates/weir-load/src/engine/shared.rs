@@ -111,11 +111,11 @@ pub(crate) struct Shared {
     pub(crate) left: Option<AtomicU64>,
     /// Body length of the first good response of each target.
     pub(crate) documents: Vec<OnceLock<u64>>,
-    /// TLS sessions by version and cipher.
+    /// TLS sessions by version and cipher, with QUIC by version.
     pub(crate) sessions: Mutex<BTreeMap<String, Session>>,
     /// Connections by proxy.
     pub(crate) proxies: Mutex<BTreeMap<String, u64>>,
-    /// The first choice of ALPN, with HTTP/2.
+    /// The first choice of ALPN, with HTTP/2 or HTTP/3.
     pub(crate) alpn: OnceLock<String>,
     pub(crate) first: OnceLock<Captured>,
     /// Notices when the generator does not run.
@@ -183,7 +183,7 @@ pub(crate) struct Captured {
     pub(crate) request: Option<Vec<u8>>,
     pub(crate) bytes: Vec<u8>,
     pub(crate) response: Response,
-    /// For HTTP/2, `server` and `content-type`, which cannot be read from the raw bytes.
+    /// For HTTP/2 and HTTP/3, `server` and `content-type`, which cannot be read from the raw bytes.
     pub(crate) fields: Option<(Option<String>, Option<String>)>,
 }
 
@@ -258,14 +258,29 @@ impl Shared {
         }
         let session =
             stream.tls().map_or_else(|| "plain".to_owned(), |t| format!("{} {}", t.version, t.cipher));
+        self.saw_session(session, || stream.tls_keys(), stream.alpn());
+    }
+
+    /// Records a new connection of QUIC, which always has this version of TLS. Its cipher is not known here.
+    #[cfg(feature = "http3")]
+    pub(crate) fn saw_quic(&self, alpn: Option<&[u8]>) {
+        self.saw_session("TLSv1.3".to_owned(), || None, alpn);
+    }
+
+    fn saw_session(
+        &self,
+        name: String,
+        keys: impl FnOnce() -> Option<weir_wire::TlsKeys>,
+        alpn: Option<&[u8]>,
+    ) {
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        let session = sessions.entry(session).or_default();
+        let session = sessions.entry(name).or_default();
         session.connections += 1;
         if session.connections == 1 {
-            session.keys = stream.tls_keys();
+            session.keys = keys();
         }
         drop(sessions);
-        if let Some(alpn) = stream.alpn() {
+        if let Some(alpn) = alpn {
             let _ = self.alpn.set(String::from_utf8_lossy(alpn).into_owned()); // the first one wins
         }
     }

@@ -59,6 +59,8 @@ pub(crate) struct Tally {
     pub(crate) out_of_descriptors: u64,
     /// Connections whose SYN had to be sent again.
     pub(crate) syn_again: u64,
+    /// With HTTP/3, packets whose content was sent again, in the whole run.
+    pub(crate) lost_packets: Option<u64>,
     /// TLS connections that resumed a session.
     pub(crate) resumed: u64,
     /// The fewest streams that a connection allowed, if requests waited for one.

@@ -115,5 +115,8 @@ async fn drive(worker: Rc<Worker>, out: &mpsc::Sender<Message>) -> std::io::Resu
             break;
         }
     }
-    Ok(sampler.end(&worker, None, out))
+    let end = sampler.end(&worker, None, out);
+    #[cfg(feature = "http3")]
+    worker.endpoints.end().await;
+    Ok(end)
 }

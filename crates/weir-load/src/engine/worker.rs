@@ -64,10 +64,13 @@ pub(crate) struct Worker {
     /// This thread's position in the cycle of targets. Per thread and not per client, so that the mix is exact.
     pub(crate) turn: Cell<usize>,
     pub(crate) values: RefCell<Values>,
-    /// For each set of clients that share an HTTP/2 connection, and each origin.
+    /// For each set of clients that share a connection of HTTP/2 or HTTP/3, and each origin.
     pub(in crate::engine) places: Vec<Place>,
-    /// The text of the HTTP/2 request whose response is kept for the ledger, if it differs from the plan's.
+    /// The text of the HTTP/2 or HTTP/3 request whose response is kept for the ledger, if it differs from the plan's.
     pub(crate) first_text: RefCell<Option<Vec<u8>>>,
+    /// The UDP sockets of this thread, with HTTP/3.
+    #[cfg(feature = "http3")]
+    pub(crate) endpoints: crate::transport::h3::dial::Endpoints,
     /// Unused connections.
     pub(crate) ahead: RefCell<Ahead>,
     /// Who is at work, where that does not follow from the plan's pace: in scenarios.
@@ -219,7 +222,7 @@ impl Worker {
         (first, clients): (usize, usize),
         mut ahead: Ahead,
     ) -> Self {
-        let places = if plan.is_h2() { clients / plan.streams * plan.origins.len() } else { 0 };
+        let places = if plan.is_multiplexed() { clients / plan.streams * plan.origins.len() } else { 0 };
         let version = shared.course.version.load(Ordering::Acquire);
         let schedule = shared.course.now();
         let starts_in_warmup = match (&schedule, shared.measure_from.checked_sub(1)) {
@@ -252,6 +255,8 @@ impl Worker {
             turn: Cell::new(turn),
             at_work: Cell::new(None),
             behind: Cell::new(0),
+            #[cfg(feature = "http3")]
+            endpoints: crate::transport::h3::dial::Endpoints::default(),
             index,
             first_client: first,
             first_text: RefCell::default(),

@@ -1,12 +1,14 @@
 //! Resolves hosts to addresses, and builds the TLS policy.
 
 use super::Reader;
+use crate::transport::addresses::Addresses;
+use crate::transport::origin::{Origin, Proxy};
 use crate::url::{Scheme, Url};
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::FileTypeExt;
 use std::time::Instant;
-use weir_report::Mistake;
+use weir_report::{Mistake, units};
 use weir_wire::Chain;
 use weir_wire::listen::Address;
 use weir_wire::tls::ClientTls;
@@ -19,6 +21,28 @@ impl Reader<'_> {
             (false, false) => &[b"http/1.1"],
         };
         self.tls_with(offers)
+    }
+
+    /// The destination with these addresses; with `--http3` its policy for QUIC too.
+    pub(super) fn origin(
+        &mut self,
+        addresses: Vec<Address>,
+        tls: Option<(ClientTls, String)>,
+        proxy: Option<Proxy>,
+    ) -> Origin {
+        #[cfg(feature = "http3")]
+        let quic = tls.as_ref().filter(|_| self.options.http3).and_then(|(tls, host)| {
+            let timeout = self.options.timeout.as_deref().and_then(units::duration).unwrap_or(super::WAIT);
+            let policy = crate::transport::h3::dial::Policy::new(tls, host, timeout);
+            policy.map_err(|why| self.wrong("--http3", &why)).ok()
+        });
+        Origin {
+            addresses: Addresses::new(addresses),
+            tls,
+            #[cfg(feature = "http3")]
+            quic,
+            proxy,
+        }
     }
 
     /// The policy that offers these protocols by ALPN.

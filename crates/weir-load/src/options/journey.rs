@@ -6,7 +6,6 @@ use crate::control::Control;
 use crate::plan::Plan;
 pub(super) use crate::scenario::as_pace;
 use crate::scenario::{Journey, calls};
-use crate::transport::addresses::Addresses;
 use crate::transport::origin::Origin;
 use crate::url::Url;
 use std::sync::Arc;
@@ -27,7 +26,7 @@ const USERS_MAX: u32 = 1_000;
 
 impl Plan {
     /// A run of a plan with scenarios. The options that it has in common with a run of one request apply: `-d`,
-    /// `--warmup`, `--graceful-stop`, `--threads`, `--threshold`, `--http2`, those of connections, and with one
+    /// `--warmup`, `--graceful-stop`, `--threads`, `--threshold`, `--http2`, `--http3`, those of connections, and with one
     /// scenario `--rate` and `-c`. `is_rehearsed` says whether each scenario runs once before the load, unless the plan
     /// says no.
     ///
@@ -39,7 +38,11 @@ impl Plan {
         is_rehearsed: bool,
     ) -> Result<Self, Vec<Mistake>> {
         // The policy of TLS offers it.
-        let options = &Options { http2: options.http2 || plan.http2, ..options.clone() };
+        let options = &Options {
+            http2: options.http2 || (plan.http2 && !options.http3),
+            http3: options.http3 || (plan.http3 && !options.http2),
+            ..options.clone()
+        };
         let mut reader = Reader {
             options,
             mistakes: Vec::new(),
@@ -115,9 +118,14 @@ impl Reader<'_> {
         for bad in abort_on.iter().filter(|t| t.scope().is_some()) {
             self.wrong(&format!("--abort-on {}", bad.text), "steps and scenarios are judged at the end only");
         }
+        self.fits_http3();
         let (origins, targets) = self.origins(&plan);
         let pid = self.pid(&origins, thresholds.iter().any(Threshold::needs_cost));
-        let is_h2 = plan.http2 || o.http2;
+        let http = match () {
+            () if o.http3 => Protocol::Http3,
+            () if o.http2 => Protocol::Http2,
+            () => Protocol::Http11,
+        };
         let plain = super::plain::options(&plan, o);
         // A plan may have no other rates than those that commands change.
         if o.control.is_some() && plan.loads().iter().any(|driven| matches!(driven.load, Load::Users { .. }))
@@ -133,7 +141,7 @@ impl Reader<'_> {
         for (place, why) in calls::from_files(&journey, &origins) {
             self.wrong(&place, &why);
         }
-        let (protocol, also) = protocols(&journey.plan, is_h2);
+        let (protocol, also) = protocols(&journey.plan, http);
         let users = journey.users() as u64;
         if users > CONNECTIONS_MOST {
             self.wrong("users", "expected at most 1000000 in all scenarios together");
@@ -353,6 +361,9 @@ impl Reader<'_> {
                     continue;
                 }
             };
+            if origin.scheme == Scheme::Http {
+                self.url_fits_http3(&text, &url);
+            }
             let (proxy, addresses) = match self.proxy(&url) {
                 Some((proxy, addresses)) => (Some(proxy), addresses),
                 None => (None, self.addresses(&text, &url)),
@@ -380,7 +391,7 @@ impl Reader<'_> {
             target.addresses = addresses.iter().map(ToString::to_string).collect();
             target.proxy = proxy.as_ref().map(|p| p.name.clone());
             targets.push(target);
-            origins.push(Origin { addresses: Addresses::new(addresses), tls, proxy });
+            origins.push(self.origin(addresses, tls, proxy));
         }
         self.rules_are_used(&seen);
         (origins, targets)
@@ -388,8 +399,7 @@ impl Reader<'_> {
 }
 
 /// What most steps speak, and what others speak beside it.
-fn protocols(plan: &weir_plan::Plan, is_h2: bool) -> (Protocol, Vec<Protocol>) {
-    let http = if is_h2 { Protocol::Http2 } else { Protocol::Http11 };
+fn protocols(plan: &weir_plan::Plan, http: Protocol) -> (Protocol, Vec<Protocol>) {
     let mut all = Vec::new();
     for (kind, spoken) in [
         (StepKind::Http, http),

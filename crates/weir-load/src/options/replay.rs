@@ -75,8 +75,8 @@ fn refuse_unfit(options: &Options, recording: &ReplayOptions, mistakes: &mut Vec
         ),
         (
             "--connections-by client",
-            by_client && options.http2,
-            "works with HTTP/1.1 only: leave out --http2",
+            by_client && (options.http2 || options.http3),
+            "works with HTTP/1.1 only: leave out --http2 and --http3",
         ),
         ("--rounds", options.rounds.is_some(), "a replay has no fixed length that could be cut into blocks"),
         ("--pipeline", options.pipeline.is_some(), "recorded requests have their own moments"),

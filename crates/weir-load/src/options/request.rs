@@ -6,8 +6,7 @@ use super::odd::{Place, odd};
 use crate::plan::Target;
 use crate::schema::Call;
 use crate::template::{Data, Length, Template, Text};
-use crate::transport::addresses::Addresses;
-use crate::transport::h2::request::Rendered;
+use crate::transport::h2::request::{Rendered, Version};
 use crate::transport::is_secret;
 use crate::transport::origin::{Origin, Proxy};
 use crate::transport::websocket::Kind;
@@ -43,6 +42,7 @@ impl Reader<'_> {
         data: Option<&Arc<Data>>,
     ) -> (Vec<Origin>, Vec<Target>, Vec<u32>, Vec<TargetPlan>) {
         let o = self.options;
+        self.fits_http3();
         let is_websocket = o.urls.iter().any(|u| Url::parse(u).is_ok_and(|u| u.scheme.is_websocket()));
         if is_websocket {
             self.websocket();
@@ -72,6 +72,7 @@ impl Reader<'_> {
             if url.scheme.is_websocket() != is_websocket {
                 self.wrong(text, "WebSocket and HTTP are no mix: load them in two runs");
             }
+            self.url_fits_http3(text, &url);
             let key = (url.scheme, url.host.clone(), url.port);
             let origin = seen.iter().position(|s| *s == key).unwrap_or_else(|| {
                 // A proxy resolves the target's name itself.
@@ -84,7 +85,7 @@ impl Reader<'_> {
                 }
                 let tls =
                     tls.clone().flatten().filter(|_| url.scheme.is_tls()).map(|t| (t, url.host.clone()));
-                origins.push(Origin { addresses: Addresses::new(addresses), tls, proxy });
+                origins.push(self.origin(addresses, tls, proxy));
                 seen.push(key);
                 origins.len() - 1
             });
@@ -213,10 +214,25 @@ impl Reader<'_> {
         let head = bytes.get(..head_bytes).unwrap_or_default();
         let scheme = url.scheme.on_the_wire();
         let is_h2 = self.options.http2 || call.is_some();
-        let h2 = is_h2.then(|| Rendered::new(head, scheme, bytes.len() == head_bytes));
+        let version = match self.options.http3 {
+            #[cfg(feature = "http3")]
+            true => Some(Version::H3),
+            _ => is_h2.then_some(Version::H2),
+        };
+        let frames = version.map(|v| Rendered::new_of(v, head, scheme, bytes.len() == head_bytes));
         let is_head = method == "HEAD";
         let message = if self.options.binary { Kind::Binary } else { Kind::Text };
-        Target { origin: 0, scheme, call, is_head, bytes: bytes.into(), head_bytes, h2, message, template }
+        Target {
+            origin: 0,
+            scheme,
+            call,
+            is_head,
+            bytes: bytes.into(),
+            head_bytes,
+            frames,
+            message,
+            template,
+        }
     }
 
     /// Reports a feed that no request uses.
@@ -240,6 +256,9 @@ impl Reader<'_> {
         let o = self.options;
         if o.http2 {
             self.wrong("--http2", "a WebSocket is opened over HTTP/1.1: leave it out");
+        }
+        if o.http3 {
+            self.wrong("--http3", "a WebSocket is opened over HTTP/1.1: leave it out");
         }
         if o.pipeline.is_some_and(|n| n > 1) {
             self.wrong("--pipeline", "is HTTP/1.1's; each message of a WebSocket waits for its answer");

@@ -52,6 +52,17 @@ impl Addresses {
 
     /// Opens connection `number` within `timeout`, without TLS. Fails only if no address accepts it.
     pub(crate) async fn dial(&self, number: usize, timeout: Duration) -> Result<Dialled, Failure> {
+        let by_tcp = async |address: &Address, rest| dial(address, None, rest).await.map_err(Failure::from);
+        self.dial_by(number, timeout, by_tcp).await
+    }
+
+    /// The same, with a way to open a connection to an address within a time.
+    pub(crate) async fn dial_by<T>(
+        &self,
+        number: usize,
+        timeout: Duration,
+        open: impl AsyncFn(&Address, Duration) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
         let begun = Instant::now();
         // The failure to report, and whether it only says that this machine lacks the address's family.
         let mut told: Option<(Failure, bool)> = None;
@@ -63,14 +74,13 @@ impl Addresses {
             }
             // An address that drops packets silently must leave time for the others.
             let left = u32::try_from(order.len() - i).unwrap_or(u32::MAX);
-            match dial(&one.address, None, rest / left).await {
+            match open(&one.address, rest / left).await {
                 Ok(dialled) => {
                     one.is_down.store(false, Ordering::Relaxed);
                     one.opened.fetch_add(1, Ordering::Relaxed);
                     return Ok(dialled);
                 }
-                Err(e) => {
-                    let now = Failure::from(e);
+                Err(now) => {
                     one.note(&now);
                     if let Failure::Descriptors(_) = now {
                         return Err(now); // the others would need one too

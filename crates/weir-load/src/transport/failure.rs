@@ -38,6 +38,9 @@ pub(crate) enum Wait {
     Head,
     /// The answer of a program.
     Program,
+    /// The handshake of QUIC.
+    #[cfg(feature = "http3")]
+    Quic,
     /// A free stream on a connection that accepts no more.
     Stream,
     /// The TLS handshake.
@@ -52,6 +55,8 @@ impl Wait {
             Self::Connect => "timeout while connecting",
             Self::Head => "timeout before the head of a response was complete",
             Self::Program => "the program did not answer in time",
+            #[cfg(feature = "http3")]
+            Self::Quic => "timeout in the handshake of QUIC: does the target serve HTTP/3 on this UDP port?",
             Self::Stream => "timeout while all streams that the target allows were in use",
             Self::Tls => "timeout in the TLS handshake",
         }

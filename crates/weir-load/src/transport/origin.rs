@@ -10,6 +10,9 @@ pub(crate) struct Origin {
     pub(crate) addresses: Addresses,
     /// The policy, and the server name.
     pub(crate) tls: Option<(ClientTls, String)>,
+    /// The policy for QUIC, with HTTP/3.
+    #[cfg(feature = "http3")]
+    pub(crate) quic: Option<super::h3::dial::Policy>,
     /// Set if `addresses` belong to a proxy.
     pub(crate) proxy: Option<Proxy>,
 }

@@ -296,7 +296,8 @@ impl Reader {
                     protocol: match head.version() {
                         Version::Http10 => Protocol::Http10,
                         Version::Http11 => Protocol::Http11,
-                        Version::Http2 | Version::Http3 => Protocol::Http2,
+                        Version::Http2 => Protocol::Http2,
+                        Version::Http3 => Protocol::Http3,
                     },
                 };
                 parser.last.bytes.clear();

@@ -339,6 +339,9 @@ fn wire(r: &Report, out: &mut String) {
     words.extend(l.tls_key_bits.map(|bits| format!("key of {bits} bits")));
     words.push(format!("{} opened", counted(r.connections.opened, "connection")));
     words.push(format!("{} on a used one", counted(r.connections.reused, "request")));
+    words.extend(
+        r.connections.lost_packets.filter(|n| *n > 0).map(|n| format!("{} sent again", counted(n, "packet"))),
+    );
     let _ = writeln!(out, "wire         {}", words.join(", "));
     for (proxy, n) in &l.proxies {
         let _ = writeln!(out, "proxy        {proxy}, {}", counted(*n, "connection"));

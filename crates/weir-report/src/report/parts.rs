@@ -98,16 +98,21 @@ pub struct ConnectionStats {
     /// Requests over a reused connection.
     pub reused: u64,
     /// Connections opened while measuring whose first packet had to be sent again, so at least a second late.
+    /// With HTTP/3 that packet is the first of the QUIC handshake.
     pub syn_again: u64,
     /// TLS connections opened while measuring that resumed an earlier session, which saves the target a signature.
     pub resumed: u64,
-    /// With HTTP/2, the fewest concurrent streams that a target allowed on a connection; none if it named no limit
+    /// With HTTP/2 or HTTP/3, the fewest concurrent streams that a target allowed on a connection; none if it named no limit
     /// below the plan's.
     pub streams_allowed: Option<u64>,
     /// Complete responses of each client, by number; at most 65,536 clients. 0 means starved.
     pub responses_by_client: Vec<u64>,
     /// Times to connect, including TLS, of all connections opened, warm-up included (oha `DNSDialup`).
     pub dial: Histogram,
+    /// With HTTP/3, packets sent that counted as lost, so that their content was sent again, warm-up included. TCP's are
+    /// known to the kernel only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost_packets: Option<u64>,
 }
 
 impl ConnectionStats {

@@ -239,13 +239,16 @@ pub enum Protocol {
     /// HTTP/2, with or without TLS.
     #[serde(rename = "HTTP/2")]
     Http2,
+    /// HTTP/3, over QUIC.
+    #[serde(rename = "HTTP/3")]
+    Http3,
     /// WebSocket messages over HTTP/1.1.
     WebSocket,
 }
 
 impl Protocol {
     /// All protocols, in the order of their discriminants.
-    pub const ALL: [Self; 4] = [Self::Http10, Self::Http11, Self::Http2, Self::WebSocket];
+    pub const ALL: [Self; 5] = [Self::Http10, Self::Http11, Self::Http2, Self::Http3, Self::WebSocket];
 }
 
 /// Why a run ended.
@@ -279,6 +282,7 @@ impl std::fmt::Display for Protocol {
             Self::Http10 => "HTTP/1.0",
             Self::Http11 => "HTTP/1.1",
             Self::Http2 => "HTTP/2",
+            Self::Http3 => "HTTP/3",
             Self::WebSocket => "WebSocket",
         })
     }

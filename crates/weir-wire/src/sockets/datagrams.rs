@@ -3,7 +3,6 @@
 #![allow(unsafe_code, reason = "tokio polls a descriptor that must stay open")]
 
 use super::{Class, Place, READ, Sockets, WRITE};
-use crate::driver;
 use mio::unix::SourceFd;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -31,16 +30,13 @@ impl Sockets {
 }
 
 impl Datagrams {
-    /// A UDP socket, which must be non-blocking, of the core that runs on this thread, or else of its runtime.
+    /// A UDP socket, which must be non-blocking, of the runtime that this task runs on.
     ///
     /// # Errors
     /// When the runtime cannot poll it.
-    pub fn of_thread(socket: impl Into<OwnedFd>) -> io::Result<Self> {
-        match driver::sockets() {
-            Some(sockets) => Ok(sockets.add_datagrams(socket)),
-            // SAFETY: the `AsyncFd` owns the descriptor, which stays open as long as it.
-            None => Ok(Self(Inner::Runtime(unsafe { AsyncFd::register(socket.into()) }?))),
-        }
+    pub(crate) fn of_runtime(socket: impl Into<OwnedFd>) -> io::Result<Self> {
+        // SAFETY: the `AsyncFd` owns the descriptor, which stays open as long as it.
+        Ok(Self(Inner::Runtime(unsafe { AsyncFd::register(socket.into()) }?)))
     }
 
     /// Runs `receive`. If it would block, waits until a datagram arrives.

@@ -1,4 +1,4 @@
-//! A client's exchange over a stream of a shared HTTP/2 connection.
+//! A client's exchange over a stream of a shared connection of HTTP/2 or HTTP/3.
 
 use super::Client;
 use crate::clock;
@@ -6,7 +6,7 @@ use crate::engine::h1::Conn;
 use crate::engine::h2::{Ask, Fate, Link, Place};
 use crate::engine::worker::{EndReason, Worker};
 use crate::transport::failure::Failure;
-use crate::transport::h2::request::body_bytes;
+use crate::transport::wire::Wire;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ impl Client {
             } else {
                 (&whole.bytes, whole.head_bytes)
             };
-            let head = whole.h2.as_ref().filter(|_| !is_made).unwrap_or(&self.head);
+            let head = whole.frames.as_ref().filter(|_| !is_made).unwrap_or(&self.head);
             let body = bytes.len() - head_bytes;
             let ask = Ask {
                 target,
@@ -73,7 +73,7 @@ impl Client {
                 Err(_) => Some(worker.clock.now()),
             };
             if let Some(at) = ended {
-                let head = (head.bytes().len() + body_bytes(body) - body) as u64;
+                let head = head.wire_bytes(body) as u64;
                 worker.sent(worker.counts(intended), head, body as u64, at);
             }
             match outcome? {
@@ -143,8 +143,16 @@ impl Client {
 
     /// Opens the connection that this client shares.
     async fn dial_link(&mut self, place: &Place, origin: usize) -> Result<(), Failure> {
-        let (stream, times) = self.dial(origin).await?;
         let worker = Rc::clone(&self.worker);
+        let streams = worker.plan.streams;
+        #[cfg(feature = "http3")]
+        if worker.plan.is_h3() {
+            let (quic, times) = worker.dial_quic(origin, self.i, worker.plan.timeout).await?;
+            let wire = |counter| Wire::h3(quic, counter, streams);
+            self.drive_link(place, Link::new(wire, &worker, times, self.i / streams * streams, streams));
+            return Ok(());
+        }
+        let (stream, times) = self.dial(origin).await?;
         if stream.tls().is_some() && !stream.chose_h2() {
             if worker.plan.is_grpc() {
                 return Err(Failure::Connect(CHOSE_OLD.to_owned()));
@@ -153,10 +161,15 @@ impl Client {
             self.conns[origin] = Some(Conn::new(stream, worker.plan.keeps_bodies(), times));
             return Ok(());
         }
-        let streams = worker.plan.streams;
-        let link = Rc::new(Link::new(stream, &worker, times, self.i / streams * streams, streams));
-        *place.link.borrow_mut() = Some(Rc::clone(&link));
-        drop(tokio::task::spawn_local(link.drive(worker)));
+        let wire = |counter| Wire::h2(stream, counter);
+        self.drive_link(place, Link::new(wire, &worker, times, self.i / streams * streams, streams));
         Ok(())
+    }
+
+    /// Puts a connection in its place, and starts the task that drives it.
+    fn drive_link(&self, place: &Place, link: Link) {
+        let link = Rc::new(link);
+        *place.link.borrow_mut() = Some(Rc::clone(&link));
+        drop(tokio::task::spawn_local(link.drive(Rc::clone(&self.worker))));
     }
 }

@@ -1,4 +1,4 @@
-//! Requests on a shared HTTP/2 connection: the client's side, and the driver that reads and writes for all clients.
+//! Requests on a shared connection of HTTP/2 or HTTP/3: the client's side, and the driver that reads and writes for all clients.
 
 use super::{Ask, Exchange, Fate, Io, Link, Phase};
 use crate::engine::shared::Captured;
@@ -6,20 +6,19 @@ use crate::engine::tally::Sample;
 use crate::engine::worker::{EndReason, Slot, Worker};
 use crate::grpc::Code;
 use crate::transport::failure::{Failure, Wait};
-use crate::transport::h2::connection::Connection;
 use crate::transport::h2::counter::{Counter, Lost};
 use crate::transport::reader::Response;
+use crate::transport::wire::Wire;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use weir_wire::Transport;
 
 impl Link {
-    /// A connection for `keys` clients of this thread, starting with `first_client`.
+    /// A connection for `keys` clients of this thread, starting with `first_client`. `wire` begins it.
     pub(in crate::engine) fn new(
-        stream: Transport,
+        wire: impl FnOnce(Counter) -> Wire,
         worker: &Worker,
         dialled: [u64; 3],
         first_client: usize,
@@ -29,10 +28,9 @@ impl Link {
         counter.kinds = worker.parser.borrow().kinds.clone();
         counter.is_grpc = worker.plan.is_grpc();
         counter.capture = worker.captures(first_client).then(Default::default);
-        let connection = Connection::new(counter);
         let (unsent, answers) = (Vec::new(), Vec::new());
         Self {
-            io: RefCell::new(Io { stream, connection, unsent, answers }),
+            io: RefCell::new(Io { wire: wire(counter), unsent, answers }),
             exchanges: RefCell::new(vec![Exchange::default(); keys]),
             queue: RefCell::default(),
             called: Cell::new(0),
@@ -45,12 +43,12 @@ impl Link {
 
     /// Whether no further request may begin on it.
     pub(in crate::engine) fn is_closing(&self) -> bool {
-        self.io.borrow().connection.is_closing()
+        self.io.borrow().wire.is_closing()
     }
 
     /// Lets it end after its requests in flight.
     pub(in crate::engine) fn close(&self) {
-        self.io.borrow_mut().connection.close();
+        self.io.borrow_mut().wire.close();
         self.wake_driver();
     }
 
@@ -82,16 +80,16 @@ impl Link {
             let mut wait = Wait::Stream;
             if let Phase::Open = exchange.phase {
                 let mut io = self.io.borrow_mut();
-                let received = io.connection.cancel(exchange.id);
+                let received = io.wire.cancel(exchange.id);
                 wait = if received.head_bytes > 0 { Wait::Body } else { Wait::Head };
-                io.connection.counter().recapture(exchange.id);
+                io.wire.counter().recapture(exchange.id);
                 drop(io);
                 worker.received(exchange.intended, &received, worker.clock.now());
                 self.wake_driver();
             }
             self.leave_queue(key, exchange);
             drop(exchanges);
-            let room = self.io.borrow().connection.room();
+            let room = self.io.borrow().wire.room();
             self.call_next(worker, room);
             return Poll::Ready(Err(match end {
                 EndReason::Cut => Failure::Cut,
@@ -102,11 +100,11 @@ impl Link {
             Phase::Done(_) | Phase::Open => Poll::Pending,
             Phase::Called | Phase::Idle | Phase::Queued => {
                 let mut io = self.io.borrow_mut();
-                if io.connection.is_closing() {
+                if io.wire.is_closing() {
                     self.leave_queue(key, exchange);
                     return Poll::Ready(Ok(Fate::Elsewhere));
                 }
-                let (waited, room) = (!matches!(exchange.phase, Phase::Idle), io.connection.room());
+                let (waited, room) = (!matches!(exchange.phase, Phase::Idle), io.wire.room());
                 match exchange.phase {
                     Phase::Called => self.called.set(self.called.get() - 1),
                     Phase::Queued => return Poll::Pending, // a spurious wake
@@ -122,15 +120,15 @@ impl Link {
                         queue.push_back(key)
                     }
                     exchange.phase = Phase::Queued;
-                    if let Some(allowed) = io.connection.allowed() {
+                    if let Some(allowed) = io.wire.allowed() {
                         let mut tally = worker.tally.borrow_mut();
                         tally.streams_allowed = tally.streams_allowed.into_iter().chain([allowed]).min();
                     }
                     return Poll::Pending;
                 }
                 let started = if waited || ask.turned == 0 { worker.clock.now() } else { ask.turned };
-                let id = io.connection.request(key, ask.head, ask.body, ask.is_head);
-                if io.connection.counter().is_captured(id) {
+                let id = io.wire.request(key, ask.head, ask.body, ask.is_head);
+                if io.wire.counter().is_captured(id) {
                     *worker.first_text.borrow_mut() = ask.text.map(<[u8]>::to_vec);
                 }
                 let Ask { target, intended, .. } = *ask;
@@ -181,70 +179,58 @@ impl Link {
                 self.end(worker, io, &|_| Failure::Write(e.to_string()));
                 return Poll::Ready(());
             }
-            if io.connection.is_closing() && io.connection.is_idle() {
-                io.connection.leave();
+            if io.wire.is_closing() && io.wire.is_idle() {
+                io.wire.leave();
                 let _ = self.poll_write(cx, worker, io); // best effort
                 self.end(worker, io, &|_| Failure::Cut);
                 return Poll::Ready(());
             }
             let mut scratch = worker.scratch.borrow_mut();
-            scratch.clear();
-            let failure = match io.stream.poll_read(cx, &mut scratch) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Ok(0)) => {
-                    Failure::Reset("the connection was closed before a response".to_owned())
-                }
-                Poll::Ready(Err(e)) => Failure::of_read(e),
-                Poll::Ready(Ok(_)) => {
-                    let now = worker.clock.now();
-                    let fed = io.connection.feed(&scratch, now, &mut io.answers);
-                    drop(scratch);
-                    let answered = !io.answers.is_empty();
-                    self.deliver(worker, io, now);
-                    if let Err(broken) = fed {
-                        let _ = self.poll_write(cx, worker, io); // best effort
-                        self.end(worker, io, &|_| Failure::Protocol(broken.clone()));
-                        return Poll::Ready(());
-                    }
-                    if answered {
-                        // Runs after the clients, so that their next requests leave together.
-                        self.scheduled.set(true);
-                        cx.waker().wake_by_ref();
-                        return Poll::Pending;
-                    }
-                    self.call_next(worker, io.connection.room()); // SETTINGS may have raised the limit
-                    continue;
-                }
+            let mut now = 0;
+            let read_at = || {
+                now = worker.clock.now();
+                now
+            };
+            let Poll::Ready(read) = io.wire.poll_read(cx, &mut scratch, read_at, &mut io.answers) else {
+                return Poll::Pending;
             };
             drop(scratch);
-            self.end(worker, io, &|begun| match &failure {
-                Failure::Reset(text) if begun && text.ends_with("before a response") => {
-                    Failure::Reset("the connection was closed in the middle of a response".to_owned())
+            let answered = !io.answers.is_empty();
+            if now > 0 {
+                self.deliver(worker, io, now);
+            }
+            if let Err(failure) = read {
+                if let Failure::Protocol(_) = failure {
+                    let _ = self.poll_write(cx, worker, io); // best effort
                 }
-                other => other.clone(),
-            });
-            return Poll::Ready(());
+                self.end(worker, io, &|begun| match &failure {
+                    Failure::Reset(text) if begun && text.ends_with("before a response") => {
+                        Failure::Reset("the connection was closed in the middle of a response".to_owned())
+                    }
+                    other => other.clone(),
+                });
+                return Poll::Ready(());
+            }
+            if answered {
+                // Runs after the clients, so that their next requests leave together.
+                self.scheduled.set(true);
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            self.call_next(worker, io.wire.room()); // SETTINGS or MAX_STREAMS may have raised the limit
         }
     }
 
     /// Writes all pending bytes, and notes the time.
     fn poll_write(&self, cx: &mut Context<'_>, worker: &Worker, io: &mut Io) -> Poll<io::Result<()>> {
-        while !io.connection.pending().is_empty() {
-            match io.stream.poll_write(cx, io.connection.pending()) {
-                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                Poll::Ready(Ok(n)) => io.connection.sent(n),
-                Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
-                Poll::Pending => return Poll::Pending,
-            }
-        }
-        let flushed = io.stream.poll_flush(cx);
+        let flushed = io.wire.poll_write(cx);
         if flushed.is_ready() && !io.unsent.is_empty() {
             let now = worker.clock.now();
             let mut exchanges = self.exchanges.borrow_mut();
-            let connection = &io.connection;
+            let wire = &io.wire;
             io.unsent.retain(|key| {
                 let Some(e) = exchanges.get_mut(*key).filter(|e| e.sent == 0) else { return false };
-                let sending = connection.is_sending(e.id);
+                let sending = wire.is_sending(e.id);
                 e.sent = if sending { 0 } else { now };
                 sending
             });
@@ -271,8 +257,8 @@ impl Link {
                     if let Some(why) = worker.wrong_count(exchange.target, &response) {
                         (response.grpc, text) = (Some(Code::INTERNAL), Some(why.into()));
                     }
-                    if io.connection.counter().is_captured(exchange.id)
-                        && let Some(c) = io.connection.counter().capture.take()
+                    if io.wire.counter().is_captured(exchange.id)
+                        && let Some(c) = io.wire.counter().capture.take()
                     {
                         let fields = Some((c.server, c.content_type));
                         worker.shared.captured(Captured {
@@ -299,7 +285,7 @@ impl Link {
                     Ok(Fate::Answered(now))
                 }
                 Err(lost) => {
-                    io.connection.counter().recapture(exchange.id);
+                    io.wire.counter().recapture(exchange.id);
                     match lost {
                         Lost::Again => Ok(Fate::Again),
                         Lost::Protocol(text) => Err(Failure::Protocol(text)),
@@ -310,13 +296,13 @@ impl Link {
             exchange.phase = Phase::Done(outcome);
             drop(exchanges);
             worker.wake(client);
-            self.call_next(worker, io.connection.room());
+            self.call_next(worker, io.wire.room());
         }
     }
 
     /// Counts bytes that belong to no response.
     fn count_overhead(worker: &Worker, io: &mut Io, now: u64) {
-        let overhead = io.connection.take_overhead();
+        let overhead = io.wire.take_overhead();
         worker.received(now, &Response { framing_bytes: overhead, ..Response::default() }, now);
     }
 
@@ -324,7 +310,7 @@ impl Link {
     /// had begun.
     fn end(&self, worker: &Worker, io: &mut Io, failure: &dyn Fn(bool) -> Failure) {
         let now = worker.clock.now();
-        let abandoned = io.connection.abandon();
+        let abandoned = io.wire.abandon();
         Self::count_overhead(worker, io, now);
         for (key, received) in abandoned {
             let mut exchanges = self.exchanges.borrow_mut();

@@ -303,7 +303,8 @@ fn after_head(wanted: Wanted, answer: &mut Answered) -> Next {
     response.protocol = match head.version() {
         Version::Http10 => Protocol::Http10,
         Version::Http11 => Protocol::Http11,
-        Version::Http2 | Version::Http3 => Protocol::Http2,
+        Version::Http2 => Protocol::Http2,
+        Version::Http3 => Protocol::Http3,
     };
     match kind {
         BodyKind::Empty => Next::Length(0),

@@ -1,4 +1,4 @@
-//! One request and its answer over HTTP/2. Requests that a user sends at once share a connection of its own.
+//! One request and its answer over HTTP/2 or HTTP/3. Requests that a user sends at once share a connection of its own.
 //!
 //! Whichever request is polled writes and reads for all on the connection; answers wait in it until their request is
 //! polled. A pool that users share hands a connection to one of them at a time, so all of its requests belong to one
@@ -8,15 +8,14 @@ use super::crew::Job;
 use super::h1::{Times, Wanted};
 use crate::engine::worker::{EndReason, Slot, Worker};
 use crate::transport::failure::{Failure, Wait};
-use crate::transport::h2::connection::Connection;
 use crate::transport::h2::counter::{Answer, Counter, Lost};
-use crate::transport::h2::request::{Rendered, body_bytes};
+use crate::transport::h2::request::{Rendered, Version};
+use crate::transport::wire::Wire;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use weir_h1::ResponseHead;
-use weir_wire::Transport;
 
 /// A connection.
 pub(super) struct Link {
@@ -26,8 +25,8 @@ pub(super) struct Link {
 }
 
 struct Io {
-    stream: Transport,
-    connection: Connection,
+    wire: Wire,
+    version: Version,
     next_key: usize,
     /// Answers by the keys of their requests.
     answers: Vec<Answer>,
@@ -44,18 +43,19 @@ pub(super) enum Fate {
 
 impl Link {
     /// `body_most` is the most of a body that a keep or check looks at; `is_grpc` says that requests are calls.
-    pub(super) fn new(stream: Transport, body_most: usize, is_grpc: bool, dialled: [u64; 3]) -> Self {
+    /// `wire` begins the connection.
+    pub(super) fn new(
+        wire: impl FnOnce(Counter) -> Wire,
+        version: Version,
+        body_most: usize,
+        is_grpc: bool,
+        dialled: [u64; 3],
+    ) -> Self {
         let mut counter = Counter::new(true);
         counter.is_grpc = is_grpc;
         counter.keeps_fields = true;
         counter.kept_most = body_most;
-        let io = Io {
-            stream,
-            connection: Connection::new(counter),
-            next_key: 0,
-            answers: Vec::new(),
-            broken: None,
-        };
+        let io = Io { wire: wire(counter), version, next_key: 0, answers: Vec::new(), broken: None };
         Self { io: RefCell::new(io), dialled: Cell::new(Some(dialled)) }
     }
 
@@ -63,7 +63,7 @@ impl Link {
     pub(super) fn is_open(&self, worker: &Worker) -> bool {
         let mut io = self.io.borrow_mut();
         io.poll(&mut Context::from_waker(Waker::noop()), worker);
-        io.broken.is_none() && !io.connection.is_closing()
+        io.broken.is_none() && !io.wire.is_closing()
     }
 
     /// Sends the job's request and reads its answer.
@@ -76,18 +76,18 @@ impl Link {
         job: &mut Job,
     ) -> Result<Fate, Failure> {
         let (head, body) = job.bytes.split_at_checked(job.head_bytes).unwrap_or_default();
-        let mut rendered = Rendered::default();
+        let mut rendered = Rendered::of(self.io.borrow().version);
         rendered.render(head, scheme, body.is_empty());
         let whole: Option<Arc<[u8]>> = (!body.is_empty()).then(|| body.into());
-        job.wire = (rendered.bytes().len() + body_bytes(body.len()) - body.len()) as u64;
+        job.wire = rendered.wire_bytes(body.len()) as u64;
         // Its key, once it is on the connection, and its stream.
-        let mut sent: Option<(usize, u32)> = None;
+        let mut sent: Option<(usize, u64)> = None;
         let times: &mut Times = &mut job.times;
         let answer = poll_fn(|cx| {
             slot.watch(cx);
             let io = &mut *self.io.borrow_mut();
             if let Some(end) = slot.end.take() {
-                let received = sent.map(|(_, id)| io.connection.cancel(id)).unwrap_or_default();
+                let received = sent.map(|(_, id)| io.wire.cancel(id)).unwrap_or_default();
                 io.poll(cx, worker); // tells the target
                 job.answer.response = received;
                 return Poll::Ready(Err(match end {
@@ -99,21 +99,21 @@ impl Link {
             }
             io.poll(cx, worker);
             if sent.is_none() && io.broken.is_none() {
-                if io.connection.is_closing() {
+                if io.wire.is_closing() {
                     return Poll::Ready(Ok(None));
                 }
-                if io.connection.room() > 0 {
+                if io.wire.room() > 0 {
                     let key = io.next_key;
                     io.next_key += 1;
                     let body = whole.as_ref().map(|body| (body, 0));
-                    sent = Some((key, io.connection.request(key, &rendered, body, wanted.is_head)));
+                    sent = Some((key, io.wire.request(key, &rendered, body, wanted.is_head)));
                     io.poll(cx, worker);
                 }
             }
             let Some((key, id)) = sent else {
                 return io.broken.clone().map_or(Poll::Pending, |failure| Poll::Ready(Err(failure)));
             };
-            if times.sent == 0 && io.connection.pending().is_empty() && !io.connection.is_sending(id) {
+            if times.sent == 0 && !io.wire.has_pending() && !io.wire.is_sending(id) {
                 times.sent = worker.clock.now();
             }
             if let Some(at) = io.answers.iter().position(|answer| answer.key == key) {
@@ -151,53 +151,28 @@ impl Io {
     /// Writes and reads as much as there is.
     fn poll(&mut self, cx: &mut Context<'_>, worker: &Worker) {
         while self.broken.is_none() {
-            if let Err(e) = self.poll_write(cx) {
+            if let Poll::Ready(Err(e)) = self.wire.poll_write(cx) {
                 self.end(Failure::Write(e.to_string()));
                 return;
             }
             let mut scratch = worker.scratch.borrow_mut();
-            scratch.clear();
-            let failure = match self.stream.poll_read(cx, &mut scratch) {
+            let read = self.wire.poll_read(cx, &mut scratch, || worker.clock.now(), &mut self.answers);
+            drop(scratch);
+            match read {
                 Poll::Pending => return,
-                Poll::Ready(Ok(0)) => {
-                    Failure::Reset("the connection was closed before a response".to_owned())
-                }
-                Poll::Ready(Err(e)) => Failure::of_read(e),
-                Poll::Ready(Ok(_)) => {
-                    match self.connection.feed(&scratch, worker.clock.now(), &mut self.answers) {
-                        Ok(()) => {
-                            // Another request of this task may have got its answer.
-                            if !self.answers.is_empty() {
-                                cx.waker().wake_by_ref();
-                            }
-                            continue;
-                        }
-                        Err(broken) => Failure::Protocol(broken),
+                Poll::Ready(Ok(())) => {
+                    // Another request of this task may have got its answer.
+                    if !self.answers.is_empty() {
+                        cx.waker().wake_by_ref();
                     }
                 }
-            };
-            drop(scratch);
-            self.end(failure);
-        }
-    }
-
-    fn poll_write(&mut self, cx: &mut Context<'_>) -> std::io::Result<()> {
-        while !self.connection.pending().is_empty() {
-            match self.stream.poll_write(cx, self.connection.pending()) {
-                Poll::Ready(Ok(0)) => return Err(std::io::ErrorKind::WriteZero.into()),
-                Poll::Ready(Ok(n)) => self.connection.sent(n),
-                Poll::Ready(Err(e)) => return Err(e),
-                Poll::Pending => return Ok(()),
+                Poll::Ready(Err(failure)) => self.end(failure),
             }
-        }
-        match self.stream.poll_flush(cx) {
-            Poll::Ready(Err(e)) => Err(e),
-            _ => Ok(()),
         }
     }
 
     fn end(&mut self, failure: Failure) {
-        let _ = self.connection.abandon(); // its requests see `broken`
+        let _ = self.wire.abandon(); // its requests see `broken`
         self.broken = Some(failure);
     }
 }

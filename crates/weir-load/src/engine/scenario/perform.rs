@@ -8,7 +8,9 @@ use crate::clock::{self, NEVER};
 use crate::engine::tally::Sample;
 use crate::grpc::Code;
 use crate::transport::failure::Failure;
+use crate::transport::h2::request::Version;
 use crate::transport::reader::Response;
+use crate::transport::wire::Wire;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
@@ -51,7 +53,7 @@ pub(super) async fn perform(
     let outcome = match (talk, job.kind) {
         (Some(talk), _) => talk.exchange(crew, slots.lane, job, turned).await,
         (None, Some(Kind::Grpc)) => on_stream(crew, slots.lane, pool, job, turned).await,
-        _ if worker.plan.is_h2() => on_stream(crew, slots.lane, pool, job, turned).await,
+        _ if worker.plan.is_multiplexed() => on_stream(crew, slots.lane, pool, job, turned).await,
         _ => attempt(crew, slots.lane, pool, job, turned).await,
     };
     lane.deadline.set(NEVER);
@@ -92,7 +94,12 @@ pub(super) async fn perform(
 /// How often a request is sent again after the target refused it, or closed the connection, without processing it.
 const AGAIN_MOST: usize = 3;
 
-/// Sends the request over HTTP/2, or over HTTP/1.1 if the target chose that.
+/// Streams of a user's QUIC connection that are opened ahead of its requests at once.
+#[cfg(feature = "http3")]
+const AT_ONCE: usize = 8;
+
+/// Sends the request over HTTP/3 if the plan says so and it is no call; else over HTTP/2, or over HTTP/1.1 if the
+/// target chose that.
 async fn on_stream(
     crew: &Crew,
     slot: usize,
@@ -124,21 +131,39 @@ async fn on_stream(
                     }
                     continue;
                 }
-                let dialled = worker.dial_to(job.origin, slot, job.timeout).await;
-                if !is_shared {
-                    pool.has_dialled(job.origin, dialled.as_ref().err());
-                    place.wake(); // those that wait are futures of this task, and may have been polled before
-                }
-                let (stream, times) = dialled?;
-                if stream.tls().is_some() && !stream.chose_h2() && is_call {
-                    return Err(Failure::Connect(weir_report::verdict::CHOSE_OLD.to_owned()));
-                }
-                if stream.tls().is_some() && !stream.chose_h2() {
-                    crew.old.borrow_mut().insert(job.origin);
-                    pool.put(job.origin, Conn { stream, dialled: Some(times) });
-                    return attempt(crew, slot, pool, job, turned).await;
-                }
-                let link = Rc::new(Link::new(stream, crew.journey.plan.body_limit, is_call, times));
+                let has_dialled = |failure: Option<&Failure>| {
+                    if !is_shared {
+                        pool.has_dialled(job.origin, failure);
+                        place.wake(); // those that wait are futures of this task, and may have been polled before
+                    }
+                };
+                let most = crew.journey.plan.body_limit;
+                let link = match worker.plan.is_h3() && !is_call {
+                    #[cfg(feature = "http3")]
+                    true => {
+                        let dialled = worker.dial_quic(job.origin, slot, job.timeout).await;
+                        has_dialled(dialled.as_ref().err());
+                        let (quic, times) = dialled?;
+                        let wire = |counter| Wire::h3(quic, counter, AT_ONCE);
+                        Link::new(wire, Version::H3, most, is_call, times)
+                    }
+                    _ => {
+                        let dialled = worker.dial_to(job.origin, slot, job.timeout).await;
+                        has_dialled(dialled.as_ref().err());
+                        let (stream, times) = dialled?;
+                        if stream.tls().is_some() && !stream.chose_h2() && is_call {
+                            return Err(Failure::Connect(weir_report::verdict::CHOSE_OLD.to_owned()));
+                        }
+                        if stream.tls().is_some() && !stream.chose_h2() {
+                            crew.old.borrow_mut().insert(job.origin);
+                            pool.put(job.origin, Conn { stream, dialled: Some(times) });
+                            return attempt(crew, slot, pool, job, turned).await;
+                        }
+                        let wire = |counter| Wire::h2(stream, counter);
+                        Link::new(wire, Version::H2, most, is_call, times)
+                    }
+                };
+                let link = Rc::new(link);
                 if !is_shared {
                     pool.put_link(job.origin, Rc::clone(&link));
                 }

@@ -174,13 +174,13 @@ where
     let crew = Rc::new(Crew::new(Rc::new(worker), journey, 1, None));
     runtime.block_on(async {
         let mut work = std::pin::pin!(work(Rc::clone(&crew)));
-        loop {
+        let outcome = loop {
             tokio::select! {
-                outcome = &mut work => return outcome,
+                outcome = &mut work => break outcome,
                 () = tokio::time::sleep(SWEEP) => {
                     if let Some(why) = ends() {
                         count(journey, &crew);
-                        return Err(Failed(why));
+                        break Err(Failed(why));
                     }
                     let now = crew.worker.clock.now();
                     for slot in crew.worker.slots.iter().filter(|slot| now >= slot.deadline.get()) {
@@ -189,7 +189,10 @@ where
                     }
                 }
             }
-        }
+        };
+        #[cfg(feature = "http3")]
+        crew.worker.endpoints.end().await;
+        outcome
     })
 }
 

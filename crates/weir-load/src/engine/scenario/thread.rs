@@ -84,7 +84,10 @@ pub(crate) async fn drive(
             break;
         }
     }
-    Ok(end(&crew, sampler, all_users, out))
+    let end = end(&crew, sampler, all_users, out);
+    #[cfg(feature = "http3")]
+    worker.endpoints.end().await;
+    Ok(end)
 }
 
 /// Whether the load is over once all users have ended. A fixed rate with a duration still lasts to its end.

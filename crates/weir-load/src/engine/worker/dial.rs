@@ -59,6 +59,39 @@ impl Worker {
         Ok((dialled.transport, times))
     }
 
+    /// Opens a QUIC connection for the client of slot `i`; returns it with its times: blocked, connecting, TLS. The
+    /// handshake of QUIC is that of TLS too, so nothing is left for TLS, as in curl.
+    #[cfg(feature = "http3")]
+    pub(crate) async fn dial_quic(
+        &self,
+        origin: usize,
+        i: usize,
+        timeout: Duration,
+    ) -> Result<(weir_quic::Connection, [u64; 3]), Failure> {
+        let Some(to) = self.plan.origins.get(origin) else { return Err(Failure::Cut) };
+        let begun = self.clock.now();
+        let mut dialling = pin!(self.endpoints.dial(to, self.connection(i), timeout));
+        let slot = &self.slots[i];
+        let (quic, handshake) = poll_fn(|cx| {
+            slot.watch(cx);
+            if let Some(EndReason::Cut) = slot.end.get() {
+                return Poll::Ready(Err(Failure::Cut));
+            }
+            dialling.as_mut().poll(cx)
+        })
+        .await?;
+        let blocked = self.clock.now() - begun;
+        self.opened.set(self.opened.get() + 1);
+        self.dial.borrow_mut().record(blocked);
+        if self.counts(self.clock.now()) {
+            let mut tally = self.tally.borrow_mut();
+            tally.opened += 1;
+            tally.syn_again += u64::from(handshake >= SYN_AGAIN && quic.lost_packets() > 0);
+        }
+        self.shared.saw_quic(quic.alpn().as_deref());
+        Ok((quic, [blocked, clock::nanos(handshake), 0]))
+    }
+
     /// Lets the target close, as it announced. Beyond [`CLOSING_MOST`] we close.
     pub(crate) fn close(self: &Rc<Self>, mut stream: Transport) {
         let closing = self.closing.get();

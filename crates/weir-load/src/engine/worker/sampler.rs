@@ -305,6 +305,10 @@ impl Sampler {
         if !self.measuring {
             self.begin_measuring(worker, now); // interrupted in the warm-up: nothing counts
         }
+        #[cfg(feature = "http3")]
+        if worker.plan.is_h3() {
+            worker.tally.borrow_mut().lost_packets = Some(worker.endpoints.lost_packets());
+        }
         let (first, last) = (self.spent_first, self.spent_last.unwrap_or(last));
         let unsent = worker.unsent(now);
         let unsent_by_part = worker.unsent_by_part(now);

@@ -130,7 +130,7 @@ impl Connection {
         is_head: bool,
     ) -> u32 {
         let (slot, id) = self.codec.ask(is_head, body.is_none(), |id, out| head.write(id, out));
-        let is_captured = self.codec.sink.is_wanted(id);
+        let is_captured = self.codec.sink.is_wanted(u64::from(id));
         let stream = self.codec.kept(slot);
         (stream.key, stream.first, stream.is_captured) = (key, 0, is_captured);
         stream.response = Response { protocol: Protocol::Http2, keeps: true, ..Response::default() };

@@ -1,11 +1,10 @@
 //! Processes responses: inspects heads, counts bodies and discards them unless a check needs them.
 //!
-//! Most responses repeat the same head. The last field block that leaves the HPACK table unchanged is kept and
-//! compared before decoding.
+//! Most responses repeat the same head. The last field block that leaves the table of the compression unchanged is kept
+//! and compared before decoding. HTTP/3 (`transport::h3`) counts with the same [`Counter`].
 
 use super::head::Head;
-use super::stream::{Call, Stream};
-use crate::grpc::Messages;
+use super::stream::Stream;
 use crate::transport::kinds::{Kinds, Marks};
 use crate::transport::reader::Response;
 use std::rc::Rc;
@@ -18,7 +17,7 @@ use weir_wire::h2::{Block, Failed, HeadFacts, Malformed, Part, Piece, Sink, Take
 /// The outcome of a request.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    /// The key passed to [`Connection::request`](super::connection::Connection::request).
+    /// The key passed to [`Wire::request`](crate::transport::wire::Wire::request).
     pub(crate) key: usize,
     /// When the head of the response arrived, or the first of several.
     pub(crate) first: u64,
@@ -36,8 +35,8 @@ pub(crate) struct Answer {
 /// Why a request got no response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Lost {
-    /// GOAWAY or REFUSED_STREAM: the target did not process the request, so it may be sent again (RFC 9113 §6.8,
-    /// §8.7).
+    /// GOAWAY, REFUSED_STREAM or H3_REQUEST_REJECTED: the target did not process the request, so it may be sent again
+    /// (RFC 9113 §6.8, §8.7; RFC 9114 §4.1.1, §5.2).
     Again,
     /// The response violated the protocol.
     Protocol(String),
@@ -75,14 +74,14 @@ pub(crate) struct Counter {
 /// The raw bytes of the first response.
 #[derive(Debug, Default)]
 pub(crate) struct Capture {
-    /// Its stream; 0 until a request begins.
-    stream: u32,
+    /// Its stream, once a request begins.
+    stream: Option<u64>,
     pub(crate) bytes: Vec<u8>,
     pub(crate) server: Option<String>,
     pub(crate) content_type: Option<String>,
 }
 
-/// A block that left the table unchanged, and its meaning.
+/// A block that leaves the table of the compression unchanged, and its meaning.
 #[derive(Debug, Default)]
 struct Known {
     block: Vec<u8>,
@@ -107,26 +106,33 @@ impl Counter {
     }
 
     /// Whether to keep the response of this stream, which is just beginning, for the ledger.
-    pub(crate) fn is_wanted(&mut self, stream: u32) -> bool {
-        let wants = self.capture.as_mut().filter(|capture| capture.stream == 0);
-        wants.map(|capture| capture.stream = stream).is_some()
+    pub(crate) fn is_wanted(&mut self, stream: u64) -> bool {
+        let wants = self.capture.as_mut().filter(|capture| capture.stream.is_none());
+        wants.map(|capture| capture.stream = Some(stream)).is_some()
     }
 
     /// Whether the response of this stream is kept for the ledger.
-    pub(crate) fn is_captured(&self, stream: u32) -> bool {
-        self.capture.as_ref().is_some_and(|capture| capture.stream == stream)
+    pub(crate) fn is_captured(&self, stream: u64) -> bool {
+        self.capture.as_ref().is_some_and(|capture| capture.stream == Some(stream))
     }
 
     /// This stream has no response to keep; keep the next request's instead.
-    pub(crate) fn recapture(&mut self, stream: u32) {
+    pub(crate) fn recapture(&mut self, stream: u64) {
         if self.is_captured(stream) {
             self.capture = Some(Capture::default());
         }
     }
 
-    /// Keeps the parts of these frames that belong to the first response.
+    /// Keeps bytes of the first response.
+    pub(crate) fn keep(&mut self, bytes: &[u8]) {
+        let Some(capture) = &mut self.capture else { return };
+        let room = crate::transport::CAPTURE_BYTES.saturating_sub(capture.bytes.len()).min(bytes.len());
+        capture.bytes.extend_from_slice(bytes.get(..room).unwrap_or_default());
+    }
+
+    /// Keeps the parts of these frames of HTTP/2 that belong to the first response.
     pub(crate) fn keep_frames(&mut self, frames: &[u8]) {
-        let Some(capture) = self.capture.as_mut().filter(|capture| capture.stream > 0) else { return };
+        let Some(stream) = self.capture.as_ref().and_then(|capture| capture.stream) else { return };
         let mut rest = frames;
         while let Some(header) = Header::parse(rest)
             && let Some((whole, after)) = rest.split_at_checked(HEADER + header.len)
@@ -134,10 +140,8 @@ impl Counter {
             rest = after;
             let is_of_response =
                 matches!(header.kind, Kind::HEADERS | Kind::CONTINUATION | Kind::DATA | Kind::RST_STREAM);
-            if is_of_response && header.stream == capture.stream {
-                let room =
-                    crate::transport::CAPTURE_BYTES.saturating_sub(capture.bytes.len()).min(whole.len());
-                capture.bytes.extend_from_slice(whole.get(..room).unwrap_or_default());
+            if is_of_response && u64::from(header.stream) == stream {
+                self.keep(whole);
             }
         }
     }
@@ -145,10 +149,103 @@ impl Counter {
     /// Counts bytes of a response.
     fn count(&mut self, stream: &mut Stream, wire: usize) {
         self.counted += wire as u64;
+        self.notice(stream);
+    }
+
+    /// Notes when the first part of a response arrived.
+    pub(in crate::transport) const fn notice(&self, stream: &mut Stream) {
         if stream.first == 0 {
             stream.first = self.now;
         }
     }
+
+    // === what both protocols do ===
+
+    /// Inspects the fields of a head or of trailers. `decode` passes them on, and says whether equal bytes mean the
+    /// same until `changes` differs.
+    pub(in crate::transport) fn fields<E>(
+        &mut self,
+        stream: &mut Stream,
+        part: FieldPart,
+        bytes: &[u8],
+        changes: u64,
+        decode: impl FnOnce(&mut dyn FnMut(&[u8], &[u8])) -> Result<bool, E>,
+    ) -> Result<Result<HeadFacts, Malformed>, E> {
+        let is_head = part == FieldPart::Head;
+        let [of_heads, of_trailers] = &mut self.known;
+        let known = if is_head { of_heads } else { of_trailers };
+        let mut capture = self.capture.as_mut().filter(|_| stream.is_captured);
+        let is_known = known.changes == changes && !known.block.is_empty() && known.block == bytes;
+        let other;
+        // The metadata of a call are in its head and its trailers.
+        let mut kept = match (self.keeps_fields, is_head) {
+            (true, true) => Some(Fields::default()),
+            (true, false) if self.is_grpc => Some(std::mem::take(&mut stream.fields)),
+            _ => None,
+        };
+        let head = if is_known && capture.is_none() && kept.is_none() {
+            &known.head
+        } else {
+            other = known.learn((bytes, changes), decode, &mut capture, &mut kept, &self.kinds)?;
+            &other
+        };
+        let told = if is_head { head.response() } else { head.trailers() };
+        if let Ok(told) = &told {
+            if is_head && told.status >= 200 {
+                stream.response.status = told.status;
+                stream.response.maker = head.maker;
+                stream.fields = kept.take().unwrap_or_default();
+                stream.call.is_grpc = head.is_grpc;
+            }
+            if !is_head && self.is_grpc {
+                stream.fields = kept.unwrap_or_default();
+            }
+            if self.is_grpc && (!is_head || told.status >= 200) {
+                stream.call.code = head.code.or(stream.call.code);
+                stream.call.text = head.text.clone().or_else(|| stream.call.text.take());
+            }
+        }
+        Ok(told)
+    }
+
+    /// Counts a piece of a body, and keeps it if a check needs it.
+    pub(in crate::transport) fn body(&mut self, stream: &mut Stream, data: &[u8]) -> Result<(), Malformed> {
+        stream.response.body_bytes += data.len() as u64;
+        if self.keeps_bodies {
+            let room = self.kept_most.saturating_sub(stream.kept.len()).min(data.len());
+            stream.kept.extend_from_slice(data.get(..room).unwrap_or_default());
+        }
+        if self.is_grpc && stream.call.is_grpc && stream.call.messages.feed(data).is_err() {
+            return Err(Malformed(COMPRESSED));
+        }
+        Ok(())
+    }
+
+    /// A request will get no response.
+    pub(in crate::transport) fn lost(&mut self, stream: &Stream, lost: Lost) {
+        let &Stream { key, first, .. } = stream;
+        let (fields, done) = (Fields::default(), self.now);
+        let (body, text) = (Vec::new(), None);
+        self.answers.push(Answer { key, first, done, fields, result: Err(lost), body, text });
+    }
+
+    /// A response is complete.
+    pub(in crate::transport) fn answered(&mut self, stream: &mut Stream) {
+        if self.is_grpc {
+            stream.end_call();
+        }
+        let (key, first) = (stream.key, stream.first);
+        let (body, text) = (std::mem::take(&mut stream.kept), stream.call.text.take());
+        let (fields, done) = (std::mem::take(&mut stream.fields), self.now);
+        self.answers.push(Answer { key, first, done, fields, result: Ok(stream.response), body, text });
+    }
+}
+
+/// The part of a response that fields belong to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::transport) enum FieldPart {
+    Head,
+    Trailers,
 }
 
 impl Lost {
@@ -180,40 +277,13 @@ impl Sink for Counter {
         block: &Block<'_>,
         decoder: &mut Decoder,
     ) -> Result<Result<HeadFacts, Malformed>, Undecodable> {
-        let is_head = block.part != Part::Trailers;
-        let [of_heads, of_trailers] = &mut self.known;
-        let known = if is_head { of_heads } else { of_trailers };
-        let mut capture = self.capture.as_mut().filter(|_| stream.is_captured);
-        let is_known =
-            known.changes == decoder.changes() && !known.block.is_empty() && known.block == block.bytes;
-        let other;
-        // The metadata of a call are in its head and its trailers.
-        let mut kept = match (self.keeps_fields, is_head) {
-            (true, true) => Some(Fields::default()),
-            (true, false) if self.is_grpc => Some(std::mem::take(&mut stream.fields)),
-            _ => None,
-        };
-        let head = if is_known && capture.is_none() && kept.is_none() {
-            &known.head
-        } else {
-            other = known.learn(block.bytes, decoder, &mut capture, &mut kept, &self.kinds)?;
-            &other
-        };
-        let told = if is_head { head.response() } else { head.trailers() };
-        if let Ok(told) = &told {
-            if is_head && told.status >= 200 {
-                stream.response.status = told.status;
-                stream.response.maker = head.maker;
-                stream.fields = kept.take().unwrap_or_default();
-                stream.call.is_grpc = head.is_grpc;
-            }
-            if !is_head && self.is_grpc {
-                stream.fields = kept.unwrap_or_default();
-            }
-            if self.is_grpc && (!is_head || told.status >= 200) {
-                stream.call.code = head.code.or(stream.call.code);
-                stream.call.text = head.text.clone().or_else(|| stream.call.text.take());
-            }
+        let part = if block.part == Part::Trailers { FieldPart::Trailers } else { FieldPart::Head };
+        let changes = decoder.changes();
+        let told = self.fields(stream, part, block.bytes, changes, |field| {
+            decoder.decode(block.bytes, field)?;
+            Ok(decoder.changes() == changes)
+        })?;
+        if told.is_ok() {
             stream.response.head_bytes += block.wire as u64;
             self.count(stream, block.wire);
         }
@@ -221,59 +291,39 @@ impl Sink for Counter {
     }
 
     fn data(&mut self, stream: &mut Stream, piece: &Piece<'_>) -> Result<Taken, Malformed> {
-        let len = piece.data.len();
         self.count(stream, piece.wire);
-        stream.response.body_bytes += len as u64;
-        stream.response.framing_bytes += (piece.wire - len) as u64;
-        if self.keeps_bodies {
-            let room = self.kept_most.saturating_sub(stream.kept.len()).min(len);
-            stream.kept.extend_from_slice(piece.data.get(..room).unwrap_or_default());
-        }
-        if self.is_grpc && stream.call.is_grpc && stream.call.messages.feed(piece.data).is_err() {
-            return Err(Malformed(COMPRESSED));
-        }
+        stream.response.framing_bytes += (piece.wire - piece.data.len()) as u64;
+        self.body(stream, piece.data)?;
         Ok(Taken::Read)
     }
 
     fn over(&mut self, stream: &mut Stream, failed: Option<Failed>, left: Option<u32>) {
-        let &mut Stream { key, first, response, .. } = stream;
         if let Some(failed) = failed {
-            self.counted -= response.wire_bytes();
-            let result = Err(Lost::of(failed, left, response.status > 0));
-            let (fields, done) = (Fields::default(), self.now);
-            self.answers.push(Answer { key, first, done, fields, result, body: Vec::new(), text: None });
-            return;
+            self.counted -= stream.response.wire_bytes();
+            let lost = Lost::of(failed, left, stream.response.status > 0);
+            self.lost(stream, lost);
+        } else {
+            self.answered(stream);
         }
-        if self.is_grpc {
-            stream.end_call();
-        }
-        let (body, text) = (std::mem::take(&mut stream.kept), stream.call.text.take());
-        let (fields, done) = (std::mem::take(&mut stream.fields), self.now);
-        self.answers.push(Answer { key, first, done, fields, result: Ok(stream.response), body, text });
     }
 
     fn clear(stream: &mut Stream) {
-        // Each request sets these fields when it begins, so they may stay.
-        let Stream { key: _, first: _, response: _, is_captured: _, body, kept, call, fields } = stream;
-        (*body, *kept, *fields) = (None, Vec::new(), Fields::default());
-        let Call { is_grpc, code, text, messages } = call;
-        (*is_grpc, *code, *text, *messages) = (false, None, None, Messages::default());
+        stream.clear();
     }
 }
 
 impl Known {
-    /// Decodes a block, and keeps it if it leaves the table unchanged.
-    fn learn(
+    /// Decodes a block, and keeps it if equal bytes will mean the same.
+    fn learn<E>(
         &mut self,
-        block: &[u8],
-        decoder: &mut Decoder,
+        (block, changes): (&[u8], u64),
+        decode: impl FnOnce(&mut dyn FnMut(&[u8], &[u8])) -> Result<bool, E>,
         capture: &mut Option<&mut Capture>,
         kept: &mut Option<Fields>,
         kinds: &Kinds,
-    ) -> Result<Head, Undecodable> {
-        let before = decoder.changes();
+    ) -> Result<Head, E> {
         let (mut head, mut marks) = (Head::default(), Marks::default());
-        decoder.decode(block, |name, value| {
+        let is_constant = decode(&mut |name, value| {
             head.field(name, value);
             marks.field(name, value);
             // An invalid name makes the response malformed; an invalid value is only left out.
@@ -291,10 +341,10 @@ impl Known {
             }
         })?;
         head.maker = kinds.of(marks);
-        if before == decoder.changes() {
+        if is_constant {
             self.block.clear();
             self.block.extend_from_slice(block);
-            (self.changes, self.head) = (before, head.clone());
+            (self.changes, self.head) = (changes, head.clone());
         }
         Ok(head)
     }

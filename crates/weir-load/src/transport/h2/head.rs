@@ -65,7 +65,7 @@ impl Head {
         match (self.wrong, self.status) {
             (Some(wrong), _) => Err(Malformed(wrong)),
             (None, None) => Err(Malformed("a head without a status")),
-            (None, Some(101)) => Err(Malformed("status 101, which HTTP/2 does not have")),
+            (None, Some(101)) => Err(Malformed("status 101, which belongs to HTTP/1.1")),
             (None, Some(status)) => Ok(HeadFacts { status, length: self.length, ..HeadFacts::default() }),
         }
     }

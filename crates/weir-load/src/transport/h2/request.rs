@@ -1,14 +1,24 @@
-//! Turns HTTP/1.1 requests into HTTP/2 frames. Bytes only.
+//! Turns HTTP/1.1 requests into frames of HTTP/2 or HTTP/3. Bytes only.
 //!
-//! A request is rendered once, when the plan is made, and then copied with its stream number filled in. A request
-//! with a template is rendered each time.
+//! A request is rendered once, when the plan is made, and then copied; with HTTP/2, its stream number is filled in. A
+//! request with a template is rendered each time.
 
 use weir_wire::h2::frame::{self, FRAME_MOST, Kind};
 use weir_wire::h2::hpack;
 
-/// The head of a request: HEADERS, and CONTINUATION if it is long. All stream numbers are 0.
+/// The protocol of frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Version {
+    #[default]
+    H2,
+    #[cfg(feature = "http3")]
+    H3,
+}
+
+/// The head of a request: HEADERS, and in HTTP/2 CONTINUATION if it is long. All stream numbers are 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rendered {
+    version: Version,
     bytes: Vec<u8>,
     /// Where frames begin.
     frames: Vec<usize>,
@@ -16,9 +26,19 @@ pub(crate) struct Rendered {
 }
 
 impl Rendered {
-    /// Renders the head of a request from its HTTP/1.1 form, line and fields. `ends` says that no body follows.
+    /// Nothing yet.
+    pub(crate) fn of(version: Version) -> Self {
+        Self { version, ..Self::default() }
+    }
+
+    /// Renders the head of an HTTP/2 request from its HTTP/1.1 form, line and fields. `ends` says that no body follows.
     pub(crate) fn new(head: &[u8], scheme: &str, ends: bool) -> Self {
-        let mut this = Self::default();
+        Self::new_of(Version::H2, head, scheme, ends)
+    }
+
+    /// The same for this version.
+    pub(crate) fn new_of(version: Version, head: &[u8], scheme: &str, ends: bool) -> Self {
+        let mut this = Self::of(version);
         this.render(head, scheme, ends);
         this
     }
@@ -28,7 +48,18 @@ impl Rendered {
         self.block.clear();
         self.bytes.clear();
         self.frames.clear();
-        fields(head, scheme, &mut self.block);
+        match self.version {
+            Version::H2 => {
+                fields(head, scheme, |name, value, secret| {
+                    hpack::encode(name, value, secret, &mut self.block);
+                });
+            }
+            #[cfg(feature = "http3")]
+            Version::H3 => {
+                crate::transport::h3::request::render(head, scheme, &mut self.block, &mut self.bytes);
+                return;
+            }
+        }
         let mut pieces = self.block.chunks(FRAME_MOST).peekable();
         let mut kind = Kind::HEADERS;
         while let Some(piece) = pieces.next() {
@@ -55,16 +86,21 @@ impl Rendered {
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
+
+    /// The size on the wire of this head and what frames a body of this length.
+    pub(crate) fn wire_bytes(&self, body: usize) -> usize {
+        let framing = match self.version {
+            Version::H2 => body.div_ceil(FRAME_MOST) * frame::HEADER,
+            #[cfg(feature = "http3")]
+            Version::H3 => crate::transport::h3::request::data_header(body).len(),
+        };
+        self.bytes.len() + framing
+    }
 }
 
-/// The size on the wire of a body of this length.
-pub(crate) const fn body_bytes(len: usize) -> usize {
-    len + len.div_ceil(FRAME_MOST) * frame::HEADER
-}
-
-/// Encodes the fields of a head as a block. RFC 9113 §8.2.2: connection-specific fields are dropped; Host becomes
-/// `:authority`.
-fn fields(head: &[u8], scheme: &str, out: &mut Vec<u8>) {
+/// Passes on the fields of a head, and whether each is a secret. RFC 9113 §8.2.2, RFC 9114 §4.2: connection-specific
+/// fields are dropped; Host becomes `:authority`.
+pub(in crate::transport) fn fields(head: &[u8], scheme: &str, mut encode: impl FnMut(&[u8], &[u8], bool)) {
     let mut lines = head.split(|b| *b == b'\n').map(|l| l.strip_suffix(b"\r").unwrap_or(l));
     let mut words = lines.next().unwrap_or_default().split(|b| *b == b' ');
     let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
@@ -79,7 +115,7 @@ fn fields(head: &[u8], scheme: &str, out: &mut Vec<u8>) {
     for (name, value) in
         [(&b":method"[..], method), (b":scheme", scheme.as_bytes()), (b":authority", host), (b":path", path)]
     {
-        hpack::encode(name, value, false, out);
+        encode(name, value, false);
     }
     for (name, value) in &all {
         let hop: &[&[u8]] =
@@ -88,7 +124,7 @@ fn fields(head: &[u8], scheme: &str, out: &mut Vec<u8>) {
             continue;
         }
         let secret = crate::transport::is_secret(&String::from_utf8_lossy(name));
-        hpack::encode(name, value, secret, out);
+        encode(name, value, secret);
     }
 }
 

@@ -1,4 +1,4 @@
-//! A request in flight on an HTTP/2 connection: its response so far, and its gRPC status.
+//! A request in flight on a connection of HTTP/2 or HTTP/3: its response so far, and its gRPC status.
 
 use crate::grpc::{Code, Messages};
 use crate::transport::reader::Response;
@@ -9,34 +9,42 @@ use weir_h1::Fields;
 /// A request in flight.
 #[derive(Debug, Default)]
 pub(crate) struct Stream {
-    pub(super) key: usize,
+    pub(in crate::transport) key: usize,
     /// When the head of the response arrived, or the first of several.
-    pub(super) first: u64,
-    pub(super) response: Response,
+    pub(in crate::transport) first: u64,
+    pub(in crate::transport) response: Response,
     /// The request's body, and the offset of its unsent part.
-    pub(super) body: Option<(Arc<[u8]>, usize)>,
+    pub(in crate::transport) body: Option<(Arc<[u8]>, usize)>,
     /// The part of the response's body that is kept for checks.
-    pub(super) kept: Vec<u8>,
+    pub(in crate::transport) kept: Vec<u8>,
     /// The fields of the response, if they are kept.
-    pub(super) fields: Fields,
-    pub(super) call: Call,
+    pub(in crate::transport) fields: Fields,
+    pub(in crate::transport) call: Call,
     /// Whether its response is kept for the ledger.
-    pub(super) is_captured: bool,
+    pub(in crate::transport) is_captured: bool,
 }
 
 /// The gRPC side of a response.
 #[derive(Debug, Default)]
-pub(super) struct Call {
+pub(in crate::transport) struct Call {
     /// Whether its head declares gRPC.
-    pub(super) is_grpc: bool,
-    pub(super) code: Option<Code>,
-    pub(super) text: Option<Rc<str>>,
-    pub(super) messages: Messages,
+    pub(in crate::transport) is_grpc: bool,
+    pub(in crate::transport) code: Option<Code>,
+    pub(in crate::transport) text: Option<Rc<str>>,
+    pub(in crate::transport) messages: Messages,
 }
 
 impl Stream {
+    /// Prepares it for the next request, which sets the other fields when it begins.
+    pub(in crate::transport) fn clear(&mut self) {
+        let Self { key: _, first: _, response: _, is_captured: _, body, kept, call, fields } = self;
+        (*body, *kept, *fields) = (None, Vec::new(), Fields::default());
+        let Call { is_grpc, code, text, messages } = call;
+        (*is_grpc, *code, *text, *messages) = (false, None, None, Messages::default());
+    }
+
     /// The response is complete: derives its gRPC outcome.
-    pub(super) fn end_call(&mut self) {
+    pub(in crate::transport) fn end_call(&mut self) {
         let call = &mut self.call;
         let r = &mut self.response;
         let (code, why) = match call.code {

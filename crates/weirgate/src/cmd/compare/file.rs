@@ -59,6 +59,8 @@ pub(super) struct Service {
     pub(super) optional: bool,
     /// Whether requests to this target use HTTP/2. Default: as in the workload.
     pub(super) http2: Option<bool>,
+    /// Whether requests to this target use HTTP/3. Default: as in the workload.
+    pub(super) http3: Option<bool>,
     /// Header fields of requests to this target, beside those of the workload.
     pub(super) headers: Pairs,
 }
@@ -111,6 +113,8 @@ pub(super) struct Workload {
     rate: Option<String>,
     /// As `--http2`.
     http2: bool,
+    /// As `--http3`.
+    http3: bool,
     /// `false` as `--no-keepalive`.
     keepalive: Option<bool>,
     /// As `--insecure`.
@@ -331,9 +335,11 @@ impl BenchFile {
             let mut options = workload.options();
             options.urls =
                 vec![workload.path.as_deref().map_or_else(|| url.to_owned(), |path| with_path(url, path))];
-            options.http2 = target.http2.unwrap_or(workload.http2);
+            // A target that names one version does not get the workload's other one too.
+            options.http2 = target.http2.unwrap_or(workload.http2 && target.http3 != Some(true));
+            options.http3 = target.http3.unwrap_or(workload.http3 && target.http2 != Some(true));
             let is_grpc = url.starts_with("grpc");
-            options.streams = workload.streams.filter(|_| options.http2 || is_grpc);
+            options.streams = workload.streams.filter(|_| options.http2 || options.http3 || is_grpc);
             if is_grpc {
                 // A message is written as JSON, which belongs in `data` and not in `body`.
                 let text = options.body.take().and_then(|body| String::from_utf8(body).ok());

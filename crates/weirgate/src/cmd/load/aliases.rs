@@ -130,7 +130,6 @@ static WORDS: &[(&str, Meaning)] = &[
     ("--disable-redirects", Given),
     ("--h2", Is("--http2")),
     ("--host", Value("-H 'Host: {}'")),
-    ("--http3", Flag("--http2, or nothing for HTTP/1.1: HTTP/3 is not spoken")),
     ("--insecure-skip-tls-verify", Is("--insecure")),
     ("--iterations", Is("--requests")),
     (

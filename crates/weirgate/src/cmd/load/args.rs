@@ -64,7 +64,10 @@ pub(in crate::cmd) struct ConnectionArgs {
     /// Speak HTTP/2: chosen by ALPN for https, by prior knowledge for http
     #[arg(long, visible_alias = "http2-prior-knowledge", help_heading = "Connection")]
     http2: bool,
-    /// Concurrent requests on each HTTP/2 connection, at most 10,000 [default: 1]
+    /// Speak HTTP/3 over QUIC, without falling back to another version; https only
+    #[arg(long, visible_alias = "http3-only", help_heading = "Connection")]
+    http3: bool,
+    /// Concurrent requests on each HTTP/2 or HTTP/3 connection, at most 10,000 [default: 1]
     #[arg(short = 'm', long, value_name = "N", help_heading = "Connection")]
     streams: Option<u64>,
     /// Open a connection for each request
@@ -135,6 +138,7 @@ impl ConnectionArgs {
     pub(in crate::cmd) fn fill(&self, options: &mut Options) {
         options.no_keepalive = self.no_keepalive;
         options.http2 = self.http2;
+        options.http3 = self.http3;
         options.streams = self.streams;
         options.pipeline = self.pipeline;
         options.timeout.clone_from(&self.timeout);

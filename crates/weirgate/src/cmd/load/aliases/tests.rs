@@ -187,7 +187,6 @@ const REFUSED: &[(&str, &str)] = &[
     ("-n 100 -r 500 http://127.0.0.1:1/", "-r 500: write --rate 500/s"),
     ("-c 10 -w 4 http://127.0.0.1:1/", "-w 4: write --threads 4 (autocannon)"),
     ("-qps 100 http://127.0.0.1:1/", "--qps 100: write --rate 100/s"),
-    ("--http3 https://127.0.0.1:1/", "--http3: write --http2, or nothing for HTTP/1.1: HTTP/3 is not spoken"),
     (
         "-k -q 5 -t 3 http://127.0.0.1:1/",
         "-k: write --insecure (curl, bombardier) or nothing (ab: keep-alive is the default)\n-q 5: ",
