@@ -38,6 +38,7 @@ pub(crate) use local::write_answer;
 
 use crate::client::Client;
 use crate::core::Local;
+use crate::early_data::{self, Early};
 use crate::fastcgi::Script;
 use crate::links::LINKS;
 use crate::matching::{self, Found};
@@ -319,7 +320,11 @@ impl<'c> Exchange<'c> {
                 {
                     return Ok(self.write_local(proof).await);
                 }
-                self.find_route()?
+                let matched = self.find_route()?;
+                if self.client.stream.is_early() {
+                    Box::pin(self.wait_if_early(matched.route)).await?;
+                }
+                matched
             }
         };
         if self.cx.is_some() {
@@ -365,6 +370,17 @@ impl<'c> Exchange<'c> {
             }
         }
         self.deliver(Some(attempt)).await
+    }
+
+    /// A request that arrived before the end of the handshake runs at once only if a replay of it is harmless.
+    async fn wait_if_early(&mut self, route: usize) -> Result<(), Stop> {
+        match early_data::judge(&self.head, self.local.routes[route].handling.early_data) {
+            Early::Run => early_data::mark(&mut self.head).map_err(|_| Stop::refuse(&error::INTERNAL)),
+            Early::Wait => {
+                let confirmed = std::future::poll_fn(|cx| self.client.stream.poll_confirmed(cx)).await;
+                confirmed.map_err(|_| Stop::Cut(&error::CLIENT_CLOSED))
+            }
+        }
     }
 
     /// Takes an upstream's response to the client. A future of its own, so that the response takes the place of the

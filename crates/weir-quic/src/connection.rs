@@ -24,6 +24,21 @@ impl Connection {
         &self.0.0
     }
 
+    /// Whether the handshake is not done. What a client has sent until then may be the replay of another's early data.
+    pub fn is_handshaking(&self) -> bool {
+        self.shared().proto.borrow().is_handshaking()
+    }
+
+    /// Whether requests may be sent before the handshake is done.
+    pub fn may_be_early(&self) -> bool {
+        self.shared().proto.borrow().has_0rtt()
+    }
+
+    /// Whether the server took what was sent before the handshake was done.
+    pub fn was_early(&self) -> bool {
+        self.shared().proto.borrow().accepted_0rtt()
+    }
+
     /// Waits until the handshake is done.
     pub fn poll_connected(&self, cx: &Context<'_>) -> Poll<Result<(), Lost>> {
         let shared = self.shared();

@@ -236,7 +236,8 @@ impl Endpoint {
         Ok(Connection::new(shared))
     }
 
-    /// Waits for the next client whose handshake is done.
+    /// Waits for the next client whose handshake is done, or that has sent early data: see
+    /// [`Connection::is_handshaking`].
     pub fn poll_accept(&self, cx: &Context<'_>) -> Poll<Connection> {
         match self.0.accepted.borrow_mut().pop_front() {
             Some(connection) => Poll::Ready(connection),
@@ -247,7 +248,7 @@ impl Endpoint {
         }
     }
 
-    /// Waits for the next client whose handshake is done. Cancel safe.
+    /// The same. Cancel safe.
     pub async fn accept(&self) -> Connection {
         poll_fn(|cx| self.poll_accept(cx)).await
     }
@@ -511,6 +512,7 @@ impl Inner {
             Ok((handle, proto)) => {
                 let shared = self.add(handle, proto, limits.handshake);
                 shared.client.set(client);
+                shared.is_proved.set(client.is_some());
                 if let Some(client) = client {
                     *self.by_client.borrow_mut().entry(client).or_default() += 1;
                 }
@@ -553,12 +555,17 @@ impl Inner {
             self.remove(shared);
             return Poll::Ready(());
         }
-        if shared.tell() && self.end_handshake(shared) {
+        let is_connected = shared.tell();
+        if is_connected && self.end_handshake(shared) {
             self.count(|counts| counts.connected += 1);
-            if shared.proto.borrow().side().is_server() {
-                self.accepted.borrow_mut().push_back(Connection::new(Rc::clone(shared)));
-                self.acceptor.take().into_iter().for_each(Waker::wake);
-            }
+        }
+        // A client that comes back may send early data, which may be answered before the handshake is done.
+        // Its address may be forged, unless it has proved it when it came before.
+        let is_known = shared.is_proved.get() && !shared.is_accepted.get();
+        let is_ready = is_connected || is_known && shared.proto.borrow().has_0rtt();
+        if is_ready && shared.proto.borrow().side().is_server() && !shared.is_accepted.replace(true) {
+            self.accepted.borrow_mut().push_back(Connection::new(Rc::clone(shared)));
+            self.acceptor.take().into_iter().for_each(Waker::wake);
         }
         let sent = self.send_all(cx, shared, now);
         let due = shared.proto.borrow_mut().poll_timeout();

@@ -19,6 +19,7 @@ mod shared;
 mod socket;
 mod steer;
 mod stream;
+mod tokens;
 
 pub use connection::Connection;
 pub use endpoint::{Counts, Datagram, Elsewhere, Endpoint};

@@ -1,10 +1,14 @@
 //! The limits and keys of endpoints.
 
 use crate::ids::{Home, Ids};
+use crate::tokens::{GIVEN, LIFETIME, Used};
 use aws_lc_rs::{hkdf, hmac, rand};
 use quinn_proto::congestion::CubicConfig;
 use quinn_proto::crypto::rustls::{NoInitialCipherSuite, QuicClientConfig, QuicServerConfig};
-use quinn_proto::{ClientConfig, EndpointConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt};
+use quinn_proto::{
+    ClientConfig, EndpointConfig, IdleTimeout, ServerConfig, TokenLog, TransportConfig,
+    ValidationTokenConfig, VarInt,
+};
 use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
 use std::fmt;
 use std::sync::Arc;
@@ -57,6 +61,7 @@ pub enum Retry {
 #[derive(Clone)]
 pub struct Keys {
     bytes: [u8; Self::BYTES],
+    used: Arc<Used>,
 }
 
 /// The server side of an endpoint. Connections keep the one that they were accepted with.
@@ -125,12 +130,12 @@ impl Keys {
     pub fn random() -> std::io::Result<Self> {
         let mut bytes = [0; Self::BYTES];
         rand::fill(&mut bytes).map_err(|_| std::io::Error::other("the system gave no random bytes"))?;
-        Ok(Self { bytes })
+        Ok(Self::of(bytes))
     }
 
     /// Keys that another process made.
-    pub const fn of(bytes: [u8; Self::BYTES]) -> Self {
-        Self { bytes }
+    pub fn of(bytes: [u8; Self::BYTES]) -> Self {
+        Self { bytes, used: Arc::default() }
     }
 
     /// The keys, for the next process.
@@ -182,10 +187,14 @@ impl Server {
             Some(initial) => QuicServerConfig::with_initial(tls, initial)?,
             None => QuicServerConfig::try_from(tls)?,
         };
+        let mut tokens = ValidationTokenConfig::default();
+        let used: Arc<dyn TokenLog> = Arc::<Used>::clone(&keys.used);
+        tokens.sent(GIVEN).lifetime(LIFETIME).log(used);
         let mut config = ServerConfig::new(Arc::new(tls), Arc::new(keys.tokens()));
         config
             .transport_config(Arc::new(limits.transport()))
             .migration(limits.migration)
+            .validation_token_config(tokens)
             .max_incoming(limits.handshakes)
             .incoming_buffer_size(INCOMING)
             .incoming_buffer_size_total(INCOMING * limits.handshakes as u64);

@@ -33,6 +33,10 @@ pub(crate) struct Shared {
     pub(crate) timer: Cell<Option<Instant>>,
     /// When the handshake must be done; `None` once it is. The endpoint counts those that are not.
     pub(crate) handshake_until: Cell<Option<Instant>>,
+    /// The client has proved its address before the handshake began.
+    pub(crate) is_proved: Cell<bool>,
+    /// It was handed out, perhaps before the end of its handshake.
+    pub(crate) is_accepted: Cell<bool>,
     /// Whom the endpoint counts its handshake for.
     pub(crate) client: Cell<Option<IpAddr>>,
     lost: RefCell<Option<Lost>>,
@@ -74,7 +78,7 @@ struct Waiting {
     /// By direction: those that wait until the peer allows another stream.
     opening: [Vec<Waker>; 2],
     ending: Vec<Waker>,
-    connecting: Option<Waker>,
+    connecting: Vec<Waker>,
 }
 
 /// How a connection ended.
@@ -154,6 +158,8 @@ impl Shared {
             is_listed: Cell::new(false),
             timer: Cell::new(None),
             handshake_until: Cell::new(Some(handshake_until)),
+            is_proved: Cell::default(),
+            is_accepted: Cell::default(),
             client: Cell::default(),
             lost: RefCell::default(),
             waiting: RefCell::default(),
@@ -183,7 +189,7 @@ impl Shared {
     }
 
     pub(crate) fn wait_to_connect(&self, cx: &Context<'_>) {
-        self.waiting.borrow_mut().connecting = Some(cx.waker().clone());
+        join(&mut self.waiting.borrow_mut().connecting, cx);
     }
 
     pub(crate) fn wait_to_accept(&self, dir: Dir, cx: &Context<'_>) {
@@ -279,7 +285,7 @@ impl Shared {
                 Event::HandshakeDataReady | Event::DatagramReceived | Event::DatagramsUnblocked => {}
                 Event::Connected => {
                     is_connected = true;
-                    to_wake.extend(waiting.connecting.take());
+                    to_wake.append(&mut waiting.connecting);
                 }
                 Event::ConnectionLost { reason } => {
                     drop(waiting);

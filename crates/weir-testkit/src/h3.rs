@@ -58,13 +58,34 @@ impl H3 {
         }
     }
 
-    /// The same.
+    /// Connects, asks once, leaves, and comes back with this request, which is early data.
+    #[track_caller]
+    pub fn come_back(address: &str, tls: &Tls, head: &str) -> Response {
+        let (commands, given) = unbounded_channel();
+        let asked = Asked::of(&commands, head, Vec::new(), true);
+        match Self::connect_as(address, tls, commands, given, true) {
+            Ok(_client) => asked.response(),
+            Err(why) => panic!("no HTTP/3 connection: {why}"),
+        }
+    }
+
+    /// As [`H3::connect`].
     ///
     /// # Errors
     /// Why there is no connection.
     pub fn try_connect(address: &str, tls: &Tls) -> Result<Self, String> {
-        let address: SocketAddr = address.strip_prefix("udp:").unwrap_or(address).parse().unwrap();
         let (commands, given) = unbounded_channel();
+        Self::connect_as(address, tls, commands, given, false)
+    }
+
+    fn connect_as(
+        address: &str,
+        tls: &Tls,
+        commands: UnboundedSender<Command>,
+        given: UnboundedReceiver<Command>,
+        comes_back: bool,
+    ) -> Result<Self, String> {
+        let address: SocketAddr = address.strip_prefix("udp:").unwrap_or(address).parse().unwrap();
         let (began, begun) = mpsc::channel();
         let (over, ended) = mpsc::channel();
         let (config, name) = tls.quic();
@@ -81,8 +102,15 @@ impl H3 {
                 let runner = endpoint.clone();
                 tokio::task::spawn_local(async move { runner.run().await });
                 let client = Client::new(config, &Limits::default()).unwrap();
+                if comes_back {
+                    ask_once(endpoint.connect(&client, address, &name).unwrap()).await;
+                }
                 let connection = endpoint.connect(&client, address, &name).unwrap();
-                let connected = poll_fn(|cx| connection.poll_connected(cx)).await;
+                assert!(!comes_back || connection.may_be_early(), "there is no ticket for early data");
+                let connected = match comes_back {
+                    true => Ok(()),
+                    false => poll_fn(|cx| connection.poll_connected(cx)).await,
+                };
                 let is_connected = connected.is_ok();
                 let _ = began.send(connected.map_err(|lost| lost.to_string())); // nobody waits any more
                 if is_connected {
@@ -102,26 +130,17 @@ impl H3 {
 
     /// Sends a request without a body: `GET /path HTTP/1.1` and `Host`, as HTTP/1.1 text.
     pub fn start(&self, head: &str) -> Asked {
-        self.send(head, Vec::new(), true)
+        Asked::of(&self.commands, head, Vec::new(), true)
     }
 
     /// Sends a request with a body.
     pub fn start_with(&self, head: &str, body: impl Into<Vec<u8>>) -> Asked {
-        self.send(head, body.into(), true)
+        Asked::of(&self.commands, head, body.into(), true)
     }
 
     /// Sends a request whose body is not complete yet.
     pub fn open(&self, head: &str, body: impl Into<Vec<u8>>) -> Asked {
-        self.send(head, body.into(), false)
-    }
-
-    fn send(&self, head: &str, body: Vec<u8>, ends: bool) -> Asked {
-        static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
-        let id = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let (to, events) = mpsc::channel();
-        let command = Command::Ask { id, head: head.to_owned(), body, ends, to };
-        let _ = self.commands.send(command); // a connection that has ended answers nothing
-        Asked { id, commands: self.commands.clone(), events }
+        Asked::of(&self.commands, head, body.into(), false)
     }
 
     /// Sends a request without a body and reads its response.
@@ -143,7 +162,33 @@ impl H3 {
     }
 }
 
+/// One request and its response, after which the client has tickets and tokens.
+async fn ask_once(connection: Connection) {
+    poll_fn(|cx| connection.poll_connected(cx)).await.unwrap();
+    let (commands, given) = unbounded_channel();
+    let (to, events) = mpsc::channel();
+    let head = "GET / HTTP/1.1\r\nHost: a.test\r\n\r\n".to_owned();
+    commands.send(Command::Ask { id: 0, head, body: Vec::new(), ends: true, to }).unwrap();
+    let mut talk = Talk::new(connection.clone(), given);
+    poll_fn(|cx| match talk.poll(cx) {
+        Poll::Pending if events.try_iter().any(|event| matches!(event, Event::End(_))) => Poll::Ready(()),
+        Poll::Pending => Poll::Pending,
+        Poll::Ready(why) => panic!("{why}"),
+    })
+    .await;
+    connection.close(0);
+}
+
 impl Asked {
+    fn of(commands: &UnboundedSender<Command>, head: &str, body: Vec<u8>, ends: bool) -> Self {
+        static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+        let id = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let (to, events) = mpsc::channel();
+        let command = Command::Ask { id, head: head.to_owned(), body, ends, to };
+        let _ = commands.send(command); // a connection that has ended answers nothing
+        Self { id, commands: commands.clone(), events }
+    }
+
     /// The response.
     #[track_caller]
     pub fn response(self) -> Response {

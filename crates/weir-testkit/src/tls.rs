@@ -102,6 +102,7 @@ impl Tls {
         let config = self.config.get_or_init(|| {
             let mut config = self.build();
             config.alpn_protocols = vec![b"h3".to_vec()];
+            config.enable_early_data = true;
             Arc::new(config)
         });
         (config.clone(), self.name.clone())

@@ -48,6 +48,12 @@ pub trait Carried: fmt::Debug {
     /// Whether the client has abandoned the stream; if not, wakes the task when it does.
     fn is_reset(&mut self, cx: &mut Context<'_>) -> bool;
 
+    /// Whether the request arrived before the end of the handshake, so that it may be a replay.
+    fn is_early(&self) -> bool;
+
+    /// Waits until the handshake is complete. An error if it fails.
+    fn poll_confirmed(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+
     /// Refuses an unprocessed request, which the client may then send again.
     fn refuse(&mut self);
 
@@ -163,6 +169,20 @@ impl Stream {
             Self::Direct(_) | Self::FastCgi(_) => None,
             Self::H2(s) => Some(s.is_over()),
             Self::Carried(s) => Some(s.is_over()),
+        }
+    }
+
+    /// Whether the request arrived before the end of the TLS handshake, so that it may be a replay (RFC 8470).
+    #[inline]
+    pub fn is_early(&self) -> bool {
+        matches!(self, Self::Carried(s) if s.is_early())
+    }
+
+    /// Waits until the handshake is complete. An error if it fails.
+    pub fn poll_confirmed(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Carried(s) => s.poll_confirmed(cx),
+            Self::Direct(_) | Self::FastCgi(_) | Self::H2(_) => Poll::Ready(Ok(())),
         }
     }
 

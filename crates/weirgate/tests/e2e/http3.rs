@@ -169,6 +169,40 @@ fn a_client_certificate_is_asked_for_and_passed_on() {
     assert!(std::net::TcpStream::connect(weir.udp_address()).is_err());
 }
 
+// === Early data ===
+
+#[test]
+fn early_requests_run_at_once_only_where_a_replay_is_harmless() {
+    let authority = Authority::new();
+    let upstream = Upstream::fixed(OK_BODY);
+    let address = upstream.address();
+    let early = config(
+        &authority,
+        "127.0.0.1:0",
+        &format!(
+            "upstreams: {{ up: {{ endpoints: [{address}] }} }}\nroutes:\n  \
+             willing: {{ match: {{ path: \"/willing/*\" }}, early_data: true, upstream: up }}\n  \
+             all: {{ match: {{ path: \"/*\" }}, upstream: up }}\n"
+        ),
+    )
+    .replace("protocols:", "http3: { early_data: true }, protocols:");
+    let weir = Weir::start(&early);
+    let ask = |head: &str| {
+        let tls = Tls::new(&authority, "a.test");
+        H3::come_back(&weir.udp_address(), &tls, head).expect_status(200);
+        upstream.requests().last().unwrap().head.header("early-data").map(str::to_owned)
+    };
+    assert_eq!(ask("GET /willing/ HTTP/1.1\r\nHost: a.test\r\n\r\n").as_deref(), Some("1"));
+    // These wait until the handshake is complete.
+    assert_eq!(ask("GET /other HTTP/1.1\r\nHost: a.test\r\n\r\n"), None);
+    assert_eq!(ask("POST /willing/ HTTP/1.1\r\nHost: a.test\r\nContent-Length: 0\r\n\r\n"), None);
+    // Without the switch of the listener nothing is early.
+    weir.reload_with(&early.replace("http3: { early_data: true }, ", "")).unwrap();
+    let client = client(&weir, &authority);
+    client.get("/willing/").expect_status(200);
+    assert_eq!(upstream.requests().last().unwrap().head.header("early-data"), None);
+}
+
 // === What connections outlive ===
 
 #[test]

@@ -92,6 +92,14 @@ impl Carried for Stream {
         self.shared.borrow_mut().codec.is_reset(self.slot, cx)
     }
 
+    fn is_early(&self) -> bool {
+        self.shared.borrow().connection.is_handshaking()
+    }
+
+    fn poll_confirmed(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.shared.borrow().connection.poll_connected(cx).map_err(io::Error::other)
+    }
+
     fn refuse(&mut self) {
         self.reset(code::REQUEST_REJECTED);
     }
