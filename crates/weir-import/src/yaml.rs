@@ -15,6 +15,11 @@ pub(crate) const VARIABLE_END: char = '\u{e001}';
 pub enum Value {
     /// A text. A `$` in it is doubled, so that Weir does not look for a variable.
     Text(String),
+    /// A text that stands for itself, whatever characters it has: no part of it marks a variable. Plans use it, because
+    /// their sources may hold any character.
+    Literal(String),
+    /// The same with several lines, written as a block.
+    LiteralBlock(String),
     /// A text that may hold `${NAME}`; its other `$` are doubled already.
     WithVariables(String),
     /// A text of several lines, written as a block.
@@ -222,8 +227,9 @@ impl Value {
     fn flow(&self, in_flow: bool) -> Option<String> {
         Some(match self {
             Self::Text(text) => scalar(&escaped(text), in_flow),
+            Self::Literal(text) => scalar(&doubled(text), in_flow),
             Self::WithVariables(text) => scalar(text, in_flow),
-            Self::Block(_) => return None,
+            Self::Block(_) | Self::LiteralBlock(_) => return None,
             Self::Number(number) => number.to_string(),
             Self::Plain(text) => text.clone(),
             Self::Bool(flag) => flag.to_string(),
@@ -249,6 +255,11 @@ impl Value {
             }
         })
     }
+}
+
+/// A text in which no `$` begins a variable.
+pub(crate) fn doubled(text: &str) -> String {
+    text.replace('$', "$$")
 }
 
 /// A text in which no `$` begins a variable but those that are marked.
@@ -330,7 +341,8 @@ fn value_after_key(value: &Value, indent: usize, used: usize, is_top: bool, out:
             out.push('\n');
             block_list(items, indent + 2, out);
         }
-        Value::Block(text) => block_text(text, indent + 2, out),
+        Value::Block(text) => block_text(&escaped(text), indent + 2, out),
+        Value::LiteralBlock(text) => block_text(&doubled(text), indent + 2, out),
         scalar => {
             let _ = writeln!(out, " {}", scalar.flow(false).unwrap_or_default());
         }
@@ -384,7 +396,11 @@ fn block_list(items: &[Value], indent: usize, out: &mut String) {
             }
             Value::Block(text) => {
                 let _ = write!(out, "{:indent$}-", "");
-                block_text(text, indent + 2, out);
+                block_text(&escaped(text), indent + 2, out);
+            }
+            Value::LiteralBlock(text) => {
+                let _ = write!(out, "{:indent$}-", "");
+                block_text(&doubled(text), indent + 2, out);
             }
             scalar => {
                 let _ = writeln!(out, "{:indent$}- {}", "", scalar.flow(false).unwrap_or_default());
@@ -395,10 +411,9 @@ fn block_list(items: &[Value], indent: usize, out: &mut String) {
 
 /// A text of several lines, if it survives as a block.
 fn block_text(text: &str, indent: usize, out: &mut String) {
-    let text = escaped(text);
     let plain = text.chars().all(|c| c == '\n' || !c.is_control()) && !text.starts_with([' ', '\n']);
     if !plain || text.trim_end_matches('\n').is_empty() {
-        let _ = writeln!(out, " {}", scalar(&text, false));
+        let _ = writeln!(out, " {}", scalar(text, false));
         return;
     }
     let chomp = if !text.ends_with('\n') {
@@ -409,7 +424,7 @@ fn block_text(text: &str, indent: usize, out: &mut String) {
         ""
     };
     let _ = writeln!(out, " |{chomp}");
-    for line in text.strip_suffix('\n').unwrap_or(&text).split('\n') {
+    for line in text.strip_suffix('\n').unwrap_or(text).split('\n') {
         if line.is_empty() {
             out.push('\n');
         } else {
@@ -419,7 +434,7 @@ fn block_text(text: &str, indent: usize, out: &mut String) {
 }
 
 const fn is_scalar(value: &Value) -> bool {
-    !matches!(value, Value::List(_) | Value::Map(_) | Value::Block(_))
+    !matches!(value, Value::List(_) | Value::Map(_) | Value::Block(_) | Value::LiteralBlock(_))
 }
 
 /// A text with quotes if YAML would read it as something else.
@@ -506,6 +521,8 @@ mod tests {
     fn a_dollar_is_no_variable() {
         let map = Map::new().with("a", "x$y").with("b", Value::WithVariables("${KEY}".to_owned()));
         assert_eq!(map.to_yaml(), "a: \"x$$y\"\nb: \"${KEY}\"\n");
+        let map = Map::new().with("a", Value::Literal("$\u{e000}HOME\u{e001}".to_owned()));
+        assert_eq!(map.to_yaml(), "a: \"$$\u{e000}HOME\u{e001}\"\n");
     }
 
     #[test]

@@ -78,7 +78,7 @@ fn collect(list: &mut [Step], uses: &mut Vec<String>, loops: &mut bool) {
 
 fn texts(request: &mut Request) -> String {
     let mut all = String::new();
-    request.texts_mut(&mut |text, _| {
+    request.parts_mut(&mut |text| {
         if text.contains("{{") {
             all.push_str(text);
             all.push('\n');

@@ -11,8 +11,8 @@
 //! To add a source: a file or folder here with `pub(super) static KIND: Kind`, its line in [`KINDS`], samples with
 //! their golden outputs in `plans/NAME/`, and its section of docs/guide/import-plans.md.
 //!
-//! *Layout.* `model` is the plan and `write` writes it; `names` names steps, `vault` hides secrets, `text` has the
-//! syntax of texts. `request` and `bodies` represent recorded requests; `keeps` removes keeps that nothing uses.
+//! *Layout.* `model` is the plan and `write` writes it; `names` names steps, `secrets` finds secrets, `vault`
+//! hides them, `text` has the syntax of texts. `request` and `bodies` represent recorded requests; `keeps` removes keeps that nothing uses.
 
 pub mod bodies;
 mod curl;
@@ -26,6 +26,7 @@ pub mod names;
 mod openapi;
 mod postman;
 pub mod request;
+pub mod secrets;
 pub mod text;
 pub mod vault;
 pub mod write;
@@ -35,7 +36,7 @@ use crate::report::Words;
 pub(crate) use crate::shared::json;
 use crate::source::{Loader, Place, SourceFile, Unreadable};
 use model::{Plan, SCENARIOS, STEPS};
-use vault::Vault;
+use vault::{Finder, Vault};
 
 /// Largest source. HAR files of one visit with bodies have tens of megabytes.
 pub const MAX_BYTES: u64 = 128 << 20;
@@ -114,7 +115,7 @@ pub struct Imported {
     pub ledger: Ledger,
     /// The files that were read, as named.
     pub files: Vec<String>,
-    vault: Vault,
+    secrets: Finder,
 }
 
 /// The source with this name on the command line.
@@ -161,10 +162,11 @@ pub fn import(
     let name = source.file.name.to_string();
     let mut cx = Cx { source, options, ledger: Ledger::default(), vault: Vault::default(), loader };
     let mut plan = (kind.import)(&mut cx)?;
-    let Cx { mut ledger, vault, .. } = cx;
+    let Cx { mut ledger, mut vault, .. } = cx;
     within_limits(&mut plan, &mut ledger, &name);
+    secrets::hide(&mut plan, &mut vault);
     if plan.scenarios.is_empty() {
-        return Err(empty(kind, &ledger, &vault));
+        return Err(empty(kind, &ledger, &vault.finder()));
     }
     if let Some(target) = &options.target {
         plan.target = Some(model::Target::Known(target.clone()));
@@ -176,22 +178,28 @@ pub fn import(
         let piece = ledger.enter(Place::new(&name, 1), "a secret in a place where a plan cannot have a name");
         ledger.refused(
             piece,
-            "`***` stands in its place in the plan",
-            "write the step by hand, with `{{name}}`",
+            "a check that holds a secret is not in the plan; elsewhere, `***` stands in its place",
+            "write that part of the step by hand, with `{{name}}`",
         );
     }
+    if vault.is_full() {
+        let piece = ledger.enter(Place::new(&name, 1), "secrets beyond the limit of an import");
+        let why = "the source has more secrets than an import names; the others share the name more_secrets";
+        ledger.refused(piece, why, "cut the source into parts");
+    }
     ledger.close(kind.title);
-    ledger.mask(|text| vault.masked(text));
-    Ok(Imported { kind, plan, ledger, files: vec![name], vault })
+    let secrets = vault.finder();
+    ledger.mask(|text| secrets.masked(text));
+    Ok(Imported { kind, plan, ledger, files: vec![name], secrets })
 }
 
 /// Why a source gives no plan at all.
-fn empty(kind: &Kind, ledger: &Ledger, vault: &Vault) -> Unreadable {
+fn empty(kind: &Kind, ledger: &Ledger, secrets: &Finder) -> Unreadable {
     let first =
         ledger.lines().iter().find(|line| matches!(line.verdict, Verdict::Refused | Verdict::LeftOut));
     let why = match first {
         Some(line) => {
-            let why = vault.masked(&line.why.join("; "));
+            let why = secrets.masked(&line.why.join("; "));
             format!("no request of it can be taken; the first is {}: {why}", line.place)
         }
         None => "it has no request".to_owned(),
@@ -237,7 +245,7 @@ fn within_limits(plan: &mut Plan, ledger: &mut Ledger, name: &str) {
 fn prune(plan: &mut Plan) {
     let mut used = String::new();
     plan.each_request(&mut |request| {
-        request.texts_mut(&mut |text, _| {
+        request.parts_mut(&mut |text| {
             if text.contains("{{") {
                 used.push_str(text);
                 used.push('\n');
@@ -298,7 +306,7 @@ impl Imported {
         let head: String =
             lines.iter().map(|line| format!("{}\n", crate::yaml::comment_text(line))).collect();
         // Texts of the plan are free of secrets by now. A key of JSON or a name of a form may still be one.
-        self.vault.masked(&format!("{head}\n{}", write::to_yaml(&self.plan)))
+        self.secrets.masked(&format!("{head}\n{}", write::to_yaml(&self.plan)))
     }
 
     /// The ledger for the top of the plan: a line for each reason.

@@ -64,6 +64,17 @@ pub enum ConstantValue {
     Variable(String, Option<String>),
 }
 
+impl ConstantValue {
+    /// A variable of the environment with a default. A default that `${NAME:-…}` cannot say is only proposed.
+    #[must_use]
+    pub fn optional(name: &str, default: &str) -> Self {
+        if default.contains('}') {
+            return Self::Variable(name.to_owned(), Some(default.to_owned()));
+        }
+        Self::Optional(name.to_owned(), default.to_owned())
+    }
+}
+
 /// A journey.
 #[derive(Debug, Default)]
 pub struct Scenario {
@@ -294,28 +305,25 @@ impl Request {
         }
     }
 
-    /// All texts of the request, to be changed. The flag says whether the text is a URL.
-    pub fn texts_mut(&mut self, visit: &mut impl FnMut(&mut String, bool)) {
-        visit(&mut self.url, true);
+    /// All texts of the request that may have placeholders, to be changed.
+    pub fn parts_mut(&mut self, visit: &mut impl FnMut(&mut String)) {
+        visit(&mut self.url);
         for (_, value) in &mut self.headers {
-            visit(value, false);
+            visit(value);
         }
         match &mut self.body {
             None | Some(Body::File(_)) => {}
-            Some(Body::Text(text)) => visit(text, false),
-            Some(Body::Form(fields)) => fields.iter_mut().for_each(|(_, value)| visit(value, false)),
+            Some(Body::Text(text)) => visit(text),
+            Some(Body::Form(fields)) => fields.iter_mut().for_each(|(_, value)| visit(value)),
             Some(Body::Json(value)) => json_texts(value, visit),
-            Some(Body::Multipart(parts)) => parts.iter_mut().for_each(|part| visit(&mut part.value, false)),
-        }
-        for check in &mut self.checks {
-            visit(check, false);
+            Some(Body::Multipart(parts)) => parts.iter_mut().for_each(|part| visit(&mut part.value)),
         }
     }
 }
 
-fn json_texts(value: &mut Value, visit: &mut impl FnMut(&mut String, bool)) {
+fn json_texts(value: &mut Value, visit: &mut impl FnMut(&mut String)) {
     match value {
-        Value::Text(text) => visit(text, false),
+        Value::Text(text) => visit(text),
         Value::List(items) => items.iter_mut().for_each(|item| json_texts(item, visit)),
         Value::Map(map) => map.iter_mut().for_each(|(_, value)| json_texts(value, visit)),
         _ => {}

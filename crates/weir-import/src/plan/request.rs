@@ -328,8 +328,15 @@ fn user_of(url: &str) -> Option<String> {
 #[must_use]
 pub fn credentials(name: &str, value: &str, vault: &mut Vault) -> String {
     let schemes = ["bearer", "basic", "token", "apikey", "digest", "negotiate"];
-    match value.split_once(' ') {
+    match value.trim_start().split_once(' ') {
         Some((scheme, rest)) if schemes.contains(&&*scheme.to_ascii_lowercase()) => {
+            if scheme.eq_ignore_ascii_case("basic")
+                && let Some((user, password)) = super::secrets::basic(rest)
+                && !user.ends_with('{')
+            {
+                let password = vault.hide("password", &password);
+                return format!("{scheme} {{{{base64:{}:{password}}}}}", text::literal(&user));
+            }
             let wish = if name.contains("auth") {
                 format!("{}_credentials", scheme.to_ascii_lowercase())
             } else {

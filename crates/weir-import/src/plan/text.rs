@@ -14,6 +14,122 @@ pub fn placeholder(name: &str) -> String {
     format!("{{{{{name}}}}}")
 }
 
+/// A part of a text of plans.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Span<'t> {
+    /// Characters that stand for themselves, braces no longer doubled.
+    Literal(String),
+    /// What stands between `{{` and `}}`; it may hold placeholders itself.
+    Placeholder(&'t str),
+}
+
+/// Takes a text of plans apart, as weir-plan does.
+#[must_use]
+pub fn spans(text: &str) -> Vec<Span<'_>> {
+    let mut all = Vec::new();
+    let (mut literal, mut rest) = (String::new(), text);
+    while let Some(open) = rest.find("{{") {
+        let (before, after) = rest.split_at(open);
+        literal.push_str(before);
+        if let Some(after) = after.strip_prefix("{{{{") {
+            literal.push_str("{{");
+            rest = after;
+            continue;
+        }
+        let inner = after.get(2..).unwrap_or_default();
+        let Some(end) = closing(inner) else {
+            literal.push_str("{{");
+            rest = inner;
+            continue;
+        };
+        if !literal.is_empty() {
+            all.push(Span::Literal(std::mem::take(&mut literal)));
+        }
+        all.push(Span::Placeholder(inner.get(..end).unwrap_or_default()));
+        rest = inner.get(end + 2..).unwrap_or_default();
+    }
+    literal.push_str(rest);
+    if !literal.is_empty() {
+        all.push(Span::Literal(literal));
+    }
+    all
+}
+
+/// Where the `}}` begins that closes a placeholder.
+fn closing(text: &str) -> Option<usize> {
+    let (mut at, mut depth) = (0, 1usize);
+    loop {
+        let rest = text.get(at..)?;
+        let next = rest.find(['{', '}'])?;
+        let found = rest.get(next..)?;
+        if found.starts_with("}}") {
+            depth -= 1;
+            if depth == 0 {
+                return Some(at + next);
+            }
+            at += next + 2;
+        } else if found.starts_with("{{") {
+            depth += 1;
+            at += next + 2;
+        } else {
+            at += next + 1;
+        }
+    }
+}
+
+/// The parts of a text of plans between the separators that stand outside of placeholders.
+#[must_use]
+pub fn split(text: &str, separator: char) -> Vec<&str> {
+    let (mut parts, mut begin, mut at, mut depth) = (Vec::new(), 0, 0, 0usize);
+    while let Some(c) = text.get(at..).and_then(|rest| rest.chars().next()) {
+        let rest = text.get(at..).unwrap_or_default();
+        if depth == 0 && rest.starts_with("{{{{") {
+            at += 4;
+        } else if rest.starts_with("{{") {
+            depth += 1;
+            at += 2;
+        } else if depth > 0 && rest.starts_with("}}") {
+            depth -= 1;
+            at += 2;
+        } else {
+            if c == separator && depth == 0 {
+                parts.push(text.get(begin..at).unwrap_or_default());
+                begin = at + c.len_utf8();
+            }
+            at += c.len_utf8();
+        }
+    }
+    parts.push(text.get(begin..).unwrap_or_default());
+    parts
+}
+
+/// The text before the first separator that stands outside of placeholders, and the rest after it.
+#[must_use]
+pub fn split_once(text: &str, separator: char) -> Option<(&str, &str)> {
+    let parts = split(text, separator);
+    let first = parts.first().filter(|_| parts.len() > 1)?;
+    Some((first, text.get(first.len() + separator.len_utf8()..)?))
+}
+
+/// Whether a text of plans has a placeholder.
+#[must_use]
+pub fn has_placeholder(text: &str) -> bool {
+    text.contains("{{") && spans(text).iter().any(|span| matches!(span, Span::Placeholder(_)))
+}
+
+/// A text of plans with its own characters changed; placeholders stay.
+#[must_use]
+pub fn map_literals(text: &str, change: impl Fn(&str) -> String) -> String {
+    let mut out = String::new();
+    for span in spans(text) {
+        match span {
+            Span::Literal(own) => out.push_str(&change(&own)),
+            Span::Placeholder(inner) => out.push_str(&placeholder(inner)),
+        }
+    }
+    out
+}
+
 /// Whether a literal followed by a placeholder would be read as something else: plans cannot say `{` before `{{`.
 #[must_use]
 pub fn joins(before: &str) -> bool {
@@ -247,6 +363,29 @@ mod tests {
         ] {
             assert_eq!(name(text), want, "{text}");
         }
+    }
+
+    #[test]
+    fn texts_of_plans_are_taken_apart() {
+        let shown = |text: &str| {
+            let one = |span: &Span<'_>| match span {
+                Span::Literal(own) => format!("'{own}'"),
+                Span::Placeholder(inner) => format!("<{inner}>"),
+            };
+            spans(text).iter().map(one).collect::<String>()
+        };
+        for (text, want) in [
+            ("a{{b}}c", "'a'<b>'c'"),
+            ("{{base64:{{u}}:x}}", "<base64:{{u}}:x>"),
+            ("{{{{a}}", "'{{a}}'"),
+            ("a{{b", "'a{{b'"),
+            ("", ""),
+        ] {
+            assert_eq!(shown(text), want, "{text}");
+        }
+        assert_eq!(split("a?{{base64:x?y}}?b", '?'), ["a", "{{base64:x?y}}", "b"]);
+        assert_eq!(split_once("{{a=b}}=c=d", '='), Some(("{{a=b}}", "c=d")));
+        assert_eq!(split_once("{{a=b}}", '='), None);
     }
 
     #[test]

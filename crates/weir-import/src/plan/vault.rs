@@ -4,12 +4,12 @@
 //! A secret is found by the name of its field, or by its own form. Wherever else a long one occurs, it is hidden too:
 //! [`Vault::conceal`] looks through all texts of the finished plan, and [`Vault::masked`] through those of reports.
 
-use super::model::{Constant, ConstantValue, Plan, Step};
-use super::text;
+use super::model::{Constant, ConstantValue, Plan, Request, Step};
+use super::text::{self, Span};
 use crate::redact::{self, Found, is_secret_name};
 use aho_corasick::{AhoCorasick, MatchKind};
 use regex::Regex;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::LazyLock;
 
 /// What stands in the place of a secret in reports.
@@ -62,8 +62,14 @@ static FORMS: LazyLock<Regex> = LazyLock::new(|| {
 #[derive(Debug, Default)]
 pub struct Vault {
     secrets: Vec<Secret>,
+    /// The position of each secret that the source has a value for, by that value.
+    by_value: HashMap<String, usize>,
+    /// Whether there were more than [`MOST`].
+    is_full: bool,
     /// Names that something else has: kept values, data sets.
     taken: BTreeSet<String>,
+    /// The last number that was added to a name to make it unique.
+    numbers: HashMap<String, usize>,
     /// Texts that reports must not show although the plan does not have them.
     unused: BTreeSet<String>,
 }
@@ -89,6 +95,12 @@ static MEMBER: LazyLock<Regex> = LazyLock::new(|| {
         .expect("the pattern is a literal")
 });
 
+/// An element of XML with a text.
+static ELEMENT: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"<(?:[A-Za-z0-9_]+:)?(?P<name>[A-Za-z][A-Za-z0-9_.-]*)(?:\s[^<>]*)?>(?P<value>[^<>]+)</")
+        .expect("the pattern is a literal")
+});
+
 /// Secrets within a text that needs no name to hold one, in order.
 #[must_use]
 pub fn within(text: &str) -> Vec<Found> {
@@ -96,9 +108,10 @@ pub fn within(text: &str) -> Vec<Found> {
     for found in FORMS.find_iter(text) {
         all.push(Found { range: found.range(), name: String::new() });
     }
-    for captures in MEMBER.captures_iter(text) {
+    for captures in MEMBER.captures_iter(text).chain(ELEMENT.captures_iter(text)) {
         if let (Some(name), Some(value)) = (captures.name("name"), captures.name("value"))
             && is_secret(name.as_str())
+            && !value.as_str().trim().is_empty()
         {
             all.push(Found { range: value.range(), name: name.as_str().to_owned() });
         }
@@ -128,11 +141,11 @@ impl Vault {
     /// A name that nothing has yet, which is reserved then.
     pub fn free(&mut self, wish: &str) -> String {
         let base = text::name(wish);
+        let number = self.numbers.entry(base.clone()).or_insert(1);
         let mut name = base.clone();
-        let mut number = 2;
         while self.taken.contains(&name) {
+            *number += 1;
             name = format!("{base}_{number}");
-            number += 1;
         }
         self.taken.insert(name.clone());
         name
@@ -140,30 +153,57 @@ impl Vault {
 
     /// The placeholder for a secret. The same secret has one name, that of its first occurrence.
     pub fn hide(&mut self, wish: &str, value: &str) -> String {
-        if let Some(known) = self.secrets.iter().find(|known| known.value.as_deref() == Some(value)) {
-            return text::placeholder(&known.name);
+        text::placeholder(&self.hidden(wish, value))
+    }
+
+    /// The name of a secret.
+    fn hidden(&mut self, wish: &str, value: &str) -> String {
+        if let Some(known) = self.by_value.get(value).and_then(|at| self.secrets.get(*at)) {
+            return known.name.clone();
         }
         if self.secrets.len() >= MOST {
             // Still no secret is shown: one name stands for all that are too many.
+            self.is_full = true;
             self.unused.insert(value.to_owned());
-            return self.variable("more_secrets");
+            return self.open("more_secrets");
         }
         let name = self.free(wish);
         let variable = name.to_ascii_uppercase();
+        self.by_value.insert(value.to_owned(), self.secrets.len());
         self.secrets.push(Secret { name: name.clone(), variable, value: Some(value.to_owned()) });
-        text::placeholder(&name)
+        name
+    }
+
+    /// The variable of the environment for a secret, where a plan takes no placeholder.
+    pub fn hide_in_variable(&mut self, wish: &str, value: &str) -> String {
+        let name = self.hidden(wish, value);
+        self.secrets.iter().find(|secret| secret.name == name).map_or(name, |known| known.variable.clone())
+    }
+
+    /// Whether some secrets share one name, because there were more than [`MOST`].
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        self.is_full
     }
 
     /// The placeholder for a variable of the environment that the source itself leaves open.
     pub fn variable(&mut self, wish: &str) -> String {
+        text::placeholder(&self.open(wish))
+    }
+
+    fn open(&mut self, wish: &str) -> String {
         let wanted = text::name(wish);
         let variable = wanted.to_ascii_uppercase();
-        if let Some(known) = self.secrets.iter().find(|known| known.variable == variable) {
-            return text::placeholder(&known.name);
+        // A secret of the same name that the source has a value for is another one.
+        if let Some(known) = self.secrets.iter().find(|known| known.variable == variable && known.value.is_none())
+        {
+            return known.name.clone();
         }
         let name = self.free(wish);
+        let is_taken = self.secrets.iter().any(|known| known.variable == variable);
+        let variable = if is_taken { name.to_ascii_uppercase() } else { variable };
         self.secrets.push(Secret { name: name.clone(), variable, value: None });
-        text::placeholder(&name)
+        name
     }
 
     /// A text that no report may show, and that the plan does not have.
@@ -212,50 +252,44 @@ impl Vault {
     /// Hides secrets that occur in other places of the plan than that where they were found. Returns how many places
     /// a plan cannot have a name at, in which `***` stands now.
     pub fn conceal(&self, plan: &mut Plan) -> usize {
-        let known: Vec<(String, String)> = self.forms();
-        if known.is_empty() {
+        let finder = self.finder();
+        if finder.finder.is_none() {
             return 0;
         }
-        let patterns: Vec<&str> = known.iter().map(|(form, _)| &**form).collect();
-        let Some(finder) = finder(&patterns) else { return 0 };
-        let named = |found: usize| known.get(found).map_or("", |(_, name)| name);
         let mut lost = 0;
         plan.each_request(&mut |request| {
-            request.texts_mut(&mut |text, _| replace(&finder, text, &named, &mut lost));
+            request.parts_mut(&mut |text| finder.hide(text, &mut lost));
+            finder.drop_checks(request, &mut lost);
         });
-        let hidden = |_: usize| "";
+        for (_, value) in &mut plan.headers {
+            finder.hide(value, &mut lost);
+        }
+        for constant in &mut plan.values {
+            if let ConstantValue::Optional(_, value) | ConstantValue::Text(value) = &mut constant.value {
+                let masked = finder.masked(value);
+                lost += usize::from(masked != *value);
+                *value = masked;
+            }
+        }
         let mut comments: Vec<&mut Vec<String>> = vec![&mut plan.comments];
+        for list in [&mut plan.setup, &mut plan.teardown] {
+            step_comments(list, &mut comments);
+        }
         for scenario in &mut plan.scenarios {
             comments.push(&mut scenario.comment);
             for list in [&mut scenario.start, &mut scenario.steps, &mut scenario.end] {
                 step_comments(list, &mut comments);
             }
         }
-        let mut ignored = 0;
         for comment in comments.into_iter().flatten() {
-            replace(&finder, comment, &hidden, &mut ignored);
-        }
-        for (_, value) in &mut plan.headers {
-            replace(&finder, value, &named, &mut lost);
+            *comment = finder.masked(comment);
         }
         lost
     }
 
-    /// A text without secrets, for reports and as the last guard of what is written.
+    /// Finds all secrets that are long enough to be looked for.
     #[must_use]
-    pub fn masked(&self, text: &str) -> String {
-        let known = self.forms();
-        let patterns: Vec<&str> = known.iter().map(|(form, _)| &**form).collect();
-        let mut out = text.to_owned();
-        if let Some(finder) = finder(&patterns) {
-            let mut lost = 0;
-            replace(&finder, &mut out, &|_| "", &mut lost);
-        }
-        FORMS.replace_all(&out, HIDDEN).into_owned()
-    }
-
-    /// Long secrets as they may be written, each with its name: as they are, and in a URL.
-    fn forms(&self) -> Vec<(String, String)> {
+    pub fn finder(&self) -> Finder {
         let mut all = Vec::new();
         let named = self.secrets.iter().filter_map(|secret| Some((secret.value.as_deref()?, &*secret.name)));
         for (value, name) in named.chain(self.unused.iter().map(|value| (&**value, ""))) {
@@ -263,19 +297,94 @@ impl Vault {
                 continue;
             }
             let encoded = text::percent_encoded(value);
-            let forms = [
-                text::literal(value),
-                encoded.to_ascii_lowercase(),
-                encoded.clone(),
-                encoded.replace("%20", "+"),
+            let json = serde_json::Value::from(value).to_string();
+            let json = json.trim_matches('"').to_owned();
+            let mut forms = vec![
+                (value.to_owned(), name),
+                (encoded.to_ascii_lowercase(), name),
+                (encoded.replace("%20", "+"), name),
+                (text::url_literal(value), name),
+                (encoded, name),
             ];
-            for form in forms {
-                if !all.iter().rev().take(4).any(|(known, _)| *known == form) {
+            if json != value {
+                // The name stands for the text without the escapes of JSON.
+                forms.push((json, ""));
+            }
+            for (form, name) in forms {
+                if !all.iter().rev().take(6).any(|(known, _)| *known == form) {
                     all.push((form, name.to_owned()));
                 }
             }
         }
-        all
+        let patterns: Vec<&str> = all.iter().map(|(form, _)| &**form).collect();
+        let builder = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(patterns);
+        Finder { finder: builder.ok().filter(|_| !all.is_empty()), names: all.into_iter().map(|(_, n)| n).collect() }
+    }
+}
+
+/// Finds the secrets of a source in texts, as they are and as URLs and JSON write them. Made once for many texts.
+#[derive(Debug)]
+pub struct Finder {
+    finder: Option<AhoCorasick>,
+    /// The name for each form; empty where a plan cannot have one.
+    names: Vec<String>,
+}
+
+impl Finder {
+    /// A text without secrets, for reports and as the last guard of what is written.
+    #[must_use]
+    pub fn masked(&self, text: &str) -> String {
+        let mut out = String::with_capacity(text.len());
+        let mut end = 0;
+        for found in self.finder.iter().flat_map(|finder| finder.find_iter(text)) {
+            out.push_str(text.get(end..found.start()).unwrap_or_default());
+            out.push_str(HIDDEN);
+            end = found.end();
+        }
+        out.push_str(text.get(end..).unwrap_or_default());
+        FORMS.replace_all(&out, HIDDEN).into_owned()
+    }
+
+    /// Puts names in the places of secrets of a text of plans; where it cannot have a name, `***`.
+    fn hide(&self, text: &mut String, lost: &mut usize) {
+        let Some(finder) = self.finder.as_ref().filter(|finder| finder.is_match(&**text)) else { return };
+        let mut out = String::with_capacity(text.len());
+        for span in text::spans(text) {
+            let own = match span {
+                Span::Literal(own) => own,
+                Span::Placeholder(inner) => {
+                    let mut inner = inner.to_owned();
+                    // Only the texts of functions are texts; a name is none.
+                    if inner.starts_with("base64:") || inner.starts_with("hmac_sha256:") {
+                        self.hide(&mut inner, lost);
+                    }
+                    out.push_str(&text::placeholder(&inner));
+                    continue;
+                }
+            };
+            let mut end = 0;
+            for found in finder.find_iter(&own) {
+                out.push_str(&text::literal(own.get(end..found.start()).unwrap_or_default()));
+                end = found.end();
+                let name = self.names.get(found.pattern().as_usize()).map_or("", |name| name);
+                if name.is_empty() || text::joins(&out) {
+                    *lost += 1;
+                    out.push_str(HIDDEN);
+                } else {
+                    out.push_str(&text::placeholder(name));
+                }
+            }
+            out.push_str(&text::literal(own.get(end..).unwrap_or_default()));
+        }
+        *text = out;
+    }
+
+    /// Takes out checks that hold a secret: a check is no place for a name.
+    fn drop_checks(&self, request: &mut Request, lost: &mut usize) {
+        let count = request.checks.len();
+        let has_secret = |text: &str| self.finder.as_ref().is_some_and(|finder| finder.is_match(text));
+        request.checks.retain(|check| !has_secret(check) && within(check).is_empty());
+        *lost += count - request.checks.len();
     }
 }
 
@@ -296,35 +405,6 @@ fn step_comments<'p>(steps: &'p mut [Step], all: &mut Vec<&'p mut Vec<String>>) 
 /// Whether a text is one ordinary word, which may stand anywhere by chance.
 fn is_word(text: &str) -> bool {
     text.len() < 16 && text.chars().all(|c| c.is_ascii_lowercase())
-}
-
-fn finder(patterns: &[&str]) -> Option<AhoCorasick> {
-    if patterns.is_empty() {
-        return None;
-    }
-    AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(patterns).ok()
-}
-
-/// Puts names in the places of secrets; without a name, `***`.
-fn replace<'n>(finder: &AhoCorasick, text: &mut String, name: &impl Fn(usize) -> &'n str, lost: &mut usize) {
-    if !finder.is_match(&**text) {
-        return;
-    }
-    let mut out = String::with_capacity(text.len());
-    let mut end = 0;
-    for found in finder.find_iter(&**text) {
-        out.push_str(text.get(end..found.start()).unwrap_or_default());
-        end = found.end();
-        let name = name(found.pattern().as_usize());
-        if name.is_empty() || text::joins(&out) {
-            *lost += 1;
-            out.push_str(HIDDEN);
-        } else {
-            out.push_str(&text::placeholder(name));
-        }
-    }
-    out.push_str(text.get(end..).unwrap_or_default());
-    *text = out;
 }
 
 #[cfg(test)]
@@ -367,6 +447,6 @@ mod tests {
             assert_eq!(request.header("referer"), Some("http://a/?p={{password}}"));
             assert_eq!(request.header("x"), Some("{{password}}!"));
         });
-        assert_eq!(vault.masked("sent p@ss w0rd"), "sent ***");
+        assert_eq!(vault.finder().masked("sent p@ss w0rd"), "sent ***");
     }
 }

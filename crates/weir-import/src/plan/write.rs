@@ -1,7 +1,7 @@
 //! The text of a plan.
 
 use super::model::{Body, ConstantValue, Does, Keep, Part, Plan, Request, Scenario, Step, Target};
-use crate::yaml::{Map, VARIABLE_BEGIN, VARIABLE_END, Value};
+use crate::yaml::{Map, Value};
 
 /// The text of a plan without its own comments.
 #[must_use]
@@ -9,9 +9,9 @@ pub fn to_yaml(plan: &Plan) -> String {
     let mut map = Map::new();
     match &plan.target {
         Some(Target::Known(server)) => {
-            map.set("target", format!("{VARIABLE_BEGIN}TARGET:-{server}{VARIABLE_END}"));
+            map.set("target", variable("TARGET", Some(server)));
         }
-        Some(Target::Unknown) => map.set("target", variable("TARGET")),
+        Some(Target::Unknown) => map.set("target", variable("TARGET", None)),
         None => {}
     }
     let mut defaults = Map::new();
@@ -29,11 +29,9 @@ pub fn to_yaml(plan: &Plan) -> String {
         let mut values = Map::new();
         for constant in &plan.values {
             let value = match &constant.value {
-                ConstantValue::Optional(name, default) => {
-                    format!("{VARIABLE_BEGIN}{name}:-{default}{VARIABLE_END}")
-                }
-                ConstantValue::Text(text) => text.replace([VARIABLE_BEGIN, VARIABLE_END], "\u{fffd}"),
-                ConstantValue::Variable(name, _) => variable(name),
+                ConstantValue::Optional(name, default) => variable(name, Some(default)),
+                ConstantValue::Text(text) => Value::Literal(text.clone()),
+                ConstantValue::Variable(name, _) => variable(name, None),
             };
             values.push(constant.name.clone(), value);
         }
@@ -52,22 +50,17 @@ pub fn to_yaml(plan: &Plan) -> String {
         map.set("teardown", steps(&plan.teardown));
     }
     extend(&mut map, &plan.more);
-    for (key, value) in map.iter_mut() {
-        if !matches!(key, "target" | "values") {
-            unmark(value);
-        }
-    }
+    map.iter_mut().for_each(|(_, value)| literal(value));
     map.to_yaml()
 }
 
-/// Takes the marks of variables out of what a source says: written, they would be `${file:…}`.
-fn unmark(value: &mut Value) {
+/// What a source says stands for itself: no text of it is a variable of the environment.
+fn literal(value: &mut Value) {
     match value {
-        Value::Text(text) | Value::Block(text) if text.contains([VARIABLE_BEGIN, VARIABLE_END]) => {
-            *text = text.replace([VARIABLE_BEGIN, VARIABLE_END], "\u{fffd}");
-        }
-        Value::List(items) => items.iter_mut().for_each(unmark),
-        Value::Map(map) => map.iter_mut().for_each(|(_, value)| unmark(value)),
+        Value::Text(text) => *value = Value::Literal(std::mem::take(text)),
+        Value::Block(text) => *value = Value::LiteralBlock(std::mem::take(text)),
+        Value::List(items) => items.iter_mut().for_each(literal),
+        Value::Map(map) => map.iter_mut().for_each(|(_, value)| literal(value)),
         _ => {}
     }
 }
@@ -83,8 +76,13 @@ pub fn variables(plan: &Plan) -> Vec<(&str, Option<&str>)> {
     target.into_iter().chain(values).collect()
 }
 
-fn variable(name: &str) -> String {
-    format!("{VARIABLE_BEGIN}{name}{VARIABLE_END}")
+/// A variable of the environment, with the text where it is not set. That text ends at the first `}`, and a `$` in it
+/// stands for itself.
+fn variable(name: &str, default: Option<&str>) -> Value {
+    Value::WithVariables(match default {
+        Some(default) => format!("${{{name}:-{default}}}"),
+        None => format!("${{{name}}}"),
+    })
 }
 
 fn scenario(scenario: &Scenario) -> Map {
@@ -108,8 +106,10 @@ fn steps(list: &[Step]) -> Value {
         {
             let mut off = Map::new();
             fill(&mut off, step);
+            let mut off = Value::Map(off);
+            literal(&mut off);
             // One comment, because equal ones are written once.
-            comments.push(Value::Map(off).to_item());
+            comments.push(off.to_item());
             continue;
         }
         for line in comments.drain(..) {

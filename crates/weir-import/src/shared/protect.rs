@@ -118,7 +118,7 @@ impl Finder {
         match value {
             Value::Map(map) => self.map(map, config),
             Value::List(list) => list.iter_mut().for_each(|value| self.value(key, value, config)),
-            Value::Block(text) => self.texts(text),
+            Value::Block(text) | Value::Literal(text) | Value::LiteralBlock(text) => self.texts(text),
             Value::Text(text) if (is_secret_name(key) || is_random(text)) && is_whole(text) => {
                 *value = config.secret(key, text);
             }

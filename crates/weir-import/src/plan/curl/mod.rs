@@ -161,7 +161,7 @@ fn shown(words: &[&str]) -> String {
 /// Variables of the shell as names of the plan.
 fn variables(request: &mut Request, cx: &mut Cx<'_>) {
     let vault = &mut cx.vault;
-    request.texts_mut(&mut |text, _| {
+    request.parts_mut(&mut |text| {
         // A URL has its marks escaped.
         for (begin, end) in [
             (VARIABLE.to_string(), VARIABLE_END.to_string()),

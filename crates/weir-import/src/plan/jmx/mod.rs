@@ -59,7 +59,7 @@ fn import(cx: &mut Cx<'_>) -> Result<Plan, Unreadable> {
     let Importer { mut plan, target, has_unknown, data, .. } = importer;
     plan.target = target.map(Target::Known).or(has_unknown.then_some(Target::Unknown));
     let mut used = String::new();
-    plan.each_request(&mut |request| request.texts_mut(&mut |text, _| used.push_str(text)));
+    plan.each_request(&mut |request| request.parts_mut(&mut |text| used.push_str(text)));
     for (name, set) in data {
         if used.contains(&format!("{{{{{name}.")) {
             plan.data.set(name, set);

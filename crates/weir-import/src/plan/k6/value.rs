@@ -427,6 +427,6 @@ fn json_text(value: &Value) -> String {
             };
             format!("{{ {} }}", map.iter().map(member).collect::<Vec<_>>().join(", "))
         }
-        Value::WithVariables(_) | Value::Block(_) => String::new(),
+        _ => String::new(),
     }
 }

@@ -243,6 +243,6 @@ pub(super) fn to_json(value: &Value) -> String {
             // A blank, because a brace before a placeholder would be part of it.
             format!("{{ {} }}", members.collect::<Vec<_>>().join(","))
         }
-        Value::WithVariables(_) | Value::Block(_) => String::new(),
+        _ => String::new(),
     }
 }

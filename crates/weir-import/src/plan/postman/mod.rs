@@ -90,7 +90,7 @@ fn join(plan: &mut Plan, title: &str) {
         let (mut own, mut all) = (BTreeSet::new(), String::new());
         each_request(&mut scenario.steps, &mut |request| {
             own.extend(request.keep.iter().map(|keep| keep.name.clone()));
-            request.texts_mut(&mut |text, _| all.push_str(text));
+            request.parts_mut(&mut |text| all.push_str(text));
         });
         kept.push(own);
         texts.push(all);
@@ -127,7 +127,7 @@ fn used_values(cx: &mut Cx<'_>, plan: &mut Plan, values: &BTreeMap<String, Optio
     for scenario in &mut plan.scenarios {
         let mut kept: BTreeSet<String> = BTreeSet::new();
         each_request(&mut scenario.steps, &mut |request| {
-            request.texts_mut(&mut |text, _| {
+            request.parts_mut(&mut |text| {
                 open.extend(placeholders(text).into_iter().filter(|name| !kept.contains(name)))
             });
             kept.extend(request.keep.iter().map(|keep| keep.name.clone()));
