@@ -90,6 +90,11 @@ impl CookieJar {
         self.dropped
     }
 
+    /// Has the cookies of another jar from now on. Those dropped are still counted.
+    pub fn copy(&mut self, other: &Self) {
+        self.cookies.clone_from(&other.cookies);
+    }
+
     /// Forgets all.
     pub fn clear(&mut self) {
         self.cookies.clear();

@@ -42,8 +42,8 @@ pub use loads::{Driven, PartName};
 pub use origin::{BadUrl, Origin, Scheme, Url};
 pub use pause::Pause;
 pub use plan::{
-    Awaits, Connections, DataUse, Draw, Exec, Kind, Load, OnFailure, Part, Plan, Repeat, Request, Scenario,
-    Step, StepId, StepInfo, StepKind, Target, Threshold, ThresholdOf,
+    Awaits, Connections, Cookies, DataUse, Draw, Exec, Kind, Load, OnFailure, Part, Plan, Repeat, Request,
+    Scenario, Step, StepId, StepInfo, StepKind, Target, Threshold, ThresholdOf,
 };
 pub use read::read;
 pub use scope::{Scope, Shared, Slot, Value};

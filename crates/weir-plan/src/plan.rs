@@ -82,8 +82,8 @@ pub struct Scenario {
     pub on_failure: OnFailure,
     /// Whether a user has connections of its own.
     pub connections: Connections,
-    /// Whether users keep cookies.
-    pub cookies: bool,
+    /// How long users keep cookies.
+    pub cookies: Cookies,
     /// The data sets that its steps use, and when a user gets a row of each.
     pub data: Vec<DataUse>,
     pub(crate) user_slots: usize,
@@ -137,6 +137,17 @@ pub enum OnFailure {
     GoOn,
     /// Ends the run.
     Stop,
+}
+
+/// How long users keep cookies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cookies {
+    /// As in [`Self::User`], but an iteration begins with the cookies that the steps of `start` got, as a new visitor.
+    Iteration,
+    /// They keep none.
+    Off,
+    /// As long as they live.
+    User,
 }
 
 /// Who uses a connection.
@@ -398,7 +409,12 @@ impl Plan {
         let slots = scenario.user_slots + scenario.iteration_slots;
         let rows = self.shared.data.len() * size_of::<Option<u32>>();
         let least = size_of::<Scope>() + size_of::<CookieJar>() + slots * size_of::<Value>() + rows;
-        let jar = if scenario.cookies { CookieJar::MOST_BYTES } else { 0 };
+        let jar = match scenario.cookies {
+            Cookies::Off => 0,
+            Cookies::User => CookieJar::MOST_BYTES,
+            // And those that `start` got.
+            Cookies::Iteration => 2 * CookieJar::MOST_BYTES,
+        };
         (least, least + slots * VALUE_BYTES + jar)
     }
 }

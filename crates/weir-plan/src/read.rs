@@ -21,7 +21,7 @@ use crate::files::Files;
 use crate::limits::{BODY_BYTES, SCENARIOS};
 use crate::loads;
 use crate::origin::{Origin, Scheme};
-use crate::plan::{Connections, DataUse, Draw, Load, OnFailure, Part, Plan, Scenario};
+use crate::plan::{Connections, Cookies, DataUse, Draw, Load, OnFailure, Part, Plan, Scenario};
 use crate::scope::{Shared, Value};
 use crate::shape::{self, Shape, Spacing, Unit};
 use crate::written::{self, PlanFile};
@@ -276,7 +276,7 @@ impl Compiler<'_> {
             end,
             on_failure: self.on_failure,
             connections,
-            cookies: file.cookies.or(self.file.defaults.cookies).unwrap_or(true),
+            cookies: file.cookies.or(self.file.defaults.cookies).map_or(Cookies::User, |cookies| cookies.0),
             data,
             user_slots,
             iteration_slots,

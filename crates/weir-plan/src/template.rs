@@ -7,7 +7,7 @@ use crate::scope::{Operand, Scope, Value};
 use aws_lc_rs::hmac;
 use base64::Engine as _;
 use fastrand::Rng;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
+use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_encode};
 use std::fmt;
 use std::io::Write as _;
 use std::sync::Arc;
@@ -83,10 +83,26 @@ pub(crate) enum Escape {
     None,
     /// Percent escapes for everything that RFC 3986 §2.3 does not call unreserved.
     Url,
+    /// `|raw`: percent escapes only for what cannot stand in a URL, so that a value may be a path with its query.
+    UrlRaw,
 }
 
 /// Everything but the unreserved characters of RFC 3986 §2.3.
 pub(crate) const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// What cannot stand in the path and query of a URL (RFC 3986 §3.3 and §3.4). A `%` is that of an escape.
+const FORBIDDEN: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'<')
+    .add(b'>')
+    .add(b'\\')
+    .add(b'^')
+    .add(b'`')
+    .add(b'{')
+    .add(b'|')
+    .add(b'}');
 
 /// Why a request could not be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -258,6 +274,9 @@ impl Placeholder {
             Escape::None => out.extend_from_slice(text),
             Escape::Url => {
                 percent_encode(text, RESERVED).for_each(|part| out.extend_from_slice(part.as_bytes()))
+            }
+            Escape::UrlRaw => {
+                percent_encode(text, FORBIDDEN).for_each(|part| out.extend_from_slice(part.as_bytes()))
             }
             Escape::Form => {
                 for (i, words) in text.split(|b| *b == b' ').enumerate() {

@@ -114,8 +114,8 @@ pub(crate) struct Defaults {
     pub(crate) timeout: Option<Duration>,
     /// Most redirects that a request follows. Default 0.
     pub(crate) redirects: Option<u32>,
-    /// Whether users keep cookies. Default `true`.
-    pub(crate) cookies: Option<bool>,
+    /// Whether users keep cookies: `true` (default), `false`, or `iteration`, which forgets what steps got
+    pub(crate) cookies: Option<Cookies>,
     /// Checks of every HTTP and gRPC step. A step with a check of the status replaces that of the defaults.
     pub(crate) checks: Vec<String>,
     /// `go_on` (default), `end` or `stop`: what a failed check does.
@@ -180,8 +180,8 @@ pub(crate) struct Scenario {
     pub(crate) on_failure: Option<OnFailure>,
     /// `own` or `shared`: whether a user has connections of its own.
     pub(crate) connections: Option<Connections>,
-    /// Whether its users keep cookies.
-    pub(crate) cookies: Option<bool>,
+    /// Whether its users keep cookies: `true`, `false` or `iteration`
+    pub(crate) cookies: Option<Cookies>,
 }
 
 /// One step: a request, or what orders requests.
@@ -309,6 +309,49 @@ pub(crate) enum Connections {
     Own,
     /// Whoever needs one.
     Shared,
+}
+
+/// How long users keep cookies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cookies(pub(crate) crate::plan::Cookies);
+
+impl<'de> Deserialize<'de> for Cookies {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+        impl serde::de::Visitor<'_> for Visitor {
+            type Value = Cookies;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("true, false or iteration")
+            }
+
+            fn visit_bool<E>(self, keeps: bool) -> Result<Cookies, E> {
+                Ok(Cookies(if keeps { crate::plan::Cookies::User } else { crate::plan::Cookies::Off }))
+            }
+
+            fn visit_str<E: serde::de::Error>(self, word: &str) -> Result<Cookies, E> {
+                match word {
+                    "iteration" => Ok(Cookies(crate::plan::Cookies::Iteration)),
+                    _ => Err(E::invalid_value(serde::de::Unexpected::Str(word), &self)),
+                }
+            }
+        }
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
+impl JsonSchema for Cookies {
+    fn schema_name() -> Cow<'static, str> {
+        "Cookies".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        schemars::json_schema!({ "enum": [true, false, "iteration"] })
+    }
 }
 
 /// How rows are handed out.

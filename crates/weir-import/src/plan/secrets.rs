@@ -27,7 +27,9 @@ pub fn hide(plan: &mut Plan, vault: &mut Vault) {
         *value = field(name, value, vault);
     }
     for constant in &mut plan.values {
-        let (ConstantValue::Text(value) | ConstantValue::Optional(_, value)) = &constant.value else { continue };
+        let (ConstantValue::Text(value) | ConstantValue::Optional(_, value)) = &constant.value else {
+            continue;
+        };
         if is_secret_value(&constant.name, value) {
             let variable = match &constant.value {
                 ConstantValue::Optional(variable, _) => variable.clone(),
@@ -39,7 +41,8 @@ pub fn hide(plan: &mut Plan, vault: &mut Vault) {
     }
     for (_, set) in plan.data.iter_mut() {
         if let Value::Map(set) = set
-            && let Some(Value::List(rows)) = set.iter_mut().find(|(key, _)| *key == "rows").map(|(_, rows)| rows)
+            && let Some(Value::List(rows)) =
+                set.iter_mut().find(|(key, _)| *key == "rows").map(|(_, rows)| rows)
         {
             rows.iter_mut().for_each(|row| of_row(row, vault));
         }
@@ -85,7 +88,9 @@ fn of_request(request: &mut Request, vault: &mut Vault) {
     match &mut request.body {
         None | Some(Body::File(_)) => {}
         Some(Body::Text(body)) => *body = free_text(body, vault),
-        Some(Body::Form(fields)) => fields.iter_mut().for_each(|(name, value)| *value = named(name, value, vault)),
+        Some(Body::Form(fields)) => {
+            fields.iter_mut().for_each(|(name, value)| *value = named(name, value, vault))
+        }
         Some(Body::Json(value)) => json(value, "", vault),
         Some(Body::Multipart(parts)) => {
             parts.iter_mut().for_each(|part| part.value = named(&part.name, &part.value, vault));
@@ -102,8 +107,9 @@ pub fn take_user(url: &mut String) -> Option<String> {
     // The last `@` ends the user: a password may hold one.
     let host = text::split(authority, '@').last().map_or(0, |host| host.len());
     let user = authority.get(..authority.len() - host)?.strip_suffix('@')?.to_owned();
-    let decoded =
-        text::map_literals(&user, |own| text::literal(&text::percent_decoded(own).unwrap_or_else(|| own.to_owned())));
+    let decoded = text::map_literals(&user, |own| {
+        text::literal(&text::percent_decoded(own).unwrap_or_else(|| own.to_owned()))
+    });
     *url = format!("{scheme}://{}{after}", authority.get(authority.len() - host..).unwrap_or_default());
     Some(decoded).filter(|user| !user.is_empty())
 }
@@ -134,7 +140,9 @@ fn url(url: &str, vault: &mut Vault) -> String {
                         is_secret(&previous) && plain.len() >= 8 && plain.bytes().any(|b| b.is_ascii_digit());
                     match is_named {
                         true => vault.hide(&previous, &plain),
-                        false => vault.hidden_within("path_token", segment).unwrap_or_else(|| segment.to_owned()),
+                        false => {
+                            vault.hidden_within("path_token", segment).unwrap_or_else(|| segment.to_owned())
+                        }
                     }
                 }
             };
@@ -241,7 +249,8 @@ fn function(inner: &str, vault: &mut Vault) -> String {
             None => format!("base64:{}", pieces(plain, vault, |own, vault| vault.literal("secret", own))),
         };
     }
-    if let Some((key, text)) = inner.strip_prefix("hmac_sha256:").and_then(|rest| text::split_once(rest, ':')) {
+    if let Some((key, text)) = inner.strip_prefix("hmac_sha256:").and_then(|rest| text::split_once(rest, ':'))
+    {
         let key = match text::has_placeholder(key) || key.is_empty() {
             true => functions(key, vault),
             false => vault.hide("hmac_key", key),
@@ -334,7 +343,10 @@ mod tests {
             ("http://a/{{x}}?sid=hush{{n}}&c={{d}}", "http://a/{{x}}?sid={{sid}}{{n}}&c={{d}}"),
             ("http://a/reset-token/a1b2c3d4e5", "http://a/reset-token/{{reset_token}}"),
             ("http://a/?x=zQ8vL2mN4pR6tU8wY0aC2eG4", "http://a/?x={{x}}"),
-            ("http://a/?sha=9f86d081884c7d659a2feaa0c55ad015", "http://a/?sha=9f86d081884c7d659a2feaa0c55ad015"),
+            (
+                "http://a/?sha=9f86d081884c7d659a2feaa0c55ad015",
+                "http://a/?sha=9f86d081884c7d659a2feaa0c55ad015",
+            ),
             ("/p?q={{base64:ann:hush-pass}}", "/p?q={{base64:ann:{{password}}}}"),
             ("/p?q={{hmac_sha256:hush-key:{{x}}}}", "/p?q={{hmac_sha256:{{hmac_key}}:{{x}}}}"),
         ] {
@@ -360,7 +372,8 @@ mod tests {
         ] {
             request.set_header(name, value);
         }
-        request.body = Some(Body::Text("<password>hush-xml</password> key=zQ8vL2mN4pR6tU8wY0aC2eG5".to_owned()));
+        request.body =
+            Some(Body::Text("<password>hush-xml</password> key=zQ8vL2mN4pR6tU8wY0aC2eG5".to_owned()));
         let (request, shown) = hidden(request);
         assert_eq!(request.header("cookie"), Some("lang={{cookie_lang}}; sid={{s}}"));
         assert_eq!(request.header("authorization"), Some("Basic {{base64:ann:{{password}}}}"));

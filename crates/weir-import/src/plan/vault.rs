@@ -85,8 +85,22 @@ struct Secret {
 /// Whether what has this name is a secret.
 #[must_use]
 pub fn is_secret(name: &str) -> bool {
-    let lower = name.to_ascii_lowercase().replace('_', "-");
-    is_secret_name(name) || NAMES.contains(&&*lower) || lower.starts_with("x-auth-")
+    let lower = with_hyphens(name);
+    is_secret_name(&lower) || NAMES.contains(&&*lower) || lower.starts_with("x-auth-")
+}
+
+/// A name in lower case with `-` between its words: `tokenUrl` describes a token as `token_url` does.
+fn with_hyphens(name: &str) -> String {
+    let mut out = String::with_capacity(name.len() + 4);
+    let mut was_lower = false;
+    for c in name.chars() {
+        if c.is_ascii_uppercase() && was_lower {
+            out.push('-');
+        }
+        was_lower = c.is_ascii_lowercase() || c.is_ascii_digit();
+        out.push(if c == '_' { '-' } else { c.to_ascii_lowercase() });
+    }
+    out
 }
 
 /// A member of JSON with a text, as texts within texts have it.
@@ -195,7 +209,8 @@ impl Vault {
         let wanted = text::name(wish);
         let variable = wanted.to_ascii_uppercase();
         // A secret of the same name that the source has a value for is another one.
-        if let Some(known) = self.secrets.iter().find(|known| known.variable == variable && known.value.is_none())
+        if let Some(known) =
+            self.secrets.iter().find(|known| known.variable == variable && known.value.is_none())
         {
             return known.name.clone();
         }
@@ -318,7 +333,10 @@ impl Vault {
         }
         let patterns: Vec<&str> = all.iter().map(|(form, _)| &**form).collect();
         let builder = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(patterns);
-        Finder { finder: builder.ok().filter(|_| !all.is_empty()), names: all.into_iter().map(|(_, n)| n).collect() }
+        Finder {
+            finder: builder.ok().filter(|_| !all.is_empty()),
+            names: all.into_iter().map(|(_, n)| n).collect(),
+        }
     }
 }
 
@@ -414,12 +432,18 @@ mod tests {
 
     #[test]
     fn secrets_are_known_by_their_names_and_forms() {
-        for name in
-            ["Authorization", "X-Api-Key", "user_password", "clientSecret", "JSESSIONID", "x-auth-user"]
-        {
+        for name in [
+            "Authorization",
+            "X-Api-Key",
+            "user_password",
+            "clientSecret",
+            "JSESSIONID",
+            "x-auth-user",
+            "apiKey",
+        ] {
             assert!(is_secret(name), "{name}");
         }
-        for name in ["accept", "page", "content-type", "passage", "author", "x-request-id"] {
+        for name in ["accept", "page", "content-type", "passage", "author", "x-request-id", "tokenUrl"] {
             assert!(!is_secret(name), "{name}");
         }
         let jwt = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln";

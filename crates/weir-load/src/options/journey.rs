@@ -11,7 +11,7 @@ use crate::url::Url;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_plan::shape::{Shape, is_rate};
-use weir_plan::{Load, Scheme, StepKind};
+use weir_plan::{Cookies, Load, Scheme, StepKind};
 use weir_report::report::{Pace, PlanAsRun, Protocol, StageUnit, Stop, TargetPlan};
 use weir_report::{Mistake, Threshold, units};
 
@@ -132,7 +132,8 @@ impl Reader<'_> {
         {
             self.wrong("--control", "changes rates: the plan has `users`, which commands cannot change");
         }
-        let knows_cookies = is_rehearsed && plan.dry_run || plan.scenarios.iter().all(|s| !s.cookies);
+        let knows_cookies =
+            is_rehearsed && plan.dry_run || plan.scenarios.iter().all(|s| s.cookies == Cookies::Off);
         let plain = plain
             .filter(|_| knows_cookies && o.control.is_none())
             .and_then(|options| Plan::new(&options).ok())

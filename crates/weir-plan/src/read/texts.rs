@@ -195,7 +195,19 @@ fn placeholder(
     let parts = split(inside);
     let (head_at, head) = parts.first().copied().unwrap_or((0, ""));
     let (mut filters, mut is_optional, mut wrong) = (Vec::new(), false, Vec::new());
+    let mut escape = escape.clone();
     for (at, filter) in parts.iter().skip(1) {
+        if filter.trim() == "raw" {
+            match escape {
+                Escape::Url => escape = Escape::UrlRaw,
+                _ => wrong.push(Wrong {
+                    at: *at,
+                    message: "`raw` has a meaning only in URLs, and only once".to_owned(),
+                    hint: None,
+                }),
+            }
+            continue;
+        }
         match read_filter(filter) {
             Ok(Some(filter)) => filters.push(filter),
             Ok(None) => is_optional = true,
@@ -213,13 +225,9 @@ fn placeholder(
         }
     };
     match what {
-        Some(what) if wrong.is_empty() => Ok(Placeholder {
-            text: inside.trim().into(),
-            what,
-            filters: filters.into(),
-            is_optional,
-            escape: escape.clone(),
-        }),
+        Some(what) if wrong.is_empty() => {
+            Ok(Placeholder { text: inside.trim().into(), what, filters: filters.into(), is_optional, escape })
+        }
         _ => Err(wrong),
     }
 }

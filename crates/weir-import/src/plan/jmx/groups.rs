@@ -36,17 +36,32 @@ impl Importer<'_, '_> {
                 scenario.more = Map::new().with("users", 1_i64);
             }
         }
-        if property(element, "ThreadGroup.on_sample_error").starts_with("stoptest") {
-            scenario.more.set("on_failure", "stop");
+        match &*property(element, "ThreadGroup.on_sample_error") {
+            "" | "continue" => {}
+            "startnextloop" => scenario.more.set("on_failure", "end"),
+            "stopthread" => {
+                scenario.more.set("on_failure", "end");
+                self.cx.ledger.changed(piece, "an error ends the iteration, and not the user");
+            }
+            _ => scenario.more.set("on_failure", "stop"),
         }
         let steps = self.steps(tree, scope, &mut scenario, false);
         scenario.steps.extend(steps);
         // Without a cookie manager, JMeter keeps no cookies.
-        let has_manager = |tree: Option<&Element>| {
-            tree.is_some_and(|tree| tree.children.iter().any(|child| child.name == "CookieManager"))
-        };
-        if !scope.has_cookies && !has_manager(tree) {
+        let own =
+            tree.into_iter().flat_map(|tree| &tree.children).filter(|child| child.name == "CookieManager");
+        let own: Vec<&Element> = own.collect();
+        let same_user = !element.children.iter().any(|setting| {
+            setting.attribute("name") == Some("ThreadGroup.same_user_on_next_iteration")
+                && setting.text.trim() == "false"
+        });
+        let has = |setting: &str| own.iter().any(|manager| is_on(manager, setting));
+        let of_group = scope.cookies_of_group || has("CookieManager.controlledByThreadGroup");
+        let forgets = scope.forgets_cookies || has("CookieManager.clearEachIteration");
+        if !scope.has_cookies && own.is_empty() {
             scenario.more.set("cookies", false);
+        } else if if of_group { !same_user } else { forgets } {
+            scenario.more.set("cookies", "iteration");
         }
         self.plan.scenarios.push(scenario);
     }

@@ -1,9 +1,9 @@
 //! Texts of JMeter: variables and functions, extractors and assertions in the words of plans.
 
-use super::{Importer, keep, property};
+use super::{Importer, TEXT_BYTES, keep, property};
 use crate::ledger::Piece;
 use crate::plan::model::Keep;
-use crate::plan::text;
+use crate::plan::text::{self, Span};
 use regex::Regex;
 use std::collections::BTreeSet;
 use weir_report::xml::Element;
@@ -19,6 +19,9 @@ impl Importer<'_, '_> {
 
     fn text_at(&mut self, source: &str, piece: Piece, depth: usize) -> String {
         let mut out = String::new();
+        if self.left == 0 {
+            return out;
+        }
         let mut rest = source;
         while let Some((before, after)) = rest.split_once("${") {
             out.push_str(&self.cx.vault.literal("secret", before));
@@ -37,6 +40,16 @@ impl Importer<'_, '_> {
             rest = after.get(end + 1..).unwrap_or_default();
         }
         out.push_str(&self.cx.vault.literal("secret", rest));
+        match self.left.checked_sub(out.len()) {
+            Some(left) => self.left = left,
+            None => {
+                let why =
+                    format!("the variables of the test plan make more than {} MiB of text", TEXT_BYTES >> 20);
+                self.cx.ledger.refused(piece, why, "a data set");
+                self.left = 0;
+                return String::new();
+            }
+        }
         out
     }
 
@@ -112,6 +125,9 @@ fn end_of(text: &str) -> Option<usize> {
 
 /// What an extractor keeps.
 pub(super) fn extractor(element: &Element) -> Result<Vec<Keep>, String> {
+    if !matches!(&*property(element, "Sample.scope"), "" | "parent" | "all") {
+        return Err("it reads a variable or a part of the page, and not the answer".to_owned());
+    }
     match &*element.name {
         "RegexExtractor" => {
             let (name, pattern) =
@@ -211,6 +227,9 @@ fn is_path(path: &str) -> bool {
 
 /// Checks of an assertion.
 pub(super) fn assertion(element: &Element) -> Result<Vec<String>, String> {
+    if !matches!(&*property(element, "Assertion.scope"), "" | "parent" | "all") {
+        return Err("it looks at a variable, and not at the answer".to_owned());
+    }
     match &*element.name {
         "DurationAssertion" => {
             let ms = property(element, "DurationAssertion.duration").parse::<u64>().ok().filter(|ms| *ms > 0);
@@ -280,26 +299,24 @@ pub(super) fn assertion(element: &Element) -> Result<Vec<String>, String> {
 
 /// A value in a URL; placeholders stay.
 pub(super) fn url(value: &str) -> String {
-    map_literals(value, text::percent_encoded)
+    text::map_literals(value, text::percent_encoded)
 }
 
-/// Path and query; placeholders stay.
+/// Path and query, or a value that is encoded already; values stay as they are, as in JMeter.
 pub(super) fn url_path(value: &str) -> String {
-    map_literals(value, text::url_literal)
+    let mut out = String::new();
+    for span in text::spans(value) {
+        match span {
+            Span::Literal(own) => out.push_str(&text::url_literal(&own)),
+            Span::Placeholder(inner) => out.push_str(&text::placeholder(&raw(inner))),
+        }
+    }
+    out
 }
 
-fn map_literals(value: &str, with: impl Fn(&str) -> String) -> String {
-    let mut out = String::new();
-    let mut rest = value;
-    while let Some((before, after)) = rest.split_once("{{") {
-        out.push_str(&with(before));
-        let Some((name, after)) = after.split_once("}}") else {
-            rest = after;
-            continue;
-        };
-        out.push_str(&text::placeholder(name));
-        rest = after;
-    }
-    out.push_str(&with(rest));
-    out
+/// A placeholder whose value a URL takes as it is.
+fn raw(inner: &str) -> String {
+    let is_made_up =
+        ["uuid", "user", "iteration", "index", "counter"].contains(&inner) || inner.contains(':');
+    if is_made_up { inner.to_owned() } else { format!("{inner}|raw") }
 }

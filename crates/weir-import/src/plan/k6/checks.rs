@@ -1,15 +1,16 @@
 //! `check()`: the conditions that plans have too.
 
 use super::Translator;
-use super::parse::{Expression, Function, Kind};
+use super::parse::{Expression, Function, Kind, Site};
 use super::value::V;
 use std::collections::HashMap;
 
 impl Translator<'_, '_> {
     /// `check(res, { 'name': (r) => r.status === 200 })`.
-    pub(super) fn check(&mut self, line: u32, answer: &Expression, checks: &Expression) {
-        let piece = self.enter(line);
-        let V::Answer(id) = self.value(answer) else {
+    pub(super) fn check(&mut self, site: Site, answer: &Expression, checks: &Expression) {
+        let answer = self.value(answer);
+        let piece = self.enter(site.line);
+        let V::Answer(id) = answer else {
             self.cx.ledger.refused(
                 piece,
                 "a check of something that is no answer of a request in the plan",
@@ -23,8 +24,15 @@ impl Translator<'_, '_> {
         };
         let mut is_whole = true;
         for (title, condition) in entries {
-            let Expression::Function(function) = condition else { continue };
-            match self.condition(id, function) {
+            let found = match condition {
+                Expression::Function(function) => {
+                    self.followed.insert(std::rc::Rc::as_ptr(function));
+                    self.condition(id, function)
+                }
+                // A value that is worked out before the check.
+                condition => self.checks_of(condition),
+            };
+            match found {
                 Some(found) => {
                     let list = self.checks.entry(id).or_default();
                     for check in found {
@@ -84,7 +92,9 @@ impl Translator<'_, '_> {
                 let (left, right) = (self.value(left), self.value(right));
                 self.comparison(&left, sign, &right).map(|check| vec![check])
             }
-            Expression::Call(callee, arguments) => self.contains(callee, arguments).map(|check| vec![check]),
+            Expression::Call(callee, arguments, _) => {
+                self.contains(callee, arguments).map(|check| vec![check])
+            }
             other => match self.value(other) {
                 V::Json(_, path) => Some(vec![format!("json:{path}")]),
                 V::Header(_, name) => Some(vec![format!("header:{}", name.to_ascii_lowercase())]),
@@ -130,16 +140,12 @@ impl Translator<'_, '_> {
         let (Expression::Member(of, method), [argument]) = (callee, arguments) else {
             // `r.json('a.b')`
             return match callee {
-                Expression::Member(_, method) if method == "json" => {
-                    let call = Expression::Call(Box::new(callee.clone()), arguments.to_vec());
-                    self.json_check(&call)
-                }
+                Expression::Member(_, method) if method == "json" => self.json_check(callee, arguments),
                 _ => None,
             };
         };
         if method == "json" {
-            let call = Expression::Call(Box::new(callee.clone()), arguments.to_vec());
-            return self.json_check(&call);
+            return self.json_check(callee, arguments);
         }
         let (of, text) = (self.value(of), self.value(argument));
         let V::Text(text) = text else { return None };
@@ -153,8 +159,8 @@ impl Translator<'_, '_> {
         }
     }
 
-    fn json_check(&mut self, call: &Expression) -> Option<String> {
-        match self.value(call) {
+    fn json_check(&mut self, callee: &Expression, arguments: &[Expression]) -> Option<String> {
+        match self.call(callee, arguments) {
             V::Json(_, path) => Some(format!("json:{path}")),
             _ => None,
         }

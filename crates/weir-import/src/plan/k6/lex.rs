@@ -12,6 +12,8 @@ pub(super) struct Token {
     pub(super) word: Word,
     /// Whether a line break stands before it.
     pub(super) is_first: bool,
+    /// Where it begins in the script, in bytes: no two words begin at one place.
+    pub(super) at: usize,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -68,7 +70,7 @@ impl<'t> Lexer<'t> {
         let mut braces = 0usize;
         loop {
             let is_first = self.blanks()?;
-            let line = self.line;
+            let (line, at) = (self.line, self.at);
             let rest = self.rest();
             let Some(c) = rest.chars().next() else {
                 return if in_template { Err("a template is not closed".to_owned()) } else { Ok(all) };
@@ -103,7 +105,7 @@ impl<'t> Lexer<'t> {
                     Word::Sign(sign)
                 }
             };
-            all.push(Token { line, word, is_first });
+            all.push(Token { line, word, is_first, at });
         }
     }
 

@@ -2,6 +2,7 @@
 //! is kept as such, with its line, and the next one is read.
 
 use super::lex::{Token, Word};
+use std::rc::Rc;
 
 /// Deepest nesting.
 const DEPTH: usize = 60;
@@ -27,16 +28,34 @@ pub(super) enum Kind {
         to: Expression,
         body: Box<Statement>,
     },
-    Function(String, Function),
+    Function(String, Rc<Function>),
     If(Expression, Box<Statement>, Option<Box<Statement>>),
-    Import,
+    Import(Import),
     Return(Option<Expression>),
     /// What it is, for the ledger.
     Unknown(String),
 }
 
 #[derive(Clone, Debug, PartialEq)]
+pub(super) struct Import {
+    /// `import NAME from …` and `import * as NAME from …`.
+    pub(super) whole: Option<String>,
+    /// The names in braces, as the module calls them.
+    pub(super) names: Vec<String>,
+    pub(super) module: String,
+}
+
+/// Where a call stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Site {
+    pub(super) line: u32,
+    /// The place of its `(` in the script: it tells calls apart.
+    pub(super) at: usize,
+}
+
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Function {
+    pub(super) line: u32,
     pub(super) parameters: Vec<String>,
     pub(super) body: Vec<Statement>,
 }
@@ -46,9 +65,9 @@ pub(super) enum Expression {
     Array(Vec<Self>),
     Binary(Box<Self>, &'static str, Box<Self>),
     Bool(bool),
-    Call(Box<Self>, Vec<Self>),
+    Call(Box<Self>, Vec<Self>, Site),
     Choice(Box<Self>, Box<Self>, Box<Self>),
-    Function(Function),
+    Function(Rc<Function>),
     Index(Box<Self>, Box<Self>),
     Member(Box<Self>, String),
     Name(String),
@@ -187,8 +206,9 @@ impl<'t> Parser<'t> {
         match self.peek() {
             Some(Word::Name(name)) => match &**name {
                 "import" => {
+                    let import = self.import();
                     self.skip();
-                    Ok(Kind::Import)
+                    Ok(Kind::Import(import))
                 }
                 "export" => {
                     self.at += 1;
@@ -248,6 +268,34 @@ impl<'t> Parser<'t> {
             },
             _ => self.expression_statement(),
         }
+    }
+
+    /// What is imported. The words are passed by [`Self::skip`] later.
+    fn import(&self) -> Import {
+        let mut import = Import { whole: None, names: Vec::new(), module: String::new() };
+        let (mut is_in_braces, mut before) = (false, "");
+        for token in self.tokens.iter().skip(self.at + 1).take(500) {
+            match &token.word {
+                Word::Text(module) => {
+                    module.clone_into(&mut import.module);
+                    break;
+                }
+                Word::Sign("{") => is_in_braces = true,
+                Word::Sign("}") => is_in_braces = false,
+                Word::Sign(";") => break,
+                Word::Name(name) if matches!(&**name, "as" | "from") && before != "{" => {}
+                // Of `a as b` the module knows the first.
+                Word::Name(name) if is_in_braces && before != "as" => import.names.push(name.clone()),
+                Word::Name(name) if !is_in_braces => import.whole = Some(name.clone()),
+                _ => {}
+            }
+            before = match &token.word {
+                Word::Name(name) => name,
+                Word::Sign(sign) => sign,
+                _ => "",
+            };
+        }
+        import
     }
 
     fn expression_statement(&mut self) -> Parsed<Kind> {
@@ -318,13 +366,14 @@ impl<'t> Parser<'t> {
         Ok(Kind::For { name, from, to, body })
     }
 
-    fn function(&mut self) -> Parsed<(String, Function)> {
+    fn function(&mut self) -> Parsed<(String, Rc<Function>)> {
+        let line = self.line();
         self.at += 1;
         let name = if self.is_sign("(") { String::new() } else { self.name()? };
         self.expect("(")?;
         let parameters = self.parameters()?;
         let body = self.block()?;
-        Ok((name, Function { parameters, body }))
+        Ok((name, Rc::new(Function { line, parameters, body })))
     }
 
     fn parameters(&mut self) -> Parsed<Vec<String>> {
@@ -374,7 +423,7 @@ impl<'t> Parser<'t> {
     }
 
     /// `x => …`, `(a, b) => …`, if that is what comes next.
-    fn arrow(&mut self) -> Parsed<Option<Function>> {
+    fn arrow(&mut self) -> Parsed<Option<Rc<Function>>> {
         let begin = self.at;
         self.passes_name("async");
         let parameters = match self.peek() {
@@ -401,7 +450,7 @@ impl<'t> Parser<'t> {
             let value = self.expression()?;
             vec![Statement { line, kind: Kind::Return(Some(value)) }]
         };
-        Ok(Some(Function { parameters, body }))
+        Ok(Some(Rc::new(Function { line, parameters, body })))
     }
 
     /// Whether the bracket here closes before a `=>`.
@@ -479,7 +528,13 @@ impl<'t> Parser<'t> {
                 self.expect("]")?;
                 expression = Expression::Index(Box::new(expression), Box::new(index));
             } else if self.is_sign("(") {
-                expression = Expression::Call(Box::new(expression), self.arguments()?);
+                let site = self.site();
+                expression = Expression::Call(Box::new(expression), self.arguments()?, site);
+            } else if matches!(self.peek(), Some(Word::Template(..))) {
+                // A template behind a name, such as http.url`…`, calls it.
+                let site = self.site();
+                let template = self.primary()?;
+                expression = Expression::Call(Box::new(expression), vec![template], site);
             } else if self.is_sign("++") && !self.tokens.get(self.at).is_some_and(|t| t.is_first) {
                 self.at += 1;
                 expression = Expression::Unary("++", Box::new(expression));
@@ -488,6 +543,10 @@ impl<'t> Parser<'t> {
             }
         }
         Err(format!("more than {CHAIN} members in a row"))
+    }
+
+    fn site(&self) -> Site {
+        Site { line: self.line(), at: self.tokens.get(self.at).map_or(0, |token| token.at) }
     }
 
     fn arguments(&mut self) -> Parsed<Vec<Expression>> {
@@ -582,10 +641,11 @@ impl<'t> Parser<'t> {
                 if self.passes(":") {
                     all.push((key, self.expression()?));
                 } else if self.is_sign("(") {
+                    let line = self.line();
                     self.expect("(")?;
                     let parameters = self.parameters()?;
                     let body = self.block()?;
-                    all.push((key, Expression::Function(Function { parameters, body })));
+                    all.push((key, Expression::Function(Rc::new(Function { line, parameters, body }))));
                 } else {
                     all.push((key.clone(), Expression::Name(key)));
                 }

@@ -1,14 +1,15 @@
 //! Evaluates expressions of a script to what a plan can say: texts with placeholders, parts of answers, rows of data.
 
 use super::Translator;
-use super::parse::{Expression, Function, Kind};
+use super::parse::{Expression, Function};
+use super::send::ENCODED;
 use crate::plan::model::Keep;
-use crate::plan::text;
+use crate::plan::secrets::is_secret_value;
+use crate::plan::text::{self, Span};
 use crate::plan::vault::is_secret;
 use crate::yaml::{Map, Value};
-
-/// Most values of one expression.
-const VALUES: usize = 20_000;
+use std::collections::HashSet;
+use std::rc::Rc;
 
 /// What an expression is worth.
 #[derive(Clone, Debug)]
@@ -18,7 +19,9 @@ pub(super) enum V {
     Bool(bool),
     /// A body of an answer.
     Body(usize),
-    Function(Function),
+    /// Nothing, but what was called did something.
+    Done,
+    Function(Rc<Function>),
     Header(usize, String),
     /// Header fields of an answer.
     Headers(usize),
@@ -45,9 +48,8 @@ pub(super) enum V {
 impl Translator<'_, '_> {
     /// What an expression is worth.
     pub(super) fn value(&mut self, expression: &Expression) -> V {
-        self.values += 1;
-        if self.values > VALUES * 50 {
-            return V::Unknown("the script has too many values".to_owned());
+        if !self.charge(1) {
+            return full();
         }
         match expression {
             Expression::Text(text) => V::Text(text::literal(text)),
@@ -58,7 +60,11 @@ impl Translator<'_, '_> {
             Expression::Function(function) => V::Function(function.clone()),
             Expression::Array(items) => V::List(items.iter().map(|item| self.value(item)).collect()),
             Expression::Object(entries) => {
-                V::Object(entries.iter().map(|(key, value)| (key.clone(), self.value(value))).collect())
+                let member = |(key, value): &(String, Expression)| {
+                    let value = self.value(value);
+                    (key.clone(), self.concealed(key, value))
+                };
+                V::Object(entries.iter().map(member).collect())
             }
             Expression::Template(texts, inner) => {
                 let mut out = String::new();
@@ -72,7 +78,7 @@ impl Translator<'_, '_> {
                         }
                     }
                 }
-                V::Text(out)
+                if self.charge(out.len()) { V::Text(out) } else { full() }
             }
             Expression::Name(name) => self.named(name),
             Expression::Member(of, name) => {
@@ -83,13 +89,20 @@ impl Translator<'_, '_> {
                 let of = self.value(of);
                 self.index(of, index)
             }
-            Expression::Call(callee, arguments) => self.call(callee, arguments),
+            Expression::Call(callee, arguments, site) => match self.act(callee, arguments, *site) {
+                Some(value) => value,
+                None => self.call(callee, arguments),
+            },
             Expression::New(class, arguments) => self.new_object(class, arguments),
             Expression::Unary("-", inner) => match self.value(inner) {
                 V::Number(number) => V::Number(format!("-{number}")),
                 _ => V::Unknown("arithmetic is not followed".to_owned()),
             },
-            Expression::Unary(..) => V::Unknown("arithmetic is not followed".to_owned()),
+            Expression::Unary(_, inner) => match self.value(inner) {
+                // `!check(…)` has checked.
+                V::Done => V::Done,
+                _ => V::Unknown("arithmetic is not followed".to_owned()),
+            },
             Expression::Binary(left, "||" | "??", right) => self.or(left, right),
             Expression::Binary(left, "+", right) => {
                 let (left, right) = (self.value(left), self.value(right));
@@ -97,7 +110,10 @@ impl Translator<'_, '_> {
                     return number(a, b, |a, b| a + b);
                 }
                 match (self.text(&left, "value"), self.text(&right, "value")) {
-                    (Ok(left), Ok(right)) => V::Text(format!("{left}{right}")),
+                    (Ok(left), Ok(right)) if self.charge(left.len() + right.len()) => {
+                        V::Text(format!("{left}{right}"))
+                    }
+                    (Ok(_), Ok(_)) => full(),
                     (Err(why), _) | (_, Err(why)) => V::Unknown(why),
                 }
             }
@@ -110,16 +126,28 @@ impl Translator<'_, '_> {
                     _ => V::Unknown("arithmetic with values of a run is not followed".to_owned()),
                 }
             }
-            Expression::Binary(_, sign, _) => V::Unknown(format!("`{sign}` is not followed here")),
-            Expression::Choice(..) => V::Unknown("`? :` is not followed".to_owned()),
+            // The left side is worked out in any case, and with it what it sends.
+            Expression::Binary(left, sign, right) => {
+                self.value(left);
+                if *sign != "&&" {
+                    self.value(right);
+                }
+                V::Unknown(format!("`{sign}` is not followed here"))
+            }
+            Expression::Choice(condition, ..) => {
+                self.value(condition);
+                V::Unknown("`? :` is not followed".to_owned())
+            }
         }
     }
 
-    fn named(&self, name: &str) -> V {
-        for scope in self.scopes.iter().rev() {
-            if let Some(value) = scope.get(name) {
-                return value.clone();
-            }
+    pub(super) fn named(&mut self, name: &str) -> V {
+        let size = self.scopes.iter().rev().find_map(|scope| scope.get(name)).map_or(0, weight);
+        if !self.charge(size) {
+            return full();
+        }
+        if let Some(value) = self.scopes.iter().rev().find_map(|scope| scope.get(name)) {
+            return value.clone();
         }
         match name {
             "__VU" => V::Text(text::placeholder("user")),
@@ -155,9 +183,8 @@ impl Translator<'_, '_> {
     fn index(&mut self, of: V, index: &Expression) -> V {
         match (of, self.value(index)) {
             (V::Set(set), _) => {
-                let what = format!("{index:?}");
                 // A row for each user or iteration in turn is what `sequential` gives.
-                let pick = if what.contains("\"random\"") { "random" } else { "sequential" };
+                let pick = if is_random(index) { "random" } else { "sequential" };
                 self.picks.entry(set.clone()).or_insert(pick);
                 V::Row(set)
             }
@@ -176,7 +203,10 @@ impl Translator<'_, '_> {
 
     /// `__ENV.NAME`, with what stands behind `||`.
     fn environment(&mut self, name: &str, default: Option<&str>) -> V {
-        match default.filter(|_| !is_secret(name)) {
+        if let Some(default) = default.filter(|default| is_secret_value(name, default)) {
+            return V::Text(self.cx.vault.hide(name, default));
+        }
+        match default {
             Some(default) => V::Text(text::placeholder(&self.optional(name, default))),
             None => V::Text(self.cx.vault.variable(name)),
         }
@@ -187,7 +217,11 @@ impl Translator<'_, '_> {
             && **of == Expression::Name("__ENV".to_owned())
         {
             let default = match self.value(right) {
-                V::Text(text) if !text.contains("{{") => Some(text),
+                V::Text(text) => match &text::spans(&text)[..] {
+                    [] => Some(String::new()),
+                    [Span::Literal(own)] => Some(own.clone()),
+                    _ => None,
+                },
                 V::Number(number) => Some(number),
                 _ => None,
             };
@@ -200,7 +234,7 @@ impl Translator<'_, '_> {
         }
     }
 
-    fn call(&mut self, callee: &Expression, arguments: &[Expression]) -> V {
+    pub(super) fn call(&mut self, callee: &Expression, arguments: &[Expression]) -> V {
         // `users.length`, `JSON.stringify(x)` and the like.
         let name = match callee {
             Expression::Member(of, method) => {
@@ -215,14 +249,7 @@ impl Translator<'_, '_> {
                     _ => return V::Unknown(format!("`.{method}()` is not followed")),
                 }
             }
-            Expression::Name(name) => match self.named(name) {
-                V::Function(function) => return self.result(&function, arguments),
-                _ if self.functions.contains_key(name) => {
-                    let Some(function) = self.functions.get(name).cloned() else { return V::Null };
-                    return self.result(&function, arguments);
-                }
-                _ => name.clone(),
-            },
+            Expression::Name(name) => name.clone(),
             _ => return V::Unknown("a call of this form is not followed".to_owned()),
         };
         let values: Vec<V> = arguments.iter().map(|argument| self.value(argument)).collect();
@@ -230,13 +257,12 @@ impl Translator<'_, '_> {
             ("JSON.stringify", [value, ..]) => V::Serialized(Box::new(value.clone())),
             ("JSON.parse", [V::Body(id)]) => V::Json(*id, "$".to_owned()),
             ("JSON.parse", [file @ V::Named(_)]) => file.clone(),
-            ("encodeURIComponent", [V::Text(text)]) if !text.contains("{{") => {
-                V::Text(text::percent_encoded(text))
-            }
-            (
-                "encodeURIComponent" | "encodeURI" | "String" | "Number" | "parseInt" | "parseFloat",
-                [value, ..],
-            ) => value.clone(),
+            ("encodeURIComponent", [value, ..]) => match self.text(value, "value") {
+                Ok(text) if self.charge(text.len() * 3) => V::Text(encoded(&text)),
+                Ok(_) => full(),
+                Err(why) => V::Unknown(why),
+            },
+            ("encodeURI" | "String" | "Number" | "parseInt" | "parseFloat", [value, ..]) => value.clone(),
             ("Date.now", _) => V::Text("{{now:ms}}".to_owned()),
             ("uuidv4" | "crypto.randomUUID", _) => V::Text("{{uuid}}".to_owned()),
             ("randomIntBetween", [V::Number(a), V::Number(b)]) => V::Text(format!("{{{{random:{a}:{b}}}}}")),
@@ -260,7 +286,11 @@ impl Translator<'_, '_> {
             }
             ("open", [V::Text(path), ..]) => V::Named(format!("file:{path}")),
             ("papaparse.parse" | "Papa.parse", [file @ V::Named(_), ..]) => file.clone(),
-            ("http.url", [value]) => value.clone(),
+            (name, [value])
+                if name.strip_suffix(".url").is_some_and(|module| self.modules.contains(module)) =>
+            {
+                value.clone()
+            }
             _ => V::Unknown(format!("`{}()` is not followed", name.chars().take(60).collect::<String>())),
         }
     }
@@ -283,42 +313,11 @@ impl Translator<'_, '_> {
         }
     }
 
-    /// What a function returns, if it does nothing else.
-    fn result(&mut self, function: &Function, arguments: &[Expression]) -> V {
-        if self.scopes.len() > 20 {
-            return V::Unknown("functions call each other too deeply".to_owned());
-        }
-        let values: Vec<V> = arguments.iter().map(|argument| self.value(argument)).collect();
-        let scope = function.parameters.iter().cloned().zip(values).collect();
-        self.scopes.push(scope);
-        let mut made =
-            V::Unknown("a function that does more than return a value is not followed here".to_owned());
-        for statement in &function.body {
-            match &statement.kind {
-                Kind::Declare(all) => {
-                    for (name, value) in all {
-                        let value = value.as_ref().map_or(V::Null, |value| self.value(value));
-                        if let Some(scope) = self.scopes.last_mut() {
-                            scope.insert(name.clone(), value);
-                        }
-                    }
-                }
-                Kind::Return(Some(value)) => {
-                    made = self.value(value);
-                    break;
-                }
-                _ => break,
-            }
-        }
-        self.scopes.pop();
-        made
-    }
-
     /// `new SharedArray('name', function () { return JSON.parse(open('x.json')); })`.
     fn new_object(&mut self, class: &Expression, arguments: &[Expression]) -> V {
         match (class, arguments) {
             (Expression::Name(name), [_, Expression::Function(function)]) if name == "SharedArray" => {
-                self.result(function, &[])
+                self.body(function, &[])
             }
             (Expression::Name(name), _) if name == "Date" => V::Named("date".to_owned()),
             _ => V::Unknown("an object of this class is not followed".to_owned()),
@@ -331,7 +330,7 @@ impl Translator<'_, '_> {
             V::Text(text) => Ok(text.clone()),
             V::Number(number) => Ok(number.clone()),
             V::Bool(flag) => Ok(flag.to_string()),
-            V::Null => Ok(String::new()),
+            V::Null | V::Done => Ok(String::new()),
             V::Json(id, path) => Ok(self.kept(*id, &format!("json:{path}"), wish)),
             V::Header(id, name) => Ok(self.kept(*id, &format!("header:{}", name.to_ascii_lowercase()), wish)),
             V::Status(id) => Ok(self.kept(*id, "status", wish)),
@@ -368,26 +367,79 @@ impl Translator<'_, '_> {
     /// A value as JSON of the plan.
     pub(super) fn json_value(&mut self, value: &V, key: &str) -> Result<Value, String> {
         Ok(match value {
-            V::Null => Value::Plain("null".to_owned()),
+            V::Null | V::Done => Value::Plain("null".to_owned()),
             V::Bool(flag) => Value::Bool(*flag),
             V::Number(number) => number.parse().map_or_else(|_| Value::Plain(number.clone()), Value::Number),
             V::List(items) => {
                 Value::List(items.iter().map(|item| self.json_value(item, key)).collect::<Result<_, _>>()?)
             }
             V::Object(entries) => {
-                let mut map = Map::new();
+                let (mut map, mut known) = (Map::new(), HashSet::new());
                 for (key, value) in entries {
-                    map.set(text::literal(key), self.json_value(value, key)?);
+                    let value = self.json_value(value, key)?;
+                    match known.insert(key) {
+                        true => map.push(text::literal(key), value),
+                        // Of equal keys the last counts.
+                        false => map.set(text::literal(key), value),
+                    }
                 }
                 map.into()
-            }
-            V::Text(text) if is_secret(key) && !text.contains("{{") && !text.is_empty() => {
-                Value::Text(self.cx.vault.hide(key, text))
             }
             // A part of a JSON answer keeps its type.
             V::Json(..) => Value::Text(self.text(value, key)?.replacen("}}", "|json}}", 1)),
             other => Value::Text(self.text(other, key)?),
         })
+    }
+}
+
+impl Translator<'_, '_> {
+    /// A value with this name in the script: a secret becomes a variable where it is defined, so that no use shows it.
+    pub(super) fn concealed(&mut self, name: &str, value: V) -> V {
+        const KINDS: &[&str] = &["basic", "digest", "ntlm", "bearer"];
+        let V::Text(text) = &value else { return value };
+        let [Span::Literal(own)] = &text::spans(text)[..] else { return value };
+        let is_address = own.contains("://") || own.starts_with('/') || KINDS.contains(&&**own);
+        if is_address || name.eq_ignore_ascii_case("cookie") || own.trim().is_empty() || !is_secret(name) {
+            return value;
+        }
+        V::Text(crate::plan::request::credentials(name, own, &mut self.cx.vault))
+    }
+}
+
+/// About how many bytes a copy of a value takes.
+fn weight(value: &V) -> usize {
+    match value {
+        V::Text(text) | V::Number(text) | V::Named(text) | V::Unknown(text) => text.len() + 1,
+        V::List(items) => items.iter().map(weight).sum::<usize>() + 1,
+        V::Object(entries) => entries.iter().map(|(key, value)| key.len() + weight(value)).sum::<usize>() + 1,
+        V::Serialized(value) => weight(value) + 1,
+        _ => 1,
+    }
+}
+
+fn full() -> V {
+    V::Unknown("the script makes longer values than an import takes".to_owned())
+}
+
+/// What `encodeURIComponent` makes of a text: its own characters are escaped, its values marked.
+fn encoded(text: &str) -> String {
+    let one = |span: Span<'_>| match span {
+        Span::Literal(own) => text::percent_encoded(&own),
+        Span::Placeholder(inner) if inner.ends_with(ENCODED) => text::placeholder(inner),
+        Span::Placeholder(inner) => text::placeholder(&format!("{inner}{ENCODED}")),
+    };
+    text::spans(text).into_iter().map(one).collect()
+}
+
+/// Whether an index is made of `Math.random()`.
+fn is_random(index: &Expression) -> bool {
+    match index {
+        Expression::Call(callee, arguments, _) => is_random(callee) || arguments.iter().any(is_random),
+        Expression::Member(of, name) => name == "random" || is_random(of),
+        Expression::Binary(left, _, right) => is_random(left) || is_random(right),
+        Expression::Unary(_, inner) => is_random(inner),
+        Expression::Name(name) => name == "randomIntBetween",
+        _ => false,
     }
 }
 

@@ -9,7 +9,7 @@ use super::model::{
     Body, Constant, ConstantValue, Does, Part, Plan, Request, Scenario, Step, Target, each_request,
 };
 use super::vault::is_secret;
-use super::{Cx, Kind, bodies, keeps, text};
+use super::{Cx, Kind, bodies, keeps, secrets, text};
 use crate::ledger::Piece;
 use crate::source::Unreadable;
 use crate::yaml::{Map, Value};
@@ -178,6 +178,13 @@ fn placeholders(text: &str) -> Vec<String> {
     names
 }
 
+/// A part of a text of Postman.
+enum TextPart<'t> {
+    /// A name of the plan.
+    Name(String),
+    Own(&'t str),
+}
+
 struct Importer<'c, 'a> {
     cx: &'c mut Cx<'a>,
     /// Variables of the collection by their names in the plan.
@@ -265,21 +272,34 @@ impl Importer<'_, '_> {
 
     fn request(&mut self, item: &Node<'_>, scenario: &mut Scenario, prefix: &str, auth: Option<&Node<'_>>) {
         let name = item.text("name").unwrap_or("request");
-        let Some(node) = item.get("request") else { return };
+        let Some(node) = item.get("request") else {
+            let piece = self.cx.ledger.enter(self.cx.place(item.line), name);
+            self.cx.ledger.refused(piece, "it is neither a folder nor a request", "a step by hand");
+            return;
+        };
         let method = node.text("method").unwrap_or("GET").to_ascii_uppercase();
-        let url = self.raw_url(node);
+        // A request may be its URL only.
+        let url = node.as_str().map_or_else(|| self.raw_url(node), str::to_owned);
         let shown = url.split(['?', '#']).next().unwrap_or_default();
         let piece = self.cx.ledger.enter(self.cx.place(item.line), &format!("{method} {shown} ({name})"));
         let mut request = Request { name: Some(format!("{prefix}{name}")), method, ..Request::default() };
         match self.url(&url, piece) {
-            Ok(url) => request.url = url,
+            Ok((url, user)) => {
+                request.url = url;
+                if let Some(user) = user {
+                    let user = if text::split_once(&user, ':').is_some() { user } else { format!("{user}:") };
+                    request.set_header("authorization", format!("Basic {{{{base64:{user}}}}}"));
+                }
+            }
             Err(why) => {
                 self.cx.ledger.refused(piece, why, "a step by hand: docs/reference/load-plan.md");
                 return;
             }
         }
         for field in node.get("header").map(Node::items).unwrap_or_default() {
-            let (Some(key), Some(value)) = (field.text("key"), field.text("value")) else { continue };
+            let Some(key) = field.text("key") else { continue };
+            let value = field.get("value").and_then(Node::as_text).unwrap_or_default();
+            let value = &*value;
             let is_own = ["content-length", "connection", "transfer-encoding", "host"]
                 .contains(&&*key.to_ascii_lowercase());
             if is_disabled(field) || is_own || key.is_empty() {
@@ -297,12 +317,32 @@ impl Importer<'_, '_> {
         {
             return;
         }
+        self.behavior(item, node, &mut request, piece);
         self.scripts(item, &mut request);
         if request.checks.is_empty() {
             request.checks.push("status=2xx,3xx".to_owned());
         }
         self.cx.ledger.same(piece);
         scenario.steps.push(Step::request(request));
+    }
+
+    /// Settings of a request that are no part of its message.
+    fn behavior(&mut self, item: &Node<'_>, node: &Node<'_>, request: &mut Request, piece: Piece) {
+        for (key, value) in item.get("protocolProfileBehavior").map(Node::entries).unwrap_or_default() {
+            match (&**key, value.as_bool()) {
+                ("followRedirects", Some(false)) => request.redirects = Some(0),
+                ("followRedirects", _) => {}
+                (key, _) => {
+                    let key: String = key.chars().filter(|c| !c.is_control()).take(60).collect();
+                    self.cx.ledger.changed(piece, format!("the setting `{key}` of Postman is not in the plan"));
+                }
+            }
+        }
+        for (key, option) in [("proxy", "--proxy"), ("certificate", "--cert")] {
+            if node.get(key).is_some() {
+                self.cx.ledger.changed(piece, format!("its {key} is an option of `weir load`: {option}"));
+            }
+        }
     }
 
     /// The URL as Postman writes it, with its variables and path variables.
@@ -366,8 +406,8 @@ impl Importer<'_, '_> {
         raw
     }
 
-    /// The URL of a plan. The server is that of the first request, or a variable.
-    fn url(&mut self, raw: &str, piece: Piece) -> Result<String, String> {
+    /// The URL of a plan, and its user and password. The server is that of the first request, or a variable.
+    fn url(&mut self, raw: &str, piece: Piece) -> Result<(String, Option<String>), String> {
         let mut raw = raw.trim().to_owned();
         let first = raw
             .strip_prefix("{{")
@@ -391,11 +431,12 @@ impl Importer<'_, '_> {
         if !raw.contains("://") {
             raw = format!("http://{raw}");
         }
-        let marked = self.marked(&raw)?;
-        let Some((server, rest)) = text::split_url(&marked) else {
+        let mut url = self.url_text(&raw)?;
+        let user = secrets::take_user(&mut url);
+        let Some((server, path)) = text::split_url(&url) else {
             return Err("its server is no host, or holds a variable".to_owned());
         };
-        let path = self.unmarked_url(&rest);
+        let path = (path, user);
         if is_target {
             return Ok(path);
         }
@@ -403,28 +444,26 @@ impl Importer<'_, '_> {
         if self.server.is_none() {
             self.server = Some(server.clone());
         }
-        Ok(if self.server.as_deref() == Some(&*server) { path } else { format!("{server}{path}") })
+        let (path, user) = path;
+        let url = if self.server.as_deref() == Some(&*server) { path } else { format!("{server}{path}") };
+        Ok((url, user))
     }
 
-    /// A text with marks in the place of variables: `\u{e002}NAME\u{e003}`.
-    fn marked(&mut self, text: &str) -> Result<String, String> {
-        let mut out = String::new();
+    /// The parts of a text between its variables, and the names of the plan for those.
+    fn parts<'t>(&mut self, text: &'t str) -> Result<Vec<TextPart<'t>>, String> {
+        let mut parts = Vec::new();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once("{{") {
-            out.push_str(before);
-            let Some((name, after)) = after.split_once("}}") else {
-                out.push_str("{{");
-                rest = after;
-                continue;
-            };
+            let Some((name, behind)) = after.split_once("}}") else { break };
             // Of three braces the first stands for itself.
             let bare = name.trim_start_matches('{');
-            out.push_str(&name[..name.len() - bare.len()]);
-            out.push_str(&format!("\u{e002}{}\u{e003}", self.variable(bare.trim())?));
-            rest = after;
+            let own = rest.get(..before.len() + name.len() - bare.len()).unwrap_or_default();
+            parts.push(TextPart::Own(own));
+            parts.push(TextPart::Name(self.variable(bare.trim())?));
+            rest = behind;
         }
-        out.push_str(rest);
-        Ok(out)
+        parts.push(TextPart::Own(rest));
+        Ok(parts)
     }
 
     /// The name of the plan for a variable of Postman.
@@ -449,41 +488,49 @@ impl Importer<'_, '_> {
         Ok(named)
     }
 
-    fn unmarked_url(&self, text: &str) -> String {
+    /// A URL as a text of plans. Postman puts values into URLs as they are.
+    fn url_text(&mut self, raw: &str) -> Result<String, String> {
         let mut out = String::new();
-        let mut rest = text;
-        while let Some((before, after)) = rest.split_once('\u{e002}') {
-            out.push_str(&text::url_literal(before));
-            let (name, after) = after.split_once('\u{e003}').unwrap_or((after, ""));
-            out.push_str(&text::placeholder(name));
-            rest = after;
+        for part in self.parts(raw)? {
+            match part {
+                TextPart::Own(own) => {
+                    let before = own.split('#').next().unwrap_or_default();
+                    out.push_str(&text::url_literal(before));
+                    if before.len() < own.len() {
+                        break;
+                    }
+                }
+                TextPart::Name(name) if name.contains(':') || ["uuid", "now"].contains(&&*name) => {
+                    out.push_str(&text::placeholder(&name));
+                }
+                TextPart::Name(name) => out.push_str(&text::placeholder(&format!("{name}|raw"))),
+            }
         }
-        out.push_str(&text::url_literal(rest));
-        out
+        Ok(out)
     }
 
     /// A text of the plan. A variable without counterpart stays out, and the request says so.
     fn text(&mut self, text: &str, piece: Piece) -> String {
-        let marked = match self.marked(text) {
-            Ok(marked) => marked,
+        let parts = match self.parts(text) {
+            Ok(parts) => parts,
             Err(why) => {
                 self.cx.ledger.refused(piece, why, "`values:`, a data set, or `exec`");
-                text.replace("{{", "").replace("}}", "")
+                return self.cx.vault.literal("secret", &text.replace("{{", "").replace("}}", ""));
             }
         };
         let mut out = String::new();
-        let mut rest = &*marked;
-        while let Some((before, after)) = rest.split_once('\u{e002}') {
-            out.push_str(&self.cx.vault.literal("secret", before));
-            let (name, after) = after.split_once('\u{e003}').unwrap_or((after, ""));
-            if text::joins(&out) {
-                // In JSON a blank changes nothing.
-                out.push(' ');
+        for part in parts {
+            match part {
+                TextPart::Own(own) => out.push_str(&self.cx.vault.literal("secret", own)),
+                TextPart::Name(name) => {
+                    if text::joins(&out) {
+                        // In JSON a blank changes nothing.
+                        out.push(' ');
+                    }
+                    out.push_str(&text::placeholder(&name));
+                }
             }
-            out.push_str(&text::placeholder(name));
-            rest = after;
         }
-        out.push_str(&self.cx.vault.literal("secret", rest));
         out
     }
 
@@ -643,6 +690,11 @@ impl Importer<'_, '_> {
                         }
                     }
                 }
+                if let Some(name) = body.at(&["graphql", "operationName"]).and_then(Node::as_str)
+                    && !name.is_empty()
+                {
+                    map.set("operationName", self.text(name, piece));
+                }
                 request.body = Some(Body::Json(map.into()));
             }
             "file" => {
@@ -657,7 +709,13 @@ impl Importer<'_, '_> {
                 self.cx.ledger.changed(piece, "the body is read from its file when the plan is read");
                 request.body = Some(Body::File(source.to_owned()));
             }
-            _ => {}
+            "none" | "" => {}
+            other => {
+                let other: String = other.chars().filter(|c| !c.is_control()).take(60).collect();
+                let why = format!("its body has the mode `{other}`, which is not followed");
+                self.cx.ledger.refused(piece, why, "`body` of the step");
+                return false;
+            }
         }
         true
     }
@@ -675,6 +733,9 @@ impl Importer<'_, '_> {
 
     /// JSON with variables in its texts. A variable outside of texts is no JSON, so that body stays a text.
     fn json(&mut self, raw: &str, piece: Piece) -> Option<Value> {
+        if raw.len() > bodies::TREE_BYTES {
+            return None;
+        }
         let node = json::parse(raw).ok()?;
         bodies::Json::of_node(&node)?;
         Some(self.json_value(&node, "", piece))
@@ -695,9 +756,13 @@ impl Importer<'_, '_> {
                 Value::List(items.iter().map(|item| self.json_value(item, key, piece)).collect())
             }
             Tree::Map(entries) => {
-                let mut map = Map::new();
+                let (mut map, mut known) = (Map::new(), BTreeSet::new());
                 for (key, node) in entries {
-                    map.set(text::literal(key), self.json_value(node, key, piece));
+                    let value = self.json_value(node, key, piece);
+                    match known.insert(key) {
+                        true => map.push(text::literal(key), value),
+                        false => map.set(text::literal(key), value),
+                    }
                 }
                 map.into()
             }

@@ -203,6 +203,7 @@ impl Session {
             scope,
             jar: CookieJar::default(),
             has_cookies: true,
+            first_jar: None,
             has_rows: true,
             is_started: true,
             iterations: 0,

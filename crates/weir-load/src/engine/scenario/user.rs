@@ -17,13 +17,15 @@ use crate::engine::worker::Pause as Why;
 use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
-use weir_plan::{CookieJar, Draw, Scope};
+use weir_plan::{CookieJar, Cookies, Draw, Scope};
 
 /// A user of one scenario: its values and cookies.
 pub(super) struct Session {
     pub(super) scope: Scope,
     pub(super) jar: CookieJar,
     pub(super) has_cookies: bool,
+    /// The cookies that each iteration begins with, if the user forgets what its steps got.
+    first_jar: Option<Box<CookieJar>>,
     /// The rows of data sets that it keeps for its whole life.
     pub(super) has_rows: bool,
     /// Whether `start` is done.
@@ -160,6 +162,11 @@ impl User {
                 return Some(ended);
             }
             session.is_started = true;
+            if let Some(first) = &mut session.first_jar {
+                first.copy(&session.jar);
+            }
+        } else if let Some(first) = &session.first_jar {
+            session.jar.copy(first);
         }
         Some(self.walk(session, &compiled.steps, &mut ready).await)
     }
@@ -198,7 +205,8 @@ impl User {
         Some(Box::new(Session {
             scope,
             jar: CookieJar::default(),
-            has_cookies: plan.cookies,
+            has_cookies: plan.cookies != Cookies::Off,
+            first_jar: (plan.cookies == Cookies::Iteration).then(Box::default),
             has_rows: false,
             is_started: false,
             iterations: 0,
