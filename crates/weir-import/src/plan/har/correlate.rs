@@ -10,10 +10,10 @@ use crate::plan::model::Keep;
 use crate::plan::request::{Sent, Slot, Where};
 use crate::plan::text;
 use crate::plan::vault::{Vault, is_secret};
-use aho_corasick::AhoCorasick;
+use aho_corasick::{AhoCorasick, MatchKind};
 use regex::Regex;
 use serde_json::Value as Json;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Shortest value that is correlated.
 const SHORTEST: usize = 8;
@@ -23,6 +23,12 @@ const LONGEST: usize = 8 << 10;
 const VALUES: usize = 20_000;
 /// Most matches of values in one answer.
 const MATCHES: usize = 50_000;
+/// Most answers that are searched for one value, the last ones before it was sent.
+const SOURCES: usize = 20;
+/// Most values within one part of a request, such as a body that is a text.
+const WITHIN: usize = 1_000;
+/// Most bytes of answers that are searched for where a value stands, each search counted.
+const SEARCHED: usize = 1 << 30;
 /// Characters before a value that may tell where it is.
 const CONTEXT: usize = 80;
 
@@ -32,6 +38,18 @@ pub(super) struct Found {
     pub(super) keeps: BTreeMap<usize, Vec<Keep>>,
     /// Entries of which the second needs what the first kept.
     pub(super) needs: Vec<(usize, usize)>,
+    /// Entries that send a value of an earlier answer as it was recorded, because a plan cannot say where it is.
+    pub(super) stale: BTreeSet<usize>,
+    /// Whether [`SEARCHED`] was reached.
+    pub(super) is_full: bool,
+}
+
+/// What is known about the answers: it is found out once for each.
+struct Search {
+    /// Paths to the texts and numbers of JSON answers, by the position of the entry.
+    leaves: HashMap<usize, HashMap<String, String>>,
+    /// Bytes that may still be searched.
+    left: usize,
 }
 
 /// Where an answer has a value.
@@ -42,14 +60,16 @@ struct Source {
 
 /// Replaces correlated values in the requests of `taken`, positions of entries in the order of time.
 pub(super) fn correlate(entries: &mut [Entry], taken: &[usize], vault: &mut Vault) -> Found {
-    let mut found = Found { keeps: BTreeMap::new(), needs: Vec::new() };
+    let mut found =
+        Found { keeps: BTreeMap::new(), needs: Vec::new(), stale: BTreeSet::new(), is_full: false };
+    let mut search = Search { leaves: HashMap::new(), left: SEARCHED };
     let values = values(entries, taken);
     let seen = seen(entries, taken, &values);
     // Values that a request had before any answer: the client made them.
     let mut of_client: HashSet<String> = HashSet::new();
     let mut kept: HashMap<String, (usize, String)> = HashMap::new();
     for (order, &at) in taken.iter().enumerate() {
-        let earlier: Vec<usize> = taken.get(..order).unwrap_or_default().to_vec();
+        let earlier = taken.get(..order).unwrap_or_default();
         let Some(entry) = entries.get_mut(at) else { continue };
         let Ok(mut sent) = std::mem::replace(&mut entry.sent, Err(String::new())) else { continue };
         let number = entry.number;
@@ -66,12 +86,17 @@ pub(super) fn correlate(entries: &mut [Entry], taken: &[usize], vault: &mut Vaul
                     }
                     None => {
                         let answers = seen.get(&value).map(Vec::as_slice).unwrap_or_default();
-                        let before = answers.iter().rev().filter(|from| earlier.contains(from));
+                        // Both lists are in the order of time.
+                        let before = answers.iter().rev().filter(|from| **from < at).take(SOURCES);
                         let sourced = before
-                            .filter_map(|from| Some((*from, source(entries.get(*from)?, &value)?)))
+                            .filter_map(|from| {
+                                Some((*from, search.source(*from, entries.get(*from)?, &value)?))
+                            })
                             .next();
                         let Some((from, source)) = sourced else {
-                            if !answers.iter().any(|from| earlier.contains(from)) {
+                            if answers.iter().any(|from| *from < at) {
+                                found.stale.insert(at);
+                            } else {
                                 of_client.insert(value);
                             }
                             continue;
@@ -91,14 +116,15 @@ pub(super) fn correlate(entries: &mut [Entry], taken: &[usize], vault: &mut Vaul
                 };
                 uses.push((value.clone(), name));
             }
-            put(slot, &uses);
+            put(place, slot, &uses);
             uses.clear();
         });
-        follow(&mut sent, entries, &earlier, at, vault, &mut found);
+        follow(&mut sent, entries, earlier, at, vault, &mut found);
         if let Some(entry) = entries.get_mut(at) {
             entry.sent = Ok(sent);
         }
     }
+    found.is_full = search.left == 0;
     found
 }
 
@@ -127,42 +153,84 @@ fn wish<'n>(place: Where<'n>, source: &'n Source) -> &'n str {
     }
 }
 
-/// Puts names in the places of values within a part of a request.
-fn put(slot: &mut Slot, uses: &[(String, String)]) {
-    for (value, name) in uses {
-        if slot.text.is_some() {
+/// Puts names in the places of values within a part of a request, longer ones first.
+fn put(place: Where<'_>, slot: &mut Slot, uses: &[(String, String)]) {
+    if slot.text.is_some() || uses.is_empty() {
+        return;
+    }
+    let values: Vec<&str> = uses.iter().map(|(value, _)| &**value).collect();
+    let builder = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(values);
+    let Ok(finder) = builder else { return };
+    // Values are escaped in a URL, so what stands around them is too.
+    let own = |text: &str| match place {
+        Where::Path | Where::Query(_) => text::percent_encoded(text),
+        _ => text::literal(text),
+    };
+    let (mut out, mut end) = (String::new(), 0);
+    for found in finder.find_iter(&slot.value) {
+        let Some((_, name)) = uses.get(found.pattern().as_usize()) else { continue };
+        out.push_str(&own(slot.value.get(end..found.start()).unwrap_or_default()));
+        end = found.start();
+        if text::joins(&out) || !is_apart(&slot.value, found.range()) {
             continue;
         }
-        let placeholder = text::placeholder(name);
-        if *value == slot.value {
-            slot.text = Some(placeholder);
-        } else if let Some((before, after)) = slot.value.split_once(&**value)
-            && !text::joins(before)
-        {
-            slot.text = Some(format!("{}{placeholder}{}", text::literal(before), text::literal(after)));
-        }
+        out.push_str(&text::placeholder(name));
+        end = found.end();
     }
+    if out.is_empty() && end == 0 {
+        return;
+    }
+    out.push_str(&own(slot.value.get(end..).unwrap_or_default()));
+    slot.text = Some(out);
 }
 
-/// The values of a part that an answer may have given: the whole, or what stands behind `Bearer`.
+/// Whether a part of a text is no part of a longer word.
+fn is_apart(text: &str, range: std::ops::Range<usize>) -> bool {
+    let is_word = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric());
+    let before = text.get(..range.start).and_then(|before| before.chars().next_back());
+    let after = text.get(range.end..).and_then(|after| after.chars().next());
+    !is_word(before) && !is_word(after)
+}
+
+/// The values of a part that an answer may have given: the whole, what stands behind `Bearer`, and the words within
+/// texts, such as those of a body that stays a text.
 fn parts_of(place: Where<'_>, slot: &Slot) -> Vec<String> {
-    if slot.text.is_some() || slot.value.len() > LONGEST {
+    if slot.text.is_some() {
         return Vec::new();
     }
     match place {
         // The jar has them.
-        Where::Header("cookie") | Where::Body => Vec::new(),
+        Where::Header("cookie") => return Vec::new(),
         Where::Header(
             "referer" | "origin" | "host" | "user-agent" | "accept" | "accept-language" | "content-type",
-        ) => Vec::new(),
-        Where::Header("accept-encoding" | "cache-control" | "pragma") => Vec::new(),
-        Where::Header(_) => match slot.value.split_once(' ') {
-            Some((_, token)) if !token.contains(' ') => vec![token.to_owned()],
-            Some(_) => Vec::new(),
-            None => vec![slot.value.trim_matches('"').to_owned(), slot.value.clone()],
-        },
-        _ => vec![slot.value.clone()],
+        ) => return Vec::new(),
+        Where::Header("accept-encoding" | "cache-control" | "pragma") => return Vec::new(),
+        _ => {}
     }
+    let mut all = Vec::new();
+    let mut add = |value: &str| {
+        if all.len() < WITHIN && is_made_up(value) && !all.iter().any(|known| known == value) {
+            all.push(value.to_owned());
+        }
+    };
+    if !matches!(place, Where::Body) {
+        add(&slot.value);
+        add(slot.value.trim_matches('"'));
+    }
+    let separates = |c: char| c.is_whitespace() || "\"'<>&;,(){}[]|?#`".contains(c);
+    for word in slot.value.split(separates).filter(|word| word.len() >= SHORTEST) {
+        add(word);
+        // `name=value`, `name:value`, and segments of a path.
+        for sign in ['=', ':'] {
+            if let Some((_, value)) = word.split_once(sign) {
+                add(value);
+            }
+        }
+        if word.contains('/') {
+            word.split('/').for_each(&mut add);
+        }
+    }
+    all
 }
 
 /// Whether a value looks like one that a program made: long, without blanks, and no word, date or name of a type.
@@ -240,53 +308,64 @@ fn seen(entries: &[Entry], taken: &[usize], values: &[String]) -> HashMap<String
     seen
 }
 
-/// Where the answer of an entry has a value, if a plan can say it.
-fn source(entry: &Entry, value: &str) -> Option<Source> {
-    let number = entry.number;
-    let made = |source: String, shown: String| {
-        Some(Source { source, shown: format!("{shown} of entry {number}'s answer") })
-    };
-    let answer = &entry.answer;
-    if let Some((name, _)) = answer.cookies().find(|(_, own)| *own == value)
-        && is_token(name)
-    {
-        return made(format!("cookie:{name}"), format!("the cookie {name}"));
-    }
-    let single = |name: &str| answer.headers.iter().filter(|(own, _)| own == name).count() == 1;
-    if let Some((name, _)) = answer.headers.iter().find(|(name, own)| own == value && single(name))
-        && is_token(name)
-    {
-        return made(format!("header:{name}"), format!("the header field {name}"));
-    }
-    if (answer.media.contains("json") || answer.body.trim_start().starts_with(['{', '[']))
-        && let Ok(json) = serde_json::from_str::<Json>(&answer.body)
-    {
-        let mut path = String::from("$");
-        if path_to(&json, value, &mut path) {
-            return made(format!("json:{path}"), format!("`{path}`"));
+impl Search {
+    /// Where the answer of an entry has a value, if a plan can say it.
+    fn source(&mut self, at: usize, entry: &Entry, value: &str) -> Option<Source> {
+        let number = entry.number;
+        let made = |source: String, shown: String| {
+            Some(Source { source, shown: format!("{shown} of entry {number}'s answer") })
+        };
+        let answer = &entry.answer;
+        if let Some((name, _)) = answer.cookies().find(|(_, own)| *own == value)
+            && is_token(name)
+        {
+            return made(format!("cookie:{name}"), format!("the cookie {name}"));
         }
+        let single = |name: &str| answer.headers.iter().filter(|(own, _)| own == name).count() == 1;
+        if let Some((name, _)) = answer.headers.iter().find(|(name, own)| own == value && single(name))
+            && is_token(name)
+        {
+            return made(format!("header:{name}"), format!("the header field {name}"));
+        }
+        if answer.media.contains("json") || answer.body.trim_start().starts_with(['{', '[']) {
+            let leaves = self.leaves.entry(at).or_insert_with(|| leaves(&answer.body));
+            if let Some(path) = leaves.get(value) {
+                return made(format!("json:{path}"), format!("`{path}`"));
+            }
+        }
+        let pattern = pattern(&answer.body, value, &mut self.left)?;
+        let shown = format!("the text behind `{}`", shown_context(&answer.body, value));
+        made(format!("body~{pattern}"), shown)
     }
-    let pattern = pattern(&answer.body, value)?;
-    let shown = format!("the text behind `{}`", shown_context(&answer.body, value));
-    made(format!("body~{pattern}"), shown)
+}
+
+/// The texts and numbers of a JSON body that look made up, each with the path to its first place.
+fn leaves(body: &str) -> HashMap<String, String> {
+    let mut all = HashMap::new();
+    if let Ok(json) = serde_json::from_str::<Json>(body) {
+        collect_leaves(&json, &mut String::from("$"), &mut all);
+    }
+    all
 }
 
 fn is_token(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
 }
 
-/// Appends the path to the first value of JSON that is this one.
-fn path_to(json: &Json, value: &str, path: &mut String) -> bool {
+fn collect_leaves(json: &Json, path: &mut String, all: &mut HashMap<String, String>) {
     let length = path.len();
+    let mut add = |value: &str, path: &str| {
+        if is_made_up(value) && !all.contains_key(value) {
+            all.insert(value.to_owned(), path.to_owned());
+        }
+    };
     match json {
-        Json::String(text) => return text == value,
-        Json::Number(number) => return number.to_string() == value,
+        Json::String(text) => add(text, path),
+        Json::Number(number) => add(&number.to_string(), path),
         Json::Array(items) => {
             for (at, item) in items.iter().enumerate() {
                 path.push_str(&format!("[{at}]"));
-                if path_to(item, value, path) {
-                    return true;
-                }
+                collect_leaves(item, path, all);
                 path.truncate(length);
             }
         }
@@ -302,20 +381,23 @@ fn path_to(json: &Json, value: &str, path: &mut String) -> bool {
                     (_, true) => path.push_str(&format!("['{key}']")),
                     _ => continue,
                 }
-                if path_to(item, value, path) {
-                    return true;
-                }
+                collect_leaves(item, path, all);
                 path.truncate(length);
             }
         }
         _ => {}
     }
-    false
 }
 
 /// A regular expression whose first match has the value in its group. The shortest text before the value that tells
 /// it from all others is part of it.
-fn pattern(body: &str, value: &str) -> Option<String> {
+fn pattern(body: &str, value: &str, left: &mut usize) -> Option<String> {
+    let mut search = || {
+        let rest = left.checked_sub(body.len());
+        *left = rest.unwrap_or(0);
+        rest
+    };
+    search()?;
     for (at, _) in body.match_indices(value).take(4) {
         let after = body.get(at + value.len()..)?.chars().next();
         let delimiter = match after {
@@ -335,6 +417,7 @@ fn pattern(body: &str, value: &str) -> Option<String> {
             if is_random(before) {
                 break;
             }
+            search()?;
             let pattern = format!("{}{class}", regex::escape(before));
             let first =
                 Regex::new(&pattern).ok()?.captures(body)?.get(1).map(|group| group.as_str() == value);
@@ -486,8 +569,25 @@ mod tests {
     #[test]
     fn a_pattern_has_the_value_as_its_first_match() {
         let body = "<form>\n <input name=\"q\" value=\"x\">\n <input type=\"hidden\" name=\"csrf\" value=\"a81f0c2e9b7d4c66\">\n";
-        let found = pattern(body, "a81f0c2e9b7d4c66").unwrap();
+        let found = pattern(body, "a81f0c2e9b7d4c66", &mut 10_000).unwrap();
         assert_eq!(found, "name=\"csrf\" value=\"([^\"]+)");
-        assert_eq!(pattern("x a81f0c2e9b7d4c66y", "a81f0c2e9b7d4c66"), None);
+        assert_eq!(pattern("x a81f0c2e9b7d4c66y", "a81f0c2e9b7d4c66", &mut 10_000), None);
+        // A budget that is spent ends the search.
+        let mut left = body.len();
+        assert_eq!((pattern(body, "a81f0c2e9b7d4c66", &mut left), left), (None, 0));
+    }
+
+    #[test]
+    fn values_within_texts_are_found_and_replaced() {
+        let text = "<t>a81f0c2e9b7d4c66</t> id=ord_93Hf72ks&again=a81f0c2e9b7d4c66 xa81f0c2e9b7d4c66";
+        let mut slot = Slot::plain(text);
+        let parts = parts_of(Where::Body, &slot);
+        assert!(parts.iter().any(|part| part == "a81f0c2e9b7d4c66"), "{parts:?}");
+        assert!(parts.iter().any(|part| part == "ord_93Hf72ks"), "{parts:?}");
+        let uses =
+            [("a81f0c2e9b7d4c66".to_owned(), "t".to_owned()), ("ord_93Hf72ks".to_owned(), "id".to_owned())];
+        put(Where::Body, &mut slot, &uses);
+        let want = "<t>{{t}}</t> id={{id}}&again={{t}} xa81f0c2e9b7d4c66";
+        assert_eq!(slot.text.as_deref(), Some(want));
     }
 }

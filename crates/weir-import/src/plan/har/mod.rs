@@ -1,11 +1,12 @@
 //! HAR files, as browsers and proxies record them. Pages become scenarios; a page that needs what an earlier one got,
 //! such as a cookie or a token, goes on in the scenario of that one.
 
+mod cookies;
 mod correlate;
 mod read;
 
 use super::model::{Does, Keep, Plan, Scenario, Step, Target};
-use super::request::{Sent, Slot};
+use super::request::Sent;
 use super::{Cx, Kind, json, names, text};
 use crate::ledger::Piece;
 use crate::source::Unreadable;
@@ -77,7 +78,17 @@ fn import(cx: &mut Cx<'_>) -> Result<Plan, Unreadable> {
         .collect();
     let taken = choose(cx, &mut entries, &pieces, &main);
     let mut found = correlate::correlate(&mut entries, &taken, &mut cx.vault);
-    cookies(cx, &mut entries, &taken, &pieces, &mut found);
+    if found.is_full {
+        let piece = cx.ledger.enter(cx.place(1), "values of answers that later requests send");
+        let why = "there is too much to search: later requests send some values as they were recorded";
+        cx.ledger.refused(piece, why, "cut the recording into parts, or add `keep:` by hand");
+    }
+    for piece in found.stale.iter().filter_map(|at| pieces.get(*at)) {
+        let why =
+            "it sends a value of an earlier answer as it was recorded, because no `keep` can name its place";
+        cx.ledger.changed(*piece, why);
+    }
+    cookies::from_jars(cx, &mut entries, &taken, &pieces, &mut found);
     for &at in &taken {
         if let Some(Entry { sent: Ok(sent), .. }) = entries.get_mut(at) {
             sent.hide_secrets(&mut cx.vault);
@@ -142,83 +153,6 @@ fn is_static(entry: &Entry, sent: &Sent) -> bool {
     matches!(&*sent.method, "GET" | "HEAD")
         && !has_body
         && (STATIC.contains(&ending) || STATIC_RESOURCES.contains(&&*entry.resource))
-}
-
-/// What becomes of the field Cookie. Cookies that an answer of the recording set come from the jar. Others were there
-/// before, so they are variables; then the field is written, with the values of the jar kept by name.
-fn cookies(
-    cx: &mut Cx<'_>,
-    entries: &mut [Entry],
-    taken: &[usize],
-    pieces: &[Piece],
-    found: &mut correlate::Found,
-) {
-    let mut set: BTreeMap<String, usize> = BTreeMap::new();
-    let mut kept: BTreeMap<(usize, String), String> = BTreeMap::new();
-    for &at in taken {
-        let Some(entry) = entries.get_mut(at) else { continue };
-        if let Ok(sent) = &mut entry.sent
-            && let Some(position) = sent.headers.iter().position(|(name, _)| name == "cookie")
-        {
-            let value = sent.headers.get(position).map(|(_, slot)| slot.value.clone()).unwrap_or_default();
-            let pairs: Vec<(&str, &str)> =
-                value.split(';').filter_map(|pair| pair.trim().split_once('=')).collect();
-            let is_known = |name: &str| set.contains_key(name);
-            for (name, _) in pairs.iter().filter(|(name, _)| is_known(name)) {
-                if let Some(from) = set.get(*name) {
-                    found.needs.push((*from, at));
-                }
-            }
-            if pairs.iter().all(|(name, _)| is_known(name)) {
-                sent.headers.remove(position);
-                for (name, value) in &pairs {
-                    // `region=eu-central-1` is no secret, and may stand elsewhere.
-                    if correlate::is_made_up(value) || super::vault::is_secret(name) {
-                        cx.vault.never_show(value);
-                    }
-                }
-            } else {
-                let mut written = Vec::new();
-                for (name, value) in &pairs {
-                    let token = name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
-                    let text = match set.get(*name).filter(|_| token) {
-                        Some(from) => {
-                            let key = (*from, (*name).to_owned());
-                            let known = kept.get(&key).cloned();
-                            let name = known.unwrap_or_else(|| {
-                                let own = cx.vault.free(&format!("cookie_{name}"));
-                                let proof =
-                                    format!("The cookie {name} goes with others that were there before.");
-                                let keep =
-                                    Keep { name: own.clone(), source: format!("cookie:{name}"), proof };
-                                found.keeps.entry(*from).or_default().push(keep);
-                                kept.insert(key, own.clone());
-                                own
-                            });
-                            cx.vault.never_show(value);
-                            text::placeholder(&name)
-                        }
-                        None => cx.vault.hide(&format!("cookie_{name}"), value),
-                    };
-                    written.push(format!("{}={text}", text::literal(name)));
-                }
-                if let Some((_, slot)) = sent.headers.get_mut(position) {
-                    *slot = Slot { text: Some(written.join("; ")), ..Slot::default() };
-                }
-                if let Some(&piece) = pieces.get(at) {
-                    cx.ledger.changed(piece, "cookies from before the recording are variables");
-                }
-            }
-        }
-        for (name, value) in entry.answer.cookies() {
-            // An empty value deletes it.
-            if value.is_empty() {
-                set.remove(name);
-            } else {
-                set.insert(name.to_owned(), at);
-            }
-        }
-    }
 }
 
 /// The entries of each scenario, with its name. Pages that need each other are one.
@@ -340,7 +274,9 @@ fn steps(
             request.set_header("accept-encoding", "identity");
             cx.ledger.changed(piece, "asked without compression, because the plan reads its answer");
         }
-        let is_static = is_static(entry, entry.sent.as_ref().unwrap_or(&Sent::default()));
+        // Requests at once do not see what the others keep, so one that keeps something comes before them.
+        let is_static =
+            request.keep.is_empty() && is_static(entry, entry.sent.as_ref().unwrap_or(&Sent::default()));
         let mut step = Step::request(request);
         let is_new_page = page.as_ref() != Some(&entry.page);
         if is_new_page && page.is_some() {

@@ -53,12 +53,49 @@ impl Answer {
         self.headers.iter().find(|(own, _)| own == name).map(|(_, value)| &**value)
     }
 
+    /// The cookies that it sets, in order.
+    pub(super) fn set_cookies(&self) -> impl Iterator<Item = SetCookie<'_>> {
+        let fields = self.headers.iter().filter(|(name, _)| name == "set-cookie");
+        fields.flat_map(|(_, value)| value.split('\n')).filter_map(SetCookie::read)
+    }
+
     /// Names and values of the cookies that it sets.
     pub(super) fn cookies(&self) -> impl Iterator<Item = (&str, &str)> {
         let fields = self.headers.iter().filter(|(name, _)| name == "set-cookie");
         // Chrome joins several fields by line breaks.
         let lines = fields.flat_map(|(_, value)| value.split('\n'));
         lines.filter_map(|line| line.split(';').next()?.trim().split_once('='))
+    }
+}
+
+/// A cookie that an answer sets (RFC 6265 §5.2).
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SetCookie<'a> {
+    pub(super) name: &'a str,
+    pub(super) value: &'a str,
+    /// Without a dot at its beginning; empty for the host of the answer only.
+    pub(super) domain: &'a str,
+    /// Empty for the folder of the request.
+    pub(super) path: &'a str,
+    /// Whether the browser forgets it.
+    pub(super) is_over: bool,
+}
+
+impl<'a> SetCookie<'a> {
+    fn read(field: &'a str) -> Option<Self> {
+        let mut parts = field.split(';');
+        let (name, value) = parts.next()?.trim().split_once('=')?;
+        let mut cookie = Self { name, value, is_over: value.is_empty(), ..Self::default() };
+        for part in parts {
+            let (key, value) = part.trim().split_once('=').unwrap_or((part.trim(), ""));
+            match &*key.to_ascii_lowercase() {
+                "domain" => cookie.domain = value.trim().trim_start_matches('.'),
+                "path" if value.trim().starts_with('/') => cookie.path = value.trim(),
+                "max-age" => cookie.is_over |= value.trim().parse::<i64>().is_ok_and(|age| age <= 0),
+                _ => {}
+            }
+        }
+        Some(cookie)
     }
 }
 
@@ -148,7 +185,8 @@ fn fill(sent: &mut Sent, request: &Node<'_>) -> Option<&'static str> {
         },
         _ => body.to_owned(),
     };
-    if decoded.contains('\u{fffd}') {
+    let is_binary = |c: char| c == '\u{fffd}' || c.is_control() && !matches!(c, '\t' | '\r' | '\n');
+    if !decoded.is_empty() && (is_binary_media(&media) || decoded.contains(is_binary)) {
         return Some(BINARY);
     }
     sent.body = match (decoded.is_empty(), params.is_empty()) {
@@ -165,6 +203,26 @@ fn fill(sent: &mut Sent, request: &Node<'_>) -> Option<&'static str> {
         let _ = sent.header("content-type", &media);
     }
     note
+}
+
+/// Whether bodies of this type are no texts, whatever a recording shows of them: browsers write such a body as text
+/// in which bytes are lost.
+fn is_binary_media(media: &str) -> bool {
+    const APPLICATIONS: &[&str] = &[
+        "application/gzip",
+        "application/msgpack",
+        "application/octet-stream",
+        "application/pdf",
+        "application/protobuf",
+        "application/x-msgpack",
+        "application/x-protobuf",
+        "application/zip",
+    ];
+    let media = media.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    ["audio/", "font/", "image/", "video/"].iter().any(|kind| media.starts_with(kind))
+        && media != "image/svg+xml"
+        || media.starts_with("application/grpc")
+        || APPLICATIONS.contains(&&*media)
 }
 
 /// A body that is no text.
