@@ -1,7 +1,7 @@
 //! Bodies of requests as they were sent: forms, JSON, multipart and other texts, taken apart by their media types.
 
 use super::json::{self, Node, Value as Tree};
-use super::request::{Slot, Where, json_scalar};
+use super::request::{Slot, VARIABLE, Where, json_scalar};
 use super::text;
 use crate::yaml::{Map, Value};
 
@@ -100,7 +100,7 @@ fn form(body: &str) -> Option<SentBody> {
         let name = text::form_decoded(name)?;
         let value = value?;
         text::form_decoded(value)?;
-        if fields.iter().any(|(known, _)| *known == name) {
+        if name.contains(VARIABLE) || fields.iter().any(|(known, _)| *known == name) {
             return None;
         }
         fields.push((name, Slot::of_url(value, true)));
@@ -154,7 +154,9 @@ impl Json {
     /// JSON of a text, unless a plan would change it: numbers that lose digits, depth.
     #[must_use]
     pub fn of(body: &str) -> Option<Self> {
-        if body.len() > TREE_BYTES {
+        // An escape of JSON must not become a mark for a variable of the shell.
+        let has_mark = |escape: &str| body.contains('\\') && body.to_ascii_lowercase().contains(escape);
+        if body.len() > TREE_BYTES || has_mark("\\ue002") || has_mark("\\ue003") {
             return None;
         }
         Self::of_node(&json::parse(body).ok()?)
@@ -219,7 +221,7 @@ fn shape(node: &Node<'_>, key: &str, depth: usize, leaves: &mut Vec<(String, Slo
         Tree::Map(entries) => {
             let mut map = Vec::new();
             for (key, node) in entries {
-                if key == "<<" {
+                if key.contains(VARIABLE) || key == "<<" {
                     return None;
                 }
                 map.push((key.to_string(), shape(node, key, depth + 1, leaves)?));

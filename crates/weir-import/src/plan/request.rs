@@ -23,8 +23,11 @@ const OWN_FIELDS: &[&str] = &[
     "upgrade",
 ];
 
-/// Before the name of a variable of the shell in a command line: such a text is no secret itself.
+/// Before the name of a variable of the shell, in the texts of a command line that is being read. A command line that
+/// has this character itself is refused.
 pub(super) const VARIABLE: char = '\u{e002}';
+/// Behind the name of a variable of the shell.
+pub(super) const VARIABLE_END: char = '\u{e003}';
 
 /// A part of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -120,6 +123,10 @@ impl Sent {
             let (name, password) = user.split_once(':').unwrap_or((&user, ""));
             let credentials = match password {
                 "" => format!("{}:", text::literal(name)),
+                // A variable gets its name later.
+                password if password.contains(VARIABLE) => {
+                    format!("{}:{}", text::literal(name), text::literal(password))
+                }
                 password => format!("{}:{}", text::literal(name), vault.hide("url_password", password)),
             };
             let text = Some(format!("Basic {{{{base64:{credentials}}}}}"));
@@ -182,6 +189,41 @@ impl Sent {
         self.body.each_slot(visit);
     }
 
+    /// Puts names in the places of variables of the shell, which the parts of a command line have between [`VARIABLE`]
+    /// and [`VARIABLE_END`].
+    ///
+    /// # Errors
+    /// If one stands where a plan cannot have a name.
+    pub fn name_variables(&mut self, vault: &mut Vault) -> Result<(), String> {
+        if self.query.iter().any(|(name, _)| name.contains(VARIABLE)) {
+            return Err("a variable of the shell is the name of a query parameter".to_owned());
+        }
+        if let SentBody::Multipart(parts) = &self.body
+            && parts.iter().any(|part| {
+                [Some(&part.name), part.file.as_ref(), part.filename.as_ref(), part.media.as_ref()]
+                    .into_iter()
+                    .flatten()
+                    .any(|text| text.contains(VARIABLE))
+            })
+        {
+            return Err("a variable of the shell is the name or the file of a part of its form".to_owned());
+        }
+        // What is raw is what the command line has: only there do the marks mean variables.
+        self.each_slot(&mut |place, slot| {
+            let decoded =
+                |own: &str| text::literal(&text::form_decoded(own).unwrap_or_else(|| own.to_owned()));
+            slot.text = Some(match (&slot.text, place) {
+                (Some(text), _) if text.contains(VARIABLE) => named(text, str::to_owned, "", vault),
+                (Some(_), _) => return,
+                (None, _) if !slot.raw.contains(VARIABLE) => return,
+                (None, Where::Path | Where::Query(_)) => named(&slot.raw, text::url_literal, "|raw", vault),
+                (None, Where::Form(_)) => named(&slot.raw, decoded, "", vault),
+                (None, _) => named(&slot.raw, text::literal, "", vault),
+            });
+        });
+        Ok(())
+    }
+
     /// Puts names in the places of secrets.
     pub fn hide_secrets(&mut self, vault: &mut Vault) {
         let mut before = String::new();
@@ -194,7 +236,7 @@ impl Sent {
             before.clone_from(&slot.value);
         }
         self.each_slot(&mut |place, slot| {
-            if slot.text.is_some() || slot.value.is_empty() || slot.value.contains(VARIABLE) {
+            if slot.text.is_some() || slot.value.is_empty() {
                 return;
             }
             match place {
@@ -316,6 +358,25 @@ impl Where<'_> {
     }
 }
 
+/// A text of the plan with names for the variables of the shell.
+fn named(text: &str, own: impl Fn(&str) -> String, filter: &str, vault: &mut Vault) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once(VARIABLE) {
+        let Some((name, behind)) = after.split_once(VARIABLE_END) else { break };
+        out.push_str(&own(before));
+        let name = vault.variable(name);
+        if text::joins(&out) {
+            // In JSON a blank changes nothing.
+            out.push(' ');
+        }
+        out.push_str(&name.replacen("}}", &format!("{filter}}}}}"), 1));
+        rest = behind;
+    }
+    out.push_str(&own(rest));
+    out
+}
+
 /// User and password of a URL, without their escapes.
 fn user_of(url: &str) -> Option<String> {
     let (_, rest) = url.split_once("://")?;
@@ -327,6 +388,9 @@ fn user_of(url: &str) -> Option<String> {
 /// The value of a field with credentials; the scheme stays as it is.
 #[must_use]
 pub fn credentials(name: &str, value: &str, vault: &mut Vault) -> String {
+    if name.eq_ignore_ascii_case("cookie") {
+        return cookies(value, vault);
+    }
     let schemes = ["bearer", "basic", "token", "apikey", "digest", "negotiate"];
     match value.trim_start().split_once(' ') {
         Some((scheme, rest)) if schemes.contains(&&*scheme.to_ascii_lowercase()) => {

@@ -1,17 +1,17 @@
 //! Command lines of curl: those that browsers and API pages put into the clipboard, and scripts of several. Each is a
 //! step of one scenario.
 
-mod words;
+mod shell;
 
 use super::bodies::{SentBody, SentPart};
 use super::har::hoist;
-use super::model::{Body, Plan, Request, Scenario, Step, Target};
-use super::request::{Sent, Slot};
+use super::model::{Body, Plan, Scenario, Step, Target};
+use super::request::{Sent, Slot, VARIABLE, VARIABLE_END};
 use super::{Cx, Kind, text};
 use crate::ledger::Piece;
 use crate::source::Unreadable;
 use crate::yaml::Map;
-use words::{Command, VARIABLE, VARIABLE_END, commands};
+use shell::{Command, check_marks, commands};
 
 pub(super) static KIND: Kind = Kind { name: "curl", title: "curl command line", import };
 
@@ -89,7 +89,11 @@ const OF_LOAD_FLAG: &[&str] = &["-k", "-4", "-6", "--insecure", "--ipv4", "--ipv
 
 fn import(cx: &mut Cx<'_>) -> Result<Plan, Unreadable> {
     let lines = match cx.source.words {
-        Some(words) => vec![Command { line: 1, words: words.to_vec(), then: None }],
+        Some(words) => {
+            let check = words.iter().try_for_each(|word| check_marks(word));
+            check.map_err(|why| Unreadable::at(&cx.place(1), why))?;
+            vec![Command { line: 1, words: words.to_vec(), then: None }]
+        }
         None => commands(&cx.source.file.name, &cx.source.file.text)?,
     };
     let mut plan = Plan::default();
@@ -134,7 +138,6 @@ fn import(cx: &mut Cx<'_>) -> Result<Plan, Unreadable> {
         if line.redirects.is_some() {
             request.checks = vec!["status=2xx".to_owned()];
         }
-        variables(&mut request, cx);
         scenario.steps.push(Step::request(request));
     }
     if !scenario.steps.is_empty() {
@@ -156,23 +159,6 @@ fn shown(words: &[&str]) -> String {
         _ => url.to_owned(),
     };
     format!("{} {url}", words.first().copied().unwrap_or_default())
-}
-
-/// Variables of the shell as names of the plan.
-fn variables(request: &mut Request, cx: &mut Cx<'_>) {
-    let vault = &mut cx.vault;
-    request.parts_mut(&mut |text| {
-        // A URL has its marks escaped.
-        for (begin, end) in [
-            (VARIABLE.to_string(), VARIABLE_END.to_string()),
-            (text::percent_encoded(&VARIABLE.to_string()), text::percent_encoded(&VARIABLE_END.to_string())),
-        ] {
-            while let Some((before, rest)) = text.split_once(&*begin) {
-                let Some((name, after)) = rest.split_once(&*end) else { break };
-                *text = format!("{before}{}{after}", vault.variable(name));
-            }
-        }
-    });
 }
 
 /// What a command line says beside its request.
@@ -497,7 +483,7 @@ impl Reading {
                 let (name, password) = user.split_once(':').unwrap_or((user, ""));
                 let password = match password {
                     "" => String::new(),
-                    // `variables` puts a name in its place.
+                    // A variable gets its name later.
                     own if own.contains(VARIABLE) => text::literal(own),
                     own => cx.vault.hide("password", own),
                 };
@@ -518,6 +504,7 @@ impl Reading {
                 let media = sent.field("content-type").unwrap_or(default).to_owned();
                 sent.body = SentBody::of(&media, data);
             }
+            sent.name_variables(&mut cx.vault)?;
             all.push((sent, line.clone()));
         }
         cx.ledger.same(piece);

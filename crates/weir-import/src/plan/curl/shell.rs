@@ -1,15 +1,13 @@
 //! Command lines in a file, as shells read them: quotes of POSIX, `$'…'` of bash, comments, and lines that go on. A
 //! file may hold several, ended by lines, `;`, `&&` or `&`. Variables of the shell become names of the plan.
 
-pub(super) use crate::plan::request::VARIABLE;
+use crate::plan::request::{VARIABLE, VARIABLE_END};
 use crate::source::{Place, Unreadable};
 use std::iter::Peekable;
 use std::str::Chars;
 
 /// Most words of a file.
 const WORDS: usize = 200_000;
-/// Behind the name of a variable.
-pub(super) const VARIABLE_END: char = '\u{e003}';
 
 /// A command line.
 #[derive(Debug, PartialEq, Eq)]
@@ -34,9 +32,24 @@ pub(super) fn commands(file: &str, text: &str) -> Result<Vec<Command>, Unreadabl
         let why = "this is PowerShell: choose `Copy as cURL (bash)` in the browser";
         return Err(Unreadable::at(&Place::new(file, 1), why));
     }
+    check_marks(text).map_err(|why| Unreadable::at(&Place::new(file, 1), why))?;
     let mut reader =
         Reader { chars: text.chars().peekable(), line: 1, word: String::new(), is_quoted: false };
     reader.all().map_err(|why| Unreadable::at(&Place::new(file, reader.line), why))
+}
+
+/// Refuses the characters that mark variables while a command line is translated: a source must not mean one by them.
+///
+/// # Errors
+/// If the text has one of them.
+pub(super) fn check_marks(text: &str) -> Result<(), String> {
+    match text.chars().find(|c| [VARIABLE, VARIABLE_END].contains(c)) {
+        Some(c) => Err(format!(
+            "the character U+{:04X} for private use is not read: write it as an escape",
+            u32::from(c)
+        )),
+        None => Ok(()),
+    }
 }
 
 struct Reader<'t> {
@@ -237,6 +250,7 @@ impl Reader<'_> {
             }
         }
         let text = String::from_utf8(bytes).map_err(|_| "a text is not UTF-8".to_owned())?;
+        check_marks(&text)?;
         self.word.push_str(&text);
         Ok(())
     }
