@@ -144,13 +144,14 @@ fn used_values(cx: &mut Cx<'_>, plan: &mut Plan, values: &BTreeMap<String, Optio
             }
             known => {
                 let variable = name.to_ascii_uppercase();
-                let value = known.cloned().flatten().filter(|value| !value.is_empty());
-                if let Some(value) = &value {
-                    cx.vault.never_show(value);
+                match known.cloned().flatten().filter(|value| !value.is_empty()) {
+                    Some(value) => cx.vault.adopt(&name, &variable, &value),
+                    None => {
+                        let value = ConstantValue::Variable(variable, None);
+                        plan.values.push(Constant { name: name.clone(), value });
+                        cx.vault.take(&name);
+                    }
                 }
-                plan.values
-                    .push(Constant { name: name.clone(), value: ConstantValue::Variable(variable, value) });
-                cx.vault.take(&name);
             }
         }
     }
@@ -334,7 +335,9 @@ impl Importer<'_, '_> {
                 ("followRedirects", _) => {}
                 (key, _) => {
                     let key: String = key.chars().filter(|c| !c.is_control()).take(60).collect();
-                    self.cx.ledger.changed(piece, format!("the setting `{key}` of Postman is not in the plan"));
+                    self.cx
+                        .ledger
+                        .changed(piece, format!("the setting `{key}` of Postman is not in the plan"));
                 }
             }
         }
