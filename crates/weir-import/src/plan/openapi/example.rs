@@ -4,11 +4,14 @@ use crate::plan::json::{Node, Value as Tree};
 use crate::plan::text;
 use crate::plan::vault::{Vault, is_secret};
 use crate::yaml::{Map, Value};
+use std::collections::HashSet;
 
 /// Most references that lead to each other.
 const REFERENCES: usize = 20;
 /// Deepest value that is made from a schema.
 const DEPTH: usize = 8;
+/// Longest text that is made up because a schema asks for one.
+const LONGEST_TEXT: f64 = 10_000.0;
 /// Most values that are made from the schemas of one body.
 const VALUES: usize = 2_000;
 
@@ -44,19 +47,19 @@ impl<'r, 's> Examples<'r, 's> {
     }
 
     /// The example, default or first allowed value of a parameter.
-    pub(super) fn of_parameter(&mut self, parameter: &'r Node<'s>) -> Option<String> {
+    pub(super) fn of_parameter(&mut self, parameter: &'r Node<'s>) -> Option<Value> {
         let schema = parameter.get("schema").and_then(|schema| resolved(self.root, schema));
-        let node = self.named(parameter).or_else(|| schema.and_then(given));
-        // Of a list, its items one after the other, as `style: form` without `explode` writes them.
-        match node {
-            Some(node) if !node.items().is_empty() => {
-                let items: Vec<String> =
-                    node.items().iter().filter_map(|item| Some(item.as_text()?.into_owned())).collect();
-                Some(items.join(","))
-            }
-            Some(node) => node.as_text().map(|text| text.into_owned()),
-            None => None,
+        // Of a parameter with `content`, the value is a text of that type.
+        let content = parameter.get("content").and_then(|content| content.entries().first());
+        if let Some((_, media)) = content {
+            return self.of_media(media).map(|value| Value::Text(to_json(&value)));
         }
+        let name = parameter.text("name").unwrap_or_default();
+        let node = self.named(parameter).or_else(|| schema.and_then(given))?;
+        if is_placeholder(name, node) {
+            return None;
+        }
+        Some(self.value_of(name, node))
     }
 
     /// A value for a parameter without example.
@@ -65,12 +68,36 @@ impl<'r, 's> Examples<'r, 's> {
         let schema = schema.and_then(|schema| resolved(self.root, schema));
         let kind = schema.map(kind_of).unwrap_or_default();
         match (&*kind, schema.and_then(|schema| schema.text("format"))) {
-            ("integer" | "number", _) => "1".to_owned(),
+            ("integer" | "number", _) => {
+                let bound = |key: &str| {
+                    schema
+                        .and_then(|schema| schema.get(key))
+                        .and_then(Node::as_f64)
+                        .filter(|n| n.abs() < 1e15)
+                };
+                let least = bound("minimum").map_or(1.0, |least| least.ceil().max(1.0));
+                (bound("maximum").map_or(least, |most| least.min(most.floor())) as i64).to_string()
+            }
             ("boolean", _) => "true".to_owned(),
+            (_, Some("email")) => "ann@example.com".to_owned(),
+            (_, Some("uri" | "url")) => "https://example.com/".to_owned(),
+            (_, Some("ipv4")) => "192.0.2.1".to_owned(),
             (_, Some("uuid")) => "{{uuid}}".to_owned(),
             (_, Some("date")) => "2026-01-31".to_owned(),
             (_, Some("date-time")) => "{{now:rfc3339}}".to_owned(),
-            _ => "example".to_owned(),
+            _ => {
+                // A text of an allowed length.
+                let bound = |key: &str| {
+                    let bound = schema.and_then(|schema| schema.get(key)).and_then(Node::as_f64);
+                    bound.filter(|n| (0.0..=LONGEST_TEXT).contains(n)).map(|n| n as usize)
+                };
+                let mut text = "example".to_owned();
+                while text.len() < bound("minLength").unwrap_or(0) {
+                    text.push('x');
+                }
+                text.truncate(bound("maxLength").unwrap_or(text.len()));
+                text
+            }
         }
     }
 
@@ -163,6 +190,18 @@ impl<'r, 's> Examples<'r, 's> {
 
     /// A value of the description as one of the plan.
     pub(super) fn value(&mut self, node: &Node<'_>) -> Value {
+        self.value_of("", node)
+    }
+
+    /// The same for a member or parameter with this name.
+    fn value_of(&mut self, name: &str, node: &Node<'_>) -> Value {
+        if is_placeholder(name, node) {
+            self.is_made_up = true;
+            return match node.value {
+                Tree::Number(_) => Value::Number(1),
+                _ => Value::Text("example".to_owned()),
+            };
+        }
         match &node.value {
             Tree::Null => Value::Plain("null".to_owned()),
             Tree::Bool(flag) => Value::Bool(*flag),
@@ -175,13 +214,31 @@ impl<'r, 's> Examples<'r, 's> {
                 Value::Number,
             ),
             Tree::Text(text) => Value::Text(text::literal(text)),
-            Tree::List(items) => Value::List(items.iter().map(|item| self.value(item)).collect()),
+            Tree::List(items) => Value::List(items.iter().map(|item| self.value_of(name, item)).collect()),
             Tree::Map(entries) => {
-                let mut map = Map::new();
-                entries.iter().for_each(|(key, node)| map.set(text::literal(key), self.value(node)));
+                let (mut map, mut known) = (Map::new(), HashSet::new());
+                for (key, node) in entries {
+                    let value = self.value_of(key, node);
+                    match known.insert(key) {
+                        true => map.push(text::literal(key), value),
+                        false => map.set(text::literal(key), value),
+                    }
+                }
                 Value::Map(map)
             }
         }
+    }
+}
+
+/// Whether an example is what editors put where nobody wrote one: `string`, and 0 as an identifier.
+fn is_placeholder(name: &str, node: &Node<'_>) -> bool {
+    let lower = name.to_ascii_lowercase();
+    match &node.value {
+        Tree::Text(text) => *text == "string",
+        Tree::Number(number) => {
+            *number == "0" && (lower == "id" || lower.ends_with("_id") || name.ends_with("Id"))
+        }
+        _ => false,
     }
 }
 

@@ -2,16 +2,17 @@
 //! comments until somebody switches them on.
 
 mod example;
+mod style;
 
 use super::har::hoist;
 use super::json::{self, Node};
 use super::model::{Body, Part, Plan, Request, Scenario, Step, Target};
-use super::vault::is_secret;
 use super::{Cx, Kind, names, text};
 use crate::ledger::Piece;
 use crate::source::Unreadable;
 use crate::yaml::{Map, Value};
 use example::Examples;
+use style::Form;
 
 pub(super) static KIND: Kind = Kind { name: "openapi", title: "OpenAPI description", import };
 
@@ -34,7 +35,11 @@ fn import(cx: &mut Cx<'_>) -> Result<Plan, Unreadable> {
     }
     let (server, prefix) = server(&root);
     let mut plan = Plan { ..Plan::default() };
-    plan.target = Some(server.map_or(Target::Unknown, Target::Known));
+    if let Some(more) = root.get("servers").map(|servers| servers.items().len()).filter(|count| *count > 1) {
+        cx.ledger
+            .note(format!("The first of {more} servers is that of the plan: --target URL takes another."));
+    }
+    plan.target = Some(server.clone().map_or(Target::Unknown, Target::Known));
     for (name, node) in root.get("webhooks").map(Node::entries).unwrap_or_default() {
         let piece = cx.ledger.enter(cx.place(node.line), &format!("webhook {name}"));
         cx.ledger.left_out(piece, "the server calls a webhook, so there is no request to send");
@@ -51,8 +56,8 @@ fn import(cx: &mut Cx<'_>) -> Result<Plan, Unreadable> {
         };
         for method in METHODS {
             if let Some(operation) = item.get(method) {
-                Operation { root: &root, path, prefix: &prefix, method, item, node: operation }
-                    .import(cx, &mut plan);
+                let (root, prefix, target) = (&root, &*prefix, server.clone());
+                Operation { root, path, prefix, target, method, item, node: operation }.import(cx, &mut plan);
             }
         }
     }
@@ -83,6 +88,8 @@ struct Operation<'r, 's> {
     root: &'r Node<'s>,
     path: &'r str,
     prefix: &'r str,
+    /// The server of the plan.
+    target: Option<String>,
     method: &'r str,
     item: &'r Node<'s>,
     node: &'r Node<'s>,
@@ -113,6 +120,10 @@ impl<'r, 's> Operation<'r, 's> {
         }
         self.security(cx, piece, &mut request);
         request.checks = self.checks();
+        for (name, callback) in self.node.get("callbacks").map(Node::entries).unwrap_or_default() {
+            let line = cx.ledger.enter(cx.place(callback.line), &format!("callback {name}"));
+            cx.ledger.by_itself(line, "the server calls it, so there is no request to send");
+        }
         let requests = self.bodies(cx, piece, request);
         if requests.is_empty() {
             return;
@@ -152,35 +163,54 @@ impl<'r, 's> Operation<'r, 's> {
 
     /// Path, query and header fields. False if the operation is refused.
     fn address(&self, cx: &mut Cx<'_>, piece: Piece, request: &mut Request) -> bool {
-        let mut path = format!("{}{}", self.prefix, self.path);
+        let own = [self.node, self.item].into_iter().find(|node| node.get("servers").is_some()).map(server);
+        let (server, prefix) = match own {
+            Some((server, prefix)) => (server, prefix),
+            None => (None, self.prefix.to_owned()),
+        };
+        let mut path = format!("{prefix}{}", self.path);
         let mut query = Vec::new();
         let mut cookies = Vec::new();
+        let mut not_sent = Vec::new();
         for parameter in self.parameters() {
             let name = parameter.text("name").unwrap_or_default();
             let place = parameter.text("in").unwrap_or_default();
             let is_required =
                 parameter.get("required").and_then(Node::as_bool).unwrap_or(false) || place == "path";
+            let form = match Form::of(parameter, place) {
+                Ok(form) => form,
+                Err(style) => {
+                    let why = format!("`{name}` has the style `{style}`, which its place does not have");
+                    cx.ledger.refused(piece, why, "a step by hand");
+                    return false;
+                }
+            };
             let mut examples = Examples::new(self.root);
-            let known = examples.of_parameter(parameter);
-            let value = match known {
+            let mut value = match examples.of_parameter(parameter) {
                 Some(value) => value,
-                None if !is_required => continue,
+                None if !is_required => {
+                    not_sent.push(name.to_owned());
+                    continue;
+                }
                 None => {
                     let made = examples.made_up(parameter.get("schema"));
                     let why = format!("`{name}` has no example, so its value is made up");
                     changed(cx, piece, request, &why);
-                    made
+                    Value::Text(made)
                 }
             };
-            let value =
-                if is_secret(name) && !value.contains("{{") { cx.vault.hide(name, &value) } else { value };
+            example::hide_secrets(&mut value, name, &mut cx.vault);
             match place {
-                "path" => path = path.replace(&format!("{{{name}}}"), &url_text(&value)),
-                "query" => query.push(format!("{}={}", text::percent_encoded(name), url_text(&value))),
-                "header" if !is_ignored_header(name) => request.set_header(name, header_text(&value)),
-                "cookie" => cookies.push(format!("{name}={}", header_text(&value))),
+                "path" => path = path.replace(&format!("{{{name}}}"), &form.path(name, &value)),
+                "query" => query.extend(form.query(name, &value)),
+                "header" if !is_ignored_header(name) => request.set_header(name, form.field(&value)),
+                "cookie" => cookies.push(format!("{name}={}", form.field(&value))),
                 _ => {}
             }
+        }
+        if !not_sent.is_empty() {
+            let why = format!("optional parameters without an example are not sent: {}", not_sent.join(", "));
+            cx.ledger.by_itself(piece, why);
         }
         if !cookies.is_empty() {
             request.set_header("cookie", cookies.join("; "));
@@ -194,6 +224,9 @@ impl<'r, 's> Operation<'r, 's> {
             return false;
         }
         request.url = literal_path(&path);
+        if let Some(server) = server.filter(|server| Some(server) != self.target.as_ref()) {
+            request.url.insert_str(0, &server);
+        }
         if !query.is_empty() {
             request.url.push('?');
             request.url.push_str(&query.join("&"));
@@ -304,7 +337,7 @@ impl<'r, 's> Operation<'r, 's> {
         if examples.is_made_up {
             cx.ledger.changed(
                 piece,
-                "its body is made from the schema: only what is required, with made-up values",
+                "its body has made-up values where the description has no example, and only what is required",
             );
         }
         let mut request = request;
@@ -387,21 +420,6 @@ fn is_ignored_header(name: &str) -> bool {
         .contains(&&*name.to_ascii_lowercase())
 }
 
-/// A value in a URL; placeholders stay.
-fn url_text(value: &str) -> String {
-    if value.starts_with("{{") && !value.starts_with("{{{{") {
-        value.to_owned()
-    } else {
-        text::percent_encoded(value)
-    }
-}
-
-/// A value in a header field; placeholders stay.
-fn header_text(value: &str) -> String {
-    let value: String = value.chars().filter(|c| !c.is_control()).collect();
-    if value.starts_with("{{") { value } else { text::literal(&value) }
-}
-
 /// The first `{name}` of a path that no parameter filled in.
 fn unfilled(path: &str) -> Option<String> {
     let mut rest = path;
@@ -418,14 +436,6 @@ fn unfilled(path: &str) -> Option<String> {
 
 /// A path whose characters may stand in a URL; placeholders stay.
 fn literal_path(path: &str) -> String {
-    let mut out = String::new();
-    let mut rest = path;
-    while let Some((before, after)) = rest.split_once("{{") {
-        out.push_str(&text::url_literal(before));
-        let (name, after) = after.split_once("}}").unwrap_or((after, ""));
-        out.push_str(&text::placeholder(name));
-        rest = after;
-    }
-    out.push_str(&text::url_literal(rest));
+    let out = text::map_literals(path, text::url_literal);
     if out.starts_with('/') { out } else { format!("/{out}") }
 }
