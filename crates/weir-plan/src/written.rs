@@ -114,7 +114,7 @@ pub(crate) struct Defaults {
     pub(crate) timeout: Option<Duration>,
     /// Most redirects that a request follows. Default 0.
     pub(crate) redirects: Option<u32>,
-    /// Whether users keep cookies: `true` (default), `false`, or `iteration`, which forgets what steps got
+    /// How long users keep cookies: `true` (always), `iteration` or `false` (never). Default `true`.
     pub(crate) cookies: Option<Cookies>,
     /// Checks of every HTTP and gRPC step. A step with a check of the status replaces that of the defaults.
     pub(crate) checks: Vec<String>,
@@ -180,7 +180,7 @@ pub(crate) struct Scenario {
     pub(crate) on_failure: Option<OnFailure>,
     /// `own` or `shared`: whether a user has connections of its own.
     pub(crate) connections: Option<Connections>,
-    /// Whether its users keep cookies: `true`, `false` or `iteration`
+    /// How long its users keep cookies: `true`, `iteration` or `false`.
     pub(crate) cookies: Option<Cookies>,
 }
 

@@ -69,8 +69,8 @@ function f5() { f4(); f4(); f4(); f4(); f4(); f4(); f4(); f4(); f4(); f4(); }
 function f6() { f5(); f5(); f5(); f5(); f5(); f5(); f5(); f5(); f5(); f5(); }
 function f7() { f6(); f6(); f6(); f6(); f6(); f6(); f6(); f6(); f6(); f6(); }
 export default function () {
-  f7();
   http.get('http://127.0.0.1:8080/first');
+  f7();
   http.get(`http://127.0.0.1:8080/${a30}`);
   http.post('http://127.0.0.1:8080/l', JSON.stringify(l30));
 }

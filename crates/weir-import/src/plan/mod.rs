@@ -11,8 +11,9 @@
 //! To add a source: a file or folder here with `pub(super) static KIND: Kind`, its line in [`KINDS`], samples with
 //! their golden outputs in `plans/NAME/`, and its section of docs/guide/import-plans.md.
 //!
-//! *Layout.* `model` is the plan and `write` writes it; `names` names steps, `secrets` finds secrets, `vault`
-//! hides them, `text` has the syntax of texts. `request` and `bodies` represent recorded requests; `keeps` removes keeps that nothing uses.
+//! *Layout.* `model` is the plan and `write` writes it; `names` names steps, `secrets` finds secrets, `vault` hides
+//! them, `text` has the syntax of texts. `request` and `bodies` represent recorded requests; `keeps` removes keeps that
+//! nothing uses; `repair` takes out what `weir load` would refuse.
 
 pub mod bodies;
 mod curl;
@@ -25,6 +26,7 @@ pub mod model;
 pub mod names;
 mod openapi;
 mod postman;
+mod repair;
 pub mod request;
 pub mod secrets;
 pub mod text;
@@ -164,14 +166,14 @@ pub fn import(
     let mut plan = (kind.import)(&mut cx)?;
     let Cx { mut ledger, mut vault, .. } = cx;
     within_limits(&mut plan, &mut ledger, &name);
-    secrets::hide(&mut plan, &mut vault);
+    let checks = secrets::hide(&mut plan, &mut vault);
     if plan.scenarios.is_empty() {
         return Err(empty(kind, &ledger, &vault.finder()));
     }
     if let Some(target) = &options.target {
         plan.target = Some(model::Target::Known(target.clone()));
     }
-    let lost = vault.conceal(&mut plan);
+    let lost = checks + vault.conceal(&mut plan);
     plan.values.extend(vault.constants());
     names::finish(&mut plan);
     if lost > 0 {

@@ -20,25 +20,25 @@ const PUBLIC: &[&str] = &["checksum", "digest", "etag", "hash", "integrity", "md
 /// Schemes of the field Authorization.
 const SCHEMES: &[&str] = &["apikey", "basic", "bearer", "digest", "negotiate", "token"];
 
-/// Puts names in the places of secrets.
-pub fn hide(plan: &mut Plan, vault: &mut Vault) {
-    plan.each_request(&mut |request| of_request(request, vault));
+/// Puts names in the places of secrets. Returns how many checks were taken out because they hold one.
+pub fn hide(plan: &mut Plan, vault: &mut Vault) -> usize {
+    let mut lost = 0;
+    plan.each_request(&mut |request| of_request(request, vault, &mut lost));
     for (name, value) in &mut plan.headers {
         *value = field(name, value, vault);
     }
-    for constant in &mut plan.values {
-        let (ConstantValue::Text(value) | ConstantValue::Optional(_, value)) = &constant.value else {
-            continue;
+    plan.values.retain(|constant| {
+        let (variable, value) = match &constant.value {
+            ConstantValue::Text(value) => (constant.name.to_ascii_uppercase(), value),
+            ConstantValue::Optional(variable, value) => (variable.clone(), value),
+            ConstantValue::Variable(..) => return true,
         };
-        if is_secret_value(&constant.name, value) {
-            let variable = match &constant.value {
-                ConstantValue::Optional(variable, _) => variable.clone(),
-                _ => constant.name.to_ascii_uppercase(),
-            };
-            vault.never_show(value);
-            constant.value = ConstantValue::Variable(variable, Some(value.clone()));
+        let is_secret = is_secret_value(&constant.name, value);
+        if is_secret {
+            vault.adopt(&constant.name, &variable, value);
         }
-    }
+        !is_secret
+    });
     for (_, set) in plan.data.iter_mut() {
         if let Value::Map(set) = set
             && let Some(Value::List(rows)) =
@@ -47,6 +47,7 @@ pub fn hide(plan: &mut Plan, vault: &mut Vault) {
             rows.iter_mut().for_each(|row| of_row(row, vault));
         }
     }
+    lost
 }
 
 /// Whether a value is a secret by its name or its form.
@@ -74,7 +75,20 @@ fn of_row(row: &mut Value, vault: &mut Vault) {
     }
 }
 
-fn of_request(request: &mut Request, vault: &mut Vault) {
+fn of_request(request: &mut Request, vault: &mut Vault, lost: &mut usize) {
+    request.checks.retain(|check| {
+        let secret = secret_of_check(check);
+        *lost += usize::from(secret.is_some());
+        secret.iter().for_each(|value| vault.never_show(value));
+        secret.is_none()
+    });
+    for keep in &request.keep {
+        if let Some((_, default)) = keep.source.split_once("|default:")
+            && is_secret_value("", default)
+        {
+            vault.never_show(default);
+        }
+    }
     if let Some(user) = take_user(&mut request.url) {
         let basic = format!("Basic {{{{base64:{}}}}}", user_and_password(&user, vault));
         if request.header("authorization").is_none() {
@@ -96,6 +110,24 @@ fn of_request(request: &mut Request, vault: &mut Vault) {
             parts.iter_mut().for_each(|part| part.value = named(&part.name, &part.value, vault));
         }
     }
+}
+
+/// What a check must not show: the value of a field whose name says so, or one that looks random.
+fn secret_of_check(check: &str) -> Option<String> {
+    let (name, value) = match check.split_once(':') {
+        Some(("json", rest)) => {
+            let (path, value) = rest.split_once('=')?;
+            (
+                path.rsplit(['.', '[']).next().unwrap_or_default().trim_matches(['\'', ']']),
+                value.trim_matches('"'),
+            )
+        }
+        Some(("header", rest)) => rest.split_at(rest.find(['=', '~'])?),
+        _ => ("", check.strip_prefix("body~")?),
+    };
+    let value = value.trim_start_matches(['=', '~']);
+    let is_scalar = matches!(value, "true" | "false" | "null") || value.parse::<f64>().is_ok();
+    (!is_scalar && is_secret_value(name, value)).then(|| value.to_owned())
 }
 
 /// Takes user and password out of a URL, as a text of plans without escapes.
@@ -330,7 +362,7 @@ mod tests {
     /// What a request becomes, and the values that were hidden.
     fn hidden(mut request: Request) -> (Request, String) {
         let mut vault = Vault::default();
-        of_request(&mut request, &mut vault);
+        of_request(&mut request, &mut vault, &mut 0);
         let shown = format!("{request:?}");
         (request, shown)
     }
@@ -358,6 +390,24 @@ mod tests {
         assert_eq!(request.url, "https://a/x");
         assert_eq!(request.header("authorization"), Some("Basic {{base64:ann:{{url_password}}}}"));
         assert!(!shown.contains("hush"), "{shown}");
+    }
+
+    #[test]
+    fn checks_with_secrets_are_known() {
+        for (check, want) in [
+            ("json:$.user.token=\"hush-1\"", Some("hush-1")),
+            ("json:$['api-key']=\"hush-1\"", Some("hush-1")),
+            ("header:x-api-key=hush-1", Some("hush-1")),
+            ("body~zQ8vL2mN4pR6tU8wY0aC2eG4", Some("zQ8vL2mN4pR6tU8wY0aC2eG4")),
+            ("json:$.token", None),
+            ("json:$.has_token=true", None),
+            ("json:$.name=\"Ann\"", None),
+            ("body~token", None),
+            ("status=200", None),
+            ("p-max<200ms", None),
+        ] {
+            assert_eq!(secret_of_check(check).as_deref(), want, "{check}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@
 use super::model::{Constant, ConstantValue, Plan, Request, Step};
 use super::text::{self, Span};
 use crate::redact::{self, Found, is_secret_name};
+use crate::yaml::Value;
 use aho_corasick::{AhoCorasick, MatchKind};
 use regex::Regex;
 use std::collections::{BTreeSet, HashMap};
@@ -221,6 +222,14 @@ impl Vault {
         name
     }
 
+    /// Takes over a secret that the plan has a name for already.
+    pub fn adopt(&mut self, name: &str, variable: &str, value: &str) {
+        self.taken.insert(name.to_owned());
+        self.by_value.entry(value.to_owned()).or_insert(self.secrets.len());
+        let (name, variable) = (name.to_owned(), variable.to_owned());
+        self.secrets.push(Secret { name, variable, value: Some(value.to_owned()) });
+    }
+
     /// A text that no report may show, and that the plan does not have.
     pub fn never_show(&mut self, value: &str) {
         if value.len() >= EVERYWHERE {
@@ -285,6 +294,9 @@ impl Vault {
                 lost += usize::from(masked != *value);
                 *value = masked;
             }
+        }
+        for (_, set) in plan.data.iter_mut() {
+            finder.mask_rows(set, &mut lost);
         }
         let mut comments: Vec<&mut Vec<String>> = vec![&mut plan.comments];
         for list in [&mut plan.setup, &mut plan.teardown] {
@@ -395,6 +407,20 @@ impl Finder {
             out.push_str(&text::literal(own.get(end..).unwrap_or_default()));
         }
         *text = out;
+    }
+
+    /// Rows of data have no placeholders.
+    fn mask_rows(&self, value: &mut Value, lost: &mut usize) {
+        match value {
+            Value::Text(text) => {
+                let masked = self.masked(text);
+                *lost += usize::from(masked != *text);
+                *text = masked;
+            }
+            Value::List(items) => items.iter_mut().for_each(|item| self.mask_rows(item, lost)),
+            Value::Map(map) => map.iter_mut().for_each(|(_, value)| self.mask_rows(value, lost)),
+            _ => {}
+        }
     }
 
     /// Takes out checks that hold a secret: a check is no place for a name.

@@ -10,6 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
+use weir_origin::{Options, Origin};
 use weir_report::Report;
 use weir_testkit::{Client, Request, Response, Upstream, run_weir, weir_command};
 
@@ -58,7 +59,8 @@ fn passes_check_file(kind: &str, sample: &Path) {
     }
     let report: Value =
         serde_json::from_str(&imported.stdout).unwrap_or_else(|e| panic!("{e}: {imported:#?}"));
-    assert_eq!(report["mistakes_of_weir_import"], json!([]), "{name}: {imported:#?}");
+    // Samples are translated, not repaired.
+    assert!(!imported.stdout.contains("`weir load` refuses it"), "{name}: {imported:#?}");
     let mut check = weir_command(dir.path());
     check.args(["load", "--check-file", "-f", "plan.yaml"]);
     for variable in report["variables"].as_array().unwrap() {
@@ -210,6 +212,126 @@ fn a_recorded_login_runs_with_new_tokens() {
     assert!(report.steps.iter().all(|step| step.checked().1 == 0), "{:#?}", report.steps);
     // Another password fails the dry run, so the checks of the plan are real ones.
     assert!(!load("wrong").status.success());
+}
+
+/// A source of each kind for `weir origin`, whose `/echo` answers with what it was sent. `ORIGIN` is its URL, `HOST`
+/// and `PORT` the parts of it.
+const FOR_ORIGIN: &[(&str, &str)] = &[
+    (
+        "har",
+        r#"{ "log": { "entries": [
+            { "request": { "method": "GET", "url": "ORIGIN/echo?a=b%2Fc", "headers": [] },
+              "response": { "status": 200, "headers": [], "content": { "mimeType": "application/json", "text": "{}" } } },
+            { "request": { "method": "POST", "url": "ORIGIN/upload", "headers": [ { "name": "Content-Type", "value": "text/xml" } ],
+                           "postData": { "mimeType": "text/xml", "text": "<a>b</a>" } },
+              "response": { "status": 200, "headers": [], "content": {} } } ] } }"#,
+    ),
+    (
+        "openapi",
+        r#"{ "openapi": "3.1.0", "servers": [ { "url": "ORIGIN" } ], "paths": {
+            "/body/{size}": { "get": { "parameters": [ { "name": "size", "in": "path", "example": "1KiB" } ],
+                                       "responses": { "200": {} } } },
+            "/echo": { "get": { "parameters": [ { "name": "tags", "in": "query", "example": [ "a b", "c" ] } ],
+                                "responses": { "200": {} } } } } }"#,
+    ),
+    (
+        "postman",
+        r#"{ "info": { "name": "origin" }, "variable": [ { "key": "path", "value": "a/b" } ], "item": [
+            { "name": "echo", "request": { "method": "GET", "url": "ORIGIN/echo?next=/{{path}}" },
+              "event": [ { "listen": "test", "script": { "exec": [
+                "pm.response.to.have.status(200);",
+                "pm.expect(pm.response.json().target).to.eql('/echo?next=/a/b');",
+                "pm.environment.set('target', pm.response.json().target);" ] } } ] },
+            { "name": "again", "request": { "method": "GET", "url": "ORIGIN{{target}}" } } ] }"#,
+    ),
+    (
+        "k6",
+        r#"import http from 'k6/http';
+import { check } from 'k6';
+export const options = { vus: 2, iterations: 4 };
+export default function () {
+  const target = http.get('ORIGIN/echo?x=1').json('target');
+  const again = http.get(`ORIGIN/echo?n=${encodeURIComponent(target)}&r=${target}`);
+  check(again, { 'escaped once': (r) => r.json('target') === '/echo?n=%2Fecho%3Fx%3D1&r=/echo?x=1' });
+  const posted = http.post('ORIGIN/echo', JSON.stringify({ target: target }), { headers: { 'Content-Type': 'application/json' } });
+  check(posted, { 'as sent': (r) => r.status === 200 && r.body.includes('/echo?x=1') });
+}
+"#,
+    ),
+    (
+        "jmx",
+        r#"<?xml version="1.0"?><jmeterTestPlan><hashTree><TestPlan testname="t"/><hashTree>
+<ThreadGroup testname="g"><stringProp name="ThreadGroup.num_threads">1</stringProp><elementProp name="ThreadGroup.main_controller"><stringProp name="LoopController.loops">1</stringProp></elementProp></ThreadGroup><hashTree>
+<HTTPSamplerProxy testname="echo"><elementProp name="HTTPsampler.Arguments"><collectionProp name="Arguments.arguments"><elementProp name="a"><boolProp name="HTTPArgument.always_encode">true</boolProp><stringProp name="Argument.value">x/y</stringProp><stringProp name="Argument.name">a</stringProp></elementProp></collectionProp></elementProp>
+<stringProp name="HTTPSampler.domain">HOST</stringProp><stringProp name="HTTPSampler.port">PORT</stringProp><stringProp name="HTTPSampler.path">/echo</stringProp><stringProp name="HTTPSampler.method">GET</stringProp></HTTPSamplerProxy><hashTree>
+<JSONPathAssertion testname="as sent"><stringProp name="JSON_PATH">$.target</stringProp><stringProp name="EXPECTED_VALUE">/echo?a=x%2Fy</stringProp><boolProp name="JSONVALIDATION">true</boolProp></JSONPathAssertion><hashTree/></hashTree>
+</hashTree></hashTree></hashTree></jmeterTestPlan>"#,
+    ),
+    ("curl", "curl 'ORIGIN/echo?a=b' -H 'x-a: b' --data-raw 'hello'\ncurl -I ORIGIN/body/1KiB\n"),
+    (
+        "locust-csv",
+        "Type,Name,Request Count,Requests/s\nGET,ORIGIN/body/1KiB,10,5\nGET,ORIGIN/echo,5,2\n,Aggregated,15,50\n",
+    ),
+];
+
+#[test]
+fn sources_of_all_kinds_run_against_the_origin() {
+    let address = "127.0.0.1:0".parse().unwrap();
+    let origin = Origin::start(Options { address, ..Options::default() }).unwrap();
+    let (address, port) = (origin.address(), origin.address().port().to_string());
+    for (kind, source) in FOR_ORIGIN {
+        let dir = tempfile::tempdir().unwrap();
+        let source = source.replace("ORIGIN", &format!("http://{address}")).replace("HOST", "127.0.0.1");
+        fs::write(dir.path().join("source"), source.replace("PORT", &port)).unwrap();
+        let imported = run_weir(dir.path(), &["import", kind, "source", "-o", "plan.yaml"]);
+        assert_eq!(imported.code, Some(i32::from(*kind == "postman")), "{kind}: {imported:#?}");
+        let plan = fs::read_to_string(dir.path().join("plan.yaml")).unwrap();
+        let mut load = weir_command(dir.path());
+        // The dry run sends each step once and fails if a check does.
+        load.args([
+            "load",
+            "-f",
+            "plan.yaml",
+            "-d",
+            "300ms",
+            "--format",
+            "json",
+            "--threshold",
+            "checks>=100%",
+        ]);
+        let target = format!("http://{address}");
+        let finished = load.env("TARGET", target).output().unwrap();
+        let told = String::from_utf8_lossy(&finished.stderr);
+        let report: Report = serde_json::from_slice(&finished.stdout)
+            .unwrap_or_else(|e| panic!("{kind}: {e}: {told}\n{plan}"));
+        assert!(report.steps.iter().all(|step| step.checked().1 == 0), "{kind}: {told}\n{plan}");
+        assert!(report.steps.iter().any(|step| step.checked().0 > 0), "{kind}: {told}\n{plan}");
+    }
+}
+
+#[test]
+fn what_weir_load_would_refuse_is_no_step_of_the_plan() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = "import http from 'k6/http';
+export default function () {
+  const id = http.get('http://127.0.0.1:1/a').json('id');
+  http.get('http://127.0.0.1:1/b', { timeout: 'soon' });
+  http.get(`http://127.0.0.1:1/c/${id}`);
+}
+";
+    fs::write(dir.path().join("odd.js"), script).unwrap();
+    let imported = run_weir(dir.path(), &["import", "k6", "odd.js", "-o", "plan.yaml"]);
+    imported.expect_code(1).expect_text("step b").expect_text("`weir load` refuses it");
+    let plan = fs::read_to_string(dir.path().join("plan.yaml")).unwrap();
+    assert!(plan.contains("# - {") && plan.contains("/c/{{id"), "{plan}");
+    run_weir(dir.path(), &["load", "--check-file", "-f", "plan.yaml"]).expect_code(0);
+    // Nothing is left: nothing is written.
+    let script = script
+        .replace("  http.get(`http://127.0.0.1:1/c/${id}`);\n", "")
+        .replace("/a')", "/a', { timeout: 'x' })");
+    fs::write(dir.path().join("none.js"), script).unwrap();
+    run_weir(dir.path(), &["import", "k6", "none.js", "-o", "none.yaml"]).expect_code(3);
+    assert!(!dir.path().join("none.yaml").exists());
 }
 
 #[test]

@@ -105,6 +105,10 @@ impl Importer<'_, '_> {
             request.checks.insert(0, "status=2xx,3xx".to_owned());
         }
         self.children(inner, &mut request);
+        if self.left == 0 {
+            // Its texts are not whole, which its line says.
+            return;
+        }
         for pause in scope.pauses.iter().chain(&own.pauses) {
             if !self.cx.options.no_pauses {
                 steps.push(Step::new(Does::Pause(pause.clone())));

@@ -64,6 +64,8 @@ fn import(cx: &mut Cx<'_>) -> Result<Plan, Unreadable> {
         is_full: false,
         line: 1,
         notes: Vec::new(),
+        keeps_cookies: false,
+        refused: BTreeSet::new(),
         judged: BTreeSet::new(),
         lines: file.text.lines().map(str::to_owned).collect(),
     };
@@ -139,6 +141,10 @@ struct Translator<'c, 'a> {
     line: u32,
     /// What changes in the request that is made.
     notes: Vec<&'static str>,
+    /// Whether users keep cookies from one iteration to the next.
+    keeps_cookies: bool,
+    /// Lines that are refused, with the reasons.
+    refused: BTreeSet<(u32, String)>,
     /// Calls that the ledger accounts for.
     judged: BTreeSet<usize>,
     lines: Vec<String>,
@@ -164,7 +170,11 @@ impl Translator<'_, '_> {
         self.enter(site.line)
     }
 
+    /// Refuses a line, once for each reason: functions are followed once for each call.
     fn refuse(&mut self, line: u32, why: &str, nearest: &str) {
+        if !self.refused.insert((line, why.to_owned())) {
+            return;
+        }
         let piece = self.enter(line);
         self.cx.ledger.refused(piece, why.to_owned(), nearest.to_owned());
     }
@@ -327,6 +337,9 @@ impl Translator<'_, '_> {
         plan.values = std::mem::take(&mut self.constants);
         // k6 follows redirects.
         plan.defaults.set("redirects", 10_i64);
+        if !self.keeps_cookies {
+            plan.defaults.set("cookies", "iteration");
+        }
         plan
     }
 

@@ -65,14 +65,11 @@ impl Translator<'_, '_> {
                     plan.headers.push(("user-agent".to_owned(), agent.clone()));
                     true
                 }
-                (
-                    "noCookiesReset"
-                    | "discardResponseBodies"
-                    | "summaryTrendStats"
-                    | "tags"
-                    | "summaryTimeUnit",
-                    _,
-                ) => {
+                ("noCookiesReset", V::Bool(keeps)) => {
+                    self.keeps_cookies = *keeps;
+                    true
+                }
+                ("discardResponseBodies" | "summaryTrendStats" | "tags" | "summaryTimeUnit", _) => {
                     self.cx.ledger.by_itself(piece, "it changes only what k6 reports or keeps");
                     continue;
                 }

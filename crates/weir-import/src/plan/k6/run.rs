@@ -79,9 +79,10 @@ impl Translator<'_, '_> {
                     }
                 },
                 Kind::Expression(expression) => {
-                    let before = self.cx.ledger.lines().len();
+                    let before = self.cx.ledger.lines().len() + self.refused.len();
                     let value = self.value(expression);
-                    let is_done = self.cx.ledger.lines().len() > before || matches!(value, V::Done);
+                    let is_done = self.cx.ledger.lines().len() + self.refused.len() > before
+                        || matches!(value, V::Done);
                     if !is_done {
                         let why = "this statement is not followed";
                         self.refuse(statement.line, why, "write what it does into the plan");

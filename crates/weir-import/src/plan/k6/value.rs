@@ -230,7 +230,21 @@ impl Translator<'_, '_> {
         match self.value(left) {
             V::Null => self.value(right),
             V::Text(text) if text.is_empty() => self.value(right),
-            known => known,
+            known => {
+                // `check(…) || fail()` and `|| errors.add(1)`: what they do has its line.
+                let reports = match right {
+                    Expression::Call(callee, ..) => match &**callee {
+                        Expression::Name(name) => name == "fail",
+                        Expression::Member(_, method) => method == "add",
+                        _ => false,
+                    },
+                    _ => false,
+                };
+                if reports {
+                    self.value(right);
+                }
+                known
+            }
         }
     }
 

@@ -14,6 +14,8 @@ use weir_import::plan::{self, Imported, Kind, Source};
 use weir_import::source::SourceFile;
 use weir_import::{Disk, Unreadable};
 
+/// Most parts that are taken out of one plan because `weir load` would refuse them.
+const REPAIRS: usize = 100;
 /// Replaces environment variables while the plan is checked. It has no braces, as a real value has none.
 const STAND_IN: &str = "stand-in";
 
@@ -120,12 +122,14 @@ impl Options {
                 return wrong(&format!("{} exists: name another file, or add --force", output.display()));
             }
         }
-        let imported = match self.import(kind, common.files, is_line) {
+        let mut imported = match self.import(kind, common.files, is_line) {
             Ok(imported) => imported,
             Err(e) => return Ok(prove::unreadable(&e.to_string(), common.format)),
         };
-        let written = imported.written();
-        let mistakes = check(&imported, &written, common.output);
+        let written = match accepted(&mut imported, common.output) {
+            Ok(written) => written,
+            Err(why) => return Ok(prove::unreadable(&why, common.format)),
+        };
         match common.output {
             Some(output) => write_file(output, &written, false)?,
             None => print(&written),
@@ -133,9 +137,8 @@ impl Options {
         if let Some(path) = &self.secrets {
             write_file(path, &imported.secrets(), true)?;
         }
-        report(&imported, &mistakes, common);
-        let code = if mistakes.is_empty() { imported.exit_code(common.strict) } else { 1 };
-        Ok(ExitCode::from(code))
+        report(&imported, common);
+        Ok(ExitCode::from(imported.exit_code(common.strict)))
     }
 
     fn import(&self, kind: &'static Kind, files: &[String], is_line: bool) -> Result<Imported, Unreadable> {
@@ -160,39 +163,63 @@ impl Options {
     }
 }
 
+/// The text of a plan that `weir load --check-file` accepts: parts that it refuses are taken out, and the ledger says so.
+/// The error says why that does not help; then nothing is written.
+fn accepted(imported: &mut Imported, output: Option<&Path>) -> Result<String, String> {
+    for _ in 0..REPAIRS {
+        let written = imported.written();
+        let mistakes = check(imported, &written, output)?;
+        let mut is_repaired = false;
+        let mut first = None;
+        for (path, why) in mistakes {
+            // A step that is taken out moves those behind it, so each list has one repair in a round.
+            if !is_repaired {
+                is_repaired = imported.repair(&path, &why);
+            }
+            first.get_or_insert(format!("{path}: {why}"));
+        }
+        match first {
+            None => return Ok(written),
+            Some(first) if !is_repaired => {
+                return Err(format!("no plan is written, because `weir load` would refuse it: {first}"));
+            }
+            Some(_) => {}
+        }
+    }
+    Err(format!("no plan is written, because `weir load` would refuse more than {REPAIRS} parts of it"))
+}
+
 /// Reads the plan as `weir load --check-file` does, with stand-ins for variables of the environment. Returns the
-/// mistakes that are those of weir import: files that a plan names may be elsewhere.
-fn check(imported: &Imported, written: &str, output: Option<&Path>) -> Vec<String> {
+/// mistakes that are those of weir import, with their places: files that a plan names may be elsewhere.
+fn check(imported: &Imported, written: &str, output: Option<&Path>) -> Result<Vec<(String, String)>, String> {
     let folder = output.and_then(Path::parent).filter(|folder| !folder.as_os_str().is_empty());
     let mut builder = tempfile::Builder::new();
     builder.prefix(".weir-import-").suffix(".yaml");
     // Beside the plan, because it names files relative to itself.
     let made = builder.tempfile_in(folder.unwrap_or(Path::new("."))).or_else(|_| builder.tempfile());
-    let Ok(file) = made else { return Vec::new() };
-    if std::fs::write(file.path(), written).is_err() {
-        return Vec::new();
-    }
+    let file = made.and_then(|file| std::fs::write(file.path(), written).map(|()| file));
+    let file = file
+        .map_err(|e| format!("the plan cannot be checked, because no temporary file can be written: {e}"))?;
     let mut source = weir_plan::Source::file(file.path());
     for (name, _) in imported.variables() {
         let value = if name == "TARGET" { "http://127.0.0.1:1" } else { STAND_IN };
         source = source.with_variable(name, value);
     }
-    match weir_plan::read(&source, &weir_plan::Disk, &[]) {
+    Ok(match weir_plan::read(&source, &weir_plan::Disk, &[]) {
         Ok(_) => Vec::new(),
         // Files that the plan names may be on another machine.
         Err(mistakes) => mistakes
             .iter()
             .filter(|found| found.severity == Severity::Error && !found.message.contains("cannot read "))
-            .map(|found| format!("{}: {}", found.path, found.message))
+            .map(|found| (found.path.clone(), found.message.clone()))
             .collect(),
-    }
+    })
 }
 
-fn report(imported: &Imported, mistakes: &[String], common: &Common<'_>) {
+fn report(imported: &Imported, common: &Common<'_>) {
     let output = common.output.map(|output| output.display().to_string());
     if common.format == Format::Json {
         let mut report = imported.to_json();
-        report["mistakes_of_weir_import"] = json!(mistakes);
         report["written"] = json!(output);
         let text = format!("{report:#}\n");
         match output {
@@ -202,9 +229,6 @@ fn report(imported: &Imported, mistakes: &[String], common: &Common<'_>) {
         return;
     }
     let mut text = imported.to_text();
-    for mistake in mistakes {
-        text.push_str(&format!("a mistake of weir import, please report it: {mistake}\n"));
-    }
     let variables: Vec<&str> = imported.variables().into_iter().map(|(name, _)| name).collect();
     if !variables.is_empty() {
         text.push_str(&format!("set these in the environment: {}\n", variables.join(", ")));

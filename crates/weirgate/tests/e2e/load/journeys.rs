@@ -503,6 +503,47 @@ scenarios:
 }
 
 #[test]
+fn cookies_last_as_long_as_the_plan_says() {
+    let upstream = shop(|request| match line(request) {
+        "GET /first" => answer(200, "Set-Cookie: first=1; Path=/\r\n", ""),
+        "GET /set" => answer(200, "Set-Cookie: step=1; Path=/\r\n", ""),
+        _ => answer(200, "", ""),
+    });
+    let plan = "
+target: TARGET
+scenarios:
+  s:
+    users: 1
+    iterations: 3
+    cookies: COOKIES
+    start: [ { name: first, get: /first } ]
+    steps: [ { name: begin, get: /begin }, { name: set, get: /set }, { name: end, get: /end } ]
+";
+    for (cookies, begin, end) in [
+        (
+            "true",
+            &[Some("first=1"), Some("first=1; step=1"), Some("first=1; step=1")],
+            Some("first=1; step=1"),
+        ),
+        ("iteration", &[Some("first=1"); 3], Some("first=1; step=1")),
+        ("false", &[None; 3], None),
+    ] {
+        upstream.forget();
+        run(&upstream, &plan.replace("COOKIES", cookies), &["--no-dry-run"]).expect_code(0);
+        let requests = upstream.requests();
+        let sent = |path: &str| -> Vec<Option<String>> {
+            let of_path = requests.iter().filter(|request| line(request) == format!("GET {path}"));
+            of_path.map(|request| request.head.header("cookie").map(str::to_owned)).collect()
+        };
+        let owned = |wanted: &[Option<&str>]| -> Vec<Option<String>> {
+            wanted.iter().map(|cookie| cookie.map(str::to_owned)).collect()
+        };
+        assert_eq!(sent("/begin"), owned(begin), "{cookies}");
+        assert_eq!(sent("/end"), owned(&[end; 3]), "{cookies}");
+    }
+}
+
+#[test]
 fn a_plan_of_one_plain_request_runs_like_one_without_a_plan() {
     let upstream = shop(|request| match line(request) {
         "GET /cookie" => answer(200, "Set-Cookie: a=b\r\n", ""),
