@@ -25,7 +25,7 @@ pub(super) struct Session {
     pub(super) jar: CookieJar,
     pub(super) has_cookies: bool,
     /// The cookies that each iteration begins with, if the user forgets what its steps got.
-    first_jar: Option<Box<CookieJar>>,
+    pub(super) first_jar: Option<Box<CookieJar>>,
     /// The rows of data sets that it keeps for its whole life.
     pub(super) has_rows: bool,
     /// Whether `start` is done.
