@@ -14,8 +14,8 @@ use weir_import::plan::{self, Imported, Kind, Source};
 use weir_import::source::SourceFile;
 use weir_import::{Disk, Unreadable};
 
-/// Most parts that are taken out of one plan because `weir load` would refuse them.
-const REPAIRS: usize = 100;
+/// How often parts are taken out of a plan because `weir load` would refuse them. Without them, others may be wrong.
+const ROUNDS: usize = 50;
 /// Replaces environment variables while the plan is checked. It has no braces, as a real value has none.
 const STAND_IN: &str = "stand-in";
 
@@ -166,27 +166,27 @@ impl Options {
 /// The text of a plan that `weir load --check-file` accepts: parts that it refuses are taken out, and the ledger says so.
 /// The error says why that does not help; then nothing is written.
 fn accepted(imported: &mut Imported, output: Option<&Path>) -> Result<String, String> {
-    for _ in 0..REPAIRS {
+    for _ in 0..ROUNDS {
         let written = imported.written();
         let mistakes = check(imported, &written, output)?;
+        let Some((path, why)) = mistakes.first() else { return Ok(written) };
+        let first = format!("{path}: {why}");
         let mut is_repaired = false;
-        let mut first = None;
-        for (path, why) in mistakes {
-            // A step that is taken out moves those behind it, so each list has one repair in a round.
-            if !is_repaired {
-                is_repaired = imported.repair(&path, &why);
+        let mut last_step = None;
+        // From the end, because a step that is taken out moves those behind it. Another mistake of the same step may
+        // be gone with it.
+        for (path, why) in mistakes.iter().rev() {
+            let step = path.rfind("].").map_or(path.as_str(), |end| &path[..=end]);
+            if last_step != Some(step) && imported.repair(path, why) {
+                is_repaired = true;
+                last_step = Some(step);
             }
-            first.get_or_insert(format!("{path}: {why}"));
         }
-        match first {
-            None => return Ok(written),
-            Some(first) if !is_repaired => {
-                return Err(format!("no plan is written, because `weir load` would refuse it: {first}"));
-            }
-            Some(_) => {}
+        if !is_repaired {
+            return Err(format!("no plan is written, because `weir load` would refuse it: {first}"));
         }
     }
-    Err(format!("no plan is written, because `weir load` would refuse more than {REPAIRS} parts of it"))
+    Err(format!("no plan is written, because {ROUNDS} repairs did not make it one that `weir load` takes"))
 }
 
 /// Reads the plan as `weir load --check-file` does, with stand-ins for variables of the environment. Returns the
