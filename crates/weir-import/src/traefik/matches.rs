@@ -16,6 +16,14 @@ pub(super) struct Matched {
     pub(super) changed: Vec<String>,
 }
 
+impl Matched {
+    /// Whether it matches every request.
+    pub(super) fn is_everything(&self) -> bool {
+        let Candidate { hosts, path, matches } = &self.candidate;
+        hosts.is_empty() && matches!(path, Path::Prefix(path) if path == "/") && *matches == Match::default()
+    }
+}
+
 /// The parts of a match that are known so far.
 #[derive(Default)]
 struct Builder {
@@ -50,6 +58,15 @@ pub(super) fn matched(branch: &[Literal], syntax: Syntax) -> Result<Vec<Matched>
         if let Some(argument) = one.values.iter().flatten().find(|argument| argument.contains("{{")) {
             return Err(format!("`{argument}` is a template of Go; write what it comes to"));
         }
+        let is_template = |argument: &&String| argument.contains('{') && argument.contains('}');
+        if syntax == Syntax::V3
+            && matches!(one.name.as_str(), "Path" | "PathPrefix" | "Host" | "HostHeader")
+            && let Some(argument) = one.values.iter().flatten().find(is_template)
+        {
+            return Err(format!(
+                "`{argument}` has the braces of v2, which v3 takes as text: say ruleSyntax: v2"
+            ));
+        }
         match one.name.as_str() {
             _ if one.is_negated => builder.and(condition(one, syntax)?.not()),
             "Path" | "PathPrefix" | "PathRegexp" if path_name.is_empty() => {
@@ -69,6 +86,16 @@ pub(super) fn matched(branch: &[Literal], syntax: Syntax) -> Result<Vec<Matched>
             Ok(builder.clone_with(path, only))
         })
         .collect()
+}
+
+/// What matches at least the requests of an alternative: conditions that Weir cannot say are left out.
+pub(super) fn widest(branch: &[Literal]) -> Vec<Matched> {
+    // Values of v2, with their `{name:regex}`, are read as such; a literal `{` of v3 is read wider.
+    let syntax = Syntax::V2;
+    let can_say = |one: &&Literal| matched(std::slice::from_ref(*one), syntax).is_ok();
+    let known: Vec<Literal> = branch.iter().filter(can_say).cloned().collect();
+    let all = || Builder::default().finish((Path::Prefix("/".to_owned()), None), None);
+    matched(&known, syntax).unwrap_or_else(|_| vec![all()])
 }
 
 impl Builder {
@@ -131,38 +158,17 @@ impl Builder {
             ("Method", [_]) if self.matches.methods.is_empty() => {
                 self.matches.methods = one.values.iter().flatten().map(|m| m.to_ascii_uppercase()).collect();
             }
-            ("Header" | "Headers", [key, value]) if is_literal(value) && !self.has_header(key) => {
-                self.matches.headers.push((key.to_ascii_lowercase(), value.clone()));
-                self.changed.push(format!(
-                    "a request with the field {key} twice does not match; in Traefik one equal value is enough"
-                ));
-            }
             ("Query", [key]) if syntax == Syntax::V3 && !self.has_query(key) => {
                 self.matches.query.push((key.clone(), "*".to_owned()));
-            }
-            ("Query", [key, value]) if is_literal(value) && !self.has_query(key) => {
-                self.matches.query.push((key.clone(), value.clone()));
-                self.changed.push(format!(
-                    "a request with the parameter {key} twice does not match; in Traefik one equal value is enough"
-                ));
             }
             _ => self.and(condition(one, syntax)?),
         }
         Ok(())
     }
 
-    fn has_header(&self, name: &str) -> bool {
-        self.matches.headers.iter().any(|(known, _)| known.eq_ignore_ascii_case(name))
-    }
-
     fn has_query(&self, name: &str) -> bool {
         self.matches.query.iter().any(|(known, _)| known == name)
     }
-}
-
-/// Whether Weir reads a value of a field or a parameter as itself.
-fn is_literal(value: &str) -> bool {
-    !value.is_empty() && value != "*" && !value.starts_with('~') && !value.contains(['$', '{'])
 }
 
 /// Any condition as an expression.
@@ -416,6 +422,9 @@ mod tests {
                 "[] * request.headers[\"x\"].all().exists(v, v.matches(\"^a|b$\"))",
             ),
             ("Path(`a`)", "`a`: a path begins with a slash"),
+            ("Header(`X`, `a`)", "[] * (\"a\" in request.headers[\"x\"].all())"),
+            ("Query(`q`, `a`)", "[] * (\"a\" in request.args[\"q\"].all())"),
+            ("Path(`/{id}`)", "`/{id}` has the braces of v2, which v3 takes as text: say ruleSyntax: v2"),
             ("Frob(`a`)", "weir import does not know the matcher `Frob`"),
             ("Host(`a`, `b`)", "`Host` with 2 arguments"),
         ];

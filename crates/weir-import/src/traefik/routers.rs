@@ -3,10 +3,10 @@
 use super::cx::{Cx, Kind, Thing, list, nothing_else};
 use super::fixed::{Fixed, Tls, tls};
 use super::listeners::Listeners;
-use super::matches::{Matched, matched};
+use super::matches::{self, Matched, matched};
 use super::middlewares::{self, About, Chain};
 use super::paths;
-use super::rule::{Syntax, branches};
+use super::rule::{Syntax, branches, widest};
 use super::services;
 use crate::config::{Filter, Match, Route, Target, name_of};
 use crate::ledger::Piece;
@@ -36,8 +36,10 @@ pub(super) struct Router<'t> {
     /// The hosts of its rule, for certificates.
     pub(super) hosts: Vec<String>,
     matched: Vec<Matched>,
-    /// Whether the rule could be read.
-    is_whole: bool,
+    /// Whether it has a rule.
+    has_rule: bool,
+    /// Why its routes are closed: its rule could not be read. They match at least the requests of the rule.
+    closed: Option<String>,
 }
 
 /// Reads all routers.
@@ -94,7 +96,8 @@ fn one<'t>(cx: &mut Cx<'t, '_>, thing: Thing<'t>, fixed: &Fixed<'_>) -> Router<'
         tls_piece: entry.map(|entry| entry.piece),
         hosts: Vec::new(),
         matched: Vec::new(),
-        is_whole: true,
+        has_rule: true,
+        closed: None,
     };
     rule_of(cx, &mut router);
     router
@@ -103,7 +106,7 @@ fn one<'t>(cx: &mut Cx<'t, '_>, thing: Thing<'t>, fixed: &Fixed<'_>) -> Router<'
 /// Reads the rule of a router.
 fn rule_of(cx: &mut Cx<'_, '_>, router: &mut Router<'_>) {
     let Some((rule, piece)) = router.rule.clone() else {
-        router.is_whole = false;
+        router.has_rule = false;
         let why = format!("router `{}` has no rule, so it is not written", router.thing.name);
         match router.thing.container {
             None => cx.ledger.refused(router.thing.piece, why, "rule: Host(`…`)"),
@@ -146,12 +149,24 @@ fn rule_of(cx: &mut Cx<'_, '_>, router: &mut Router<'_>) {
             }
         }
         Err(why) => {
-            router.is_whole = false;
+            router.matched = widest(&rule).iter().flat_map(|branch| matches::widest(branch)).collect();
+            let names = router.matched.iter().flat_map(|matched| &matched.candidate.hosts);
+            router.hosts = names
+                .filter_map(|host| match host {
+                    Host::Exact(name) => Some(name.clone()),
+                    Host::Suffix(_) => None,
+                })
+                .collect();
+            let what = match router.matched.iter().any(|matched| matched.is_everything()) {
+                true => "all requests of its entry points",
+                false => "all requests that the rest of the rule matches",
+            };
             cx.ledger.refused(
                 piece,
-                format!("{why}. The router is not written, so another may take its requests meanwhile"),
-                "match: docs/reference/routing.md",
+                format!("{why}. The router may protect what it matches, so {what} get 503 from its place on"),
+                "correct the rule and import again; or write the match by hand: docs/reference/routing.md",
             );
+            router.closed = Some(format!("the rule of router {} was not understood", router.thing.name));
         }
     }
 }
@@ -189,7 +204,7 @@ fn implied(thing: &Thing<'_>, cx: &Cx<'_, '_>) -> Option<String> {
 pub(super) fn write(cx: &mut Cx<'_, '_>, fixed: &Fixed<'_>, listeners: &Listeners, routers: &[Router<'_>]) {
     let mut ranked: Vec<(i64, usize, bool, Part)> = Vec::new();
     for (at, router) in routers.iter().enumerate() {
-        if !router.is_whole {
+        if !router.has_rule {
             for (_, piece) in &router.middlewares {
                 cx.ledger.refused(*piece, "the router is not written", "correct its rule");
             }
@@ -264,7 +279,7 @@ fn parts(
         let hosts = if all_named { router.hosts.clone() } else { Vec::new() };
         let about = About { is_tls, hosts };
         let mut chain = Chain::default();
-        if let Some(why) = listeners.closed(at) {
+        if let Some(why) = router.closed.as_deref().or_else(|| listeners.closed(at)) {
             chain.filters.push(closed(why));
         }
         for point in fixed.points.iter().filter(|point| class.contains(&name_of(&point.name))) {

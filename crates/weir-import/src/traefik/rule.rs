@@ -37,6 +37,14 @@ pub(super) enum Syntax {
     V3,
 }
 
+/// What becomes of a rule with more alternatives or conditions than the limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Excess {
+    Refused,
+    /// Conditions are left out, so that the alternatives match more requests than the rule does.
+    LeftOut,
+}
+
 /// Reads a rule as alternatives, each a list of conditions.
 ///
 /// # Errors
@@ -51,9 +59,29 @@ pub(super) fn branches(text: &str, syntax: Syntax) -> Result<Vec<Vec<Literal>>, 
     if let Some(token) = reader.peek() {
         return Err(format!("expected `&&` or `||`, found {}", token.named()));
     }
-    let mut all = expand(&rule, false, syntax)?;
+    let mut all = expand(&rule, false, (syntax, Excess::Refused))?;
     join(&mut all);
     Ok(all)
+}
+
+/// Alternatives that match at least the requests of a rule, for one that [`branches`] cannot read, or whose conditions
+/// nobody knows: what the rule says beyond some limit is left out of its alternatives. One without conditions, which
+/// matches every request, if the rule cannot be read at all.
+///
+/// Arguments are read as in v2, so that `Host(`a`, `b`)` keeps its hosts in either syntax.
+pub(super) fn widest(text: &str) -> Vec<Vec<Literal>> {
+    let everything = || vec![Vec::new()];
+    let Some(tokens) = (text.len() <= MAX_BYTES).then(|| tokens(text).ok()).flatten() else {
+        return everything();
+    };
+    let mut reader = Reader { tokens: &tokens, at: 0 };
+    let rule = match reader.any(0) {
+        Ok(rule) if reader.peek().is_none() => rule,
+        _ => return everything(),
+    };
+    let mut all = expand(&rule, false, (Syntax::V2, Excess::LeftOut)).unwrap_or_else(|_| everything());
+    join(&mut all);
+    all
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -202,9 +230,10 @@ impl<'t> Reader<'t> {
 }
 
 /// The alternatives of a rule, or of its opposite.
-fn expand(rule: &Rule, is_negated: bool, syntax: Syntax) -> Result<Vec<Vec<Literal>>, String> {
+fn expand(rule: &Rule, is_negated: bool, how: (Syntax, Excess)) -> Result<Vec<Vec<Literal>>, String> {
+    let (syntax, excess) = how;
     match rule {
-        Rule::Not(inner) => expand(inner, !is_negated, syntax),
+        Rule::Not(inner) => expand(inner, !is_negated, how),
         Rule::Is(name, arguments) => {
             let literals = literals(name, arguments, is_negated, syntax);
             // Some matchers of v2 take several pairs that must all hold; negated, any of the opposites may.
@@ -214,9 +243,12 @@ fn expand(rule: &Rule, is_negated: bool, syntax: Syntax) -> Result<Vec<Vec<Liter
         Rule::All(rules) | Rule::Any(rules) if matches!(rule, Rule::Any(_)) != is_negated => {
             let mut out = Vec::new();
             for rule in rules {
-                out.extend(expand(rule, is_negated, syntax)?);
+                out.extend(expand(rule, is_negated, how)?);
                 if out.len() > MAX_BRANCHES {
-                    return Err(format!("more than {MAX_BRANCHES} alternatives"));
+                    return match excess {
+                        Excess::Refused => Err(format!("more than {MAX_BRANCHES} alternatives")),
+                        Excess::LeftOut => Ok(vec![Vec::new()]),
+                    };
                 }
             }
             Ok(out)
@@ -224,21 +256,25 @@ fn expand(rule: &Rule, is_negated: bool, syntax: Syntax) -> Result<Vec<Vec<Liter
         Rule::All(rules) | Rule::Any(rules) => {
             let mut out: Vec<Vec<Literal>> = vec![Vec::new()];
             for rule in rules {
-                let more = expand(rule, is_negated, syntax)?;
-                if out.len() * more.len() > MAX_BRANCHES {
-                    return Err(format!("more than {MAX_BRANCHES} alternatives"));
-                }
-                let mut next = Vec::new();
-                for one in &out {
-                    for other in &more {
-                        let both: Vec<Literal> = one.iter().chain(other).cloned().collect();
-                        if both.len() > MAX_LITERALS {
-                            return Err(format!("more than {MAX_LITERALS} conditions"));
-                        }
-                        next.push(both);
+                let more = expand(rule, is_negated, how)?;
+                let is_long = out.len() * more.len() > MAX_BRANCHES;
+                let both = |one: &[Literal], other: &[Literal]| one.iter().chain(other).cloned().collect();
+                let next: Vec<Vec<Literal>> = if is_long {
+                    Vec::new()
+                } else {
+                    out.iter().flat_map(|one| more.iter().map(|other| both(one, other))).collect()
+                };
+                let is_deep = next.iter().any(|both| both.len() > MAX_LITERALS);
+                match excess {
+                    Excess::Refused if is_long => {
+                        return Err(format!("more than {MAX_BRANCHES} alternatives"));
                     }
+                    Excess::Refused if is_deep => {
+                        return Err(format!("more than {MAX_LITERALS} conditions"));
+                    }
+                    Excess::LeftOut if is_long || is_deep => {}
+                    Excess::Refused | Excess::LeftOut => out = next,
                 }
-                out = next;
             }
             Ok(out)
         }
@@ -343,6 +379,31 @@ mod tests {
             ("Query(`a=b`, `c=d`)", "Query(a,b) Query(c,d)"),
         ];
         v2.iter().for_each(|(text, branches)| assert_eq!(shown(text, Syntax::V2), *branches, "{text}"));
+    }
+
+    #[test]
+    fn the_widest_reading_leaves_conditions_out() {
+        let shown = |text: &str| {
+            let all = widest(text);
+            all.iter()
+                .map(|branch| branch.iter().map(|one| one.name.as_str()).collect::<Vec<_>>().join(" "))
+                .collect::<Vec<_>>()
+                .join("; ")
+        };
+        let many: Vec<String> = (0..100).map(|n| format!("(Path(`/{n}`) && Query(`q{n}`, `1`))")).collect();
+        let many = many.join(" || ");
+        let cases = [
+            ("Host(`a`) && Frob(`b`)".to_owned(), "Host Frob"),
+            ("Host(`a`, `b`) && Path(`/x`)".to_owned(), "Host Path"),
+            (format!("Host(`a`) && ({many})"), "Host"),
+            (many.clone(), ""),
+            ("Host(`a`".to_owned(), ""),
+            ("Host(`a`) Path(`/x`)".to_owned(), ""),
+        ];
+        for (rule, names) in cases {
+            assert_eq!(shown(&rule), names, "{rule}");
+        }
+        assert_eq!(widest("Host(`a`) &&").len(), 1);
     }
 
     #[test]
