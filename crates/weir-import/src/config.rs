@@ -4,6 +4,7 @@
 //! docs/reference/config.md has; `weir check` reads all of it before it is written, so a misspelled name cannot leave
 //! the program.
 
+use super::ledger::Piece;
 use super::yaml::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -31,6 +32,8 @@ pub struct Config {
     pub stores: Named<Map>,
     /// Routes, by name.
     pub routes: Named<Route>,
+    /// The statements that a route was made from, by the route's name.
+    pub origins: HashMap<String, Vec<Piece>>,
     /// Requests with the route that must take them, for the file of tests.
     pub tests: Vec<Case>,
     /// Further files, such as tables of redirects, by path below the folder.
@@ -296,6 +299,13 @@ impl Config {
         value
     }
 
+    /// Adds a route that was made from these statements, and returns its name.
+    pub(crate) fn add_route(&mut self, wish: &str, route: Route, pieces: Vec<Piece>) -> String {
+        let name = self.routes.add(wish, route);
+        self.origins.insert(name.clone(), pieces);
+        name
+    }
+
     /// Sorts the variables, so that the file of secrets does not depend on the order of the source.
     pub(crate) fn name_secrets(&mut self) {
         self.secrets.sort();
@@ -305,6 +315,9 @@ impl Config {
 /// A name made from a text.
 #[must_use]
 pub fn name_of(wish: &str) -> String {
+    // A name stands in logs, metrics and the console, so it holds no token and no password.
+    let wish = wish.rsplit_once('@').map_or(wish, |(_, host)| host);
+    let wish = crate::redact::without_tokens(wish);
     let fits = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-') { c } else { '-' };
     let mut name: String = wish.chars().map(fits).collect();
     while name.contains("--") {
@@ -324,6 +337,9 @@ mod tests {
         let names = ["api.example.com/", "api.example.com", "*.example.com", "~^(x|y)$", ""]
             .map(|wish| named.add(wish, ()));
         assert_eq!(names, ["api.example.com", "api.example.com-2", "example.com", "x-y", "unnamed"]);
+        assert_eq!(name_of("h.test/hook/zQ8vL2mN4pR6tU8wY0aC2eG4"), "h.test-hook-token");
+        assert_eq!(name_of("h.test.hook-zQ8vL2mN4pR6tU8wY0aC2eG4"), "h.test.hook-token");
+        assert_eq!(name_of("bob:s3cret@10.0.0.1"), "10.0.0.1");
     }
 
     #[test]

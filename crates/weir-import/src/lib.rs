@@ -55,6 +55,7 @@ pub mod plan;
 pub mod proof;
 pub mod readable;
 pub mod redact;
+mod refused;
 pub mod report;
 pub mod shared;
 pub mod source;

@@ -228,6 +228,11 @@ fn route(route: &Route) -> Map {
     map
 }
 
+/// A route as text, to find what it names.
+pub(crate) fn route_text(written: &Route) -> String {
+    Map::new().with("route", route(written)).to_yaml()
+}
+
 fn matches(matches: &Match) -> Map {
     let mut map = Map::new();
     let mut list = |key: &str, items: &[String]| {

@@ -48,12 +48,14 @@ pub(super) fn emit(branches: Vec<Branch>, around: &mut Around<'_>) {
         if kept[at].covered_by.is_some() {
             continue;
         }
-        if let (Some(piece), Some(_)) = (made[at].piece, kept[at].unsolved) {
-            around.ledger.refused(
-                piece,
-                "its place in Caddy's order cannot be kept among so many routes",
-                "`priority`, and `weir explain` for the requests that matter",
-            );
+        if kept[at].unsolved.is_some() {
+            let why = "its place in Caddy's order cannot be kept among so many routes";
+            let nearest = "`priority`, and `weir explain` for the requests that matter";
+            match made[at].piece {
+                Some(piece) => around.ledger.refused(piece, format!("{why}. It answers 503"), nearest),
+                None => around.ledger.note(format!("{}: {why}. It answers 503", made[at].name)),
+            }
+            crate::shared::ranked::shut(&mut made[at].route, why);
         }
         let mut not = Expression::constant(true);
         for winner in &kept[at].nots {
@@ -99,7 +101,8 @@ pub(super) fn emit(branches: Vec<Branch>, around: &mut Around<'_>) {
             rest.iter().for_each(|(key, value)| route.matches.more.set(key, value.clone()));
         }
         route.matches.listeners.clone_from(&around.listeners);
-        names[at] = Some(around.config.routes.add(&made[at].name, route));
+        let pieces = made[at].piece.into_iter().collect();
+        names[at] = Some(around.config.add_route(&made[at].name, route, pieces));
     }
     for at in 0..made.len() {
         if let Some(into) = merged[at] {

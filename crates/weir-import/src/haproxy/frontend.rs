@@ -168,7 +168,7 @@ fn monitor_route(cx: &mut Cx<'_, '_, '_>, proxy: &Proxy<'_>, line: &Line, listen
         target: Some(Target::Respond(respond(200, None, None))),
         ..Route::default()
     };
-    cx.config.routes.add(&format!("{}-monitor", proxy.name), route);
+    cx.config.add_route(&format!("{}-monitor", proxy.name), route, vec![line.piece]);
     cx.ledger
         .changed(line.piece, "Weir answers without the line of text, and routes for hosts come before it");
 }
@@ -596,7 +596,8 @@ fn write<'a>(
             (None, "") => format!("{}-none", proxy.name),
             (None, backend) => backend.to_owned(),
         };
-        names[at] = Some(cx.config.routes.add(&wish, route));
+        let piece = part.line.map_or(proxy.section.head.piece, |line| line.piece);
+        names[at] = Some(cx.config.add_route(&wish, route, vec![piece]));
     }
     if is_exact {
         return;

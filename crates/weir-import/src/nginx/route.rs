@@ -19,6 +19,7 @@ use super::server::Server;
 use super::site::Site;
 use super::translate::leave_all;
 use crate::config::{Filter, Match, Route, Target};
+use crate::ledger::Piece;
 use crate::shared::expression::Expression;
 use crate::shared::filters::redirect;
 use crate::shared::path;
@@ -42,6 +43,8 @@ pub(super) struct Draft {
     pub(super) name: String,
     pub(super) body: Option<u64>,
     pub(super) is_proxied: bool,
+    /// The statements that it was made from.
+    pub(super) pieces: Vec<Piece>,
 }
 
 /// The routes of a server by their slugs, and its locations for the tests.
@@ -253,7 +256,7 @@ fn answer_of(answer: Answer, filters: &mut Vec<Filter>) -> Option<Target> {
 fn draft(path: String, priority: i64, filters: Vec<Filter>, target: Option<Target>) -> Draft {
     let matches = Match { path: (path != "/*").then_some(path), ..Match::default() };
     let route = Route { matches, priority, filters, target, ..Route::default() };
-    Draft { route, name: String::new(), body: None, is_proxied: false }
+    Draft { route, name: String::new(), body: None, is_proxied: false, pieces: Vec::new() }
 }
 
 /// A route that answers 503, because nobody knows where its requests must go.
@@ -328,6 +331,7 @@ fn emit<'a>(
     draft.route.comment = done.comment;
     draft.body = done.body;
     draft.is_proxied = is_proxied;
+    draft.pieces.extend(location.directive.map(|directive| directive.piece));
     let closed: Vec<String> = before.closed.iter().chain(&done.closed).cloned().collect();
     beside(cx, site, location, &mut draft, &done.apart, before, made);
     close(&mut draft.route, &closed);
@@ -553,7 +557,7 @@ fn folders<'a>(site: &Site<'_, 'a>, before: &Rewritten, made: &mut Made<'a>) {
         route.matches.when = None;
         route.priority = 0;
         route.comment = vec![format!("{prefix} does not take {folder}.")];
-        let draft = Draft { route, name: String::new(), body: other.body, is_proxied: other.is_proxied };
+        let draft = Draft { route, name: String::new(), ..other.clone() };
         more.push((folder.to_owned(), format!("{}-folder", location.slug), draft));
     }
     made.of_path.extend(alike);

@@ -219,7 +219,7 @@ fn one_server<'a>(
             }
             let name = format!("{label}.{slug}");
             names.insert(slug.clone(), drafts.len());
-            drafts.push(Draft { route, name, body: draft.body, is_proxied: draft.is_proxied });
+            drafts.push(Draft { route, name, ..draft.clone() });
         }
         tests(cx, &made, hosts, listeners, first_listener.as_deref(), &names);
     }

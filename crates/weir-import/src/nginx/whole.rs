@@ -175,7 +175,7 @@ pub(super) fn finish(cx: &mut Cx<'_, '_>, mut drafts: Vec<Draft>) {
         share(cx, &mut drafts, name);
     }
     let names: Vec<String> =
-        drafts.into_iter().map(|draft| cx.config.routes.add(&draft.name, draft.route)).collect();
+        drafts.into_iter().map(|draft| cx.config.add_route(&draft.name, draft.route, draft.pieces)).collect();
     // Each test looks at all routes, so a large config has fewer: evenly chosen.
     let most = (400_000 / names.len().max(1)).clamp(50, TESTS);
     let step = cx.config.tests.len().div_ceil(most).max(1);

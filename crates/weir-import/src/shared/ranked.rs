@@ -53,10 +53,13 @@ pub fn write(
     judge(&parts, &kept, system, &is_tie, ledger);
     let mut ready: Vec<Ready> = Vec::new();
     for (at, part) in parts.iter().enumerate() {
-        if kept[at].covered_by.is_some() || kept[at].unsolved.is_some() {
+        if kept[at].covered_by.is_some() {
             continue;
         }
-        let route = routed(at, &parts, &candidates, &kept[at], system);
+        let mut route = routed(at, &parts, &candidates, &kept[at], system);
+        if let Some(by) = kept[at].unsolved {
+            shut(&mut route, &unsolved(system, &parts[by].title));
+        }
         ready.push(Ready {
             rule: part.rule,
             paths: vec![part.candidate.path.clone()],
@@ -79,7 +82,8 @@ pub fn write(
             }
         }
         let title = one.parts.first().map_or("", |at| parts[*at].title.as_str());
-        let name = config.routes.add(title, route);
+        let pieces = one.parts.first().map_or_else(Vec::new, |at| parts[*at].pieces.clone());
+        let name = config.add_route(title, route, pieces);
         one.parts.iter().for_each(|at| names[*at] = Some(name.clone()));
     }
     for (case, winner) in order::cases(&candidates) {
@@ -101,10 +105,7 @@ fn judge(
     for (at, part) in parts.iter().enumerate() {
         let others = || parts.iter().zip(kept).filter(|(other, _)| other.rule == part.rule);
         if let Some(by) = kept[at].unsolved {
-            let why = format!(
-                "too many routes stand before it in {system}'s order, `{}` among them",
-                parts[by].title
-            );
+            let why = format!("{}. It answers 503", unsolved(system, &parts[by].title));
             part.pieces.iter().for_each(|p| ledger.refused(*p, why.clone(), "priority, or match.when"));
         }
         if let Some(by) = kept[at].covered_by.filter(|by| parts[*by].rule != part.rule)
@@ -130,6 +131,19 @@ fn judge(
             part.pieces.iter().for_each(|p| ledger.changed(*p, why.clone()));
         }
     }
+}
+
+/// Why the order of a route cannot be kept.
+pub fn unsolved(system: &str, by: &str) -> String {
+    format!("too many routes stand before it in {system}'s order, `{by}` among them")
+}
+
+/// Closes a route whose place in the order cannot be kept: it may take requests of others, and what it protects must
+/// not go to a route behind it.
+pub fn shut(route: &mut Route, why: &str) {
+    route.filters = vec![super::filters::closed(why)];
+    route.target = None;
+    route.more = crate::yaml::Map::new();
 }
 
 fn routed(at: usize, parts: &[Part], candidates: &[Candidate], kept: &Kept, system: &str) -> Route {

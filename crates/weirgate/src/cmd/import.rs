@@ -27,6 +27,9 @@ use weir_import::config::Case;
 use weir_import::proof::Report;
 use weir_import::{Disk, Import as Imported, Loader, Printed, SYSTEMS, System, Written};
 
+/// How often what `weir check` refuses is closed.
+const MAX_CLOSINGS: usize = 8;
+
 /// Exit code for a mistake on the command line.
 const COMMAND_LINE: u8 = 2;
 
@@ -94,6 +97,8 @@ struct Checked {
     diagnostics: Diagnostics,
     /// Mistakes of weir import: errors other than files that are not on this machine.
     mistakes: Vec<String>,
+    /// Errors of `weir check` among them: the settings with what it says.
+    refused: Vec<(String, String)>,
     /// Files that are not on this machine.
     missing: Vec<String>,
     /// How many tests were asked, if the config could be compiled.
@@ -157,8 +162,18 @@ impl Import {
             Ok(import) => import,
             Err(e) => return Ok(prove::unreadable(&e.to_string(), self.format)),
         };
+        if import.config.listeners.is_empty() {
+            self.report_unwritten(&import, &[], "the source listens nowhere");
+            return Ok(ExitCode::from(1));
+        }
         let mut written = import.written();
         let mut checked = check(&import, &written)?;
+        close_refused(&mut import, &mut written, &mut checked)?;
+        if !checked.refused.is_empty() {
+            let why = "weir check refuses the config that came out";
+            self.report_unwritten(&import, &checked.mistakes, why);
+            return Ok(ExitCode::from(1));
+        }
         let exact = if self.exact { None } else { readable::make(&mut import, &mut written, &mut checked)? };
         let old = Manifest::read(output)?;
         write(output, &written)?;
@@ -241,6 +256,22 @@ impl Import {
         prove::told(import.system, &*source.loader, &source.files, output, &self.proof, &accept)
     }
 
+    /// Says why nothing is written.
+    fn report_unwritten(&self, import: &Imported, mistakes: &[String], why: &str) {
+        if self.format == Format::Json {
+            let mut report = import.to_json();
+            report["mistakes_of_weir_import"] = json!(mistakes);
+            report["nothing_written"] = json!(why);
+            print(&format!("{report:#}\n"));
+            return;
+        }
+        print(&import.to_text());
+        for mistake in mistakes {
+            print(&format!("a mistake of weir import, please report it: {mistake}\n"));
+        }
+        print(&format!("nothing is written: {why}\n"));
+    }
+
     fn report(
         &self,
         import: &Imported,
@@ -312,19 +343,50 @@ fn check(import: &Imported, written: &[Written]) -> Result<Checked> {
     }
     let listed = found.diagnostics.clone();
     let complete = complete.unwrap_or(found);
-    let mut mistakes: Vec<String> = complete
+    let refused: Vec<(String, String)> = complete
         .diagnostics
         .iter()
         .filter(|found| found.severity == Severity::Error && Missing::of(found).is_none())
-        .map(|found| format!("{}: {}", found.path, found.message))
+        .map(|found| (found.path.clone(), found.message.clone()))
         .collect();
+    let mut mistakes: Vec<String> =
+        refused.iter().map(|(path, said)| import.masked(&format!("{path}: {said}"))).collect();
     let tests = complete.compiled.as_ref().map(|(_, snapshot)| {
         mistakes.extend(import.config.tests.iter().filter_map(|case| ask(snapshot, case)));
         import.config.tests.len()
     });
     let missing = missing.into_iter().map(|missing| missing.said).collect();
     let snapshot = complete.compiled.map(|(_, snapshot)| snapshot);
-    Ok(Checked { diagnostics: listed, mistakes, missing, tests, snapshot })
+    Ok(Checked { diagnostics: listed, mistakes, refused, missing, tests, snapshot })
+}
+
+/// Closes what `weir check` refuses, until it refuses nothing more: each time something else may come to light.
+fn close_refused(import: &mut Imported, written: &mut Vec<Written>, checked: &mut Checked) -> Result<()> {
+    if checked.refused.is_empty() {
+        return Ok(());
+    }
+    for _ in 0..MAX_CLOSINGS {
+        let refused = std::mem::take(&mut checked.refused);
+        if refused.is_empty() {
+            break;
+        }
+        let mut is_closed = false;
+        for (path, said) in &refused {
+            is_closed |= import.close(path, said);
+        }
+        *written = import.written();
+        *checked = check(import, written)?;
+        if !is_closed {
+            break;
+        }
+    }
+    // A closed route may match more than the rule it was made for, and take the requests of tests.
+    if let Some(snapshot) = &checked.snapshot {
+        import.config.tests.retain(|case| ask(snapshot, case).is_none());
+        *written = import.written();
+        *checked = check(import, written)?;
+    }
+    Ok(())
 }
 
 /// A file or folder that the config names and this machine lacks.
