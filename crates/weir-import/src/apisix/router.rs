@@ -8,6 +8,7 @@ use crate::ledger::{Ledger, Piece};
 use crate::shared::expression::Expression;
 use crate::shared::order::{self, Candidate, Host, Path};
 use crate::shared::path;
+use crate::shared::ranked;
 use crate::shared::regex::{Searching, Subject};
 use crate::shared::tree::{Entry, Fields, Node};
 use crate::yaml::Map;
@@ -94,6 +95,7 @@ pub(super) fn translate<'t>(
         let mut fields = Fields::of(node);
         let title = common(&mut fields, ledger).unwrap_or_else(|| format!("route-{id}"));
         let mut merged = Plugins::new();
+        let mut is_lost = false;
         let service = fields.text("service_id", ledger);
         let service = service.and_then(|(id, piece)| match services.get(&id) {
             Some(service) => {
@@ -102,13 +104,14 @@ pub(super) fn translate<'t>(
             }
             None => {
                 ledger.refused(piece, format!("service `{id}` is not in the file"), "correct the source");
+                is_lost = true;
                 None
             }
         });
         if let Some((plugins, ..)) = service {
             merged.extend(plugins.iter().map(|(key, entry)| (*key, *entry)));
         }
-        let mut is_whole = true;
+        let mut is_whole = !is_lost;
         if let Some((id, piece)) = fields.text("plugin_config_id", ledger) {
             match apisix.find("plugin_configs", &id) {
                 Some(node) => {
@@ -166,7 +169,7 @@ pub(super) fn translate<'t>(
             None if answers => {}
             None => {
                 is_whole = false;
-                ledger.note(format!("route `{title}` has no upstream that Weir can use, and is not written"));
+                ledger.note(format!("route `{title}` has no upstream that Weir can use, so it answers 503"));
             }
         }
         let hosts = service.and_then(|(.., hosts)| hosts.clone());
@@ -235,6 +238,13 @@ fn uris(
     if named.is_empty() {
         named = service_hosts.unwrap_or_default();
     }
+    let is_no_host = |host: &&String| host.strip_prefix('*').unwrap_or(host).contains('*');
+    if let Some(host) = named.iter().find(is_no_host) {
+        is_whole = false;
+        let why = format!("`{host}`: a host has `*` only at its beginning");
+        pieces.iter().for_each(|piece| ledger.refused(*piece, why.clone(), "match.hosts"));
+        named.clear();
+    }
     let hosts: Vec<Host> = named
         .iter()
         .map(|host| host.to_ascii_lowercase())
@@ -289,43 +299,53 @@ fn uris(
         }
     }
     refuse_rest(fields, "a route", ledger);
+    let mut route = route;
     if !is_whole {
+        // It may protect what it matches, so no other route may take its requests.
         pieces.iter().for_each(|piece| {
-            ledger.refused(*piece, "the route is not written, because a part of it is refused", "")
+            ledger.refused(*piece, "the route answers 503, because a part of it is refused: see there", "")
         });
-        return;
+        ranked::shut(&mut route, "a part of the route was refused");
     }
     for uri in uris {
+        let mut is_closed = false;
         let (path, written, only) = match read_uri(&uri) {
             Ok(read) => read,
             Err(why) => {
-                pieces.iter().for_each(|piece| {
-                    ledger.refused(
-                        *piece,
-                        format!("`{uri}`: {why}"),
-                        "match.path: docs/reference/routing.md#paths",
-                    )
-                });
-                continue;
+                let nearest = "match.path: docs/reference/routing.md#paths";
+                let wider = wider(&uri);
+                let what = match &wider {
+                    Some(start) => format!("`{uri}`: {why}. The route answers 503 below `{start}`"),
+                    None => format!("`{uri}`: {why}"),
+                };
+                pieces.iter().for_each(|piece| ledger.refused(*piece, what.clone(), nearest));
+                let Some(start) = wider else { continue };
+                is_closed = true;
+                let written = (start != "/").then(|| path::prefix(&start));
+                (Path::Prefix(start), written, Expression::constant(true))
             }
         };
         let mut route = route.clone();
-        let (mut path, mut written) = (path, written);
+        if is_closed {
+            ranked::shut(&mut route, "its uri was not understood");
+        }
+        let mut rewritten = None;
         if let Some(entry) = regex_uri {
             match rewrite(entry, &path) {
                 Ok((whole, start, target)) => {
                     ledger.changed(
                         entry.piece,
-                        "the route's path is the regex, so that its groups can be used; \
-                        other paths of the uri are not taken",
+                        "a route of its own takes the paths that the regex matches, so that its groups can be used",
                     );
-                    written = Some(format!("~{whole}"));
-                    path = Path::Regex { whole, start };
-                    route.filters.push(Filter::new("rewrite", Map::new().with("path", target)));
+                    let mut route = route.clone();
+                    if route.target.is_some() {
+                        route.filters.push(Filter::new("rewrite", Map::new().with("path", target)));
+                    }
+                    rewritten = Some((route, Some(format!("~{whole}")), Path::Regex { whole, start }));
                 }
                 Err(why) => {
                     ledger.refused(entry.piece, why, "rewrite: { path } with captures of match.path");
-                    continue;
+                    ranked::shut(&mut route, "its regex_uri was not translated");
                 }
             }
         }
@@ -338,8 +358,17 @@ fn uris(
         });
         let (kind, length) = host_rank.max().unwrap_or((0, 0));
         let rank = (kind, length, matches!(path, Path::Exact(_)), uri.len(), priority, Reverse(at));
-        let candidate = Candidate { hosts: hosts.clone(), path, matches };
-        parts.push(Part { rank, candidate, written, route, title: title.to_owned(), pieces: pieces.clone() });
+        let part = |path, written, route| Part {
+            rank,
+            candidate: Candidate { hosts: hosts.clone(), path, matches: matches.clone() },
+            written,
+            route,
+            title: title.to_owned(),
+            pieces: pieces.clone(),
+        };
+        // Of one rank, so the regex must come first.
+        parts.extend(rewritten.map(|(route, written, path)| part(path, written, route)));
+        parts.push(part(path, written, route));
     }
 }
 
@@ -369,6 +398,13 @@ fn read_uri(uri: &str) -> Result<(Path, Option<String>, Expression), String> {
         None => always,
     };
     Ok((Path::Prefix(canonical), Some(path::prefix(text)), only))
+}
+
+/// What every path begins with that a uri which Weir cannot read may match. None if it matches none.
+fn wider(uri: &str) -> Option<String> {
+    let end = [uri.find('*'), uri.find("/:").map(|at| at + 1)].into_iter().flatten().min();
+    let start = &uri[..end?];
+    (start.starts_with('/') && path::never_matches(start).is_none()).then(|| path::canonical(start))
 }
 
 /// `regex_uri: [pattern, target]` of a route whose uri is a prefix that the pattern begins with.
@@ -403,7 +439,7 @@ fn write(mut parts: Vec<Part>, config: &mut Config, ledger: &mut Ledger) {
     let kept = order::keep(&candidates);
     let titles: Vec<String> = parts.iter().map(|part| part.title.clone()).collect();
     let mut names: Vec<Option<String>> = vec![None; parts.len()];
-    for (at, part) in parts.into_iter().enumerate() {
+    for (at, mut part) in parts.into_iter().enumerate() {
         let kept = &kept[at];
         if let Some(by) = kept.covered_by {
             let why = format!(
@@ -414,12 +450,11 @@ fn write(mut parts: Vec<Part>, config: &mut Config, ledger: &mut Ledger) {
             continue;
         }
         if let Some(by) = kept.unsolved {
-            let why =
-                format!("too many routes stand before it in APISIX's order, `{}` among them", titles[by]);
+            let why = ranked::unsolved("APISIX", &titles[by]);
             part.pieces
                 .iter()
                 .for_each(|piece| ledger.refused(*piece, why.clone(), "priority, or match.when"));
-            continue;
+            ranked::shut(&mut part.route, &why);
         }
         let mut route = part.route;
         let mut when =
@@ -444,7 +479,7 @@ fn write(mut parts: Vec<Part>, config: &mut Config, ledger: &mut Ledger) {
             .collect();
         route.matches.path = part.written;
         route.matches.when = (when.as_constant() != Some(true)).then(|| when.as_str().to_owned());
-        names[at] = Some(config.routes.add(&part.title, route));
+        names[at] = Some(config.add_route(&part.title, route, part.pieces));
     }
     for (case, winner) in order::cases(&candidates) {
         let route = winner.map(|at| names[at].clone());

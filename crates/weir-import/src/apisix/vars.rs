@@ -47,7 +47,11 @@ pub(super) fn variable(name: &str) -> Option<Expression> {
         _ => {
             let (kind, key) = name.split_once('_')?;
             match kind {
-                "arg" => Expression::of("request.args", key),
+                // Of several, the first.
+                "arg" => Expression::raw(format!(
+                    "({}.all()[0] ?? \"\")",
+                    Expression::of("request.args", key).as_str()
+                )),
                 "cookie" => Expression::of("request.cookies", key),
                 "http" => Expression::of("request.headers", &key.to_ascii_lowercase().replace('_', "-")),
                 _ => return None,

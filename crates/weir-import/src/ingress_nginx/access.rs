@@ -4,6 +4,7 @@ use super::objects::Ingress;
 use super::settings::networks;
 use super::{Cx, flag, parts};
 use crate::config::{Endpoint, Filter, Upstream, name_of};
+use crate::ledger::Verdict;
 use crate::shared::filters::{self, closed};
 use crate::shared::template::Template;
 use crate::yaml::{Map, Value};
@@ -12,9 +13,9 @@ use crate::yaml::{Map, Value};
 const REFUSED: &[(&str, &str, &str, bool)] = &[
     ("auth-snippet", "directives of nginx", "forward_auth", true),
     ("auth-tls-match-cn", "a pattern for the subject", "acl: { is: 'client.cert.subject.matches(…)' }", true),
-    ("modsecurity-snippet", "rules of ModSecurity", "the filter ext_proc", false),
-    ("enable-modsecurity", "a firewall for applications", "the filter ext_proc", false),
-    ("enable-owasp-core-rules", "a firewall for applications", "the filter ext_proc", false),
+    ("modsecurity-snippet", "rules of ModSecurity", "the filter ext_proc", true),
+    ("enable-modsecurity", "a firewall for applications", "the filter ext_proc", true),
+    ("enable-owasp-core-rules", "a firewall for applications", "the filter ext_proc", true),
     ("modsecurity-transaction-id", "a firewall for applications", "the filter ext_proc", false),
     ("enable-global-auth", "", "forward_auth", false),
 ];
@@ -36,7 +37,11 @@ pub(super) fn read(cx: &mut Cx<'_, '_>, ingress: &mut Ingress<'_>) -> Vec<Filter
     let mut deny = Vec::new();
     if let Some((text, piece)) = ingress.annotations.take("denylist-source-range") {
         deny = networks(&text, piece, cx.ledger);
+        if cx.ledger.verdict(piece) == Some(Verdict::Refused) {
+            out.push(closed("a part of the list of refused addresses cannot be read"));
+        }
     }
+
     if !allow.is_empty() || !deny.is_empty() {
         out.push(filters::ip(&allow, &deny));
     }

@@ -14,7 +14,7 @@ use crate::shared::filters::{self, closed, redirect, redirect_to_https};
 use crate::shared::order::{Candidate, Host, Path};
 use crate::shared::path;
 use crate::shared::ranked::{self, Part};
-use crate::shared::regex::{Searching, Subject};
+use crate::shared::regex::{Searching, Subject, literal, sure_start};
 use crate::yaml::{Map, Value};
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -253,7 +253,20 @@ fn read(cx: &mut Cx<'_, '_>, ingress: &mut Ingress<'_>) -> Own {
         }
         cx.ledger.same(piece);
     }
+    let unknown = annotations.rest().into_iter().filter(|(name, _)| may_guard(name));
+    let closing =
+        unknown.map(|(name, _)| closed(&format!("weir import does not know the annotation {name}")));
+    own.access.splice(0..0, closing.collect::<Vec<_>>());
     own
+}
+
+/// Whether an annotation that weir import does not know may keep somebody out.
+fn may_guard(name: &str) -> bool {
+    let words = [
+        "access", "allow", "auth", "block", "deny", "jwt", "limit", "modsec", "restrict", "secure",
+        "snippet", "token", "waf",
+    ];
+    words.iter().any(|word| name.contains(word))
 }
 
 /// Where a path stands.
@@ -299,15 +312,31 @@ fn location(
     } else {
         name_of(if place.host.is_empty() { "any-host" } else { place.host })
     };
+    let mut is_closed = one.closed.map(str::to_owned);
     let (path, written) = match compared(cx, place, one) {
         Ok(read) => read,
         Err(why) => {
+            let nearest = "match.path: docs/reference/routing.md#paths";
+            // Patterns are without case, so nothing is sure but the slash; a text without one matches nothing.
+            if !place.is_regex {
+                cx.ledger.refused(one.piece, format!("`{}`: {why}", one.path), nearest);
+                return Vec::new();
+            }
+            let start = sure_start(&one.path);
+            let whole = format!("(?i){}.*", literal(&start));
             cx.ledger.refused(
                 one.piece,
-                format!("`{}`: {why}", one.path),
-                "match.path: docs/reference/routing.md#paths",
+                format!(
+                    "`{}`: {why}. Its host answers 503 below `{start}`, which holds all its paths",
+                    one.path
+                ),
+                nearest,
             );
-            return Vec::new();
+            is_closed.get_or_insert_with(|| format!("the pattern {} was not understood", one.path));
+            match &*start {
+                "/" => (Path::Prefix("/".to_owned()), None),
+                _ => (Path::Regex { whole: whole.clone(), start: "/".to_owned() }, Some(format!("~{whole}"))),
+            }
         }
     };
     let mut hosts = host_of(place.host);
@@ -330,7 +359,11 @@ fn location(
     filters.extend(own.access.iter().cloned());
     filters.extend(own.traffic.behind.iter().cloned());
     filters.extend(rewritten(cx, own, &path, one));
+    if let Some(why) = &is_closed {
+        filters = vec![closed(why)];
+    }
     let target = match upstreams::upstream(cx, &place.ingress.namespace, &one.backend, &own.upstream) {
+        _ if is_closed.is_some() => None,
         Ok(name) => Some(Target::Upstream(name)),
         Err(why) => {
             cx.ledger.refused(one.piece, why.clone(), "upstreams.NAME.endpoints");

@@ -77,6 +77,8 @@ pub(super) struct Path {
     pub(super) kind: Kind,
     pub(super) backend: Backend,
     pub(super) piece: Piece,
+    /// Why it is closed.
+    pub(super) closed: Option<&'static str>,
 }
 
 /// How a path is compared.
@@ -442,6 +444,7 @@ fn rule(node: &Node, piece: Piece, ledger: &mut Ledger) -> Option<Rule> {
                 super::refuse_rest(fields, "a path", ledger);
                 let own = text.as_ref().map_or(own, |(_, piece)| *piece);
                 ledger.same(own);
+                let mut closed = None;
                 let kind = match kind {
                     Some((kind, piece)) => {
                         ledger.same(piece);
@@ -455,18 +458,20 @@ fn rule(node: &Node, piece: Piece, ledger: &mut Ledger) -> Option<Rule> {
                                     format!("`{kind}` is no pathType"),
                                     "correct the source",
                                 );
-                                continue;
+                                closed = Some("its pathType is none");
+                                Kind::Free
                             }
                         }
                     }
                     None => Kind::Free,
                 };
-                let Some(backend) = entry.and_then(|entry| backend(entry, ledger)) else {
-                    ledger.refused(own, "a path without a Service", "upstreams");
-                    continue;
-                };
+                let backend = entry.and_then(|entry| backend(entry, ledger)).unwrap_or_else(|| {
+                    ledger.refused(own, "a path without a Service. It answers 503", "upstreams");
+                    closed = Some("it has no Service");
+                    Backend { service: String::new(), port: String::new() }
+                });
                 let path = text.map_or_else(|| "/".to_owned(), |(text, _)| text);
-                rule.paths.push(Path { path, kind, backend, piece: own });
+                rule.paths.push(Path { path, kind, backend, piece: own, closed });
             }
         }
         super::refuse_rest(fields, "http of a rule", ledger);

@@ -133,6 +133,19 @@ const REFUSED: &[(&str, &str)] = &[
     ("use-geoip2", "a map with networks"),
 ];
 
+/// Those that may be what protects all routes.
+const GUARDS: &[&str] = &[
+    "http-snippet",
+    "server-snippet",
+    "location-snippet",
+    "enable-modsecurity",
+    "enable-owasp-modsecurity-crs",
+    "modsecurity-snippet",
+    "global-auth-url",
+    "block-user-agents",
+    "block-referers",
+];
+
 /// Reads the ConfigMap.
 pub(super) fn read(
     own: &mut Settings<'_>,
@@ -225,7 +238,14 @@ pub(super) fn read(
         if let Some((text, piece)) = own.take(key) {
             match text.is_empty() || text == "false" {
                 true => ledger.same(piece),
-                false => ledger.refused(piece, "by hand", *nearest),
+                false => {
+                    ledger.refused(piece, "by hand", *nearest);
+                    if GUARDS.contains(key) {
+                        defaults
+                            .filters
+                            .push(filters::closed(&format!("the setting {key} of the controller")));
+                    }
+                }
             }
         }
     }

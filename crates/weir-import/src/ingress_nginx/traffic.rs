@@ -173,7 +173,10 @@ fn limits(cx: &mut Cx<'_, '_>, ingress: &mut Ingress<'_>, traffic: &mut Traffic)
         let Some(number) = text.parse::<i64>().ok().filter(|number| *number > 0) else {
             match text == "0" {
                 true => cx.ledger.by_itself(piece, "0 is no limit"),
-                false => cx.ledger.refused(piece, format!("`{text}` is no number"), "rate_limit"),
+                false => {
+                    cx.ledger.refused(piece, format!("`{text}` is no number"), "rate_limit");
+                    traffic.before.push(closed(&format!("{key} cannot be read")));
+                }
             }
             continue;
         };

@@ -13,7 +13,8 @@ use crate::shared::expression::Expression;
 use crate::shared::filters;
 use crate::shared::order::{self, Candidate, Host, Path};
 use crate::shared::path;
-use crate::shared::regex::{Searching, Subject};
+use crate::shared::ranked;
+use crate::shared::regex::{Searching, Subject, sure_start};
 use crate::shared::template::Template;
 use crate::shared::tree::Fields;
 use crate::yaml::Map;
@@ -45,6 +46,13 @@ enum Strip {
     Match(bool),
 }
 
+/// What a field of the request must be.
+enum Field {
+    Present,
+    /// One of its values must match this pattern.
+    Matches(String),
+}
+
 /// A route apart from its paths.
 struct Body {
     title: String,
@@ -53,6 +61,8 @@ struct Body {
     preserve: bool,
     /// The file of the route.
     file: String,
+    /// Why it is closed: a part of it was refused. Then it matches at least what the route does.
+    closed: Option<String>,
 }
 
 pub(super) fn translate(
@@ -73,10 +83,7 @@ pub(super) fn translate(
             title = service
                 .map_or_else(|| "route".to_owned(), |service| kong.of(Kind::Service)[service].title.clone());
         }
-        if object.is_lost {
-            bodies.push(None);
-            continue;
-        }
+        let is_lost = object.is_lost;
         let has_tilde = kong.has_tilde;
         let fields = kong.take(Kind::Route, at);
         let body = route(fields, at, title, service, has_tilde, &mut parts, ledger);
@@ -86,6 +93,14 @@ pub(super) fn translate(
         };
         bodies.push(body.map(|mut body| {
             body.file = file;
+            if is_lost {
+                body.closed.get_or_insert_with(|| "its service is not in the file".to_owned());
+            }
+            if let Some(why) = &body.closed {
+                let _ = plugins.filters(at, service, known, config, ledger);
+                body.filters = vec![filters::closed(why)];
+                return body;
+            }
             let own = plugins.filters(at, service, known, config, ledger);
             let mut all = std::mem::take(&mut body.filters);
             all.extend(own);
@@ -116,11 +131,10 @@ pub(super) fn translate(
             continue;
         }
         if let Some(by) = kept.unsolved {
-            let why = format!("too many routes stand before it in Kong's order, `{}` among them", name(by));
+            let why = ranked::unsolved("Kong", name(by));
             part.pieces
                 .iter()
                 .for_each(|piece| ledger.refused(*piece, why.clone(), "priority, or match.when"));
-            continue;
         }
         if kept.priority > 0 && ties.get(at).is_some_and(|tie| *tie) {
             part.pieces.iter().for_each(|piece| {
@@ -139,7 +153,10 @@ pub(super) fn translate(
         }
         written.priority = kept.priority;
         written.matches.when = (when.as_constant() != Some(true)).then(|| when.as_str().to_owned());
-        names[at] = Some(config.routes.add(&body.title, written));
+        if let Some(by) = kept.unsolved {
+            ranked::shut(&mut written, &ranked::unsolved("Kong", name(by)));
+        }
+        names[at] = Some(config.add_route(&body.title, written, part.pieces.clone()));
     }
     for case in order::cases(&candidates) {
         let (case, winner) = case;
@@ -235,7 +252,8 @@ fn route(
     parts: &mut Vec<Part>,
     ledger: &mut Ledger,
 ) -> Option<Body> {
-    let mut body = Body { title, service, filters: Vec::new(), preserve: false, file: String::new() };
+    let mut body =
+        Body { title, service, filters: Vec::new(), preserve: false, file: String::new(), closed: None };
     let mut is_whole = true;
     let mut matches = Match::default();
     let (mut hosts, mut pieces) = (Vec::new(), Vec::new());
@@ -248,11 +266,14 @@ fn route(
         pieces.push(piece);
         ledger.same(piece);
         let mut beginnings = Expression::constant(false);
+        let mut is_any_host = false;
         for host in listed {
             let host = host.to_ascii_lowercase();
             match (host.strip_prefix('*'), host.strip_suffix('*')) {
                 _ if host.trim_matches(['[', ']']).contains(':') => {
                     is_whole = false;
+                    let name = host.rsplit_once(':').map_or("", |(name, _)| name);
+                    hosts.push(Host::Exact(name.to_owned()));
                     ledger.refused(
                         piece,
                         format!("the port in `{host}`: Weir compares hosts without it"),
@@ -267,6 +288,7 @@ fn route(
                 (None, None) => hosts.push(Host::Exact(host)),
                 _ => {
                     is_whole = false;
+                    is_any_host = true;
                     ledger.refused(piece, format!("`{host}` is no host"), "match.hosts");
                 }
             }
@@ -274,9 +296,15 @@ fn route(
         if beginnings.as_constant().is_none() {
             if !hosts.is_empty() {
                 is_whole = false;
+                is_any_host = true;
                 ledger.refused(piece, "names and `NAME.*` in one list", "two routes, one with match.when");
+            } else {
+                extra = extra.and(Expression::raw(format!("({})", beginnings.as_str())));
             }
-            extra = extra.and(Expression::raw(format!("({})", beginnings.as_str())));
+        }
+        if is_any_host {
+            hosts.clear();
+            extra = Expression::constant(true);
         }
     }
     if let Some((methods, piece)) = fields.texts("methods", ledger).filter(|(methods, _)| !methods.is_empty())
@@ -294,8 +322,19 @@ fn route(
         for entry in node.as_map().unwrap_or_default() {
             header_count += 1;
             match entry.node.as_texts().map(|values| field(&values)) {
-                Some(Ok(pattern)) => {
-                    matches.headers.push((entry.key.to_ascii_lowercase(), pattern));
+                Some(Ok(Field::Present)) => {
+                    matches.headers.push((entry.key.to_ascii_lowercase(), "*".to_owned()));
+                    ledger.same(entry.piece);
+                }
+                Some(Ok(Field::Matches(pattern))) => {
+                    // Kong takes a repeated field too, if one of its values fits.
+                    let values = Expression::of("request.headers", &entry.key.to_ascii_lowercase());
+                    let is = Expression::raw("v").matches(&pattern);
+                    extra = extra.and(Expression::raw(format!(
+                        "{}.all().exists(v, {})",
+                        values.as_str(),
+                        is.as_str()
+                    )));
                     ledger.same(entry.piece);
                 }
                 other => {
@@ -312,6 +351,8 @@ fn route(
             fields.entry(key).filter(|entry| entry.node.as_list().is_none_or(|list| !list.is_empty()))
         {
             is_whole = false;
+            // The language of expressions has an order of its own, which nobody knows here.
+            weight += if key == "expression" { 100 } else { 1 };
             let nearest = match key {
                 "snis" => "match.hosts: the name of the request",
                 "expression" => "match.when, and priority",
@@ -359,11 +400,13 @@ fn route(
         }
     };
     if !is_whole {
-        let not_written = "the route is not written, because a part of it is refused: see there";
-        pieces.iter().copied().chain(paths.iter().map(|(_, piece)| *piece)).for_each(|piece| {
-            ledger.refused(piece, not_written, "requests may take another route meanwhile")
-        });
-        return None;
+        let why = "the route answers 503, because a part of it is refused: see there";
+        pieces
+            .iter()
+            .copied()
+            .chain(paths.iter().map(|(_, piece)| *piece))
+            .for_each(|piece| ledger.refused(piece, why, "correct that part, or write the route by hand"));
+        body.closed = Some("a part of the route was refused".to_owned());
     }
     let Some((listed, piece)) = paths else {
         let rank = (weight, plain_hosts, header_count, false, 0, 0);
@@ -390,11 +433,27 @@ fn route(
                 let rank = (weight, plain_hosts, header_count, is_regex, priority, length);
                 parts.push(of(strip, rank, path, written, extra.clone().and(only), vec![piece]));
             }
-            Err(why) => ledger.refused(
-                piece,
-                format!("`{text}`: {why}"),
-                "match.path: docs/reference/routing.md#paths",
-            ),
+            Err(why) => {
+                let nearest = "match.path: docs/reference/routing.md#paths";
+                let Some(regex) = &regex else {
+                    // Kong matches nothing by such a text.
+                    ledger.refused(piece, format!("`{text}`: {why}"), nearest);
+                    continue;
+                };
+                let start = sure_start(regex);
+                ledger.refused(
+                    piece,
+                    format!(
+                        "`{text}`: {why}. The route answers 503 below `{start}`, which holds all its paths"
+                    ),
+                    nearest,
+                );
+                body.closed = Some(format!("the path {text} was not understood"));
+                let rank = (weight, plain_hosts, header_count, true, regex_priority, 0);
+                let written = (start != "/").then(|| path::prefix(&start));
+                let path = Path::Prefix(start);
+                parts.push(of(Strip::Nothing, rank, path, written, extra.clone(), vec![piece]));
+            }
         }
     }
     Some(body)
@@ -479,21 +538,19 @@ fn decode(text: &str) -> Result<String, String> {
 }
 
 /// The values of a field, of which one must be there. Kong compares them without case.
-fn field(values: &[String]) -> Result<String, String> {
+fn field(values: &[String]) -> Result<Field, String> {
     if let [one] = values
         && let Some(pattern) = one.strip_prefix("~*")
     {
         let read = Searching::read(pattern, true, Subject::Text)?;
-        return Ok(format!("~{}", read.whole()));
+        read.compiled()?;
+        return Ok(Field::Matches(read.searching()));
     }
-    let has_letters = values.iter().any(|value| value.chars().any(char::is_alphabetic));
     let quoted: Vec<String> = values.iter().map(|value| crate::shared::regex::literal(value)).collect();
-    match values {
-        [] => Ok("*".to_owned()),
-        [one] if !has_letters && one != "*" && !one.starts_with('~') => Ok(one.clone()),
-        [_] => Ok(format!("~(?i){}", quoted.join("|"))),
-        _ => Ok(format!("~(?i)(?:{})", quoted.join("|"))),
-    }
+    Ok(match values {
+        [] => Field::Present,
+        _ => Field::Matches(format!("(?i)^(?:{})$", quoted.join("|"))),
+    })
 }
 
 /// Protocols, redirects and buffering.

@@ -604,12 +604,13 @@ fn policy(of: &mut Use<'_, '_>, fields: &mut Fields<'_>, map: &mut Map) {
         let name = known.unwrap_or_else(|| of.config.stores.add("limits", store));
         map.set("store", name);
     }
+    let has_store = is_redis && map.get("store").is_some();
     if let Some((tolerant, piece)) = fields.flag("fault_tolerant", of.ledger) {
         of.ledger.same(piece);
-        if is_redis {
+        if has_store {
             map.set("without_store", if tolerant { "open" } else { "closed" });
         }
-    } else if is_redis {
+    } else if has_store {
         map.set("without_store", "open");
     }
 }

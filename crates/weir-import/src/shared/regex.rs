@@ -43,7 +43,8 @@ impl Searching {
             Some(rest) => (rest, true),
             None => (pattern, ignores_case),
         };
-        let pattern = respell(pattern, subject)?;
+        let spelled = without_look_ahead(pattern);
+        let pattern = respell(spelled.as_deref().unwrap_or(pattern), subject)?;
         let mut parser = ParserBuilder::new().nest_limit(MAX_DEPTH).utf8(false).unicode(false).build();
         parser.parse(&pattern).map_err(|e| {
             let why = e.to_string();
@@ -348,9 +349,146 @@ fn has_alternatives(pattern: &str) -> bool {
     false
 }
 
+/// The text that every path begins with in which an anchored pattern matches at the start, also for patterns that Weir
+/// cannot read. `/` if none is sure.
+#[must_use]
+pub fn sure_start(pattern: &str) -> String {
+    let pattern = pattern.strip_prefix('^').unwrap_or(pattern);
+    let mut depth = 0_usize;
+    let mut escaped = false;
+    for c in pattern.chars() {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '(' | '[' => depth += 1,
+            ')' | ']' => depth = depth.saturating_sub(1),
+            '|' if depth == 0 => return "/".to_owned(),
+            _ => {}
+        }
+    }
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '-' | '_');
+    let end = pattern.find(|c| !plain(c)).unwrap_or(pattern.len());
+    let mut start = pattern[..end].to_owned();
+    if pattern[end..].starts_with(['?', '*', '{']) {
+        start.pop();
+    }
+    if start.starts_with('/') { start } else { "/".to_owned() }
+}
+
+/// Most branches that a negative look-ahead is written out as.
+const MAX_BRANCHES: usize = 200;
+
+/// The same pattern with its one negative look-ahead of literal words written out, which Rust's regexes lack. Only where
+/// nothing but the rest of the text follows, as in `/\.(?!well-known).*`.
+fn without_look_ahead(pattern: &str) -> Option<String> {
+    let (before, rest) = pattern.split_once("(?!")?;
+    let (inner, after) = rest.split_once(')')?;
+    if rest.contains("(?!")
+        || before.ends_with('\\')
+        || inner.contains(['(', '[']) && !inner.starts_with("(?:")
+    {
+        return None;
+    }
+    let inner = inner.strip_prefix("(?:").unwrap_or(inner);
+    let after = if rest.starts_with("(?:") { after.strip_prefix(')')? } else { after };
+    let is_group = matches!(after, "(.*)" | "(.*)$");
+    if !is_group && !matches!(after, "" | ".*" | ".*$") {
+        return None;
+    }
+    let mut words = Vec::new();
+    for word in inner.split('|') {
+        let word = word.strip_suffix(".*").unwrap_or(word);
+        let mut literal = String::new();
+        let mut chars = word.chars();
+        while let Some(c) = chars.next() {
+            match c {
+                '\\' => literal.push(chars.next().filter(|c| matches!(c, '.' | '/' | '-' | '_'))?),
+                c if c.is_ascii_alphanumeric() || matches!(c, '/' | '-' | '_') => literal.push(c),
+                _ => return None,
+            }
+        }
+        words.push(literal);
+    }
+    let mut count = 0;
+    let not = begins_with_none(&words, &mut count)?;
+    Some(if is_group { format!("{before}({not}.*)") } else { format!("{before}{not}.*") })
+}
+
+/// What a text begins with that begins with none of these words. None if there is no such text, or it is too long.
+fn begins_with_none(words: &[String], count: &mut usize) -> Option<String> {
+    *count += 1;
+    if *count > MAX_BRANCHES || words.iter().any(String::is_empty) {
+        return None;
+    }
+    let mut firsts: Vec<char> = words.iter().filter_map(|word| word.chars().next()).collect();
+    firsts.sort_unstable();
+    firsts.dedup();
+    let class: String =
+        firsts.iter().map(|c| if *c == '-' { "\\-".to_owned() } else { c.to_string() }).collect();
+    let mut out = format!("(?:$|[^{class}]");
+    for first in firsts {
+        let rests: Vec<String> =
+            words.iter().filter_map(|word| word.strip_prefix(first)).map(str::to_owned).collect();
+        // A word that ends here is never begun with: nothing may follow.
+        if rests.iter().all(|rest| !rest.is_empty()) {
+            out.push('|');
+            out.push_str(&literal(&first.to_string()));
+            out.push_str(&begins_with_none(&rests, count)?);
+        }
+    }
+    out.push(')');
+    Some(out)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_look_ahead_for_words_is_written_out() {
+        let cases = [
+            (
+                r"/\.(?!well-known).*",
+                &["/.env", "/a/.git/x", "/.well-know", "/.well-known/.env", "/."][..],
+                &["/.well-known/x", "/.well-known", "/.well-knownx", "/a"][..],
+            ),
+            (r"/\.(?!well-known\/)", &["/.well-known", "/.x"], &["/.well-known/x"]),
+            (
+                r"^/(?!api|app/v1|a-b)(.*)$",
+                &["/", "/ap", "/apx", "/app/v2", "/x"],
+                &["/api", "/apix", "/app/v1/x", "/a-b"],
+            ),
+            (r"^/(?!(?:img|js)/).*", &["/image/", "/img", "/x"], &["/img/a", "/js/"]),
+        ];
+        for (pattern, yes, no) in cases {
+            let read = Searching::read(pattern, false, Subject::Path).unwrap();
+            let regex = regex::Regex::new(&read.searching()).unwrap();
+            let whole = regex::Regex::new(&format!("^(?:{})$", read.whole())).unwrap();
+            for (paths, is) in [(yes, true), (no, false)] {
+                for path in paths {
+                    assert_eq!((regex.is_match(path), whole.is_match(path)), (is, is), "{pattern} {path}");
+                }
+            }
+        }
+        for pattern in [r"^/(?!api)[a-z]+$", "(?!a)b(?!c)", "/(?!x+).*", "/(?=x).*", "/(?!).*"] {
+            assert!(Searching::read(pattern, false, Subject::Path).is_err(), "{pattern}");
+        }
+    }
+
+    #[test]
+    fn the_sure_start_of_a_pattern() {
+        let cases = [
+            ("^/admin(?=x)", "/admin"),
+            ("/a+", "/a"),
+            ("/ab?", "/a"),
+            ("/a|/b", "/"),
+            ("/(a|b)", "/"),
+            ("/x(a|b)", "/x"),
+            ("(?i)/a", "/"),
+            ("", "/"),
+        ];
+        cases.iter().for_each(|(pattern, start)| assert_eq!(sure_start(pattern), *start, "{pattern}"));
+    }
 
     #[test]
     fn what_searches_becomes_what_matches_the_whole() {
