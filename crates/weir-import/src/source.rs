@@ -198,6 +198,19 @@ impl<'a> SourceTree<'a> {
         Ok(file)
     }
 
+    /// Whether the folder is there in which a pattern looks for files. If not, the files may stand on another machine.
+    #[must_use]
+    pub fn has_folder(&self, pattern: &str) -> bool {
+        let plain = pattern.find(['*', '?', '[']).map_or(pattern, |at| &pattern[..at]);
+        let folder = plain.rfind('/').map_or("", |at| &plain[..at]);
+        if folder.is_empty() || !self.loader.list(folder).is_empty() {
+            return true;
+        }
+        let (outer, name) = folder.rsplit_once('/').unwrap_or((".", folder));
+        let outer = if outer.is_empty() { "/" } else { outer };
+        self.loader.list(outer).iter().any(|known| known == name)
+    }
+
     /// The paths that fit a pattern in which `*`, `?` and `[…]` stand for parts of a name, sorted.
     /// A path without them is itself.
     #[must_use]

@@ -1,7 +1,7 @@
 //! A Caddyfile as a whole: imports and snippets put in, then options, named routes and sites.
 
 use super::words::{Parsed, Segment, Word, parse};
-use crate::ledger::{Ledger, Piece};
+use crate::ledger::{Ledger, Piece, Verdict};
 use crate::source::{MAX_DEPTH, SourceFile, SourceTree, Unreadable, folder, has_wildcard, join};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -153,6 +153,11 @@ impl Reader<'_, '_> {
             }
             if segment.name() == "import" && !segment.words[0].is_quoted {
                 let imported = self.import(&segment, depth)?;
+                if imported.is_empty() && self.ledger.verdict(segment.piece) == Some(Verdict::Refused) {
+                    // What is missing may guard the site, so it stays as a line that nobody knows.
+                    expanded.push(segment);
+                    continue;
+                }
                 expanded.extend(self.expand(imported, depth + 1)?);
                 continue;
             }
@@ -183,7 +188,14 @@ impl Reader<'_, '_> {
         let path = join(within, &what.text);
         let paths = self.tree.glob(&path);
         if paths.is_empty() {
-            self.ledger.by_itself(segment.piece, "no file fits it");
+            match self.tree.has_folder(&path) {
+                true => self.ledger.by_itself(segment.piece, "no file fits it"),
+                false => self.ledger.refused(
+                    segment.piece,
+                    "the folder is not here, so nobody knows what it imports",
+                    "give weir import the folder too; if it is empty, make it",
+                ),
+            }
         }
         let mut imported = Vec::new();
         for found in paths {

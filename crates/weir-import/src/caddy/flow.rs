@@ -67,6 +67,16 @@ pub(super) enum Todo<'a> {
 #[derive(Clone, Default)]
 pub(super) struct List<'a>(pub(super) Option<Rc<(Todo<'a>, Self)>>);
 
+impl Drop for List<'_> {
+    /// One link after the other: a long list that drops itself link within link would overflow the stack.
+    fn drop(&mut self) {
+        let mut next = self.0.take();
+        while let Some(link) = next {
+            next = Rc::try_unwrap(link).ok().and_then(|(_, mut rest)| rest.0.take());
+        }
+    }
+}
+
 impl<'a> List<'a> {
     pub(super) fn pop(&mut self) -> Option<Todo<'a>> {
         let node = self.0.take()?;

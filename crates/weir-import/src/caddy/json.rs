@@ -336,6 +336,18 @@ impl Reader<'_> {
         for entry in node.as_map().unwrap_or_default() {
             self.ledger.same(entry.piece);
             match &*entry.key {
+                "match" if entry.node.as_list().is_none() => {
+                    let why = "a list of matchers is expected";
+                    self.refuse(entry, why, "correct the source");
+                    route.sets.push(vec![Matcher::Unknown(why.to_owned())]);
+                    route.pieces.push(entry.piece);
+                }
+                "handle" if entry.node.as_list().is_none() => {
+                    let why = "a list of handlers is expected";
+                    self.refuse(entry, why, "correct the source");
+                    route.handlers.push(Handler { kind: Kind::Closed(why.to_owned()), piece: entry.piece });
+                    route.pieces.push(entry.piece);
+                }
                 "match" => {
                     for set in entry.node.as_list().unwrap_or_default() {
                         let set = self.set(set);
@@ -370,11 +382,26 @@ impl Reader<'_> {
 
     fn matcher(&mut self, entry: &Entry) -> Matcher {
         let node = &entry.node;
+        let is_right = super::matchers::is_of_its_type(&entry.key, node);
+        if !is_right {
+            let why = format!("the value of the matcher `{}` is of another type", entry.key);
+            self.all(entry, &Judged::refused(why.clone(), "correct the source"));
+            return Matcher::Unknown(why);
+        }
         let texts = || node.as_texts().unwrap_or_default();
         let text = |key: &str| node.get(key).and_then(Node::as_text).unwrap_or_default();
         match &*entry.key {
             "host" => Matcher::Host(texts().iter().map(|host| host.to_ascii_lowercase()).collect()),
-            "path" => Matcher::Path(texts()),
+            "path" => match super::matchers::paths(texts()) {
+                Matcher::Unknown(why) => {
+                    self.all(
+                        entry,
+                        &Judged::refused(why.clone(), "match.path, or an expression in `match.when`"),
+                    );
+                    Matcher::Unknown(why)
+                }
+                known => known,
+            },
             "path_regexp" => Matcher::PathRegexp { name: text("name"), pattern: text("pattern") },
             "method" => Matcher::Method(texts()),
             "query" => Matcher::Query(

@@ -3,6 +3,7 @@
 use super::model::{FileTest, Matcher, Set};
 use super::words::Segment;
 use crate::ledger::{Ledger, Piece};
+use crate::shared::tree::Node;
 use std::collections::BTreeMap;
 
 /// Named matchers that a block knows.
@@ -21,12 +22,14 @@ pub(super) fn define(segment: &Segment, named: &mut Named, ledger: &mut Ledger) 
         match values {
             // An expression may stand alone.
             [] if kind.contains(['{', '(']) => push(&mut set, Matcher::Expression((*kind).to_owned())),
+            // A block belongs to this matcher: `@name not { … }`.
             _ => add(&mut set, kind, values, segment, ledger),
         }
-    }
-    for line in segment.inner() {
-        ledger.same(line.piece);
-        add(&mut set, line.name(), &line.args(), line, ledger);
+    } else {
+        for line in segment.inner() {
+            ledger.same(line.piece);
+            add(&mut set, line.name(), &line.args(), line, ledger);
+        }
     }
     tell_query(&set, segment.piece, ledger);
     named.insert(name, set);
@@ -51,13 +54,39 @@ pub(super) fn tell_query(set: &[Matcher], piece: Piece, ledger: &mut Ledger) {
 pub(super) fn token(word: &str, named: &Named) -> Option<Result<Option<Set>, String>> {
     match word {
         "*" => Some(Ok(None)),
-        _ if word.starts_with('/') => Some(Ok(Some(vec![Matcher::Path(vec![word.to_owned()])]))),
+        _ if word.starts_with('/') => Some(Ok(Some(vec![paths(vec![word.to_owned()])]))),
         _ if word.starts_with('@') => Some(match named.get(word) {
             Some(set) => Ok(Some(set.clone())),
             None => Err(format!("the matcher {word} is not defined")),
         }),
         _ => None,
     }
+}
+
+/// Whether the value of a matcher in JSON is of the type that Caddy expects.
+pub(super) fn is_of_its_type(matcher: &str, node: &Node) -> bool {
+    match matcher {
+        "host" | "path" | "method" => node.as_texts().is_some(),
+        "not" => node.as_list().is_some(),
+        "query" | "header" | "header_regexp" | "file" => node.as_map().is_some(),
+        "remote_ip" | "client_ip" => node.get("ranges").and_then(Node::as_texts).is_some(),
+        "protocol" => node.as_text().is_some(),
+        _ => true,
+    }
+}
+
+/// Paths of which one must fit. Unknown if Caddy decides by more than the text that is written.
+pub(super) fn paths(all: Vec<String>) -> Matcher {
+    let has_value = |path: &&String| path.contains('{') && path.contains('}');
+    if let Some(path) = all.iter().find(has_value) {
+        return Matcher::Unknown(format!("`{path}` has a placeholder, and Weir's paths are fixed"));
+    }
+    if let Some(path) = all.iter().find(|path| path.contains('%')) {
+        return Matcher::Unknown(format!(
+            "`{path}` is compared with the escaped path, Weir's with a decoded one"
+        ));
+    }
+    Matcher::Path(all)
 }
 
 /// Matchers of one kind in one set are alternatives; those of fields and parameters are all required.
@@ -99,7 +128,13 @@ fn add(set: &mut Set, kind: &str, args: &[&str], segment: &Segment, ledger: &mut
     let all = || args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<String>>();
     let matcher = match (kind, args) {
         ("host", _) => Matcher::Host(args.iter().map(|host| host.to_ascii_lowercase()).collect()),
-        ("path", _) => Matcher::Path(all()),
+        ("path", _) => match paths(all()) {
+            Matcher::Unknown(why) => {
+                ledger.refused(segment.piece, why.clone(), "match.path, or an expression in `match.when`");
+                Matcher::Unknown(why)
+            }
+            known => known,
+        },
         ("path_regexp", [pattern]) => {
             Matcher::PathRegexp { name: String::new(), pattern: (*pattern).to_owned() }
         }

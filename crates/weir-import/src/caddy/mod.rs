@@ -153,8 +153,12 @@ fn translate(adapted: &Adapted, config: &mut Config, ledger: &mut Ledger) {
         if flow.overflows {
             let first = server.routes.first().and_then(|route| route.pieces.first());
             if let Some(piece) = first {
-                let why = "its conditions can be met in more ways than a person could read";
+                let why = "its conditions can be met in more ways than a person could read. It answers 503";
                 flow.ledger.refused(*piece, why, "fewer conditions on one site");
+            }
+            // The ways that were not followed may be those that keep somebody out.
+            for branch in &mut flow.branches {
+                branch.out = flow::Out::Closed("there are too many ways through its conditions".to_owned());
             }
         }
         let mut branches = std::mem::take(&mut flow.branches);

@@ -727,11 +727,13 @@ fn within_one(pattern: &str) -> Result<String, String> {
     Ok(out)
 }
 
+/// Most addresses of a field that are looked at. With more an expression would take too many steps.
+const MAX_ADDRESSES: usize = 100;
+
 /// Whether a condition holds for `v`, any of the values of a field, which are addresses.
 fn each_value(field: &Expression, is: &Expression) -> Expression {
-    let blank = |text: &str| format!(".replace({}, \"\")", Expression::text(text).as_str());
-    let bare = format!("{}{}{}", field.as_str(), blank(" "), blank("\t"));
-    Expression::raw(format!("{bare}.split(\",\").exists(v, {})", is.as_str()))
+    let is = is.as_str().replace("ip(v)", "ip(v.trim())");
+    Expression::raw(format!("{}.split(\",\", {MAX_ADDRESSES}).exists(v, {is})", field.as_str()))
 }
 
 /// All ACLs of a proxy, by name.

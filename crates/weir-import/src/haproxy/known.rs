@@ -389,6 +389,45 @@ pub(super) fn judge_rest(cx: &mut Cx<'_, '_, '_>, sections: &[Section]) {
     }
 }
 
+/// Whether an action may answer, or decide who passes: a program, a service, or one that weir import does not know.
+pub(super) fn may_refuse(action: &str) -> bool {
+    const NEVER: &[&str] = &[
+        "add-acl",
+        "cache-use",
+        "capture",
+        "close",
+        "del-acl",
+        "del-map",
+        "do-resolve",
+        "early-hint",
+        "send-spoe-group",
+        "set-bandwidth-limit",
+        "set-dst",
+        "set-dst-port",
+        "set-log-level",
+        "set-map",
+        "set-mark",
+        "set-nice",
+        "set-src",
+        "set-src-port",
+        "set-timeout",
+        "set-tos",
+        "switch-mode",
+        "unset-var",
+    ];
+    let (name, _) = super::sample::call(action);
+    !NEVER.contains(&name) && !["sc-", "set-bc-", "set-fc-"].iter().any(|start| name.starts_with(start))
+}
+
+/// Whether lines of a proxy may begin with this word.
+pub(super) fn is_keyword(word: &str) -> bool {
+    let first = |known: &str| known.split(' ').next() == Some(word);
+    matches!(word, "mode" | "acl" | "disabled" | "enabled" | "no" | "default")
+        || word.starts_with('.')
+        || TRANSLATED.contains(&word)
+        || PROXY.iter().any(|(known, _)| first(known))
+}
+
 fn rest(cx: &mut Cx<'_, '_, '_>, section: &Section, line: &Line) {
     if cx.ledger.verdict(line.piece).is_some() {
         return;

@@ -5,6 +5,7 @@ use crate::config::Filter;
 use crate::shared::expression::Expression;
 use crate::shared::path;
 use crate::shared::regex::{Searching, Subject};
+use crate::shared::template::{Part, Template};
 use crate::yaml::Map;
 
 /// What a `replace-path` comes to.
@@ -73,6 +74,18 @@ fn by_regex(pattern: &str, to: &str) -> Result<Replaced, Option<String>> {
     };
     let filter = Filter::new("rewrite", Map::new().with("replace", Map::new().with(pattern, with)));
     Ok(Replaced { is: Expression::constant(true), filter, why: None })
+}
+
+/// A path that begins with a value, as Weir writes it: the slash is literal.
+pub(super) fn setting(text: &Template) -> String {
+    let mut parts = text.parts().to_vec();
+    if let Some(Part::Value(first)) = parts.first_mut() {
+        *first = Expression::raw(format!("({}).substring(1)", first.as_str()));
+        let mut all = Template::text("/");
+        parts.into_iter().for_each(|part| all.push(part));
+        return all.to_setting();
+    }
+    text.to_setting()
 }
 
 /// Prefixes of whole segments, and single paths.

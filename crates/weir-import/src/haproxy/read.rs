@@ -7,6 +7,20 @@ use crate::source::{Place, SourceTree, Unreadable};
 const MAX_WORDS: usize = 64;
 /// Longest line in bytes, sixteen times what HAProxy takes before it grows its buffer.
 const MAX_LINE: usize = 32 << 10;
+/// Keywords of rules that may decide which requests pass.
+const GUARDS: &[&str] = &[
+    "acl",
+    "block",
+    "default_backend",
+    "filter",
+    "http-request",
+    "http-response",
+    "redirect",
+    "reqdeny",
+    "reqideny",
+    "tcp-request",
+    "use_backend",
+];
 /// Most sections.
 const MAX_SECTIONS: usize = 20_000;
 /// Marks the name of a variable of the environment within a word: `MARK NAME MARK`. A character of private use.
@@ -136,6 +150,13 @@ fn read(name: &str, text: &str, ledger: &mut Ledger, sections: &mut Vec<Section>
             let why =
                 "it stands between .if and .endif, and weir import does not know whether the condition holds";
             ledger.refused(piece, why, "import the file as it is on one machine, without `.if`");
+            // What may guard requests is remembered, so that those are refused.
+            if GUARDS.contains(&line.key())
+                && let Some(section) = sections.last_mut()
+            {
+                let words = vec![".if".to_owned()];
+                section.lines.push(Line { words, ..line });
+            }
             continue;
         }
         if SECTIONS.contains(&line.key()) {

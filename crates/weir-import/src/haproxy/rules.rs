@@ -47,6 +47,21 @@ pub(super) fn translate<'a>(cx: &mut Cx<'a, '_, '_>, proxy: &Proxy<'a>, scope: &
         tracks: Tracks::default(),
         allowed: Expression::constant(false),
     };
+    for line in proxy.lines.iter().copied() {
+        let word = line.words.iter().position(|word| matches!(&**word, "if" | "unless"));
+        let why = match line.key() {
+            ".if" => "it stands between .if and .endif, and may guard requests",
+            "reqdeny" | "reqideny" | "reqtarpit" | "reqitarpit" => "HAProxy 2.1 dropped it",
+            "filter" if line.word(1).starts_with("lua.") => "a program may refuse requests",
+            key if !super::known::is_keyword(key) => {
+                let why = "weir import does not know this line, and it may guard requests";
+                cx.ledger.refused(line.piece, why, "docs/reference/filters.md");
+                why
+            }
+            _ => continue,
+        };
+        build.close_known(cx, line, word.unwrap_or(line.words.len()), why);
+    }
     // `accept` and `allow` end the rules of their own kind only.
     for kind in ["connection", "session", "content"] {
         for line in proxy.all("tcp-request").filter(|line| line.word(1) == kind) {
@@ -155,7 +170,12 @@ impl<'a> Build<'_, 'a> {
             _ if action.starts_with("set-var") => self.set_var(cx, line, 2),
             _ => {
                 let why = format!("Weir has no rule like `tcp-request {} {action}`", line.word(1));
-                cx.ledger.refused(line.piece, why, "the filters ip, rate_limit and acl");
+                cx.ledger.refused(line.piece, why.clone(), "the filters ip, rate_limit and acl");
+                self.scope.sets_src |= action == "set-src";
+                if super::known::may_refuse(action) {
+                    let at = line.words.iter().position(|word| matches!(&**word, "if" | "unless"));
+                    self.close_known(cx, line, at.unwrap_or(line.words.len()), &why);
+                }
             }
         }
     }
@@ -281,8 +301,8 @@ impl<'a> Build<'_, 'a> {
                 };
                 let why = format!("Weir has no `http-request {name}`");
                 cx.ledger.refused(line.piece, why.clone(), nearest);
-                // A program or a service may answer, or decide who passes.
-                if name.starts_with("lua.") || name == "use-service" {
+                self.scope.sets_src |= name == "set-src";
+                if super::known::may_refuse(name) {
                     let at = line.words.iter().position(|word| matches!(&**word, "if" | "unless"));
                     self.close_known(cx, line, at.unwrap_or(line.words.len()), &why);
                 }
@@ -639,7 +659,8 @@ impl<'a> Build<'_, 'a> {
         self.touch_path(None);
         match made {
             Ok(text) if line.word(1) == "set-path" || !path.contains('?') => {
-                let filters = vec![Filter::new("rewrite", Map::new().with("path", text.to_setting()))];
+                let filters =
+                    vec![Filter::new("rewrite", Map::new().with("path", super::paths::setting(&text)))];
                 match self.conditional(cx, line, 3, filters, "the filter rewrite: { path }") {
                     true => cx.ledger.same(line.piece),
                     false => self.close_known(cx, line, 3, "it changes the path"),

@@ -64,6 +64,8 @@ pub(super) struct Scope<'a> {
     pub(super) tls: Option<bool>,
     /// Ports that clients connect to: without TLS, with TLS.
     pub(super) ports: (Vec<u16>, Vec<u16>),
+    /// Whether a rule before it replaced the client's address.
+    pub(super) sets_src: bool,
     /// Whether answers are there.
     pub(super) is_response: bool,
     /// The proxy's name.
@@ -230,6 +232,7 @@ fn fetch(scope: &Scope<'_>, text: &str) -> Result<Sample, String> {
         "cook" | "req.cook" | "cookie" | "req_cook" if !first.is_empty() => {
             Sample::text(Expression::of("request.cookies", first))
         }
+        "src" if scope.sets_src => return Err("the address that `set-src` put in its place".to_owned()),
         "src" => Sample::of(Expression::raw("client.ip"), Kind::Address),
         "ssl_fc" => bool(scope.tls.map_or_else(|| Expression::raw("client.tls"), Expression::constant)),
         "ssl_fc_sni" | "req.ssl_sni" | "req_ssl_sni" => raw("client.sni"),

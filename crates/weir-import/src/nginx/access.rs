@@ -52,13 +52,11 @@ pub(super) fn guards<'a>(cx: &mut Cx<'a, '_>, site: &Site<'_, 'a>, scope: &Scope
     for guard in scope.block.unknown_guards() {
         if guard.first() != "off" {
             let nearest = "the filters jwt, key_auth, signature_auth, acl, ip and forward_auth";
-            close(
-                cx,
-                &mut guards,
-                guard,
-                "weir import does not know it, and it may keep somebody out",
-                nearest,
-            );
+            let (why, nearest) = match &*guard.name {
+                "include" => ("the file is missing, and it may keep somebody out", ""),
+                _ => ("weir import does not know it, and it may keep somebody out", nearest),
+            };
+            close(cx, &mut guards, guard, why, nearest);
         }
     }
     for limit in scope.block.own("limit_except") {
@@ -348,8 +346,7 @@ fn limits<'a>(cx: &mut Cx<'a, '_>, scope: &Scope<'a>, guards: &mut Guards) {
         }
         let Some((name, defined)) = zone.and_then(|zone| cx.zones.get_key_value(&("limit_req_zone", zone)))
         else {
-            let why = "its zone is not defined";
-            cx.ledger.refused(limit.piece, why, "the filter rate_limit");
+            close(cx, guards, limit, "its zone is not defined", "the filter rate_limit");
             continue;
         };
         let (key, defined) = (*name, *defined);
@@ -361,7 +358,7 @@ fn limits<'a>(cx: &mut Cx<'a, '_>, scope: &Scope<'a>, guards: &mut Guards) {
         let by = limit_key(cx, scope, defined);
         let (Some((requests, per)), Ok(by)) = (read, by) else {
             let why = "its key or rate cannot be translated";
-            cx.ledger.refused(limit.piece, why, "the filter rate_limit");
+            close(cx, guards, limit, why, "the filter rate_limit");
             cx.ledger.refused(defined.piece, why, "the filter rate_limit");
             continue;
         };
@@ -384,16 +381,12 @@ fn limits<'a>(cx: &mut Cx<'a, '_>, scope: &Scope<'a>, guards: &mut Guards) {
     for limit in scope.block.nearest("limit_conn") {
         let zone = limit.first();
         let Some(defined) = cx.zones.get(&("limit_conn_zone", zone)).copied() else {
-            cx.ledger.refused(limit.piece, "its zone is not defined", "the filter concurrency");
+            close(cx, guards, limit, "its zone is not defined", "the filter concurrency");
             continue;
         };
         let number = limit.args.get(1).and_then(|text| text.parse::<i64>().ok());
         let (Some(requests), Ok(by)) = (number, limit_key(cx, scope, defined)) else {
-            cx.ledger.refused(
-                limit.piece,
-                "its key or number cannot be translated",
-                "the filter concurrency",
-            );
+            close(cx, guards, limit, "its key or number cannot be translated", "the filter concurrency");
             continue;
         };
         cx.ledger.same(defined.piece);

@@ -118,8 +118,10 @@ pub(super) fn may_guard(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
     let is_late =
         ["content_by", "log_by", "filter_by", "balancer_by", "init"].iter().any(|word| lower.contains(word));
-    !NO_GUARDS.contains(&&*lower)
-        && !is_late
-        && !lower.starts_with("server_tokens")
-        && words.iter().any(|word| lower.contains(word))
+    // An `include` whose file is missing.
+    lower == "include"
+        || !NO_GUARDS.contains(&&*lower)
+            && !is_late
+            && !lower.starts_with("server_tokens")
+            && words.iter().any(|word| lower.contains(word))
 }

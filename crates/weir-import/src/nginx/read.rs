@@ -1,11 +1,52 @@
 //! nginx's syntax: words, quotes, blocks and includes, by the rules of `ngx_conf_read_token`.
 
-use crate::ledger::{Ledger, Piece};
+use crate::ledger::{Ledger, Piece, Verdict};
 use crate::source::{MAX_DEPTH, Place, SourceFile, SourceTree, Unreadable, folder, has_wildcard, join};
 use std::sync::Arc;
 
 /// How deep blocks may be nested.
 const MAX_BLOCKS: usize = 50;
+
+/// Parts of the names of files that may keep somebody out, and of those that do not.
+const GUARDS: &[&str] = &[
+    "access",
+    "acl",
+    "allow",
+    "auth",
+    "block",
+    "deny",
+    "geo",
+    "limit",
+    "restrict",
+    "security",
+    "waf",
+    "whitelist",
+];
+const NO_GUARDS: &[&str] = &[
+    "brotli",
+    "cache",
+    "cert",
+    "charset",
+    "compress",
+    "expires",
+    "fastcgi",
+    "gzip",
+    "header",
+    "letsencrypt",
+    "log",
+    "mime",
+    "module",
+    "params",
+    "proxy",
+    "resolver",
+    "scgi",
+    "ssl",
+    "tls",
+    "types",
+    "upstream",
+    "uwsgi",
+    "websocket",
+];
 
 /// Where nginx's own files are, which people copy elsewhere to import them.
 const PREFIXES: &[&str] =
@@ -38,7 +79,8 @@ pub(super) fn read_all(tree: &mut SourceTree<'_>, ledger: &mut Ledger) -> Result
             continue;
         }
         let file = tree.read(path)?;
-        let mut reader = Reader { tree: &mut *tree, ledger: &mut *ledger, open: Vec::new() };
+        let mut reader =
+            Reader { tree: &mut *tree, ledger: &mut *ledger, open: Vec::new(), blocks: Vec::new() };
         all.extend(reader.file(&file)?);
     }
     Ok(all)
@@ -58,6 +100,8 @@ struct Reader<'a, 'b> {
     ledger: &'a mut Ledger,
     /// The files that are being read, outermost first.
     open: Vec<Arc<str>>,
+    /// The names of the blocks around, outermost first.
+    blocks: Vec<String>,
 }
 
 impl Reader<'_, '_> {
@@ -130,12 +174,18 @@ impl Reader<'_, '_> {
                         format!("more than {MAX_BLOCKS} blocks in one another"),
                     ));
                 } else {
-                    block = Some(self.block(tokens, depth + 1, Some(&place))?);
+                    self.blocks.push(name.clone());
+                    let read = self.block(tokens, depth + 1, Some(&place));
+                    self.blocks.pop();
+                    block = Some(read?);
                 }
             }
             if name == "include" && !has_block {
-                let included = self.include(&words, piece, &place)?;
-                directives.extend(included);
+                directives.extend(self.include(&words, piece, &place)?);
+                if self.is_missing(words.first().map_or("", String::as_str), piece) {
+                    // What is missing may keep somebody out, so it stays as a directive that nobody knows.
+                    directives.push(Directive { name, args: words, block, piece, place });
+                }
             } else {
                 directives.push(Directive { name, args: words, block, piece, place });
             }
@@ -156,6 +206,9 @@ impl Reader<'_, '_> {
                     let args = std::mem::take(&mut words);
                     if name == "include" && args.len() == 1 {
                         lines.extend(self.include_values(&args[0], piece, &place)?);
+                        if self.ledger.verdict(piece) == Some(Verdict::Refused) {
+                            lines.push(Directive { name, args, block: None, piece, place });
+                        }
                     } else {
                         lines.push(Directive { name, args, block: None, piece, place });
                     }
@@ -189,6 +242,13 @@ impl Reader<'_, '_> {
         Ok(lines)
     }
 
+    /// Whether an `include` lacks a file that may hold guards. Files of usual names hold none.
+    fn is_missing(&self, path: &str, piece: Piece) -> bool {
+        let name = path.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
+        let has = |words: &[&str]| words.iter().any(|word| name.contains(word));
+        self.ledger.verdict(piece) == Some(Verdict::Refused) && (has(GUARDS) || !has(NO_GUARDS))
+    }
+
     fn include(
         &mut self,
         words: &[String],
@@ -217,6 +277,16 @@ impl Reader<'_, '_> {
         }
         let full = beside(self.tree, path);
         let paths = self.tree.glob(&full);
+        if paths.is_empty() && !self.tree.is_in_place() && !self.tree.has_folder(&full) {
+            let is_site = self.blocks.iter().any(|block| matches!(&**block, "server" | "location"));
+            let why = "the folder is not here, so nobody knows what nginx includes";
+            match is_site {
+                true => {
+                    self.ledger.refused(piece, why, format!("{nearest}; if the folder is empty, make it"))
+                }
+                false => self.ledger.changed(piece, why),
+            }
+        }
         let mut files = Vec::new();
         for path in paths {
             if self.open.iter().any(|open| **open == *path) {

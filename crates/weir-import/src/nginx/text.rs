@@ -107,7 +107,7 @@ fn variable(cx: &mut Cx<'_, '_>, scope: &Scope<'_>, name: &str) -> Result<Templa
                 return value(Expression::of("request.cookies", name));
             }
             if let Some(name) = name.strip_prefix("arg_") {
-                return value(Expression::of("request.args", name));
+                return value(argument(cx, name));
             }
             let sent = ["upstream_http_", "sent_http_"].iter().find_map(|prefix| name.strip_prefix(prefix));
             if let Some(name) = sent {
@@ -120,6 +120,23 @@ fn variable(cx: &mut Cx<'_, '_>, scope: &Scope<'_>, name: &str) -> Result<Templa
             }
         }
     }
+}
+
+/// `$arg_NAME`, whose name has no case in nginx, and which is the first of several, as it was sent.
+///
+/// Weir's `request.args` is decoded and counts case, so it would not see `?Debug=1` where nginx does.
+fn argument(cx: &mut Cx<'_, '_>, name: &str) -> Expression {
+    cx.ledger.note(
+        "`$arg_NAME` ignores the case of the name and takes the first parameter of several, as it was sent; \
+         `request.args[\"NAME\"]` is shorter where that does not matter",
+    );
+    let query = "(\"&\" + request.query)";
+    let start = format!("&{}=", name.to_ascii_lowercase());
+    let at = format!("{query}.lowerAscii().indexOf({})", Expression::text(&start).as_str());
+    let end = start.len();
+    Expression::raw(format!(
+        "({at} < 0 ? \"\" : ({query}.substring({at} + {end}).split(\"&\", 2)[0] ?? \"\"))"
+    ))
 }
 
 /// A text as an expression.
@@ -255,6 +272,7 @@ fn make_map(
                 cx.ledger.same(line.piece);
                 continue;
             }
+            "include" => return Err(format!("the map `${name}` includes a file that is missing")),
             _ => {}
         }
         let value = line.first();

@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 /// Most lines that a refusal names.
 const SHOWN: usize = 5;
 
-/// What became of each file of users, by its path in the config. The error says what keeps Weir from taking it.
-pub(super) type Users = BTreeMap<String, Result<usize, String>>;
+/// The text of each file of users, by its path in the config. The error says what keeps Weir from taking it.
+pub(super) type Users = BTreeMap<String, Result<String, String>>;
 
 /// Reads every file of users that the directives name.
 pub(super) fn read(tree: &mut SourceTree<'_>, directives: &[Directive]) -> Users {
@@ -31,7 +31,8 @@ fn collect(tree: &mut SourceTree<'_>, directives: &[Directive], users: &mut User
                 false => {
                     let here = beside(tree, path);
                     let file = tree.read(&here);
-                    file.map_err(|e| format!("it cannot be read: {e}")).and_then(|file| judge(&file.text))
+                    let file = file.map_err(|e| format!("it cannot be read: {e}"));
+                    file.and_then(|file| judge(&file.text).map(|_| file.text.to_string()))
                 }
             };
             users.insert(path.to_owned(), read);
@@ -89,14 +90,20 @@ pub(super) fn basic_auth(
     basic: &Directive,
     file: &Directive,
 ) -> Result<Filter, String> {
-    match cx.users.get(file.first()) {
-        Some(Ok(_)) => {}
+    let text = match cx.users.get(file.first()) {
+        Some(Ok(text)) => text.clone(),
         Some(Err(why)) => return Err(why.clone()),
         None => return Err("the file of users was not read".to_owned()),
-    }
+    };
     let realm = template(cx, scope, basic.first())?;
     let realm = realm.as_literal().ok_or("the realm has a variable, which may turn the password off")?;
-    let mut map = Map::new().with("file", absolute(file.first()));
+    // A relative path is one below nginx's own folder, which the machine of Weir may not have.
+    let is_relative = !file.first().starts_with('/');
+    let path = match is_relative {
+        true => format!("users/{}", crate::config::name_of(file.first())),
+        false => absolute(file.first()),
+    };
+    let mut map = Map::new().with("file", path.clone());
     if realm.bytes().all(|b| (b.is_ascii_graphic() || b == b' ') && !matches!(b, b'"' | b'\\')) {
         map.set("realm", realm);
         cx.ledger.same(basic.piece);
@@ -104,7 +111,12 @@ pub(super) fn basic_auth(
         cx.ledger
             .changed(basic.piece, "the realm is `weir`: Weir's have no quotes and ASCII characters alone");
     }
-    cx.ledger.by_itself(file.piece, "copy the file to this path, or change it in `file`");
+    if is_relative {
+        cx.config.secret_files.insert(path.clone(), text);
+        cx.ledger.by_itself(file.piece, format!("copied to {path} beside weir.yaml"));
+    } else {
+        cx.ledger.by_itself(file.piece, "copy the file to this path, or change it in `file`");
+    }
     // nginx passes the password on.
     map.set("hide", false);
     Ok(Filter::new("basic_auth", map))
