@@ -11,8 +11,18 @@ use std::sync::LazyLock;
 const HIDDEN: &str = "***";
 
 /// Names whose values are secrets wherever they stand, in lower case and with `-` for `_`.
-const WHOLE: &[&str] =
-    &["apikey", "authorization", "passwd", "proxy-authorization", "pw", "pwd", "sig", "signature"];
+const WHOLE: &[&str] = &[
+    "acme-dns",
+    "apikey",
+    "authorization",
+    "passwd",
+    "proxy-authorization",
+    "pw",
+    "pwd",
+    "secure-link-md5",
+    "sig",
+    "signature",
+];
 /// Names of cookies whose values are secrets behind a `=`; alone, they only name the cookie.
 const SESSIONS: &[&str] = &["jsessionid", "phpsessid", "session", "session_id", "sessionid"];
 /// Parts of such names.
@@ -51,7 +61,7 @@ const DESCRIBES: &[&str] = &[
 
 /// The user and password of a URL.
 static USER_INFO: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"(?P<start>[A-Za-z][A-Za-z0-9+.-]*://[^\s/?#@:]*:)(?P<password>[^\s/?#@]+)@")
+    Regex::new(r"(?P<start>(?:^|[\s/])[^\s/?#@:]*:)(?P<password>[^\s/?#@]+)@[A-Za-z0-9\[]")
         .expect("the pattern is a literal")
 });
 /// `name=value`, as queries and settings write it.
@@ -81,6 +91,20 @@ static TOKEN: LazyLock<Regex> = LazyLock::new(|| {
         r"eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",
     ];
     Regex::new(&format!(r"\b(?P<value>{})", forms.join("|"))).expect("the patterns are literals")
+});
+
+/// Words that may be random: parts of paths and queries, for instance.
+static RANDOM_WORD: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"[A-Za-z0-9_=-]{20,}").expect("the pattern is a literal"));
+/// A name in a statement, which may be the one of a secret.
+static NAME: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"[A-Za-z][A-Za-z0-9_-]*").expect("the pattern is a literal"));
+/// What stands between a name and the value that it is compared with or set to, and that value.
+static COMPARED: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(
+        r#"^(?P<between>[\s"'`)\]}:=~!<>,]*(?:-(?:m\s+(?:str|beg|end|sub|reg)|i)\s+)*["'`]?)(?P<value>[^\s"'`)\]};,]+)"#,
+    )
+    .expect("the pattern is a literal")
 });
 
 /// Shortest text whose randomness makes it a secret, and the shortest one of hexadecimal digits.
@@ -113,6 +137,35 @@ pub fn is_secret_name(name: &str) -> bool {
     let is_key = name.starts_with("x-") && name.ends_with("-key");
     let is_named = WHOLE.contains(&&*name) || is_key || PARTS.iter().any(|part| name.contains(part));
     is_named && !DESCRIBES.iter().any(|end| name.ends_with(end))
+}
+
+/// The literal values that a statement compares a secret with, or sets one to: `$arg_token = abc`, `token: 'abc'`,
+/// `Header(`X-Api-Key`, `abc`)`. In order.
+fn compared(text: &str) -> Vec<std::ops::Range<usize>> {
+    let mut found = Vec::new();
+    for name in NAME.find_iter(text) {
+        let bare = name.as_str().to_ascii_lowercase();
+        let bare =
+            ["http_", "arg_", "cookie_"].iter().find_map(|kind| bare.strip_prefix(kind)).unwrap_or(&bare);
+        if !is_secret_name(bare) {
+            continue;
+        }
+        let Some(captures) = COMPARED.captures(&text[name.end()..]) else { continue };
+        let (Some(between), Some(value)) = (captures.name("between"), captures.name("value")) else {
+            continue;
+        };
+        // What only white space or a comma parts from the name is the next word of a list.
+        let is_apart =
+            matches!(between.as_str().trim(), "" | "," | "\",\"" | "\", \"" | "','" | "', '" | ":" | "://");
+        let is_value = is_literal(value.as_str())
+            && value.as_str() != HIDDEN
+            && !is_secret_name(value.as_str())
+            && !value.as_str().starts_with(['/', '&', '|', '(', '[']);
+        if !is_apart && is_value {
+            found.push(name.end() + value.start()..name.end() + value.end());
+        }
+    }
+    found
 }
 
 /// A secret within a text: where it stands, and a name for it.
@@ -155,6 +208,9 @@ pub fn within(text: &str) -> Vec<Found> {
             add(value.range(), "token");
         }
     }
+    for word in RANDOM_WORD.find_iter(text).filter(|word| is_random(word.as_str())) {
+        add(word.range(), "token");
+    }
     found.sort_by_key(|found| found.range.start);
     let mut end = 0;
     found.retain(|found| {
@@ -174,6 +230,22 @@ pub fn is_literal(text: &str) -> bool {
         && !text.contains("${")
 }
 
+/// A text for a name: its random words are replaced.
+#[must_use]
+pub fn without_tokens(text: &str) -> std::borrow::Cow<'_, str> {
+    let shown = |captures: &regex::Captures<'_>| {
+        let word = captures.get(0).map_or("", |word| word.as_str());
+        // A word of a name begins behind its dashes, which tokens may have too.
+        let token = word.rsplit('-').next().unwrap_or(word);
+        match (is_random(token), is_random(word)) {
+            (true, _) => format!("{}token", &word[..word.len() - token.len()]),
+            (_, true) => "token".to_owned(),
+            _ => word.to_owned(),
+        }
+    };
+    RANDOM_WORD.replace_all(text, shown)
+}
+
 /// A statement of a source for a report: without what may be a secret.
 #[must_use]
 pub fn statement(text: &str) -> String {
@@ -185,6 +257,9 @@ pub fn statement(text: &str) -> String {
         end = found.range.end;
     }
     out.push_str(&text[end..]);
+    for range in compared(&out.clone()).into_iter().rev() {
+        out.replace_range(range, HIDDEN);
+    }
     let random = |word: &str| is_random(word.trim().trim_matches(['"', '\'', '`', ';']));
     if out.split_whitespace().any(random) {
         let hidden = |word: &str| match random(word) {
@@ -231,10 +306,32 @@ mod tests {
             ("Header(`X`, `Bearer abc123`)", "Header(`X`, `Bearer ***`)"),
             // By its form alone: the key of a map, a field with a name that says nothing.
             ("sk_live_4eC39HqLyjWDarjtT1zdp7dc shop", "*** shop"),
-            ("\"zQ8vL2mN4pR6tU8wY0aC2eG4\" 1", "*** 1"),
+            ("\"zQ8vL2mN4pR6tU8wY0aC2eG4\" 1", "\"***\" 1"),
             ("9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08 app", "*** app"),
             ("proxy_set_header X-Foo xoxb-123456789012-abcdef", "proxy_set_header X-Foo ***"),
             ("Cookie \"session=abc123\"", "Cookie \"session=***\""),
+            ("if ($arg_token = abc)", "if ($arg_token = ***)"),
+            ("if ($http_x_api_key != 'abc')", "if ($http_x_api_key != '***')"),
+            (
+                "http-request deny unless { req.hdr(x-api-key) abc }",
+                "http-request deny unless { req.hdr(x-api-key) *** }",
+            ),
+            ("acl ok req.hdr(x-token) -m str abc", "acl ok req.hdr(x-token) -m str ***"),
+            ("Header(`X-Api-Key`, `abc`) && Path(`/x`)", "Header(`X-Api-Key`, `***`) && Path(`/x`)"),
+            ("@a expression {query.token} != 'abc'", "@a expression {query.token} != '***'"),
+            ("local token='abc' end", "local token='***' end"),
+            ("secure_link_md5 abc$uri", "secure_link_md5 ***"),
+            ("location /hook/zQ8vL2mN4pR6tU8wY0aC2eG4/x", "location /hook/***/x"),
+            ("server bob:s3cret@10.0.0.1:80", "server bob:***@10.0.0.1:80"),
+            ("map $http_authorization $user", "map $http_authorization $user"),
+            (
+                "cors Authorization,Content-Type,X-Api-Key,DNT",
+                "cors Authorization,Content-Type,X-Api-Key,DNT",
+            ),
+            (
+                "if ($http_authorization = \"\") { return 401; }",
+                "if ($http_authorization = \"\") { return 401; }",
+            ),
             ("use_backend MyVeryLongServiceName2Backend", "use_backend MyVeryLongServiceName2Backend"),
             (
                 "server_name very-long-name-of-a-host-2026-07-31-b",

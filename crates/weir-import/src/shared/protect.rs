@@ -8,6 +8,7 @@
 use crate::config::{Config, Filter, Target};
 use crate::redact::{is_literal, is_random, is_secret_name, within};
 use crate::yaml::{Map, VARIABLE_BEGIN, Value, escaped};
+use aho_corasick::{AhoCorasick, MatchKind};
 use std::collections::BTreeSet;
 
 /// Filters whose `headers` have names of claims as values.
@@ -25,6 +26,18 @@ pub(crate) fn protect(config: &mut Config) {
             }
         }
         found.condition(route.matches.when.as_deref().unwrap_or_default());
+        for path in route.matches.path.iter().chain(&route.matches.more_paths) {
+            found.texts(path);
+        }
+        match route.matches.more.get("path") {
+            Some(Value::List(paths)) => paths.iter().for_each(|path| {
+                if let Value::Text(path) = path {
+                    found.texts(path);
+                }
+            }),
+            Some(Value::Text(path)) => found.texts(path),
+            _ => {}
+        }
         found.filters(&mut route.filters, config);
         found.map(&mut route.more, config);
         match &mut route.target {
@@ -62,8 +75,11 @@ pub(crate) fn protect(config: &mut Config) {
     let mut consumers = std::mem::take(&mut config.consumers);
     consumers.iter_mut().for_each(|(_, consumer)| found.map(consumer, config));
     config.consumers = consumers;
-    for (_, map) in config.maps.iter() {
+    for (name, map) in config.maps.iter() {
         found.table(map);
+        if found.asked.contains(name) {
+            found.values(map);
+        }
     }
     for text in config.files.values() {
         found.texts(text);
@@ -82,10 +98,49 @@ pub(crate) fn protect(config: &mut Config) {
     config.private.extend(found.private);
 }
 
+/// Shortest secret that a report is searched for: shorter ones are parts of many words.
+const SHORTEST: usize = 4;
+
+/// A text for a report without the secrets of a config.
+pub(crate) fn masked(config: &Config) -> impl Fn(&str) -> String {
+    let known = config.secrets.iter().filter(|(name, _)| !config.placeholders.contains(name));
+    let mut secrets: Vec<String> =
+        known.map(|(_, value)| value.clone()).chain(config.private.iter().cloned()).collect();
+    // A credential is a user and a password.
+    let parts: Vec<String> =
+        secrets.iter().filter_map(|secret| Some(secret.split_once(':')?.1.to_owned())).collect();
+    secrets.extend(parts);
+    secrets.retain(|secret| secret.len() >= SHORTEST && !secret.starts_with('/'));
+    secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+    secrets.dedup();
+    let found = (!secrets.is_empty())
+        .then(|| AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&secrets));
+    let found = found.and_then(Result::ok);
+    move |text: &str| {
+        let Some(found) = &found else { return text.to_owned() };
+        let mut out = String::new();
+        let mut end = 0;
+        let is_part = |c: char| c.is_ascii_alphanumeric();
+        for one in found.find_iter(text) {
+            let within = text[..one.start()].chars().next_back().is_some_and(is_part)
+                || text[one.end()..].chars().next().is_some_and(is_part);
+            if !within {
+                out.push_str(&text[end..one.start()]);
+                out.push_str("***");
+                end = one.end();
+            }
+        }
+        out.push_str(&text[end..]);
+        out
+    }
+}
+
 #[derive(Default)]
 struct Finder {
     /// Secrets that stay where they are.
     private: Vec<String>,
+    /// Names of maps whose values are secrets, because a secret is set to them.
+    asked: BTreeSet<String>,
 }
 
 impl Finder {
@@ -124,8 +179,12 @@ impl Finder {
             }
             Value::Text(text) => {
                 self.condition(text);
-                if let Some(moved) = moved(text, config) {
-                    *value = moved;
+                if is_secret_name(key) {
+                    self.asked.extend(maps_of(text));
+                }
+                match moved(text, config) {
+                    Some(moved) => *value = moved,
+                    None => self.texts(text),
                 }
             }
             Value::WithVariables(text) => self.texts(text),
@@ -151,6 +210,19 @@ impl Finder {
         }
     }
 
+    /// A map whose values are secrets.
+    fn values(&mut self, map: &Map) {
+        let values = match map.get("values") {
+            Some(Value::Map(values)) => values.iter().map(|(_, value)| value.clone()).collect(),
+            _ => Vec::new(),
+        };
+        for value in values.iter().chain(map.get("default")) {
+            if let Value::Text(text) = value {
+                self.private.push(text.clone());
+            }
+        }
+    }
+
     /// A map that is asked for a secret.
     fn table(&mut self, map: &Map) {
         let asks = match map.get("of") {
@@ -170,6 +242,13 @@ impl Finder {
             }
         }
     }
+}
+
+/// The maps that a text asks.
+fn maps_of(text: &str) -> Vec<String> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    let names = text.split("maps.").skip(1);
+    names.map(|rest| rest.split(|c| !is_name(c)).next().unwrap_or_default().to_owned()).collect()
 }
 
 /// Whether a whole text can be a secret: one line, and no value of the request.
