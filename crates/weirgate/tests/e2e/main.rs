@@ -58,6 +58,7 @@ mod health;
 mod http2;
 mod http3;
 mod import;
+mod import_guards;
 mod import_plans;
 mod jwt;
 mod limits;
