@@ -472,7 +472,7 @@ fn each_value_of_a_field_counts() {
         ("hdr_reg(x-k) ^a.c$", r#"matches(\"(?:^|,)\\\\s*a[^,]c\\\\s*(?:,|$$)\")"#),
         ("hdr_reg(x-k) ^[^/]+/[]x]", r#"[^,/]+/[\\\\]x]"#),
         ("hdr_dir(x-k) adm", r#"(?:(?:^|,)\\\\s*|[/?])(?:adm)(?:[/?]|"#),
-        ("hdr_ip(x-forwarded-for) 10.0.0.0/8", r#".split(\",\").exists(v, (ip(v)"#),
+        ("hdr_ip(x-forwarded-for) 10.0.0.0/8", r#".split(\",\", 100).exists(v, (ip(v.trim())"#),
     ];
     for (test, expected) in cases {
         let text = imported(&front(&format!("http-request deny if {{ {test} }}")));

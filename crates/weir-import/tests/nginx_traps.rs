@@ -391,7 +391,7 @@ fn traps() -> Vec<(&'static str, String, Vec<&'static str>)> {
             vec!["[note] Weir serves no files whose names begin with a dot"],
         ),
         ("11 26 27 28 41 differences everywhere", pass("/"), vec!["[note] Weir compares and sends paths in one canonical form", "[note] Weir speaks HTTP/1.1", "[note] where nothing is said, nginx repeats", "[note] nginx drops fields"]),
-        ("a guard before a rewrite with groups", "location /a { if ($arg_no) { return 403; } rewrite ^/a/(.*)$ /b/$1 permanent; return 200 a; }".to_owned(), vec!["path: \"~/a/(.*)\"", "request.args[\"no\"]"]),
+        ("a guard before a rewrite with groups", "location /a { if ($arg_no) { return 403; } rewrite ^/a/(.*)$ /b/$1 permanent; return 200 a; }".to_owned(), vec!["path: \"~/a/(.*)\"", "indexOf(\"&no=\")"]),
         ("41 underscores", own("proxy_set_header X_User a;"), vec!["[refused] proxy_set_header X_User a"]),
         (
             "41 fields with underscores of clients",
@@ -666,7 +666,7 @@ fn a_guard_before_a_rewrite_stays() {
         "location /a { if ($arg_no) { return 403; } rewrite ^/a/(.*)$ /b/$1 permanent; return 200 a; }";
     let text = imported(&server(body));
     let route = text.split("a.test.a-rewrite:").nth(1).unwrap();
-    let (guard, redirect) = (route.find("request.args").unwrap(), route.find("/b/{1}").unwrap());
+    let (guard, redirect) = (route.find("&no=").unwrap(), route.find("/b/{1}").unwrap());
     assert!(guard < redirect, "{text}");
     // In nginx the order is that of the file: here the redirect comes first.
     let text = imported(&server(&format!(
@@ -674,5 +674,5 @@ fn a_guard_before_a_rewrite_stays() {
         "return 200 a;"
     )));
     let route = text.split("a.test.rewrite:").nth(1).unwrap().split("a.test.root").next().unwrap();
-    assert!(!route.contains("request.args"), "{text}");
+    assert!(!route.contains("&no="), "{text}");
 }

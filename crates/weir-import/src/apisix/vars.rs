@@ -47,11 +47,7 @@ pub(super) fn variable(name: &str) -> Option<Expression> {
         _ => {
             let (kind, key) = name.split_once('_')?;
             match kind {
-                // Of several, the first.
-                "arg" => Expression::raw(format!(
-                    "({}.all()[0] ?? \"\")",
-                    Expression::of("request.args", key).as_str()
-                )),
+                "arg" => Expression::of("request.args", key),
                 "cookie" => Expression::of("request.cookies", key),
                 "http" => Expression::of("request.headers", &key.to_ascii_lowercase().replace('_', "-")),
                 _ => return None,
@@ -63,7 +59,12 @@ pub(super) fn variable(name: &str) -> Option<Expression> {
 fn one(items: &[Node]) -> Result<Expression, String> {
     let texts: Vec<Option<String>> = items.iter().map(Node::as_text).collect();
     let name = texts.first().cloned().flatten().unwrap_or_default();
-    let value = variable(&name).ok_or_else(|| format!("the variable `{name}`"))?;
+    let named = variable(&name).ok_or_else(|| format!("the variable `{name}`"))?;
+    // Of several parameters of a name, the first.
+    let value = match name.starts_with("arg_") {
+        true => Expression::raw(format!("({}.all()[0] ?? \"\")", named.as_str())),
+        false => named.clone(),
+    };
     let (negated, at) = match texts.get(1).and_then(Option::as_deref) {
         Some("!") => (true, 2),
         _ => (false, 1),
@@ -79,7 +80,7 @@ fn one(items: &[Node]) -> Result<Expression, String> {
         ("~=", Some(text), _) => value.differs(Expression::text(&text)),
         (">" | "<" | ">=" | "<=", Some(text), _) if is_number => {
             let written = if text.contains('.') { text } else { format!("{text}.0") };
-            let has = Expression::raw(format!("has({})", value.as_str()));
+            let has = Expression::raw(format!("has({})", named.as_str()));
             has.and(Expression::raw(format!("({} {operator} {written})", number(&value).as_str())))
         }
         ("~~" | "~*", Some(text), _) => {
