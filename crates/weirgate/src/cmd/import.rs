@@ -15,6 +15,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
@@ -50,10 +51,14 @@ pub(super) struct Import {
     /// Folder for the config, new or empty; for a load plan, the file to write [default: standard output]
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// Write into a folder that is not empty, over files of the same names. Files that an earlier import wrote and this
-    /// one does not are removed, or renamed to NAME.old if they were edited
+    /// Write into a folder that is not empty, over the files that an earlier import wrote. Those that this import does
+    /// not write are removed, or renamed to NAME.old if they were edited. A file that was edited stays as it is, and
+    /// what would replace it is written to NAME.new; then the exit code is 1
     #[arg(long)]
     force: bool,
+    /// With --force, also replace files that were edited
+    #[arg(long, requires = "force")]
+    overwrite_edited: bool,
     /// Write a route for each statement. Otherwise, redirects share a table and regexes become prefixes, where that
     /// changes no routing decision
     #[arg(long)]
@@ -175,39 +180,63 @@ impl Import {
             return Ok(ExitCode::from(1));
         }
         let exact = if self.exact { None } else { readable::make(&mut import, &mut written, &mut checked)? };
+        // Up to here, nothing is written: neither over what is there, nor beside it.
+        let mut proof = None;
+        if self.prove {
+            let prepared = match prove::prepare(system, &*source.loader, &source.files, &self.proof)? {
+                Ok(prepared) => prepared,
+                Err(told) => return Ok(self.not_told(told)),
+            };
+            if let Some(told) = prepared.refusal()? {
+                return Ok(self.not_told(told));
+            }
+            proof = Some((prepared, prove::accepted(output)?));
+        }
         let old = Manifest::read(output)?;
-        write(output, &written)?;
-        let mut told = if self.prove { Some(self.told(&import, &source, output)?) } else { None };
+        let mut kept = BTreeSet::new();
+        if !self.overwrite_edited {
+            kept = old.edited(output, &written);
+            kept.extend(exact.iter().flat_map(|exact| old.edited(output, &exact.written)));
+        }
+        let told = |written: &[Written]| -> Result<Option<Told>> {
+            write_beside(output, written, &kept)?;
+            let Some((proof, accept)) = &proof else { return Ok(None) };
+            prove::record(system, &self.files, output, &self.proof)?;
+            proof.prove(output, self.proof.report.as_deref(), accept).map(Some)
+        };
+        let mut found = told(&written)?;
         // The readable form stays only where the exact one is not proved better.
-        if let (Some(Told::Report(found)), Some(exact)) = (&told, exact)
-            && found.decides_otherwise()
+        if let (Some(Told::Report(report)), Some(exact)) = (&found, exact)
+            && report.decides_otherwise()
         {
             let readable = std::mem::replace(&mut import.config, exact.config);
-            write(output, &exact.written)?;
-            let again = self.told(&import, &source, output)?;
-            if matches!(&again, Told::Report(again) if again.differ < found.differ) {
+            let again = told(&exact.written)?;
+            if matches!(&again, Some(Told::Report(again)) if again.differ < report.differ) {
                 let readable = std::mem::replace(&mut written, exact.written);
-                Manifest::of(&readable).clear(output, &written)?;
-                (told, checked) = (Some(again), exact.checked);
+                Manifest::of(&beside(&readable, &kept)).clear(output, &beside(&written, &kept))?;
+                (found, checked) = (again, exact.checked);
             } else {
                 import.config = readable;
-                write(output, &written)?;
+                write_beside(output, &written, &kept)?;
+                if let (Some(path), Some(Told::Report(report))) = (&self.proof.report, &found) {
+                    fs::write(path, report.to_html()).with_context(|| path.display().to_string())?;
+                }
             }
         }
-        let stale = old.clear(output, &written)?;
-        Manifest::of(&written).write(output)?;
-        let proof = match told {
-            Some(Told::Unreadable(why)) => return Ok(prove::unreadable(&why, self.format)),
-            Some(Told::Misspelt(why)) => {
-                errln!("weir: {why}");
-                return Ok(ExitCode::from(COMMAND_LINE));
-            }
+        kept.retain(|path| written.iter().any(|file| file.path == *path));
+        let all = beside(&written, &kept);
+        let mut stale = old.clear(output, &all)?;
+        stale.kept = kept.into_iter().collect();
+        Manifest::of(&all).write(output)?;
+        let proof = match found {
             Some(Told::Report(report)) => Some(report),
+            Some(told) => return Ok(self.not_told(told)),
             None => None,
         };
         self.report(&import, &checked, proof.as_deref(), &source, (output, &stale));
         let proved = proof.is_none_or(|report| report.is_proved());
-        let code = if checked.mistakes.is_empty() && proved && source.unread.is_none() {
+        let decided = stale.kept.is_empty();
+        let code = if checked.mistakes.is_empty() && proved && decided && source.unread.is_none() {
             import.exit_code(self.strict)
         } else {
             1
@@ -251,9 +280,16 @@ impl Import {
         }
     }
 
-    fn told(&self, import: &Imported, source: &Read, output: &Path) -> Result<Told> {
-        let accept = prove::record(import.system, &self.files, output, &self.proof)?;
-        prove::told(import.system, &*source.loader, &source.files, output, &self.proof, &accept)
+    /// How the command ends without a report.
+    fn not_told(&self, told: Told) -> ExitCode {
+        match told {
+            Told::Unreadable(why) => prove::unreadable(&why, self.format),
+            Told::Misspelt(why) => {
+                errln!("weir: {why}");
+                ExitCode::from(COMMAND_LINE)
+            }
+            Told::Report(report) => ExitCode::from(u8::from(!report.is_proved())),
+        }
     }
 
     /// Says why nothing is written.
@@ -289,6 +325,7 @@ impl Import {
             report["proof"] = json!(proof.map(Report::to_json));
             report["removed"] = json!(stale.removed);
             report["renamed"] = json!(stale.renamed.iter().map(|(path, _)| path).collect::<Vec<_>>());
+            report["kept"] = json!(stale.kept);
             if self.use_program {
                 let why = source.unread.as_ref();
                 report["read_by_program"] = json!({ "done": why.is_none(), "why_not": why });
@@ -311,6 +348,11 @@ impl Import {
         for (path, aside) in &stale.renamed {
             print(&format!(
                 "renamed {output}/{path} to {aside}: an earlier import wrote it, and it was edited since\n"
+            ));
+        }
+        for path in &stale.kept {
+            print(&format!(
+                "kept {output}/{path}, which was edited; the new text is in {path}.new. --overwrite-edited replaces it\n"
             ));
         }
         for mistake in &checked.mistakes {
@@ -486,8 +528,28 @@ fn ask(snapshot: &Snapshot, case: &Case) -> Option<String> {
     (took != case.route).then(|| format!("{} {} takes {taken}, not {must}", case.method, case.url))
 }
 
+/// The files with those that are written beside the `kept` ones.
+fn beside(files: &[Written], kept: &BTreeSet<String>) -> Vec<Written> {
+    let is_kept = |file: &&Written| kept.contains(&file.path);
+    let new = files.iter().filter(is_kept).map(|file| Written { path: new_name(&file.path), ..file.clone() });
+    files.iter().cloned().chain(new).collect()
+}
+
+fn new_name(path: &str) -> String {
+    format!("{path}.new")
+}
+
+/// Writes files below a folder, but for those that are `kept`: their new text is written beside them.
+fn write_beside(folder: &Path, files: &[Written], kept: &BTreeSet<String>) -> Result<()> {
+    for file in files {
+        let path = if kept.contains(&file.path) { new_name(&file.path) } else { file.path.clone() };
+        write_file(&folder.join(path), &file.text, file.is_secret)?;
+    }
+    Ok(())
+}
+
 /// Writes files below a folder, which is made if it is missing.
-fn write(folder: &Path, files: &[Written]) -> Result<()> {
+pub(super) fn write(folder: &Path, files: &[Written]) -> Result<()> {
     for file in files {
         write_file(&folder.join(&file.path), &file.text, file.is_secret)?;
     }

@@ -1,7 +1,7 @@
 //! `weir prove`: replays the proof of an import. `weir import --prove` uses it too.
 
 use super::{Format, print};
-use crate::proof::{Elsewhere, Ours, Outcome, Proof, folder_of, prove};
+use crate::proof::{Elsewhere, Ours, Outcome, Proof, folder_of, prove, refusal};
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use serde::Deserialize;
@@ -11,8 +11,8 @@ use std::io::Read as _;
 use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 use weir_import::output::{MAIN, SECRETS};
-use weir_import::proof::{Accepted, Program, Report, corpus};
-use weir_import::{Disk, Loader, SourceTree, System};
+use weir_import::proof::{Accepted, Program, Report, Stage, corpus};
+use weir_import::{Disk, Import, Loader, Place, SourceTree, System};
 
 /// The file that says what to prove and what is accepted.
 const RECORD: &str = "proof.yaml";
@@ -97,7 +97,10 @@ impl Prove {
             echo: self.options.echo.clone(),
         };
         let told = match Disk::around(&files) {
-            Ok(disk) => told(system, &disk, &files, &self.folder, &options, &record.accept)?,
+            Ok(disk) => match prepare(system, &disk, &files, &options)? {
+                Ok(proof) => proof.prove(&self.folder, options.report.as_deref(), &record.accept)?,
+                Err(told) => told,
+            },
             Err(e) => Told::Unreadable(e.to_string()),
         };
         Ok(match told {
@@ -136,23 +139,35 @@ pub(super) enum Told {
     Misspelt(String),
 }
 
-/// Proves the config in `folder` against `files`, which `disk` reads, and writes the page.
-pub(super) fn told(
+/// Everything of a proof that does not depend on the folder of our config.
+pub(super) struct Prepared {
+    system: &'static System,
+    /// What the import makes of the source now.
+    import: Import,
+    elsewhere: Elsewhere,
+    program: Option<&'static Program>,
+    stage: Option<Stage>,
+    /// The text of the corpus.
+    corpus: Option<String>,
+    /// The first file of the source.
+    first: String,
+}
+
+/// Reads everything that a proof needs. Err holds how the command ends instead.
+pub(super) fn prepare(
     system: &'static System,
     disk: &dyn Loader,
     files: &[String],
-    folder: &Path,
     options: &Options,
-    accept: &[Accepted],
-) -> Result<Told> {
+) -> Result<std::result::Result<Prepared, Told>> {
     let elsewhere = match Elsewhere::read(&options.against, &options.echo) {
         Ok(elsewhere) => elsewhere,
-        Err(why) => return Ok(Told::Misspelt(why)),
+        Err(why) => return Ok(Err(Told::Misspelt(why))),
     };
     let around = files.first().map_or_else(PathBuf::new, |file| folder_of(file));
     let import = match weir_import::import(system, disk, files) {
         Ok(import) => import,
-        Err(e) => return Ok(Told::Unreadable(e.to_string())),
+        Err(e) => return Ok(Err(Told::Unreadable(e.to_string()))),
     };
     let program = weir_import::program(system.name);
     let staged = program.map(|program| {
@@ -160,67 +175,101 @@ pub(super) fn told(
         (program.stage)(&mut tree, &around.display().to_string())
     });
     let stage = match staged.transpose() {
-        Err(e) => return Ok(Told::Unreadable(e.to_string())),
+        Err(e) => return Ok(Err(Told::Unreadable(e.to_string()))),
         Ok(stage) => stage,
     };
-    let outcome = match stage {
-        None if !elsewhere.is_used() => {
-            let title = system.title;
+    let corpus = options.corpus.as_deref().map(read_corpus).transpose()?;
+    let first = files.first().cloned().unwrap_or_default();
+    Ok(Ok(Prepared { system, import, elsewhere, program, stage, corpus, first }))
+}
+
+/// What is said if the old program itself refuses its config.
+fn refused(system: &System, place: Option<Place>, said: &str) -> Told {
+    let place = place.map(|place| format!("{place}: ")).unwrap_or_default();
+    Told::Unreadable(format!("{place}{} itself refuses it: {said}", system.title))
+}
+
+impl Prepared {
+    /// How the command ends if the old program itself refuses its config. A proof says that too, but only once our
+    /// config is written.
+    ///
+    /// # Errors
+    /// If the processes of the sandbox fail.
+    pub(super) fn refusal(&self) -> Result<Option<Told>> {
+        let (Some(program), Some(stage)) = (self.program, &self.stage) else { return Ok(None) };
+        if self.elsewhere.is_used() {
+            return Ok(None);
+        }
+        let found = refusal(program, stage)?;
+        Ok(found.map(|(place, said)| refused(self.system, place, &said)))
+    }
+
+    /// Proves the config in `folder`, and writes the page.
+    ///
+    /// # Errors
+    /// If our own side fails.
+    pub(super) fn prove(&self, folder: &Path, page: Option<&Path>, accept: &[Accepted]) -> Result<Told> {
+        let title = self.system.title;
+        let outcome = if self.stage.is_none() && !self.elsewhere.is_used() {
             let why = format!(
                 "weir does not know how to run {title}: name a gateway that runs elsewhere, --against URL"
             );
-            Outcome::Told(Box::new(Report::not_proved(title, &import.ledger, why)))
-        }
-        stage => {
+            Outcome::Told(Box::new(Report::not_proved(title, &self.import.ledger, why)))
+        } else {
             // Never run, as it is asked where it is.
-            let elsewhere_only = Program::elsewhere(system.name, system.title);
-            let program = program.unwrap_or(&elsewhere_only);
+            let elsewhere_only = Program::elsewhere(self.system.name, title);
             let ours = Ours::read(&folder.join(MAIN), &secrets(folder)?)?;
             // Without a reader of its lines, the witnesses are those of our own routes.
-            let stage = stage.unwrap_or_else(|| ours.stage(files.first().map_or("", String::as_str)));
-            let corpus = match &options.corpus {
-                Some(path) => corpus::corpus(&read_corpus(path)?, &stage.patterns),
-                None => Vec::new(),
-            };
+            let whole = self.stage.is_none().then(|| ours.stage(&self.first));
+            let stage = self.stage.as_ref().or(whole.as_ref()).context("a stage")?;
+            let corpus =
+                self.corpus.as_deref().map_or_else(Vec::new, |text| corpus::corpus(text, &stage.patterns));
             prove(&Proof {
-                program,
-                stage: &stage,
-                ledger: &import.ledger,
+                program: self.program.unwrap_or(&elsewhere_only),
+                stage,
+                import: &self.import,
                 ours: &ours,
                 corpus,
                 accept,
-                elsewhere: &elsewhere,
+                elsewhere: &self.elsewhere,
             })?
-        }
-    };
-    match outcome {
-        Outcome::Told(report) => {
-            if let Some(path) = &options.report {
-                fs::write(path, report.to_html()).with_context(|| path.display().to_string())?;
+        };
+        match outcome {
+            Outcome::Told(report) => {
+                if let Some(path) = page {
+                    fs::write(path, report.to_html()).with_context(|| path.display().to_string())?;
+                }
+                Ok(Told::Report(report))
             }
-            Ok(Told::Report(report))
-        }
-        Outcome::Refused(place, said) => {
-            let place = place.map(|place| format!("{place}: ")).unwrap_or_default();
-            Ok(Told::Unreadable(format!("{place}{} itself refuses it: {said}", system.title)))
+            Outcome::Refused(place, said) => Ok(refused(self.system, place, &said)),
         }
     }
 }
 
-/// Writes proof.yaml, unless there is one. The differences that it accepts.
-pub(super) fn record(
-    system: &System,
-    files: &[String],
-    folder: &Path,
-    options: &Options,
-) -> Result<Vec<Accepted>> {
+/// The differences that the proof.yaml of a folder accepts; none if it has no such file.
+///
+/// # Errors
+/// If the file cannot be read.
+pub(super) fn accepted(folder: &Path) -> Result<Vec<Accepted>> {
+    let path = folder.join(RECORD);
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
+    let (read, diagnostics) = weir_gateway::config::read_document::<Record>(&path);
+    match read.filter(|_| diagnostics.is_empty()) {
+        Some((record, _)) => Ok(record.accept),
+        None => bail!("{}", diagnostics.to_text().trim_end()),
+    }
+}
+
+/// Writes proof.yaml, unless there is one.
+///
+/// # Errors
+/// If it cannot be written.
+pub(super) fn record(system: &System, files: &[String], folder: &Path, options: &Options) -> Result<()> {
     let path = folder.join(RECORD);
     if path.exists() {
-        let (read, diagnostics) = weir_gateway::config::read_document::<Record>(&path);
-        return match read.filter(|_| diagnostics.is_empty()) {
-            Some((record, _)) => Ok(record.accept),
-            None => bail!("{}", diagnostics.to_text().trim_end()),
-        };
+        return Ok(());
     }
     let relative = |file: &Path| relative(file, folder).display().to_string();
     let mut text = String::from(
@@ -235,8 +284,7 @@ pub(super) fn record(
         text.push_str(&format!("corpus: {}\n", json!(relative(corpus))));
     }
     text.push_str("accept: []\n");
-    fs::write(&path, text).with_context(|| path.display().to_string())?;
-    Ok(Vec::new())
+    fs::write(&path, text).with_context(|| path.display().to_string())
 }
 
 /// The values in the file of secrets: `NAME=value` in each line, and `#NAME=value` for one that the source did not

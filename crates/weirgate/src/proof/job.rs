@@ -29,6 +29,8 @@ pub(super) struct Job {
     /// What to ask.
     pub(super) asks: Vec<Ask>,
     pub(super) limit_asks: Vec<Ask>,
+    /// Whether the old program only checks its config.
+    pub(super) only_checks: bool,
     /// Instead of all this: the config at this path, which the program only reads.
     pub(super) reads: Option<String>,
 }

@@ -39,7 +39,7 @@ use weir_import::proof::patterns::Patterns;
 use weir_import::proof::program::FOLDERS;
 use weir_import::proof::witness::witnesses;
 use weir_import::proof::{Accepted, Ask, Program, Report, Stage, Witness};
-use weir_import::{Ledger, Place};
+use weir_import::{Import, Place};
 
 /// The first argument of the process that makes the world.
 const WORLD: &str = "__proof-world";
@@ -57,8 +57,8 @@ pub(crate) struct Proof<'a> {
     pub(crate) program: &'a Program,
     /// The old config.
     pub(crate) stage: &'a Stage,
-    /// What the import made of its lines.
-    pub(crate) ledger: &'a Ledger,
+    /// What the import makes of it now: what became of each line, and the config that the importer would write.
+    pub(crate) import: &'a Import,
     /// Our config.
     pub(crate) ours: &'a Ours,
     /// Requests on top.
@@ -95,7 +95,8 @@ pub(crate) fn as_part() -> Option<ExitCode> {
 /// If our own side fails: our config cannot be read, or the processes of the proof fail.
 pub(crate) fn prove(proof: &Proof<'_>) -> Result<Outcome> {
     let title = proof.program.title;
-    let not_proved = |why: String| Ok(Outcome::Told(Box::new(Report::not_proved(title, proof.ledger, why))));
+    let not_proved =
+        |why: String| Ok(Outcome::Told(Box::new(Report::not_proved(title, &proof.import.ledger, why))));
     let is_elsewhere = proof.elsewhere.is_used();
     let path = path_of(proof.program).filter(|_| !is_elsewhere);
     if path.is_none() && !is_elsewhere {
@@ -145,7 +146,7 @@ pub(crate) fn prove(proof: &Proof<'_>) -> Result<Outcome> {
         fronts,
         asks: Vec::new(),
         limit_asks: asks(&limits),
-        reads: None,
+        ..Job::default()
     };
     let mut found = parallel::play(&job, &made.list)?;
     if let Some(why) = found.no_world {
@@ -156,8 +157,7 @@ pub(crate) fn prove(proof: &Proof<'_>) -> Result<Outcome> {
         (found.old, found.version) = (old, proof.elsewhere.shown());
     }
     if let Some(said) = found.refused {
-        let (line, said) = (proof.program.refusal)(&said);
-        let place = line.and_then(|line| proof.stage.places.get(line.checked_sub(1)?)?.clone());
+        let (place, said) = refused_at(proof.program, proof.stage, &said);
         return Ok(Outcome::Refused(place, said));
     }
     if let Some(why) = found.failure {
@@ -167,10 +167,37 @@ pub(crate) fn prove(proof: &Proof<'_>) -> Result<Outcome> {
     let limited = limits.into_iter().zip(found.old_limited.into_iter().zip(found.new_limited));
     let observed: Vec<_> = observed.chain(limited).map(|(witness, (old, new))| (witness, old, new)).collect();
     let route = |ask: &Ask| proof.ours.key_for(ask);
-    let mut report = Report::new(proof.program, proof.ledger, &patterns, &observed, proof.accept, &route);
+    let mut report =
+        Report::new(proof.program, &proof.import.ledger, &patterns, &observed, proof.accept, &route);
     report.program = found.version;
     report.dropped = made.dropped;
     Ok(Outcome::Told(Box::new(report)))
+}
+
+/// What the old program says if it refuses its config, with the place in the source. None also if it cannot be asked
+/// here: the proof says why.
+///
+/// # Errors
+/// If the processes of the sandbox fail.
+pub(crate) fn refusal(program: &Program, stage: &Stage) -> Result<Option<(Option<Place>, String)>> {
+    let Some(path) = path_of(program).filter(|_| stage.patterns.obstacles.is_empty()) else {
+        return Ok(None);
+    };
+    let job = Job {
+        system: program.system.to_owned(),
+        path: Some(path),
+        files: stage.files.clone(),
+        old: stage.text.clone(),
+        only_checks: true,
+        ..Job::default()
+    };
+    Ok(play_in_a_world(&job)?.refused.map(|said| refused_at(program, stage, &said)))
+}
+
+/// The place in the source that a refusal names, and its words.
+fn refused_at(program: &Program, stage: &Stage, said: &str) -> (Option<Place>, String) {
+    let (line, said) = (program.refusal)(said);
+    (line.and_then(|line| stage.places.get(line.checked_sub(1)?)?.clone()), said)
 }
 
 /// Notes the lines that a gateway elsewhere is not asked about.

@@ -332,6 +332,54 @@ fn what_nginx_rewrites_is_proved() {
     assert!(found.is_empty(), "{found:#?} {proof:#}");
 }
 
+/// What a person edited is neither overwritten nor lost, and nothing is written for a source that cannot be used.
+#[test]
+fn edited_files_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let read = |name: &str| fs::read_to_string(at(name)).unwrap();
+    let site = "events {} http { server { listen 80; location / { return 200 x; } } }";
+    fs::write(at("site.conf"), site).unwrap();
+    let import = |more: &[&str]| {
+        run_weir(dir.path(), &[&["import", "nginx", "site.conf", "-o", "out", "--force"], more].concat())
+    };
+    import(&[]).expect_code(0);
+    let routes = "out/routes/default.yaml";
+    fs::write(at(routes), "routes: {} # by hand\n").unwrap();
+    let main = read("out/weir.yaml");
+
+    // A source that cannot be read, that nginx refuses, or an option that makes no sense.
+    for (source, more, code) in [
+        ("server { listen 80; ", &[][..], 3),
+        ("server { listen 80; ", &["--prove"], 3),
+        ("events {} http { server { listen 81; return 204; frobnicate on; } }", &["--prove"], 3),
+        (site, &["--prove", "--against", "nowhere"], 2),
+        (site, &["--prove", "--corpus", "none.log"], 2),
+    ] {
+        fs::write(at("site.conf"), source).unwrap();
+        let told = import(more);
+        let cannot = binary().is_none() || told.stdout.contains("cannot create a sandbox");
+        if source.contains("frobnicate") && cannot {
+            continue;
+        }
+        // A missing corpus is an error of ours, not of the command line.
+        assert!(told.code == Some(code) || more.contains(&"none.log"), "{source}: {told:#?}");
+        assert_eq!((read(routes), read("out/weir.yaml")), ("routes: {} # by hand\n".into(), main.clone()));
+        assert!(!at("out/proof.yaml").exists() && !at("out/routes/default.yaml.new").exists(), "{source}");
+    }
+
+    fs::write(at("site.conf"), site.replace("listen 80", "listen 81").replace("200 x", "200 new")).unwrap();
+    import(&[]).expect_code(1).expect_text("kept out/routes/default.yaml").expect_text("default.yaml.new");
+    assert_eq!(read(routes), "routes: {} # by hand\n");
+    assert!(read("out/routes/default.yaml.new").contains("body: new"), "the new text is beside it");
+    assert!(read("out/listeners.yaml").contains(":81"), "what nobody edited is written");
+    let told = import(&["--format", "json"]);
+    let report: Value = serde_json::from_str(&told.expect_code(1).stdout).unwrap();
+    assert_eq!(report["kept"], json!(["routes/default.yaml"]));
+    import(&["--overwrite-edited"]).expect_code(0);
+    assert!(read(routes).contains("body: new") && !at("out/routes/default.yaml.new").exists());
+}
+
 #[test]
 fn exit_codes_and_files() {
     let dir = tempfile::tempdir().unwrap();

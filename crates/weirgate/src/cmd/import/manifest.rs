@@ -3,7 +3,7 @@
 
 use anyhow::{Context as _, Result};
 use sha2::{Digest as _, Sha256};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{ErrorKind, Read as _};
 use std::path::{Component, Path, PathBuf};
@@ -29,6 +29,8 @@ pub(super) struct Manifest(BTreeMap<String, String>);
 pub(super) struct Cleared {
     pub(super) removed: Vec<String>,
     pub(super) renamed: Vec<(String, String)>,
+    /// Edited files that stay, with the new text beside them.
+    pub(super) kept: Vec<String>,
 }
 
 impl Manifest {
@@ -78,6 +80,19 @@ impl Manifest {
             _ => {}
         }
         fs::write(&path, text).with_context(|| path.display().to_string())
+    }
+
+    /// Those of `written` that stand in the folder and were edited since the last import, or that no import wrote. Of a
+    /// file with secrets nobody can tell, because it has no checksum: it counts as edited unless it is the same.
+    pub(super) fn edited(&self, folder: &Path, written: &[Written]) -> BTreeSet<String> {
+        let is_edited = |file: &&Written| {
+            let Ok(text) = fs::read(folder.join(&file.path)) else {
+                // A folder or a link that leads nowhere.
+                return fs::symlink_metadata(folder.join(&file.path)).is_ok();
+            };
+            text != file.text.as_bytes() && self.0.get(&file.path).is_none_or(|sum| checksum(&text) != *sum)
+        };
+        written.iter().filter(is_edited).map(|file| file.path.clone()).collect()
     }
 
     /// Takes away the files that are not among `written`. One that was edited since, or may have been, is renamed.
@@ -166,6 +181,33 @@ mod tests {
         let left = ["weir.yaml", "routes/edited.yaml.old1", "routes/own.yaml", "secrets.env.old"];
         assert!(left.iter().all(|path| at(path).exists()), "{cleared:?}");
         assert!(!at("routes/gone.yaml").exists() && !at("routes/edited.yaml").exists());
+    }
+
+    #[test]
+    fn what_was_edited_is_known() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let first = ["own", "edited", "same", "a.env", "b.env"].map(|path| file(path, path));
+        for file in &first {
+            fs::write(dir.path().join(&file.path), &file.text).unwrap();
+        }
+        Manifest::of(&first).write(dir.path()).unwrap();
+        for edited in ["edited", "same", "a.env"] {
+            fs::write(dir.path().join(edited), "by hand").unwrap();
+        }
+        fs::write(dir.path().join("foreign"), "by hand").unwrap();
+        fs::create_dir(dir.path().join("folder")).unwrap();
+        let now = [
+            file("own", "new"),
+            file("edited", "new"),
+            file("same", "by hand"),
+            file("a.env", "new"),
+            file("b.env", "b.env"),
+            file("foreign", "new"),
+            file("folder", "new"),
+            file("missing", "new"),
+        ];
+        let edited = Manifest::read(dir.path()).unwrap().edited(dir.path(), &now);
+        assert_eq!(edited.into_iter().collect::<Vec<_>>(), ["a.env", "edited", "folder", "foreign"]);
     }
 
     #[test]
