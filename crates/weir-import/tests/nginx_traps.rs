@@ -421,6 +421,11 @@ fn no_trap_within_a_server_is_silent() {
 fn no_trap_of_servers_and_upstreams_is_silent() {
     let cases: &[(&str, &str, &[&str])] = &[
         (
+            "30 an empty key is not counted",
+            "limit_req_zone $http_x_user zone=u:1m rate=5r/s; server { listen 80; location / { limit_req zone=u; proxy_pass http://a; } }",
+            &["'request.headers[\"x-user\"] ?? \"\" != \"\"'", "requests: 5"],
+        ),
+        (
             "8 x.* and regexes",
             "server { listen 80; return 444; } server { listen 80; server_name sonarr.* ~^(?<sub>.+)\\.b\\.test$; return 200 x; }",
             &["hosts: [\"sonarr.*\", '~(?i)(?<sub>.+)\\.b\\.test']"],

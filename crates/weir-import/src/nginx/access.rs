@@ -10,6 +10,7 @@ use super::site::Site;
 use super::text::template;
 use super::users::basic_auth;
 use crate::config::Filter;
+use crate::shared::expression::Expression;
 use crate::shared::filters::ip;
 use crate::shared::networks::network;
 use crate::shared::template::Part;
@@ -312,7 +313,7 @@ fn limit_except(cx: &mut Cx<'_, '_>, limit: &Directive, guards: &mut Guards) {
     if methods.contains(&"GET") && !methods.contains(&"HEAD") {
         methods.push("HEAD");
     }
-    let is = crate::shared::expression::Expression::raw("request.method").is_in(methods).not();
+    let is = Expression::raw("request.method").is_in(methods).not();
     let refuse = Filter::new("respond", Map::new().with("status", 403_u16));
     guards.filters.extend(crate::shared::filters::when(&is, vec![refuse], Vec::new()));
 }
@@ -323,8 +324,7 @@ fn client_certificates(cx: &mut Cx<'_, '_>, scope: &Scope<'_>, guards: &mut Guar
         return;
     };
     if cx.ledger.verdict(verify.piece) == Some(crate::ledger::Verdict::Changed) {
-        let is = crate::shared::expression::Expression::raw("client.cert.subject")
-            .equals(crate::shared::expression::Expression::text(""));
+        let is = Expression::raw("client.cert.subject").equals(Expression::text(""));
         let refuse = Filter::new("respond", Map::new().with("status", 403_u16));
         guards.filters.extend(crate::shared::filters::when(&is, vec![refuse], Vec::new()));
     }
@@ -356,7 +356,7 @@ fn limits<'a>(cx: &mut Cx<'a, '_>, scope: &Scope<'a>, guards: &mut Guards) {
             Some((number.parse::<i64>().ok()?, if per == "m" { "1m" } else { "1s" }))
         });
         let by = limit_key(cx, scope, defined);
-        let (Some((requests, per)), Ok(by)) = (read, by) else {
+        let (Some((requests, per)), Ok((by, counted))) = (read, by) else {
             let why = "its key or rate cannot be translated";
             close(cx, guards, limit, why, "the filter rate_limit");
             cx.ledger.refused(defined.piece, why, "the filter rate_limit");
@@ -376,7 +376,7 @@ fn limits<'a>(cx: &mut Cx<'a, '_>, scope: &Scope<'a>, guards: &mut Guards) {
             cx.ledger.changed(limit.piece, "nginx delays requests of the burst; Weir lets them pass at once");
         }
         status(cx, scope, limit, "limit_req_status", "429");
-        guards.filters.push(Filter::new("rate_limit", map));
+        push_limit(guards, counted, Filter::new("rate_limit", map));
     }
     for limit in scope.block.nearest("limit_conn") {
         let zone = limit.first();
@@ -385,7 +385,7 @@ fn limits<'a>(cx: &mut Cx<'a, '_>, scope: &Scope<'a>, guards: &mut Guards) {
             continue;
         };
         let number = limit.args.get(1).and_then(|text| text.parse::<i64>().ok());
-        let (Some(requests), Ok(by)) = (number, limit_key(cx, scope, defined)) else {
+        let (Some(requests), Ok((by, counted))) = (number, limit_key(cx, scope, defined)) else {
             close(cx, guards, limit, "its key or number cannot be translated", "the filter concurrency");
             continue;
         };
@@ -393,7 +393,8 @@ fn limits<'a>(cx: &mut Cx<'a, '_>, scope: &Scope<'a>, guards: &mut Guards) {
         cx.ledger
             .changed(limit.piece, "each route counts alone; in nginx all that name the zone count together");
         status(cx, scope, limit, "limit_conn_status", "429");
-        guards.filters.push(Filter::new("concurrency", Map::new().with("requests", requests).with("by", by)));
+        let map = Map::new().with("requests", requests).with("by", by);
+        push_limit(guards, counted, Filter::new("concurrency", map));
     }
 }
 
@@ -410,14 +411,29 @@ fn status(cx: &mut Cx<'_, '_>, scope: &Scope<'_>, limit: &Directive, name: &str,
     }
 }
 
-/// The `by` of a limit.
-fn limit_key<'a>(cx: &mut Cx<'a, '_>, scope: &Scope<'a>, zone: &Directive) -> Result<String, String> {
+/// Adds a limit. `counted` says which requests it counts; none for all.
+fn push_limit(guards: &mut Guards, counted: Option<Expression>, limit: Filter) {
+    match counted {
+        Some(is) => guards.filters.extend(crate::shared::filters::when(&is, vec![limit], Vec::new())),
+        None => guards.filters.push(limit),
+    }
+}
+
+/// The `by` of a limit, and which requests it counts, if not all: nginx counts none whose key is empty.
+fn limit_key<'a>(
+    cx: &mut Cx<'a, '_>,
+    scope: &Scope<'a>,
+    zone: &Directive,
+) -> Result<(String, Option<Expression>), String> {
     let text = template(cx, scope, zone.first())?;
     Ok(match text.parts() {
-        [Part::Placeholder(name)] if name == "client" => "address".to_owned(),
-        [Part::Text(_)] => "route".to_owned(),
-        [Part::Value(value)] => format!("= {}", value.as_str()),
-        _ => text.to_setting(),
+        [Part::Placeholder(name)] if name == "client" => ("address".to_owned(), None),
+        [Part::Text(_)] => ("route".to_owned(), None),
+        [Part::Value(value)] => {
+            let none = || Expression::text("");
+            (format!("= {}", value.as_str()), Some(value.clone().or_else(none()).differs(none())))
+        }
+        _ => (text.to_setting(), None),
     })
 }
 
