@@ -17,6 +17,7 @@ use crate::proof::patterns::{
     unix_in_workspace,
 };
 use crate::proof::program::{CERTIFICATE, KEY, Program, Reads, number_after};
+use crate::proof::{edges, edges_of_network};
 use crate::source::{Place, SourceTree, Unreadable, join};
 use crate::yaml::{VARIABLE_BEGIN, VARIABLE_END};
 use std::collections::BTreeSet;
@@ -79,6 +80,15 @@ const DROPPED_OF_PROXIES: &[&str] = &[
     "unhealthy_latency",
     "unhealthy_request_count",
     "unhealthy_status",
+];
+/// Waits of proxies, which stay.
+const WAITS: &[&str] = &[
+    "dial_fallback_delay",
+    "dial_timeout",
+    "expect_continue_timeout",
+    "read_timeout",
+    "response_header_timeout",
+    "write_timeout",
 ];
 /// Global options that stay.
 const KEPT_OPTIONS: &[&str] = &["http_port", "https_port", "order"];
@@ -212,7 +222,14 @@ impl Writer<'_> {
             }
             return;
         }
-        if DROPPED_OF_PROXIES.contains(&name) && depth > 1 {
+        let is_dropped = DROPPED_OF_PROXIES.contains(&name) && depth > 1;
+        if is_dropped || (WAITS.contains(&name) && depth > 1) {
+            let text = segment.words.iter().map(|word| &*word.text).collect::<Vec<_>>().join(" ");
+            let line = Line { place: segment.place.clone(), text };
+            let why = "it depends on time, checks upstreams, or names certificates";
+            self.stage.patterns.unprovable.push((line, why.to_owned()));
+        }
+        if is_dropped {
             return;
         }
         let mut words: Vec<Word> = segment.words.clone();
@@ -461,6 +478,7 @@ fn pattern(line: &Line, kind: PathKind, text: &str, settings: Vec<Setting>) -> P
         body_limit: None,
         burst: None,
         endpoints: Vec::new(),
+        mirrors: false,
     }
 }
 
@@ -512,6 +530,13 @@ fn conditions(matchers: &[Matcher], line: &Line) -> Vec<Condition> {
                 let values = values.iter().flatten().map(|value| sample(value)).collect();
                 one(Subject::Field(name.clone()), values)
             })),
+            Matcher::Client(networks) => {
+                let values = networks.iter().flat_map(|network| edges_of_network(network)).collect();
+                all.push(one(Subject::Client, values));
+            }
+            Matcher::HeaderRegexp(fields) => all.extend(
+                fields.iter().map(|(name, pattern)| one(Subject::Field(name.clone()), edges(pattern))),
+            ),
             Matcher::Not(sets) => all.extend(conditions(&sets.concat(), line)),
             _ => {}
         }

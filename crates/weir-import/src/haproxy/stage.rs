@@ -251,6 +251,9 @@ impl<'t, 's> Writer<'t, 's> {
 
     fn of_proxy(&mut self, line: &Line, counted: &HashSet<&str>) {
         let key = line.key();
+        if key == "timeout" {
+            self.unprovable.push((shown(line), "it is a wait, and the proof does not wait".to_owned()));
+        }
         match key {
             "bind" if line.has(2, "accept-proxy") || line.has(2, "verify") => {
                 let why = "the proof has certificates of its own, and sends no PROXY header";
@@ -289,6 +292,8 @@ impl<'t, 's> Writer<'t, 's> {
                 if let Some(at) = at {
                     words.drain(at..(at + 2).min(words.len()));
                 }
+                let why = "how long it counts depends on time; how many pass at once is proved";
+                self.unprovable.push((shown(line), why.to_owned()));
                 return self.kept_as(line, &words);
             }
             _ if DROPPED.contains(&key) => return,

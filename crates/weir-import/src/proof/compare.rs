@@ -1,14 +1,21 @@
 //! Two observations of one witness, compared.
 
 use super::patterns::Effect;
+use super::witness::Ask;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What one program did with a witness.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observation {
     /// The answers, one for each call.
     pub answers: Vec<Answer>,
+    /// The answers of the turns behind the calls.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub then: Vec<Answer>,
+    /// How long all of it took, in milliseconds.
+    #[serde(default)]
+    pub took_ms: u64,
 }
 
 /// An answer, and what upstreams saw until it came.
@@ -117,32 +124,78 @@ pub enum Side {
     Upstream,
 }
 
+/// The name of the difference in the status that a limit refuses with, where it refuses as many.
+const LIMIT_STATUS: &str = "status of a limit";
+
+/// Statuses with which limits refuse.
+const REFUSALS: [u16; 2] = [429, 503];
+
 /// Longest value that a difference shows, in characters.
 const SHOWN: usize = 300;
 
-/// How the two differ. `groups` are addresses that stand for one another in both configs; `url` is the URL that was
-/// asked, for relative redirects; `pages` are words of pages that the old program brings along.
+/// How the two differ. `groups` are addresses that stand for one another in both configs; `pages` are words of pages
+/// that the old program brings along.
 #[must_use]
 pub fn compare(
+    ask: &Ask,
     old: &Observation,
     new: &Observation,
     groups: &[Vec<String>],
-    url: &str,
     pages: &[&str],
 ) -> Vec<Difference> {
     let mut found = Vec::new();
     let (Some(first_old), Some(first_new)) = (old.answers.first(), new.answers.first()) else { return found };
     if old.answers.len() > 1 || new.answers.len() > 1 {
-        compare_calls(old, new, &mut found);
-        if !found.is_empty() {
+        compare_calls(ask, old, new, groups, &mut found);
+        if found.iter().any(|difference| difference.name != LIMIT_STATUS) {
             return found;
+        }
+    }
+    // A limit that has let more pass in the meantime says nothing about the others any more.
+    if uncertain(ask, old, new) == 0 {
+        for (turn, (a, b)) in ask.then.iter().zip(old.then.iter().zip(&new.then)) {
+            let refused = |answer: &Answer| REFUSALS.contains(&answer.status);
+            if a.status != b.status && !(refused(a) && refused(b)) {
+                let whom = turn.client.is_some();
+                let name = if whom { "status of another client" } else { "status of another caller" };
+                differ(&mut found, name, Effect::Status(Vec::new()), status(a), status(b));
+            }
         }
     }
     let is_own = pages.iter().any(|words| first_old.body.contains(words))
         || (first_old.body_bytes == 0 && first_old.seen.is_empty());
     let own_page = first_old.status >= 300 && is_own;
-    compare_answers(first_old, first_new, groups, url, own_page, &mut found);
+    let (mut sorted_old, mut sorted_new) = (first_old.clone(), first_new.clone());
+    if ask.copies_ms > 0 {
+        // A copy comes when it comes.
+        for answer in [&mut sorted_old, &mut sorted_new] {
+            answer.seen.sort_by_cached_key(|seen| (group_of(groups, &seen.who), seen.target.clone()));
+        }
+    }
+    compare_answers(&sorted_old, &sorted_new, groups, &ask.url(), own_page, &mut found);
     found
+}
+
+/// By how many requests two observations of a limit may differ, because time passes between requests.
+#[must_use]
+pub fn uncertain(ask: &Ask, old: &Observation, new: &Observation) -> u64 {
+    match ask.refill_ms {
+        0 => 0,
+        refill => old.took_ms.max(new.took_ms) / refill,
+    }
+}
+
+/// The first address of the group that an address belongs to; the address itself if it belongs to none.
+fn group_of<'a>(groups: &'a [Vec<String>], who: &'a str) -> String {
+    let group = groups.iter().find(|group| group.iter().any(|known| known == who));
+    group.and_then(|group| group.first()).map_or(who, String::as_str).to_owned()
+}
+
+fn status(answer: &Answer) -> String {
+    match answer.status {
+        0 => format!("no answer: {}", answer.failure),
+        status => status.to_string(),
+    }
 }
 
 fn differ(
@@ -161,29 +214,59 @@ fn differ(
 }
 
 /// Several calls: how many passed, and who was asked.
-fn compare_calls(old: &Observation, new: &Observation, found: &mut Vec<Difference>) {
+fn compare_calls(
+    ask: &Ask,
+    old: &Observation,
+    new: &Observation,
+    groups: &[Vec<String>],
+    found: &mut Vec<Difference>,
+) {
     let statuses = |all: &Observation| {
-        let mut counts = std::collections::BTreeMap::<u16, usize>::new();
+        let mut counts = BTreeMap::<u16, usize>::new();
         all.answers.iter().for_each(|answer| *counts.entry(answer.status).or_default() += 1);
         counts
     };
     let (a, b) = (statuses(old), statuses(new));
-    let set =
-        |counts: &std::collections::BTreeMap<u16, usize>| counts.keys().copied().collect::<BTreeSet<_>>();
-    // Time passes while they are asked: one more or less may pass.
-    let close = a.iter().all(|(status, n)| b.get(status).is_some_and(|m| m.abs_diff(*n) <= 1));
-    if set(&a) != set(&b) || !close {
-        let words = |counts: &std::collections::BTreeMap<u16, usize>| {
+    let set = |counts: &BTreeMap<u16, usize>| counts.keys().copied().collect::<BTreeSet<_>>();
+    let most_apart = || {
+        let all = set(&a).into_iter().chain(set(&b));
+        let count = |counts: &BTreeMap<u16, usize>, status| counts.get(&status).copied().unwrap_or(0);
+        all.map(|status| count(&a, status).abs_diff(count(&b, status))).max().unwrap_or(0) as u64
+    };
+    let alike = match ask.refill_ms {
+        // Calls that end once all have answered are not equally many.
+        0 if !ask.until.is_empty() => set(&a) == set(&b),
+        // Programs find out in different ways that an endpoint is dead.
+        0 => set(&a) == set(&b) && most_apart() <= 1,
+        _ => most_apart() <= uncertain(ask, old, new),
+    };
+    // Which status a limit refuses with is one thing, and how many it refuses another.
+    let refusals = |counts: &BTreeMap<u16, usize>| {
+        let mut counts = counts.clone();
+        let refused: usize = REFUSALS.iter().filter_map(|status| counts.remove(status)).sum();
+        (counts, refused)
+    };
+    let only_status = ask.refill_ms > 0 && refusals(&a) == refusals(&b);
+    if !alike {
+        let name = if only_status { LIMIT_STATUS } else { "status" };
+        let words = |counts: &BTreeMap<u16, usize>| {
             counts.iter().map(|(status, n)| format!("{n} × {status}")).collect::<Vec<_>>().join(", ")
         };
-        differ(found, "status", Effect::Status(Vec::new()), words(&a), words(&b));
+        differ(found, name, Effect::Status(Vec::new()), words(&a), words(&b));
     }
     let who = |all: &Observation| {
         let seen = all.answers.iter().flat_map(|answer| &answer.seen);
         seen.map(|seen| seen.who.clone()).collect::<BTreeSet<_>>()
     };
     let (a, b) = (who(old), who(new));
-    if a != b {
+    let in_one_group = || groups.iter().any(|group| a.union(&b).all(|who| group.contains(who)));
+    let same = match ask.until.is_empty() {
+        // Few calls need not reach every endpoint.
+        true => a == b || (!a.is_empty() && !b.is_empty() && in_one_group()),
+        false if ask.by_hash && a.len() == 1 && b.len() == 1 => a == b || in_one_group(),
+        false => a == b,
+    };
+    if !same {
         let words = |who: BTreeSet<String>| nobody(who.into_iter().collect::<Vec<_>>().join(", "));
         differ(found, "who answered", Effect::Who, words(a), words(b));
     }
@@ -202,10 +285,6 @@ fn compare_answers(
     own_page: bool,
     found: &mut Vec<Difference>,
 ) {
-    let status = |answer: &Answer| match answer.status {
-        0 => format!("no answer: {}", answer.failure),
-        status => status.to_string(),
-    };
     // Two failures are the same only if they are the same failure: a closed connection and a refused one are not.
     if old.status != new.status || (old.status == 0 && old.failure != new.failure) {
         differ(found, "status", Effect::Status(Vec::new()), status(old), status(new));
@@ -319,6 +398,8 @@ fn absolute(to: &str, url: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::patterns::Front;
+    use super::super::witness::Turn;
     use super::*;
 
     type Fields<'a> = &'a [(&'a str, &'a str)];
@@ -334,12 +415,22 @@ mod tests {
             ..Seen::default()
         });
         let seen = seen.collect();
-        Observation { answers: vec![Answer { status, fields: owned(fields), seen, ..Answer::default() }] }
+        let answers = vec![Answer { status, fields: owned(fields), seen, ..Answer::default() }];
+        Observation { answers, ..Observation::default() }
+    }
+
+    fn ask() -> Ask {
+        let front = Front { ip: "127.0.0.1".to_owned(), port: 80, tls: false };
+        Ask::new(&front, Some("h"), "/x")
     }
 
     fn names(old: &Observation, new: &Observation) -> Vec<String> {
+        names_of(&ask(), old, new)
+    }
+
+    fn names_of(ask: &Ask, old: &Observation, new: &Observation) -> Vec<String> {
         let groups = [vec!["a:1".to_owned(), "a:2".to_owned()]];
-        let found = compare(old, new, &groups, "http://h/x", &[]);
+        let found = compare(ask, old, new, &groups, &[]);
         found.into_iter().map(|difference| difference.name).collect()
     }
 
@@ -381,7 +472,7 @@ mod tests {
             ("x-forwarded-proto", "http"),
             ("x-real-ip", "2.2.2.2"),
         ];
-        let found = compare(&own, &sees(&weir), &[], "http://h/x", &[]);
+        let found = compare(&ask(), &own, &sees(&weir), &[], &[]);
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!(found[0].name, FORWARDING);
         assert_eq!(
@@ -404,5 +495,62 @@ mod tests {
         assert_eq!(names(&to("http://h/y?a"), &to("/y")), ["redirect"]);
         assert_eq!(names(&to("https://h/y"), &to("/y")), ["redirect"]);
         assert_eq!(names(&to("/y"), &answer(301, &[], &[])), ["redirect"]);
+    }
+
+    fn calls(statuses: &[u16], who: &[&str], took_ms: u64) -> Observation {
+        let one = |(at, status): (usize, &u16)| {
+            let who = who.get(at % who.len().max(1)).copied();
+            let seen = who.map(|who| Seen { who: who.to_owned(), ..Seen::default() });
+            Answer { status: *status, seen: seen.into_iter().collect(), ..Answer::default() }
+        };
+        let answers = statuses.iter().enumerate().map(one).collect();
+        Observation { answers, took_ms, ..Observation::default() }
+    }
+
+    #[test]
+    fn a_limit_is_compared_as_exactly_as_time_allows() {
+        let ask = Ask { calls: 4, refill_ms: 100, ..ask() };
+        let (three, two) = ([200, 200, 200, 429], [200, 200, 429, 429]);
+        let of = |statuses: &[u16], took| calls(statuses, &["a:1"], took);
+        assert_eq!(names_of(&ask, &of(&three, 50), &of(&two, 60)), ["status"]);
+        assert_eq!(names_of(&ask, &of(&three, 50), &of(&two, 160)), Vec::<String>::new());
+        assert_eq!(names_of(&ask, &of(&three, 50), &of(&three, 60)), Vec::<String>::new());
+        assert_eq!(names_of(&ask, &of(&three, 50), &of(&[200; 4], 60)), ["status"]);
+        assert_eq!(names_of(&ask, &of(&three, 50), &of(&[200, 200, 200, 503], 60)), [LIMIT_STATUS]);
+        // Whom the limit counts apart.
+        let other = Turn { client: Some("127.0.0.2".to_owned()), target: None, fields: Vec::new() };
+        let ask = Ask { then: vec![other], ..ask };
+        let then = |status: u16, took| Observation {
+            then: vec![Answer { status, ..Answer::default() }],
+            ..of(&three, took)
+        };
+        assert_eq!(names_of(&ask, &then(200, 50), &then(429, 50)), ["status of another client"]);
+        assert_eq!(names_of(&ask, &then(200, 50), &then(200, 50)), Vec::<String>::new());
+        assert_eq!(names_of(&ask, &then(200, 50), &then(429, 150)), Vec::<String>::new());
+    }
+
+    #[test]
+    fn endpoints_are_compared_as_a_set() {
+        let until = ["a:1", "a:2"].map(str::to_owned).to_vec();
+        let ask = Ask { calls: 256, until, ..ask() };
+        let of = |who: &[&str], calls_made: usize| calls(&vec![200; calls_made], who, 5);
+        let both = of(&["a:1", "a:2"], 2);
+        assert_eq!(names_of(&ask, &both, &of(&["a:2", "a:2", "a:1"], 3)), Vec::<String>::new());
+        assert_eq!(names_of(&ask, &both, &of(&["a:2"], 256)), ["who answered"]);
+        assert_eq!(names_of(&ask, &of(&["a:1"], 256), &of(&["a:2"], 256)), ["who answered"]);
+        let by_hash = Ask { by_hash: true, ..ask };
+        assert_eq!(names_of(&by_hash, &of(&["a:1"], 256), &of(&["a:2"], 256)), Vec::<String>::new());
+        assert_eq!(names_of(&by_hash, &of(&["a:1"], 256), &of(&["b:1"], 256)), ["who answered"]);
+    }
+
+    #[test]
+    fn copies_have_no_order() {
+        let (a, b) = (("a:1", "/x", &[][..]), ("b:1", "/x", &[][..]));
+        let (old, new) = (answer(200, &[], &[a, b]), answer(200, &[], &[b, ("a:2", "/x", &[])]));
+        let copies = Ask { copies_ms: 1, ..ask() };
+        assert_eq!(names_of(&copies, &old, &new), Vec::<String>::new());
+        assert_eq!(names(&old, &new), ["who answered"]);
+        // One that is missing is missing.
+        assert_eq!(names_of(&copies, &old, &answer(200, &[], &[a])), ["who answered"]);
     }
 }

@@ -2,7 +2,7 @@
 //! list of URLs.
 
 use super::patterns::{Line, PathKind, Patterns};
-use super::witness::{Ask, Scenario, Witness};
+use super::witness::{Ask, Witness};
 use std::collections::HashSet;
 use weir_traffic::{Form, PEEK_BYTES, Reader, Record, Recorded};
 
@@ -46,16 +46,8 @@ pub fn corpus(text: &str, patterns: &Patterns) -> Vec<Witness> {
             let (true, Some(front)) = (fits, front) else { continue };
             let host =
                 asked.host.clone().or_else(|| named.map(|(name, _)| name.trim_start_matches('.').to_owned()));
-            let ask = Ask {
-                front: front.clone(),
-                host: host.or_else(|| Some(front.ip.clone())),
-                method: asked.method.clone(),
-                target: asked.target.clone(),
-                fields: Vec::new(),
-                body: 0,
-                scenario: Scenario::Plain,
-                calls: 1,
-            };
+            let host = host.unwrap_or_else(|| front.ip.clone());
+            let ask = Ask { method: asked.method.clone(), ..Ask::new(front, Some(&host), &asked.target) };
             if made.len() >= MAX_REQUESTS {
                 return made;
             }

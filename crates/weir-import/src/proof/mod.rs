@@ -9,21 +9,26 @@
 //! worth asking and which line of the source a difference belongs to, so a mistake in them costs a witness, never a
 //! wrong verdict.
 
+mod address;
 pub mod compare;
 pub mod corpus;
+mod forms;
 pub mod html;
+pub mod ours;
 pub mod patterns;
 pub mod program;
 pub mod report;
 mod sample;
-pub(crate) use sample::samples;
+pub(crate) use address::edges_of_network;
+pub(crate) use sample::{edges, samples};
 pub mod witness;
 
 pub use compare::{Difference, Observation, Seen};
+pub use ours::OurRoute;
 pub use patterns::{Effect, Patterns, Stage};
 pub use program::{Program, Reads};
 pub use report::{Accepted, Report, Row};
-pub use witness::{Ask, OurRoute, Scenario, Witness};
+pub use witness::{Ask, Scenario, Witness};
 
 /// The folder that the staged program may write to, and the only one: a filesystem in memory.
 pub const WORKSPACE: &str = "/run/weir-proof";

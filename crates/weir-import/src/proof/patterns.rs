@@ -27,6 +27,8 @@ pub struct Patterns {
     pub origins: Vec<Origin>,
     /// Groups of such addresses that stand for one another.
     pub groups: Vec<Vec<String>>,
+    /// Addresses of which a hash of the request chooses one.
+    pub hashed: Vec<String>,
     /// Lines that no witness can judge, with the reason.
     pub unprovable: Vec<(Line, String)>,
     /// Whether versions of the program differ about a field that is sent twice: nginx compares the first before 1.23,
@@ -46,7 +48,7 @@ pub struct Origin {
 }
 
 /// A line of the source.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Line {
     /// Where it is.
     pub place: Place,
@@ -97,6 +99,8 @@ pub struct PathPattern {
     pub burst: Option<(u32, Line)>,
     /// Addresses that it sends requests to, of one group.
     pub endpoints: Vec<String>,
+    /// Whether it copies requests to a further upstream, at a time of its own.
+    pub mirrors: bool,
 }
 
 /// Kinds of path patterns.
@@ -166,16 +170,22 @@ pub struct Condition {
 }
 
 /// What a condition looks at.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Subject {
     /// A parameter of the query.
     Argument(String),
+    /// The client's address; the values are addresses.
+    Client,
     /// A cookie.
     Cookie(String),
     /// A field.
     Field(String),
+    /// The host.
+    Host,
     /// The method.
     Method,
+    /// The path.
+    Path,
 }
 
 /// The socket in the workspace that stands for a socket of the machine.

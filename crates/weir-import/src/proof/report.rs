@@ -1,6 +1,8 @@
 //! What a proof found, per line of the source.
 
-use super::compare::{AMBIGUOUS, AMBIGUOUS_CAUSE, Difference, FORWARDING, NEUTRAL, Observation, compare};
+use super::compare::{
+    AMBIGUOUS, AMBIGUOUS_CAUSE, Difference, FORWARDING, NEUTRAL, Observation, compare, uncertain,
+};
 use super::patterns::{Effect, Line, PathPattern, Patterns, Setting};
 use super::program::Program;
 use super::witness::{Ask, Witness};
@@ -57,6 +59,8 @@ pub struct Report {
     pub asked: usize,
     /// How many more there would have been.
     pub dropped: usize,
+    /// How many more variations of values and regular expressions there would have been.
+    pub variations_left: usize,
     /// Witnesses without a difference.
     pub same: usize,
     /// Witnesses with a difference that is not accepted.
@@ -131,12 +135,15 @@ impl Report {
         }
         let mut used = vec![false; accept.len()];
         for (witness, old, new) in observed {
-            let scheme = if witness.ask.front.tls { "https" } else { "http" };
-            let host = witness.ask.host.as_deref().unwrap_or(&witness.ask.front.ip);
-            let port =
-                if host.contains(':') { String::new() } else { format!(":{}", witness.ask.front.port) };
-            let url = format!("{scheme}://{host}{port}{}", witness.ask.target);
-            let found = compare(old, new, &patterns.groups, &url, program.own_pages);
+            let found = compare(&witness.ask, old, new, &patterns.groups, program.own_pages);
+            let refilled = uncertain(&witness.ask, old, new);
+            if refilled > 0 {
+                let why = format!(
+                    "it let up to {refilled} more pass while {} requests were sent: only larger differences would show",
+                    witness.ask.calls
+                );
+                rows.of(&witness.line).unprovable = Some(why);
+            }
             let path = witness.of.and_then(|(site, path)| patterns.sites.get(site)?.paths.get(path));
             if found.is_empty() {
                 report.same += 1;
@@ -258,6 +265,9 @@ impl Report {
         }
         if self.dropped > 0 {
             let _ = write!(text, "; {} more were not asked: split the source", self.dropped);
+        }
+        if self.variations_left > 0 {
+            let _ = write!(text, "; {} further variations of values were left out", self.variations_left);
         }
         text
     }
@@ -393,6 +403,7 @@ impl Report {
             "differ": self.differ,
             "accepted": self.accepted,
             "not_asked": self.dropped,
+            "variations_left_out": self.variations_left,
             "forwarding_fields": self.forwarding.as_ref().map(|(count, one)| {
                 let mut one = shown(one);
                 one["requests"] = json!(count);

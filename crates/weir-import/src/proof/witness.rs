@@ -1,20 +1,36 @@
 //! Witnesses: requests that tell the lines of both configs apart. The same configs give the same list.
 
-use super::patterns::{Condition, Front, Line, PathKind, PathPattern, Patterns, Site, Subject};
-use super::samples;
+use super::forms::{
+    conditional, escaped, forms, host_of, host_samples, our_edges, our_samples, path_edges, path_samples,
+    twice, varied, with,
+};
+use super::ours::OurRoute;
+use super::patterns::{Front, Line, PathKind, Patterns, Site, Subject};
 use serde::{Deserialize, Serialize};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
-/// Most witnesses of a proof. 400 small sites make about 20,000.
+/// Most witnesses of a proof. 400 small sites make about 30,000.
 pub const MAX_WITNESSES: usize = 60_000;
+/// Most witnesses that vary a value or a regular expression a little.
+const MAX_VARIATIONS: usize = 20_000;
 /// Most pairs of patterns of one site.
 const MAX_PAIRS: usize = 60;
-/// Most values of a condition.
-const MAX_VALUES: usize = 8;
+/// Most bytes of bodies at limits that are repeated for each path of a line.
+const MAX_BODIES: u64 = 256 << 20;
+/// Most requests at a limit, in one witness and in all.
+pub const MAX_AT_LIMIT: u32 = 1000;
+const MAX_AT_LIMITS: u32 = 20_000;
+/// Longest waits for a copy, in milliseconds: at a location that sends copies, and at others of its site.
+const COPY_MS: u64 = 500;
+const COPY_ELSEWHERE_MS: u64 = 100;
+/// Most calls until each endpoint of a group has answered.
+const MAX_CALLS: u32 = 256;
 /// Largest body that is sent.
 pub const MAX_BODY: u64 = 16 << 20;
+/// A method that no standard and no config names.
+const UNKNOWN_METHOD: &str = "WEIRD";
 /// A host that no config names.
-const UNKNOWN_HOST: &str = "weir-witness.invalid";
+pub(super) const UNKNOWN_HOST: &str = "weir-witness.invalid";
 
 /// A request to ask, as plain data.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -35,6 +51,45 @@ pub struct Ask {
     pub scenario: Scenario,
     /// How often it is asked in a row.
     pub calls: u32,
+    /// The client's address; none for the usual one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<String>,
+    /// Endpoints: the calls end as soon as each of them has answered, and each call is another client's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub until: Vec<String>,
+    /// Whether a hash of the request chooses the endpoint: then each program may choose another.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub by_hash: bool,
+    /// After how many milliseconds a limit lets one more call pass; 0 if none is proved.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub refill_ms: u64,
+    /// Asked once each, right behind the calls.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub then: Vec<Turn>,
+    /// How many milliseconds to wait for a copy that comes after the answer; 0 if no line of the site sends copies.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub copies_ms: u64,
+}
+
+/// The same request of another caller.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Turn {
+    /// The client's address; none for that of the calls.
+    pub client: Option<String>,
+    /// The target; none for that of the calls.
+    pub target: Option<String>,
+    /// Fields instead of those of the calls.
+    pub fields: Vec<(String, String)>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde wants references")]
+const fn is_false(value: &bool) -> bool {
+    !*value
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde wants references")]
+const fn is_zero(value: &u64) -> bool {
+    *value == 0
 }
 
 /// What the upstreams do while a witness is asked.
@@ -63,21 +118,6 @@ pub struct Witness {
     pub of: Option<(usize, usize)>,
 }
 
-/// A route of our config, as far as witnesses need it.
-#[derive(Clone, Debug, Default)]
-pub struct OurRoute {
-    /// Its name.
-    pub name: String,
-    /// Its hosts.
-    pub hosts: Vec<String>,
-    /// Its paths.
-    pub paths: Vec<String>,
-    /// Its methods.
-    pub methods: Vec<String>,
-    /// Fields that it matches.
-    pub headers: Vec<(String, String)>,
-}
-
 /// The witnesses, and how many more there would have been.
 #[derive(Clone, Debug, Default)]
 pub struct Witnesses {
@@ -85,20 +125,44 @@ pub struct Witnesses {
     pub list: Vec<Witness>,
     /// How many were not kept.
     pub dropped: usize,
+    /// How many more variations of values and regular expressions there would have been.
+    pub variations_left: usize,
 }
 
 struct Maker<'a> {
     patterns: &'a Patterns,
+    /// Sites by the hosts that they surely take.
+    by_host: HashMap<String, usize>,
     seen: HashSet<Ask>,
     made: Witnesses,
+    /// Witnesses that are asked as far as there is room.
+    variations: Vec<Witness>,
+    /// Sites that copy requests.
+    copying: HashSet<usize>,
+    /// Bytes of bodies at limits that were asked before.
+    bodies: u64,
 }
 
-/// The witnesses of both configs. With `limits` those of limits of time instead, each on its own.
+/// The witnesses of the old config and of routes of ours. With `limits` those of limits over time instead.
 #[must_use]
 pub fn witnesses(patterns: &Patterns, ours: &[OurRoute], limits: bool) -> Witnesses {
-    let mut maker = Maker { patterns, seen: HashSet::new(), made: Witnesses::default() };
+    let mut by_host = HashMap::new();
+    for (at, site) in patterns.sites.iter().enumerate() {
+        for host in site.hosts.iter().flat_map(|(name, _)| host_samples(name)) {
+            by_host.entry(host).or_insert(at);
+        }
+    }
+    let mut maker = Maker {
+        patterns,
+        by_host,
+        seen: HashSet::new(),
+        made: Witnesses::default(),
+        variations: Vec::new(),
+        copying: HashSet::new(),
+        bodies: 0,
+    };
     if limits {
-        maker.bursts();
+        maker.bursts(ours);
         return maker.made;
     }
     for (at, site) in patterns.sites.iter().enumerate() {
@@ -112,12 +176,24 @@ pub fn witnesses(patterns: &Patterns, ours: &[OurRoute], limits: bool) -> Witnes
         maker.spread(at, site);
     }
     maker.dead();
+    maker.vary();
+    let copying = maker.copying;
+    for witness in &mut maker.made.list {
+        let path = |(site, path): (usize, usize)| patterns.sites.get(site)?.paths.get(path);
+        witness.ask.copies_ms = match witness.of {
+            Some(of) if path(of).is_some_and(|path| path.mirrors) => COPY_MS,
+            Some((site, _)) if copying.contains(&site) => COPY_ELSEWHERE_MS,
+            _ => 0,
+        };
+    }
     maker.made.list.sort_by_key(|witness| matches!(witness.ask.scenario, Scenario::Dead(_)));
     maker.made
 }
 
 impl Ask {
-    pub(super) fn new(front: &Front, host: Option<&str>, target: &str) -> Self {
+    /// A plain GET.
+    #[must_use]
+    pub fn new(front: &Front, host: Option<&str>, target: &str) -> Self {
         Self {
             front: front.clone(),
             host: host.map(str::to_owned),
@@ -127,13 +203,29 @@ impl Ask {
             body: 0,
             scenario: Scenario::Plain,
             calls: 1,
+            client: None,
+            until: Vec::new(),
+            by_hash: false,
+            refill_ms: 0,
+            then: Vec::new(),
+            copies_ms: 0,
         }
+    }
+
+    /// Its URL.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let scheme = if self.front.tls { "https" } else { "http" };
+        let host = self.host.as_deref().unwrap_or(&self.front.ip);
+        let port = if host.contains(':') { String::new() } else { format!(":{}", self.front.port) };
+        format!("{scheme}://{host}{port}{}", self.target)
     }
 
     /// How much there is to understand: the smallest witness of a difference is shown.
     #[must_use]
     pub fn weight(&self) -> (bool, usize, u64, usize) {
-        (self.scenario != Scenario::Plain, self.fields.len(), self.body, self.target.len())
+        let more = self.fields.len() + usize::from(self.client.is_some());
+        (self.scenario != Scenario::Plain, more, self.body, self.target.len())
     }
 
     /// As people write it: `POST http://a.example/x (x-y: z; 10 bytes)`.
@@ -158,8 +250,16 @@ impl Ask {
             Scenario::SetCookie => more.push("upstream sets cookies".to_owned()),
             Scenario::Dead(addresses) => more.push(format!("{} refuses connections", addresses.join(", "))),
         }
+        more.extend(self.client.as_ref().map(|client| format!("from {client}")));
         if self.calls > 1 {
             more.push(format!("{} times", self.calls));
+        }
+        for turn in &self.then {
+            let client = turn.client.as_ref().map(|client| format!("from {client}"));
+            let fields = turn.fields.iter().map(|(name, value)| format!("{name}: {value}"));
+            let target = turn.target.as_ref().map(|target| format!("for {target}"));
+            let words: Vec<String> = client.into_iter().chain(target).chain(fields).collect();
+            more.push(format!("then {}", words.join(" ")));
         }
         let more = if more.is_empty() { String::new() } else { format!(" ({})", more.join("; ")) };
         format!("{} {scheme}://{host}{port}{}{more}", self.method, self.target)
@@ -178,13 +278,47 @@ impl Maker<'_> {
         self.made.list.push(Witness { ask, about: about.to_owned(), line: line.clone(), of });
     }
 
+    /// Keeps a variation, to be asked if there is room.
+    fn later(&mut self, ask: Ask, about: &str, line: &Line, of: Option<(usize, usize)>) {
+        self.variations.push(Witness { ask, about: about.to_owned(), line: line.clone(), of });
+    }
+
+    /// Adds the variations. Where there are too many, every path and route keeps some: those of one place go around.
+    fn vary(&mut self) {
+        let mut rounds: HashMap<(Option<(usize, usize)>, Line), usize> = HashMap::new();
+        let mut all = std::mem::take(&mut self.variations);
+        all.retain(|witness| !self.seen.contains(&witness.ask));
+        let mut numbered: Vec<(usize, Witness)> = Vec::with_capacity(all.len());
+        for witness in all {
+            let round = rounds.entry((witness.of, witness.line.clone())).or_default();
+            *round += 1;
+            numbered.push((*round, witness));
+        }
+        numbered.sort_by_key(|(round, _)| *round);
+        let room = MAX_VARIATIONS.min(MAX_WITNESSES.saturating_sub(self.made.list.len()));
+        let most = self.made.list.len() + room;
+        for (_, Witness { ask, about, line, of }) in numbered {
+            if self.made.list.len() < most {
+                self.add(ask, &about, &line, of);
+            } else if !self.seen.contains(&ask) {
+                self.made.variations_left += 1;
+            }
+        }
+    }
+
     fn site(&mut self, at: usize, site: &Site) {
         let Some(front) = site.fronts.first() else { return };
         let host = host_of(site);
         let host = host.as_deref();
-        let mut limits = HashSet::new();
+        let (mut limits, mut conditions) = (HashSet::new(), HashSet::new());
         for (path_at, path) in site.paths.iter().enumerate() {
             let of = Some((at, path_at));
+            if path.mirrors {
+                self.copying.insert(at);
+            }
+            for target in path_edges(path) {
+                self.later(Ask::new(front, host, &target), "at an edge of the pattern", &path.line, of);
+            }
             let texts = path_samples(path);
             let Some(base) = texts.first().cloned() else { continue };
             for (nth, text) in texts.iter().enumerate() {
@@ -196,8 +330,8 @@ impl Maker<'_> {
                 self.add(Ask::new(other, host, &base), "another listener", &path.line, of);
             }
             let ask = || Ask::new(front, host, &base);
-            for method in ["HEAD", "POST", "PUT", "DELETE", "OPTIONS"] {
-                let body = if matches!(method, "POST" | "PUT") { 5 } else { 0 };
+            for method in ["HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", UNKNOWN_METHOD] {
+                let body = if matches!(method, "POST" | "PUT" | "PATCH") { 5 } else { 0 };
                 self.add(Ask { method: method.to_owned(), body, ..ask() }, "another method", &path.line, of);
             }
             for condition in &path.conditions {
@@ -211,6 +345,12 @@ impl Maker<'_> {
                     }
                     self.add(ask, "a condition", &condition.line, of);
                 }
+                // Lines that hold for many paths are varied at the first.
+                if conditions.insert((&condition.line.place, &condition.of)) {
+                    for ask in varied(&ask(), condition) {
+                        self.later(ask, "at an edge of a condition", &condition.line, of);
+                    }
+                }
             }
             if !path.endpoints.is_empty() {
                 for status in [302, 404, 502] {
@@ -223,7 +363,9 @@ impl Maker<'_> {
             if let Some((bytes, line)) = &path.body_limit {
                 // Where nothing takes a body, its length decides between refusals at most.
                 let matters = !path.endpoints.is_empty() && *bytes <= MAX_BODY;
-                if matters && limits.insert((*bytes, line.place.clone())) {
+                let is_first = matters && limits.insert((*bytes, line.place.clone()));
+                self.bodies += if is_first || !matters { 0 } else { bytes * 2 };
+                if is_first || (matters && self.bodies < MAX_BODIES) {
                     for (body, about) in
                         [(*bytes, "a body at the limit"), (bytes + 1, "a body over the limit")]
                     {
@@ -305,52 +447,100 @@ impl Maker<'_> {
         }
     }
 
-    /// A route of ours: what it takes, the old program must take to the same place.
-    fn route(&mut self, route: &OurRoute) {
+    /// The site that a route of ours belongs to, with a host that the route takes.
+    fn site_of(&self, route: &OurRoute) -> Option<(usize, Option<String>)> {
         let hosts: Vec<String> =
             route.hosts.iter().filter_map(|host| host_samples(host).into_iter().next()).collect();
-        let by_host = |site: &&Site| {
-            site.hosts.iter().any(|(name, _)| hosts.iter().any(|host| host_samples(name).contains(host)))
-        };
         let sites = &self.patterns.sites;
-        let found = sites.iter().find(by_host).or_else(|| sites.iter().find(|site| site.hosts.is_empty()));
-        let Some(site) = found.or_else(|| sites.first()) else { return };
-        let at = sites.iter().position(|known| std::ptr::eq(known, site)).unwrap_or(0);
-        let Some(front) = site.fronts.first().cloned() else { return };
-        let host = hosts.first().cloned().or_else(|| host_of(site));
-        let (line, paths): (Line, Vec<(String, usize)>) = (
-            site.line.clone(),
-            site.paths
-                .iter()
-                .enumerate()
-                .filter(|(_, path)| path.kind == PathKind::Prefix)
-                .map(|(n, path)| (path.text.clone(), n))
-                .collect(),
-        );
-        for path in &route.paths {
-            for text in our_samples(path) {
-                let longest = paths
-                    .iter()
-                    .filter(|(prefix, _)| text.starts_with(prefix.as_str()))
-                    .max_by_key(|(prefix, _)| prefix.len());
-                let of = longest.map(|(_, n)| (at, *n));
-                let line = of
-                    .and_then(|(at, n)| self.patterns.sites.get(at)?.paths.get(n))
-                    .map_or_else(|| line.clone(), |path| path.line.clone());
-                for (target, about) in forms(&text, false) {
+        let found = hosts.iter().find_map(|host| self.by_host.get(host).copied());
+        let found = found.or_else(|| sites.iter().position(|site| site.hosts.is_empty()));
+        let at = found.or_else(|| (!sites.is_empty()).then_some(0))?;
+        let host = hosts.into_iter().next().or_else(|| host_of(sites.get(at)?));
+        Some((at, host))
+    }
+
+    /// The pattern of a site that a path probably belongs to, and its line.
+    fn pattern_of(&self, at: usize, target: &str) -> Option<(Option<(usize, usize)>, Line)> {
+        let site = self.patterns.sites.get(at)?;
+        let prefixes = site.paths.iter().enumerate().filter(|(_, path)| path.kind == PathKind::Prefix);
+        let longest = prefixes
+            .filter(|(_, path)| target.starts_with(&*path.text))
+            .max_by_key(|(_, path)| path.text.len());
+        Some(match longest {
+            Some((n, path)) => (Some((at, n)), path.line.clone()),
+            None => (None, site.line.clone()),
+        })
+    }
+
+    /// A route of ours: what it takes, the old program must take to the same place.
+    fn route(&mut self, route: &OurRoute) {
+        let Some((at, host)) = self.site_of(route) else { return };
+        let Some(front) = self.patterns.sites.get(at).and_then(|site| site.fronts.first()).cloned() else {
+            return;
+        };
+        if route.mirrors {
+            self.copying.insert(at);
+        }
+        let any = ["/".to_owned()];
+        let paths: &[String] = if route.paths.is_empty() { &any } else { &route.paths };
+        for path in paths {
+            for (n, text) in our_samples(path).into_iter().enumerate() {
+                let Some((of, line)) = self.pattern_of(at, &text) else { return };
+                let upper = (text.to_ascii_uppercase(), "in upper case");
+                for (target, about) in forms(&text, false).into_iter().chain([upper]) {
                     let mut ask = Ask::new(&front, host.as_deref(), &target);
                     self.add(ask.clone(), about, &line, of);
                     if let Some(method) = route.methods.first() {
                         ask.method.clone_from(method);
-                        self.add(ask.clone(), "a method of the route", &line, of);
-                    }
-                    let plain =
-                        |(_, value): &&(String, String)| !value.starts_with(['~', '!']) && value != "*";
-                    for (name, value) in route.headers.iter().filter(plain) {
-                        ask.fields = vec![(name.clone(), value.clone())];
-                        self.add(ask.clone(), "a field of the route", &line, of);
+                        self.add(ask, "a method of the route", &line, of);
                     }
                 }
+                if n > 0 {
+                    continue;
+                }
+                let base = Ask::new(&front, host.as_deref(), &text);
+                for method in route.methods.iter().map(String::as_str).chain(["PATCH", "PUT", UNKNOWN_METHOD])
+                {
+                    let ask = Ask { method: method.to_owned(), ..base.clone() };
+                    self.later(ask, "another method", &line, of);
+                }
+                self.conditions_of(route, &base, (&line, of));
+            }
+            for target in our_edges(path) {
+                let Some((of, line)) = self.pattern_of(at, &target) else { return };
+                self.later(
+                    Ask::new(&front, host.as_deref(), &target),
+                    "at an edge of the pattern",
+                    &line,
+                    of,
+                );
+            }
+        }
+    }
+
+    /// What a route of ours looks at beside host and path.
+    fn conditions_of(&mut self, route: &OurRoute, base: &Ask, (line, of): (&Line, Option<(usize, usize)>)) {
+        for (subject, values) in &route.conditions {
+            for value in values {
+                let asks = with(base, subject, value).into_iter();
+                // A path may matter by its end alone.
+                let within = (*subject == Subject::Path && base.target.len() > 1)
+                    .then(|| with(base, subject, &format!("{}{value}", base.target)));
+                for ask in asks.chain(within.flatten()) {
+                    self.later(ask, "at an edge of a condition", line, of);
+                }
+            }
+        }
+        let site = of.and_then(|(site, _)| self.patterns.sites.get(site));
+        let known: Vec<u64> = site
+            .iter()
+            .flat_map(|site| &site.paths)
+            .filter_map(|path| path.body_limit.as_ref().map(|(bytes, _)| *bytes))
+            .collect();
+        for bytes in route.body_limits.iter().filter(|bytes| **bytes <= MAX_BODY && !known.contains(bytes)) {
+            for body in [*bytes, bytes + 1] {
+                let ask = Ask { method: "POST".to_owned(), body, ..base.clone() };
+                self.later(ask, "a body at a limit of Weir's config", line, of);
             }
         }
     }
@@ -361,8 +551,9 @@ impl Maker<'_> {
         let host = host_of(site);
         for (path_at, path) in site.paths.iter().enumerate().filter(|(_, path)| path.endpoints.len() > 1) {
             let Some(target) = path_samples(path).into_iter().next() else { continue };
-            let calls = u32::try_from(path.endpoints.len() * 4).unwrap_or(u32::MAX).min(64);
-            let ask = Ask { calls, ..Ask::new(front, host.as_deref(), &target) };
+            let by_hash = path.endpoints.iter().any(|address| self.patterns.hashed.contains(address));
+            let until = path.endpoints.clone();
+            let ask = Ask { calls: MAX_CALLS, until, by_hash, ..Ask::new(front, host.as_deref(), &target) };
             self.add(ask, "all endpoints", &path.line, Some((at, path_at)));
         }
     }
@@ -392,200 +583,86 @@ impl Maker<'_> {
         }
     }
 
-    /// Limits: what passes at once, and one more.
-    fn bursts(&mut self) {
+    /// Limits: what passes at once, and more; then other callers, who may have limits of their own.
+    fn bursts(&mut self, ours: &[OurRoute]) {
         let patterns = self.patterns;
-        let mut lines = HashSet::new();
+        let mut keys: Vec<Subject> = Vec::new();
+        for subject in ours.iter().flat_map(|route| &route.limits).flat_map(|limit| &limit.by) {
+            if !keys.contains(subject) {
+                keys.push(subject.clone());
+            }
+        }
+        keys.truncate(8);
+        // Limits are told apart by the number that passes: their rates stand in our config. The lowest counts: where a
+        // rate was raised by hand, more pass than that, which is a difference.
+        let rate = |passes: u32| {
+            let all = ours.iter().flat_map(|route| &route.limits);
+            let alike =
+                all.clone().filter(|limit| limit.passes.abs_diff(passes) <= 1).map(|limit| limit.rate);
+            alike.reduce(f64::min).or_else(|| all.map(|limit| limit.rate).reduce(f64::max)).unwrap_or(0.0)
+        };
+        let mut total = 0;
+        let mut limit = |maker: &mut Self, base: Ask, (passes, rate): (u32, f64), line: &Line, of| {
+            let calls = passes.saturating_add(4);
+            if calls > MAX_AT_LIMIT || !maker.seen.insert(base.clone()) {
+                return;
+            }
+            // A program may not count a request that lacks what it counts by.
+            let bases = keys.iter().filter_map(|key| with(&base, key, "weir-one"));
+            for base in std::iter::once(base.clone()).chain(bases.filter(|one| one.client.is_none())) {
+                if total + calls > MAX_AT_LIMITS {
+                    maker.made.dropped += 1;
+                } else {
+                    total += calls;
+                    let ask = at_limit(base, calls, rate, &keys, maker.made.list.len());
+                    maker.add(ask, "requests over the limit", line, of);
+                }
+            }
+        };
         for (at, site) in patterns.sites.iter().enumerate() {
             let (Some(front), host) = (site.fronts.first(), host_of(site)) else { continue };
             for (path_at, path) in site.paths.iter().enumerate() {
                 let Some((burst, line)) = &path.burst else { continue };
                 let Some(target) = path_samples(path).into_iter().next() else { continue };
-                if *burst <= 1000 && lines.insert(&line.place) {
-                    let ask = Ask { calls: burst + 3, ..Ask::new(front, host.as_deref(), &target) };
-                    self.add(ask, "requests over the limit", line, Some((at, path_at)));
-                }
+                let base = Ask::new(front, host.as_deref(), &target);
+                limit(self, base, (*burst, rate(burst + 1)), line, Some((at, path_at)));
             }
+        }
+        for route in ours {
+            let Some(largest) = route.limits.iter().map(|limit| limit.passes).max() else { continue };
+            let rate = rate(largest);
+            let Some((at, host)) = self.site_of(route) else { continue };
+            let Some(front) = patterns.sites.get(at).and_then(|site| site.fronts.first()) else { continue };
+            let path = route.paths.first().map_or("/", String::as_str);
+            let Some(target) = our_samples(path).into_iter().next() else { continue };
+            let Some((of, line)) = self.pattern_of(at, &target) else { continue };
+            let burst = of.and_then(|(site, path)| patterns.sites.get(site)?.paths.get(path)?.burst.as_ref());
+            let line = burst.map_or(line, |(_, line)| line.clone());
+            limit(self, Ask::new(front, host.as_deref(), &target), (largest, rate), &line, of);
         }
     }
 }
 
-/// A host of the site; one that no config names if it has none.
-fn host_of(site: &Site) -> Option<String> {
-    let named = site.hosts.iter().find_map(|(name, _)| host_samples(name).into_iter().next());
-    named.or_else(|| Some(UNKNOWN_HOST.to_owned()))
-}
-
-/// Hosts that a name takes.
-fn host_samples(name: &str) -> Vec<String> {
-    let lower = name.to_ascii_lowercase();
-    if let Some(rest) = lower.strip_prefix("*.") {
-        return vec![format!("w.{rest}"), format!("v.w.{rest}")];
-    }
-    if let Some(rest) = lower.strip_prefix('.') {
-        return vec![rest.to_owned(), format!("w.{rest}")];
-    }
-    if let Some(rest) = lower.strip_suffix(".*") {
-        return vec![format!("{rest}.test"), format!("{rest}.w.test")];
-    }
-    if let Some(pattern) = name.strip_prefix('~') {
-        let fits = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
-        let found = samples(pattern.trim_start_matches('*'));
-        return found
-            .into_iter()
-            .map(|host| host.trim_matches('.').to_owned())
-            .filter(|host| !host.is_empty() && host.chars().all(fits))
-            .collect();
-    }
-    if lower.contains('$') || lower.is_empty() { Vec::new() } else { vec![lower] }
-}
-
-/// Paths that a pattern takes, decoded.
-fn path_samples(path: &PathPattern) -> Vec<String> {
-    let found = match path.kind {
-        PathKind::Exact | PathKind::Prefix => vec![path.text.clone()],
-        PathKind::Regex { .. } => samples(&path.text),
-    };
-    let rooted = |text: String| if text.starts_with('/') { text } else { format!("/w{text}") };
-    found.into_iter().map(rooted).map(|text| escaped(&text)).collect()
-}
-
-/// Paths that a pattern of ours takes.
-fn our_samples(path: &str) -> Vec<String> {
-    let found = match path.strip_prefix('~') {
-        Some(pattern) => samples(pattern),
-        None => {
-            let mut text = String::new();
-            let mut depth = 0;
-            for c in path.chars() {
-                match c {
-                    '{' => depth += 1,
-                    '}' => {
-                        depth -= 1;
-                        text.push('w');
-                    }
-                    '*' if depth == 0 => {}
-                    c if depth == 0 => text.push(c),
-                    _ => {}
-                }
-            }
-            vec![text]
-        }
-    };
-    found.into_iter().filter(|text| text.starts_with('/')).map(|text| escaped(&text)).collect()
-}
-
-/// A path in the forms that programs read differently.
-fn forms(path: &str, all: bool) -> Vec<(String, &'static str)> {
-    let bare = path.trim_end_matches('/');
-    let folder = path.len() > bare.len();
-    let mut found = vec![(path.to_owned(), "as written")];
-    if folder && !bare.is_empty() {
-        found.push((bare.to_owned(), "without its slash"));
-    } else if !folder {
-        found.push((format!("{path}/"), "with a slash"));
-    }
-    found.push((format!("{path}x"), "longer"));
-    found.push((format!("{bare}/w/v"), "below it"));
-    if !all {
-        return found;
-    }
-    if bare.len() > 1 && bare.is_char_boundary(bare.len() - 1) && !bare.ends_with(['%', '/']) {
-        let shorter = &bare[..bare.len() - 1];
-        // Half an escape is no path.
-        let cuts =
-            shorter.ends_with('%') || shorter.get(..shorter.len() - 1).is_some_and(|s| s.ends_with('%'));
-        if !cuts {
-            found.push((shorter.to_owned(), "shorter"));
+/// A request at a limit, of a client of its own, so that nobody has used up its share before.
+fn at_limit(base: Ask, calls: u32, rate: f64, keys: &[Subject], number: usize) -> Ask {
+    let address = |last: usize| format!("127.9.{}.{}", number / 100 % 250 + 1, number % 100 * 2 + last);
+    let client = Some(address(1));
+    let refill_ms = if rate > 0.0 { (1000.0 / rate).max(1.0) as u64 } else { u64::MAX }; // whole on purpose
+    let mut then = Vec::new();
+    for key in keys {
+        let name = match key {
+            Subject::Field(name) => name,
+            _ => "cookie",
+        };
+        let mut fields = base.fields.clone();
+        fields.retain(|(known, _)| known != name);
+        if let Some(other) = with(&Ask { fields: fields.clone(), ..base.clone() }, key, "weir-other")
+            && (other.fields != fields || other.target != base.target)
+        {
+            let target = (other.target != base.target).then_some(other.target);
+            then.push(Turn { client: None, target, fields: other.fields });
         }
     }
-    found.push((format!("{path}?a=1&b=%2F"), "with a query"));
-    found.push((format!("/w{path}"), "below another folder"));
-    let upper = path.to_ascii_uppercase();
-    if upper != path {
-        found.push((upper, "in upper case"));
-    }
-    if let Some(at) = path.find(|c: char| c.is_ascii_alphabetic()).filter(|_| !path.contains('%')) {
-        let letter = path.as_bytes()[at];
-        let text = format!("{}%{letter:02X}{}", &path[..at], &path[at + 1..]);
-        found.push((text, "with a letter escaped"));
-    }
-    if let Some(at) = path.find(|c: char| "!$&'()*+,:=@".contains(c)) {
-        let sign = path.as_bytes()[at];
-        found.push((format!("{}%{sign:02X}{}", &path[..at], &path[at + 1..]), "with a sign escaped"));
-    }
-    if !bare.is_empty() {
-        found.push((format!("{bare}%2Fw"), "with %2F"));
-        found.push((format!("{bare}/w%2Fv"), "with %2F below it"));
-    }
-    found.push((format!("/{path}"), "with two slashes"));
-    found.push((format!("{bare}//w"), "with two slashes inside"));
-    found.push((format!("/w/..{path}"), "with dot segments"));
-    found.push((format!("{bare}/./w"), "with a dot segment"));
-    found.push((format!("{bare}/w/../v"), "with dot segments inside"));
-    found
-}
-
-/// A request with a condition on, each value once.
-fn conditional(ask: &Ask, condition: &Condition) -> Vec<Ask> {
-    let printable = |value: &&String| !value.is_empty() && value.bytes().all(|b| (b' '..=b'~').contains(&b));
-    let values = condition.values.iter().filter(printable).take(MAX_VALUES);
-    let joined = if ask.target.contains('?') { '&' } else { '?' };
-    let one = |value: &String| {
-        let mut ask = ask.clone();
-        match &condition.of {
-            Subject::Argument(name) => {
-                ask.target = format!("{}{joined}{name}={}", ask.target, escaped(value))
-            }
-            Subject::Cookie(name) => ask.fields.push(("cookie".to_owned(), format!("{name}={value}"))),
-            Subject::Field(name) => ask.fields.push((name.clone(), value.clone())),
-            Subject::Method => {
-                if !value.bytes().all(|b| b.is_ascii_uppercase()) {
-                    return None;
-                }
-                ask.method.clone_from(value);
-            }
-        }
-        Some(ask)
-    };
-    values.filter_map(one).collect()
-}
-
-/// The same with the field twice, once with another value, in both orders: a guard that looks at one of them is passed
-/// by the other. Fields that must be alone are left out: programs refuse two.
-fn twice(ask: &Ask, name: &str) -> Vec<Ask> {
-    const SINGLE: &[&str] =
-        &["authorization", "content-length", "content-type", "cookie", "expect", "host", "transfer-encoding"];
-    if SINGLE.contains(&&*name.to_ascii_lowercase()) {
-        return Vec::new();
-    }
-    let other = (name.to_owned(), "weir-other".to_owned());
-    let (mut before, mut behind) = (ask.clone(), ask.clone());
-    before.fields.insert(0, other.clone());
-    behind.fields.push(other);
-    vec![before, behind]
-}
-
-/// A decoded path as a target.
-fn escaped(path: &str) -> String {
-    let mut text = String::new();
-    for byte in path.bytes() {
-        match byte {
-            b'!'
-            | b'$'..=b'/'
-            | b'0'..=b'9'
-            | b':'
-            | b';'
-            | b'='
-            | b'@'
-            | b'A'..=b'Z'
-            | b'_'
-            | b'a'..=b'z'
-            | b'~' => {
-                text.push(char::from(byte));
-            }
-            byte => text.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    text
+    then.push(Turn { client: Some(address(2)), target: None, fields: base.fields.clone() });
+    Ask { calls, client, refill_ms, then, ..base }
 }

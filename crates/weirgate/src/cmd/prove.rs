@@ -219,6 +219,11 @@ impl Prepared {
             // Never run, as it is asked where it is.
             let elsewhere_only = Program::elsewhere(self.system.name, title);
             let ours = Ours::read(&folder.join(MAIN), &secrets(folder)?)?;
+            let written = tempfile::tempdir().context("a folder for the config to compare with")?;
+            super::import::write(written.path(), &self.import.written())?;
+            // One that cannot be read gives no witnesses; weir import says why.
+            let main = written.path().join(MAIN);
+            let imported = Ours::read_for_witnesses(&main, &self.import.config.secrets).ok();
             // Without a reader of its lines, the witnesses are those of our own routes.
             let whole = self.stage.is_none().then(|| ours.stage(&self.first));
             let stage = self.stage.as_ref().or(whole.as_ref()).context("a stage")?;
@@ -229,6 +234,7 @@ impl Prepared {
                 stage,
                 import: &self.import,
                 ours: &ours,
+                imported: imported.as_ref(),
                 corpus,
                 accept,
                 elsewhere: &self.elsewhere,

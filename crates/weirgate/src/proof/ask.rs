@@ -1,8 +1,8 @@
 //! Asks a program one witness, on a connection of its own, and reads the answer.
 
-use rustix::net::RecvFlags;
+use rustix::net::{self, AddressFamily, RecvFlags, SocketFlags, SocketType};
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 use weir_import::proof::Ask;
 use weir_import::proof::compare::Answer;
@@ -39,7 +39,10 @@ pub(super) fn ask(ask: &Ask, tls: &ClientTls) -> Answer {
 fn try_ask(ask: &Ask, tls: &ClientTls) -> io::Result<Answer> {
     let address: SocketAddr =
         format!("{}:{}", ask.front.ip, ask.front.port).parse().map_err(|_| io::ErrorKind::InvalidInput)?;
-    let stream = TcpStream::connect_timeout(&address, ANSWER_LIMIT)?;
+    let stream = match &ask.client {
+        None => TcpStream::connect_timeout(&address, ANSWER_LIMIT)?,
+        Some(client) => connect_from(client, address)?,
+    };
     stream.set_read_timeout(Some(ANSWER_LIMIT))?;
     stream.set_write_timeout(Some(ANSWER_LIMIT))?;
     stream.set_nodelay(true)?;
@@ -50,6 +53,18 @@ fn try_ask(ask: &Ask, tls: &ClientTls) -> io::Result<Answer> {
         return converse(BufReader::new(tls.connect_blocking(stream, name)?), &answers, ask);
     }
     converse(BufReader::new(stream), &answers, ask)
+}
+
+/// Connects from an address of this world, where every IPv4 address is one.
+fn connect_from(client: &str, to: SocketAddr) -> io::Result<TcpStream> {
+    let from: Ipv4Addr = client.parse().map_err(|_| io::ErrorKind::InvalidInput)?;
+    let socket = net::socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    net::bind(&socket, &SocketAddr::from((from, 0)))?;
+    let stream = TcpStream::from(socket);
+    // On Linux it limits the connect, too.
+    stream.set_write_timeout(Some(ANSWER_LIMIT))?;
+    net::connect(&stream, &to)?;
+    Ok(stream)
 }
 
 /// The head of the request. A field of the witness replaces the one that is sent otherwise.
@@ -116,7 +131,7 @@ fn send_body(stream: &mut impl Write, answers: &TcpStream, mut bytes: u64) -> io
 /// Whether there is something to read, or the other side has closed.
 fn is_readable(socket: &TcpStream) -> io::Result<bool> {
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-    match rustix::net::recv(socket, &mut [0_u8; 1][..], flags) {
+    match net::recv(socket, &mut [0_u8; 1][..], flags) {
         Ok(_) => Ok(true),
         Err(rustix::io::Errno::AGAIN) => Ok(false),
         Err(e) => Err(e.into()),
@@ -255,20 +270,12 @@ impl Body {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_import::proof::Scenario;
     use weir_import::proof::patterns::Front;
 
     fn asks(fields: &[(&str, &str)]) -> Ask {
-        Ask {
-            front: Front { ip: "127.0.0.1".to_owned(), port: 80, tls: false },
-            host: Some("a.example".to_owned()),
-            method: "GET".to_owned(),
-            target: "/".to_owned(),
-            fields: fields.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect(),
-            body: 0,
-            scenario: Scenario::Plain,
-            calls: 1,
-        }
+        let front = Front { ip: "127.0.0.1".to_owned(), port: 80, tls: false };
+        let fields = fields.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+        Ask { fields, ..Ask::new(&front, Some("a.example"), "/") }
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub(super) struct Echo {
     shared: Arc<Shared>,
     listeners: HashMap<String, Vec<Open>>,
     tls: Arc<rustls::ServerConfig>,
+    /// Whether it is in a world of its own, where clients may have any address.
+    in_world: bool,
 }
 
 struct Shared {
@@ -71,7 +73,7 @@ impl Echo {
         tls: Arc<rustls::ServerConfig>,
     ) -> Self {
         let shared = Shared { scenario: Mutex::new(Scenario::Plain), seen: Mutex::default() };
-        let mut echo = Self { shared: Arc::new(shared), listeners: HashMap::new(), tls };
+        let mut echo = Self { shared: Arc::new(shared), listeners: HashMap::new(), tls, in_world: true };
         for origin in origins {
             let who = who(&origin.address);
             if echo.listeners.contains_key(&who) {
@@ -106,7 +108,7 @@ impl Echo {
         tls: Arc<rustls::ServerConfig>,
     ) -> Result<Self, String> {
         let shared = Shared { scenario: Mutex::new(Scenario::Plain), seen: Mutex::default() };
-        let mut echo = Self { shared: Arc::new(shared), listeners: HashMap::new(), tls };
+        let mut echo = Self { shared: Arc::new(shared), listeners: HashMap::new(), tls, in_world: false };
         for (address, at) in places {
             let who = who(address);
             let open =
@@ -175,6 +177,11 @@ impl Echo {
             }
         }
         self.seen();
+    }
+
+    /// Whether clients may have any address.
+    pub(super) const fn is_in_world(&self) -> bool {
+        self.in_world
     }
 
     /// What was seen since the last call.

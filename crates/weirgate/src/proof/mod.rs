@@ -35,7 +35,7 @@ use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
-use weir_import::proof::patterns::Patterns;
+use weir_import::proof::patterns::{Patterns, Subject};
 use weir_import::proof::program::FOLDERS;
 use weir_import::proof::witness::witnesses;
 use weir_import::proof::{Accepted, Ask, Program, Report, Stage, Witness};
@@ -61,6 +61,8 @@ pub(crate) struct Proof<'a> {
     pub(crate) import: &'a Import,
     /// Our config.
     pub(crate) ours: &'a Ours,
+    /// The config that the importer would write now, if it can be read.
+    pub(crate) imported: Option<&'a Ours>,
     /// Requests on top.
     pub(crate) corpus: Vec<Witness>,
     /// Differences that are accepted.
@@ -109,15 +111,25 @@ pub(crate) fn prove(proof: &Proof<'_>) -> Result<Outcome> {
         return not_proved(format!("{}: `{}`: {why}", line.place, line.text));
     }
     let mut patterns = proof.stage.patterns.clone();
-    let routes = proof.ours.routes();
+    let mut routes = proof.ours.routes();
+    // What was changed by hand in the folder stands in the config that the importer would write now.
+    if let Some(imported) = proof.imported {
+        routes.extend(imported.routes());
+        let (groups, hashed) = imported.groups();
+        patterns.hashed.extend(hashed);
+        patterns.groups.extend(groups);
+    }
     let mut made = witnesses(&patterns, &routes, false);
     let dead = made.list.iter().position(|w| matches!(w.ask.scenario, weir_import::proof::Scenario::Dead(_)));
     let at = dead.unwrap_or(made.list.len());
     made.list.splice(at..at, proof.corpus.iter().cloned());
-    let mut limits = witnesses(&patterns, &[], true).list;
+    let at_limits = witnesses(&patterns, &routes, true);
+    made.dropped += at_limits.dropped;
+    let mut limits = at_limits.list;
     if is_elsewhere {
         limits.clear();
-        made.list.retain(|witness| proof.elsewhere.reaches(&witness.ask.front));
+        made.list
+            .retain(|witness| witness.ask.client.is_none() && proof.elsewhere.reaches(&witness.ask.front));
         not_elsewhere(&mut patterns, proof.elsewhere);
     }
     let asks = |list: &[Witness]| list.iter().map(|witness| witness.ask.clone()).collect::<Vec<Ask>>();
@@ -171,6 +183,7 @@ pub(crate) fn prove(proof: &Proof<'_>) -> Result<Outcome> {
         Report::new(proof.program, &proof.import.ledger, &patterns, &observed, proof.accept, &route);
     report.program = found.version;
     report.dropped = made.dropped;
+    report.variations_left = made.variations_left;
     Ok(Outcome::Told(Box::new(report)))
 }
 
@@ -209,6 +222,12 @@ fn not_elsewhere(patterns: &mut Patterns, elsewhere: &Elsewhere) {
             lines.push((site.line.clone(), format!("no --against {scheme}://… was named")));
         }
         let bursts = site.paths.iter().filter_map(|path| path.burst.as_ref());
+        let conditions = site.paths.iter().flat_map(|path| &path.conditions);
+        let of_clients = conditions.filter(|condition| condition.of == Subject::Client);
+        lines.extend(of_clients.map(|condition| {
+            let why = "clients of a gateway elsewhere have the address of this machine";
+            (condition.line.clone(), why.to_owned())
+        }));
         lines.extend(bursts.map(|(_, line)| {
             let why = "limits count over time, and a gateway elsewhere is not started anew for them";
             (line.clone(), why.to_owned())

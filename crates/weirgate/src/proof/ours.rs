@@ -2,6 +2,7 @@
 
 use anyhow::{Result, bail};
 use serde_json::{Map, Value as Json, json};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use weir_gateway::config::{Loaded, Node, Source, Value};
 use weir_gateway::explain::Arriving;
@@ -17,6 +18,9 @@ pub(crate) struct Ours {
     snapshot: Option<std::sync::Arc<Snapshot>>,
 }
 
+/// The folder of the workspace that holds no files.
+pub(super) const NO_FILES: &str = "no-files";
+
 /// Filters that depend on time.
 const TIMED: &[&str] = &["concurrency", "rate_limit"];
 
@@ -24,22 +28,28 @@ impl Ours {
     /// Reads the config at `main`, with the values of secrets from `secrets`.
     ///
     /// # Errors
-    /// If `weir check` would refuse it, for other reasons than files that are not on this machine.
+    /// If it cannot be read.
     pub(crate) fn read(main: &Path, secrets: &[(String, String)]) -> Result<Self> {
-        let kinds = weir_gateway::filters::KINDS.iter().map(|kind| kind.name);
-        let readers = kinds.filter(|name| name.ends_with("_auth") || ["jwt", "oidc"].contains(name));
-        let mut source = Source::file(main).with_credentials(readers);
-        for (name, value) in secrets {
-            source = source.with_variable(name, value);
-        }
-        let loaded = match weir_gateway::config::load(&source) {
+        let source = source(main, secrets);
+        let mut ours = Self::read_from(main, &source)?;
+        ours.snapshot = weir_gateway::check(&source, &[]).compiled.map(|(_, snapshot)| snapshot.into());
+        Ok(ours)
+    }
+
+    /// The same for a config that only gives witnesses, so it is not compiled.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub(crate) fn read_for_witnesses(main: &Path, secrets: &[(String, String)]) -> Result<Self> {
+        Self::read_from(main, &source(main, secrets))
+    }
+
+    fn read_from(main: &Path, source: &Source) -> Result<Self> {
+        let loaded = match weir_gateway::config::load(source) {
             Ok(loaded) => loaded,
             Err(unreadable) => bail!("{}", unreadable.diagnostics.to_text().trim_end()),
         };
-        let checked = weir_gateway::check(&source, &[]);
-        let snapshot = checked.compiled.map(|(_, snapshot)| snapshot.into());
-        let folder = super::folder_of(&main.to_string_lossy());
-        Ok(Self { folder, loaded, snapshot })
+        Ok(Self { folder: super::folder_of(&main.to_string_lossy()), loaded, snapshot: None })
     }
 
     /// The folder that it is in.
@@ -64,6 +74,9 @@ impl Ours {
             for upstream in entries(top, "upstreams") {
                 stage_upstream(upstream);
             }
+            for route in entries(top, "routes") {
+                self.stage_files(route);
+            }
             for store in entries(top, "stores") {
                 store.remove("disk"); // nothing can be written in there
             }
@@ -72,6 +85,20 @@ impl Ours {
             without_timed(&mut config, 0);
         }
         config.to_string()
+    }
+
+    /// Puts an empty folder in the place of one that this machine lacks: Weir would not start, while the old program
+    /// finds no file there. So neither finds one.
+    fn stage_files(&self, route: &mut Map<String, Json>) {
+        let root = match route.get_mut("files") {
+            Some(Json::Object(files)) => files.get_mut("root"),
+            other => other,
+        };
+        if let Some(Json::String(root)) = root
+            && !self.folder.join(root.replace("$$", "$")).is_dir()
+        {
+            *root = format!("{WORKSPACE}/{NO_FILES}");
+        }
     }
 
     /// A stage for a gateway whose config nobody reads line by line: one site with all that this config has.
@@ -111,32 +138,34 @@ impl Ours {
 
     /// Its routes, for witnesses.
     pub(super) fn routes(&self) -> Vec<OurRoute> {
-        let texts = |node: Option<&Node>| -> Vec<String> {
-            let Some(node) = node else { return Vec::new() };
-            match node.as_text() {
-                Some(text) => vec![text.to_owned()],
-                None => node.elements().iter().filter_map(Node::as_text).map(str::to_owned).collect(),
+        weir_import::proof::ours::routes(&to_json(&self.loaded.tree))
+    }
+
+    /// Endpoints that stand for one another: those of one upstream, and of upstreams that share a route by weight. And
+    /// those of which a hash chooses one.
+    pub(super) fn groups(&self) -> (Vec<Vec<String>>, Vec<String>) {
+        let mut groups: Vec<Vec<String>> = Vec::new();
+        let mut hashed = Vec::new();
+        let upstreams: BTreeMap<&str, &Node> = self.section("upstreams").collect();
+        for upstream in upstreams.values() {
+            let all = addresses(upstream);
+            let by_hash = upstream.get("balancer").is_some_and(|balancer| balancer.get("hash").is_some());
+            if by_hash || upstream.get("sticky").is_some() {
+                hashed.extend(all.iter().cloned());
             }
-        };
-        let mut routes = Vec::new();
-        for (name, route) in self.section("routes") {
-            let matches = route.get("match");
-            let of = |keys: &[&str]| {
-                keys.iter().flat_map(|key| texts(matches.and_then(|node| node.get(key)))).collect::<Vec<_>>()
-            };
-            let headers = matches.and_then(|node| node.get("headers")).map(Node::entries).unwrap_or_default();
-            let headers = headers
-                .iter()
-                .filter_map(|(name, value)| Some((name.text.to_string(), value.as_text()?.to_owned())));
-            routes.push(OurRoute {
-                name: name.to_owned(),
-                hosts: of(&["host", "hosts"]),
-                paths: of(&["path", "paths"]),
-                methods: of(&["method", "methods"]),
-                headers: headers.collect(),
-            });
+            if all.len() > 1 {
+                groups.push(all);
+            }
         }
-        routes
+        for (_, route) in self.section("routes") {
+            let shares = route.get("upstream").map(Node::entries).unwrap_or_default();
+            let all = shares.iter().filter_map(|(name, _)| upstreams.get(&*name.text));
+            let all: Vec<String> = all.flat_map(|upstream| addresses(upstream)).collect();
+            if all.len() > 1 {
+                groups.push(all);
+            }
+        }
+        (groups, hashed)
     }
 
     /// The key of our config that takes a request, with its place.
@@ -146,7 +175,8 @@ impl Ours {
         let host = ask.host.as_deref().unwrap_or(&ask.front.ip);
         let name = host.split(':').next().unwrap_or(host);
         let url = format!("{scheme}://{name}:{}{}", ask.front.port, ask.target);
-        let arriving = Arriving { listener: None, client: None };
+        let client = ask.client.as_deref().and_then(|client| client.parse().ok());
+        let arriving = Arriving { listener: None, client };
         let told = weir_gateway::explain::explain(snapshot, arriving, &ask.method, &url, &ask.fields);
         let told = match told {
             Ok(told) => told,
@@ -165,6 +195,17 @@ impl Ours {
         let entries = self.loaded.tree.get(name).map(Node::entries).unwrap_or_default();
         entries.iter().map(|(key, node)| (&*key.text, node))
     }
+}
+
+/// The config at a path, with values for its variables.
+fn source(main: &Path, secrets: &[(String, String)]) -> Source {
+    let kinds = weir_gateway::filters::KINDS.iter().map(|kind| kind.name);
+    let readers = kinds.filter(|name| name.ends_with("_auth") || ["jwt", "oidc"].contains(name));
+    let mut source = Source::file(main).with_credentials(readers);
+    for (name, value) in secrets {
+        source = source.with_variable(name, value);
+    }
+    source
 }
 
 /// The addresses of an upstream's endpoints.

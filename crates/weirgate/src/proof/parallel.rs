@@ -96,21 +96,12 @@ fn split(witnesses: &[Witness], worlds: usize) -> Vec<Vec<usize>> {
 mod tests {
     use super::*;
     use weir_import::Place;
+    use weir_import::proof::Ask;
     use weir_import::proof::patterns::{Front, Line};
-    use weir_import::proof::{Ask, Scenario};
 
     fn witness(site: Option<usize>) -> Witness {
         let front = Front { ip: "127.0.0.1".to_owned(), port: 80, tls: false };
-        let ask = Ask {
-            front,
-            host: None,
-            method: "GET".to_owned(),
-            target: "/".to_owned(),
-            fields: Vec::new(),
-            body: 0,
-            scenario: Scenario::Plain,
-            calls: 1,
-        };
+        let ask = Ask::new(&front, None, "/");
         let line = Line { place: Place::new("x", 1), text: String::new() };
         Witness { ask, about: String::new(), line, of: site.map(|site| (site, 0)) }
     }

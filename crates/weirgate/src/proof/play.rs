@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use weir_import::proof::compare::Answer;
 use weir_import::proof::patterns::Front;
 use weir_import::proof::{Ask, Observation, Program, WORKSPACE};
 use weir_wire::tls::ClientTls;
@@ -49,7 +50,8 @@ fn play(job: &Job) -> Result<Found, String> {
     if let (Some(config), Some(program), Some(path)) = (&job.reads, program, &job.path) {
         return super::reading::read(program, path, config);
     }
-    for folder in program.map_or(&[][..], |program| program.folders) {
+    let folders = program.map_or(&[][..], |program| program.folders);
+    for folder in folders.iter().copied().chain([super::ours::NO_FILES]) {
         fs::create_dir_all(Path::new(WORKSPACE).join(folder)).map_err(|e| format!("{folder}: {e}"))?;
     }
     for (name, text) in &job.files {
@@ -145,12 +147,47 @@ impl Play {
 /// Asks, while the echo plays the scene.
 pub(super) fn observe(echo: &mut Echo, ask: &Ask, tls: &ClientTls) -> Observation {
     echo.set(&ask.scenario);
-    let answers = (0..ask.calls.max(1)).map(|_| {
-        let mut answer = ask::ask(ask, tls);
-        answer.seen = echo.seen();
-        answer
-    });
-    Observation { answers: answers.collect() }
+    let begun = Instant::now();
+    let mut observation = Observation::default();
+    let mut missing: Vec<String> = ask.until.iter().map(|address| echo::who(address)).collect();
+    let mut own = Ask { calls: 1, then: Vec::new(), ..ask.clone() };
+    for call in 0..ask.calls.max(1) {
+        if call > 0 && !ask.until.is_empty() && echo.is_in_world() {
+            own.client = Some(caller(call));
+        }
+        let answer = once(echo, &own, tls);
+        missing.retain(|who| !answer.seen.iter().any(|seen| seen.who == *who));
+        observation.answers.push(answer);
+        if missing.is_empty() && !ask.until.is_empty() {
+            break;
+        }
+    }
+    for turn in &ask.then {
+        let client = turn.client.clone().or_else(|| ask.client.clone());
+        let target = turn.target.clone().unwrap_or_else(|| ask.target.clone());
+        let fields = turn.fields.clone();
+        observation.then.push(once(echo, &Ask { client, target, fields, ..own.clone() }, tls));
+    }
+    observation.took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+    observation
+}
+
+/// The address of the client of a later call, so that a hash of it chooses other endpoints.
+fn caller(call: u32) -> String {
+    format!("127.8.{}.{}", call / 250 % 250 + 1, call % 250 + 1)
+}
+
+fn once(echo: &Echo, ask: &Ask, tls: &ClientTls) -> Answer {
+    let mut answer = ask::ask(ask, tls);
+    answer.seen = echo.seen();
+    if ask.copies_ms > 0 {
+        let until = Instant::now() + Duration::from_millis(ask.copies_ms);
+        while answer.seen.len() < 2 && Instant::now() < until {
+            std::thread::sleep(LOOK);
+            answer.seen.extend(echo.seen());
+        }
+    }
+    answer
 }
 
 /// A program that is asked. Dropping it ends it.

@@ -383,12 +383,12 @@ fn a_list_of_requests_is_tested() {
 /// What only the clients of yesterday asked shows a difference that no witness made from the configs does.
 #[test]
 fn a_corpus_is_asked_too() {
-    // `/api/z…` goes elsewhere, and no pattern says so.
-    let ours = OURS.replace("'~/api/.*'", "'~/api/(?:[^z].*)?'");
-    let log =
-        "192.0.2.1 - - [24/Nov/2026:10:00:00 +0000] \"GET /api/zebra?x=1 HTTP/1.1\" 200 5 \"-\" \"curl\"\n";
-    let har = r#"{"log":{"entries":[{"startedDateTime":"2026-11-24T10:00:00Z","request":{"method":"GET","url":"http://shop.example/api/zebra"}}]}}"#;
-    let list = "# by hand\nhttp://shop.example/\nGET http://shop.example/api/zebra\n";
+    // A request goes elsewhere only if it has both arguments, which no witness has.
+    let zebra = "  zebra:\n    match: { path: /api/zebra, query: { x: '1', y: '2' } }\n    upstream: front\n";
+    let ours = OURS.replace("  private:\n", &format!("{zebra}  private:\n"));
+    let log = "192.0.2.1 - - [24/Nov/2026:10:00:00 +0000] \"GET /api/zebra?x=1&y=2 HTTP/1.1\" 200 5 \"-\" \"curl\"\n";
+    let har = r#"{"log":{"entries":[{"startedDateTime":"2026-11-24T10:00:00Z","request":{"method":"GET","url":"http://shop.example/api/zebra?x=1&y=2"}}]}}"#;
+    let list = "# by hand\nhttp://shop.example/\nGET http://shop.example/api/zebra?x=1&y=2\n";
     let dir = site(&ours, RECORD);
     let Some(report) = prove(dir.path(), 0) else { return };
     let asked = report["asked"].as_u64();
@@ -437,6 +437,15 @@ const GUARDS: &[(&str, &str, &str)] = &[
         "request.method == \"NEVER\"",
     ),
     ("if ($http_x_bot = yes) { return 403; }", "\"yes\"", "\"never\""),
+    // Guards that other clients, methods and values meet.
+    ("allow 10.0.0.0/8; deny all;", "allow: [10.0.0.0/8]", "allow: [10.0.0.0/9]"),
+    ("deny 192.0.2.0/24; allow all;", "deny: [192.0.2.0/24]", "deny: [192.0.3.0/24]"),
+    ("limit_except GET { deny all; }", "\"HEAD\"]", "\"HEAD\", \"PATCH\"]"),
+    ("limit_except GET { deny all; }", "\"HEAD\"]", "\"HEAD\", \"WEIRD\"]"),
+    ("if ($http_x_bot ~ ^(a|b|c|d|e|f|g|h|i)$) { return 403; }", "|h|i)", "|h)"),
+    ("if ($http_x_bot ~ ^[b-d]$) { return 403; }", "[b-d]", "[b-e]"),
+    ("if ($http_x_bot ~ \"^[0-9]{2,4}$\") { return 403; }", "{2,4}", "{2,5}"),
+    ("if ($http_x_bot = yes) { return 403; }", " == \"yes\"", ".startsWith(\"yes\")"),
 ];
 
 fn guarded(guard: &str, listen: &str, upstream: &str) -> String {
@@ -478,6 +487,82 @@ fn an_import_that_drops_a_guard_is_caught() {
         let found = differences(&lied);
         assert!(statuses(&found) > 0, "{guard}: {found:?}");
     }
+}
+
+/// How many requests a limit lets pass is compared exactly, and whom it counts.
+#[test]
+fn limits_are_compared_exactly() {
+    let limited = |zone: &str, status: &str| {
+        format!(
+            "events {{}}\nhttp {{\n  limit_req_zone {zone} zone=z:1m rate=6r/m;\n  server {{\n    listen 80;\n    \
+             location / {{ limit_req zone=z burst=12 nodelay; {status} proxy_pass http://front:3000; \
+             proxy_set_header Host $http_host; }}\n  }}\n}}\n"
+        )
+    };
+    let limits = |report: &Value| {
+        differences(report).into_iter().filter(|found| found.contains(" status")).collect::<Vec<_>>()
+    };
+    let (by_client, by_field) = ("$binary_remote_addr", "$http_x_user");
+    let lies = [
+        (by_client, "burst: 13", "burst: 14", "6 status"),
+        (by_client, "burst: 13", "burst: 12", "6 status"),
+        (by_client, "burst: 13", "burst: 23", "6 status"),
+        (by_client, "by: address", "by: header:x-user", "6 status of another c"),
+        (by_client, "by: address", "by: route", "6 status of another client"),
+        (by_field, "burst: 13", "burst: 14", "6 status"),
+    ];
+    for (zone, from, to, expected) in lies {
+        let dir = TempDir::new().unwrap();
+        fs::write(dir.path().join("nginx.conf"), limited(zone, "limit_req_status 429;")).unwrap();
+        accept_escaped_slashes(dir.path());
+        let imported = run_weir(
+            dir.path(),
+            &["import", "nginx", "nginx.conf", "-o", "weir", "--force", "--prove", "--format", "json"],
+        );
+        let report: Value = serde_json::from_str(&imported.stdout).unwrap();
+        if cannot(&report["proof"]["not_proved"]) {
+            return;
+        }
+        assert_eq!(limits(&report["proof"]), Vec::<String>::new(), "{zone}: {report:#}");
+        without(dir.path(), from, to);
+        let proved = run_weir(dir.path(), &["prove", "weir", "--format", "json"]);
+        let lied: Value = serde_json::from_str(&proved.stdout).unwrap();
+        let found = limits(&lied);
+        assert!(found.iter().any(|found| found.starts_with(expected)), "{zone}: {to}: {found:?}");
+    }
+    // Another status is a difference of its own, so that whoever accepts it accepts no other number.
+    let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join("nginx.conf"), limited(by_client, "")).unwrap();
+    let told =
+        run_weir(dir.path(), &["import", "nginx", "nginx.conf", "-o", "weir", "--prove", "--format", "json"]);
+    let report: Value = serde_json::from_str(&told.stdout).unwrap();
+    assert_eq!(limits(&report["proof"]), ["6 status of a limit"], "{report:#}");
+}
+
+/// Where a balancer draws lots, and where requests are copied, a right import does not differ.
+#[test]
+fn chance_and_copies_are_no_differences() {
+    let dir = TempDir::new().unwrap();
+    let nginx = "events {}\nhttp {\n  upstream r { random; server r1:80; server r2:80 weight=9; }\n  upstream h { ip_hash; server h1:80; server h2:80; }\n  \
+                 upstream copy { server copy:80; }\n  server {\n    listen 80;\n    \
+                 location / { proxy_pass http://r; proxy_set_header Host $http_host; }\n    \
+                 location /h/ { proxy_pass http://h; proxy_set_header Host $http_host; }\n    \
+                 location /m/ { mirror /copy; proxy_pass http://r; proxy_set_header Host $http_host; }\n    \
+                 location = /copy { internal; proxy_pass http://copy$request_uri; }\n  }\n}\n";
+    fs::write(dir.path().join("nginx.conf"), nginx).unwrap();
+    let told =
+        run_weir(dir.path(), &["import", "nginx", "nginx.conf", "-o", "weir", "--prove", "--format", "json"]);
+    let report: Value = serde_json::from_str(&told.stdout).unwrap_or_else(|e| panic!("{e}: {told:#?}"));
+    if cannot(&report["proof"]["not_proved"]) {
+        return;
+    }
+    let found = differences(&report["proof"]);
+    assert!(!found.iter().any(|found| found.ends_with("who answered")), "{found:?}");
+    // The copies are counted: without the mirror they are missing.
+    without(dir.path(), "mirror: { upstream: ", "mirror: { share: 0.01%, upstream: ");
+    let lied = run_weir(dir.path(), &["prove", "weir", "--format", "json"]);
+    let lied: Value = serde_json::from_str(&lied.stdout).unwrap();
+    assert!(differences(&lied).iter().any(|found| found.ends_with("who answered")), "{lied:#}");
 }
 
 /// The same against a gateway that runs elsewhere.

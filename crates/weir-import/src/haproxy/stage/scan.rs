@@ -10,6 +10,8 @@ use crate::ledger::Ledger;
 use crate::proof::patterns::{
     Condition as Told, Effect, Line as Shown, Origin, PathKind, PathPattern, Patterns, Setting, Site, Subject,
 };
+use crate::proof::witness::MAX_AT_LIMIT;
+use crate::proof::{edges, edges_of_network, samples};
 use crate::source::SourceTree;
 
 /// Most sites of a frontend: one for each rule with hosts.
@@ -24,6 +26,11 @@ pub(super) fn patterns(model: &Model<'_>, tree: &mut SourceTree<'_>, ledger: &mu
         let (addresses, tls) = addresses(proxy);
         patterns.origins.extend(addresses.iter().map(|address| Origin { address: address.clone(), tls }));
         if addresses.len() > 1 {
+            const BY_HASH: &[&str] = &["source", "uri", "url_param", "hdr", "rdp-cookie", "hash"];
+            let balance = proxy.one(&["balance"]).map_or("", |line| line.word(1));
+            if BY_HASH.iter().any(|name| balance.split('(').next() == Some(name)) {
+                patterns.hashed.extend(addresses.iter().cloned());
+            }
             patterns.groups.push(addresses);
         }
     }
@@ -74,7 +81,14 @@ fn frontend(cx: &mut Cx<'_, '_, '_>, proxy: &Proxy<'_>, patterns: &mut Patterns)
     };
     let mut conditions = Vec::new();
     told(&proxy.lines, &mut conditions);
-    let burst = burst(cx, &scope, proxy);
+    let burst = burst(cx, &scope, proxy).filter(|(passes, line)| {
+        let is_small = *passes < MAX_AT_LIMIT;
+        if !is_small {
+            let why = format!("the proof sends {MAX_AT_LIMIT} requests to a limit at most");
+            patterns.unprovable.push((line.clone(), why));
+        }
+        is_small
+    });
     let own = settings(&proxy.lines);
     let path = |line: &Shown, kind: PathKind, text: &str, to: Option<&Proxy<'_>>, rule: Option<&Line>| {
         let mut all = Vec::new();
@@ -96,6 +110,7 @@ fn frontend(cx: &mut Cx<'_, '_, '_>, proxy: &Proxy<'_>, patterns: &mut Patterns)
             body_limit: None,
             burst: burst.clone(),
             endpoints: to.map(|to| addresses(to).0).unwrap_or_default(),
+            mirrors: false,
         }
     };
     // Paths that rules for all hosts tell apart.
@@ -307,13 +322,21 @@ fn told(lines: &[&Line], conditions: &mut Vec<Told>) {
                 "urlp" => (Subject::Argument(argument), patterns),
                 "url" if name.starts_with("url_param") => (Subject::Argument(argument), patterns),
                 "method" => (Subject::Method, patterns),
+                "src" => {
+                    (Subject::Client, patterns.iter().flat_map(|network| edges_of_network(network)).collect())
+                }
                 _ => continue,
             };
+            if of == Subject::Client {
+                conditions.push(Told { line: shown(line), of, values });
+                continue;
+            }
             if name.ends_with("_found") || values.is_empty() {
                 values = vec!["w".to_owned()];
             }
             if name.ends_with("_reg") {
-                values = values.iter().flat_map(|pattern| crate::proof::samples(pattern)).collect();
+                values =
+                    values.iter().flat_map(|pattern| [samples(pattern), edges(pattern)].concat()).collect();
             }
             if name.ends_with("_sub") {
                 values = values.into_iter().flat_map(|value| [format!("w{value}w"), value]).collect();

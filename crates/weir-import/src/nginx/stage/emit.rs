@@ -54,6 +54,19 @@ const NOT_PROVABLE: &[(&str, &str)] = &[
     ("ssl_verify_client", "the proof has certificates of its own"),
     ("ssl_verify_depth", "the proof has certificates of its own"),
 ];
+/// Directives that stay, and that the proof does not judge, or not wholly.
+const NOT_JUDGED: &[(&str, &str)] = &[
+    ("keepalive_requests", "each request of the proof has a connection of its own"),
+    ("keepalive_time", "each request of the proof has a connection of its own"),
+    (
+        "limit_req_zone",
+        "how fast it refills depends on time; how many pass at once, and who is counted, is proved",
+    ),
+    ("proxy_cache_valid", "when an answer expires depends on time"),
+    ("set_real_ip_from", "the proof sends no addresses of clients in fields"),
+];
+/// Why a directive whose name ends in `_timeout` is not judged.
+const WAITS: &str = "it is a wait, and the proof does not wait";
 /// Words of `listen` that stay.
 const LISTEN_WORDS: &[&str] = &["ssl", "http2", "default_server", "default", "proxy_protocol"];
 
@@ -128,6 +141,10 @@ impl<'a> Writer<'a> {
         if let Some((_, why)) = NOT_PROVABLE.iter().find(|(known, _)| *known == name) {
             self.unprovable.push((line_of(directive), (*why).to_owned()));
             return;
+        }
+        let noted = NOT_JUDGED.iter().find(|(known, _)| *known == name).map(|(_, why)| *why);
+        if let Some(why) = noted.or_else(|| name.ends_with("_timeout").then_some(WAITS)) {
+            self.unprovable.push((line_of(directive), why.to_owned()));
         }
         if name == "limit_req" && !self.keeps_limits {
             self.dropped_limits = true;

@@ -5,12 +5,16 @@ use super::{fronts, line_of};
 use crate::proof::patterns::{
     Condition, Effect, Origin, PathKind, PathPattern, Patterns, Setting, Site, Subject,
 };
-use crate::proof::samples;
+use crate::proof::witness::MAX_AT_LIMIT;
+use crate::proof::{edges, edges_of_network, samples};
 use crate::shared::units::read_size;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The largest body that nginx takes without `client_max_body_size`.
 const BODY_LIMIT: u64 = 1 << 20;
+
+/// Most values of a map.
+const MAX_VALUES: usize = 64;
 
 struct Scan<'a> {
     patterns: Patterns,
@@ -37,10 +41,14 @@ pub(super) fn patterns(http: &[Directive]) -> Patterns {
                 if addresses.len() > 1 {
                     scan.patterns.groups.push(addresses.clone());
                 }
+                let by_hash = |inner: &&Directive| matches!(&*inner.name, "hash" | "ip_hash" | "sticky");
+                if directive.block.iter().flatten().any(|inner| by_hash(&inner)) {
+                    scan.patterns.hashed.extend(addresses.iter().cloned());
+                }
                 scan.upstreams.insert(directive.first(), addresses);
             }
-            "map" => {
-                if let Some(variable) = directive.args.get(1) {
+            "map" | "geo" | "split_clients" => {
+                if let Some(variable) = directive.args.last() {
                     scan.maps.insert(variable, directive);
                 }
             }
@@ -128,6 +136,7 @@ impl<'a> Scan<'a> {
             body_limit: None,
             burst: None,
             endpoints: Vec::new(),
+            mirrors: false,
         };
         let variables = literals(chain);
         for (depth, block) in chain.iter().enumerate() {
@@ -177,10 +186,23 @@ impl<'a> Scan<'a> {
                     let burst = directive.args.iter().find_map(|word| word.strip_prefix("burst="));
                     let is_now = directive.args.iter().any(|word| word == "nodelay");
                     let burst = burst.and_then(|burst| burst.parse().ok()).unwrap_or(0);
-                    if is_now || burst == 0 {
+                    if burst >= MAX_AT_LIMIT {
+                        let why = format!("the proof sends {MAX_AT_LIMIT} requests to a limit at most");
+                        self.patterns.unprovable.push((line.clone(), why));
+                    } else if is_now || burst == 0 {
                         pattern.burst = Some((burst, line.clone()));
                     } else {
                         let why = "it depends on time: requests wait".to_owned();
+                        self.patterns.unprovable.push((line.clone(), why));
+                    }
+                }
+                "mirror" => pattern.mirrors = directive.first() != "off",
+                "allow" | "deny" => {
+                    let values = edges_of_network(directive.first());
+                    if !values.is_empty() {
+                        add(pattern, Condition { line: line.clone(), of: Subject::Client, values });
+                    } else if directive.first() != "all" {
+                        let why = "the clients of the proof have IPv4 addresses".to_owned();
                         self.patterns.unprovable.push((line.clone(), why));
                     }
                 }
@@ -243,7 +265,7 @@ impl<'a> Scan<'a> {
         };
         let values = match (words.get(1).copied(), words.get(2).copied()) {
             (Some("=" | "!="), Some(value)) => vec![value.to_owned()],
-            (Some("~" | "!~" | "~*" | "!~*"), Some(value)) => samples(value),
+            (Some("~" | "!~" | "~*" | "!~*"), Some(value)) => both(value),
             _ => vec!["1".to_owned()],
         };
         add(pattern, Condition { line: line_of(directive), of, values });
@@ -257,19 +279,21 @@ impl<'a> Scan<'a> {
                 let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
                 let variable = format!("${}", &rest[..end]);
                 if let Some(map) = self.maps.get(&*variable) {
-                    let Some(of) = subject(map.first()) else { continue };
+                    let of = match map.args.len() {
+                        1 if map.name == "geo" => Some(Subject::Client),
+                        _ => subject(map.first()),
+                    };
+                    let Some(of) = of else { continue };
                     let mut values = Vec::new();
                     for entry in map.block.iter().flatten() {
                         match entry.name.strip_prefix('~') {
-                            Some(regex) => {
-                                let regex = regex.trim_start_matches('*');
-                                values.extend(samples(regex).into_iter().take(2));
-                            }
+                            _ if of == Subject::Client => values.extend(edges_of_network(&entry.name)),
+                            Some(regex) => values.extend(both(regex.trim_start_matches('*'))),
                             None if matches!(&*entry.name, "default" | "hostnames" | "volatile" | "") => {}
                             None => values.push(entry.name.clone()),
                         }
                     }
-                    values.truncate(8);
+                    values.truncate(MAX_VALUES);
                     add(pattern, Condition { line: line_of(map), of, values });
                 } else if let Some(of) = subject(&variable) {
                     let values = vec!["weir-witness".to_owned()];
@@ -278,6 +302,13 @@ impl<'a> Scan<'a> {
             }
         }
     }
+}
+
+/// Texts that a regular expression finds itself in, and those at its edges.
+fn both(pattern: &str) -> Vec<String> {
+    let mut found = samples(pattern);
+    found.extend(edges(pattern));
+    found
 }
 
 fn add(pattern: &mut PathPattern, condition: Condition) {
@@ -303,6 +334,7 @@ fn subject(variable: &str) -> Option<Subject> {
         "request_method" => Some(Subject::Method),
         "args" | "query_string" | "is_args" => Some(Subject::Argument("weir".to_owned())),
         "content_type" => Some(Subject::Field("content-type".to_owned())),
+        "remote_addr" | "binary_remote_addr" => Some(Subject::Client),
         "proxy_add_x_forwarded_for" => Some(Subject::Field("x-forwarded-for".to_owned())),
         _ => None,
     }

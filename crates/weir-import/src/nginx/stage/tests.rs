@@ -115,3 +115,36 @@ server { server_name a.example *.b.example;
     );
     assert_eq!(again.list.len(), found.list.len());
 }
+
+/// What no request shows has a line with the reason, and what clients show has requests.
+#[test]
+fn every_line_is_asked_or_told() {
+    let source = "limit_req_zone $binary_remote_addr zone=z:1m rate=5r/s; geo $inside { default 0; 10.0.0.0/8 1; }\n\
+        server { listen 80; limit_req zone=z burst=3 nodelay;\n\
+        location /a { proxy_read_timeout 7s;\n send_timeout 3s;\n allow 192.0.2.0/24;\n allow 2001:db8::/32;\n deny all;\n\
+        if ($inside) { return 204; }\n proxy_pass http://a:1; }\n\
+        location /m { mirror /c; proxy_pass http://a:1; } }\n";
+    let files = Memory::of(&[("a.conf", source)]);
+    let mut tree = SourceTree::open(&files, &["a.conf".to_owned()]).unwrap();
+    let stage = stage(&mut tree, "").unwrap();
+    let told: Vec<(u32, &str)> =
+        stage.patterns.unprovable.iter().map(|(line, _)| (line.place.line, &*line.text)).collect();
+    for line in [
+        (1, "limit_req_zone $binary_remote_addr zone=z:1m rate=5r/s"),
+        (3, "proxy_read_timeout 7s"),
+        (4, "send_timeout 3s"),
+        (6, "allow 2001:db8::/32"),
+    ] {
+        assert!(told.contains(&line), "{line:?}: {told:?}");
+    }
+    let found = witness::witnesses(&stage.patterns, &[], false).list;
+    let of = |line: u32, client: &str| {
+        found.iter().any(|one| one.line.place.line == line && one.ask.client.as_deref() == Some(client))
+    };
+    for (line, client) in [(5, "192.0.2.255"), (5, "192.0.3.0"), (1, "10.0.0.0"), (1, "11.0.0.0")] {
+        assert!(of(line, client), "{line} {client}");
+    }
+    assert!(found.iter().all(|one| one.ask.copies_ms > 0), "the site has a mirror");
+    let limits = witness::witnesses(&stage.patterns, &[], true).list;
+    assert_eq!(limits.first().map(|one| (one.ask.calls, one.ask.then.len())), Some((7, 1)), "{limits:#?}");
+}
