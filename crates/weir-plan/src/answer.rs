@@ -36,6 +36,9 @@ impl<'a> Answer<'a> {
 
     /// The value at a path that is not plural, if there is one.
     pub(crate) fn json_at(&self, path: &Path, part: Part) -> Result<Option<Value>, NotJson> {
+        if self.is_cut {
+            return Err(NotJson);
+        }
         if self.json.get().is_none()
             && let Some(found) = json_at::find(path, self.body, part)
         {
@@ -47,8 +50,10 @@ impl<'a> Answer<'a> {
         Ok(found.first().map(|json| (*json).clone()))
     }
 
-    /// Its body as JSON, if it is that.
+    /// Its body as JSON, if it is that. The beginning of a longer body is none, even if it can be parsed: `1234` may
+    /// begin a longer number, and a document may be followed by something that makes it invalid.
     pub(crate) fn json(&self) -> Option<&Value> {
-        self.json.get_or_init(|| serde_json::from_slice(self.body).ok()).as_ref()
+        let parsed = || if self.is_cut { None } else { serde_json::from_slice(self.body).ok() };
+        self.json.get_or_init(parsed).as_ref()
     }
 }

@@ -148,6 +148,7 @@ impl Keep {
                 });
                 texts(set, of_list)
             }
+            Source::Body(pattern) if answer.is_cut => whole_matches(pattern, answer.body, &self.filters),
             Source::Body(pattern) => {
                 let groups =
                     pattern.captures_iter(answer.body).filter_map(|found| Some(found.get(1)?.as_bytes()));
@@ -155,6 +156,20 @@ impl Keep {
             }
         }
     }
+}
+
+/// The first match in the beginning of a longer body. A match that touches the end of what was read may be longer in
+/// the whole body, and filters such as `last` need the matches that follow.
+fn whole_matches(pattern: &Regex, body: &[u8], filters: &[Filter]) -> Result<Value, KeepProblem> {
+    let of_list = filters.first().filter(|filter| filter.takes_list());
+    if of_list.is_some_and(|filter| *filter != Filter::First) {
+        return Err(KeepProblem::Cut);
+    }
+    let first = pattern.captures_iter(body).find(|found| found.get(1).is_some());
+    let is_whole =
+        |found: &regex::bytes::Captures<'_>| found.get(0).is_some_and(|all| all.end() < body.len());
+    let group = first.filter(is_whole).ok_or(KeepProblem::Cut)?;
+    texts(group.get(1).map(|group| group.as_bytes()).into_iter(), of_list.is_some())
 }
 
 /// Several matches as a list of JSON: only the one that the first filter chooses, else all.
@@ -217,7 +232,9 @@ impl fmt::Display for KeepFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, text) = (&self.name, &self.text);
         let why = match self.why {
-            KeepProblem::Cut => "the body is longer than `body_limit` and its beginning does not hold it",
+            KeepProblem::Cut => {
+                "the body is longer than `body_limit`, and its beginning does not tell the value"
+            }
             KeepProblem::Missing => "the answer has no such value",
             KeepProblem::NotInt => "the value is not a whole number",
             KeepProblem::NotJson => "the body is not JSON",

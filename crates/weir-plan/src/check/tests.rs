@@ -63,6 +63,17 @@ fn a_failure_says_what_there_was() {
 }
 
 #[test]
+fn the_beginning_of_a_longer_body_is_no_json() {
+    let fields = Fields::default();
+    for check in ["json:$=12", "json:$", "json:$[*]=12"] {
+        let mut answer = Answer::new(200, &fields, b"12");
+        answer.is_cut = true;
+        let failure = Check::parse(check).unwrap().judge(&answer, Duration::ZERO).unwrap_err();
+        assert_eq!(failure.seen, "a body longer than `body_limit`", "{check}");
+    }
+}
+
+#[test]
 fn codes_of_grpc_are_checked() {
     let fields = Fields::default();
     let (ok, lost) = (Code::named("OK"), Code::named("DATA_LOSS"));

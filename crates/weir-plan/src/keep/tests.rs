@@ -93,6 +93,12 @@ fn what_cannot_be_kept_is_told() {
         ("json:$.a", r#"{"a":null}"#, false, KeepProblem::Missing),
         ("json:$.a", "<html>", false, KeepProblem::NotJson),
         ("json:$.a", r#"{"a":1"#, true, KeepProblem::Cut),
+        ("json:$", "1234", true, KeepProblem::Cut),
+        ("json:$.a", r#"{"a":1} "#, true, KeepProblem::Cut),
+        ("json:$[*]|last", "[1,2]", true, KeepProblem::Cut),
+        ("json:$.a|default:x", r#"{"b":1}"#, true, KeepProblem::Cut),
+        ("body~id=(\\d+)", "a id=12", true, KeepProblem::Cut),
+        ("body~id=(\\d+)|last", "id=1, id=2, ", true, KeepProblem::Cut),
         ("body~(x)", "aaa", true, KeepProblem::Cut),
         ("body~(x)|optional", "aaa", true, KeepProblem::Cut),
         ("header:none", "", true, KeepProblem::Missing),
@@ -107,6 +113,7 @@ fn what_cannot_be_kept_is_told() {
         assert_eq!(take(text, body, is_cut), Err(want), "{text}");
     }
     assert_eq!(take("body~(x)", "xaa", true).as_deref(), Ok("x"), "the beginning holds it");
+    assert_eq!(take("body~id=(\\d+)|first", "id=12 id=", true).as_deref(), Ok("12"));
 }
 
 #[test]
