@@ -10,6 +10,7 @@ use crate::template::{Data, Template};
 use crate::transport::h2::request::{Rendered, Version};
 use crate::transport::origin::Origin;
 use crate::transport::websocket::Kind;
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -239,3 +240,11 @@ impl Plan {
         self.checks.iter().any(Check::needs_body)
     }
 }
+    /// A text about requests and answers without the values that a plan with scenarios takes from outside.
+    pub(crate) fn masked<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        match self.journey.as_ref().map(|journey| &journey.masks).filter(|masks| !masks.is_empty()) {
+            Some(masks) => Cow::Owned(masks.apply(text)),
+            None => Cow::Borrowed(text),
+        }
+    }
+

@@ -143,6 +143,7 @@ impl Journey {
     pub(crate) fn new(plan: weir_plan::Plan, grace: Duration, is_rehearsed: bool, share: Share) -> Self {
         let scenarios: Vec<Scenario> = plan.scenarios.iter().map(|s| Scenario::of(s, share)).collect();
         let (setup, teardown) = (Program::of(&plan.setup), Program::of(&plan.teardown));
+        let masks = masks::Masks::of(&plan);
         let mut rows: Vec<Row> = plan
             .steps
             .iter()
@@ -167,7 +168,7 @@ impl Journey {
             .collect();
         let programs = scenarios.iter().flat_map(|s| [&s.start, &s.steps, &s.end]).chain([&setup, &teardown]);
         for program in programs {
-            program.requests().for_each(|request| Row::fill(&mut rows, request));
+            program.requests().for_each(|request| Row::fill(&mut rows, request, &masks));
             for exec in program.execs() {
                 if let Some(row) = rows.get_mut(usize::from(exec.id.0)) {
                     row.keeps = exec.keeps.iter().map(|k| k.name.to_string()).collect();
@@ -193,7 +194,7 @@ impl Journey {
             scenarios,
             setup,
             teardown,
-            masks: masks::Masks::of(&plan),
+            masks,
             methods: plan.steps.iter().map(|_| OnceLock::new()).collect(),
             authorities: plan.origins.iter().map(weir_plan::Origin::authority).collect(),
             end_reserve,
@@ -258,12 +259,12 @@ impl Journey {
 
 impl Row {
     /// Adds what a request checks and keeps to its row, and a row for its redirects.
-    fn fill(rows: &mut Vec<Self>, request: &Request) {
+    fn fill(rows: &mut Vec<Self>, request: &Request, masks: &masks::Masks) {
         let StepId(id) = request.id;
         let (id, next) = (usize::from(id), rows.len());
         let has_authorization = request.headers.iter().any(|(name, _)| name == "authorization");
         let Some(row) = rows.get_mut(id) else { return };
-        row.checks = request.checks.iter().map(|c| c.text.clone()).collect();
+        row.checks = request.checks.iter().map(|c| masks.apply(&c.text)).collect();
         row.keeps = request.keeps.iter().map(|k| k.name.to_string()).collect();
         row.has_credentials = has_authorization || (row.part == "start" && request.body.is_some());
         if request.redirects > 0 {

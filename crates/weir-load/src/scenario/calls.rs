@@ -43,7 +43,7 @@ pub(crate) fn from_files(journey: &Journey, origins: &[Origin]) -> Vec<(String, 
         let Some(method) = find(journey, origins, request, &mut schema) else { continue };
         let path = journey.plan.step(request.id).map_or("", |step| &*step.path);
         if let Err((key, why)) = method.and_then(|call| set(journey, request, call)) {
-            wrong.push((format!("{path}.{key}"), why));
+            wrong.push((format!("{path}.{key}"), journey.masks.apply(&why)));
         }
     }
     wrong
@@ -63,6 +63,7 @@ pub(crate) fn ask(journey: &Journey, origins: &[Origin], is_ended: impl Fn() -> 
             Failed(format!("step `{name}`: {why}; `protos:` in the plan names files instead"))
         };
         let mut schema = Schema::new(Source::Reflection).map_err(|(_, why)| told(why))?;
+            let why = journey.masks.apply(&why); // servers may repeat what they were sent
         let Some(found) = find(journey, origins, request, &mut schema) else { continue };
         found
             .and_then(|call| set(journey, request, call))

@@ -18,17 +18,10 @@ impl Masks {
     }
 
     fn of_values<'v>(values: impl IntoIterator<Item = &'v str>) -> Self {
-        let mut all = Vec::new();
+        let mut all: Vec<String> = Vec::new();
         for value in values.into_iter().filter_map(secret_part) {
-            let encoded = utf8_percent_encode(value, NON_ALPHANUMERIC).to_string();
-            // RFC 3986 §2.3 leaves these as they are, as templates do.
-            let kept =
-                encoded.replace("%2D", "-").replace("%2E", ".").replace("%5F", "_").replace("%7E", "~");
-            let json = serde_json::Value::from(value).to_string();
-            let inside = json.get(1..json.len() - 1).unwrap_or_default().to_owned();
-            let coded = base64::encode(value.as_bytes());
-            for form in [value.to_owned(), kept.replace("%20", "+"), kept, inside, coded] {
-                if !all.contains(&form) {
+            for form in forms(value) {
+                if form.len() >= LENGTH_LEAST && !all.contains(&form) {
                     all.push(form);
                 }
             }
@@ -43,13 +36,56 @@ impl Masks {
         self.0.is_empty()
     }
 
-    /// The text without the values.
+    /// The text without the values, and without the beginning of one where the text was cut.
     pub(crate) fn apply(&self, text: &str) -> String {
-        self.0.iter().fold(text.to_owned(), |text, value| match text.contains(value.as_str()) {
-            true => text.replace(value.as_str(), "***"),
-            false => text,
-        })
+        let mut text =
+            self.0.iter().fold(text.to_owned(), |text, value| match text.contains(value.as_str()) {
+                true => text.replace(value.as_str(), MASK),
+                false => text,
+            });
+        let kept = text.strip_suffix(CUT).unwrap_or(&text);
+        let cut = self.0.iter().filter_map(|value| cut_value(kept, value)).max();
+        if let Some(length) = cut {
+            let at = kept.len() - length;
+            text.replace_range(at..at + length, MASK);
+        }
+        text
     }
+}
+
+/// What stands in place of a value.
+const MASK: &str = "***";
+
+/// What stands at the end of a text that was cut.
+const CUT: char = '…';
+
+/// How a value may look in a request, in an answer that repeats it, or in a text about them.
+fn forms(value: &str) -> Vec<String> {
+    let encoded = utf8_percent_encode(value, NON_ALPHANUMERIC).to_string();
+    // RFC 3986 §2.3 leaves these as they are, as templates do.
+    let kept = encoded.replace("%2D", "-").replace("%2E", ".").replace("%5F", "_").replace("%7E", "~");
+    let json = serde_json::Value::from(value).to_string();
+    let inside = json.get(1..json.len() - 1).unwrap_or_default().to_owned();
+    // Reports show control characters as spaces.
+    let shown = value.replace(char::is_control, " ");
+    let mut all = vec![value.to_owned(), kept.replace("%20", "+"), kept, inside, shown];
+    // As a part of a longer text in Base64, such as the credentials of Basic: what the value alone determines.
+    for before in 0..3 {
+        let coded = base64::encode(&[&[0].repeat(before), value.as_bytes()].concat());
+        let (first, last) = ((before * 8).div_ceil(6), (before + value.len()) * 8 / 6);
+        let coded = if before == 0 { &coded } else { coded.get(first..last).unwrap_or_default() };
+        all.extend([coded.to_owned(), coded.replace('+', "-").replace('/', "_")]);
+        if let Some(inner) = coded.get(..last - first).filter(|inner| inner.len() < coded.len()) {
+            all.push(inner.to_owned());
+        }
+    }
+    all
+}
+
+/// How many bytes at the end of a text are the beginning of this value, if they are enough to tell.
+fn cut_value(text: &str, value: &str) -> Option<usize> {
+    let most = value.len().min(text.len() + 1).checked_sub(1)?;
+    (LENGTH_LEAST..=most).rev().find(|n| value.get(..*n).is_some_and(|beginning| text.ends_with(beginning)))
 }
 
 /// The part of a value that could be a credential. Servers, rates and times are not: a report must name them.
@@ -89,6 +125,12 @@ mod tests {
             ("http://h:8080/x at 10000/s by hunter2 9182736", "http://h:8080/x at 10000/s by *** ***"),
             ("POST /T0/k3y at h", "POST *** at h"),
             ("x-note: aHVudGVyMg==", "x-note: ***"),
+            // `me:hunter2` and `you:hunter2!`
+            ("basic bWU6aHVudGVyMg==", "basic bWU6***"),
+            ("basic eW91Omh1bnRlcjIh", "basic eW91Om***Ih"),
+            ("it was hunter", "it was ***"),
+            ("it was hunter…", "it was ***…"),
+            ("it was hunt", "it was hunt"),
             ("a b is too short to be hidden", "a b is too short to be hidden"),
         ] {
             assert_eq!(masks.apply(text), want);

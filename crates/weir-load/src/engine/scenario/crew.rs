@@ -309,14 +309,14 @@ impl Crew {
             tally.data_ended = Some(set.to_owned());
         }
         if how == Dealt::Failed {
-            self.stop(format!("the data set `{set}` has no more rows, and its `at_end` is `fail`"));
+            self.stop(&format!("the data set `{set}` has no more rows, and its `at_end` is `fail`"));
         }
     }
 
     /// Ends the run early, with users finishing their iterations.
-    pub(super) fn stop(&self, why: String) {
+    pub(super) fn stop(&self, why: &str) {
         if let Some(out) = &self.out {
-            let _ = out.send(Message::Fail(Failed(why))); // the coordinator has gone
+            let _ = out.send(Message::Fail(Failed(self.journey.masks.apply(why)))); // the coordinator has gone
         }
     }
 

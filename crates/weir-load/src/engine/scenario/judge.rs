@@ -168,7 +168,7 @@ impl User {
                 (Some(keep), Err(failure)) => {
                     keep.failed += 1;
                     keep.sample.get_or_insert_with(|| {
-                        let body = redacted_body(answer.body);
+                        let body = redacted_body(answer.body, &self.crew.journey.masks);
                         let status = if answer.status == 0 {
                             String::new()
                         } else {
@@ -204,10 +204,10 @@ impl User {
                     return Ended::Cut;
                 }
                 if counts {
-                    crew.worker.tally.borrow_mut().error_text(failure.text());
+                    crew.worker.tally.borrow_mut().error_text(&crew.worker.plan.masked(failure.text()));
                 }
                 if is_final {
-                    crew.stop(failure.text().to_owned());
+                    crew.stop(failure.text());
                 }
                 self.noted(exec.id, failure.text(), &Job::default());
                 return Ended::Broken(row);
@@ -236,7 +236,7 @@ impl User {
             OnFailure::GoOn | OnFailure::End => Ended::Broken(step),
             OnFailure::Stop => {
                 let name = self.crew.journey.plan.step(request.id).map_or("", |s| &*s.name);
-                self.crew.stop(format!("step `{name}` failed, and its `on_failure` is `stop`"));
+                self.crew.stop(&format!("step `{name}` failed, and its `on_failure` is `stop`"));
                 Ended::Broken(step)
             }
         }

@@ -363,9 +363,9 @@ impl Line {
                 }
                 Ok(Fed::Close(_, told)) => {
                     let mut tally = worker.tally.borrow_mut();
-                    let closed = &mut tally.sessions.closed;
-                    let known = closed.len() < CLOSED_MOST || closed.contains_key(&told);
-                    *closed.entry(if known { told.as_str() } else { "…" }.to_owned()).or_default() += 1;
+                    let (closed, told) = (&mut tally.sessions.closed, worker.plan.masked(&told));
+                    let known = closed.len() < CLOSED_MOST || closed.contains_key(&*told);
+                    *closed.entry(if known { &told } else { "…" }.to_owned()).or_default() += 1;
                     self.say_close(1000);
                     let text = format!("the target closed the WebSocket before an answer ({told})");
                     self.ended = Some(Failure::Reset(text));

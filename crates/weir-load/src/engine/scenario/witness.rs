@@ -50,22 +50,23 @@ impl Witness {
                 text
             }
             // What cannot be parsed is shown as it came.
-            false if head.wire_len() == 0 => {
-                head.buffer().get(..SHOWN_MOST.min(head.buffer().len())).unwrap_or_default().to_vec()
-            }
+            false if head.wire_len() == 0 => head.buffer().to_vec(),
             false => head.buffer().get(..head.wire_len()).unwrap_or_default().to_vec(),
         };
-        let mut text = format!("step `{step}` failed: {why}\n{}", indented('>', &redacted_head(request)));
+        let mut text =
+            format!("step `{step}` failed: {why}\n{}", indented('>', &redacted_head(request, masks)));
         if !answer.is_empty() {
-            text.push_str(&indented('<', &redacted_head(&answer)));
+            text.push_str(&indented('<', &redacted_head(&answer, masks)));
         }
         self.failed = Some(masks.apply(&text));
     }
 }
 
 /// A head with its credentials hidden: values of fields and parameters whose names say so.
-pub(super) fn redacted_head(head: &[u8]) -> String {
-    let text = String::from_utf8_lossy(head.get(..SHOWN_MOST).unwrap_or(head)).into_owned();
+pub(super) fn redacted_head(head: &[u8], masks: &Masks) -> String {
+    // Masks come first: where the text is cut, they would miss the beginning of a value.
+    let mut text = masks.apply(&String::from_utf8_lossy(head));
+    text.truncate(text.floor_char_boundary(SHOWN_MOST));
     let mut lines = text.lines();
     let mut shown = vec![redacted_line(lines.next().unwrap_or_default())];
     for line in lines.filter(|line| !line.is_empty()) {
@@ -107,12 +108,15 @@ fn redacted_line(line: &str) -> String {
 
 /// The beginning of a body in one line. Members and inputs whose names say that they are credentials are hidden, and
 /// so is every long run of characters that could be one.
-pub(super) fn redacted_body(body: &[u8]) -> String {
+pub(super) fn redacted_body(body: &[u8], masks: &Masks) -> String {
     /// How much of a body is shown.
     const BEGINNING: usize = 160;
     /// A run of letters and digits of this length is a credential rather than a word.
     const LONG: usize = 16;
-    let text = String::from_utf8_lossy(body.get(..BEGINNING).unwrap_or(body)).into_owned();
+    /// How much of it is searched for values to hide, so that none is cut.
+    const SEARCHED: usize = 8 * 1024;
+    let mut text = masks.apply(&String::from_utf8_lossy(body.get(..SEARCHED).unwrap_or(body)));
+    text.truncate(text.floor_char_boundary(BEGINNING));
     let mut shown = String::new();
     let mut hides_next = false;
     let is_part = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '+' | '/');
@@ -154,13 +158,13 @@ mod tests {
         let head =
             b"POST /login?user=a&access_token=s3cret HTTP/1.1\r\nhost: a\r\nAuthorization: Bearer s3cret\r\n\
                      Cookie: sid=s3cret\r\nX-Session: s3cret\r\nX-Tok: s3cret\r\naccept: */*\r\n\r\n";
-        let shown = redacted_head(head);
+        let shown = redacted_head(head, &Masks::default());
         assert!(!shown.contains("s3cret"), "{shown}");
         assert!(shown.starts_with("POST /login?user=***&access_token=*** HTTP/1.1\nhost: a\n"), "{shown}");
         assert!(shown.ends_with("\naccept: */*"), "{shown}");
         let answer =
             b"HTTP/1.1 302 Found\r\nSet-Cookie: sid=s3cret; Path=/\r\nLocation: /a?token=s3cret&b=1\r\n\r\n";
-        let shown = redacted_head(answer);
+        let shown = redacted_head(answer, &Masks::default());
         assert!(!shown.contains("s3cret") && shown.contains("Location: /a?token=***&b=***"), "{shown}");
     }
 
@@ -172,7 +176,7 @@ mod tests {
             ("<p>0123456789abcdef0123</p>\r\n", "<p>***</p>  "),
             ("password=a b&x=1", "password=*** ***&x=1"),
         ] {
-            assert_eq!(redacted_body(body.as_bytes()), want, "{body}");
+            assert_eq!(redacted_body(body.as_bytes(), &Masks::default()), want, "{body}");
         }
     }
 }

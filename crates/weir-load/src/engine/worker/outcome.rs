@@ -93,6 +93,7 @@ impl Worker {
         tally.record(sample, part);
         if let Some(code) = response.grpc.filter(|code| *code != Code::OK) {
             let text = text.unwrap_or_default();
+            let text = self.plan.masked(text);
             tally.error_text(&format!("rpc error: code = {} desc = {text}", code.name())); // as in grpc-go and ghz
         }
         if let (Some(feed), Some(held)) = (&self.feed, slot.held.take()) {
@@ -235,7 +236,7 @@ impl Worker {
             Failure::Descriptors(_) => tally.out_of_descriptors += 1,
             _ => {}
         }
-        tally.error_text(text);
+        tally.error_text(&self.plan.masked(text));
     }
 }
 
