@@ -309,7 +309,7 @@ impl Plan {
             if let Some(permit) = direction.teardown.as_ref().filter(|_| !journey.teardown.is_empty()) {
                 let _ = permit.recv(); // the other end is dropped when the coordinator is gone or stops the run
             }
-            match scenario::finish(&plan, journey, interrupt) {
+            match scenario::finish(&plan, journey, interrupt, None) {
                 Err(failed) if end.is_none() => end = Some(End::Failed { reason: failed.to_string() }),
                 Err(failed) => merge.notes.push(failed.to_string()),
                 Ok(()) => {}

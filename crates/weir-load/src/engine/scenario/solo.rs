@@ -4,7 +4,7 @@ use super::crew::Crew;
 use super::user::{Ended, Session, User};
 use super::websocket;
 use super::witness::Witness;
-use crate::clock::Clock;
+use crate::clock::{self, Clock};
 use crate::engine::Interrupt;
 use crate::engine::ahead::Ahead;
 use crate::engine::shared::Shared;
@@ -19,6 +19,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 use weir_plan::{CookieJar, Scope};
+use weir_report::units;
 
 /// How long teardown may take after Ctrl-C has ended the load.
 const TEARDOWN_MOST: Duration = Duration::from_secs(5);
@@ -26,7 +27,8 @@ const TEARDOWN_MOST: Duration = Duration::from_secs(5);
 /// How often timeouts are looked for.
 const SWEEP: Duration = Duration::from_millis(20);
 
-/// Runs `setup`, and then each scenario once if the plan has a dry run. A second call does nothing.
+/// Runs `setup`, and then each scenario once if the plan has a dry run. If that fails after `setup` is done, runs
+/// `teardown` too, since no load follows. A second call does nothing.
 pub(crate) fn prepare(plan: &Arc<Plan>, journey: &Arc<Journey>, interrupt: &Interrupt) -> Result<(), Failed> {
     // Also where another agent has run setup: methods are not among what it passes on.
     calls::ask(journey, &plan.origins, || interrupt.is_ended())?;
@@ -34,7 +36,7 @@ pub(crate) fn prepare(plan: &Arc<Plan>, journey: &Arc<Journey>, interrupt: &Inte
         return Ok(());
     }
     let ends = || interrupt.is_ended().then(|| "interrupted before the load began".to_owned());
-    solo(plan, journey, ends, async |crew| {
+    let outcome = solo(plan, journey, ends, async |crew| {
         let mut scope = journey.plan.scope_of_setup();
         if !journey.setup.is_empty() {
             let session = Session::around(scope);
@@ -55,13 +57,34 @@ pub(crate) fn prepare(plan: &Arc<Plan>, journey: &Arc<Journey>, interrupt: &Inte
             }
         }
         Ok(())
-    })?;
-    let _ = journey.prepared.set(()); // the first wins, and did the same
-    Ok(())
+    });
+    match outcome {
+        Ok(()) => {
+            let _ = journey.prepared.set(()); // the first wins, and did the same
+            Ok(())
+        }
+        Err(Failed(why)) if journey.teardown.is_empty() => Err(Failed(why)),
+        Err(Failed(why)) => {
+            let told = match journey.kept.get() {
+                // Without what setup keeps, it could delete something else.
+                None => "teardown did not run, because setup did not come to its end".to_owned(),
+                Some(_) => match finish(plan, journey, interrupt, Some(plan.grace)) {
+                    Ok(()) => "teardown ran".to_owned(),
+                    Err(Failed(also)) => also,
+                },
+            };
+            Err(Failed(format!("{}\n{told}", why.trim_end())))
+        }
+    }
 }
 
-/// Runs `teardown`. Its failures are in its rows.
-pub(crate) fn finish(plan: &Arc<Plan>, journey: &Arc<Journey>, interrupt: &Interrupt) -> Result<(), Failed> {
+/// Runs `teardown`, for at most the given time. Its failures are in its rows.
+pub(crate) fn finish(
+    plan: &Arc<Plan>,
+    journey: &Arc<Journey>,
+    interrupt: &Interrupt,
+    most: Option<Duration>,
+) -> Result<(), Failed> {
     if journey.teardown.is_empty() {
         return Ok(());
     }
@@ -73,6 +96,10 @@ pub(crate) fn finish(plan: &Arc<Plan>, journey: &Arc<Journey>, interrupt: &Inter
         (true, _) if begun.elapsed() >= TEARDOWN_MOST => {
             let seconds = TEARDOWN_MOST.as_secs();
             Some(format!("teardown: cut {seconds} s after the run was interrupted, before its last step"))
+        }
+        _ if most.is_some_and(|most| begun.elapsed() >= most) => {
+            let time = units::time(clock::nanos(most.unwrap_or_default()) as f64);
+            Some(format!("teardown: cut after {time}, before its last step"))
         }
         _ => None,
     };
