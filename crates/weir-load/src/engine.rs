@@ -25,6 +25,8 @@ mod thread;
 mod websocket;
 pub(crate) mod worker;
 
+pub use scenario::kill_programs;
+
 use crate::clock::{self, Clock};
 use crate::cores;
 use crate::cost::{Begun, Watch};

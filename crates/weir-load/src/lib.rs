@@ -49,7 +49,7 @@ mod url;
 
 pub use check::Check;
 pub use compare::{Compare, CompareOptions};
-pub use engine::Interrupt;
+pub use engine::{Interrupt, kill_programs};
 pub use options::Options;
 pub use plan::Plan;
 pub use progress::{Progress, SoFar};

@@ -3,6 +3,9 @@
 #![allow(unsafe_code)] // a few system calls without a safe wrapper among our crates
 
 use std::fs;
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
 use weir_report::report::Generator;
 
 /// The monotonic clock in nanoseconds. `Instant` reads the same clock, but its subtraction takes 45 instructions more,
@@ -64,6 +67,35 @@ pub(crate) fn wake_soon() {
         // SAFETY: `attr` is a structure with its own size, for the call to read.
         unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) };
     }
+}
+
+/// Has the kernel kill the process that this command starts if the thread that starts it ends first, as when this
+/// process is killed. The process leads a group of its own.
+pub(crate) fn ends_with_us(command: &mut Command) {
+    let ours = std::process::id();
+    let before = move || {
+        // SAFETY: sets a number of the calling process.
+        let set = unsafe {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::c_ulong::from(libc::SIGKILL.cast_unsigned()))
+        } == 0;
+        // SAFETY: asks for a number. If we ended before the call above, nothing would end the new process.
+        let parent = unsafe { libc::getppid() };
+        if set && parent.cast_unsigned() == ours { Ok(()) } else { Err(io::Error::last_os_error()) }
+    };
+    command.process_group(0);
+    // SAFETY: between fork and exec, the closure makes two system calls and allocates nothing.
+    unsafe { command.pre_exec(before) };
+}
+
+/// Whether a process of ours has ended. It is not waited for, so its number stays its own.
+pub(crate) fn has_ended(pid: u32) -> bool {
+    // SAFETY: all zeros is a valid value of this structure of numbers.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let how = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: `info` is a valid siginfo_t for the call to fill.
+    let told = unsafe { libc::waitid(libc::P_PID, pid, &raw mut info, how) } == 0;
+    // SAFETY: a call that succeeded has filled the fields of SIGCHLD, or left the zeros.
+    told && unsafe { info.si_pid() } != 0
 }
 
 /// Kills a process that has not been waited for, and its group if it leads one.

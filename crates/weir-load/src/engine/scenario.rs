@@ -20,5 +20,6 @@ mod walk;
 mod websocket;
 mod witness;
 
+pub use exec::kill_programs;
 pub(super) use solo::{finish, prepare};
 pub(super) use thread::{drive, slots_of};

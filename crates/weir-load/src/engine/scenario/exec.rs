@@ -16,10 +16,9 @@ use std::io::{self, Read as _, Write as _};
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::task::Poll;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -34,6 +33,21 @@ const END: Duration = Duration::from_secs(1);
 
 /// How often its end, and that of the run, are looked for.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// The groups of processes that run, by their leaders. Locked while one starts or is waited for, so that each number
+/// is that of a group of ours.
+static GROUPS: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+
+fn groups() -> MutexGuard<'static, Vec<u32>> {
+    GROUPS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Kills the programs of `exec` steps and whatever they started. Call it before the process exits while a load runs;
+/// the end of a load does it by itself. If this process is killed, the kernel kills the programs, but not what they
+/// started.
+pub fn kill_programs() {
+    groups().iter().for_each(|leader| os::kill_group(*leader));
+}
 
 /// The programs of a thread, by command line.
 #[derive(Default)]
@@ -194,6 +208,8 @@ struct Running {
     is_fine: bool,
     /// The run has ended.
     is_over: Arc<AtomicBool>,
+    /// It has ended, and so has what it started.
+    ended: Option<ExitStatus>,
 }
 
 impl Running {
@@ -206,9 +222,13 @@ impl Running {
         let mut command = Command::new(program);
         command.args(arguments).stdin(OwnedFd::from(theirs.try_clone()?)).stdout(OwnedFd::from(theirs));
         // In a group of its own, Ctrl-C does not end it before teardown, and what it starts ends with it.
-        let process = command.process_group(0).spawn()?;
+        os::ends_with_us(&mut command);
+        let mut groups = groups();
+        let process = command.spawn()?;
+        groups.push(process.id());
+        drop(groups);
         drop(command); // it holds their end of the pair
-        Ok(Self { process, line, rest: Vec::new(), is_fine: true, is_over })
+        Ok(Self { process, line, rest: Vec::new(), is_fine: true, is_over, ended: None })
     }
 
     /// Writes a line and reads one. The error says what the program did instead; `None` that it was too slow.
@@ -270,13 +290,26 @@ impl Running {
     /// Its status, if it ends in time.
     fn status(&mut self, most: Duration) -> Option<ExitStatus> {
         let until = Instant::now() + most;
-        loop {
-            match self.process.try_wait() {
-                Ok(Some(status)) => return Some(status),
-                Ok(None) if Instant::now() < until => std::thread::sleep(Duration::from_millis(2)),
-                _ => return None,
+        while self.ended.is_none() {
+            if os::has_ended(self.process.id()) {
+                self.end();
+            } else if Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(2));
+            } else {
+                break;
             }
         }
+        self.ended
+    }
+
+    /// Ends it and what it started, and waits for it.
+    fn end(&mut self) {
+        let id = self.process.id();
+        let mut groups = groups();
+        // Before it is waited for: then its number may be that of another process.
+        os::kill_group(id);
+        self.ended = self.process.wait().ok();
+        groups.retain(|group| *group != id);
     }
 }
 
@@ -291,8 +324,7 @@ impl Drop for Running {
         let _ = self.line.shutdown(Shutdown::Both); // it may have closed its side
         let most = if self.is_fine { END } else { Duration::ZERO };
         if self.status(most).is_none() {
-            os::kill_group(self.process.id());
-            let _ = self.process.wait(); // it has been killed
+            self.end();
         }
     }
 }
