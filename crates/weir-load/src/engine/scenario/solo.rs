@@ -2,7 +2,7 @@
 
 use super::crew::Crew;
 use super::user::{Ended, Session, User};
-use super::websocket;
+use super::websocket::{self, Ending};
 use super::witness::Witness;
 use crate::clock::{self, Clock};
 use crate::engine::Interrupt;
@@ -122,7 +122,7 @@ async fn around(
     let mut ready = crew.worker.clock.now();
     let sockets = Rc::clone(&user.sockets);
     let ended = websocket::tend(crew, &sockets, user.walk_all(&mut session, program, &mut ready)).await;
-    websocket::close(crew, &sockets, true);
+    websocket::close(crew, &sockets, Ending::All);
     let failed = crew.witness.borrow_mut().take().and_then(|w| w.failed);
     let failed = failed.or_else(|| (ended != Ended::Whole).then(|| "it was cut".to_owned()));
     (session, failed)

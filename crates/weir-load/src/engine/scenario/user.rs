@@ -11,7 +11,7 @@
 
 use super::crew::{Crew, Pool};
 use super::gate;
-use super::websocket::{self, Sockets};
+use super::websocket::{self, Ending, Sockets};
 use crate::clock;
 use crate::engine::worker::Pause as Why;
 use std::ops::Range;
@@ -106,7 +106,8 @@ impl User {
         let crew = Rc::clone(&self.crew);
         let Some(mut session) = self.session(scenario) else { return Ended::Cut };
         let ended = self.iteration(scenario, &mut session, intended).await;
-        websocket::close(&crew, &self.sockets, false);
+        let ending = if session.is_started { Ending::Iteration } else { Ending::Start(scenario) };
+        websocket::close(&crew, &self.sockets, ending);
         let apart = session.apart_ns;
         self.put(scenario, session);
         let counts = crew.worker.counts(intended);
@@ -187,7 +188,7 @@ impl User {
                 tally.cookies_dropped += session.jar.dropped();
             }
         }
-        websocket::close(&crew, &self.sockets, true);
+        websocket::close(&crew, &self.sockets, Ending::All);
     }
 
     /// Whether an answer set a cookie.

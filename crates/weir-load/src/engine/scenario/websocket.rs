@@ -95,12 +95,28 @@ pub(super) async fn tend<T>(crew: &Crew, sockets: &Sockets, life: impl Future<Ou
     .await
 }
 
-/// Closes those that end with an iteration, or all.
-pub(super) fn close(crew: &Crew, sockets: &Sockets, all: bool) {
+/// Which WebSockets end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// All, with their user.
+    All,
+    /// Those that end with an iteration.
+    Iteration,
+    /// Also those of this scenario's `start`, which broke off and will run again.
+    Start(usize),
+}
+
+/// Closes those that end.
+pub(super) fn close(crew: &Crew, sockets: &Sockets, ending: Ending) {
     let mut sockets = sockets.borrow_mut();
     let mut at = 0;
     while let Some(socket) = sockets.get(at) {
-        if all || !socket.is_of_user {
+        let ends = match ending {
+            Ending::All => true,
+            Ending::Iteration => !socket.is_of_user,
+            Ending::Start(scenario) => !socket.is_of_user || socket.scenario == Some(scenario),
+        };
+        if ends {
             sockets.swap_remove(at).line.close(&crew.worker);
         } else {
             at += 1;
