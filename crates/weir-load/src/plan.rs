@@ -99,6 +99,12 @@ impl Plan {
         Duration::from_nanos(self.warmup_ns)
     }
 
+    /// gRPC steps whose method and message are checked only when the run begins, because the plan names no files that
+    /// describe them.
+    pub fn unchecked_calls(&self) -> u64 {
+        self.journey.as_ref().map_or(0, |journey| journey.unknown_calls())
+    }
+
     /// Whether the target's process is watched, so that its cost is known.
     pub const fn watches_target(&self) -> bool {
         self.pid.is_some()

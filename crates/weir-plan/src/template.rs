@@ -152,6 +152,26 @@ impl Template {
         }
     }
 
+    /// A JSON document with a text in place of each placeholder, so that its members can be checked before a value is
+    /// known. Outside of a text, the placeholder becomes one.
+    pub fn json_with(&self, stand_in: &str) -> Vec<u8> {
+        let (mut out, mut in_text, mut is_escaped) = (Vec::new(), false, false);
+        for piece in &self.pieces {
+            match piece {
+                Piece::Literal(bytes) => {
+                    for byte in bytes {
+                        in_text ^= *byte == b'"' && !is_escaped;
+                        is_escaped = *byte == b'\\' && !is_escaped;
+                    }
+                    out.extend_from_slice(bytes);
+                }
+                Piece::Value(_) if in_text => out.extend_from_slice(stand_in.as_bytes()),
+                Piece::Value(_) => out.extend_from_slice(format!("\"{stand_in}\"").as_bytes()),
+            }
+        }
+        out
+    }
+
     /// A text without placeholders.
     pub(crate) fn literal(text: impl Into<Box<[u8]>>) -> Self {
         Self { pieces: [Piece::Literal(text.into())].into(), form: Form::Any }

@@ -20,6 +20,9 @@ pub(crate) struct Method {
     pub(crate) framed: Option<Box<[u8]>>,
 }
 
+/// Stands in a message for values that are not known before the step runs. No message has it by chance.
+const STAND_IN: &str = "{{weir value}}";
+
 /// Methods by row; set once, before users run.
 pub(crate) type Methods = Vec<OnceLock<Method>>;
 
@@ -105,10 +108,15 @@ fn find(
 
 fn set(journey: &Journey, request: &Request, call: Call) -> Result<(), (&'static str, String)> {
     let mut framed = None;
-    if let Some(message) = request.body.as_ref().and_then(weir_plan::Template::fixed) {
-        let mut frames = Vec::new();
-        call.frame(message, &mut frames).map_err(|why| ("message", why))?;
-        framed = Some(frames.into());
+    if let Some(body) = &request.body {
+        match body.fixed() {
+            Some(message) => {
+                let mut frames = Vec::new();
+                call.frame(message, &mut frames).map_err(|why| ("message", why))?;
+                framed = Some(frames.into());
+            }
+            None => call.fits(&body.json_with(STAND_IN), STAND_IN).map_err(|why| ("message", why))?,
+        }
     }
     if let Some(place) = journey.methods.get(usize::from(request.id.0)) {
         let _ = place.set(Method { call: Arc::new(call), framed }); // each is looked up once
@@ -120,6 +128,12 @@ impl Journey {
     /// Every gRPC step.
     fn calls(&self) -> impl Iterator<Item = &Request> {
         self.programs().flat_map(super::program::Program::requests).filter(|r| r.kind == Kind::Grpc)
+    }
+
+    /// Steps whose method is not known before the servers are asked.
+    pub(crate) fn unknown_calls(&self) -> u64 {
+        let is_unknown = |request: &&Request| self.method(usize::from(request.id.0)).is_none();
+        self.calls().filter(is_unknown).count() as u64
     }
 
     /// The method of a step, if it makes calls.

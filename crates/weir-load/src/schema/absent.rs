@@ -12,6 +12,10 @@ impl Call {
         match *self {}
     }
 
+    pub(crate) fn fits(&self, _: &[u8], _: &str) -> Result<(), String> {
+        match *self {}
+    }
+
     pub(crate) fn json(&self, _: &[u8]) -> Option<Vec<u8>> {
         match *self {}
     }

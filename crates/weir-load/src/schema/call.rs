@@ -37,6 +37,27 @@ impl Call {
     /// Appends the framed messages for this JSON and returns their number. Empty input is the empty message. If the
     /// client streams, each element of an array is a message, and so is each of several values in a row.
     pub(crate) fn frame(&self, json: &[u8], out: &mut Vec<u8>) -> Result<usize, String> {
+        let messages = self.messages(json)?;
+        for value in &messages {
+            self.append(value, out)?;
+        }
+        Ok(messages.len())
+    }
+
+    /// Whether messages fit whose JSON has a text in place of values that are not known yet: such values fit anywhere.
+    pub(crate) fn fits(&self, json: &[u8], stand_in: &str) -> Result<(), String> {
+        let input = self.method.input();
+        for mut value in self.messages(json)? {
+            if !stands_in(&value, stand_in) {
+                without(&input, &mut value, stand_in)
+                    .map_err(|why| format!("does not fit {}: {why}", input.full_name()))?;
+                self.append(&value, &mut Vec::new())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn messages(&self, json: &[u8]) -> Result<Vec<Value>, String> {
         let streams = self.method.is_client_streaming();
         let mut messages = Vec::new();
         for value in serde_json::Deserializer::from_slice(json).into_iter::<Value>() {
@@ -51,10 +72,7 @@ impl Call {
         if messages.len() > 1 && !streams {
             return Err(format!("{} takes one message, here are {}", self.method.name(), messages.len()));
         }
-        for value in &messages {
-            self.append(value, out)?;
-        }
-        Ok(messages.len())
+        Ok(messages)
     }
 
     fn append(&self, value: &Value, out: &mut Vec<u8>) -> Result<(), String> {
@@ -99,6 +117,55 @@ const fn kind(client_streams: bool, server_streams: bool) -> CallKind {
     }
 }
 
+/// Whether a value is a text with a stand-in for a value that is not known yet.
+fn stands_in(value: &Value, stand_in: &str) -> bool {
+    value.as_str().is_some_and(|text| text.contains(stand_in))
+}
+
+/// Removes from a message what is not known yet. The error names a field that it does not have.
+fn without(message: &MessageDescriptor, value: &mut Value, stand_in: &str) -> Result<(), String> {
+    let Value::Object(fields) = value else { return Ok(()) };
+    let mut unknown = None;
+    fields.retain(|name, value| {
+        let Some(field) = message.get_field_by_json_name(name).or_else(|| message.get_field_by_name(name))
+        else {
+            unknown.get_or_insert_with(|| no_field(message, name));
+            return false;
+        };
+        let below = match field.kind() {
+            // Messages of google.protobuf have their own JSON forms.
+            Kind::Message(of) if of.full_name().starts_with("google.protobuf.") => {
+                return !value.to_string().contains(stand_in);
+            }
+            Kind::Message(of) if !field.is_map() => Some(of),
+            _ => None,
+        };
+        let mut look = |value: &mut Value| {
+            if let Some(Err(why)) = below.as_ref().map(|of| without(of, value, stand_in)) {
+                unknown.get_or_insert_with(|| format!("{name}: {why}"));
+            }
+            !stands_in(value, stand_in)
+        };
+        match value {
+            Value::Array(all) if field.is_list() => {
+                all.retain_mut(look);
+                true
+            }
+            Value::Object(all) if field.is_map() => {
+                all.retain(|key, value| !key.contains(stand_in) && !value.to_string().contains(stand_in));
+                true
+            }
+            value => look(value),
+        }
+    });
+    unknown.map_or(Ok(()), Err)
+}
+
+fn no_field(message: &MessageDescriptor, name: &str) -> String {
+    let known: Vec<String> = message.fields().map(|f| f.name().to_owned()).collect();
+    format!("there is no field `{name}`; it has {}", known.join(", "))
+}
+
 /// The place in a JSON value that does not fit a message, and what was expected there.
 fn misfit(message: &MessageDescriptor, value: &Value) -> Option<(String, String)> {
     let error = DynamicMessage::deserialize(message.clone(), value).err()?.to_string();
@@ -112,8 +179,7 @@ fn misfit(message: &MessageDescriptor, value: &Value) -> Option<(String, String)
     for (name, value) in fields {
         let Some(field) = message.get_field_by_json_name(name).or_else(|| message.get_field_by_name(name))
         else {
-            let known: Vec<String> = message.fields().map(|f| f.name().to_owned()).collect();
-            return Some((String::new(), format!("there is no field `{name}`; it has {}", known.join(", "))));
+            return Some((String::new(), no_field(message, name)));
         };
         if let Some(found) = misfit_of_field(message, &field, name, value) {
             return Some(found);
@@ -253,6 +319,26 @@ mod tests {
         assert_eq!(framed("Up", "").unwrap(), b"");
         let all = r#"{"all":[{"n":-1,"words":["x"]}],"color":"BLUE","raw":"AQI=","byName":{"k":"7"},"at":"1970-01-01T00:00:01Z","b":1.5}"#;
         assert!(framed("Down", all).unwrap().len() > 30);
+    }
+
+    #[test]
+    fn what_is_not_known_yet_fits_anywhere_but_in_no_field() {
+        let call = call("One");
+        for (json, want) in [
+            (r#"{"name":"a ~ b","count":"~","color":"~","raw":"~","at":"~","a":"~"}"#, Ok(())),
+            (r#"{"all":[{"n":"~","words":["~","x"]},"~"],"byName":{"~":"1","k":"~"}}"#, Ok(())),
+            (r#""~""#, Ok(())),
+            (r#"{"nam":"~"}"#, Err("there is no field `nam`")),
+            (r#"{"all":[{"m":"~"}]}"#, Err("all: there is no field `m`")),
+            (r#"{"name":"~","count":-1}"#, Err("count: expected a whole number of 32 bits, not negative")),
+        ] {
+            let told = call.fits(json.as_bytes(), "~");
+            match (&told, want) {
+                (Ok(()), Ok(())) => {}
+                (Err(told), Err(want)) if told.contains(want) => {}
+                _ => panic!("{json}: {told:?}"),
+            }
+        }
     }
 
     #[test]

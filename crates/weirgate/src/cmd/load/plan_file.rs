@@ -146,4 +146,12 @@ fn print_check(file: &Path, plan: &Plan) {
         size(least as f64),
         size(most as f64),
     ));
+    if plan.unchecked_calls() > 0 {
+        crate::cmd::print(&format!(
+            "{}: the methods and messages of {} are not checked: list the .proto files under `protos`, or the servers \
+             are asked when the load begins\n",
+            file.display(),
+            counted(plan.unchecked_calls(), "gRPC step"),
+        ));
+    }
 }

@@ -130,6 +130,10 @@ fn mistakes_in_calls_are_told_before_anything_is_sent() {
             "scenarios.a.steps[0].message: does not fit helloworld.v1.HelloRequest: there is no field `nam`",
         ),
         (
+            "grpc: /helloworld.v1.Greeter/SayHello, message: { nam: 'x{{user}}' }",
+            "scenarios.a.steps[0].message: does not fit helloworld.v1.HelloRequest: there is no field `nam`",
+        ),
+        (
             "grpc: /helloworld.v1.Greeter/SayHello, message: [ { name: x }, { name: y } ]",
             "expected an object, found [",
         ),
@@ -164,7 +168,7 @@ fn a_server_without_http2_is_told() {
 // === WebSocket ===
 
 /// Answers a handshake; returns its head, or `None` when the client is done.
-fn shake(conn: &mut Conn, fields: &str) -> Option<weir_testkit::Head> {
+pub(super) fn shake(conn: &mut Conn, fields: &str) -> Option<weir_testkit::Head> {
     let head = conn.next_request()?.head;
     let accept = accept(head.header("sec-websocket-key").unwrap().as_bytes());
     conn.send(format!(
@@ -175,7 +179,7 @@ fn shake(conn: &mut Conn, fields: &str) -> Option<weir_testkit::Head> {
 }
 
 /// The client's next frame, which must be masked and short: first byte and payload.
-fn frame(conn: &mut Conn) -> (u8, String) {
+pub(super) fn frame(conn: &mut Conn) -> (u8, String) {
     let head = conn.read_n(6);
     assert!(head[1] & 0x80 != 0 && head[1] & 0x7f < 126, "{head:?}");
     let payload = conn.read_n(usize::from(head[1] & 0x7f));
