@@ -1,7 +1,7 @@
 //! The parts of a shape: their verdicts, and how the target recovered from a spike.
 
 use crate::Report;
-use crate::report::{Recovery, Tick, Verdict};
+use crate::report::{Grade, Reason, Recovery, Tick, Verdict};
 
 /// How far above its value before the spike a percentile may be.
 const RECOVERED: f64 = 1.10;
@@ -13,9 +13,25 @@ impl Report {
     /// The verdict and the recovery of part `i`, from everything else in the report.
     pub(crate) fn judged_part(&self, i: usize) -> (Verdict, Option<Recovery>) {
         let part = &self.parts[i];
-        let nothing = part.planned == 0 && part.counts.requests == 0;
-        let verdict = if nothing { Verdict::default() } else { super::of_part(&self.part_at(i)) };
+        let is_idle = part.counts.requests == 0;
+        let verdict = match self.ended_data(part.group).filter(|_| is_idle) {
+            Some(text) => {
+                let reason = Reason { code: "data_ended".to_owned(), grade: Grade::Valid, text };
+                Verdict { reasons: vec![reason], ..Verdict::default() }
+            }
+            None if is_idle && part.planned == 0 => Verdict::default(),
+            None => super::of_part(&self.part_at(i)),
+        };
         (verdict, self.recovery(i))
+    }
+
+    /// Why a group of scenarios had nothing to do in its later parts, if the rows of data sets ended all of them.
+    fn ended_data(&self, group: u64) -> Option<String> {
+        let of_group = || self.scenarios.iter().filter(|scenario| scenario.group == group);
+        let set = of_group().find_map(|scenario| scenario.data_ended.as_ref())?;
+        of_group()
+            .all(|scenario| scenario.data_ended.is_some())
+            .then(|| format!("no iteration began in this part: the data set `{set}` had no more rows"))
     }
 
     /// Fills in the verdict and the recovery of each part.
@@ -62,7 +78,7 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Pace, PartPlan, PartStats, Percentiles, Series, StageUnit};
+    use crate::report::{Pace, PartPlan, PartStats, Percentiles, ScenarioStats, Series, StageUnit};
     use crate::{Threshold, verdict};
 
     const S: u64 = 1_000_000_000;
@@ -145,5 +161,27 @@ mod tests {
         assert_eq!((codes(0), codes(2)), (vec![], vec![]));
         assert_eq!(codes(1), ["rate_missed", "errors", "too_short"]);
         assert!(verdict::judge(&r).reasons.iter().any(|reason| reason.code == "part_invalid"));
+    }
+
+    #[test]
+    fn a_part_after_the_end_of_its_data_says_so() {
+        let mut r = run(&[10; 22]);
+        r.parts[2].planned = 100;
+        let codes = |r: &Report| {
+            let verdict = r.judged_part(2).0;
+            let codes: Vec<String> = verdict.reasons.into_iter().map(|reason| reason.code).collect();
+            (verdict.grade, codes)
+        };
+        assert_eq!(codes(&r), (Grade::Invalid, vec!["no_responses".to_owned()]));
+        let ended = |set: Option<&str>| ScenarioStats {
+            data_ended: set.map(str::to_owned),
+            ..ScenarioStats::default()
+        };
+        r.scenarios = vec![ended(Some("users")), ended(None)];
+        assert_eq!(codes(&r).0, Grade::Invalid, "the other scenario should have gone on");
+        r.scenarios.truncate(1);
+        assert_eq!(codes(&r), (Grade::Valid, vec!["data_ended".to_owned()]));
+        r.parts[2].counts.requests = 3;
+        assert_eq!(codes(&r).0, Grade::Invalid);
     }
 }
