@@ -26,10 +26,40 @@ pub(crate) const CAPTURE_BYTES: usize = 4096;
 
 /// Whether a field's value must not be shown.
 pub(crate) fn is_secret(name: &str) -> bool {
-    const SECRET: [&str; 6] =
-        ["authorization", "cookie", "proxy-authorization", "x-api-key", "apikey", "x-auth-token"];
-    SECRET.iter().any(|s| name.eq_ignore_ascii_case(s))
+    let name = name.to_ascii_lowercase();
+    SECRET_NAMES.iter().any(|part| name.contains(part))
+        || name.split(['-', '_', '.']).any(|word| SECRET_WORDS.contains(&word))
 }
+
+/// Parts of names that say that the value is a credential. The gateway hides the same ones in logs (`variables.rs` of
+/// weir-route), but for the short ones: it must not leave out fields by mistake.
+const SECRET_NAMES: [&str; 22] = [
+    "assertion",
+    "auth",
+    "bearer",
+    "cookie",
+    "credential",
+    "csrf",
+    "dpop",
+    "hmac",
+    "jwt",
+    "key",
+    "otp",
+    "pass",
+    "pwd",
+    "saml",
+    "secret",
+    "session",
+    "sid",
+    "sig",
+    "ticket",
+    "tok",
+    "verifier",
+    "xsrf",
+];
+
+/// Words that say so only between `-`, `_` and `.`.
+const SECRET_WORDS: [&str; 3] = ["mfa", "pin", "sso"];
 
 /// Writes what is left of `bytes`, of which `written` are out. The caller flushes.
 #[inline]

@@ -489,8 +489,35 @@ pub struct Secrets {
 }
 
 /// Parts of names of what is secret.
-const SECRET_NAMES: &[&str] =
-    &["auth", "cookie", "credential", "key", "passw", "secret", "session", "sign", "token"];
+///
+/// weir-load hides the same ones in what it shows of requests (`transport.rs`); no crate below both knows names of fields.
+const SECRET_NAMES: &[&str] = &[
+    "assertion",
+    "auth",
+    "bearer",
+    "cookie",
+    "credential",
+    "csrf",
+    "dpop",
+    "hmac",
+    "jwt",
+    "key",
+    "passcode",
+    "passphrase",
+    "passw",
+    "pwd",
+    "saml",
+    "secret",
+    "session",
+    "sign",
+    "ticket",
+    "token",
+    "verifier",
+    "xsrf",
+];
+
+/// Words that are secret as a whole name or a part of it between `-`, `_` and `.`; within other words they are not.
+const SECRET_WORDS: &[&str] = &["mfa", "otp", "pass", "pin", "sid", "sig", "sso", "tok", "totp"];
 
 /// A cookie up to this length is no credential, but a choice of the client such as `beta=1`.
 const PLAIN_COOKIE_BYTES: usize = 8;
@@ -533,6 +560,7 @@ fn named(name: &str, known: &[String]) -> bool {
     let name = name.to_ascii_lowercase();
     known.iter().any(|one| one.eq_ignore_ascii_case(&name))
         || SECRET_NAMES.iter().any(|part| name.contains(part))
+        || name.split(['-', '_', '.']).any(|word| SECRET_WORDS.contains(&word))
 }
 
 #[cfg(test)]

@@ -645,9 +645,11 @@ fn without_secrets(bytes: &[u8]) -> Vec<u8> {
     let (head, rest) = bytes.split_at(end);
     let lines: Vec<Vec<u8>> = head
         .split(|b| *b == b'\n')
-        .map(|line| {
+        .enumerate()
+        .map(|(i, line)| {
             let name = line.split(|b| *b == b':').next().unwrap_or_default();
-            if is_secret(&String::from_utf8_lossy(name)) {
+            // The first line has no name.
+            if i > 0 && is_secret(&String::from_utf8_lossy(name)) {
                 [name, b": ***\r"].concat()
             } else {
                 line.to_vec()

@@ -186,6 +186,8 @@ fn secrets_are_not_recorded() {
     conn.send(
         "GET /a?pass=OPENSESAME&session=OPENSESAME&x=1 HTTP/1.1\r\nHost: h\r\nX-Shop: OPENSESAME\r\n\
          Authorization: Bearer OPENSESAME\r\nCookie: a=OPENSESAME\r\nX-Api-Key: OPENSESAME\r\n\
+         X-JWT-Assertion: OPENSESAME\r\nX-PWD: OPENSESAME\r\nX-CSRF-Token: OPENSESAME\r\nX-Otp: OPENSESAME\r\n\
+         X-XSRF: OPENSESAME\r\nX-Shipping: fast\r\n\
          X-Mail: OPENSESAME\r\nX-Gone: OPENSESAME\r\nReferer: http://h/?pass=OPENSESAME\r\nAccept: a\r\n\r\n",
     );
     conn.read_response();
@@ -194,6 +196,7 @@ fn secrets_are_not_recorded() {
     let line: serde_json::Value = serde_json::from_str(log.trim()).unwrap();
     assert_eq!(line["url"], "http://h/a?pass=***&session=***&x=1");
     assert_eq!((&line["client"], &line["headers"]["accept"]), (&"127.0.0.0".into(), &"a".into()));
+    assert_eq!(line["headers"]["x-shipping"], "fast", "`pin` is a word of its own only");
     assert!(line["headers"]["x-gone"].is_null() && line["headers"]["authorization"] == "***", "{line}");
     // A masked key is a mistake of the replay, unless it is set.
     let second = Upstream::fixed(OK);
@@ -214,7 +217,18 @@ fn secrets_are_not_recorded() {
     let masked = report(&finished).replay.unwrap().masked_fields;
     assert_eq!(
         masked.keys().map(String::as_str).collect::<Vec<_>>(),
-        ["cookie", "referer", "x-api-key", "x-mail", "x-shop"]
+        [
+            "cookie",
+            "referer",
+            "x-api-key",
+            "x-csrf-token",
+            "x-jwt-assertion",
+            "x-mail",
+            "x-otp",
+            "x-pwd",
+            "x-shop",
+            "x-xsrf"
+        ]
     );
 }
 

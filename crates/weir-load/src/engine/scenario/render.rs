@@ -3,7 +3,6 @@
 use super::crew::{Crew, Job};
 use super::h1::Wanted;
 use super::user::Session;
-use super::witness::is_credential;
 use crate::grpc;
 use std::io::Write as _;
 use weir_plan::{Kind, Request, Target, Url};
@@ -232,7 +231,8 @@ pub(super) fn follow(crew: &Crew, session: &Session, request: &Request, job: &mu
             name => matches!(name, "content-length" | "proxy-authorization"),
         };
         // Credentials for one server are not for another (RFC 9110 §15.4).
-        let is_left = leaves && is_credential(&name) || becomes_get && name.starts_with("content-");
+        let is_left =
+            leaves && crate::transport::is_secret(&name) || becomes_get && name.starts_with("content-");
         if !name.trim().is_empty() && !is_own && !is_left {
             job.bytes.extend_from_slice(line);
             job.bytes.push(b'\n');

@@ -13,27 +13,6 @@ pub(super) struct Witness {
 /// Longest head that is shown.
 const SHOWN_MOST: usize = 4 * 1024;
 
-/// Words in names of fields, parameters and members that say that the value is a credential.
-const SECRET: [&str; 17] = [
-    "assertion",
-    "auth",
-    "cookie",
-    "credential",
-    "csrf",
-    "jwt",
-    "key",
-    "otp",
-    "pass",
-    "pwd",
-    "secret",
-    "session",
-    "sid",
-    "sig",
-    "tok",
-    "verifier",
-    "xsrf",
-];
-
 impl Witness {
     /// Notes a failure, unless there was one before.
     pub(super) fn note(&mut self, step: &str, why: &str, job: &Job, masks: &Masks) {
@@ -71,7 +50,7 @@ pub(super) fn redacted_head(head: &[u8], masks: &Masks) -> String {
     let mut shown = vec![redacted_line(lines.next().unwrap_or_default())];
     for line in lines.filter(|line| !line.is_empty()) {
         shown.push(match line.split_once(':') {
-            Some((name, _)) if is_credential(name) => format!("{name}: ***"),
+            Some((name, _)) if is_secret(name) => format!("{name}: ***"),
             // It may hold a URL with parameters.
             Some((name, value)) if name.eq_ignore_ascii_case("location") => {
                 format!("{name}:{}", redacted_line(value))
@@ -80,16 +59,6 @@ pub(super) fn redacted_head(head: &[u8], masks: &Masks) -> String {
         });
     }
     shown.join("\n")
-}
-
-/// Whether the name of a field says that its value is a credential.
-pub(super) fn is_credential(name: &str) -> bool {
-    is_secret(name) || names_secret(name)
-}
-
-fn names_secret(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    SECRET.iter().any(|word| name.contains(word))
 }
 
 /// A line with a URL. Values of parameters are hidden: a variable of the environment or a code of a login may be one.
@@ -137,7 +106,7 @@ pub(super) fn redacted_body(body: &[u8], masks: &Masks) -> String {
         } else {
             shown.push_str(piece);
         }
-        hides_next |= names_secret(piece) && piece.len() < LONG;
+        hides_next |= is_secret(piece) && piece.len() < LONG;
     }
     if body.len() > BEGINNING {
         shown.push('…');

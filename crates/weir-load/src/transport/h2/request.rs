@@ -123,10 +123,15 @@ pub(in crate::transport) fn fields(head: &[u8], scheme: &str, mut encode: impl F
         if hop.contains(&&name[..]) || (name == b"te" && !value.eq_ignore_ascii_case(b"trailers")) {
             continue;
         }
-        let secret = crate::transport::is_secret(&String::from_utf8_lossy(name));
+        let secret = NEVER_INDEXED.iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes()));
         encode(name, value, secret);
     }
 }
+
+/// Fields whose values no table of the connection may keep (RFC 7541 §7.1.3). A short list: it is searched for each
+/// field of each request.
+const NEVER_INDEXED: [&str; 6] =
+    ["authorization", "cookie", "proxy-authorization", "x-api-key", "apikey", "x-auth-token"];
 
 #[cfg(test)]
 mod tests {
