@@ -6,9 +6,11 @@ pub(super) static KIND: FilterKind = FilterKind::made_from::<LogBodySettings>("l
 
 /// Records request bodies in an access log with `format: replay`, so that `weir replay` can send them again.
 ///
-/// A body longer than `limit` is recorded up to there and marked as cut; `weir replay` leaves out such requests. The
-/// filter records the body as earlier filters left it, and changes nothing. Bodies may hold personal data and
-/// passwords: they are not redacted. With another format `weir check` warns, and nothing is recorded.
+/// A body longer than `limit` is recorded up to there and marked as cut; `weir replay` leaves out such requests. Write
+/// this filter before those that change bodies, such as `transform`: a body that an earlier filter has changed is
+/// recorded as that filter left it and marked with `"body_changed":true`, and `weir replay` leaves it out, because the
+/// recorded header fields describe the client's. Bodies may hold personal data and passwords: they are not redacted.
+/// With another format `weir check` warns, and nothing is recorded.
 ///
 /// ```yaml
 /// - log_body: { limit: 64KiB }
@@ -78,7 +80,7 @@ mod tests {
         let mut exchange = run(&KIND, json!({ "limit": "7B" }), "POST /\nTransfer-Encoding: chunked").await;
         assert_eq!(exchange.body(b"12345", false).as_deref(), Ok(&b"12345"[..]));
         assert_eq!(exchange.body(b"67890", true).as_deref(), Ok(&b"67890"[..]));
-        assert_eq!(exchange.cx.logged_body(), Some((&b"1234567"[..], false)));
+        assert_eq!(exchange.cx.logged_body(), Some((&b"1234567"[..], false, false)));
         let exchange = run(&KIND, json!({}), "GET /").await;
         assert_eq!(exchange.cx.logged_body(), None);
     }

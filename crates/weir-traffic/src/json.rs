@@ -61,7 +61,7 @@ pub(crate) fn weir(line: &[u8]) -> Result<Recorded, Unread> {
     })
 }
 
-/// A line `{at, method, url, headers, body}`. Also read: `body_base64`, `body_cut`, `client`, `route`, `status`,
+/// A line `{at, method, url, headers, body}`. Also read: `body_base64`, `body_cut`, `body_changed`, `client`, `route`, `status`,
 /// `bytes` (of the response's body) and `ms` (how long it took).
 pub(crate) fn line(line: &[u8]) -> Result<Recorded, Unread> {
     let mut value: Value = serde_json::from_slice(line).map_err(|_| UNREADABLE)?;
@@ -95,6 +95,7 @@ pub(crate) fn line(line: &[u8]) -> Result<Recorded, Unread> {
         fields,
         body,
         is_body_cut: value.get("body_cut").and_then(Value::as_bool).unwrap_or(false),
+        is_body_changed: value.get("body_changed").and_then(Value::as_bool).unwrap_or(false),
         then: Then {
             status: value.get("status").and_then(status),
             took_ns: ms.map(|ms| (ms * 1e6).round() as u64),

@@ -51,6 +51,8 @@ pub struct Recorded {
     pub body: Option<Vec<u8>>,
     /// Whether the recording has only a part of the body.
     pub is_body_cut: bool,
+    /// Whether a filter of the gateway had changed the body before it was recorded.
+    pub is_body_changed: bool,
     /// What is known of the response.
     pub then: Then,
     /// Name that a separate record of the response refers to.

@@ -45,6 +45,7 @@ fn run_body_hooks_from(
         let Some((index, body)) = hook else { break };
         cx.filter = index;
         let before = changed.take();
+        cx.body_changed |= direction == Direction::Request && before.is_some();
         let data = before.as_deref().unwrap_or(data);
         let mut piece = Piece::seen(Seen { data, mark, trailers: trailers.as_deref_mut() });
         let filter = &local.snapshot.filters[index as usize].filter;
@@ -98,6 +99,7 @@ pub(super) fn poll_pending(
     if let (Some(trailers), Some(changed)) = (&mut trailers, made.trailers) {
         **trailers = changed;
     }
+    cx.body_changed |= direction == Direction::Request;
     let seen = Seen { data: &made.data, mark, trailers };
     let changed = run_body_hooks_from(local, cx, direction, seen, next)?;
     Poll::Ready(Ok(Some(changed.unwrap_or(made.data))))
@@ -235,10 +237,15 @@ impl Watch for ResponseWatch<'_> {
             record.note(&seen);
         }
         let (true, Some(cx)) = (self.hooked, &mut self.cx) else { return Ok(None) };
-        run_body_hooks(self.local, cx, Direction::Response, seen).map_err(|refusal| {
+        let length = seen.data.len();
+        let changed = run_body_hooks(self.local, cx, Direction::Response, seen).map_err(|refusal| {
             self.refused = Some(refusal.cause);
             Stopped
-        })
+        })?;
+        if let Some(changed) = &changed {
+            cx.body_grown += changed.len() as i64 - length as i64;
+        }
+        Ok(changed)
     }
 
     fn has_pending(&self) -> bool {
@@ -252,6 +259,9 @@ impl Watch for ResponseWatch<'_> {
     ) -> Poll<Result<Option<Vec<u8>>, Stopped>> {
         let Some(cx) = &mut self.cx else { return Poll::Ready(Ok(None)) };
         let made = ready!(poll_pending(self.local, cx, Direction::Response, task, trailers));
+        if let Ok(Some(made)) = &made {
+            cx.body_grown += made.len() as i64; // the piece that it replaces was taken away when it was promised
+        }
         Poll::Ready(made.map_err(|refusal| {
             self.refused = Some(refusal.cause);
             Stopped

@@ -569,11 +569,11 @@ impl Exchange<'_> {
     #[cold]
     fn request_copy<'a>(&'a self, fields: &'a [(&'a [u8], &'a [u8])]) -> RequestCopy<'a> {
         // The length that was received says nothing: a client may leave before the end, and filters change bodies.
-        let (body, is_body_cut) = match self.cx.as_ref().and_then(Cx::logged_body) {
-            Some((body, is_whole)) => (Some(body), !is_whole),
-            None => (None, self.head.body() != BodyKind::Empty),
+        let (body, is_body_cut, is_body_changed) = match self.cx.as_ref().and_then(Cx::logged_body) {
+            Some((body, is_whole, is_changed)) => (Some(body), !is_whole, is_changed),
+            None => (None, self.head.body() != BodyKind::Empty, false),
         };
-        RequestCopy { is_tls: self.is_tls(), fields, body, is_body_cut }
+        RequestCopy { is_tls: self.is_tls(), fields, body, is_body_cut, is_body_changed }
     }
 
     fn logged(&self, header: &Header) -> &[u8] {
@@ -697,7 +697,7 @@ impl Exchange<'_> {
             cause: record.cause.map_or("", |cause| cause.code),
             bytes_in: self.head.wire_len() as u64 + record.body_in,
             bytes_out: record.sent,
-            body_bytes_out: record.body_out,
+            body_bytes_out: record.body_out.saturating_add_signed(cx.map_or(0, |cx| cx.body_grown)),
             consumer: cx.and_then(Cx::consumer).map_or("", |c| &c.name),
             credential: cx.and_then(|cx| cx.credential.as_ref()).map(<[u8; 8]>::as_slice).unwrap_or_default(),
             referer: self.head.headers.get_str("referer").unwrap_or_default(),

@@ -126,6 +126,8 @@ struct LoggedBody {
     is_cut: bool,
     /// All of the body passed, and `bytes` has all of it.
     is_whole: bool,
+    /// A filter had changed it before.
+    is_changed: bool,
 }
 
 /// What a filter knows of the exchange besides the heads.
@@ -166,6 +168,10 @@ pub struct Cx {
     pub request_whole: Option<Bytes>,
     /// The same, if it is in a file.
     pub request_spool: Option<Rc<dyn HeldBody>>,
+    /// Whether a filter has changed the body of a message: for the access log, which records the request's.
+    pub body_changed: bool,
+    /// How many bytes filters added to the response's body, less what they took away.
+    pub body_grown: i64,
     /// The trailers after a response's body that was gathered whole.
     pub whole_trailers: Vec<u8>,
     /// Whether a filter turned the request into a gRPC call.
@@ -269,6 +275,8 @@ impl Cx {
             whole: None,
             request_whole: None,
             request_spool: None,
+            body_changed: false,
+            body_grown: 0,
             whole_trailers: Vec::new(),
             calls_grpc: false,
             attempt: None,
@@ -380,6 +388,7 @@ impl Cx {
 
     /// Adds a piece of the request's body to what the access log's format `replay` records, up to `limit` in total.
     pub fn log_body(&mut self, piece: &[u8], is_last: bool, limit: usize) {
+        let is_changed = self.body_changed;
         let at = self.states.iter().position(|(_, state)| state.is::<LoggedBody>()).unwrap_or_else(|| {
             self.states.push((NOBODY, Box::<LoggedBody>::default()));
             self.states.len() - 1
@@ -390,12 +399,14 @@ impl Cx {
         body.bytes.extend_from_slice(&piece[..room.min(piece.len())]);
         body.is_cut |= piece.len() > room;
         body.is_whole = is_last && !body.is_cut;
+        body.is_changed |= is_changed;
     }
 
-    /// What was recorded of the request's body, and whether that is all of it; `None` if no filter recorded any.
-    pub fn logged_body(&self) -> Option<(&[u8], bool)> {
+    /// What was recorded of the request's body, whether that is all of it, and whether a filter had changed it before;
+    /// `None` if no filter recorded any.
+    pub fn logged_body(&self) -> Option<(&[u8], bool, bool)> {
         let body = self.states.iter().find_map(|(_, state)| state.downcast_ref::<LoggedBody>())?;
-        Some((&body.bytes, body.is_whole))
+        Some((&body.bytes, body.is_whole, body.is_changed))
     }
 
     /// Those claims.
@@ -701,7 +712,8 @@ impl Cx {
     /// Replaces a body that this filter asked for whole. The head's length is adjusted.
     pub fn set_whole(&mut self, body: impl Into<Bytes>) {
         if let Some(whole) = &mut self.whole {
-            *whole = body.into();
+            let before = std::mem::replace(whole, body.into());
+            self.body_changed |= *whole != before;
         }
     }
 
@@ -709,6 +721,7 @@ impl Cx {
     /// body, the filter must have asked for all of it.
     pub fn give_whole(&mut self, body: impl Into<Bytes>) {
         self.whole = Some(body.into());
+        self.body_changed = true;
     }
 
     /// A trailer of the response whose body this filter asked for whole.

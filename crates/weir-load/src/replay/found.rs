@@ -34,6 +34,7 @@ pub(crate) struct Found {
 /// Why a record is left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Why {
+    BodyChanged,
     BodyCut,
     /// The source cannot be read on.
     Broken,
@@ -62,6 +63,7 @@ impl Why {
         match self {
             Self::BodyCut => "body cut by the log".to_owned(),
             Self::Broken => BROKEN.to_owned(),
+            Self::BodyChanged => "body changed by a filter".to_owned(),
             Self::Host => "host".to_owned(),
             Self::Hidden | Self::Masked(_) => "masked".to_owned(),
             Self::Method(method) => format!("method {method}"),

@@ -92,14 +92,18 @@ impl Render {
         if self.keeps_host && r.host.as_deref().is_some_and(|host| host.contains(MASK)) {
             return Err(Why::Hidden);
         }
-        let is_known = r.body.is_some() && !r.is_body_cut;
+        let is_known = r.body.is_some() && !r.is_body_cut && !r.is_body_changed;
         if !is_known && let Some(body) = self.body.as_ref().filter(|_| has_body(r)) {
-            (r.body, r.is_body_cut) = (Some(body.clone()), false);
+            (r.body, r.is_body_cut, r.is_body_changed) = (Some(body.clone()), false, false);
             // They describe the recorded body.
             r.fields.retain(|(name, _)| !name.eq_ignore_ascii_case("content-encoding"));
         }
         if r.is_body_cut {
             return Err(Why::BodyCut);
+        }
+        // The recorded fields describe the body as the client sent it, such as its coding.
+        if r.is_body_changed {
+            return Err(Why::BodyChanged);
         }
         if r.body.is_none() && has_body(r) {
             return Err(Why::NoBody);
@@ -271,6 +275,7 @@ mod tests {
         assert_eq!(complete(&plain, |_| {}), Ok(3));
         assert_eq!(complete(&plain, |r| r.body = None), Err(Why::NoBody));
         assert_eq!(complete(&plain, |r| r.is_body_cut = true), Err(Why::BodyCut));
+        assert_eq!(complete(&plain, |r| r.is_body_changed = true), Err(Why::BodyChanged));
         let none = |r: &mut Recorded| (r.body, r.fields) = (None, Vec::new());
         assert_eq!(complete(&plain, none), Err(Why::NoBody));
         let empty = |r: &mut Recorded| {
@@ -283,5 +288,6 @@ mod tests {
         assert_eq!(complete(&with, |_| {}), Ok(3));
         assert_eq!(complete(&with, |r| r.body = None), Ok(5));
         assert_eq!(complete(&with, |r| r.is_body_cut = true), Ok(5));
+        assert_eq!(complete(&with, |r| r.is_body_changed = true), Ok(5));
     }
 }

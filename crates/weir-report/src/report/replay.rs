@@ -147,6 +147,7 @@ impl ReplayStats {
             "masked",
             "no body",
             "not sendable",
+            "body changed by a filter",
             "target cut by the log",
             "too long",
             "unreadable",

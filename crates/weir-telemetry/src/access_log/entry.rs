@@ -100,6 +100,8 @@ pub struct RequestCopy<'a> {
     pub body: Option<&'a [u8]>,
     /// Whether the body was longer.
     pub is_body_cut: bool,
+    /// Whether a filter had changed the body before it was recorded.
+    pub is_body_changed: bool,
 }
 
 /// What an expression of the format came to.

@@ -63,6 +63,10 @@ pub(super) fn write(
         key(out, "body_cut");
         out.extend_from_slice(b"true");
     }
+    if request.is_body_changed {
+        key(out, "body_changed");
+        out.extend_from_slice(b"true");
+    }
     if !entry.route.is_empty() {
         key(out, "route");
         string(out, entry.route.as_bytes());
@@ -150,7 +154,13 @@ mod tests {
     fn a_line_has_what_a_replay_needs() {
         let fields: &[(&[u8], &[u8])] =
             &[(b"Accept", b"a"), (b"X-Key", b"k"), (b"accept", b"b\"\\"), (b"x-drop", b"d")];
-        let request = RequestCopy { is_tls: true, fields, body: Some(b"a\n\"b\x01"), is_body_cut: true };
+        let request = RequestCopy {
+            is_tls: true,
+            fields,
+            body: Some(b"a\n\"b\x01"),
+            is_body_cut: true,
+            is_body_changed: true,
+        };
         let entry = Entry {
             time: UNIX_EPOCH + Duration::from_micros(1_000_001),
             client: Some([10, 0, 0, 1].into()),
@@ -172,7 +182,7 @@ mod tests {
         };
         let want = concat!(
             r#"{"at":"1970-01-01T00:00:01.000001Z","client":"10.0.0.1","method":"POST","url":"https://h.example/a?b=c","#,
-            r#""headers":{"accept":["a","b\"\\"],"x-key":"***"},"body":"a\n\"b\u0001","body_cut":true,"#,
+            r#""headers":{"accept":["a","b\"\\"],"x-key":"***"},"body":"a\n\"b\u0001","body_cut":true,"body_changed":true,"#,
             r#""route":"orders","status":201,"bytes":7,"ms":1.500}"#,
             "\n"
         );

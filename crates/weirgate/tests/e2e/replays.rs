@@ -233,6 +233,58 @@ fn secrets_are_not_recorded() {
 }
 
 #[test]
+fn a_body_that_a_filter_changed_is_marked_and_not_replayed() {
+    let origin = Upstream::fixed(OK);
+    let change = "{ transform: { request: { id: \"= request.body.id\" } } }";
+    let record = "{ log_body: {} }";
+    let zipped = weir_testkit::gzip(br#"{"id":7,"more":1}"#);
+    let head = format!(
+        "POST /a HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Encoding: gzip\r\nContent-Length: {}\r\n\r\n",
+        zipped.len()
+    );
+    for (filters, is_whole) in [(format!("{record}, {change}"), true), (format!("{change}, {record}"), false)]
+    {
+        let weir = recording(&origin, &filters, "");
+        let mut conn = weir.client();
+        conn.send([head.as_bytes(), &zipped].concat());
+        assert_eq!(conn.read_response().status, 200);
+        let log = recorded(weir.dir(), 1);
+        let line: serde_json::Value = serde_json::from_str(log.trim()).unwrap();
+        assert_eq!(line["body_changed"] == true, !is_whole, "{filters}: {line}");
+        let target = Upstream::fixed(OK);
+        let finished = replay(&log, &url(&target), &["--methods", "all"]);
+        if is_whole {
+            let sent = target.take_request();
+            assert_eq!(sent.body.bytes, zipped, "what the client sent");
+            assert_eq!(sent.head.header("content-encoding"), Some("gzip"));
+        } else {
+            finished.expect_code(2).expect_text("body changed by a filter 1");
+        }
+    }
+}
+
+#[test]
+fn the_recorded_length_is_what_the_client_got() {
+    let text = "a text that compresses well. ".repeat(500);
+    let origin = Upstream::fixed(format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n\r\n{text}",
+        text.len()
+    ));
+    let weir = recording(&origin, "{ compress: {} }", "");
+    weir.client().ask("GET /a HTTP/1.1\r\nHost: h\r\nAccept-Encoding: gzip\r\n\r\n");
+    weir.client().ask("GET /b HTTP/1.1\r\nHost: h\r\n\r\n");
+    let log = recorded(weir.dir(), 2);
+    let bytes =
+        |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap()["bytes"].as_u64().unwrap();
+    let mut lengths: Vec<u64> = log.lines().map(bytes).collect();
+    lengths.sort_unstable();
+    assert!(lengths[0] > 20 && lengths[0] < 1000 && lengths[1] == text.len() as u64, "{lengths:?}");
+    let r = report(&replay(&log, &format!("http://{}", weir.address("web")), &[]));
+    let stats = r.replay.as_ref().unwrap();
+    assert_eq!((stats.lengths_compared, stats.lengths_changed), (2, 0), "{stats:?}");
+}
+
+#[test]
 fn a_body_filter_without_its_format_is_warned_of() {
     let dir = TempDir::new().unwrap();
     let yaml = "listeners: { web: { address: 127.0.0.1:0 } }\nroutes: { a: { match: { path: / }, filters: [ { log_body: {} } ], respond: { status: 200 } } }\n";
