@@ -35,6 +35,8 @@ pub(crate) struct Chunks<R> {
     line: u64,
     /// How far a HAR file is read.
     har: Har,
+    /// What the record that is being read has besides bodies.
+    bulk: Bulk,
 }
 
 /// The place in a HAR file.
@@ -58,7 +60,7 @@ const ENTRIES: u32 = 3;
 
 impl<R: BufRead> Chunks<R> {
     pub(crate) fn new(source: R, cut: Cut, most: usize) -> Self {
-        Self { source, cut, most, line: 0, har: Har::default() }
+        Self { source, cut, most, line: 0, har: Har::default(), bulk: Bulk::default() }
     }
 
     /// Puts the next record into `out`; returns its first line, and whether `out` has all of it.
@@ -75,6 +77,7 @@ impl<R: BufRead> Chunks<R> {
     fn line(&mut self, out: &mut Vec<u8>) -> std::io::Result<Option<bool>> {
         let begin = out.len();
         let (mut any, mut is_whole) = (false, true);
+        self.bulk = Bulk::default();
         loop {
             let bytes = self.source.fill_buf()?;
             if bytes.is_empty() {
@@ -89,7 +92,8 @@ impl<R: BufRead> Chunks<R> {
                 let is_junk = self.cut == Cut::Lines
                     && out.len() > LINE_MOST
                     && taken.iter().any(|b| *b < b' ' && !b"\t\r".contains(b));
-                if out.len() - begin + taken.len() > self.most || is_junk {
+                let is_bulky = self.cut == Cut::Lines && self.bulk.is_too_much(out, taken);
+                if out.len() - begin + taken.len() > self.most || is_junk || is_bulky {
                     is_whole = false;
                     out.truncate(begin);
                     out.shrink_to(LINE_MOST);
@@ -131,6 +135,7 @@ impl<R: BufRead> Chunks<R> {
     fn har(&mut self, out: &mut Vec<u8>) -> std::io::Result<Option<(u64, bool)>> {
         let mut first = self.line.max(1);
         let mut is_whole = true;
+        self.bulk = Bulk::default();
         loop {
             let bytes = self.source.fill_buf()?;
             if bytes.is_empty() {
@@ -162,7 +167,7 @@ impl<R: BufRead> Chunks<R> {
             let is_part = ended || self.har.is_inside();
             if is_part && is_whole {
                 let part = &bytes[begin..taken];
-                if out.len() + part.len() > self.most {
+                if out.len() + part.len() > self.most || self.bulk.is_too_much(out, part) {
                     is_whole = false;
                     *out = Vec::new();
                 } else {
@@ -172,6 +177,66 @@ impl<R: BufRead> Chunks<R> {
             self.source.consume(taken);
             if ended {
                 return Ok(Some((first, is_whole)));
+            }
+        }
+    }
+}
+
+/// Members of JSON whose texts are bodies: of a line, and of an entry of HAR, which has that of the response too.
+const BODIES: [&[u8]; 3] = [b"body", b"body_base64", b"text"];
+
+/// Counts what a long JSON record has besides bodies, while it is read. A parsed document takes many times its length,
+/// but for its texts, so only those of bodies may be long.
+#[derive(Debug, Default)]
+struct Bulk {
+    /// Bytes that were looked at.
+    seen: usize,
+    /// Those of them that are no body.
+    rest: usize,
+    in_string: bool,
+    is_escaped: bool,
+    in_body: bool,
+    /// A colon came last, so that a value follows.
+    has_colon: bool,
+    /// The beginning of the last string.
+    key: Vec<u8>,
+}
+
+impl Bulk {
+    /// Whether a record is too long apart from its bodies. `before` is what was read of it before `next`. Short records
+    /// are not looked at.
+    fn is_too_much(&mut self, before: &[u8], next: &[u8]) -> bool {
+        if before.len() + next.len() <= LINE_MOST {
+            return false;
+        }
+        let unseen = before.get(self.seen..).unwrap_or_default();
+        self.seen = before.len() + next.len();
+        self.add(unseen);
+        self.add(next);
+        self.rest > LINE_MOST
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            if self.in_string {
+                match byte {
+                    _ if self.is_escaped => self.is_escaped = false,
+                    b'\\' => self.is_escaped = true,
+                    b'"' => (self.in_string, self.in_body) = (false, false),
+                    byte if self.key.len() < KEY_MOST => self.key.push(*byte),
+                    _ => {}
+                }
+                self.rest += usize::from(!self.in_body);
+                continue;
+            }
+            self.rest += 1;
+            if *byte == b'"' {
+                self.in_string = true;
+                self.in_body = self.has_colon && BODIES.contains(&self.key.as_slice());
+                self.key.clear();
+            }
+            if !byte.is_ascii_whitespace() {
+                self.has_colon = *byte == b':';
             }
         }
     }

@@ -216,6 +216,21 @@ fn long_records_cost_themselves_only_and_little_memory() {
     assert_eq!(reader.record().unwrap(), Some((1, Err(TOO_LONG))));
     assert!(matches!(reader.record().unwrap(), Some((2, Ok(Record::Request(_))))));
     assert!(reader.chunk.capacity() <= LINE_MOST * 2, "{}", reader.chunk.capacity());
+    // Only the text of a body may be long.
+    let long = "x".repeat(LINE_MOST);
+    let lists = "[1],".repeat(LINE_MOST / 3);
+    for (line, is_read) in [
+        (format!(r#"{{"at":1,"url":"/a","body":"\"{long}{long}"}}"#), true),
+        (format!(r#"{{"at":1,"url":"/a","headers":{{"x":"{long}"}}}}"#), false),
+        (format!(r#"{{"at":1,"url":"/a","x":[{lists}1]}}"#), false),
+        (format!(r#"{{"at":1,"url":"/a","body":[{lists}1]}}"#), false),
+        (format!(r#"{{"at":1,"url":"/a","x":"body","y":"{long}"}}"#), false),
+    ] {
+        let pieces = std::io::BufReader::with_capacity(1000, line.as_bytes());
+        let mut reader = Reader::new(Form::named("jsonl").unwrap(), pieces);
+        let record = reader.record().unwrap().unwrap().1;
+        assert_eq!(record.as_ref().err(), if is_read { None } else { Some(&TOO_LONG) }, "{}", &line[..60]);
+    }
     // A long line of NUL bytes is not kept, even where a line may have a large body.
     let mut bytes = vec![0; LINE_MOST * 4];
     bytes.extend_from_slice(b"\n{\"at\":1,\"url\":\"/a\"}");
