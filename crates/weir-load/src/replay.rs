@@ -274,6 +274,9 @@ impl Replay {
                 if !self.send(timed, out, &window) {
                     return;
                 }
+            for line in window.settle() {
+                self.found().leave(&Why::WrongTime, line);
+            }
                 first.take().into_iter().for_each(|first| first());
             }
             window.repeat();
@@ -288,10 +291,11 @@ impl Replay {
                 self.found().leave(&Why::Sample, line)
             }
             Ok(Record::Request(request)) => {
-                let (late, jumps) = window.take(request);
+                let taken = window.take(request, line);
                 let mut found = self.found();
-                found.stats.out_of_order += u64::from(late);
-                found.stats.clock_jumps = jumps;
+                found.stats.out_of_order += u64::from(taken.is_late);
+                found.stats.clock_jumps = taken.jumps;
+                taken.wrong.iter().for_each(|line| found.leave(&Why::WrongTime, *line));
             }
             Ok(Record::Response(id, then)) => window.answer(&id, then),
             Err(why) => self.found().leave(&why, line),
@@ -317,6 +321,7 @@ impl Replay {
                 found.mask(name);
             }
             if !self.is_max() {
+            (found.stats.gaps_cut, found.stats.gaps_cut_ns) = window.gaps_cut();
                 *found.planned.entry(at / 1_000_000_000).or_default() += 1;
             }
             found.route(&request)

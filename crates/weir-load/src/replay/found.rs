@@ -49,6 +49,8 @@ pub(super) enum Why {
     Sample,
     Time,
     Unread(Unread),
+    /// Its time is far from those of the other records.
+    WrongTime,
 }
 
 impl From<Unread> for Why {
@@ -72,6 +74,7 @@ impl Why {
             Self::Sample => "sample".to_owned(),
             Self::Time => "time".to_owned(),
             Self::Unread(why) => (*why).to_owned(),
+            Self::WrongTime => "wrong time".to_owned(),
         }
     }
 

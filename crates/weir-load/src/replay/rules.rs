@@ -18,6 +18,10 @@ pub(super) const WITH_BODY: [&str; 3] = ["PATCH", "POST", "PUT"];
 /// Slowest and fastest replay. Above that, `max` is meant.
 const SPEEDS: std::ops::RangeInclusive<f64> = 1e-3..=1e6;
 
+/// Default of `--gap-max`: ten minutes. A recording of a quiet service has longer gaps, and so does one with a wrong
+/// time; the report says what was cut.
+const GAP_NS: u64 = 600_000_000_000;
+
 /// Default of `--reorder`, and its most: a day.
 const REORDER_NS: u64 = 10_000_000_000;
 const REORDER_MOST_NS: u64 = 86_400_000_000_000;
@@ -64,13 +68,16 @@ impl Rules {
             }
             ns
         };
-        let gap_most = duration("--gap-max", &o.gap_max, "expected a time such as 5s");
+        let is_uncut = o.gap_max.as_deref() == Some("none");
+        let gap_max = o.gap_max.clone().filter(|_| !is_uncut);
+        let gap_most = duration("--gap-max", &gap_max, "expected a time such as 5s, or none");
+        let gap_most = gap_most.or((!is_uncut).then_some(GAP_NS));
         let reorder_ns =
             duration("--reorder", &o.reorder, "expected a time such as 10s").unwrap_or(REORDER_NS);
         if reorder_ns > REORDER_MOST_NS {
             wrong("--reorder".to_owned(), "expected at most 24h");
         }
-        if gap_most.is_some() && speed.is_none() {
+        if o.gap_max.is_some() && speed.is_none() {
             wrong("--gap-max".to_owned(), "has no effect with --speed max, which has no gaps");
         }
         let mut moment = |name: &str, text: &Option<String>| {

@@ -11,6 +11,14 @@ const SORTED_MOST: usize = 128 << 20;
 /// What a waiting request takes beside its texts.
 const EACH: usize = 256;
 
+/// A request that is so much later than those before it waits until [`FAR_MOST`] in a row are, so that one with a wrong
+/// time does not count as the present.
+const FAR_NS: i128 = 3_600_000_000_000;
+const FAR_MOST: usize = 3;
+
+/// At the begin and at the end of a recording, fewer requests that are so far from the others have a wrong time.
+const WRONG_NS: i128 = 86_400_000_000_000;
+
 /// After so many late requests in a row the recording's clock is taken to have jumped back.
 const JUMP: u64 = 100;
 
@@ -32,7 +40,8 @@ pub(super) struct Window<'a> {
     /// Responses by the id of their request; none while it waits for its response.
     answers: HashMap<String, Option<Then>>,
     seen: u64,
-    lines: u64,
+    /// Requests whose time is far ahead.
+    far: Vec<Waiting>,
     /// The latest time that was read.
     latest: i128,
     /// The time of the last request handed on.
@@ -44,10 +53,23 @@ pub(super) struct Window<'a> {
     /// Of this pass: the first time, and what was cut of gaps.
     first: Option<i128>,
     cut: i128,
+    /// Gaps that were cut, and by how much in total, of all passes.
+    gaps_cut: (u64, u64),
     begin_ns: u64,
     /// The planned moment of the last request, and how many there were.
     end_ns: u64,
     given: u64,
+}
+
+/// What became of a request that was taken.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Taken {
+    /// It comes too late to be sorted.
+    pub(super) is_late: bool,
+    /// How often the recording's clock has jumped.
+    pub(super) jumps: u64,
+    /// Lines of earlier requests that are left out, because their time is wrong.
+    pub(super) wrong: Vec<u64>,
 }
 
 struct Waiting {
@@ -91,7 +113,7 @@ impl<'a> Window<'a> {
             bytes: 0,
             answers: HashMap::new(),
             seen: 0,
-            lines: 0,
+            far: Vec::new(),
             latest: i128::MIN,
             last: None,
             late: 0,
@@ -99,6 +121,7 @@ impl<'a> Window<'a> {
             jumps: 0,
             first: None,
             cut: 0,
+            gaps_cut: (0, 0),
             begin_ns: 0,
             end_ns: 0,
             given: 0,
@@ -113,9 +136,59 @@ impl<'a> Window<'a> {
         number % of < part
     }
 
-    /// Takes a request; returns whether it comes too late to be sorted, and how often the clock has jumped.
-    pub(super) fn take(&mut self, request: Box<Recorded>) -> (bool, u64) {
-        let mut at = request.at + self.shift;
+    /// Takes the request at this line.
+    pub(super) fn take(&mut self, request: Box<Recorded>, line: u64) -> Taken {
+        let at = request.at + self.shift;
+        if let Some(id) = &request.id {
+            self.answers.insert(id.clone(), None);
+        }
+        self.bytes += size(&request);
+        let jumps = self.jumps;
+        if self.latest == i128::MIN || at - self.latest <= FAR_NS {
+            let wrong = std::mem::take(&mut self.far);
+            let taken = self.add(Waiting { at, line, request });
+            return Taken { wrong: self.leave(wrong), ..taken };
+        }
+        self.far.push(Waiting { at, line, request });
+        if self.far.len() < FAR_MOST {
+            return Taken { jumps, ..Taken::default() };
+        }
+        let far = std::mem::take(&mut self.far);
+        // Then those at the begin of the recording may be the wrong ones.
+        let is_begin = self.given == 0 && self.waiting.len() < FAR_MOST;
+        let mut wrong = Vec::new();
+        if is_begin && far.iter().all(|one| one.at - self.latest > WRONG_NS) {
+            let first = std::mem::take(&mut self.waiting).into_iter().map(|Reverse(one)| one).collect();
+            wrong = self.leave(first);
+            self.latest = i128::MIN;
+        }
+        far.into_iter().for_each(|one| drop(self.add(one)));
+        Taken { jumps, wrong, ..Taken::default() }
+    }
+
+    /// Takes what is left at the end of the recording. Returns the lines of requests whose time is wrong.
+    pub(super) fn settle(&mut self) -> Vec<u64> {
+        let far = std::mem::take(&mut self.far);
+        let latest = self.latest;
+        let (wrong, good): (Vec<_>, Vec<_>) = far.into_iter().partition(|one| one.at - latest > WRONG_NS);
+        good.into_iter().for_each(|one| drop(self.add(one)));
+        self.leave(wrong)
+    }
+
+    /// Forgets requests, and returns their lines.
+    fn leave(&mut self, all: Vec<Waiting>) -> Vec<u64> {
+        let leave = |one: Waiting| {
+            self.bytes = self.bytes.saturating_sub(size(&one.request));
+            if let Some(id) = &one.request.id {
+                self.answers.remove(id);
+            }
+            one.line
+        };
+        all.into_iter().map(leave).collect()
+    }
+
+    fn add(&mut self, one: Waiting) -> Taken {
+        let Waiting { mut at, line, request } = one;
         let is_late = self.last.is_some_and(|last| at < last);
         self.late = if is_late { self.late + 1 } else { 0 };
         if let Some(last) = self.last.filter(|_| self.late > JUMP) {
@@ -123,14 +196,9 @@ impl<'a> Window<'a> {
             (at, self.late) = (last, 0);
             self.jumps += 1;
         }
-        self.lines += 1;
         self.latest = self.latest.max(at);
-        self.bytes += size(&request);
-        if let Some(id) = &request.id {
-            self.answers.insert(id.clone(), None);
-        }
-        self.waiting.push(Reverse(Waiting { at, line: self.lines, request }));
-        (is_late, self.jumps)
+        self.waiting.push(Reverse(Waiting { at, line, request }));
+        Taken { is_late, jumps: self.jumps, wrong: Vec::new() }
     }
 
     /// Takes the response to a request that still waits.
@@ -159,8 +227,11 @@ impl<'a> Window<'a> {
         // One that comes too late goes at once.
         let at = at.max(last);
         let first = *self.first.get_or_insert(at);
-        if let Some(most) = self.rules.gap_most {
-            self.cut += (at - last - i128::from(most)).max(0);
+        if let (Some(most), Some(_)) = (self.rules.gap_most, self.rules.speed) {
+            let over = (at - last - i128::from(most)).max(0);
+            self.cut += over;
+            self.gaps_cut.0 += u64::from(over > 0);
+            self.gaps_cut.1 = self.gaps_cut.1.saturating_add(u64::try_from(over).unwrap_or(u64::MAX));
         }
         self.last = Some(at);
         self.given += 1;
@@ -176,6 +247,11 @@ impl<'a> Window<'a> {
         (self.latest, self.last, self.first, self.cut) = (i128::MIN, None, None, 0);
         (self.late, self.shift) = (0, 0);
         self.answers.clear();
+    }
+
+    /// How many gaps were cut so far, and by how many nanoseconds of the recording in total.
+    pub(super) const fn gaps_cut(&self) -> (u64, u64) {
+        self.gaps_cut
     }
 
     /// The mean time between planned requests so far.
@@ -212,18 +288,52 @@ mod tests {
     fn starts(rules: &Rules, times: &[f64]) -> (Vec<u64>, usize, u64) {
         let mut window = Window::new(rules);
         let (mut all, mut late, mut jumps) = (Vec::new(), 0, 0);
-        for time in times {
-            let (is_late, n) = window.take(recorded(*time));
-            late += usize::from(is_late);
-            jumps = n;
+        for (line, time) in (1..).zip(times) {
+            let taken = window.take(recorded(*time), line);
+            late += usize::from(taken.is_late);
+            jumps = taken.jumps;
             while let Some(timed) = window.next() {
                 all.push(timed.at / 1_000_000);
             }
         }
+        window.settle();
         while let Some(timed) = window.rest() {
             all.push(timed.at / 1_000_000);
         }
         (all, late, jumps)
+    }
+
+    /// The starts in milliseconds, the lines whose time is wrong, and the gaps that were cut.
+    fn wrong(times: &[f64]) -> (Vec<u64>, Vec<u64>, u64) {
+        let rules = rules(|_| {});
+        let mut window = Window::new(&rules);
+        let (mut all, mut wrong) = (Vec::new(), Vec::new());
+        for (line, time) in (1..).zip(times) {
+            wrong.extend(window.take(recorded(*time), line).wrong);
+            while let Some(timed) = window.next() {
+                all.push(timed.at / 1_000_000);
+            }
+        }
+        wrong.extend(window.settle());
+        while let Some(timed) = window.rest() {
+            all.push(timed.at / 1_000_000);
+        }
+        (all, wrong, window.gaps_cut().0)
+    }
+
+    #[test]
+    fn a_wrong_time_holds_nothing_up() {
+        const Y: f64 = 365.0 * 86_400.0;
+        // In the middle, at the end, and at the begin.
+        assert_eq!(wrong(&[0.0, 1.0, 70.0 * Y, 2.0, 3.0]), (vec![0, 1000, 2000, 3000], vec![3], 0));
+        assert_eq!(wrong(&[0.0, 1.0, 2.0, 70.0 * Y]), (vec![0, 1000, 2000], vec![4], 0));
+        let late = 50.0 * Y;
+        let times = [0.0, late, late + 1.0, late + 2.0, late + 60.0];
+        assert_eq!(wrong(&times), (vec![0, 1000, 2000, 60_000], vec![1], 0));
+        // A real gap is cut, also before the last request.
+        let night = 8.0 * 3600.0;
+        let times = [0.0, night, night + 1.0, night + 2.0, 2.0 * night];
+        assert_eq!(wrong(&times), (vec![0, 600_000, 601_000, 602_000, 1_202_000], vec![], 2));
     }
 
     #[test]
@@ -265,7 +375,7 @@ mod tests {
         let mut all = Vec::new();
         for _ in 0..3 {
             for second in [10.0, 11.0, 12.0] {
-                window.take(recorded(second));
+                window.take(recorded(second), 1);
             }
             while let Some(timed) = window.rest() {
                 all.push(timed.at / 1_000_000);
@@ -293,7 +403,7 @@ mod tests {
     fn a_response_recorded_apart_finds_its_request() {
         let rules = rules(|_| {});
         let mut window = Window::new(&rules);
-        window.take(Box::new(Recorded { id: Some("a".to_owned()), ..*recorded(1.0) }));
+        window.take(Box::new(Recorded { id: Some("a".to_owned()), ..*recorded(1.0) }), 1);
         window.answer("a", Then { status: Some(201), ..Then::default() });
         window.answer("b", Then::default());
         assert_eq!(window.rest().unwrap().request.then.status, Some(201));

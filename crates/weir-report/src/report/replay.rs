@@ -24,7 +24,7 @@ pub struct ReplayStats {
     /// Requests among them that were planned. [`super::Counts`] has those that were sent.
     pub planned: u64,
     /// Records left out, by reason: `method POST`, `sample`, `time`, `host`, `masked`, `no body`, `no request`,
-    /// `not sendable`, `unreadable`, `too long`.
+    /// `not sendable`, `unreadable`, `too long`, `wrong time`.
     pub left_out: BTreeMap<String, u64>,
     /// The first records that could not be read or sent.
     pub first_unread: Vec<UnreadLine>,
@@ -32,6 +32,10 @@ pub struct ReplayStats {
     pub out_of_order: u64,
     /// How often the recording's clock jumped back. The times behind a jump were moved, so that the replay goes on.
     pub clock_jumps: u64,
+    /// Gaps between two requests that were longer than `--gap-max`, and were cut to that.
+    pub gaps_cut: u64,
+    /// What was cut of them in total, in nanoseconds of the recording.
+    pub gaps_cut_ns: u64,
     /// Header fields that the recording has as `***` and that were left out, by name.
     pub masked_fields: BTreeMap<String, u64>,
     /// Mean time between two planned requests, in nanoseconds; 0 with `--speed max`.
@@ -151,6 +155,7 @@ impl ReplayStats {
             "target cut by the log",
             "too long",
             "unreadable",
+            "wrong time",
         ];
         self.left_out.iter().filter(|(why, _)| bad.contains(&why.as_str())).map(|(_, n)| n).sum()
     }
@@ -181,6 +186,10 @@ impl ReplayStats {
         if !self.first_unread.is_empty() {
             let lines = self.first_unread.iter().map(|u| format!("line {}: {}", u.line, u.why));
             rows.push(("unusable", lines.collect::<Vec<_>>().join("; ")));
+        }
+        if self.gaps_cut > 0 {
+            let (n, cut) = (counted(self.gaps_cut, "gap"), time(self.gaps_cut_ns as f64));
+            rows.push(("gaps", format!("{n} longer than --gap-max shortened, by {cut} in total")));
         }
         if !self.masked_fields.is_empty() {
             rows.push(("masked", format!("fields left out: {}", listed(&self.masked_fields))));

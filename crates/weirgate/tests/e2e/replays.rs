@@ -354,6 +354,24 @@ fn a_gap_can_be_cut_and_a_file_repeated() {
 }
 
 #[test]
+fn a_record_with_a_wrong_time_holds_nothing_up() {
+    let upstream = Upstream::fixed(OK);
+    let log = at(&[0, 100, 3_000_000_000_000, 200, 300], 1);
+    let r = report(&replay(&log, &url(&upstream), &[]));
+    let stats = r.replay.as_ref().unwrap();
+    assert_eq!((r.counts.responses, stats.planned), (4, 4));
+    assert_eq!(stats.left_out, BTreeMap::from([("wrong time".to_owned(), 1)]));
+    assert_eq!((stats.first_unread[0].line, stats.gaps_cut), (3, 0), "{stats:?}");
+    // A gap is cut by default, which is told.
+    let log = at(&[0, 80_000_000, 80_000_001, 80_000_002, 80_000_003], 1);
+    let finished = replay(&log, &url(&upstream), &["--speed", "1000000"]);
+    let stats = report(&finished).replay.unwrap();
+    assert_eq!((stats.planned, stats.gaps_cut, stats.gaps_cut_ns), (5, 1, 79_400_000_000_000));
+    let uncut = ["--speed", "1000000", "--gap-max", "none"];
+    assert_eq!(report(&replay(&log, &url(&upstream), &uncut)).replay.unwrap().gaps_cut, 0);
+}
+
+#[test]
 fn a_late_response_counts_from_the_planned_moment() {
     let options =
         weir_origin::Options { address: "127.0.0.1:0".parse().unwrap(), ..weir_origin::Options::default() };

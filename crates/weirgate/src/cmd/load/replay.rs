@@ -49,7 +49,7 @@ pub(in crate::cmd) struct Replay {
     /// How many times faster than recorded, 0.001 to 1000000, or max for as fast as responses come [default: 1]
     #[arg(long, value_name = "N|max", help_heading = "Pace and stop")]
     speed: Option<String>,
-    /// Longest gap between two requests; longer ones are shortened to this
+    /// Longest gap between two requests, or none; longer ones are shortened to this [default: 10m]
     #[arg(long, value_name = "TIME", help_heading = "Pace and stop")]
     gap_max: Option<String>,
     /// Replay the file this many times [default: 1]
