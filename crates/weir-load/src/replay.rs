@@ -52,7 +52,7 @@ pub struct ReplayOptions {
     pub format: Option<String>,
     /// `2`, `0.5` or `max`. Default 1.
     pub speed: Option<String>,
-    /// Longest time between two requests; longer ones are cut. Default none.
+    /// Longest time between two requests, or `none`; longer ones are cut. Default 10 min.
     pub gap_max: Option<String>,
     /// How often to replay it. Default 1.
     pub loops: Option<u64>,
@@ -112,6 +112,10 @@ pub(crate) struct Held {
     pub(crate) then: Then,
     /// Its route, by its place in [`Found`].
     pub(crate) route: u32,
+    /// Its planned moment; 0 with `--speed max`.
+    pub(crate) at: u64,
+    /// How long after that its client took it.
+    pub(crate) late_ns: u64,
     /// Returns the memory of the request.
     _permit: Permit,
 }
@@ -326,7 +330,7 @@ impl Replay {
             }
             found.route(&request)
         };
-        let held = Held { then: request.then, route, _permit: permit };
+        let held = Held { then: request.then, route, at, late_ns: 0, _permit: permit };
         let is_head = request.method == "HEAD";
         let entry = Entry { at, client, is_head, bytes, head_bytes, held };
         to.blocking_send(entry).is_ok()

@@ -163,9 +163,11 @@ impl Client {
         };
         if let Some(feed) = &worker.feed
             && let (Err(failure), Some(held)) = (&outcome, worker.slots[self.i].held.take())
-            && *failure != Failure::Cut
         {
-            feed.lost(&held);
+            match failure {
+                Failure::Cut => feed.cut(&held),
+                _ => feed.lost(&held),
+            }
         }
         if let Err(failure) = outcome {
             worker.lost(&self.batch.items[self.batch.done..], &failure, now);

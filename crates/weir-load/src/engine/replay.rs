@@ -152,7 +152,7 @@ impl Feed {
     /// What client `i` is to send now.
     pub(super) fn take(&self, worker: &Worker, i: usize) -> Option<Turn> {
         let mut clients = self.clients.borrow_mut();
-        let Given { entry, was_free, is_first } = clients.queues[i].pop_front()?;
+        let Given { mut entry, was_free, is_first } = clients.queues[i].pop_front()?;
         clients.queued -= 1;
         if clients.queued + 1 == QUEUED_MOST {
             self.bell.notify_one();
@@ -160,7 +160,7 @@ impl Feed {
         drop(clients);
         if !self.is_max {
             let now = worker.clock.now();
-            self.counts.borrow_mut().drift.record(now.saturating_sub(entry.at));
+            entry.held.late_ns = now.saturating_sub(entry.at);
             if was_free {
                 worker.note_lag(entry.at, now);
             }
@@ -169,13 +169,28 @@ impl Feed {
         Some(Turn { entry, is_first })
     }
 
-    /// Counts the response to a request: its status, the length of its body, its service time.
-    pub(super) fn answered(&self, held: &Held, status: u16, body_bytes: u64, took_ns: u64) {
+    /// Counts the response to a request: when the request was sent, its status, the length of its body, its service
+    /// time.
+    pub(super) fn answered(&self, held: &Held, sent: u64, status: u16, body_bytes: u64, took_ns: u64) {
+        // Later than its client took it, if a connection had to be opened first.
+        self.drifted(sent.saturating_sub(held.at).max(held.late_ns));
         self.counts.borrow_mut().answered(held, status, body_bytes, took_ns);
     }
 
-    /// Counts a request without a response.
+    fn drifted(&self, late_ns: u64) {
+        if !self.is_max {
+            self.counts.borrow_mut().drift.record(late_ns);
+        }
+    }
+
+    /// Counts a request that the end of the run cut.
+    pub(super) fn cut(&self, held: &Held) {
+        self.drifted(held.late_ns);
+    }
+
+    /// Counts a request without a response. It may not have been sent at all, so its drift is that of its client.
     pub(super) fn lost(&self, held: &Held) {
+        self.drifted(held.late_ns);
         *self.counts.borrow_mut().statuses.entry((held.then.status.unwrap_or(0), 0)).or_default() += 1;
     }
 

@@ -98,7 +98,7 @@ impl Worker {
         }
         if let (Some(feed), Some(held)) = (&self.feed, slot.held.take()) {
             let took_ns = sample.done.saturating_sub(sample.started);
-            feed.answered(&held, response.status, response.body_bytes, took_ns);
+            feed.answered(&held, sample.started, response.status, response.body_bytes, took_ns);
         } else if response.is_good()
             && let Some(document) = self.shared.documents.get(sample.target)
             && *document.get_or_init(|| response.body_bytes) != response.body_bytes
