@@ -276,6 +276,8 @@ impl Reader<'_> {
             self.wrong(&format!("--abort-on {}", bad.text), "the cost is known at the end only");
         }
 
+        self.not_of_replay("--threshold", &thresholds);
+        self.not_of_replay("--abort-on", &abort_on);
         self.scopes_exist(&thresholds, &abort_on, &rhythm);
         let data = self.feed().map(Arc::new);
         self.feed_is_missing = o.feed.is_some() && data.is_none();
@@ -425,6 +427,16 @@ impl Reader<'_> {
             self.wrong(
                 &format!("--abort-on {}", t.text),
                 "parts are judged at the end only: use --threshold",
+            );
+        }
+    }
+
+    /// Refuses conditions on figures that only a replay has, at its end.
+    fn not_of_replay(&mut self, option: &str, all: &[Threshold]) {
+        for t in all.iter().filter(|t| t.is_of_replay()) {
+            self.wrong(
+                &format!("{option} {}", t.text),
+                "only --threshold of `weir replay` knows this figure: there is nothing recorded to compare with",
             );
         }
     }

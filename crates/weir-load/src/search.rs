@@ -67,6 +67,10 @@ pub fn find_knee(
     let (mut asked, mut mistakes) = (Vec::new(), Vec::new());
     for condition in &conditions {
         match Threshold::parse("--find-knee", condition) {
+            Ok(threshold) if threshold.is_of_replay() => {
+                let hint = "is a figure of `weir replay`, which has something recorded to compare with";
+                mistakes.push(Mistake::new(&format!("--find-knee {condition}"), hint));
+            }
             Ok(threshold) => asked.push(threshold),
             Err(mistake) => mistakes.push(mistake),
         }

@@ -11,7 +11,7 @@ pub(crate) use k6::{of_ours as k6_of_ours, split as split_k6};
 use crate::Report;
 use crate::mistake::Mistake;
 use crate::report::{BEYOND, ThresholdResult, responses_for};
-use metric::{Counter, Metric, Stat, Trend, Unanswered};
+use metric::{Counter, Metric, Replayed, Stat, Trend, Unanswered};
 
 /// A condition on a report.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,7 +39,8 @@ enum Order {
 
 /// The metrics that a threshold may use, for messages.
 const METRICS: &str = "p50, p99.9 and so on, mean, max (of the response time; service.p99 for the service time), errors, failed, \
-     checks, rate, iterations, iteration.p99 (time of an iteration), cost (µs of the target per request), percore (requests per core-second of the target)";
+     checks, rate, iterations, iteration.p99 (time of an iteration), cost (µs of the target per request), percore (requests per core-second of the target); \
+     of replays also ratio (of new to recorded times; ratio.p99 of a percentile), statuses-changed, lengths-changed and drift.p99";
 
 impl Threshold {
     /// Parses `p99<20ms`, or `http_req_duration: p(95)<200` as in k6. `place` is the option, for the message. With
@@ -85,6 +86,9 @@ impl Threshold {
             Metric::CostUs | Metric::PerCore | Metric::Trend(Trend::Service, _) => {
                 Err(format!("`{name}` is known of the whole run only: leave out `{scope}:`"))
             }
+            Metric::Replayed(figure) if !figure.is_of_routes() => {
+                Err(format!("`{name}` is known of the whole replay only: leave out `{scope}:`"))
+            }
             metric => metric
                 .bound(value)
                 .ok_or_else(|| metric.form().to_owned())
@@ -104,9 +108,10 @@ impl Threshold {
 
     /// The figure in a report; none if it has nothing to measure, or not that step.
     fn measure(&self, report: &Report) -> Option<f64> {
-        match &self.scope {
-            None => self.metric.of(report),
-            Some(scope) => self.metric.of_part(&report.part(scope)?),
+        match (&self.scope, self.metric) {
+            (Some(route), Metric::Replayed(figure)) => figure.of(report.replay.as_ref()?, Some(route)),
+            (None, metric) => metric.of(report),
+            (Some(scope), metric) => metric.of_part(&report.part(scope)?),
         }
     }
 
@@ -176,7 +181,17 @@ impl Threshold {
 
     /// Whether it bounds a time.
     pub(crate) const fn is_of_time(&self) -> bool {
-        matches!(self.metric, Metric::CostUs | Metric::Trend(..))
+        matches!(self.metric, Metric::CostUs | Metric::Replayed(Replayed::Drift(_)) | Metric::Trend(..))
+    }
+
+    /// Whether it bounds a factor.
+    pub(crate) const fn is_of_ratio(&self) -> bool {
+        matches!(self.metric, Metric::Replayed(Replayed::Ratio(_)))
+    }
+
+    /// Whether only a replay has the figure.
+    pub const fn is_of_replay(&self) -> bool {
+        matches!(self.metric, Metric::Replayed(_))
     }
 
     /// The bound of a latency, in nanoseconds.
@@ -230,17 +245,20 @@ fn unknown(name: &str) -> String {
 }
 
 /// A metric by our own name.
-fn own(name: &str) -> Option<Metric> {
-    let (trend, name) = match name.split_once('.') {
+fn own(whole: &str) -> Option<Metric> {
+    let (trend, name) = match whole.split_once('.') {
         Some(("service", rest)) => (Trend::Service, rest),
         Some(("iteration", rest)) => (Trend::Iteration, rest),
         Some(("response", rest)) => (Trend::Response, rest),
-        _ => (Trend::Response, name),
+        _ => (Trend::Response, whole),
     };
     if name != "min"
         && let Some(stat) = Stat::named(name)
     {
         return Some(Metric::Trend(trend, stat));
+    }
+    if let Some(figure) = Replayed::named(whole) {
+        return Some(Metric::Replayed(figure));
     }
     Some(match name {
         "checks" => Metric::Checks,
@@ -381,6 +399,56 @@ mod tests {
         for text in ["list: service.p99<1s", "list: cost<1us", "list: p99<x", ": p99<1s", "list: foo<1"] {
             assert!(Threshold::parse("", text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_condition_may_concern_a_replay_or_one_of_its_routes() {
+        use crate::report::{ReplayStats, ReplayedRoute, StatusPair};
+        let pair =
+            |then, now, requests| StatusPair { then: Some(then), now: (now > 0).then_some(now), requests };
+        let route = |name: &str, ratio: f64, changed| ReplayedRoute {
+            route: name.to_owned(),
+            requests: 50,
+            statuses_changed: changed,
+            timed: 50,
+            ln_sum: 50.0 * ratio.ln(),
+            ln_squares: 50.0 * ratio.ln().powi(2),
+            ..ReplayedRoute::default()
+        };
+        let mut replay = ReplayStats {
+            statuses: vec![pair(200, 200, 97), pair(200, 500, 2), pair(200, 0, 1)],
+            lengths_compared: 97,
+            lengths_changed: 10,
+            routes: vec![route("GET /a/{}", 2.0, 2), route("orders", 0.5, 0)],
+            ..ReplayStats::default()
+        };
+        replay.drift.record_n(1_000_000, 100);
+        replay.then.record_n(10_000_000, 100);
+        replay.now.record_n(12_000_000, 100);
+        let mut r = Report { replay: Some(replay), ..Report::default() };
+        for (text, want) in [
+            ("statuses-changed<=3%", true),
+            ("statuses-changed<3%", false),
+            ("lengths-changed<11%", true),
+            ("lengths-changed<10%", false),
+            ("ratio<1.01", true), // twice as slow, and twice as fast
+            ("ratio.p99<1.3", true),
+            ("ratio.p50<1.1", false),
+            ("drift.p99<2ms", true),
+            ("drift.max<900us", false),
+            ("orders: ratio<0.6", true),
+            ("GET /a/{}: ratio<1.9", false),
+            ("GET /a/{}: statuses-changed<=4%", true),
+            ("other: ratio<9", false), // no such route
+        ] {
+            let result = Threshold::parse("--threshold", text).unwrap().judge(&r);
+            assert_eq!(result.passed, want, "{text}: {result:?}");
+        }
+        for text in ["orders: drift.p99<1s", "orders: ratio.p99<1", "ratio<0", "ratio<10%", "drift<1s"] {
+            assert!(Threshold::parse("", text).is_err(), "{text}");
+        }
+        r.replay = None;
+        assert!(!Threshold::parse("", "ratio<9").unwrap().judge(&r).passed, "nothing to measure");
     }
 
     #[test]

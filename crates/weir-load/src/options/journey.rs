@@ -115,6 +115,7 @@ impl Reader<'_> {
         let stop_ns = duration.or(shapes_end.map(|(end, _)| end)).or((!is_counted).then_some(LASTS));
         let thresholds = self.scoped_thresholds(&plan);
         let abort_on = self.all(&o.abort_on, |t| Threshold::parse("--abort-on", t));
+        self.not_of_replay("--abort-on", &abort_on);
         for bad in abort_on.iter().filter(|t| t.scope().is_some()) {
             self.wrong(&format!("--abort-on {}", bad.text), "steps and scenarios are judged at the end only");
         }
@@ -328,6 +329,7 @@ impl Reader<'_> {
                 Err(mistake) => self.mistakes.push(mistake),
             }
         }
+        self.not_of_replay("threshold", &all);
         let parts = plan.parts();
         let knows = |name: &str| {
             let of_step = |s: &weir_plan::StepInfo| {

@@ -4,6 +4,7 @@ use crate::plan::Plan;
 use crate::replay::{Replay, ReplayOptions};
 use crate::{Mistake, Options};
 use std::collections::BTreeSet;
+use weir_report::Threshold;
 use weir_report::report::Pace;
 
 /// Default connections: as many as other open and closed loops have.
@@ -21,10 +22,10 @@ impl Plan {
         let opened = Replay::open(recording, &mut mistakes);
         let is_max = recording.speed.as_deref() == Some("max");
         let default = if is_max { CONNECTIONS_MAX_SPEED } else { CONNECTIONS };
+        let (of_replay, others) = thresholds(options, &mut mistakes);
         let options = Options {
             connections: options.connections.or(Some(default)),
-            rounds: None,
-            pipeline: None,
+            thresholds: others,
             ..options.clone()
         };
         let plans = Self::new(&options).and_then(|plan| {
@@ -60,8 +61,26 @@ impl Plan {
         plan.as_run.pace = Pace::Replay { speed: replay.speed() };
         (plan.stop_ns, plan.as_run.stop.duration_ns) = (None, None);
         plan.replay = Some(replay);
+        plan.thresholds.extend(of_replay);
         Ok(plan)
     }
+}
+
+/// The conditions on figures that only a replay has, and the others as written. The routes that they name are known at
+/// the end only.
+fn thresholds(options: &Options, mistakes: &mut Vec<Mistake>) -> (Vec<Threshold>, Vec<String>) {
+    let (mut of_replay, mut others) = (Vec::new(), Vec::new());
+    for text in &options.thresholds {
+        match Threshold::parse("--threshold", text) {
+            Ok(threshold) if threshold.is_of_replay() => of_replay.push(threshold),
+            Ok(threshold) if threshold.scope().is_some() => {
+                let hint = "of a route, only ratio, statuses-changed and lengths-changed are known";
+                mistakes.push(Mistake::new(&format!("--threshold {text}"), hint));
+            }
+            _ => others.push(text.clone()), // a mistake in it is reported with those of the other options
+        }
+    }
+    (of_replay, others)
 }
 
 /// Reports options that do not fit a replay.
@@ -78,8 +97,6 @@ fn refuse_unfit(options: &Options, recording: &ReplayOptions, mistakes: &mut Vec
             by_client && (options.http2 || options.http3),
             "works with HTTP/1.1 only: leave out --http2 and --http3",
         ),
-        ("--rounds", options.rounds.is_some(), "a replay has no fixed length that could be cut into blocks"),
-        ("--pipeline", options.pipeline.is_some(), "recorded requests have their own moments"),
     ] {
         if is_wrong {
             mistakes.push(Mistake::new(option, hint));

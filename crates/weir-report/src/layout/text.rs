@@ -442,8 +442,11 @@ pub(crate) fn measured(t: &ThresholdResult) -> String {
     let unit = t.threshold.rsplit_once('/').map(|(_, unit)| unit.trim());
     match unit.and_then(|unit| Some((unit, rate_seconds(unit)?))) {
         Some((unit, seconds)) => format!("{}/{unit}", number(m * seconds)),
-        None if Threshold::parse("", &t.threshold).is_ok_and(|t| t.is_of_time()) => time(m),
-        None => number(m),
+        None => match Threshold::parse("", &t.threshold) {
+            Ok(t) if t.is_of_time() => time(m),
+            Ok(t) if t.is_of_ratio() => format!("×{m:.3}"),
+            _ => number(m),
+        },
     }
 }
 

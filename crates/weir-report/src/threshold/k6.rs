@@ -50,7 +50,9 @@ pub(crate) fn of_ours(text: &str) -> Option<(&'static str, String)> {
         Metric::Errors | Metric::Failed => ("http_req_failed", "rate".into(), bound),
         Metric::Checks => ("checks", "rate".into(), bound),
         Metric::Rate => ("http_reqs", "rate".into(), bound),
-        Metric::CostUs | Metric::Count(_) | Metric::PerCore | Metric::PerSecond(_) => return None,
+        Metric::CostUs | Metric::Count(_) | Metric::PerCore | Metric::PerSecond(_) | Metric::Replayed(_) => {
+            return None;
+        }
     };
     Some((metric, format!("{stat}{}{bound}", order.sign())))
 }

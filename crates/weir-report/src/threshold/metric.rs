@@ -1,7 +1,7 @@
 //! The metric of a condition: a figure of a report.
 
 use crate::Histogram;
-use crate::report::{Counts, Report, TargetCost};
+use crate::report::{Counts, ReplayStats, Report, TargetCost};
 use crate::units;
 
 use std::borrow::Cow;
@@ -18,7 +18,72 @@ pub(super) enum Metric {
     PerSecond(Counter),
     /// Responses per second in the window.
     Rate,
+    Replayed(Replayed),
     Trend(Trend, Stat),
+}
+
+/// A figure of a replay: of all requests, or those of a route.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Replayed {
+    /// How late requests were sent.
+    Drift(Stat),
+    /// The share of bodies with another length.
+    LengthsChanged,
+    /// The new times relative to the recorded ones: of a statistic, or the geometric mean of each request's.
+    Ratio(Option<Stat>),
+    /// The share of requests with another status, or with no response now.
+    StatusesChanged,
+}
+
+impl Replayed {
+    /// `ratio`, `ratio.p99`, `drift.p99`, `statuses-changed`, `lengths-changed`.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        Some(match name.split_once('.') {
+            Some(("drift", stat)) => Self::Drift(Stat::named(stat)?),
+            Some(("ratio", stat)) => Self::Ratio(Some(Stat::named(stat)?)),
+            _ if name == "lengths-changed" => Self::LengthsChanged,
+            _ if name == "ratio" => Self::Ratio(None),
+            _ if name == "statuses-changed" => Self::StatusesChanged,
+            _ => return None,
+        })
+    }
+
+    /// Whether it is known of each route.
+    pub(super) const fn is_of_routes(self) -> bool {
+        matches!(self, Self::LengthsChanged | Self::Ratio(None) | Self::StatusesChanged)
+    }
+
+    /// The figure of a replay, or of one of its routes.
+    pub(super) fn of(self, replay: &ReplayStats, route: Option<&str>) -> Option<f64> {
+        let share = |part: u64, of: u64| (of > 0).then(|| part as f64 / of as f64);
+        if let Some(name) = route {
+            let route = replay.routes.iter().find(|route| route.route == name)?;
+            return match self {
+                Self::LengthsChanged => share(route.lengths_changed, route.requests),
+                Self::Ratio(None) => Some(route.ratio()?.value),
+                Self::StatusesChanged => share(route.statuses_changed, route.requests),
+                Self::Drift(_) | Self::Ratio(Some(_)) => None,
+            };
+        }
+        let at = |stat: Stat, times: &Histogram| {
+            if times.is_empty() { None } else { stat.of(times, Unanswered::default()) }
+        };
+        match self {
+            Self::Drift(stat) => at(stat, &replay.drift),
+            Self::LengthsChanged => share(replay.lengths_changed, replay.lengths_compared),
+            Self::Ratio(None) => {
+                let timed: u64 = replay.routes.iter().map(|route| route.timed).sum();
+                let ln: f64 = replay.routes.iter().map(|route| route.ln_sum).sum();
+                (timed > 0).then(|| (ln / timed as f64).exp())
+            }
+            Self::Ratio(Some(stat)) => Some(at(stat, &replay.now)? / at(stat, &replay.then)?.max(1.0)),
+            Self::StatusesChanged => {
+                let known = replay.statuses.iter().filter(|pair| pair.then.is_some());
+                let changed = known.clone().filter(|pair| pair.then != pair.now);
+                share(changed.map(|pair| pair.requests).sum(), known.map(|pair| pair.requests).sum())
+            }
+        }
+    }
 }
 
 /// A counted quantity.
@@ -174,7 +239,13 @@ impl Metric {
     pub(super) const fn form(self) -> &'static str {
         match self {
             Self::Checks | Self::Errors | Self::Failed => "expected a share, such as 0.1% or 0.001",
-            Self::CostUs | Self::Trend(..) => "expected a time, such as 20ms or 150us",
+            Self::Replayed(Replayed::LengthsChanged | Replayed::StatusesChanged) => {
+                "expected a share, such as 0.1% or 0.001"
+            }
+            Self::Replayed(Replayed::Ratio(_)) => "expected a factor, such as 1.1",
+            Self::CostUs | Self::Replayed(Replayed::Drift(_)) | Self::Trend(..) => {
+                "expected a time, such as 20ms or 150us"
+            }
             Self::Count(_) => "expected a number, such as 1000 or 50k",
             Self::PerCore | Self::PerSecond(_) | Self::Rate => "expected a rate, such as 5000 or 300/m",
         }
@@ -182,12 +253,22 @@ impl Metric {
 
     pub(super) fn bound(self, value: &str) -> Option<f64> {
         match self {
-            Self::Checks | Self::Errors | Self::Failed => match value.strip_suffix('%') {
-                Some(percent) => percent.parse::<f64>().ok().map(|p| p / 100.0),
-                None => value.parse().ok(),
+            Self::Checks
+            | Self::Errors
+            | Self::Failed
+            | Self::Replayed(Replayed::LengthsChanged | Replayed::StatusesChanged) => {
+                match value.strip_suffix('%') {
+                    Some(percent) => percent.parse::<f64>().ok().map(|p| p / 100.0),
+                    None => value.parse().ok(),
+                }
+                .filter(|share| (0.0..=1.0).contains(share))
             }
-            .filter(|share| (0.0..=1.0).contains(share)),
-            Self::CostUs | Self::Trend(..) => units::duration(value).map(|d| d.as_nanos() as f64),
+            Self::Replayed(Replayed::Ratio(_)) => {
+                value.parse::<f64>().ok().filter(|ratio| ratio.is_finite() && *ratio > 0.0)
+            }
+            Self::CostUs | Self::Replayed(Replayed::Drift(_)) | Self::Trend(..) => {
+                units::duration(value).map(|d| d.as_nanos() as f64)
+            }
             Self::Count(_) => units::count(value).map(|n| n as f64),
             Self::PerCore | Self::PerSecond(_) | Self::Rate => units::rate(value),
         }
@@ -226,6 +307,7 @@ impl Metric {
             }
             Self::PerSecond(counter) => Some(counter.of(r) as f64 / r.seconds()),
             Self::Rate => Some(r.rate()),
+            Self::Replayed(figure) => figure.of(r.replay.as_ref()?, None),
             Self::Trend(trend, stat) => {
                 let pause =
                     if trend == Trend::Iteration && !r.is_journey() { r.plan.think_ns as f64 } else { 0.0 };

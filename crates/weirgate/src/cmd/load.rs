@@ -29,6 +29,7 @@ use not_live as live;
 use super::output_file::OutputFile;
 use super::print;
 use anyhow::Result;
+use args::JudgeArgs;
 use ci::{CiArgs, code};
 use clap::{Args, ValueEnum};
 use live::Live;
@@ -103,32 +104,22 @@ pub(super) struct Load {
     request: RequestArgs,
     #[command(flatten)]
     connection: ConnectionArgs,
+    /// Cut the measured time into this many blocks, each with its own histogram, so that --fail-if knows the noise
+    /// within the run
+    #[arg(long, value_name = "N", help_heading = "Pace and stop")]
+    rounds: Option<u64>,
     #[command(flatten)]
     ci: CiArgs,
 
-    /// Check on each response: status=200, grpc=OK, body~TEXT, json:$.a=1, size<10KiB; may be repeated
-    #[arg(long = "check", value_name = "CHECK", help_heading = "Judgement")]
-    checks: Vec<String>,
-    /// Condition that the run must meet, or exit with 1: 'p99<20ms', 'errors<0.1%', 'rate>5000', or k6's
-    /// 'http_req_duration: p(95)<200'; may be repeated
-    #[arg(long = "threshold", value_name = "CONDITION", help_heading = "Judgement")]
-    thresholds: Vec<String>,
-    /// Abort the run once this is true, such as 'errors>50%', and exit as for a broken threshold; may be repeated
-    #[arg(long = "abort-on", value_name = "CONDITION", help_heading = "Judgement")]
-    abort_on: Vec<String>,
+    #[command(flatten)]
+    judging: JudgeArgs,
     /// Search for the highest rate that meets these conditions, such as 'p99<20ms,errors<0.1%'; -d is the length
     /// of a step [default: 5s]
     #[arg(long, value_name = "CONDITIONS", help_heading = "Judgement", conflicts_with_all = SEARCHED)]
     find_knee: Option<String>,
-    /// Exit with 1 if the verdict is lower than this
-    #[arg(long, value_enum, value_name = "GRADE", help_heading = "Judgement")]
-    require: Option<Require>,
     /// Accept unequal work for targets at several places; otherwise this makes the result INVALID
     #[arg(long, value_enum, value_name = "ok", help_heading = "Judgement")]
     unequal: Option<Intended>,
-    /// Exit codes: 1 for every failure, k6's 99 for a broken threshold, or one for each kind of failure
-    #[arg(long, value_enum, default_value_t, value_name = "WHOSE", help_heading = "Judgement")]
-    exit_codes: ExitCodes,
 
     /// Output format: text, json, html, csv, csv-summary, junit, markdown, github, gitlab, or that of k6, k6-full,
     /// k6-json, wrk, wrk2, ab, ghz or oha-json
@@ -329,12 +320,12 @@ impl Load {
         if tells {
             err!("\r{:50}\r", "");
         }
-        ci.judge(&mut report, self.require.map(Require::grade));
+        ci.judge(&mut report, self.judging.require.map(Require::grade));
         show(&report, self.format);
         let written = outputs.end(&report).and(ci.end(&report));
         let failures = failures(&report, self.ci.gates.fail_if_unknown);
         self.explain(&report, &failures);
-        let code = code(&failures, self.exit_codes);
+        let code = code(&failures, self.judging.exit_codes);
         match written {
             Err(e) if code == 0 => Err(e),
             Err(e) => {
@@ -357,12 +348,12 @@ impl Load {
 
     /// Says on stderr why the run fails, where stdout does not.
     fn explain(&self, report: &Report, failures: &[Failure]) {
-        if let Some(required) = self.require.filter(|_| failures.contains(&Failure::Verdict)) {
+        if let Some(required) = self.judging.require.filter(|_| failures.contains(&Failure::Verdict)) {
             let (verdict, most) = (&report.verdict, required.grade());
             let against = verdict.reasons.iter().filter(|r| r.grade > most).map(|r| r.code.as_str());
             let (name, codes) = (required.name(), against.collect::<Vec<_>>().join(", "));
             errln!("weir load: --require {name}: the result is {}: {codes}", verdict.grade);
-        } else if failures.contains(&Failure::NoResponse) && self.exit_codes != ExitCodes::K6 {
+        } else if failures.contains(&Failure::NoResponse) && self.judging.exit_codes != ExitCodes::K6 {
             errln!("weir load: there was no response");
         }
         let gates = report.judgement.iter().flat_map(|j| &j.gates);
@@ -455,15 +446,13 @@ impl Load {
             think: self.think.clone(),
             warmup: self.warmup.clone(),
             graceful_stop: self.graceful_stop.clone(),
-            rounds: self.ci.rounds,
-            checks: self.checks.clone(),
-            thresholds: self.thresholds.clone(),
-            abort_on: self.abort_on.clone(),
+            rounds: self.rounds,
             pid: self.pid.clone(),
             name: self.name.clone(),
             unequal: self.unequal.is_some(),
             ..Options::default()
         };
+        self.judging.fill(&mut options);
         self.connection.fill(&mut options);
         self.request.fill(&mut options).map_err(|m| vec![m])?;
         Ok(options)

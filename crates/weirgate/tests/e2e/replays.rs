@@ -469,6 +469,20 @@ fn old_and_new_responses_are_compared() {
     let (low, high) = ratio.range.unwrap();
     assert!(ratio.value < 0.5 && low <= ratio.value && ratio.value <= high, "{ratio:?}");
     expect_reason(&r, "status_mix", Grade::Suspect);
+    // Conditions on the replay itself.
+    for (condition, code) in [
+        ("statuses-changed<=25%", 0),
+        ("statuses-changed<25%", 1),
+        ("GET /same/{}: statuses-changed<=0", 0),
+        ("GET /gone/{}: statuses-changed<1%", 1),
+        ("lengths-changed<=20%", 0),
+        ("ratio<0.9", 0),
+        ("GET /same/{}: ratio<0.0000001", 1),
+        ("ratio.p50<0.9", 0),
+        ("drift.p50<1ns", 1),
+    ] {
+        replay(&log, &url(&upstream), &["--threshold", condition]).expect_code(code);
+    }
     // All layouts have it, and the saved figures fit together.
     let dir = TempDir::new().unwrap();
     std::fs::write(dir.path().join("r.json"), &finished.stdout).unwrap();
@@ -603,7 +617,10 @@ fn mistakes_are_told_before_anything_is_sent() {
             "--speed 1e9: expected a factor of 0.001 to 1000000, or max",
         ),
         (&good, &["--format", "nonsense"], "--format nonsense: expected weir, replay"),
-        (&good, &["--rounds", "5"], "--rounds: a replay has no fixed length"),
+        (&good, &["--rounds", "5"], "unexpected argument '--rounds'"),
+        (&good, &["--pipeline", "2"], "unexpected argument '--pipeline'"),
+        (&good, &["--threshold", "orders: p99<1s"], "of a route, only ratio, statuses-changed"),
+        (&good, &["--abort-on", "ratio>2"], "only --threshold of `weir replay` knows this figure"),
         (&good, &["--http2", "--connections-by", "client"], "works with HTTP/1.1 only"),
         (&good, &["--by", "client"], "--by client: says how a sample is taken"),
         ("what is this\n", &[], "its first lines have no form that is known"),

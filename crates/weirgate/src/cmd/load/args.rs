@@ -1,10 +1,40 @@
 //! Options that describe a request and how to send it, shared by all commands that generate load.
 
-use crate::cmd::load::Intended;
+use super::{ExitCodes, Intended, Require};
 use clap::Args;
 use std::path::PathBuf;
 use weir_load::Options;
 use weir_report::Mistake;
+
+/// Conditions on a run, and what they do to the exit code.
+#[derive(Args)]
+pub(super) struct JudgeArgs {
+    /// Check on each response: status=200, grpc=OK, body~TEXT, json:$.a=1, size<10KiB; may be repeated
+    #[arg(long = "check", value_name = "CHECK", help_heading = "Judgement")]
+    checks: Vec<String>,
+    /// Condition that the run must meet, or exit with 1: 'p99<20ms', 'errors<0.1%', 'rate>5000'; of a replay also
+    /// 'ratio<1.1' and 'statuses-changed<1%'; or k6's 'http_req_duration: p(95)<200'; may be repeated
+    #[arg(long = "threshold", value_name = "CONDITION", help_heading = "Judgement")]
+    thresholds: Vec<String>,
+    /// Abort the run once this is true, such as 'errors>50%', and exit as for a broken threshold; may be repeated
+    #[arg(long = "abort-on", value_name = "CONDITION", help_heading = "Judgement")]
+    abort_on: Vec<String>,
+    /// Exit with 1 if the verdict is lower than this
+    #[arg(long, value_enum, value_name = "GRADE", help_heading = "Judgement")]
+    pub(super) require: Option<Require>,
+    /// Exit codes: 1 for every failure, k6's 99 for a broken threshold, or one for each kind of failure
+    #[arg(long, value_enum, default_value_t, value_name = "WHOSE", help_heading = "Judgement")]
+    pub(super) exit_codes: ExitCodes,
+}
+
+impl JudgeArgs {
+    /// Adds these settings to the options.
+    pub(super) fn fill(&self, options: &mut Options) {
+        options.checks.clone_from(&self.checks);
+        options.thresholds.clone_from(&self.thresholds);
+        options.abort_on.clone_from(&self.abort_on);
+    }
+}
 
 /// The request.
 #[derive(Args)]
@@ -30,6 +60,9 @@ pub(in crate::cmd) struct RequestArgs {
     /// Send {{ and }} literally
     #[arg(long, help_heading = "Request")]
     raw: bool,
+    /// Number of requests to write ahead of their responses, at most 1,024 [default: 1]
+    #[arg(long, value_name = "N", help_heading = "Connection")]
+    pipeline: Option<u64>,
     /// Basic authentication
     #[arg(short = 'u', long, value_name = "NAME:PASSWORD", help_heading = "Request")]
     user: Option<String>,
@@ -73,9 +106,6 @@ pub(in crate::cmd) struct ConnectionArgs {
     /// Open a connection for each request
     #[arg(long, help_heading = "Connection")]
     no_keepalive: bool,
-    /// Number of requests to write ahead of their responses, at most 1,024 [default: 1]
-    #[arg(long, value_name = "N", help_heading = "Connection")]
-    pipeline: Option<u64>,
     /// Longest wait for a connection, and for a response [default: 30s]
     #[arg(long, value_name = "TIME", help_heading = "Connection")]
     timeout: Option<String>,
@@ -122,6 +152,7 @@ impl RequestArgs {
         options.forms.clone_from(&self.forms);
         options.feed.clone_from(&self.feed);
         options.raw = self.raw;
+        options.pipeline = self.pipeline;
         options.metadata.clone_from(&self.metadata);
         options.protos.clone_from(&self.protos);
         options.import_paths.clone_from(&self.import_paths);
@@ -140,7 +171,6 @@ impl ConnectionArgs {
         options.http2 = self.http2;
         options.http3 = self.http3;
         options.streams = self.streams;
-        options.pipeline = self.pipeline;
         options.timeout.clone_from(&self.timeout);
         options.resolve.clone_from(&self.resolve);
         options.unix_socket.clone_from(&self.unix_socket);

@@ -18,10 +18,6 @@ const ROUNDS_LEAST: u64 = 5;
 
 #[derive(Args)]
 pub(super) struct CiArgs {
-    /// Cut the measured time into this many blocks, each with its own histogram, so that --fail-if knows the noise
-    /// within the run
-    #[arg(long, value_name = "N", help_heading = "Pace and stop")]
-    pub(super) rounds: Option<u64>,
     #[command(flatten)]
     pub(super) gates: GateArgs,
     /// Write the first baseline if there is no file yet

@@ -2,7 +2,7 @@
 
 use super::ci::{CiArgs, Failure, code, failures};
 use super::outputs::{Output, Outputs};
-use super::{ConnectionArgs, ExitCodes, Require, end_on_ctrl_c, format_named, show};
+use super::{ConnectionArgs, JudgeArgs, Require, end_on_ctrl_c, format_named, show};
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use std::io::IsTerminal;
@@ -82,21 +82,8 @@ pub(in crate::cmd) struct Replay {
     #[command(flatten)]
     ci: CiArgs,
 
-    /// Check on each response: status=200, body~TEXT, json:$.a=1, size<10KiB; may be repeated
-    #[arg(long = "check", value_name = "CHECK", help_heading = "Judgement")]
-    checks: Vec<String>,
-    /// Condition that the run must meet, or exit with 1: 'p99<20ms', 'errors<0.1%'; may be repeated
-    #[arg(long = "threshold", value_name = "CONDITION", help_heading = "Judgement")]
-    thresholds: Vec<String>,
-    /// Abort the run once this is true, such as 'errors>50%', and exit as for a broken threshold; may be repeated
-    #[arg(long = "abort-on", value_name = "CONDITION", help_heading = "Judgement")]
-    abort_on: Vec<String>,
-    /// Exit with 1 if the verdict is lower than this
-    #[arg(long, value_enum, value_name = "GRADE", help_heading = "Judgement")]
-    require: Option<Require>,
-    /// Exit codes, as in `weir load`
-    #[arg(long, value_enum, default_value_t, value_name = "WHOSE", help_heading = "Judgement")]
-    exit_codes: ExitCodes,
+    #[command(flatten)]
+    judging: JudgeArgs,
 
     /// Layout of the report: text, json, html, csv, csv-summary, junit, markdown, github, gitlab, or that of another
     /// tool as in `weir load --format`
@@ -155,17 +142,17 @@ impl Replay {
         if tells {
             err!("\r{:50}\r", "");
         }
-        ci.judge(&mut report, self.require.map(Require::grade));
+        ci.judge(&mut report, self.judging.require.map(Require::grade));
         show(&report, self.layout);
         let written = outputs.end(&report).and(ci.end(&report));
         let failures = failures(&report, self.ci.gates.fail_if_unknown);
         if failures.contains(&Failure::NoResponse) {
             errln!("weir replay: there was no response");
         }
-        if let Some(required) = self.require.filter(|_| failures.contains(&Failure::Verdict)) {
+        if let Some(required) = self.judging.require.filter(|_| failures.contains(&Failure::Verdict)) {
             errln!("weir replay: --require {}: the result is {}", required.name(), report.verdict.grade);
         }
-        let code = code(&failures, self.exit_codes);
+        let code = code(&failures, self.judging.exit_codes);
         match written {
             Err(e) if code == 0 => Err(e),
             Err(e) => {
@@ -183,14 +170,11 @@ impl Replay {
             headers: self.headers.clone(),
             connections: self.connections,
             threads: self.threads,
-            rounds: self.ci.rounds,
-            checks: self.checks.clone(),
-            thresholds: self.thresholds.clone(),
-            abort_on: self.abort_on.clone(),
             pid: self.pid.clone(),
             name: self.name.clone(),
             ..Options::default()
         };
+        self.judging.fill(&mut options);
         self.connection.fill(&mut options);
         options
     }
