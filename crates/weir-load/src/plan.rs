@@ -241,11 +241,6 @@ impl Plan {
             && !self.is_websocket()
     }
 
-    /// Whether response bodies must be kept for checks.
-    pub(crate) fn keeps_bodies(&self) -> bool {
-        self.checks.iter().any(Check::needs_body)
-    }
-}
     /// A text about requests and answers without the values that a plan with scenarios takes from outside.
     pub(crate) fn masked<'t>(&self, text: &'t str) -> Cow<'t, str> {
         match self.journey.as_ref().map(|journey| &journey.masks).filter(|masks| !masks.is_empty()) {
@@ -254,3 +249,8 @@ impl Plan {
         }
     }
 
+    /// Whether response bodies must be kept for checks.
+    pub(crate) fn keeps_bodies(&self) -> bool {
+        self.checks.iter().any(Check::needs_body)
+    }
+}

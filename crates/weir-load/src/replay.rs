@@ -274,13 +274,13 @@ impl Replay {
                     first.take().into_iter().for_each(|first| first());
                 }
             }
+            for line in window.settle() {
+                self.found().leave(&Why::WrongTime, line);
+            }
             while let Some(timed) = window.rest() {
                 if !self.send(timed, out, &window) {
                     return;
                 }
-            for line in window.settle() {
-                self.found().leave(&Why::WrongTime, line);
-            }
                 first.take().into_iter().for_each(|first| first());
             }
             window.repeat();
@@ -321,11 +321,11 @@ impl Replay {
             let mut found = self.found();
             found.stats.planned += 1;
             found.stats.gap_ns = window.gap_ns();
+            (found.stats.gaps_cut, found.stats.gaps_cut_ns) = window.gaps_cut();
             for name in masked {
                 found.mask(name);
             }
             if !self.is_max() {
-            (found.stats.gaps_cut, found.stats.gaps_cut_ns) = window.gaps_cut();
                 *found.planned.entry(at / 1_000_000_000).or_default() += 1;
             }
             found.route(&request)

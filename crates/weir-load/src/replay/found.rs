@@ -63,9 +63,9 @@ impl Why {
     /// As [`ReplayStats::left_out`] names it.
     fn name(&self) -> String {
         match self {
+            Self::BodyChanged => "body changed by a filter".to_owned(),
             Self::BodyCut => "body cut by the log".to_owned(),
             Self::Broken => BROKEN.to_owned(),
-            Self::BodyChanged => "body changed by a filter".to_owned(),
             Self::Host => "host".to_owned(),
             Self::Hidden | Self::Masked(_) => "masked".to_owned(),
             Self::Method(method) => format!("method {method}"),

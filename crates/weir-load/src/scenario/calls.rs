@@ -63,10 +63,10 @@ pub(crate) fn ask(journey: &Journey, origins: &[Origin], is_ended: impl Fn() -> 
         }
         let told = |why: String| {
             let name = journey.plan.step(request.id).map_or("", |step| &*step.name);
+            let why = journey.masks.apply(&why); // servers may repeat what they were sent
             Failed(format!("step `{name}`: {why}; `protos:` in the plan names files instead"))
         };
         let mut schema = Schema::new(Source::Reflection).map_err(|(_, why)| told(why))?;
-            let why = journey.masks.apply(&why); // servers may repeat what they were sent
         let Some(found) = find(journey, origins, request, &mut schema) else { continue };
         found
             .and_then(|call| set(journey, request, call))

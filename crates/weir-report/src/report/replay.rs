@@ -147,11 +147,11 @@ impl ReplayStats {
     pub fn unusable(&self) -> u64 {
         let bad = [
             BROKEN,
+            "body changed by a filter",
             "body cut by the log",
             "masked",
             "no body",
             "not sendable",
-            "body changed by a filter",
             "target cut by the log",
             "too long",
             "unreadable",

@@ -476,7 +476,6 @@ pub(super) fn end_on_signal(interrupt: &Interrupt) -> Result<()> {
         let _inside = runtime.enter();
         (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
     };
-            weir_load::kill_programs();
     let wait = move || {
         runtime.block_on(async {
             for is_first in [true, false] {
@@ -488,6 +487,7 @@ pub(super) fn end_on_signal(interrupt: &Interrupt) -> Result<()> {
                     interrupt.end();
                 }
             }
+            weir_load::kill_programs();
             std::process::exit(130);
         });
     };
@@ -504,7 +504,6 @@ pub(super) fn end_on_ctrl_c(interrupt: &Interrupt) -> Result<()> {
         (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
     };
     let wait = move || {
-            weir_load::kill_programs();
         runtime.block_on(async {
             let keys = async {
                 ctrl_c.recv().await;
@@ -516,6 +515,7 @@ pub(super) fn end_on_ctrl_c(interrupt: &Interrupt) -> Result<()> {
                 _ = term.recv() => 143,
             };
             live::give_back();
+            weir_load::kill_programs();
             std::process::exit(code);
         });
     };

@@ -11,6 +11,7 @@ mod edges;
 mod faults;
 mod foreign;
 mod grpc;
+mod journey_ends;
 mod journey_faults;
 mod journeys;
 mod knee;
