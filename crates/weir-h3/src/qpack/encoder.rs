@@ -96,7 +96,6 @@ impl Encoder {
         }
         self.max_entries = max_entries(allowed);
         self.table.resize(used);
-        self.places = vec![Place::default(); PLACES];
         integer::write(used as u64, 5, 0x20, &mut self.out);
     }
 
@@ -107,6 +106,9 @@ impl Encoder {
 
     /// Begins a section; its fields are then encoded by [`Encode`].
     pub fn begin(&mut self) {
+        if self.places.is_empty() && self.table.capacity() > 0 {
+            self.places = vec![Place::default(); PLACES]; // not before: a connection may be opened in advance
+        }
         let may_refer = self.known > 0 && self.sections.len() < SECTIONS;
         self.current = Current { base: self.known, required: 0, oldest: u64::MAX, may_refer };
     }
