@@ -141,7 +141,7 @@ impl Connection {
 
     /// The peer's address: the last one that it has proved to receive packets at.
     pub fn peer(&self) -> SocketAddr {
-        self.shared().proto.borrow().remote_address()
+        self.shared().peer()
     }
 
     /// Our own address that the peer sends to, if the kernel told it.

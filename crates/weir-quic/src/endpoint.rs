@@ -464,7 +464,7 @@ impl Inner {
             Some(DatagramEvent::Response(transmit)) => self.send_once(&transmit, &answer),
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 let shared = self.connections.borrow().get(&handle).cloned();
-                if let Some(shared) = shared {
+                if let Some(shared) = shared.filter(|shared| shared.admits(from, now)) {
                     shared.proto.borrow_mut().handle_event(event);
                     shared.touch();
                 }

@@ -6,14 +6,15 @@
 //!
 //! *Layout.* `socket` binds one socket per core to an address. `steer` tells the kernel which of them gets a datagram.
 //! `ids` makes connection ids that name the core and the generation of the process. `endpoint` receives, sends and
-//! keeps timers; tasks use `connection` and `stream`; `shared` is the state that all three share. `settings` has the
-//! limits.
+//! keeps timers; tasks use `connection` and `stream`; `shared` is the state that all three share. `path` tells
+//! which address a peer has proved. `settings` has the limits.
 //!
 //! *Architecture Invariant:* nothing here knows HTTP.
 
 mod connection;
 mod endpoint;
 mod ids;
+mod path;
 mod settings;
 mod shared;
 mod socket;

@@ -1,9 +1,9 @@
 //! The limits and keys of endpoints.
 
 use crate::ids::{Home, Ids};
+use crate::path::Paths;
 use crate::tokens::{GIVEN, LIFETIME, Used};
 use aws_lc_rs::{hkdf, hmac, rand};
-use quinn_proto::congestion::CubicConfig;
 use quinn_proto::crypto::rustls::{NoInitialCipherSuite, QuicClientConfig, QuicServerConfig};
 use quinn_proto::{
     ClientConfig, EndpointConfig, IdleTimeout, ServerConfig, TokenLog, TransportConfig,
@@ -114,7 +114,7 @@ impl Limits {
             .receive_window(VarInt::from_u32(self.window))
             .send_window(u64::from(self.unacknowledged))
             .datagram_receive_buffer_size(None) // no extension of ours uses datagrams (RFC 9221)
-            .congestion_controller_factory(Arc::new(CubicConfig::default()));
+            .congestion_controller_factory(Arc::new(Paths::default()));
         transport
     }
 }

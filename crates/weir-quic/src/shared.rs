@@ -1,5 +1,6 @@
 //! What the endpoint, a connection and its streams share.
 
+use crate::path::{self, Moves};
 use bytes::Bytes;
 use foldhash::HashMap;
 use quinn_proto::{ConnectionError, ConnectionHandle, Dir, Event, StreamEvent, StreamId, VarInt};
@@ -7,7 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
 use std::mem::take;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
@@ -39,6 +40,9 @@ pub(crate) struct Shared {
     pub(crate) is_accepted: Cell<bool>,
     /// Whom the endpoint counts its handshake for.
     pub(crate) client: Cell<Option<IpAddr>>,
+    /// The last address that the peer has proved to receive packets at.
+    proved: Cell<SocketAddr>,
+    moves: Cell<Moves>,
     lost: RefCell<Option<Lost>>,
     waiting: RefCell<Waiting>,
     /// Of a connection that one task drives.
@@ -153,6 +157,8 @@ impl Shared {
     ) -> Rc<Self> {
         Rc::new(Self {
             handle,
+            proved: Cell::new(proto.remote_address()), // it cannot change before the handshake is done
+            moves: Cell::default(),
             proto: RefCell::new(proto),
             agenda,
             is_listed: Cell::new(false),
@@ -181,6 +187,27 @@ impl Shared {
 
     pub(crate) fn lost_packets(&self) -> u64 {
         self.proto.borrow().stats().path.lost_packets
+    }
+
+    /// The last address that the peer has proved to receive packets at.
+    pub(crate) fn peer(&self) -> SocketAddr {
+        let proto = self.proto.borrow();
+        let now = proto.remote_address();
+        if now != self.proved.get() && path::is_proved(&proto) {
+            self.proved.set(now);
+        }
+        self.proved.get()
+    }
+
+    /// Whether to process a datagram from this address. The peer may go to other addresses only so often.
+    pub(crate) fn admits(&self, from: SocketAddr, now: Instant) -> bool {
+        if from == self.proto.borrow().remote_address() || from == self.proved.get() {
+            return true;
+        }
+        let mut moves = self.moves.get();
+        let is_admitted = moves.accept(now);
+        self.moves.set(moves);
+        is_admitted
     }
 
     /// How the connection ended, if it has.

@@ -70,6 +70,50 @@ fn a_client_that_changes_its_address_keeps_its_connection() {
     });
 }
 
+/// Otherwise a client could forge the source of a request and be taken for somebody else.
+#[test]
+fn an_address_that_is_not_proved_is_not_the_clients() {
+    on_a_core(|world| async move {
+        let (server, address) = world.serve(Limits::default());
+        let relay = Relay::new(address, Spoils::default(), 1);
+        let dial = world.dial();
+        let connection = world.connect(&dial, relay.address).await.unwrap();
+        let theirs = server.accept().await;
+        let before = theirs.peer();
+        relay.cut_back();
+        relay.rebind(Ipv4Addr::new(127, 0, 0, 2));
+        let (mut writer, _) = poll_fn(|cx| connection.poll_open(cx)).await.unwrap();
+        crate::world::write(&mut writer, b"from elsewhere").await.unwrap();
+        writer.finish().unwrap();
+        let (_, mut reader) = poll_fn(|cx| theirs.poll_accept(cx)).await.unwrap();
+        assert_eq!(crate::world::read(&mut reader).await.unwrap(), b"from elsewhere");
+        assert_eq!(theirs.peer(), before);
+    });
+}
+
+/// Each new address gets a datagram of 1,200 bytes, so that a client could direct them at others.
+#[test]
+fn a_client_cannot_have_many_addresses_asked() {
+    on_a_core(|world| async move {
+        let (server, address) = world.serve(Limits::default());
+        let relay = Relay::new(address, Spoils::default(), 1);
+        let dial = world.dial();
+        let connection = world.connect(&dial, relay.address).await.unwrap();
+        let theirs = server.accept().await;
+        relay.cut_back();
+        let before = server.counts().sent_bytes;
+        for n in 1..200 {
+            relay.rebind(Ipv4Addr::new(127, 0, 1, n));
+            let had = server.counts().received;
+            connection.ping();
+            until(|| server.counts().received > had).await;
+        }
+        let sent = server.counts().sent_bytes - before;
+        assert!(sent < 32 * 1200, "{sent} bytes");
+        drop(theirs);
+    });
+}
+
 #[test]
 fn a_client_may_be_forbidden_to_change_its_address() {
     on_a_core(|world| async move {
