@@ -178,6 +178,8 @@ class Peer:
             pass
         while (event := self.quic.next_event()) is not None:
             self._happened(event)
+        # The event comes when the draining period is over (RFC 9000 §10.2).
+        self.closed = self.closed or self.quic._close_event
 
     def _happened(self, event):
         if isinstance(event, ConnectionTerminated):
