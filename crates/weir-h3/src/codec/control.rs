@@ -119,7 +119,10 @@ impl<S: Sink> Codec<S> {
 
     /// The peer has ended or reset a unidirectional stream.
     pub(super) fn uni_over(&mut self, id: u64) -> Result<(), Broken> {
-        let Some(place) = self.theirs.iter().position(|(known, _)| *known == id) else { return Ok(()) };
+        let Some(place) = self.theirs.iter().position(|(known, _)| *known == id) else {
+            self.meter.spend(Flood::Streams, 1); // reset before its first byte was read
+            return Ok(());
+        };
         match self.theirs.swap_remove(place).1 {
             Uni::Control | Uni::Decoder | Uni::Encoder => {
                 broken(code::CLOSED_CRITICAL, "the end of a stream that must stay open")

@@ -78,6 +78,8 @@ impl<S: Sink> Codec<S> {
                 self.early_priority(id); // of a request that does not come
                 // RFC 9204 §2.2.2.2: also if the reset overtook the head. The client cannot evict what it refers to.
                 self.decoder.cancel(id, self.own[Own::Decoder as usize].buffer());
+                // Our direction is open as well, and the client may open another stream only once both are over.
+                self.effects.push_back(Effect::Reset { stream: id, code: code::REQUEST_CANCELLED });
             }
             return;
         };

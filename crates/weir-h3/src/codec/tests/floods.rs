@@ -48,6 +48,13 @@ fn each_flood_is_cut() {
     assert!(count <= u64::from(limits.streams) + 1, "{count}");
     assert_eq!(flood, Some(Flood::Streams), "unknown streams");
 
+    let (count, flood) = until_cut(|peer, n| peer.codec.reset_came(2 + 4 * (n + 1), 0, peer.now));
+    assert_eq!(
+        (count, flood),
+        (u64::from(limits.streams) + 1, Some(Flood::Streams)),
+        "streams without a type"
+    );
+
     let (count, flood) = until_cut(|peer, n| {
         let bytes = if n == 0 { ask(&[]) } else { data("") };
         peer.send(0, &bytes, false);

@@ -271,6 +271,10 @@ fn cancellations() {
     peer.codec.release(slot);
     assert_eq!((peer.codec.open(), peer.code()), (0, None));
 
+    // A reset may overtake the request. The client gets its stream back only once our direction is over as well.
+    peer.codec.reset_came(12, code::REQUEST_CANCELLED, peer.now);
+    assert_eq!(peer.effects(), [Effect::Reset { stream: 12, code: code::REQUEST_CANCELLED }]);
+
     // We answer before the request is complete.
     peer.send(8, &ask(&[]), false);
     let (slot, _) = peer.arrival().unwrap();
