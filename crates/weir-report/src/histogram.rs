@@ -296,6 +296,27 @@ impl Histogram {
         }
     }
 
+    /// Whether minimum, maximum and sum are possible with these buckets. Those of a peer need not be.
+    pub fn is_sound(&self) -> bool {
+        if self.count == 0 {
+            return (self.sum, self.min, self.max) == (0, 0, 0);
+        }
+        if self.is_contradictory {
+            return false;
+        }
+        let (mut low, mut high, mut first, mut last) = (0u128, 0u128, None, 0);
+        for (from, to, count) in self.ranges() {
+            low += u128::from(from) * u128::from(count);
+            // The last possible bucket takes everything above it, and a sum that is too large stays at its limit.
+            high += if from >= Self::LAST { u128::MAX >> 64 } else { u128::from(to) * u128::from(count) };
+            first = first.or(Some(from));
+            last = from;
+        }
+        let is_low = first.is_some_and(|first| bucket_of(self.min) == bucket_of(first));
+        let is_sum = u128::from(self.sum) <= high && (u128::from(self.sum) >= low || self.sum == u64::MAX);
+        is_low && bucket_of(self.max) == bucket_of(last) && is_sum
+    }
+
     /// Lowest value, highest value and count of each non-empty bucket, ascending.
     pub fn ranges(&self) -> impl Iterator<Item = (u64, u64, u64)> {
         self.buckets().map(|(from, count)| (from, highest_of(from), count))
@@ -406,6 +427,29 @@ pub(crate) const fn highest_of(from: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn totals_that_no_values_have_are_found() {
+        let mut h = Histogram::new();
+        assert!(h.is_sound());
+        [1_000, 5_000, 5_001, Histogram::MOST * 8].iter().for_each(|value| h.record(*value));
+        assert!(h.is_sound() && h.without(&h.clone()).is_sound());
+        let mut more = h.clone();
+        more.record(7_000);
+        assert!(more.without(&h).is_sound());
+        h.record_n(1 << 61, 9);
+        assert!(h.is_sound(), "a sum at its limit");
+        let mut h = Histogram::new();
+        [1_000, 5_000].iter().for_each(|value| h.record(*value));
+        for (key, wrong) in [("sum", 5_900), ("sum", 6_100), ("min", 999), ("max", 6_000), ("max", 4_000)] {
+            let mut saved = serde_json::to_value(&h).unwrap();
+            saved[key] = wrong.into();
+            let read: Histogram = serde_json::from_value(saved).unwrap();
+            assert!(!read.is_sound(), "{key} {wrong}");
+        }
+        let empty = r#"{"count":0,"sum":7,"sum_of_squares":0,"min":0,"max":0,"buckets":[]}"#;
+        assert!(!serde_json::from_str::<Histogram>(empty).unwrap().is_sound());
+    }
 
     #[test]
     fn every_value_is_in_the_bucket_that_begins_below_it() {

@@ -26,10 +26,10 @@ mod wrk2;
 
 pub use format::Format;
 pub use json::schema;
-pub use saved::read;
+pub use saved::{read, within};
 pub(crate) use text::measured;
 pub use text::verdict as verdict_text;
-pub use verify::{Difference, verify};
+pub use verify::{Difference, contradictions, verify};
 
 use crate::report::Report;
 

@@ -17,35 +17,48 @@ pub fn read(text: &str) -> Result<Report, Error> {
     // This reader comes first because it reports lines and columns.
     let report = serde_json::from_str::<Report>(text);
     let value: Value = serde_json::from_str(text)?;
-    bounded("", &value)?;
+    bounded("", &value, WHOLE_MOST)?;
     report
+}
+
+/// Whether no integer of a report in JSON is larger than `most`, but for sums over samples or clients.
+///
+/// # Errors
+/// The first number beyond it, with its path.
+pub fn within(value: &Value, most: u64) -> Result<(), String> {
+    bounded("", value, most).map_err(|e| e.to_string())
 }
 
 /// The same for parsed JSON.
 pub(super) fn of_value(value: &Value) -> Result<Report, Error> {
-    bounded("", value)?;
+    bounded("", value, WHOLE_MOST)?;
     Report::deserialize(value)
 }
 
-fn bounded(path: &str, value: &Value) -> Result<(), Error> {
+fn bounded(path: &str, value: &Value, most: u64) -> Result<(), Error> {
     match value {
         Value::Object(map) => {
-            if map.contains_key("buckets") {
+            let is_histogram = map.contains_key("buckets");
+            if is_histogram {
                 Histogram::deserialize(value).map_err(|e| Error::custom(format!("{path}: {e}")))?;
             }
+            // Of a thread by its path: keys of other objects may be texts of a peer.
+            let is_thread = path.starts_with("threads[") && !path.contains('.');
             for (key, value) in map {
                 // Sums over samples or clients have no limit: they are only added where overflow is impossible.
-                if !["available_ns", "busy_ns", "sum", "think_ns"].contains(&key.as_str()) {
+                let is_sum = is_histogram && key == "sum"
+                    || is_thread && ["available_ns", "busy_ns", "think_ns"].contains(&key.as_str());
+                if !is_sum {
                     let dot = if path.is_empty() { "" } else { "." };
-                    bounded(&format!("{path}{dot}{key}"), value)?;
+                    bounded(&format!("{path}{dot}{key}"), value, most)?;
                 }
             }
             Ok(())
         }
         Value::Array(items) => {
-            items.iter().enumerate().try_for_each(|(i, item)| bounded(&format!("{path}[{i}]"), item))
+            items.iter().enumerate().try_for_each(|(i, item)| bounded(&format!("{path}[{i}]"), item, most))
         }
-        Value::Number(number) if number.as_u64().is_some_and(|n| n > WHOLE_MOST) => {
+        Value::Number(number) if number.as_u64().is_some_and(|n| n > most) => {
             Err(Error::custom(format!("{path}: {number} is more than a run can yield")))
         }
         _ => Ok(()),
@@ -79,6 +92,12 @@ mod tests {
                 r#""requests":77"#,
                 r#""requests":18446744073709551615"#,
                 "counts.requests: 18446744073709551615 is more",
+            ),
+            // A text of the target is no name of a field.
+            (
+                r#""error_texts":{}"#,
+                r#""error_texts":{"busy_ns":18446744073709551615}"#,
+                "counts.error_texts.busy_ns: 18446744073709551615 is more",
             ),
         ] {
             let changed = text.replacen(from, to, 1);

@@ -59,6 +59,20 @@ pub fn verify(saved: &str) -> Result<Vec<Difference>, serde_json::Error> {
     Ok(found.0)
 }
 
+/// What in the raw part of a report contradicts itself: histograms that do not agree with their own totals, and totals
+/// that are not the sums of their parts. Figures and verdict, which follow from it, are not looked at.
+pub fn contradictions(report: &Report) -> Vec<Difference> {
+    let mut found = Found::default();
+    match serde_json::to_value(report) {
+        Ok(value) => found.histograms("", &value),
+        Err(e) => found.say("", e, "a report"), // never: all its keys are texts
+    }
+    found.totals(report);
+    found.parts(report);
+    found.connections(report);
+    found.0
+}
+
 /// The differences so far.
 #[derive(Default)]
 struct Found(Vec<Difference>);
