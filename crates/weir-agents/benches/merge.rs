@@ -4,8 +4,10 @@
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a bench prints its figures")]
 
 use std::time::{Duration, Instant};
+use weir_agents::credible;
 use weir_agents::sum::{self, Sum, Total};
-use weir_agents::{FromAgent, Second, frame};
+use weir_agents::{FromAgent, Second, bounds, frame};
+use weir_report::report::Tick;
 
 const AGENTS: usize = 50;
 
@@ -33,7 +35,10 @@ fn main() {
             }
             counts.requests += RESPONSES;
             counts.responses += RESPONSES;
+            counts.statuses.insert(200, counts.responses);
             second.counts = counts.clone();
+            let end_ns = (number + 1) * 1_000_000_000;
+            second.tick = Tick { end_ns, requests: RESPONSES, responses: RESPONSES, ..Tick::default() };
             second.digest = sum::digest(&before, &second);
             before.clone_from(&second.digest);
             let frame = frame::message(&FromAgent::Second(Box::new(second)), frame::FROM_AGENT_MOST).unwrap();
@@ -47,7 +52,8 @@ fn main() {
         let begun = Instant::now();
         for (of_agent, sum) in frames.iter().zip(&mut sums) {
             let bytes = &of_agent[usize::try_from(number).unwrap()];
-            let FromAgent::Second(second) = frame::read(bytes).unwrap() else { unreachable!() };
+            let FromAgent::Second(second) = bounds::read(bytes).unwrap() else { unreachable!() };
+            credible::in_time(&second, Duration::ZERO, Duration::from_secs(number + 1)).unwrap();
             sum.take(*second).iter().for_each(|second| total.add(second));
         }
         let tick = total.complete(number, sums.iter().map(|sum| sum.counts.clone()));

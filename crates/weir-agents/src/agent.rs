@@ -7,7 +7,7 @@
 //! ```
 
 use crate::message::{FromAgent, Hello, Offer, PROTOCOL, Second, Stop, ToAgent};
-use crate::{BEAT, SILENCE, Time};
+use crate::{BEAT, SILENCE, Time, clean};
 use serde_json::Value;
 use std::time::Duration;
 use weir_report::Report;
@@ -36,6 +36,8 @@ pub enum Event {
     Started(Time),
     /// A second of the load is over.
     Second(Box<Second>),
+    /// `teardown` has run.
+    TornDown,
     /// The load is over.
     Ended(Result<Box<Report>, String>),
     /// A timer may be due.
@@ -61,6 +63,8 @@ pub enum Action {
     Run(Time),
     /// Stop the load.
     Stop(Stop),
+    /// Run `teardown` once it may, in place of the agent that was to.
+    Succeed,
     /// `teardown` may run.
     Teardown,
     /// Forget the plan and its files. Nothing of the run remains.
@@ -162,10 +166,11 @@ impl Agent {
                 }
             }
             Event::Second(second) => self.say(now, FromAgent::Second(second), &mut actions),
+            Event::TornDown => self.say(now, FromAgent::TornDown, &mut actions),
             Event::Ended(outcome) => {
                 let last = match outcome {
                     Ok(report) => FromAgent::Ended(report),
-                    Err(why) => FromAgent::Failed { why },
+                    Err(why) => FromAgent::Failed { why: clean::lines(&why) },
                 };
                 self.say(now, last, &mut actions);
                 if self.run.as_ref().is_some_and(|run| run.is_orphaned) {
@@ -209,7 +214,7 @@ impl Agent {
                     self.say(now, FromAgent::Refused { why: vec![why] }, actions);
                     return;
                 }
-                run.by.clone_from(&offer.by);
+                run.by = clean::line(&offer.by);
                 run.state = State::Loading;
                 actions.push(Action::Load(run.conn, offer));
             }
@@ -230,6 +235,7 @@ impl Agent {
                     actions.push(Action::Stop(stop));
                 }
             }
+            (ToAgent::Succeed, State::Running) => actions.push(Action::Succeed),
             (ToAgent::Teardown, State::Running) => actions.push(Action::Teardown),
             (ToAgent::Bye, _) => {
                 actions.push(Action::Close(run.conn));
@@ -271,7 +277,7 @@ impl Agent {
             }
             Err(why) => {
                 run.state = State::Ready;
-                self.say(now, FromAgent::Failed { why }, actions);
+                self.say(now, FromAgent::Failed { why: clean::lines(&why) }, actions);
             }
         }
     }

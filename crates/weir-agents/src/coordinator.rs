@@ -7,14 +7,17 @@
 //!      Over: nothing was sent       Over                    Timing ─ 16 exchanges each ─► Starting ─► Running ─► Over
 //! ```
 //!
-//! Before the start, the failure of one agent ends the run. Afterwards, an agent that is silent for [`SILENCE`] is lost
-//! for good: the coordinator does not reconnect.
+//! Before the start, the failure of one agent ends the run. Afterwards, an agent is lost for good if it is silent for
+//! [`SILENCE`], says what cannot be true, or does not end (`deadlines`): the coordinator does not reconnect. If the
+//! agent that was to run `teardown` is lost, the next one does.
+
+mod deadlines;
 
 use crate::agent::nanos;
 use crate::message::{FromAgent, Hello, Offer, PROTOCOL, Stop, ToAgent};
 use crate::skew::{EXCHANGES, Skew};
 use crate::sum::{Sum, Total};
-use crate::{BEAT, SILENCE, Time};
+use crate::{BEAT, SILENCE, Time, clean, credible};
 use serde_json::Value;
 use std::time::Duration;
 use weir_report::Report;
@@ -31,6 +34,32 @@ pub const PREPARATION: Duration = Duration::from_secs(600);
 
 /// How long `teardown` may take after an order to stop.
 pub const TEARDOWN: Duration = Duration::from_secs(60);
+
+/// How long `teardown` may take after a load that came to its end: as long as a preparation.
+pub const TEARDOWN_WHOLE: Duration = PREPARATION;
+
+/// From the planned end of a load and its graceful stop until an agent must have reported. Our guess: a busy machine
+/// needs a few seconds to add up the histograms of a thousand steps and to send them.
+pub const ENDING: Duration = Duration::from_secs(30);
+
+/// How long an agent may beat without a second of its load, or without its report after the last one.
+pub const QUIET: Duration = Duration::from_secs(30);
+
+/// How long a load without a planned end may neither begin nor end a request. A user may pause for minutes.
+pub const IDLE: Duration = Duration::from_secs(600);
+
+/// What is known of a load before it runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Expected {
+    /// How long it runs, with its warm-up; none if only a count ends it.
+    pub length: Option<Duration>,
+    /// How long it runs before it is measured.
+    pub warmup: Duration,
+    /// How long requests may go on after a graceful stop.
+    pub grace: Duration,
+    /// Whether there is a `teardown`.
+    pub tears_down: bool,
+}
 
 /// What the loss of an agent means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,6 +80,8 @@ pub enum Event {
     Message(usize, FromAgent),
     /// A connection has ended.
     Closed(usize, String),
+    /// An agent said what it may not: no message, or numbers and lists beyond their limits.
+    Malformed(usize, String),
     /// A file is under way to an agent: it was not silent, it listened.
     Sending(usize),
     /// End the run, for example on Ctrl-C or by a condition.
@@ -93,9 +124,15 @@ pub struct Seen {
     pub refused: Vec<String>,
     /// What of its counts does not add up.
     pub mismatch: Option<String>,
+    /// Whether it ran `teardown`.
+    pub has_torn_down: bool,
     step: Step,
     heard: Time,
     said: Time,
+    /// When its last second came.
+    counted: Time,
+    /// When a second last told of a request that began or ended.
+    moved: Time,
     pinged: Option<(u32, Time)>,
 }
 
@@ -137,17 +174,18 @@ pub struct Coordinator {
     total: Total,
     /// Others than the first agent know what `setup` kept.
     has_passed_on: bool,
-    has_torn_down: bool,
+    /// The agent that runs `teardown`.
+    tearer: usize,
+    /// When it was allowed to.
+    torn_down_at: Option<Time>,
     /// When every agent must have obeyed the order to stop.
     stopped_by: Option<Time>,
-    /// How long requests may go on after a graceful stop.
-    grace: Duration,
+    expected: Expected,
 }
 
 impl Coordinator {
-    /// A coordinator of one run, with an offer to each agent. `grace` is how long requests may go on after a graceful
-    /// stop.
-    pub fn new(now: Time, offers: Vec<Offer>, on_loss: OnLoss, grace: Duration) -> Self {
+    /// A coordinator of one run, with an offer to each agent.
+    pub fn new(now: Time, offers: Vec<Offer>, on_loss: OnLoss, expected: Expected) -> Self {
         let agents = offers.iter().map(|_| Seen { heard: now, said: now, ..Seen::default() }).collect();
         Self {
             offers,
@@ -161,9 +199,10 @@ impl Coordinator {
             seconds: 0,
             total: Total::default(),
             has_passed_on: false,
-            has_torn_down: false,
+            tearer: 0,
+            torn_down_at: None,
             stopped_by: None,
-            grace,
+            expected,
         }
     }
 
@@ -192,6 +231,16 @@ impl Coordinator {
         self.start_at
     }
 
+    /// Whether `setup` ran.
+    pub const fn has_set_up(&self) -> bool {
+        self.kept.is_some()
+    }
+
+    /// Whether the load began and nobody ran the `teardown` that it has.
+    pub fn has_missed_teardown(&self) -> bool {
+        self.expected.tears_down && self.has_started() && !self.agents.iter().any(|a| a.has_torn_down)
+    }
+
     /// Whether the run is over.
     pub fn is_over(&self) -> bool {
         self.phase == Phase::Over
@@ -217,7 +266,8 @@ impl Coordinator {
         match event {
             Event::Unreachable(i, why) => self.refuse(i, vec![why]),
             Event::Message(i, message) => self.hear(now, i, message, &mut actions),
-            Event::Closed(i, why) => self.lose(i, &why),
+            Event::Closed(i, why) => self.lose(i, vec![why], &mut actions),
+            Event::Malformed(i, why) => self.cut(i, &why, &mut actions),
             Event::Sending(i) => {
                 if let Some(agent) = self.agents.get_mut(i) {
                     agent.heard = now;
@@ -226,7 +276,7 @@ impl Coordinator {
             Event::Stop(stop) => self.stop(now, stop, &mut actions),
             Event::Tick => {}
         }
-        self.watch(now);
+        self.watch(now, &mut actions);
         self.go_on(now, &mut actions);
         self.beat(now, &mut actions);
         actions
@@ -240,21 +290,50 @@ impl Coordinator {
     }
 
     /// Handles the loss of an agent. It does not matter if the agent has already sent its report.
-    fn lose(&mut self, i: usize, why: &str) {
+    fn lose(&mut self, i: usize, why: Vec<String>, actions: &mut Vec<Action>) {
         let has_started = self.has_started();
-        if let Some(agent) = self.agents.get_mut(i).filter(|a| a.step != Step::Over) {
-            agent.step = Step::Over;
-            if has_started {
-                agent.lost = Some((agent.sum.seconds, why.to_owned()));
-            } else {
-                agent.refused = vec![why.to_owned()];
-            }
+        let Some(agent) = self.agents.get_mut(i).filter(|a| a.step != Step::Over) else { return };
+        agent.step = Step::Over;
+        if has_started {
+            agent.lost = Some((agent.sum.seconds, why.join(" | ")));
+            let wrong = agent.sum.wrong().map(str::to_owned);
+            agent.mismatch = agent.mismatch.take().or(wrong);
+        } else {
+            agent.refused = why;
+        }
+        actions.push(Action::Close(i));
+        self.succeed(i, actions);
+    }
+
+    /// Ends the connection to an agent that said what cannot be: nothing else that it says counts.
+    fn cut(&mut self, i: usize, why: &str, actions: &mut Vec<Action>) {
+        let why = clean::line(why);
+        let has_started = self.has_started();
+        if let Some(agent) = self.agents.get_mut(i).filter(|a| a.step != Step::Over && has_started) {
+            agent.mismatch = Some(why.clone());
+        }
+        self.lose(i, vec![format!("it was cut: {why}")], actions);
+    }
+
+    /// If agent `i` was to run `teardown` and will not, the next one does.
+    fn succeed(&mut self, i: usize, actions: &mut Vec<Action>) {
+        if i != self.tearer || !self.expected.tears_down || !self.has_started() {
+            return;
+        }
+        if self.agents.iter().any(|a| a.has_torn_down) {
+            return;
+        }
+        if let Some(next) = self.agents.iter().position(|a| a.step == Step::Running) {
+            self.tearer = next;
+            self.torn_down_at = None;
+            actions.push(Action::Send(next, ToAgent::Succeed));
         }
     }
 
     fn hear(&mut self, now: Time, i: usize, message: FromAgent, actions: &mut Vec<Action>) {
         let Some(agent) = self.agents.get_mut(i).filter(|a| a.step != Step::Over) else { return };
         agent.heard = now;
+        let passed = now.saturating_sub(self.start_at.unwrap_or(now));
         match (message, agent.step) {
             (FromAgent::Hello(hello), Step::Connecting) => {
                 if hello.protocol == PROTOCOL {
@@ -267,7 +346,10 @@ impl Coordinator {
                     self.refuse(i, vec![why]);
                 }
             }
-            (FromAgent::Refused { why }, _) => self.refuse(i, why),
+            (FromAgent::Refused { why }, _) => {
+                let lines = why.iter().flat_map(|text| clean::lines(text)).take(clean::LINES_MOST);
+                self.refuse(i, lines.collect());
+            }
             (FromAgent::Ready, Step::Greeted) => agent.step = Step::Ready,
             (FromAgent::Prepared { kept }, Step::Ready) => {
                 agent.step = Step::Prepared;
@@ -286,25 +368,49 @@ impl Coordinator {
             }
             (FromAgent::Started { at_ns }, Step::Running) => {
                 let at = agent.skew.ours(Duration::from_nanos(at_ns));
-                agent.started.get_or_insert(at);
+                let from = self.start_at.unwrap_or(now).saturating_sub(credible::SLACK);
+                if (from..=now + credible::SLACK).contains(&at) {
+                    agent.started.get_or_insert(at);
+                } else {
+                    self.cut(i, "it began at a moment that was not then", actions);
+                }
             }
             (FromAgent::Second(second), Step::Running) => {
+                agent.counted = now;
+                if let Err(why) = credible::in_time(&second, self.expected.warmup, passed) {
+                    self.cut(i, &why, actions);
+                    return;
+                }
+                let before = agent.sum.moved();
                 for second in agent.sum.take(*second) {
                     self.total.add(&second);
                 }
+                if agent.sum.moved() != before {
+                    agent.moved = now;
+                }
             }
+            (FromAgent::TornDown, Step::Running) => agent.has_torn_down |= i == self.tearer,
             (FromAgent::Ended(report), Step::Running) => {
+                if let Err(why) = credible::report_in_time(&report, passed) {
+                    self.cut(i, &why, actions);
+                    return;
+                }
                 agent.step = Step::Over;
                 agent.mismatch = agent.sum.compare(&report).err();
                 let has_failed = matches!(report.end, End::Failed { .. });
                 agent.report = Some(report);
                 actions.push(Action::Send(i, ToAgent::Bye));
+                // It may have ended before it heard that `teardown` was its task.
+                self.succeed(i, actions);
                 // A step or data set that ends the run ends it for all.
                 if has_failed {
                     self.stop(now, Stop::Gracefully, actions);
                 }
             }
-            (FromAgent::Failed { why }, _) => self.lose(i, &why),
+            (FromAgent::Failed { why }, _) => {
+                let lines = why.iter().flat_map(|text| clean::lines(text)).take(clean::LINES_MOST);
+                self.lose(i, lines.collect(), actions);
+            }
             _ => {} // a beat, a repetition, or too late
         }
     }
@@ -312,7 +418,7 @@ impl Coordinator {
     fn stop(&mut self, now: Time, stop: Stop, actions: &mut Vec<Action>) {
         if self.stop.is_none_or(|before| before < stop) {
             self.stop = Some(stop);
-            let grace = if stop == Stop::Now { Duration::ZERO } else { self.grace };
+            let grace = if stop == Stop::Now { Duration::ZERO } else { self.expected.grace };
             self.stopped_by = Some(now + grace + SILENCE);
             // At once, not with the next beat.
             for (i, agent) in self.agents.iter_mut().enumerate() {
@@ -320,32 +426,6 @@ impl Coordinator {
                     agent.said = now;
                     actions.push(Action::Send(i, ToAgent::Beat { stop: Some(stop) }));
                 }
-            }
-        }
-    }
-
-    fn watch(&mut self, now: Time) {
-        if self.phase == Phase::Greeting && now >= self.begun + GREETING {
-            for i in 0..self.agents.len() {
-                if self.agents.get(i).is_some_and(|a| a.step == Step::Connecting) {
-                    self.refuse(i, vec![format!("no greeting within {} s", GREETING.as_secs())]);
-                }
-            }
-        }
-        if !self.has_started() && now >= self.begun + PREPARATION {
-            for i in 0..self.agents.len() {
-                self.lose(i, &format!("not prepared within {} s", PREPARATION.as_secs()));
-            }
-        }
-        if self.has_started() && self.stopped_by.is_some_and(|by| now >= by) {
-            for i in 0..self.agents.len() {
-                self.lose(i, "it did not stop");
-            }
-        }
-        for i in 0..self.agents.len() {
-            let silent = |a: &Seen| a.step != Step::Connecting && now >= a.heard + SILENCE;
-            if self.agents.get(i).is_some_and(silent) {
-                self.lose(i, &format!("no word for {} s", SILENCE.as_secs()));
             }
         }
     }
@@ -418,6 +498,7 @@ impl Coordinator {
         self.phase = Phase::Running;
         for (i, agent) in self.agents.iter_mut().enumerate() {
             agent.step = Step::Running;
+            (agent.counted, agent.moved) = (at, at);
             let at_ns = nanos(agent.skew.theirs(at));
             actions.push(Action::Send(i, ToAgent::Start { at_ns }));
         }
@@ -429,7 +510,7 @@ impl Coordinator {
             let at = self.start_at.unwrap_or(now);
             let is_late = |a: &Seen| a.step == Step::Running && a.started.is_none() && now >= at + SILENCE;
             if self.agents.get(i).is_some_and(is_late) {
-                self.lose(i, "it did not start the load");
+                self.lose(i, vec!["it did not start the load".to_owned()], actions);
             }
         }
         let lost = self.agents.iter().any(|a| a.lost.is_some());
@@ -447,17 +528,12 @@ impl Coordinator {
             actions.push(Action::Second(Box::new(tick)));
             self.seconds += 1;
         }
+        let others = |(i, a): (usize, &Seen)| i == self.tearer || a.step == Step::Over;
         if self.all(|a| a.step == Step::Over) {
             self.end(actions);
-        } else if !self.has_torn_down
-            && self.agents.iter().skip(1).all(|a| a.step == Step::Over)
-            && self.agents.first().is_some_and(|a| a.step == Step::Running)
-        {
-            self.has_torn_down = true;
-            if self.stopped_by.is_some() {
-                self.stopped_by = Some(now + TEARDOWN);
-            }
-            actions.push(Action::Send(0, ToAgent::Teardown));
+        } else if self.torn_down_at.is_none() && self.agents.iter().enumerate().all(others) {
+            self.torn_down_at = Some(now);
+            actions.push(Action::Send(self.tearer, ToAgent::Teardown));
         }
     }
 
@@ -474,12 +550,16 @@ impl Coordinator {
         if self.phase == Phase::Over {
             return;
         }
-        let (stop, again) = (self.stop, self.has_torn_down);
+        let (stop, tearer, may) = (self.stop, self.tearer, self.torn_down_at.is_some());
         for (i, agent) in self.agents.iter_mut().enumerate() {
             if !matches!(agent.step, Step::Over | Step::Connecting) && now >= agent.said + BEAT {
                 agent.said = now;
                 actions.push(Action::Send(i, ToAgent::Beat { stop }));
-                if i == 0 && again {
+                // What matters is said again with each beat.
+                if i == tearer && i > 0 {
+                    actions.push(Action::Send(i, ToAgent::Succeed));
+                }
+                if i == tearer && may {
                     actions.push(Action::Send(i, ToAgent::Teardown));
                 }
             }
@@ -488,111 +568,4 @@ impl Coordinator {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MS: fn(u64) -> Time = Duration::from_millis;
-
-    fn hello(protocol: u32) -> FromAgent {
-        FromAgent::Hello(Box::new(Hello { protocol, ..Hello::default() }))
-    }
-
-    fn coordinator(agents: usize, on_loss: OnLoss) -> Coordinator {
-        Coordinator::new(MS(0), vec![Offer::default(); agents], on_loss, MS(1_000))
-    }
-
-    /// Two agents whose load runs; their clocks are an hour and two ahead.
-    fn running(on_loss: OnLoss) -> (Coordinator, Vec<Action>) {
-        let mut c = coordinator(2, on_loss);
-        for message in [hello(PROTOCOL), FromAgent::Ready, FromAgent::Prepared { kept: Value::Null }] {
-            for i in 0..2 {
-                c.on(MS(10), Event::Message(i, message.clone()));
-            }
-        }
-        let (mut last, mut ms) = (Vec::new(), 10);
-        for (i, hours) in [(0, 1), (1, 2)] {
-            for number in 1..=EXCHANGES {
-                // Each exchange takes a millisecond; the agent looks at its clock in the middle.
-                let middle = MS(ms) + Duration::from_micros(500);
-                ms += 1;
-                let pong = FromAgent::Pong { number, at_ns: nanos(middle + MS(hours * 3_600_000)) };
-                last = c.on(MS(ms), Event::Message(i, pong));
-            }
-        }
-        (c, last)
-    }
-
-    #[test]
-    fn who_fails_before_the_start_is_named_and_nothing_begins() {
-        let mut c = coordinator(3, OnLoss::Abort);
-        assert_eq!(c.on(MS(5), Event::Unreachable(0, "refused".to_owned())), []);
-        // One of another version.
-        assert_eq!(c.on(MS(6), Event::Message(1, hello(PROTOCOL + 1))), []);
-        let told = c.on(MS(7), Event::Message(2, hello(PROTOCOL)));
-        assert!(c.is_over() && told.contains(&Action::Send(2, ToAgent::Bye)), "{told:?}");
-        assert!(!told.iter().any(|a| matches!(a, Action::Send(_, ToAgent::Offer(_)))), "{told:?}");
-        let named: Vec<bool> = c.agents().iter().map(|agent| !agent.refused.is_empty()).collect();
-        assert_eq!((named, c.has_started()), (vec![true, true, false], false));
-        // Every refusal of an offer is heard too.
-        let mut c = coordinator(2, OnLoss::Abort);
-        (0..2).for_each(|i| drop(c.on(MS(1), Event::Message(i, hello(PROTOCOL)))));
-        for i in 0..2 {
-            assert!(!c.is_over());
-            c.on(MS(2), Event::Message(i, FromAgent::Refused { why: vec!["no".to_owned()] }));
-        }
-        assert!(c.is_over() && c.agents().iter().all(|agent| !agent.refused.is_empty()));
-        // One that never says hello.
-        let mut c = coordinator(1, OnLoss::Abort);
-        assert_eq!(c.next(), GREETING);
-        c.on(GREETING, Event::Tick);
-        assert!(c.is_over());
-    }
-
-    #[test]
-    fn all_begin_at_one_moment_of_their_clocks() {
-        let (c, last) = running(OnLoss::Abort);
-        let start = c.start_at().unwrap();
-        let at = |hours: u64| nanos(start + MS(hours * 3_600_000));
-        for (i, hours) in [(0, 1), (1, 2)] {
-            let order = Action::Send(i, ToAgent::Start { at_ns: at(hours) });
-            assert!(last.contains(&order), "{order:?} in {last:?}");
-        }
-    }
-
-    #[test]
-    fn a_lost_agent_stops_the_others_or_not() {
-        for (on_loss, stops) in [(OnLoss::Abort, true), (OnLoss::Continue, false)] {
-            let (mut c, _) = running(on_loss);
-            let told = c.on(MS(3_000), Event::Closed(1, "reset".to_owned()));
-            let order = Action::Send(0, ToAgent::Beat { stop: Some(Stop::Now) });
-            assert_eq!(told.contains(&order), stops, "{told:?}");
-            assert_eq!(c.agents()[1].lost, Some((0, "reset".to_owned())));
-            // What it says later does not count.
-            c.on(MS(3_001), Event::Message(1, FromAgent::Ended(Box::default())));
-            assert!(c.agents()[1].report.is_none());
-        }
-    }
-
-    #[test]
-    fn nothing_waits_for_ever() {
-        // An agent that lives and is never ready.
-        let mut c = coordinator(1, OnLoss::Abort);
-        c.on(MS(1), Event::Message(0, hello(PROTOCOL)));
-        let mut now = MS(1);
-        while !c.is_over() && now < PREPARATION * 2 {
-            now += BEAT;
-            c.on(now, Event::Message(0, FromAgent::Beat));
-        }
-        assert!(now <= PREPARATION + BEAT, "{now:?}");
-        // One that lives and does not stop.
-        let (mut c, _) = running(OnLoss::Abort);
-        (0..2).for_each(|i| drop(c.on(MS(2_100), Event::Message(i, FromAgent::Started { at_ns: 0 }))));
-        c.on(MS(3_000), Event::Stop(Stop::Gracefully));
-        let mut now = MS(3_000);
-        while !c.is_over() && now < MS(60_000) {
-            now += BEAT;
-            (0..2).for_each(|i| drop(c.on(now, Event::Message(i, FromAgent::Beat))));
-        }
-        assert!(now <= MS(3_000) + MS(1_000) + SILENCE + BEAT, "{now:?}");
-    }
-}
+mod tests;

@@ -8,14 +8,18 @@
 //!
 //! *Layout.* `coordinator` and `agent` are state machines: `on(now, event) -> actions`, without I/O, threads or
 //! clocks, so that `tests/sim` runs them over links that lose, reorder and delay. `message` is what they say, `frame`
-//! how it looks on a connection. `share` divides the load, `skew` compares clocks, `sum` adds up what agents count and
-//! finds what does not add up. `allow` decides where an agent may send. weir-load carries out the actions.
+//! how it looks on a connection, `bounds` reads it with limits, and `clean` takes out of texts what a terminal obeys.
+//! `share` divides the load, `skew` compares clocks, `sum` adds up what agents count, and `credible` finds what cannot
+//! be true of it. `allow` decides where an agent may send. weir-load carries out the actions.
 //!
 //! *Architecture Invariant:* this crate knows neither the load engine nor a socket.
 
 pub mod agent;
 pub mod allow;
+pub mod bounds;
+pub mod clean;
 pub mod coordinator;
+pub mod credible;
 pub mod frame;
 pub mod message;
 pub mod share;

@@ -72,6 +72,8 @@ pub enum ToAgent {
         /// Nanoseconds.
         at_ns: u64,
     },
+    /// The agent that was to run `teardown` is lost: run it in its place, once it may.
+    Succeed,
     /// All others have ended: `teardown` may run.
     Teardown,
 }
@@ -96,8 +98,8 @@ pub enum FromAgent {
     Ended(Box<Report>),
     /// The run cannot go on.
     Failed {
-        /// Why.
-        why: String,
+        /// Why, in lines.
+        why: Vec<String>,
     },
     /// The first message.
     Hello(Box<Hello>),
@@ -127,6 +129,8 @@ pub enum FromAgent {
         /// When, on the agent's clock.
         at_ns: u64,
     },
+    /// `teardown` has run, well or not; the report tells how.
+    TornDown,
 }
 
 /// An agent introduces itself.

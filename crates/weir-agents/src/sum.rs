@@ -1,10 +1,11 @@
 //! Adds up what agents count, second by second, and finds what does not add up.
 
+use crate::credible;
 use crate::message::Second;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
-use weir_report::Histogram;
 use weir_report::report::{CheckResult, Counts, Percentiles, Report, Series, Tick, Window};
+use weir_report::{Histogram, layout};
 
 /// Seconds that may arrive before one that is missing.
 const EARLY_MOST: usize = 16;
@@ -81,9 +82,7 @@ impl Sum {
         if digest != second.digest {
             return Err("its digest is not that of what was sent before".to_owned());
         }
-        if second.counts.requests < self.counts.requests || second.counts.responses < self.counts.responses {
-            return Err("its counts are lower than those of the second before".to_owned());
-        }
+        credible::second(self, second)?;
         self.digest = digest;
         self.seconds += 1;
         self.service.add(&second.service);
@@ -95,6 +94,11 @@ impl Sum {
             self.ticks.push(second.tick.clone());
         }
         Ok(())
+    }
+
+    /// How many requests began, and how many ended.
+    pub fn moved(&self) -> (u64, u64) {
+        (self.counts.requests, self.counts.responses.saturating_add(self.counts.errors.total()))
     }
 
     /// The first thing that did not add up: nothing counts from there on.
@@ -126,8 +130,20 @@ impl Sum {
                 return Err(format!("{what}: {seconds} in its seconds, {report} in its report"));
             }
         }
-        if c.statuses != e.statuses {
-            return Err("statuses: its seconds and its report differ".to_owned());
+        for (what, is_same) in [
+            ("statuses", c.statuses == e.statuses),
+            ("gRPC codes", c.grpc == e.grpc),
+            ("kinds of errors", c.errors == e.errors),
+        ] {
+            if !is_same {
+                return Err(format!("{what}: its seconds and its report differ"));
+            }
+        }
+        for check in &self.checks {
+            let same = end.checks.iter().find(|other| other.check == check.check);
+            if same != Some(check) {
+                return Err(format!("check `{}`: its seconds and its report differ", check.check));
+            }
         }
         for (what, seconds, report) in [
             ("service", &self.service, &end.latency.service),
@@ -137,7 +153,10 @@ impl Sum {
                 return Err(format!("{what} times: the sum of its seconds is not its final histogram"));
             }
         }
-        Ok(())
+        match layout::contradictions(end).first() {
+            Some(found) => Err(found.to_string()),
+            None => Ok(()),
+        }
     }
 
     /// A report of what is known of an agent that did not send one.
@@ -221,22 +240,16 @@ impl Total {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_report::report::TargetStats;
+
+    use crate::credible::honest;
 
     /// Seconds of an honest agent, with as many responses as their numbers say.
     fn seconds(n: u64) -> (Vec<Second>, Report) {
         let (mut all, mut end, mut before) = (Vec::new(), Report::default(), NOTHING.to_owned());
         for number in 0..n {
-            let mut second = Second { number, ..Second::default() };
-            for i in 0..=number {
-                second.service.record(1_000 + i);
-                second.response.record(2_000 + i);
-            }
-            end.latency.service.add(&second.service);
-            end.latency.response.add(&second.response);
-            end.counts.requests += number + 1;
-            end.counts.responses += number + 1;
-            end.counts.statuses.insert(200, end.counts.responses);
-            second.counts = end.counts.clone();
+            let times: Vec<u64> = (0..=number).map(|i| 1_000 + i).collect();
+            let mut second = honest::second(&mut end, number, &times);
             second.digest = digest(&before, &second);
             before.clone_from(&second.digest);
             all.push(second);
@@ -268,7 +281,7 @@ mod tests {
                 before.clone_from(&second.digest);
             }
         };
-        let lies: [Lie<'_>; 8] = [
+        let lies: [Lie<'_>; 17] = [
             ("a value left out", &|all, _| all[2].response = Histogram::new()),
             ("left out and sealed", &|all, _| {
                 all[2].response = Histogram::new();
@@ -291,6 +304,42 @@ mod tests {
                 all[3].counts.requests = 0;
                 resealed(all);
             }),
+            ("more responses than requests", &|all, _| {
+                all[2].counts.responses += 100;
+                all[2].tick.responses += 100;
+                resealed(all);
+            }),
+            ("statuses of fewer responses", &|all, _| {
+                all[2].counts.statuses = [(200, 1)].into();
+                resealed(all);
+            }),
+            ("more in the second than in the sum", &|all, _| {
+                all[2].tick.requests += 1;
+                resealed(all);
+            }),
+            ("a second that ends before the last one", &|all, _| {
+                all[3].tick.end_ns = 1;
+                resealed(all);
+            }),
+            ("a histogram that contradicts itself", &|all, _| {
+                let mut saved = serde_json::to_value(&all[2].service).unwrap();
+                saved["sum"] = 1.into();
+                all[2].service = serde_json::from_value(saved).unwrap();
+                resealed(all);
+            }),
+            ("more checks than responses", &|all, _| {
+                all[4].checks = vec![CheckResult { check: "x".to_owned(), passed: 999, failed: 0 }];
+                resealed(all);
+            }),
+            ("checks that failed and passed in the end", &|all, end| {
+                all[4].checks = vec![CheckResult { check: "x".to_owned(), passed: 0, failed: 15 }];
+                end.checks = vec![CheckResult { check: "x".to_owned(), passed: 15, failed: 0 }];
+                resealed(all);
+            }),
+            ("a target with more than all", &|_, end| {
+                end.targets = vec![TargetStats { requests: 99, responses: 15, ..TargetStats::default() }];
+            }),
+            ("phases of fewer responses", &|_, end| end.phases.waiting = Histogram::new()),
         ];
         for (name, lie) in lies {
             let (mut all, mut end) = seconds(5);

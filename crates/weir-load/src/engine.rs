@@ -33,13 +33,13 @@ use crate::cost::{Begun, Watch};
 use crate::plan::Plan;
 use crate::progress::Progress;
 use crate::replay::Replay;
-use crate::scenario::Failed;
+use crate::scenario::{Failed, Journey};
 use crate::throttle::Throttled;
 use hand::Hand;
 use merge::Merge;
 use shared::{Message, Shared};
 use std::convert::Infallible;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant, SystemTime};
@@ -103,15 +103,25 @@ pub(crate) struct Direction {
     pub(crate) started: Option<Box<dyn FnOnce(Instant) + Send>>,
     /// Until when requests may begin, by the run's clock; it moves on.
     pub(crate) lease: Option<Arc<AtomicU64>>,
-    /// Whether this agent runs `teardown`.
-    pub(crate) tears_down: bool,
+    /// Whether this agent runs `teardown`, which may become its task during the run.
+    pub(crate) tears_down: Arc<AtomicBool>,
+    /// Becomes true when it has run `teardown`.
+    pub(crate) torn_down: Arc<AtomicBool>,
     /// Allows it.
     pub(crate) teardown: Option<mpsc::Receiver<()>>,
 }
 
 impl Default for Direction {
     fn default() -> Self {
-        Self { start_at: None, started: None, lease: None, tears_down: true, teardown: None }
+        let tears_down = Arc::new(AtomicBool::new(true));
+        Self {
+            start_at: None,
+            started: None,
+            lease: None,
+            tears_down,
+            torn_down: Arc::default(),
+            teardown: None,
+        }
     }
 }
 
@@ -172,7 +182,7 @@ impl Plan {
             scenario::prepare(&plan, journey, interrupt).map_err(std::io::Error::other)?;
         }
         if let (Some(plain), Some(journey)) = (&plan.plain, &plan.journey)
-            && !journey.has_cookies.load(std::sync::atomic::Ordering::Relaxed)
+            && !journey.has_cookies.load(Ordering::Relaxed)
         {
             let mut report = Self::run_directed(Arc::clone(plain), interrupt, direction, look)?;
             crate::scenario::add_plain_rows(&mut report, journey);
@@ -307,10 +317,14 @@ impl Plan {
         if let Some(pulse) = pulse {
             pulse.end();
         }
-        if let Some(journey) = plan.journey.as_ref().filter(|_| direction.tears_down) {
-            if let Some(permit) = direction.teardown.as_ref().filter(|_| !journey.teardown.is_empty()) {
+        let tears_down = |journey: &&Arc<Journey>| {
+            !journey.teardown.is_empty() && direction.tears_down.load(Ordering::Relaxed)
+        };
+        if let Some(journey) = plan.journey.as_ref().filter(tears_down) {
+            if let Some(permit) = &direction.teardown {
                 let _ = permit.recv(); // the other end is dropped when the coordinator is gone or stops the run
             }
+            direction.torn_down.store(true, Ordering::Relaxed);
             match scenario::finish(&plan, journey, interrupt, None) {
                 Err(failed) if end.is_none() => end = Some(End::Failed { reason: failed.to_string() }),
                 Err(failed) => merge.notes.push(failed.to_string()),

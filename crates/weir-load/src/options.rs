@@ -349,6 +349,7 @@ impl Reader<'_> {
             thresholds,
             abort_on,
             dns_ns: crate::clock::nanos(self.looked_up),
+            gap_ns: 0,
             pid,
             data,
             journey: None,

@@ -1,8 +1,9 @@
 //! The plan that the engine runs: everything parsed, resolved and rendered. `options` makes it.
 
 use crate::check::Check;
+use crate::clock::NEVER;
 use crate::control::Control;
-use crate::pace::Rhythm;
+use crate::pace::{Rhythm, Way};
 use crate::replay::Replay;
 use crate::scenario::{Group, Journey};
 use crate::schema::Call;
@@ -15,6 +16,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_agents::Share;
+use weir_agents::coordinator::Expected;
 use weir_report::Threshold;
 use weir_report::report::{PlanAsRun, Protocol};
 use weir_wire::listen::Address;
@@ -57,6 +59,8 @@ pub struct Plan {
     /// The run ends when one of these is met.
     pub(crate) abort_on: Vec<Threshold>,
     pub(crate) dns_ns: u64,
+    /// Least time between two requests of setup, dry run and teardown, on an agent with a highest rate; 0 otherwise.
+    pub(crate) gap_ns: u64,
     /// The root of the watched process tree.
     pub(crate) pid: Option<u32>,
     /// The values for templates.
@@ -103,6 +107,24 @@ impl Plan {
     /// describe them.
     pub fn unchecked_calls(&self) -> u64 {
         self.journey.as_ref().map_or(0, |journey| journey.unknown_calls())
+    }
+
+    /// What a coordinator of several agents knows of the load before it runs.
+    pub(crate) fn expected(&self) -> Expected {
+        let last = match (&self.rhythm, self.stop_requests) {
+            (Rhythm::Open(starts), Some(n)) if self.journey.is_none() => {
+                let last = starts.at(n.saturating_sub(1), &mut Way::default());
+                Some(last).filter(|at| *at != NEVER)
+            }
+            _ => None,
+        };
+        let end = [self.stop_ns, last].into_iter().flatten().min();
+        Expected {
+            length: end.map(|ns| Duration::from_nanos(ns.saturating_add(self.warmup_ns))),
+            warmup: self.warmup(),
+            grace: self.grace,
+            tears_down: self.journey.as_ref().is_some_and(|journey| !journey.teardown.is_empty()),
+        }
     }
 
     /// Whether the target's process is watched, so that its cost is known.

@@ -1,5 +1,6 @@
 //! Runs coordinator and agents, the real state machines, over links that delay, reorder, lose and double messages,
-//! with clocks that differ, agents that crash, restart, stand still and lie. One seed decides everything.
+//! with clocks that differ, agents that crash, restart, stand still, lie and do not end, and strangers that order them
+//! about. One seed decides everything.
 
 mod world;
 
@@ -56,4 +57,34 @@ fn an_order_to_stop_reaches_everyone() {
 #[test]
 fn a_lie_is_found() {
     all(Fault::Lie);
+}
+
+#[test]
+fn an_agent_that_does_not_end_is_given_up() {
+    all(Fault::Endless);
+}
+
+#[test]
+fn an_agent_that_only_beats_is_given_up() {
+    all(Fault::Mute);
+}
+
+#[test]
+fn a_number_beyond_its_limit_cuts_the_agent() {
+    all(Fault::Overflow);
+}
+
+#[test]
+fn more_time_than_has_passed_cuts_the_agent() {
+    all(Fault::Ahead);
+}
+
+#[test]
+fn another_agent_tears_down_if_the_first_is_lost() {
+    all(Fault::FirstLost);
+}
+
+#[test]
+fn nobody_obeys_a_second_connection() {
+    all(Fault::Strays);
 }

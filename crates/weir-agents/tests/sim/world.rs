@@ -4,10 +4,13 @@ use fastrand::Rng;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use weir_agents::coordinator::{self, OnLoss};
+use weir_agents::coordinator::{self, Expected, OnLoss};
 use weir_agents::message::{Hello, PROTOCOL, Stop};
-use weir_agents::{Agent, Coordinator, FromAgent, Offer, SILENCE, Second, Share, Time, ToAgent, agent, sum};
+use weir_agents::{
+    Agent, Coordinator, FromAgent, Offer, SILENCE, Second, Share, Time, ToAgent, agent, bounds, sum,
+};
 use weir_report::Report;
+use weir_report::report::Tick;
 
 /// What goes wrong in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +23,22 @@ pub(crate) enum Fault {
     CoordinatorGone,
     Stop,
     Lie,
+    /// Its load goes on after its end.
+    Endless,
+    /// It beats, counts nothing, and does not end.
+    Mute,
+    /// It says a number that no run can yield.
+    Overflow,
+    /// It says that more time has passed.
+    Ahead,
+    /// The agent that is to run `teardown` crashes, and the others go on.
+    FirstLost,
+    /// Others connect to the agent and order it about.
+    Strays,
 }
+
+/// How long a load lasts.
+const LENGTH: Duration = Duration::from_secs(10);
 
 /// Longest delay of a message.
 const DELAY: Duration = Duration::from_millis(150);
@@ -36,7 +54,8 @@ const NOTICED: Duration = Duration::from_millis(1_200);
 
 enum Event {
     ToAgent(usize, u64, ToAgent),
-    FromAgent(usize, u64, FromAgent),
+    /// A message, or what it may not say.
+    FromAgent(usize, u64, Result<FromAgent, String>),
     Open(usize, u64),
     /// Connections end, as each side sees it.
     AgentClosed(usize, u64),
@@ -44,6 +63,9 @@ enum Event {
     Local(usize, u32, agent::Event),
     LoadSecond(usize, u32),
     LoadEnd(usize, u32),
+    /// `teardown` is over.
+    Torn(usize, u32),
+    Stray,
     Fault,
     Restart(usize),
     Wake,
@@ -56,8 +78,11 @@ struct Load {
     number: u64,
     digest: String,
     report: Report,
+    began: Time,
     ends_at: Time,
     last_request: Time,
+    /// It is over, and `teardown` is not allowed yet.
+    waits: bool,
 }
 
 struct Node {
@@ -73,6 +98,10 @@ struct Node {
     loads_begun: u32,
     /// The order to stop came, perhaps before the load began.
     is_stopped: bool,
+    /// `teardown` is its task.
+    is_tearer: bool,
+    /// `teardown` may run.
+    may_tear: bool,
 }
 
 pub(crate) struct World {
@@ -83,8 +112,11 @@ pub(crate) struct World {
     queue: BTreeMap<(Time, u64), Event>,
     nodes: Vec<Node>,
     coordinator: Option<Coordinator>,
-    /// What the coordinator found, and when.
-    over: Option<(Time, Vec<coordinator::Seen>)>,
+    /// What the coordinator found, and whether it knows that nobody ran `teardown`.
+    over: Option<(bool, Vec<coordinator::Seen>)>,
+    tears_down: bool,
+    /// Agents that ran `teardown`.
+    torn: usize,
     victim: usize,
     fault_at: Time,
     /// From then on nobody may send, but for bounds.
@@ -97,11 +129,18 @@ fn hello() -> Hello {
     Hello { protocol: PROTOCOL, ..Hello::default() }
 }
 
+/// What the coordinator reads if a second has a number that no run can yield.
+fn too_much(second: &FromAgent) -> Result<FromAgent, String> {
+    let mut value = serde_json::to_value(second).unwrap();
+    value["second"]["counts"]["errors"]["reset"] = u64::MAX.into();
+    bounds::read(value.to_string().as_bytes())
+}
+
 impl World {
     pub(crate) fn new(seed: u64, fault: Fault) -> Self {
         let mut chance = Rng::with_seed(seed);
         let n = chance.usize(1..6);
-        let nodes = (0..n).map(|_| Node {
+        let nodes = (0..n).map(|i| Node {
             agent: Agent::new(hello()),
             life: 0,
             ahead: Duration::from_millis(chance.u64(0..100_000_000)),
@@ -111,6 +150,8 @@ impl World {
             load: Load::default(),
             loads_begun: 0,
             is_stopped: false,
+            is_tearer: i == 0,
+            may_tear: false,
         });
         let nodes: Vec<Node> = nodes.collect();
         let offers = (0..n).map(|index| Offer {
@@ -119,10 +160,14 @@ impl World {
             share: Share { index: index as u32, of: n as u32 },
             ..Offer::default()
         });
-        let on_loss = if fault == Fault::CrashAndContinue { OnLoss::Continue } else { OnLoss::Abort };
+        let goes_on = matches!(fault, Fault::CrashAndContinue | Fault::FirstLost);
+        let on_loss = if goes_on { OnLoss::Continue } else { OnLoss::Abort };
         let start = Duration::from_secs(1_000);
-        let coordinator = Coordinator::new(start, offers.collect(), on_loss, GRACE);
+        let tears_down = fault == Fault::FirstLost || chance.bool();
+        let expected = Expected { length: Some(LENGTH), grace: GRACE, tears_down, ..Expected::default() };
+        let coordinator = Coordinator::new(start, offers.collect(), on_loss, expected);
         let (victim, fault_at) = (chance.usize(0..n), start + Duration::from_millis(chance.u64(0..22_000)));
+        let victim = if fault == Fault::FirstLost { 0 } else { victim };
         Self {
             fault,
             chance,
@@ -132,6 +177,8 @@ impl World {
             nodes,
             coordinator: Some(coordinator),
             over: None,
+            tears_down,
+            torn: 0,
             victim,
             fault_at,
             silent_from: None,
@@ -149,6 +196,9 @@ impl World {
             self.at(self.fault_at, Event::Fault);
         }
         self.at(self.now, Event::Wake);
+        if self.fault == Fault::Strays {
+            self.at(self.now, Event::Stray);
+        }
         let mut events = 0;
         while let Some(((at, _), event)) = self.queue.pop_first() {
             self.now = at;
@@ -178,7 +228,8 @@ impl World {
         | Event::AgentClosed(i, _)
         | Event::Local(i, ..)
         | Event::LoadSecond(i, _)
-        | Event::LoadEnd(i, _) = &event
+        | Event::LoadEnd(i, _)
+        | Event::Torn(i, _) = &event
             && self.nodes[*i].paused_until > self.now
         {
             let at = self.nodes[*i].paused_until;
@@ -196,8 +247,11 @@ impl World {
             Event::AgentClosed(i, conn) if self.nodes[i].conn == conn => {
                 self.tell(i, agent::Event::Closed(conn));
             }
-            Event::FromAgent(i, conn, message) if self.nodes[i].conn == conn => {
-                self.ask(coordinator::Event::Message(i, message));
+            Event::FromAgent(i, conn, read) if self.nodes[i].conn == conn => {
+                self.ask(match read {
+                    Ok(message) => coordinator::Event::Message(i, message),
+                    Err(why) => coordinator::Event::Malformed(i, why),
+                });
             }
             Event::CoordinatorClosed(i, conn) if self.nodes[i].conn == conn => {
                 self.ask(coordinator::Event::Closed(i, "the connection ended".to_owned()));
@@ -205,7 +259,7 @@ impl World {
             Event::Local(i, life, event) if self.nodes[i].life == life && self.nodes[i].is_up => {
                 let starts = matches!(event, agent::Event::Started(_));
                 if starts && self.nodes[i].is_stopped {
-                    self.tell(i, agent::Event::Ended(Ok(Box::default())));
+                    self.end(i);
                     return Ok(());
                 }
                 if starts {
@@ -215,6 +269,12 @@ impl World {
             }
             Event::LoadSecond(i, life) if self.nodes[i].life == life => self.second(i),
             Event::LoadEnd(i, life) if self.nodes[i].life == life => self.load_ends(i),
+            Event::Torn(i, life) if self.nodes[i].life == life && self.nodes[i].is_up => {
+                self.torn += 1;
+                self.tell(i, agent::Event::TornDown);
+                self.report(i);
+            }
+            Event::Stray => self.stray()?,
             Event::Fault => self.strike(),
             Event::Restart(i) => {
                 let node = &mut self.nodes[i];
@@ -242,7 +302,8 @@ impl World {
 
     /// Both sides look at their clocks, ten times a second.
     fn wake(&mut self) {
-        let end = Duration::from_secs(1_080);
+        let is_long = matches!(self.fault, Fault::Endless | Fault::Mute);
+        let end = Duration::from_secs(if is_long { 1_800 } else { 1_080 });
         if self.now < end {
             self.at(self.now + Duration::from_millis(100), Event::Wake);
         }
@@ -276,13 +337,16 @@ impl World {
                     self.lost_seconds[i] |= is_second;
                     return;
                 }
+                let is_last = matches!(message, FromAgent::Ended(_));
+                let lies = self.fault == Fault::Overflow && is_second && self.strikes(i);
+                let message = if lies { too_much(&message) } else { Ok(message) };
                 let at = self.now + self.delay();
                 if self.fault == Fault::Loss && is_second && self.chance.u8(..4) == 0 {
                     let later = at + self.delay();
                     self.at(later, Event::FromAgent(i, conn, message.clone()));
                 }
                 // The last message stays behind all others, as on a connection.
-                let at = if matches!(message, FromAgent::Ended(_)) { at + DELAY } else { at };
+                let at = if is_last { at + DELAY } else { at };
                 self.at(at, Event::FromAgent(i, conn, message));
             }
             agent::Action::Close(conn) => {
@@ -306,12 +370,20 @@ impl World {
                 let most = if stop == Stop::Now { CUT } else { GRACE };
                 let at = self.now + Duration::from_millis(self.chance.u64(0..most.as_millis() as u64));
                 self.nodes[i].load.ends_at = self.nodes[i].load.ends_at.min(at);
-                self.at(at, Event::LoadEnd(i, life));
+                self.nodes[i].may_tear |= stop == Stop::Now;
+                match self.nodes[i].load.waits {
+                    true => self.end(i),
+                    false => self.at(at, Event::LoadEnd(i, life)),
+                }
             }
-            agent::Action::Accept(_)
-            | agent::Action::Busy(..)
-            | agent::Action::Teardown
-            | agent::Action::Forget => {}
+            agent::Action::Succeed => self.nodes[i].is_tearer = true,
+            agent::Action::Teardown => {
+                self.nodes[i].may_tear = true;
+                if self.nodes[i].load.waits {
+                    self.end(i);
+                }
+            }
+            agent::Action::Accept(_) | agent::Action::Busy(..) | agent::Action::Forget => {}
         }
     }
 
@@ -322,7 +394,6 @@ impl World {
     }
 
     fn begin(&mut self, i: usize) -> Result<(), String> {
-        let length = Duration::from_millis(10_000);
         let node = &mut self.nodes[i];
         node.loads_begun += 1;
         if node.loads_begun > 1 {
@@ -331,10 +402,10 @@ impl World {
         if node.life > 0 {
             return Err(format!("agent {i} runs after its restart"));
         }
-        node.load = Load { is_running: true, ends_at: self.now + length, ..Load::default() };
+        node.load = Load { is_running: true, began: self.now, ends_at: self.now + LENGTH, ..Load::default() };
         let life = node.life;
         self.at(self.now + Duration::from_secs(1), Event::LoadSecond(i, life));
-        self.at(self.now + length, Event::LoadEnd(i, life));
+        self.at(self.now + LENGTH, Event::LoadEnd(i, life));
         Ok(())
     }
 
@@ -344,14 +415,17 @@ impl World {
             return;
         }
         let life = node.life;
-        self.count(i);
+        if !(self.fault == Fault::Mute && self.strikes(i)) {
+            self.count(i);
+        }
         self.at(self.now + Duration::from_secs(1), Event::LoadSecond(i, life));
     }
 
     /// A second of the load is counted and told.
     fn count(&mut self, i: usize) {
         let n = self.chance.u64(1..50);
-        let lies = self.fault == Fault::Lie && i == self.victim && self.now >= self.fault_at;
+        let lies = self.fault == Fault::Lie && self.strikes(i);
+        let is_ahead = self.fault == Fault::Ahead && self.strikes(i);
         let load = &mut self.nodes[i].load;
         let mut second = Second { number: load.number, ..Second::default() };
         for _ in 0..n {
@@ -365,6 +439,13 @@ impl World {
         load.report.counts.statuses.insert(200, load.report.counts.responses);
         load.report.latency.service.add(&second.service);
         load.report.latency.response.add(&second.response);
+        let (l, p) = (&mut load.report.latency, &mut load.report.phases);
+        let each = [&mut l.first_byte, &mut p.blocked, &mut p.dns, &mut p.connecting, &mut p.tls];
+        each.into_iter()
+            .chain([&mut p.sending, &mut p.waiting, &mut p.receiving])
+            .for_each(|h| h.record_n(1, n));
+        let since = (self.now - load.began).as_nanos() as u64 + if is_ahead { 5_000_000_000 } else { 0 };
+        second.tick = Tick { end_ns: since, requests: n, responses: n, ..Tick::default() };
         second.counts = load.report.counts.clone();
         if lies {
             // It hides its slowest response from the coordinator, and seals the lie.
@@ -381,10 +462,79 @@ impl World {
         if !node.load.is_running || self.now < node.load.ends_at || !node.is_up {
             return;
         }
-        self.count(i);
+        // Cut off from its coordinator, even such a load ends.
+        let never_ends = matches!(self.fault, Fault::Endless | Fault::Mute);
+        if never_ends && self.strikes(i) && !node.is_stopped {
+            return;
+        }
+        if !(self.fault == Fault::Mute && self.strikes(i)) {
+            self.count(i);
+        }
         self.nodes[i].load.is_running = false;
+        self.end(i);
+    }
+
+    /// A load is over: if `teardown` is its task, that comes before the report.
+    fn end(&mut self, i: usize) {
+        let node = &mut self.nodes[i];
+        let tears_down = self.tears_down && node.is_tearer;
+        node.load.waits = tears_down && !node.may_tear;
+        let life = node.life;
+        match (tears_down, node.load.waits) {
+            (_, true) => {}
+            (true, false) => {
+                let at = self.now + Duration::from_millis(self.chance.u64(1..500));
+                self.at(at, Event::Torn(i, life));
+            }
+            (false, false) => self.report(i),
+        }
+    }
+
+    fn report(&mut self, i: usize) {
         let report = Box::new(self.nodes[i].load.report.clone());
         self.tell(i, agent::Event::Ended(Ok(report)));
+    }
+
+    /// Whether the fault has come over this agent.
+    fn strikes(&self, i: usize) -> bool {
+        i == self.victim && self.now >= self.fault_at
+    }
+
+    /// Someone else connects to an agent, twice by one number too, and orders it about.
+    fn stray(&mut self) -> Result<(), String> {
+        let i = self.chance.usize(0..self.nodes.len());
+        let conn = 100 + self.chance.u64(0..3);
+        let node = &mut self.nodes[i];
+        let (now, is_free) = (self.now + node.ahead, node.agent.is_free());
+        let orders = [
+            ToAgent::Beat { stop: Some(Stop::Now) },
+            ToAgent::Prepare { kept: None },
+            ToAgent::Start { at_ns: 1 },
+            ToAgent::Succeed,
+            ToAgent::Teardown,
+            ToAgent::Bye,
+        ];
+        if !is_free {
+            let told = node.agent.on(now, agent::Event::Opened(conn, "stray".to_owned()));
+            let is_refused = |a: &agent::Action| matches!(a, agent::Action::Busy(c, _) if *c == conn);
+            if !told.iter().any(is_refused) {
+                return Err(format!("a second run was taken: {told:?}"));
+            }
+            for order in orders {
+                for event in [agent::Event::Message(conn, order), agent::Event::Closed(conn)] {
+                    let told = node.agent.on(now, event);
+                    let is_beat = |a: &agent::Action| matches!(a, agent::Action::Send(_, FromAgent::Beat));
+                    if !told.iter().all(is_beat) {
+                        return Err(format!("a stray was obeyed: {told:?}"));
+                    }
+                }
+            }
+        }
+        if self.now < Duration::from_secs(1_025) {
+            let at = self.now + Duration::from_millis(self.chance.u64(1..900));
+            self.at(at, Event::Stray);
+        }
+        Ok(())
     }
 
     fn ask(&mut self, event: coordinator::Event) {
@@ -410,16 +560,17 @@ impl World {
             }
         }
         if self.coordinator.as_ref().is_some_and(Coordinator::is_over) {
+            let missed = self.coordinator.as_ref().is_some_and(Coordinator::has_missed_teardown);
             let agents = self.coordinator.take().map(Coordinator::into_agents).unwrap_or_default();
             self.silent_from.get_or_insert(self.now);
-            self.over = Some((self.now, agents));
+            self.over = Some((missed, agents));
         }
     }
 
     fn strike(&mut self) {
         let i = self.victim;
         match self.fault {
-            Fault::Crash | Fault::CrashAndContinue => {
+            Fault::Crash | Fault::CrashAndContinue | Fault::FirstLost => {
                 let node = &mut self.nodes[i];
                 let conn = node.conn;
                 node.is_up = false;
@@ -452,7 +603,14 @@ impl World {
                 let stop = if self.chance.bool() { Stop::Now } else { Stop::Gracefully };
                 self.ask(coordinator::Event::Stop(stop));
             }
-            Fault::None | Fault::Loss | Fault::Lie => {}
+            Fault::Ahead
+            | Fault::Endless
+            | Fault::Lie
+            | Fault::Loss
+            | Fault::Mute
+            | Fault::None
+            | Fault::Overflow
+            | Fault::Strays => {}
         }
     }
 
@@ -468,10 +626,12 @@ impl World {
                 return Err(format!("agent {i} is not free"));
             }
         }
-        let Some((_, agents)) = self.over.take() else {
+        let Some((missed, agents)) = self.over.take() else {
             return if self.fault == Fault::CoordinatorGone { Ok(()) } else { Err("never over".to_owned()) };
         };
         self.counts_add_up(&agents)?;
+        self.teardown_runs_or_is_missed(missed, &agents)?;
+        self.liar_is_named(&agents)?;
         self.outcome_is_told(&agents)
     }
 
@@ -498,10 +658,55 @@ impl World {
         Ok(())
     }
 
+    fn teardown_runs_or_is_missed(&self, missed: bool, agents: &[coordinator::Seen]) -> Result<(), String> {
+        let began = self.nodes.iter().any(|node| node.loads_begun > 0);
+        if !self.tears_down || !began {
+            return Ok(());
+        }
+        if self.torn == 0 && !missed {
+            return Err("nobody ran teardown, and nobody says so".to_owned());
+        }
+        // Whoever reports after the first agent is lost has heard that teardown is its task.
+        let others_end = agents.iter().skip(1).filter(|a| a.report.is_some()).count();
+        let is_early = self.nodes[0].load.began + LENGTH > self.fault_at + NOTICED + SILENCE;
+        if self.fault == Fault::FirstLost && is_early && others_end > 0 && self.torn == 0 {
+            return Err("the first agent was lost, and nobody ran teardown in its place".to_owned());
+        }
+        let sane = matches!(self.fault, Fault::None | Fault::Strays | Fault::Stop | Fault::Lie);
+        if sane && (missed || self.torn != 1) {
+            return Err(format!("teardown ran {} times", self.torn));
+        }
+        Ok(())
+    }
+
+    /// An agent that says what cannot be, or does not end, is given up by name, and the run ends.
+    fn liar_is_named(&self, agents: &[coordinator::Seen]) -> Result<(), String> {
+        let seen = &agents[self.victim];
+        let load = &self.nodes[self.victim].load;
+        let struck = load.began > Time::ZERO && load.last_request >= self.fault_at;
+        let is_named = match self.fault {
+            Fault::Overflow if struck => {
+                seen.mismatch.as_deref().is_some_and(|why| why.starts_with("counts.errors.reset"))
+                    && seen.lost.is_some()
+            }
+            Fault::Ahead if struck => {
+                seen.mismatch.as_deref().is_some_and(|why| why.contains("and the load began"))
+                    && seen.lost.is_some()
+            }
+            Fault::Endless | Fault::Mute
+                if load.began > Time::ZERO && self.fault_at < load.began + LENGTH =>
+            {
+                seen.lost.is_some()
+            }
+            _ => true,
+        };
+        if is_named { Ok(()) } else { Err(format!("{:?}, {:?}", seen.mismatch, seen.lost)) }
+    }
+
     fn outcome_is_told(&self, agents: &[coordinator::Seen]) -> Result<(), String> {
         let is_whole = agents.iter().all(|a| a.report.is_some());
         match self.fault {
-            Fault::None | Fault::Lie if !is_whole => {
+            Fault::None | Fault::Lie | Fault::Strays if !is_whole => {
                 let told: Vec<_> = agents.iter().map(|a| (&a.lost, &a.refused)).collect();
                 return Err(format!("an agent is missing: {told:?}"));
             }
@@ -515,7 +720,7 @@ impl World {
             }
             _ => {}
         }
-        let crashed = matches!(self.fault, Fault::Crash | Fault::CrashAndContinue);
+        let crashed = matches!(self.fault, Fault::Crash | Fault::CrashAndContinue | Fault::FirstLost);
         if crashed && self.nodes[self.victim].loads_begun > 0 {
             let victim = &agents[self.victim];
             let had_ended = victim.report.is_some();
@@ -524,8 +729,7 @@ impl World {
             }
             let others = agents.iter().enumerate().filter(|(i, _)| *i != self.victim);
             for (i, other) in others {
-                if self.fault == Fault::CrashAndContinue
-                    && other.report.as_ref().is_none_or(|r| r.counts.responses == 0)
+                if self.fault != Fault::Crash && other.report.as_ref().is_none_or(|r| r.counts.responses == 0)
                 {
                     return Err(format!("agent {i} did not go on: {:?}", other.lost));
                 }

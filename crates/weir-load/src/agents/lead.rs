@@ -13,8 +13,8 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use weir_agents::coordinator::{Action, Event, OnLoss, Seen};
 use weir_agents::frame::{self, FROM_AGENT_MOST, Kind, TO_AGENT_MOST};
-use weir_agents::message::{FromAgent, Stop};
-use weir_agents::{Coordinator, Share, Time};
+use weir_agents::message::Stop;
+use weir_agents::{Coordinator, Share, Time, bounds, clean};
 use weir_report::Mistake;
 use weir_report::merge::{AgentPart, merge_agents};
 use weir_report::report::{End, Report, Tick, Window};
@@ -89,7 +89,7 @@ pub fn lead(
     let (run, by) = (format!("{:016x}", fastrand::u64(..)), whose());
     let of = u32::try_from(lead.agents.len()).unwrap_or(u32::MAX);
     let offers = (0..of).map(|index| packed.offer(&run, &by, Share { index, of }));
-    let coordinator = Coordinator::new(Time::ZERO, offers.collect(), lead.on_loss, plan.grace);
+    let coordinator = Coordinator::new(Time::ZERO, offers.collect(), lead.on_loss, plan.expected());
     let leading = Leading {
         lead,
         plan,
@@ -214,6 +214,9 @@ impl<L: FnMut(&Progress<'_>)> Leading<'_, L> {
     fn finish(self) -> Result<Report, NotBegun> {
         let has_started = self.coordinator.has_started();
         let start_at = self.coordinator.start_at();
+        let expected = self.plan.expected();
+        let is_set_up = expected.tears_down && self.coordinator.has_set_up();
+        let has_missed_teardown = self.coordinator.has_missed_teardown();
         let agents = self.coordinator.into_agents();
         let names = &self.lead.agents;
         if !has_started {
@@ -223,6 +226,9 @@ impl<L: FnMut(&Progress<'_>)> Leading<'_, L> {
             }
             if lines.is_empty() {
                 lines.push("interrupted before the load began".to_owned());
+            }
+            if is_set_up && let Some(first) = names.first() {
+                lines.push(format!("agent {first} ran `setup`, and `teardown` did not run: no load began"));
             }
             return Err(NotBegun(lines));
         }
@@ -235,6 +241,13 @@ impl<L: FnMut(&Progress<'_>)> Leading<'_, L> {
             warmup_ns: self.plan.warmup_ns,
             ..Report::default()
         });
+        let torn_down_by = agents.iter().position(|agent| agent.has_torn_down);
+        let torn_down_by = torn_down_by.and_then(|i| names.get(i));
+        let told = |lost: String, name: &String| match torn_down_by {
+            Some(by) if by != name => format!("{lost}; {by} ran `teardown`"),
+            None if expected.tears_down => format!("{lost}; `teardown` did not run"),
+            _ => lost,
+        };
         let first = agents.iter().filter_map(|agent| agent.started).min();
         let parts = names.iter().zip(agents).map(|(name, agent)| {
             let started_ns = agent.started.zip(first).map(|(at, first)| crate::clock::nanos(at - first));
@@ -251,13 +264,18 @@ impl<L: FnMut(&Progress<'_>)> Leading<'_, L> {
                 other_build: agent.hello.build != own,
                 started_ns,
                 clock_ns: crate::clock::nanos(agent.skew.round_trip()),
-                lost: agent.lost,
+                lost: agent.lost.map(|(seconds, why)| (seconds, told(why, name))),
                 mismatch: agent.mismatch,
                 report,
             }
         });
         let goes_on = self.lead.on_loss == OnLoss::Continue;
-        Ok(merge_agents(parts.collect(), &self.plan.as_run, self.end, goes_on, &self.plan.thresholds))
+        let parts = parts.collect();
+        let mut report = merge_agents(parts, &self.plan.as_run, self.end, goes_on, &self.plan.thresholds);
+        if has_missed_teardown {
+            *report.counts.error_texts.entry("teardown: no agent ran it".to_owned()).or_default() += 1;
+        }
+        Ok(report)
     }
 }
 
@@ -327,8 +345,13 @@ impl Link {
                 if kind == Kind::Piece {
                     return Err::<(), _>(io::Error::other("agents send no files"));
                 }
-                let message: FromAgent = frame::read(&bytes).map_err(io::Error::other)?;
-                self.tell(Event::Message(self.i, message));
+                match bounds::read(&bytes) {
+                    Ok(message) => self.tell(Event::Message(self.i, message)),
+                    Err(why) => {
+                        self.tell(Event::Malformed(self.i, why.clone()));
+                        return Err(io::Error::other(why));
+                    }
+                }
             }
         };
         let write = wire::write_all(&mut writer, &mut queue, || self.tell(Event::Sending(self.i)));
@@ -340,6 +363,11 @@ impl Link {
     }
 
     fn tell(&self, event: Event) {
+        let event = match event {
+            Event::Unreachable(i, why) => Event::Unreachable(i, clean::line(&why)),
+            Event::Closed(i, why) => Event::Closed(i, clean::line(&why)),
+            other => other,
+        };
         let _ = self.told.send(event); // the run is over
     }
 }

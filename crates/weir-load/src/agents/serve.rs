@@ -1,7 +1,9 @@
 //! `weir agent`: takes connections, and carries out what the state machine of weir-agents decides.
 
+use super::limits::Limits;
+use super::strangers::{Place, Strangers};
 use super::wire::{self, Arriving, CONNECTING, Out, WAITING_MOST};
-use super::work::{Limits, unpack};
+use super::work::unpack;
 use super::{kept, second};
 use crate::clock::nanos;
 use crate::engine::{Direction, Interrupt};
@@ -11,7 +13,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc as blocking};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -22,12 +24,9 @@ use tokio::sync::{mpsc, oneshot};
 use weir_agents::agent::{Action, Conn, Event};
 use weir_agents::frame::{self, FROM_AGENT_MOST, Kind, TO_AGENT_MOST};
 use weir_agents::message::{FromAgent, Hello, Offer, PROTOCOL, Stop, ToAgent};
-use weir_agents::{Agent, Time};
+use weir_agents::{Agent, Time, clean};
 use weir_report::Report;
 use weir_wire::tls::ServerTls;
-
-/// Connections that may be at the handshake or the upgrade.
-const STRANGERS_MOST: usize = 64;
 
 /// How an agent is reached, and what it permits.
 pub struct AgentOptions {
@@ -70,6 +69,8 @@ struct Server {
     folder: Option<TempDir>,
     interrupt: Interrupt,
     permit: Option<blocking::Sender<()>>,
+    /// Whether `teardown` is the task of this agent, which the run asks once its load is over.
+    tears_down: Arc<AtomicBool>,
     /// Until when the load may go on without another word, counted from its start.
     lease: Arc<AtomicU64>,
     begins: Time,
@@ -109,12 +110,14 @@ async fn serve(options: AgentOptions) -> io::Result<()> {
         folder: None,
         interrupt: Interrupt::default(),
         permit: None,
+        tears_down: Arc::default(),
         lease: Arc::default(),
         begins: Time::ZERO,
         until: None,
-        log,
+        // What a coordinator says is for nobody's terminal to obey.
+        log: Box::new(move |text| log(&clean::line(text))),
     };
-    let gate = Arc::new(tokio::sync::Semaphore::new(STRANGERS_MOST));
+    let strangers = Strangers::default();
     let (tls, token): (Option<Arc<ServerTls>>, Option<Arc<str>>) = (tls.map(Arc::new), token.map(Arc::from));
     let mut next: Conn = 0;
     while !end.is_ended() {
@@ -125,10 +128,11 @@ async fn serve(options: AgentOptions) -> io::Result<()> {
         tokio::select! {
             accepted = listener.accept() => {
                 let Ok((stream, peer)) = accepted else { continue };
-                let Ok(permit) = Arc::clone(&gate).try_acquire_owned() else { continue }; // too many strangers
                 next += 1;
-                let stranger = Stranger { conn: next, peer, tls: tls.clone(), token: token.clone(), told: told.clone() };
-                drop(tokio::task::spawn_local(stranger.greet(stream, permit)));
+                let place = strangers.admit(next, peer.ip());
+                let (tls, token, told) = (tls.clone(), token.clone(), told.clone());
+                let stranger = Stranger { conn: next, peer, tls, token, told };
+                strangers.runs(next, tokio::task::spawn_local(stranger.greet(stream, place)).abort_handle());
             }
             Some(told) = inbox.recv() => server.hear(told),
             () = tokio::time::sleep_until(wake.into()) => server.tick(),
@@ -172,25 +176,27 @@ struct Stranger {
 }
 
 impl Stranger {
-    async fn greet(self, stream: TcpStream, permit: tokio::sync::OwnedSemaphorePermit) {
+    async fn greet(self, stream: TcpStream, place: Place) {
         let _ = stream.set_nodelay(true); // pings measure clocks
+        let by = tokio::time::Instant::now() + CONNECTING;
         match self.tls.clone() {
-            None => self.upgrade(stream, permit, self.peer.to_string()).await,
+            None => self.upgrade(stream, place, by).await,
             Some(tls) => {
-                let accepted = tokio::time::timeout(CONNECTING, tls.accept_beside(stream)).await;
+                let accepted = tokio::time::timeout_at(by, tls.accept_beside(stream)).await;
                 let Ok(Ok((stream, _))) = accepted else { return };
-                self.upgrade(stream, permit, self.peer.to_string()).await;
+                self.upgrade(stream, place, by).await;
             }
         }
     }
 
+    /// Takes the request for a run, which must be there at `by`.
     async fn upgrade(
         &self,
         mut stream: impl AsyncRead + AsyncWrite + Unpin,
-        permit: tokio::sync::OwnedSemaphorePermit,
-        who: String,
+        place: Place,
+        by: tokio::time::Instant,
     ) {
-        let Ok(Ok(asked)) = tokio::time::timeout(CONNECTING, wire::read_head(&mut stream)).await else {
+        let Ok(Ok(asked)) = tokio::time::timeout_at(by, wire::read_head(&mut stream)).await else {
             return;
         };
         let refusal = if asked.line != "GET /run HTTP/1.1" {
@@ -210,6 +216,8 @@ impl Stranger {
             let _ = tokio::time::timeout(CONNECTING, refused).await; // a peer that leaves is not told
             return;
         }
+        drop(place); // from here on it is a coordinator
+        let who = self.peer.to_string();
         let ((out, queue), (answer, answered)) = (mpsc::channel(WAITING_MOST), oneshot::channel());
         let _ = self.told.send(Told::Opened(self.conn, who, out, answer)); // the loop lives longer
         let taken = match answered.await {
@@ -222,7 +230,6 @@ impl Stranger {
             }
             Err(_) => return,
         };
-        drop(permit);
         if matches!(taken, Ok(Ok(()))) {
             self.converse(stream, queue).await;
         }
@@ -365,6 +372,7 @@ impl Server {
                 self.interrupt.end();
                 self.permit = None; // nobody waits for the others any more
             }
+            Action::Succeed => self.tears_down.store(true, Ordering::Relaxed),
             Action::Teardown => {
                 if let Some(permit) = self.permit.take() {
                     let _ = permit.send(()); // the run has ended
@@ -387,7 +395,7 @@ impl Server {
     fn send(&self, conn: Conn, message: &FromAgent) {
         let Some((_, out)) = self.out.as_ref().filter(|(of, _)| *of == conn) else { return };
         let frame = frame::message(message, FROM_AGENT_MOST).or_else(|why| {
-            frame::message(&FromAgent::Failed { why }, FROM_AGENT_MOST) // a report beyond the limit
+            frame::message(&FromAgent::Failed { why: vec![why] }, FROM_AGENT_MOST) // a report beyond the limit
         });
         if let Ok(frame) = frame {
             match out.try_send(Out::Frame(frame)) {
@@ -446,7 +454,8 @@ impl Server {
         let lease = Some(Arc::clone(&self.lease));
         self.until = self.limits.max_duration.map(|most| start_at + most + plan.grace);
         let (base, started) = (self.base, told.clone());
-        let is_first = plan.share.index == 0;
+        self.tears_down = Arc::new(AtomicBool::new(plan.share.index == 0));
+        let (tears_down, torn_down) = (Arc::clone(&self.tears_down), Arc::<AtomicBool>::default());
         self.spawn("weir-agent-load", move || {
             let direction = Direction {
                 start_at: Some(start_at),
@@ -455,7 +464,8 @@ impl Server {
                     let _ = started.send(Told::Event(Event::Started(at))); // the agent has ended
                 })),
                 lease,
-                tears_down: is_first,
+                tears_down,
+                torn_down: Arc::clone(&torn_down),
                 teardown: Some(permitted),
             };
             let mut seconds = second::Seconds::default();
@@ -465,6 +475,9 @@ impl Server {
                     let _ = told.send(Told::Event(Event::Second(Box::new(second)))); // as above
                 }
             });
+            if torn_down.load(Ordering::Relaxed) {
+                let _ = told.send(Told::Event(Event::TornDown)); // as above
+            }
             let outcome: Result<Box<Report>, String> = outcome.map(Box::new).map_err(|e| e.to_string());
             let _ = told.send(Told::Event(Event::Ended(outcome))); // as above
         });

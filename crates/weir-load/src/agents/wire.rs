@@ -7,6 +7,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use weir_agents::clean;
 use weir_agents::frame::{self, HEAD_BYTES, Kind, PIECE_BYTES};
 use weir_agents::message::{FILES_BYTES, FILES_MOST, File};
 
@@ -91,7 +92,7 @@ pub(super) async fn ask(
     let length = answer.field("content-length").and_then(|n| n.parse().ok()).unwrap_or(0).min(TEXT_MOST);
     let mut text = vec![0; length];
     stream.read_exact(&mut text).await?;
-    let text = String::from_utf8_lossy(&text).replace(|c: char| c.is_control(), " ");
+    let text = clean::line(&String::from_utf8_lossy(&text));
     Err(io::Error::other(match status.parse::<u16>() {
         Ok(status) => format!("{status}: {}", text.trim()),
         Err(_) => "the server there is not a weir agent".to_owned(),

@@ -3,6 +3,7 @@
 //!
 //! *Architecture Invariant:* an agent reads no file of its own disk and no variable of its environment for a plan.
 
+use super::limits::{Limits, permitted, plan_rate, rate, within_rate};
 use crate::url::Url;
 use crate::{Options, Plan};
 use serde::{Deserialize, Serialize};
@@ -10,14 +11,12 @@ use sha2::{Digest, Sha256};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use weir_agents::allow::Place;
+use weir_agents::Share;
 use weir_agents::message::{FILES_BYTES, FILES_MOST, File, Offer};
-use weir_agents::{Allow, Share};
-use weir_plan::{Disk, Files, Repeat, Source, Step, StepKind};
+use weir_plan::{Disk, Files, Source, StepKind};
 use weir_report::Mistake;
 
 /// The work of an offer.
@@ -57,21 +56,6 @@ pub struct PlanFile<'a> {
 pub struct Packed {
     pub(super) work: Work,
     pub(super) files: Vec<(File, Arc<[u8]>)>,
-}
-
-/// What an agent permits.
-#[derive(Clone, Debug, Default)]
-pub struct Limits {
-    /// Where requests may go.
-    pub allow: Allow,
-    /// Requests per second of this agent; no closed loops then.
-    pub max_rate: Option<f64>,
-    /// Connections of this agent.
-    pub max_connections: Option<u64>,
-    /// Length of a run, warm-up included.
-    pub max_duration: Option<Duration>,
-    /// Whether plans may run programs.
-    pub allow_exec: bool,
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -294,14 +278,16 @@ pub(super) fn unpack(
             permitted(&limits.allow, places, &options)?;
             // `--rate` and `-c` change the loads of the plan: limits are those of what will run.
             let made = Plan::of_scenarios(plan, &options, text.is_rehearsed).map_err(told)?;
-            let rate = made.journey.as_ref().and_then(|journey| plan_rate(&journey.plan));
-            within_rate(limits, rate, offer.share)?;
+            let rate = made.journey.as_ref().and_then(|journey| plan_rate(&journey.plan, offer.share));
+            within_rate(limits, rate)?;
             made
         }
     };
     if work.plan.is_none() {
-        within_rate(limits, plan.highest_rate(), offer.share)?;
+        within_rate(limits, rate(&plan))?;
     }
+    // One request after the other, setup and teardown have no rate of their own.
+    plan.gap_ns = limits.max_rate.map_or(0, |most| (1e9 / most) as u64);
     let mut why = Vec::new();
     // Each connection of a load is one to each server.
     let connections = plan.connections_most().saturating_mul(plan.origins.len().max(1) as u64);
@@ -358,97 +344,10 @@ fn lay_out(
     Ok(())
 }
 
-/// Refuses places that the agent may not send to: of URLs, of the addresses that `--resolve` puts in their place, and
-/// of the proxy.
-fn permitted(allow: &Allow, targets: Vec<(bool, String, u16)>, options: &Options) -> Result<(), Vec<String>> {
-    let mut places: Vec<Place> = Vec::new();
-    for (is_tls, host, port) in targets {
-        for rule in &options.resolve {
-            let mut parts = rule.splitn(3, ':');
-            let (_, at, list) = (parts.next(), parts.next(), parts.next().unwrap_or_default());
-            if at.and_then(|at| at.parse().ok()) == Some(port) {
-                for address in list.split(',') {
-                    let host = address.trim_matches(['[', ']']);
-                    let host = host.parse::<IpAddr>().map_or_else(|_| host.to_owned(), |ip| ip.to_string());
-                    places.push(Place { is_tls, host, port });
-                }
-            }
-        }
-        places.push(Place { is_tls, host, port });
-    }
-    if let Some(proxy) = &options.proxy {
-        let text = if proxy.contains("://") { proxy.clone() } else { format!("http://{proxy}") };
-        match Url::parse(&text) {
-            Ok(url) => places.push(Place { is_tls: false, host: url.host, port: url.port }),
-            Err(why) => return Err(vec![format!("--proxy: {why}")]),
-        }
-    }
-    places.sort();
-    places.dedup();
-    let refused = places.iter().filter(|place| !allow.allows(place));
-    let why: Vec<String> =
-        refused.map(|place| format!("{place} is not on the allow list of this agent (--allow)")).collect();
-    if why.is_empty() { Ok(()) } else { Err(why) }
-}
-
-fn within_rate(limits: &Limits, rate: Option<f64>, share: Share) -> Result<(), Vec<String>> {
-    let Some(most) = limits.max_rate else { return Ok(()) };
-    let why = match rate.map(|rate| rate / f64::from(share.of)) {
-        Some(rate) if rate <= most => return Ok(()),
-        Some(rate) => format!("{rate} requests a second, but this agent allows {most} (--max-rate)"),
-        None => {
-            format!(
-                "this agent allows {most} requests a second (--max-rate), which a closed loop could exceed: use a rate"
-            )
-        }
-    };
-    Err(vec![why])
-}
-
-/// The most requests a second of a plan with scenarios: its iterations times the most requests of one. None with a
-/// closed loop.
-fn plan_rate(plan: &weir_plan::Plan) -> Option<f64> {
-    let most = |scenario: &weir_plan::Scenario| {
-        requests(&scenario.steps).saturating_add(requests(&scenario.start)) as f64
-    };
-    let rate = |load: &weir_plan::Load| match load {
-        weir_plan::Load::Rate { shape, .. } => Some(shape.most()),
-        weir_plan::Load::Users { .. } => None,
-    };
-    let mut all = 0.0;
-    let shared: Vec<_> = plan.scenarios.iter().filter(|s| s.load.is_none()).collect();
-    if let Some(each) = shared.iter().map(|s| most(s)).max_by(f64::total_cmp) {
-        all += rate(plan.load.as_ref()?)? * each;
-    }
-    for scenario in &plan.scenarios {
-        if let Some(load) = &scenario.load {
-            all += rate(load)? * most(scenario);
-        }
-    }
-    Some(all)
-}
-
-/// The most requests of these steps.
-fn requests(steps: &[Step]) -> u64 {
-    let each = |step: &Step| match step {
-        Step::Request(request) => 1 + u64::from(request.redirects),
-        Step::Parallel { steps, .. } => steps.iter().map(|r| 1 + u64::from(r.redirects)).sum(),
-        Step::If { then, otherwise, .. } => requests(then).max(requests(otherwise)),
-        Step::Repeat { count, steps } => {
-            let times = match count {
-                Repeat::Times(n) => *n,
-                Repeat::While { max, .. } => *max,
-            };
-            u64::from(times).saturating_mul(requests(steps))
-        }
-        _ => 0,
-    };
-    steps.iter().map(each).fold(0, u64::saturating_add)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_agents::Allow;
 
     fn limits() -> Limits {
         let allow = Allow::parse(&["http://127.0.0.1:*".to_owned()]).unwrap();
@@ -558,6 +457,20 @@ mod tests {
         assert!(told(load("51/s", 4), None, &rate).contains("--max-rate"));
         assert!(told(load("50/s", 5), None, &rate).contains("--max-connections"));
         assert!(told(to("http://127.0.0.1:9/"), None, &rate).contains("closed loop"));
+        // Ten a second on average, all of ten seconds at once.
+        let burst = |n: u32| Options {
+            rate: None,
+            shape: Some("hold 10/s 10s".to_owned()),
+            spacing: Some(format!("burst({n})")),
+            ..load("", 100)
+        };
+        let many = Limits { max_connections: None, ..rate.clone() };
+        assert_eq!(told(burst(50), None, &many), "good");
+        assert!(
+            told(burst(100), None, &many).contains("100 requests a second"),
+            "{}",
+            told(burst(100), None, &many)
+        );
         // Ten iterations a second, each of six requests.
         let written = "target: http://127.0.0.1:9\nscenarios: { a: { rate: 10/s, users_max: 2, steps: [ { repeat: 3, \
                        steps: [ { name: a, get: / }, { name: b, get: / } ] } ] } }\n";

@@ -227,6 +227,7 @@ impl Reader<'_> {
             thresholds,
             abort_on,
             dns_ns: clock::nanos(self.looked_up),
+            gap_ns: 0,
             pid,
             data: None,
             replay: None,

@@ -94,7 +94,7 @@ impl Reader<'_> {
     /// Refuses bursts that never find enough connections.
     pub(super) fn burst_fits(&mut self, rhythm: &Rhythm, clients: u64) {
         if let Some(Spacing::Burst(n)) = rhythm.shape().map(|course| course.spacing())
-            && u64::from(n.get()) > clients
+            && self.options.share.part(u64::from(n.get())) > clients
         {
             let hint = format!("a burst is larger than the most connections, {clients}: raise -c");
             self.wrong(&format!("--spacing burst({n})"), &hint);

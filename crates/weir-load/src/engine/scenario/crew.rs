@@ -53,6 +53,10 @@ pub(super) struct Crew {
     /// When the clock read 0, since the Unix epoch.
     epoch: Duration,
     out: Option<mpsc::Sender<Message>>,
+    /// Least time between two requests, of one user without load on an agent with a highest rate.
+    gap_ns: u64,
+    /// When the next request may begin.
+    next_turn: Cell<u64>,
 }
 
 /// A request on its way.
@@ -194,9 +198,27 @@ impl Crew {
             free_count: Cell::new(0),
             counter: Cell::new(0),
             epoch: now.saturating_sub(Duration::from_nanos(worker.clock.now())),
+            gap_ns: if out.is_none() { worker.plan.gap_ns } else { 0 },
+            next_turn: Cell::new(0),
             out,
             worker,
         }
+    }
+
+    /// Whether requests keep a distance from each other.
+    pub(super) const fn has_turns(&self) -> bool {
+        self.gap_ns > 0
+    }
+
+    /// Waits until a request may begin; returns when that was.
+    pub(super) async fn turn(&self) -> u64 {
+        let clock = self.worker.clock;
+        let at = clock.now().max(self.next_turn.get());
+        self.next_turn.set(at.saturating_add(self.gap_ns));
+        if let Some(instant) = clock.instant(at) {
+            tokio::time::sleep_until(instant.into()).await;
+        }
+        at
     }
 
     /// The part of a group's load that this moment belongs to.

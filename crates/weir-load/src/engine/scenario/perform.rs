@@ -39,6 +39,10 @@ pub(super) async fn perform(
         return Err(Failure::Cut);
     };
     lane.end.set(None);
+    if crew.has_turns() {
+        // In a box: the users of a load, who have no turns, do not carry a timer for it.
+        job.ready = job.ready.max(Box::pin(crew.turn()).await);
+    }
     let turned = worker.clock.now();
     worker.begun(1, turned);
     let counts = worker.counts(job.ready);
