@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -448,8 +448,11 @@ fn conditions_are_judged_by_the_sum() {
     assert!(r.agents.iter().all(|agent| agent.requests < 150), "none of them alone: {:?}", r.agents);
 }
 
+/// Changes what an agent says.
+type Lie = fn(&mut serde_json::Value);
+
 /// Stands between coordinator and agent, without TLS, and changes what the agent says.
-fn liar(agent: &str, lies: Arc<AtomicBool>) -> SocketAddr {
+fn liar(agent: &str, lie: Lie) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, agent) = (listener.local_addr().unwrap(), agent.to_owned());
     std::thread::spawn(move || {
@@ -473,14 +476,7 @@ fn liar(agent: &str, lies: Arc<AtomicBool>) -> SocketAddr {
             let mut body = vec![0; length as usize];
             up.read_exact(&mut body).unwrap();
             let mut message: serde_json::Value = serde_json::from_slice(&body).unwrap();
-            if let Some(report) = message.get_mut("ended")
-                && lies.load(Ordering::Relaxed)
-            {
-                // A tenth of the responses is claimed to have taken no time.
-                let buckets = report["latency"]["response"]["buckets"].as_array_mut().unwrap();
-                let first = buckets.first_mut().unwrap();
-                first[0] = serde_json::Value::from(1);
-            }
+            lie(&mut message);
             let body = serde_json::to_vec(&message).unwrap();
             down.write_all(&u32::try_from(body.len()).unwrap().to_be_bytes()).unwrap();
             down.write_all(&[0]).unwrap();
@@ -492,40 +488,184 @@ fn liar(agent: &str, lies: Arc<AtomicBool>) -> SocketAddr {
     address
 }
 
-#[test]
-fn a_lie_about_latencies_makes_the_result_invalid() {
+/// Runs a load of two agents, the second of which lies.
+fn lied(lie: Lie, layout: &str, args: &[&str]) -> Finished {
     let dir = TempDir::new().unwrap();
     std::fs::write(dir.path().join("token"), "correct-horse-battery\n").unwrap();
+    let start = || Agent::start(dir.path(), &["--token-file", "token", "--allow", "http://127.0.0.1:*"]);
+    let (honest, other) = (start(), start());
+    let agents = format!("{},{}", honest.address, liar(&other.address, lie));
+    let own = ["load", "--format", layout, "--agents", &agents, "--token-file", "token"];
+    run_weir(dir.path(), &[&own, args].concat())
+}
+
+#[test]
+fn a_lie_makes_the_result_invalid() {
     let (_origin, url) = origin("/");
-    for is_lying in [false, true] {
-        let start = || Agent::start(dir.path(), &["--token-file", "token", "--allow", "http://127.0.0.1:*"]);
-        let (honest, other) = (start(), start());
-        let between = liar(&other.address, Arc::new(AtomicBool::new(is_lying)));
-        let agents = format!("{},{between}", honest.address);
-        let done = run_weir(
-            dir.path(),
-            &[
-                "load",
-                "--format",
-                "json",
-                "--agents",
-                &agents,
-                "--token-file",
-                "token",
-                "-n",
-                "40",
-                "-c",
-                "2",
-                &url,
-            ],
-        );
-        let r = report(&done);
-        assert_eq!(codes(&r).contains(&"merge_mismatch"), is_lying, "{:?}", r.verdict);
-        if is_lying {
+    // The lie, whether it is found, and what is said of it.
+    let lies: [(Lie, Option<&str>); 5] = [
+        (|_| {}, None),
+        // A tenth of the responses is claimed to have taken no time.
+        (
+            |message| {
+                if let Some(report) = message.get_mut("ended") {
+                    report["latency"]["response"]["buckets"][0][0] = 1.into();
+                }
+            },
+            Some("response times: the sum of its seconds"),
+        ),
+        // A number that overflows every sum.
+        (
+            |message| {
+                if let Some(second) = message.get_mut("second") {
+                    second["counts"]["errors"]["reset"] = u64::MAX.into();
+                }
+            },
+            Some("counts.errors.reset: 18446744073709551615 is more than a run can yield"),
+        ),
+        // An hour has passed.
+        (
+            |message| {
+                if let Some(second) = message.get_mut("second") {
+                    second["tick"]["end_ns"] = 3_600_000_000_000u64.into();
+                }
+            },
+            Some("its end is 3600.000 s, and the load began"),
+        ),
+        // The target is claimed to have had more than all requests.
+        (
+            |message| {
+                if let Some(report) = message.get_mut("ended") {
+                    report["targets"][0]["requests"] = 99.into();
+                }
+            },
+            Some("targets[].requests"),
+        ),
+    ];
+    for (lie, want) in lies {
+        let r = report(&lied(lie, "json", &["-n", "40", "-c", "2", &url]));
+        assert_eq!(codes(&r).contains(&"merge_mismatch"), want.is_some(), "{:?}", r.verdict);
+        assert!(r.agents[0].mismatch.is_none(), "{:?}", r.agents[0].mismatch);
+        if let Some(want) = want {
             expect_reason(&r, "merge_mismatch", Grade::Invalid);
-            assert!(r.agents[1].mismatch.is_some() && r.agents[0].mismatch.is_none());
+            let told = r.agents[1].mismatch.as_deref().unwrap();
+            assert!(told.contains(want), "{want}: {told}");
         }
     }
+}
+
+#[test]
+fn nothing_that_an_agent_says_is_obeyed_by_a_terminal() {
+    let (_origin, url) = origin("/");
+    for lie in [
+        (|message| {
+            if let Some(hello) = message.get_mut("hello") {
+                hello["generator"]["cpu"] = EVIL.into();
+            }
+            if let Some(report) = message.get_mut("ended") {
+                report["counts"]["error_texts"][EVIL] = 1.into();
+                report["ledger"]["server"] = EVIL.into();
+                report["generator"]["kernel"] = EVIL.into();
+                report["end"] = serde_json::json!({ "failed": { "reason": EVIL } });
+            }
+        }) as Lie,
+        |message| {
+            if message.get("ready").is_some() || message.as_str() == Some("ready") {
+                *message = serde_json::json!({ "refused": { "why": [EVIL] } });
+            }
+        },
+    ] {
+        for layout in ["text", "json"] {
+            let done = lied(lie, layout, &["-n", "4", "-c", "2", &url]);
+            let shown = format!("{}{}", done.stdout, done.stderr);
+            assert!(shown.contains("owned") || layout == "text", "it is there, cleaned: {shown}");
+            let is_obeyed = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
+            assert!(!shown.contains(is_obeyed), "{shown:?}");
+            assert!(!shown.lines().any(|line| line == "VALID"), "{shown}");
+        }
+    }
+}
+
+/// Clears the screen, names the window, colors, turns the reading direction, and poses as a line of the report.
+const EVIL: &str = "\x1b[2J\x1b]0;owned\x07\u{9b}31m\u{202e}\nVALID";
+
+#[test]
+fn of_three_agents_one_is_killed_and_one_stands_still() {
+    let keys = Keys::new();
+    let agents = keys.agents(3);
+    let (upstream, seen) = noting();
+    let target = format!("http://{}", upstream.address());
+    // The first agent, which ran `setup`, is the one that is killed.
+    let plan = format!(
+        "target: {target}\nsetup: [ {{ name: up, get: /setup }} ]\ndry_run: false\n\
+         scenarios: {{ a: {{ rate: 60/s, users_max: 9, steps: [ {{ name: one, get: /x }} ] }} }}\n\
+         teardown: [ {{ name: down, get: /teardown }} ]\n"
+    );
+    std::fs::write(keys.dir.path().join("plan.yaml"), plan).unwrap();
+    let args = ["-f", "plan.yaml", "-d", "12s", "--on-agent-loss", "continue"];
+    let mut command = keys.command(&refs(&agents), &args);
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    eventually_within(LONG, "requests", || seen.lock().unwrap().len() > 60);
+    agents[0].signal(libc::SIGKILL);
+    agents[1].signal(libc::SIGSTOP);
+    let done = finished(child.wait_with_output().unwrap());
+    agents[1].signal(libc::SIGCONT);
+    let r = report(&done);
+    expect_reason(&r, "agent_lost", Grade::Suspect);
+    let lost: Vec<Option<&str>> = r.agents.iter().map(|a| a.lost.as_ref().map(|l| l.why.as_str())).collect();
+    let by = format!("{} ran `teardown`", agents[2].address);
+    assert!(lost[0].is_some_and(|why| why.contains(&by)), "{lost:?}");
+    assert!(lost[1].is_some_and(|why| why.contains("no word for 5 s") && why.contains(&by)), "{lost:?}");
+    assert!(lost[2].is_none() && r.agents[2].responses > r.agents[0].responses, "{lost:?}");
+    assert!(!codes(&r).contains(&"merge_mismatch"), "{:?}", r.verdict);
+    let all = seen.lock().unwrap().clone();
+    let of = |what: &str| all.iter().filter(|target| *target == what).count();
+    assert_eq!((of("/setup"), of("/teardown")), (1, 1), "{all:?}");
+    // What woke up sends nothing more.
+    let then = seen.lock().unwrap().len();
+    pause(Duration::from_millis(500));
+    assert_eq!(seen.lock().unwrap().len(), then);
+}
+
+#[test]
+fn setup_keeps_to_the_highest_rate_of_the_agent() {
+    let keys = Keys::new();
+    let begun = Arc::new(Mutex::new(Vec::new()));
+    let all = Arc::clone(&begun);
+    let upstream = Upstream::script(move |conn| {
+        while let Some(request) = conn.next_request() {
+            if request.head.line.contains("/setup") {
+                all.lock().unwrap().push(Instant::now());
+            }
+            if conn.try_send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").is_err() {
+                return;
+            }
+        }
+    });
+    let agent = keys.agent(&["--allow", "http://127.0.0.1:*", "--max-rate", "20/s"]);
+    let plan = format!(
+        "target: http://{}\nsetup: [ {{ repeat: 7, steps: [ {{ name: up, get: /setup }} ] }} ]\n\
+         scenarios: {{ a: {{ rate: 5/s, users_max: 2, steps: [ {{ name: one, get: /x }} ] }} }}\n",
+        upstream.address()
+    );
+    std::fs::write(keys.dir.path().join("plan.yaml"), plan).unwrap();
+    let r = report(&keys.load(&[&agent], &["-f", "plan.yaml", "-d", "1s"]));
+    assert!(r.counts.responses > 0, "{:?}", r.verdict);
+    let begun = begun.lock().unwrap();
+    let took = begun[6] - begun[0];
+    assert!(begun.len() == 7 && took >= Duration::from_millis(290), "six gaps of 50 ms: {took:?}");
+}
+
+#[test]
+fn connections_that_stall_shut_nobody_out() {
+    let keys = Keys::new();
+    let agents = keys.agents(1);
+    let (_origin, url) = origin("/");
+    let stalled: Vec<TcpStream> = (0..100).map(|_| TcpStream::connect(&agents[0].address).unwrap()).collect();
+    let begun = Instant::now();
+    keys.load(&refs(&agents), &["-n", "3", "-c", "1", &url]).expect_code(0);
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    drop(stalled);
 }
 
 #[test]
