@@ -4,7 +4,7 @@
 //! method is safe, nothing follows its head, and its route has `early_data: true`; the upstream is told, and may refuse
 //! it with 425, which passes to the client. Any other request waits for the handshake, which a replay cannot complete,
 //! and then runs as usual. Answering 425 instead would cost its client a second request, on most routes of most
-//! configs. 425 remains for a request that cannot wait.
+//! configs.
 
 use weir_h1::{BodyKind, FieldName, InvalidValue, Method, RequestHead};
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use weir_testkit::{
-    Authority, Client, Finished, Pebble, ServerTls, Tls, Upstream, Weir, eventually, eventually_within,
+    Authority, Client, Finished, H3, Pebble, ServerTls, Tls, Upstream, Weir, eventually, eventually_within,
     refusing_address, unused_address, weir_command,
 };
 
@@ -40,6 +40,7 @@ const EXAMPLES: &[&str] = &[
     "grpc-browser.yaml",
     "grpc-json.yaml",
     "hello.yaml",
+    "http3.yaml",
     "jwt.yaml",
     "login.yaml",
     "mock.yaml",
@@ -647,6 +648,24 @@ fn tls() {
     }
     let plain = weir.client().ask("GET /a?b=c HTTP/1.1\r\nHost: shop.example.com:8080\r\n\r\n");
     plain.expect_status(308).expect_header("location", "https://shop.example.com:8443/a?b=c");
+}
+
+#[test]
+fn http3() {
+    let authority = Authority::new();
+    let leaf = authority.leaf(&["api.example.com"]);
+    let upstream = Upstream::fixed(OK_BODY);
+    let yaml = example("http3.yaml").replace("certs/api.pem", &leaf.cert_file.display().to_string());
+    let yaml = yaml.replace("certs/api.key", &leaf.key_file.display().to_string());
+    let weir = start_text(&yaml, &[&upstream]);
+    let tls = Tls::new(&authority, "api.example.com");
+    let first = Client::connect_tls(weir.address("secure"), &tls).get("/a");
+    let address = weir.udp_address();
+    let (_, port) = address.rsplit_once(':').unwrap();
+    first.expect_body("ok").expect_header("alt-svc", &format!("h3=\":{port}\"; ma=86400"));
+    let tls = Tls::new(&authority, "api.example.com"); // the other one offers no h3
+    let next = H3::connect(&address, &tls).ask("GET /a HTTP/1.1\r\nHost: api.example.com\r\n\r\n");
+    next.expect_status(200).expect_body("ok");
 }
 
 #[test]
