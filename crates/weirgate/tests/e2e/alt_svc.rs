@@ -65,7 +65,7 @@ fn every_final_response_names_the_port() {
     assert_eq!((hints.header("link").is_some(), hints.header("alt-svc")), (true, None), "{hints:?}");
     let answer: Response = client.read_response();
     answer.expect_status(200).expect_header("alt-svc", &port);
-    client.ask("HEAD /own HTTP/1.1\r\nHost: weir.test\r\n\r\n").expect_header("alt-svc", &port);
+    client.request("HEAD", "/own").expect_header("alt-svc", &port);
     let refused = client.ask("GET / HTTP/1.1\r\nHost: other.test\r\n\r\n");
     refused.expect_cause(NO_ROUTE).expect_header("alt-svc", &port);
     let by_h3 = H3::connect(&weir.udp_address(), &Tls::new(&authority, "weir.test"));
