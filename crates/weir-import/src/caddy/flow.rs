@@ -662,6 +662,8 @@ impl<'a> Flow<'a> {
                     continue;
                 }
                 let key = match key.strip_prefix('~') {
+                    // Caddy compares the whole text; for Weir, a `*` at the end means any rest.
+                    None if key.ends_with('*') => format!("~{}", crate::shared::regex::literal(key)),
                     None => key.clone(),
                     Some(pattern) => {
                         use crate::shared::regex::{Searching, Subject};
