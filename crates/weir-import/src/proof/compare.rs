@@ -228,25 +228,27 @@ fn compare_calls(
     };
     let (a, b) = (statuses(old), statuses(new));
     let set = |counts: &BTreeMap<u16, usize>| counts.keys().copied().collect::<BTreeSet<_>>();
-    let most_apart = || {
-        let all = set(&a).into_iter().chain(set(&b));
+    let most_apart = |a: &BTreeMap<u16, usize>, b: &BTreeMap<u16, usize>| {
+        let all = set(a).into_iter().chain(set(b));
         let count = |counts: &BTreeMap<u16, usize>, status| counts.get(&status).copied().unwrap_or(0);
-        all.map(|status| count(&a, status).abs_diff(count(&b, status))).max().unwrap_or(0) as u64
-    };
-    let alike = match ask.refill_ms {
-        // Calls that end once all have answered are not equally many.
-        0 if !ask.until.is_empty() => set(&a) == set(&b),
-        // Programs find out in different ways that an endpoint is dead.
-        0 => set(&a) == set(&b) && most_apart() <= 1,
-        _ => most_apart() <= uncertain(ask, old, new),
+        all.map(|status| count(a, status).abs_diff(count(b, status))).max().unwrap_or(0) as u64
     };
     // Which status a limit refuses with is one thing, and how many it refuses another.
     let refusals = |counts: &BTreeMap<u16, usize>| {
         let mut counts = counts.clone();
         let refused: usize = REFUSALS.iter().filter_map(|status| counts.remove(status)).sum();
-        (counts, refused)
+        counts.insert(0, refused);
+        counts
     };
-    let only_status = ask.refill_ms > 0 && refusals(&a) == refusals(&b);
+    let uncertain = uncertain(ask, old, new);
+    let alike = match ask.refill_ms {
+        // Calls that end once all have answered are not equally many.
+        0 if !ask.until.is_empty() => set(&a) == set(&b),
+        // Programs find out in different ways that an endpoint is dead.
+        0 => set(&a) == set(&b) && most_apart(&a, &b) <= 1,
+        _ => most_apart(&a, &b) <= uncertain,
+    };
+    let only_status = ask.refill_ms > 0 && most_apart(&refusals(&a), &refusals(&b)) <= uncertain;
     if !alike {
         let name = if only_status { LIMIT_STATUS } else { "status" };
         let words = |counts: &BTreeMap<u16, usize>| {
@@ -517,6 +519,8 @@ mod tests {
         assert_eq!(names_of(&ask, &of(&three, 50), &of(&three, 60)), Vec::<String>::new());
         assert_eq!(names_of(&ask, &of(&three, 50), &of(&[200; 4], 60)), ["status"]);
         assert_eq!(names_of(&ask, &of(&three, 50), &of(&[200, 200, 200, 503], 60)), [LIMIT_STATUS]);
+        assert_eq!(names_of(&ask, &of(&three, 50), &of(&[200, 200, 503, 503], 160)), [LIMIT_STATUS]);
+        assert_eq!(names_of(&ask, &of(&three, 50), &of(&[200, 200, 503, 503], 60)), ["status"]);
         // Whom the limit counts apart.
         let other = Turn { client: Some("127.0.0.2".to_owned()), target: None, fields: Vec::new() };
         let ask = Ask { then: vec![other], ..ask };

@@ -187,8 +187,8 @@ pub(super) fn with(ask: &Ask, of: &Subject, value: &str) -> Option<Ask> {
         Subject::Field(name) => ask.fields.push((name.clone(), value.to_owned())),
         Subject::Host => {
             let fits = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
-            ask.host = Some(value.to_owned()).filter(|host| host.chars().all(fits) && !host.contains(".."));
-            ask.host.as_ref()?;
+            let is_host = value.chars().all(fits) && value.split('.').all(|label| !label.is_empty());
+            ask.host = Some(is_host.then(|| value.to_owned())?);
         }
         Subject::Method => {
             if value.len() > 20 || !value.bytes().all(|b| b.is_ascii_uppercase()) {

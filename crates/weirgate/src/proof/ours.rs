@@ -90,14 +90,17 @@ impl Ours {
     /// Puts an empty folder in the place of one that this machine lacks: Weir would not start, while the old program
     /// finds no file there. So neither finds one.
     fn stage_files(&self, route: &mut Map<String, Json>) {
-        let root = match route.get_mut("files") {
-            Some(Json::Object(files)) => files.get_mut("root"),
-            other => other,
-        };
-        if let Some(Json::String(root)) = root
-            && !self.folder.join(root.replace("$$", "$")).is_dir()
-        {
-            *root = format!("{WORKSPACE}/{NO_FILES}");
+        for target in ["files", "fastcgi"] {
+            let root = match route.get_mut(target) {
+                Some(Json::Object(settings)) => settings.get_mut("root"),
+                // `files: /srv/www`; of `fastcgi`, a text is no folder.
+                other => other.filter(|_| target == "files"),
+            };
+            if let Some(Json::String(root)) = root
+                && !self.folder.join(root.replace("$$", "$")).is_dir()
+            {
+                *root = format!("{WORKSPACE}/{NO_FILES}");
+            }
         }
     }
 

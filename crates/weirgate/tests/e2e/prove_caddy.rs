@@ -82,6 +82,8 @@ fn unexplained(report: &Value) -> Vec<String> {
                     // Weir names the charset of user and password (RFC 7617 §2.1).
                     || name == "answer field www-authenticate" && old.starts_with("Basic")
                     || name == "upstream target" && target == "/appx"
+                    // It passes a client's Remote-User on if the service that it asked named nobody.
+                    || name.starts_with("upstream field remote-") && ours == "none"
                     || name == "answer field set-cookie" && old.starts_with("lb=");
             if !is_known && !is_path && !is_caddys && !has_no_host && !old.contains("no answer") {
                 found.push(format!("{} {name} {}: {old}, {ours}", row["line"], text("witness")));
