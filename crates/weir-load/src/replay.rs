@@ -112,10 +112,8 @@ pub(crate) struct Held {
     pub(crate) then: Then,
     /// Its route, by its place in [`Found`].
     pub(crate) route: u32,
-    /// Its planned moment; 0 with `--speed max`.
-    pub(crate) at: u64,
-    /// How long after that its client took it.
-    pub(crate) late_ns: u64,
+    /// How long after its planned moment its client took it, in microseconds, at most 71 minutes.
+    pub(crate) late_us: u32,
     /// Returns the memory of the request.
     _permit: Permit,
 }
@@ -330,7 +328,7 @@ impl Replay {
             }
             found.route(&request)
         };
-        let held = Held { then: request.then, route, at, late_ns: 0, _permit: permit };
+        let held = Held { then: request.then, route, late_us: 0, _permit: permit };
         let is_head = request.method == "HEAD";
         let entry = Entry { at, client, is_head, bytes, head_bytes, held };
         to.blocking_send(entry).is_ok()

@@ -160,7 +160,7 @@ impl Feed {
         drop(clients);
         if !self.is_max {
             let now = worker.clock.now();
-            entry.held.late_ns = now.saturating_sub(entry.at);
+            entry.held.late_us = u32::try_from(now.saturating_sub(entry.at) / 1000).unwrap_or(u32::MAX);
             if was_free {
                 worker.note_lag(entry.at, now);
             }
@@ -169,11 +169,10 @@ impl Feed {
         Some(Turn { entry, is_first })
     }
 
-    /// Counts the response to a request: when the request was sent, its status, the length of its body, its service
+    /// Counts the response to a request: how late the request was sent, its status, the length of its body, its service
     /// time.
-    pub(super) fn answered(&self, held: &Held, sent: u64, status: u16, body_bytes: u64, took_ns: u64) {
-        // Later than its client took it, if a connection had to be opened first.
-        self.drifted(sent.saturating_sub(held.at).max(held.late_ns));
+    pub(super) fn answered(&self, held: &Held, late_ns: u64, status: u16, body_bytes: u64, took_ns: u64) {
+        self.drifted(late_ns); // longer than until its client took it, if a connection had to be opened first
         self.counts.borrow_mut().answered(held, status, body_bytes, took_ns);
     }
 
@@ -185,12 +184,12 @@ impl Feed {
 
     /// Counts a request that the end of the run cut.
     pub(super) fn cut(&self, held: &Held) {
-        self.drifted(held.late_ns);
+        self.drifted(u64::from(held.late_us) * 1000);
     }
 
     /// Counts a request without a response. It may not have been sent at all, so its drift is that of its client.
     pub(super) fn lost(&self, held: &Held) {
-        self.drifted(held.late_ns);
+        self.drifted(u64::from(held.late_us) * 1000);
         *self.counts.borrow_mut().statuses.entry((held.then.status.unwrap_or(0), 0)).or_default() += 1;
     }
 

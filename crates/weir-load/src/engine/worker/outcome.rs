@@ -98,7 +98,8 @@ impl Worker {
         }
         if let (Some(feed), Some(held)) = (&self.feed, slot.held.take()) {
             let took_ns = sample.done.saturating_sub(sample.started);
-            feed.answered(&held, sample.started, response.status, response.body_bytes, took_ns);
+            let late_ns = sample.started.saturating_sub(sample.intended);
+            feed.answered(&held, late_ns, response.status, response.body_bytes, took_ns);
         } else if response.is_good()
             && let Some(document) = self.shared.documents.get(sample.target)
             && *document.get_or_init(|| response.body_bytes) != response.body_bytes
