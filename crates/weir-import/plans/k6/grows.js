@@ -60,17 +60,8 @@ const l27 = [l26, l26];
 const l28 = [l27, l27];
 const l29 = [l28, l28];
 const l30 = [l29, l29];
-function f0() { return 1; }
-function f1() { f0(); f0(); f0(); f0(); f0(); f0(); f0(); f0(); f0(); f0(); }
-function f2() { f1(); f1(); f1(); f1(); f1(); f1(); f1(); f1(); f1(); f1(); }
-function f3() { f2(); f2(); f2(); f2(); f2(); f2(); f2(); f2(); f2(); f2(); }
-function f4() { f3(); f3(); f3(); f3(); f3(); f3(); f3(); f3(); f3(); f3(); }
-function f5() { f4(); f4(); f4(); f4(); f4(); f4(); f4(); f4(); f4(); f4(); }
-function f6() { f5(); f5(); f5(); f5(); f5(); f5(); f5(); f5(); f5(); f5(); }
-function f7() { f6(); f6(); f6(); f6(); f6(); f6(); f6(); f6(); f6(); f6(); }
 export default function () {
   http.get('http://127.0.0.1:8080/first');
-  f7();
   http.get(`http://127.0.0.1:8080/${a30}`);
   http.post('http://127.0.0.1:8080/l', JSON.stringify(l30));
 }

@@ -458,7 +458,11 @@ impl SentBody {
 #[must_use]
 pub fn json_scalar(slot: &Slot, is_number: bool) -> Value {
     match (&slot.text, is_number) {
-        (Some(text), true) => Value::Text(text.replacen("}}", "|json}}", 1)),
+        // A variable of the environment is a text, which `json` would put into quotes.
+        (Some(text), true) => {
+            let filter = if slot.value.parse::<i64>().is_ok() { "|int}}" } else { "|json}}" };
+            Value::Text(text.replacen("}}", filter, 1))
+        }
         (Some(text), false) => Value::Text(text.clone()),
         (None, true) => slot.value.parse().map_or_else(|_| Value::Plain(slot.value.clone()), Value::Number),
         (None, false) => Value::Text(text::literal(&slot.value)),

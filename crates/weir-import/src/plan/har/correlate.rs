@@ -13,7 +13,7 @@ use crate::plan::vault::{Vault, is_secret};
 use aho_corasick::{AhoCorasick, MatchKind};
 use regex::Regex;
 use serde_json::Value as Json;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Shortest value that is correlated.
 const SHORTEST: usize = 8;
@@ -38,8 +38,6 @@ pub(super) struct Found {
     pub(super) keeps: BTreeMap<usize, Vec<Keep>>,
     /// Entries of which the second needs what the first kept.
     pub(super) needs: Vec<(usize, usize)>,
-    /// Entries that send a value of an earlier answer as it was recorded, because a plan cannot say where it is.
-    pub(super) stale: BTreeSet<usize>,
     /// Whether [`SEARCHED`] was reached.
     pub(super) is_full: bool,
 }
@@ -60,8 +58,7 @@ struct Source {
 
 /// Replaces correlated values in the requests of `taken`, positions of entries in the order of time.
 pub(super) fn correlate(entries: &mut [Entry], taken: &[usize], vault: &mut Vault) -> Found {
-    let mut found =
-        Found { keeps: BTreeMap::new(), needs: Vec::new(), stale: BTreeSet::new(), is_full: false };
+    let mut found = Found { keeps: BTreeMap::new(), needs: Vec::new(), is_full: false };
     let mut search = Search { leaves: HashMap::new(), left: SEARCHED };
     let values = values(entries, taken);
     let seen = seen(entries, taken, &values);
@@ -94,9 +91,7 @@ pub(super) fn correlate(entries: &mut [Entry], taken: &[usize], vault: &mut Vaul
                             })
                             .next();
                         let Some((from, source)) = sourced else {
-                            if answers.iter().any(|from| *from < at) {
-                                found.stale.insert(at);
-                            } else {
+                            if !answers.iter().any(|from| *from < at) {
                                 of_client.insert(value);
                             }
                             continue;

@@ -83,11 +83,6 @@ fn import(cx: &mut Cx<'_>) -> Result<Plan, Unreadable> {
         let why = "there is too much to search: later requests send some values as they were recorded";
         cx.ledger.refused(piece, why, "cut the recording into parts, or add `keep:` by hand");
     }
-    for piece in found.stale.iter().filter_map(|at| pieces.get(*at)) {
-        let why =
-            "it sends a value of an earlier answer as it was recorded, because no `keep` can name its place";
-        cx.ledger.changed(*piece, why);
-    }
     cookies::from_jars(cx, &mut entries, &taken, &pieces, &mut found);
     for &at in &taken {
         if let Some(Entry { sent: Ok(sent), .. }) = entries.get_mut(at) {
