@@ -8,7 +8,7 @@ use world::{Fault, World};
 
 /// Seeds of each test. `WEIR_SEEDS` runs more.
 fn seeds() -> u64 {
-    std::env::var("WEIR_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(24)
+    std::env::var("WEIR_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(12)
 }
 
 fn all(fault: Fault) {
