@@ -419,11 +419,36 @@ pub(super) fn may_refuse(action: &str) -> bool {
     !NEVER.contains(&name) && !["sc-", "set-bc-", "set-fc-"].iter().any(|start| name.starts_with(start))
 }
 
+/// Keywords that weir import has no word for, and that keep nobody out.
+const NO_GUARDS: &[&str] = &[
+    "appsession",
+    "bind-process",
+    "clitcpka-cnt",
+    "clitcpka-idle",
+    "clitcpka-intvl",
+    "declare",
+    "dynamic-cookie-key",
+    "external-check",
+    "guid",
+    "hash-preserve-affinity",
+    "log-steps",
+    "max-session-srv-conns",
+    "reqallow",
+    "reqiallow",
+    "reqipass",
+    "reqpass",
+    "srvtcpka-cnt",
+    "srvtcpka-idle",
+    "srvtcpka-intvl",
+    "transparent",
+];
+
 /// Whether lines of a proxy may begin with this word.
 pub(super) fn is_keyword(word: &str) -> bool {
     let first = |known: &str| known.split(' ').next() == Some(word);
     matches!(word, "mode" | "acl" | "disabled" | "enabled" | "no" | "default")
         || word.starts_with('.')
+        || NO_GUARDS.contains(&word)
         || TRANSLATED.contains(&word)
         || PROXY.iter().any(|(known, _)| first(known))
 }
