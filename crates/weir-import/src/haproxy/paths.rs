@@ -98,10 +98,7 @@ fn prefix(pattern: &str, to: &str) -> Result<Replaced, String> {
     if let Some(whole) =
         rest.strip_suffix('$').and_then(unescaped).filter(|_| is_anchored && !to.contains('\\'))
     {
-        let filter = Filter::new(
-            "rewrite",
-            Map::new().with("path", crate::shared::template::Template::text(to).to_setting()),
-        );
+        let filter = Filter::new("rewrite", Map::new().with("path", Template::text(to).to_setting()));
         return Ok(Replaced { is: path().equals(Expression::text(&whole)), filter, why: None });
     }
     let rest =
