@@ -83,6 +83,7 @@ mod pool;
 mod prove;
 mod prove_caddy;
 mod prove_haproxy;
+mod prove_mutations;
 mod proxy;
 mod read_bodies;
 mod real;
