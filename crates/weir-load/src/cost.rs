@@ -13,8 +13,8 @@ use weir_report::report::TargetCost;
 /// How often memory and threads are sampled. The report has the largest sample.
 const EVERY: Duration = Duration::from_millis(250);
 
-/// Reads `--pid`: a number, or `auto` for the process that listens on the target's address.
-pub(crate) fn find(text: &str, target: &[SocketAddr]) -> Result<u32, Mistake> {
+/// Reads `--pid`: a number, or `auto` for the process that listens on the target's address, with HTTP/3 by UDP.
+pub(crate) fn find(text: &str, target: &[SocketAddr], is_udp: bool) -> Result<u32, Mistake> {
     let bad = |hint: String| Mistake::new(&format!("--pid {text}"), &hint);
     if text != "auto" {
         let pid = text.parse().map_err(|_| bad("expected a number or `auto`".to_owned()))?;
@@ -25,11 +25,12 @@ pub(crate) fn find(text: &str, target: &[SocketAddr]) -> Result<u32, Mistake> {
         };
     }
     if target.is_empty() {
-        return Err(bad("only a TCP target can be found; give the number".to_owned()));
+        return Err(bad("only a target with a port can be found; give the number".to_owned()));
     }
-    let Some(pid) = target.iter().find_map(|address| weir_wire::port_owner::of(*address)) else {
+    let owner = if is_udp { weir_wire::port_owner::of_udp } else { weir_wire::port_owner::of };
+    let Some(pid) = target.iter().find_map(|address| owner(*address)) else {
         let all: Vec<String> = target.iter().map(ToString::to_string).collect();
-        let all = all.join(" or ");
+        let all = format!("{}{}", if is_udp { "UDP " } else { "" }, all.join(" or "));
         return Err(bad(format!("no process on this machine that Weir can inspect listens on {all}")));
     };
     Ok(root_of(pid))
@@ -365,11 +366,11 @@ mod tests {
     #[test]
     fn whoever_listens_is_found() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let found = find("auto", &[listener.local_addr().unwrap()]).unwrap();
+        let found = find("auto", &[listener.local_addr().unwrap()], false).unwrap();
         assert_eq!(command(found), command(std::process::id()));
         for bad in ["x", "-1", "4194999"] {
-            assert!(find(bad, &[]).is_err(), "{bad}");
+            assert!(find(bad, &[], false).is_err(), "{bad}");
         }
-        assert!(find("auto", &[]).is_err());
+        assert!(find("auto", &[], false).is_err());
     }
 }

@@ -395,7 +395,7 @@ impl Reader<'_> {
             Address::Tcp(address) => Some(*address),
             Address::Udp(_) | Address::Unix(_) => None,
         });
-        match crate::cost::find(pid, &addresses.collect::<Vec<_>>()) {
+        match crate::cost::find(pid, &addresses.collect::<Vec<_>>(), self.options.http3) {
             Ok(pid) => Some(pid),
             Err(mistake) => {
                 self.mistakes.push(mistake);

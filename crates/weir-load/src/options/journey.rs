@@ -26,9 +26,9 @@ const USERS_MAX: u32 = 1_000;
 
 impl Plan {
     /// A run of a plan with scenarios. The options that it has in common with a run of one request apply: `-d`,
-    /// `--warmup`, `--graceful-stop`, `--threads`, `--threshold`, `--http2`, `--http3`, those of connections, and with one
-    /// scenario `--rate` and `-c`. `is_rehearsed` says whether each scenario runs once before the load, unless the plan
-    /// says no.
+    /// `--warmup`, `--graceful-stop`, `--threads`, `--threshold`, `--http2`, `--http3`, those of connections, and with
+    /// one scenario `--rate` and `-c`. `is_rehearsed` says whether each scenario runs once before the load, unless the
+    /// plan says no.
     ///
     /// # Errors
     /// Every mistake that can be found without sending a request.

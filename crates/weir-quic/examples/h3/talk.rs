@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::task::{Context, Poll};
 use std::time::Instant;
 use weir_h3::codec::Handshake;
-use weir_h3::{Bounds, Effect, Own, Role, TextCodec, code};
+use weir_h3::{Bounds, Effect, Own, Role, TextCodec};
 use weir_quic::{Connection, Reader, StreamError, Writer};
 
 /// Bytes read from a stream at a time.
@@ -19,7 +19,7 @@ pub(crate) enum Reply {
     Reset(u64),
     /// No answer, ever.
     Silence,
-    /// The response to this request, GOAWAY for those that come later, and the end of the connection.
+    /// The response to this request, and GOAWAY for those that come later: the client closes the connection.
     Last(String, Vec<u8>),
 }
 
@@ -70,10 +70,6 @@ impl<A: Answer> Talk<A> {
         while self.step(cx) {}
         if let Some(ended) = self.codec.ended() {
             self.connection.close(ended.code);
-            return Poll::Ready(());
-        }
-        if self.codec.is_over() && self.writers.is_empty() {
-            self.connection.close(code::NO_ERROR);
             return Poll::Ready(());
         }
         self.connection.poll_lost(cx).map(|_| ())

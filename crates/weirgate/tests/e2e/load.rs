@@ -27,6 +27,7 @@ mod steps;
 
 mod failed_runs;
 mod http2;
+mod http3;
 mod proxy;
 mod statistics;
 mod unequal;

@@ -304,7 +304,7 @@ impl Connection {
 
     /// Passes to QUIC what it takes of the requests and of our own streams.
     pub(crate) fn write(&mut self) {
-        let mut cx = Context::from_waker(&self.wakers[OURS]);
+        let cx = Context::from_waker(&self.wakers[OURS]);
         while self.own.len() < Own::ALL.len()
             && let Poll::Ready(Ok(writer)) = self.quic.poll_open_one_way(&cx)
         {
@@ -312,7 +312,7 @@ impl Connection {
         }
         for (own, writer) in Own::ALL.into_iter().zip(&mut self.own) {
             while !self.codec.pending_own(own).is_empty()
-                && let Poll::Ready(Ok(n)) = writer.poll_write(&mut cx, self.codec.pending_own(own))
+                && let Poll::Ready(Ok(n)) = writer.poll_write(&cx, self.codec.pending_own(own))
             {
                 self.codec.sent_own(own, n);
             }

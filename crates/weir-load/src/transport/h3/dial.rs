@@ -142,17 +142,23 @@ async fn refusal(to: SocketAddr) -> io::Error {
         socket.set_nonblocking(true)?;
         socket.connect(to)?;
         socket.send(&[])?;
-        Ok((weir_wire::datagrams(socket.try_clone()?)?, socket))
+        Ok(socket)
     };
     let asked: io::Result<_> = ask();
-    if let Ok((datagrams, socket)) = asked {
-        let answer = poll_fn(|cx| datagrams.poll_receive(cx, |_| socket.recv(&mut [0]))).await;
-        if let Err(e) = answer {
-            return e;
+    let Ok(socket) = asked else { return std::future::pending().await };
+    // The event loops wake for data, and not for an error alone.
+    let mut pause = REFUSAL.0;
+    loop {
+        match socket.recv(&mut [0]) {
+            Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => return e,
+            _ => weir_wire::time::sleep(pause).await,
         }
+        pause = (pause * 2).min(REFUSAL.1);
     }
-    std::future::pending().await
 }
+
+/// First and longest pause between two looks for a refusal.
+const REFUSAL: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
 
 /// How long the last packets may take to leave.
 const CLOSE: Duration = Duration::from_secs(1);

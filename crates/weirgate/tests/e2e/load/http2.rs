@@ -257,7 +257,7 @@ fn options_that_do_not_go_together_are_refused() {
     let upstream = Upstream::fixed(OK);
     let target = format!("http://{}/", upstream.address());
     for (args, text) in [
-        (&["-m5"][..], "-m: streams are HTTP/2's: add --http2"),
+        (&["-m5"][..], "-m: streams are HTTP/2's and HTTP/3's: add --http2 or --http3"),
         (&["--http2", "--pipeline", "2"], "--pipeline: is only for HTTP/1.1"),
         (&["--http2", "-m0"], "-m 0: expected 1 to"),
         (&["--http2", "-m2", "--no-keepalive"], "-m: needs keep-alive"),

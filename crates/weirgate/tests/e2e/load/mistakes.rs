@@ -51,7 +51,7 @@ fn each_mistake_is_told_with_its_place() {
         (&[URL, "--stages", "1s:0"], "--stages: no stage has a user"),
         (&[URL, "--stages", "1s:5/s", "--rate", "5/s"], "--rate: --stages sets the rate already"),
         (&[URL, "--stages", "1s:5", "-c", "5"], "-c: --stages sets the number of users already"),
-        (&[URL, "-m", "5"], "-m: streams are HTTP/2's: add --http2"),
+        (&[URL, "-m", "5"], "-m: streams are HTTP/2's and HTTP/3's: add --http2 or --http3"),
         (&[URL, "--think", "1s", "--rate", "5/s"], "--think: has no effect with a fixed rate"),
         (&[URL, "--stages", "1s:5", "-d", "9s"], "-d: --stages sets the duration already"),
         // judgement
