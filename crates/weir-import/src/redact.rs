@@ -155,8 +155,10 @@ fn compared(text: &str) -> Vec<std::ops::Range<usize>> {
             continue;
         };
         // What only white space or a comma parts from the name is the next word of a list.
-        let is_apart =
-            matches!(between.as_str().trim(), "" | "," | "\",\"" | "\", \"" | "','" | "', '" | ":" | "://");
+        let is_apart = matches!(
+            between.as_str().trim(),
+            "" | "," | "\"" | "'" | "`" | "\",\"" | "\", \"" | "','" | "', '" | ":" | "://"
+        );
         let is_value = is_literal(value.as_str())
             && value.as_str() != HIDDEN
             && !is_secret_name(value.as_str())
@@ -180,6 +182,16 @@ pub struct Found {
 /// Secrets within a text that needs no name to hold one: passwords and parameters of URLs, and `Bearer …`. In order.
 #[must_use]
 pub fn within(text: &str) -> Vec<Found> {
+    found(text, false)
+}
+
+/// As [`within`], and random words wherever they stand.
+#[must_use]
+pub fn within_random(text: &str) -> Vec<Found> {
+    found(text, true)
+}
+
+fn found(text: &str, with_random: bool) -> Vec<Found> {
     let mut found: Vec<Found> = Vec::new();
     let mut add = |range: std::ops::Range<usize>, name: &str| {
         if is_literal(&text[range.clone()]) {
@@ -208,7 +220,7 @@ pub fn within(text: &str) -> Vec<Found> {
             add(value.range(), "token");
         }
     }
-    for word in RANDOM_WORD.find_iter(text).filter(|word| is_random(word.as_str())) {
+    for word in RANDOM_WORD.find_iter(text).filter(|word| with_random && is_random(word.as_str())) {
         add(word.range(), "token");
     }
     found.sort_by_key(|found| found.range.start);
@@ -251,7 +263,7 @@ pub fn without_tokens(text: &str) -> std::borrow::Cow<'_, str> {
 pub fn statement(text: &str) -> String {
     let mut out = String::new();
     let mut end = 0;
-    for found in within(text) {
+    for found in within_random(text) {
         out.push_str(&text[end..found.range.start]);
         out.push_str(HIDDEN);
         end = found.range.end;

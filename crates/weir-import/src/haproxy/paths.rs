@@ -179,7 +179,7 @@ mod tests {
             ("^/a/(.*)", "/b\\1", r#"replace: { "^/a/(.*).*$": "/b$$1" }"#),
             ("x([0-9]+)$", "/n/\\1/\\1", r#"replace: { "^.*?(?:x([0-9]+)$).*$": "/n/$$1/$$1" }"#),
             ("^/a/(.*)", "b/\\1", "none"),
-            ("^/(?!a)(.*)", "/b/\\1", "none"),
+            ("^/(?=a)(.*)", "/b/\\1", "none"),
         ];
         for (pattern, to, expected) in cases {
             let told = match replace(pattern, to, false) {

@@ -6,7 +6,7 @@
 //! [`Config::private`], and every file that holds it is written with mode 0600.
 
 use crate::config::{Config, Filter, Target};
-use crate::redact::{is_literal, is_random, is_secret_name, within};
+use crate::redact::{is_literal, is_random, is_secret_name, within_random as within};
 use crate::yaml::{Map, VARIABLE_BEGIN, Value, escaped};
 use aho_corasick::{AhoCorasick, MatchKind};
 use std::collections::BTreeSet;
