@@ -139,6 +139,9 @@ pub fn is_secret_name(name: &str) -> bool {
     is_named && !DESCRIBES.iter().any(|end| name.ends_with(end))
 }
 
+/// Shortest value that is taken for a secret by what it is compared with.
+const SHORTEST: usize = 3;
+
 /// The literal values that a statement compares a secret with, or sets one to: `$arg_token = abc`, `token: 'abc'`,
 /// `Header(`X-Api-Key`, `abc`)`. In order.
 fn compared(text: &str) -> Vec<std::ops::Range<usize>> {
@@ -160,6 +163,7 @@ fn compared(text: &str) -> Vec<std::ops::Range<usize>> {
             "" | "," | "\"" | "'" | "`" | "\",\"" | "\", \"" | "','" | "', '" | ":" | "://"
         );
         let is_value = is_literal(value.as_str())
+            && value.as_str().len() >= SHORTEST
             && value.as_str() != HIDDEN
             && !is_secret_name(value.as_str())
             && !value.as_str().starts_with(['/', '&', '|', '(', '[']);
