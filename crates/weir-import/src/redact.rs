@@ -61,7 +61,7 @@ const DESCRIBES: &[&str] = &[
 
 /// The user and password of a URL.
 static USER_INFO: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"(?P<start>(?:^|[\s/])[^\s/?#@:]*:)(?P<password>[^\s/?#@]+)@[A-Za-z0-9\[]")
+    Regex::new(r"(?P<start>(?:^|[\s/])[^\s/?#@:${}]*:)(?P<password>[^\s/?#@]+)@[A-Za-z0-9\[]")
         .expect("the pattern is a literal")
 });
 /// `name=value`, as queries and settings write it.
