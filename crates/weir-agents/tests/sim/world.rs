@@ -131,7 +131,7 @@ fn hello() -> Hello {
 
 /// What the coordinator reads if a second has a number that no run can yield.
 fn too_much(second: &FromAgent) -> Result<FromAgent, String> {
-    let mut value = serde_json::to_value(second).unwrap();
+    let mut value = serde_json::to_value(second).map_err(|e| e.to_string())?;
     value["second"]["counts"]["errors"]["reset"] = u64::MAX.into();
     bounds::read(value.to_string().as_bytes())
 }
