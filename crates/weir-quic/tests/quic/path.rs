@@ -109,7 +109,8 @@ fn a_client_cannot_have_many_addresses_asked() {
             until(|| server.counts().received > had).await;
         }
         let sent = server.counts().sent_bytes - before;
-        assert!(sent < 32 * 1200, "{sent} bytes");
+        // 16 addresses and one more per second, with at most two datagrams each: far from one for each of the 199.
+        assert!(sent < 100 * 1200, "{sent} bytes");
         drop(theirs);
     });
 }
