@@ -312,7 +312,7 @@ fn listeners(page: &mut Page, lists: &Lists) {
     let requests = (
         "weir_connection_requests",
         "",
-        "Requests by protocol of the connection, http1 or h2; not those refused by their head alone.",
+        "Requests by protocol of the connection, http1, h2 or h3; not those refused by their head alone.",
     );
     page.counters_by(requests, all, &protocols, |c, i| &c.requests[i]);
     let help = "Requests on a connection that had carried one before.";

@@ -600,7 +600,7 @@ fn mistakes_of_plans_are_told() {
             "users: 2\ndata: { d: { rows: [ { a: 1 } ], pick: per_user } }\nscenarios: { s: { steps: [ { name: a, get: 'http://a/{{d.a}}' } ] } }",
             "`d` has 1 rows for 2 users",
         ),
-        (&format!("{one}\ndefaults: {{ cookies: always }}"), "expected true, false or iteration"),
+        (&format!("{one}\ndefaults: {{ cookies: always }}"), "is not true, false or iteration"),
         (&format!("{one}\nthresholds: [ 'lst: p99<1s' ]"), "`lst` is no step, scenario or part of this plan"),
         (&format!("{one}\nthresholds: [ 'aa: p99<1s' ]"), "(did you mean a?)"),
         (&format!("{one}\nthresholds: [ 'a: p99' ]"), "expected METRIC<VALUE"),

@@ -205,7 +205,7 @@ pub enum Field {
     Path,
     /// text: templates only: the query, without `?`.
     Query,
-    /// text: `HTTP/1.0`, `HTTP/1.1`, `HTTP/2`; `TCP` of a connection whose bytes are passed on.
+    /// text: `HTTP/1.0`, `HTTP/1.1`, `HTTP/2`, `HTTP/3`; `TCP` of a connection whose bytes are passed on.
     Protocol,
     /// name: the route that won.
     Route,

@@ -335,7 +335,7 @@ fn the_last_priorities_that_overtake_their_requests_count() {
     peer.send(2, &hex("00 04 00"), false);
     for n in 0..33_u64 {
         let mut payload = Vec::new();
-        crate::varint::write(4 * n, &mut payload);
+        varint::write(4 * n, &mut payload);
         payload.extend_from_slice(b"u=1");
         peer.send(2, &frame_of(kind::PRIORITY_UPDATE, &payload), false);
     }

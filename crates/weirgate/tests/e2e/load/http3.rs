@@ -3,11 +3,10 @@
 
 use tempfile::TempDir;
 use weir_report::Report;
-use weir_testkit::{Authority, Weir};
+use weir_testkit::{Authority, Weir, run_weir};
 
 use super::report;
 use crate::health::metric;
-use crate::support::run_weir;
 
 /// A Weir whose listener `web` speaks HTTP/3 only, and its URL.
 fn target(authority: &Authority) -> (Weir, String) {
