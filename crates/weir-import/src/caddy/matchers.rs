@@ -3,6 +3,7 @@
 use super::model::{FileTest, Matcher, Set};
 use super::words::Segment;
 use crate::ledger::{Ledger, Piece};
+use crate::shared::networks::network;
 use crate::shared::tree::Node;
 use std::collections::BTreeMap;
 
@@ -174,7 +175,13 @@ fn add(set: &mut Set, kind: &str, args: &[&str], segment: &Segment, ledger: &mut
             if kind == "client_ip" || ranges.contains(&"forwarded") {
                 ledger.changed(segment.piece, "Weir takes the client's address of `trusted_proxies` only");
             }
-            Matcher::Client(found)
+            match found.iter().find_map(|range| network(range).err()) {
+                None => Matcher::Client(found),
+                Some(why) => {
+                    ledger.refused(segment.piece, why.clone(), "networks such as 10.0.0.0/8");
+                    Matcher::Unknown(why)
+                }
+            }
         }
         ("protocol", [protocol]) => Matcher::Protocol((*protocol).to_owned()),
         ("expression", [text]) => Matcher::Expression((*text).to_owned()),

@@ -215,10 +215,10 @@ fn guards_of_haproxy() {
             ),
             guard(
                 "addresses in a field",
-                frontend("http-request deny if { req.hdr_ip(x-real-ip) 10.0.0.0/8 }"),
-                &["GET /|x-real-ip: 10.1.1.1", "GET /|x-real-ip: 9.9.9.9, 10.1.1.1"],
+                frontend("http-request deny if { req.hdr_ip(x-where) 10.0.0.0/8 }"),
+                &["GET /|x-where: 10.1.1.1", "GET /|x-where: 9.9.9.9, 10.1.1.1"],
             )
-            .but("GET /|x-real-ip: 11.1.1.1"),
+            .but("GET /|x-where: 11.1.1.1"),
             guard("no backend", frontend("use_backend nope if { path_beg /admin }"), ADMIN).but("GET /"),
         ],
     );

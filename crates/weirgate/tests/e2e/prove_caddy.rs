@@ -72,7 +72,8 @@ fn unexplained(report: &Value) -> Vec<String> {
             let (name, old, ours) = (text("difference"), text("old"), text("weir"));
             let target = one["request"]["target"].as_str().unwrap_or_default();
             let is_known = KNOWN.iter().any(|known| name.starts_with(&format!("upstream field {known}")));
-            let is_path = ["//", "%", "/."].iter().any(|part| target.contains(part)) || ours == "400";
+            // Where it strips a prefix, it escapes `*` too.
+            let is_path = ["//", "%", "/.", "*"].iter().any(|part| target.contains(part)) || ours == "400";
             let has_no_host = one["request"]["host"].is_null();
             // Caddy 2.6 answers every method with a file, sends its own placeholder where the service named nobody,
             // and strips `/app` from `/appx` too.

@@ -249,7 +249,10 @@ fn of_sample(name: &str) -> &'static str {
              - { difference: status, asked: a host with its port }\n"
         }
         // An upgrade that Connection does not name is none in Weir.
-        "websocket" => "- { difference: '*', line: 'acl is_websocket hdr(Upgrade) -i WebSocket' }\n",
+        "websocket" => {
+            "- { difference: '*', line: 'acl is_websocket hdr(Upgrade) -i WebSocket' }\n\
+             - { difference: upstream field upgrade, why: Connection does not name it }\n"
+        }
         _ => "",
     }
 }
