@@ -31,7 +31,7 @@ pub const CHECKS_MOST: usize = 5_000;
 /// Reads a message of an agent.
 ///
 /// # Errors
-/// It is none, or more than an agent may say; the text names what.
+/// The message is invalid or exceeds a limit; the text names which.
 pub fn read(bytes: &[u8]) -> Result<FromAgent, String> {
     weigh(bytes)?;
     let text = std::str::from_utf8(bytes).map_err(|_| "not a message: it is not UTF-8".to_owned())?;
@@ -74,7 +74,7 @@ fn weigh(bytes: &[u8]) -> Result<(), String> {
 /// Whether every number of a message, and every list that is added up each second, is within its limit.
 ///
 /// # Errors
-/// The first that is not, by its name.
+/// Names the first number or list beyond its limit.
 pub fn bounded(message: &FromAgent) -> Result<(), String> {
     match message {
         FromAgent::Pong { at_ns, .. } | FromAgent::Started { at_ns } if *at_ns > CLOCK_MOST => {
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
     use weir_report::Report;
 
-    /// What is said of a message, after a change of its JSON.
+    /// The error for a message after a change of its JSON.
     fn said(message: &FromAgent, change: impl FnOnce(&mut serde_json::Value)) -> String {
         let mut value = serde_json::to_value(message).unwrap();
         change(&mut value);

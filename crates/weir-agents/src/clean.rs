@@ -1,5 +1,5 @@
-//! Texts of the other side, before anybody sees them: a terminal obeys control characters, and a line break lets a text
-//! pose as a line of the report.
+//! Sanitizes texts from the other side before they are shown: control characters could drive a terminal, and a line
+//! break could forge a line of the report.
 
 use std::borrow::Cow;
 
@@ -9,10 +9,10 @@ pub const TEXT_MOST: usize = 2_000;
 /// Most lines of such a text. The heads of a request and a response take about forty.
 pub const LINES_MOST: usize = 100;
 
-/// Stands between two lines that become one.
+/// Separator between two lines that are joined into one.
 const BREAK: &str = " | ";
 
-/// What stands for a character that may not be shown.
+/// Replacement for a character that may not be shown.
 const INSTEAD: char = '\u{fffd}';
 
 /// Whether a terminal may do something else than show this character, or show others in another order.
@@ -31,7 +31,7 @@ fn push(out: &mut String, c: char) {
     }
 }
 
-/// A text on one line, of at most [`TEXT_MOST`] characters, with nothing in it that a terminal obeys.
+/// A text on one line, of at most [`TEXT_MOST`] characters, without control characters.
 pub fn line(text: &str) -> String {
     let mut out = String::new();
     text.chars().take(TEXT_MOST).for_each(|c| push(&mut out, c));

@@ -42,7 +42,7 @@ pub const TEARDOWN_WHOLE: Duration = PREPARATION;
 /// needs a few seconds to add up the histograms of a thousand steps and to send them.
 pub const ENDING: Duration = Duration::from_secs(30);
 
-/// How long an agent may beat without a second of its load, or without its report after the last one.
+/// How long an agent may send heartbeats without a second of its load, or without its report after the last one.
 pub const QUIET: Duration = Duration::from_secs(30);
 
 /// How long a load without a planned end may neither begin nor end a request. A user may pause for minutes.
@@ -80,7 +80,7 @@ pub enum Event {
     Message(usize, FromAgent),
     /// A connection has ended.
     Closed(usize, String),
-    /// An agent said what it may not: no message, or numbers and lists beyond their limits.
+    /// An agent sent an invalid message, or numbers and lists beyond their limits.
     Malformed(usize, String),
     /// A file is under way to an agent: it was not silent, it listened.
     Sending(usize),
@@ -131,7 +131,7 @@ pub struct Seen {
     said: Time,
     /// When its last second came.
     counted: Time,
-    /// When a second last told of a request that began or ended.
+    /// When a second last contained a request that began or ended.
     moved: Time,
     pinged: Option<(u32, Time)>,
 }
@@ -305,7 +305,7 @@ impl Coordinator {
         self.succeed(i, actions);
     }
 
-    /// Ends the connection to an agent that said what cannot be: nothing else that it says counts.
+    /// Ends the connection to an agent that reported something impossible, and ignores all its later messages.
     fn cut(&mut self, i: usize, why: &str, actions: &mut Vec<Action>) {
         let why = clean::line(why);
         let has_started = self.has_started();

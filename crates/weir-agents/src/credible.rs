@@ -1,5 +1,5 @@
-//! Finds what an agent says that cannot be true: counts that contradict each other, and more time than has passed. A bug
-//! does this as well as a liar.
+//! Rejects impossible reports of an agent: counts that contradict each other, and more time than has passed. Bugs cause
+//! them as well as malicious agents.
 
 use crate::Time;
 use crate::message::Second;
@@ -7,7 +7,7 @@ use crate::sum::Sum;
 use std::time::Duration;
 use weir_report::Report;
 
-/// How much longer than ours an agent's time may be: a word takes its time.
+/// How much longer than ours an agent's time may be: allows for network latency.
 pub const SLACK: Duration = Duration::from_secs(1);
 
 /// How much faster an agent's clock may run, as one part of so many: twice what NTP may correct.
@@ -17,7 +17,7 @@ fn total<'a>(all: impl IntoIterator<Item = &'a u64>) -> u64 {
     all.into_iter().fold(0, |sum, n| sum.saturating_add(*n))
 }
 
-/// Holds a second against itself and against the seconds before it.
+/// Checks the counts of a second for contradictions, with each other and with earlier seconds.
 ///
 /// # Errors
 /// The first contradiction, in words.
@@ -64,7 +64,7 @@ pub fn second(before: &Sum, s: &Second) -> Result<(), String> {
     Ok(())
 }
 
-/// Holds a second against the time since the load began. `warmup` is not part of its own time.
+/// Compares the time of a second with the time since the load began. `warmup` is not part of its own time.
 ///
 /// # Errors
 /// It says that more time has passed.
@@ -86,7 +86,7 @@ pub fn in_time(s: &Second, warmup: Duration, passed: Time) -> Result<(), String>
     Ok(())
 }
 
-/// Holds a report against the time since the load began.
+/// Compares the time of a report with the time since the load began.
 ///
 /// # Errors
 /// As those of [`in_time`].

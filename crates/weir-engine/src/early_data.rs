@@ -1,6 +1,6 @@
 //! Requests that arrive before the TLS handshake is complete (0-RTT, RFC 8470).
 //!
-//! Whoever records such a request can send it again, so it must not change anything. It runs at once only if its
+//! An attacker who records such a request can replay it, so it must not change anything. It runs at once only if its
 //! method is safe, nothing follows its head, and its route has `early_data: true`; the upstream is told, and may refuse
 //! it with 425, which passes to the client. Any other request waits for the handshake, which a replay cannot complete,
 //! and then runs as usual. Answering 425 instead would cost its client a second request, on most routes of most

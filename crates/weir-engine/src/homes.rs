@@ -1,9 +1,9 @@
-//! Who has which QUIC connections: the homes that their ids name.
+//! Routes QUIC datagrams to the core or process that owns their connection: its home, which connection ids name.
 //!
 //! A TCP connection belongs to the socket that accepted it. QUIC connections share one UDP socket per core and address, so
 //! each datagram must find the endpoint that has its connection: by the connection id, which names that endpoint's home.
-//! The kernel reads the first byte of the id and picks the socket. What reaches another core or process all the same,
-//! because the number of cores has changed or another process serves, is passed on.
+//! The kernel reads the first byte of the id and picks the socket. A datagram that reaches another core or process,
+//! because the number of cores has changed or another process serves, is forwarded.
 //!
 //! ```text
 //!   kernel ─► socket and endpoint ─┬─ its connection ─────────────────────► connection/h3
@@ -47,7 +47,7 @@ pub enum Passed {
     },
 }
 
-/// How to tell a core. Returns false once the core has ended.
+/// Sends a message to a core. Returns false once the core has ended.
 pub(crate) type Mailbox = Box<dyn Fn(Passed) -> bool + Send>;
 
 /// The homes of a process. Touched when endpoints begin and end, and for datagrams that arrive at the wrong place.
@@ -70,7 +70,7 @@ struct State {
 }
 
 impl Homes {
-    /// Those of a process that replaces none.
+    /// The homes of a process that replaces no other.
     ///
     /// # Errors
     /// When the system has no randomness.
@@ -78,7 +78,7 @@ impl Homes {
         Ok(Self::with(Keys::random()?, 0))
     }
 
-    /// Those of a process that replaces another, which kept these bytes. `None` if they are none.
+    /// The homes of a process that replaces another, which kept these bytes. `None` if the bytes are invalid.
     pub fn kept(bytes: &[u8]) -> Option<Self> {
         let (keys, rest) = bytes.split_first_chunk()?;
         let [first] = *rest else { return None };
@@ -118,7 +118,7 @@ impl Homes {
         home
     }
 
-    /// The endpoint of a home has ended.
+    /// Removes a home whose endpoint has ended.
     pub(crate) fn release(&self, home: Home) {
         self.state().mailboxes.remove(&home);
     }
@@ -171,7 +171,7 @@ impl Homes {
         }
     }
 
-    /// Passes a datagram to the core or process that has its connection. Returns false if none has.
+    /// Forwards a datagram to the core or process that owns its connection. Returns false if none does.
     fn forward(&self, home: Home, datagram: Datagram) -> bool {
         let state = self.state();
         if let Some(mailbox) = state.mailboxes.get(&home) {
@@ -193,7 +193,7 @@ impl Homes {
 /// Generations between those of a process at an upgrade and those of the next.
 const SPARE: u8 = 16;
 
-/// Passes on what arrives at one endpoint for others.
+/// Forwards datagrams that arrive at one endpoint for others.
 pub(crate) struct Others(pub(crate) Arc<Homes>);
 
 impl Elsewhere for Others {

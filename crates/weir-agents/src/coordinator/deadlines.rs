@@ -1,4 +1,4 @@
-//! When the coordinator gives an agent up: nothing waits for ever, not even for an agent that lives.
+//! Deadlines after which the coordinator gives an agent up, even one that still sends heartbeats.
 
 use super::{
     Action, Coordinator, ENDING, GREETING, IDLE, PREPARATION, Phase, QUIET, SILENCE, Seen, Step, TEARDOWN,
@@ -6,7 +6,7 @@ use super::{
 };
 
 impl Coordinator {
-    /// Gives up every agent whose time is over.
+    /// Gives up every agent whose deadline has passed.
     pub(super) fn watch(&mut self, now: Time, actions: &mut Vec<Action>) {
         if self.phase == Phase::Greeting && now >= self.begun + GREETING {
             for i in 0..self.agents.len() {
@@ -37,7 +37,7 @@ impl Coordinator {
         }
     }
 
-    /// When a running agent must have reported, and what is said if it has not; none while it waits for the others.
+    /// A running agent's deadline to report, and the error if it misses it; none while it waits for the others.
     fn ends_by(&self, i: usize) -> Option<(Time, String)> {
         let agent = self.agents.get(i).filter(|a| a.step == Step::Running)?;
         let end = self.load_ends_by(agent)?;

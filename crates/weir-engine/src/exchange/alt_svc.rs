@@ -6,8 +6,8 @@ use std::time::Instant;
 use weir_h1::{Fields, Version};
 
 impl Exchange<'_> {
-    /// Writes Alt-Svc behind the fields of a final response, unless an upstream or a filter has set it: who does that
-    /// knows of more than this listener. Costs a test where there is nothing to say.
+    /// Appends Alt-Svc to a final response, unless an upstream or a filter has set it, which may
+    /// know of more than this listener. Costs one branch if the listener has nothing to announce.
     #[inline]
     pub(super) fn write_alt_svc(&self, fields: &Fields, out: &mut Vec<u8>) {
         if let Some(says) = &self.client.listener.spec.alt_svc {

@@ -8,7 +8,7 @@
 //!   └───────────┘
 //!   address: 4 or 6, IP (16), port (2), scope (4)        to: 0, 4 or 6, IP (16)        ECN: 255 for none
 //! ```
-//! Both ends are the same program or versions of it, which trust each other as much as they trust the network: not at all.
+//! Both ends are the same program or versions of it. Neither trusts the other's messages more than network input.
 
 use super::Homes;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
@@ -41,8 +41,8 @@ impl Relay {
         Self(link)
     }
 
-    /// Sends a datagram, unless the other process is behind: it is lost then, as on a network, and QUIC repeats it. False
-    /// if there is no other process any more.
+    /// Sends a datagram. If the other process lags, drops it, as a network would, and QUIC resends its content. False
+    /// if the other process has ended.
     pub(super) fn send(&self, home: Home, datagram: &Datagram) -> bool {
         let mut message = vec![DATAGRAM, home.core, home.generation, datagram.ecn.unwrap_or(NO_ECN)];
         write_address(datagram.from, &mut message);
@@ -67,7 +67,7 @@ impl Relay {
     }
 }
 
-/// Starts the thread that takes what the other process passes on. It ends with the link.
+/// Starts the thread that receives what the other process forwards. It ends with the link.
 pub(super) fn listen(homes: &Arc<Homes>, relay: Arc<Relay>) -> io::Result<()> {
     let homes = Arc::downgrade(homes);
     let thread = std::thread::Builder::new().name("weir-quic-relay".to_owned());
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(received(), Some(Told::Taken(address)));
     }
 
-    /// A core's mailbox and what it gets.
+    /// A core's mailbox and the messages it received.
     fn core() -> (Mailbox, mpsc::Receiver<Passed>) {
         let (to, at) = mpsc::channel();
         (Box::new(move |passed| to.send(passed).is_ok()), at)

@@ -1,4 +1,4 @@
-//! A core's UDP sockets and their endpoints: where clients of HTTP/3 arrive.
+//! A core's UDP sockets and their endpoints (each a `Door`), which accept HTTP/3 clients.
 
 use crate::connection;
 use crate::core::{Core, Leaving, LocalListener, Message};
@@ -16,15 +16,15 @@ use weir_quic::{Endpoint, Home, Limits, Retry, Server};
 use weir_telemetry::log;
 use weir_wire::listen::{Address, BoundSocket};
 
-/// The doors of one core.
+/// The UDP sockets of one core with their endpoints.
 #[derive(Default)]
 pub(super) struct QuicDoors {
     doors: RefCell<Vec<Rc<Door>>>,
-    /// When those that nobody has taken over take no more clients.
+    /// When sockets that no other process has taken over stop accepting clients.
     leaves: Cell<Option<Instant>>,
 }
 
-/// How long a process that another one replaces takes new clients of QUIC, unless the other one reads their socket.
+/// How long a replaced process accepts new QUIC clients on a socket that its successor does not read.
 const HANDED_OVER: Duration = Duration::from_secs(1);
 
 /// A UDP socket and its endpoint.
@@ -33,7 +33,7 @@ pub(super) struct Door {
     pub(super) address: SocketAddr,
     home: Home,
     endpoint: Endpoint,
-    /// It takes no new clients, and ends with its last connection.
+    /// It accepts no new clients, and ends with its last connection.
     is_leaving: Cell<bool>,
     /// Failed handshakes that were counted.
     failed: Cell<u64>,
@@ -80,7 +80,7 @@ impl QuicDoors {
         homes.took(address);
     }
 
-    /// Takes over the settings of the current snapshot. Doors that it does not have take no new clients.
+    /// Applies the current snapshot. Doors that are not in it accept no new clients.
     pub(super) fn adopt(&self, core: &Rc<Core>) {
         for door in self.doors.borrow().iter().filter(|door| !door.is_leaving.get()) {
             match server(core, door.address) {
@@ -91,7 +91,7 @@ impl QuicDoors {
         self.forget_ended();
     }
 
-    /// Takes what another core or process passes on.
+    /// Receives what another core or process forwards.
     pub(super) fn take(&self, passed: Passed) {
         let doors = self.doors.borrow();
         match passed {
@@ -109,7 +109,7 @@ impl QuicDoors {
         }
     }
 
-    /// Other cores read the sockets now: this one takes no new clients.
+    /// Stops accepting clients, because other cores read the sockets now.
     pub(super) fn give_up(&self) {
         for door in self.doors.borrow().iter() {
             door.endpoint.stop_reading();
@@ -136,7 +136,7 @@ impl QuicDoors {
         })
     }
 
-    /// Counts failed handshakes at their listeners, and forgets doors that have ended.
+    /// Adds failed handshakes to their listeners' counters, and removes doors that have ended.
     pub(super) fn sweep(&self, core: &Core) {
         if self.leaves.get().is_some_and(|at| at <= Instant::now()) {
             self.drain(Leaving::End);
@@ -192,7 +192,7 @@ async fn run(core: Rc<Core>, door: Rc<Door>) {
     core.count_door(false);
 }
 
-/// Whether a client may connect, as far as that can be said before it has proved its address.
+/// Whether a client may connect, as far as is known before it has proved its address.
 fn admits(core: &Weak<Core>, address: SocketAddr, client: SocketAddr) -> bool {
     let Some(core) = core.upgrade() else { return false };
     let local = core.local();

@@ -192,7 +192,7 @@ impl Reader<'_, '_> {
                 true => self.ledger.by_itself(segment.piece, "no file fits it"),
                 false => self.ledger.refused(
                     segment.piece,
-                    "the folder is not here, so nobody knows what it imports",
+                    "the folder is missing, so its imports are unknown",
                     "give weir import the folder too; if it is empty, make it",
                 ),
             }

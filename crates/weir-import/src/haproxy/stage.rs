@@ -252,7 +252,7 @@ impl<'t, 's> Writer<'t, 's> {
     fn of_proxy(&mut self, line: &Line, counted: &HashSet<&str>) {
         let key = line.key();
         if key == "timeout" {
-            self.unprovable.push((shown(line), "it is a wait, and the proof does not wait".to_owned()));
+            self.unprovable.push((shown(line), "it is a delay, and the proof does not wait".to_owned()));
         }
         match key {
             "bind" if line.has(2, "accept-proxy") || line.has(2, "verify") => {

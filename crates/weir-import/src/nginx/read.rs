@@ -279,7 +279,7 @@ impl Reader<'_, '_> {
         let paths = self.tree.glob(&full);
         if paths.is_empty() && !self.tree.is_in_place() && !self.tree.has_folder(&full) {
             let is_site = self.blocks.iter().any(|block| matches!(&**block, "server" | "location"));
-            let why = "the folder is not here, so nobody knows what nginx includes";
+            let why = "the folder is missing, so its includes are unknown";
             match is_site {
                 true => {
                     self.ledger.refused(piece, why, format!("{nearest}; if the folder is empty, make it"))

@@ -67,7 +67,7 @@ pub(super) struct Import {
     #[arg(long)]
     strict: bool,
     /// Let the old program read its own config, in a sandbox: what it includes from elsewhere is found, and what it
-    /// refuses is not imported. Where it cannot be started, that is told, and the exit code is 1
+    /// refuses is not imported. If it cannot be started, an error says so, and the exit code is 1
     #[arg(long)]
     use_program: bool,
     /// Send the old program and Weir the same requests, and compare the answers: docs/guide/prove.md

@@ -94,10 +94,10 @@ async fn say(connection: &Connection) {
     let _ = poll_fn(|cx| connection.poll_lost(cx)).await;
 }
 
-/// The places of a connection within the limits of its listeners.
+/// The slots that a connection holds in the limits of its listeners.
 type Places = Vec<crate::snapshot::HeldPlace>;
 
-/// Takes the places of a connection within all limits.
+/// Acquires a connection's slot in every limit.
 fn places(
     core: &Core,
     listeners: &[Option<&Rc<LocalListener>>],
@@ -124,7 +124,7 @@ fn places(
     Ok(places)
 }
 
-/// The limits of HTTP/2 by the same names, where HTTP/3 has the same things.
+/// The limits for HTTP/3: those of `limits.h2` wherever HTTP/3 has an equivalent.
 fn bounds(snapshot: &Snapshot) -> Bounds {
     let h2 = &snapshot.h2;
     let usual = Bounds::default();

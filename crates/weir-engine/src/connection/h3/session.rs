@@ -1,5 +1,5 @@
-//! Joins the codec and a QUIC connection, as a server: what arrives on QUIC's streams goes to the codec, and what the
-//! codec has goes to them. One task drives all of it, and each request has a [`Stream`](super::stream::Stream) of its own.
+//! Joins the codec and a QUIC connection, as a server: passes bytes of QUIC's streams to the codec, and what the
+//! codec emits to the streams. One task drives it, and each request has its own [`Stream`](super::stream::Stream).
 
 use bytes::{Buf, Bytes};
 use std::cell::RefCell;
@@ -48,9 +48,9 @@ enum Leaving {
     No,
     /// The client was told to send no more requests.
     Announced(Pin<Box<Sleep>>),
-    /// Requests that arrive now are refused, and the client was told which that are.
+    /// Requests that arrive now are refused; a GOAWAY told the client which.
     Refuses(Pin<Box<Sleep>>),
-    /// The client knows.
+    /// The GOAWAY has had time to arrive.
     Told,
 }
 
@@ -59,7 +59,7 @@ enum Leaving {
 struct Both {
     reader: Option<Reader>,
     writer: Option<Writer>,
-    /// What was read and the codec has not taken.
+    /// Bytes that were read but not yet accepted by the codec.
     rest: Bytes,
     /// The end follows `rest`.
     has_end: bool,
@@ -90,7 +90,7 @@ impl Session {
         }
     }
 
-    /// Wakes the driver if a stream has left it something to do.
+    /// Wakes the driver if a stream has work for it.
     pub(super) fn call(&mut self) {
         if !self.is_called
             && self.codec.has_effects()
@@ -108,7 +108,7 @@ impl Session {
         }
     }
 
-    /// Moves everything that can move now.
+    /// Reads and writes all streams until each would block.
     pub(super) fn turn(&mut self, cx: &mut Context<'_>) {
         let now = Instant::now();
         // Streams that had arrived before the first turn are no news.
@@ -139,7 +139,7 @@ impl Session {
         self.send_own(cx);
     }
 
-    /// Takes the streams that the client opened, and opens ours.
+    /// Accepts the streams that the client opened, and opens ours.
     fn open(&mut self, now: Instant, cx: &Context<'_>) {
         while let Poll::Ready(Ok(reader)) = self.connection.poll_accept_one_way(cx) {
             let stream = reader.id();
@@ -296,12 +296,12 @@ impl Session {
         }
     }
 
-    /// The time in which what the client has sent arrives here, and what we have sent arrives there.
+    /// How long packets in flight in either direction need to arrive.
     fn on_its_way(&self) -> Pin<Box<Sleep>> {
         Box::pin(sleep(self.connection.round_trip().saturating_mul(2).max(ON_ITS_WAY)))
     }
 
-    /// Whether the connection has nothing to do any more, and the client knows that it ends.
+    /// Whether the connection is idle, and a GOAWAY of a drain has had time to arrive.
     pub(super) fn is_over(&self) -> bool {
         self.codec.is_over() && self.unreceived == 0 && !matches!(self.leaving, Leaving::Refuses(_))
     }

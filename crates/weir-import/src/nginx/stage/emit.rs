@@ -66,7 +66,7 @@ const NOT_JUDGED: &[(&str, &str)] = &[
     ("set_real_ip_from", "the proof sends no addresses of clients in fields"),
 ];
 /// Why a directive whose name ends in `_timeout` is not judged.
-const WAITS: &str = "it is a wait, and the proof does not wait";
+const WAITS: &str = "it is a delay, and the proof does not wait";
 /// Words of `listen` that stay.
 const LISTEN_WORDS: &[&str] = &["ssl", "http2", "default_server", "default", "proxy_protocol"];
 

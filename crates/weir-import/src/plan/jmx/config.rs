@@ -263,7 +263,7 @@ impl Importer<'_, '_> {
             );
         };
         if path.contains("${") || !(delimiter.is_empty() || delimiter == ",") {
-            return refuse(self, "its path depends on a variable, or its delimiter is no comma");
+            return refuse(self, "its path depends on a variable, or its delimiter is not a comma");
         }
         let set =
             self.cx.vault.free(path.rsplit('/').next().unwrap_or("data").split('.').next().unwrap_or("data"));

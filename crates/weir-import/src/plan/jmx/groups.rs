@@ -74,7 +74,7 @@ impl Importer<'_, '_> {
             "ThreadGroup" => {
                 let users = number("ThreadGroup.num_threads")
                     .filter(|n| *n > 0)
-                    .ok_or("its threads are not a number that is known")?;
+                    .ok_or("its number of threads is unknown")?;
                 let ramp = number("ThreadGroup.ramp_time").unwrap_or(0);
                 let duration =
                     number("ThreadGroup.duration").filter(|_| is_on(element, "ThreadGroup.scheduler"));

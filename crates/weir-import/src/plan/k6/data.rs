@@ -20,7 +20,7 @@ impl Translator<'_, '_> {
             .iter()
             .find_map(|ending| Some((inside.find(ending)? + ending.len(), *ending)));
         let Some((end, ending)) = ending else {
-            return Err("a data set is read from files that end in .csv or .json".to_owned());
+            return Err("a data set must be a .csv or .json file".to_owned());
         };
         let (path, below) = inside.split_at(end);
         let set = self.cx.vault.free(name);

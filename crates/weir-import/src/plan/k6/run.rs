@@ -208,11 +208,7 @@ impl Translator<'_, '_> {
             _ => None,
         };
         let (Some(0), Some(times)) = (number(&from), number(&to)) else {
-            self.refuse(
-                line,
-                "the rounds of this loop are not a number that is known",
-                "`repeat:` or `while:`",
-            );
+            self.refuse(line, "the number of iterations of this loop is unknown", "`repeat:` or `while:`");
             return;
         };
         if !(1..=1_000_000).contains(&times) || self.rounds + 1 >= NESTING {

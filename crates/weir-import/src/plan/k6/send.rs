@@ -47,7 +47,7 @@ impl Translator<'_, '_> {
             "batch" => return Some(self.batch(piece, arguments)),
             // A check of every answer, which a plan has for each step.
             "setResponseCallback" | "expectedStatuses" => {
-                let why = "which statuses are expected is said by `checks:` of the plan";
+                let why = "callbacks are not followed: write the expected statuses as `checks:`";
                 self.cx.ledger.refused(piece, why, "`defaults: { checks: [ status=2xx,404 ] }`");
                 return Some(V::Unknown("a callback of answers".to_owned()));
             }
@@ -132,7 +132,7 @@ impl Translator<'_, '_> {
                 let value = self.json_value(&value, "")?;
                 match value {
                     Value::Map(_) | Value::List(_) => request.body = Some(Body::Json(value)),
-                    _ => return Err("its JSON is no object and no list".to_owned()),
+                    _ => return Err("its JSON is neither an object nor a list".to_owned()),
                 }
                 let is_own =
                     |name: &String, value: &String| name == "content-type" && value == "application/json";
@@ -209,7 +209,7 @@ impl Translator<'_, '_> {
                 ("auth", V::Text(kind)) if kind == "basic" => {}
                 ("responseType", _) => {}
                 ("responseCallback", _) => {
-                    self.notes.push("which statuses its callback expects is said by `checks:` of the step");
+                    self.notes.push("its callback is not followed: use `checks:` of the step");
                 }
                 ("compression", _) => self.notes.push("its body is sent without compression"),
                 ("jar", _) => self.notes.push("it uses the user's own jar of cookies"),

@@ -97,7 +97,7 @@ impl Importer<'_, '_> {
                         None => {
                             self.cx.ledger.refused(
                                 piece,
-                                "its variables of GraphQL are no JSON",
+                                "its GraphQL variables are not JSON",
                                 "`json` of the step",
                             );
                             return false;
@@ -115,7 +115,7 @@ impl Importer<'_, '_> {
                 let Some(source) = body.at(&["file", "src"]).and_then(Node::as_str) else {
                     self.cx.ledger.refused(
                         piece,
-                        "its body is a file without a path",
+                        "its body is a file, but no path is given",
                         "`body_file` of the step",
                     );
                     return false;
