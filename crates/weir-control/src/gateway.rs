@@ -377,7 +377,12 @@ impl Gateway {
         log::info("another process serves now: finishing the exchanges in progress", &[("deadline", &drain)]);
         self.close_doors(Leaving::Successor);
         stopped();
-        self.finish(drain.get());
+        // What the next process gets for the one before this one passes through here.
+        let by = Instant::now() + drain.get();
+        while self.inner.crew.shared.homes.relays() && Instant::now() < by {
+            std::thread::sleep(DRAIN_POLL);
+        }
+        self.finish(by.saturating_duration_since(Instant::now()));
     }
 
     /// Whether every core's loop answers a message within `limit`. A core stuck in a task, or whose thread has ended,

@@ -267,7 +267,10 @@ impl Control {
                     Some(open) => open.actual.clone(),
                     None => {
                         let (address, opened) = match self.inherited.take_listener(&name, &asked) {
-                            Some(inherited) => inherited,
+                            Some((address, opened)) => {
+                                let opened = enough_udp(&address, opened, sockets.len());
+                                (address, opened)
+                            }
                             None => bind_udp(wanted, sockets.len(), beside).map_err(wrong)?,
                         };
                         let spread = listen::spread(opened, sockets.len()).map_err(wrong)?;
@@ -607,6 +610,19 @@ impl Control {
         self.stop_orders();
         self.end_outputs();
     }
+}
+
+/// Adds UDP sockets to inherited ones, if this process has more cores than the one before.
+fn enough_udp(address: &Address, mut opened: Vec<BoundSocket>, cores: usize) -> Vec<BoundSocket> {
+    if let Address::Udp(at) = address
+        && opened.len() < cores
+    {
+        match weir_quic::bind_more(*at, opened.len(), cores) {
+            Ok(more) => opened.extend(more.sockets.into_iter().map(BoundSocket::any)),
+            Err(e) => log::info("workers share a UDP socket", &[("address", address), ("why", &e)]),
+        }
+    }
+    opened
 }
 
 /// Binds UDP sockets for QUIC.

@@ -67,6 +67,8 @@ struct State {
     before: Option<Arc<Relay>>,
     /// The process that replaces this one.
     after: Option<Arc<Relay>>,
+    /// The addresses whose sockets that one reads.
+    taken: Vec<SocketAddr>,
 }
 
 impl Homes {
@@ -86,7 +88,8 @@ impl Homes {
     }
 
     fn with(keys: Keys, first: u8) -> Self {
-        let state = State { first, used: 1, mailboxes: HashMap::new(), before: None, after: None };
+        let state =
+            State { first, used: 1, mailboxes: HashMap::new(), before: None, after: None, taken: Vec::new() };
         Self { keys, state: Mutex::new(state) }
     }
 
@@ -140,7 +143,10 @@ impl Homes {
     pub fn precede(self: &Arc<Self>) -> io::Result<BoundSocket> {
         let (ours, theirs) = relay::pair()?;
         let relay = Arc::new(Relay::new(ours));
-        self.state().after = Some(Arc::clone(&relay));
+        let mut state = self.state();
+        state.after = Some(Arc::clone(&relay));
+        state.taken.clear(); // by an earlier process that failed
+        drop(state);
         relay::listen(self, relay)?;
         Ok(BoundSocket::any(theirs))
     }
@@ -155,9 +161,21 @@ impl Homes {
 
     /// The process after this one reads the socket of an address now.
     fn taken(&self, address: SocketAddr) {
-        for mailbox in self.state().mailboxes.values() {
+        let mut state = self.state();
+        state.taken.push(address);
+        for mailbox in state.mailboxes.values() {
             mailbox(Passed::Taken { address }); // a core that has ended reads nothing
         }
+    }
+
+    /// The addresses whose sockets the process after this one reads.
+    pub(crate) fn taken_over(&self) -> Vec<SocketAddr> {
+        self.state().taken.clone()
+    }
+
+    /// Whether the process before this one is there, whose datagrams may arrive here.
+    pub fn relays(&self) -> bool {
+        self.state().before.is_some()
     }
 
     /// The other end of a link has closed.

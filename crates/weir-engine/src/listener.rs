@@ -118,7 +118,9 @@ async fn run(start: Start, sockets: Rc<Sockets>) {
             Some(Message::Crew { siblings, sockets, serves, done }) => {
                 core.join(siblings, serves);
                 let before = doors.0.take();
-                if !serves {
+                if serves {
+                    quic.keep(&quic_places(&core, &sockets));
+                } else {
                     quic.give_up();
                 }
                 open(&core, &doors, &quic, &mine, sockets);
@@ -127,7 +129,7 @@ async fn run(start: Start, sockets: Rc<Sockets>) {
             }
             Some(Message::Drain { leaving, done }) => {
                 doors.close_all(&done);
-                quic.drain(leaving);
+                quic.drain(&core, leaving);
                 core.drain(leaving);
             }
             Some(Message::Quic(passed)) => quic.take(passed),
@@ -143,6 +145,19 @@ async fn run(start: Start, sockets: Rc<Sockets>) {
             Some(Message::Stop) | None => return quic.cut().await,
         }
     }
+}
+
+/// The places of a core's UDP sockets among those of their addresses, as `weir_wire::listen::spread` deals them out.
+fn quic_places(core: &Core, sockets: &[(Address, BoundSocket)]) -> Vec<(SocketAddr, usize)> {
+    let (mine, all) = core.place();
+    let mut places: Vec<(SocketAddr, usize)> = Vec::new();
+    for (address, _) in sockets {
+        if let Address::Udp(address) = address {
+            let before = places.iter().filter(|(same, _)| same == address).count();
+            places.push((*address, mine + before * all));
+        }
+    }
+    places
 }
 
 /// Opens sockets: those of an address in the order of their places.

@@ -1,5 +1,6 @@
 //! One QUIC connection as tasks use it: its streams, its end, and what the peer has proved.
 
+use crate::settings::Mark;
 use crate::shared::{Lost, News, Owner, Shared};
 use crate::stream::{Reader, Writer};
 use quinn_proto::crypto::rustls::HandshakeData;
@@ -22,6 +23,11 @@ impl Connection {
 
     fn shared(&self) -> &Rc<Shared> {
         &self.0.0
+    }
+
+    /// The mark of the [server](crate::Server::marked) that accepted it, which the endpoint may have replaced since.
+    pub fn mark(&self) -> Mark {
+        self.shared().mark.get()
     }
 
     /// Whether the handshake is not done. What a client has sent until then may be the replay of another's early data.

@@ -276,6 +276,17 @@ impl Endpoint {
         self.0.agenda.wake();
     }
 
+    /// Accepts clients again after [`Endpoint::close`]. Only while [`Endpoint::run`] has not ended.
+    pub fn reopen(&self, server: Option<Server>) {
+        self.0.is_closed.set(false);
+        self.serve(server);
+    }
+
+    /// Whether it reads its socket: see [`Endpoint::stop_reading`].
+    pub fn reads(&self) -> bool {
+        !self.0.is_deaf.get()
+    }
+
     /// Closes every connection now, with an application error code.
     pub fn close_all(&self, code: u64) {
         let all: Vec<_> = self.0.connections.borrow().values().cloned().collect();
@@ -479,7 +490,8 @@ impl Inner {
 
     /// Decides about a client's first packet.
     fn greet(self: &Rc<Self>, now: Instant, incoming: Incoming, answer: &mut Vec<u8>) {
-        let limits = self.server.borrow().as_ref().map(|server| server.limits.clone());
+        let (limits, mark) =
+            self.server.borrow().as_ref().map(|server| (server.limits.clone(), server.mark)).unzip();
         let handshakes = self.handshakes.get();
         // Only proved addresses count: otherwise a forger could have another client refused.
         let client = incoming.remote_address_validated().then(|| network(incoming.remote_address().ip()));
@@ -513,6 +525,7 @@ impl Inner {
                 let shared = self.add(handle, proto, limits.handshake);
                 shared.client.set(client);
                 shared.is_proved.set(client.is_some());
+                shared.mark.set(mark.unwrap_or_default());
                 if let Some(client) = client {
                     *self.by_client.borrow_mut().entry(client).or_default() += 1;
                 }

@@ -18,12 +18,12 @@ pub const ID_BYTES: usize = 12;
 /// Bytes in front of the tag.
 const SIGNED: usize = 8;
 
-/// The core and the process that have a connection.
+/// The socket and the process that have a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Home {
-    /// The number of the core, from 0.
+    /// The place of the socket among those of its address, from 0: usually the number of its core.
     pub core: u8,
-    /// The generation of the process: an upgrade adds one, and 255 is followed by 0.
+    /// Tells apart those that have read the same socket one after another, as after an upgrade.
     pub generation: u8,
 }
 

@@ -25,7 +25,7 @@ mod tokens;
 pub use connection::Connection;
 pub use endpoint::{Counts, Datagram, Elsewhere, Endpoint};
 pub use ids::{Home, ID_BYTES, home_of};
-pub use settings::{Client, Keys, Limits, Retry, Server};
+pub use settings::{Client, Keys, Limits, Mark, Retry, Server};
 pub use shared::{Lost, News};
 pub use socket::{Group, bind, bind_more};
 pub use stream::{Reader, StreamError, Writer};

@@ -28,7 +28,8 @@ pub struct Limits {
     pub one_way_streams: u32,
     /// Bytes that we buffer of one stream until a task reads them. Default 256 KiB.
     pub stream_window: u32,
-    /// Bytes that we buffer of all streams of a connection. Default 1 MiB.
+    /// Bytes that we buffer of all streams of a connection. Default 8 MiB: with uploads that nobody reads, a client can
+    /// block 32 of its streams before it blocks its own connection.
     pub window: u32,
     /// Bytes that tasks may write to a connection before the peer has acknowledged any. Bounds the memory that a slow
     /// client holds. Default 1 MiB.
@@ -64,11 +65,15 @@ pub struct Keys {
     used: Arc<Used>,
 }
 
+/// Names the policy that a connection was accepted under.
+pub type Mark = [u8; 16];
+
 /// The server side of an endpoint. Connections keep the one that they were accepted with.
 #[derive(Clone)]
 pub struct Server {
     pub(crate) config: Arc<ServerConfig>,
     pub(crate) limits: Limits,
+    pub(crate) mark: Mark,
 }
 
 /// What a client connects with.
@@ -86,7 +91,7 @@ impl Default for Limits {
             streams: 100,
             one_way_streams: 16,
             stream_window: 256 * 1024,
-            window: 1024 * 1024,
+            window: 8 * 1024 * 1024,
             unacknowledged: 1024 * 1024,
             connections: 65_536,
             handshakes: 1024,
@@ -198,7 +203,13 @@ impl Server {
             .max_incoming(limits.handshakes)
             .incoming_buffer_size(INCOMING)
             .incoming_buffer_size_total(INCOMING * limits.handshakes as u64);
-        Ok(Self { config: Arc::new(config), limits })
+        Ok(Self { config: Arc::new(config), limits, mark: Mark::default() })
+    }
+
+    /// Marks the connections that it accepts: see [`crate::Connection::mark`].
+    #[must_use]
+    pub fn marked(self, mark: Mark) -> Self {
+        Self { mark, ..self }
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the endpoint, a connection and its streams share.
 
 use crate::path::{self, Moves};
+use crate::settings::Mark;
 use bytes::Bytes;
 use foldhash::HashMap;
 use quinn_proto::{ConnectionError, ConnectionHandle, Dir, Event, StreamEvent, StreamId, VarInt};
@@ -38,6 +39,8 @@ pub(crate) struct Shared {
     pub(crate) is_proved: Cell<bool>,
     /// It was handed out, perhaps before the end of its handshake.
     pub(crate) is_accepted: Cell<bool>,
+    /// That of the server that accepted it.
+    pub(crate) mark: Cell<Mark>,
     /// Whom the endpoint counts its handshake for.
     pub(crate) client: Cell<Option<IpAddr>>,
     /// The last address that the peer has proved to receive packets at.
@@ -166,6 +169,7 @@ impl Shared {
             handshake_until: Cell::new(Some(handshake_until)),
             is_proved: Cell::default(),
             is_accepted: Cell::default(),
+            mark: Cell::default(),
             client: Cell::default(),
             lost: RefCell::default(),
             waiting: RefCell::default(),

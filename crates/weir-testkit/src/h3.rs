@@ -499,6 +499,8 @@ pub struct UdpPath {
     server: SocketAddr,
     front: Arc<UdpSocket>,
     client: Arc<Mutex<Option<SocketAddr>>>,
+    /// What the server sends waits here, if it is held back.
+    held: Arc<Mutex<Option<Vec<Vec<u8>>>>>,
 }
 
 /// Longest datagram.
@@ -511,7 +513,14 @@ impl UdpPath {
         let front = Arc::new(UdpSocket::bind("127.0.0.1:0").unwrap());
         let address = front.local_addr().unwrap().to_string();
         let first = Arc::new(UdpSocket::bind("127.0.0.1:0").unwrap());
-        let path = Self { address, back: Arc::new(Mutex::new(first)), server, front, client: Arc::default() };
+        let path = Self {
+            address,
+            back: Arc::new(Mutex::new(first)),
+            server,
+            front,
+            client: Arc::default(),
+            held: Arc::default(),
+        };
         let (front, back, client) = (path.front.clone(), path.back.clone(), path.client.clone());
         thread::spawn(move || {
             let mut bytes = vec![0; DATAGRAM];
@@ -534,10 +543,27 @@ impl UdpPath {
         address
     }
 
+    /// From now on, what the server sends waits.
+    pub fn hold_back(&self) {
+        self.held.lock().unwrap().get_or_insert_default();
+    }
+
+    /// Whether the server has sent something that waits.
+    pub fn holds(&self) -> bool {
+        self.held.lock().unwrap().as_ref().is_some_and(|held| !held.is_empty())
+    }
+
+    /// Passes on what waits, and what comes then.
+    pub fn let_go(&self) {
+        let held = self.held.lock().unwrap().take().unwrap_or_default();
+        let client = self.client.lock().unwrap().unwrap();
+        held.iter().for_each(|bytes| drop(self.front.send_to(bytes, client))); // lost, as on any path
+    }
+
     fn carry_back(&self) {
         let socket = self.back.lock().unwrap().clone();
         let (front, back, client) = (self.front.clone(), self.back.clone(), self.client.clone());
-        let server = self.server;
+        let (server, held) = (self.server, self.held.clone());
         socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         thread::spawn(move || {
             let mut bytes = vec![0; DATAGRAM];
@@ -545,6 +571,10 @@ impl UdpPath {
                 let Ok((count, from)) = socket.recv_from(&mut bytes) else { continue };
                 let client = *client.lock().unwrap();
                 if from == server
+                    && let Some(held) = &mut *held.lock().unwrap()
+                {
+                    held.push(bytes[..count].to_vec());
+                } else if from == server
                     && let Some(client) = client
                 {
                     let _ = front.send_to(&bytes[..count], client); // as above

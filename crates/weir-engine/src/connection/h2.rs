@@ -84,6 +84,10 @@ impl multiplexed::Server for Server {
         self.head_since()
     }
 
+    fn abandon_heads(&mut self, _: Instant) -> bool {
+        false
+    }
+
     fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.poll_discard(cx)
     }

@@ -68,6 +68,10 @@ pub(super) trait Server {
     /// Since when the client has left a head incomplete.
     fn head_since(&self) -> Option<Instant>;
 
+    /// Abandons the requests whose heads have been incomplete since before this time. False if one incomplete head blocks
+    /// the whole connection.
+    fn abandon_heads(&mut self, since: Instant) -> bool;
+
     /// Reads and discards what still arrives after the end, so that the client gets to know the reason.
     fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<()>;
 
@@ -304,6 +308,11 @@ impl<S: Server> Connection<S> {
         let cause = if late(self.server.blocked(), SEND_TIMEOUT) {
             Some(&error::CLIENT_TOO_SLOW)
         } else if late(self.server.head_since(), self.listener.spec.timeouts.head) {
+            let since = now.checked_sub(self.listener.spec.timeouts.head);
+            if self.shared.open.get() > 0 && since.is_some_and(|since| self.server.abandon_heads(since)) {
+                core.lost(&error::HEAD_TIMEOUT, &self.listener.spec.name, self.shared.peer.get(), "");
+                return None;
+            }
             Some(&error::HEAD_TIMEOUT)
         } else if self.shared.open.get() == 0 {
             let idle = now.duration_since(*self.idle_since.get_or_insert(now));

@@ -52,8 +52,12 @@ impl QuicDoors {
         let place = place as u8; // there are at most 256 cores
         // This core may read it already: then the copy is not needed.
         let same =
-            |door: &&Rc<Door>| door.address == address && door.home.core == place && !door.is_leaving.get();
-        if self.doors.borrow().iter().any(|door| same(&door)) {
+            |door: &&Rc<Door>| door.address == address && door.home.core == place && door.endpoint.reads();
+        if let Some(door) = self.doors.borrow().iter().find(same) {
+            // HTTP/3 was off. The kernel still gives clients to the old socket, so that one has to serve.
+            if door.is_leaving.replace(false) {
+                door.endpoint.reopen(server(core, address));
+            }
             return;
         }
         let homes = &core.shared.homes;
@@ -100,12 +104,26 @@ impl QuicDoors {
                     door.endpoint.take(&datagram);
                 }
             }
-            Passed::Taken { address } => {
-                for door in doors.iter().filter(|door| door.address == address) {
-                    door.endpoint.stop_reading();
-                    door.leave();
-                }
-            }
+            // Until the other process serves, it may fail: both read.
+            Passed::Taken { address } if self.leaves.get().is_some() => self.hand_over(address),
+            Passed::Taken { .. } => {} // see `drain`
+        }
+    }
+
+    /// Another process reads the sockets of an address: this one takes no new clients there.
+    fn hand_over(&self, address: SocketAddr) {
+        for door in self.doors.borrow().iter().filter(|door| door.address == address) {
+            door.endpoint.stop_reading();
+            door.leave();
+        }
+    }
+
+    /// Other cores read the sockets of all other places now.
+    pub(super) fn keep(&self, places: &[(SocketAddr, usize)]) {
+        let goes = |door: &&Rc<Door>| !places.contains(&(door.address, usize::from(door.home.core)));
+        for door in self.doors.borrow().iter().filter(|door| !door.is_leaving.get()).filter(goes) {
+            door.endpoint.stop_reading();
+            door.leave();
         }
     }
 
@@ -119,10 +137,13 @@ impl QuicDoors {
 
     /// The process drains. If another one serves, it reads the sockets of the addresses that it has, and says so; the
     /// others take clients for [`HANDED_OVER`] more, lest one be refused before that is heard.
-    pub(super) fn drain(&self, leaving: Leaving) {
+    pub(super) fn drain(&self, core: &Core, leaving: Leaving) {
         match leaving {
             Leaving::End => self.doors.borrow().iter().for_each(|door| door.leave()),
-            Leaving::Successor => self.leaves.set(Instant::now().checked_add(HANDED_OVER)),
+            Leaving::Successor => {
+                self.leaves.set(Instant::now().checked_add(HANDED_OVER));
+                core.shared.homes.taken_over().into_iter().for_each(|address| self.hand_over(address));
+            }
         }
     }
 
@@ -139,7 +160,7 @@ impl QuicDoors {
     /// Adds failed handshakes to their listeners' counters, and removes doors that have ended.
     pub(super) fn sweep(&self, core: &Core) {
         if self.leaves.get().is_some_and(|at| at <= Instant::now()) {
-            self.drain(Leaving::End);
+            self.drain(core, Leaving::End);
         }
         for door in self.doors.borrow().iter() {
             let failed = door.endpoint.counts().failed;
@@ -212,7 +233,7 @@ fn server(core: &Core, address: SocketAddr) -> Option<Server> {
     let http3 = listener.spec.http3.as_deref()?;
     let limits = limits(&local.snapshot, listener, http3);
     match Server::new(http3.tls.config(), core.shared.homes.keys(), limits) {
-        Ok(server) => Some(server),
+        Ok(server) => Some(server.marked(http3.policy.0)),
         Err(e) => {
             let fields: log::Fields<'_> = &[("listener", &listener.spec.name), ("error", &e)];
             log::error("HTTP/3 cannot be served", fields); // cannot happen: TLS 1.3 has the suites that QUIC needs

@@ -428,6 +428,17 @@ impl<S: Sink> Codec<S> {
         self.streams.all().filter_map(|record| record.since).min()
     }
 
+    /// Abandons the requests whose heads have been incomplete since before this time: they were not processed.
+    pub fn abandon_heads(&mut self, since: Instant) {
+        for slot in self.streams.slots() {
+            if self.streams.at(slot).since.is_some_and(|began| began <= since) {
+                self.meter.spend(Flood::Errors, 1);
+                self.abandon(slot, code::REQUEST_REJECTED);
+                self.lose(slot, Failed::GivenUp);
+            }
+        }
+    }
+
     /// The QUIC stream of a request.
     pub fn stream_of(&self, slot: usize) -> Option<u64> {
         self.streams.see(slot).map(|record| record.id)

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::FileTypeExt;
 use std::time::Instant;
-use weir_report::{Mistake, units};
+use weir_report::Mistake;
 use weir_wire::Chain;
 use weir_wire::listen::Address;
 use weir_wire::tls::ClientTls;
@@ -32,7 +32,8 @@ impl Reader<'_> {
     ) -> Origin {
         #[cfg(feature = "http3")]
         let quic = tls.as_ref().filter(|_| self.options.http3).and_then(|(tls, host)| {
-            let timeout = self.options.timeout.as_deref().and_then(units::duration).unwrap_or(super::WAIT);
+            let timeout =
+                self.options.timeout.as_deref().and_then(weir_report::units::duration).unwrap_or(super::WAIT);
             let policy = crate::transport::h3::dial::Policy::new(tls, host, timeout);
             policy.map_err(|why| self.wrong("--http3", &why)).ok()
         });

@@ -432,3 +432,117 @@ fn the_limit_of_connections_holds() {
         H3::try_connect(&weir.udp_address(), &Tls::new(&authority, "a.test")).is_ok()
     });
 }
+
+// === What an attack found ===
+
+#[test]
+fn a_handshake_that_a_reload_overtakes_proves_nothing() {
+    let authority = Authority::new();
+    let open = config(&authority, "127.0.0.1:0", OK);
+    let weir = Weir::start(&open);
+    let path = UdpPath::to(&weir.udp_address());
+    path.hold_back();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            let client = H3::try_connect(&path.address, &Tls::new(&authority, "a.test"))?;
+            client.start("GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").try_response()
+        });
+        eventually("the server has answered the first packet", || path.holds());
+        let auth = format!("tls: {{ client_auth: {{ ca: {} }},", authority.file().display());
+        weir.reload_with(&open.replace("tls: {", &auth)).unwrap();
+        path.let_go();
+        let asked = waiting.join().unwrap();
+        assert!(asked.is_err(), "{asked:?}");
+    });
+}
+
+#[test]
+fn a_failed_upgrade_leaves_http3_as_it_was() {
+    let authority = Authority::new();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let config = |admin: &str| {
+        let rest = format!("{OK}workers: 2\nadmin: {{ address: \"{admin}\" }}\n");
+        config(&authority, "127.0.0.1:0", &rest)
+    };
+    let weir = Weir::start_installed(&config("127.0.0.1:0"));
+    let before = client(&weir, &authority);
+    before.get("/").expect_body("ok");
+    weir.write_config(&config(&taken.local_addr().unwrap().to_string()));
+    assert!(weir.upgrade().is_err());
+    before.get("/").expect_body("ok");
+    for _ in 0..8 {
+        client(&weir, &authority).get("/").expect_body("ok");
+    }
+}
+
+#[test]
+fn http3_that_is_switched_on_again_serves_while_old_requests_run() {
+    let authority = Authority::new();
+    let upstream = Upstream::listen();
+    let on = config(&authority, "127.0.0.1:0", &format!("{}workers: 2\n", to(&upstream)));
+    let weir = Weir::start(&on);
+    let old: Vec<_> = (0..6).map(|_| client(&weir, &authority)).collect();
+    let asked: Vec<_> = old
+        .iter()
+        .map(|client| (client.start("GET / HTTP/1.1\r\nHost: a.test\r\n\r\n"), upstream.accept_request()))
+        .collect();
+    weir.reload_with(&on.replace("[h3, h2, http1]", "[h2, http1]")).unwrap();
+    let again = on.replace("127.0.0.1:0", &weir.address("web"));
+    weir.reload_with(&again).unwrap();
+    for _ in 0..12 {
+        let client = client(&weir, &authority);
+        let asked = client.start("GET /new HTTP/1.1\r\nHost: a.test\r\n\r\n");
+        upstream.accept_request().send("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nnew");
+        asked.response().expect_body("new");
+    }
+    for (asked, mut conn) in asked {
+        conn.send("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nold");
+        asked.response().expect_body("old");
+    }
+}
+
+#[test]
+fn an_upload_outlives_two_upgrades() {
+    let authority = Authority::new();
+    let upstream = Upstream::listen();
+    let weir =
+        Weir::start_installed(&config(&authority, "127.0.0.1:0", &format!("{}workers: 2\n", to(&upstream))));
+    let client = client(&weir, &authority);
+    let head = "POST / HTTP/1.1\r\nHost: a.test\r\nContent-Length: 300000\r\n\r\n";
+    let asked = client.open(head, vec![b'x'; 100_000]);
+    let mut conn = upstream.accept();
+    weir.upgrade().unwrap();
+    asked.send(vec![b'y'; 100_000], false);
+    weir.upgrade().unwrap();
+    asked.send(vec![b'z'; 100_000], true);
+    assert_eq!(conn.read_request().body.bytes.len(), 300_000);
+    conn.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    asked.response().expect_body("ok");
+}
+
+/// How many descriptors of a process are sockets of UDP at this port.
+fn udp_descriptors(weir: &Weir) -> usize {
+    let port = format!(":{:04X}", weir.udp_address().rsplit_once(':').unwrap().1.parse::<u16>().unwrap());
+    let table = std::fs::read_to_string("/proc/net/udp").unwrap();
+    let ours =
+        table.lines().filter(|line| line.split_whitespace().nth(1).is_some_and(|at| at.ends_with(&port)));
+    let inodes: Vec<String> = ours
+        .filter_map(|line| line.split_whitespace().nth(9))
+        .map(|inode| format!("socket:[{inode}]"))
+        .collect();
+    let descriptors = std::fs::read_dir(format!("/proc/{}/fd", weir.pid())).unwrap().flatten();
+    let names = descriptors.filter_map(|fd| std::fs::read_link(fd.path()).ok());
+    names.filter(|name| inodes.iter().any(|inode| **inode == *name.to_string_lossy())).count()
+}
+
+#[test]
+fn changes_of_workers_leave_no_copies_of_sockets() {
+    let authority = Authority::new();
+    let config = |workers: usize| config(&authority, "127.0.0.1:0", &format!("{OK}workers: {workers}\n"));
+    let weir = Weir::start(&config(1));
+    for workers in [4, 1, 4, 2, 3, 1, 4] {
+        weir.reload_with(&config(workers)).unwrap();
+        client(&weir, &authority).get("/").expect_body("ok");
+    }
+    eventually("each socket is open once", || udp_descriptors(&weir) == 4);
+}

@@ -29,9 +29,13 @@ use weir_wire::{Deadline, Peer, Stream};
 pub(crate) async fn serve(core: Rc<Core>, address: SocketAddr, connection: Connection) {
     let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
     let local = core.local();
-    let Some((listener, outer)) = local.behind(address) else {
+    let mark = connection.mark();
+    // A reload may have come during the handshake. What the listener requires now, the client has not shown then.
+    let is_current =
+        |listener: &LocalListener| listener.spec.http3.as_deref().is_some_and(|http3| http3.policy.0 == mark);
+    let Some((listener, outer)) = local.behind(address).filter(|(listener, _)| is_current(listener)) else {
         core.shared.arrived();
-        return connection.close(code::NO_ERROR); // a reload came in between
+        return connection.close(code::NO_ERROR);
     };
     let (listener, outer) = (Rc::clone(listener), outer.cloned());
     drop(local);
@@ -184,6 +188,11 @@ impl multiplexed::Server for Server {
 
     fn head_since(&self) -> Option<Instant> {
         self.head_since()
+    }
+
+    fn abandon_heads(&mut self, since: Instant) -> bool {
+        self.abandon_heads(since);
+        true
     }
 
     fn poll_discard(&mut self, _: &mut Context<'_>) -> Poll<()> {

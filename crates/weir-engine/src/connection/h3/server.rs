@@ -124,6 +124,13 @@ impl Server {
         self.shared.borrow().codec.head_since()
     }
 
+    /// Abandons the requests whose heads have been incomplete since before this time.
+    pub(super) fn abandon_heads(&mut self, since: Instant) {
+        let mut session = self.shared.borrow_mut();
+        session.codec.abandon_heads(since);
+        session.call_always();
+    }
+
     /// The client's address: the last one that it has proved to receive packets at.
     pub(super) fn peer(&self) -> SocketAddr {
         self.shared.borrow().connection.peer()

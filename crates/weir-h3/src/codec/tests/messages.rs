@@ -441,6 +441,14 @@ fn heads_are_bounded() {
     }
     assert_eq!(peer.reset_code(8), Some(code::REQUEST_REJECTED));
     assert!(peer.codec.head_since().is_some_and(|since| since == peer.now));
+    // One that comes too slowly is given up alone.
+    let mut peer = Peer::greeted();
+    peer.send(0, &ask(&[]), true);
+    peer.send(4, &ask(&[])[..9], false);
+    peer.codec.abandon_heads(peer.now);
+    assert_eq!(peer.reset_code(4), Some(code::REQUEST_REJECTED));
+    assert_eq!((peer.codec.head_since(), peer.code()), (None, None));
+    assert!(peer.arrival().is_some());
 }
 
 #[test]
