@@ -1,4 +1,4 @@
-"""What judges in Python need: packages, each in an environment of its own under CONF_TOOLS, and examples of ours."""
+"""What judges in Python need: packages, in environments under CONF_TOOLS, and examples of ours."""
 
 import importlib
 import os
@@ -12,14 +12,19 @@ TOOLS = pathlib.Path(os.environ.get("CONF_TOOLS") or pathlib.Path.home() / ".cac
 
 def imported(judge, package, version, module):
     """Imports a module of a package. If this Python does not have it, runs the program again in an environment with the
-    package, installed if it is missing."""
+    package, installed if it is missing. A second package of a program goes into the environment of the first."""
     try:
         return importlib.import_module(module)
     except ImportError:
         pass
+    inside = os.environ.get("WEIR_JUDGE_VENV")
     home = TOOLS / f"{package}-{version}"
+    if inside and inside != str(home):
+        subprocess.run([sys.executable, "-m", "pip", "install", "-q", f"{package}=={version}"], check=True)
+        importlib.invalidate_caches()
+        return importlib.import_module(module)
     python = home / "bin/python3"
-    if os.environ.get("WEIR_JUDGE_VENV") == str(home):
+    if inside:
         sys.exit(f"FAIL {judge}: {package} is not in {home}: remove that folder, and run again")
     if not python.exists():
         subprocess.run([ROOT / "scripts/ensure-tools.sh", "venv"], check=True)
