@@ -17,7 +17,7 @@ use weir_wire::time::{Sleep, sleep};
 const PIECE: usize = 64 * 1024;
 
 /// The least time between the steps of a drain.
-const ON_ITS_WAY: Duration = Duration::from_millis(20);
+const ON_ITS_WAY: Duration = Duration::from_millis(100);
 
 /// A connection, shared by its streams and its driver.
 pub(super) type Shared = Rc<RefCell<Session>>;
