@@ -40,11 +40,6 @@ impl Connection {
         self.shared().proto.borrow().has_0rtt()
     }
 
-    /// Whether the server took what was sent before the handshake was done.
-    pub fn was_early(&self) -> bool {
-        self.shared().proto.borrow().accepted_0rtt()
-    }
-
     /// Waits until the handshake is done.
     pub fn poll_connected(&self, cx: &Context<'_>) -> Poll<Result<(), Lost>> {
         let shared = self.shared();

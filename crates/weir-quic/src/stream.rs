@@ -186,20 +186,8 @@ impl Reader {
             (self.is_over, self.got_end) = (true, true);
         }
         match end {
-            Some(Ok(_)) => Poll::Ready(Ok(count)),
-            _ if count > 0 => Poll::Ready(Ok(count)),
-            Some(Err(ReadError::Reset(code))) => {
-                self.is_over = true;
-                Poll::Ready(Err(StreamError::Reset(code.into_inner())))
-            }
-            Some(Err(ReadError::Blocked)) => {
-                if let Some(lost) = shared.lost() {
-                    return Poll::Ready(Err(StreamError::Lost(lost)));
-                }
-                shared.wait_to_read(self.id, cx);
-                Poll::Pending
-            }
-            None => Poll::Ready(Ok(0)), // nothing was asked for
+            Some(Err(e)) if count == 0 => self.stopped_at(e, cx),
+            _ => Poll::Ready(Ok(count)),
         }
     }
 
@@ -224,17 +212,25 @@ impl Reader {
                 (self.is_over, self.got_end) = (true, true);
                 Poll::Ready(Ok(None))
             }
-            Err(ReadError::Reset(code)) => {
+            Err(e) => self.stopped_at(e, cx),
+        }
+    }
+
+    /// Why there is nothing to read: the end of the stream or of the connection, or the peer has sent no more yet.
+    fn stopped_at<T>(&mut self, why: ReadError, cx: &Context<'_>) -> Poll<Result<T, StreamError>> {
+        let shared = &self.owner.0;
+        match why {
+            ReadError::Reset(code) => {
                 self.is_over = true;
                 Poll::Ready(Err(StreamError::Reset(code.into_inner())))
             }
-            Err(ReadError::Blocked) => {
-                if let Some(lost) = shared.lost() {
-                    return Poll::Ready(Err(StreamError::Lost(lost)));
+            ReadError::Blocked => match shared.lost() {
+                Some(lost) => Poll::Ready(Err(StreamError::Lost(lost))),
+                None => {
+                    shared.wait_to_read(self.id, cx);
+                    Poll::Pending
                 }
-                shared.wait_to_read(self.id, cx);
-                Poll::Pending
-            }
+            },
         }
     }
 
