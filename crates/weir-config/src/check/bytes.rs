@@ -11,9 +11,7 @@ impl Checker<'_> {
     /// What a listener does with its connections, and what it must have for that.
     pub(super) fn bytes(&mut self, name: &str, path: &str, listener: &Listener) {
         let config = self.config;
-        let named = config.listeners.iter().any(|(_, outer)| {
-            outer.destinations().any(|destination| destination.listener.as_deref() == Some(name))
-        });
+        let named = config.listeners.iter().any(|(_, outer)| outer.leads_to(name));
         if named {
             self.inner(path);
         } else if !self.is_written(&format!("{path}.address")) && !self.is_address_misnamed(path) {

@@ -64,13 +64,10 @@ impl Checker<'_> {
     /// share one.
     fn udp_addresses(&mut self, name: &str, path: &str, at: &str, listener: &Listener) {
         let config = self.config;
-        let leads = |outer: &Listener, to: &str| {
-            outer.destinations().any(|destination| destination.listener.as_deref() == Some(to))
-        };
-        let outers = || config.listeners.iter().filter(|(_, outer)| leads(outer, name));
+        let outers = config.listeners.iter().filter(|(_, outer)| outer.leads_to(name));
         let own = listener.address.iter().map(|_| (name, listener));
         let mut ports = Vec::new();
-        for (door, opened) in own.chain(outers()) {
+        for (door, opened) in own.chain(outers) {
             let of = if door == name { "this listener".to_owned() } else { format!("listener `{door}`") };
             match &opened.address {
                 Some(ListenAddress::Unix(_)) => {
@@ -89,7 +86,7 @@ impl Checker<'_> {
             }
             let earlier = config.listeners.iter().take_while(|(other, _)| *other != name);
             if let Some((other, _)) =
-                earlier.into_iter().find(|(other, inner)| inner.has_h3() && leads(opened, other))
+                earlier.into_iter().find(|(other, inner)| inner.has_h3() && opened.leads_to(other))
             {
                 let message = format!("HTTP/3 on the UDP port of {of} is taken by listener `{other}`");
                 let hint = "keep `h3` at one of them: one UDP port has one listener";

@@ -83,6 +83,11 @@ impl Listener {
         named && self.serves() == Serves::Http
     }
 
+    /// Whether it sends connections to the listener of this name.
+    pub fn leads_to(&self, listener: &str) -> bool {
+        self.destinations().any(|destination| destination.listener.as_deref() == Some(listener))
+    }
+
     /// Where it sends connections: the destination of each name, and that of all others.
     pub fn destinations(&self) -> impl Iterator<Item = &Destination> {
         let named = self.sni.iter().flat_map(|sni| &sni.0).map(|(_, destination)| destination);

@@ -79,14 +79,11 @@ impl Compiler<'_> {
     /// What a listener with TLS for QUIC needs besides. Its addresses were checked.
     fn http3(&self, name: &str, written: &schema::Listener, tls: QuicTls) -> Http3 {
         let settings = written.http3.unwrap_or_default();
-        let leads_here = |outer: &schema::Listener| {
-            outer.destinations().any(|destination| destination.listener.as_deref() == Some(name))
-        };
         let at = |listener: &schema::Listener, outer| match listener.address {
             Some(schema::ListenAddress::Tcp(address)) => Some(UdpDoor { address, outer }),
             _ => None,
         };
-        let outers = self.config.listeners.iter().enumerate().filter(|(_, (_, outer))| leads_here(outer));
+        let outers = self.config.listeners.iter().enumerate().filter(|(_, (_, outer))| outer.leads_to(name));
         let outers = outers.filter_map(|(index, (_, outer))| at(outer, Some(index)));
         Http3 {
             doors: at(written, None).into_iter().chain(outers).collect(),
