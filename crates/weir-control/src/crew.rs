@@ -12,6 +12,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc as mpsc_std;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -307,14 +308,8 @@ fn spread(
                     }
                 }
             }
-            Address::Udp(at) if sockets.len() < count => {
-                let more = weir_quic::bind_more(*at, sockets.len(), count);
-                match more {
-                    Ok(more) => sockets.extend(more.sockets.into_iter().map(BoundSocket::any)),
-                    Err(e) => log::info("workers share a UDP socket", &[("address", &address), ("why", &e)]),
-                }
-            }
-            Address::Tcp(_) | Address::Udp(_) => {}
+            Address::Udp(at) => add_udp(*at, &mut sockets, count),
+            Address::Tcp(_) => {}
             Address::Unix(_) => sockets.truncate(1), // copies of one socket
         }
         for (core, its) in of_core.iter_mut().zip(listen::spread(sockets, count)?) {
@@ -322,6 +317,19 @@ fn spread(
         }
     }
     Ok(of_core)
+}
+
+/// Binds more UDP sockets to an address that has fewer than cores. Cores share one where that is not possible.
+pub(crate) fn add_udp(address: SocketAddr, sockets: &mut Vec<BoundSocket>, cores: usize) {
+    if sockets.len() < cores {
+        match weir_quic::bind_more(address, sockets.len(), cores) {
+            Ok(more) => sockets.extend(more.sockets.into_iter().map(BoundSocket::any)),
+            Err(e) => {
+                let address = Address::Udp(address);
+                log::info("workers share a UDP socket", &[("address", &address), ("why", &e)]);
+            }
+        }
+    }
 }
 
 /// Ends cores that leave, once nobody is connected or their time is over.

@@ -22,7 +22,7 @@ pub(crate) use undo::Open;
 pub(crate) use unsaved::warning as taken_back;
 pub(crate) use watch::Watching;
 
-use crate::crew::Crew;
+use crate::crew::{Crew, add_udp};
 use crate::history::By;
 use crate::status::{self, CertificateStatus, Rate, ReloadStatus};
 use outputs::{Change, LogWriter, configure_log};
@@ -206,25 +206,8 @@ impl Control {
             let Some(asked) = listener.address.clone().filter(|_| listener.has_stream_socket()) else {
                 continue;
             };
-            let any_port = matches!(asked, Address::Tcp(a) if a.port() == 0);
-            let same = |b: &&BoundListener| b.asked == asked && (!any_port || *b.name == *listener.name);
-            let actual = match self.bound.iter().find(same) {
-                Some(open) => open.actual.clone(),
-                None => {
-                    let wrong = |e: io::Error| Context::new(format!("listeners.{}", listener.name), e);
-                    let (address, opened) = match self.inherited.take_listener(&listener.name, &asked) {
-                        Some(inherited) => inherited,
-                        None => listen::bind(&asked, cores, beside)
-                            .map(|b| (b.address, b.sockets))
-                            .map_err(wrong)?,
-                    };
-                    let spread = listen::spread(opened, cores).map_err(wrong)?;
-                    for (core, opened) in sockets.iter_mut().zip(spread) {
-                        core.extend(opened.into_iter().map(|socket| (address.clone(), socket)));
-                    }
-                    address
-                }
-            };
+            let bind = || listen::bind(&asked, cores, beside).map(|b| (b.address, b.sockets));
+            let actual = self.opened(&listener.name, &asked, bind, &mut sockets)?;
             bound.push(BoundListener { name: listener.name.to_string(), asked, actual: actual.clone() });
             if let Some(listener) = Arc::get_mut(listener) {
                 listener.address = Some(actual);
@@ -237,6 +220,32 @@ impl Control {
         Ok(Prepared { snapshot: Arc::new(snapshot), loaded, bound, sockets, log, spans })
     }
 
+    /// The real address of a listener's sockets. If they are not open yet, gives each core its part of them: of those that
+    /// were inherited, or of those that `bind` makes.
+    fn opened(
+        &mut self,
+        name: &str,
+        asked: &Address,
+        bind: impl FnOnce() -> io::Result<(Address, Vec<BoundSocket>)>,
+        sockets: &mut [Vec<(Address, BoundSocket)>],
+    ) -> Result<Address, Context> {
+        let same = |b: &&BoundListener| b.asked == *asked && (!asked.is_any_port() || b.name == name);
+        if let Some(open) = self.bound.iter().find(same) {
+            return Ok(open.actual.clone());
+        }
+        let wrong = |e: io::Error| Context::new(format!("listeners.{name}"), e);
+        let (address, mut opened) =
+            self.inherited.take_listener(name, asked).map_or_else(bind, Ok).map_err(wrong)?;
+        if let Address::Udp(at) = address {
+            add_udp(at, &mut opened, sockets.len()); // the process before may have had fewer cores
+        }
+        let spread = listen::spread(opened, sockets.len()).map_err(wrong)?;
+        for (core, opened) in sockets.iter_mut().zip(spread) {
+            core.extend(opened.into_iter().map(|socket| (address.clone(), socket)));
+        }
+        Ok(address)
+    }
+
     /// Binds the UDP sockets of HTTP/3, and tells the snapshot their real ports.
     fn prepare_udp(
         &mut self,
@@ -245,41 +254,24 @@ impl Control {
         bound: &mut Vec<BoundListener>,
         sockets: &mut [Vec<(Address, BoundSocket)>],
     ) -> Result<(), Failed> {
+        let cores = sockets.len();
         for listener in &mut snapshot.listeners {
             let Some(listener) = Arc::get_mut(listener) else { continue }; // nobody else has the snapshot yet
             let name = listener.name.to_string();
             let Some(http3) = listener.http3.as_deref_mut() else { continue };
             for door in &mut http3.doors {
-                let wrong = |e: io::Error| Context::new(format!("listeners.{name}"), e);
                 let asked = Address::Udp(door.address);
-                let any_port = door.address.port() == 0;
                 // The TCP socket of the same address has got its port.
                 let tcp = bound.iter().find(|b| {
                     b.asked == Address::Tcp(door.address)
-                        && (!any_port || door.outer.is_some() || b.name == name)
+                        && (!asked.is_any_port() || door.outer.is_some() || b.name == name)
                 });
                 let wanted = match tcp.map(|tcp| &tcp.actual) {
                     Some(Address::Tcp(actual)) => *actual,
                     _ => door.address,
                 };
-                let same = |b: &&BoundListener| b.asked == asked && (!any_port || b.name == name);
-                let actual = match self.bound.iter().find(same) {
-                    Some(open) => open.actual.clone(),
-                    None => {
-                        let (address, opened) = match self.inherited.take_listener(&name, &asked) {
-                            Some((address, opened)) => {
-                                let opened = enough_udp(&address, opened, sockets.len());
-                                (address, opened)
-                            }
-                            None => bind_udp(wanted, sockets.len(), beside).map_err(wrong)?,
-                        };
-                        let spread = listen::spread(opened, sockets.len()).map_err(wrong)?;
-                        for (core, opened) in sockets.iter_mut().zip(spread) {
-                            core.extend(opened.into_iter().map(|socket| (address.clone(), socket)));
-                        }
-                        address
-                    }
-                };
+                let bind = || bind_udp(wanted, cores, beside);
+                let actual = self.opened(&name, &asked, bind, sockets)?;
                 if let Address::Udp(actual) = actual {
                     door.address = actual;
                     if door.outer.is_none() {
@@ -610,19 +602,6 @@ impl Control {
         self.stop_orders();
         self.end_outputs();
     }
-}
-
-/// Adds UDP sockets to inherited ones, if this process has more cores than the one before.
-fn enough_udp(address: &Address, mut opened: Vec<BoundSocket>, cores: usize) -> Vec<BoundSocket> {
-    if let Address::Udp(at) = address
-        && opened.len() < cores
-    {
-        match weir_quic::bind_more(*at, opened.len(), cores) {
-            Ok(more) => opened.extend(more.sockets.into_iter().map(BoundSocket::any)),
-            Err(e) => log::info("workers share a UDP socket", &[("address", address), ("why", &e)]),
-        }
-    }
-    opened
 }
 
 /// Binds UDP sockets for QUIC.

@@ -198,12 +198,12 @@ impl Inheritance {
     }
 
     fn take(&mut self, owner: &Owner, asked: &Address) -> Option<(Address, Vec<BoundSocket>)> {
-        let any_port = matches!(asked, Address::Tcp(address) | Address::Udp(address) if address.port() == 0);
         let text = asked.to_string();
         // A listener may have been renamed. But if the system chose the ports, only the name says which is whose.
         let fits = |i: &Inherited| {
             i.asked == text
-                && (i.owner == *owner || !any_port && (i.owner == Owner::Any || is_listener(&i.owner, owner)))
+                && (i.owner == *owner
+                    || !asked.is_any_port() && (i.owner == Owner::Any || is_listener(&i.owner, owner)))
         };
         let at = self.sockets.iter().position(fits)?;
         let found = self.sockets.swap_remove(at);

@@ -27,6 +27,13 @@ pub enum Address {
     Unix(PathBuf),
 }
 
+impl Address {
+    /// Whether the system chooses the port.
+    pub const fn is_any_port(&self) -> bool {
+        matches!(self, Self::Tcp(address) | Self::Udp(address) if address.port() == 0)
+    }
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
