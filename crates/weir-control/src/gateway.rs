@@ -379,9 +379,7 @@ impl Gateway {
         stopped();
         // What the next process gets for the one before this one passes through here.
         let by = Instant::now() + drain.get();
-        while self.inner.crew.shared.homes.relays() && Instant::now() < by {
-            std::thread::sleep(DRAIN_POLL);
-        }
+        wait_while(by, || self.inner.crew.shared.homes.relays());
         self.finish(by.saturating_duration_since(Instant::now()));
     }
 
@@ -417,10 +415,7 @@ impl Gateway {
 
     /// Ends when all connections have closed, or cuts them after `limit`.
     fn finish(&self, limit: Duration) {
-        let deadline = Instant::now() + limit;
-        while !self.inner.crew.shared.is_empty() && Instant::now() < deadline {
-            std::thread::sleep(DRAIN_POLL);
-        }
+        wait_while(Instant::now() + limit, || !self.inner.crew.shared.is_empty());
         let cut = self.connections();
         if cut > 0 {
             log::warn("drain deadline passed: connections are cut", &[("connections", &cut)]);
@@ -791,6 +786,13 @@ impl fmt::Debug for Gateway {
 }
 
 /// The first few names of a list.
+/// Waits while something goes on, until this time at most.
+fn wait_while(by: Instant, goes_on: impl Fn() -> bool) {
+    while goes_on() && Instant::now() < by {
+        std::thread::sleep(DRAIN_POLL);
+    }
+}
+
 fn few(names: &[&str]) -> String {
     const FEW: usize = 10;
     let more = if names.len() > FEW { ", …" } else { "" };
