@@ -119,7 +119,8 @@ async fn run(start: Start, sockets: Rc<Sockets>) {
                 core.join(siblings, serves);
                 let before = doors.0.take();
                 if serves {
-                    quic.keep(&quic_places(&core, &sockets));
+                    let places = places(&core, &sockets);
+                    quic.keep(&places.into_iter().flatten().collect::<Vec<_>>());
                 } else {
                     quic.give_up();
                 }
@@ -147,20 +148,22 @@ async fn run(start: Start, sockets: Rc<Sockets>) {
     }
 }
 
-/// The places of a core's UDP sockets among those of their addresses, as `weir_wire::listen::spread` deals them out.
-fn quic_places(core: &Core, sockets: &[(Address, BoundSocket)]) -> Vec<(SocketAddr, usize)> {
+/// Which of a core's sockets are of UDP, with their addresses and their places among those of the same address, as
+/// `weir_wire::listen::spread` deals them out.
+fn places(core: &Core, sockets: &[(Address, BoundSocket)]) -> Vec<Option<(SocketAddr, usize)>> {
     let (mine, all) = core.place();
-    let mut places: Vec<(SocketAddr, usize)> = Vec::new();
-    for (address, _) in sockets {
-        if let Address::Udp(address) = address {
-            let before = places.iter().filter(|(same, _)| same == address).count();
-            places.push((*address, mine + before * all));
-        }
-    }
-    places
+    let mut before: HashMap<SocketAddr, usize> = HashMap::new();
+    let place = |(address, _): &(Address, BoundSocket)| {
+        let Address::Udp(address) = address else { return None };
+        let round = before.entry(*address).or_default();
+        let place = mine + *round * all;
+        *round += 1;
+        Some((*address, place))
+    };
+    sockets.iter().map(place).collect()
 }
 
-/// Opens sockets: those of an address in the order of their places.
+/// Opens sockets.
 fn open(
     core: &Rc<Core>,
     doors: &Doors,
@@ -168,16 +171,11 @@ fn open(
     mailbox: &mpsc::UnboundedSender<Message>,
     sockets: Vec<(Address, BoundSocket)>,
 ) {
-    let (mine, all) = core.place();
-    let mut opened: HashMap<SocketAddr, usize> = HashMap::new();
-    for (address, socket) in sockets {
-        if let Address::Udp(address) = address {
-            // As `weir_wire::listen::spread` deals them out.
-            let before = opened.entry(address).or_default();
-            quic.open(core, address, mine + *before * all, socket, mailbox);
-            *before += 1;
-        } else {
-            doors.open(core, address, socket);
+    let places = places(core, &sockets);
+    for ((address, socket), place) in sockets.into_iter().zip(places) {
+        match place {
+            Some((address, place)) => quic.open(core, address, place, socket, mailbox),
+            None => doors.open(core, address, socket),
         }
     }
 }

@@ -15,6 +15,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use weir_quic::{Endpoint, Home, Limits, Retry, Server};
 use weir_telemetry::log;
 use weir_wire::listen::{Address, BoundSocket};
+use weir_wire::time;
 
 /// The UDP sockets of one core with their endpoints.
 #[derive(Default)]
@@ -26,6 +27,9 @@ pub(super) struct QuicDoors {
 
 /// How long a replaced process accepts new QUIC clients on a socket that its successor does not read.
 const HANDED_OVER: Duration = Duration::from_secs(1);
+
+/// How long a core that ends waits until a socket has taken what tells clients so.
+const FAREWELL: Duration = Duration::from_millis(100);
 
 /// A UDP socket and its endpoint.
 pub(super) struct Door {
@@ -113,8 +117,7 @@ impl QuicDoors {
     /// Another process reads the sockets of an address: this one takes no new clients there.
     fn hand_over(&self, address: SocketAddr) {
         for door in self.doors.borrow().iter().filter(|door| door.address == address) {
-            door.endpoint.stop_reading();
-            door.leave();
+            door.give_up();
         }
     }
 
@@ -122,16 +125,14 @@ impl QuicDoors {
     pub(super) fn keep(&self, places: &[(SocketAddr, usize)]) {
         let goes = |door: &&Rc<Door>| !places.contains(&(door.address, usize::from(door.home.core)));
         for door in self.doors.borrow().iter().filter(|door| !door.is_leaving.get()).filter(goes) {
-            door.endpoint.stop_reading();
-            door.leave();
+            door.give_up();
         }
     }
 
     /// Stops accepting clients, because other cores read the sockets now.
     pub(super) fn give_up(&self) {
         for door in self.doors.borrow().iter() {
-            door.endpoint.stop_reading();
-            door.leave();
+            door.give_up();
         }
     }
 
@@ -176,15 +177,23 @@ impl QuicDoors {
         self.doors.borrow_mut().retain(|door| !door.is_leaving.get() || door.endpoint.connections() > 0);
     }
 
-    /// Closes every connection now.
+    /// Closes every connection now, and lets the endpoints tell their clients.
     pub(super) async fn cut(&self) {
-        self.doors.borrow().iter().for_each(|door| door.endpoint.close_all(weir_h3::code::NO_ERROR));
-        weir_wire::yield_now().await; // the endpoints send what they have
-        weir_wire::yield_now().await;
+        let doors = self.doors.take();
+        doors.iter().for_each(|door| door.endpoint.close_all(weir_h3::code::NO_ERROR));
+        for door in &doors {
+            let _ = time::timeout(FAREWELL, door.endpoint.flushed()).await; // a full socket may take no more
+        }
     }
 }
 
 impl Door {
+    /// Another core or process reads the socket now: the connections get what it passes on.
+    fn give_up(&self) {
+        self.endpoint.stop_reading();
+        self.leave();
+    }
+
     fn leave(&self) {
         self.is_leaving.set(true);
         self.endpoint.close();
