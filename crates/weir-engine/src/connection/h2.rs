@@ -49,7 +49,6 @@ pub(super) async fn serve(client: Client, early: Vec<u8>) -> Closed {
 
 impl multiplexed::Server for Server {
     const PROTOCOL: Protocol = Protocol::Http2;
-    const SILENT: &'static Cause = &error::H2_PING_TIMEOUT;
     type Arrival = Arrival;
 
     fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Arrival>, Fault>> {
@@ -72,8 +71,8 @@ impl multiplexed::Server for Server {
         self.drain();
     }
 
-    fn is_alive(&mut self) -> bool {
-        self.is_alive()
+    fn silence(&mut self) -> Option<&'static Cause> {
+        (!self.is_alive()).then_some(&error::H2_PING_TIMEOUT)
     }
 
     fn blocked(&self) -> Option<Instant> {

@@ -38,9 +38,6 @@ pub(super) trait Server {
     /// How its requests are counted.
     const PROTOCOL: Protocol;
 
-    /// The cause that is counted for a client that does not answer while its requests are in progress.
-    const SILENT: &'static Cause;
-
     /// A request that has arrived.
     type Arrival: Arrival;
 
@@ -59,8 +56,8 @@ pub(super) trait Server {
     /// Accepts no further requests and ends after the last one.
     fn drain(&mut self);
 
-    /// Checks whether the client is alive; called every [`LOOK`] while requests are in progress.
-    fn is_alive(&mut self) -> bool;
+    /// Checks whether the client is alive, every [`LOOK`] while requests are in progress. The cause if it is not.
+    fn silence(&mut self) -> Option<&'static Cause>;
 
     /// Since when the client has accepted no data.
     fn blocked(&self) -> Option<Instant>;
@@ -326,7 +323,7 @@ impl<S: Server> Connection<S> {
             }
             None
         } else {
-            (!self.server.is_alive()).then_some(S::SILENT)
+            self.server.silence()
         };
         cause.map(|cause| {
             core.lost(cause, &self.listener.spec.name, self.shared.peer.get(), "");

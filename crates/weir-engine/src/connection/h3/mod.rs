@@ -150,7 +150,6 @@ fn bounds(snapshot: &Snapshot) -> Bounds {
 
 impl multiplexed::Server for Server {
     const PROTOCOL: Protocol = Protocol::Http3;
-    const SILENT: &'static Cause = &error::H2_PING_TIMEOUT; // never: QUIC's idle timeout ends it
     type Arrival = Arrival;
 
     fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Arrival>, Fault>> {
@@ -177,9 +176,9 @@ impl multiplexed::Server for Server {
         self.drain();
     }
 
-    fn is_alive(&mut self) -> bool {
-        self.ping();
-        true
+    fn silence(&mut self) -> Option<&'static Cause> {
+        self.ping(); // a client that does not answer is lost by QUIC's idle timeout
+        None
     }
 
     fn blocked(&self) -> Option<Instant> {
