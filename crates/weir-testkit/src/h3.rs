@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use weir_h3::codec::Handshake;
 use weir_h3::{Bounds, Effect, Own, Role, TextCodec};
-use weir_quic::{Client, Connection, Endpoint, Home, Keys, Limits, Reader, StreamError, Writer};
+use weir_quic::{Client, Connection, Endpoint, Limits, Reader, StreamError, Writer};
 use weir_wire::{Driver, websocket};
 
 /// A connection to an HTTP/3 server. It closes when this is dropped.
@@ -58,12 +58,13 @@ impl H3 {
         }
     }
 
-    /// Connects, asks once, leaves, and comes back with this request, which is early data.
+    /// Connects along a path, asks once, leaves, and comes back with this request, which is early data. From then on the
+    /// path holds back what the server sends, so that the handshake does not end before [`UdpPath::let_go`].
     #[track_caller]
-    pub fn come_back(address: &str, tls: &Tls, head: &str) -> Response {
+    pub fn come_back(path: &UdpPath, tls: &Tls, head: &str) -> Response {
         let (commands, given) = unbounded_channel();
         let asked = Asked::of(&commands, head, Vec::new(), true);
-        match Self::connect_as(address, tls, commands, given, true) {
+        match Self::connect_as(&path.address, tls, commands, given, Some(path.clone())) {
             Ok(_client) => asked.response(),
             Err(why) => panic!("no HTTP/3 connection: {why}"),
         }
@@ -75,7 +76,7 @@ impl H3 {
     /// Why there is no connection.
     pub fn try_connect(address: &str, tls: &Tls) -> Result<Self, String> {
         let (commands, given) = unbounded_channel();
-        Self::connect_as(address, tls, commands, given, false)
+        Self::connect_as(address, tls, commands, given, None)
     }
 
     fn connect_as(
@@ -83,7 +84,7 @@ impl H3 {
         tls: &Tls,
         commands: UnboundedSender<Command>,
         given: UnboundedReceiver<Command>,
-        comes_back: bool,
+        comes_back: Option<UdpPath>,
     ) -> Result<Self, String> {
         let address: SocketAddr = address.strip_prefix("udp:").unwrap_or(address).parse().unwrap();
         let (began, begun) = mpsc::channel();
@@ -91,25 +92,24 @@ impl H3 {
         let (config, name) = tls.quic();
         thread::spawn(move || {
             let driver = Driver::new().unwrap();
-            let sockets = driver.sockets();
             driver.run(async move {
                 let here = if address.is_ipv4() { "127.0.0.1:0" } else { "[::]:0" };
-                let socket = UdpSocket::bind(here).unwrap();
-                socket.set_nonblocking(true).unwrap();
-                let keys = Keys::random().unwrap();
-                let home = Home { core: 0, generation: 0 };
-                let endpoint = Endpoint::new(&sockets, socket, home, &keys, None).unwrap();
+                let endpoint = Endpoint::client(here.parse().unwrap()).unwrap();
                 let runner = endpoint.clone();
                 tokio::task::spawn_local(async move { runner.run().await });
                 let client = Client::new(config, &Limits::default()).unwrap();
-                if comes_back {
+                if let Some(path) = &comes_back {
                     ask_once(endpoint.connect(&client, address, &name).unwrap()).await;
+                    path.hold_back();
                 }
                 let connection = endpoint.connect(&client, address, &name).unwrap();
-                assert!(!comes_back || connection.may_be_early(), "there is no ticket for early data");
+                assert!(
+                    comes_back.is_none() || connection.may_be_early(),
+                    "there is no ticket for early data"
+                );
                 let connected = match comes_back {
-                    true => Ok(()),
-                    false => poll_fn(|cx| connection.poll_connected(cx)).await,
+                    Some(_) => Ok(()),
+                    None => poll_fn(|cx| connection.poll_connected(cx)).await,
                 };
                 let is_connected = connected.is_ok();
                 let _ = began.send(connected.map_err(|lost| lost.to_string())); // nobody waits any more
@@ -120,8 +120,7 @@ impl H3 {
                     let _ = over.send(why); // as above
                 }
                 endpoint.close_all(0);
-                weir_wire::yield_now().await; // the endpoint tells the server
-                weir_wire::yield_now().await;
+                endpoint.flushed().await; // the server is told
             })
         });
         begun.recv_timeout(DEADLINE).unwrap_or_else(|_| Err("it takes too long".to_owned()))?;
@@ -491,7 +490,7 @@ impl Talk {
 }
 
 /// A path between a client and a server of UDP. [`UdpPath::move_to`] changes the address that the server sees.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct UdpPath {
     /// Where the client sends to.
     pub address: String,
