@@ -1,5 +1,5 @@
-//! Reads what an agent says, with limits: on how much memory one message takes, and on every number, so that the sums of
-//! all agents cannot overflow.
+//! Reads what an agent says, with limits: on how much memory one message takes, and on every number, so that the sums
+//! of all agents cannot overflow.
 
 use crate::clean;
 use crate::message::{FromAgent, Second};

@@ -38,9 +38,11 @@ enum Order {
 }
 
 /// The metrics that a threshold may use, for messages.
-const METRICS: &str = "p50, p99.9 and so on, mean, max (of the response time; service.p99 for the service time), errors, failed, \
-     checks, rate, iterations, iteration.p99 (time of an iteration), cost (µs of the target per request), percore (requests per core-second of the target); \
-     of replays also ratio (of new to recorded times; ratio.p99 of a percentile), statuses-changed, lengths-changed and drift.p99";
+const METRICS: &str = "p50, p99.9 and so on, mean, max (of the response time; service.p99 for the service time), \
+     errors, failed, checks, rate, iterations, iteration.p99 (time of an iteration), \
+     cost (µs of the target per request), percore (requests per core-second of the target); \
+     of replays also ratio (of new to recorded times; ratio.p99 of a percentile), statuses-changed, lengths-changed \
+     and drift.p99";
 
 impl Threshold {
     /// Parses `p99<20ms`, or `http_req_duration: p(95)<200` as in k6. `place` is the option, for the message. With

@@ -61,8 +61,8 @@ pub(crate) fn weir(line: &[u8]) -> Result<Recorded, Unread> {
     })
 }
 
-/// A line `{at, method, url, headers, body}`. Also read: `body_base64`, `body_cut`, `body_changed`, `client`, `route`, `status`,
-/// `bytes` (of the response's body) and `ms` (how long it took).
+/// A line `{at, method, url, headers, body}`. Also read: `body_base64`, `body_cut`, `body_changed`, `client`, `route`,
+/// `status`, `bytes` (of the response's body) and `ms` (how long it took).
 pub(crate) fn line(line: &[u8]) -> Result<Recorded, Unread> {
     let mut value: Value = serde_json::from_slice(line).map_err(|_| UNREADABLE)?;
     if is_tunnel(&value) {

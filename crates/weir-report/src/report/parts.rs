@@ -102,15 +102,15 @@ pub struct ConnectionStats {
     pub syn_again: u64,
     /// TLS connections opened while measuring that resumed an earlier session, which saves the target a signature.
     pub resumed: u64,
-    /// With HTTP/2 or HTTP/3, the fewest concurrent streams that a target allowed on a connection; none if it named no limit
-    /// below the plan's.
+    /// With HTTP/2 or HTTP/3, the fewest concurrent streams that a target allowed on a connection; none if it named no
+    /// limit below the plan's.
     pub streams_allowed: Option<u64>,
     /// Complete responses of each client, by number; at most 65,536 clients. 0 means starved.
     pub responses_by_client: Vec<u64>,
     /// Times to connect, including TLS, of all connections opened, warm-up included (oha `DNSDialup`).
     pub dial: Histogram,
-    /// With HTTP/3, packets sent that counted as lost, so that their content was sent again, warm-up included. TCP's are
-    /// known to the kernel only.
+    /// With HTTP/3, packets sent that counted as lost, so that their content was sent again, warm-up included. TCP's
+    /// are known to the kernel only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost_packets: Option<u64>,
 }

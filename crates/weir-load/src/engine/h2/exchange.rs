@@ -1,4 +1,5 @@
-//! Requests on a shared connection of HTTP/2 or HTTP/3: the client's side, and the driver that reads and writes for all clients.
+//! Requests on a shared connection of HTTP/2 or HTTP/3: the client's side, and the driver that reads and writes for all
+//! clients.
 
 use super::{Ask, Exchange, Fate, Io, Link, Phase};
 use crate::engine::shared::Captured;

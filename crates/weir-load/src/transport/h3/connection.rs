@@ -44,13 +44,17 @@ const PIECE: usize = 64 * 1024;
 /// Unidirectional streams of the target that are read at a time; `dial` allows as many.
 pub(super) const THEIRS: usize = 16;
 
-/// The places of [`Ready`] that are no requests: a stream of the target arrived, streams can be opened, the connection
-/// ended, the target reads more of a stream of ours; then the target's unidirectional streams, then requests.
+/// The places of [`Ready`]. This one: the target opened a stream.
 const ACCEPT: usize = 0;
+/// We can open a stream.
 const OPEN: usize = 1;
+/// The connection has ended.
 const ENDED: usize = 2;
+/// The target reads more of a unidirectional stream of ours, or lets us open one.
 const OURS: usize = 3;
+/// The target's unidirectional streams.
 const FIRST_THEIRS: usize = 4;
+/// Requests.
 const FIRST_CALL: usize = FIRST_THEIRS + THEIRS;
 
 /// The stream of a request that could not begin: no stream has it.

@@ -1,7 +1,7 @@
 //! The streams of a connection that have something to do.
 //!
-//! One task drives all streams of a connection. QUIC wakes each by a waker of its own, which notes the stream's place
-//! here and wakes the task: it then looks at those streams only, and not at every stream that is open.
+//! One task drives all streams of a connection. QUIC wakes each stream by its own waker, which notes the stream's place
+//! here and wakes the task. The task then looks at those streams only, and not at every open one.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
