@@ -75,7 +75,7 @@ fn weigh(bytes: &[u8]) -> Result<(), String> {
 ///
 /// # Errors
 /// Names the first number or list beyond its limit.
-pub fn bounded(message: &FromAgent) -> Result<(), String> {
+fn bounded(message: &FromAgent) -> Result<(), String> {
     match message {
         FromAgent::Pong { at_ns, .. } | FromAgent::Started { at_ns } if *at_ns > CLOCK_MOST => {
             Err(format!("at_ns: {at_ns} is more than a clock can show"))

@@ -10,7 +10,7 @@ pub const TEXT_MOST: usize = 2_000;
 pub const LINES_MOST: usize = 100;
 
 /// Separator between two lines that are joined into one.
-const BREAK: &str = " | ";
+pub(crate) const BREAK: &str = " | ";
 
 /// Replacement for a character that may not be shown.
 const INSTEAD: char = '\u{fffd}';
@@ -43,7 +43,16 @@ pub fn line(text: &str) -> String {
 
 /// The lines of a text, each as by [`line`]; at most [`LINES_MOST`] of them.
 pub fn lines(text: &str) -> Vec<String> {
-    text.lines().take(LINES_MOST).map(line).collect()
+    lines_of([text])
+}
+
+/// The same for several texts: at most [`LINES_MOST`] lines in all.
+pub fn lines_of<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> Vec<String> {
+    let mut all = Vec::new();
+    for text in texts {
+        all.extend(text.as_ref().lines().take(LINES_MOST - all.len()).map(line));
+    }
+    all
 }
 
 /// JSON whose texts, keys included, have nothing in them that a terminal obeys. What is no JSON stays none.

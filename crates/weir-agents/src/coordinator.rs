@@ -295,7 +295,7 @@ impl Coordinator {
         let Some(agent) = self.agents.get_mut(i).filter(|a| a.step != Step::Over) else { return };
         agent.step = Step::Over;
         if has_started {
-            agent.lost = Some((agent.sum.seconds, why.join(" | ")));
+            agent.lost = Some((agent.sum.seconds, why.join(clean::BREAK)));
             let wrong = agent.sum.wrong().map(str::to_owned);
             agent.mismatch = agent.mismatch.take().or(wrong);
         } else {
@@ -346,10 +346,7 @@ impl Coordinator {
                     self.refuse(i, vec![why]);
                 }
             }
-            (FromAgent::Refused { why }, _) => {
-                let lines = why.iter().flat_map(|text| clean::lines(text)).take(clean::LINES_MOST);
-                self.refuse(i, lines.collect());
-            }
+            (FromAgent::Refused { why }, _) => self.refuse(i, clean::lines_of(why)),
             (FromAgent::Ready, Step::Greeted) => agent.step = Step::Ready,
             (FromAgent::Prepared { kept }, Step::Ready) => {
                 agent.step = Step::Prepared;
@@ -407,10 +404,7 @@ impl Coordinator {
                     self.stop(now, Stop::Gracefully, actions);
                 }
             }
-            (FromAgent::Failed { why }, _) => {
-                let lines = why.iter().flat_map(|text| clean::lines(text)).take(clean::LINES_MOST);
-                self.lose(i, lines.collect(), actions);
-            }
+            (FromAgent::Failed { why }, _) => self.lose(i, clean::lines_of(why), actions),
             _ => {} // a beat, a repetition, or too late
         }
     }

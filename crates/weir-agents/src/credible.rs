@@ -2,6 +2,7 @@
 //! them as well as malicious agents.
 
 use crate::Time;
+use crate::agent::nanos;
 use crate::message::Second;
 use crate::sum::Sum;
 use std::time::Duration;
@@ -115,10 +116,6 @@ fn longest(passed: Time) -> u64 {
 fn told(what: &str, ns: u64, passed: Time) -> String {
     let seconds = Duration::from_nanos(ns).as_secs_f64();
     format!("{what} is {seconds:.3} s, and the load began {:.3} s ago", passed.as_secs_f64())
-}
-
-fn nanos(time: Duration) -> u64 {
-    crate::agent::nanos(time)
 }
 
 /// What an honest agent says, for tests.

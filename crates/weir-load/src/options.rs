@@ -622,6 +622,11 @@ impl Reader<'_> {
         self.read(place, text, units::duration, &form).map(crate::clock::nanos)
     }
 
+    /// `--timeout`, or its default if it is absent or wrong.
+    fn timeout(&self) -> Duration {
+        self.options.timeout.as_deref().and_then(units::duration).unwrap_or(WAIT)
+    }
+
     fn within(&mut self, place: &str, value: Option<u64>, default: u64, most: u64) -> u64 {
         match value {
             None => default,

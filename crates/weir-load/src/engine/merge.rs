@@ -595,16 +595,16 @@ fn ledger(plan: &Plan, shared: &Shared, protocols: [u64; Protocol::ALL.len()]) -
     // Recorded requests have secrets and personal data of others; a report is passed on.
     let Some(first) = shared.first.get().filter(|_| plan.replay.is_none()) else { return l };
     if let Some(target) = plan.targets.get(first.target).filter(|_| first.request.is_none()) {
-        let scheme = target.frames.as_ref().filter(|_| first.fields.is_some());
-        let scheme = scheme.map(|_| (plan.version(), target.scheme));
-        (l.first_request, l.first_request_bytes) = shown_request(&target.bytes, target.head_bytes, scheme);
+        let is_framed = target.frames.is_some() && first.fields.is_some();
+        let framed = is_framed.then(|| (plan.version(), target.scheme));
+        (l.first_request, l.first_request_bytes) = shown_request(&target.bytes, target.head_bytes, framed);
     }
     if let Some((request, scheme)) =
         first.request.as_ref().zip(plan.targets.get(first.target).map(|t| t.scheme))
     {
         let end = memchr::memmem::find(request, b"\r\n\r\n").map_or(request.len(), |at| at + 4);
-        let scheme = first.fields.is_some().then(|| (plan.version(), scheme));
-        (l.first_request, l.first_request_bytes) = shown_request(request, end, scheme);
+        let framed = first.fields.is_some().then(|| (plan.version(), scheme));
+        (l.first_request, l.first_request_bytes) = shown_request(request, end, framed);
     }
     let f = &first.response;
     l.first_response_bytes = f.head_bytes + f.body_bytes + f.framing_bytes;

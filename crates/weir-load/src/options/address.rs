@@ -32,9 +32,7 @@ impl Reader<'_> {
     ) -> Origin {
         #[cfg(feature = "http3")]
         let quic = tls.as_ref().filter(|_| self.options.http3).and_then(|(tls, host)| {
-            let timeout =
-                self.options.timeout.as_deref().and_then(weir_report::units::duration).unwrap_or(super::WAIT);
-            let policy = crate::transport::h3::dial::Policy::new(tls, host, timeout);
+            let policy = crate::transport::h3::dial::Policy::new(tls, host, self.timeout());
             policy.map_err(|why| self.wrong("--http3", &why)).ok()
         });
         Origin {

@@ -14,7 +14,6 @@ use crate::url::{Scheme, Url};
 use std::sync::Arc;
 use weir_h1::FieldName;
 use weir_report::report::TargetPlan;
-use weir_report::units;
 use weir_wire::base64;
 use weir_wire::tls::ClientTls;
 
@@ -149,9 +148,8 @@ impl Reader<'_> {
             all.push(("Host".to_owned(), url.authority.clone()));
         }
         if call.is_some() {
-            let timeout = self.options.timeout.as_deref().and_then(units::duration).unwrap_or(super::WAIT);
             let own = [("TE", "trailers".to_owned()), ("Content-Type", "application/grpc".to_owned())];
-            let own = own.into_iter().chain([("grpc-timeout", crate::grpc::timeout(timeout))]);
+            let own = own.into_iter().chain([("grpc-timeout", crate::grpc::timeout(self.timeout()))]);
             all.extend(own.filter(|(n, _)| !has(n)).map(|(n, v)| (n.to_owned(), v)));
         }
         all.extend(fields.iter().cloned());

@@ -134,17 +134,7 @@ impl Wire {
     /// Writes all pending bytes. With HTTP/3 it is ready at once: what QUIC does not take waits by request.
     pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            Self::H2(transport, connection) => {
-                while !connection.pending().is_empty() {
-                    match transport.poll_write(cx, connection.pending()) {
-                        Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                        Poll::Ready(Ok(n)) => connection.sent(n),
-                        Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
-                        Poll::Pending => return Poll::Pending,
-                    }
-                }
-                transport.poll_flush(cx)
-            }
+            Self::H2(transport, connection) => poll_write_h2(transport, connection, cx),
             #[cfg(feature = "http3")]
             Self::H3(connection) => {
                 connection.write();
@@ -184,4 +174,21 @@ impl Wire {
             Self::H3(connection) => connection.poll_read(cx, scratch, now, answers),
         }
     }
+}
+
+/// Writes all pending bytes of an HTTP/2 connection.
+pub(super) fn poll_write_h2(
+    transport: &mut Transport,
+    connection: &mut H2,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<()>> {
+    while !connection.pending().is_empty() {
+        match transport.poll_write(cx, connection.pending()) {
+            Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+            Poll::Ready(Ok(n)) => connection.sent(n),
+            Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
+            Poll::Pending => return Poll::Pending,
+        }
+    }
+    transport.poll_flush(cx)
 }

@@ -238,8 +238,10 @@ impl Counter {
 impl Metric {
     pub(super) const fn form(self) -> &'static str {
         match self {
-            Self::Checks | Self::Errors | Self::Failed => "expected a share, such as 0.1% or 0.001",
-            Self::Replayed(Replayed::LengthsChanged | Replayed::StatusesChanged) => {
+            Self::Checks
+            | Self::Errors
+            | Self::Failed
+            | Self::Replayed(Replayed::LengthsChanged | Replayed::StatusesChanged) => {
                 "expected a share, such as 0.1% or 0.001"
             }
             Self::Replayed(Replayed::Ratio(_)) => "expected a factor, such as 1.1",

@@ -97,11 +97,10 @@ pub(crate) fn finish(
             let seconds = TEARDOWN_MOST.as_secs();
             Some(format!("teardown: cut {seconds} s after the run was interrupted, before its last step"))
         }
-        _ if most.is_some_and(|most| begun.elapsed() >= most) => {
-            let time = units::time(clock::nanos(most.unwrap_or_default()) as f64);
-            Some(format!("teardown: cut after {time}, before its last step"))
-        }
-        _ => None,
+        _ => most.filter(|most| begun.elapsed() >= *most).map(|most| {
+            let time = units::time(clock::nanos(most) as f64);
+            format!("teardown: cut after {time}, before its last step")
+        }),
     };
     solo(plan, journey, ends, async |crew| {
         let session = Session::around(journey.plan.scope_of_teardown(journey.kept()));

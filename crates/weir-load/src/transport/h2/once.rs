@@ -7,10 +7,9 @@ use crate::grpc::Code;
 use crate::transport::failure::Failure;
 use crate::transport::origin::Origin;
 use crate::transport::proxy;
+use crate::transport::wire::poll_write_h2;
 use std::future::poll_fn;
-use std::io;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 use weir_wire::Transport;
 
@@ -58,7 +57,8 @@ impl Once {
         self.connection.request(0, head, Some((&body, 0)), false);
         let (mut input, mut answers) = (Vec::with_capacity(16 * 1024), Vec::new());
         loop {
-            poll_fn(|cx| self.poll_write(cx)).await.map_err(|e| e.to_string())?;
+            let write = poll_fn(|cx| poll_write_h2(&mut self.stream, &mut self.connection, cx));
+            write.await.map_err(|e| e.to_string())?;
             input.clear();
             let read =
                 poll_fn(|cx| self.stream.poll_read(cx, &mut input)).await.map_err(|e| e.to_string())?;
@@ -81,17 +81,5 @@ impl Once {
             let text = answer.text.map(|t| t.to_string()).unwrap_or_default();
             return Ok(Reply { code, text, body: answer.body });
         }
-    }
-
-    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while !self.connection.pending().is_empty() {
-            match self.stream.poll_write(cx, self.connection.pending()) {
-                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                Poll::Ready(Ok(n)) => self.connection.sent(n),
-                Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
-                Poll::Pending => return Poll::Pending,
-            }
-        }
-        self.stream.poll_flush(cx)
     }
 }

@@ -64,15 +64,12 @@ pub(crate) struct Endpoints {
 
 impl Endpoints {
     fn of(&self, to: SocketAddr) -> io::Result<Endpoint> {
-        let (place, local) = match to {
-            SocketAddr::V4(_) => (&self.v4, SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))),
-            SocketAddr::V6(_) => (&self.v6, SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0))),
-        };
+        let place = if to.is_ipv4() { &self.v4 } else { &self.v6 };
         let mut place = place.borrow_mut();
         if let Some(endpoint) = &*place {
             return Ok(endpoint.clone());
         }
-        let endpoint = Endpoint::client(local)?;
+        let endpoint = Endpoint::client(any_port(to))?;
         let runner = endpoint.clone();
         // If the socket fails, all connections end with that reason.
         drop(tokio::task::spawn_local(async move { runner.run().await }));
@@ -136,9 +133,7 @@ impl Endpoints {
 /// answer it waits for ever.
 async fn refusal(to: SocketAddr) -> io::Error {
     let ask = || {
-        let unspecified =
-            if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-        let socket = UdpSocket::bind(SocketAddr::new(unspecified, 0))?;
+        let socket = UdpSocket::bind(any_port(to))?;
         socket.set_nonblocking(true)?;
         socket.connect(to)?;
         socket.send(&[])?;
@@ -154,6 +149,14 @@ async fn refusal(to: SocketAddr) -> io::Error {
             _ => weir_wire::time::sleep(pause).await,
         }
         pause = (pause * 2).min(REFUSAL.1);
+    }
+}
+
+/// Where a socket is bound that sends to this address: any address of its family, any port.
+fn any_port(to: SocketAddr) -> SocketAddr {
+    match to {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     }
 }
 
