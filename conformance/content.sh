@@ -4,10 +4,9 @@
 . "$(dirname "$0")/lib.sh"
 ensure chromium curl openssl python3
 
-CERT=$WORK/cert.pem KEY=$WORK/key.pem SITE=$WORK/site
-export CERT KEY SITE
-openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 90 -subj /CN=localhost -addext subjectAltName=DNS:localhost,IP:127.0.0.1 \
-  -keyout "$KEY" -out "$CERT" 2>/dev/null
+SITE=$WORK/site
+export SITE
+certificate
 mkdir -p "$SITE/plain" "$SITE/packed" "$SITE/cached"
 # 300 KB of compressible text with distinct lines.
 python3 -c 'print("".join(f"line {n} of a text that says {n * n}\n" for n in range(9000)), end="")' >"$SITE/plain/text.txt"
@@ -42,8 +41,7 @@ LENGTH=$(wc -c <"$SITE/plain/text.txt")
 ORIGIN_PORT=0
 start_weir content
 
-timeout 60 chromium --headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$WORK/profile" --ignore-certificate-errors \
-  --virtual-time-budget=20000 --dump-dom "https://localhost:$PORT/page.html" >"$WORK/dom" 2>"$WORK/chromium.log" </dev/null || true
+dump_dom "https://localhost:$PORT/page.html" --ignore-certificate-errors --virtual-time-budget=20000
 heard() { grep -q "$1" "$WORK/dom"; }
 expect "content: Chromium reads a file as it is" heard "plain 200 null $LENGTH"
 expect "content: Chromium reads what is compressed on the way" heard "/packed/text.txt 200 \(zstd\|br\|gzip\) true"

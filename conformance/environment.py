@@ -1,4 +1,4 @@
-"""What judges in Python need: packages, in environments under CONF_TOOLS, and examples of ours."""
+"""What judges in Python need: packages, in environments under CONF_TOOLS, a certificate, and examples of ours."""
 
 import importlib
 import os
@@ -32,6 +32,15 @@ def imported(judge, package, version, module):
         subprocess.run([python, "-m", "pip", "install", "-q", f"{package}=={version}"], check=True)
     os.environ["WEIR_JUDGE_VENV"] = str(home)
     os.execv(python, [str(python), *sys.argv])
+
+
+def certificate(folder):
+    """Makes a self-signed certificate for localhost, and its key."""
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "30"]
+    command += ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", key, "-out", cert]
+    subprocess.run(command, check=True, capture_output=True)
+    return cert, key
 
 
 def example(variable, package, name):

@@ -14,8 +14,7 @@ fi
 mkdir "$WORK/pages"
 NODE_PATH=$MODULES/node_modules "$MODULES/node_modules/.bin/esbuild" "$HERE/grpc_browser.page.js" --bundle --log-level=error --outfile="$WORK/pages/page.js"
 echo '<!doctype html><title>gRPC</title><script src="page.js"></script>' >"$WORK/pages/index.html"
-openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 90 -subj /CN=localhost -addext subjectAltName=DNS:localhost,IP:127.0.0.1 \
-  -keyout "$WORK/key.pem" -out "$WORK/cert.pem" 2>/dev/null
+certificate
 
 ORIGIN_PORT=$(free_port) TLS_PORT=$(free_port) PAGE_PORT=$(free_port)
 export ORIGIN_PORT TLS_PORT PAGE_PORT WORK MODULES

@@ -4,10 +4,7 @@
 ensure openssl python3
 [ -x "$TOOLS/h2spec" ] || GOBIN=$TOOLS go install github.com/summerwind/h2spec/cmd/h2spec@v2.2.1+incompatible || { fail "h2spec: cannot be installed"; exit 1; }
 
-CERT=$WORK/cert.pem KEY=$WORK/key.pem
-export CERT KEY
-openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 90 -subj /CN=localhost -addext subjectAltName=DNS:localhost,IP:127.0.0.1 \
-  -keyout "$KEY" -out "$CERT" 2>/dev/null
+certificate
 ORIGIN_PORT=$(free_port) TLS_PORT=$(free_port)
 export TLS_PORT
 start python3 "$HERE/origin.py" "$ORIGIN_PORT"

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 
-from environment import ROOT, imported
+from environment import ROOT, certificate, imported
 
 VERSION = "1.7.2"
 
@@ -63,15 +63,6 @@ def protocol(seen):
             self.transmit()
 
     return Server
-
-
-def certificate(folder):
-    """A certificate for localhost, and its key."""
-    cert, key = folder / "cert.pem", folder / "key.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
-    command += ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", cert]
-    subprocess.run(command, check=True, capture_output=True)
-    return cert, key
 
 
 async def load(port, cert, options):

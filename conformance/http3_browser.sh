@@ -6,13 +6,12 @@
 . "$(dirname "$0")/lib.sh"
 ensure chromium openssl python3
 
-CERT=$WORK/cert.pem KEY=$WORK/key.pem LOG=$WORK/access.log FILES=$WORK/files
-export CERT KEY LOG FILES
+LOG=$WORK/access.log FILES=$WORK/files
+export LOG FILES
 RETRY_PORT=$(free_port) EARLY_PORT=$(free_port) PLAIN_PORT=$(free_port) ORIGIN_PORT=$(free_port) SINK_PORT=$(free_port)
 export RETRY_PORT EARLY_PORT PLAIN_PORT SINK_PORT
 mkdir "$FILES"
-openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 13 -subj /CN=localhost -addext subjectAltName=DNS:localhost,IP:127.0.0.1 \
-  -keyout "$KEY" -out "$CERT" 2>/dev/null
+certificate 13
 SPKI=$(openssl x509 -in "$CERT" -pubkey -noout | openssl pkey -pubin -outform der | openssl dgst -sha256 -binary | openssl enc -base64)
 cat >"$FILES/page.html" <<'P'
 <!doctype html><title>page</title><p id=p>waiting</p>
@@ -32,13 +31,10 @@ P
 start_weir http3/gateway
 
 # Over QUIC Chromium tries only the first address of a name, and that of localhost may be ::1.
-timeout 60 chromium --headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$WORK/profile" --enable-quic \
-  --host-resolver-rules="MAP localhost 127.0.0.1" --ignore-certificate-errors-spki-list="$SPKI" --origin-to-force-quic-on=localhost:1 \
-  --virtual-time-budget=20000 --dump-dom "https://localhost:$PORT/files/page.html" >"$WORK/dom" 2>"$WORK/chromium.log" </dev/null || true
+dump_dom "https://localhost:$PORT/files/page.html" --enable-quic --host-resolver-rules="MAP localhost 127.0.0.1" \
+  --ignore-certificate-errors-spki-list="$SPKI" --origin-to-force-quic-on=localhost:1 --virtual-time-budget=20000
 expect "http3 browser: the page went from HTTP/2 to HTTP/3" grep -q 'protocols: h2 h3; again: 200' "$WORK/dom"
-# The log is written in pieces; its end is complete after weir exits.
-for pid in $STARTED; do kill "$pid" 2>/dev/null || true; wait "$pid" 2>/dev/null || true; done
-STARTED=
+stop_all
 expect "http3 browser: the page itself came over HTTP/2" grep -q '"uri":"/files/page.html","protocol":"HTTP/2"' "$LOG"
 expect "http3 browser: later requests came over HTTP/3" grep -q '"uri":"/hello[^"]*","protocol":"HTTP/3"' "$LOG"
 [ "$FAILED" = 0 ] || { tail -c 600 "$WORK/dom"; tail -n 3 "$LOG"; tail -n 5 "$WORK/chromium.log"; }

@@ -2,6 +2,7 @@
 shell."""
 
 import atexit
+import http.server
 import os
 import pathlib
 import socket
@@ -10,9 +11,9 @@ import sys
 import tempfile
 import time
 
+from environment import ROOT, TOOLS  # noqa: F401 - judges import TOOLS from here
+
 HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parent
-TOOLS = pathlib.Path(os.environ.get("CONF_TOOLS") or pathlib.Path.home() / ".cache/weir-conformance")
 WORK = pathlib.Path(tempfile.mkdtemp(prefix="weir-conformance-"))
 
 failed = []
@@ -25,6 +26,21 @@ def verdict(good, text):
     if not good:
         failed.append(text)
     return good
+
+
+class Answers(http.server.BaseHTTPRequestHandler):
+    """The base of an origin: keeps connections open, and logs nothing."""
+
+    protocol_version = "HTTP/1.1"
+
+    def answer(self, body):
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
 
 
 def free_port():

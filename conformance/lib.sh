@@ -13,10 +13,15 @@ FAILED=0
 STARTED=
 mkdir -p "$TOOLS"
 
-# Ends the processes that we started, by pid, and nothing else.
-finish() {
+# stop_all: ends the processes that we started, by pid, and nothing else. weir's log is complete only after it.
+stop_all() {
   for pid in $STARTED; do kill "$pid" 2>/dev/null || true; done
   for pid in $STARTED; do wait "$pid" 2>/dev/null || true; done
+  STARTED=
+}
+
+finish() {
+  stop_all
   rm -rf "$WORK"
 }
 trap finish EXIT
@@ -39,6 +44,23 @@ while time.monotonic() < until:
         time.sleep(0.05)
 sys.exit(f"nothing listens on port {sys.argv[1]}")
 P
+}
+
+# certificate [DAYS]: makes a self-signed one for localhost; sets and exports CERT and KEY
+certificate() {
+  CERT=$WORK/cert.pem KEY=$WORK/key.pem
+  export CERT KEY
+  openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days "${1:-90}" -subj /CN=localhost \
+    -addext subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout "$KEY" -out "$CERT" 2>/dev/null
+}
+
+# dump_dom URL OPTION...: headless Chromium loads a page, and prints its DOM to $WORK/dom when the page's time is up or
+# its network is idle
+dump_dom() {
+  page=$1
+  shift
+  timeout 60 chromium --headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$WORK/profile" "$@" \
+    --dump-dom "$page" >"$WORK/dom" 2>"$WORK/chromium.log" </dev/null || true
 }
 
 # weir_bin: prints the binary to test

@@ -18,7 +18,7 @@ import threading
 import time
 import urllib.parse
 
-from judge import HERE, TOOLS, WORK, failed, free_port, start, start_weir, verdict, wait_for_port
+from judge import HERE, TOOLS, WORK, Answers, failed, free_port, start, start_weir, verdict, wait_for_port
 
 VERSION = "8.8.1"  # of the 8.x line, which runs on Node 18 and up
 PAGE = {"Accept": "text/html"}
@@ -34,20 +34,11 @@ def install():
     return module
 
 
-class Origin(http.server.BaseHTTPRequestHandler):
+class Origin(Answers):
     """Returns the request that it received."""
 
-    protocol_version = "HTTP/1.1"
-
     def do_GET(self):
-        body = json.dumps({name.lower(): value for name, value in self.headers.items()}).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
+        self.answer(json.dumps({name.lower(): value for name, value in self.headers.items()}).encode())
 
 
 class Form(html.parser.HTMLParser):

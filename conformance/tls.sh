@@ -7,10 +7,7 @@ ensure testssl openssl python3 venv
 VENV=$TOOLS/sslyze
 [ -x "$VENV/bin/sslyze" ] || { python3 -m venv "$VENV" && "$VENV/bin/pip" install -q sslyze; } || { fail "tls: sslyze cannot be installed"; exit 1; }
 
-CERT=$WORK/cert.pem KEY=$WORK/key.pem
-export CERT KEY
-openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 90 -subj /CN=localhost -addext subjectAltName=DNS:localhost,IP:127.0.0.1 \
-  -keyout "$KEY" -out "$CERT" 2>/dev/null
+certificate
 [ -n "${GATEWAY_PORT:-}" ] || {
   ORIGIN_PORT=$(free_port)
   start python3 "$HERE/origin.py" "$ORIGIN_PORT"

@@ -5,14 +5,13 @@ import http.server
 import os
 import pathlib
 import socketserver
-import subprocess
 import sys
 import threading
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from environment import imported
+from environment import certificate, imported
 
 AIOQUIC = "1.7.2"
 imported("http3", "aioquic", AIOQUIC, "aioquic.quic.connection")
@@ -20,20 +19,18 @@ imported("http3", "aioquic", AIOQUIC, "aioquic.quic.connection")
 import judge
 
 
-class Origin(http.server.BaseHTTPRequestHandler):
+class Origin(judge.Answers):
     """POST: the length and the SHA-256 of the body. GET /bytes/N: N bytes."""
-
-    protocol_version = "HTTP/1.1"
 
     def do_POST(self):
         digest, length = hashlib.sha256(), 0
         for piece in self._pieces():
             digest.update(piece)
             length += len(piece)
-        self._answer(f"{length} {digest.hexdigest()}".encode())
+        self.answer(f"{length} {digest.hexdigest()}".encode())
 
     def do_GET(self):
-        self._answer(b"x" * int(self.path.split("/")[2]) if self.path.startswith("/bytes/") else self.path.encode())
+        self.answer(b"x" * int(self.path.split("/")[2]) if self.path.startswith("/bytes/") else self.path.encode())
 
     def _pieces(self):
         if "content-length" in self.headers:
@@ -46,15 +43,6 @@ class Origin(http.server.BaseHTTPRequestHandler):
             yield self.rfile.read(length)
             self.rfile.readline()
         self.rfile.readline()
-
-    def _answer(self, body):
-        self.send_response(200)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
 
     def handle(self):
         try:
@@ -73,7 +61,8 @@ class Gateway:
 
     def __init__(self):
         work = judge.WORK
-        self.cert, self.key, self.log = work / "cert.pem", work / "key.pem", work / "access.log"
+        self.cert, self.key = certificate(work)
+        self.log = work / "access.log"
         self.files = work / "files"
         self.files.mkdir()
         with open(self.files / "big", "wb") as big:
@@ -84,12 +73,6 @@ class Gateway:
                 big.write(piece)
         self.big_length = 160 * 65536
         (self.files / "page.html").write_text("<!doctype html><title>page</title><p>waiting</p>")
-        subprocess.run(
-            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "30", "-subj", "/CN=localhost"]
-            + ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", self.key, "-out", self.cert],
-            check=True,
-            capture_output=True,
-        )
         origin = Server(("127.0.0.1", 0), Origin)
         threading.Thread(target=origin.serve_forever, daemon=True).start()
         self.retry, self.early, self.plain = judge.free_port(), judge.free_port(), judge.free_port()
