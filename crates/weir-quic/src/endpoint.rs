@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use weir_wire::time::{Sleep, sleep_until};
-use weir_wire::{Datagrams, Sockets};
+use weir_wire::{Datagrams, Sockets, client_network};
 
 /// Datagrams (or batches that the kernel merged, up to 64 KiB each) taken per system call.
 const BATCH: usize = 8;
@@ -494,7 +494,8 @@ impl Inner {
             self.server.borrow().as_ref().map(|server| (server.limits.clone(), server.mark)).unzip();
         let handshakes = self.handshakes.get();
         // Only proved addresses count: otherwise a forger could have another client refused.
-        let client = incoming.remote_address_validated().then(|| network(incoming.remote_address().ip()));
+        let client =
+            incoming.remote_address_validated().then(|| client_network(incoming.remote_address().ip()));
         let of_client = client.map_or(0, |client| self.by_client.borrow().get(&client).copied().unwrap_or(0));
         let is_full = |limits: &Limits| {
             handshakes >= limits.handshakes
@@ -697,14 +698,6 @@ impl Inner {
                 counts.unsent += datagrams;
             }
         });
-    }
-}
-
-/// What one client has of addresses: one of IPv4, or a network of 64 bits of IPv6.
-fn network(ip: IpAddr) -> IpAddr {
-    match ip.to_canonical() {
-        IpAddr::V6(ip) => IpAddr::V6((ip.to_bits() >> 64 << 64).into()),
-        ip => ip,
     }
 }
 

@@ -29,3 +29,12 @@ impl std::fmt::Display for Peer {
         }
     }
 }
+
+/// What limits per client count as one address: an IPv4 address, or a /64 of IPv6, since one host usually controls a
+/// whole one.
+pub fn client_network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() & !u128::from(u64::MAX)).into()),
+        v4 @ IpAddr::V4(_) => v4,
+    }
+}

@@ -5,9 +5,10 @@
 //! recently does not need the shared one.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use weir_wire::client_network;
 
 /// Burst per address, and the time until one attempt is restored.
 const OF_ONE: Allowance = Allowance { most: 10, each: Duration::from_secs(2) };
@@ -60,7 +61,7 @@ impl Attempts {
     pub(crate) fn begin(&self, from: IpAddr, now: Instant) -> Result<(), Duration> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Kept { all, of } = &mut *kept;
-        let from = network(from);
+        let from = client_network(from);
         if of.len() >= ADDRESSES && !of.contains_key(&from) {
             of.retain(|_, address| address.is_worth_keeping(now));
             let any = of.keys().next().copied().filter(|_| of.len() >= ADDRESSES);
@@ -79,16 +80,7 @@ impl Attempts {
     /// Restores the full allowance of an address that signed in.
     pub(crate) fn succeeded(&self, from: IpAddr, now: Instant) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.of.insert(network(from), Address { debt: Debt::default(), signed_in: Some(now) });
-    }
-}
-
-/// The unit of counting: an IPv6 host usually controls its whole /64.
-fn network(address: IpAddr) -> IpAddr {
-    const REST: u128 = u64::MAX as u128;
-    match address.to_canonical() {
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !REST).into(),
-        address => address,
+        kept.of.insert(client_network(from), Address { debt: Debt::default(), signed_in: Some(now) });
     }
 }
 
@@ -120,6 +112,7 @@ impl Debt {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Ipv6Addr;
 
     fn address(n: u32) -> IpAddr {
         IpAddr::V4(n.into())

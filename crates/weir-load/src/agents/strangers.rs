@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use tokio::task::AbortHandle;
 use weir_agents::agent::Conn;
+use weir_wire::client_network;
 
 /// Most of them.
 const ALL_MOST: usize = 64;
@@ -35,7 +36,7 @@ impl Strangers {
     /// Gives a connection a place. If there is none, the one that has waited longest is cut: of the same address, if
     /// that has too many.
     pub(super) fn admit(&self, conn: Conn, from: IpAddr) -> Place {
-        let from = network(from);
+        let from = client_network(from);
         let mut all = self.0.borrow_mut();
         let of_address = all.iter().filter(|other| other.from == from).count();
         let oldest = match () {
@@ -62,14 +63,6 @@ impl Strangers {
 impl Drop for Place {
     fn drop(&mut self) {
         self.all.0.borrow_mut().retain(|other| other.conn != self.conn);
-    }
-}
-
-/// What counts as one address: of IPv6, the network of one site.
-fn network(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(v6) => IpAddr::V6((v6.to_bits() & !u128::from(u64::MAX)).into()),
-        v4 @ IpAddr::V4(_) => v4,
     }
 }
 
