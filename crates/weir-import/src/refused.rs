@@ -8,6 +8,7 @@ use super::config::{Config, Match, Route};
 use super::ledger::Piece;
 use super::output::{MAIN, route_text};
 use super::shared::filters::closed;
+use super::shared::ranked;
 use super::source::Place;
 use super::system::Import;
 use super::yaml::{Map, Value};
@@ -101,9 +102,7 @@ fn shut(route: &mut Route, said: &str) -> bool {
         && matches!(&*route.filters, [only] if only.name == "respond")
         && route.more.is_empty();
     if !is_shut {
-        route.filters = vec![closed(&plain(said))];
-        route.target = None;
-        route.more = Map::new();
+        ranked::shut(route, &plain(said));
     }
     !is_shut
 }

@@ -96,15 +96,11 @@ pub(super) fn translate(
             if is_lost {
                 body.closed.get_or_insert_with(|| "its service is not in the file".to_owned());
             }
-            if let Some(why) = &body.closed {
-                let _ = plugins.filters(at, service, known, config, ledger);
-                body.filters = vec![filters::closed(why)];
-                return body;
-            }
             let own = plugins.filters(at, service, known, config, ledger);
-            let mut all = std::mem::take(&mut body.filters);
-            all.extend(own);
-            body.filters = all;
+            match &body.closed {
+                Some(why) => body.filters = vec![filters::closed(why)],
+                None => body.filters.extend(own),
+            }
             body
         }));
     }

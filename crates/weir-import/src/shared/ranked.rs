@@ -138,8 +138,8 @@ pub fn unsolved(system: &str, by: &str) -> String {
     format!("too many routes stand before it in {system}'s order, `{by}` among them")
 }
 
-/// Closes a route whose place in the order cannot be kept: it may take requests of others, and what it protects must
-/// not go to a route behind it.
+/// Closes a route that cannot be translated, or whose place in the order cannot be kept: it may take requests of
+/// others, and what it protects must not go to a route behind it.
 pub fn shut(route: &mut Route, why: &str) {
     route.filters = vec![super::filters::closed(why)];
     route.target = None;
