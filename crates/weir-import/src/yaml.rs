@@ -1,6 +1,7 @@
 //! YAML as a person would write it: ordered maps with comments, short maps and lists on one line, quotes only where
 //! they are needed.
 
+use std::collections::HashSet;
 use std::fmt::Write;
 
 /// Longest line that a map or list is kept on.
@@ -158,6 +159,21 @@ impl Map {
             comment(line, 0, &mut out);
         }
         out
+    }
+}
+
+/// Of equal keys the last value counts, at the place of the first.
+impl FromIterator<(String, Value)> for Map {
+    fn from_iter<I: IntoIterator<Item = (String, Value)>>(entries: I) -> Self {
+        let (mut map, mut known) = (Self::new(), HashSet::new());
+        for (key, value) in entries {
+            // `set` looks through all entries, which would take long in a large map.
+            match known.insert(key.clone()) {
+                true => map.push(key, value),
+                false => map.set(key, value),
+            }
+        }
+        map
     }
 }
 

@@ -7,8 +7,7 @@ use crate::plan::model::Keep;
 use crate::plan::secrets::is_secret_value;
 use crate::plan::text::{self, Span};
 use crate::plan::vault::is_secret;
-use crate::yaml::{Map, Value};
-use std::collections::HashSet;
+use crate::yaml::Value;
 use std::rc::Rc;
 
 /// What an expression is worth.
@@ -388,16 +387,10 @@ impl Translator<'_, '_> {
                 Value::List(items.iter().map(|item| self.json_value(item, key)).collect::<Result<_, _>>()?)
             }
             V::Object(entries) => {
-                let (mut map, mut known) = (Map::new(), HashSet::new());
-                for (key, value) in entries {
-                    let value = self.json_value(value, key)?;
-                    match known.insert(key) {
-                        true => map.push(text::literal(key), value),
-                        // Of equal keys the last counts.
-                        false => map.set(text::literal(key), value),
-                    }
-                }
-                map.into()
+                let member = |(key, value): &(String, V)| {
+                    self.json_value(value, key).map(|value| (text::literal(key), value))
+                };
+                Value::Map(entries.iter().map(member).collect::<Result<_, _>>()?)
             }
             // A part of a JSON answer keeps its type.
             V::Json(..) => Value::Text(self.text(value, key)?.replacen("}}", "|json}}", 1)),

@@ -4,7 +4,6 @@ use crate::plan::json::{Node, Value as Tree};
 use crate::plan::text;
 use crate::plan::vault::{Vault, is_secret};
 use crate::yaml::{Map, Value};
-use std::collections::HashSet;
 
 /// Most references that lead to each other.
 const REFERENCES: usize = 20;
@@ -216,15 +215,9 @@ impl<'r, 's> Examples<'r, 's> {
             Tree::Text(text) => Value::Text(text::literal(text)),
             Tree::List(items) => Value::List(items.iter().map(|item| self.value_of(name, item)).collect()),
             Tree::Map(entries) => {
-                let (mut map, mut known) = (Map::new(), HashSet::new());
-                for (key, node) in entries {
-                    let value = self.value_of(key, node);
-                    match known.insert(key) {
-                        true => map.push(text::literal(key), value),
-                        false => map.set(text::literal(key), value),
-                    }
-                }
-                Value::Map(map)
+                let members =
+                    entries.iter().map(|(key, node)| (text::literal(key), self.value_of(key, node)));
+                Value::Map(members.collect())
             }
         }
     }

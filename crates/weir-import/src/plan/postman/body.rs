@@ -170,15 +170,9 @@ impl Importer<'_, '_> {
                 Value::List(items.iter().map(|item| self.json_value(item, key, piece)).collect())
             }
             Tree::Map(entries) => {
-                let (mut map, mut known) = (Map::new(), BTreeSet::new());
-                for (key, node) in entries {
-                    let value = self.json_value(node, key, piece);
-                    match known.insert(key) {
-                        true => map.push(text::literal(key), value),
-                        false => map.set(text::literal(key), value),
-                    }
-                }
-                map.into()
+                let members =
+                    entries.iter().map(|(key, node)| (text::literal(key), self.json_value(node, key, piece)));
+                Value::Map(members.collect())
             }
         }
     }
