@@ -185,10 +185,10 @@ impl Import {
         if self.prove {
             let prepared = match prove::prepare(system, &*source.loader, &source.files, &self.proof)? {
                 Ok(prepared) => prepared,
-                Err(told) => return Ok(self.not_told(told)),
+                Err(told) => return Ok(told.end(self.format)),
             };
             if let Some(told) = prepared.refusal()? {
-                return Ok(self.not_told(told));
+                return Ok(told.end(self.format));
             }
             proof = Some((prepared, prove::accepted(output)?));
         }
@@ -230,7 +230,7 @@ impl Import {
         Manifest::of(&all).write(output)?;
         let proof = match found {
             Some(Told::Report(report)) => Some(report),
-            Some(told) => return Ok(self.not_told(told)),
+            Some(told) => return Ok(told.end(self.format)),
             None => None,
         };
         self.report(&import, &checked, proof.as_deref(), &source, (output, &stale));
@@ -277,18 +277,6 @@ impl Import {
                 Err(prove::unreadable(&why, self.format))
             }
             Reading::Cannot(why) => Ok(Ok(own(disk, Some(why)))),
-        }
-    }
-
-    /// How the command ends without a report.
-    fn not_told(&self, told: Told) -> ExitCode {
-        match told {
-            Told::Unreadable(why) => prove::unreadable(&why, self.format),
-            Told::Misspelt(why) => {
-                errln!("weir: {why}");
-                ExitCode::from(COMMAND_LINE)
-            }
-            Told::Report(report) => ExitCode::from(u8::from(!report.is_proved())),
         }
     }
 

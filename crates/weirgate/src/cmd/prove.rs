@@ -103,20 +103,13 @@ impl Prove {
             },
             Err(e) => Told::Unreadable(e.to_string()),
         };
-        Ok(match told {
-            Told::Report(report) => {
-                match self.format {
-                    Format::Json => print(&format!("{:#}\n", report.to_json())),
-                    Format::Text => print(&report.to_text()),
-                }
-                ExitCode::from(u8::from(!report.is_proved()))
+        if let Told::Report(report) = &told {
+            match self.format {
+                Format::Json => print(&format!("{:#}\n", report.to_json())),
+                Format::Text => print(&report.to_text()),
             }
-            Told::Unreadable(why) => unreadable(&why, self.format),
-            Told::Misspelt(why) => {
-                errln!("weir: {why}");
-                ExitCode::from(COMMAND_LINE)
-            }
-        })
+        }
+        Ok(told.end(self.format))
     }
 }
 
@@ -137,6 +130,20 @@ pub(super) enum Told {
     Unreadable(String),
     /// A value on the command line is wrong.
     Misspelt(String),
+}
+
+impl Told {
+    /// Says why there is no report, if there is none. Returns the exit code.
+    pub(super) fn end(&self, format: Format) -> ExitCode {
+        match self {
+            Self::Report(report) => ExitCode::from(u8::from(!report.is_proved())),
+            Self::Unreadable(why) => unreadable(why, format),
+            Self::Misspelt(why) => {
+                errln!("weir: {why}");
+                ExitCode::from(COMMAND_LINE)
+            }
+        }
+    }
 }
 
 /// Everything of a proof that does not depend on the folder of our config.
