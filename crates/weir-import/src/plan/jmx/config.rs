@@ -1,6 +1,6 @@
 //! Configuration elements: what holds for the samplers in their scope.
 
-use super::{Importer, Scope, is_enabled, is_on, pairs, property, texts};
+use super::{Importer, Scope, child, is_enabled, is_on, list, pairs, property, texts};
 use crate::ledger::Piece;
 use crate::plan::text;
 use crate::yaml::Map;
@@ -27,12 +27,9 @@ const COMMON: &[&str] = &[
 ];
 
 /// The arguments of an element.
-pub(super) fn arguments(element: &Element) -> impl Iterator<Item = &Element> {
-    let holder = element.children.iter().find(|c| c.attribute("name") == Some("HTTPsampler.Arguments"));
-    let list = holder.and_then(|holder| {
-        holder.children.iter().find(|c| c.attribute("name") == Some("Arguments.arguments"))
-    });
-    list.map(|list| list.children.as_slice()).unwrap_or_default().iter()
+pub(super) fn arguments(element: &Element) -> &[Element] {
+    let holder = child(element, "HTTPsampler.Arguments");
+    holder.map(|holder| list(holder, "Arguments.arguments")).unwrap_or_default()
 }
 
 impl Importer<'_, '_> {
@@ -93,7 +90,7 @@ impl Importer<'_, '_> {
                         }
                     }
                     self.settings(element, piece, DEFAULTS);
-                    if arguments(element).next().is_some() {
+                    if !arguments(element).is_empty() {
                         let why = "parameters for all requests are not followed";
                         self.cx.ledger.refused(piece, why, "the query or `form` of the steps");
                     }
@@ -112,26 +109,18 @@ impl Importer<'_, '_> {
                     scope.has_cookies = true;
                     scope.forgets_cookies = is_on(element, "CookieManager.clearEachIteration");
                     scope.cookies_of_group = is_on(element, "CookieManager.controlledByThreadGroup");
-                    let own = element
-                        .children
-                        .iter()
-                        .find(|c| c.attribute("name") == Some("CookieManager.cookies"));
-                    match own.is_some_and(|own| !own.children.is_empty()) {
-                        true => self.cx.ledger.refused(
+                    match list(element, "CookieManager.cookies") {
+                        [] => self.cx.ledger.same(piece),
+                        _ => self.cx.ledger.refused(
                             piece,
                             "cookies that it defines itself are not taken",
                             "a header field `cookie`",
                         ),
-                        false => self.cx.ledger.same(piece),
                     }
                 }
                 "AuthManager" => {
                     let piece = self.enter(element);
-                    let list = element
-                        .children
-                        .iter()
-                        .find(|c| c.attribute("name") == Some("AuthManager.auth_list"));
-                    match list.map(|list| list.children.as_slice()).unwrap_or_default() {
+                    match list(element, "AuthManager.auth_list") {
                         [one] => {
                             let user = self.text(&property(one, "Authorization.username"), piece);
                             let password = property(one, "Authorization.password");
@@ -169,9 +158,8 @@ impl Importer<'_, '_> {
 
     /// The fields of a header manager.
     fn fields(&mut self, element: &Element, piece: Piece) -> Vec<(String, String)> {
-        let list = element.children.iter().find(|c| c.attribute("name") == Some("HeaderManager.headers"));
         let mut all = Vec::new();
-        for field in list.map(|list| list.children.as_slice()).unwrap_or_default() {
+        for field in list(element, "HeaderManager.headers") {
             let (name, value) = (property(field, "Header.name"), property(field, "Header.value"));
             let lower = name.to_ascii_lowercase();
             if lower == "host" {
@@ -189,8 +177,7 @@ impl Importer<'_, '_> {
 
     /// Variables that an element defines.
     fn define(&mut self, element: &Element) {
-        let list = element.children.iter().find(|c| c.attribute("name") == Some("Arguments.arguments"));
-        for argument in list.map(|list| list.children.as_slice()).unwrap_or_default() {
+        for argument in list(element, "Arguments.arguments") {
             let (name, value) = (property(argument, "Argument.name"), property(argument, "Argument.value"));
             if !name.is_empty() {
                 self.variables.insert(name, value);

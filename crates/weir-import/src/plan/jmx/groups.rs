@@ -1,6 +1,6 @@
 //! Thread groups: their users over time, and their samplers.
 
-use super::{Importer, Scope, is_on, property, title};
+use super::{Importer, Scope, child, is_on, list, property, title};
 use crate::plan::model::Scenario;
 use crate::yaml::{Map, Value};
 use weir_report::xml::Element;
@@ -51,16 +51,14 @@ impl Importer<'_, '_> {
         let own =
             tree.into_iter().flat_map(|tree| &tree.children).filter(|child| child.name == "CookieManager");
         let own: Vec<&Element> = own.collect();
-        let same_user = !element.children.iter().any(|setting| {
-            setting.attribute("name") == Some("ThreadGroup.same_user_on_next_iteration")
-                && setting.text.trim() == "false"
-        });
+        let is_new_user = property(element, "ThreadGroup.same_user_on_next_iteration") == "false";
         let has = |setting: &str| own.iter().any(|manager| is_on(manager, setting));
         let of_group = scope.cookies_of_group || has("CookieManager.controlledByThreadGroup");
         let forgets = scope.forgets_cookies || has("CookieManager.clearEachIteration");
+        let begins_without = if of_group { is_new_user } else { forgets };
         if !scope.has_cookies && own.is_empty() {
             scenario.more.set("cookies", false);
-        } else if if of_group { !same_user } else { forgets } {
+        } else if begins_without {
             scenario.more.set("cookies", "iteration");
         }
         self.plan.scenarios.push(scenario);
@@ -83,11 +81,7 @@ impl Importer<'_, '_> {
                 {
                     more.set("start_at", format!("{delay}s"));
                 }
-                let main = element
-                    .children
-                    .iter()
-                    .find(|c| c.attribute("name") == Some("ThreadGroup.main_controller"));
-                let loops = main
+                let loops = child(element, "ThreadGroup.main_controller")
                     .map(|main| property(main, "LoopController.loops"))
                     .and_then(|loops| loops.parse::<i64>().ok());
                 match (duration, ramp) {
@@ -109,9 +103,7 @@ impl Importer<'_, '_> {
                 }
             }
             "kg.apc.jmeter.threads.UltimateThreadGroup" => {
-                let data =
-                    element.children.iter().find(|c| c.attribute("name") == Some("ultimatethreadgroupdata"));
-                let [row] = data.map(|data| data.children.as_slice()).unwrap_or_default() else {
+                let [row] = list(element, "ultimatethreadgroupdata") else {
                     return Err(
                         "several rows of an Ultimate Thread Group add up, and a shape has one".to_owned()
                     );

@@ -140,10 +140,19 @@ fn pairs(tree: Option<&Element>) -> Vec<(&Element, Option<&Element>)> {
     all
 }
 
+/// The part of an element that has this name.
+fn child<'e>(element: &'e Element, name: &str) -> Option<&'e Element> {
+    element.children.iter().find(|child| child.attribute("name") == Some(name))
+}
+
+/// The items of the list of an element that has this name.
+fn list<'e>(element: &'e Element, name: &str) -> &'e [Element] {
+    child(element, name).map(|list| list.children.as_slice()).unwrap_or_default()
+}
+
 /// A property of an element.
 fn property(element: &Element, name: &str) -> String {
-    let found = element.children.iter().find(|child| child.attribute("name") == Some(name));
-    found.map_or_else(String::new, |child| child.text.trim().to_owned())
+    child(element, name).map_or_else(String::new, |child| child.text.trim().to_owned())
 }
 
 fn is_on(element: &Element, name: &str) -> bool {

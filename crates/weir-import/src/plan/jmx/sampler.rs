@@ -1,7 +1,8 @@
 //! Samplers of HTTP: requests, with what is in scope for them.
 
 use super::{
-    Defaults, Importer, LISTENERS, Scope, config, is_config, is_enabled, is_on, pairs, property, texts, title,
+    Defaults, Importer, LISTENERS, Scope, config, is_config, is_enabled, is_on, list, pairs, property, texts,
+    title,
 };
 use crate::ledger::Piece;
 use crate::plan::model::{Body, Does, Part, Request, Step};
@@ -170,11 +171,8 @@ impl Importer<'_, '_> {
         request: &mut Request,
         piece: Piece,
     ) -> bool {
-        let files = element.children.iter().find(|c| c.attribute("name") == Some("HTTPsampler.Files"));
-        let files = files
-            .and_then(|files| files.children.first())
-            .map(|list| list.children.as_slice())
-            .unwrap_or_default();
+        let files = list(element, "HTTPsampler.Files").first();
+        let files = files.map(|list| list.children.as_slice()).unwrap_or_default();
         if !files.is_empty() || is_on(element, "HTTPSampler.DO_MULTIPART_POST") && !is_raw {
             let part = |Argument { name, value, .. }| Part { name, value, ..Part::default() };
             let mut parts: Vec<Part> = arguments.into_iter().map(part).collect();
