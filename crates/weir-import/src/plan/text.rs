@@ -2,10 +2,19 @@
 
 use std::fmt::Write as _;
 
+/// Longest text of a source within a sentence of the ledger, in characters.
+const SHOWN: usize = 60;
+
 /// A text that stands for itself in a plan: `{{` is written as `{{{{`.
 #[must_use]
 pub fn literal(text: &str) -> String {
     text.replace("{{", "{{{{")
+}
+
+/// A text of a source for a sentence of the ledger: on one line, and cut if it is long.
+#[must_use]
+pub fn shortened(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(SHOWN).collect()
 }
 
 /// A placeholder.

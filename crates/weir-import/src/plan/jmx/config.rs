@@ -41,7 +41,7 @@ impl Importer<'_, '_> {
             if is_off || known.contains(&name) || COMMON.contains(&name) {
                 continue;
             }
-            let name: String = name.chars().filter(|c| !c.is_control()).take(60).collect();
+            let name = text::shortened(name);
             self.cx.ledger.refused(
                 piece,
                 format!("its setting `{name}` is not followed"),

@@ -3,6 +3,7 @@
 use super::Translator;
 use super::parse::{Expression, Function, Kind, Site};
 use super::value::V;
+use crate::plan::text;
 use std::collections::HashMap;
 
 impl Translator<'_, '_> {
@@ -43,7 +44,7 @@ impl Translator<'_, '_> {
                 }
                 None => {
                     is_whole = false;
-                    let title: String = title.chars().filter(|c| !c.is_control()).take(60).collect();
+                    let title = text::shortened(title);
                     self.cx.ledger.left_out(piece, format!("the check `{title}` is not one that plans have"));
                 }
             }

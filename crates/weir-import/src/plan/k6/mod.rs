@@ -243,7 +243,7 @@ impl Translator<'_, '_> {
         if MODULES.contains(&module) || is_of_jslib {
             return;
         }
-        let module: String = module.chars().filter(|c| !c.is_control()).take(60).collect();
+        let module = text::shortened(module);
         let why = format!("what `{module}` defines is not followed");
         self.refuse(line, &why, "the functions in this script; steps `ws:`, `grpc:` or `exec:`");
     }
@@ -312,7 +312,7 @@ impl Translator<'_, '_> {
         }
         for (name, function, more) in wanted {
             let Some(body) = self.functions.get(&function).cloned() else {
-                let function: String = function.chars().filter(|c| !c.is_control()).take(60).collect();
+                let function = text::shortened(&function);
                 let why = format!("the scenario {name} runs `{function}`, which the script does not define");
                 self.refuse(1, &why, "`scenarios:` of the plan");
                 continue;

@@ -125,7 +125,7 @@ impl Importer<'_, '_> {
             }
             "none" | "" => {}
             other => {
-                let other: String = other.chars().filter(|c| !c.is_control()).take(60).collect();
+                let other = text::shortened(other);
                 let why = format!("its body has the mode `{other}`, which is not followed");
                 self.cx.ledger.refused(piece, why, "`body` of the step");
                 return false;

@@ -333,7 +333,7 @@ impl Importer<'_, '_> {
                 ("followRedirects", Some(false)) => request.redirects = Some(0),
                 ("followRedirects", _) => {}
                 (key, _) => {
-                    let key: String = key.chars().filter(|c| !c.is_control()).take(60).collect();
+                    let key = text::shortened(key);
                     self.cx
                         .ledger
                         .changed(piece, format!("the setting `{key}` of Postman is not in the plan"));
