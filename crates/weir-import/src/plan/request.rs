@@ -3,6 +3,7 @@
 
 use super::bodies::{SentBody, SentPart};
 use super::model::{Body, Part, Request};
+use super::secrets;
 use super::text;
 use super::vault::{Vault, is_secret};
 use crate::yaml::Value;
@@ -391,11 +392,10 @@ pub fn credentials(name: &str, value: &str, vault: &mut Vault) -> String {
     if name.eq_ignore_ascii_case("cookie") {
         return cookies(value, vault);
     }
-    let schemes = ["bearer", "basic", "token", "apikey", "digest", "negotiate"];
     match value.trim_start().split_once(' ') {
-        Some((scheme, rest)) if schemes.contains(&&*scheme.to_ascii_lowercase()) => {
+        Some((scheme, rest)) if secrets::SCHEMES.contains(&&*scheme.to_ascii_lowercase()) => {
             if scheme.eq_ignore_ascii_case("basic")
-                && let Some((user, password)) = super::secrets::basic(rest)
+                && let Some((user, password)) = secrets::basic(rest)
                 && !user.ends_with('{')
             {
                 let password = vault.hide("password", &password);

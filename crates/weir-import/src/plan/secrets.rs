@@ -18,7 +18,7 @@ const BESIDE: usize = 4;
 /// Names of fields whose random values are no secrets: they are the same for everybody.
 const PUBLIC: &[&str] = &["checksum", "digest", "etag", "hash", "integrity", "md5", "nonce", "sha"];
 /// Schemes of the field Authorization.
-const SCHEMES: &[&str] = &["apikey", "basic", "bearer", "digest", "negotiate", "token"];
+pub(super) const SCHEMES: &[&str] = &["apikey", "basic", "bearer", "digest", "negotiate", "token"];
 
 /// Puts names in the places of secrets. Returns how many checks were taken out because they hold one.
 pub fn hide(plan: &mut Plan, vault: &mut Vault) -> usize {
@@ -144,6 +144,13 @@ pub fn take_user(url: &mut String) -> Option<String> {
     });
     *url = format!("{scheme}://{}{after}", authority.get(authority.len() - host..).unwrap_or_default());
     Some(decoded).filter(|user| !user.is_empty())
+}
+
+/// The value of the field Authorization for a user of a URL, as [`take_user`] returns it.
+#[must_use]
+pub(super) fn basic_field(user: &str) -> String {
+    let end = if text::split_once(user, ':').is_some() { "" } else { ":" };
+    format!("Basic {{{{base64:{user}{end}}}}}")
 }
 
 /// `user:password`, the password hidden.

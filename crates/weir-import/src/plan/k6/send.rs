@@ -109,8 +109,7 @@ impl Translator<'_, '_> {
         if let Some(user) = user
             && request.header("authorization").is_none()
         {
-            let user = if text::split_once(&user, ':').is_some() { user } else { format!("{user}:") };
-            request.set_header("authorization", format!("Basic {{{{base64:{user}}}}}"));
+            request.set_header("authorization", secrets::basic_field(&user));
         }
         if let Some(body) = body {
             self.body_of(body, &mut request)?;

@@ -287,8 +287,7 @@ impl Importer<'_, '_> {
             Ok((url, user)) => {
                 request.url = url;
                 if let Some(user) = user {
-                    let user = if text::split_once(&user, ':').is_some() { user } else { format!("{user}:") };
-                    request.set_header("authorization", format!("Basic {{{{base64:{user}}}}}"));
+                    request.set_header("authorization", secrets::basic_field(&user));
                 }
             }
             Err(why) => {
