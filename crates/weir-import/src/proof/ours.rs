@@ -8,7 +8,7 @@
 use super::address::edges_of_network;
 use super::patterns::Subject;
 use super::sample::edges;
-use crate::shared::units::read_size;
+use crate::shared::units::{read_duration, read_size};
 use serde_json::{Map, Value};
 
 /// Deepest nesting that is looked at.
@@ -147,7 +147,8 @@ impl Reader<'_> {
         let number =
             |key: &str| settings.get(key).and_then(Value::as_u64).and_then(|n| u32::try_from(n).ok());
         let Some(requests) = number("requests") else { return };
-        let per = settings.get("per").and_then(Value::as_str).and_then(seconds).unwrap_or(1.0);
+        let per = settings.get("per").and_then(Value::as_str).and_then(|text| read_duration(text, 0));
+        let per = per.filter(|ms| *ms > 0).map_or(1.0, |ms| ms as f64 / 1000.0);
         let mut by = Vec::new();
         for text in texts(settings.get("by")) {
             match text.split_once(':') {
@@ -172,17 +173,12 @@ impl Reader<'_> {
     }
 
     fn add(&mut self, of: Subject, values: Vec<String>) {
-        let known = self.route.conditions.iter_mut().find(|(known, _)| *known == of);
-        let all = match known {
-            Some((_, all)) => all,
-            None => {
-                self.route.conditions.push((of, Vec::new()));
-                match self.route.conditions.last_mut() {
-                    Some((_, all)) => all,
-                    None => return,
-                }
-            }
-        };
+        let conditions = &mut self.route.conditions;
+        let at = conditions.iter().position(|(known, _)| *known == of).unwrap_or(conditions.len());
+        if at == conditions.len() {
+            conditions.push((of, Vec::new()));
+        }
+        let all = &mut conditions[at].1;
         for value in values {
             if all.len() < MAX_VALUES && !all.contains(&value) {
                 all.push(value);
@@ -369,21 +365,6 @@ fn bytes(value: &Value) -> Option<u64> {
         }
         _ => None,
     }
-}
-
-/// Seconds in `10s`, `500ms`, `1m`.
-fn seconds(text: &str) -> Option<f64> {
-    let (digits, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic())?);
-    let number: f64 = digits.parse().ok()?;
-    let factor = match unit {
-        "ms" => 0.001,
-        "s" => 1.0,
-        "m" => 60.0,
-        "h" => 3600.0,
-        "d" => 86_400.0,
-        _ => return None,
-    };
-    (number > 0.0).then_some(number * factor)
 }
 
 #[cfg(test)]
