@@ -1,5 +1,5 @@
-//! Looks through a finished plan for secrets that its importer did not see as such, whatever the source: by the name of
-//! the field that holds them, by the place where they stand, and by their form.
+//! Looks through a finished plan for secrets that its importer missed, whatever the source. A secret is recognized by
+//! the name of its field, by its place, or by its form.
 //!
 //! Texts of plans have placeholders; only what the source itself says can be a secret. [`super::vault`] then hides
 //! each one wherever else it occurs.

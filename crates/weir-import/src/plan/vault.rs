@@ -2,7 +2,7 @@
 //! plan can be shown and committed; its steps use the name, which is escaped for the place where it stands.
 //!
 //! A secret is found by the name of its field, or by its own form. Wherever else a long one occurs, it is hidden too:
-//! [`Vault::conceal`] looks through all texts of the finished plan, and [`Vault::masked`] through those of reports.
+//! [`Vault::conceal`] looks through all texts of the finished plan, and [`Finder::masked`] through those of reports.
 
 use super::model::{Constant, ConstantValue, Plan, Request, Step};
 use super::text::{self, Span};

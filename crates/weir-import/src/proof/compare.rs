@@ -124,7 +124,7 @@ pub enum Side {
     Upstream,
 }
 
-/// The name of the difference in the status that a limit refuses with, where it refuses as many.
+/// The name of the difference if both limits refuse equally many requests, with different statuses.
 const LIMIT_STATUS: &str = "status of a limit";
 
 /// Statuses with which limits refuse.
@@ -151,13 +151,15 @@ pub fn compare(
             return found;
         }
     }
-    // A limit that has let more pass in the meantime says nothing about the others any more.
+    // If a limit may have refilled in the meantime, what other callers get proves nothing.
     if uncertain(ask, old, new) == 0 {
         for (turn, (a, b)) in ask.then.iter().zip(old.then.iter().zip(&new.then)) {
             let refused = |answer: &Answer| REFUSALS.contains(&answer.status);
             if a.status != b.status && !(refused(a) && refused(b)) {
-                let whom = turn.client.is_some();
-                let name = if whom { "status of another client" } else { "status of another caller" };
+                let name = match turn.client {
+                    Some(_) => "status of another client",
+                    None => "status of another caller",
+                };
                 differ(&mut found, name, Effect::Status(Vec::new()), status(a), status(b));
             }
         }
@@ -167,7 +169,7 @@ pub fn compare(
     let own_page = first_old.status >= 300 && is_own;
     let (mut sorted_old, mut sorted_new) = (first_old.clone(), first_new.clone());
     if ask.copies_ms > 0 {
-        // A copy comes when it comes.
+        // Copies arrive in any order.
         for answer in [&mut sorted_old, &mut sorted_new] {
             answer.seen.sort_by_cached_key(|seen| (group_of(groups, &seen.who), seen.target.clone()));
         }
@@ -233,7 +235,7 @@ fn compare_calls(
         let count = |counts: &BTreeMap<u16, usize>, status| counts.get(&status).copied().unwrap_or(0);
         all.map(|status| count(a, status).abs_diff(count(b, status))).max().unwrap_or(0) as u64
     };
-    // Which status a limit refuses with is one thing, and how many it refuses another.
+    // All refusals count as one status, so that only their number is compared.
     let refusals = |counts: &BTreeMap<u16, usize>| {
         let mut counts = counts.clone();
         let refused: usize = REFUSALS.iter().filter_map(|status| counts.remove(status)).sum();
@@ -242,7 +244,7 @@ fn compare_calls(
     };
     let uncertain = uncertain(ask, old, new);
     let alike = match ask.refill_ms {
-        // Calls that end once all have answered are not equally many.
+        // Calls end once every endpoint has answered, so their number may differ.
         0 if !ask.until.is_empty() => set(&a) == set(&b),
         // Programs find out in different ways that an endpoint is dead.
         0 => set(&a) == set(&b) && most_apart(&a, &b) <= 1,

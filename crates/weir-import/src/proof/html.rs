@@ -36,7 +36,7 @@ impl Report {
         let _ = write!(page, "<p class=\"{class}\">{}</p>", escape(&self.summary()));
         for entry in &self.unused {
             let name = escape(&entry.difference);
-            let _ = write!(page, "<p>proof.yaml accepts <code>{name}</code>, but nothing differs so.</p>");
+            let _ = write!(page, "<p>proof.yaml accepts <code>{name}</code>, but it does not occur.</p>");
         }
         page.push_str("<table><thead><tr><th>Verdict<th>Line<th>Statement</tr></thead><tbody>\n");
         // Lines that decide who passes or where a request goes come first.

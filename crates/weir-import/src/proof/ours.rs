@@ -1,7 +1,8 @@
-//! What a config of ours tells apart, for witnesses: read from its tree, whatever the system it came from.
+//! What a config of ours distinguishes, so that witnesses can test it. It is read from the config's tree, whatever
+//! system the config came from.
 //!
-//! A proof reads two configs so: the one in the folder, and the one that the importer would write now. A value that was
-//! changed by hand stands in one of them, the original in the other; so there are witnesses for both.
+//! A proof reads two configs this way: the one in the folder, and the one that the importer would write now. If a value
+//! was changed by hand, one of them has the new value and the other the original, so there are witnesses for both.
 //!
 //! Expressions are not parsed. Their words are enough to know which values are worth asking.
 
@@ -187,7 +188,7 @@ impl Reader<'_> {
     }
 }
 
-/// A text, and texts that differ from it in a way that a comparison, a start, an end or a part would notice.
+/// A text, and variants of it that tell `==`, `startsWith`, `endsWith` and `contains` apart.
 #[must_use]
 pub fn near(text: &str) -> Vec<String> {
     let mut found = vec![text.to_owned(), format!("{text}x"), format!("x{text}"), format!("x{text}x")];

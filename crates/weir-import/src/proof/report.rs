@@ -310,7 +310,7 @@ impl Report {
             let _ = writeln!(text, "SAME           {same} lines: --format json and --report have all");
         }
         for entry in &self.unused {
-            let _ = writeln!(text, "proof.yaml accepts `{}`, but nothing differs so", entry.difference);
+            let _ = writeln!(text, "proof.yaml accepts `{}`, but it does not occur", entry.difference);
         }
         let _ = writeln!(text, "{}", self.summary());
         text

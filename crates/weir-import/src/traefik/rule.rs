@@ -64,9 +64,9 @@ pub(super) fn branches(text: &str, syntax: Syntax) -> Result<Vec<Vec<Literal>>, 
     Ok(all)
 }
 
-/// Alternatives that match at least the requests of a rule, for one that [`branches`] cannot read, or whose conditions
-/// nobody knows: what the rule says beyond some limit is left out of its alternatives. One without conditions, which
-/// matches every request, if the rule cannot be read at all.
+/// Alternatives that match at least the requests of a rule, if [`branches`] cannot read it or Weir does not know one of
+/// its conditions. What exceeds a limit is left out. A rule with a syntax error gives one alternative without
+/// conditions, which matches every request.
 ///
 /// Arguments are read as in v2, so that `Host(`a`, `b`)` keeps its hosts in either syntax.
 pub(super) fn widest(text: &str) -> Vec<Vec<Literal>> {

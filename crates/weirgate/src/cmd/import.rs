@@ -28,7 +28,7 @@ use weir_import::config::Case;
 use weir_import::proof::Report;
 use weir_import::{Disk, Import as Imported, Loader, Printed, SYSTEMS, System, Written};
 
-/// How often what `weir check` refuses is closed.
+/// Most rounds of closing what `weir check` refuses.
 const MAX_CLOSINGS: usize = 8;
 
 /// Exit code for a mistake on the command line.
@@ -168,14 +168,14 @@ impl Import {
             Err(e) => return Ok(prove::unreadable(&e.to_string(), self.format)),
         };
         if import.config.listeners.is_empty() {
-            self.report_unwritten(&import, &[], "the source listens nowhere");
+            self.report_unwritten(&import, &[], "the source has no listener");
             return Ok(ExitCode::from(1));
         }
         let mut written = import.written();
         let mut checked = check(&import, &written)?;
         close_refused(&mut import, &mut written, &mut checked)?;
         if !checked.refused.is_empty() {
-            let why = "weir check refuses the config that came out";
+            let why = "weir check refuses the imported config";
             self.report_unwritten(&import, &checked.mistakes, why);
             return Ok(ExitCode::from(1));
         }
@@ -390,7 +390,7 @@ fn check(import: &Imported, written: &[Written]) -> Result<Checked> {
     Ok(Checked { diagnostics: listed, mistakes, refused, missing, tests, snapshot })
 }
 
-/// Closes what `weir check` refuses, until it refuses nothing more: each time something else may come to light.
+/// Closes what `weir check` refuses, until it refuses nothing more: each round may uncover further errors.
 fn close_refused(import: &mut Imported, written: &mut Vec<Written>, checked: &mut Checked) -> Result<()> {
     if checked.refused.is_empty() {
         return Ok(());

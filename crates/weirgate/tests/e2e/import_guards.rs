@@ -1,8 +1,8 @@
 //! `weir import` fails closed: what guards a route and cannot be translated keeps its requests from the upstream.
 //!
 //! Each case is a config of another system with one such guard, and requests that the guard concerns. The imported
-//! config runs in front of an upstream: every one of these requests must be refused, and where a case names a request
-//! that the guard does not concern, that one must arrive, so that a config that is closed as a whole does not pass.
+//! config runs in front of an upstream, and must refuse every one of these requests. If a case names a request that the
+//! guard does not concern, that one must arrive: a config that is closed as a whole does not pass.
 
 use std::fs;
 use std::path::Path;

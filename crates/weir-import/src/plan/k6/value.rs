@@ -397,9 +397,7 @@ impl Translator<'_, '_> {
             other => Value::Text(self.text(other, key)?),
         })
     }
-}
 
-impl Translator<'_, '_> {
     /// A value with this name in the script: a secret becomes a variable where it is defined, so that no use shows it.
     pub(super) fn concealed(&mut self, name: &str, value: V) -> V {
         const KINDS: &[&str] = &["basic", "digest", "ntlm", "bearer"];
