@@ -22,7 +22,7 @@ pub const MAX_AT_LIMIT: u32 = 1000;
 const MAX_AT_LIMITS: u32 = 20_000;
 /// Longest waits for a copy, in milliseconds: at a location that sends copies, and at others of its site.
 const COPY_MS: u64 = 500;
-const COPY_ELSEWHERE_MS: u64 = 25;
+const COPY_ELSEWHERE_MS: u64 = 5;
 /// Most calls until each endpoint of a group has answered.
 const MAX_CALLS: u32 = 256;
 /// Largest body that is sent.

@@ -4,7 +4,8 @@
 //! the world of [`super::play`].
 
 use super::echo::Echo;
-use super::play::{observe, server_tls};
+use super::observer::Observer;
+use super::play::server_tls;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::time::{Duration, Instant};
 use weir_import::proof::patterns::{Front, Origin};
@@ -140,6 +141,7 @@ impl Elsewhere {
         let tls = ClientTls::new(None, None, None, false, &[]).map_err(|e| e.to_string())?;
         let until = Instant::now() + time;
         let mut found = Vec::with_capacity(asks.len());
+        let mut observer = Observer::new(&mut echo, &tls);
         for ask in asks {
             let Some(place) = self.place_of(&ask.front) else {
                 return Err(format!("no --against URL for {}:{}", ask.front.ip, ask.front.port));
@@ -149,7 +151,7 @@ impl Elsewhere {
                 SocketAddr::V6(address) => format!("[{}]", address.ip()),
             };
             let front = Front { ip, port: place.address.port(), tls: place.tls };
-            found.push(observe(&mut echo, &Ask { front, ..ask.clone() }, &tls));
+            found.push(observer.observe(&Ask { front, ..ask.clone() }));
             if Instant::now() > until {
                 return Err(format!("{} took longer than {} s", self.shown(), time.as_secs()));
             }

@@ -20,6 +20,7 @@ mod echo;
 mod elsewhere;
 mod job;
 mod names;
+mod observer;
 mod ours;
 mod parallel;
 mod play;

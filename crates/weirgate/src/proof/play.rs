@@ -1,8 +1,8 @@
 //! Pid 1 of the world of a proof: opens the echo, runs the two programs in turn, and asks both.
 
-use super::ask;
 use super::echo::{self, Echo};
 use super::job::{Found, Job};
+use super::observer::{LOOK, Observer};
 use super::world::{spawn_tied, tell};
 use std::fs;
 use std::io::Read as _;
@@ -11,15 +11,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weir_import::proof::compare::Answer;
 use weir_import::proof::patterns::Front;
 use weir_import::proof::{Ask, Observation, Program, WORKSPACE};
 use weir_wire::tls::ClientTls;
 
 /// Longest wait until a program listens.
 const START_LIMIT: Duration = Duration::from_secs(20);
-/// Between looks whether it listens.
-const LOOK: Duration = Duration::from_millis(2);
 /// Most names in the certificate.
 const MAX_NAMES: usize = 2000;
 /// Largest file beside our config that is copied, and most of them.
@@ -128,8 +125,9 @@ impl Play {
             running.wait_for(&front)?;
         }
         let mut observations = Vec::with_capacity(asks.len());
+        let mut observer = Observer::new(&mut self.echo, &self.tls);
         for ask in asks {
-            observations.push(self.observe(ask));
+            observations.push(observer.observe(ask));
             if observations.len() % 64 == 0 {
                 running.still_there()?;
             }
@@ -138,56 +136,6 @@ impl Play {
         self.echo.set(&weir_import::proof::Scenario::Plain);
         Ok(observations)
     }
-
-    fn observe(&mut self, ask: &Ask) -> Observation {
-        observe(&mut self.echo, ask, &self.tls)
-    }
-}
-
-/// Asks, while the echo plays the scene.
-pub(super) fn observe(echo: &mut Echo, ask: &Ask, tls: &ClientTls) -> Observation {
-    echo.set(&ask.scenario);
-    let begun = Instant::now();
-    let mut observation = Observation::default();
-    let mut missing: Vec<String> = ask.until.iter().map(|address| echo::who(address)).collect();
-    let mut own = Ask { calls: 1, then: Vec::new(), ..ask.clone() };
-    for call in 0..ask.calls.max(1) {
-        if call > 0 && !ask.until.is_empty() && echo.is_in_world() {
-            own.client = Some(caller(call));
-        }
-        let answer = once(echo, &own, tls);
-        missing.retain(|who| !answer.seen.iter().any(|seen| seen.who == *who));
-        observation.answers.push(answer);
-        if missing.is_empty() && !ask.until.is_empty() {
-            break;
-        }
-    }
-    for turn in &ask.then {
-        let client = turn.client.clone().or_else(|| ask.client.clone());
-        let target = turn.target.clone().unwrap_or_else(|| ask.target.clone());
-        let fields = turn.fields.clone();
-        observation.then.push(once(echo, &Ask { client, target, fields, ..own.clone() }, tls));
-    }
-    observation.took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-    observation
-}
-
-/// The address of the client of a later call, so that a hash of it chooses other endpoints.
-fn caller(call: u32) -> String {
-    format!("127.8.{}.{}", call / 250 % 250 + 1, call % 250 + 1)
-}
-
-fn once(echo: &Echo, ask: &Ask, tls: &ClientTls) -> Answer {
-    let mut answer = ask::ask(ask, tls);
-    answer.seen = echo.seen();
-    if ask.copies_ms > 0 {
-        let until = Instant::now() + Duration::from_millis(ask.copies_ms);
-        while answer.seen.len() < 2 && Instant::now() < until {
-            std::thread::sleep(LOOK);
-            answer.seen.extend(echo.seen());
-        }
-    }
-    answer
 }
 
 /// A program that is asked. Dropping it ends it.
