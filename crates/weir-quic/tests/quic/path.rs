@@ -127,7 +127,9 @@ fn a_client_may_be_forbidden_to_change_its_address() {
         let before = theirs.peer();
         relay.rebind(Ipv4Addr::new(127, 0, 0, 2));
         let asked = time::timeout(Duration::from_secs(10), ask(&connection, b"hello")).await.unwrap();
-        assert_eq!(asked, Err(weir_quic::StreamError::Lost(Lost::Idle)));
+        // The server may give up first: it then answers what the client repeats with a stateless reset.
+        let weir_quic::StreamError::Lost(lost) = asked.unwrap_err() else { panic!("the stream ended alone") };
+        assert!(matches!(lost, Lost::Idle | Lost::Forgotten), "{lost:?}");
         assert_eq!(theirs.peer(), before);
     });
 }
