@@ -137,6 +137,18 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("weir-import", &["weir-report", "weir-traffic"]),
     ("weir-traffic", &[]),
     ("weir-console", &["weir-gateway"]),
+    (
+        "weir-kube",
+        &[
+            "weir-admin",
+            "weir-config",
+            "weir-fleet",
+            "weir-gateway",
+            "weir-h1",
+            "weir-telemetry",
+            "weir-wire",
+        ],
+    ),
     ("weir-admin", &["weir-console", "weir-gateway", "weir-fleet", "weir-wire", "weir-h1", "weir-telemetry"]),
     (
         "weirgate",
