@@ -40,6 +40,8 @@ pub struct Source {
     credentials: Vec<String>,
     /// Variables come from `variables` alone, never from this machine's environment or files.
     is_sealed: bool,
+    /// See [`Source::ranked`].
+    is_ranked: bool,
     /// The folder of the running bundle, if the config has a `source`. All clones share it.
     bundle: Arc<RwLock<Option<PathBuf>>>,
 }
@@ -262,6 +264,7 @@ impl Gathered {
         let config = path_scope::within(instead.scope, || {
             let mut config = de::read::<Config>(&tree, "", &mut diagnostics).unwrap_or_default();
             config.upstreams.iter_mut().for_each(|(_, upstream)| upstream.follow_schemes());
+            config.ranked = source.is_ranked;
             config
         });
         // Checks report whether files exist. Callers who may not name a file must not learn that.
@@ -347,11 +350,20 @@ impl Source {
         Self::new(Origin::Embedded)
     }
 
+    /// Lets the order of `routes` decide between those with equally good hosts and paths, instead of the number of
+    /// conditions and `priority`. For configs translated from a system with another order of precedence, such as the
+    /// Gateway API; an operator's file has no key for it.
+    pub const fn ranked(mut self) -> Self {
+        self.is_ranked = true;
+        self
+    }
+
     fn new(origin: Origin) -> Self {
         Self {
             origin,
             variables: Vec::new(),
             is_sealed: false,
+            is_ranked: false,
             credentials: vec!["key_auth".to_owned()],
             bundle: Arc::default(),
         }

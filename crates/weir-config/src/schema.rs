@@ -126,6 +126,10 @@ pub struct Config {
     /// The zone of this gateway, named as in the `zone` of endpoints. Endpoints in the same zone are used first.
     /// Default none: zones do not count.
     pub zone: Option<String>,
+    /// Whether the order of `routes` decides between those with equally good hosts and paths. No key: only the program
+    /// that makes the config can say so, with [`Source::ranked`](crate::Source::ranked).
+    #[serde(skip)]
+    pub ranked: bool,
 }
 
 impl Default for Config {
@@ -155,6 +159,7 @@ impl Default for Config {
             watch: true,
             dns: Dns::default(),
             zone: None,
+            ranked: false,
         }
     }
 }

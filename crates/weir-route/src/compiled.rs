@@ -41,6 +41,10 @@ pub struct RouteSpec {
     pub when: Option<Box<When>>,
     /// Decides between routes that are otherwise equal, and between the best regex and the best prefix: the higher wins.
     pub priority: i32,
+    /// Its place in an order that somebody else has decided: of two routes with equally good hosts and paths the lower
+    /// wins, whatever conditions and priority they have, and no tie is reported. `None` for routes that people wrote.
+    /// Give all routes of a table one, or none.
+    pub rank: Option<u32>,
     /// How to show it if a part of it came from outside and must stay hidden.
     pub shown: Option<Box<Shown>>,
 }
@@ -61,6 +65,8 @@ pub struct Shown {
 pub(super) struct Route {
     pub(super) name: Arc<str>,
     pub(super) priority: i32,
+    /// [`RouteSpec::rank`]; 0 for none.
+    pub(super) rank: u32,
     /// Sorted but for regexes, without duplicates, never empty. Routes for the same hosts share one list.
     pub(super) hosts: Arc<[HostPattern]>,
     /// The hosts as written, if order or form differ.
@@ -82,6 +88,7 @@ impl Route {
         Self {
             name: "test".into(),
             priority: 0,
+            rank: 0,
             hosts: [HostPattern::Any].into(),
             written_hosts: Box::default(),
             pattern: Pattern::parse(path, Case::Sensitive).expect("a sound path"),
@@ -147,10 +154,10 @@ impl Route {
         }
     }
 
-    /// Sorts routes with one host and one shape: more conditions first, then those with an expression, then higher
-    /// priority.
-    pub(super) fn rank(&self) -> Reverse<((usize, bool), i32)> {
-        Reverse((self.conditions().weight(), self.priority))
+    /// Sorts routes with one host and one shape: by rank; without one, more conditions first, then those with an
+    /// expression, then higher priority.
+    pub(super) fn order(&self) -> (u32, Reverse<((usize, bool), i32)>) {
+        (self.rank, Reverse((self.conditions().weight(), self.priority)))
     }
 
     /// The most specific of the route's hosts that matches a normalized host.

@@ -98,6 +98,8 @@ pub enum Rule {
     When,
     /// The higher priority.
     Priority,
+    /// The lower rank, in a config that was translated from somebody else's.
+    Rank,
 }
 
 /// A route that does not match.
@@ -259,6 +261,7 @@ impl<'a, H: Headers> Seen<'a, '_, H> {
         let rules = [
             (Rule::Host, host(a).cmp(&host(b))),
             (Rule::Path, a.pattern.compare(&b.pattern).0),
+            (Rule::Rank, a.rank.cmp(&b.rank)),
             (Rule::Conditions, b.conditions().count().cmp(&a.conditions().count())),
             (Rule::When, b.conditions().when.is_some().cmp(&a.conditions().when.is_some())),
         ];
@@ -305,6 +308,7 @@ impl<'a, H: Headers> Seen<'a, '_, H> {
             Rule::Priority => {
                 format!("`{name}` has priority {}, this one {}", winner.priority, loser.priority)
             }
+            Rule::Rank => format!("`{name}` comes first in the order of the source of this config"),
         }
     }
 

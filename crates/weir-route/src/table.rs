@@ -78,8 +78,11 @@ impl Table {
             Box::new(Lists::new(std::mem::take(&mut firsts)))
         });
         drop(firsts);
-        let owner = |entry: usize| lists.as_ref().map_or(entry, |lists| lists.owner(id(entry)).index());
-        conflicts.extend(conflict::ties(&compiled, &owner));
+        // In an order that somebody else has decided, nothing is a tie, and routes may cover others.
+        if compiled.iter().flatten().all(|route| route.rank == 0) {
+            let owner = |entry: usize| lists.as_ref().map_or(entry, |lists| lists.owner(id(entry)).index());
+            conflicts.extend(conflict::ties(&compiled, &owner));
+        }
         // Without conflicts every route compiled. Collected in place, because there may be 200,000.
         match compiled.into_iter().collect::<Option<Vec<Route>>>() {
             Some(routes) if conflicts.is_empty() => Ok(Self::file(routes, lists)),
@@ -102,7 +105,7 @@ impl Table {
         let mut wildcard_lengths = [0; HOST_BYTES / 64 + 1];
         let mut rarer = RarerHosts::default();
         for (host, mut members) in by_host {
-            members.sort_by_key(|&index| routes[index].rank());
+            members.sort_by_key(|&index| routes[index].order());
             let paths = Paths::build(members.into_iter().map(|index| {
                 let route = &routes[index];
                 (Candidate::new(id(index), !route.conditions().is_empty()), route.priority, &route.pattern)
@@ -280,7 +283,7 @@ impl Table {
                 Some((route(won)?, won))
             });
             each.min_by(|(a, _), (b, _)| {
-                a.pattern.compare(&b.pattern).0.then_with(|| a.rank().cmp(&b.rank()))
+                a.pattern.compare(&b.pattern).0.then_with(|| a.order().cmp(&b.order()))
             })
         };
         if let Some((_, exact)) = best(Class::Exact) {

@@ -82,6 +82,7 @@ impl Route {
             compiled.push(Some(Self {
                 name: Arc::clone(&spec.name),
                 priority: spec.priority,
+                rank: spec.rank.unwrap_or_default(),
                 hosts: Arc::clone(&hosts),
                 written_hosts: written_hosts.clone(),
                 pattern,

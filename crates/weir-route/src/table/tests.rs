@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use super::super::testing::{Pairs, Random, excluding, request, route, without};
-use super::super::{Case, ConflictKind, Exclusion, NoTrace, Sample, explain};
+use super::super::{Case, ConflictKind, Exclusion, NoTrace, Rule, Sample, explain};
 use super::*;
 
 fn table(routes: Vec<RouteSpec>) -> Table {
@@ -881,4 +881,35 @@ fn every_route_has_a_sample_that_it_matches() {
         let sample = table.sample(RouteId(0)).unwrap_or_else(|| panic!("{spec:?}"));
         assert_eq!(winner(&table, &sample.request()), &*spec.name, "{sample}");
     }
+}
+
+/// The order of the Gateway API: a method beats two headers, and of equal routes the older one wins.
+#[test]
+fn a_rank_decides_instead_of_conditions() {
+    let ranked = |routes: Vec<RouteSpec>| {
+        let ranks = (1..).map(Some);
+        table(routes.into_iter().zip(ranks).map(|(route, rank)| RouteSpec { rank, ..route }).collect())
+    };
+    let table = ranked(vec![
+        route("get", "/a/*").methods(&["GET"]),
+        route("headers", "/a/*").header("x-a", "1").header("x-b", "1"),
+        route("older", "/a/*"),
+        route("newer", "/a/*"),
+        route("longer", "/a/b/*"),
+        route("host", "/*").hosts(&["a.test"]),
+    ]);
+    let both: &[(&str, &str)] = &[("x-a", "1"), ("x-b", "1")];
+    for (method, host, path, headers, wins) in [
+        ("GET", "", "/a/x", both, "get"),
+        ("PUT", "", "/a/x", both, "headers"),
+        ("PUT", "", "/a/x", &[], "older"),
+        // Hosts and paths come before the rank.
+        ("PUT", "", "/a/b", both, "longer"),
+        ("GET", "a.test", "/a/b", both, "host"),
+    ] {
+        assert_eq!(winner(&table, &request(method, host, path, headers)), wins, "{method} {host}{path}");
+    }
+    let decision = explain(&table, &request("PUT", "", "/a/x", &[]), 0);
+    let lost: Vec<_> = decision.lost.iter().map(|lost| (&*lost.route, lost.rule)).collect();
+    assert_eq!(lost, [("newer", Rule::Rank)]);
 }

@@ -21,7 +21,8 @@ impl Compiler<'_> {
     pub(super) fn table(&mut self, mut whens: Whens) -> Option<Table> {
         let listener =
             |name: &String| self.config.listeners.names().position(|n| n == name).map(|i| i as u16);
-        let specs = self.config.routes.written(self.tree.get("routes")).map(|written| {
+        let ranked = self.config.ranked;
+        let specs = (1..).zip(self.config.routes.written(self.tree.get("routes"))).map(|(rank, written)| {
             let route = written.thing;
             let m = &route.matches;
             RouteSpec {
@@ -38,6 +39,7 @@ impl Compiler<'_> {
                 listeners: m.listeners.iter().filter_map(listener).collect(),
                 when: whens.remove(written.name),
                 priority: route.priority,
+                rank: ranked.then_some(rank),
                 shown: written.node.and_then(|node| shown(node, m)).map(Box::new),
             }
         });
