@@ -148,10 +148,12 @@ impl QuicDoors {
         }
     }
 
-    /// A copy of each socket that takes clients.
+    /// A copy of each socket that takes clients. Those of an address come in the order of their places, which is all
+    /// that tells the receiver which is which.
     pub(super) fn lend(&self) -> impl Iterator<Item = io::Result<(Address, BoundSocket)>> {
-        let doors: Vec<_> =
+        let mut doors: Vec<_> =
             self.doors.borrow().iter().filter(|door| !door.is_leaving.get()).cloned().collect();
+        doors.sort_by_key(|door| door.home.core);
         doors.into_iter().map(|door| {
             let copy = door.endpoint.lend()?;
             Ok((Address::Udp(door.address), BoundSocket::any(copy)))

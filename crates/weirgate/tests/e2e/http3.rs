@@ -301,6 +301,35 @@ fn ten_changes_of_workers_under_load_lose_nothing() {
     assert!(answered > 200, "{answered}");
 }
 
+/// Sockets change hands between cores in every direction here. One that nobody reads any more would lose its share of
+/// clients, as long as a request that is not over keeps it open.
+#[test]
+fn every_client_finds_a_core_after_each_change_of_workers() {
+    let authority = Authority::new();
+    let upstream = Upstream::listen();
+    let routes = "routes: { all: { match: { path: \"/*\" }, respond: { body: ok } }, \
+                  slow: { match: { path: /slow }, upstream: up } }\n";
+    let config = |workers: usize| {
+        let upstreams = format!("upstreams: {{ up: {{ endpoints: [{}] }} }}\n", upstream.address());
+        config(&authority, "127.0.0.1:0", &format!("{upstreams}{routes}workers: {workers}\n"))
+    };
+    let weir = Weir::start(&config(2));
+    let mut held = Vec::new();
+    for workers in [4, 3, 1, 2, 3, 2, 1, 4, 2] {
+        weir.reload_with(&config(workers)).unwrap();
+        for _ in 0..12 {
+            let client = client(&weir, &authority);
+            client.start("GET / HTTP/1.1\r\nHost: a.test\r\n\r\n").response().expect_body("ok");
+            let asked = client.start("GET /slow HTTP/1.1\r\nHost: a.test\r\n\r\n");
+            held.push((upstream.accept_request(), asked, client));
+        }
+    }
+    for (mut conn, asked, _client) in held {
+        conn.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nslow");
+        asked.response().expect_body("slow");
+    }
+}
+
 #[test]
 fn a_connection_on_a_core_that_leaves_ends_its_request() {
     let authority = Authority::new();
