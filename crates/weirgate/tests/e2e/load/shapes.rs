@@ -100,10 +100,9 @@ fn random_starts_are_the_same_for_any_number_of_threads() {
 #[test]
 fn bursts_arrive_together() {
     let (upstream, trace) = tracing();
-    let r =
-        report(&["--shape", "hold 40/s 1500ms", "--spacing", "burst(20)", "--threads=2", &url(&upstream)]);
+    let r = report(&["--shape", "hold 20/s 3s", "--spacing", "burst(20)", "--threads=2", &url(&upstream)]);
     assert_eq!(r.counts.responses, 60, "{:?}", r.counts);
-    let seen = arrivals(&trace, &[(0.0, 0.25), (0.26, 0.49), (0.49, 0.75), (0.76, 0.98)]);
+    let seen = arrivals(&trace, &[(0.0, 0.6), (0.6, 0.95), (0.95, 1.6), (1.6, 1.95)]);
     assert_eq!(seen, [20, 0, 20, 0]);
 }
 
