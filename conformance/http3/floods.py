@@ -150,13 +150,13 @@ def _(peer, n):
     peer.until(lambda: False, 0.002)
 
 
-@flood("PATH_CHALLENGE")
+@flood("PATH_CHALLENGE", LOAD)
 def _(peer, n):
     for _ in range(20):
         peer.frames(b"".join(b"\x1a" + os.urandom(8) for _ in range(100)))
 
 
-@flood("PING")
+@flood("PING", LOAD)
 def _(peer, n):
     for _ in range(50):
         peer.frames(b"\x01" * 1000)
@@ -177,7 +177,7 @@ def _(peer, n):
         peer.send(bytes(packet))
 
 
-@flood("acknowledgements of many ranges")
+@flood("acknowledgements of many ranges", LOAD)
 def _(peer, n):
     for _ in range(50):
         peer.frames(b"\x02\0\0\0\0\x01")

@@ -114,6 +114,11 @@ def _(peer):
     peer.frames(b"\x08\0abcd", HANDSHAKE)
 
 
+@case("9000 §12.4", "CONNECTION_CLOSE of the application in a Handshake packet", VIOLATION, how=lambda port: Peer(port).greet())
+def _(peer):
+    peer.frames(b"\x01\x1d\x40\x55\x00", HANDSHAKE)
+
+
 @case("9000 §12.5", "ACK of a packet that was never sent", VIOLATION, how=lambda port: Peer(port).connect())
 def _(peer):
     peer.frames(b"\x02" + varint(900_000) + b"\0\0\0")

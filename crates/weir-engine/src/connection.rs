@@ -11,6 +11,7 @@ mod h3;
 mod head;
 mod multiplexed;
 
+pub(crate) use greet::admit_quic;
 pub(crate) use h3::serve as serve_h3;
 pub use head::cause_of;
 

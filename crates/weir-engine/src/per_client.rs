@@ -58,6 +58,8 @@ pub(crate) struct Clients {
     hasher: RandomState,
     connections: OnceLock<Table>,
     handshakes: OnceLock<Table>,
+    /// Handshakes over QUIC from addresses that may be forged.
+    unproved: OnceLock<Table>,
     start: Instant,
 }
 
@@ -91,6 +93,7 @@ impl Default for Clients {
             hasher: RandomState::new(),
             connections: OnceLock::new(),
             handshakes: OnceLock::new(),
+            unproved: OnceLock::new(),
             start: Instant::now(),
         }
     }
@@ -106,7 +109,15 @@ impl Clients {
 
     /// Counts a TLS handshake that this peer begins.
     pub(crate) fn admit_handshake(&self, peer: Peer, most: Frequency) -> Result<(), TooMany> {
-        client_of(peer).map_or(Ok(()), |client| self.shake(client, most, self.start.elapsed()))
+        let table = self.handshakes.get_or_init(Table::new);
+        client_of(peer).map_or(Ok(()), |client| self.shake(table, client, most, self.start.elapsed()))
+    }
+
+    /// Counts a handshake that somebody begins from this address, who may have forged it. These counts only decide who
+    /// must prove the address first; otherwise a forger could have another client refused.
+    pub(crate) fn admit_unproved(&self, peer: Peer, most: Frequency) -> Result<(), TooMany> {
+        let table = self.unproved.get_or_init(Table::new);
+        client_of(peer).map_or(Ok(()), |client| self.shake(table, client, most, self.start.elapsed()))
     }
 
     /// Counts a connection. `None` if there is no cell for the client.
@@ -135,9 +146,8 @@ impl Clients {
 
     /// Counts a handshake at a time since the start. A client that has made none for a period may begin a whole
     /// period's at once (GCRA).
-    fn shake(&self, client: Client, most: Frequency, now: Duration) -> Result<(), TooMany> {
+    fn shake(&self, table: &Table, client: Client, most: Frequency, now: Duration) -> Result<(), TooMany> {
         let hash = self.hasher.hash_one(client);
-        let table = self.handshakes.get_or_init(Table::new);
         let now = ticks(now) as u32; // wraps after 18 hours
         let period = (ticks(most.period) as u32).max(1); // an hour at most
         let count = most.count.clamp(1, period); // more than one a tick is no limit that the word could hold
@@ -365,7 +375,9 @@ mod tests {
         let clients = Clients::default();
         let most: Frequency = "20/s".parse().unwrap();
         let at = |millis: u64| Duration::from_millis(3_000_000 + millis);
-        let begun = |client, time| (0..100).filter(|_| clients.shake(client, most, time) == Ok(())).count();
+        let table = Table::new();
+        let begun =
+            |client, time| (0..100).filter(|_| clients.shake(&table, client, most, time) == Ok(())).count();
         assert_eq!(begun((false, 1), at(0)), 20);
         assert_eq!(begun((false, 2), at(0)), 20);
         assert_eq!(begun((false, 1), at(100)), 2);
@@ -377,7 +389,8 @@ mod tests {
         assert_eq!(begun((false, 1), before + Duration::from_millis(200)), 4);
         for (client, rate) in (10..).zip(["1/s", "1000/s", "100/m", "1000/h", "60000/m"]) {
             let most: Frequency = rate.parse().unwrap();
-            let begun = (0..70_000).filter(|_| clients.shake((true, client), most, at(0)) == Ok(())).count();
+            let shakes = |_: &u32| clients.shake(&table, (true, client), most, at(0)) == Ok(());
+            let begun = (0..70_000).filter(shakes).count();
             assert_eq!(begun, most.count as usize, "{rate}");
         }
     }

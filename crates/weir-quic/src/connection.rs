@@ -1,5 +1,6 @@
 //! One QUIC connection as tasks use it: its streams, its end, and what the peer has proved.
 
+use crate::session::{Seen, Told};
 use crate::settings::Mark;
 use crate::shared::{Lost, News, Owner, Shared};
 use crate::stream::{Reader, Writer};
@@ -172,7 +173,23 @@ impl Connection {
 
     fn handshake(&self) -> Option<HandshakeData> {
         let proto = self.shared().proto.borrow();
-        proto.crypto_session().handshake_data()?.downcast::<HandshakeData>().ok().map(|data| *data)
+        let data = proto.crypto_session().handshake_data()?;
+        match data.downcast::<Told>() {
+            Ok(told) => told.data,
+            Err(data) => data.downcast::<HandshakeData>().ok().map(|data| *data), // the client's side
+        }
+    }
+
+    /// The cipher suite of a client's connection, such as `TLS13_AES_256_GCM_SHA384`; empty before the server's first
+    /// flight, and on the client's side.
+    pub fn cipher(&self) -> &'static str {
+        self.shared().seen().map_or("", Seen::suite)
+    }
+
+    /// Whether the client had proved its address when it began the handshake, so that the endpoint's
+    /// [gate](crate::Endpoint::admit_by) could count it.
+    pub fn began_proved(&self) -> bool {
+        self.shared().is_proved.get()
     }
 
     /// The certificates that the peer presented, leaf first.

@@ -6,7 +6,8 @@
 
 use crate::connection::Connection;
 use crate::ids::{Addressee, Home, Ids};
-use crate::settings::{Client, Keys, Limits, Retry, Server};
+use crate::inbox::Inbox;
+use crate::settings::{Client, Keys, Limits, RECEIVED, Retry, Server};
 use crate::shared::{Agenda, Lost, Shared};
 use bytes::BytesMut;
 use foldhash::HashMap;
@@ -15,7 +16,7 @@ use quinn_udp::{RecvMeta, UdpSocketState};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
 use std::future::{Future, poll_fn};
-use std::io::{self, IoSliceMut};
+use std::io;
 use std::mem::take;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
@@ -27,20 +28,18 @@ use std::time::{Duration, Instant};
 use weir_wire::time::{Sleep, sleep_until};
 use weir_wire::{Datagrams, Sockets, client_network};
 
-/// Datagrams (or batches that the kernel merged, up to 64 KiB each) taken per system call.
-const BATCH: usize = 8;
-
-/// Bytes of a merged batch (UDP_GRO).
-const MERGED: usize = 64 * 1024;
-
 /// Most bytes of a batch that is sent: the longest UDP message of IPv4. The kernel refuses a longer one as a whole.
 const SENT: usize = 65_507;
 
 /// System calls that receive before connections get to send and other tasks get to run.
 const CALLS: usize = 4;
 
-/// Time after which it receives no more before connections get to send and other tasks get to run.
+/// Time after which it processes no more datagrams before connections get to send and other tasks get to run.
 const LONGEST: Duration = Duration::from_millis(1);
+
+/// Datagrams that it processes before it looks how much of that time is left. One that is full of tiny frames takes some
+/// 30 µs.
+const UNWATCHED: u32 = 8;
 
 /// Batches that one connection sends before the others get their turn.
 const SENDS: usize = 8;
@@ -83,8 +82,19 @@ pub(crate) struct Inner {
     counts: Cell<Counts>,
 }
 
-/// Says whether a client may connect.
-type Gate = Box<dyn Fn(SocketAddr) -> bool>;
+/// Says whether a client may connect, and is told whether it has proved its address.
+type Gate = Box<dyn Fn(SocketAddr, bool) -> Admission>;
+
+/// What happens to a client that wants to connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// It may connect.
+    Granted,
+    /// It must prove its address first, by a Retry packet. Grants one that has.
+    Proof,
+    /// It is refused.
+    Refused,
+}
 
 /// A datagram and where it came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -203,9 +213,9 @@ impl Endpoint {
         *self.0.elsewhere.borrow_mut() = Some(elsewhere);
     }
 
-    /// Asks `gate` at each client's first packet whether the client may connect. Clients may forge that address, so the
-    /// gate may count nothing.
-    pub fn admit_by(&self, gate: impl Fn(SocketAddr) -> bool + 'static) {
+    /// Asks `gate` at each client's first packet whether the client may connect. The flag tells whether the client has
+    /// proved its address; otherwise it may be forged, and the gate may not count it against whoever has that address.
+    pub fn admit_by(&self, gate: impl Fn(SocketAddr, bool) -> Admission + 'static) {
         *self.0.gate.borrow_mut() = Some(Box::new(gate));
     }
 
@@ -231,7 +241,7 @@ impl Endpoint {
     pub fn connect(&self, client: &Client, to: SocketAddr, name: &str) -> Result<Connection, ConnectError> {
         let (handle, proto) =
             self.0.proto.borrow_mut().connect(Instant::now(), client.config.clone(), to, name)?;
-        let shared = self.0.add(handle, proto, client.handshake);
+        let shared = self.0.add(handle, proto, client.handshake, u32::MAX);
         shared.touch();
         Ok(Connection::new(shared))
     }
@@ -258,9 +268,9 @@ impl Endpoint {
     /// # Errors
     /// When the socket fails.
     pub async fn run(&self) -> io::Result<()> {
-        let mut buffers = vec![0; BATCH * MERGED];
+        let mut inbox = Inbox::new();
         let mut sleep: Option<Sleep> = None;
-        let ended = poll_fn(|cx| self.0.poll(cx, &mut buffers, &mut sleep)).await;
+        let ended = poll_fn(|cx| self.0.poll(cx, &mut inbox, &mut sleep)).await;
         if let Err(e) = &ended {
             // Nobody moves their datagrams or keeps their timers any more.
             let all: Vec<_> = self.0.connections.borrow().values().cloned().collect();
@@ -348,8 +358,10 @@ impl Inner {
         handle: ConnectionHandle,
         proto: quinn_proto::Connection,
         handshake: Duration,
+        empty_frames: u32,
     ) -> Rc<Shared> {
-        let shared = Shared::new(handle, proto, Rc::clone(&self.agenda), Instant::now() + handshake);
+        let until = Instant::now() + handshake;
+        let shared = Shared::new(handle, proto, Rc::clone(&self.agenda), until, empty_frames);
         self.connections.borrow_mut().insert(handle, Rc::clone(&shared));
         self.handshakes.set(self.handshakes.get() + 1);
         shared
@@ -364,11 +376,11 @@ impl Inner {
     fn poll(
         self: &Rc<Self>,
         cx: &mut Context<'_>,
-        buffers: &mut [u8],
+        inbox: &mut Inbox,
         sleep: &mut Option<Sleep>,
     ) -> Poll<io::Result<()>> {
         self.agenda.set_endpoint(cx.waker());
-        let mut may_be_more = !self.is_deaf.get() && self.receive(cx, buffers)?;
+        let mut may_be_more = !self.is_deaf.get() && self.receive(cx, inbox)?;
         let now = Instant::now();
         self.fire(now);
         if self.resend(cx).is_ready() {
@@ -403,29 +415,30 @@ impl Inner {
     }
 
     /// Receives some batches. Returns whether there may be more.
-    fn receive(self: &Rc<Self>, cx: &Context<'_>, buffers: &mut [u8]) -> io::Result<bool> {
-        let mut metas = [RecvMeta::default(); BATCH];
+    fn receive(self: &Rc<Self>, cx: &Context<'_>, inbox: &mut Inbox) -> io::Result<bool> {
         let began = Instant::now();
+        let (mut now, mut processed) = (began, 0_u32);
         for _ in 0..CALLS {
-            let mut slices = buffers.chunks_mut(MERGED).map(IoSliceMut::new).collect::<Vec<_>>();
-            let received =
-                self.socket.poll_receive(cx, |fd| self.udp.recv((&fd).into(), &mut slices, &mut metas));
-            let count = match received {
-                Poll::Pending => return Ok(false),
-                Poll::Ready(Ok(count)) => count,
-                // ICMP errors of what was sent to others arrive here.
-                Poll::Ready(Err(e)) if e.kind() == io::ErrorKind::ConnectionReset => continue,
-                Poll::Ready(Err(e)) => return Err(e),
-            };
-            let now = Instant::now();
-            for (meta, slice) in metas.iter().zip(&slices).take(count) {
-                let all = slice.get(..meta.len).unwrap_or_default();
-                for bytes in all.chunks(meta.stride.max(1)) {
-                    self.arrived(now, meta, bytes);
+            if inbox.is_empty() {
+                match inbox.poll_fill(cx, &self.socket, &self.udp) {
+                    Poll::Pending => return Ok(false),
+                    Poll::Ready(Ok(())) => {}
+                    // ICMP errors of what was sent to others arrive here.
+                    Poll::Ready(Err(e)) if e.kind() == io::ErrorKind::ConnectionReset => continue,
+                    Poll::Ready(Err(e)) => return Err(e),
                 }
+                now = Instant::now();
             }
-            if began.elapsed() >= LONGEST {
-                break; // one call may bring 400 first packets, each of which costs a handshake
+            while let Some((meta, bytes)) = inbox.next() {
+                let handshakes = self.handshakes.get();
+                self.arrived(now, meta, bytes);
+                processed += 1;
+                // A call may bring 400 datagrams: first packets, each of which costs a signature, or thousands of
+                // frames in each. The rest waits in the inbox.
+                let is_costly = self.handshakes.get() > handshakes;
+                if (is_costly || processed.is_multiple_of(UNWATCHED)) && began.elapsed() >= LONGEST {
+                    return Ok(true);
+                }
             }
         }
         Ok(true)
@@ -463,8 +476,9 @@ impl Inner {
         bytes: BytesMut,
     ) {
         // Port 0 cannot be answered: the send fails with EINVAL, upon which quinn-udp does without segmentation and
-        // ECN for as long as the socket lives.
-        if from.port() == 0 {
+        // ECN for as long as the socket lives. A datagram that is longer than we told clients could hold 60,000 frames.
+        let len = bytes.len();
+        if from.port() == 0 || len > usize::from(RECEIVED) {
             return;
         }
         let mut answer = take(&mut *self.outgoing.borrow_mut());
@@ -475,21 +489,27 @@ impl Inner {
             Some(DatagramEvent::Response(transmit)) => self.send_once(&transmit, &answer),
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 let shared = self.connections.borrow().get(&handle).cloned();
-                if let Some(shared) = shared.filter(|shared| shared.admits(from, now)) {
+                if let Some(shared) =
+                    shared.filter(|shared| !shared.is_flood.get() && shared.admits(from, now))
+                {
+                    shared.received(from, len);
                     shared.proto.borrow_mut().handle_event(event);
+                    if shared.is_flooded(now) {
+                        self.end_flood(&shared);
+                    }
                     shared.touch();
                 }
             }
             Some(DatagramEvent::NewConnection(incoming)) => {
                 answer.clear();
-                self.greet(now, incoming, &mut answer);
+                self.greet(now, incoming, len, &mut answer);
             }
         }
         *self.outgoing.borrow_mut() = answer;
     }
 
     /// Decides about a client's first packet.
-    fn greet(self: &Rc<Self>, now: Instant, incoming: Incoming, answer: &mut Vec<u8>) {
+    fn greet(self: &Rc<Self>, now: Instant, incoming: Incoming, len: usize, answer: &mut Vec<u8>) {
         let (limits, mark) =
             self.server.borrow().as_ref().map(|server| (server.limits.clone(), server.mark)).unzip();
         let handshakes = self.handshakes.get();
@@ -502,15 +522,23 @@ impl Inner {
                 || of_client >= limits.handshakes_per_client
                 || self.connections.borrow().len() >= limits.connections
                 || self.accepted.borrow().len() >= BACKLOG
-                || self.gate.borrow().as_ref().is_some_and(|gate| !gate(incoming.remote_address()))
         };
-        let Some(limits) = limits.filter(|limits| !is_full(limits)) else {
+        let gate = |_: &Limits| {
+            let gate = self.gate.borrow();
+            gate.as_ref().map_or(Admission::Granted, |gate| gate(incoming.remote_address(), client.is_some()))
+        };
+        // The gate is asked last, because it counts whom it admits.
+        let admitted = limits.filter(|limits| !is_full(limits)).map(|limits| (gate(&limits), limits));
+        let Some((admission, limits)) = admitted.filter(|(admission, _)| *admission != Admission::Refused)
+        else {
             self.count(|counts| counts.refused += 1);
             let transmit = self.proto.borrow_mut().refuse(incoming, answer);
             self.send_once(&transmit, answer);
             return;
         };
-        let must_prove = limits.retry == Retry::Always || handshakes >= limits.retry_from();
+        let must_prove = limits.retry == Retry::Always
+            || admission == Admission::Proof
+            || handshakes >= limits.retry_from();
         if must_prove && incoming.may_retry() {
             self.count(|counts| counts.retries += 1);
             let retry = self.proto.borrow_mut().retry(incoming, answer);
@@ -523,9 +551,13 @@ impl Inner {
         let accepted = self.proto.borrow_mut().accept(incoming, now, answer, None);
         match accepted {
             Ok((handle, proto)) => {
-                let shared = self.add(handle, proto, limits.handshake);
+                let shared = self.add(handle, proto, limits.handshake, limits.empty_frames);
+                shared.flood_code.set(limits.flood_code);
                 shared.client.set(client);
-                shared.is_proved.set(client.is_some());
+                if client.is_some() {
+                    shared.set_proved();
+                }
+                shared.received(shared.peer(), len);
                 shared.mark.set(mark.unwrap_or_default());
                 if let Some(client) = client {
                     *self.by_client.borrow_mut().entry(client).or_default() += 1;
@@ -539,6 +571,14 @@ impl Inner {
                 }
             }
         }
+    }
+
+    /// Closes the connection of a peer that floods, and drops what it sends from now on: quinn-proto looks at the frames
+    /// of a closed connection too.
+    fn end_flood(&self, shared: &Rc<Shared>) {
+        shared.is_flood.set(true);
+        shared.end(Lost::Flood);
+        shared.close(shared.flood_code.get());
     }
 
     /// Lets connections handle the timers that are due.
@@ -641,6 +681,17 @@ impl Inner {
 
     /// Sends what a connection has. Pending when the socket is full.
     fn send_all(self: &Rc<Self>, cx: &Context<'_>, shared: &Rc<Shared>, now: Instant) -> Poll<()> {
+        if let Some((mut transmit, mut bytes)) = shared.held.take().filter(|_| shared.lost().is_none()) {
+            shared.bound(&mut transmit, &mut bytes, now);
+            if transmit.size > 0 && self.send(cx, &transmit, &bytes).is_pending() {
+                *self.unsent.borrow_mut() = Some((transmit, bytes));
+                shared.touch();
+                return Poll::Pending;
+            }
+            if shared.held.borrow().is_some() {
+                return Poll::Ready(()); // until more comes from that address
+            }
+        }
         for _ in 0..SENDS {
             let mut outgoing = self.outgoing.borrow_mut();
             outgoing.clear();
@@ -649,12 +700,16 @@ impl Inner {
             let segments = self.udp.max_gso_segments().min(most).max(1);
             let transmit = proto.poll_transmit(now, segments, &mut outgoing);
             drop(proto);
-            let Some(transmit) = transmit else { return Poll::Ready(()) };
-            if self.send(cx, &transmit, &outgoing).is_pending() {
+            let Some(mut transmit) = transmit else { return Poll::Ready(()) };
+            shared.bound(&mut transmit, &mut outgoing, now);
+            if transmit.size > 0 && self.send(cx, &transmit, &outgoing).is_pending() {
                 *self.unsent.borrow_mut() = Some((transmit, take(&mut *outgoing)));
                 drop(outgoing);
                 shared.touch();
                 return Poll::Pending;
+            }
+            if shared.held.borrow().is_some() {
+                return Poll::Ready(()); // until more comes from that address
             }
         }
         shared.touch(); // there may be more: after the others

@@ -6,24 +6,29 @@
 //!
 //! *Layout.* `socket` binds one socket per core to an address. `steer` tells the kernel which of them gets a datagram.
 //! `ids` makes connection ids that name the core and the generation of the process. `endpoint` receives, sends and
-//! keeps timers; tasks use `connection` and `stream`; `shared` is the state that all three share. `path` tells
-//! which address a peer has proved. `settings` has the limits.
+//! keeps timers; tasks use `connection` and `stream`; `shared` is the state that all three share. `inbox` holds what was
+//! received. `path` tells which address a peer has proved, `unproved` bounds what is sent to others, `session` watches
+//! handshakes, and `flood` counts frames that carry nothing. `settings` has the limits.
 //!
 //! *Architecture Invariant:* nothing here knows HTTP.
 
 mod connection;
 mod endpoint;
+mod flood;
 mod ids;
+mod inbox;
 mod path;
+mod session;
 mod settings;
 mod shared;
 mod socket;
 mod steer;
 mod stream;
 mod tokens;
+mod unproved;
 
 pub use connection::Connection;
-pub use endpoint::{Counts, Datagram, Elsewhere, Endpoint};
+pub use endpoint::{Admission, Counts, Datagram, Elsewhere, Endpoint};
 pub use ids::{Home, ID_BYTES, home_of};
 pub use settings::{Client, Keys, Limits, Mark, Retry, Server};
 pub use shared::{Lost, News};

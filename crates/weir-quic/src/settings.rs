@@ -2,6 +2,7 @@
 
 use crate::ids::{Home, Ids};
 use crate::path::Paths;
+use crate::session::Watching;
 use crate::tokens::{GIVEN, LIFETIME, Used};
 use aws_lc_rs::{hkdf, hmac, rand};
 use quinn_proto::crypto::rustls::{NoInitialCipherSuite, QuicClientConfig, QuicServerConfig};
@@ -45,6 +46,11 @@ pub struct Limits {
     pub retry: Retry,
     /// Whether a client may change its address (RFC 9000 §9). Default true.
     pub migration: bool,
+    /// Frames per second of a client that carry nothing for a stream, such as PING, beyond those that data earns: four
+    /// for each frame with data in either direction. Default 1,000; honest clients stay far below.
+    pub empty_frames: u32,
+    /// The application error code that closes the connection of a client that sends more. Default 0.
+    pub flood_code: u64,
 }
 
 /// When to answer a client's first packet with a Retry packet (RFC 9000 §8.1.2), which costs the client a round trip
@@ -98,6 +104,8 @@ impl Default for Limits {
             handshakes_per_client: 64,
             retry: Retry::Auto,
             migration: true,
+            empty_frames: 1000,
+            flood_code: 0,
         }
     }
 }
@@ -160,6 +168,8 @@ impl Keys {
         let mut config = EndpointConfig::new(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, self.part(1))));
         let keys = self.clone();
         config.cid_generator(move || Box::new(keys.ids(home)));
+        let told = config.max_udp_payload_size(RECEIVED);
+        debug_assert!(told.is_ok(), "QUIC allows 1,200 bytes and more");
         config
     }
 
@@ -195,7 +205,7 @@ impl Server {
         let mut tokens = ValidationTokenConfig::default();
         let used: Arc<dyn TokenLog> = Arc::<Used>::clone(&keys.used);
         tokens.sent(GIVEN).lifetime(LIFETIME).log(used);
-        let mut config = ServerConfig::new(Arc::new(tls), Arc::new(keys.tokens()));
+        let mut config = ServerConfig::new(Arc::new(Watching(Arc::new(tls))), Arc::new(keys.tokens()));
         config
             .transport_config(Arc::new(limits.transport()))
             .migration(limits.migration)
@@ -212,6 +222,9 @@ impl Server {
         Self { mark, ..self }
     }
 }
+
+/// Longest datagram that we process, of which we tell peers: a whole Ethernet frame without the headers of IPv4 and UDP.
+pub(crate) const RECEIVED: u16 = 1472;
 
 /// Bytes kept of a client between its first packet and our decision about it, which the endpoint makes at once.
 const INCOMING: u64 = 16 * 1024;

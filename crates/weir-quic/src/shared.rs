@@ -1,16 +1,20 @@
 //! What the endpoint, a connection and its streams share.
 
+use crate::flood::{Frames, Meter};
 use crate::path::{self, Moves};
+use crate::session::{Seen, Told};
 use crate::settings::Mark;
+use crate::unproved::Unproved;
 use bytes::Bytes;
 use foldhash::HashMap;
-use quinn_proto::{ConnectionError, ConnectionHandle, Dir, Event, StreamEvent, StreamId, VarInt};
+use quinn_proto::{ConnectionError, ConnectionHandle, Dir, Event, StreamEvent, StreamId, Transmit, VarInt};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
 use std::mem::take;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
@@ -45,7 +49,19 @@ pub(crate) struct Shared {
     pub(crate) client: Cell<Option<IpAddr>>,
     /// The last address that the peer has proved to receive packets at.
     proved: Cell<SocketAddr>,
+    /// The peer has proved the address of its handshake. The client side takes the server's address as proved.
+    has_proved: Cell<bool>,
+    /// Tells about the handshake of a client.
+    seen: Option<Arc<Seen>>,
+    unproved: RefCell<Unproved>,
+    /// What exceeds the limit of an address that the client has not proved, and waits for more from there.
+    pub(crate) held: RefCell<Option<(Transmit, Vec<u8>)>>,
     moves: Cell<Moves>,
+    meter: Cell<Meter>,
+    /// The peer has sent too many frames that carry nothing. Its datagrams are dropped.
+    pub(crate) is_flood: Cell<bool>,
+    /// The application error code for it.
+    pub(crate) flood_code: Cell<u64>,
     lost: RefCell<Option<Lost>>,
     waiting: RefCell<Waiting>,
     /// Of a connection that one task drives.
@@ -95,6 +111,8 @@ pub enum Lost {
     Closed(u64),
     /// We closed it.
     Local,
+    /// The peer sent too many frames that carry nothing, and we closed it.
+    Flood,
     /// The peer was silent for the idle timeout, or did not finish the handshake in time.
     Idle,
     /// The peer has forgotten the connection (a stateless reset, RFC 9000 §10.3).
@@ -157,8 +175,17 @@ impl Shared {
         proto: quinn_proto::Connection,
         agenda: Rc<Agenda>,
         handshake_until: Instant,
+        empty_frames: u32,
     ) -> Rc<Self> {
+        let told = proto.crypto_session().handshake_data().and_then(|data| data.downcast::<Told>().ok());
         Rc::new(Self {
+            has_proved: Cell::new(proto.side().is_client()),
+            seen: told.map(|told| told.seen),
+            unproved: RefCell::default(),
+            held: RefCell::default(),
+            meter: Cell::new(Meter::new(empty_frames)),
+            is_flood: Cell::default(),
+            flood_code: Cell::default(),
             handle,
             proved: Cell::new(proto.remote_address()), // it cannot change before the handshake is done
             moves: Cell::default(),
@@ -212,6 +239,72 @@ impl Shared {
         let is_admitted = moves.accept(now);
         self.moves.set(moves);
         is_admitted
+    }
+
+    /// What the handshake of a client has shown.
+    pub(crate) fn seen(&self) -> Option<&Seen> {
+        self.seen.as_deref()
+    }
+
+    /// Says that the client has proved its address before its handshake.
+    pub(crate) fn set_proved(&self) {
+        self.is_proved.set(true);
+        self.has_proved.set(true);
+    }
+
+    /// Whether the peer is known to receive packets at this address, or at another port of the same machine.
+    pub(crate) fn is_sure_of(&self, to: SocketAddr) -> bool {
+        if !self.has_proved.get() {
+            if !self.seen.as_ref().is_some_and(|seen| seen.has_proved()) {
+                return false;
+            }
+            self.has_proved.set(true);
+            self.unproved.borrow_mut().clear();
+        }
+        to.ip() == self.proved.get().ip() || to.ip() == self.peer().ip()
+    }
+
+    /// Counts what came from an address that is not proved.
+    pub(crate) fn received(&self, from: SocketAddr, bytes: usize) {
+        if !self.is_sure_of(from) {
+            self.unproved.borrow_mut().received(from, bytes as u64);
+        }
+    }
+
+    /// Cuts a batch to what may be sent to its destination. During the handshake, the rest waits for more from there;
+    /// later it counts as lost on its way.
+    pub(crate) fn bound(&self, transmit: &mut Transmit, bytes: &mut Vec<u8>, now: Instant) {
+        let to = transmit.destination;
+        if self.is_sure_of(to) {
+            return;
+        }
+        let mut unproved = self.unproved.borrow_mut();
+        let room = usize::try_from(unproved.room(to)).unwrap_or(usize::MAX);
+        if transmit.size > room {
+            let datagram = transmit.segment_size.unwrap_or(transmit.size).max(1);
+            let mut fits = room / datagram * datagram;
+            if !self.has_proved.get() {
+                let rest = bytes.get(fits..transmit.size).unwrap_or_default().to_vec();
+                let waits = Transmit { size: rest.len(), ..batch(transmit) };
+                *self.held.borrow_mut() = Some((waits, rest));
+            } else if unproved.may_exceed(now) {
+                fits = transmit.size.min(fits + datagram);
+            }
+            transmit.size = fits;
+            bytes.truncate(fits);
+        }
+        unproved.sent(to, transmit.size as u64);
+    }
+
+    /// Counts a datagram. Returns true if the peer has sent too many frames that carry nothing.
+    pub(crate) fn is_flooded(&self, now: Instant) -> bool {
+        let mut meter = self.meter.get();
+        let is_exceeded = meter.is_due() && {
+            let frames = Frames::from(&self.proto.borrow().stats());
+            meter.is_exceeded(frames, now)
+        };
+        self.meter.set(meter);
+        is_exceeded
     }
 
     /// How the connection ended, if it has.
@@ -351,6 +444,17 @@ impl Shared {
     }
 }
 
+/// A copy, which quinn-proto does not make.
+const fn batch(of: &Transmit) -> Transmit {
+    Transmit {
+        destination: of.destination,
+        ecn: of.ecn,
+        size: of.size,
+        segment_size: of.segment_size,
+        src_ip: of.src_ip,
+    }
+}
+
 /// Adds a task to those that wait, unless it is there: a task is polled for other reasons too.
 fn join(tasks: &mut Vec<Waker>, cx: &Context<'_>) {
     if !tasks.iter().any(|known| known.will_wake(cx.waker())) {
@@ -375,6 +479,7 @@ impl fmt::Display for Lost {
         match self {
             Self::Closed(code) => write!(f, "the peer closed the connection with code {code:#x}"),
             Self::Local => f.write_str("the connection was closed here"),
+            Self::Flood => f.write_str("the peer sent too many frames that carry nothing"),
             Self::Idle => f.write_str("the peer was silent for too long"),
             Self::Forgotten => f.write_str("the peer has forgotten the connection"),
             Self::Broken(why) => f.write_str(why),

@@ -186,6 +186,7 @@ causes! {
     H3_DATA_FLOOD "h3_data_flood" 0 "The client sent too many empty HTTP/3 DATA frames." "limits.h2.empty_data";
     H3_ERROR_FLOOD "h3_error_flood" 0 "The client's errors caused too many HTTP/3 stream resets." "limits.h2.errors";
     H3_INSERT_FLOOD "h3_insert_flood" 0 "The client changed the table of compressed HTTP/3 fields too often (QPACK)." "nothing: the limit is 1,000 changes a second, and each request earns 32 more";
+    H3_PACKET_FLOOD "h3_packet_flood" 0 "The client sent too many QUIC frames that carry nothing, such as PING." "nothing: the limit is 1,000 a second, and each frame with data earns 4 more";
     H3_PRIORITY_FLOOD "h3_priority_flood" 0 "The client sent too many HTTP/3 PRIORITY_UPDATE or unknown frames." "limits.h2.priorities";
     H3_PROTOCOL "h3_protocol" 0 "The client broke a rule of HTTP/3." "nothing: the client is at fault (RFC 9114)";
     H3_PUSH_FLOOD "h3_push_flood" 0 "The client sent too many HTTP/3 frames about server push or the connection's end (CANCEL_PUSH, MAX_PUSH_ID, GOAWAY)." "limits.h2.settings";

@@ -269,6 +269,17 @@ pub(super) fn admit_handshake(core: &Core, peer: Peer) -> Result<(), &'static Ca
     })
 }
 
+/// The same for a QUIC client's first packet. Without a proof, its address may be forged.
+pub(crate) fn admit_quic(core: &Core, peer: Peer, is_proved: bool) -> Result<(), &'static Cause> {
+    if is_proved {
+        return admit_handshake(core, peer);
+    }
+    let local = core.local();
+    let most = local.snapshot.per_client.handshakes.filter(|_| !local.snapshot.trusts(peer.ip()));
+    let Some(most) = most else { return Ok(()) };
+    core.shared.clients.admit_unproved(peer, most).map_err(|TooMany| &error::CLIENT_HANDSHAKES)
+}
+
 fn complain(peer: Peer, what: &'static str) {
     static SEEN: log::PerSubject = log::per_subject(1, Duration::from_secs(10));
     SEEN.warn(peer.ip(), what, &[("client", &peer)]);

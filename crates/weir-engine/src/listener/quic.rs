@@ -12,10 +12,10 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedSender;
-use weir_quic::{Endpoint, Home, Limits, Retry, Server};
+use weir_quic::{Admission, Endpoint, Home, Limits, Retry, Server};
 use weir_telemetry::log;
 use weir_wire::listen::{Address, BoundSocket};
-use weir_wire::time;
+use weir_wire::{Peer, time};
 
 /// The UDP sockets of one core with their endpoints.
 #[derive(Default)]
@@ -79,7 +79,7 @@ impl QuicDoors {
         };
         endpoint.pass_on(Box::new(Others(Arc::clone(homes))));
         let gate = Rc::downgrade(core);
-        endpoint.admit_by(move |client| admits(&gate, address, client));
+        endpoint.admit_by(move |client, is_proved| admits(&gate, address, client, is_proved));
         let door =
             Rc::new(Door { address, home, endpoint, is_leaving: Cell::new(false), failed: Cell::default() });
         core.count_door(true);
@@ -224,17 +224,30 @@ async fn run(core: Rc<Core>, door: Rc<Door>) {
     core.count_door(false);
 }
 
-/// Whether a client may connect, as far as is known before it has proved its address.
-fn admits(core: &Weak<Core>, address: SocketAddr, client: SocketAddr) -> bool {
-    let Some(core) = core.upgrade() else { return false };
+/// Whether a client may connect, as far as is known at its first packet. Counts the handshake for its client, unless the
+/// address is not proved: then too many of them only make the client prove it.
+fn admits(core: &Weak<Core>, address: SocketAddr, client: SocketAddr, is_proved: bool) -> Admission {
+    let Some(core) = core.upgrade() else { return Admission::Refused };
     let local = core.local();
-    let Some((listener, outer)) = local.behind(address) else { return false };
+    let Some((listener, outer)) = local.behind(address) else { return Admission::Refused };
     let all = [Some(listener), outer];
-    core.shared.has_room(local.snapshot.connections)
+    let has_room = core.shared.has_room(local.snapshot.connections)
         && all.into_iter().flatten().all(|listener| {
             listener.spec.admits(client.ip())
                 && listener.spec.limit.as_ref().is_none_or(crate::snapshot::ConnectionLimit::has_room)
-        })
+        });
+    if !has_room {
+        return Admission::Refused;
+    }
+    let peer = Peer::Address(client);
+    match connection::admit_quic(&core, peer, is_proved) {
+        Ok(()) => Admission::Granted,
+        Err(_) if !is_proved => Admission::Proof,
+        Err(cause) => {
+            core.lost(cause, &listener.spec.name, peer, "");
+            Admission::Refused
+        }
+    }
 }
 
 /// The policy for new clients of an address; `None` if no listener has HTTP/3 there.
@@ -265,6 +278,7 @@ fn limits(snapshot: &crate::snapshot::Snapshot, listener: &LocalListener, http3:
             AddressProof::Auto => Retry::Auto,
         },
         migration: http3.migration,
+        flood_code: weir_h3::code::EXCESSIVE_LOAD,
         ..usual
     }
 }

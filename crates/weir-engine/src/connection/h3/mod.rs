@@ -49,7 +49,8 @@ pub(crate) async fn serve(core: Rc<Core>, address: SocketAddr, connection: Conne
     cells.open();
     cells.handshakes_ok.inc();
     let mut left = Left { core: &core, number, cells, is_accepted: true, client: None, closed: None };
-    let places = match places(&core, &[Some(&listener), outer.as_ref()], peer, held, &mut left) {
+    let is_counted = connection.began_proved();
+    let places = match places(&core, &[Some(&listener), outer.as_ref()], peer, held, is_counted, &mut left) {
         Ok(places) => places,
         Err(cause) => {
             core.lost(cause, &listener.spec.name, peer, "");
@@ -101,12 +102,13 @@ async fn say(connection: &Connection) {
 /// The slots that a connection holds in the limits of its listeners.
 type Places = Vec<crate::snapshot::HeldPlace>;
 
-/// Acquires a connection's slot in every limit.
+/// Acquires a connection's slot in every limit. `is_counted`: its handshake was counted when it began.
 fn places(
     core: &Core,
     listeners: &[Option<&Rc<LocalListener>>],
     peer: Peer,
     held: usize,
+    is_counted: bool,
     left: &mut Left<'_>,
 ) -> Result<Places, &'static Cause> {
     if held >= core.local().snapshot.connections {
@@ -123,7 +125,9 @@ fn places(
             places.push(place);
         }
     }
-    super::greet::admit_handshake(core, peer)?;
+    if !is_counted {
+        super::greet::admit_handshake(core, peer)?;
+    }
     left.client = super::greet::admit(core, peer)?;
     Ok(places)
 }
@@ -220,6 +224,7 @@ impl multiplexed::Arrival for Arrival {
 const fn cause(fault: server::Fault) -> Fault {
     Some(match fault {
         server::Fault::Closed => return None,
+        server::Fault::Packets => &error::H3_PACKET_FLOOD,
         server::Fault::Protocol(_) => &error::H3_PROTOCOL,
         server::Fault::Flood(flood) => match flood {
             Flood::Data => &error::H3_DATA_FLOOD,

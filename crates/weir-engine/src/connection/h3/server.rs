@@ -25,6 +25,8 @@ pub(super) struct Arrival(Stream);
 pub(super) enum Fault {
     /// The client is gone, or silent for too long.
     Closed,
+    /// The client sent too many frames of QUIC that carry nothing.
+    Packets,
     /// The client broke this rule of HTTP/3 or QPACK.
     Protocol(&'static str),
     /// The client sent too much of this.
@@ -48,8 +50,8 @@ impl Server {
     /// Starts HTTP/3 on a connection whose handshake is done.
     pub(super) fn new(connection: Connection, bounds: Bounds) -> Self {
         let handshake = Handshake { key: websocket::key, accept: websocket::accept };
-        // QUIC has no other version (RFC 9001 §4.2). What the suite is, quinn-proto does not tell.
-        let tls = Some(TlsInfo { version: "TLSv1.3", cipher: "" });
+        // QUIC has no other version (RFC 9001 §4.2).
+        let tls = Some(TlsInfo { version: "TLSv1.3", cipher: connection.cipher() });
         let codec = TextCodec::new(Role::Server, bounds, handshake);
         Self { shared: Session::new(connection, tls, codec) }
     }
@@ -70,7 +72,11 @@ impl Server {
         }
         if let Some(lost) = &session.lost {
             let is_proper = matches!(lost, Lost::Closed(code) if *code == code::NO_ERROR || *code == 0);
-            return Poll::Ready(if is_proper { Ok(None) } else { Err(Fault::Closed) });
+            return Poll::Ready(match lost {
+                Lost::Flood => Err(Fault::Packets),
+                _ if is_proper => Ok(None),
+                _ => Err(Fault::Closed),
+            });
         }
         if let Some(fault) = fault(session) {
             session.close();

@@ -579,7 +579,8 @@ fn failure(why: &QuicLost) -> Failure {
         QuicLost::Closed(code) => format!("the target closed the connection: {}", code::name(*code)),
         QuicLost::Idle => "the target was silent for the idle timeout of QUIC".to_owned(),
         QuicLost::Forgotten => "the target has forgotten the connection (stateless reset)".to_owned(),
-        QuicLost::Local => "the connection has ended".to_owned(),
+        // Only a server counts floods.
+        QuicLost::Flood | QuicLost::Local => "the connection has ended".to_owned(),
         QuicLost::Broken(why) => format!("QUIC: {why}"),
     })
 }

@@ -178,7 +178,9 @@ fn failure(lost: &Lost) -> Failure {
              --insecure accepts any"
         )),
         Lost::Broken(why) => Failure::Connect(format!("QUIC: {why}")),
-        Lost::Closed(_) | Lost::Forgotten | Lost::Local => Failure::Connect(format!("QUIC: {lost}")),
+        Lost::Closed(_) | Lost::Flood | Lost::Forgotten | Lost::Local => {
+            Failure::Connect(format!("QUIC: {lost}"))
+        }
     }
 }
 

@@ -1,0 +1,122 @@
+//! Bounds what is sent to addresses that a peer has not proved (RFC 9000 §8): three times what came from there.
+//!
+//! quinn-proto begins another datagram as long as it has sent less than that, so its last datagram may exceed the
+//! limit by nearly its whole length. Here each datagram counts before it is sent. What exceeds the limit during a
+//! handshake waits for more from the client.
+//!
+//! A client whose address changes often sends small packets only, and quinn-proto asks it for a proof with a datagram
+//! of 1,200 bytes (§8.2.1 allows a shorter one). So these may exceed the limit, [`EXCESS`] at once and one more per
+//! [`REGAINED`]. An address that differs in its port alone, as behind NAT, is the same machine and is not bounded.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// How much more may be sent to an address than came from there.
+const AMPLIFICATION: u64 = 3;
+
+/// Addresses of a connection that are remembered, the latest.
+const ADDRESSES: usize = 4;
+
+/// Datagrams of a connection that may exceed the limit at once.
+const EXCESS: u32 = 2;
+
+/// The time after which one more may.
+const REGAINED: Duration = Duration::from_secs(10);
+
+/// What came from and went to addresses that are not proved.
+#[derive(Debug, Default)]
+pub(crate) struct Unproved {
+    addresses: Vec<Address>,
+    /// Datagrams that exceeded the limit and count still.
+    exceeded: u32,
+    since: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Address {
+    address: SocketAddr,
+    received: u64,
+    sent: u64,
+}
+
+impl Unproved {
+    /// Notes that this came from an address.
+    pub(crate) fn received(&mut self, from: SocketAddr, bytes: u64) {
+        if let Some(known) = self.addresses.iter_mut().find(|known| known.address == from) {
+            known.received += bytes;
+            return;
+        }
+        // Whatever is forgotten has received at most three times what it sent.
+        if self.addresses.len() >= ADDRESSES {
+            self.addresses.remove(0);
+        }
+        self.addresses.push(Address { address: from, received: bytes, sent: 0 });
+    }
+
+    /// How much may be sent to an address now.
+    pub(crate) fn room(&self, to: SocketAddr) -> u64 {
+        let known = self.addresses.iter().find(|known| known.address == to);
+        known.map_or(0, |known| (AMPLIFICATION * known.received).saturating_sub(known.sent))
+    }
+
+    /// Notes that this goes to an address.
+    pub(crate) fn sent(&mut self, to: SocketAddr, bytes: u64) {
+        if let Some(known) = self.addresses.iter_mut().find(|known| known.address == to) {
+            known.sent += bytes;
+        }
+    }
+
+    /// Whether one datagram may exceed the limit.
+    pub(crate) fn may_exceed(&mut self, now: Instant) -> bool {
+        let since = *self.since.get_or_insert(now);
+        let regained = now.saturating_duration_since(since).as_secs() / REGAINED.as_secs();
+        if regained > 0 {
+            self.exceeded = self.exceeded.saturating_sub(u32::try_from(regained).unwrap_or(u32::MAX));
+            self.since = Some(now);
+        }
+        let may = self.exceeded < EXCESS;
+        self.exceeded += u32::from(may);
+        may
+    }
+
+    /// Forgets all addresses, because the one in use is proved.
+    pub(crate) fn clear(&mut self) {
+        self.addresses = Vec::new();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(port: u16) -> SocketAddr {
+        SocketAddr::from(([192, 0, 2, 1], port))
+    }
+
+    #[test]
+    fn three_times_what_came() {
+        let mut unproved = Unproved::default();
+        assert_eq!(unproved.room(address(1)), 0);
+        unproved.received(address(1), 100);
+        unproved.received(address(2), 1);
+        assert_eq!((unproved.room(address(1)), unproved.room(address(2))), (300, 3));
+        unproved.sent(address(1), 250);
+        assert_eq!(unproved.room(address(1)), 50);
+        unproved.received(address(1), 10);
+        assert_eq!(unproved.room(address(1)), 80);
+        for port in 3..9 {
+            unproved.received(address(port), 10);
+        }
+        assert_eq!((unproved.addresses.len(), unproved.room(address(1))), (ADDRESSES, 0));
+    }
+
+    #[test]
+    fn excess_is_regained() {
+        let (begin, mut unproved) = (Instant::now(), Unproved::default());
+        let mut exceed = |at| (0..10).filter(|_| unproved.may_exceed(begin + at)).count();
+        assert_eq!(exceed(Duration::ZERO), EXCESS as usize);
+        assert_eq!(exceed(REGAINED / 2), 0);
+        assert_eq!(exceed(REGAINED), 1);
+        assert_eq!(exceed(100 * REGAINED), EXCESS as usize);
+    }
+}
