@@ -9,7 +9,7 @@ use super::multiplexed::{self, Fault, Parts};
 use super::{Left, complain_of_limit, complain_of_listener};
 use crate::core::{ConnectionHandle, Core, LocalListener, SentOn};
 use crate::forward::Forwarding;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Destination, Serves, Snapshot};
 use server::{Arrival, Server};
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -49,6 +49,16 @@ pub(crate) async fn serve(core: Rc<Core>, address: SocketAddr, connection: Conne
     cells.open();
     cells.handshakes_ok.inc();
     let mut left = Left { core: &core, number, cells, is_accepted: true, client: None, closed: None };
+    // The UDP socket leads here whatever name is asked for. TCP is where a client finds the other listeners.
+    let name = connection.server_name();
+    if outer.as_ref().is_some_and(|outer| !leads_to(&core, outer, name.as_deref(), &listener)) {
+        let said =
+            name.map_or_else(|| "it asked for no name".to_owned(), |name| format!("it asked for {name}"));
+        core.lost(&error::SNI_UNKNOWN, &listener.spec.name, peer, &said);
+        left.closed = Some(Closed::Refused);
+        connection.close(code::REQUEST_REJECTED);
+        return say(&connection).await;
+    }
     let is_counted = connection.began_proved();
     let places = match places(&core, &[Some(&listener), outer.as_ref()], peer, held, is_counted, &mut left) {
         Ok(places) => places,
@@ -68,8 +78,7 @@ pub(crate) async fn serve(core: Rc<Core>, address: SocketAddr, connection: Conne
         let _ = handle.sent.set(Box::new(SentOn { client: peer.ip(), inner, bytes: false })); // it was empty
         drop(outer);
     }
-    let server_name = connection.server_name();
-    let forwarding = Rc::new(Forwarding::new(peer.ip(), true, true, server_name.as_deref()));
+    let forwarding = Rc::new(Forwarding::new(peer.ip(), true, true, name.as_deref()));
     let here = SocketAddr::new(connection.local_ip().unwrap_or(address.ip()), address.port());
     let _ = forwarding.owner(peer, || Some(here));
     let chain = connection.peer_certificates();
@@ -91,6 +100,18 @@ pub(crate) async fn serve(core: Rc<Core>, address: SocketAddr, connection: Conne
     left.closed = Some(multiplexed::serve(parts, server, bounds.streams).await);
     drop(places);
     say(&connection).await;
+}
+
+/// Whether the `sni` of an address leads clients that ask for this name to a listener.
+fn leads_to(core: &Core, outer: &LocalListener, name: Option<&str>, listener: &LocalListener) -> bool {
+    let Serves::Sni(names) = &outer.spec.serves else { return false };
+    let local = core.local();
+    match name.and_then(|name| names.named(name)).or(names.otherwise) {
+        Some(Destination::Listener(at)) => {
+            local.listeners.get(at).is_some_and(|there| there.spec.name == listener.spec.name)
+        }
+        Some(Destination::Upstream(_)) | None => false,
+    }
 }
 
 /// Lets the endpoint send the end of a connection, before its core counts it as gone and may end.
