@@ -79,6 +79,8 @@ pub struct State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Kind {
+    /// What the responses of a listener say in Alt-Svc, by its name.
+    AltSvc,
     /// State of a filter, by [`Build::keep`](weir_filter::filter::Build::keep)'s key.
     Filter,
     /// Why endpoints are out of rotation.

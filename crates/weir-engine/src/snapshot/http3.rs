@@ -2,7 +2,7 @@
 
 use super::Policy;
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use weir_wire::tls::QuicTls;
 
 /// HTTP/3 of a listener.
@@ -82,5 +82,50 @@ impl AltSvc {
         };
         let line = format!("alt-svc: h3=\":{port}\"; ma={}\r\n", Self::AGE.as_secs());
         Some(Self::Line(line.into_bytes().into()))
+    }
+
+    /// What the next process has to know: until when clients may remember what they were told, in seconds since 1970; 0
+    /// if they are told it still. The line itself follows from its config.
+    pub(crate) fn save(&self) -> Vec<u8> {
+        let until = match self {
+            Self::Line(_) => 0,
+            Self::Clear(until) => {
+                let end = SystemTime::now() + until.saturating_duration_since(Instant::now());
+                end.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs().max(1))
+            }
+        };
+        until.to_be_bytes().to_vec()
+    }
+
+    /// Reads what [`AltSvc::save`] wrote. `None` if it is nothing of that kind, or if the time is over. A clock that was
+    /// set cannot make the time longer than [`AltSvc::AGE`].
+    pub(crate) fn load(saved: &[u8]) -> Option<Self> {
+        let until = u64::from_be_bytes(*saved.first_chunk::<8>().filter(|_| saved.len() == 8)?);
+        if until == 0 {
+            return Some(Self::Line(Box::default()));
+        }
+        let end = UNIX_EPOCH.checked_add(Duration::from_secs(until))?;
+        let left = end.duration_since(SystemTime::now()).ok()?.min(Self::AGE);
+        Instant::now().checked_add(left).map(Self::Clear)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_process_knows_until_when() {
+        let again = |said: &AltSvc| AltSvc::load(&said.save());
+        assert_eq!(again(&AltSvc::Line(b"alt-svc: h3\r\n"[..].into())), Some(AltSvc::Line(Box::default())));
+        let (now, hour) = (Instant::now(), Duration::from_secs(3600));
+        let Some(AltSvc::Clear(until)) = again(&AltSvc::Clear(now + hour)) else { panic!("nothing") };
+        assert!(until.saturating_duration_since(now).abs_diff(hour) < Duration::from_secs(10));
+        assert_eq!(AltSvc::load(&1_u64.to_be_bytes()), None, "long ago");
+        let Some(AltSvc::Clear(until)) = AltSvc::load(&9_999_999_999_u64.to_be_bytes()) else {
+            panic!("nothing")
+        };
+        assert!(until.saturating_duration_since(now) <= AltSvc::AGE + Duration::from_secs(10));
+        assert_eq!(AltSvc::load(b"short"), None);
     }
 }

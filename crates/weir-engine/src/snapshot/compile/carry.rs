@@ -82,6 +82,11 @@ impl Carry {
     pub fn inherit(&mut self, state: Vec<State>) {
         for State { kind, key, bytes } in state {
             match kind {
+                Kind::AltSvc => {
+                    if let Some(said) = AltSvc::load(&bytes) {
+                        self.said.insert(key, said);
+                    }
+                }
                 Kind::Filter => self.kept.inherit(key, bytes),
                 Kind::Health => self.healths.inherit(&bytes),
                 Kind::Tickets => {
@@ -111,7 +116,12 @@ impl Carry {
             self.kept.save().map(|(key, bytes)| State { kind: Kind::Filter, key: key.to_owned(), bytes });
         let health = Some(self.healths.save()).filter(|bytes| !bytes.is_empty());
         let health = health.map(|bytes| State { kind: Kind::Health, key: String::new(), bytes });
-        tickets.chain(filters).chain(health).collect()
+        let said = self.said.iter().map(|(name, said)| State {
+            kind: Kind::AltSvc,
+            key: name.clone(),
+            bytes: said.save(),
+        });
+        tickets.chain(filters).chain(health).chain(said).collect()
     }
 
     /// Opens what the next snapshot keeps in stores. Nothing in this process may have run before.
@@ -151,7 +161,7 @@ impl Carry {
     }
 
     /// What a listener's responses say in Alt-Svc. `now` is what its config wants; if that is nothing and clients may
-    /// remember something, they are told to forget it. The next process does not know that.
+    /// remember something, they are told to forget it.
     pub(super) fn alt_svc(&mut self, listener: &str, now: Option<AltSvc>) -> Option<AltSvc> {
         let says = match (now, self.said.get(listener)) {
             (Some(now), _) => now,
