@@ -201,6 +201,7 @@ fn explanation() -> Explanation {
         }),
         files_by_header: vec![evil()],
         grpc: None,
+        early_data: Some(EVIL),
     }
 }
 

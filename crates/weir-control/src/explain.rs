@@ -3,6 +3,7 @@
 use expressions::expressions_of;
 use weir_config::secrecy::without_expression;
 use weir_engine::PREFLIGHT;
+use weir_engine::early_data::{self, Early};
 use weir_filter::explained::WithExpressions;
 use weir_filter::filter::{Asked, Hooks};
 use weir_filter::template::without_port;
@@ -40,6 +41,9 @@ pub struct Explanation {
     pub files_by_header: Vec<String>,
     /// What gRPC makes of the request, if it is gRPC.
     pub grpc: Option<GrpcShown>,
+    /// What happens to the request if it arrives before the handshake is complete, on a listener that accepts it then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub early_data: Option<&'static str>,
 }
 
 /// A gRPC call.
@@ -298,10 +302,24 @@ pub fn explain(
             note,
         },
         target,
+        early_data: winner
+            .filter(|_| shown.http3.as_ref().is_some_and(|http3| http3.early_data))
+            .map(|route| early_data_of(&head, route.handling.early_data)),
         files_by_header: winner.map(|route| named_files(&route.handling)).unwrap_or_default(),
         filters: filters.unwrap_or_default(),
         decision,
     })
+}
+
+/// What happens to a request that arrives before the handshake is complete; `allowed` by its route.
+fn early_data_of(head: &RequestHead, allowed: bool) -> &'static str {
+    match early_data::judge(head, allowed) {
+        Early::Run => "runs before the handshake is complete",
+        Early::Wait if allowed => {
+            "waits for the handshake: only GET, HEAD and OPTIONS without a body and an upgrade run early"
+        }
+        Early::Wait => "waits for the handshake: the route has no `early_data: true`",
+    }
 }
 
 /// The filters of a chain, and those of their lists.
@@ -639,7 +657,8 @@ impl fmt::Display for Explanation {
             Some(TargetShown::Upstreams(upstreams)) => write_upstreams(f, "upstream", upstreams),
             None => Ok(()),
         }?;
-        self.files_by_header.iter().try_for_each(|named| writeln!(f, "file     {named}"))
+        self.files_by_header.iter().try_for_each(|named| writeln!(f, "file     {named}"))?;
+        self.early_data.iter().try_for_each(|early| writeln!(f, "0-RTT    {early}"))
     }
 }
 

@@ -374,7 +374,9 @@ impl<'c> Exchange<'c> {
 
     /// A request that arrived before the end of the handshake runs at once only if a replay of it is harmless.
     async fn wait_if_early(&mut self, route: usize) -> Result<(), Stop> {
-        match early_data::judge(&self.head, self.local.routes[route].handling.early_data) {
+        // A reload may have switched it off since the client's first packet.
+        let is_on = self.client.listener.spec.http3.as_ref().is_some_and(|http3| http3.early_data);
+        match early_data::judge(&self.head, is_on && self.local.routes[route].handling.early_data) {
             Early::Run => early_data::mark(&mut self.head).map_err(|_| Stop::refuse(&error::INTERNAL)),
             Early::Wait => {
                 let confirmed = std::future::poll_fn(|cx| self.client.stream.poll_confirmed(cx)).await;
