@@ -6,7 +6,7 @@
 
 mod stage;
 
-use super::load::end_on_ctrl_c;
+use super::load::end_load_on_signal;
 use super::{ConfigArgs, Format, print};
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
@@ -69,7 +69,7 @@ pub(super) struct Bench {
 impl Bench {
     pub(super) fn run(&self) -> Result<ExitCode> {
         let interrupt = Interrupt::default();
-        end_on_ctrl_c(&interrupt)?;
+        end_load_on_signal(&interrupt)?;
         let default = if self.generator { TIME.1 } else { TIME.0 };
         let text = self.duration.as_deref().unwrap_or(default);
         let Some(time) = duration(text).filter(|time| !time.is_zero()) else {

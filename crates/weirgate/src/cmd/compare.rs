@@ -6,7 +6,7 @@
 mod file;
 mod run;
 
-use super::load::{ConnectionArgs, Intended, RequestArgs, end_on_ctrl_c};
+use super::load::{ConnectionArgs, Intended, RequestArgs, end_load_on_signal};
 use super::output_file::OutputFile;
 use super::{Format, print};
 use anyhow::Result;
@@ -125,7 +125,7 @@ impl Compare {
             }
         };
         let interrupt = Interrupt::default();
-        end_on_ctrl_c(&interrupt)?;
+        end_load_on_signal(&interrupt)?;
         let tells = std::io::stderr().is_terminal();
         let result = ready.run(&interrupt, |round, name| {
             if tells {
@@ -181,7 +181,7 @@ impl Compare {
             }
         };
         let interrupt = Interrupt::default();
-        end_on_ctrl_c(&interrupt)?;
+        end_load_on_signal(&interrupt)?;
         let tells = std::io::stderr().is_terminal();
         let tell = |text: &str| {
             if tells {

@@ -283,7 +283,7 @@ impl Load {
             }
         };
         let interrupt = Interrupt::default();
-        end_on_ctrl_c(&interrupt)?;
+        end_load_on_signal(&interrupt)?;
         if agents.is_none()
             && let Err(failed) = plan.prepare(&interrupt)
         {
@@ -404,7 +404,7 @@ impl Load {
             }
         }
         let interrupt = Interrupt::default();
-        end_on_ctrl_c(&interrupt)?;
+        end_load_on_signal(&interrupt)?;
         let tells = std::io::stderr().is_terminal();
         let found = self.options().and_then(|options| {
             find_knee(&options, conditions, &interrupt, |rate| {
@@ -468,8 +468,18 @@ pub(super) fn show(report: &Report, format: &Format) {
     }
 }
 
-/// Ctrl-C or SIGTERM ends what waits for it; a second one exits immediately.
+/// Ctrl-C or SIGTERM ends what waits for it; a second one exits immediately with 130.
 pub(super) fn end_on_signal(interrupt: &Interrupt) -> Result<()> {
+    end_twice(interrupt, || {})
+}
+
+/// The first Ctrl-C or SIGTERM ends the run, so that `teardown` runs and the report tells what was measured; a second
+/// one exits immediately with 130. CI systems and containers send SIGTERM.
+pub(super) fn end_load_on_signal(interrupt: &Interrupt) -> Result<()> {
+    end_twice(interrupt, live::give_back)
+}
+
+fn end_twice(interrupt: &Interrupt, before_exit: impl Fn() + Send + 'static) -> Result<()> {
     let interrupt = interrupt.clone();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let (mut ctrl_c, mut term) = {
@@ -487,36 +497,9 @@ pub(super) fn end_on_signal(interrupt: &Interrupt) -> Result<()> {
                     interrupt.end();
                 }
             }
+            before_exit();
             weir_load::kill_programs();
             std::process::exit(130);
-        });
-    };
-    std::thread::Builder::new().name("weir-signals".to_owned()).spawn(wait)?;
-    Ok(())
-}
-
-/// The first Ctrl-C ends the run and prints what was measured; a second one exits immediately, as SIGTERM does.
-pub(super) fn end_on_ctrl_c(interrupt: &Interrupt) -> Result<()> {
-    let interrupt = interrupt.clone();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-    let (mut ctrl_c, mut term) = {
-        let _inside = runtime.enter();
-        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
-    };
-    let wait = move || {
-        runtime.block_on(async {
-            let keys = async {
-                ctrl_c.recv().await;
-                interrupt.end();
-                ctrl_c.recv().await;
-            };
-            let code = tokio::select! {
-                () = keys => 130,
-                _ = term.recv() => 143,
-            };
-            live::give_back();
-            weir_load::kill_programs();
-            std::process::exit(code);
         });
     };
     std::thread::Builder::new().name("weir-signals".to_owned()).spawn(wait)?;

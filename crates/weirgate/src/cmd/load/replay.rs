@@ -2,7 +2,7 @@
 
 use super::ci::{CiArgs, Failure, code, failures};
 use super::outputs::{Output, Outputs};
-use super::{ConnectionArgs, JudgeArgs, Require, end_on_ctrl_c, format_named, show};
+use super::{ConnectionArgs, JudgeArgs, Require, end_load_on_signal, format_named, show};
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use std::io::IsTerminal;
@@ -129,7 +129,7 @@ impl Replay {
             }
         };
         let interrupt = Interrupt::default();
-        end_on_ctrl_c(&interrupt)?;
+        end_load_on_signal(&interrupt)?;
         let tells = std::io::stderr().is_terminal();
         let mut report = plan.run(&interrupt, |now| {
             let Some(tick) = now.tick else { return };

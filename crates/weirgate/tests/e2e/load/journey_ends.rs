@@ -81,6 +81,29 @@ fn teardown_runs_after_ctrl_c_in_the_dry_run() {
     assert!(told.contains("interrupted before the load began\nteardown ran"), "{told}");
 }
 
+/// SIGTERM is what CI systems, containers and `timeout` send.
+#[test]
+fn teardown_runs_after_a_termination() {
+    let upstream = Upstream::listen();
+    let dir = TempDir::new().unwrap();
+    let plan = SETUP_AND_TEARDOWN.replace("TARGET", &format!("http://{}", upstream.address()));
+    let child = start(dir.path(), &format!("{plan}dry_run: false\n"), &["--exit-codes", "split"]);
+    let mut user = upstream.accept();
+    user.read_request();
+    user.send(answer(201, "", r#"{"id":7}"#));
+    // The load's user hangs.
+    let mut hangs = upstream.accept();
+    assert_eq!(line(&hangs.read_request()), "GET /x");
+    signal(&child, "-TERM");
+    let mut torn = upstream.accept();
+    assert_eq!(line(&torn.read_request()), "DELETE /tenants/7");
+    torn.send(answer(204, "", ""));
+    let ended = child.wait_with_output().unwrap();
+    let r: weir_report::Report = serde_json::from_slice(&ended.stdout).unwrap();
+    assert_eq!(r.end, weir_report::report::End::Interrupted);
+    assert_eq!(ended.status.code(), Some(13), "no response: {r:#?}");
+}
+
 // === programs ===
 
 /// Whether a process is there, and not merely waiting to be reaped by whoever inherited it.
@@ -126,7 +149,7 @@ fn a_program_ends_when_the_load_tester_is_killed() {
     std::fs::write(dir.path().join("sign.sh"), "echo $$ > pid\nread -r line\nexec sleep 600\n").unwrap();
     let target = format!("http://{}", upstream.address());
     let plan = PROGRAM.replace("TARGET", &target).replace("ITERATIONS", "iterations: 1");
-    for (name, again) in [("-KILL", false), ("-TERM", false), ("-INT", true)] {
+    for (name, again) in [("-KILL", false), ("-TERM", true), ("-INT", true)] {
         let _ = std::fs::remove_file(dir.path().join("pid"));
         let mut child = start(dir.path(), &plan, &["--threads", "1"]);
         let program = pids(&dir.path().join("pid"), 1);
