@@ -12,6 +12,10 @@ use serde_json::Value;
 use std::time::Duration;
 use weir_report::Report;
 
+/// How long an agent that has heard nothing for [`SILENCE`] goes on reading before it runs `teardown`: if it stood still
+/// itself, the word that another agent runs it waits to be read.
+const HANDOVER: Duration = Duration::from_secs(2);
+
 /// A connection to this agent, by a number that is never used again.
 pub type Conn = u64;
 
@@ -63,6 +67,8 @@ pub enum Action {
     Run(Time),
     /// Stop the load.
     Stop(Stop),
+    /// Do not run `teardown`, because another agent does.
+    Retire,
     /// Run `teardown` once it may, in place of the agent that was to.
     Succeed,
     /// `teardown` may run.
@@ -94,6 +100,8 @@ struct Run {
     has_started: bool,
     /// The coordinator is gone; only the end of our own work is awaited.
     is_orphaned: bool,
+    /// Then `teardown` may run, unless another agent runs it.
+    abandoned_at: Option<Time>,
 }
 
 /// An agent.
@@ -116,10 +124,10 @@ impl Agent {
 
     /// When [`Event::Tick`] is due.
     pub fn next(&self) -> Time {
-        self.run
-            .as_ref()
-            .filter(|run| !run.is_orphaned)
-            .map_or(Time::MAX, |run| (run.heard + SILENCE).min(run.said + BEAT))
+        self.run.as_ref().map_or(Time::MAX, |run| match run.is_orphaned {
+            true => run.abandoned_at.unwrap_or(Time::MAX),
+            false => (run.heard + SILENCE).min(run.said + BEAT),
+        })
     }
 
     /// Takes an event; returns what to do.
@@ -140,17 +148,20 @@ impl Agent {
                         stopped: None,
                         has_started: false,
                         is_orphaned: false,
+                        abandoned_at: None,
                     });
                     actions.push(Action::Accept(conn));
                     self.say(now, FromAgent::Hello(Box::new(self.hello.clone())), &mut actions);
                 }
             },
+            Event::Message(conn, ToAgent::Retire) if self.is_of(conn) => self.retire(&mut actions),
             Event::Message(conn, message) if self.is_current(conn) => {
                 self.hear(now);
                 self.obey(now, message, &mut actions);
             }
             Event::Piece(conn) if self.is_current(conn) => self.hear(now),
             Event::Closed(conn) if self.is_current(conn) => self.orphan(&mut actions),
+            Event::Closed(conn) if self.is_of(conn) => self.abandon(&mut actions),
             Event::Message(..) | Event::Piece(_) | Event::Closed(_) => {} // of a connection that is no more
             Event::Compiling => {
                 if let Some(run) = self.run.as_mut().filter(|run| run.state == State::Loading) {
@@ -188,7 +199,11 @@ impl Agent {
     }
 
     fn is_current(&self, conn: Conn) -> bool {
-        self.run.as_ref().is_some_and(|run| run.conn == conn && !run.is_orphaned)
+        self.is_of(conn) && self.run.as_ref().is_some_and(|run| !run.is_orphaned)
+    }
+
+    fn is_of(&self, conn: Conn) -> bool {
+        self.run.as_ref().is_some_and(|run| run.conn == conn)
     }
 
     fn hear(&mut self, now: Time) {
@@ -233,6 +248,9 @@ impl Agent {
                 run.stopped = Some(stop);
                 if matches!(run.state, State::Running | State::Preparing) {
                     actions.push(Action::Stop(stop));
+                }
+                if (run.state, stop) == (State::Running, Stop::Now) {
+                    actions.push(Action::Teardown); // it waits for no other agent
                 }
             }
             (ToAgent::Succeed, State::Running) => actions.push(Action::Succeed),
@@ -290,10 +308,29 @@ impl Agent {
             State::Running | State::Preparing => {
                 run.stopped = Some(Stop::Now);
                 actions.push(Action::Stop(Stop::Now));
+                if run.state == State::Running && run.abandoned_at.is_none() {
+                    actions.push(Action::Teardown);
+                }
             }
             // Compiling a plan ends by itself.
             State::Compiling => {}
             State::Armed | State::Greeted | State::Loading | State::Ready => self.forget(actions),
+        }
+    }
+
+    /// Another agent runs `teardown`.
+    fn retire(&mut self, actions: &mut Vec<Action>) {
+        let Some(run) = self.run.as_mut().filter(|run| run.state == State::Running) else { return };
+        run.abandoned_at = None;
+        actions.push(Action::Retire);
+    }
+
+    /// Nobody will say any more that another agent runs `teardown`.
+    fn abandon(&mut self, actions: &mut Vec<Action>) {
+        if let Some(run) = &mut self.run
+            && run.abandoned_at.take().is_some()
+        {
+            actions.extend([Action::Close(run.conn), Action::Teardown]);
         }
     }
 
@@ -308,9 +345,14 @@ impl Agent {
     }
 
     fn expire(&mut self, now: Time, actions: &mut Vec<Action>) {
-        let live = self.run.as_ref().filter(|run| !run.is_orphaned);
-        if let Some(run) = live.filter(|run| now >= run.heard + SILENCE) {
-            actions.push(Action::Close(run.conn));
+        let Some(run) = &mut self.run else { return };
+        if run.abandoned_at.is_some_and(|at| now >= at) {
+            self.abandon(actions);
+        } else if !run.is_orphaned && now >= run.heard + SILENCE {
+            match run.state {
+                State::Running => run.abandoned_at = Some(now + HANDOVER),
+                _ => actions.push(Action::Close(run.conn)),
+            }
             self.orphan(actions);
         }
     }
@@ -391,6 +433,30 @@ mod tests {
             assert_eq!(agent.on(at, Event::Ended(Ok(Box::default()))), [Action::Forget]);
             assert!(agent.is_free());
         }
+    }
+
+    #[test]
+    fn teardown_is_left_to_the_agent_that_took_over() {
+        let runs_it = |told: &[Action]| told.contains(&Action::Teardown);
+        // It stood still. The word waits behind others.
+        let mut agent = running();
+        let wakes = S(3) + SILENCE * 3;
+        let told = agent.on(wakes, Event::Message(1, ToAgent::Beat { stop: None }));
+        assert!(told.contains(&Action::Stop(Stop::Now)) && !runs_it(&told), "{told:?}");
+        assert_eq!(agent.on(wakes, Event::Message(1, ToAgent::Retire)), [Action::Retire]);
+        let told = agent.on(wakes, Event::Closed(1));
+        assert!(!runs_it(&told), "{told:?}");
+        assert!(agent.on(wakes + HANDOVER, Event::Tick).is_empty());
+        // Nobody took over: it is cut off, or its coordinator is dead.
+        for (event, at) in [(Event::Closed(1), wakes), (Event::Tick, wakes + HANDOVER)] {
+            let mut agent = running();
+            assert!(!runs_it(&agent.on(wakes, Event::Tick)) && agent.next() == wakes + HANDOVER);
+            let told = agent.on(at, event);
+            assert_eq!(told, [Action::Close(1), Action::Teardown]);
+            assert_eq!(agent.next(), Time::MAX);
+        }
+        let mut agent = running();
+        assert!(runs_it(&agent.on(S(4), Event::Closed(1))));
     }
 
     #[test]

@@ -301,8 +301,10 @@ impl Coordinator {
         } else {
             agent.refused = why;
         }
+        if self.succeed(i, actions) {
+            actions.push(Action::Send(i, ToAgent::Retire)); // it may only have stood still
+        }
         actions.push(Action::Close(i));
-        self.succeed(i, actions);
     }
 
     /// Ends the connection to an agent that reported something impossible, and ignores all its later messages.
@@ -315,19 +317,19 @@ impl Coordinator {
         self.lose(i, vec![format!("it was cut: {why}")], actions);
     }
 
-    /// If agent `i` was to run `teardown` and will not, the next one does.
-    fn succeed(&mut self, i: usize, actions: &mut Vec<Action>) {
+    /// If agent `i` was to run `teardown` and will not, the next one does. Returns whether there is one.
+    fn succeed(&mut self, i: usize, actions: &mut Vec<Action>) -> bool {
         if i != self.tearer || !self.expected.tears_down || !self.has_started() {
-            return;
+            return false;
         }
         if self.agents.iter().any(|a| a.has_torn_down) {
-            return;
+            return false;
         }
-        if let Some(next) = self.agents.iter().position(|a| a.step == Step::Running) {
-            self.tearer = next;
-            self.torn_down_at = None;
-            actions.push(Action::Send(next, ToAgent::Succeed));
-        }
+        let Some(next) = self.agents.iter().position(|a| a.step == Step::Running) else { return false };
+        self.tearer = next;
+        self.torn_down_at = None;
+        actions.push(Action::Send(next, ToAgent::Succeed));
+        true
     }
 
     fn hear(&mut self, now: Time, i: usize, message: FromAgent, actions: &mut Vec<Action>) {

@@ -72,6 +72,8 @@ pub enum ToAgent {
         /// Nanoseconds.
         at_ns: u64,
     },
+    /// You are given up, and another agent runs `teardown`: do not run it.
+    Retire,
     /// The agent that was to run `teardown` is lost: run it in its place, once it may.
     Succeed,
     /// All others have ended: `teardown` may run.

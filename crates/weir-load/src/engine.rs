@@ -320,10 +320,11 @@ impl Plan {
         let tears_down = |journey: &&Arc<Journey>| {
             !journey.teardown.is_empty() && direction.tears_down.load(Ordering::Relaxed)
         };
+        if let (Some(_), Some(permit)) = (plan.journey.as_ref().filter(tears_down), &direction.teardown) {
+            let _ = permit.recv(); // the other end is dropped when another agent runs it, or this one ends
+        }
+        // Another agent may run it by now.
         if let Some(journey) = plan.journey.as_ref().filter(tears_down) {
-            if let Some(permit) = &direction.teardown {
-                let _ = permit.recv(); // the other end is dropped when the coordinator is gone or stops the run
-            }
             direction.torn_down.store(true, Ordering::Relaxed);
             match scenario::finish(&plan, journey, interrupt, None) {
                 Err(failed) if end.is_none() => end = Some(End::Failed { reason: failed.to_string() }),

@@ -201,6 +201,10 @@ fn a_teardown_has_an_end_and_a_successor() {
     for order in [ToAgent::Succeed, ToAgent::Teardown] {
         assert!(told.contains(&Action::Send(1, order.clone())), "{order:?}: {told:?}");
     }
+    // The first one may only stand still: it must know before its connection ends.
+    let at = |wanted: Action| told.iter().position(|action| *action == wanted);
+    let retires = at(Action::Send(0, ToAgent::Retire));
+    assert!(retires.is_some() && retires < at(Action::Close(0)), "{told:?}");
     assert!(c.has_missed_teardown());
     c.on(start + MS(5_000), Event::Message(1, FromAgent::TornDown));
     c.on(start + MS(5_000), Event::Message(1, FromAgent::Ended(Box::default())));

@@ -102,6 +102,8 @@ struct Node {
     is_tearer: bool,
     /// `teardown` may run.
     may_tear: bool,
+    /// It has begun `teardown`.
+    is_tearing: bool,
 }
 
 pub(crate) struct World {
@@ -117,6 +119,8 @@ pub(crate) struct World {
     tears_down: bool,
     /// Agents that ran `teardown`.
     torn: usize,
+    /// The agent that stands still had begun `teardown` before.
+    was_tearing: bool,
     victim: usize,
     fault_at: Time,
     /// From then on nobody may send, but for bounds.
@@ -152,6 +156,7 @@ impl World {
             is_stopped: false,
             is_tearer: i == 0,
             may_tear: false,
+            is_tearing: false,
         });
         let nodes: Vec<Node> = nodes.collect();
         let offers = (0..n).map(|index| Offer {
@@ -179,6 +184,7 @@ impl World {
             over: None,
             tears_down,
             torn: 0,
+            was_tearing: false,
             victim,
             fault_at,
             silent_from: None,
@@ -370,13 +376,18 @@ impl World {
                 let most = if stop == Stop::Now { CUT } else { GRACE };
                 let at = self.now + Duration::from_millis(self.chance.u64(0..most.as_millis() as u64));
                 self.nodes[i].load.ends_at = self.nodes[i].load.ends_at.min(at);
-                self.nodes[i].may_tear |= stop == Stop::Now;
                 match self.nodes[i].load.waits {
                     true => self.end(i),
                     false => self.at(at, Event::LoadEnd(i, life)),
                 }
             }
             agent::Action::Succeed => self.nodes[i].is_tearer = true,
+            agent::Action::Retire => {
+                self.nodes[i].is_tearer = false;
+                if self.nodes[i].load.waits {
+                    self.end(i);
+                }
+            }
             agent::Action::Teardown => {
                 self.nodes[i].may_tear = true;
                 if self.nodes[i].load.waits {
@@ -483,6 +494,7 @@ impl World {
         match (tears_down, node.load.waits) {
             (_, true) => {}
             (true, false) => {
+                self.nodes[i].is_tearing = true;
                 let at = self.now + Duration::from_millis(self.chance.u64(1..500));
                 self.at(at, Event::Torn(i, life));
             }
@@ -587,6 +599,7 @@ impl World {
             Fault::Pause => {
                 let time = Duration::from_millis(self.chance.u64(500..12_000));
                 self.nodes[i].paused_until = self.now + time;
+                self.was_tearing = self.nodes[i].is_tearing;
             }
             Fault::CoordinatorGone => {
                 if self.coordinator.take().is_some() {
@@ -675,6 +688,9 @@ impl World {
         let sane = matches!(self.fault, Fault::None | Fault::Strays | Fault::Stop | Fault::Lie);
         if sane && (missed || self.torn != 1) {
             return Err(format!("teardown ran {} times", self.torn));
+        }
+        if self.fault == Fault::Pause && self.torn > 1 && !self.was_tearing {
+            return Err("an agent stood still, and ran teardown after another one had".to_owned());
         }
         Ok(())
     }

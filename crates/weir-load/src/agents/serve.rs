@@ -368,9 +368,10 @@ impl Server {
             Action::Prepare(value) => self.prepare(value),
             Action::Run(at) => self.run(at),
             Action::Stop(Stop::Gracefully) => self.interrupt.halt(),
-            Action::Stop(Stop::Now) => {
-                self.interrupt.end();
-                self.permit = None; // nobody waits for the others any more
+            Action::Stop(Stop::Now) => self.interrupt.end(),
+            Action::Retire => {
+                self.tears_down.store(false, Ordering::Relaxed);
+                self.permit = None;
             }
             Action::Succeed => self.tears_down.store(true, Ordering::Relaxed),
             Action::Teardown => {
