@@ -17,7 +17,7 @@ use weir_testkit::{
     Authority, Certificate, Finished, Upstream, eventually_within, pause, run_weir, weir_command,
 };
 
-use super::{codes, expect_reason, origin};
+use super::{codes, expect_reason, http3, origin};
 
 /// A busy machine starts processes slowly.
 const LONG: Duration = Duration::from_secs(20);
@@ -213,6 +213,20 @@ fn rows_of_data_are_used_once_by_all_agents_together() {
     rows.dedup();
     assert_eq!((whole, rows.len()), (20, 20), "what setup kept is known to all: {all:?}");
     assert!(rows.iter().all(|target| target.ends_with("?o")), "{rows:?}");
+}
+
+/// The target has no TCP port.
+#[test]
+fn agents_speak_http3() {
+    let keys = Keys::new();
+    let agents = [(); 2].map(|()| keys.agent(&["--allow", "https://127.0.0.1:*"]));
+    let (weir, url) = http3::target(&keys.authority);
+    let r = report(
+        &keys.load(&refs(&agents), &["--http3", "--insecure", "-n", "40", "-c", "2", "-m", "3", &url]),
+    );
+    assert_eq!((r.counts.responses, r.counts.errors.total()), (40, 0), "{r:#?}");
+    assert_eq!(r.ledger.protocols.get("HTTP/3"), Some(&40));
+    assert_eq!(http3::counted(&weir), Some(40.0));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::report;
 use crate::health::metric;
 
 /// A Weir whose listener `web` speaks HTTP/3 only, and its URL.
-fn target(authority: &Authority) -> (Weir, String) {
+pub(super) fn target(authority: &Authority) -> (Weir, String) {
     let certificate = authority.leaf(&["a.test"]).yaml();
     let tls = format!("tls: {{ certificates: [ {certificate} ] }}");
     let weir = Weir::start(&format!(
@@ -21,7 +21,7 @@ fn target(authority: &Authority) -> (Weir, String) {
 }
 
 /// Requests over HTTP/3 that Weir has counted.
-fn counted(weir: &Weir) -> Option<f64> {
+pub(super) fn counted(weir: &Weir) -> Option<f64> {
     metric(weir, &["weir_connection_requests_total", "listener=\"web\"", "protocol=\"h3\""])
 }
 
@@ -66,4 +66,31 @@ fn users_of_a_plan_speak_it_too_with_requests_at_once() {
     assert_eq!((r.counts.responses, r.counts.errors.total()), (30, 0), "{r:#?}");
     assert_eq!(r.ledger.protocols.get("HTTP/3"), Some(&30));
     assert_eq!(counted(&weir), Some(33.0), "with the dry run");
+}
+
+/// The target has no TCP port, so every answer came over HTTP/3.
+#[test]
+fn rounds_comparisons_and_searches_speak_it_too() {
+    let authority = Authority::new();
+    let (_weir, url) = target(&authority);
+    let common = ["--http3", "--insecure", "-c1", "-m2", "--threads=1"];
+    let r = report(&[&common[..], &["--rounds", "5", "-d1s", &url]].concat());
+    assert_eq!((r.blocks.len(), r.counts.errors.total()), (5, 0), "{r:#?}");
+    assert_eq!(r.ledger.protocols.get("HTTP/3"), Some(&r.counts.responses));
+    let dir = TempDir::new().unwrap();
+    let run = |command: &str, args: &[&str]| {
+        run_weir(dir.path(), &[&[command], &common[..], &["--format", "json"], args].concat())
+    };
+    let (a, b) = (format!("a={url}"), format!("b={url}"));
+    let compared = run("compare", &["-d4s", &a, &b]);
+    compared.expect_code(0);
+    let comparison: serde_json::Value = serde_json::from_str(&compared.stdout).unwrap();
+    for i in 0..2 {
+        let one = &comparison["targets"][i];
+        assert!(one["responses"].as_u64() > Some(0) && one["errors"] == 0, "{one:#}");
+    }
+    let found = run("load", &["--find-knee", "errors<50%", "-d300ms", "--warmup", "0", &url]);
+    let knee: weir_report::Knee =
+        serde_json::from_str(&found.stdout).unwrap_or_else(|e| panic!("{e}: {found:#?}"));
+    assert!(knee.rate.is_some(), "{knee:#?}");
 }
