@@ -1,6 +1,6 @@
 //! Statistics of Locust (`--csv`): each request becomes a scenario of one step, weighted by how often it was sent.
 
-use super::model::{Plan, Request, Scenario, Step, Target};
+use super::model::{Plan, Request, Scenario, Target};
 use super::{Cx, Kind, text};
 use crate::source::Unreadable;
 use crate::yaml::Map;
@@ -74,7 +74,7 @@ fn import(cx: &mut Cx<'_>) -> Result<Plan, Unreadable> {
         counts.push(times);
         plan.scenarios.push(Scenario {
             name: format!("{} {}", request.method, bare),
-            steps: vec![Step::request(request)],
+            steps: vec![request.step(piece)],
             ..Scenario::default()
         });
     }

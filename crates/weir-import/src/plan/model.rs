@@ -1,6 +1,7 @@
 //! A plan of `weir load -f`, before it is text. Texts are in the syntax of plans: `{{name}}` is a placeholder, and
 //! [`super::text::literal`] has doubled the braces of everything else.
 
+use crate::ledger::Piece;
 use crate::yaml::{Map, Value};
 
 /// Most scenarios of a plan, as weir-plan has it.
@@ -157,6 +158,8 @@ pub struct Request {
     pub on_failure: Option<&'static str>,
     /// The parts of the plan that the source has for it and a person must switch on: written as comments.
     pub is_off: bool,
+    /// The statement of the source that it is from.
+    pub piece: Option<Piece>,
 }
 
 /// A name for a part of an answer.
@@ -288,6 +291,13 @@ impl Request {
     #[must_use]
     pub fn new(method: impl Into<String>, url: impl Into<String>) -> Self {
         Self { method: method.into(), url: url.into(), ..Self::default() }
+    }
+
+    /// As the step of a plan.
+    #[must_use]
+    pub fn step(mut self, from: Piece) -> Step {
+        self.piece = Some(from);
+        Step::request(self)
     }
 
     /// The value of a header field.

@@ -3,16 +3,23 @@
 
 use super::model::{Does, Plan, Scenario, Step};
 use super::{Imported, is_off};
+use crate::ledger::Piece;
 use crate::source::Place;
 use crate::yaml::Value;
 
 /// What was taken out.
 #[derive(Debug, PartialEq, Eq)]
-enum Part {
-    /// A check, keep, threshold or data set.
-    Detail(String),
-    /// A step, by its name. It is a comment in the plan.
-    Step(String),
+struct Part {
+    name: String,
+    /// Whether it is a step, which is a comment in the plan.
+    is_step: bool,
+    /// The statement of the source, of a step or a part of one.
+    from: Option<Piece>,
+}
+
+/// A check, keep, threshold or data set.
+fn detail(name: String) -> Part {
+    Part { name, is_step: false, from: None }
 }
 
 impl Imported {
@@ -21,13 +28,14 @@ impl Imported {
     pub fn repair(&mut self, path: &str, why: &str) -> bool {
         let Some(part) = take_out(&mut self.plan, path) else { return false };
         self.plan.scenarios.retain(|scenario| scenario.steps.iter().any(|step| !is_off(step)));
-        let (text, so) = match part {
-            Part::Detail(name) => (name, "so it is not in the plan"),
-            Part::Step(name) => (format!("step {name}"), "so the step is a comment in the plan"),
+        let (text, so) = match part.is_step {
+            true => (format!("step {}", part.name), "so the step is a comment in the plan"),
+            false => (part.name, "so it is not in the plan"),
         };
-        let file = self.files.first().cloned().unwrap_or_default();
+        let first = || Place::new(&self.files.first().cloned().unwrap_or_default(), 1);
+        let place = part.from.and_then(|piece| self.ledger.place(piece).cloned()).unwrap_or_else(first);
         let text = self.secrets.masked(&text);
-        let piece = self.ledger.enter(Place::new(&file, 1), &text);
+        let piece = self.ledger.enter(place, &text);
         let why = self.secrets.masked(&format!("`weir load` refuses it, {so}: {why}"));
         self.ledger.refused(piece, why, "docs/reference/load-plan.md");
         !self.plan.scenarios.is_empty()
@@ -46,7 +54,7 @@ fn take_out(plan: &mut Plan, path: &str) -> Option<Part> {
                 Some(part) => Some(part),
                 None => {
                     plan.scenarios.remove(at);
-                    Some(Part::Detail(format!("scenario {name}")))
+                    Some(detail(format!("scenario {name}")))
                 }
             }
         }
@@ -54,14 +62,14 @@ fn take_out(plan: &mut Plan, path: &str) -> Option<Part> {
         ("teardown", Some(at)) => of_steps(&mut plan.teardown, at, rest),
         ("data", None) => {
             let name = rest.split('.').next().unwrap_or_default();
-            plan.data.remove(name).map(|_| Part::Detail(format!("data set {name}")))
+            plan.data.remove(name).map(|_| detail(format!("data set {name}")))
         }
         // The server and the values belong to every step.
         ("target" | "values" | "", _) => None,
         (key, Some(at)) => match plan.more.iter_mut().find(|(own, _)| *own == key) {
             Some((_, Value::List(items))) if at < items.len() => {
                 items.remove(at);
-                Some(Part::Detail(format!("an item of `{key}`")))
+                Some(detail(format!("an item of `{key}`")))
             }
             _ => None,
         },
@@ -70,13 +78,12 @@ fn take_out(plan: &mut Plan, path: &str) -> Option<Part> {
             if key == "headers" {
                 let count = plan.headers.len();
                 plan.headers.retain(|(name, _)| name != rest);
-                return (plan.headers.len() < count)
-                    .then(|| Part::Detail(format!("the header field {rest}")));
+                return (plan.headers.len() < count).then(|| detail(format!("the header field {rest}")));
             }
             let (key, _) = indexed(key);
-            plan.defaults.remove(key).map(|_| Part::Detail(format!("`{key}` of the defaults")))
+            plan.defaults.remove(key).map(|_| detail(format!("`{key}` of the defaults")))
         }
-        (key, None) => plan.more.remove(key).map(|_| Part::Detail(format!("`{key}`"))),
+        (key, None) => plan.more.remove(key).map(|_| detail(format!("`{key}`"))),
     }
 }
 
@@ -89,7 +96,7 @@ fn of_scenario(scenario: &mut Scenario, path: &str) -> Option<Part> {
         ("", _) | ("start" | "steps" | "end", None) => None,
         (key, _) => {
             let name = scenario.name.clone();
-            scenario.more.remove(key).map(|_| Part::Detail(format!("`{key}` of the scenario {name}")))
+            scenario.more.remove(key).map(|_| detail(format!("`{key}` of the scenario {name}")))
         }
     }
 }
@@ -109,19 +116,19 @@ fn of_steps(list: &mut Vec<Step>, at: usize, path: &str) -> Option<Part> {
     let (first, rest) = path.split_once('.').unwrap_or((path, ""));
     let (key, index) = indexed(first);
     if let (Does::Request(request), name) = (&mut step.does, rest) {
-        let own = request.name.clone().unwrap_or_default();
+        let (own, from) = (request.name.clone().unwrap_or_default(), request.piece);
         match (key, index) {
             ("keep", _) if request.keep.iter().any(|keep| keep.name == name) => {
                 request.keep.retain(|keep| keep.name != name);
-                return Some(Part::Detail(format!("what step {own} keeps as {name}")));
+                return Some(Part { from, ..detail(format!("what step {own} keeps as {name}")) });
             }
             ("checks", Some(at)) if at < request.checks.len() => {
                 request.checks.remove(at);
-                return Some(Part::Detail(format!("a check of step {own}")));
+                return Some(Part { from, ..detail(format!("a check of step {own}")) });
             }
             _ => {
                 request.is_off = true;
-                return Some(Part::Step(own));
+                return Some(Part { name: own, is_step: true, from });
             }
         }
     }
@@ -137,7 +144,7 @@ fn of_steps(list: &mut Vec<Step>, at: usize, path: &str) -> Option<Part> {
         return Some(part);
     }
     list.remove(position);
-    Some(Part::Detail("a step".to_owned()))
+    Some(detail("a step".to_owned()))
 }
 
 #[cfg(test)]
@@ -161,8 +168,8 @@ mod tests {
         let scenario = Scenario { name: "s".to_owned(), steps, ..Scenario::default() };
         let mut plan = Plan { scenarios: vec![scenario], ..Plan::default() };
         plan.data.set("users", Map::new());
-        let step = |name: &str| Some(Part::Step(name.to_owned()));
-        let detail = |text: &str| Some(Part::Detail(text.to_owned()));
+        let step = |name: &str| Some(Part { is_step: true, ..super::detail(name.to_owned()) });
+        let detail = |text: &str| Some(super::detail(text.to_owned()));
         for (path, want) in [
             ("scenarios.s.steps[0].checks[1]", detail("a check of step a")),
             ("scenarios.s.steps[0].keep.id", detail("what step a keeps as id")),

@@ -321,7 +321,7 @@ export default function () {
 ";
     fs::write(dir.path().join("odd.js"), script).unwrap();
     let imported = run_weir(dir.path(), &["import", "k6", "odd.js", "-o", "plan.yaml"]);
-    imported.expect_code(1).expect_text("step b").expect_text("`weir load` refuses it");
+    imported.expect_code(1).expect_text("odd.js:4: step b").expect_text("`weir load` refuses it");
     let plan = fs::read_to_string(dir.path().join("plan.yaml")).unwrap();
     assert!(plan.contains("# - {") && plan.contains("/c/{{id"), "{plan}");
     run_weir(dir.path(), &["load", "--check-file", "-f", "plan.yaml"]).expect_code(0);

@@ -5,7 +5,7 @@ mod shell;
 
 use super::bodies::{SentBody, SentPart};
 use super::har::hoist;
-use super::model::{Body, Plan, Scenario, Step, Target};
+use super::model::{Body, Plan, Scenario, Target};
 use super::request::{Sent, Slot, VARIABLE, VARIABLE_END};
 use super::{Cx, Kind, text};
 use crate::ledger::Piece;
@@ -98,7 +98,7 @@ fn import(cx: &mut Cx<'_>) -> Result<Plan, Unreadable> {
     };
     let mut plan = Plan::default();
     let mut scenario = Scenario { name: "curl".to_owned(), ..Scenario::default() };
-    let mut servers: Vec<(Sent, Line)> = Vec::new();
+    let mut servers: Vec<(Sent, Line, Piece)> = Vec::new();
     for command in lines {
         let words: Vec<&str> = command.words.iter().map(String::as_str).collect();
         let is_curl = |word: &str| word == "curl" || word.ends_with("/curl") || word == "curl.exe";
@@ -115,18 +115,18 @@ fn import(cx: &mut Cx<'_>) -> Result<Plan, Unreadable> {
             continue;
         }
         match read(cx, piece, words.get(at + 1..).unwrap_or_default()) {
-            Ok(all) => servers.extend(all),
+            Ok(all) => servers.extend(all.into_iter().map(|(sent, line)| (sent, line, piece))),
             Err(why) => cx.ledger.refused(piece, why, "write the step by hand: docs/reference/load-plan.md"),
         }
         if let Some(then) = command.then {
             cx.ledger.changed(piece, format!("the shell {then}; a step keeps what it needs with `keep`"));
         }
     }
-    if let Some((first, _)) = servers.first() {
+    if let Some((first, ..)) = servers.first() {
         plan.target = Some(Target::Known(first.server.clone()));
     }
-    let target = servers.first().map(|(sent, _)| sent.server.clone());
-    for (mut sent, line) in servers {
+    let target = servers.first().map(|(sent, ..)| sent.server.clone());
+    for (mut sent, line, piece) in servers {
         sent.hide_secrets(&mut cx.vault);
         let mut request = sent.to_request(target.as_deref());
         request.checks = vec!["status=2xx,3xx".to_owned()];
@@ -138,7 +138,7 @@ fn import(cx: &mut Cx<'_>) -> Result<Plan, Unreadable> {
         if line.redirects.is_some() {
             request.checks = vec!["status=2xx".to_owned()];
         }
-        scenario.steps.push(Step::request(request));
+        scenario.steps.push(request.step(piece));
     }
     if !scenario.steps.is_empty() {
         plan.scenarios.push(scenario);

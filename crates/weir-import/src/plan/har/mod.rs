@@ -272,7 +272,7 @@ fn steps(
         // Requests at once do not see what the others keep, so one that keeps something comes before them.
         let is_static =
             request.keep.is_empty() && is_static(entry, entry.sent.as_ref().unwrap_or(&Sent::default()));
-        let mut step = Step::request(request);
+        let mut step = request.step(piece);
         let is_new_page = page.as_ref() != Some(&entry.page);
         if is_new_page && page.is_some() {
             step.comment.push("The next page.".to_owned());

@@ -116,7 +116,7 @@ impl Importer<'_, '_> {
             }
         }
         self.cx.ledger.same(piece);
-        steps.push(Step::request(request));
+        steps.push(request.step(piece));
     }
 
     /// Extractors and other children of a sampler.

@@ -66,7 +66,7 @@ impl Translator<'_, '_> {
             Ok(request) => {
                 let id = request.id;
                 self.told(piece);
-                self.push(Step::request(request));
+                self.push(request.step(piece));
                 V::Answer(id)
             }
             Err(why) => {
@@ -263,7 +263,7 @@ impl Translator<'_, '_> {
             let answer = match made {
                 Ok(request) => {
                     let answer = V::Answer(request.id);
-                    inner.push(Step::request(request));
+                    inner.push(request.step(piece));
                     answer
                 }
                 Err(why) => {

@@ -6,7 +6,7 @@ mod style;
 
 use super::har::hoist;
 use super::json::{self, Node};
-use super::model::{Body, Part, Plan, Request, Scenario, Step, Target};
+use super::model::{Body, Part, Plan, Request, Scenario, Target};
 use super::{Cx, Kind, names, text};
 use crate::ledger::Piece;
 use crate::source::Unreadable;
@@ -142,7 +142,7 @@ impl<'r, 's> Operation<'r, 's> {
             cx.ledger.same(piece);
         }
         if let Some(scenario) = plan.scenarios.get_mut(at) {
-            scenario.steps.extend(requests.into_iter().map(Step::request));
+            scenario.steps.extend(requests.into_iter().map(|request| request.step(piece)));
         }
     }
 

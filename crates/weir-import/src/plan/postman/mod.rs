@@ -6,7 +6,7 @@ mod scripts;
 
 use super::har::hoist;
 use super::json::{self, Node};
-use super::model::{Constant, ConstantValue, Does, Plan, Request, Scenario, Step, Target, each_request};
+use super::model::{Constant, ConstantValue, Does, Plan, Request, Scenario, Target, each_request};
 use super::vault::is_secret;
 use super::{Cx, Kind, keeps, secrets, text};
 use crate::ledger::Piece;
@@ -322,7 +322,7 @@ impl Importer<'_, '_> {
             request.checks.push("status=2xx,3xx".to_owned());
         }
         self.cx.ledger.same(piece);
-        scenario.steps.push(Step::request(request));
+        scenario.steps.push(request.step(piece));
     }
 
     /// Settings of a request that are no part of its message.
