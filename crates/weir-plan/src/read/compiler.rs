@@ -75,6 +75,7 @@ impl Compiler<'_> {
             return None;
         };
         let place = format!("{path}.name");
+        self.written_out(&place);
         let is_fine = !name.trim().is_empty()
             && name.trim() == name
             && name.chars().count() <= NAME_CHARS
@@ -104,6 +105,14 @@ impl Compiler<'_> {
         let (name, path, part) = (name.into(), path.to_owned(), self.names.part());
         self.rows.push(StepInfo { name, scenario: self.scenario, part, kind, path });
         Some(id)
+    }
+
+    /// Refuses a name with `${VAR}` or `${file:PATH}`: reports and metrics show names, and such a value may be a secret.
+    pub(super) fn written_out(&mut self, place: &str) {
+        if self.tree.find(place).is_some_and(|name| !name.outside().is_empty()) {
+            let why = "a name is shown in reports and metrics, and a variable may hold a secret: write the name out";
+            self.wrong(place, why.to_owned());
+        }
     }
 
     /// The position of a server in the plan's list.

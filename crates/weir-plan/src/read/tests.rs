@@ -713,6 +713,17 @@ fn a_secret_of_the_environment_is_in_no_mistake() {
 }
 
 #[test]
+fn names_are_written_out() {
+    let text = "rate: [ { hold: 5/s for 1s, name: 'p-${SECRET}' } ]\nscenarios:\n  a:\n    steps:\n      - { name: '${SECRET}', get: 'http://a/' }\n      - { name: b, get: 'http://a/', json: { name: '${SECRET}' } }\n";
+    let source = Source::text("plan.yaml", text).with_variable("SECRET", "hunter22");
+    let told = read(&source, &Disk, &[]).unwrap_err().to_string();
+    assert!(!told.contains("hunter22"), "{told}");
+    for place in ["scenarios.a.steps[0].name: a name is shown", "rate[0].name: a name is shown", "2 errors"] {
+        assert!(told.contains(place), "{place}: {told}");
+    }
+}
+
+#[test]
 fn the_keys_of_steps_are_those_of_the_schema() {
     let schema = crate::schema();
     let step = schema.pointer("/$defs/Step/properties").and_then(serde_json::Value::as_object).unwrap();
