@@ -519,6 +519,30 @@ const SECRET_NAMES: &[&str] = &[
 /// Words that are secret as a whole name or a part of it between `-`, `_` and `.`; within other words they are not.
 const SECRET_WORDS: &[&str] = &["mfa", "otp", "pass", "pin", "sid", "sig", "sso", "tok", "totp"];
 
+/// Parts of names of parameters that are secret. Shorter than [`SECRET_NAMES`]: `keyword`, `author` and `design` are
+/// names of ordinary parameters.
+const SECRET_ARGS: &[&str] = &[
+    "apikey",
+    "assertion",
+    "bearer",
+    "credential",
+    "csrf",
+    "hmac",
+    "jwt",
+    "passcode",
+    "passphrase",
+    "passw",
+    "saml",
+    "secret",
+    "session",
+    "signature",
+    "token",
+    "xsrf",
+];
+
+/// Words that are secret as a whole name of a parameter or a part of it, beside [`SECRET_WORDS`].
+const SECRET_ARG_WORDS: &[&str] = &["auth", "key", "pwd", "ticket"];
+
 /// A cookie up to this length is no credential, but a choice of the client such as `beta=1`.
 const PLAIN_COOKIE_BYTES: usize = 8;
 
@@ -542,6 +566,46 @@ impl Secrets {
     /// Whether a header field may carry a credential.
     pub fn in_field(&self, name: &str) -> bool {
         named(name, &self.fields)
+    }
+
+    /// A query with `***` for the values of parameters that are secret, for a recording of whole requests.
+    pub fn masked_query<'q>(&self, query: &'q [u8]) -> Cow<'q, [u8]> {
+        let is_secret = |pair: &[u8]| {
+            let Some(end) = memchr::memchr(b'=', pair) else { return false };
+            let name: Vec<u8> = decoded(pair.get(..end).unwrap_or_default()).collect();
+            let name = String::from_utf8_lossy(&name).to_ascii_lowercase();
+            let is_word = |word| SECRET_ARG_WORDS.contains(&word) || SECRET_WORDS.contains(&word);
+            self.args.iter().any(|known| known.eq_ignore_ascii_case(&name))
+                || SECRET_ARGS.iter().any(|part| name.contains(part))
+                || name.split(['-', '_', '.', '[', ']']).any(is_word)
+        };
+        if !query.split(|&byte| byte == b'&').any(is_secret) {
+            return Cow::Borrowed(query);
+        }
+        let mut out = Vec::with_capacity(query.len());
+        for (i, pair) in query.split(|&byte| byte == b'&').enumerate() {
+            if i > 0 {
+                out.push(b'&');
+            }
+            let end = memchr::memchr(b'=', pair).filter(|_| is_secret(pair));
+            match end.and_then(|end| pair.get(..=end)) {
+                Some(name) => out.extend_from_slice(&[name, b"***"].concat()),
+                None => out.extend_from_slice(pair),
+            }
+        }
+        Cow::Owned(out)
+    }
+
+    /// A URL with its query as [`Self::masked_query`] has it.
+    pub fn masked_url<'u>(&self, url: &'u [u8]) -> Cow<'u, [u8]> {
+        let Some((before, query)) = memchr::memchr(b'?', url).and_then(|at| url.split_at_checked(at + 1))
+        else {
+            return Cow::Borrowed(url);
+        };
+        match self.masked_query(query) {
+            Cow::Borrowed(_) => Cow::Borrowed(url),
+            Cow::Owned(masked) => Cow::Owned([before, &masked].concat()),
+        }
     }
 
     /// Whether a query, or a URL with one, has a parameter that is secret.
@@ -582,6 +646,23 @@ mod tests {
         let mut out = Vec::new();
         expression.value(&seen).write(&mut out);
         String::from_utf8_lossy(&out).into_owned()
+    }
+
+    #[test]
+    fn secret_parameters_are_masked_in_recordings() {
+        let secrets = Secrets { args: vec!["pass_key".to_owned()], ..Secrets::default() };
+        for (query, want) in [
+            ("a=1&b=2", "a=1&b=2"),
+            ("keyword=x&author=y&design=z&monkey=1", "keyword=x&author=y&design=z&monkey=1"),
+            ("a=1&access_token=x&page=2", "a=1&access_token=***&page=2"),
+            ("X-Amz-Credential=a/b&X-Amz-Signature=c", "X-Amz-Credential=***&X-Amz-Signature=***"),
+            ("api%5Fkey=x&key&sid=1=2&auth[user]=u", "api%5Fkey=***&key&sid=***&auth[user]=***"),
+            ("PASS_KEY=x&token=", "PASS_KEY=***&token=***"),
+        ] {
+            assert_eq!(String::from_utf8_lossy(&secrets.masked_query(query.as_bytes())), want, "{query}");
+        }
+        assert_eq!(&*secrets.masked_url(b"http://a/token=1?token=2"), b"http://a/token=1?token=***");
+        assert_eq!(&*secrets.masked_url(b"http://a/token=1"), b"http://a/token=1");
     }
 
     #[test]

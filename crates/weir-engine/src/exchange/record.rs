@@ -325,7 +325,11 @@ impl Exchange<'_> {
                 copied.iter().flatten().map(|(name, value)| (*name, &**value)).collect();
             let request = copied.as_ref().map(|_| self.request_copy(&fields));
             let request = request.as_ref();
-            let entry = Entry { trace_id, span_id, request, ..entry };
+            let query = match &self.local.snapshot.vocabulary {
+                Some((_, secrets)) if request.is_some() => secrets.masked_query(entry.query),
+                _ => Cow::Borrowed(entry.query),
+            };
+            let entry = Entry { trace_id, span_id, request, query: &query, ..entry };
             match &self.local.snapshot.conceals {
                 None => self.write_line(log, &Entry { headers: &headers, ..entry }),
                 Some(conceals) => {
@@ -558,6 +562,12 @@ impl Exchange<'_> {
                 _ if is_secret => Cow::Borrowed(&b"***"[..]),
                 Some(conceals) if known.eq_ignore_ascii_case("referer") => conceals.referer(value),
                 _ => Cow::Borrowed(value),
+            };
+            let shown = match &snapshot.vocabulary {
+                Some((_, secrets)) if known.eq_ignore_ascii_case("referer") => {
+                    Cow::Owned(secrets.masked_url(&shown).into_owned())
+                }
+                _ => shown,
             };
             // The host is part of the URL.
             (!known.eq_ignore_ascii_case("host")).then_some((name, shown))

@@ -184,17 +184,17 @@ fn secrets_are_not_recorded() {
     let weir = Weir::start(&yaml);
     let mut conn = weir.client();
     conn.send(
-        "GET /a?pass=OPENSESAME&session=OPENSESAME&x=1 HTTP/1.1\r\nHost: h\r\nX-Shop: OPENSESAME\r\n\
+        "GET /a?pass=OPENSESAME&session=OPENSESAME&x=1&keyword=k&X-Amz-Signature=OPENSESAME HTTP/1.1\r\nHost: h\r\nX-Shop: OPENSESAME\r\n\
          Authorization: Bearer OPENSESAME\r\nCookie: a=OPENSESAME\r\nX-Api-Key: OPENSESAME\r\n\
          X-JWT-Assertion: OPENSESAME\r\nX-PWD: OPENSESAME\r\nX-CSRF-Token: OPENSESAME\r\nX-Otp: OPENSESAME\r\n\
          X-XSRF: OPENSESAME\r\nX-Shipping: fast\r\n\
-         X-Mail: OPENSESAME\r\nX-Gone: OPENSESAME\r\nReferer: http://h/?pass=OPENSESAME\r\nAccept: a\r\n\r\n",
+         X-Mail: OPENSESAME\r\nX-Gone: OPENSESAME\r\nReferer: http://h/?pass=OPENSESAME&id_token=OPENSESAME\r\nAccept: a\r\n\r\n",
     );
     conn.read_response();
     let log = recorded(weir.dir(), 1);
     assert!(!log.contains("OPENSESAME"), "{log}");
     let line: serde_json::Value = serde_json::from_str(log.trim()).unwrap();
-    assert_eq!(line["url"], "http://h/a?pass=***&session=***&x=1");
+    assert_eq!(line["url"], "http://h/a?pass=***&session=***&x=1&keyword=k&X-Amz-Signature=***");
     assert_eq!((&line["client"], &line["headers"]["accept"]), (&"127.0.0.0".into(), &"a".into()));
     assert_eq!(line["headers"]["x-shipping"], "fast", "`pin` is a word of its own only");
     assert!(line["headers"]["x-gone"].is_null() && line["headers"]["authorization"] == "***", "{line}");
@@ -205,11 +205,20 @@ fn secrets_are_not_recorded() {
         .expect_code(2)
         .expect_text("line 1 has the key `pass` as `***`: give its value with --set pass=VALUE");
     assert_eq!(second.connections(), 0);
-    let set = ["--set", "pass=new", "--set", "session=s s", "-H", "authorization: Bearer new"];
+    let set = [
+        "--set",
+        "pass=new",
+        "--set",
+        "session=s s",
+        "--set",
+        "X-Amz-Signature=0",
+        "-H",
+        "authorization: Bearer new",
+    ];
     let finished = replay(&log, &url(&second), &set);
     finished.expect_code(0);
     let request = second.take_request();
-    assert_eq!(request.head.line, "GET /a?pass=new&session=s%20s&x=1 HTTP/1.1");
+    assert_eq!(request.head.line, "GET /a?pass=new&session=s%20s&x=1&keyword=k&X-Amz-Signature=0 HTTP/1.1");
     assert_eq!(
         (request.head.header("authorization"), request.head.header("cookie")),
         (Some("Bearer new"), None)
