@@ -21,6 +21,9 @@ FEATURES = ("abm", "aes", "avx", "avx2", "bmi1", "bmi2", "cx16", "f16c", "fma", 
 # The number of ready sockets per wait depends on the machine's speed, so counting waits per request would be random.
 WAITS = ("epoll_pwait", "epoll_pwait2", "epoll_wait", "futex", "poll", "restart_syscall", "sched_yield")
 
+# How often a whole run is counted; the least counts.
+WHOLE_RUNS = 5
+
 
 class Cachegrind:
     """Instructions in user space, and cache lines fetched from memory because the last level did not hold them."""
@@ -119,7 +122,9 @@ def of_loader(command, row, env, counter):
         return requests(out), under.read()
 
     if row.whole:
-        return once(row.short)[1]
+        # A run that waits for a processor also looks for who has it, which differs between machines and moments.
+        each = [once(row.short)[1] for _ in range(WHOLE_RUNS)]
+        return {figure: min(one[figure] for one in each) for figure in each[0]}
     return per_request(once(row.short), once(row.long))
 
 

@@ -1,6 +1,7 @@
 //! Finds the process that listens on an address, so that a second start can name the pid of the first.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// The pid of the process whose listening socket prevents binding `address`. Its port is the same, and so is its IP,
@@ -36,8 +37,8 @@ fn inodes(address: SocketAddr) -> Vec<String> {
 }
 
 fn read(paths: &[&str], state: &str, address: SocketAddr) -> Vec<String> {
-    let tables = paths.iter().filter_map(|path| fs::read_to_string(path).ok());
-    tables.flat_map(|table| in_state(&table, state, address)).collect()
+    let tables = paths.iter().filter_map(|path| File::open(path).ok());
+    tables.flat_map(|table| in_state(BufReader::new(table), state, address)).collect()
 }
 
 /// Whether a process has a descriptor for one of these sockets.
@@ -58,17 +59,21 @@ const LISTEN: &str = "0A";
 const BOUND: &str = "07";
 
 /// Inodes of sockets in a table such as `/proc/net/tcp` that have this state and conflict with `address`.
-fn in_state(table: &str, wanted: &str, address: SocketAddr) -> Vec<String> {
-    table
-        .lines()
-        .skip(1)
-        .filter_map(|line| {
-            let columns: Vec<&str> = line.split_ascii_whitespace().collect();
-            let (local, state, inode) = (columns.get(1)?, columns.get(3)?, columns.get(9)?);
-            let held = parse(local).is_some_and(|held| collide(held, address));
-            (held && *state == wanted).then(|| (*inode).to_owned())
-        })
-        .collect()
+///
+/// A machine may have 100,000 connections, but the kernel lists listening sockets before them (proc_net_tcp.rst), so
+/// reading ends with the first connection.
+fn in_state(table: impl BufRead, wanted: &str, address: SocketAddr) -> Vec<String> {
+    let mut found = Vec::new();
+    for line in table.lines().map_while(Result::ok).skip(1) {
+        let mut columns = line.split_ascii_whitespace();
+        let (Some(local), Some(state)) = (columns.nth(1), columns.nth(1)) else { continue };
+        if wanted == LISTEN && state != LISTEN {
+            break;
+        }
+        let is_held = state == wanted && parse(local).is_some_and(|held| collide(held, address));
+        found.extend(columns.nth(5).filter(|_| is_held).map(str::to_owned));
+    }
+    found
 }
 
 fn collide(a: SocketAddr, b: SocketAddr) -> bool {
@@ -107,6 +112,23 @@ mod tests {
         assert!(holds(std::process::id(), here) && !holds(1, here));
         assert_eq!(of(SocketAddr::new("0.0.0.0".parse().unwrap(), here.port())), ours);
         assert_eq!(of(SocketAddr::new("127.0.0.77".parse().unwrap(), here.port())), None);
+    }
+
+    #[test]
+    fn reading_ends_with_the_first_connection() {
+        let head = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
+        let row = |port: &str, state: &str, inode: u32| {
+            format!(
+                "   0: 0100007F:{port} 00000000:0000 {state} 00000000:00000000 00:00000000 00000000     0        0 {inode} 1\n"
+            )
+        };
+        let here = "127.0.0.1:8080".parse().unwrap();
+        let table = [head.to_owned(), row("1F91", LISTEN, 6), row("1F90", LISTEN, 7), row("1F90", "01", 8)];
+        let after = row("1F90", LISTEN, 9);
+        let text = table.concat() + &after;
+        assert_eq!(in_state(text.as_bytes(), LISTEN, here), ["7"]);
+        let text = [head.to_owned(), row("1F90", "01", 8), row("1F90", BOUND, 9)].concat();
+        assert_eq!(in_state(text.as_bytes(), BOUND, here), ["9"]);
     }
 
     #[test]
