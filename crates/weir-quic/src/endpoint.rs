@@ -380,7 +380,7 @@ impl Inner {
         sleep: &mut Option<Sleep>,
     ) -> Poll<io::Result<()>> {
         self.agenda.set_endpoint(cx.waker());
-        let mut may_be_more = !self.is_deaf.get() && self.receive(cx, inbox)?;
+        let mut may_be_more = self.receive(cx, inbox)?;
         let now = Instant::now();
         self.fire(now);
         if self.resend(cx).is_ready() {
@@ -420,6 +420,9 @@ impl Inner {
         let (mut now, mut processed) = (began, 0_u32);
         for _ in 0..CALLS {
             if inbox.is_empty() {
+                if self.is_deaf.get() {
+                    return Ok(false); // what it had read before is processed
+                }
                 match inbox.poll_fill(cx, &self.socket, &self.udp) {
                     Poll::Pending => return Ok(false),
                     Poll::Ready(Ok(())) => {}
