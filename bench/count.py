@@ -55,6 +55,8 @@ class Row:
     whole: bool = False
     # Size of the origin's answers, if it is not what the load requests.
     size: int | None = None
+    # Size of the file that the gateway serves.
+    file: int | None = None
 
 
 ALL = '{ all: { match: { path: "/*" }, upstream: origin } }'
@@ -63,6 +65,10 @@ CACHED = {
     "routes": '{ all: { match: { path: "/*" }, filters: [ { cache: { store: pages, ttl: 1h } } ], upstream: origin } }',
 }
 H2 = {"connections": 50, "streams": 10, "scheme": "https"}
+ANSWERS = {"connections": 16, "streams": 8, "scheme": "https"}
+ONE = {"connections": 1, "streams": 1, "scheme": "https"}
+TEXT = {"text": "x" * 1024}
+MEGABYTE = 1_000_000
 ORDER = BENCH / "tools/order.json"
 VALIDATE = f"{{ validate: {{ schema: {ORDER.with_suffix('.schema.json')} }} }}"
 READ = "{ when: { is: '(request.body.customer.id == 42) ?? false', filters: [ { headers: { request: { set: { x-way: one } } } } ] } }"
@@ -77,6 +83,11 @@ ROWS = [
     Row("tcp-64", "bytes of HTTP/1.1 keep-alive passed on (mode tcp), 64 connections, 1 KiB answer", {"connections": 64}, variant="tcp", peer="haproxy"),
     Row("h2-h1", "HTTP/2 over TLS to HTTP/1.1, 50 connections of 10 streams, 1 KiB answer", H2, variant="h2-h1"),
     Row("h2-h2c", "HTTP/2 over TLS to HTTP/2, 50 connections of 10 streams, 1 KiB answer", H2, variant="h2-h2c", origin="h2c", peer=None),
+    # The gateway's own answers, so that the difference between two rows is what the protocols cost.
+    Row("h2", "HTTP/2, 16 connections of 8 streams, an answer of 1 KiB from the config", ANSWERS, variant="answers", config=TEXT, peer=None),
+    Row("h3", "the same by HTTP/3", {**ANSWERS, "http3": True}, variant="answers", config=TEXT, peer=None),
+    Row("h2-large", "HTTP/2, a file of 1 MB on one connection", ONE, variant="file", file=MEGABYTE, peer=None, short=50, long=150),
+    Row("h3-large", "the same by HTTP/3", {**ONE, "http3": True}, variant="file", file=MEGABYTE, peer=None, short=50, long=150),
     Row("grpc", "unary gRPC over TLS to cleartext, 50 connections of 10 streams", {**H2, "scheme": "grpcs"}, variant="grpc", origin="builtin"),
     Row("filters-none", "64 connections that send a key nobody asks for", {"connections": 64, "headers": [KEY]}, peer=None),
     Row("filters-key", "the same, with `key_auth`", {"connections": 64, "headers": [KEY]}, variant="key", peer=None),
@@ -192,6 +203,11 @@ def measure(row, env, gateways):
     counters = [counting.Cachegrind] + ([counting.Strace] if counting.Strace.works() else [])
     origin = env.answer(row.size) if row.size else env.answer(f"@{BODY}") if row.journey else getattr(env, row.origin)()
     found = {}
+    if row.file:
+        root = env.scratch / f"files-{row.file}"
+        root.mkdir(exist_ok=True)
+        (root / "blob").write_bytes(b"x" * row.file)
+        row.config["root"] = root
     for name in ("weir", row.peer):
         if row.loader and (name == "weir" or len(gateways) > 1):
             found[name] = {k: v for c in counters for k, v in counting.of_loader(loader(name, row, env, origin), row, env, c).items()}

@@ -47,7 +47,7 @@ def h2load(port, *, seconds, connections, streams, path="/", data=None, headers=
     }
 
 
-def weir(env, port, requests, *, connections, streams=None, scheme="http", headers=(), post=0, document=None, keepalive=True, routes=0, call=None):
+def weir(env, port, requests, *, connections, streams=None, scheme="http", headers=(), post=0, document=None, keepalive=True, routes=0, call=None, http3=False):
     """Makes exactly this many requests with `weir load` of the binary under test; raises unless each got a 200.
     Returns the number.
 
@@ -63,6 +63,8 @@ def weir(env, port, requests, *, connections, streams=None, scheme="http", heade
     if scheme == "grpcs":
         path = "/helloworld.v1.Greeter/SayHello"
         command += ["--proto", str(ROOT / "crates/weir-origin/proto/greeter.proto"), "--data", '{"name": "weir"}', "--check", "grpc=OK"]
+    elif http3:
+        command += ["--http3"]
     elif streams:
         command += ["--http2"]
     if call:
