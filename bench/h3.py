@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Measures what HTTP/3 costs: Weir's beside its HTTP/2, nginx's and Caddy's, in one interleaved run.
 
-Each gateway has one worker on one core, and `weir load` asks it from the other. Two measurements:
+Each gateway has one worker on one core, and `weir load` asks it from the other. Three measurements:
 
   small   answers of 1 KiB that the gateway has in its config: microseconds of its processor time per request
   large   a file of 100 MB (--megabytes): megabytes per second of its processor time
+  idle    memory that Weir needs for 10,000 connections (--idle) over HTTP/3 which ask for something every 20 s
 
 Every round asks each gateway over each protocol, in alternating order. The table has medians over rounds, and ratios of
 the same round. Checks that the gateway answered as many requests as the generator counts, each with a 200.
@@ -24,6 +25,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 sys.dont_write_bytecode = True
 
@@ -33,7 +35,7 @@ from harness.result import Result, Target  # noqa: E402
 
 WEIR = """workers: 1
 listeners:
-  web: {{ address: "127.0.0.1:{port}", protocols: [h3, h2, http1], tls: {{ certificates: [ {{ cert: "{cert}", key: "{key}" }} ] }} }}
+  web: {{ address: "127.0.0.1:{port}", protocols: [h3, h2, http1], http3: {{ idle: 120s }}, timeouts: {{ keepalive: 120s }}, tls: {{ certificates: [ {{ cert: "{cert}", key: "{key}" }} ] }} }}
 routes:
   small: {{ match: {{ path: /small }}, respond: {{ status: 200, body: "{body}" }} }}
   large: {{ match: {{ path: "/*" }}, files: {{ root: "{files}" }} }}
@@ -68,6 +70,8 @@ https://localhost:{port}, https://127.0.0.1:{port} {{
   file_server
 }}
 """
+# Connections of one generator, and the seconds between two requests on each.
+TOGETHER, PAUSE = 50, 20
 PROTOCOLS = {"h3": ["--http3"], "h2": ["--http2"]}
 
 
@@ -127,6 +131,25 @@ def ask(args, core, server, protocol, path, more):
     return count, after - before
 
 
+def idle(args, core, server):
+    """The growth of a gateway's memory in MiB with many connections that are nearly always silent. Each generator opens
+    few of them, because Weir allows a client 64 handshakes at a time."""
+    before, held = process.rss_mib(server.child.pids()), []
+    url = f"https://localhost:{server.port}/small"
+    command = [args.load, "load", "--http3", "-m", 1, "--insecure", "--threads", 1, "-c", TOGETHER, "-d", "600s", "--think", f"{PAUSE}s", "--no-live", url]
+    try:
+        for _ in range(args.idle // TOGETHER):
+            held.append(subprocess.Popen(["taskset", "-c", core, *map(str, command)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+            time.sleep(0.2)
+        time.sleep(1.5 * PAUSE)
+        return process.rss_mib(server.child.pids()) - before
+    finally:
+        for generator in held:
+            generator.kill()
+        for generator in held:
+            generator.wait()
+
+
 def answers(told):
     """Answers with a 200, and everything else."""
     counts = {int(status): count for status, count in told["counts"]["statuses"].items()}
@@ -158,8 +181,9 @@ def main():
             server.child = process.Process(server.name, command, scratch / f"{server.name}.log").wait_for_port(server.port)
         bystanders = process.Bystanders()
         samples, rounds = measure(args, str(cores[-1]), found)
+        memory = idle(args, str(cores[-1]), found[0]) if args.idle else None
         others = bystanders.share()
-    result = judged(args, found, absent, samples, rounds)
+    result = judged(args, found, absent, samples, rounds, memory)
     context = {
         "machine": report.machine(),
         "commit": args.commit or report.commit(ROOT),
@@ -193,7 +217,7 @@ def measure(args, core, found):
     return samples, rounds
 
 
-def judged(args, found, absent, samples, rounds):
+def judged(args, found, absent, samples, rounds, memory):
     def ratio(kind, above, below):
         if above not in samples or below not in samples:
             return None
@@ -213,6 +237,8 @@ def judged(args, found, absent, samples, rounds):
         Target("100 MB, speed per core of Weir's h3 over its h2", ratio("mb", ours, ("Weir", "h2")), 0.5, at_least=True, unit=" ×"),
         Target("100 MB, speed per core of Weir's h3 over nginx's", ratio("mb", ours, ("nginx", "h3")), 2, at_least=True, unit=" ×"),
     ]
+    if memory is not None:
+        targets.append(Target(f"memory of {args.idle:,} connections over HTTP/3", memory, 150 * args.idle / 10_000, unit=" MiB"))
     columns = [
         ("name", "gateway", "{}"),
         ("us", "µs/request, 1 KiB", "{:.1f}"),
@@ -221,7 +247,7 @@ def judged(args, found, absent, samples, rounds):
         ("mb_x", "× Weir h3", "{:.2f}"),
     ]
     notes = [f"{name} was not there to compare with." for name in absent]
-    settings = {"rounds": args.rounds, "connections": args.connections, "streams": args.streams, "megabytes": args.megabytes}
+    settings = {"rounds": args.rounds, "connections": args.connections, "streams": args.streams, "megabytes": args.megabytes, "idle": args.idle}
     return Result("h3", "processor time of HTTP/3 beside HTTP/2 and other gateways", columns, rows, targets, rounds, notes, settings)
 
 
@@ -233,6 +259,7 @@ def arguments():
     parser.add_argument("-m", "--streams", type=int, default=10, help="requests at a time on each connection")
     parser.add_argument("--downloads", type=int, default=3, help="of the large file per round")
     parser.add_argument("--megabytes", type=int, default=95, help="MiB of the large file; 95 MiB are 100 MB")
+    parser.add_argument("--idle", type=int, default=10_000, help="connections of the third measurement; 0 leaves it out")
     parser.add_argument("--weir", default=os.environ.get("WEIR_BIN"), help="the binary to measure [WEIR_BIN; built with --profile dist]")
     parser.add_argument("--load", default=os.environ.get("LOAD_BIN"), help="a weir that generates the load [the one that is measured]")
     parser.add_argument("--nginx", default=os.environ.get("NGINX_BIN"), help="nginx with http_v3_module [NGINX_BIN]")
