@@ -241,7 +241,7 @@ impl Endpoint {
     pub fn connect(&self, client: &Client, to: SocketAddr, name: &str) -> Result<Connection, ConnectError> {
         let (handle, proto) =
             self.0.proto.borrow_mut().connect(Instant::now(), client.config.clone(), to, name)?;
-        let shared = self.0.add(handle, proto, client.handshake, u32::MAX);
+        let shared = self.0.add(handle, proto, &client.limits, u32::MAX);
         shared.touch();
         Ok(Connection::new(shared))
     }
@@ -357,11 +357,10 @@ impl Inner {
         self: &Rc<Self>,
         handle: ConnectionHandle,
         proto: quinn_proto::Connection,
-        handshake: Duration,
+        limits: &Limits,
         empty_frames: u32,
     ) -> Rc<Shared> {
-        let until = Instant::now() + handshake;
-        let shared = Shared::new(handle, proto, Rc::clone(&self.agenda), until, empty_frames);
+        let shared = Shared::new(handle, proto, Rc::clone(&self.agenda), limits, empty_frames);
         self.connections.borrow_mut().insert(handle, Rc::clone(&shared));
         self.handshakes.set(self.handshakes.get() + 1);
         shared
@@ -554,7 +553,7 @@ impl Inner {
         let accepted = self.proto.borrow_mut().accept(incoming, now, answer, None);
         match accepted {
             Ok((handle, proto)) => {
-                let shared = self.add(handle, proto, limits.handshake, limits.empty_frames);
+                let shared = self.add(handle, proto, &limits, limits.empty_frames);
                 shared.flood_code.set(limits.flood_code);
                 shared.client.set(client);
                 if client.is_some() {
@@ -624,6 +623,7 @@ impl Inner {
             self.accepted.borrow_mut().push_back(Connection::new(Rc::clone(shared)));
             self.acceptor.take().into_iter().for_each(Waker::wake);
         }
+        shared.raise_allowances();
         let sent = self.send_all(cx, shared, now);
         let due = shared.proto.borrow_mut().poll_timeout();
         let due = due.into_iter().chain(shared.handshake_until.get()).min();

@@ -22,10 +22,12 @@ pub struct Limits {
     pub idle: Duration,
     /// How long a handshake may take. Default 10 s, as for TLS over TCP.
     pub handshake: Duration,
-    /// Bidirectional streams that the peer may have open at a time. Default 100.
+    /// Bidirectional streams that the peer may have open at a time. Default 100. A new connection allows at most 20;
+    /// the rest follow while the peer uses more than half of what it may: see `Allowance`.
     pub streams: u32,
     /// Unidirectional streams that the peer may have open at a time. HTTP/3 needs 3; the others leave room for stream
-    /// types that the peer invents to test extensibility (RFC 9114 §6.2.3). Default 16.
+    /// types that the peer invents to test extensibility (RFC 9114 §6.2.3). Default 16, of which a new connection
+    /// allows 8.
     pub one_way_streams: u32,
     /// Bytes that we buffer of one stream until a task reads them. Default 256 KiB.
     pub stream_window: u32,
@@ -64,6 +66,42 @@ pub enum Retry {
     Always,
 }
 
+/// How many streams of one direction a peer may have open now.
+///
+/// quinn-proto keeps two table entries for each stream that a peer may open. With 128 streams, their tables take 21 KiB
+/// of each connection, and the processor's cache misses one of them with nearly every request. Most connections never
+/// have more than a few requests under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Allowance {
+    now: u32,
+    most: u32,
+}
+
+/// Bidirectional streams that a new connection allows. With one-way streams, they fit into tables of 64 places.
+const FIRST_STREAMS: u32 = 20;
+
+/// Unidirectional streams that a new connection allows.
+const FIRST_ONE_WAY: u32 = 8;
+
+/// An allowance that is used by half grows to this many times as much.
+const RAISE: u32 = 4;
+
+impl Allowance {
+    /// Returns the new allowance if this many open streams call for one.
+    pub(crate) fn raise(&mut self, open: u64) -> Option<VarInt> {
+        if self.is_final() || open <= u64::from(self.now / 2) {
+            return None;
+        }
+        self.now = self.now.saturating_mul(RAISE).min(self.most);
+        Some(VarInt::from_u32(self.now))
+    }
+
+    /// Whether it cannot grow.
+    pub(crate) const fn is_final(&self) -> bool {
+        self.now >= self.most
+    }
+}
+
 /// The secrets that all cores of a gateway share, and that the next process takes over in an upgrade.
 #[derive(Clone)]
 pub struct Keys {
@@ -86,7 +124,7 @@ pub struct Server {
 #[derive(Clone)]
 pub struct Client {
     pub(crate) config: ClientConfig,
-    pub(crate) handshake: Duration,
+    pub(crate) limits: Limits,
 }
 
 impl Default for Limits {
@@ -117,11 +155,18 @@ impl Limits {
         self.handshakes / 8
     }
 
+    /// What a new connection allows its peer, by direction: bidirectional streams first, as in quinn-proto.
+    pub(crate) fn allowances(&self) -> [Allowance; 2] {
+        [(FIRST_STREAMS, self.streams), (FIRST_ONE_WAY, self.one_way_streams)]
+            .map(|(first, most)| Allowance { now: first.min(most), most })
+    }
+
     fn transport(&self) -> TransportConfig {
         let mut transport = TransportConfig::default();
+        let [both_ways, one_way] = self.allowances();
         transport
-            .max_concurrent_bidi_streams(VarInt::from_u32(self.streams))
-            .max_concurrent_uni_streams(VarInt::from_u32(self.one_way_streams))
+            .max_concurrent_bidi_streams(VarInt::from_u32(both_ways.now))
+            .max_concurrent_uni_streams(VarInt::from_u32(one_way.now))
             .max_idle_timeout(IdleTimeout::try_from(self.idle).ok())
             .stream_receive_window(VarInt::from_u32(self.stream_window))
             .receive_window(VarInt::from_u32(self.window))
@@ -259,12 +304,31 @@ impl Client {
     pub fn new(tls: Arc<rustls::ClientConfig>, limits: &Limits) -> Result<Self, NoInitialCipherSuite> {
         let mut config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls)?));
         config.transport_config(Arc::new(limits.transport()));
-        Ok(Self { config, handshake: limits.handshake })
+        Ok(Self { config, limits: limits.clone() })
     }
 }
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Client")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn allowances_grow_while_half_is_used() {
+        let [mut both_ways, mut one_way] = Limits::default().allowances();
+        assert_eq!(both_ways.raise(10), None);
+        assert_eq!(both_ways.raise(11), Some(VarInt::from_u32(80)));
+        assert_eq!(both_ways.raise(11), None);
+        assert_eq!(both_ways.raise(80), Some(VarInt::from_u32(100)));
+        assert_eq!(both_ways.raise(100), None);
+        assert_eq!(one_way.raise(5), Some(VarInt::from_u32(16)));
+        assert!(one_way.is_final());
+        let [few, _] = Limits { streams: 3, ..Limits::default() }.allowances();
+        assert!(few.is_final());
     }
 }

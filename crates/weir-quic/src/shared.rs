@@ -3,7 +3,7 @@
 use crate::flood::{Frames, Meter};
 use crate::path::{self, Moves};
 use crate::session::{Seen, Told};
-use crate::settings::Mark;
+use crate::settings::{Allowance, Limits, Mark};
 use crate::unproved::Unproved;
 use bytes::Bytes;
 use foldhash::HashMap;
@@ -62,6 +62,8 @@ pub(crate) struct Shared {
     pub(crate) is_flood: Cell<bool>,
     /// The application error code for it.
     pub(crate) flood_code: Cell<u64>,
+    /// How many streams the peer may have open, by direction.
+    allowances: Cell<[Allowance; 2]>,
     lost: RefCell<Option<Lost>>,
     waiting: RefCell<Waiting>,
     /// Of a connection that one task drives.
@@ -174,9 +176,10 @@ impl Shared {
         handle: ConnectionHandle,
         proto: quinn_proto::Connection,
         agenda: Rc<Agenda>,
-        handshake_until: Instant,
+        limits: &Limits,
         empty_frames: u32,
     ) -> Rc<Self> {
+        let handshake_until = Instant::now() + limits.handshake;
         let told = proto.crypto_session().handshake_data().and_then(|data| data.downcast::<Told>().ok());
         Rc::new(Self {
             has_proved: Cell::new(proto.side().is_client()),
@@ -189,6 +192,7 @@ impl Shared {
             handle,
             proved: Cell::new(proto.remote_address()), // it cannot change before the handshake is done
             moves: Cell::default(),
+            allowances: Cell::new(limits.allowances()),
             proto: RefCell::new(proto),
             agenda,
             is_listed: Cell::new(false),
@@ -218,6 +222,22 @@ impl Shared {
 
     pub(crate) fn lost_packets(&self) -> u64 {
         self.proto.borrow().stats().path.lost_packets
+    }
+
+    /// Allows the peer more streams if it uses many of those that it may open.
+    pub(crate) fn raise_allowances(&self) {
+        let mut allowances = self.allowances.get();
+        if allowances.iter().all(Allowance::is_final) {
+            return;
+        }
+        let mut proto = self.proto.borrow_mut();
+        for (dir, allowance) in [Dir::Bi, Dir::Uni].into_iter().zip(&mut allowances) {
+            let open = proto.streams().remote_open_streams(dir);
+            if let Some(allowed) = allowance.raise(open) {
+                proto.set_max_concurrent_streams(dir, allowed);
+            }
+        }
+        self.allowances.set(allowances);
     }
 
     /// The last address that the peer has proved to receive packets at.

@@ -7,6 +7,7 @@ use std::future::poll_fn;
 use std::net::UdpSocket;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 use tokio::task::spawn_local;
 use weir_quic::{Datagram, Elsewhere, Home, Limits, Lost, Retry, Server, StreamError};
@@ -45,6 +46,23 @@ fn more_streams_than_allowed_at_a_time_take_turns() {
         for (n, task) in tasks.into_iter().enumerate() {
             assert_eq!(task.await.unwrap().unwrap(), [n as u8; 3000]);
         }
+    });
+}
+
+#[test]
+fn a_peer_that_uses_many_streams_may_open_more() {
+    on_a_core(|world| async move {
+        let (_server, address) = world.serve(Limits::default());
+        let dial = world.dial();
+        let connection = world.connect(&dial, address).await.unwrap();
+        let mut open = Vec::new(); // none of them ends
+        for _ in 0..Limits::default().streams {
+            let (mut writer, reader) = poll_fn(|cx| connection.poll_open(cx)).await.unwrap();
+            write(&mut writer, b"x").await.unwrap();
+            open.push((writer, reader));
+        }
+        let another = poll_fn(|cx| Poll::Ready(connection.poll_open(cx).is_ready())).await;
+        assert!(!another);
     });
 }
 
