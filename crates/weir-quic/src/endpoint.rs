@@ -592,6 +592,10 @@ impl Inner {
             let shared = self.connections.borrow().get(&handle).cloned();
             if let Some(shared) = shared {
                 shared.timer.set(None);
+                if self.due(&shared).is_none_or(|due| due > now) {
+                    self.arm(&shared); // what was due has been put off since
+                    continue;
+                }
                 if shared.handshake_until.get().is_some_and(|until| until <= now) {
                     self.end_handshake(&shared);
                     self.count(|counts| counts.failed += 1);
@@ -625,15 +629,28 @@ impl Inner {
         }
         shared.raise_allowances();
         let sent = self.send_all(cx, shared, now);
+        self.arm(shared);
+        sent
+    }
+
+    /// When a connection's next timer is due.
+    fn due(&self, shared: &Shared) -> Option<Instant> {
         let due = shared.proto.borrow_mut().poll_timeout();
-        let due = due.into_iter().chain(shared.handshake_until.get()).min();
-        let before = shared.timer.replace(due);
-        if before != due {
+        due.into_iter().chain(shared.handshake_until.get()).min()
+    }
+
+    /// Makes sure that a connection's turn comes when its next timer is due.
+    fn arm(&self, shared: &Shared) {
+        // Nearly every packet puts a timer off. The entry stays then, and `fire` moves it when its time has come: that
+        // is one change of the tree in the time of a timer instead of two per turn.
+        let Some(due) = self.due(shared) else { return };
+        let before = shared.timer.get();
+        if before.is_none_or(|before| due < before) {
             let mut timers = self.timers.borrow_mut();
             before.map(|before| timers.remove(&(before, shared.handle)));
-            due.map(|due| timers.insert((due, shared.handle)));
+            timers.insert((due, shared.handle));
+            shared.timer.set(Some(due));
         }
-        sent
     }
 
     /// Notes that a handshake is no longer under way, and returns whether it was.

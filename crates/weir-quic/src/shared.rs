@@ -35,7 +35,7 @@ pub(crate) struct Shared {
     agenda: Rc<Agenda>,
     /// Whether the connection is on the agenda.
     pub(crate) is_listed: Cell<bool>,
-    /// The entry in the endpoint's timers.
+    /// The entry in the endpoint's timers: at or before what is due first.
     pub(crate) timer: Cell<Option<Instant>>,
     /// When the handshake must be done; `None` once it is. The endpoint counts those that are not.
     pub(crate) handshake_until: Cell<Option<Instant>>,
