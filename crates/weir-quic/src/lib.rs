@@ -33,4 +33,4 @@ pub use ids::{Home, ID_BYTES, home_of};
 pub use settings::{Client, Keys, Limits, Mark, Retry, Server};
 pub use shared::{Lost, News};
 pub use socket::{Group, bind, bind_more};
-pub use stream::{Reader, StreamError, Writer};
+pub use stream::{Piece, Reader, StreamError, Then, Writer};

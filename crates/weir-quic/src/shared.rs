@@ -337,7 +337,9 @@ impl Shared {
     }
 
     pub(crate) fn wait_to_accept(&self, dir: Dir, cx: &Context<'_>) {
-        self.waiting.borrow_mut().accepting[dir as usize] = Some(cx.waker().clone());
+        if self.driven.borrow().is_none() {
+            self.waiting.borrow_mut().accepting[dir as usize] = Some(cx.waker().clone());
+        }
     }
 
     pub(crate) fn wait_to_open(&self, dir: Dir, cx: &Context<'_>) {

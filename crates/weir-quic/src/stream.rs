@@ -24,6 +24,26 @@ pub struct Reader {
     got_end: bool,
 }
 
+/// Bytes of a stream: see [`Reader::poll_piece`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The bytes.
+    pub bytes: Bytes,
+    /// What follows them.
+    pub then: Then,
+}
+
+/// What follows a [`Piece`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Then {
+    /// The end of the stream.
+    End,
+    /// Another piece, which has arrived.
+    More,
+    /// Nothing that has arrived.
+    Wait,
+}
+
 /// Why a stream ended early.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamError {
@@ -54,6 +74,27 @@ impl Writer {
             return Poll::Ready(Err(StreamError::Lost(lost)));
         }
         let written = shared.proto.borrow_mut().send_stream(self.id).write(data);
+        self.wrote(cx, written)
+    }
+
+    /// Like [`Writer::poll_write`], but takes the bytes without a copy. Leaves in `data` what it has not written.
+    pub fn poll_hand_over(&mut self, cx: &Context<'_>, data: &mut Bytes) -> Poll<Result<usize, StreamError>> {
+        let shared = &self.owner.0;
+        if let Some(lost) = shared.lost() {
+            return Poll::Ready(Err(StreamError::Lost(lost)));
+        }
+        let mut proto = shared.proto.borrow_mut();
+        let written = proto.send_stream(self.id).write_chunks(std::slice::from_mut(data));
+        drop(proto);
+        self.wrote(cx, written.map(|written| written.bytes))
+    }
+
+    fn wrote(
+        &self,
+        cx: &Context<'_>,
+        written: Result<usize, WriteError>,
+    ) -> Poll<Result<usize, StreamError>> {
+        let shared = &self.owner.0;
         match written {
             Ok(count) => {
                 shared.touch();
@@ -191,29 +232,42 @@ impl Reader {
         }
     }
 
-    /// The next piece, of at most `most` bytes, without a copy; `None` at the end.
-    pub fn poll_piece(&mut self, cx: &Context<'_>, most: usize) -> Poll<Result<Option<Bytes>, StreamError>> {
+    /// The next piece, of at most `most` bytes, without a copy, and what follows it. It is empty only where the stream
+    /// ends.
+    pub fn poll_piece(&mut self, cx: &Context<'_>, most: usize) -> Poll<Result<Piece, StreamError>> {
         if self.is_over {
-            return Poll::Ready(if self.got_end { Ok(None) } else { Err(StreamError::Over) });
+            let end = Piece { bytes: Bytes::new(), then: Then::End };
+            return Poll::Ready(if self.got_end { Ok(end) } else { Err(StreamError::Over) });
         }
         let shared = &self.owner.0;
         let mut proto = shared.proto.borrow_mut();
         let mut stream = proto.recv_stream(self.id);
         let Ok(mut chunks) = stream.read(true) else { return Poll::Ready(Err(StreamError::Over)) };
         let next = chunks.next(most);
+        // Looking now saves a second call, which costs as much as the first. A chunk of 0 bytes takes nothing.
+        let then = match &next {
+            Ok(Some(_)) => match chunks.next(0) {
+                Ok(None) => Then::End,
+                Ok(Some(_)) => Then::More,
+                Err(_) => Then::Wait,
+            },
+            _ => Then::End,
+        };
         let grants_more = chunks.finalize().should_transmit();
         drop(proto);
         if grants_more {
             shared.touch();
         }
-        match next {
-            Ok(Some(chunk)) => Poll::Ready(Ok(Some(chunk.bytes))),
-            Ok(None) => {
-                (self.is_over, self.got_end) = (true, true);
-                Poll::Ready(Ok(None))
-            }
-            Err(e) => self.stopped_at(e, cx),
+        let bytes = match next {
+            Ok(chunk) => chunk.map(|chunk| chunk.bytes).unwrap_or_default(),
+            Err(e) => return self.stopped_at(e, cx),
+        };
+        match then {
+            Then::End => (self.is_over, self.got_end) = (true, true),
+            Then::Wait => self.owner.0.wait_to_read(self.id, cx),
+            Then::More => {}
         }
+        Poll::Ready(Ok(Piece { bytes, then }))
     }
 
     /// Why there is nothing to read: the end of the stream or of the connection, or the peer has sent no more yet.

@@ -37,6 +37,26 @@ impl<S: Sink> Codec<S> {
         })
     }
 
+    /// Takes the unsent bytes of a request stream, for a transport that keeps them instead of a copy. It must return
+    /// what it could not send, perhaps nothing, by [`Codec::put_back`] before it calls anything else.
+    pub fn take_pending(&mut self, stream: u64) -> Vec<u8> {
+        let Some(slot) = self.streams.find(stream) else { return Vec::new() };
+        let record = self.streams.at(slot);
+        let mut out = std::mem::take(&mut record.out);
+        if record.written > 0 {
+            out.drain(..std::mem::take(&mut record.written));
+        }
+        out
+    }
+
+    /// Records that all of what [`Codec::take_pending`] returned was sent, except for `rest`.
+    pub fn put_back(&mut self, stream: u64, rest: Vec<u8>) {
+        if let Some(slot) = self.streams.find(stream) {
+            self.streams.at(slot).out = rest;
+            self.sent(stream, 0, false);
+        }
+    }
+
     /// Records sent bytes of a request stream; `is_finished` if its end was sent behind them.
     pub fn sent(&mut self, stream: u64, n: usize, is_finished: bool) {
         let Some(slot) = self.streams.find(stream) else { return };

@@ -2,6 +2,7 @@
 
 use crate::relay::{Relay, Spoils};
 use crate::world::{ask, echo, on_a_core, read, until, write};
+use bytes::Bytes;
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::net::UdpSocket;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 use tokio::task::spawn_local;
-use weir_quic::{Datagram, Elsewhere, Home, Limits, Lost, Retry, Server, StreamError};
+use weir_quic::{Datagram, Elsewhere, Home, Limits, Lost, Piece, Retry, Server, StreamError, Then};
 
 #[test]
 fn a_stream_carries_bytes_both_ways() {
@@ -63,6 +64,48 @@ fn a_peer_that_uses_many_streams_may_open_more() {
         }
         let another = poll_fn(|cx| Poll::Ready(connection.poll_open(cx).is_ready())).await;
         assert!(!another);
+    });
+}
+
+#[test]
+fn a_piece_tells_what_follows_it() {
+    on_a_core(|world| async move {
+        let (server, address) = world.serve(Limits::default());
+        let dial = world.dial();
+        let connection = world.connect(&dial, address).await.unwrap();
+        let (mut writer, _reader) = poll_fn(|cx| connection.poll_open(cx)).await.unwrap();
+        write(&mut writer, b"one").await.unwrap();
+        let theirs = server.accept().await;
+        let (_back, mut from) = poll_fn(|cx| theirs.poll_accept(cx)).await.unwrap();
+        let piece = |bytes: &'static [u8], then| Ok(Piece { bytes: Bytes::from_static(bytes), then });
+        assert_eq!(poll_fn(|cx| from.poll_piece(cx, 2)).await, piece(b"on", Then::More));
+        assert_eq!(poll_fn(|cx| from.poll_piece(cx, 2)).await, piece(b"e", Then::Wait));
+        write(&mut writer, b"two").await.unwrap();
+        writer.finish().unwrap();
+        assert_eq!(poll_fn(|cx| from.poll_piece(cx, 9)).await, piece(b"two", Then::End));
+        assert_eq!(poll_fn(|cx| from.poll_piece(cx, 9)).await, piece(b"", Then::End));
+    });
+}
+
+#[test]
+fn bytes_that_are_handed_over_arrive() {
+    on_a_core(|world| async move {
+        let (server, address) = world.serve(Limits { unacknowledged: 10_000, ..Limits::default() });
+        let dial = world.dial();
+        let connection = world.connect(&dial, address).await.unwrap();
+        let (mut writer, mut reader) = poll_fn(|cx| connection.poll_open(cx)).await.unwrap();
+        write(&mut writer, b"x").await.unwrap();
+        let theirs = server.accept().await;
+        let (mut back, _from) = poll_fn(|cx| theirs.poll_accept(cx)).await.unwrap();
+        let sent: Vec<u8> = (0..500_000_u32).map(|n| (n % 251) as u8).collect();
+        let mut rest = Bytes::from(sent.clone());
+        spawn_local(async move {
+            while !rest.is_empty() {
+                poll_fn(|cx| back.poll_hand_over(cx, &mut rest)).await.unwrap();
+            }
+            back.finish().unwrap();
+        });
+        assert!(read(&mut reader).await.unwrap() == sent);
     });
 }
 

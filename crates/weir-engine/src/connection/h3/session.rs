@@ -9,12 +9,15 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use weir_h3::{Effect, Own, TextCodec, code};
-use weir_quic::{Connection, Lost, News, Reader, StreamError, Writer};
+use weir_quic::{Connection, Lost, News, Reader, StreamError, Then, Writer};
 use weir_wire::TlsInfo;
 use weir_wire::time::{Sleep, sleep};
 
 /// Most bytes that are taken from a stream at a time.
 const PIECE: usize = 64 * 1024;
+
+/// Bytes of output from which QUIC gets the codec's buffer. Less is copied, which costs less than another buffer.
+const HANDED_OVER: usize = 4096;
 
 /// The least time between the steps of a drain.
 const ON_ITS_WAY: Duration = Duration::from_millis(100);
@@ -166,17 +169,22 @@ impl Session {
             let Some(reader) = both.reader.as_mut().filter(|_| both.rest.is_empty() && !both.has_end) else {
                 return;
             };
-            match reader.poll_piece(cx, PIECE) {
-                Poll::Ready(Ok(Some(bytes))) => both.rest = bytes,
-                Poll::Ready(Ok(None)) => both.has_end = true,
+            let then = match reader.poll_piece(cx, PIECE) {
+                Poll::Ready(Ok(piece)) => {
+                    (both.rest, both.has_end) = (piece.bytes, piece.then == Then::End);
+                    piece.then
+                }
                 Poll::Ready(Err(StreamError::Reset(code))) => {
                     both.reader = None;
                     self.forget(stream);
                     return self.codec.reset_came(stream, code, now);
                 }
                 Poll::Ready(Err(_)) | Poll::Pending => return,
-            }
+            };
             self.pass(stream, now);
+            if then != Then::More {
+                return;
+            }
         }
     }
 
@@ -197,28 +205,37 @@ impl Session {
             return; // one of ours: `send_own` does that
         }
         loop {
-            let Some(writer) = self.streams.get_mut(&stream).and_then(|both| both.writer.as_mut()) else {
-                return;
-            };
+            let Some(both) = self.streams.get_mut(&stream) else { return };
+            let Some(writer) = &mut both.writer else { return };
             let pending = self.codec.pending(stream);
-            if !pending.bytes.is_empty() {
-                match writer.poll_write(cx, pending.bytes) {
-                    Poll::Ready(Ok(n)) => self.codec.sent(stream, n, false),
-                    Poll::Ready(Err(StreamError::Stopped(code))) => {
-                        return self.codec.stop_came(stream, code, now);
-                    }
-                    Poll::Ready(Err(_)) | Poll::Pending => return,
+            let (len, ends) = (pending.bytes.len(), pending.ends);
+            let wrote = match len {
+                0 if ends => Poll::Ready(Ok(0)),
+                0 => return,
+                1..HANDED_OVER => writer.poll_write(cx, pending.bytes),
+                HANDED_OVER.. => {
+                    let mut rest = Bytes::from(self.codec.take_pending(stream));
+                    let wrote = writer.poll_hand_over(cx, &mut rest);
+                    self.codec.put_back(stream, rest.into());
+                    wrote
                 }
-            } else if pending.ends {
-                // It fails if the client reads no more, which is an end too.
-                self.unreceived += usize::from(writer.finish().is_ok());
-                if let Some(both) = self.streams.get_mut(&stream) {
+            };
+            let told = if len < HANDED_OVER { usize::MAX } else { 0 };
+            match wrote {
+                Poll::Ready(Ok(n)) if n == len && ends => {
+                    // It fails if the client reads no more, which is an end too.
+                    self.unreceived += usize::from(writer.finish().is_ok());
                     both.writer = None;
+                    if both.reader.is_none() {
+                        self.streams.remove(&stream);
+                    }
+                    return self.codec.sent(stream, n.min(told), true);
                 }
-                self.forget(stream);
-                return self.codec.sent(stream, 0, true);
-            } else {
-                return;
+                Poll::Ready(Ok(n)) => self.codec.sent(stream, n.min(told), false),
+                Poll::Ready(Err(StreamError::Stopped(code))) => {
+                    return self.codec.stop_came(stream, code, now);
+                }
+                Poll::Ready(Err(_)) | Poll::Pending => return,
             }
         }
     }

@@ -465,3 +465,27 @@ fn streams_are_bounded() {
     peer.send(20, &ask(&[]), true);
     assert_eq!((peer.reset_code(20), peer.codec.open()), (None, 4));
 }
+
+#[test]
+fn output_can_be_taken_whole() {
+    let mut peer = Peer::greeted();
+    peer.send(0, &ask(&[]), true);
+    let (slot, _) = peer.arrival().unwrap();
+    let text = b"HTTP/1.1 200 OK\r\n\r\n";
+    assert!(matches!(peer.codec.send_response(slot, text, &cx()), Poll::Ready(Ok(true))));
+    let head = peer.codec.pending(0).bytes.len();
+    assert_eq!(peer.codec.send_data(slot, &[b'x'; 2000], &cx()), Poll::Ready(Ok(BOUNDS.out - head)));
+    assert!(peer.codec.send_data(slot, b"more", &cx()).is_pending());
+    let all = peer.codec.pending(0).bytes.to_vec();
+    peer.codec.sent(0, 3, false);
+    let taken = peer.codec.take_pending(0);
+    assert_eq!(taken, all[3..]);
+    peer.codec.put_back(0, taken[700..].to_vec());
+    assert_eq!(peer.codec.pending(0).bytes, &all[703..]);
+    assert!(peer.codec.send_data(slot, b"more", &cx()).is_ready());
+    peer.codec.send_end(slot, b"").unwrap();
+    assert!(peer.codec.take_pending(0).ends_with(b"more"));
+    peer.codec.put_back(0, Vec::new());
+    assert_eq!(peer.take(0), (Vec::new(), true));
+    assert_eq!(peer.codec.take_pending(4), b"");
+}
