@@ -3,7 +3,7 @@
 //! A new task per piece would cost a future of some kilobytes, the runtime's memory and a timer. That is a fifth of
 //! the cost of a client that closes after each request, and a tenth of an HTTP/2 exchange.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::task::{Poll, Waker};
 
@@ -11,12 +11,13 @@ use std::task::{Poll, Waker};
 pub(crate) struct Lane<J> {
     job: RefCell<Option<J>>,
     waker: RefCell<Option<Waker>>,
+    is_dismissed: Cell<bool>,
 }
 
 impl<J> Lane<J> {
     /// A lane whose task starts with this job.
     pub(crate) const fn new(job: J) -> Self {
-        Self { job: RefCell::new(Some(job)), waker: RefCell::new(None) }
+        Self { job: RefCell::new(Some(job)), waker: RefCell::new(None), is_dismissed: Cell::new(false) }
     }
 
     /// Hands the waiting task its next job.
@@ -32,13 +33,19 @@ impl<J> Lane<J> {
         }
     }
 
+    /// Ends the task, which waits and gets no further job.
+    pub(crate) fn dismiss(&self) {
+        self.is_dismissed.set(true);
+        self.wake();
+    }
+
     /// The next job; `None` once no more will come. Always called by the same task.
     pub(crate) async fn next(&self, ended: impl Fn() -> bool) -> Option<J> {
         poll_fn(|cx| {
             if let Some(job) = self.job.borrow_mut().take() {
                 return Poll::Ready(Some(job));
             }
-            if ended() {
+            if ended() || self.is_dismissed.get() {
                 return Poll::Ready(None);
             }
             self.waker.borrow_mut().get_or_insert_with(|| cx.waker().clone());

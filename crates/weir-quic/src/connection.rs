@@ -68,6 +68,11 @@ impl Connection {
         self.shared().poll_news(cx)
     }
 
+    /// Frees what only streams that move need.
+    pub fn rest(&self) {
+        self.shared().rest();
+    }
+
     /// Sends a packet that the peer must acknowledge. A silent peer is then noticed by the idle timeout, and a living one
     /// keeps the connection.
     pub fn ping(&self) {

@@ -383,6 +383,13 @@ impl Shared {
         Poll::Pending
     }
 
+    /// Frees the memory that events of streams needed.
+    pub(crate) fn rest(&self) {
+        if let Some(driven) = &mut *self.driven.borrow_mut() {
+            driven.news.shrink_to_fit();
+        }
+    }
+
     /// Notes an event for the task that drives the connection, if one does.
     fn tell_driver(&self, event: &StreamEvent) -> bool {
         let mut driven = self.driven.borrow_mut();

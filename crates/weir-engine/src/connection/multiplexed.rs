@@ -72,6 +72,9 @@ pub(super) trait Server {
     /// Reads and discards what still arrives after the end, so that the client gets to know the reason.
     fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<()>;
 
+    /// No request has been under way for [`REST`]: frees what only requests need.
+    fn rest(&mut self) {}
+
     /// The client's address, if it may change.
     fn peer(&self) -> Option<Peer>;
 }
@@ -118,6 +121,10 @@ struct Job {
     trusted: bool,
     generation: u64,
 }
+
+/// How long a connection without requests keeps what only requests need: tasks of some kilobytes each, buffers, tables.
+/// Each request after a longer pause makes them anew, which costs about a microsecond.
+const REST: Duration = Duration::from_secs(1);
 
 /// Most lanes that wait; surplus lanes of a burst end.
 const IDLE_LANES: usize = 32;
@@ -172,6 +179,7 @@ pub(super) async fn serve<S: Server>(parts: Parts, server: S, streams: usize) ->
         deadline,
         served: 0,
         idle_since: None,
+        rests: true,
         draining: false,
         ending: false,
     };
@@ -221,6 +229,8 @@ struct Connection<S: Server> {
     served: u64,
     /// Since when no request has been under way, as far as noticed.
     idle_since: Option<Instant>,
+    /// It keeps nothing that only requests need.
+    rests: bool,
     draining: bool,
     /// GOAWAY was sent with an error: the connection ends as soon as possible.
     ending: bool,
@@ -286,7 +296,8 @@ impl<S: Server> Connection<S> {
         match self.idle_since {
             Some(_) if self.served == 0 && !self.draining => self.deadline.set(now, timeouts.head),
             Some(since) if !self.draining => {
-                self.deadline.set_at(since.checked_add(timeouts.keepalive.max(AT_ONCE)), None)
+                let rest = if self.rests { None } else { since.checked_add(REST) };
+                self.deadline.set_at(since.checked_add(timeouts.keepalive.max(AT_ONCE)), rest)
             }
             _ => self.deadline.set(now, LOOK),
         }
@@ -320,6 +331,10 @@ impl<S: Server> Connection<S> {
             } else if self.served == 0 || idle >= self.listener.spec.timeouts.keepalive {
                 self.draining = true;
                 self.server.drain();
+            } else if !self.rests && idle >= REST {
+                self.rests = true;
+                self.server.rest();
+                self.shared.idle.take().iter().for_each(|lane| lane.dismiss());
             }
             None
         } else {
@@ -377,6 +392,7 @@ impl<S: Server> Connection<S> {
             return;
         }
         shared.open.set(shared.open.get() + 1);
+        self.rests = false;
         let started = Instant::now();
         let mut head = shared.core.take_request();
         let stream = arrival.accept(head.buffer_mut());

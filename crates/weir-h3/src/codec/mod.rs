@@ -555,6 +555,21 @@ impl<S: Sink> Codec<S> {
         self.lose(slot, Failed::GivenUp);
     }
 
+    /// Frees buffers that only requests need, if there is none.
+    pub fn rest(&mut self) {
+        if self.streams.open() > 0 {
+            return;
+        }
+        self.streams = Streams::default();
+        self.sink.rest();
+        self.encoder.rest();
+        self.render = render::Scratch::default();
+        (self.lines, self.prefix) = (Vec::new(), Vec::new());
+        (self.arrivals, self.starved) = (VecDeque::new(), Vec::new());
+        self.effects.shrink_to_fit();
+        self.own.iter_mut().for_each(|own| own.bytes.shrink_to_fit());
+    }
+
     // === what heads hold ===
 
     /// Charges a stream for its head, until the stream is released or its head is freed.

@@ -43,6 +43,9 @@ pub trait Sink: Debug + Sized {
         0
     }
 
+    /// No stream is open: frees buffers.
+    fn rest(&mut self) {}
+
     /// The stream is gone; prepares its record for the next one.
     fn clear(kept: &mut Self::Kept) {
         *kept = Self::Kept::default();

@@ -85,6 +85,10 @@ impl Sink for Texts {
         kept.unread()
     }
 
+    fn rest(&mut self) {
+        self.scratch = Scratch::default();
+    }
+
     fn clear(kept: &mut Message) {
         kept.clear();
     }

@@ -113,6 +113,12 @@ impl Encoder {
         self.current = Current { base: self.known, required: 0, oldest: u64::MAX, may_refer };
     }
 
+    /// Frees the memory of fields, which the next section begins anew.
+    pub fn rest(&mut self) {
+        self.places = Vec::new();
+        self.sections.shrink_to_fit();
+    }
+
     /// Ends the section that began last, for this stream: appends its prefix.
     pub fn finish(&mut self, stream: u64, out: &mut Vec<u8>) {
         let Current { base, required, oldest, .. } = self.current;

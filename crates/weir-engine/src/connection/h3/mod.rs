@@ -223,6 +223,10 @@ impl multiplexed::Server for Server {
         Poll::Ready(()) // the endpoint answers late packets with the reason
     }
 
+    fn rest(&mut self) {
+        self.rest();
+    }
+
     fn peer(&self) -> Option<Peer> {
         Some(Peer::Address(self.peer()))
     }

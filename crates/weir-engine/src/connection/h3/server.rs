@@ -137,6 +137,11 @@ impl Server {
         session.call_always();
     }
 
+    /// Frees what only requests need.
+    pub(super) fn rest(&mut self) {
+        self.shared.borrow_mut().rest();
+    }
+
     /// The client's address: the last one that it has proved to receive packets at.
     pub(super) fn peer(&self) -> SocketAddr {
         self.shared.borrow().connection.peer()

@@ -289,6 +289,13 @@ impl Session {
         }
     }
 
+    /// Frees what only requests need.
+    pub(super) fn rest(&mut self) {
+        self.codec.rest();
+        self.streams.shrink_to_fit();
+        self.connection.rest();
+    }
+
     /// Begins a drain: GOAWAY in two steps (RFC 9114 §5.2).
     pub(super) fn leave(&mut self) {
         if matches!(self.leaving, Leaving::No) {

@@ -466,6 +466,35 @@ fn streams_are_bounded() {
     assert_eq!((peer.reset_code(20), peer.codec.open()), (None, 4));
 }
 
+/// Answers the request on this stream, and takes the answer.
+fn answer(peer: &mut Peer, stream: u64) -> Vec<u8> {
+    peer.send(stream, &ask(&[]), true);
+    let (slot, _) = peer.arrival().unwrap();
+    let text = b"HTTP/1.1 200 OK\r\nx-a: the same each time\r\n\r\n";
+    assert!(matches!(peer.codec.send_response(slot, text, &cx()), Poll::Ready(Ok(true))));
+    peer.codec.send_end(slot, b"").unwrap();
+    let (bytes, ends) = peer.take(stream);
+    assert!(ends);
+    peer.codec.release(slot);
+    bytes
+}
+
+#[test]
+fn a_connection_that_rested_goes_on() {
+    let mut peer = Peer::new(Role::Server);
+    peer.send(2, &hex("00 04 03 01 4100"), false); // with a dynamic table
+    let first = answer(&mut peer, 0);
+    answer(&mut peer, 4);
+    peer.codec.rest();
+    assert_eq!((peer.codec.open(), peer.codec.lines.capacity()), (0, 0));
+    assert_eq!(answer(&mut peer, 8), first);
+    // What is under way is not lost.
+    peer.send(12, &ask(&[]), false);
+    peer.codec.rest();
+    assert!(peer.arrival().unwrap().1.starts_with("POST /p?q"));
+    assert_eq!(peer.code(), None);
+}
+
 #[test]
 fn output_can_be_taken_whole() {
     let mut peer = Peer::greeted();
