@@ -209,11 +209,81 @@ pub struct Arriving<'a> {
 /// Why the gateway would refuse the request before routing.
 pub fn explain(
     snapshot: &Snapshot,
-    Arriving { listener, client }: Arriving<'_>,
+    arriving: Arriving<'_>,
     method: &str,
     target: &str,
     headers: &[(String, String)],
 ) -> Result<Explanation, String> {
+    understand(snapshot, arriving, method, target, headers, |understood| understood.explain(snapshot))
+}
+
+/// The name of the route that takes a request, for callers that ask about thousands: [`explain`] compares each request
+/// with every route, to say why the others lose.
+///
+/// # Errors
+/// As for [`explain`].
+pub fn winner(
+    snapshot: &Snapshot,
+    arriving: Arriving<'_>,
+    method: &str,
+    target: &str,
+    headers: &[(String, String)],
+) -> Result<Option<String>, String> {
+    understand(snapshot, arriving, method, target, headers, |understood| {
+        let found = snapshot.table.find(&understood.request, &mut NoTrace)?;
+        snapshot.table.name(found).map(str::to_owned)
+    })
+}
+
+/// A request that a route takes, as [`explain`] wants it.
+#[derive(Clone, Debug)]
+pub struct Suitable {
+    /// The name of the listener.
+    pub listener: String,
+    /// The method.
+    pub method: String,
+    /// The URL.
+    pub url: String,
+    /// Fields.
+    pub headers: Vec<(String, String)>,
+}
+
+/// A request for the route at `index` of the snapshot. None if none can be made up from its patterns, if another route
+/// takes it, or if only some clients may send it.
+pub fn request_for(snapshot: &Snapshot, index: usize) -> Option<Suitable> {
+    let id = RouteId(u32::try_from(index).ok()?);
+    let sample = snapshot.table.sample(id)?;
+    let is_own = snapshot.table.find(&sample.request(), &mut NoTrace) == Some(id);
+    let listener =
+        snapshot.listeners.get(usize::from(sample.listener)).filter(|_| is_own && sample.client.is_none())?;
+    let scheme = if listener.tls.is_some() { "https" } else { "http" };
+    let query = sample.query.map(|query| format!("?{query}")).unwrap_or_default();
+    Some(Suitable {
+        listener: listener.name.to_string(),
+        method: sample.method,
+        url: format!("{scheme}://{}{}{query}", sample.host, sample.path),
+        headers: sample.headers,
+    })
+}
+
+/// A request as routes see it.
+struct Asking<'a> {
+    listener: &'a Listener,
+    listener_reason: Option<String>,
+    head: &'a RequestHead,
+    request: weir_route::Request<'a, MadeUp<'a>>,
+    note: Option<String>,
+}
+
+/// Reads a request as a listener does, and passes it on.
+fn understand<T>(
+    snapshot: &Snapshot,
+    Arriving { listener, client }: Arriving<'_>,
+    method: &str,
+    target: &str,
+    headers: &[(String, String)],
+    then: impl FnOnce(Asking<'_>) -> T,
+) -> Result<T, String> {
     if listener.is_none()
         && let Some((listener, upstream)) = arrival::passed_on(&snapshot.listeners, target)
     {
@@ -269,46 +339,56 @@ pub fn explain(
     });
     let note = note.into_iter().chain(preflight).reduce(|a, b| format!("{a}; {b}"));
     request.path = decoded.as_deref().unwrap_or(path);
-    let path = request.path;
-    let none = Secrets::default();
-    let secrets = snapshot.vocabulary.as_ref().map_or(&none, |(_, secrets)| secrets);
-    let decision = weir_route::explain_without(&snapshot.table, &request, NEAR_MISSES, secrets);
-    let winner = decision.winner.as_ref().and_then(|w| snapshot.routes.get(w.index));
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let shown_of = winner.map(|route| {
-        let parameters = decision.winner.as_ref().and_then(|winner| {
-            let id = RouteId(u32::try_from(winner.index).ok()?);
-            snapshot.table.parameters(id, path, head.authority())
+    Ok(then(Asking { listener: shown, listener_reason, head: &head, request, note }))
+}
+
+impl Asking<'_> {
+    fn explain(self, snapshot: &Snapshot) -> Explanation {
+        let Self { listener, listener_reason, head, request, note } = self;
+        let path = request.path;
+        let none = Secrets::default();
+        let secrets = snapshot.vocabulary.as_ref().map_or(&none, |(_, secrets)| secrets);
+        let decision = weir_route::explain_without(&snapshot.table, &request, NEAR_MISSES, secrets);
+        let winner = decision.winner.as_ref().and_then(|w| snapshot.routes.get(w.index));
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let shown_of = winner.map(|route| {
+            let parameters = decision.winner.as_ref().and_then(|winner| {
+                let id = RouteId(u32::try_from(winner.index).ok()?);
+                snapshot.table.parameters(id, path, head.authority())
+            });
+            let (client, tls) = (request.headers.client, request.headers.tls);
+            let asked = Asked { head, path, client, tls, route: &route.name, parameters };
+            (
+                filters_of(snapshot, &route.handling.chain, &asked),
+                target_of(snapshot, &route.handling, &asked),
+            )
         });
-        let (client, tls) = (made_up.client, made_up.tls);
-        let asked = Asked { head: &head, path, client, tls, route: &route.name, parameters };
-        (filters_of(snapshot, &route.handling.chain, &asked), target_of(snapshot, &route.handling, &asked))
-    });
-    let (filters, target) = shown_of.unzip();
-    let (path, query) = match &snapshot.conceals {
-        Some(conceals) => (conceals.path(path), head.query().map(|query| conceals.query(path, query))),
-        None => (Cow::Borrowed(path), head.query().map(Cow::Borrowed)),
-    };
-    Ok(Explanation {
-        grpc: weir_filter::grpc::is_grpc(&head.headers)
-            .then(|| grpc_of(&text(head.method_name()), &text(&path), target.as_ref())),
-        request: Understood {
-            method: text(head.method_name()),
-            host: text(head.authority()),
-            path: text(&path),
-            query: query.as_deref().map(text),
-            listener: shown.name.to_string(),
-            listener_reason,
-            note,
-        },
-        target,
-        early_data: winner
-            .filter(|_| shown.http3.as_ref().is_some_and(|http3| http3.early_data))
-            .map(|route| early_data_of(&head, route.handling.early_data)),
-        files_by_header: winner.map(|route| named_files(&route.handling)).unwrap_or_default(),
-        filters: filters.unwrap_or_default(),
-        decision,
-    })
+        let (filters, target) = shown_of.unzip();
+        let (path, query) = match &snapshot.conceals {
+            Some(conceals) => (conceals.path(path), head.query().map(|query| conceals.query(path, query))),
+            None => (Cow::Borrowed(path), head.query().map(Cow::Borrowed)),
+        };
+        Explanation {
+            grpc: weir_filter::grpc::is_grpc(&head.headers)
+                .then(|| grpc_of(&text(head.method_name()), &text(&path), target.as_ref())),
+            request: Understood {
+                method: text(head.method_name()),
+                host: text(head.authority()),
+                path: text(&path),
+                query: query.as_deref().map(text),
+                listener: listener.name.to_string(),
+                listener_reason,
+                note,
+            },
+            target,
+            early_data: winner
+                .filter(|_| listener.http3.as_ref().is_some_and(|http3| http3.early_data))
+                .map(|route| early_data_of(head, route.handling.early_data)),
+            files_by_header: winner.map(|route| named_files(&route.handling)).unwrap_or_default(),
+            filters: filters.unwrap_or_default(),
+            decision,
+        }
+    }
 }
 
 /// What happens to a request that arrives before the handshake is complete; `allowed` by its route.

@@ -14,6 +14,7 @@ use crate::shared::regex::{Searching, Subject};
 use crate::shared::template::{Part, Template};
 use regex::bytes::Regex;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::rc::Rc;
 
 /// A location.
@@ -84,6 +85,9 @@ fn collect<'a>(
     flat: &mut Vec<Location<'a>>,
 ) {
     let directives = block.own("location").to_vec();
+    // Sorted, so that a prefix finds the longer ones at once: a server may have thousands.
+    let prefixes: BTreeSet<&'a str> =
+        directives.iter().copied().filter(|directive| !is_exact(directive)).filter_map(path_of).collect();
     for directive in &directives {
         let directive = *directive;
         let inner = Block::new(directive.block.iter().flatten(), Some(Rc::clone(block)));
@@ -124,8 +128,10 @@ fn collect<'a>(
         });
         match path {
             Some(path) => {
-                let beside = directives.iter().copied().filter(|other| !is_exact(other)).filter_map(path_of);
-                let longer = beside.filter(|other| other.len() > path.len() && other.starts_with(&*path));
+                let beside = prefixes
+                    .range::<str, _>((Bound::Included(&*path), Bound::Unbounded))
+                    .take_while(|other| other.starts_with(&*path));
+                let longer = beside.copied().filter(|other| other.len() > path.len());
                 let shadows: Vec<&str> = shadows.iter().copied().chain(longer).collect();
                 collect(cx, &inner, Some(Outer { path: &path, stops }), &shadows, flat);
             }

@@ -31,6 +31,9 @@ use weir_import::{Disk, Import as Imported, Loader, Printed, SYSTEMS, System, Wr
 /// Most rounds of closing what `weir check` refuses.
 const MAX_CLOSINGS: usize = 8;
 
+/// Most tests that are added to those of the importer.
+const MAX_ADDED: usize = 200;
+
 /// Exit code for a mistake on the command line.
 const COMMAND_LINE: u8 = 2;
 
@@ -179,6 +182,8 @@ impl Import {
             self.report_unwritten(&import, &checked.mistakes, why);
             return Ok(ExitCode::from(1));
         }
+        add_tests(&mut import, &mut checked);
+        written = import.written();
         let exact = if self.exact { None } else { readable::make(&mut import, &mut written, &mut checked)? };
         // Up to here, nothing is written: neither over what is there, nor beside it.
         let mut proof = None;
@@ -329,6 +334,8 @@ impl Import {
         if let Some(proof) = proof {
             print(&format!("{}\n", proof.to_text()));
         }
+        // Without the slash at the end that a shell completes.
+        let output: PathBuf = output.components().collect();
         let output = output.display();
         for path in &stale.removed {
             print(&format!("removed {output}/{path}, which an earlier import wrote\n"));
@@ -419,6 +426,27 @@ fn close_refused(import: &mut Imported, written: &mut Vec<Written>, checked: &mu
     Ok(())
 }
 
+/// Adds a test for each route that the importer has none for, as far as a request can be made up from its patterns.
+fn add_tests(import: &mut Imported, checked: &mut Checked) {
+    let Some(snapshot) = &checked.snapshot else { return };
+    let tested: BTreeSet<String> = import.config.tests.iter().filter_map(|case| case.route.clone()).collect();
+    let routes = snapshot.routes.iter().enumerate().filter(|(_, route)| !tested.contains(&*route.name));
+    let made = routes.filter_map(|(index, route)| {
+        let request = weir_gateway::explain::request_for(snapshot, index)?;
+        let case = Case {
+            method: request.method,
+            url: request.url,
+            headers: request.headers,
+            listener: Some(request.listener),
+            route: Some(route.name.to_string()),
+        };
+        ask(snapshot, &case).is_none().then_some(case)
+    });
+    let made: Vec<Case> = made.take(MAX_ADDED).collect();
+    import.config.tests.extend(made);
+    checked.tests = Some(import.config.tests.len());
+}
+
 /// A file or folder that the config names and this machine lacks.
 struct Missing {
     path: String,
@@ -504,8 +532,7 @@ fn load(folder: &Path, import: &Imported) -> Found {
 /// The route that takes a request. The error says why no route may.
 fn winner(snapshot: &Snapshot, case: &Case) -> Result<Option<String>, String> {
     let arriving = Arriving { listener: case.listener.as_deref(), client: None };
-    let asked = weir_gateway::explain::explain(snapshot, arriving, &case.method, &case.url, &case.headers)?;
-    Ok(asked.decision.winner.map(|winner| winner.route))
+    weir_gateway::explain::winner(snapshot, arriving, &case.method, &case.url, &case.headers)
 }
 
 /// Asks which route takes the request of a test. Some if it is not the right one.

@@ -121,10 +121,9 @@ impl Case {
         let arriving = Arriving { listener: self.listener.as_deref(), client: self.client };
         let headers: Vec<(String, String)> =
             self.headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-        let took = match weir_gateway::explain::explain(snapshot, arriving, method, url.trim(), &headers) {
-            Ok(told) => told.decision.winner.map_or_else(|| "none".to_owned(), |winner| winner.route),
-            Err(_) => "none".to_owned(), // refused before any route
-        };
+        // An error: refused before any route.
+        let winner = weir_gateway::explain::winner(snapshot, arriving, method, url.trim(), &headers);
+        let took = winner.ok().flatten().unwrap_or_else(|| "none".to_owned());
         (took != self.route).then_some(took)
     }
 }

@@ -180,14 +180,14 @@ impl Ours {
         let url = format!("{scheme}://{name}:{}{}", ask.front.port, ask.target);
         let client = ask.client.as_deref().and_then(|client| client.parse().ok());
         let arriving = Arriving { listener: None, client };
-        let told = weir_gateway::explain::explain(snapshot, arriving, &ask.method, &url, &ask.fields);
-        let told = match told {
-            Ok(told) => told,
+        let winner = weir_gateway::explain::winner(snapshot, arriving, &ask.method, &url, &ask.fields);
+        let winner = match winner {
+            Ok(Some(winner)) => winner,
+            Ok(None) => return Some("no route".to_owned()),
             Err(why) => return Some(why),
         };
-        let Some(winner) = told.decision.winner else { return Some("no route".to_owned()) };
-        let key = format!("routes.{}", winner.route);
-        let node = self.section("routes").find(|(name, _)| *name == winner.route).map(|(_, node)| node);
+        let key = format!("routes.{winner}");
+        let node = self.section("routes").find(|(name, _)| *name == winner).map(|(_, node)| node);
         Some(match node {
             Some(node) => format!("{key} ({}:{})", node.at.file.display(), node.at.line),
             None => key,
