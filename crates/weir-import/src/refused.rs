@@ -69,7 +69,12 @@ impl Import {
     /// A text for a report without the secrets of the config.
     #[must_use]
     pub fn masked(&self, text: &str) -> String {
-        super::shared::protect::masked(&self.config)(text)
+        self.mask(&[])(text)
+    }
+
+    /// The same for many texts, and without `more` secrets.
+    pub fn mask(&self, more: &[String]) -> impl Fn(&str) -> String + use<> {
+        super::shared::protect::masked(&self.config, more)
     }
 
     /// The statements that a route was made from.

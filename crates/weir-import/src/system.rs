@@ -40,6 +40,6 @@ pub fn import(system: &'static System, loader: &dyn Loader, files: &[String]) ->
     crate::shared::protect::protect(&mut config);
     config.name_secrets();
     ledger.close(system.title);
-    ledger.mask(crate::shared::protect::masked(&config));
+    ledger.mask(crate::shared::protect::masked(&config, &[]));
     Ok(Import { system, config, ledger, files: tree.names() })
 }

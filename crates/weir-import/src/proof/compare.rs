@@ -345,6 +345,9 @@ fn value(fields: &[(String, String)], name: &str) -> Option<String> {
     (!values.is_empty()).then(|| values.join(", "))
 }
 
+/// What the report says of a field that one of the two does not have.
+pub(super) const ABSENT: &str = "none";
+
 /// Every field that is not neutral, by name.
 fn fields(side: Side, old: &[(String, String)], new: &[(String, String)], found: &mut Vec<Difference>) {
     let names: BTreeSet<&str> = old.iter().chain(new).map(|(name, _)| &**name).collect();
@@ -367,7 +370,7 @@ fn fields(side: Side, old: &[(String, String)], new: &[(String, String)], found:
             Side::Answer => ("answer", Effect::AnswerField(name.to_owned())),
             Side::Upstream => ("upstream", Effect::UpstreamField(name.to_owned())),
         };
-        let words = |value: Option<String>| value.unwrap_or_else(|| "none".to_owned());
+        let words = |value: Option<String>| value.unwrap_or_else(|| ABSENT.to_owned());
         let is_address = name == "x-real-ip" && b == value(new, "x-forwarded-for");
         let is_forwarding = FORWARDING_FIELDS.contains(&name) || is_address;
         if side == Side::Upstream && is_forwarding && b.is_some() {

@@ -14,6 +14,7 @@ pub mod compare;
 pub mod corpus;
 mod forms;
 pub mod html;
+mod mask;
 pub mod ours;
 pub mod patterns;
 pub mod program;

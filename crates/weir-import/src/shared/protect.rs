@@ -101,11 +101,11 @@ pub(crate) fn protect(config: &mut Config) {
 /// Shortest secret that a report is searched for: shorter ones are parts of many words.
 const SHORTEST: usize = 4;
 
-/// A text for a report without the secrets of a config.
-pub(crate) fn masked(config: &Config) -> impl Fn(&str) -> String {
+/// A text for a report without the secrets of a config, and without `more` of them.
+pub(crate) fn masked(config: &Config, more: &[String]) -> impl Fn(&str) -> String + use<> {
     let known = config.secrets.iter().filter(|(name, _)| !config.placeholders.contains(name));
     let mut secrets: Vec<String> =
-        known.map(|(_, value)| value.clone()).chain(config.private.iter().cloned()).collect();
+        known.map(|(_, value)| value).chain(&config.private).chain(more).cloned().collect();
     // A credential is a user and a password.
     let parts: Vec<String> =
         secrets.iter().filter_map(|secret| Some(secret.split_once(':')?.1.to_owned())).collect();

@@ -217,6 +217,7 @@ impl Prepared {
     /// If our own side fails.
     pub(super) fn prove(&self, folder: &Path, page: Option<&Path>, accept: &[Accepted]) -> Result<Told> {
         let title = self.system.title;
+        let secrets = secrets(folder)?;
         let outcome = if self.stage.is_none() && !self.elsewhere.is_used() {
             let why = format!(
                 "weir does not know how to run {title}: name a gateway that runs elsewhere, --against URL"
@@ -225,7 +226,7 @@ impl Prepared {
         } else {
             // Never run, as it is asked where it is.
             let elsewhere_only = Program::elsewhere(self.system.name, title);
-            let ours = Ours::read(&folder.join(MAIN), &secrets(folder)?)?;
+            let ours = Ours::read(&folder.join(MAIN), &secrets)?;
             let written = tempfile::tempdir().context("a folder for the config to compare with")?;
             super::import::write(written.path(), &self.import.written())?;
             // One that cannot be read gives no witnesses; weir import says why.
@@ -247,14 +248,17 @@ impl Prepared {
                 elsewhere: &self.elsewhere,
             })?
         };
+        let values: Vec<String> = secrets.into_iter().map(|(_, value)| value).collect();
+        let mask = self.import.mask(&values);
         match outcome {
-            Outcome::Told(report) => {
+            Outcome::Told(mut report) => {
+                report.mask(&mask);
                 if let Some(path) = page {
                     fs::write(path, report.to_html()).with_context(|| path.display().to_string())?;
                 }
                 Ok(Told::Report(report))
             }
-            Outcome::Refused(place, said) => Ok(refused(self.system, place, &said)),
+            Outcome::Refused(place, said) => Ok(refused(self.system, place, &mask(&said))),
         }
     }
 }
