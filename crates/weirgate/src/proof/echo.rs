@@ -126,11 +126,20 @@ impl Echo {
             while let Ok((stream, _)) = accepting.accept() {
                 let (shared, tls, who) = (Arc::clone(&shared), Arc::clone(&tls), who.clone());
                 // A thread for each connection costs more than its exchange. Only one that is silent needs one.
-                let speaks = stream.set_read_timeout(Some(PROMPT)).is_ok() && stream.peek(&mut [0]).is_ok();
-                if speaks {
-                    serve(&shared, tls, &who, stream);
-                } else {
-                    let _ = spawn(move || serve(&shared, tls, &who, stream)); // the program sees it closed
+                let mut first = [0];
+                let is_ready = stream.set_read_timeout(Some(PROMPT)).and_then(|()| stream.set_nodelay(true));
+                match is_ready.and_then(|()| stream.peek(&mut first)) {
+                    Ok(0) => {}
+                    Ok(_) => serve(&shared, tls, &who, stream, first),
+                    Err(_) => {
+                        // The program sees it closed if there is no thread.
+                        let _ = spawn(move || {
+                            let _ = stream.set_read_timeout(Some(SILENCE));
+                            if let Ok(1) = stream.peek(&mut first) {
+                                serve(&shared, tls, &who, stream, first);
+                            }
+                        });
+                    }
                 }
             }
         })?;
@@ -194,10 +203,9 @@ fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     std::thread::Builder::new().stack_size(256 << 10).spawn(work).map(|_| ())
 }
 
-fn serve(shared: &Shared, tls: Arc<rustls::ServerConfig>, who: &str, stream: TcpStream) {
-    let mut first = [0];
-    let ready = stream.set_read_timeout(Some(SILENCE)).and_then(|()| stream.set_nodelay(true));
-    if ready.is_err() || !matches!(stream.peek(&mut first), Ok(1)) {
+/// Serves a connection that speaks, and whose `first` byte was seen.
+fn serve(shared: &Shared, tls: Arc<rustls::ServerConfig>, who: &str, stream: TcpStream, first: [u8; 1]) {
+    if stream.set_read_timeout(Some(SILENCE)).is_err() {
         return;
     }
     // The first byte of a handshake: RFC 8446 §5.1.

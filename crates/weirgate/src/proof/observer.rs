@@ -1,6 +1,6 @@
 //! Sends the requests of a proof to one program and notes its answers and what the upstreams received.
 
-use super::ask;
+use super::ask::{Asker, Stale};
 use super::echo::{self, Echo};
 use std::time::{Duration, Instant};
 use weir_import::proof::compare::Answer;
@@ -19,14 +19,14 @@ const COPIES_IN_VAIN: Duration = Duration::from_secs(3);
 /// Asks one program, while the echo plays each request's scene.
 pub(super) struct Observer<'a> {
     echo: &'a mut Echo,
-    tls: &'a ClientTls,
+    asker: Asker<'a>,
     /// What is left of [`COPIES_IN_VAIN`].
     patience: Duration,
 }
 
 impl<'a> Observer<'a> {
     pub(super) fn new(echo: &'a mut Echo, tls: &'a ClientTls) -> Self {
-        Self { echo, tls, patience: COPIES_IN_VAIN }
+        Self { echo, asker: Asker::new(tls), patience: COPIES_IN_VAIN }
     }
 
     pub(super) fn observe(&mut self, ask: &Ask) -> Observation {
@@ -57,7 +57,13 @@ impl<'a> Observer<'a> {
     }
 
     fn once(&mut self, ask: &Ask) -> Answer {
-        let mut answer = ask::ask(ask, self.tls);
+        let mut answer = loop {
+            match self.asker.ask(ask) {
+                Ok(answer) => break answer,
+                // What came of it is not what the next try comes to.
+                Err(Stale) => drop(self.echo.seen()),
+            }
+        };
         answer.seen = self.echo.seen();
         if ask.copies_ms > 0 {
             self.wait_for_copy(&mut answer, Duration::from_millis(ask.copies_ms));

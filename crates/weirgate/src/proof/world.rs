@@ -6,7 +6,7 @@ use super::job::Found;
 use super::{PLAY, WORLD};
 use std::ffi::CString;
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -65,7 +65,9 @@ pub(super) fn run() -> ExitCode {
 
 /// Writes the outcome to stdout.
 pub(super) fn tell(found: &Found) -> ExitCode {
-    match serde_json::to_writer(io::stdout().lock(), found) {
+    // At once: stdout looks for ends of lines in each piece.
+    let written = serde_json::to_vec(found).map_err(io::Error::other);
+    match written.and_then(|text| io::stdout().lock().write_all(&text)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }
