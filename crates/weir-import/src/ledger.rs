@@ -126,6 +126,22 @@ impl Ledger {
         }
     }
 
+    /// The statements whose text `is` chooses, among some or among all, but for those that were left out.
+    pub(crate) fn pieces(&self, among: Option<&[Piece]>, is: impl Fn(&str) -> bool) -> Vec<Piece> {
+        let fits = |piece: &Piece| {
+            let line = self.lines.get(piece.0 as usize);
+            line.is_some_and(|line| line.verdict != Verdict::LeftOut && is(&line.text))
+        };
+        match among {
+            Some(among) => among.iter().copied().filter(fits).collect(),
+            None => (0..self.lines.len())
+                .filter_map(|at| u32::try_from(at).ok())
+                .map(Piece)
+                .filter(fits)
+                .collect(),
+        }
+    }
+
     /// Passes every text through `mask`, which hides what only the whole source shows to be a secret.
     pub(crate) fn mask(&mut self, mask: impl Fn(&str) -> String) {
         for line in &mut self.lines {

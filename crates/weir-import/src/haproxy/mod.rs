@@ -112,22 +112,6 @@ fn judge_acls(cx: &mut Cx<'_, '_, '_>) {
     }
 }
 
-/// Fields that Weir takes from trusted proxies only.
-const CLAIMS: &[&str] = &[
-    "cf-connecting-ip",
-    "forwarded",
-    "front-end-https",
-    "true-client-ip",
-    "x-client-ip",
-    "x-forwarded-for",
-    "x-forwarded-host",
-    "x-forwarded-port",
-    "x-forwarded-proto",
-    "x-forwarded-ssl",
-    "x-real-ip",
-    "x-scheme",
-];
-
 /// Lines that read what a proxy before HAProxy says of the client.
 fn judge_claims(cx: &mut Cx<'_, '_, '_>, sections: &[read::Section]) {
     for line in sections.iter().flat_map(|section| &section.lines) {
@@ -135,18 +119,14 @@ fn judge_claims(cx: &mut Cx<'_, '_, '_>, sections: &[read::Section]) {
             let (_, rest) = word.split_once("hdr")?;
             let (_, rest) = rest.split_once('(')?;
             let name = rest.split([',', ')']).next()?.trim().to_owned();
-            CLAIMS.contains(&&*name).then_some(name)
+            crate::shared::claims::is_claim(&name).then_some(name)
         });
         let is_taken = matches!(
             cx.ledger.verdict(line.piece),
             Some(crate::ledger::Verdict::Same | crate::ledger::Verdict::Changed)
         );
         if let Some(name) = claim.filter(|_| is_taken) {
-            let why = format!(
-                "Weir drops `{name}` of clients that trusted_proxies does not name: name the balancer before it, or the \
-                 field is never there"
-            );
-            cx.ledger.changed(line.piece, why);
+            cx.ledger.changed(line.piece, crate::shared::claims::why(&name));
         }
     }
 }

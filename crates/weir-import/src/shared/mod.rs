@@ -13,8 +13,10 @@
 //! - [`json`]: large JSON with the line of each value, for sources of plans.
 //! - [`tree`], [`toml`]: YAML, JSON and TOML, with the line of each key.
 //! - [`ranked`]: routes in the order of another router, written as ours.
+//! - `claims`: conditions on what only trusted proxies may say.
 //! - [`filters`]: the filters that every system has: redirects, fields, limits, lists of addresses.
 
+pub(crate) mod claims;
 pub mod expression;
 pub mod filters;
 pub mod json;
