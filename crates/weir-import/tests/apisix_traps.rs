@@ -124,7 +124,7 @@ fn every_trap_is_told() {
         ("30 cors", plugin("cors: { allow_origins: \"**\", allow_credential: true }"), &["any page could read"]),
         ("31 status 0", route("uri: /x, status: 0"), &["the route is off"]),
         ("32 no #END", "routes: []\n".to_owned(), &["APISIX itself ignores such a file"]),
-        ("an unknown plugin", plugin("my-guard: { a: 1 }"), &["Closed by weir import", "ext_proc"]),
+        ("an unknown plugin", plugin("my-guard: { a: 1 }"), &["CLOSED by weir import", "ext_proc"]),
         ("an unknown key", route("uri: /x, frobnicate: 1"), &["does not know this key of a route"]),
         ("another file", "a: 1\n".to_owned(), &["unreadable"]),
     ];

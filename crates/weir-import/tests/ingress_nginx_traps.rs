@@ -189,7 +189,7 @@ fn every_trap_is_told() {
         (
             "12 auth-url with variables",
             with(&["auth-url: http://auth.test/$uri"]),
-            &["Closed by weir import"],
+            &["CLOSED by weir import"],
         ),
         (
             "13 auth-response-headers",
@@ -199,7 +199,7 @@ fn every_trap_is_told() {
         (
             "13 auth-snippet",
             with(&["auth-url: http://a.test", "auth-snippet: x"]),
-            &["directives of nginx", "Closed by weir import"],
+            &["directives of nginx", "CLOSED by weir import"],
         ),
         (
             "13 auth-cache-key",
@@ -211,7 +211,7 @@ fn every_trap_is_told() {
             with(&["auth-type: basic", "auth-secret: u"]),
             &[
                 "nobody may pass",
-                "Closed by weir \
+                "CLOSED by weir \
             import",
             ],
         ),
@@ -226,7 +226,7 @@ fn every_trap_is_told() {
         (
             "14 digest",
             with(&["auth-type: digest", "auth-secret: u"]),
-            &["digest authentication", "Closed by weir import"],
+            &["digest authentication", "CLOSED by weir import"],
         ),
         (
             "15 whitelist-source-range",
@@ -323,7 +323,7 @@ fn every_trap_is_told() {
         (
             "23 FCGI",
             with(&["backend-protocol: FCGI"]),
-            &["needs the folder of the scripts", "Closed by weir import"],
+            &["needs the folder of the scripts", "CLOSED by weir import"],
         ),
         (
             "24 proxy-ssl",
@@ -347,7 +347,7 @@ fn every_trap_is_told() {
         (
             "27 snippets that may guard",
             with(&["configuration-snippet: 'deny all;'"]),
-            &["Closed by weir import"],
+            &["CLOSED by weir import"],
         ),
         (
             "28 mirror-target",
@@ -385,7 +385,7 @@ fn every_trap_is_told() {
         (
             "a named port",
             with(&[]).replace("number: 80", "name: web"),
-            &["give the Service too", "Closed by weir import"],
+            &["give the Service too", "CLOSED by weir import"],
         ),
         (
             "another class",

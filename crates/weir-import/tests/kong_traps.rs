@@ -175,8 +175,8 @@ fn every_trap_is_told() {
             the whole query", "cache: { store: answers, ttl: 300s"]),
         ("38 session", plugin("{ name: session }"), &["Weir has no plugin `session`", "the filter oidc"]),
         ("38 openid-connect leaves the route closed", plugin("{ name: openid-connect, config: { issuer: \
-            \"https://i\", client_secret: [hush] } }"), &["Closed by weir import", "client_secret ***"]),
-        ("38 an unknown plugin leaves the route closed", plugin("{ name: my-guard }"), &["Closed by weir \
+            \"https://i\", client_secret: [hush] } }"), &["CLOSED by weir import", "client_secret ***"]),
+        ("38 an unknown plugin leaves the route closed", plugin("{ name: my-guard }"), &["CLOSED by weir \
             import", "ext_proc"]),
         (
             "39 variables",

@@ -246,7 +246,7 @@ fn every_trap_is_told() {
                 "r: { rule: Host(`h.test`), service: s, entryPoints: [web], middlewares: [p, m] }",
                 "p: { addPrefix: { prefix: /v1 } }, m: { replacePathRegex: { regex: a, replacement: b } }",
             ),
-            &["Traefik every one", "Closed by weir import"],
+            &["Traefik every one", "CLOSED by weir import"],
         ),
         (
             "15 several patterns of stripPrefixRegex",
@@ -258,7 +258,7 @@ fn every_trap_is_told() {
             middleware("{ digestAuth: { users: [\"a:r:x\"] } }"),
             &[
                 "no digest authentication",
-                "Closed by weir \
+                "CLOSED by weir \
             import",
             ],
         ),
@@ -276,7 +276,7 @@ fn every_trap_is_told() {
                 "{ forwardAuth: { address: \"http://auth\", authResponseHeadersRegex: ^X- \
             } }",
             ),
-            &["Weir copies fields by name", "Closed by weir import"],
+            &["Weir copies fields by name", "CLOSED by weir import"],
         ),
         (
             "21 rateLimit",
@@ -292,7 +292,7 @@ fn every_trap_is_told() {
         (
             "21 depth",
             middleware("{ rateLimit: { average: 1, sourceCriterion: { ipStrategy: { depth: 2 } } } }"),
-            &["trusted_proxies", "Closed by weir import"],
+            &["trusted_proxies", "CLOSED by weir import"],
         ),
         (
             "22 inFlightReq",
@@ -307,7 +307,7 @@ fn every_trap_is_told() {
         (
             "23 ipStrategy",
             middleware("{ ipAllowList: { sourceRange: [10.0.0.0/8], ipStrategy: { depth: 1 } } }"),
-            &["Closed by \
+            &["CLOSED by \
             weir import"],
         ),
         (
@@ -407,13 +407,13 @@ fn every_trap_is_told() {
             &[
                 "of the provider \
             `kubernetescrd`, whose file is not given",
-                "Closed by weir import",
+                "CLOSED by weir import",
             ],
         ),
         (
             "32 a middleware of another provider",
             dynamic("r: { rule: Host(`a`), service: s, middlewares: [auth@docker] }", ""),
-            &["whose file is not given", "Closed by weir import"],
+            &["whose file is not given", "CLOSED by weir import"],
         ),
         (
             "32 templates",
@@ -452,12 +452,12 @@ fn every_trap_is_told() {
         (
             "an unknown middleware",
             middleware("{ frobnicate: { a: 1 } }"),
-            &["does not know this middleware", "Closed by weir import"],
+            &["does not know this middleware", "CLOSED by weir import"],
         ),
         (
             "plugins",
             middleware("{ plugin: { x: { a: 1 } } }"),
-            &["plugins are programs", "Closed by weir import"],
+            &["plugins are programs", "CLOSED by weir import"],
         ),
         (
             "an unknown setting of a guard",

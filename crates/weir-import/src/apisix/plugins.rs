@@ -110,7 +110,7 @@ fn same<T>(value: Option<(T, Piece)>, ledger: &mut Ledger) -> Option<T> {
 fn closed(why: &str) -> Filter {
     let body = "This route is closed until its import is finished.\n".to_owned();
     Filter::new("respond", filters::respond(503, Some(body), None))
-        .because(format!("Closed by weir import: {why}. Decide, then remove this."))
+        .because(format!("CLOSED by weir import: {why}. Decide, then remove this."))
 }
 
 fn plugin(entry: &Entry, known: &Known<'_>, config: &mut Config, ledger: &mut Ledger) -> Vec<Filter> {

@@ -47,7 +47,7 @@ pub(super) fn must_close(name: &str, is_known: bool) -> bool {
 pub(super) fn closed(why: &str) -> Filter {
     let body = "This route is closed until its import is finished.\n".to_owned();
     Filter::new("respond", filters::respond(503, Some(body), None))
-        .because(format!("Closed by weir import: {why}. Decide, then remove this."))
+        .because(format!("CLOSED by weir import: {why}. Decide, then remove this."))
 }
 
 /// Whether an instance is for the consumer that stands for callers without credentials.

@@ -118,7 +118,7 @@ impl Headers {
 pub fn closed(why: &str) -> Filter {
     let body = "This route is closed until its import is finished.\n".to_owned();
     Filter::new("respond", respond(503, Some(body), None))
-        .because(format!("Closed by weir import: {why}. Decide, then remove this."))
+        .because(format!("CLOSED by weir import: {why}. Decide, then remove this."))
 }
 
 /// Whether a filter answers every request that reaches it.
