@@ -111,6 +111,38 @@ fn traps() -> Vec<(&'static str, String, Vec<&'static str>)> {
             vec!["errors: { 404: { file: /srv/404.html } }"],
         ),
         (
+            "12 redirects of handle_errors",
+            site(
+                "handle_errors 404 {\nredir https://help.example.com/?from={uri}\n}\nhandle_errors 5xx {\nredir * /sorry 303\n}\nreverse_proxy up:80",
+            ),
+            vec![
+                "https://help.example.com/?from={path}",
+                "[changed] redir https://help.example.com/?from={uri}",
+                "5xx: { redirect: /sorry, status: 303 }",
+                "[same] redir * /sorry 303",
+            ],
+        ),
+        (
+            "12 a permanent redirect of handle_errors",
+            site("handle_errors {\nredir * /gone permanent\n}\nreverse_proxy up:80"),
+            vec!["[refused] redir * /gone permanent"],
+        ),
+        (
+            "12 a page with a status of its own",
+            site("handle_errors 404 {\nrespond \"none\" 410\n}\nreverse_proxy up:80"),
+            vec!["[changed] respond none 410", "404: { body: none"],
+        ),
+        (
+            "12 a page that makes a success of an error",
+            site("handle_errors 404 {\nrespond \"none\" 200\n}\nreverse_proxy up:80"),
+            vec!["[refused] respond none 200"],
+        ),
+        (
+            "12 a page with the status of the error",
+            site("handle_errors 404 {\nrespond \"none\" {err.status_code}\n}\nreverse_proxy up:80"),
+            vec!["body: none", "[same] respond"],
+        ),
+        (
             "13 X-Forwarded-* are replaced, Host is kept",
             site(
                 "reverse_proxy up:80 {\nheader_up X-Forwarded-Proto {http.request.header.X-Forwarded-Proto}\nheader_up Host {host}\n}",

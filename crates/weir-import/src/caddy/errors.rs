@@ -2,7 +2,7 @@
 
 use super::adapt::Adapter;
 use super::matchers::Named;
-use super::model::{Handler, Kind, Matcher, Rewrite, Route};
+use super::model::{Answer, Handler, Kind, Matcher, Rewrite, Route};
 use super::text::{self, Scope};
 use super::words::Segment;
 use crate::ledger::Ledger;
@@ -10,6 +10,8 @@ use crate::yaml::Map;
 
 /// What Weir has for what cannot be translated.
 const NEAREST: &str = "the filter `errors`, with a page for each status";
+
+const FIELDS: &str = "the page has the fields of the route's own answers";
 
 /// The pages of a site.
 pub(super) fn read(segment: &Segment, root: Option<&str>, adapter: &mut Adapter<'_>) -> Map {
@@ -21,6 +23,16 @@ pub(super) fn read(segment: &Segment, root: Option<&str>, adapter: &mut Adapter<
     };
     let routes = adapter.routes(segment.inner(), &Named::new(), false);
     pages(&routes, root, &keys, adapter.ledger)
+}
+
+/// Adds the pages of a block behind others, which take the statuses that they name.
+pub(super) fn add(known: &mut Map, more: &Map) {
+    for (key, page) in more.iter() {
+        let class = key.get(..1).map(|first| format!("{first}xx")).unwrap_or_default();
+        if known.get(key).is_none() && known.get(&class).is_none() {
+            known.set(key.to_owned(), page.clone());
+        }
+    }
 }
 
 /// The pages that routes of errors send.
@@ -79,7 +91,7 @@ impl Pages<'_> {
                     }
                     Kind::Rewrite(Rewrite::Uri(uri)) => inner.path = Some(uri.clone()),
                     Kind::Respond(answer) => {
-                        self.respond(&inner.keys, &answer.body, handler);
+                        self.respond(&inner.keys, answer, handler);
                         answered = true;
                     }
                     Kind::Files(files) => {
@@ -100,8 +112,7 @@ impl Pages<'_> {
                         answered = true;
                     }
                     Kind::Headers(_) | Kind::Filter(_) | Kind::Nothing => {
-                        self.ledger
-                            .changed(handler.piece, "the page has the fields of the route's own answers");
+                        self.ledger.changed(handler.piece, FIELDS);
                     }
                     _ => {
                         let why = "Weir sends pages for errors, and runs no handlers for them";
@@ -139,30 +150,49 @@ impl Pages<'_> {
         }
     }
 
-    fn respond(&mut self, keys: &[String], body: &str, handler: &Handler) {
-        let scope = Scope { is_error: true, ..Scope::default() };
-        match text::template(body, &scope) {
-            Ok(template) => {
+    fn respond(&mut self, keys: &[String], answer: &Answer, handler: &Handler) {
+        let page = match answer.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("location")) {
+            Some((_, to)) => {
+                if to.split_once('?').is_some_and(|(_, query)| query.contains('{')) {
+                    let why = "Weir escapes values in the query, so that what reads it gets each as a whole";
+                    self.ledger.changed(handler.piece, why);
+                }
+                redirect(to, &answer.status)
+            }
+            None => self.body(keys, answer, handler),
+        };
+        match page {
+            Ok(page) => {
                 for key in keys {
                     if self.map.get(key).is_none() {
-                        // An empty page is one too.
-                        self.map.set(
-                            key.clone(),
-                            Map::new()
-                                .with("body", template.to_body())
-                                .with("type", "text/plain; charset=utf-8"),
-                        );
+                        self.map.set(key.clone(), page.clone());
                     }
                 }
             }
-            Err(placeholder) => {
-                self.ledger.refused(
-                    handler.piece,
-                    format!("Weir has nothing for {placeholder} in a page"),
-                    NEAREST,
-                );
-            }
+            Err(why) => self.ledger.refused(handler.piece, why, NEAREST),
         }
+    }
+
+    fn body(&mut self, keys: &[String], answer: &Answer, handler: &Handler) -> Result<Map, String> {
+        // A page keeps the status of the error, as Caddy's does unless it names another.
+        let own = answer.status.as_str();
+        let keeps = own.is_empty()
+            || ["{http.error.status_code}", "{err.status_code}"].contains(&own)
+            || keys.iter().all(|key| key == own);
+        match keeps {
+            true => {}
+            false if own.starts_with(['4', '5']) => {
+                let why = format!("the page is sent with the status of the error, not with {own}");
+                self.ledger.changed(handler.piece, why);
+            }
+            false => return Err(format!("a page is sent with the status of the error, not with {own}")),
+        }
+        let template = text::template(&answer.body, &scope()).map_err(|lacks| no_placeholder(&lacks))?;
+        if !answer.headers.is_empty() {
+            self.ledger.changed(handler.piece, FIELDS);
+        }
+        // An empty page is one too.
+        Ok(Map::new().with("body", template.to_body()).with("type", "text/plain; charset=utf-8"))
     }
 
     fn file(&mut self, keys: &[String], root: Option<&String>, path: Option<&String>, handler: &Handler) {
@@ -203,6 +233,28 @@ impl Pages<'_> {
             }
         }
     }
+}
+
+fn scope() -> Scope {
+    Scope { is_error: true, ..Scope::default() }
+}
+
+fn no_placeholder(placeholder: &str) -> String {
+    format!("Weir has nothing for {placeholder} in a page")
+}
+
+/// A redirect in place of an error.
+fn redirect(to: &str, status: &str) -> Result<Map, String> {
+    let status: u16 = status.parse().map_err(|_| format!("a redirect with the status `{status}`"))?;
+    if ![302, 303, 307].contains(&status) {
+        return Err(format!("an error is answered with a redirect of status 302, 303 or 307, not {status}"));
+    }
+    let target = text::template(to, &scope()).map_err(|lacks| no_placeholder(&lacks))?;
+    let mut map = Map::new().with("redirect", target.to_setting());
+    if status != 302 {
+        map.set("status", status);
+    }
+    Ok(map)
 }
 
 fn joined(root: Option<&String>, path: &str) -> String {

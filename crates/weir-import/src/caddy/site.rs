@@ -68,12 +68,13 @@ pub(super) fn adapt(
                 .filter(|_| args.len() == 1 || args.first() == Some(&"*"))
                 .map(|root| (*root).to_owned())
         });
+        let mut own_pages = Map::new();
         for segment in site.body.iter().filter(|segment| segment.name() == "handle_errors") {
-            let map = errors::read(segment, root.as_deref(), &mut adapter);
-            if !map.is_empty() {
-                // A site for any host has the pages for all that no other site has.
-                pages.push((hosts.clone(), map));
-            }
+            errors::add(&mut own_pages, &errors::read(segment, root.as_deref(), &mut adapter));
+        }
+        if !own_pages.is_empty() {
+            // A site for any host has the pages for all that no other site has.
+            pages.push((hosts.clone(), own_pages));
         }
         let routes = adapter.routes(&site.body, &Named::new(), false);
         // Addresses of one site that are reached at the same listeners belong together.
