@@ -59,9 +59,10 @@ const DESCRIBES: &[&str] = &[
     "-tokens",
 ];
 
-/// The user and password of a URL.
+/// The user and password of a URL. A variable in front of the colon has its default behind it; our own marks of one are
+/// private characters.
 static USER_INFO: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"(?P<start>(?:^|[\s/])[^\s/?#@:${}]*:)(?P<password>[^\s/?#@]+)@[A-Za-z0-9\[]")
+    Regex::new(r"(?P<start>(?:^|[\s/])[^\s/?#@:${}\x{E000}\x{E001}]*:)(?P<password>[^\s/?#@]+)@[A-Za-z0-9\[]")
         .expect("the pattern is a literal")
 });
 /// `name=value`, as queries and settings write it.
