@@ -166,6 +166,51 @@ pub(super) fn varied(ask: &Ask, condition: &Condition) -> Vec<Ask> {
     values.filter_map(|value| with(ask, &condition.of, &value)).collect()
 }
 
+/// Requests with everything that an expression looks at: each thing in turn has all of its values, and the others one
+/// that they are compared with, then one beside it, which is what a `!=` lets pass.
+pub(super) fn together(base: &Ask, expression: &[(Subject, Vec<String>)]) -> Vec<Ask> {
+    let mut found = Vec::new();
+    for others in [1, 2] {
+        for (varied, (_, values)) in expression.iter().enumerate() {
+            for value in values.iter().take(MAX_VALUES) {
+                let chosen = |at: usize, of: &Subject, known: &[String]| match at == varied {
+                    true => Some(value.clone()),
+                    false => nth(base, of, known, others),
+                };
+                let all = expression.iter().enumerate();
+                found.extend(with_all(
+                    base,
+                    all.map(|(at, (of, known))| (of, chosen(at, of, known))).collect(),
+                ));
+            }
+        }
+    }
+    found
+}
+
+/// The same request with the conditions of a route on, in two ways.
+pub(super) fn all_on(base: &Ask, own: &[(Subject, Vec<String>)]) -> Vec<Ask> {
+    if own.is_empty() {
+        return Vec::new();
+    }
+    // The path is what is asked here.
+    let own = || own.iter().filter(|(of, _)| *of != Subject::Path);
+    let on = |others| with_all(base, own().map(|(of, known)| (of, nth(base, of, known, others))).collect());
+    [1, 2].into_iter().filter_map(on).collect()
+}
+
+/// The n-th value that a request can have, or the last. The very first of each is the one that no comparison has.
+fn nth(base: &Ask, of: &Subject, known: &[String], n: usize) -> Option<String> {
+    let can = |value: &&String| with(base, of, value).is_some();
+    known.iter().skip(n).find(can).or_else(|| known.iter().rev().find(can)).cloned()
+}
+
+fn with_all(base: &Ask, mut all: Vec<(&Subject, Option<String>)>) -> Option<Ask> {
+    // A path takes the place of the whole target, and parameters are added to it.
+    all.sort_by_key(|(of, _)| **of != Subject::Path);
+    all.into_iter().try_fold(base.clone(), |ask, (of, value)| with(&ask, of, &value?))
+}
+
 /// A request with a value that a condition looks at. None if no request can have it.
 pub(super) fn with(ask: &Ask, of: &Subject, value: &str) -> Option<Ask> {
     if value.is_empty() || !value.bytes().all(|b| (b' '..=b'~').contains(&b)) || value.trim() != value {

@@ -17,6 +17,9 @@ const MAX_DEPTH: usize = 40;
 /// Most values of one condition.
 const MAX_VALUES: usize = 200;
 
+/// Most expressions of one route that look at several things.
+const MAX_TOGETHER: usize = 50;
+
 /// A route of our config, as far as witnesses need it.
 #[derive(Clone, Debug, Default)]
 pub struct OurRoute {
@@ -28,8 +31,14 @@ pub struct OurRoute {
     pub paths: Vec<String>,
     /// Its methods.
     pub methods: Vec<String>,
+    /// The ports of its listeners, and whether they speak TLS; empty for any.
+    pub listeners: Vec<(u16, bool)>,
     /// What else it looks at, with the values worth asking.
     pub conditions: Vec<(Subject, Vec<String>)>,
+    /// Those of its match alone.
+    pub own: Vec<(Subject, Vec<String>)>,
+    /// The same for each expression, with those of the match: one may matter only while the others hold.
+    pub together: Vec<Vec<(Subject, Vec<String>)>>,
     /// Largest bodies.
     pub body_limits: Vec<u64>,
     /// Limits of requests over time.
@@ -56,6 +65,11 @@ pub fn routes(config: &Value) -> Vec<OurRoute> {
     let maps = section("maps");
     let mut all: Vec<OurRoute> =
         section("routes").into_iter().flatten().map(|(name, route)| one(name, route, maps)).collect();
+    for (route, (_, written)) in all.iter_mut().zip(section("routes").into_iter().flatten()) {
+        let names = texts(written.get("match").and_then(|node| node.get("listeners")));
+        route.listeners =
+            names.iter().filter_map(|name| listener(section("listeners")?.get(name)?)).collect();
+    }
     if let (Some(filters), Some(first)) = (config.get("filters"), all.first_mut()) {
         Reader { maps, route: first }.value(filters, "filters", 0);
     }
@@ -75,10 +89,18 @@ fn one(name: &str, value: &Value, maps: Option<&Map<String, Value>>) -> OurRoute
         ..OurRoute::default()
     };
     let mut reader = Reader { maps, route: &mut route };
-    for (key, entry) in value.as_object().into_iter().flatten() {
+    matches.into_iter().for_each(|matches| reader.value(matches, "match", 0));
+    reader.route.own = reader.route.conditions.clone();
+    for (key, entry) in value.as_object().into_iter().flatten().filter(|(key, _)| *key != "match") {
         reader.value(entry, key, 0);
     }
     route
+}
+
+/// The port of a listener, and whether it speaks TLS.
+fn listener(written: &Value) -> Option<(u16, bool)> {
+    let (_, port) = written.get("address")?.as_str()?.rsplit_once(':')?;
+    Some((port.parse().ok()?, written.get("tls").is_some()))
 }
 
 /// A text, or a list of them.
@@ -168,7 +190,14 @@ impl Reader<'_> {
         if !["request.", "client.", "maps."].iter().any(|word| text.contains(word)) {
             return;
         }
-        for (of, values) in words(text, self.maps) {
+        let words = words(text, self.maps);
+        if words.len() > 1
+            && self.route.together.len() < MAX_TOGETHER
+            && !self.route.together.contains(&words)
+        {
+            self.route.together.push(words.clone());
+        }
+        for (of, values) in words {
             self.add(of, values);
         }
     }
@@ -197,6 +226,18 @@ pub fn near(text: &str) -> Vec<String> {
     found.retain(|value| !value.is_empty());
     found.dedup();
     found
+}
+
+/// The same for what a request has. A method has no small letters.
+fn near_of(of: &Subject, text: &str) -> Vec<String> {
+    match of {
+        Subject::Method => {
+            let mut found: Vec<String> = near(text).iter().map(|text| text.to_ascii_uppercase()).collect();
+            found.dedup();
+            found
+        }
+        _ => near(text),
+    }
 }
 
 /// What an expression looks at, each with the values that it is compared with.
@@ -233,19 +274,26 @@ fn words(text: &str, maps: Option<&Map<String, Value>>) -> Vec<(Subject, Vec<Str
                     }
                 };
                 add(&subject, vec!["w".to_owned()]);
-                add(&subject, std::mem::take(&mut waiting));
+                let before = std::mem::take(&mut waiting);
+                add(&subject, before.iter().flat_map(|text: &String| near_of(&subject, text)).collect());
                 (of, method) = (Some(subject), "");
             }
             Token::Method(name) => method = name,
+            Token::Next => (of, method) = (None, ""),
             Token::Literal(text) => match &of {
-                None => waiting = near(&text),
+                None => waiting = vec![text],
                 Some(Subject::Client) => add(&Subject::Client, edges_of_network(&text)),
+                Some(Subject::Method) if method == "matches" => {
+                    let upper = edges(&text).iter().map(|text| text.to_ascii_uppercase()).collect();
+                    add(&Subject::Method, upper);
+                }
                 Some(of) if method == "matches" => add(of, edges(&text)),
-                Some(of) => add(of, near(&text)),
+                Some(of) => add(of, near_of(of, &text)),
             },
             Token::Number(number) => {
                 if let Some(of) = &of {
-                    add(of, [number - 1, number, number + 1].map(|n| n.to_string()).to_vec());
+                    // Those on either side first: see `together`.
+                    add(of, [number + 1, number - 1, number].map(|n| n.to_string()).to_vec());
                 }
             }
         }
@@ -279,6 +327,8 @@ enum Token<'a> {
     Method(&'a str),
     Literal(String),
     Number(i64),
+    /// `&&` or `||`.
+    Next,
 }
 
 fn tokens(text: &str) -> Vec<Token<'_>> {
@@ -295,6 +345,9 @@ fn tokens(text: &str) -> Vec<Token<'_>> {
         let end = rest.find(|c: char| !is_word(c)).unwrap_or(rest.len());
         if end == 0 {
             rest = &rest[c.len_utf8()..];
+            if matches!(c, '&' | '|') {
+                found.push(Token::Next);
+            }
             continue;
         }
         let (word, behind) = rest.split_at(end);

@@ -40,7 +40,9 @@ fn parsed(pattern: &str) -> Option<Hir> {
 pub(crate) fn edges(pattern: &str) -> Vec<String> {
     let Some(hir) = parsed(pattern) else { return Vec::new() };
     let (base, mut found) = around(&hir);
-    found.insert(0, base);
+    // An anchor that was lost, in texts and in paths.
+    found.truncate(MAX_EDGES - 4);
+    found.splice(0..0, [base.clone(), format!("x{base}"), format!("{base}x"), format!("/w{base}")]);
     let mut seen = HashSet::new();
     found.retain(|text| text.len() <= MAX_CHARS && seen.insert(text.clone()));
     found.truncate(MAX_EDGES);
@@ -215,6 +217,9 @@ mod tests {
             ("(?i)^/admin", "^/admin"),
             ("^/a[!-.0-~]*$", "^/a[!-~]*$"),
             (r"^/a[0-9a-z.]*$", r"^/a[0-9a-z]*$"),
+            ("^/about$", "/about$"),
+            ("^yes", "yes"),
+            ("^(GET|POST)$", "^(GET|POST)"),
         ];
         for (one, other) in pairs {
             let regex = |pattern| regex::bytes::RegexBuilder::new(pattern).unicode(false).build().unwrap();

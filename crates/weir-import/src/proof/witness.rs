@@ -1,15 +1,15 @@
 //! Witnesses: requests that tell the lines of both configs apart. The same configs give the same list.
 
 use super::forms::{
-    conditional, escaped, forms, host_of, host_samples, our_edges, our_samples, path_edges, path_samples,
-    twice, varied, with,
+    all_on, conditional, escaped, forms, host_of, host_samples, our_edges, our_samples, path_edges,
+    path_samples, together, twice, varied, with,
 };
 use super::ours::OurRoute;
 use super::patterns::{Front, Line, PathKind, Patterns, Site, Subject};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
 
-/// Most witnesses of a proof. 400 small sites make about 30,000.
+/// Most witnesses of a proof. 400 small sites make about 52,000.
 pub const MAX_WITNESSES: usize = 60_000;
 /// Most witnesses that vary a value or a regular expression a little.
 const MAX_VARIATIONS: usize = 20_000;
@@ -459,6 +459,14 @@ impl Maker<'_> {
         Some((at, host))
     }
 
+    /// Where clients of a site reach a route of ours: at its listeners, if the site has them.
+    fn fronts_of(&self, at: usize, route: &OurRoute) -> Vec<Front> {
+        let fronts = self.patterns.sites.get(at).map_or(&[][..], |site| &site.fronts);
+        let own = |front: &&Front| route.listeners.contains(&(front.port, front.tls));
+        let found: Vec<Front> = fronts.iter().filter(own).cloned().collect();
+        if found.is_empty() { fronts.to_vec() } else { found }
+    }
+
     /// The pattern of a site that a path probably belongs to, and its line.
     fn pattern_of(&self, at: usize, target: &str) -> Option<(Option<(usize, usize)>, Line)> {
         let site = self.patterns.sites.get(at)?;
@@ -475,9 +483,8 @@ impl Maker<'_> {
     /// A route of ours: what it takes, the old program must take to the same place.
     fn route(&mut self, route: &OurRoute) {
         let Some((at, host)) = self.site_of(route) else { return };
-        let Some(front) = self.patterns.sites.get(at).and_then(|site| site.fronts.first()).cloned() else {
-            return;
-        };
+        let fronts = self.fronts_of(at, route);
+        let Some(front) = fronts.first().cloned() else { return };
         if route.mirrors {
             self.copying.insert(at);
         }
@@ -498,6 +505,10 @@ impl Maker<'_> {
                 if n > 0 {
                     continue;
                 }
+                for other in fronts.iter().skip(1) {
+                    let ask = Ask::new(other, host.as_deref(), &text);
+                    self.later(ask, "another listener", &line, of);
+                }
                 let base = Ask::new(&front, host.as_deref(), &text);
                 for method in route.methods.iter().map(String::as_str).chain(["PATCH", "PUT", UNKNOWN_METHOD])
                 {
@@ -508,12 +519,11 @@ impl Maker<'_> {
             }
             for target in our_edges(path) {
                 let Some((of, line)) = self.pattern_of(at, &target) else { return };
-                self.later(
-                    Ask::new(&front, host.as_deref(), &target),
-                    "at an edge of the pattern",
-                    &line,
-                    of,
-                );
+                let ask = Ask::new(&front, host.as_deref(), &target);
+                for on in all_on(&ask, &route.own) {
+                    self.later(on, "at an edge of the pattern, the conditions on", &line, of);
+                }
+                self.later(ask, "at an edge of the pattern", &line, of);
             }
         }
     }
@@ -529,6 +539,11 @@ impl Maker<'_> {
                 for ask in asks.chain(within.flatten()) {
                     self.later(ask, "at an edge of a condition", line, of);
                 }
+            }
+        }
+        for expression in &route.together {
+            for ask in together(base, expression) {
+                self.later(ask, "at an edge of a condition, the others on", line, of);
             }
         }
         let site = of.and_then(|(site, _)| self.patterns.sites.get(site));
@@ -632,13 +647,13 @@ impl Maker<'_> {
             let Some(largest) = route.limits.iter().map(|limit| limit.passes).max() else { continue };
             let rate = rate(largest);
             let Some((at, host)) = self.site_of(route) else { continue };
-            let Some(front) = patterns.sites.get(at).and_then(|site| site.fronts.first()) else { continue };
+            let Some(front) = self.fronts_of(at, route).into_iter().next() else { continue };
             let path = route.paths.first().map_or("/", String::as_str);
             let Some(target) = our_samples(path).into_iter().next() else { continue };
             let Some((of, line)) = self.pattern_of(at, &target) else { continue };
             let burst = of.and_then(|(site, path)| patterns.sites.get(site)?.paths.get(path)?.burst.as_ref());
             let line = burst.map_or(line, |(_, line)| line.clone());
-            limit(self, Ask::new(front, host.as_deref(), &target), (largest, rate), &line, of);
+            limit(self, Ask::new(&front, host.as_deref(), &target), (largest, rate), &line, of);
         }
     }
 }
