@@ -13,6 +13,9 @@ pub(super) fn of(kept: &Kept, near: Option<&Neighbour>, out: &[String]) -> Strin
     let said = said.strip_prefix(kept.cause.map_or("", |cause| cause.meaning)).unwrap_or(&said).trim();
     let mut sentence = match kept.cause {
         Some(cause) => failed(kept, cause.code, near).unwrap_or_else(|| by_meaning(kept, cause.meaning)),
+        None if kept.status >= 500 && kept.attempts == 0 => {
+            format!("The config answers this request with {}; no upstream was asked.", kept.status)
+        }
         None if kept.status >= 500 => format!(
             "{} answered {} itself after {}; the gateway passed that on.",
             endpoint(kept),
