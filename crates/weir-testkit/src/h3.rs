@@ -8,7 +8,9 @@ use crate::tls::Tls;
 use crate::wire::DEADLINE;
 use std::collections::BTreeMap;
 use std::future::poll_fn;
+use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll};
 use std::thread;
@@ -180,8 +182,8 @@ async fn ask_once(connection: Connection) {
 
 impl Asked {
     fn of(commands: &UnboundedSender<Command>, head: &str, body: Vec<u8>, ends: bool) -> Self {
-        static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
-        let id = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let id = NEXT.fetch_add(1, Relaxed);
         let (to, events) = mpsc::channel();
         let command = Command::Ask { id, head: head.to_owned(), body, ends, to };
         let _ = commands.send(command); // a connection that has ended answers nothing
@@ -236,6 +238,24 @@ impl Asked {
         }
     }
 
+    /// Waits for the end of the response, of which nothing more may come.
+    #[track_caller]
+    pub fn wait_end(&self) {
+        match self.events.recv_timeout(DEADLINE) {
+            Ok(Event::End(_)) => {}
+            other => panic!("no end: {other:?}"),
+        }
+    }
+
+    /// Waits until the server has reset the response, or ended it.
+    #[track_caller]
+    pub fn wait_over(&self) {
+        match self.events.recv_timeout(DEADLINE) {
+            Ok(Event::End(_) | Event::Failed(_)) => {}
+            other => panic!("it is not over: {other:?}"),
+        }
+    }
+
     /// Sends more of the body, and its end if `ends`.
     pub fn send(&self, body: impl Into<Vec<u8>>, ends: bool) {
         let _ = self.commands.send(Command::Body { id: self.id, body: body.into(), ends }); // as above
@@ -253,6 +273,8 @@ struct Talk {
     connection: Connection,
     codec: TextCodec,
     given: UnboundedReceiver<Command>,
+    /// A WebSocket that waits for the server's SETTINGS.
+    early: Option<Command>,
     own: Vec<Writer>,
     streams: BTreeMap<u64, Both>,
     exchanges: BTreeMap<usize, Exchange>,
@@ -281,6 +303,7 @@ impl Talk {
             connection,
             codec: TextCodec::new(Role::Client, Bounds { text: 1 << 20, ..Bounds::default() }, handshake),
             given,
+            early: None,
             own: Vec::new(),
             streams: BTreeMap::new(),
             exchanges: BTreeMap::new(),
@@ -302,6 +325,9 @@ impl Talk {
             if !self.step(cx) {
                 break;
             }
+            if let Some(command) = self.early.take() {
+                self.obey(command);
+            }
         }
         if let Some(ended) = self.codec.ended() {
             return Poll::Ready(format!("{}: {}", weir_h3::code::name(ended.code), ended.rule));
@@ -313,6 +339,10 @@ impl Talk {
         match command {
             Command::Ask { id, head, body, ends, to } => {
                 match self.codec.send_request(head.as_bytes(), "https") {
+                    // Until the server's SETTINGS arrive, it is not known to take WebSockets.
+                    Err(e) if e.kind() == io::ErrorKind::Unsupported => {
+                        self.early = Some(Command::Ask { id, head, body, ends, to });
+                    }
                     Ok(slot) => {
                         self.unopened.extend(self.codec.stream_of(slot));
                         self.exchanges.insert(id, Exchange { slot, body, ends, to: Some(to) });
@@ -500,6 +530,8 @@ pub struct UdpPath {
     client: Arc<Mutex<Option<SocketAddr>>>,
     /// What the server sends waits here, if it is held back.
     held: Arc<Mutex<Option<Vec<Vec<u8>>>>>,
+    /// How many datagrams of the server still pass, and how many were lost then.
+    passes: Arc<[AtomicUsize; 2]>,
 }
 
 /// Longest datagram.
@@ -519,6 +551,7 @@ impl UdpPath {
             front,
             client: Arc::default(),
             held: Arc::default(),
+            passes: Arc::new([AtomicUsize::new(usize::MAX), AtomicUsize::new(0)]),
         };
         let (front, back, client) = (path.front.clone(), path.back.clone(), path.client.clone());
         thread::spawn(move || {
@@ -547,6 +580,16 @@ impl UdpPath {
         self.held.lock().unwrap().get_or_insert_default();
     }
 
+    /// From now on, this many datagrams of the server pass, and all others are lost.
+    pub fn pass_only(&self, count: usize) {
+        self.passes[0].store(count, Relaxed);
+    }
+
+    /// How many datagrams of the server were lost.
+    pub fn lost(&self) -> usize {
+        self.passes[1].load(Relaxed)
+    }
+
     /// Whether the server has sent something that waits.
     pub fn holds(&self) -> bool {
         self.held.lock().unwrap().as_ref().is_some_and(|held| !held.is_empty())
@@ -562,14 +605,16 @@ impl UdpPath {
     fn carry_back(&self) {
         let socket = self.back.lock().unwrap().clone();
         let (front, back, client) = (self.front.clone(), self.back.clone(), self.client.clone());
-        let (server, held) = (self.server, self.held.clone());
+        let (server, held, passes) = (self.server, self.held.clone(), self.passes.clone());
         socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         thread::spawn(move || {
             let mut bytes = vec![0; DATAGRAM];
             while Arc::ptr_eq(&socket, &back.lock().unwrap()) && Arc::strong_count(&back) > 1 {
                 let Ok((count, from)) = socket.recv_from(&mut bytes) else { continue };
                 let client = *client.lock().unwrap();
-                if from == server
+                if passes[0].fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_err() {
+                    passes[1].fetch_add(1, Relaxed);
+                } else if from == server
                     && let Some(held) = &mut *held.lock().unwrap()
                 {
                     held.push(bytes[..count].to_vec());

@@ -110,6 +110,24 @@ fn clients_are_told_when_it_goes() {
     }
 }
 
+/// The next process knows what clients were told, also if its own config never had HTTP/3.
+#[test]
+fn clients_are_told_after_an_upgrade_too() {
+    let authority = Authority::new();
+    let upstream = Upstream::fixed(OK_BODY);
+    let with = |listener: &str| config(&authority, &upstream, listener, "");
+    let announced = "protocols: [h3, h2, http1], http3: { advertise: 443 },";
+    let weir = Weir::start_installed(&with(announced));
+    assert_eq!(said(&weir, &authority), Some(at("443")));
+    weir.upgrade().unwrap();
+    assert_eq!(said(&weir, &authority), Some(at("443")));
+    weir.write_config(&with(""));
+    weir.upgrade().unwrap();
+    assert_eq!(said(&weir, &authority), Some("clear".to_owned()));
+    weir.upgrade().unwrap();
+    assert_eq!(said(&weir, &authority), Some("clear".to_owned()));
+}
+
 /// The port that the system chose stays known after a reload, which keeps the socket.
 #[test]
 fn the_port_is_known_after_a_reload() {

@@ -57,6 +57,7 @@ mod grpc_web;
 mod health;
 mod http2;
 mod http3;
+mod http3_meetings;
 mod import;
 mod import_guards;
 mod import_plans;
