@@ -177,7 +177,7 @@ def _(peer, n):
         peer.send(bytes(packet))
 
 
-@flood("acknowledgements of many ranges", LOAD)
+@flood("acknowledgements of many ranges")
 def _(peer, n):
     for _ in range(50):
         peer.frames(b"\x02\0\0\0\0\x01")
