@@ -7,6 +7,7 @@
 use crate::connection::Connection;
 use crate::ids::{Addressee, Home, Ids};
 use crate::inbox::Inbox;
+use crate::interface::{Admission, Counts, Datagram, Elsewhere};
 use crate::settings::{Client, Keys, Limits, RECEIVED, Retry, Server};
 use crate::shared::{Agenda, Lost, Shared};
 use bytes::BytesMut;
@@ -84,61 +85,6 @@ pub(crate) struct Inner {
 
 /// Says whether a client may connect, and is told whether it has proved its address.
 type Gate = Box<dyn Fn(SocketAddr, bool) -> Admission>;
-
-/// What happens to a client that wants to connect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Admission {
-    /// It may connect.
-    Granted,
-    /// It must prove its address first, by a Retry packet. Grants one that has.
-    Proof,
-    /// It is refused.
-    Refused,
-}
-
-/// A datagram and where it came from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Datagram {
-    /// Its bytes.
-    pub bytes: Vec<u8>,
-    /// Who sent it.
-    pub from: SocketAddr,
-    /// Our address that it was sent to, if the kernel told.
-    pub to: Option<IpAddr>,
-    /// Its ECN bits (RFC 3168).
-    pub ecn: Option<u8>,
-}
-
-/// Takes datagrams of connections that another core or process has.
-pub trait Elsewhere {
-    /// Passes a datagram on. Returns false if nobody has that home any more; the sender then gets a stateless reset.
-    fn pass(&self, home: Home, datagram: Datagram) -> bool;
-}
-
-/// What an endpoint has counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Datagrams received.
-    pub received: u64,
-    /// Their bytes.
-    pub received_bytes: u64,
-    /// Datagrams sent.
-    pub sent: u64,
-    /// Their bytes.
-    pub sent_bytes: u64,
-    /// Datagrams that the system did not take, such as those to a network that can not be reached.
-    pub unsent: u64,
-    /// Datagrams passed on, because another core or process has the connection.
-    pub misplaced: u64,
-    /// Handshakes that became connections.
-    pub connected: u64,
-    /// Clients that had to prove their address first.
-    pub retries: u64,
-    /// Clients refused because of a limit.
-    pub refused: u64,
-    /// Connections that ended before the handshake was done.
-    pub failed: u64,
-}
 
 impl Endpoint {
     /// An endpoint on this core, which serves if `server` is given. The caller runs [`Endpoint::run`] as a task.
@@ -701,16 +647,12 @@ impl Inner {
 
     /// Sends what a connection has. Pending when the socket is full.
     fn send_all(self: &Rc<Self>, cx: &Context<'_>, shared: &Rc<Shared>, now: Instant) -> Poll<()> {
-        if let Some((mut transmit, mut bytes)) = shared.held.take().filter(|_| shared.lost().is_none()) {
-            shared.bound(&mut transmit, &mut bytes, now);
-            if transmit.size > 0 && self.send(cx, &transmit, &bytes).is_pending() {
-                *self.unsent.borrow_mut() = Some((transmit, bytes));
-                shared.touch();
-                return Poll::Pending;
-            }
-            if shared.held.borrow().is_some() {
-                return Poll::Ready(()); // until more comes from that address
-            }
+        let is_held = shared.held.borrow().is_some();
+        if is_held && self.send_held(cx, shared, now).is_pending() {
+            return Poll::Pending;
+        }
+        if is_held && shared.held.borrow().is_some() {
+            return Poll::Ready(()); // until more comes from that address
         }
         for _ in 0..SENDS {
             let mut outgoing = self.outgoing.borrow_mut();
@@ -733,6 +675,20 @@ impl Inner {
             }
         }
         shared.touch(); // there may be more: after the others
+        Poll::Ready(())
+    }
+
+    /// Sends what waits for more from an address that is not proved, as far as that has come. Pending when the socket is
+    /// full.
+    fn send_held(&self, cx: &Context<'_>, shared: &Rc<Shared>, now: Instant) -> Poll<()> {
+        let held = shared.held.take().filter(|_| shared.lost().is_none());
+        let Some((mut transmit, mut bytes)) = held else { return Poll::Ready(()) };
+        shared.bound(&mut transmit, &mut bytes, now);
+        if transmit.size > 0 && self.send(cx, &transmit, &bytes).is_pending() {
+            *self.unsent.borrow_mut() = Some((transmit, bytes));
+            shared.touch();
+            return Poll::Pending;
+        }
         Poll::Ready(())
     }
 

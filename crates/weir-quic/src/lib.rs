@@ -7,8 +7,9 @@
 //! *Layout.* `socket` binds one socket per core to an address. `steer` tells the kernel which of them gets a datagram.
 //! `ids` makes connection ids that name the core and the generation of the process. `endpoint` receives, sends and
 //! keeps timers; tasks use `connection` and `stream`; `shared` is the state that all three share. `inbox` holds what was
-//! received. `path` tells which address a peer has proved, `unproved` bounds what is sent to others, `session` watches
-//! handshakes, and `flood` counts frames that carry nothing. `settings` has the limits.
+//! received, `interface` has what an endpoint asks and tells. `path` tells which address a peer has proved, `unproved`
+//! bounds what is sent to others, `session` watches handshakes, and `flood` counts frames that carry nothing.
+//! `settings` has the limits.
 //!
 //! *Architecture Invariant:* nothing here knows HTTP.
 
@@ -17,6 +18,7 @@ mod endpoint;
 mod flood;
 mod ids;
 mod inbox;
+mod interface;
 mod path;
 mod session;
 mod settings;
@@ -28,8 +30,9 @@ mod tokens;
 mod unproved;
 
 pub use connection::Connection;
-pub use endpoint::{Admission, Counts, Datagram, Elsewhere, Endpoint};
+pub use endpoint::Endpoint;
 pub use ids::{Home, ID_BYTES, home_of};
+pub use interface::{Admission, Counts, Datagram, Elsewhere};
 pub use settings::{Client, Keys, Limits, Mark, Retry, Server};
 pub use shared::{Lost, News};
 pub use socket::{Group, bind, bind_more};
