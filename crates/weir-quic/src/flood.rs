@@ -8,6 +8,10 @@
 use quinn_proto::ConnectionStats;
 use std::time::{Duration, Instant};
 
+/// Bytes received for which one frame may count as carrying data. Of frames with fewer, such as empty STREAM frames, the
+/// others count as carrying nothing.
+const CARRIED: u64 = 64;
+
 /// Frames without data that each frame with data earns its receiver or sender. An honest peer acknowledges what it
 /// gets and raises the limits of a stream and of the connection.
 const EARNED: u64 = 4;
@@ -36,13 +40,17 @@ pub(crate) struct Meter {
     earned: u64,
 }
 
-/// Frames of a connection so far.
+/// What a connection has counted so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Frames {
     /// Received frames that carry nothing for a stream.
     pub(crate) empty: u64,
-    /// Frames in both directions that do.
+    /// Received frames that may.
     pub(crate) full: u64,
+    /// Sent frames with data.
+    pub(crate) sent: u64,
+    /// Received bytes.
+    pub(crate) bytes: u64,
 }
 
 impl From<&ConnectionStats> for Frames {
@@ -56,7 +64,9 @@ impl From<&ConnectionStats> for Frames {
         Self {
             empty: got.ping + blocked + credit + path + acks,
             // Those of resets and stops are limited by kind where streams have a meaning.
-            full: got.stream + got.crypto + got.reset_stream + got.stop_sending + sent.stream + sent.crypto,
+            full: got.stream + got.crypto + got.reset_stream + got.stop_sending,
+            sent: sent.stream + sent.crypto,
+            bytes: stats.udp_rx.bytes,
         }
     }
 }
@@ -66,7 +76,7 @@ impl Meter {
         Self {
             allowance: allowance as u64,
             datagrams: 0,
-            seen: Frames { empty: 0, full: 0 },
+            seen: Frames { empty: 0, full: 0, sent: 0, bytes: 0 },
             left: allowance as u64,
             since: None,
             earned: 0,
@@ -85,9 +95,11 @@ impl Meter {
 
     /// Whether the peer has sent too many frames that carry nothing.
     pub(crate) fn is_exceeded(&mut self, frames: Frames, now: Instant) -> bool {
-        let empty = frames.empty.saturating_sub(self.seen.empty);
-        let full = frames.full.saturating_sub(self.seen.full);
-        self.seen = frames;
+        let before = std::mem::replace(&mut self.seen, frames);
+        let got = frames.full.saturating_sub(before.full);
+        let carried = got.min(frames.bytes.saturating_sub(before.bytes) / CARRIED);
+        let empty = frames.empty.saturating_sub(before.empty) + got - carried;
+        let full = carried + frames.sent.saturating_sub(before.sent);
         if self.since.is_none_or(|since| now.saturating_duration_since(since) >= SECOND) {
             (self.since, self.left) = (Some(now), self.allowance);
         }
@@ -108,7 +120,7 @@ mod tests {
     fn a_second_has_an_allowance_and_data_earns_more() {
         let (begin, mut meter, mut so_far) = (Instant::now(), Meter::new(100), Frames::default());
         let mut sends = |meter: &mut Meter, at: Duration, empty: u64, full: u64| {
-            so_far = Frames { empty: so_far.empty + empty, full: so_far.full + full };
+            so_far = Frames { empty: so_far.empty + empty, sent: so_far.sent + full, ..so_far };
             meter.is_exceeded(so_far, begin + at)
         };
         assert!(!sends(&mut meter, Duration::ZERO, 60, 0));
@@ -120,6 +132,17 @@ mod tests {
         assert!(!sends(&mut meter, 2 * SECOND, 0, 1_000_000));
         assert!(!sends(&mut meter, 3 * SECOND, CREDIT, 0), "a download whose end is acknowledged late");
         assert!(sends(&mut meter, 3 * SECOND, 101, 0), "credit is bounded");
+    }
+
+    #[test]
+    fn frames_for_streams_count_as_full_as_far_as_they_carry_data() {
+        let (now, of) = (Instant::now(), |full, bytes| Frames { full, bytes, ..Frames::default() });
+        // Requests of 64 bytes and more, up to any number.
+        assert!(!Meter::new(10).is_exceeded(of(100_000, 6_400_000), now));
+        // A datagram of empty STREAM frames.
+        assert!(Meter::new(10).is_exceeded(of(490, 1472), now));
+        // A page that is closed resets its requests.
+        assert!(!Meter::new(200).is_exceeded(of(200, 1472), now));
     }
 
     #[test]
