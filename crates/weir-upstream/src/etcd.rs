@@ -3,7 +3,7 @@
 
 pub mod fleet;
 
-use crate::fetch::{Environment, FetchRequest, Following, Trust, Url, Version, fetch};
+use crate::fetch::{Environment, FetchRequest, Following, Lines, Trust, Url, Version, fetch};
 use bytes::Bytes;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -36,13 +36,7 @@ pub(crate) struct Client {
 }
 
 /// An open watch. Dropping it ends it.
-pub(crate) struct Watch {
-    following: Following,
-    read: Vec<u8>,
-    /// Where the next line begins.
-    at: usize,
-    longest: usize,
-}
+pub(crate) struct Watch(Lines);
 
 /// The result of asking one server.
 enum Asked {
@@ -220,7 +214,7 @@ impl Client {
             Following::open(&request, &self.environment).await.map_err(|e| weir_wire::Chain(&e).to_string());
         let following = opened.inspect_err(|_| self.next_server())?;
         match following.status {
-            200 => Ok(Watch { following, read: Vec::new(), at: 0, longest }),
+            200 => Ok(Watch(Lines::new(following, longest))),
             401 => {
                 *self.token.borrow_mut() = None;
                 Err("the token is not valid any more".to_owned())
@@ -233,27 +227,11 @@ impl Client {
 impl Watch {
     /// The next line with its end, or why there is none. Cancel safe: bytes already read are kept.
     pub(crate) async fn line(&mut self) -> Result<&[u8], String> {
-        let mut seen = self.at;
-        let end = loop {
-            let rest = self.read.get(seen..).unwrap_or_default();
-            if let Some(at) = memchr::memchr(b'\n', rest) {
-                break seen + at + 1;
-            }
-            // Drop what has been returned.
-            self.read.drain(..self.at);
-            self.at = 0;
-            seen = self.read.len();
-            if seen > self.longest {
-                return Err(format!("a line of the watch is longer than {} bytes", self.longest));
-            }
-            match self.following.piece().await {
-                Ok(Some(piece)) => self.read.extend_from_slice(&piece),
-                Ok(None) => return Err("etcd ended the watch".to_owned()),
-                Err(e) => return Err(weir_wire::Chain(&e).to_string()),
-            }
-        };
-        let begin = std::mem::replace(&mut self.at, end);
-        Ok(self.read.get(begin..end).unwrap_or_default())
+        match self.0.next().await {
+            Ok(Some(line)) => Ok(line),
+            Ok(None) => Err("etcd ended the watch".to_owned()),
+            Err(e) => Err(weir_wire::Chain(&e).to_string()),
+        }
     }
 }
 

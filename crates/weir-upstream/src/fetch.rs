@@ -9,7 +9,7 @@
 mod follow;
 mod h2;
 
-pub use follow::Following;
+pub use follow::{Following, Lines};
 
 pub use weir_config::url::Url;
 
@@ -108,7 +108,7 @@ pub enum FetchError {
     Name(String),
     /// It took too long.
     Timeout,
-    /// The body exceeds this limit in bytes.
+    /// The body, or a line of it, exceeds this limit in bytes.
     TooLong(usize),
     /// The request contains something that cannot be sent.
     Unsendable,
