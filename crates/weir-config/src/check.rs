@@ -348,7 +348,8 @@ impl<'a> Checker<'a> {
         }
         let speaks_http = |(_, listener): (&str, &Listener)| listener.serves() == Serves::Http;
         let is_empty = self.config.listeners.is_empty();
-        if self.config.routes.is_empty() && (is_empty || self.config.listeners.iter().any(speaks_http)) {
+        let lacks_routes = self.config.routes.is_empty() && !self.config.ranked;
+        if lacks_routes && (is_empty || self.config.listeners.iter().any(speaks_http)) {
             let hint = "add one under `routes`";
             self.warn("routes", "no-routes", "there is no route: every request will be answered 404", hint);
         }

@@ -54,7 +54,8 @@ enum Origin {
     Search(Arc<OnceLock<PathBuf>>),
     Text {
         name: PathBuf,
-        text: String,
+        /// All clones share it.
+        text: Arc<RwLock<Arc<str>>>,
     },
 }
 
@@ -258,7 +259,11 @@ impl Gathered {
         let Self { mut tree, texts, mut files, mut diagnostics, awaits } = self;
         mark_secrets(&mut tree);
         let variables = |name: &str| source.variable(name);
-        substitute(&mut tree, &variables, &mut files, &mut diagnostics);
+        if source.is_sealed {
+            substitute_recorded(&mut tree, &variables, Reach::Variables, &mut diagnostics);
+        } else {
+            substitute(&mut tree, &variables, &mut files, &mut diagnostics);
+        }
         diagnostics.conceal_outside(&tree);
         tree.index();
         let config = path_scope::within(instead.scope, || {
@@ -332,11 +337,19 @@ impl Source {
 
     /// This text, called `name` in diagnostics; relative paths in it are relative to the folder of `name`.
     pub fn text(name: impl Into<PathBuf>, text: impl Into<String>) -> Self {
-        Self::new(Origin::Text { name: name.into(), text: text.into() })
+        let text = Arc::new(RwLock::new(Arc::from(text.into())));
+        Self::new(Origin::Text { name: name.into(), text })
     }
 
-    /// This text, with variables that [`variables_of`] found elsewhere. Nothing of this machine takes part: neither its
-    /// environment nor its files.
+    /// Replaces the text that this source and all its clones load from now on, and returns the one before. `None` if
+    /// the source is no text; then nothing changes.
+    pub fn set_text(&self, text: impl Into<Arc<str>>) -> Option<Arc<str>> {
+        let Origin::Text { text: known, .. } = &self.origin else { return None };
+        Some(std::mem::replace(&mut *known.write().unwrap_or_else(PoisonError::into_inner), text.into()))
+    }
+
+    /// This text, with variables that [`variables_of`] found elsewhere. `${…}` in it never reads this machine's
+    /// environment or files.
     pub fn sealed(
         name: impl Into<PathBuf>,
         text: impl Into<String>,
@@ -442,7 +455,7 @@ impl Source {
         match &self.origin {
             Origin::Embedded => embedded(diagnostics, texts),
             Origin::Text { name, text } => {
-                let text = Arc::from(text.as_str());
+                let text = Arc::clone(&text.read().unwrap_or_else(PoisonError::into_inner));
                 let tree = parse_shared(&text, name, diagnostics);
                 texts.push(Text { path: name.clone(), text });
                 tree
@@ -570,6 +583,52 @@ mod tests {
         assert!(loaded.diagnostics.is_empty(), "{}", loaded.diagnostics.to_text());
         let endpoint = &loaded.config.upstreams.get("origin").unwrap().endpoints[0];
         assert_eq!(endpoint.address.to_string(), "127.0.0.1:1234");
+    }
+
+    #[test]
+    fn clones_of_a_text_load_what_was_set_last() {
+        let text = |path: &str| {
+            format!(
+                "listeners: {{ a: {{ address: 127.0.0.1:1 }} }}\nroutes: {{ r: {{ match: {{ path: {path} }}, respond: {{}} }} }}"
+            )
+        };
+        let source = Source::text("t.yaml", text("/a"));
+        let clone = source.clone();
+        assert_eq!(source.set_text(text("/b")).as_deref(), Some(text("/a").as_str()));
+        assert_eq!(&*load(&clone).unwrap().texts.written[0].text, text("/b"));
+        assert_eq!(Source::embedded().set_text("x"), None);
+    }
+
+    #[test]
+    fn a_translated_config_may_be_empty() {
+        let load = |source| load(&source).unwrap().diagnostics;
+        assert!(load(Source::text("t.yaml", "{}").ranked()).is_empty());
+        let lonely = "listeners: { a: { address: 127.0.0.1:1 } }";
+        assert!(load(Source::text("t.yaml", lonely).ranked()).is_empty());
+        assert!(
+            !load(Source::text("t.yaml", "{}")).is_empty()
+                && !load(Source::text("t.yaml", lonely)).is_empty()
+        );
+    }
+
+    #[test]
+    fn a_sealed_text_reads_neither_environment_nor_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let secret = folder.path().join("token");
+        std::fs::write(&secret, "hunter2").unwrap();
+        for variable in ["PATH".to_owned(), format!("file:{}", secret.display())] {
+            let body = format!("respond: {{ body: \"${{{variable}}}\" }}");
+            let text = format!(
+                "listeners: {{ a: {{ address: 127.0.0.1:1 }} }}\nroutes: {{ r: {{ match: {{ path: / }}, {body} }} }}"
+            );
+            assert_eq!(
+                load(&Source::text("t.yaml", text.clone())).unwrap().diagnostics.errors(),
+                0,
+                "{variable}"
+            );
+            let sealed = load(&Source::sealed("t.yaml", text, Vec::new())).unwrap();
+            assert_eq!(sealed.diagnostics.errors(), 1, "{variable}");
+        }
     }
 
     /// Not a measurement: a quadratic algorithm would take seconds here.
