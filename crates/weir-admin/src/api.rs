@@ -375,6 +375,13 @@ impl Api {
         if self.gateway.awaits_config() {
             return answer::of(StatusCode::SERVICE_UNAVAILABLE, answer::TEXT, "waiting for a config\n");
         }
+        if let Some(awaited) = self.gateway.held_by() {
+            return answer::of(
+                StatusCode::SERVICE_UNAVAILABLE,
+                answer::TEXT,
+                format!("waiting for {awaited}\n"),
+            );
+        }
         match self.gateway.awaited_certificates() {
             0 => {}
             awaited => {

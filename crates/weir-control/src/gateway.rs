@@ -61,6 +61,8 @@ pub(crate) struct Inner {
     /// The running upstreams, and whether readiness waits for probes of any.
     watched: Watched,
     awaits_probes: AtomicBool,
+    /// What readiness waits for by order of the embedding program.
+    held: Mutex<Option<String>>,
     /// The ACME certificates, and whether readiness waits for any.
     acme: Acme,
     certificates: warm::Certificates,
@@ -253,6 +255,7 @@ impl Builder {
                 watching: Mutex::new(None),
                 watched: control.watched(),
                 awaits_probes: AtomicBool::new(true),
+                held: Mutex::default(),
                 acme: control.acme(),
                 certificates: warm::Certificates::default(),
                 admin_tls: control.admin_tls(),
@@ -488,6 +491,17 @@ impl Gateway {
             self.inner.awaits_probes.store(false, Ordering::Relaxed);
         }
         names
+    }
+
+    /// Makes readiness wait for something that the embedding program knows of, such as its first complete config; with
+    /// `None` it no longer does. Everybody who may ask `/readyz` reads the text.
+    pub fn hold_readiness(&self, awaited: Option<String>) {
+        *self.inner.held.lock().unwrap_or_else(PoisonError::into_inner) = awaited;
+    }
+
+    /// What readiness waits for by [`Self::hold_readiness`].
+    pub fn held_by(&self) -> Option<String> {
+        self.inner.held.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The running config and every later one.
