@@ -20,11 +20,11 @@
 //! event and has a deadline (5 s by default). A panic shows everything that both sides sent.
 //!
 //! *Layout:* `wire.rs` is one connection and its transcript, `message.rs` the heads and bodies on it. `client.rs`
-//! and `upstream.rs` are the two ends, `h2/` the same in HTTP/2 frames, `h3.rs` a client of HTTP/3, `tls.rs` and `certs.rs` their TLS,
-//! `fastcgi.rs` a FastCGI server. `weir.rs` runs the binary, `output.rs` reads its output, and `pty.rs` captures it
-//! on a terminal. `pebble.rs` runs a certificate authority, `balancer.rs` is a TCP balancer. `table.rs` runs many
-//! cases and reports each failure, `wait.rs` polls, `alone.rs` keeps other tests away from one that measures time.
-//! `generated.rs` compares the generated parts of reference pages.
+//! and `upstream.rs` are the two ends, `h2/` the same in HTTP/2 frames, `h3.rs` a client of HTTP/3, `tls.rs` and
+//! `certs.rs` their TLS, `fastcgi.rs` a FastCGI server, `kube/` a Kubernetes API server. `weir.rs` runs the binary,
+//! `output.rs` reads its output, and `pty.rs` captures it on a terminal. `pebble.rs` runs a certificate authority,
+//! `balancer.rs` is a TCP balancer. `table.rs` runs many cases and reports each failure, `wait.rs` polls, `alone.rs`
+//! keeps other tests away from one that measures time. `generated.rs` compares the generated parts of reference pages.
 
 #![allow(clippy::unwrap_used, reason = "this crate is test code: a panic is how a test fails")]
 
@@ -37,6 +37,7 @@ pub mod fastcgi;
 mod generated;
 pub mod h2;
 mod h3;
+pub mod kube;
 mod message;
 mod network;
 mod output;
