@@ -5,3 +5,18 @@
 //! types of every Kubernetes API (k8s-openapi), which together take longer to build than this workspace's control
 //! side, and had three major releases in 2026. Our client shares names, TLS and limits with what calls identity
 //! providers, registries and etcd, and every buffer and wait in it has a named limit.
+//!
+//! *Layout:* `resource.rs` lists what is read and written, `object.rs` is an object as it arrives, `access.rs` knows
+//! server and credentials, `client.rs` sends the requests, `error.rs` sorts what goes wrong.
+
+mod access;
+mod client;
+mod error;
+mod object;
+mod resource;
+
+pub use access::{Access, NoAccess};
+pub use client::{Client, OBJECT, PAGE, Page, Told, Watch, Write};
+pub use error::{ApiError, missing_rule};
+pub use object::{Key, NotAnObject, Object};
+pub use resource::{EVENT, LEASE, Presence, Resource, Scope, Status, WATCHED, watched};
