@@ -13,3 +13,4 @@
 //! `weir` binary takes no longer.
 
 pub mod api;
+pub mod watch;

@@ -1,0 +1,16 @@
+//! What a replica does about what the API server says: state machines without I/O. Events go in, actions come out; the
+//! driver in `controller/` carries the actions out, and `tests/sim/` plays driver, server and faults from a seed.
+//!
+//! *Layout:* [`reflector`] follows one resource, [`store`] holds the objects of all, [`election`] decides which
+//! replica leads, [`status`] compares statuses, [`writer`] writes them.
+
+pub mod election;
+pub mod reflector;
+pub mod status;
+pub mod store;
+pub mod writer;
+
+use std::time::Duration;
+
+/// Time since the process began. It never jumps.
+pub type Time = Duration;
