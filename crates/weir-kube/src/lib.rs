@@ -13,4 +13,5 @@
 //! `weir` binary takes no longer.
 
 pub mod api;
+pub mod controller;
 pub mod watch;

@@ -1,0 +1,518 @@
+//! The loop on the thread weir-kube: performs the actions of the machines and reports the results to them. Whatever
+//! waits runs beside it and returns its result as a message.
+
+use super::live::Live;
+use super::{Effect, Output, Settings, Translator, lease, notes, saved};
+use crate::api::{Access, ApiError, Client, Key, LEASE, Resource, Status, Told, WATCHED, Write, watched};
+use crate::watch::Time;
+use crate::watch::election::{self, Election, What};
+use crate::watch::reflector::{self, Reflector, WatchEvent};
+use crate::watch::store::{Change, Store};
+use crate::watch::writer::{self, Target, Writer};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::rc::Rc;
+use std::sync::mpsc as std_mpsc;
+use std::time::{Duration, Instant, SystemTime};
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, spawn_blocking, spawn_local};
+use weir_config::Mistakes;
+use weir_telemetry::{log, timestamp};
+
+/// How long changes are gathered before a translation: the events of one `kubectl apply` come together.
+const SETTLE: Duration = Duration::from_millis(5);
+
+/// How long after a change the objects are written to disk. Later changes do not postpone it.
+const SAVE: Duration = Duration::from_secs(1);
+
+/// When to write again what could not be written.
+const SAVE_AGAIN: Duration = Duration::from_secs(30);
+
+/// How often we look whether the gateway has ended.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Most messages that are processed before the loop turns to everything else.
+const BATCH: usize = 1_000;
+
+/// Most bytes of the list of mistakes in the log.
+const MISTAKES: usize = 2_000;
+
+pub(super) enum Message {
+    Election(election::Event),
+    /// The Lease was taken by us at this time.
+    Acquired(Option<String>),
+    Leave(std_mpsc::Sender<()>),
+    Ran(Box<(Live, Output, Result<(), Mistakes>)>),
+    Reflector(usize, reflector::Event),
+    Saved(bool),
+    Writer(writer::Event),
+}
+
+pub(super) struct Driver<T> {
+    settings: Settings,
+    client: Rc<Client>,
+    translator: T,
+    /// The gateway; `None` while a translation is being run elsewhere.
+    live: Option<Live>,
+    tell: mpsc::UnboundedSender<Message>,
+    began: Instant,
+    reflectors: Vec<Reflector>,
+    watches: Vec<Option<AbortHandle>>,
+    store: Store,
+    election: Election,
+    acquired: Option<String>,
+    writer: Writer,
+    /// When to translate.
+    due: Option<Time>,
+    /// When to write the objects to disk.
+    save_at: Option<Time>,
+    is_saving: bool,
+    /// Whether the objects come from an earlier process, and so may be served before all lists are complete.
+    is_restored: bool,
+    /// Whether a config has run.
+    is_live: bool,
+    awaited: Option<String>,
+    statuses: BTreeMap<Target, Value>,
+}
+
+impl<T: Translator> Driver<T> {
+    pub(super) fn new(
+        settings: Settings,
+        access: Access,
+        mut translator: T,
+        live: Live,
+        tell: mpsc::UnboundedSender<Message>,
+    ) -> Self {
+        let store = match saved::read(&settings.saved) {
+            Ok(store) => store,
+            Err(e) => {
+                let hint = "this replica serves once it has read all objects from the API server";
+                log::error("the objects of the last run cannot be read", &[("error", &e), ("hint", &hint)]);
+                None
+            }
+        };
+        let is_restored = store.is_some();
+        let store = store.unwrap_or_default();
+        let mut writer = Writer::new(&settings.controller, seed());
+        for (kind, object) in store.iter() {
+            let change = Change { kind, key: object.key.clone(), object: Some(object.clone()) };
+            translator.change(&change);
+            if is_written(kind) {
+                let target = Target { kind, key: change.key };
+                // A writer that does not lead has nothing to do.
+                drop(writer.on(Time::ZERO, "", writer::Event::Seen(target, change.object)));
+            }
+        }
+        Self {
+            client: Rc::new(Client::new(access)),
+            translator,
+            live: Some(live),
+            tell,
+            began: Instant::now(),
+            reflectors: WATCHED.iter().map(|resource| Reflector::new(resource, seed())).collect(),
+            watches: WATCHED.iter().map(|_| None).collect(),
+            election: Election::new(&settings.identity, seed()),
+            acquired: None,
+            writer,
+            due: Some(Time::ZERO),
+            save_at: None,
+            is_saving: false,
+            is_restored,
+            is_live: false,
+            awaited: None,
+            statuses: BTreeMap::new(),
+            store,
+            settings,
+        }
+    }
+
+    pub(super) async fn drive(mut self, mut told: mpsc::UnboundedReceiver<Message>) {
+        loop {
+            self.tick();
+            self.translate();
+            self.save();
+            self.show_readiness();
+            let wait = self.next().saturating_sub(self.now()).min(LOOK);
+            let mut next = match tokio::time::timeout(wait, told.recv()).await {
+                Ok(Some(message)) => Some(message),
+                Ok(None) => return,
+                Err(_) => None,
+            };
+            if self.live.as_ref().is_some_and(Live::has_ended) {
+                return;
+            }
+            let mut count = 0;
+            while let Some(message) = next {
+                if let Message::Leave(done) = message {
+                    return self.leave(&done).await;
+                }
+                self.on_message(message);
+                count += 1;
+                next = if count < BATCH { told.try_recv().ok() } else { None };
+            }
+        }
+    }
+
+    fn now(&self) -> Time {
+        self.began.elapsed()
+    }
+
+    fn next(&self) -> Time {
+        let reflectors = self.reflectors.iter().map(Reflector::next).min().unwrap_or(Time::MAX);
+        let due = self.due.filter(|_| self.live.is_some() && self.may_translate());
+        let save = self.save_at.filter(|_| !self.is_saving);
+        let own = due.unwrap_or(Time::MAX).min(save.unwrap_or(Time::MAX));
+        reflectors.min(self.election.next()).min(self.writer.next()).min(own)
+    }
+
+    fn tick(&mut self) {
+        let now = self.now();
+        for index in 0..self.reflectors.len() {
+            if self.reflectors.get(index).is_some_and(|reflector| reflector.next() <= now) {
+                self.reflect(index, reflector::Event::Tick);
+            }
+        }
+        if self.election.next() <= now {
+            self.elect(election::Event::Tick);
+        }
+        if self.writer.next() <= now {
+            self.write(writer::Event::Tick);
+        }
+    }
+
+    fn on_message(&mut self, message: Message) {
+        match message {
+            Message::Acquired(at) => self.acquired = at,
+            Message::Election(event) => self.elect(event),
+            Message::Leave(_) => {} // the loop has taken it
+            Message::Ran(ran) => {
+                let (live, output, result) = *ran;
+                self.live = Some(live);
+                self.on_run(output, result);
+            }
+            Message::Reflector(index, event) => self.reflect(index, event),
+            Message::Saved(done) => {
+                self.is_saving = false;
+                if !done {
+                    self.save_at = Some(self.now() + SAVE_AGAIN);
+                }
+            }
+            Message::Writer(event) => self.write(event),
+        }
+    }
+
+    // === the objects ===
+
+    fn reflect(&mut self, index: usize, event: reflector::Event) {
+        let now = self.now();
+        let (Some(reflector), Some(resource)) = (self.reflectors.get_mut(index), WATCHED.get(index)) else {
+            return;
+        };
+        let actions = reflector.on(now, event);
+        let mut changes = Vec::new();
+        for action in actions {
+            match action {
+                reflector::Action::Delete(key) => changes.extend(self.store.delete(resource.kind, &key)),
+                reflector::Action::Put(object) => changes.extend(self.store.put(resource.kind, object)),
+                reflector::Action::Replace(all) => changes.extend(self.store.replace(resource.kind, all)),
+                reflector::Action::List { number, limit, next } => {
+                    self.list(index, resource, number, limit, next);
+                }
+                reflector::Action::Say(note) => notes::reflector(resource, &note),
+                reflector::Action::Unwatch => self.unwatch(index),
+                reflector::Action::Watch { number, from, time } => {
+                    self.watch(index, resource, number, from, time);
+                }
+            }
+        }
+        self.on_changes(changes);
+    }
+
+    fn list(&self, index: usize, resource: &'static Resource, number: u64, limit: u32, next: Option<String>) {
+        let (tell, client) = (self.tell.clone(), Rc::clone(&self.client));
+        drop(spawn_local(async move {
+            let page = client.list(resource, limit, next.as_deref()).await.map(Into::into);
+            let _ = tell.send(Message::Reflector(index, reflector::Event::Listed(number, page))); // the loop may have ended
+        }));
+    }
+
+    fn watch(
+        &mut self,
+        index: usize,
+        resource: &'static Resource,
+        number: u64,
+        from: String,
+        time: Duration,
+    ) {
+        self.unwatch(index);
+        let (tell, client) = (self.tell.clone(), Rc::clone(&self.client));
+        let task = spawn_local(async move {
+            let say =
+                |event| drop(tell.send(Message::Reflector(index, reflector::Event::Watch(number, event))));
+            let mut watch = match client.watch(resource, &from, time).await {
+                Ok(watch) => watch,
+                Err(e) => return say(WatchEvent::Failed(e)),
+            };
+            say(WatchEvent::Opened);
+            while let Some(told) = watch.next().await {
+                let is_last = matches!(told, Told::Failed(_));
+                say(WatchEvent::Told(told));
+                if is_last {
+                    return;
+                }
+            }
+            say(WatchEvent::Ended);
+        });
+        if let Some(place) = self.watches.get_mut(index) {
+            *place = Some(task.abort_handle());
+        }
+    }
+
+    fn unwatch(&mut self, index: usize) {
+        if let Some(task) = self.watches.get_mut(index).and_then(Option::take) {
+            task.abort();
+        }
+    }
+
+    fn on_changes(&mut self, changes: Vec<Change>) {
+        let now = self.now();
+        for change in changes {
+            if self.translator.change(&change) == Effect::Config {
+                self.due.get_or_insert(now + SETTLE);
+            }
+            self.save_at.get_or_insert(now + SAVE);
+            if is_written(change.kind) {
+                let target = Target { kind: change.kind, key: change.key };
+                self.write(writer::Event::Seen(target, change.object));
+            }
+        }
+    }
+
+    // === the config ===
+
+    /// Whether what we know is enough to serve: half the objects would be a config that answers 404 for the rest.
+    fn may_translate(&self) -> bool {
+        self.is_restored || self.is_live || self.reflectors.iter().all(Reflector::is_synced)
+    }
+
+    fn translate(&mut self) {
+        let is_due = self.due.is_some_and(|due| due <= self.now());
+        if !is_due || !self.may_translate() {
+            return;
+        }
+        let Some(mut live) = self.live.take() else { return };
+        self.due = None;
+        let began = Instant::now();
+        let output = self.translator.translate();
+        log::debug("translated", &[("objects", &self.store.len()), ("ms", &began.elapsed().as_millis())]);
+        if self.is_live && live.runs(&output) {
+            self.live = Some(live);
+            return self.on_run(output, Ok(()));
+        }
+        let tell = self.tell.clone();
+        drop(spawn_blocking(move || {
+            let result = live.run(&output);
+            let _ = tell.send(Message::Ran(Box::new((live, output, result)))); // the loop may have ended
+        }));
+    }
+
+    fn on_run(&mut self, output: Output, result: Result<(), Mistakes>) {
+        match result {
+            Ok(()) => {
+                self.is_live = true;
+                self.want(output.statuses);
+            }
+            Err(mistakes) => {
+                let text: String = mistakes.for_readers().to_text().chars().take(MISTAKES).collect();
+                if self.translator.leave_out(&mistakes) {
+                    log::error(
+                        "objects are left out: Weir refuses what they ask for",
+                        &[("mistakes", &text)],
+                    );
+                    self.due = Some(self.now());
+                } else {
+                    let hint = "the previous config keeps running until something changes";
+                    log::error("the translated config is refused", &[("mistakes", &text), ("hint", &hint)]);
+                }
+            }
+        }
+    }
+
+    /// Passes on the statuses that differ from those wanted before.
+    fn want(&mut self, statuses: BTreeMap<Target, Value>) {
+        let before = std::mem::replace(&mut self.statuses, statuses.clone());
+        for target in before.keys().filter(|target| !statuses.contains_key(*target)) {
+            self.write(writer::Event::Want(target.clone(), None));
+        }
+        for (target, status) in statuses {
+            if before.get(&target) != Some(&status) {
+                self.write(writer::Event::Want(target, Some(status)));
+            }
+        }
+    }
+
+    fn show_readiness(&mut self) {
+        let awaited = if self.is_live {
+            None
+        } else {
+            let late = self.reflectors.iter().zip(WATCHED).find(|(reflector, _)| !reflector.is_synced());
+            let waits = late.filter(|_| !self.is_restored);
+            let running = || "the first config to run".to_owned();
+            Some(waits.map_or_else(running, |(late, resource)| notes::awaited(resource, late.trouble())))
+        };
+        if let Some(live) = &self.live
+            && (awaited != self.awaited || !self.is_live)
+        {
+            live.hold(awaited.clone());
+            self.awaited = awaited;
+        }
+    }
+
+    fn save(&mut self) {
+        // Before the first complete copy, the file of the last run is better than what we have.
+        let is_due = self.save_at.is_some_and(|at| at <= self.now());
+        if !is_due || self.is_saving || !self.is_live {
+            return;
+        }
+        (self.save_at, self.is_saving) = (None, true);
+        let (text, path, tell) = (self.store.save(), self.settings.saved.clone(), self.tell.clone());
+        drop(spawn_blocking(move || {
+            let saved = saved::write(&path, text.as_bytes());
+            if let Err(e) = &saved {
+                let hint = "a restart while the API server is away would serve nothing, or older objects";
+                log::error("the objects could not be written", &[("error", e), ("hint", &hint)]);
+            }
+            let _ = tell.send(Message::Saved(saved.is_ok())); // as above
+        }));
+    }
+
+    // === the lead ===
+
+    fn elect(&mut self, event: election::Event) {
+        let now = self.now();
+        for action in self.election.on(now, event) {
+            match action {
+                election::Action::Lead => {
+                    log::info("this replica writes statuses", &[("lease", &self.settings.lease)]);
+                    self.write(writer::Event::Lead(true));
+                }
+                election::Action::Yield => {
+                    log::info("this replica no longer writes statuses", &[("lease", &self.settings.lease)]);
+                    self.write(writer::Event::Lead(false));
+                }
+                election::Action::Refused(verb, why) => notes::forbidden(verb, &LEASE, "", &why),
+                election::Action::Read(number) => {
+                    let (client, tell, key) = (Rc::clone(&self.client), self.tell.clone(), self.lease_key());
+                    drop(spawn_local(async move {
+                        let read = match client.get(&LEASE, &key).await {
+                            Ok(object) => Ok(Some(lease::seen(&object))),
+                            Err(ApiError::NotFound) => Ok(None),
+                            Err(e) => Err(e),
+                        };
+                        let _ = tell.send(Message::Election(election::Event::Read(number, read))); // as above
+                    }));
+                }
+                election::Action::Write { number, version, what, transitions } => {
+                    let write = self.write_lease(number, version, what, transitions);
+                    drop(spawn_local(write));
+                }
+            }
+        }
+    }
+
+    fn lease_key(&self) -> Key {
+        Key::new(&self.client.namespace(), &self.settings.lease)
+    }
+
+    /// Writes the Lease and reports the result.
+    fn write_lease(
+        &self,
+        number: u64,
+        version: Option<String>,
+        what: What,
+        transitions: u64,
+    ) -> impl Future<Output = ()> + use<T> {
+        let (client, tell, key) = (Rc::clone(&self.client), self.tell.clone(), self.lease_key());
+        let body = lease::Body {
+            namespace: &key.namespace,
+            name: &key.name,
+            version: version.as_deref(),
+            me: &self.settings.identity,
+            what,
+            transitions,
+            acquired: self.acquired.as_deref(),
+        };
+        let body = body.to_json(SystemTime::now());
+        async move {
+            let how = if version.is_some() { Write::Replace } else { Write::Create };
+            let wrote = client.write(how, &LEASE, &key, "", &body).await;
+            if let (Ok(object), What::Acquire) = (&wrote, what) {
+                let _ = tell.send(Message::Acquired(lease::acquired(object))); // the loop may have ended
+            }
+            let wrote = wrote.map(|object| lease::seen(&object));
+            let _ = tell.send(Message::Election(election::Event::Wrote(number, wrote))); // as above
+        }
+    }
+
+    async fn leave(&mut self, done: &std_mpsc::Sender<()>) {
+        let now = self.now();
+        drop(self.writer.on(now, "", writer::Event::Lead(false))); // writes nothing
+        for action in self.election.on(now, election::Event::Leave) {
+            if let election::Action::Write { number, version, what, transitions } = action {
+                let release = self.write_lease(number, version, what, transitions);
+                let _ = tokio::time::timeout(super::LEAVING, release).await; // it runs out by itself
+            }
+        }
+        let _ = done.send(()); // the receiver may have given up
+    }
+
+    // === statuses ===
+
+    fn write(&mut self, event: writer::Event) {
+        let (now, stamp) = (self.now(), rfc3339(SystemTime::now()));
+        for action in self.writer.on(now, &stamp, event) {
+            let (client, tell) = (Rc::clone(&self.client), self.tell.clone());
+            match action {
+                writer::Action::Say(note) => {
+                    let resource = match &note {
+                        writer::Note::Forbidden(kind, _) => watched(kind),
+                        _ => None,
+                    };
+                    notes::writer(resource, &note);
+                }
+                writer::Action::Read(number, target) => {
+                    let Some(resource) = watched(target.kind) else { continue };
+                    drop(spawn_local(async move {
+                        let read = client.get(resource, &target.key).await;
+                        let _ = tell.send(Message::Writer(writer::Event::Read(number, read))); // as above
+                    }));
+                }
+                writer::Action::Write { number, target, version, patch } => {
+                    let Some(resource) = watched(target.kind) else { continue };
+                    drop(spawn_local(async move {
+                        let body = json!({ "metadata": { "resourceVersion": version }, "status": patch });
+                        let wrote = client.write(Write::Merge, resource, &target.key, "status", &body).await;
+                        let _ = tell.send(Message::Writer(writer::Event::Wrote(number, wrote))); // as above
+                    }));
+                }
+            }
+        }
+    }
+}
+
+fn is_written(kind: &str) -> bool {
+    watched(kind).is_some_and(|resource| resource.status == Status::Written)
+}
+
+/// A time in RFC 3339 without a fraction, as the API has it in conditions.
+fn rfc3339(time: SystemTime) -> String {
+    let text = timestamp(time);
+    text.split_once('.').map_or_else(|| text.clone(), |(start, _)| format!("{start}Z"))
+}
+
+/// A seed that differs between processes and machines: it spreads load, no secret depends on it.
+fn seed() -> u64 {
+    RandomState::new().build_hasher().finish()
+}

@@ -1,0 +1,136 @@
+//! Runs translations in the gateway of this process.
+
+use super::Output;
+use super::saved;
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+use weir_config::{Diagnostic, Mistakes, Source};
+use weir_gateway::Gateway;
+use weir_gateway::history::{By, Origin};
+use weir_telemetry::log;
+
+/// The name of the config beside its files. It exists only in memory.
+const MAIN: &str = "weir.yaml";
+
+/// A gateway and the text that it runs.
+#[derive(Debug)]
+pub struct Live {
+    gateway: Gateway,
+    source: Source,
+    folder: PathBuf,
+    running: Option<Arc<str>>,
+    files: BTreeSet<String>,
+}
+
+/// The source of a gateway that a controller programs: an empty config for now, whose files are in this folder. Nothing
+/// in it reads the environment or a file by `${…}`, and the order of its routes decides.
+///
+/// # Errors
+/// If the folder cannot be made, or others could read it.
+pub fn source(folder: &Path, text: &str) -> Result<Source, String> {
+    let wrong = |e: std::io::Error| format!("{}: {e}", folder.display());
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(wrong)?;
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o700)).map_err(wrong)?;
+    Ok(Source::sealed(folder.join(MAIN), text, Vec::new()).ranked())
+}
+
+impl Live {
+    /// A gateway that was started with this source, from [`source`].
+    pub fn new(gateway: Gateway, source: Source, folder: &Path) -> Self {
+        let (running, files) = (None, BTreeSet::new());
+        Self { gateway, source, folder: folder.to_owned(), running, files }
+    }
+
+    /// Whether the gateway runs exactly this text. Its files have names that their contents decide.
+    pub fn runs(&self, output: &Output) -> bool {
+        self.running.as_deref() == Some(output.text.as_str())
+    }
+
+    /// Runs a translation. Blocks until every core has adopted it.
+    ///
+    /// # Errors
+    /// What is wrong with it. The config before keeps running, and its files stay.
+    pub fn run(&mut self, output: &Output) -> Result<(), Mistakes> {
+        let failed = |why: String| Mistakes::from(Diagnostic::error("files", why));
+        self.write_files(output).map_err(failed)?;
+        let text: Arc<str> = output.text.as_str().into();
+        let before = self.source.set_text(Arc::clone(&text));
+        if let Err(refused) = self.gateway.reload_by(&By::process(Origin::Source)) {
+            if let Some(before) = before {
+                self.source.set_text(before); // a later reload must not find what was refused
+            }
+            return Err(refused.diagnostics);
+        }
+        self.running = Some(text);
+        self.files.extend(output.files.keys().cloned());
+        self.remove_unused(output);
+        Ok(())
+    }
+
+    /// Makes readiness wait, or no longer.
+    pub fn hold(&self, awaited: Option<String>) {
+        self.gateway.hold_readiness(awaited);
+    }
+
+    /// Whether the gateway has ended.
+    pub fn has_ended(&self) -> bool {
+        self.gateway.has_ended()
+    }
+
+    fn write_files(&self, output: &Output) -> Result<(), String> {
+        for (name, content) in &output.files {
+            let path = self.folder.join(plain(name)?);
+            if self.files.contains(name) {
+                continue; // equal names have equal contents
+            }
+            if let Some(parent) = path.parent() {
+                let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(parent);
+                made.map_err(|e| format!("{}: {e}", parent.display()))?;
+            }
+            saved::write(&path, content)?;
+        }
+        Ok(())
+    }
+
+    /// Removes the files of earlier configs: keys that nobody uses any more.
+    fn remove_unused(&mut self, output: &Output) {
+        self.files.retain(|name| {
+            let path = self.folder.join(name);
+            let keep = output.files.contains_key(name);
+            if !keep && let Err(e) = fs::remove_file(&path) {
+                log::warn("a file of an earlier config stays", &[("file", &path.display()), ("error", &e)]);
+            }
+            keep
+        });
+    }
+}
+
+/// A path that stays below its folder.
+fn plain(name: &str) -> Result<&Path, String> {
+    let path = Path::new(name);
+    let is_plain = path.components().all(|part| matches!(part, Component::Normal(_)));
+    if is_plain && !name.is_empty() { Ok(path) } else { Err(format!("{name:?} leads out of its folder")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_file_leaves_its_folder() {
+        for (name, fits) in [
+            ("files/ab.crt", true),
+            ("a", true),
+            ("", false),
+            ("/etc/passwd", false),
+            ("../a", false),
+            ("files/../../a", false),
+            ("./a", false),
+        ] {
+            assert_eq!(plain(name).is_ok(), fits, "{name}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! The controller: carries out what the machines of `watch/` decide, translates, and runs the result in the gateway of
+//! this process.
+//!
+//! ```text
+//!   watches ─► store ─► 5 ms without another change ─► translate ─► run ─► statuses ─► the writer, if we lead
+//!                │                                                   │
+//!                └── 1 s later: objects.json, for a restart without  └── refused: leave out whose fault it is,
+//!                    an API server                                       and translate again
+//! ```
+//!
+//! Everything but the run happens on the thread weir-kube. The run goes through `Gateway::reload_by`, like every change
+//! of a config: connections stay, and a refused config changes nothing.
+//!
+//! *Layout:* `driver.rs` is the loop, `lease.rs` reads and writes the Lease, [`live`] runs configs, `notes.rs` tells
+//! operators, `saved.rs` keeps the objects on disk.
+
+mod driver;
+mod lease;
+pub mod live;
+mod notes;
+mod saved;
+
+use crate::api::Access;
+use crate::watch::store::Change;
+use crate::watch::writer::Target;
+use live::Live;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::mpsc as std_mpsc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::LocalSet;
+use weir_config::Mistakes;
+
+/// How long a leaving replica waits for its Lease to be released.
+const LEAVING: Duration = Duration::from_secs(2);
+
+/// What a controller does with objects.
+pub trait Translator: Send + 'static {
+    /// Takes a change of an object.
+    fn change(&mut self, change: &Change) -> Effect;
+
+    /// Translates all objects.
+    fn translate(&mut self) -> Output;
+
+    /// Leaves out the objects that are to blame for these mistakes. False if that changes nothing: then the running
+    /// config stays until something else changes.
+    fn leave_out(&mut self, mistakes: &Mistakes) -> bool;
+}
+
+/// What a change of an object means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// The config or a status may differ.
+    Config,
+    /// Nothing, or the status alone.
+    Nothing,
+}
+
+/// A translation.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Output {
+    /// The text of the whole config.
+    pub text: String,
+    /// The files that it names, by their paths beside it. Each path belongs to one content.
+    pub files: BTreeMap<String, Vec<u8>>,
+    /// The statuses once it runs.
+    pub statuses: BTreeMap<Target, Value>,
+}
+
+/// Who this replica is.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Our `controllerName`.
+    pub controller: String,
+    /// The name of this replica, unique among all that ever run: others take a Lease of this name for ours.
+    pub identity: String,
+    /// The name of the Lease, in the namespace of this pod.
+    pub lease: String,
+    /// The file that keeps the objects for a restart.
+    pub saved: PathBuf,
+}
+
+/// A running controller. It ends with [`Self::leave`].
+#[derive(Debug)]
+pub struct Controller {
+    tell: mpsc::UnboundedSender<driver::Message>,
+}
+
+impl Controller {
+    /// Starts to watch. `live` runs what `translator` makes.
+    ///
+    /// # Errors
+    /// If the thread cannot be started.
+    pub fn start(
+        settings: Settings,
+        access: Access,
+        translator: impl Translator,
+        live: Live,
+    ) -> Result<Self, String> {
+        let (tell, told) = mpsc::unbounded_channel();
+        let own = tell.clone();
+        let work = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let Ok(runtime) = runtime.inspect_err(|e| notes::ended(e)) else { return };
+            let _in_runtime = runtime.enter();
+            let driver = driver::Driver::new(settings, access, translator, live, own);
+            LocalSet::new().block_on(&runtime, driver.drive(told));
+        };
+        let spawned = std::thread::Builder::new().name("weir-kube".to_owned()).spawn(work);
+        spawned.map_err(|e| format!("the thread of the controller: {e}"))?;
+        Ok(Self { tell })
+    }
+
+    /// Releases the Lease and ends. Waits a moment for that; otherwise the Lease runs out.
+    pub fn leave(&self) {
+        let (done, left) = std_mpsc::channel();
+        if self.tell.send(driver::Message::Leave(done)).is_ok() {
+            let _ = left.recv_timeout(LEAVING);
+        }
+    }
+}

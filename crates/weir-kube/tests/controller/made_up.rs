@@ -1,0 +1,86 @@
+//! A translator that a test can read: an HTTPRoute is `spec: { path, body }`, a Secret `stringData: { cert, key }` makes
+//! the listener `secure`, and the body `refused` makes a config that Weir refuses.
+
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use weir_config::Mistakes;
+use weir_kube::api::{Key, watched};
+use weir_kube::controller::{Effect, Output, Translator};
+use weir_kube::watch::store::Change;
+use weir_kube::watch::writer::Target;
+
+pub(crate) const CONTROLLER: &str = "example.com/made-up";
+
+#[derive(Default)]
+pub(crate) struct MadeUp {
+    pub(crate) routes: BTreeMap<Key, Value>,
+    pub(crate) secrets: BTreeMap<Key, Value>,
+    pub(crate) left_out: BTreeSet<Key>,
+}
+
+impl Translator for MadeUp {
+    fn change(&mut self, change: &Change) -> Effect {
+        let all = match change.kind {
+            "HTTPRoute" => &mut self.routes,
+            "Secret" => &mut self.secrets,
+            _ => return Effect::Nothing,
+        };
+        let part = if change.kind == "Secret" { "stringData" } else { "spec" };
+        let new = change.object.as_ref().map(|object| object.value()[part].clone());
+        if all.get(&change.key) == new.as_ref() {
+            return Effect::Nothing;
+        }
+        self.left_out.remove(&change.key);
+        match new {
+            Some(new) => drop(all.insert(change.key.clone(), new)),
+            None => drop(all.remove(&change.key)),
+        }
+        Effect::Config
+    }
+
+    fn translate(&mut self) -> Output {
+        let mut output = Output::default();
+        let mut listeners = json!({ "web": { "address": "127.0.0.1:0" } });
+        for (key, secret) in &self.secrets {
+            let mut file = |part: &str| {
+                let content = secret[part].as_str().unwrap().as_bytes();
+                let digest: u64 = content.iter().fold(7, |sum, byte| sum * 31 % 1_000_003 + u64::from(*byte));
+                let name = format!("files/{}-{digest}.{part}", key.name);
+                output.files.insert(name.clone(), content.to_vec());
+                name
+            };
+            let tls = json!({ "certificates": [{ "cert": file("cert"), "key": file("key") }] });
+            listeners["secure"] = json!({ "address": "127.0.0.1:0", "tls": tls });
+        }
+        let mut routes = json!({});
+        for (key, route) in &self.routes {
+            let is_left_out = self.left_out.contains(key);
+            let wrong = route["body"] == "refused";
+            let name = format!("{}.{}", key.namespace, key.name);
+            if !is_left_out {
+                let code = if wrong { json!(70_000) } else { json!(200) };
+                routes[&name] = json!({
+                    "match": { "path": route["path"] }, "respond": { "status": code, "body": route["body"] },
+                });
+            }
+            let status = if is_left_out { "False" } else { "True" };
+            let condition = json!({ "type": "Programmed", "status": status, "reason": "R", "message": "" });
+            let parent = json!({ "controllerName": CONTROLLER, "parentRef": { "name": "gw" }, "conditions": [condition] });
+            let target = Target { kind: watched("HTTPRoute").unwrap().kind, key: key.clone() };
+            output.statuses.insert(target, json!({ "parents": [parent] }));
+        }
+        let admin = json!({ "address": "off" });
+        let config =
+            json!({ "admin": admin, "watch": false, "workers": 1, "listeners": listeners, "routes": routes });
+        output.text = config.to_string();
+        output
+    }
+
+    fn leave_out(&mut self, _: &Mistakes) -> bool {
+        let wrong = self.routes.iter().filter(|(_, route)| route["body"] == "refused");
+        let wrong: Vec<Key> = wrong.map(|(key, _)| key.clone()).collect();
+        let before = self.left_out.len();
+        self.left_out.extend(wrong);
+        self.left_out.len() > before
+    }
+}
