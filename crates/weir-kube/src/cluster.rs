@@ -1,0 +1,228 @@
+//! The objects of a cluster as last seen: what a watcher fills and the translator reads.
+//!
+//! Keyed by kind, namespace and name. [`Cluster::apply`] says whether a change matters for the config, so a status that
+//! somebody wrote, or a heartbeat in an annotation of a foreign controller, rebuilds nothing.
+
+use crate::objects::{
+    BackendTlsPolicy, BytesRoute, ConfigMap, EndpointSlice, Gateway, GatewayClass, GrpcRoute, HttpRoute,
+    Ingress, IngressClass, Kind, ListenerSet, Meta, Name, Namespace, Object, ReferenceGrant, Refused, Secret,
+    Service, WeirFilters,
+};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Objects of one kind.
+pub type Store<S> = BTreeMap<Name, Object<S>>;
+
+/// All objects that the translator reads.
+#[derive(Clone, Debug, Default)]
+#[allow(missing_docs)] // each is the store of this kind
+pub struct Cluster {
+    pub backend_tls_policies: Store<BackendTlsPolicy>,
+    pub config_maps: Store<ConfigMap>,
+    pub endpoint_slices: Store<EndpointSlice>,
+    pub gateway_classes: Store<GatewayClass>,
+    pub gateways: Store<Gateway>,
+    pub grpc_routes: Store<GrpcRoute>,
+    pub http_routes: Store<HttpRoute>,
+    pub ingress_classes: Store<IngressClass>,
+    pub ingresses: Store<Ingress>,
+    pub listener_sets: Store<ListenerSet>,
+    pub namespaces: Store<Namespace>,
+    pub reference_grants: Store<ReferenceGrant>,
+    pub secrets: Store<Secret>,
+    pub services: Store<Service>,
+    pub tcp_routes: Store<BytesRoute>,
+    pub tls_routes: Store<BytesRoute>,
+    pub weir_filters: Store<WeirFilters>,
+}
+
+/// What a change means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The config or a status may differ now: translate again.
+    Config,
+    /// Nothing that is read has changed, or the kind is none that is read.
+    Nothing,
+    /// Only the status: compare it with the wanted one, without translating.
+    Status,
+}
+
+/// Does the same with the store of any kind.
+macro_rules! with_store {
+    ($cluster:expr, $kind:expr, $store:ident => $body:expr) => {
+        match $kind {
+            Kind::BackendTlsPolicy => {
+                let $store = &mut $cluster.backend_tls_policies;
+                $body
+            }
+            Kind::ConfigMap => {
+                let $store = &mut $cluster.config_maps;
+                $body
+            }
+            Kind::EndpointSlice => {
+                let $store = &mut $cluster.endpoint_slices;
+                $body
+            }
+            Kind::Gateway => {
+                let $store = &mut $cluster.gateways;
+                $body
+            }
+            Kind::GatewayClass => {
+                let $store = &mut $cluster.gateway_classes;
+                $body
+            }
+            Kind::GrpcRoute => {
+                let $store = &mut $cluster.grpc_routes;
+                $body
+            }
+            Kind::HttpRoute => {
+                let $store = &mut $cluster.http_routes;
+                $body
+            }
+            Kind::Ingress => {
+                let $store = &mut $cluster.ingresses;
+                $body
+            }
+            Kind::IngressClass => {
+                let $store = &mut $cluster.ingress_classes;
+                $body
+            }
+            Kind::ListenerSet => {
+                let $store = &mut $cluster.listener_sets;
+                $body
+            }
+            Kind::Namespace => {
+                let $store = &mut $cluster.namespaces;
+                $body
+            }
+            Kind::ReferenceGrant => {
+                let $store = &mut $cluster.reference_grants;
+                $body
+            }
+            Kind::Secret => {
+                let $store = &mut $cluster.secrets;
+                $body
+            }
+            Kind::Service => {
+                let $store = &mut $cluster.services;
+                $body
+            }
+            Kind::TcpRoute => {
+                let $store = &mut $cluster.tcp_routes;
+                $body
+            }
+            Kind::TlsRoute => {
+                let $store = &mut $cluster.tls_routes;
+                $body
+            }
+            Kind::WeirFilters => {
+                let $store = &mut $cluster.weir_filters;
+                $body
+            }
+        }
+    };
+}
+
+impl Cluster {
+    /// Puts an object in place of what was there.
+    ///
+    /// # Errors
+    /// If it is none that the API server would have accepted. What was there stays.
+    pub fn apply(&mut self, object: &Value) -> Result<Change, Refused> {
+        let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
+        let Some(kind) = Kind::of(text("apiVersion"), text("kind")) else { return Ok(Change::Nothing) };
+        let meta = Meta::read(kind, object)?;
+        with_store!(self, kind, store => put(store, kind, meta, object))
+    }
+
+    /// Removes an object.
+    pub fn delete(&mut self, kind: Kind, name: &Name) -> Change {
+        let existed = with_store!(self, kind, store => store.remove(name).is_some());
+        if existed { Change::Config } else { Change::Nothing }
+    }
+
+    /// The status of an object as last seen; `None` if there is no such object.
+    #[must_use]
+    pub fn status(&self, kind: Kind, name: &Name) -> Option<&Value> {
+        match kind {
+            Kind::BackendTlsPolicy => Some(&self.backend_tls_policies.get(name)?.status),
+            Kind::Gateway => Some(&self.gateways.get(name)?.status),
+            Kind::GatewayClass => Some(&self.gateway_classes.get(name)?.status),
+            Kind::GrpcRoute => Some(&self.grpc_routes.get(name)?.status),
+            Kind::HttpRoute => Some(&self.http_routes.get(name)?.status),
+            Kind::Ingress => Some(&self.ingresses.get(name)?.status),
+            Kind::ListenerSet => Some(&self.listener_sets.get(name)?.status),
+            Kind::TcpRoute => Some(&self.tcp_routes.get(name)?.status),
+            Kind::TlsRoute => Some(&self.tls_routes.get(name)?.status),
+            _ => None,
+        }
+    }
+}
+
+fn put<S: DeserializeOwned + PartialEq>(
+    store: &mut Store<S>,
+    kind: Kind,
+    meta: Meta,
+    object: &Value,
+) -> Result<Change, Refused> {
+    let name = meta.key();
+    // What has no spec has its fields at the top.
+    let spec = match kind {
+        Kind::ConfigMap | Kind::EndpointSlice | Kind::Namespace | Kind::Secret => Some(object),
+        _ => object.get("spec"),
+    };
+    let spec = spec.cloned().unwrap_or_else(|| Value::Object(serde_json::Map::new()));
+    let refuse = |why: String| Refused { object: format!("{} {name}", kind.as_str()), why };
+    let spec: S = serde_json::from_value(spec).map_err(|e| refuse(e.to_string()))?;
+    let new = Object { meta, spec, status: object.get("status").cloned().unwrap_or_default() };
+    let change = match store.get(&name) {
+        Some(old) if old.meta != new.meta || old.spec != new.spec => Change::Config,
+        Some(old) if old.status != new.status => Change::Status,
+        Some(_) => Change::Nothing,
+        None => Change::Config,
+    };
+    store.insert(name, new);
+    Ok(change)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn route(path: &str, status: Value) -> Value {
+        json!({
+            "apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
+            "metadata": { "namespace": "shop", "name": "r", "resourceVersion": status.to_string() },
+            "spec": { "rules": [ { "matches": [ { "path": { "value": path } } ], "unknown": 1 } ] },
+            "status": status,
+        })
+    }
+
+    #[test]
+    fn a_status_is_no_change_of_the_config() {
+        let mut cluster = Cluster::default();
+        assert_eq!(cluster.apply(&route("/a", json!({}))), Ok(Change::Config));
+        assert_eq!(cluster.apply(&route("/a", json!({}))), Ok(Change::Nothing));
+        assert_eq!(cluster.apply(&route("/a", json!({ "parents": [] }))), Ok(Change::Status));
+        assert_eq!(cluster.apply(&route("/b", json!({ "parents": [] }))), Ok(Change::Config));
+        let name = Name::new("shop", "r");
+        assert_eq!(cluster.status(Kind::HttpRoute, &name), Some(&json!({ "parents": [] })));
+        assert_eq!(cluster.delete(Kind::HttpRoute, &name), Change::Config);
+        assert_eq!(cluster.delete(Kind::HttpRoute, &name), Change::Nothing);
+    }
+
+    #[test]
+    fn what_cannot_be_read_changes_nothing() {
+        let mut cluster = Cluster::default();
+        cluster.apply(&route("/a", json!({}))).unwrap();
+        let mut bad = route("/a", json!({}));
+        bad["spec"]["rules"] = json!("all of them");
+        assert!(cluster.apply(&bad).unwrap_err().object.contains("HTTPRoute shop/r"));
+        assert_eq!(cluster.http_routes.len(), 1);
+        let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "../x" } });
+        assert_eq!(cluster.apply(&pod), Ok(Change::Nothing));
+    }
+}

@@ -1,0 +1,274 @@
+//! The Kubernetes objects that the translator reads, as plain serde types.
+//!
+//! They are lenient to unknown fields, because the API server has validated them against their schemas, and hold only
+//! what is used. Everything in them is still untrusted: a tenant wrote it. [`Meta::read`] refuses names that Kubernetes
+//! would refuse, because names of the config are generated from them.
+
+mod core;
+mod gateway;
+mod route;
+
+pub use self::core::{
+    Address, ConfigMap, Endpoint, EndpointPort, EndpointSlice, Ingress, IngressBackend, IngressClass,
+    IngressPath, IngressRule, IngressTls, Namespace, Secret, Service, ServicePort, WeirFilters,
+};
+pub use self::gateway::{
+    AllowedListeners, AllowedRoutes, BackendTlsPolicy, CertificateRef, Expression, From, Gateway,
+    GatewayAddress, GatewayClass, GrantFrom, GrantTo, Infrastructure, Listener, ListenerSet, ListenerTls,
+    Namespaces, ParametersRef, ReferenceGrant, RouteKind, Selector, SubjectAltName, TargetRef, Validation,
+};
+pub use self::route::{
+    BackendRef, BytesRoute, BytesRule, Cors, Filter, Fraction, GrpcMatch, GrpcMethod, GrpcRoute, GrpcRule,
+    Header, HeaderModifier, HttpMatch, HttpRoute, HttpRule, Mirror, ParentRef, PathMatch, PathModifier,
+    Redirect, Retry, Rewrite, Timeouts, ValueMatch,
+};
+
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Most bytes of a name, as in Kubernetes.
+const MAX_NAME: usize = 253;
+/// Most bytes of a namespace, as in Kubernetes.
+const MAX_NAMESPACE: usize = 63;
+
+/// Namespace and name of an object. The namespace is empty for objects that have none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name {
+    /// The namespace.
+    pub namespace: String,
+    /// The name within it.
+    pub name: String,
+}
+
+/// A kind of object that the translator reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[allow(missing_docs)] // each is the kind of this name
+pub enum Kind {
+    BackendTlsPolicy,
+    ConfigMap,
+    EndpointSlice,
+    Gateway,
+    GatewayClass,
+    GrpcRoute,
+    HttpRoute,
+    Ingress,
+    IngressClass,
+    ListenerSet,
+    Namespace,
+    ReferenceGrant,
+    Secret,
+    Service,
+    TcpRoute,
+    TlsRoute,
+    WeirFilters,
+}
+
+/// The group of the Gateway API.
+pub const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
+/// The group of the CRD that holds filters of Weir.
+pub const WEIR_GROUP: &str = "gateway.weir.dev";
+
+/// Each kind with its group and its name.
+const KINDS: [(Kind, &str, &str); 17] = [
+    (Kind::BackendTlsPolicy, GATEWAY_GROUP, "BackendTLSPolicy"),
+    (Kind::ConfigMap, "", "ConfigMap"),
+    (Kind::EndpointSlice, "discovery.k8s.io", "EndpointSlice"),
+    (Kind::Gateway, GATEWAY_GROUP, "Gateway"),
+    (Kind::GatewayClass, GATEWAY_GROUP, "GatewayClass"),
+    (Kind::GrpcRoute, GATEWAY_GROUP, "GRPCRoute"),
+    (Kind::HttpRoute, GATEWAY_GROUP, "HTTPRoute"),
+    (Kind::Ingress, "networking.k8s.io", "Ingress"),
+    (Kind::IngressClass, "networking.k8s.io", "IngressClass"),
+    (Kind::ListenerSet, GATEWAY_GROUP, "ListenerSet"),
+    (Kind::Namespace, "", "Namespace"),
+    (Kind::ReferenceGrant, GATEWAY_GROUP, "ReferenceGrant"),
+    (Kind::Secret, "", "Secret"),
+    (Kind::Service, "", "Service"),
+    (Kind::TcpRoute, GATEWAY_GROUP, "TCPRoute"),
+    (Kind::TlsRoute, GATEWAY_GROUP, "TLSRoute"),
+    (Kind::WeirFilters, WEIR_GROUP, "WeirFilters"),
+];
+
+/// What the translator reads of an object's metadata.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Meta {
+    /// The name.
+    pub name: String,
+    /// The namespace; empty if it has none.
+    pub namespace: String,
+    /// Counts changes of the spec.
+    pub generation: i64,
+    /// When it was made, in RFC 3339 and UTC, so that texts compare as times.
+    pub creation_timestamp: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its annotations.
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// An object: what was asked for, and the status that somebody wrote.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Object<S> {
+    /// Its metadata.
+    pub meta: Meta,
+    /// What was asked for.
+    pub spec: S,
+    /// The status as last seen; `null` if there is none.
+    pub status: Value,
+}
+
+/// Why an object was refused. The API server accepts no such object, so this is a mistake of a test or an attack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The object, as far as it is known.
+    pub object: String,
+    /// What is wrong.
+    pub why: String,
+}
+
+// === impl Name ===
+
+impl Name {
+    /// The name of an object in a namespace.
+    #[must_use]
+    pub fn new(namespace: &str, name: &str) -> Self {
+        Self { namespace: namespace.to_owned(), name: name.to_owned() }
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.namespace.is_empty() {
+            true => f.write_str(&self.name),
+            false => write!(f, "{}/{}", self.namespace, self.name),
+        }
+    }
+}
+
+// === impl Kind ===
+
+impl Kind {
+    /// The kind that an object says it has; `None` if the translator does not read it.
+    #[must_use]
+    pub fn of(api_version: &str, kind: &str) -> Option<Self> {
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        KINDS.iter().find(|(_, g, k)| *g == group && *k == kind).map(|(found, ..)| *found)
+    }
+
+    /// As in `kind` of a manifest.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        KINDS.iter().find(|(kind, ..)| *kind == self).map_or("", |(_, _, name)| name)
+    }
+
+    /// The group of its API; empty for the core.
+    #[must_use]
+    pub fn group(self) -> &'static str {
+        KINDS.iter().find(|(kind, ..)| *kind == self).map_or("", |(_, group, _)| group)
+    }
+
+    /// Whether its objects have no namespace.
+    #[must_use]
+    pub const fn is_global(self) -> bool {
+        matches!(self, Self::GatewayClass | Self::IngressClass | Self::Namespace)
+    }
+}
+
+// === impl Meta ===
+
+impl Meta {
+    /// Reads and checks the metadata of an object.
+    ///
+    /// # Errors
+    /// If the name or the namespace is none that Kubernetes would accept.
+    pub fn read(kind: Kind, object: &Value) -> Result<Self, Refused> {
+        let refuse =
+            |object: &str, why: String| Refused { object: format!("{} {object}", kind.as_str()), why };
+        let meta = object.get("metadata").cloned().unwrap_or_default();
+        let mut meta: Self = serde_json::from_value(meta).map_err(|e| refuse("?", e.to_string()))?;
+        if kind.is_global() {
+            meta.namespace.clear();
+        } else if !is_label(&meta.namespace, MAX_NAMESPACE) {
+            return Err(refuse(&meta.name, format!("`{}` is no namespace", shown(&meta.namespace))));
+        }
+        // Not those of Kubernetes' RBAC objects, which alone may have other characters.
+        if meta.name.len() > MAX_NAME || !meta.name.split('.').all(|part| is_label(part, MAX_NAME)) {
+            return Err(refuse(&shown(&meta.name), "the name is no DNS subdomain".to_owned()));
+        }
+        Ok(meta)
+    }
+
+    /// Namespace and name.
+    #[must_use]
+    pub fn key(&self) -> Name {
+        Name::new(&self.namespace, &self.name)
+    }
+
+    /// Sorts older objects first, then by namespace and name, as the Gateway API asks.
+    #[must_use]
+    pub fn age(&self) -> (&str, &str, &str) {
+        (&self.creation_timestamp, &self.namespace, &self.name)
+    }
+}
+
+/// Whether a text is a DNS label (RFC 1123).
+pub(crate) fn is_label(text: &str, most: usize) -> bool {
+    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    !text.is_empty()
+        && text.len() <= most
+        && text.bytes().all(inner)
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+}
+
+/// A text of somebody else's for a message: short, and without control characters.
+pub(crate) fn shown(text: &str) -> String {
+    /// Most characters of it.
+    const MOST: usize = 80;
+    let mut out: String = text.chars().map(|c| if c.is_control() { '?' } else { c }).take(MOST).collect();
+    if text.chars().nth(MOST).is_some() {
+        out.push('…');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn names_that_kubernetes_refuses_are_refused() {
+        for (namespace, name, fits) in [
+            ("a", "b", true),
+            ("a", "b.c-d", true),
+            ("", "b", false),
+            ("a", "", false),
+            ("a", "b_c", false),
+            ("a_b", "c", false),
+            ("a.b", "c", false),
+            ("A", "c", false),
+            ("a", "../c", false),
+            ("a", "c\n", false),
+            ("a", "${HOME}", false),
+            ("a", "b..c", false),
+        ] {
+            let object = json!({ "metadata": { "namespace": namespace, "name": name } });
+            assert_eq!(Meta::read(Kind::Service, &object).is_ok(), fits, "{namespace:?} {name:?}");
+        }
+        assert!(
+            Meta::read(Kind::Service, &json!({ "metadata": { "namespace": "a", "name": "b".repeat(254) } }))
+                .is_err()
+        );
+    }
+
+    #[test]
+    fn kinds_are_known_by_group_and_name() {
+        assert_eq!(Kind::of("v1", "Service"), Some(Kind::Service));
+        assert_eq!(Kind::of("gateway.networking.k8s.io/v1", "HTTPRoute"), Some(Kind::HttpRoute));
+        assert_eq!(Kind::of("serving.knative.dev/v1", "Service"), None);
+    }
+}

@@ -1,0 +1,329 @@
+//! Services and their endpoints become upstreams, with the TLS that a BackendTLSPolicy asks for.
+//!
+//! Only addresses of EndpointSlices are used, and of these none that leads back into the pod: a tenant may write
+//! EndpointSlices, and 127.0.0.1 is where the admin API listens.
+
+use super::{Cx, MAX_ENDPOINTS, is_kind};
+use crate::cluster::Cluster;
+use crate::names;
+use crate::objects::{
+    BackendRef, BackendTlsPolicy, CertificateRef, Kind, Meta, Name, Object, Service, ServicePort, shown,
+};
+use crate::status::Problem;
+use crate::text;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+/// What a backend reference leads to.
+pub(super) enum Backend {
+    /// An upstream of this name.
+    Upstream(String),
+    /// A Service without an endpoint that could answer.
+    Empty,
+}
+
+/// What an upstream has besides its endpoints.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Manner {
+    /// Whether gRPC is spoken, so that HTTP/2 is needed.
+    pub(super) is_grpc: bool,
+    /// Whether bytes are passed on.
+    pub(super) is_bytes: bool,
+    /// The setting `retry`.
+    pub(super) retry: Option<Value>,
+}
+
+/// BackendTLSPolicies by Service, and who uses them.
+pub(super) struct Policies<'c> {
+    of_service: BTreeMap<(&'c str, &'c str), Vec<(&'c Name, &'c Object<BackendTlsPolicy>, Option<&'c str>)>>,
+    /// The Gateways of each policy's ancestors.
+    pub(super) used: BTreeMap<&'c Name, BTreeSet<Name>>,
+    /// Policies that lost to an older one for all that they target.
+    pub(super) conflicting: BTreeSet<&'c Name>,
+}
+
+// === impl Policies ===
+
+impl<'c> Policies<'c> {
+    pub(super) fn of(cluster: &'c Cluster) -> Self {
+        let mut all: Vec<_> = cluster.backend_tls_policies.iter().collect();
+        all.sort_by(|(_, a), (_, b)| a.meta.age().cmp(&b.meta.age()));
+        let mut policies =
+            Self { of_service: BTreeMap::new(), used: BTreeMap::new(), conflicting: BTreeSet::new() };
+        let mut taken = BTreeSet::new();
+        for (name, policy) in all {
+            let mut wins = false;
+            let targets = policy.spec.target_refs.iter();
+            for target in targets.filter(|target| target.group.is_empty() && target.kind == "Service") {
+                let key = (name.namespace.as_str(), target.name.as_str());
+                let section = target.section_name.as_deref();
+                if taken.insert((key, section)) {
+                    wins = true;
+                    policies.of_service.entry(key).or_default().push((name, policy, section));
+                }
+            }
+            if !wins {
+                policies.conflicting.insert(name);
+            }
+        }
+        policies
+    }
+
+    /// The policy for a port of a Service: one for the port before one for all.
+    fn find(&self, service: &Name, port: &str) -> Option<(&'c Name, &'c Object<BackendTlsPolicy>)> {
+        let all = self.of_service.get(&(service.namespace.as_str(), service.name.as_str()))?;
+        let by = |wanted: Option<&str>| all.iter().find(|(.., section)| *section == wanted);
+        by(Some(port)).or_else(|| by(None)).map(|(name, policy, _)| (*name, *policy))
+    }
+
+    /// The Gateways that route to a Service which a policy targets are its ancestors, also where it lost.
+    fn note(&mut self, cluster: &'c Cluster, service: &Name, gateways: &BTreeSet<Name>) {
+        let first = Name::new(&service.namespace, "");
+        let own = cluster.backend_tls_policies.range(first..);
+        for (name, policy) in own.take_while(|(name, _)| name.namespace == service.namespace) {
+            let targets = |target: &crate::objects::TargetRef| {
+                target.group.is_empty() && target.kind == "Service" && target.name == service.name
+            };
+            if policy.spec.target_refs.iter().any(targets) {
+                self.used.entry(name).or_default().extend(gateways.iter().cloned());
+            }
+        }
+    }
+}
+
+/// Resolves a reference to a Service, and makes its upstream.
+///
+/// # Errors
+/// The reason and the sentence for the condition `ResolvedRefs`.
+pub(super) fn resolve(
+    cx: &mut Cx<'_>,
+    from: (Kind, &Meta),
+    reference: &BackendRef,
+    manner: &Manner,
+    gateways: &BTreeSet<Name>,
+) -> Result<Backend, Problem> {
+    let (kind, meta) = from;
+    if !is_kind(reference.group.as_deref(), reference.kind.as_deref(), Kind::Service, Kind::Service) {
+        let kind = shown(reference.kind.as_deref().unwrap_or_default());
+        return Err(Problem::new("InvalidKind", format!("a backend of the kind {kind} is not supported")));
+    }
+    let name = Name::new(reference.namespace.as_deref().unwrap_or(&meta.namespace), &reference.name);
+    if !cx.granted((kind, &meta.namespace), (Kind::Service, &name)) {
+        let message = format!("no ReferenceGrant lets this route refer to Service {name}");
+        return Err(Problem::new("RefNotPermitted", message));
+    }
+    let (service, port) = port_of(cx.cluster, &name, |port| Some(port.port) == reference.port)?;
+    let _ = service;
+    upstream(cx, &name, port, manner, gateways)
+}
+
+/// A Service and one of its ports.
+pub(super) fn port_of<'c>(
+    cluster: &'c Cluster,
+    name: &Name,
+    is: impl Fn(&ServicePort) -> bool,
+) -> Result<(&'c Object<Service>, &'c ServicePort), Problem> {
+    let missing = |message: String| Problem::new("BackendNotFound", message);
+    let Some(service) = cluster.services.get(name) else {
+        return Err(missing(format!("there is no Service {}", shown(&name.to_string()))));
+    };
+    if service.spec.kind.as_deref() == Some("ExternalName") {
+        let message = format!("Service {name} is an ExternalName, which could lead anywhere");
+        return Err(Problem::new("UnsupportedValue", message));
+    }
+    let tcp = |port: &&ServicePort| port.protocol.as_deref().is_none_or(|protocol| protocol == "TCP");
+    let port = service.spec.ports.iter().filter(tcp).find(|port| is(port));
+    port.map(|port| (service, port)).ok_or_else(|| missing(format!("Service {name} has no such TCP port")))
+}
+
+/// The upstream for a port of a Service.
+pub(super) fn upstream(
+    cx: &mut Cx<'_>,
+    service: &Name,
+    port: &ServicePort,
+    manner: &Manner,
+    gateways: &BTreeSet<Name>,
+) -> Result<Backend, Problem> {
+    let cluster = cx.cluster;
+    cx.policies.note(cluster, service, gateways);
+    let policy = cx.policies.find(service, &port.name);
+    let tls = match policy {
+        Some((name, policy)) if !manner.is_bytes => Some(tls(cx, name, policy)?),
+        _ => None,
+    };
+    let endpoints = endpoints(cx, service, port);
+    if endpoints.is_empty() {
+        return Ok(Backend::Empty);
+    }
+    let mut value = json!({ "endpoints": endpoints });
+    let is_h2 = manner.is_grpc || matches!(port.app_protocol.as_deref(), Some("kubernetes.io/h2c" | "grpc"));
+    match (tls, is_h2) {
+        _ if manner.is_bytes => {}
+        (Some(tls), is_h2) => {
+            value["protocol"] = json!(if is_h2 { "h2" } else { "auto" });
+            value["tls"] = tls;
+        }
+        (None, true) => value["protocol"] = json!("h2c"),
+        (None, false) => {}
+    }
+    if let Some(retry) = &manner.retry {
+        value["retry"] = retry.clone();
+    }
+    let mut parts =
+        vec!["svc".to_owned(), service.namespace.clone(), service.name.clone(), port.port.to_string()];
+    let variant = match manner {
+        Manner { is_bytes: true, .. } => "tcp".to_owned(),
+        Manner { is_grpc: true, .. } => "grpc".to_owned(),
+        _ => String::new(),
+    };
+    parts.extend((!variant.is_empty()).then_some(variant));
+    parts.extend(manner.retry.as_ref().map(|retry| names::hex(retry.to_string().as_bytes(), 6)));
+    let name = names::join(&parts.iter().map(String::as_str).collect::<Vec<_>>());
+    cx.own(&name, Kind::Service, service);
+    cx.config.upstreams.entry(name.clone()).or_insert(value);
+    Ok(Backend::Upstream(name))
+}
+
+/// The endpoints of a port that may get requests; if there is none, those that still serve while they end.
+pub(super) fn endpoints(cx: &Cx<'_>, service: &Name, port: &ServicePort) -> Vec<Value> {
+    let slices = cx.slices.get(&(service.namespace.as_str(), service.name.as_str()));
+    let (mut ready, mut ending) = (BTreeMap::new(), BTreeMap::new());
+    for slice in slices.into_iter().flatten().filter(|slice| slice.address_type != "FQDN") {
+        let numbers = slice.ports.iter().filter(|p| p.name.as_deref().unwrap_or_default() == port.name);
+        let Some(number) = numbers.filter_map(|port| port.port).find(|number| *number != 0) else { continue };
+        for endpoint in &slice.endpoints {
+            let address = endpoint.addresses.first().and_then(|address| address.parse::<IpAddr>().ok());
+            let Some(address) = address.filter(|address| leads_to_a_pod(*address)) else { continue };
+            let address = std::net::SocketAddr::new(address, number).to_string();
+            let state = &endpoint.conditions;
+            let is_ending = state.terminating.unwrap_or_default();
+            let is_ready = state.ready.unwrap_or(true);
+            if is_ready && !is_ending {
+                ready.insert(address, endpoint.zone.clone());
+            } else if is_ending && state.serving.unwrap_or(is_ready) {
+                ending.insert(address, endpoint.zone.clone());
+            }
+        }
+    }
+    let chosen = if ready.is_empty() { ending } else { ready };
+    let value = |(address, zone): (String, Option<String>)| match zone.filter(|zone| !zone.is_empty()) {
+        Some(zone) => json!({ "address": address, "zone": zone }),
+        None => json!(address),
+    };
+    chosen.into_iter().take(MAX_ENDPOINTS).map(value).collect()
+}
+
+/// Whether an address can be a pod's. The API server refuses the others, but is not what this rests on.
+fn leads_to_a_pod(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => {
+            !v4.is_loopback()
+                && !v4.is_link_local()
+                && !v4.is_unspecified()
+                && !v4.is_multicast()
+                && !v4.is_broadcast()
+        }
+        IpAddr::V6(v6) => {
+            !v6.is_loopback() && !v6.is_unicast_link_local() && !v6.is_unspecified() && !v6.is_multicast()
+        }
+    }
+}
+
+/// The setting `tls` that a policy asks for. Without it nothing is sent: never in cleartext, never unverified.
+pub(super) fn tls(cx: &mut Cx<'_>, name: &Name, policy: &Object<BackendTlsPolicy>) -> Result<Value, Problem> {
+    let closed = |problem: Problem| Problem {
+        reason: "BackendNotFound",
+        message: format!("BackendTLSPolicy {name}: {}", problem.message),
+    };
+    if let Some(refused) = cx.refused(Kind::BackendTlsPolicy, name) {
+        return Err(closed(refused));
+    }
+    let hostname = host_of(policy).map_err(closed)?;
+    let mut value = json!({ "server_name": hostname });
+    if let Some(ca) = authorities(cx, name, policy).map_err(closed)? {
+        value["ca"] = json!(ca);
+    }
+    Ok(value)
+}
+
+/// The name that a policy verifies.
+pub(super) fn host_of(policy: &Object<BackendTlsPolicy>) -> Result<String, Problem> {
+    let validation = &policy.spec.validation;
+    if !validation.subject_alt_names.is_empty() {
+        return Err(Problem::new("Invalid", "subjectAltNames is not supported"));
+    }
+    let host = text::host(&validation.hostname).filter(|host| !host.starts_with('*'));
+    host.ok_or_else(|| Problem::new("Invalid", "hostname is no host"))
+}
+
+/// The file with a policy's authorities; `None` for those of the system.
+pub(super) fn authorities(
+    cx: &mut Cx<'_>,
+    name: &Name,
+    policy: &Object<BackendTlsPolicy>,
+) -> Result<Option<String>, Problem> {
+    let validation = &policy.spec.validation;
+    match (&validation.ca_certificate_refs[..], validation.well_known_ca_certificates.as_deref()) {
+        ([], Some("System")) => return Ok(None),
+        ([], _) => return Err(Problem::new("NoValidCACertificate", "it names no authority")),
+        _ => {}
+    }
+    let mut all = String::new();
+    let mut wrong = None;
+    for reference in &validation.ca_certificate_refs {
+        match authority(cx, name, reference) {
+            Ok(pem) => {
+                all.push_str(pem.trim());
+                all.push('\n');
+            }
+            Err(problem) => wrong = Some(problem),
+        }
+    }
+    match (all.is_empty(), wrong) {
+        (true, Some(wrong)) => Err(Problem::new("NoValidCACertificate", wrong.message)),
+        _ => Ok(Some(cx.config.file("pem", all.as_bytes()))),
+    }
+}
+
+/// The text of an authority. Policies have no grants: their ConfigMaps stand in their own namespace.
+pub(super) fn authority(cx: &Cx<'_>, policy: &Name, reference: &CertificateRef) -> Result<String, Problem> {
+    if !is_kind(reference.group.as_deref(), reference.kind.as_deref(), Kind::ConfigMap, Kind::ConfigMap) {
+        let kind = shown(reference.kind.as_deref().unwrap_or_default());
+        return Err(Problem::new("InvalidKind", format!("an authority of the kind {kind} is not supported")));
+    }
+    let name = Name::new(&policy.namespace, &reference.name);
+    let invalid = |message: String| Problem::new("InvalidCACertificateRef", message);
+    let map = cx
+        .cluster
+        .config_maps
+        .get(&name)
+        .ok_or_else(|| invalid(format!("there is no ConfigMap {}", shown(&name.to_string()))))?;
+    let pem =
+        map.spec.data.get("ca.crt").ok_or_else(|| invalid(format!("ConfigMap {name} has no ca.crt")))?;
+    match are_certificates(pem) {
+        true => Ok(pem.clone()),
+        false => Err(invalid(format!("ca.crt of ConfigMap {name} holds no certificate"))),
+    }
+}
+
+/// Whether a text is certificates in PEM and nothing else that a reader could choke on.
+fn are_certificates(pem: &str) -> bool {
+    use base64::Engine;
+    const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
+    const END: &str = "-----END CERTIFICATE-----";
+    let mut count = 0;
+    let mut rest = pem;
+    while let Some((_, behind)) = rest.split_once(BEGIN) {
+        let Some((body, after)) = behind.split_once(END) else { return false };
+        let body: String = body.split_whitespace().collect();
+        let Ok(der) = base64::engine::general_purpose::STANDARD.decode(body) else { return false };
+        // A certificate is a SEQUENCE.
+        if der.first() != Some(&0x30) {
+            return false;
+        }
+        count += 1;
+        rest = after;
+    }
+    count > 0 && !pem.contains("PRIVATE KEY")
+}

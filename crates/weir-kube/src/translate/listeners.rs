@@ -1,0 +1,414 @@
+//! Listeners of Gateways and ListenerSets: which are valid, and which conflict. `layout` says how Weir serves them.
+
+use super::layout::{bound_port, lay_out};
+use super::{Cx, MAX_LISTENERS, is_kind, route_kind, selects};
+use crate::objects::{
+    self, CertificateRef, From, Gateway, Kind, ListenerSet, Meta, Name, Namespaces, Object,
+};
+use crate::status::Problem;
+use crate::text;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+/// The reason that does not keep a listener from serving the kinds that are left.
+const INVALID_KINDS: &str = "InvalidRouteKinds";
+
+/// A Gateway of ours.
+pub(super) struct Gate<'c> {
+    pub(super) name: &'c Name,
+    pub(super) object: &'c Object<Gateway>,
+    /// Why it is not accepted as a whole.
+    pub(super) wrong: Option<Problem>,
+    pub(super) bind: IpAddr,
+    pub(super) listeners: Vec<Listener<'c>>,
+    pub(super) sets: Vec<Set<'c>>,
+}
+
+/// A ListenerSet that names one of our Gateways.
+pub(super) struct Set<'c> {
+    pub(super) name: &'c Name,
+    pub(super) object: &'c Object<ListenerSet>,
+    pub(super) wrong: Option<Problem>,
+}
+
+/// A listener with its problems.
+pub(super) struct Listener<'c> {
+    /// The ListenerSet that it stands in; otherwise it is the Gateway's own.
+    pub(super) set: Option<&'c Name>,
+    /// The object that it stands in.
+    pub(super) meta: &'c Meta,
+    pub(super) spec: &'c objects::Listener,
+    pub(super) host: Option<String>,
+    pub(super) protocol: Protocol,
+    /// The kinds of routes that may attach.
+    pub(super) kinds: Vec<Kind>,
+    pub(super) wrong: Option<Problem>,
+    pub(super) conflict: Option<Problem>,
+    pub(super) unresolved: Option<Problem>,
+    /// Paths of certificates and keys.
+    pub(super) certificates: Vec<(String, String)>,
+    pub(super) attached: usize,
+    /// The listener of Weir that serves it.
+    pub(super) weir: Option<String>,
+    /// The upstream of a route of bytes.
+    pub(super) bytes: BTreeMap<String, String>,
+}
+
+/// What a listener speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Protocol {
+    Http,
+    Https,
+    Tcp,
+    TlsPassthrough,
+    TlsTerminate,
+    Unknown,
+}
+
+// === impl Protocol ===
+
+impl Protocol {
+    /// Which protocols may share a port: those that a name in TLS tells apart.
+    pub(super) const fn family(self) -> u8 {
+        match self {
+            Self::Http => 0,
+            Self::Https | Self::TlsPassthrough | Self::TlsTerminate => 1,
+            Self::Tcp => 2,
+            Self::Unknown => 3,
+        }
+    }
+
+    fn kinds(self) -> &'static [Kind] {
+        match self {
+            Self::Http | Self::Https => &[Kind::HttpRoute, Kind::GrpcRoute],
+            Self::Tcp => &[Kind::TcpRoute],
+            Self::TlsPassthrough => &[Kind::TlsRoute],
+            Self::TlsTerminate => &[Kind::TlsRoute, Kind::TcpRoute],
+            Self::Unknown => &[],
+        }
+    }
+}
+
+// === impl Listener ===
+
+impl Listener<'_> {
+    /// Whether it is served.
+    pub(super) fn is_good(&self) -> bool {
+        let is_served = |problem: &Problem| problem.reason == INVALID_KINDS && !self.kinds.is_empty();
+        self.takes_routes() && self.unresolved.as_ref().is_none_or(is_served)
+    }
+
+    /// Whether routes may attach. Unresolved references do not count: they may be mended.
+    pub(super) fn takes_routes(&self) -> bool {
+        self.wrong.is_none() && self.conflict.is_none()
+    }
+
+    /// What tells it from other listeners of its port: nothing, if bytes are all that is seen.
+    pub(super) fn told_apart_by(&self) -> Option<String> {
+        self.host.clone().filter(|_| self.protocol != Protocol::Tcp)
+    }
+
+    /// Its scheme in URLs.
+    pub(super) const fn scheme(&self) -> &'static str {
+        if matches!(self.protocol, Protocol::Https) { "https" } else { "http" }
+    }
+}
+
+/// Reads the listeners of all our Gateways.
+pub(super) fn gather<'c>(cx: &mut Cx<'c>) -> Vec<Gate<'c>> {
+    let cluster = cx.cluster;
+    let is_ours = |class: &str| {
+        cluster.gateway_classes.get(&Name::new("", class)).is_some_and(|class| {
+            class.spec.controller_name == cx.options.controller && class.spec.parameters_ref.is_none()
+        })
+    };
+    let mut gates = Vec::new();
+    for (name, object) in cluster.gateways.iter().filter(|(_, g)| is_ours(&g.spec.gateway_class_name)) {
+        gates.push(gate(cx, name, object));
+    }
+    // The older Gateway has a port that two of one address ask for.
+    gates.sort_by(|a: &Gate<'_>, b| a.object.meta.age().cmp(&b.object.meta.age()));
+    let mut taken: BTreeMap<SocketAddr, usize> = BTreeMap::new();
+    for (at, gate) in gates.iter_mut().enumerate() {
+        conflicts(gate);
+        for listener in gate.listeners.iter_mut().filter(|listener| listener.takes_routes()) {
+            let address = SocketAddr::new(gate.bind, bound_port(cx, gate.name, listener.spec.port));
+            if *taken.entry(address).or_insert(at) != at {
+                let message = format!("another Gateway listens on {address}");
+                listener.wrong = Some(Problem::new("PortUnavailable", message));
+            }
+        }
+        lay_out(gate);
+    }
+    gates
+}
+
+fn gate<'c>(cx: &mut Cx<'c>, name: &'c Name, object: &'c Object<Gateway>) -> Gate<'c> {
+    let mut gate = Gate {
+        name,
+        object,
+        wrong: cx.refused(Kind::Gateway, name),
+        bind: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        listeners: Vec::new(),
+        sets: Vec::new(),
+    };
+    let asked = object.spec.addresses.iter().filter(|address| address.value.is_some());
+    let mut usable = None;
+    for address in asked {
+        let value = address.value.as_deref().unwrap_or_default();
+        match (address.kind.as_deref().unwrap_or("IPAddress"), value.parse::<IpAddr>()) {
+            ("IPAddress", Ok(ip)) => usable = usable.or(Some(ip)),
+            (kind, _) => {
+                let message =
+                    format!("`{}` of type {} is not supported", objects::shown(value), objects::shown(kind));
+                gate.wrong.get_or_insert_with(|| Problem::new("UnsupportedAddress", message));
+            }
+        }
+    }
+    if object
+        .spec
+        .infrastructure
+        .as_ref()
+        .is_some_and(|infrastructure| infrastructure.parameters_ref.is_some())
+    {
+        let message = "no kind of infrastructure.parametersRef is supported";
+        gate.wrong.get_or_insert_with(|| Problem::new("InvalidParameters", message));
+    }
+    gate.bind = cx.options.bind.get(name).copied().or(usable).unwrap_or(gate.bind);
+    for spec in &object.spec.listeners {
+        let listener = listener(cx, None, &object.meta, spec);
+        gate.listeners.push(listener);
+    }
+    let cluster = cx.cluster;
+    let mut sets: Vec<_> = cluster
+        .listener_sets
+        .iter()
+        .filter(|(set, object)| {
+            let parent = &object.spec.parent_ref;
+            is_kind(parent.group.as_deref(), parent.kind.as_deref(), Kind::Gateway, Kind::Gateway)
+                && parent.name == name.name
+                && parent.namespace.as_ref().unwrap_or(&set.namespace) == &name.namespace
+        })
+        .collect();
+    sets.sort_by(|(_, a), (_, b)| a.meta.age().cmp(&b.meta.age()));
+    for (set, set_object) in sets {
+        let allowed = object.spec.allowed_listeners.as_ref().and_then(|allowed| allowed.namespaces.as_ref());
+        let wrong = match allows(cx, allowed, From::None, &name.namespace, &set.namespace) {
+            _ if gate.wrong.is_some() => {
+                Some(Problem::new("ParentNotAccepted", "the Gateway is not accepted"))
+            }
+            true => cx.refused(Kind::ListenerSet, set),
+            false => Some(Problem::new("NotAllowed", "the Gateway's allowedListeners do not let it attach")),
+        };
+        if wrong.is_none() {
+            for spec in &set_object.spec.listeners {
+                let listener = listener(cx, Some(set), &set_object.meta, spec);
+                gate.listeners.push(listener);
+            }
+        }
+        gate.sets.push(Set { name: set, object: set_object, wrong });
+    }
+    for listener in gate.listeners.iter_mut().skip(MAX_LISTENERS) {
+        listener.wrong =
+            Some(Problem::new("UnsupportedValue", format!("there are more than {MAX_LISTENERS} listeners")));
+    }
+    gate
+}
+
+fn listener<'c>(
+    cx: &mut Cx<'c>,
+    set: Option<&'c Name>,
+    meta: &'c Meta,
+    spec: &'c objects::Listener,
+) -> Listener<'c> {
+    let mode = spec.tls.as_ref().and_then(|tls| tls.mode.as_deref()).unwrap_or("Terminate");
+    let protocol = match (spec.protocol.as_str(), mode) {
+        ("HTTP", _) => Protocol::Http,
+        ("HTTPS", "Terminate") => Protocol::Https,
+        ("TCP", _) => Protocol::Tcp,
+        ("TLS", "Passthrough") => Protocol::TlsPassthrough,
+        ("TLS", "Terminate") => Protocol::TlsTerminate,
+        _ => Protocol::Unknown,
+    };
+    let unsupported = |reason, what: String| Problem::new(reason, what);
+    let mut wrong = match protocol {
+        Protocol::Unknown => {
+            let message = format!(
+                "{} with the mode {} is not supported",
+                objects::shown(&spec.protocol),
+                objects::shown(mode)
+            );
+            Some(unsupported("UnsupportedProtocol", message))
+        }
+        _ if spec.port == 0 => Some(unsupported("PortUnavailable", "0 is no port".to_owned())),
+        _ => None,
+    };
+    if !spec.name.split('.').all(|label| objects::is_label(label, 63)) {
+        wrong =
+            Some(unsupported("UnsupportedValue", "the name of the listener is no DNS subdomain".to_owned()));
+    }
+    let host = spec.hostname.as_deref().filter(|host| !host.is_empty()).map(|written| {
+        text::host(written).ok_or_else(|| {
+            let message = format!("`{}` is no host", objects::shown(written));
+            wrong.get_or_insert_with(|| unsupported("UnsupportedValue", message));
+        })
+    });
+    let (kinds, mut unresolved) = kinds(protocol, spec);
+    let mut certificates = Vec::new();
+    if wrong.is_none() && matches!(protocol, Protocol::Https | Protocol::TlsTerminate) {
+        match certificates_of(cx, set.map_or(Kind::Gateway, |_| Kind::ListenerSet), &meta.namespace, spec) {
+            Ok(found) => certificates = found,
+            Err(problem) => unresolved = unresolved.or(Some(problem)),
+        }
+    }
+    Listener {
+        set,
+        meta,
+        spec,
+        host: host.and_then(Result::ok),
+        protocol,
+        kinds,
+        wrong,
+        conflict: None,
+        unresolved,
+        certificates,
+        attached: 0,
+        weir: None,
+        bytes: BTreeMap::new(),
+    }
+}
+
+/// The kinds of routes that may attach, and whether some were asked for that may not.
+fn kinds(protocol: Protocol, spec: &objects::Listener) -> (Vec<Kind>, Option<Problem>) {
+    let possible = protocol.kinds();
+    let asked = spec.allowed_routes.as_ref().map_or(&[][..], |allowed| &allowed.kinds);
+    if asked.is_empty() {
+        return (possible.to_vec(), None);
+    }
+    let mut kinds = Vec::new();
+    let mut wrong = None;
+    for kind in asked {
+        match route_kind(kind.group.as_deref(), &kind.kind).filter(|kind| possible.contains(kind)) {
+            Some(kind) if !kinds.contains(&kind) => kinds.push(kind),
+            Some(_) => {}
+            None => {
+                let message = format!(
+                    "{} cannot attach to {}",
+                    objects::shown(&kind.kind),
+                    objects::shown(&spec.protocol)
+                );
+                wrong = Some(Problem::new(INVALID_KINDS, message));
+            }
+        }
+    }
+    (kinds, wrong)
+}
+
+fn certificates_of(
+    cx: &mut Cx<'_>,
+    from: Kind,
+    namespace: &str,
+    spec: &objects::Listener,
+) -> Result<Vec<(String, String)>, Problem> {
+    let refs = spec.tls.as_ref().map_or(&[][..], |tls| &tls.certificate_refs);
+    if refs.is_empty() {
+        return Err(Problem::new("InvalidCertificateRef", "the listener names no certificate"));
+    }
+    refs.iter().map(|reference| certificate(cx, from, namespace, reference)).collect()
+}
+
+/// Paths of the certificate and the key in a Secret.
+pub(super) fn certificate(
+    cx: &mut Cx<'_>,
+    from: Kind,
+    namespace: &str,
+    reference: &CertificateRef,
+) -> Result<(String, String), Problem> {
+    let invalid = |message: String| Problem::new("InvalidCertificateRef", message);
+    if !is_kind(reference.group.as_deref(), reference.kind.as_deref(), Kind::Secret, Kind::Secret) {
+        let kind = objects::shown(reference.kind.as_deref().unwrap_or_default());
+        return Err(invalid(format!("{kind} is no Secret")));
+    }
+    let name = Name::new(reference.namespace.as_deref().unwrap_or(namespace), &reference.name);
+    if !cx.granted((from, namespace), (Kind::Secret, &name)) {
+        let message = format!("no ReferenceGrant lets this object refer to Secret {name}");
+        return Err(Problem::new("RefNotPermitted", message));
+    }
+    let Some(secret) = cx.cluster.secrets.get(&name) else {
+        return Err(invalid(format!("there is no Secret {name}")));
+    };
+    if let Some(refused) = cx.refused(Kind::Secret, &name) {
+        return Err(invalid(refused.message));
+    }
+    let part = |key: &str| {
+        let text = secret.spec.data.get(key).ok_or_else(|| invalid(format!("Secret {name} has no {key}")))?;
+        let bytes = STANDARD.decode(text).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+        bytes.ok_or_else(|| invalid(format!("{key} of Secret {name} is no text")))
+    };
+    let (cert, key) = (part("tls.crt")?, part("tls.key")?);
+    // As the engine will read it: a Secret that does not work must not keep the others' config from running.
+    if let Err(why) = weir_wire::tls::Certificate::of_pem(&cert, &key) {
+        return Err(invalid(format!("Secret {name} is unusable: {}", weir_wire::Chain(&why))));
+    }
+    Ok((cx.config.file("crt", cert.as_bytes()), cx.config.file("key", key.as_bytes())))
+}
+
+/// Marks listeners that nothing tells apart. Within one object all of them conflict; of two objects the first has it.
+fn conflicts(gate: &mut Gate<'_>) {
+    type Claims = BTreeMap<u16, Vec<(u8, Option<String>)>>;
+    let mut claims: Claims = BTreeMap::new();
+    let mut at = 0;
+    while let Some(first) = gate.listeners.get(at) {
+        let same = |listener: &&Listener<'_>| listener.set == first.set;
+        let end = at + gate.listeners.get(at..).unwrap_or_default().iter().take_while(same).count();
+        let own = gate.listeners.get_mut(at..end).unwrap_or_default();
+        let keys: Vec<_> = own
+            .iter()
+            .map(|l| (l.spec.port, l.protocol.family(), l.told_apart_by(), l.wrong.is_none()))
+            .collect();
+        for (i, listener) in own.iter_mut().enumerate() {
+            let Some((port, family, host, true)) = keys.get(i).cloned() else { continue };
+            let others =
+                keys.iter().enumerate().filter(|(j, (p, .., sound))| *j != i && *p == port && *sound);
+            let others: Vec<(u8, Option<String>)> = others.map(|(_, (_, f, h, _))| (*f, h.clone())).collect();
+            let earlier = claims.get(&port).cloned().unwrap_or_default();
+            let all = || others.iter().chain(&earlier);
+            if all().any(|(other, _)| *other != family) {
+                let message = format!("another listener of port {port} has another protocol");
+                listener.conflict = Some(Problem::new("ProtocolConflict", message));
+            } else if all().any(|(_, other)| *other == host) {
+                let message = format!("another listener of port {port} has the same hostname");
+                listener.conflict = Some(Problem::new("HostnameConflict", message));
+            }
+        }
+        for listener in own.iter().filter(|listener| listener.takes_routes()) {
+            claims
+                .entry(listener.spec.port)
+                .or_default()
+                .push((listener.protocol.family(), listener.told_apart_by()));
+        }
+        at = end;
+    }
+}
+
+/// Whether a set of namespaces has this one.
+pub(super) fn allows(
+    cx: &Cx<'_>,
+    allowed: Option<&Namespaces>,
+    default: From,
+    own: &str,
+    namespace: &str,
+) -> bool {
+    match allowed.and_then(|allowed| allowed.from).unwrap_or(default) {
+        From::All => true,
+        From::None | From::Unknown => false,
+        From::Same => own == namespace,
+        From::Selector => {
+            let labels = cx.cluster.namespaces.get(&Name::new("", namespace)).map(|n| &n.meta.labels);
+            let selector = allowed.and_then(|allowed| allowed.selector.as_ref());
+            labels.zip(selector).is_some_and(|(labels, selector)| selects(selector, labels))
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Objects become a config and statuses: [`translate`].
+//!
+//! ```text
+//! Gateway, ListenerSet ─listeners─▶ listeners with their problems ┐
+//! HTTPRoute, GRPCRoute ─attach─▶ who meets whom ─http, filters─▶ routes ┤
+//! TLSRoute, TCPRoute ─attach─▶ ─bytes─▶ listeners of bytes              ├─▶ Config, Vec<Status>
+//! Ingress ─ingress─▶ routes                                             │
+//! Service, EndpointSlice, BackendTLSPolicy ─backends─▶ upstreams        ┘
+//! ```
+//! All modules share a [`Cx`]. Iteration is over sorted maps, so equal objects give equal texts.
+
+mod attach;
+mod backends;
+mod bytes;
+mod extension;
+mod filters;
+mod http;
+mod ingress;
+mod layout;
+mod listeners;
+mod statuses;
+
+use crate::cluster::{Cluster, Store};
+use crate::config::Config;
+use crate::objects::{EndpointSlice, GATEWAY_GROUP, Kind, Name};
+use crate::status::{Problem, Status};
+use serde_json::{Value, json};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+/// Most listeners of one Gateway, with those of its ListenerSets. The API allows 64 in each object.
+pub const MAX_LISTENERS: usize = 1024;
+/// Most rules of a route; the API allows 16.
+pub const MAX_RULES: usize = 64;
+/// Most matches of all rules of a route; the API allows 128.
+pub const MAX_MATCHES: usize = 512;
+/// Most endpoints of an upstream.
+pub const MAX_ENDPOINTS: usize = 10_000;
+/// Most hosts of a route; the API allows 16.
+pub const MAX_HOSTS: usize = 64;
+
+/// What the translation needs to know besides the objects.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Our name: GatewayClasses with this `controllerName`, and IngressClasses with this `controller`, are ours.
+    pub controller: String,
+    /// Where the listeners of each Gateway bind. A Gateway that is not here binds the first IP address in its
+    /// `addresses`, or all addresses.
+    pub bind: BTreeMap<Name, IpAddr>,
+    /// The port that a Gateway's port is bound to, such as one above 1023 behind a Service. Default: the same.
+    pub ports: BTreeMap<(Name, u16), u16>,
+    /// The addresses that the status of a Gateway names, from its Service. Default: those that it binds.
+    pub addresses: BTreeMap<Name, Vec<String>>,
+    /// Objects that are left out, with the reason for their status: what `weir check` refused in spite of the checks
+    /// here. So a mistake of ours costs one object, not all of them.
+    pub refused: BTreeMap<(Kind, Name), String>,
+    /// Where Ingresses are served: default `0.0.0.0`, ports 80 and 443.
+    pub ingress: Option<IpAddr>,
+}
+
+/// A translation.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Translation {
+    /// The config.
+    pub config: Config,
+    /// The statuses once this config is live. See [`Translation::pending`].
+    pub statuses: Vec<Status>,
+    /// The object that each route, upstream and listener of the config was made for.
+    pub owners: BTreeMap<String, (Kind, Name)>,
+}
+
+/// The state of a translation.
+pub(crate) struct Cx<'c> {
+    cluster: &'c Cluster,
+    options: &'c Options,
+    config: Config,
+    routes: Vec<Ranked>,
+    owners: BTreeMap<String, (Kind, Name)>,
+    slices: BTreeMap<(&'c str, &'c str), Vec<&'c EndpointSlice>>,
+    /// The Gateways that use each BackendTLSPolicy.
+    policies: backends::Policies<'c>,
+}
+
+/// A route of the config with its place in the order of the Gateway API. Hosts and paths come before, by Weir's table.
+struct Ranked {
+    rank: Rank,
+    name: String,
+    value: Value,
+}
+
+/// Method, then more header fields, then more parameters, then the older object, its name, rule and match. What comes
+/// last of all, such as a listener's 404, has `is_last`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Rank {
+    is_last: bool,
+    has_no_method: bool,
+    headers: Reverse<usize>,
+    query: Reverse<usize>,
+    created: String,
+    name: Name,
+    rule: usize,
+    matched: usize,
+}
+
+/// Translates all objects.
+///
+/// Pure: equal arguments give equal results. The cost is linear in objects, and in the routes that attach to a
+/// Gateway times its listeners.
+#[must_use]
+pub fn translate(cluster: &Cluster, options: &Options) -> Translation {
+    let mut cx = Cx {
+        cluster,
+        options,
+        config: Config::default(),
+        routes: Vec::new(),
+        owners: BTreeMap::new(),
+        slices: by_service(&cluster.endpoint_slices),
+        policies: backends::Policies::of(cluster),
+    };
+    let mut gates = listeners::gather(&mut cx);
+    let mut statuses = Vec::new();
+    http::routes(&mut cx, &mut gates, &mut statuses);
+    bytes::routes(&mut cx, &mut gates, &mut statuses);
+    layout::emit(&mut cx, &gates);
+    ingress::routes(&mut cx, &gates, &mut statuses);
+    statuses::gateways(&cx, &gates, &mut statuses);
+    statuses::policies(&cx, &mut statuses);
+    let Cx { mut config, mut routes, owners, .. } = cx;
+    routes.sort_by(|a, b| (&a.rank, &a.name).cmp(&(&b.rank, &b.name)));
+    config.routes = routes.into_iter().map(|route| (route.name, route.value)).collect();
+    Translation { config, statuses, owners }
+}
+
+// === impl Translation ===
+
+impl Translation {
+    /// The statuses while the config is not live yet: nothing new is `Programmed`. What was already `Programmed` for the
+    /// same generation stays, because the running config still serves it.
+    #[must_use]
+    pub fn pending(&self, cluster: &Cluster) -> Vec<Status> {
+        self.statuses.iter().map(|status| statuses::pending(status, cluster)).collect()
+    }
+}
+
+// === impl Cx ===
+
+impl<'c> Cx<'c> {
+    /// Why an object is left out, if it is.
+    fn refused(&self, kind: Kind, name: &Name) -> Option<Problem> {
+        let why = self.options.refused.get(&(kind, name.clone()))?;
+        Some(Problem::new("UnsupportedValue", why.clone()))
+    }
+
+    fn own(&mut self, thing: &str, kind: Kind, name: &Name) {
+        self.owners.entry(thing.to_owned()).or_insert_with(|| (kind, name.clone()));
+    }
+
+    /// Whether a reference into another namespace is granted there.
+    fn granted(&self, from: (Kind, &str), to: (Kind, &Name)) -> bool {
+        let (kind, namespace) = from;
+        let (to_kind, target) = to;
+        if namespace == target.namespace {
+            return true;
+        }
+        let first = Name::new(&target.namespace, "");
+        let grants = self.cluster.reference_grants.range(first..);
+        let mut grants = grants.take_while(|(name, _)| name.namespace == target.namespace);
+        grants.any(|(_, grant)| {
+            let lets_from = grant.spec.from.iter().any(|from| {
+                from.group == kind.group() && from.kind == kind.as_str() && from.namespace == namespace
+            });
+            let lets_to = grant.spec.to.iter().any(|to| {
+                to.group == to_kind.group()
+                    && to.kind == to_kind.as_str()
+                    && to.name.as_ref().is_none_or(|name| *name == target.name)
+            });
+            lets_from && lets_to
+        })
+    }
+
+    fn push(&mut self, rank: Rank, name: String, value: Value, owner: (Kind, &Name)) {
+        self.own(&name, owner.0, owner.1);
+        self.routes.push(Ranked { rank, name, value });
+    }
+}
+
+// === impl Rank ===
+
+impl Rank {
+    fn last() -> Self {
+        Self { is_last: true, ..Self::default() }
+    }
+}
+
+/// An answer of our own. Clients learn nothing of the cluster.
+fn answer(status: u16) -> Value {
+    json!({ "status": status })
+}
+
+fn by_service(slices: &Store<EndpointSlice>) -> BTreeMap<(&str, &str), Vec<&EndpointSlice>> {
+    let mut all: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for (name, slice) in slices {
+        if let Some(service) = slice.meta.labels.get("kubernetes.io/service-name") {
+            all.entry((name.namespace.as_str(), service.as_str())).or_default().push(&slice.spec);
+        }
+    }
+    all
+}
+
+/// Whether a group and a kind of a reference are this kind, where an absent one is `default`.
+fn is_kind(group: Option<&str>, kind: Option<&str>, default: Kind, wanted: Kind) -> bool {
+    group.unwrap_or(default.group()) == wanted.group() && kind.unwrap_or(default.as_str()) == wanted.as_str()
+}
+
+/// The kinds of routes, and whether a group and a kind are one of them.
+fn route_kind(group: Option<&str>, kind: &str) -> Option<Kind> {
+    let kinds = [Kind::GrpcRoute, Kind::HttpRoute, Kind::TcpRoute, Kind::TlsRoute];
+    kinds.into_iter().find(|known| group.unwrap_or(GATEWAY_GROUP) == known.group() && kind == known.as_str())
+}
+
+/// The namespaces that a selector takes: by their labels.
+fn selects(selector: &crate::objects::Selector, labels: &BTreeMap<String, String>) -> bool {
+    selector.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
+        && selector.match_expressions.iter().all(|expression| {
+            let value = labels.get(&expression.key);
+            let is_in = || value.is_some_and(|value| expression.values.contains(value));
+            match expression.operator.as_str() {
+                "DoesNotExist" => value.is_none(),
+                "Exists" => value.is_some(),
+                "In" => is_in(),
+                "NotIn" => !is_in(),
+                _ => false,
+            }
+        })
+}
+
+/// Hosts of a set, where one that is empty stands for any: `None` for any alone.
+fn hosts_of(hosts: &BTreeSet<String>) -> Option<Vec<String>> {
+    let named = hosts.iter().map(|host| if host.is_empty() { "*".to_owned() } else { host.clone() });
+    (hosts.iter().any(|host| !host.is_empty())).then(|| named.collect())
+}

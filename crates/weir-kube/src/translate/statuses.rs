@@ -1,0 +1,271 @@
+//! Statuses of GatewayClasses, Gateways, ListenerSets and BackendTLSPolicies.
+
+use super::attach::gateway_reference;
+use super::listeners::{Gate, Listener, Protocol};
+use super::{Cx, backends};
+use crate::cluster::Cluster;
+use crate::objects::{Kind, Name};
+use crate::status::{Condition, Problem, Status, conditions};
+use serde_json::{Value, json};
+use std::net::IpAddr;
+
+/// The features that are claimed in the status of a GatewayClass, sorted.
+///
+/// Not claimed, because they are not supported: UDPRoute, Mesh, session persistence, SubjectAltNames, filters of some of
+/// several backendRefs, and destination ports.
+const FEATURES: &[&str] = &[
+    "BackendTLSPolicy",
+    "GRPCRoute",
+    "Gateway",
+    "GatewayAddressEmpty",
+    "GatewayHTTPListenerIsolation",
+    "GatewayHTTPSListenerDetectMisdirectedRequests",
+    "GatewayPort8080",
+    "GatewayStaticAddresses",
+    "HTTPRoute",
+    "HTTPRoute303RedirectStatusCode",
+    "HTTPRoute307RedirectStatusCode",
+    "HTTPRoute308RedirectStatusCode",
+    "HTTPRouteBackendProtocolH2C",
+    "HTTPRouteBackendProtocolWebSocket",
+    "HTTPRouteBackendTimeout",
+    "HTTPRouteCORS",
+    "HTTPRouteHostRewrite",
+    "HTTPRouteMethodMatching",
+    "HTTPRouteNamedRouteRule",
+    "HTTPRouteParentRefPort",
+    "HTTPRoutePathRedirect",
+    "HTTPRoutePathRewrite",
+    "HTTPRoutePortRedirect",
+    "HTTPRouteQueryParamMatching",
+    "HTTPRouteRequestMirror",
+    "HTTPRouteRequestMultipleMirrors",
+    "HTTPRouteRequestPercentageMirror",
+    "HTTPRouteRequestTimeout",
+    "HTTPRouteResponseHeaderModification",
+    "HTTPRouteSchemeRedirect",
+    "ListenerSet",
+    "ReferenceGrant",
+    "TCPRoute",
+    "TLSRoute",
+    "TLSRouteModeTerminate",
+];
+
+/// Writes the statuses of classes, Gateways and ListenerSets.
+pub(super) fn gateways(cx: &Cx<'_>, gates: &[Gate<'_>], statuses: &mut Vec<Status>) {
+    for (name, class) in &cx.cluster.gateway_classes {
+        if class.spec.controller_name != cx.options.controller {
+            continue;
+        }
+        let wrong = class
+            .spec
+            .parameters_ref
+            .as_ref()
+            .map(|_| Problem::new("InvalidParameters", "no kind of parametersRef is supported"));
+        let accepted = Condition::of("Accepted", "Accepted", wrong.as_ref());
+        let features: Vec<Value> = FEATURES.iter().map(|name| json!({ "name": name })).collect();
+        let wanted = json!({
+            "conditions": conditions(&[accepted], class.meta.generation),
+            "supportedFeatures": features,
+        });
+        statuses.push(Status { kind: Kind::GatewayClass, name: name.clone(), wanted });
+    }
+    for gate in gates {
+        gateway(cx, gate, statuses);
+        for set in &gate.sets {
+            let own: Vec<&Listener<'_>> =
+                gate.listeners.iter().filter(|listener| listener.set == Some(set.name)).collect();
+            let generation = set.object.meta.generation;
+            let wanted = json!({
+                "conditions": conditions(&whole(set.wrong.as_ref(), &own), generation),
+                "listeners": own.iter().map(|l| listener(gate, l, generation)).collect::<Vec<_>>(),
+            });
+            statuses.push(Status { kind: Kind::ListenerSet, name: set.name.clone(), wanted });
+        }
+    }
+}
+
+fn gateway(cx: &Cx<'_>, gate: &Gate<'_>, statuses: &mut Vec<Status>) {
+    let generation = gate.object.meta.generation;
+    let own: Vec<&Listener<'_>> = gate.listeners.iter().filter(|listener| listener.set.is_none()).collect();
+    let mut all = whole(gate.wrong.as_ref(), &own);
+    let addresses = match cx.options.addresses.get(gate.name) {
+        Some(known) => known.clone(),
+        None if gate.bind.is_unspecified() => Vec::new(),
+        None => vec![gate.bind.to_string()],
+    };
+    let asked = gate.object.spec.addresses.iter().filter_map(|address| address.value.as_ref());
+    let unusable = asked.filter(|address| !addresses.contains(address)).count() > 0;
+    let assigned = cx.options.addresses.contains_key(gate.name) && addresses.is_empty();
+    if let Some(programmed) =
+        all.iter_mut().find(|condition| condition.kind == "Programmed" && condition.holds)
+    {
+        let wrong = match (unusable, assigned) {
+            (true, _) => {
+                Some(Problem::new("AddressNotUsable", "an address that was asked for is none of ours"))
+            }
+            (_, true) => Some(Problem::new("AddressNotAssigned", "the Service has no address yet")),
+            _ => None,
+        };
+        *programmed = Condition::of("Programmed", "Programmed", wrong.as_ref());
+    }
+    let kind = |address: &str| if address.parse::<IpAddr>().is_ok() { "IPAddress" } else { "Hostname" };
+    let wanted = json!({
+        "addresses": addresses.iter().map(|a| json!({ "type": kind(a), "value": a })).collect::<Vec<_>>(),
+        "conditions": conditions(&all, generation),
+        "listeners": own.iter().map(|l| listener(gate, l, generation)).collect::<Vec<_>>(),
+    });
+    statuses.push(Status { kind: Kind::Gateway, name: gate.name.clone(), wanted });
+}
+
+/// `Accepted` and `Programmed` of an object with listeners.
+fn whole(wrong: Option<&Problem>, own: &[&Listener<'_>]) -> Vec<Condition> {
+    let bad = own.iter().filter(|listener| !listener.takes_routes()).count();
+    let served = own.iter().any(|listener| listener.weir.is_some());
+    let not_valid = Problem::new("ListenersNotValid", "a listener is not valid: see its conditions");
+    let accepted = match (wrong, bad) {
+        (Some(wrong), _) => Condition::unmet("Accepted", wrong),
+        (None, 0) => Condition::met("Accepted", "Accepted"),
+        (None, bad) if bad == own.len() => Condition::unmet("Accepted", &not_valid),
+        (None, _) => Condition { holds: true, ..Condition::unmet("Accepted", &not_valid) },
+    };
+    let invalid = Problem::new("Invalid", "no listener can be served");
+    let wrong = (!accepted.holds || !served).then_some(&invalid);
+    let programmed = Condition::of("Programmed", "Programmed", wrong);
+    vec![accepted, programmed]
+}
+
+fn listener(gate: &Gate<'_>, listener: &Listener<'_>, generation: i64) -> Value {
+    let invalid = Problem::new("Invalid", "the listener is not served: see the other conditions");
+    let accepted = listener.wrong.as_ref().or(listener.conflict.as_ref());
+    let conflicted = match &listener.conflict {
+        Some(problem) => Condition { holds: true, ..Condition::unmet("Conflicted", problem) },
+        None => Condition { holds: false, ..Condition::met("Conflicted", "NoConflicts") },
+    };
+    let mut all = vec![
+        Condition::of("Accepted", "Accepted", accepted),
+        Condition::of("Programmed", "Programmed", listener.weir.is_none().then_some(&invalid)),
+        Condition::of("ResolvedRefs", "ResolvedRefs", listener.unresolved.as_ref()),
+        conflicted,
+    ];
+    if overlaps(gate, listener) {
+        let why =
+            Problem::new("OverlappingHostnames", "another listener of the port has an overlapping hostname");
+        all.push(Condition { holds: true, ..Condition::unmet("OverlappingTLSConfig", &why) });
+    }
+    let kinds: Vec<Value> =
+        listener.kinds.iter().map(|kind| json!({ "group": kind.group(), "kind": kind.as_str() })).collect();
+    json!({
+        "name": listener.spec.name,
+        "supportedKinds": kinds,
+        "attachedRoutes": listener.attached,
+        "conditions": conditions(&all, generation),
+    })
+}
+
+/// Whether a client of one HTTPS listener may send requests for another on the same connection.
+fn overlaps(gate: &Gate<'_>, listener: &Listener<'_>) -> bool {
+    let covers = |a: &Option<String>, b: &Option<String>| match (a, b) {
+        (None, _) => true,
+        (Some(a), Some(b)) => crate::text::covers(a, b),
+        (Some(_), None) => false,
+    };
+    let is_https = |l: &Listener<'_>| l.protocol == Protocol::Https && l.weir.is_some();
+    is_https(listener)
+        && gate.listeners.iter().any(|other| {
+            is_https(other)
+                && other.spec.port == listener.spec.port
+                && other.weir != listener.weir
+                && (covers(&other.host, &listener.host) || covers(&listener.host, &other.host))
+        })
+}
+
+/// Writes the statuses of policies, for each Gateway that uses one of their Services.
+pub(super) fn policies(cx: &Cx<'_>, statuses: &mut Vec<Status>) {
+    for (name, policy) in &cx.cluster.backend_tls_policies {
+        let conflicted = cx.policies.conflicting.contains(name);
+        let targets = policy.spec.target_refs.iter();
+        let is_service = |t: &crate::objects::TargetRef| t.group.is_empty() && t.kind == "Service";
+        let services =
+            || targets.clone().filter(|t| is_service(t)).map(|t| Name::new(&name.namespace, &t.name));
+        let refs: Option<Problem> = policy
+            .spec
+            .validation
+            .ca_certificate_refs
+            .iter()
+            .find_map(|reference| backends::authority(cx, name, reference).err());
+        let any = policy
+            .spec
+            .validation
+            .ca_certificate_refs
+            .iter()
+            .any(|reference| backends::authority(cx, name, reference).is_ok());
+        let system = policy.spec.validation.well_known_ca_certificates.as_deref() == Some("System");
+        let wrong = if conflicted {
+            Some(Problem::new("Conflicted", "an older policy has the same targets"))
+        } else if services().all(|service| !cx.cluster.services.contains_key(&service)) {
+            Some(Problem::new("TargetNotFound", "there is no such Service"))
+        } else if !any && !(system && policy.spec.validation.ca_certificate_refs.is_empty()) {
+            Some(Problem::new("NoValidCACertificate", "it names no usable authority"))
+        } else {
+            let refused =
+                cx.refused(Kind::BackendTlsPolicy, name).map(|p| Problem { reason: "Invalid", ..p });
+            backends::host_of(policy).err().or(refused)
+        };
+        let conditions = conditions(
+            &[
+                Condition::of("Accepted", "Accepted", wrong.as_ref()),
+                Condition::of("ResolvedRefs", "ResolvedRefs", refs.as_ref()),
+            ],
+            policy.meta.generation,
+        );
+        let gateways = cx.policies.used.get(name).into_iter().flatten();
+        let ancestors: Vec<Value> = gateways
+            .map(|gateway| {
+                json!({
+                    "ancestorRef": gateway_reference(gateway),
+                    "controllerName": cx.options.controller,
+                    "conditions": conditions,
+                })
+            })
+            .collect();
+        statuses.push(Status {
+            kind: Kind::BackendTlsPolicy,
+            name: name.clone(),
+            wanted: json!({ "ancestors": ancestors }),
+        });
+    }
+}
+
+/// The same status before its config is live: `Programmed` holds only where the cluster has it for this generation.
+pub(super) fn pending(status: &Status, cluster: &Cluster) -> Status {
+    let mut status = status.clone();
+    if matches!(status.kind, Kind::Gateway | Kind::ListenerSet) {
+        let old = cluster.status(status.kind, &status.name).cloned().unwrap_or_default();
+        unprogram(&mut status.wanted, &old);
+        let listeners = old.get("listeners").and_then(Value::as_array).cloned().unwrap_or_default();
+        for listener in status.wanted.get_mut("listeners").and_then(Value::as_array_mut).into_iter().flatten()
+        {
+            let before = listeners.iter().find(|old| old.get("name") == listener.get("name"));
+            unprogram(listener, before.unwrap_or(&Value::Null));
+        }
+    }
+    status
+}
+
+fn unprogram(wanted: &mut Value, old: &Value) {
+    let is_programmed = |condition: &Value| {
+        condition.get("type").is_some_and(|kind| kind == "Programmed")
+            && condition.get("status").is_some_and(|status| status == "True")
+    };
+    let old = old.get("conditions").and_then(Value::as_array).cloned().unwrap_or_default();
+    for condition in wanted.get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten() {
+        let generation = condition.get("observedGeneration").cloned();
+        let same = |old: &Value| is_programmed(old) && old.get("observedGeneration").cloned() == generation;
+        if is_programmed(condition) && !old.iter().any(same) {
+            condition["status"] = json!("False");
+            condition["reason"] = json!("Pending");
+            condition["message"] = json!("the config is about to run");
+        }
+    }
+}
