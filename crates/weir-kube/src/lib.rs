@@ -13,19 +13,17 @@
 //! what was seen. [`translate`](mod@translate) makes a [`config`] and [`status`]es of it, without I/O; `names` and `text`
 //! are its texts. A crate of its own and not a default member, so that building the `weir` binary takes no longer.
 //!
-//! # How a controller calls it
+//! # How the controller calls the translation
 //!
-//! 1. Each event of a watch goes to [`Cluster::apply`] or [`Cluster::delete`]. The answer says what it means:
-//!    [`Change::Nothing`] is forgotten, [`Change::Status`] leads to [`status::changes`] with the statuses of the last
-//!    translation, and only [`Change::Config`] asks for a new one. So a status that any controller writes, our own
+//! 1. Each change of an object goes to [`Cluster::apply`] or [`Cluster::delete`], by [`GatewayApi`]. The answer says
+//!    what it means: only [`Change::Config`] asks for a new translation. So a status that any controller writes, our own
 //!    included, rebuilds nothing, whatever the number of routes.
-//! 2. Changes of the config are gathered for some milliseconds, then [`translate()`] runs once, over all objects. If the
-//!    new [`Config`] equals the running one, for instance because a Gateway of another class changed, nothing is loaded.
-//! 3. The controller writes [`Translation::pending`] statuses, lays the config out in a new folder, has Weir check and
-//!    run it, and then writes the statuses of the translation: `Programmed` means live.
+//! 2. When no further change comes for some milliseconds, [`translate()`] runs once, over all objects. If the text is the
+//!    running one, for instance because a Gateway of another class changed, nothing is loaded.
+//! 3. Weir checks the config and runs it, and only then the statuses are written: `Programmed` means live.
 //! 4. If Weir refuses the config in spite of the checks here, its diagnostics name routes, upstreams or listeners, and
-//!    [`Translation::owners`] says whose they are. The controller adds these objects to [`Options::refused`] and
-//!    translates again: a mistake of ours costs one object its service, and its status says why.
+//!    [`Translation::owners`] says whose they are. These objects are left out ([`Options::refused`]) until they change:
+//!    a mistake of ours costs one object its service, and its status says why.
 //!
 //! # What objects may not do
 //!
@@ -42,10 +40,12 @@ pub mod objects;
 pub mod status;
 mod text;
 pub mod translate;
+pub mod translator;
 pub mod watch;
 
 pub use cluster::{Change, Cluster};
 pub use config::Config;
 pub use objects::{Kind, Name, Refused};
-pub use status::{Patch, Status};
+pub use status::Status;
 pub use translate::{Options, Translation, translate};
+pub use translator::GatewayApi;

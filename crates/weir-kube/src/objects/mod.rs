@@ -158,6 +158,12 @@ impl Kind {
         KINDS.iter().find(|(_, g, k)| *g == group && *k == kind).map(|(found, ..)| *found)
     }
 
+    /// The kind of this name, whatever its group is.
+    #[must_use]
+    pub fn named(kind: &str) -> Option<Self> {
+        KINDS.iter().find(|(_, _, name)| *name == kind).map(|(found, ..)| *found)
+    }
+
     /// As in `kind` of a manifest.
     #[must_use]
     pub fn as_str(self) -> &'static str {

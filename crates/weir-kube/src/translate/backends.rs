@@ -145,6 +145,9 @@ pub(super) fn upstream(
     manner: &Manner,
     gateways: &BTreeSet<Name>,
 ) -> Result<Backend, Problem> {
+    if let Some(refused) = cx.refused(Kind::Service, service) {
+        return Err(Problem { reason: "BackendNotFound", ..refused });
+    }
     let cluster = cx.cluster;
     cx.policies.note(cluster, service, gateways);
     let policy = cx.policies.find(service, &port.name);

@@ -64,7 +64,7 @@ pub struct Options {
 pub struct Translation {
     /// The config.
     pub config: Config,
-    /// The statuses once this config is live. See [`Translation::pending`].
+    /// The statuses once this config is live.
     pub statuses: Vec<Status>,
     /// The object that each route, upstream and listener of the config was made for.
     pub owners: BTreeMap<String, (Kind, Name)>,
@@ -130,17 +130,6 @@ pub fn translate(cluster: &Cluster, options: &Options) -> Translation {
     routes.sort_by(|a, b| (&a.rank, &a.name).cmp(&(&b.rank, &b.name)));
     config.routes = routes.into_iter().map(|route| (route.name, route.value)).collect();
     Translation { config, statuses, owners }
-}
-
-// === impl Translation ===
-
-impl Translation {
-    /// The statuses while the config is not live yet: nothing new is `Programmed`. What was already `Programmed` for the
-    /// same generation stays, because the running config still serves it.
-    #[must_use]
-    pub fn pending(&self, cluster: &Cluster) -> Vec<Status> {
-        self.statuses.iter().map(|status| statuses::pending(status, cluster)).collect()
-    }
 }
 
 // === impl Cx ===

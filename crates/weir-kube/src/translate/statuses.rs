@@ -3,7 +3,6 @@
 use super::attach::gateway_reference;
 use super::listeners::{Gate, Listener, Protocol};
 use super::{Cx, backends};
-use crate::cluster::Cluster;
 use crate::objects::{Kind, Name};
 use crate::status::{Condition, Problem, Status, conditions};
 use serde_json::{Value, json};
@@ -234,38 +233,5 @@ pub(super) fn policies(cx: &Cx<'_>, statuses: &mut Vec<Status>) {
             name: name.clone(),
             wanted: json!({ "ancestors": ancestors }),
         });
-    }
-}
-
-/// The same status before its config is live: `Programmed` holds only where the cluster has it for this generation.
-pub(super) fn pending(status: &Status, cluster: &Cluster) -> Status {
-    let mut status = status.clone();
-    if matches!(status.kind, Kind::Gateway | Kind::ListenerSet) {
-        let old = cluster.status(status.kind, &status.name).cloned().unwrap_or_default();
-        unprogram(&mut status.wanted, &old);
-        let listeners = old.get("listeners").and_then(Value::as_array).cloned().unwrap_or_default();
-        for listener in status.wanted.get_mut("listeners").and_then(Value::as_array_mut).into_iter().flatten()
-        {
-            let before = listeners.iter().find(|old| old.get("name") == listener.get("name"));
-            unprogram(listener, before.unwrap_or(&Value::Null));
-        }
-    }
-    status
-}
-
-fn unprogram(wanted: &mut Value, old: &Value) {
-    let is_programmed = |condition: &Value| {
-        condition.get("type").is_some_and(|kind| kind == "Programmed")
-            && condition.get("status").is_some_and(|status| status == "True")
-    };
-    let old = old.get("conditions").and_then(Value::as_array).cloned().unwrap_or_default();
-    for condition in wanted.get_mut("conditions").and_then(Value::as_array_mut).into_iter().flatten() {
-        let generation = condition.get("observedGeneration").cloned();
-        let same = |old: &Value| is_programmed(old) && old.get("observedGeneration").cloned() == generation;
-        if is_programmed(condition) && !old.iter().any(same) {
-            condition["status"] = json!("False");
-            condition["reason"] = json!("Pending");
-            condition["message"] = json!("the config is about to run");
-        }
     }
 }
