@@ -21,6 +21,7 @@ ALL="
  h2spec:./h2spec.sh:10
  h3:./h3.py:5
  h3load:./h3load.py:5
+ har:./har.py:5
  http3_browser:./http3_browser.sh:5
  http3_floods:./http3/floods.py:10
  http3_interop:./http3/interop.py:10

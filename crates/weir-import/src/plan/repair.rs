@@ -168,8 +168,8 @@ mod tests {
         let scenario = Scenario { name: "s".to_owned(), steps, ..Scenario::default() };
         let mut plan = Plan { scenarios: vec![scenario], ..Plan::default() };
         plan.data.set("users", Map::new());
-        let step = |name: &str| Some(Part { is_step: true, ..super::detail(name.to_owned()) });
-        let detail = |text: &str| Some(super::detail(text.to_owned()));
+        let step = |name: &str| Some(Part { is_step: true, ..detail(name.to_owned()) });
+        let detail = |text: &str| Some(detail(text.to_owned()));
         for (path, want) in [
             ("scenarios.s.steps[0].checks[1]", detail("a check of step a")),
             ("scenarios.s.steps[0].keep.id", detail("what step a keeps as id")),

@@ -1,8 +1,8 @@
 //! Finds values that a server gave and the browser sent back: tokens against forged requests, identifiers, bearer
 //! tokens. Such a value differs in each session, so the plan must keep it from the answer.
 //!
-//! A value counts as correlated if it looks made up, an answer had it before any request did, and we can say where in
-//! that answer it is: the path into JSON, the header field, the cookie, or a regular expression for which the value is
+//! A value counts as correlated if it looks made up or stands where tokens do, an answer had it before any request did,
+//! and we can say where in that answer it is: the path into JSON, the header field, the cookie, or a regular expression for which the value is
 //! the first match. Where it was seen and where it was sent is the proof, and stands beside it in the plan.
 
 use super::read::Entry;
@@ -73,7 +73,7 @@ pub(super) fn correlate(entries: &mut [Entry], taken: &[usize], vault: &mut Vaul
         let mut uses: Vec<(String, String)> = Vec::new();
         sent.each_slot(&mut |place, slot| {
             for value in parts_of(place, slot) {
-                if of_client.contains(&value) || !is_made_up(&value) {
+                if of_client.contains(&value) {
                     continue;
                 }
                 let name = match kept.get(&value) {
@@ -182,9 +182,36 @@ fn put(place: Where<'_>, slot: &mut Slot, uses: &[(String, String)]) {
 /// Whether a part of a text is no part of a longer word.
 fn is_apart(text: &str, range: std::ops::Range<usize>) -> bool {
     let is_word = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric());
-    let before = text.get(..range.start).and_then(|before| before.chars().next_back());
+    let before = text.get(..range.start).unwrap_or_default();
     let after = text.get(range.end..).and_then(|after| after.chars().next());
-    !is_word(before) && !is_word(after)
+    let ends_an_escape = before.len().checked_sub(3).is_some_and(|at| is_escape(before.as_bytes(), at));
+    (ends_an_escape || !is_word(before.chars().next_back())) && !is_word(after)
+}
+
+/// Whether a percent-encoded byte is at this place.
+fn is_escape(text: &[u8], at: usize) -> bool {
+    matches!(text.get(at..at + 3), Some([b'%', a, b]) if a.is_ascii_hexdigit() && b.is_ascii_hexdigit())
+}
+
+/// A body that stays a text with blanks for percent-encoded bytes, which part words: a form may hold JSON. The words are
+/// where they were.
+fn without_escapes(place: Where<'_>, text: &str) -> String {
+    let mut bytes = text.as_bytes().to_vec();
+    if place == Where::Body {
+        for at in 0..bytes.len() {
+            if is_escape(&bytes, at)
+                && let Some(escape) = bytes.get_mut(at..at + 3)
+            {
+                escape.fill(b' ');
+            }
+        }
+    }
+    String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
+}
+
+/// What stands between the quotes of an entity tag (RFC 9110 §8.8.3).
+fn entity_tag(value: &str) -> Option<&str> {
+    value.strip_prefix("W/").unwrap_or(value).strip_prefix('"')?.strip_suffix('"')
 }
 
 /// The values of a part that an answer may have given: the whole, what stands behind `Bearer`, and the words within
@@ -200,9 +227,20 @@ fn parts_of(place: Where<'_>, slot: &Slot) -> Vec<String> {
             "referer" | "origin" | "host" | "user-agent" | "accept" | "accept-language" | "content-type",
         ) => return Vec::new(),
         Where::Header("accept-encoding" | "cache-control" | "pragma") => return Vec::new(),
+        // A plan does not send these.
+        Where::Header("if-none-match" | "if-modified-since" | "if-range") => return Vec::new(),
         _ => {}
     }
-    let mut all = Vec::new();
+    let mut all: Vec<String> = Vec::new();
+    // A token may look like a word.
+    let token = token(place, &slot.value).filter(|token| may_be_made_up(token));
+    all.extend(token.map(str::to_owned));
+    // The quotes of an entity tag are part of it.
+    if let (Where::Header(_), Some(tag)) = (place, entity_tag(&slot.value))
+        && is_made_up(tag)
+    {
+        all.push(slot.value.clone());
+    }
     let mut add = |value: &str| {
         if all.len() < WITHIN && is_made_up(value) && !all.iter().any(|known| known == value) {
             all.push(value.to_owned());
@@ -213,7 +251,8 @@ fn parts_of(place: Where<'_>, slot: &Slot) -> Vec<String> {
         add(slot.value.trim_matches('"'));
     }
     let separates = |c: char| c.is_whitespace() || "\"'<>&;,(){}[]|?#`".contains(c);
-    for word in slot.value.split(separates).filter(|word| word.len() >= SHORTEST) {
+    let blanked = without_escapes(place, &slot.value);
+    for word in blanked.split(separates).filter(|word| word.len() >= SHORTEST) {
         add(word);
         // `name=value`, `name:value`, and segments of a path.
         for sign in ['=', ':'] {
@@ -228,21 +267,52 @@ fn parts_of(place: Where<'_>, slot: &Slot) -> Vec<String> {
     all
 }
 
+/// The value of a part of a request that holds a token by its place, whatever the value looks like.
+fn token<'v>(place: Where<'_>, value: &'v str) -> Option<&'v str> {
+    const NAMES: [&str; 5] = ["csrf", "jwt", "nonce", "token", "xsrf"];
+    const SCHEMES: [&str; 4] = ["bearer", "dpop", "jwt", "token"];
+    let of_scheme = |value: &'v str| {
+        let (scheme, token) = value.split_once(' ')?;
+        SCHEMES.contains(&&*scheme.to_ascii_lowercase()).then_some(token)
+    };
+    match place {
+        Where::Header("authorization") => of_scheme(value),
+        Where::Form(name)
+        | Where::Header(name)
+        | Where::Json(name)
+        | Where::Part(name)
+        | Where::Query(name) => {
+            let lower = name.to_ascii_lowercase();
+            NAMES.iter().any(|part| lower.contains(part)).then_some(value)
+        }
+        Where::Body | Where::Path => None,
+    }
+}
+
+/// Whether a value is long enough to be told from others, and is one word.
+fn may_be_made_up(value: &str) -> bool {
+    let fine = |c: char| c.is_ascii_alphanumeric() || "-_.~+/=:".contains(c);
+    (SHORTEST..=LONGEST).contains(&value.len())
+        && value.chars().all(fine)
+        && !value.contains("://")
+        && !value.starts_with('/')
+}
+
 /// Whether a value looks like one that a program made: long, without blanks, and no word, date or name of a type.
 pub(super) fn is_made_up(value: &str) -> bool {
-    if value.len() < SHORTEST || value.len() > LONGEST {
-        return false;
-    }
-    let fine = |c: char| c.is_ascii_alphanumeric() || "-_.~+/=:".contains(c);
-    if !value.chars().all(fine) || value.contains("://") || value.starts_with('/') {
+    if !may_be_made_up(value) {
         return false;
     }
     let digits = value.bytes().filter(u8::is_ascii_digit).count();
     let letters = value.bytes().filter(u8::is_ascii_alphabetic).count();
     let is_date = value.len() <= 29 && text::milliseconds(&format!("{value}T00:00:00Z")).is_some()
         || text::milliseconds(value).is_some();
-    if is_date || value.contains('.') && letters > 0 && digits * 4 < letters && !value.starts_with("eyJ") {
+    if is_date {
         return false;
+    }
+    // The name of a file or host, unless a part of it is random, as in `v4.public.…` and `ya29.…`.
+    if value.contains('.') && letters > 0 && digits * 4 < letters && !value.starts_with("eyJ") {
+        return value.split('.').any(|part| part.len() >= 16 && is_made_up(part));
     }
     // A word with capitals inside and no digit is no name of a thing: `dGhpc0lzQVRva2Vu`.
     let changes = value
@@ -267,7 +337,7 @@ fn values(entries: &mut [Entry], taken: &[usize]) -> Vec<String> {
         let Some(Entry { sent: Ok(sent), .. }) = entries.get_mut(at) else { continue };
         sent.each_slot(&mut |place, slot| {
             for value in parts_of(place, slot) {
-                if all.len() < VALUES && is_made_up(&value) && known.insert(value.clone()) {
+                if all.len() < VALUES && known.insert(value.clone()) {
                     all.push(value);
                 }
             }
@@ -334,7 +404,7 @@ impl Search {
     }
 }
 
-/// The texts and numbers of a JSON body that look made up, each with the path to its first place.
+/// The texts and numbers of a JSON body that may be made up, each with the path to its first place.
 fn leaves(body: &str) -> HashMap<String, String> {
     let mut all = HashMap::new();
     if let Ok(json) = serde_json::from_str::<Json>(body) {
@@ -350,7 +420,7 @@ fn is_token(name: &str) -> bool {
 fn collect_leaves(json: &Json, path: &mut String, all: &mut HashMap<String, String>) {
     let length = path.len();
     let mut add = |value: &str, path: &str| {
-        if is_made_up(value) && !all.contains_key(value) {
+        if may_be_made_up(value) && !all.contains_key(value) {
             all.insert(value.to_owned(), path.to_owned());
         }
     };
@@ -538,6 +608,7 @@ mod tests {
             "10293847",
             "dGhpc0lzQVRva2VuWFla",
             "ord_93Hf72ks",
+            "t.pQrstUV8xy6Ab-87zABcDeF5GhiJkLMnoPqRstUVwx_k",
         ] {
             assert!(is_made_up(value), "{value}");
         }
@@ -549,6 +620,7 @@ mod tests {
             "en-US",
             "checkout",
             "www.example.com",
+            "static.assets.internationalization.example.com",
             "XMLHttpRequest",
             "hello world1234",
             "short1",
@@ -558,6 +630,21 @@ mod tests {
             "newsletter2",
         ] {
             assert!(!is_made_up(value), "{value}");
+        }
+    }
+
+    #[test]
+    fn what_stands_where_tokens_do_may_look_like_a_word() {
+        for (place, value, want) in [
+            (Where::Header("authorization"), "Bearer correcthorse", Some("correcthorse")),
+            (Where::Header("authorization"), "Basic dXNlcjpwYXNz", None),
+            (Where::Header("x-csrf-token"), "correcthorse", Some("correcthorse")),
+            (Where::Form("__RequestVerificationToken"), "correcthorse", Some("correcthorse")),
+            (Where::Form("password"), "correcthorse", None),
+            (Where::Query("token"), "short", None),
+        ] {
+            let parts = parts_of(place, &Slot::plain(value));
+            assert_eq!(parts.first().map(String::as_str), want, "{value}: {parts:?}");
         }
     }
 
@@ -584,5 +671,21 @@ mod tests {
         put(Where::Body, &mut slot, &uses);
         let want = "<t>{{t}}</t> id={{id}}&again={{t}} xa81f0c2e9b7d4c66";
         assert_eq!(slot.text.as_deref(), Some(want));
+        // A form that holds JSON.
+        let mut slot = Slot::plain("payload=%7B%22id%22%3A1246514002%2C%22n%22%3A1%7D&x=1&x=2");
+        assert_eq!(parts_of(Where::Body, &slot), ["1246514002"]);
+        put(Where::Body, &mut slot, &[("1246514002".to_owned(), "id".to_owned())]);
+        assert_eq!(slot.text.as_deref(), Some("payload=%7B%22id%22%3A{{id}}%2C%22n%22%3A1%7D&x=1&x=2"));
+    }
+
+    #[test]
+    fn an_entity_tag_is_one_value_with_its_quotes() {
+        for tag in ["\"b59c82378d54d405\"", "W/\"b59c82378d54d405\""] {
+            let mut slot = Slot::plain(tag);
+            assert_eq!(parts_of(Where::Header("if-match"), &slot).first().map(String::as_str), Some(tag));
+            assert!(parts_of(Where::Header("if-none-match"), &slot).is_empty());
+            put(Where::Header("if-match"), &mut slot, &[(tag.to_owned(), "etag".to_owned())]);
+            assert_eq!(slot.text.as_deref(), Some("{{etag}}"));
+        }
     }
 }

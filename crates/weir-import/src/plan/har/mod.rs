@@ -5,7 +5,7 @@ mod cookies;
 mod correlate;
 mod read;
 
-use super::model::{Does, Keep, Plan, Scenario, Step, Target};
+use super::model::{Constant, ConstantValue, Does, Keep, Plan, Scenario, Step, Target};
 use super::request::Sent;
 use super::{Cx, Kind, json, names, text};
 use crate::ledger::Piece;
@@ -97,6 +97,7 @@ fn import(cx: &mut Cx<'_>) -> Result<Plan, Unreadable> {
             plan.scenarios.push(Scenario { name, steps, ..Scenario::default() });
         }
     }
+    follow_target(cx, &mut plan, &main);
     hoist(&mut plan);
     plan.more = Map::new().with("users", 1_i64);
     Ok(plan)
@@ -124,8 +125,13 @@ fn choose(cx: &mut Cx<'_>, entries: &mut [Entry], pieces: &[Piece], main: &str) 
             );
         } else if is_websocket(entry, sent) {
             cx.ledger.refused(piece, "it opens a WebSocket", "a step `ws: URL` with a `message`");
-        } else if let Some(why) = entry.note.filter(|why| [read::BINARY, read::FILE].contains(why)) {
+        } else if let Some(why) =
+            entry.note.filter(|why| [read::BINARY, read::FILE, read::LOST].contains(why))
+        {
             cx.ledger.refused(piece, why, "`body_file`, or a part of `multipart` with `file`");
+        } else if entry.answer.media.starts_with("text/event-stream") {
+            let why = "its answer is a stream of events, whose end a step would wait for";
+            cx.ledger.refused(piece, why, "a step with a `timeout`");
         } else if !cx.options.static_files && is_static(entry, sent) {
             cx.ledger.left_out(piece, "a static file: --static takes it");
         } else if entry.answer.status == 0 {
@@ -300,6 +306,27 @@ fn steps(
         }
     }
     steps
+}
+
+/// Lets Origin and Referer name the server that the plan is run against. Servers that check them would refuse the
+/// recorded one.
+fn follow_target(cx: &mut Cx<'_>, plan: &mut Plan, main: &str) {
+    let mut name: Option<String> = None;
+    plan.each_request(&mut |request| {
+        for (field, value) in &mut request.headers {
+            let Some(rest) = value.strip_prefix(main).filter(|_| matches!(&**field, "origin" | "referer"))
+            else {
+                continue;
+            };
+            if rest.is_empty() || rest.starts_with('/') {
+                let name = name.get_or_insert_with(|| cx.vault.free("origin"));
+                *value = format!("{}{rest}", text::placeholder(name));
+            }
+        }
+    });
+    if let Some(name) = name {
+        plan.values.push(Constant { name, value: ConstantValue::optional("TARGET", main) });
+    }
 }
 
 /// Header fields and checks that all requests have alike become those of the plan.

@@ -173,7 +173,9 @@ fn fill(sent: &mut Sent, request: &Node<'_>) -> Option<&'static str> {
         let all: Vec<String> = cookies.iter().filter_map(pair).collect();
         let _ = sent.header("cookie", &all.join("; "));
     }
-    let post = request.get("postData")?;
+    let had_body = request.get("bodySize").and_then(Node::as_f64).is_some_and(|size| size > 0.0)
+        || declared_length(request) > 0;
+    let Some(post) = request.get("postData") else { return if had_body { Some(LOST) } else { note } };
     let media = post.text("mimeType").or_else(|| sent.field("content-type")).unwrap_or_default().to_owned();
     let params = post.get("params").map(Node::items).unwrap_or_default();
     let body = post.text("text").unwrap_or_default();
@@ -194,6 +196,9 @@ fn fill(sent: &mut Sent, request: &Node<'_>) -> Option<&'static str> {
         (true, false) => of_params(&media, params),
         (false, _) => SentBody::of(&media, &decoded),
     };
+    if had_body && matches!(sent.body, SentBody::None) {
+        return Some(LOST);
+    }
     if let SentBody::Multipart(parts) = &sent.body
         && parts.iter().any(|part| part.filename.is_some() && part.value.value.is_empty())
     {
@@ -203,6 +208,16 @@ fn fill(sent: &mut Sent, request: &Node<'_>) -> Option<&'static str> {
         let _ = sent.header("content-type", &media);
     }
     note
+}
+
+/// The length of the body by the field Content-Length.
+fn declared_length(request: &Node<'_>) -> u64 {
+    let fields = request.get("headers").map(Node::items).unwrap_or_default();
+    let is_length = |field: &&Node<'_>| {
+        field.text("name").is_some_and(|name| name.eq_ignore_ascii_case("content-length"))
+    };
+    let length = fields.iter().find(is_length).and_then(|field| field.text("value"));
+    length.and_then(|length| length.trim().parse().ok()).unwrap_or(0)
 }
 
 /// Whether bodies of this type are no texts, whatever a recording shows of them: browsers write such a body as text
@@ -229,6 +244,8 @@ fn is_binary_media(media: &str) -> bool {
 pub(super) const BINARY: &str = "its body is no text, and a plan takes such a body from a file";
 /// A part of a form whose file the recording lacks.
 pub(super) const FILE: &str = "it uploads a file whose content the recording does not have";
+/// A body that the recording lacks.
+pub(super) const LOST: &str = "it had a body that the recording does not have";
 
 fn of_params(media: &str, params: &[Node<'_>]) -> SentBody {
     let field = |param: &Node<'_>| {
