@@ -203,6 +203,10 @@ impl Import {
             kept = old.edited(output, &written);
             kept.extend(exact.iter().flat_map(|exact| old.edited(output, &exact.written)));
         }
+        // What an earlier import wrote is no part of this config, nor of its proof.
+        let mut both = beside(&written, &kept);
+        both.extend(exact.iter().flat_map(|exact| beside(&exact.written, &kept)));
+        let mut stale = old.clear(output, &both)?;
         let told = |written: &[Written]| -> Result<Option<Told>> {
             write_beside(output, written, &kept)?;
             let Some((proof, accept)) = &proof else { return Ok(None) };
@@ -230,7 +234,7 @@ impl Import {
         }
         kept.retain(|path| written.iter().any(|file| file.path == *path));
         let all = beside(&written, &kept);
-        let mut stale = old.clear(output, &all)?;
+        stale.add(old.clear(output, &all)?);
         stale.kept = kept.into_iter().collect();
         Manifest::of(&all).write(output)?;
         let proof = match found {

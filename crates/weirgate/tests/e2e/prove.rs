@@ -489,6 +489,36 @@ fn an_import_that_drops_a_guard_is_caught() {
     }
 }
 
+/// What only an earlier import wrote is gone before the proof, which would otherwise read it too.
+#[test]
+fn files_of_an_earlier_import_are_no_part_of_a_proof() {
+    let dir = TempDir::new().unwrap();
+    for (site, upstream) in [("b.test", "first"), ("c.test", "second")] {
+        let server = |name: &str| {
+            format!(
+                "server {{ listen 80; server_name {name}; location / {{ proxy_pass http://{upstream}; }} }}"
+            )
+        };
+        let source = format!(
+            "events {{}} http {{ upstream {upstream} {{ server front:3000; }} {} {} }}",
+            server("a.test"),
+            server(site)
+        );
+        fs::write(dir.path().join("nginx.conf"), source).unwrap();
+        let told = run_weir(
+            dir.path(),
+            &["import", "nginx", "nginx.conf", "-o", "weir", "--force", "--prove", "--format", "json"],
+        );
+        let report: Value = serde_json::from_str(&told.stdout).unwrap_or_else(|e| panic!("{e}: {told:#?}"));
+        let not_proved = &report["proof"]["not_proved"];
+        if cannot(not_proved) {
+            return;
+        }
+        assert!(not_proved.is_null(), "{site}: {not_proved}");
+    }
+    assert!(!dir.path().join("weir/routes/b.test.yaml").exists());
+}
+
 /// How many requests a limit lets pass is compared exactly, and whom it counts.
 #[test]
 fn limits_are_compared_exactly() {

@@ -33,6 +33,15 @@ pub(super) struct Cleared {
     pub(super) kept: Vec<String>,
 }
 
+impl Cleared {
+    /// Adds what was cleared later.
+    pub(super) fn add(&mut self, later: Self) {
+        self.removed.extend(later.removed);
+        self.renamed.extend(later.renamed);
+        self.kept.extend(later.kept);
+    }
+}
+
 impl Manifest {
     /// The files that are written now.
     pub(super) fn of(written: &[Written]) -> Self {
