@@ -177,6 +177,19 @@ fn the_limit_of_streams_is_the_targets() {
 }
 
 #[test]
+fn a_limit_of_streams_that_grows_with_their_use_is_none() {
+    let target = serve(100, hello);
+    let options = Options {
+        requests: Some("2000".to_owned()),
+        connections: Some(1),
+        streams: Some(60),
+        ..options(&target, "/")
+    };
+    let report = run(&options);
+    assert_eq!((report.counts.responses, report.connections.streams_allowed), (2000, None));
+}
+
+#[test]
 fn resets_and_refusals_and_ends_are_counted_by_what_they_are() {
     // H3_INTERNAL_ERROR is an error; H3_REQUEST_REJECTED lets the request be sent again.
     let target = serve(100, |line, _| match line {

@@ -44,6 +44,9 @@ const PIECE: usize = 64 * 1024;
 /// Unidirectional streams of the target that are read at a time; `dial` allows as many.
 pub(super) const THEIRS: usize = 16;
 
+/// Requests for each wanted stream after which a target has raised its limit of streams, if it does so.
+const SETTLED: usize = 4;
+
 /// The places of [`Ready`]. This one: the target opened a stream.
 const ACCEPT: usize = 0;
 /// We can open a stream.
@@ -75,8 +78,10 @@ pub(crate) struct Connection {
     spare: VecDeque<(Writer, Reader)>,
     /// Most requests at a time that may be wanted.
     width: usize,
-    /// How many of them the target allowed first, if fewer.
-    allowed: Option<u64>,
+    /// Most requests that were in flight at a time.
+    most: usize,
+    /// Requests begun so far.
+    begun: usize,
     calls: Vec<Option<Call>>,
     free: Vec<usize>,
     /// Places by stream.
@@ -125,7 +130,8 @@ impl Connection {
             theirs: Default::default(),
             spare: VecDeque::new(),
             width,
-            allowed: None,
+            most: 0,
+            begun: 0,
             calls: Vec::new(),
             free: Vec::new(),
             places: HashMap::new(),
@@ -137,7 +143,6 @@ impl Connection {
             overhead: 0,
         };
         this.refill();
-        this.allowed = (this.spare.len() < width).then_some(this.spare.len() as u64);
         this
     }
 
@@ -153,9 +158,11 @@ impl Connection {
         if self.is_closing() { usize::MAX } else { self.spare.len() }
     }
 
-    /// How many concurrent streams the target allows, if fewer than wanted.
+    /// How many concurrent streams the target allows, if fewer than wanted. A target may allow more once it sees many in
+    /// use, as Weir does, so the answer is `None` at first.
     pub(crate) const fn allowed(&self) -> Option<u64> {
-        self.allowed
+        let is_known = self.begun >= SETTLED.saturating_mul(self.width) && self.most < self.width;
+        if is_known { Some(self.most as u64) } else { None }
     }
 
     /// Whether no further request may begin.
@@ -253,6 +260,7 @@ impl Connection {
             is_captured,
         });
         self.places.insert(id, place);
+        (self.begun, self.most) = (self.begun.saturating_add(1), self.most.max(self.places.len()));
         self.sending.push(place);
         self.due.push(FIRST_CALL + place); // so that its reader gets a waker
         Some(id)
