@@ -252,6 +252,7 @@ pub struct Validation {
     /// ConfigMaps with authorities.
     pub ca_certificate_refs: Vec<CertificateRef>,
     /// `System` for those of the system.
+    #[serde(rename = "wellKnownCACertificates")]
     pub well_known_ca_certificates: Option<String>,
     /// The name asked for and verified.
     pub hostname: String,

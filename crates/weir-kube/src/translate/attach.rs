@@ -199,14 +199,20 @@ fn place(attached: &mut Attached<'_>, gate: &Gate<'_>, at: usize, hosts: &[Strin
     place.hosts.extend(hosts);
 }
 
-/// The status of a route.
-pub(super) fn status(
+/// Adds the status of a route. A route of others gets none, but an entry of ours that is left from earlier goes.
+pub(super) fn report(
     cx: &Cx<'_>,
-    kind: Kind,
-    meta: &Meta,
+    (kind, meta): (Kind, &Meta),
     attached: &Attached<'_>,
     findings: &Findings,
-) -> Status {
+    statuses: &mut Vec<Status>,
+) {
+    if !attached.parents.is_empty() || cx.has_entry(kind, &meta.key(), "parents") {
+        statuses.push(status(cx, kind, meta, attached, findings));
+    }
+}
+
+fn status(cx: &Cx<'_>, kind: Kind, meta: &Meta, attached: &Attached<'_>, findings: &Findings) -> Status {
     let parents: Vec<Value> = attached
         .parents
         .iter()

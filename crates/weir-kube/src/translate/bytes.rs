@@ -1,6 +1,6 @@
 //! TLSRoutes and TCPRoutes: connections that are passed on to an upstream.
 
-use super::attach::{Findings, attach, status};
+use super::attach::{Findings, attach, report};
 use super::backends::{Manner, endpoints, port_of, resolve};
 use super::listeners::Gate;
 use super::{Cx, MAX_ENDPOINTS, is_kind};
@@ -56,7 +56,7 @@ fn route<'c>(
             }
         }
     }
-    statuses.push(status(cx, kind, &object.meta, &attached, &findings));
+    report(cx, (kind, &object.meta), &attached, &findings, statuses);
 }
 
 /// One upstream of all endpoints, each with its part of the weight of its Service.

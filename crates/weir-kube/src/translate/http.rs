@@ -1,10 +1,10 @@
 //! HTTPRoutes and GRPCRoutes become routes of Weir: one for each match of each rule at each listener of Weir.
 
-use super::attach::{Attached, Findings, Place, attach, status};
+use super::attach::{Attached, Findings, Place, attach, report};
 use super::backends::{Backend, Manner, resolve};
 use super::filters::{self, Around};
 use super::listeners::Gate;
-use super::{Cx, MAX_MATCHES, MAX_RULES, Rank, answer, hosts_of};
+use super::{Cx, MAX_MATCHES, MAX_RULES, Rank, answer, groups};
 use crate::names;
 use crate::objects::{
     BackendRef, Filter, GrpcMatch, HttpMatch, HttpRule, Kind, Meta, ParentRef, ValueMatch, shown,
@@ -82,20 +82,15 @@ fn route<'c>(
     rules: impl FnOnce() -> Vec<Rule<'c>>,
 ) {
     let attached = attach(cx, gates, kind, meta, parents, hostnames);
-    if attached.parents.is_empty() {
-        // An entry of ours that is left from a parent that is ours no more goes.
-        statuses.push(status(cx, kind, meta, &attached, &Findings::default()));
-        return;
-    }
     let mut findings = Findings::default();
     if count > MAX_RULES {
         findings.unusable =
             Some(Problem::new("UnsupportedValue", format!("it has more than {MAX_RULES} rules")));
-    } else {
+    } else if !attached.parents.is_empty() {
         let rules = rules();
         emit(cx, (kind, meta), &attached, &rules, &mut findings);
     }
-    statuses.push(status(cx, kind, meta, &attached, &findings));
+    report(cx, (kind, meta), &attached, &findings, statuses);
 }
 
 fn emit(
@@ -252,9 +247,6 @@ fn push(
     (filters, target, of): (Vec<Value>, Option<(&'static str, Value)>, &Rule<'_>),
 ) {
     let mut conditions = Map::new();
-    if let Some(hosts) = hosts_of(&place.hosts) {
-        conditions.insert("hosts".to_owned(), json!(hosts));
-    }
     conditions.insert("path".to_owned(), json!(matching.path));
     if let Some(method) = &matching.method {
         conditions.insert("methods".to_owned(), json!([method]));
@@ -290,8 +282,15 @@ fn push(
     };
     let short = if kind == Kind::GrpcRoute { "grpc" } else { "http" };
     let numbers = (rule.to_string(), matched.to_string());
-    let name = names::join(&[short, &meta.namespace, &meta.name, &numbers.0, &numbers.1, &place.weir]);
-    cx.push(rank, name, value, (kind, &meta.key()));
+    let parts = [short, &meta.namespace, &meta.name, &numbers.0, &numbers.1, &place.weir];
+    for (at, hosts) in groups(&place.hosts).into_iter().enumerate() {
+        let mut value = value.clone();
+        if !hosts.is_empty() {
+            value["match"]["hosts"] = json!(hosts);
+        }
+        let more: &[&str] = if at == 0 { &[] } else { &["any"] };
+        cx.push(rank.clone(), names::join(&[&parts[..], more].concat()), value, (kind, &meta.key()));
+    }
 }
 
 fn http_rule(rule: &HttpRule) -> Rule<'_> {
@@ -453,7 +452,8 @@ fn grpc_match(written: &GrpcMatch) -> Result<Matching, Problem> {
         false => format!("(?:{text})"),
     };
     let whole = |text: &str| {
-        text::path(&format!("/{text}")).ok_or_else(|| unsupported("service or method is no name"))
+        let path = text::path(&format!("/{text}")).filter(|path| !text::has_syntax(path));
+        path.ok_or_else(|| unsupported("service or method is no name"))
     };
     matching.path = match (service, name) {
         (None, None) => "/*".to_owned(),
@@ -464,8 +464,5 @@ fn grpc_match(written: &GrpcMatch) -> Result<Matching, Problem> {
             regex(&format!("/{}/{}", service.map_or_else(any, part), name.map_or_else(any, part)))?
         }
     };
-    if is_exact && text::has_syntax(matching.path.trim_end_matches("/*")) {
-        return Err(unsupported("service or method is no name"));
-    }
     Ok(matching)
 }

@@ -191,10 +191,10 @@ fn apart(cx: &mut Cx<'_>, gate: &Gate<'_>, at: &[&Listener<'_>], of: &[&Listener
         }
         let digest = names::hex(host.unwrap_or_default().as_bytes(), 6);
         let name = names::join(&["host", &digest, &status.to_string(), &weir]);
-        let value = json!({
-            "match": { "hosts": [host.unwrap_or("*")], "listeners": [weir] },
-            "respond": answer(status),
-        });
+        let mut value = json!({ "match": { "listeners": [weir] }, "respond": answer(status) });
+        if let Some(host) = host {
+            value["match"]["hosts"] = json!([host]);
+        }
         cx.push(Rank::last(), name, value, (Kind::Gateway, gate.name));
     }
 }

@@ -141,6 +141,14 @@ impl<'c> Cx<'c> {
         Some(Problem::new("UnsupportedValue", why.clone()))
     }
 
+    /// Whether the status of an object has an entry of ours.
+    fn has_entry(&self, kind: Kind, name: &Name, list: &str) -> bool {
+        let entries = self.cluster.status(kind, name).and_then(|status| status.get(list)?.as_array());
+        entries.into_iter().flatten().any(|entry| {
+            entry.get("controllerName").and_then(Value::as_str) == Some(&*self.options.controller)
+        })
+    }
+
     fn own(&mut self, thing: &str, kind: Kind, name: &Name) {
         self.owners.entry(thing.to_owned()).or_insert_with(|| (kind, name.clone()));
     }
@@ -224,8 +232,10 @@ fn selects(selector: &crate::objects::Selector, labels: &BTreeMap<String, String
         })
 }
 
-/// Hosts of a set, where one that is empty stands for any: `None` for any alone.
-fn hosts_of(hosts: &BTreeSet<String>) -> Option<Vec<String>> {
-    let named = hosts.iter().map(|host| if host.is_empty() { "*".to_owned() } else { host.clone() });
-    (hosts.iter().any(|host| !host.is_empty())).then(|| named.collect())
+/// A route's hosts: the named ones together, and any by itself, which is the empty text of a set. Weir takes any host from
+/// a route that names none, so the two need a route each.
+fn groups(hosts: &BTreeSet<String>) -> Vec<Vec<&str>> {
+    let named: Vec<&str> = hosts.iter().map(String::as_str).filter(|host| !host.is_empty()).collect();
+    let any = hosts.contains("").then(Vec::new);
+    (!named.is_empty()).then_some(named).into_iter().chain(any).collect()
 }

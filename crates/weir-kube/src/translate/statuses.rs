@@ -228,6 +228,9 @@ pub(super) fn policies(cx: &Cx<'_>, statuses: &mut Vec<Status>) {
                 })
             })
             .collect();
+        if ancestors.is_empty() && !cx.has_entry(Kind::BackendTlsPolicy, name, "ancestors") {
+            continue; // nobody of ours uses it
+        }
         statuses.push(Status {
             kind: Kind::BackendTlsPolicy,
             name: name.clone(),
