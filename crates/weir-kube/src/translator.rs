@@ -3,6 +3,7 @@
 
 use crate::api::Key;
 use crate::cluster::{Change, Cluster};
+use crate::config::Config;
 use crate::controller::{Effect, Output, Translator};
 use crate::objects::{Kind, Name};
 use crate::translate::{Options, translate};
@@ -11,6 +12,7 @@ use crate::watch::writer::Target;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use weir_config::{Mistakes, Severity};
+use weir_telemetry::log;
 
 /// Translates the Gateway API and Ingresses.
 #[derive(Debug, Default)]
@@ -21,21 +23,51 @@ pub struct GatewayApi {
     rest: Map<String, Value>,
     /// The object that each thing of the last config was made for.
     owners: BTreeMap<String, (Kind, Name)>,
+    /// The Service in front of this pod, and its addresses.
+    service: Option<(Key, Vec<String>)>,
 }
+
+/// Longest reason in a status, in characters.
+const REASON: usize = 500;
 
 impl GatewayApi {
     /// A translator without any object. `rest` has further sections of the config, such as `admin`.
     #[must_use]
-    pub fn new(options: Options, rest: Map<String, Value>) -> Self {
+    pub fn new(options: Options, mut rest: Map<String, Value>) -> Self {
+        // Files are written before a config names them, and never change.
+        rest.insert("watch".to_owned(), Value::Bool(false));
         Self { options, rest, ..Self::default() }
+    }
+
+    /// Lets Gateways that ask for no address report those of this Service.
+    #[must_use]
+    pub fn behind(mut self, service: Key) -> Self {
+        self.service = Some((service, Vec::new()));
+        self
+    }
+
+    /// The config of an empty cluster.
+    #[must_use]
+    pub fn empty(&self) -> String {
+        Config::default().to_text(&self.rest)
+    }
+
+    /// Takes the addresses of our Service. True if they differ from those before.
+    fn look_at_service(&mut self, key: &Key, object: Option<&Value>) -> bool {
+        let Some((ours, known)) = &mut self.service else { return false };
+        if ours != key {
+            return false;
+        }
+        let addresses = object.map(addresses_of).unwrap_or_default();
+        std::mem::replace(known, addresses.clone()) != addresses
     }
 
     /// The object whose thing a path of a diagnostic names, such as `routes.NAME.match.path`.
     fn owner(&self, path: &str) -> Option<&(Kind, Name)> {
         let (_, rest) = path.split_once('.')?;
         // Names may have dots, so the longest that fits is meant.
-        let ends = rest.match_indices(['.', '[']).map(|(at, _)| at).chain([rest.len()]);
-        ends.filter_map(|end| self.owners.get(rest.get(..end)?)).last()
+        let ends = rest.match_indices(['.', ':', '[', ' ']).map(|(at, _)| at).chain([rest.len()]);
+        ends.rev().find_map(|end| self.owners.get(rest.get(..end)?))
     }
 }
 
@@ -43,19 +75,29 @@ impl Translator for GatewayApi {
     fn change(&mut self, change: &store::Change) -> Effect {
         let Some(kind) = Kind::named(change.kind) else { return Effect::Nothing };
         let name = Name::new(&change.key.namespace, &change.key.name);
-        let made = match &change.object {
+        let value = change.object.as_ref().map(|object| object.value());
+        let moved = kind == Kind::Service && self.look_at_service(&change.key, value.as_ref());
+        let made = match &value {
             None => self.cluster.delete(kind, &name),
-            // What no API server would send changes nothing.
-            Some(object) => self.cluster.apply(&object.value()).unwrap_or(Change::Nothing),
+            Some(value) => self.cluster.apply(value).unwrap_or_else(|refused| {
+                let fields: log::Fields<'_> = &[("object", &refused.object), ("error", &refused.why)];
+                log::error("an object cannot be read: what was seen before stays in service", fields);
+                Change::Nothing
+            }),
         };
-        if made != Change::Config {
-            return Effect::Nothing;
+        if made == Change::Config {
+            self.options.refused.remove(&(kind, name)); // it may be better now
         }
-        self.options.refused.remove(&(kind, name));
-        Effect::Config
+        if moved || made == Change::Config { Effect::Config } else { Effect::Nothing }
     }
 
     fn translate(&mut self) -> Output {
+        if let Some((_, addresses)) = &self.service {
+            let all = self.cluster.gateways.iter();
+            // A Gateway that asks for addresses gets those.
+            let without = all.filter(|(_, gateway)| gateway.spec.addresses.is_empty());
+            self.options.addresses = without.map(|(name, _)| (name.clone(), addresses.clone())).collect();
+        }
         let translated = translate(&self.cluster, &self.options);
         self.owners = translated.owners;
         let statuses = translated.statuses.into_iter().map(|status| {
@@ -67,14 +109,36 @@ impl Translator for GatewayApi {
     }
 
     fn leave_out(&mut self, mistakes: &Mistakes) -> bool {
-        let errors = mistakes.iter().filter(|mistake| mistake.severity == Severity::Error);
-        let to_blame: Vec<_> = errors
-            .filter_map(|mistake| Some((self.owner(&mistake.path)?.clone(), mistake.message.to_string())))
-            .collect();
+        let shown = mistakes.for_readers();
         let before = self.options.refused.len();
-        self.options.refused.extend(to_blame);
+        for mistake in shown.iter().filter(|mistake| mistake.severity == Severity::Error) {
+            // What the system refuses, such as a port in use, has its place in the message.
+            let message = mistake.message.strip_prefix("listeners.").map(|_| mistake.message.as_str());
+            let blamed = self.owner(&mistake.path).or_else(|| self.owner(message?)).cloned();
+            if let Some(blamed) = blamed {
+                let why = mistake.message.chars().take(REASON).collect();
+                self.options.refused.entry(blamed).or_insert(why);
+            }
+        }
         self.options.refused.len() > before
     }
+}
+
+/// The addresses of a Service for clients: those of its load balancer, or else its own.
+fn addresses_of(service: &Value) -> Vec<String> {
+    let ingress = service.pointer("/status/loadBalancer/ingress").and_then(Value::as_array);
+    let entry = |entry: &Value| {
+        let text = |name: &str| entry.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+        text("ip").or_else(|| text("hostname")).map(str::to_owned)
+    };
+    let outside: Vec<String> = ingress.into_iter().flatten().filter_map(entry).collect();
+    let is_balanced = service.pointer("/spec/type").and_then(Value::as_str) == Some("LoadBalancer");
+    if is_balanced || !outside.is_empty() {
+        return outside;
+    }
+    let own = service.pointer("/spec/clusterIPs").and_then(Value::as_array);
+    let own = own.into_iter().flatten().filter_map(Value::as_str).filter(|ip| *ip != "None");
+    own.map(str::to_owned).collect()
 }
 
 #[cfg(test)]
@@ -111,6 +175,23 @@ mod tests {
         put(&mut translator, "Gateway", "1", gateway);
         assert_eq!(put(&mut translator, "HTTPRoute", "1", route(json!({}))), Effect::Config);
         translator
+    }
+
+    #[test]
+    fn a_gateway_reports_the_addresses_of_the_service() {
+        let ingress =
+            json!({ "loadBalancer": { "ingress": [{ "ip": "192.0.2.1" }, { "hostname": "a.example" }] } });
+        for (service, expected) in [
+            (json!({ "spec": { "type": "LoadBalancer", "clusterIPs": ["10.0.0.1"] } }), vec![]),
+            (
+                json!({ "spec": { "type": "LoadBalancer" }, "status": ingress }),
+                vec!["192.0.2.1", "a.example"],
+            ),
+            (json!({ "spec": { "clusterIPs": ["10.0.0.1", "fd00::1"] } }), vec!["10.0.0.1", "fd00::1"]),
+            (json!({ "spec": { "clusterIPs": ["None"] } }), vec![]),
+        ] {
+            assert_eq!(addresses_of(&service), expected, "{service}");
+        }
     }
 
     #[test]

@@ -230,8 +230,8 @@ const OF_FILTERS: &[&str] = &["certificate", "client", "request_id", "tls"];
 
 /// Dependencies that are limited to these crates.
 const KEPT_TO: &[(&str, &[&str])] = &[
-    ("anyhow", &["weirgate"]),
-    ("clap", &["weirgate"]),
+    ("anyhow", &["weir-kube", "weirgate"]),
+    ("clap", &["weir-kube", "weirgate"]),
     ("quinn-proto", &["weir-quic"]),
     ("quinn-udp", &["weir-quic"]),
     ("ratatui", &["weirgate"]),

@@ -234,7 +234,8 @@ impl<T: Translator> Driver<T> {
         let (tell, client) = (self.tell.clone(), Rc::clone(&self.client));
         drop(spawn_local(async move {
             let page = client.list(resource, limit, next.as_deref()).await.map(Into::into);
-            let _ = tell.send(Message::Reflector(index, reflector::Event::Listed(number, page))); // the loop may have ended
+            // The loop may have ended.
+            let _ = tell.send(Message::Reflector(index, reflector::Event::Listed(number, page)));
         }));
     }
 

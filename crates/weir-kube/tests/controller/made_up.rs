@@ -1,5 +1,5 @@
-//! A translator that a test can read: an HTTPRoute is `spec: { path, body }`, a Secret `stringData: { cert, key }` makes
-//! the listener `secure`, and the body `refused` makes a config that Weir refuses.
+//! A translator that a test can read: an HTTPRoute is `spec: { path, body }`, a Secret `stringData: { cert, key }`
+//! makes the listener `secure`, and the body `refused` makes a config that Weir refuses.
 
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};

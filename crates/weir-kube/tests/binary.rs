@@ -1,0 +1,158 @@
+//! The binary `weir-kube` against a fake API server: objects of the Gateway API in, answers and statuses out.
+
+#![allow(clippy::unwrap_used, reason = "this is test code: a panic is how a test fails")]
+
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::Child;
+use std::time::Duration;
+use weir_testkit::kube::FakeKube;
+use weir_testkit::{Client, command_for, eventually_within, unused_address};
+
+const SOON: Duration = Duration::from_secs(30);
+const GATEWAY: &str = "gateway.networking.k8s.io/v1";
+
+/// A running binary.
+struct Running {
+    process: Child,
+    admin: String,
+}
+
+impl Running {
+    fn start(kube: &FakeKube, folder: &Path) -> Self {
+        let admin = unused_address().to_string();
+        let settings = folder.join("settings.yaml");
+        std::fs::write(&settings, format!("admin: {{ address: \"{admin}\" }}\nworkers: 1\n")).unwrap();
+        let mut command = command_for(Path::new(env!("CARGO_BIN_EXE_weir-kube")), folder);
+        command.args(["--server", &kube.url(), "--namespace", "weir", "--service", "weir"]);
+        command.arg("--config").arg(settings).arg("--state").arg(folder.join("state"));
+        let mut process = command.spawn().unwrap();
+        let stderr = process.stderr.take().unwrap();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines() {
+                eprintln!("{}", line.unwrap_or_default());
+            }
+        });
+        Self { process, admin }
+    }
+
+    fn readyz(&self) -> Option<String> {
+        Client::can_connect(&self.admin).then(|| Client::connect(&self.admin).get("/readyz").text())
+    }
+
+    /// Sends SIGTERM and waits for the end.
+    fn stop(mut self) {
+        let pid = i32::try_from(self.process.id()).unwrap();
+        // SAFETY: a plain system call on a child that has not been waited for.
+        #[allow(unsafe_code, reason = "std has no signals")]
+        let sent = unsafe { libc::kill(pid, libc::SIGTERM) };
+        assert_eq!(sent, 0);
+        assert!(self.process.wait().unwrap().success());
+    }
+}
+
+fn gateway(address: std::net::SocketAddr) -> Value {
+    json!({
+        "apiVersion": GATEWAY, "kind": "Gateway", "metadata": { "namespace": "shop", "name": "web" },
+        "spec": {
+            "gatewayClassName": "weir",
+            "addresses": [{ "type": "IPAddress", "value": address.ip().to_string() }],
+            "listeners": [{ "name": "http", "protocol": "HTTP", "port": address.port() }],
+        },
+    })
+}
+
+fn redirect(name: &str, path: &str, to: &str) -> Value {
+    json!({
+        "apiVersion": GATEWAY, "kind": "HTTPRoute", "metadata": { "namespace": "shop", "name": name },
+        "spec": {
+            "parentRefs": [{ "name": "web" }],
+            "rules": [{
+                "matches": [{ "path": { "type": "PathPrefix", "value": path } }],
+                "filters": [{ "type": "RequestRedirect", "requestRedirect": { "hostname": to, "statusCode": 302 } }],
+            }],
+        },
+    })
+}
+
+fn class() -> Value {
+    json!({
+        "apiVersion": GATEWAY, "kind": "GatewayClass", "metadata": { "name": "weir" },
+        "spec": { "controllerName": "gateway.weir.dev/controller" },
+    })
+}
+
+fn condition(object: &Value, path: &str, kind: &str) -> Option<String> {
+    let all = object.pointer(path)?.as_array()?;
+    let found = all.iter().find(|condition| condition["type"] == kind)?;
+    Some(found["status"].as_str()?.to_owned())
+}
+
+#[test]
+fn a_gateway_serves_and_says_so() {
+    let kube = FakeKube::start();
+    let folder = tempfile::tempdir().unwrap();
+    let address = unused_address();
+    let running = Running::start(&kube, folder.path());
+    eventually_within(SOON, "it is ready", || running.readyz().as_deref() == Some("ready\n"));
+    kube.put(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "shop" } }));
+    kube.put(class());
+    kube.put(gateway(address));
+    kube.put(redirect("old", "/old", "new.example"));
+    let status = |path: &str, kind: &str| condition(&kube.get("Gateway", "shop", "web").unwrap(), path, kind);
+    eventually_within(SOON, "the Gateway is programmed", || {
+        status("/status/conditions", "Programmed").as_deref() == Some("True")
+    });
+    let response = Client::connect(address).get("/old/a");
+    // A redirect without a port of its own keeps that of the listener.
+    let location = |host: &str| format!("http://{host}:{}/old/a", address.port());
+    response.expect_status(302).expect_header("location", &location("new.example"));
+    eventually_within(SOON, "the class and the route are accepted", || {
+        let class = kube.get("GatewayClass", "", "weir").unwrap();
+        let route = kube.get("HTTPRoute", "shop", "old").unwrap();
+        condition(&class, "/status/conditions", "Accepted").as_deref() == Some("True")
+            && condition(&route, "/status/parents/0/conditions", "Accepted").as_deref() == Some("True")
+    });
+    kube.put(redirect("old", "/old", "other.example"));
+    eventually_within(SOON, "the change serves", || {
+        Client::connect(address).get("/old/a").header("location") == Some(location("other.example").as_str())
+    });
+    running.stop();
+    assert_eq!(kube.get("Lease", "weir", "weir-leader").unwrap()["spec"]["holderIdentity"], "");
+}
+
+/// A tenant's Gateway on a port that is taken costs nobody else anything.
+#[test]
+fn a_port_that_is_taken_costs_its_gateway_alone() {
+    let kube = FakeKube::start();
+    let folder = tempfile::tempdir().unwrap();
+    let address = unused_address();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    kube.put(class());
+    kube.put(gateway(address));
+    kube.put(redirect("old", "/old", "new.example"));
+    let mut greedy = gateway(taken.local_addr().unwrap());
+    greedy["metadata"] = json!({ "namespace": "tenant", "name": "greedy" });
+    kube.put(greedy);
+    let running = Running::start(&kube, folder.path());
+    eventually_within(SOON, "its status says why", || {
+        let greedy = kube.get("Gateway", "tenant", "greedy").unwrap();
+        condition(&greedy, "/status/conditions", "Programmed").as_deref() == Some("False")
+    });
+    Client::connect(address).get("/old").expect_status(302);
+    running.stop();
+}
+
+#[test]
+fn a_missing_permission_is_in_readiness() {
+    let kube = FakeKube::start();
+    kube.forbid("list", "gateways");
+    let folder = tempfile::tempdir().unwrap();
+    let running = Running::start(&kube, folder.path());
+    let rule = r#"apiGroups: ["gateway.networking.k8s.io"], resources: ["gateways"], verbs: ["list"]"#;
+    eventually_within(SOON, "it says what is missing", || {
+        running.readyz().is_some_and(|text| text.contains(rule))
+    });
+    running.stop();
+}
