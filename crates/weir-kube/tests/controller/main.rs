@@ -2,11 +2,12 @@
 //! made up: a route is a path and a body, so that these tests say nothing about the Gateway API.
 //!
 //! *Layout:* `made_up.rs` is that translator, `world.rs` starts everything, `serving.rs` is about what is served,
-//! `statuses.rs` about what is written, `permissions.rs` about RBAC.
+//! `statuses.rs` about what is written, `permissions.rs` and `manifests.rs` about RBAC.
 
 #![allow(clippy::unwrap_used, reason = "this is test code: a panic is how a test fails")]
 
 mod made_up;
+mod manifests;
 mod permissions;
 mod serving;
 mod statuses;
