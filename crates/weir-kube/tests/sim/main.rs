@@ -303,5 +303,5 @@ fn copies_and_statuses_are_right_after_any_faults() {
         let (wrote, left) = run(seed);
         (writes, objects) = (writes + wrote, objects + left);
     }
-    assert!(writes > 500 && objects > 50, "the simulation did something: {writes} writes, {objects} objects");
+    assert!(writes > 200 && objects > 50, "the simulation did something: {writes} writes, {objects} objects");
 }
