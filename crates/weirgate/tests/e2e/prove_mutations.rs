@@ -19,8 +19,8 @@ use weir_import::shared::units::read_size;
 use weir_import::{Disk, Import, Place, SYSTEMS, SourceTree, System};
 
 /// Share of the changes that must be noticed, in percent, and how many there must be.
-const CAUGHT: usize = 60;
-const LEAST: usize = 150;
+const CAUGHT: usize = 75;
+const LEAST: usize = 250;
 /// Most places of a kind that are changed in one sample.
 const PLACES: usize = 1;
 /// Most requests that a sample is asked.
