@@ -1,0 +1,344 @@
+//! Translations by tables: `cases/NAME.yaml` has objects, `cases/NAME.out` the config and the statuses made from them.
+//!
+//! Each case stands on the objects of `base.yaml`. Its document of the kind `Case` has requests with the outcomes that the
+//! Gateway API wants, written by hand: they are asked of the compiled config, by the code that routes live traffic. So the
+//! golden output alone cannot make a wrong translation right. Every config passes `weir check`.
+//!
+//! `WEIR_BLESS=1` writes the golden outputs.
+
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use weir_config::{Diagnostics, Node, Source};
+use weir_gateway::explain::{Arriving, Explanation, TargetShown, explain};
+use weir_gateway::{Checked, check};
+use weir_kube::watch::status::merged;
+use weir_kube::{Change, Cluster, Name, Options, Status, Translation, translate};
+
+/// When statuses are written, in all tests.
+const NOW: &str = "2026-11-29T06:00:00Z";
+/// Our name, in all tests.
+const CONTROLLER: &str = "weir.dev/gateway";
+
+/// A case: objects, and what is asked of them.
+struct Case {
+    cluster: Cluster,
+    options: Options,
+    /// Listener, method, URL, fields, outcome.
+    requests: Vec<Asked>,
+}
+
+struct Asked {
+    listener: String,
+    method: String,
+    url: String,
+    fields: Vec<(String, String)>,
+    outcome: String,
+}
+
+#[test]
+fn cases_are_translated_as_the_api_wants() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let mut files: Vec<PathBuf> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|file| file.extension().is_some_and(|end| end == "yaml") && !file.ends_with("base.yaml"));
+    files.sort();
+    assert!(files.len() > 20, "{} cases", files.len());
+    let mut wrong = String::new();
+    for file in files {
+        if let Err(why) = run(&folder, &file) {
+            let _ = writeln!(wrong, "{}:\n{why}", file.file_name().unwrap().display());
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+}
+
+/// A status that is written is not written again, and rebuilds nothing.
+#[test]
+fn a_written_status_is_quiet() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let case = read(&folder, &folder.join("http-matching.yaml"));
+    let mut cluster = case.cluster;
+    let first = translate(&cluster, &case.options);
+    let patches = changes(&cluster, &first.statuses, NOW);
+    assert!(!patches.is_empty());
+    for patch in patches {
+        let (group, version) =
+            if patch.kind.group().is_empty() { ("", "v1") } else { (patch.kind.group(), "/v1") };
+        let mut object = json!({
+            "apiVersion": format!("{group}{version}"), "kind": patch.kind.as_str(), "status": patch.wanted,
+            "metadata": { "namespace": patch.name.namespace, "name": patch.name.name },
+        });
+        // What the API server would send: the same object with the new status.
+        let old = objects(&folder, &folder.join("http-matching.yaml")).into_iter().find(|old| {
+            old["kind"] == object["kind"] && old["metadata"]["name"] == object["metadata"]["name"]
+        });
+        let old = old.unwrap();
+        object["metadata"] = old["metadata"].clone();
+        object["spec"] = old["spec"].clone();
+        assert_eq!(cluster.apply(&object).unwrap(), Change::Status, "{object}");
+    }
+    let second = translate(&cluster, &case.options);
+    assert_eq!(first, second);
+    assert_eq!(changes(&cluster, &second.statuses, "2027-01-01T00:00:00Z"), []);
+}
+
+/// Not a measurement: a quadratic algorithm would take minutes here.
+#[test]
+fn thousands_of_routes_are_translated() {
+    const COUNT: usize = 5_000;
+    let mut cluster = Cluster::default();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    for object in objects(&folder, &folder.join("http-weight.yaml")) {
+        if object["kind"] != "Case" {
+            cluster.apply(&object).unwrap();
+        }
+    }
+    let route = |at: usize, status: Value| {
+        json!({
+            "apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
+            "metadata": { "namespace": "infra", "name": format!("r{at}"), "generation": 1 },
+            "spec": {
+                "parentRefs": [ { "name": "edge" } ], "hostnames": [ format!("h{at}.test") ],
+                "rules": [ { "backendRefs": [ { "name": format!("s{at}"), "port": 80 } ] } ],
+            },
+            "status": status,
+        })
+    };
+    for at in 0..COUNT {
+        let name = format!("s{at}");
+        let meta =
+            json!({ "namespace": "infra", "name": name, "labels": { "kubernetes.io/service-name": name } });
+        let service = json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": { "ports": [ { "port": 80 } ] },
+        });
+        let slice = json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": meta, "addressType": "IPv4",
+            "ports": [ { "port": 3000 } ],
+            "endpoints": [ { "addresses": [ format!("10.{}.{}.1", at / 256, at % 256) ] } ],
+        });
+        for object in [route(at, json!({})), service, slice] {
+            assert_eq!(cluster.apply(&object).unwrap(), Change::Config);
+        }
+    }
+    let options = Options { controller: CONTROLLER.to_owned(), ..Options::default() };
+    let began = Instant::now();
+    let translated = translate(&cluster, &options);
+    let took = began.elapsed();
+    assert_eq!(translated.config.routes.len(), COUNT + 1);
+    assert!(translated.config.upstreams.len() >= COUNT);
+    let began = Instant::now();
+    let patches = changes(&cluster, &translated.statuses, NOW);
+    println!(
+        "{COUNT} routes: translated in {took:?}, {} statuses compared in {:?}",
+        patches.len(),
+        began.elapsed()
+    );
+    let name = Name::new("infra", "r7");
+    let patch = patches.iter().find(|patch| patch.name == name).unwrap();
+    let began = Instant::now();
+    assert_eq!(cluster.apply(&route(7, patch.wanted.clone())).unwrap(), Change::Status);
+    println!("a status alone: {:?}", began.elapsed());
+}
+
+/// The statuses that have to be written.
+fn changes(cluster: &Cluster, wanted: &[Status], now: &str) -> Vec<Status> {
+    let change = |status: &Status| {
+        let old = cluster.status(status.kind, &status.name)?;
+        let wanted = merged(old, &status.wanted, CONTROLLER, now)?;
+        Some(Status { wanted, ..status.clone() })
+    };
+    wanted.iter().filter_map(change).collect()
+}
+
+fn run(folder: &Path, file: &Path) -> Result<(), String> {
+    let case = read(folder, file);
+    let translated = translate(&case.cluster, &case.options);
+    let folder = tempfile::tempdir().unwrap();
+    let checked = checked(&translated, folder.path());
+    let mut wrong = String::new();
+    if checked.diagnostics.errors() > 0 {
+        let _ = writeln!(wrong, "weir check refuses it: {}", checked.diagnostics.to_text());
+    }
+    if let Some((_, snapshot)) = &checked.compiled {
+        for asked in &case.requests {
+            let arriving = Arriving { listener: Some(&asked.listener), client: None };
+            let told = explain(snapshot, arriving, &asked.method, &asked.url, &asked.fields);
+            let told = told.map_or_else(|why| why, |explanation| outcome(&explanation));
+            if told != asked.outcome {
+                let _ = writeln!(
+                    wrong,
+                    "{} {} at {}: {told}, not {}",
+                    asked.method, asked.url, asked.listener, asked.outcome
+                );
+            }
+        }
+    }
+    let text = shown(&translated, &case.cluster);
+    let golden = file.with_extension("out");
+    if std::env::var_os("WEIR_BLESS").is_some() {
+        fs::write(&golden, &text).unwrap();
+    } else if fs::read_to_string(&golden).unwrap_or_default() != text {
+        let _ =
+            writeln!(wrong, "differs from {}; WEIR_BLESS=1 writes it. Now it is:\n{text}", golden.display());
+    }
+    if wrong.is_empty() { Ok(()) } else { Err(wrong) }
+}
+
+fn checked(translated: &Translation, folder: &Path) -> Checked {
+    let mut rest = Map::new();
+    rest.insert("watch".to_owned(), json!(false));
+    for (path, content) in &translated.config.files {
+        let path = folder.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+    let text = translated.config.to_text(&rest);
+    check(&Source::sealed(folder.join("weir.yaml"), text, Vec::new()).ranked(), &[])
+}
+
+/// The route's target in short: upstreams with shares, a status, or where a redirect leads.
+fn outcome(explanation: &Explanation) -> String {
+    let Some(_) = &explanation.decision.winner else { return "404".to_owned() };
+    let mut told = match &explanation.target {
+        Some(TargetShown::Respond { status, .. }) => status.to_string(),
+        Some(TargetShown::Upstreams(all)) if all.len() == 1 => all[0].name.clone(),
+        Some(TargetShown::Upstreams(all)) => {
+            let each: Vec<String> = all.iter().map(|one| format!("{} {:.0}%", one.name, one.share)).collect();
+            each.join(" ")
+        }
+        _ => String::new(),
+    };
+    for filter in &explanation.filters {
+        let settings = serde_json::to_value(filter).unwrap();
+        match filter.name {
+            "fault" => {
+                let (share, status) = (&settings["settings"]["share"], &settings["settings"]["status"]);
+                told = format!("{status} for {}, else {told}", share.as_str().unwrap_or_default());
+            }
+            "redirect" => {
+                let (to, status) = (&settings["settings"]["to"], &settings["settings"]["status"]);
+                told = format!("{status} {}", to.as_str().unwrap_or_default());
+            }
+            _ => {}
+        }
+    }
+    told
+}
+
+fn shown(translated: &Translation, cluster: &Cluster) -> String {
+    let mut out = translated.config.to_text(&Map::new());
+    for patch in changes(cluster, &translated.statuses, NOW) {
+        // The base has Gateways that a case does not use.
+        let _ = write!(out, "\n{} {}:", patch.kind.as_str(), patch.name);
+        lines(&mut out, &patch.wanted, "  ");
+    }
+    out
+}
+
+/// A status in few lines: conditions as `Accepted=True Accepted (generation)`.
+fn lines(out: &mut String, value: &Value, indent: &str) {
+    for (key, value) in value.as_object().into_iter().flatten() {
+        match (key.as_str(), value.as_array()) {
+            ("conditions", Some(all)) => {
+                for condition in all {
+                    let text = |key: &str| condition[key].as_str().unwrap_or_default().to_owned();
+                    let _ = write!(
+                        out,
+                        "\n{indent}{}={} {} ({})",
+                        text("type"),
+                        text("status"),
+                        text("reason"),
+                        condition["observedGeneration"]
+                    );
+                    if !text("message").is_empty() {
+                        let _ = write!(out, " {}", text("message"));
+                    }
+                }
+            }
+            ("supportedFeatures", Some(all)) => {
+                let _ = write!(out, "\n{indent}supportedFeatures: {}", all.len());
+            }
+            ("listeners" | "parents" | "ancestors", Some(all)) => {
+                for entry in all {
+                    let _ = write!(out, "\n{indent}- {key}:");
+                    lines(out, entry, &format!("{indent}    "));
+                }
+            }
+            ("controllerName", _) => {}
+            _ => {
+                let _ = write!(out, "\n{indent}{key}: {value}");
+            }
+        }
+    }
+    if indent == "  " {
+        out.push('\n');
+    }
+}
+
+fn objects(folder: &Path, file: &Path) -> Vec<Value> {
+    [folder.join("base.yaml"), file.to_owned()].iter().flat_map(|file| documents(file)).collect()
+}
+
+fn read(folder: &Path, file: &Path) -> Case {
+    let mut cluster = Cluster::default();
+    let mut bind = BTreeMap::new();
+    let mut options = Options { controller: CONTROLLER.to_owned(), ..Options::default() };
+    let mut requests = Vec::new();
+    for object in objects(folder, file) {
+        if object["kind"] != "Case" {
+            cluster.apply(&object).unwrap_or_else(|refused| panic!("{}: {refused:?}", file.display()));
+            continue;
+        }
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        for (name, address) in object["bind"].as_object().into_iter().flatten() {
+            let (namespace, name) = name.split_once('/').unwrap();
+            bind.insert(Name::new(namespace, name), text(address).parse().unwrap());
+        }
+        for (listener, all) in object["requests"].as_object().into_iter().flatten() {
+            for asked in all.as_array().into_iter().flatten() {
+                let fields = asked[3].as_object().into_iter().flatten();
+                requests.push(Asked {
+                    listener: listener.clone(),
+                    method: text(&asked[0]),
+                    url: text(&asked[1]),
+                    outcome: text(&asked[2]),
+                    fields: fields.map(|(name, value)| (name.clone(), text(value))).collect(),
+                });
+            }
+        }
+    }
+    options.bind = bind;
+    Case { cluster, options, requests }
+}
+
+fn documents(file: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(file).unwrap();
+    let mut found = Diagnostics::default();
+    let mut all = Vec::new();
+    for document in text.split("\n---\n") {
+        // Below a key, or the reader of our configs says that this is Kubernetes' and not ours.
+        let below: Vec<String> = document.lines().map(|line| format!("  {line}")).collect();
+        let tree = weir_config::parse::parse(&format!("doc:\n{}\n", below.join("\n")), file, &mut found);
+        all.extend(tree.and_then(|tree| tree.get("doc").map(to_json)).filter(|value| !value.is_null()));
+    }
+    assert_eq!(found.errors(), 0, "{}", found.to_text());
+    all
+}
+
+fn to_json(node: &Node) -> Value {
+    use weir_config::Value as Read;
+    match &node.value {
+        Read::Null => Value::Null,
+        Read::Bool(value) => json!(value),
+        Read::Int(value) => json!(value),
+        Read::Float(value) => json!(value),
+        Read::Str(value) => json!(value.as_str()),
+        Read::Seq(all) => all.iter().map(to_json).collect(),
+        Read::Map(all) => {
+            Value::Object(all.iter().map(|(key, value)| (key.text.to_string(), to_json(value))).collect())
+        }
+    }
+}
