@@ -95,7 +95,7 @@ pub(crate) fn mistakes(diagnostics: &Diagnostics, who: &Identity, gateway: &Gate
 pub(crate) fn refuse(not: &NotChanged, who: &Identity, gateway: &Gateway) -> Answer {
     let detail = Chain(not).to_string();
     match not {
-        NotChanged::Draining | NotChanged::Fleet | NotChanged::NoWrites => {
+        NotChanged::Draining | NotChanged::Upgrading | NotChanged::Fleet | NotChanged::NoWrites => {
             answer::problem(StatusCode::CONFLICT, &detail)
         }
         NotChanged::Exists(_) => answer::problem(StatusCode::PRECONDITION_FAILED, &detail),

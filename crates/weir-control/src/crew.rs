@@ -10,7 +10,7 @@
 //!
 //! Invariant: at any time each number belongs to one core at most, because its cells have a single writer.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -138,8 +138,16 @@ impl Crew {
         let numbers = members.free_numbers(count.saturating_sub(before + back));
         let siblings: Arc<[Sibling]> = members.siblings().into();
         let spawn = |(own, mailbox)| self.spawn(own, &siblings, mailbox, snapshot);
-        let started: io::Result<Vec<Member>> = numbers.into_iter().map(sibling).map(spawn).collect();
-        let started = started?;
+        let mut started = Vec::new();
+        for member in numbers.into_iter().map(sibling).map(spawn) {
+            match member {
+                Ok(member) => started.push(member),
+                Err(e) => {
+                    started.into_iter().for_each(Member::end);
+                    return Err(e);
+                }
+            }
+        }
         // Nothing fails from here on.
         wait(|done| {
             for member in &started {
@@ -231,6 +239,11 @@ impl Member {
         let _ = self.sibling.mailbox.send(message); // it runs until it is told to stop
     }
 
+    fn end(self) {
+        self.tell(Message::Stop);
+        self.join();
+    }
+
     fn join(self) {
         if self.thread.join().is_err() {
             log::error("a core panicked", &[]);
@@ -274,9 +287,14 @@ fn lend(member: &Member) -> (Vec<(Address, BoundSocket)>, Option<io::Error>) {
 /// them out to the cores in turns. The kernel knows UDP sockets by their places in that order.
 fn in_order(lent: Vec<Vec<(Address, BoundSocket)>>) -> Vec<(Address, BoundSocket)> {
     let mut all = Vec::new();
+    let mut known = HashSet::new();
     for (core, sockets) in lent.into_iter().enumerate() {
         let mut before: HashMap<Address, usize> = HashMap::new();
         for (address, socket) in sockets {
+            // Two cores may read the same UDP socket.
+            if matches!(address, Address::Udp(_)) && socket.id().is_ok_and(|id| !known.insert(id)) {
+                continue;
+            }
             let round = before.entry(address.clone()).or_default();
             all.push(((*round, core), address, socket));
             *round += 1;

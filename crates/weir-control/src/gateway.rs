@@ -22,6 +22,7 @@ use crate::status::{
 use std::collections::HashSet;
 use std::error::Error;
 use std::fmt;
+use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc as mpsc_std;
@@ -235,7 +236,7 @@ impl Builder {
         let control = Control::new(self.source, self.kinds, carry, telemetry_, config, self.inherited, books);
         let mut control = control.map_err(|e| StartError::System(e.into()))?;
         let diagnostics = loaded.diagnostics.clone();
-        let prepared = control.prepare(loaded, snapshot, cores).map_err(StartError::System)?;
+        let prepared = control.prepare(loaded, snapshot, cores, &Vec::new).map_err(StartError::System)?;
 
         let crew = Crew::start(cores, &telemetry, &prepared.snapshot, homes);
         let crew = crew.map_err(|e| StartError::System(e.into()))?;
@@ -331,16 +332,23 @@ impl Gateway {
         self.finish(shutdown.drain.get());
     }
 
-    /// The hand-over to a successor: the listening sockets, ticket keys, counters. This process keeps serving.
-    pub fn hand_over(&self) -> Handover {
-        let control = self.control(); // held, so that no change of `workers` moves a socket meanwhile
+    /// The hand-over to a successor: the listening sockets, ticket keys, counters. This process keeps serving, but
+    /// refuses other configs until it [gives way](Self::give_way) or [stays](Self::stay).
+    ///
+    /// # Errors
+    /// When no descriptor is left for the link. Without it, both processes would read the same UDP sockets.
+    pub fn hand_over(&self) -> io::Result<Handover> {
+        let mut control = self.control();
         let lent = self.inner.crew.sockets();
         let mut handover = control.hand_over(lent);
-        if let Err(e) = handover.add_homes(&self.inner.crew.shared.homes) {
-            let fields: log::Fields<'_> = &[("error", &e)];
-            log::error("HTTP/3 connections will not survive the upgrade", fields);
-        }
-        handover
+        handover.add_homes(&self.inner.crew.shared.homes)?;
+        control.gives_way = true;
+        Ok(handover)
+    }
+
+    /// The successor has failed: this process goes on as before.
+    pub fn stay(&self) {
+        self.control().gives_way = false;
     }
 
     /// What an upgrade does to this process's connections.
@@ -380,10 +388,10 @@ impl Gateway {
         log::info("another process serves now: finishing the exchanges in progress", &[("deadline", &drain)]);
         self.close_doors(Leaving::Successor);
         stopped();
-        // What the next process gets for the one before this one passes through here.
-        let by = Instant::now() + drain.get();
-        wait_while(by, || self.inner.crew.shared.homes.relays());
-        self.finish(by.saturating_duration_since(Instant::now()));
+        self.cut(drain.get());
+        // What the next process gets for the one before this one passes through here. That one has its own deadline.
+        wait_while(Instant::now() + RELAYED, || self.inner.crew.shared.homes.relays());
+        self.stop();
     }
 
     /// Whether every core's loop answers a message within `limit`. A core stuck in a task, or whose thread has ended,
@@ -418,13 +426,19 @@ impl Gateway {
 
     /// Ends when all connections have closed, or cuts them after `limit`.
     fn finish(&self, limit: Duration) {
+        self.cut(limit);
+        self.stop();
+    }
+
+    /// Waits until all connections have closed, or cuts them after `limit`, and ends the cores.
+    fn cut(&self, limit: Duration) {
         wait_while(Instant::now() + limit, || !self.inner.crew.shared.is_empty());
         let cut = self.connections();
         if cut > 0 {
             log::warn("drain deadline passed: connections are cut", &[("connections", &cut)]);
         }
         self.retire();
-        self.stop();
+        self.inner.crew.stop();
     }
 
     /// Makes filters release what others could use.
@@ -815,6 +829,10 @@ fn few(names: &[&str]) -> String {
 
 /// How long filters may take at most to release what they hold: a working store answers in milliseconds.
 const RETIRING: Duration = Duration::from_millis(500);
+
+/// How long a replaced process whose own connections have ended passes on datagrams between the one before it and the
+/// one after it. The one before ends sooner, by its `shutdown.drain`.
+const RELAYED: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// How long a drain waits for the accept loops to end.
 const DOORS: Duration = Duration::from_secs(1);

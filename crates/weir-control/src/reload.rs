@@ -107,6 +107,8 @@ pub(crate) struct Control {
     admin_tls: AdminTls,
     /// Sockets that the previous process or systemd has opened. Empty once the first snapshot runs.
     inherited: Inheritance,
+    /// Another process has been given the sockets and does not serve yet. A change would move them under it.
+    pub(crate) gives_way: bool,
     /// Another process listens on the same sockets and now owns their files.
     handed_over: bool,
     pub(crate) rate: Arc<Rate>,
@@ -127,6 +129,9 @@ struct BoundListener {
     asked: Address,
     actual: Address,
 }
+
+/// The sockets that cores read now.
+pub(crate) type OpenSockets<'a> = &'a dyn Fn() -> Vec<(Address, BoundSocket)>;
 
 /// A snapshot ready to run: nothing can fail any more.
 pub(crate) struct Prepared {
@@ -162,6 +167,7 @@ impl Control {
         names.runtime.spawn(watch(Arc::clone(&watched)));
         Ok(Self {
             inherited,
+            gives_way: false,
             handed_over: false,
             source,
             kinds,
@@ -196,6 +202,7 @@ impl Control {
         loaded: Loaded,
         mut snapshot: Snapshot,
         cores: usize,
+        open: OpenSockets<'_>,
     ) -> Result<Prepared, Failed> {
         self.carry.open_stores(self.inherited.of_process)?;
         let mut bound = Vec::new();
@@ -213,7 +220,7 @@ impl Control {
                 listener.address = Some(actual);
             }
         }
-        self.prepare_udp(&mut snapshot, beside, &mut bound, &mut sockets)?;
+        self.prepare_udp(&mut snapshot, beside, &mut bound, &mut sockets, open)?;
         let log = self.next_log(&loaded.config.access_log)?;
         let spans = self.next_spans(loaded.config.tracing.as_ref())?;
         configure_log(&loaded.config.log)?;
@@ -253,6 +260,7 @@ impl Control {
         beside: Beside,
         bound: &mut Vec<BoundListener>,
         sockets: &mut [Vec<(Address, BoundSocket)>],
+        open: OpenSockets<'_>,
     ) -> Result<(), Failed> {
         let cores = sockets.len();
         for listener in &mut snapshot.listeners {
@@ -270,7 +278,16 @@ impl Control {
                     Some(Address::Tcp(actual)) => *actual,
                     _ => door.address,
                 };
-                let bind = || bind_udp(wanted, cores, beside);
+                // Where HTTP/3 was on before, connections may still hold sockets, to which the kernel goes on to give
+                // clients: those must be among the ones that are read.
+                let bind = || {
+                    let address = Address::Udp(wanted);
+                    let kept: Vec<_> = open().into_iter().filter(|(at, _)| *at == address).collect();
+                    match kept.is_empty() {
+                        true => bind_udp(wanted, cores, beside),
+                        false => Ok((address, kept.into_iter().map(|(_, socket)| socket).collect())),
+                    }
+                };
                 let actual = self.opened(&name, &asked, bind, sockets)?;
                 if let Address::Udp(actual) = actual {
                     door.address = actual;
@@ -281,6 +298,12 @@ impl Control {
                 bound.push(BoundListener { name: name.clone(), asked, actual });
             }
             listener.bound();
+        }
+        // Nobody serves there, but connections of the process before may still have these.
+        for (address, left) in self.inherited.take_udp() {
+            for (core, its) in sockets.iter_mut().zip(listen::spread(left, cores)?) {
+                core.extend(its.into_iter().map(|socket| (Address::Udp(address), socket)));
+            }
         }
         Ok(())
     }
@@ -569,6 +592,7 @@ impl Control {
     /// have.
     pub(crate) fn handed_over(&mut self) {
         self.handed_over = true;
+        self.gives_way = false;
         self.carry.stored().iter().for_each(|(_, stored)| stored.release());
     }
 

@@ -9,6 +9,7 @@
 use crate::homes::Homes;
 use serde::{Deserialize, Serialize};
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -210,6 +211,17 @@ impl Inheritance {
         let at = self.sockets.iter().position(fits)?;
         let found = self.sockets.swap_remove(at);
         Some((found.actual, found.sockets))
+    }
+
+    /// Takes the UDP sockets that nobody took.
+    pub fn take_udp(&mut self) -> Vec<(SocketAddr, Vec<BoundSocket>)> {
+        let udp = |inherited: &mut Inherited| matches!(inherited.actual, Address::Udp(_));
+        let taken = self.sockets.extract_if(.., udp);
+        let address = |inherited: Inherited| match inherited.actual {
+            Address::Udp(address) => Some((address, inherited.sockets)),
+            _ => None,
+        };
+        taken.filter_map(address).collect()
     }
 
     /// Takes the state.

@@ -45,6 +45,8 @@ pub enum Passed {
         /// The address.
         address: SocketAddr,
     },
+    /// The process that replaced this one is gone, and reads no socket any more.
+    Left,
 }
 
 /// Sends a message to a core. Returns false once the core has ended.
@@ -69,6 +71,10 @@ struct State {
     after: Option<Arc<Relay>>,
     /// The addresses whose sockets that one reads.
     taken: Vec<SocketAddr>,
+    /// Those that this one reads, of which the process before has not been told yet.
+    untold: Vec<SocketAddr>,
+    /// How many endpoints of an address have connections and read no socket.
+    deaf: HashMap<SocketAddr, usize>,
 }
 
 impl Homes {
@@ -88,8 +94,16 @@ impl Homes {
     }
 
     fn with(keys: Keys, first: u8) -> Self {
-        let state =
-            State { first, used: 1, mailboxes: HashMap::new(), before: None, after: None, taken: Vec::new() };
+        let state = State {
+            first,
+            used: 1,
+            mailboxes: HashMap::new(),
+            before: None,
+            after: None,
+            taken: Vec::new(),
+            untold: Vec::new(),
+            deaf: HashMap::new(),
+        };
         Self { keys, state: Mutex::new(state) }
     }
 
@@ -153,10 +167,34 @@ impl Homes {
 
     /// Tells the process before this one that this one reads the socket of an address now.
     pub(crate) fn took(&self, address: SocketAddr) {
-        let before = self.state().before.clone();
-        if let Some(before) = before {
-            before.took(address);
+        self.state().untold.push(address);
+        self.tell_again();
+    }
+
+    /// Tells it what it had no room for before.
+    pub(crate) fn tell_again(&self) {
+        let mut state = self.state();
+        let State { before, untold, .. } = &mut *state;
+        match before {
+            Some(before) => untold.retain(|address| !before.took(*address)),
+            None => untold.clear(),
         }
+    }
+
+    /// An endpoint of an address reads no socket any more, or has ended or reads again.
+    pub(crate) fn count_deaf(&self, address: SocketAddr, is_deaf: bool) {
+        let mut state = self.state();
+        let count = state.deaf.entry(address).or_default();
+        *count = if is_deaf { *count + 1 } else { count.saturating_sub(1) };
+        if *count == 0 {
+            state.deaf.remove(&address);
+        }
+    }
+
+    /// Whether others have connections whose datagrams may arrive at sockets of this address.
+    pub(crate) fn needs_reader(&self, address: SocketAddr) -> bool {
+        let state = self.state();
+        state.before.is_some() || state.deaf.contains_key(&address)
     }
 
     /// The process after this one reads the socket of an address now.
@@ -181,10 +219,15 @@ impl Homes {
     /// The other end of a link has closed.
     fn unlink(&self, relay: &Arc<Relay>) {
         let mut state = self.state();
-        let State { before, after, .. } = &mut *state;
-        for link in [before, after] {
-            if link.as_ref().is_some_and(|known| Arc::ptr_eq(known, relay)) {
-                *link = None;
+        let is_it = |link: &Option<Arc<Relay>>| link.as_ref().is_some_and(|known| Arc::ptr_eq(known, relay));
+        if is_it(&state.before) {
+            state.before = None;
+        }
+        if is_it(&state.after) {
+            state.after = None;
+            state.taken.clear();
+            for mailbox in state.mailboxes.values() {
+                mailbox(Passed::Left); // a core that has ended reads nothing
             }
         }
     }

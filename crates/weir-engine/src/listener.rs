@@ -7,7 +7,7 @@ use crate::connection;
 use crate::core::{Arrived, Core, LocalListener, Message, Parts, Shared, Sibling};
 use crate::lane::Lane;
 use crate::snapshot::Snapshot;
-use quic::QuicDoors;
+use quic::{Dealt, QuicDoors};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io;
@@ -55,18 +55,29 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// How many connections to accept in a row before other tasks get a turn.
 const IN_A_ROW: u32 = 32;
 
-/// Starts a core's thread.
+/// Starts a core's thread, and waits until it runs.
+///
+/// # Errors
+/// When no thread or no descriptor is left.
 pub fn spawn(start: Start) -> io::Result<JoinHandle<()>> {
     let name = format!("weir-core-{}", start.own.index);
-    thread::Builder::new().name(name).spawn(move || {
+    let (began, beginning) = mpsc_std::channel();
+    let thread = thread::Builder::new().name(name).spawn(move || {
+        let runs = began.clone();
         let ran = Driver::new().and_then(|driver| {
             let sockets = driver.sockets();
-            driver.run(run(start, sockets))
+            driver.run(async move {
+                let _ = runs.send(Ok(())); // the spawner waits
+                run(start, sockets).await;
+            })
         });
         if let Err(e) = ran {
             log::error("a core cannot watch its sockets", &[("error", &e)]);
+            let _ = began.send(Err(e)); // heard if it did not begin
         }
-    })
+    })?;
+    let ended = |_| Err(io::Error::other("a core ended as it began"));
+    beginning.recv().unwrap_or_else(ended).map(|()| thread)
 }
 
 async fn run(start: Start, sockets: Rc<Sockets>) {
@@ -112,6 +123,7 @@ async fn run(start: Start, sockets: Rc<Sockets>) {
                 }
                 doors.close_unused(&core);
                 quic.adopt(&core);
+                quic.keep(&core, &sockets, Dealt::Some);
                 open(&core, &doors, &quic, &mine, sockets);
                 let _ = done.send(()); // the sender may have stopped waiting
             }
@@ -119,10 +131,9 @@ async fn run(start: Start, sockets: Rc<Sockets>) {
                 core.join(siblings, serves);
                 let before = doors.0.take();
                 if serves {
-                    let places = places(&core, &sockets);
-                    quic.keep(&places.into_iter().flatten().collect::<Vec<_>>());
+                    quic.keep(&core, &sockets, Dealt::All);
                 } else {
-                    quic.give_up();
+                    quic.give_up(&core);
                 }
                 open(&core, &doors, &quic, &mine, sockets);
                 before.iter().for_each(|door| door.bell.leave());
@@ -133,7 +144,7 @@ async fn run(start: Start, sockets: Rc<Sockets>) {
                 quic.drain(&core, leaving);
                 core.drain(leaving);
             }
-            Some(Message::Quic(passed)) => quic.take(passed),
+            Some(Message::Quic(passed)) => quic.take(&core, passed),
             Some(Message::Lend { to }) => {
                 doors.lend(&to);
                 quic.lend().for_each(|lent| drop(to.send(lent))); // the receiver may have given up

@@ -172,6 +172,12 @@ impl Endpoint {
         self.0.agenda.wake();
     }
 
+    /// Reads the socket again after [`Endpoint::stop_reading`], because nobody else does any more.
+    pub fn read_again(&self) {
+        self.0.is_deaf.set(false);
+        self.0.agenda.wake();
+    }
+
     /// Takes a datagram that another core received.
     pub fn take(&self, datagram: &Datagram) {
         let ecn = datagram.ecn.and_then(quinn_proto::EcnCodepoint::from_bits);

@@ -218,6 +218,14 @@ impl BoundSocket {
         Self(descriptor.into())
     }
 
+    /// What tells a socket and its duplicates from all others: its inode number.
+    ///
+    /// # Errors
+    /// Never for an open descriptor.
+    pub fn id(&self) -> io::Result<u64> {
+        Ok(rustix::fs::fstat(&self.0)?.st_ino)
+    }
+
     /// Duplicates the socket.
     ///
     /// # Errors

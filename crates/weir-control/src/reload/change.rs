@@ -96,6 +96,8 @@ pub struct Changed {
 pub enum NotChanged {
     /// The gateway drains.
     Draining,
+    /// A new process is about to replace this one, with the sockets as they were.
+    Upgrading,
     /// The config comes from a source and must be changed there.
     Fleet,
     /// The config names no file that the API may write.
@@ -538,6 +540,9 @@ impl Control {
 
     /// The only path to a running config.
     pub(super) fn run(&mut self, candidate: Candidate<'_>, cores: &Crew) -> Result<Running, NotChanged> {
+        if self.gives_way {
+            return Err(NotChanged::Upgrading);
+        }
         let Candidate { gathered, instead, by, managed, pin, terms, urgent } = candidate;
         let texts = gathered.texts.clone();
         let mut loaded = gathered.finish(&self.source, instead);
@@ -551,7 +556,7 @@ impl Control {
             }
         };
         let (mut diagnostics, files) = (loaded.diagnostics.clone(), loaded.files.clone());
-        let prepared = self.prepare(loaded, snapshot, cores.serving()).map_err(|e| {
+        let prepared = self.prepare(loaded, snapshot, cores.serving(), &|| cores.sockets()).map_err(|e| {
             self.watch_too(files);
             diagnostics.push(Diagnostic::error("system", Chain(&*e).to_string()));
             NotChanged::Refused(diagnostics.clone().into())
@@ -706,6 +711,9 @@ impl fmt::Display for NotChanged {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Draining => f.write_str("the gateway is draining and accepts no other config"),
+            Self::Upgrading => {
+                f.write_str("an upgrade is under way: change the config once the new process serves")
+            }
             Self::Fleet => f.write_str(
                 "this gateway has its config from a source: change it there, with `weir fleet publish` or `weir fleet rollback`",
             ),

@@ -57,12 +57,18 @@ impl Relay {
         }
     }
 
-    /// Says that this process reads the socket of an address now.
-    pub(super) fn took(&self, address: SocketAddr) {
+    /// Says that this process reads the socket of an address now. False if the other process lags and must be told
+    /// again: a core may not wait for it.
+    pub(super) fn took(&self, address: SocketAddr) -> bool {
         let mut message = vec![TAKEN];
         write_address(address, &mut message);
-        if let Err(e) = send(&self.0, &message, SendFlags::NOSIGNAL) {
-            log::debug("the process before is not told of a socket", &[("error", &e)]); // it has ended
+        match send(&self.0, &message, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(_) => true,
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::NOBUFS | rustix::io::Errno::INTR) => false,
+            Err(e) => {
+                log::debug("the process before is not told of a socket", &[("error", &e)]); // it has ended
+                true
+            }
         }
     }
 }
@@ -204,7 +210,7 @@ mod tests {
             assert_eq!(received(), Some(Told::Datagram(home, one)));
         }
         let address = "[2001:db8::1]:443".parse().unwrap();
-        here.took(address);
+        assert!(here.took(address));
         assert_eq!(received(), Some(Told::Taken(address)));
     }
 

@@ -281,6 +281,21 @@ fn a_second_upgrade_waits_for_the_first() {
     weir.client().get("/").expect_body("old");
 }
 
+/// The new process has the sockets as they were.
+#[test]
+fn the_config_stays_until_an_upgrade_is_over() {
+    let weir = Weir::start_installed(&(saying("old") + "watch: false\n"));
+    replace_by(&weir, "#!/bin/sh\nexec sleep 3\n"); // as above
+    weir.upgrade_begin();
+    eventually("a reload is refused", || {
+        let new = saying("newer") + "watch: false\n";
+        weir.reload_with(&new).is_err_and(|why| why.contains("an upgrade is under way"))
+    });
+    weir.wait_log("not upgraded: this process keeps serving");
+    weir.reload_with(&(saying("new") + "watch: false\n")).unwrap();
+    weir.client().get("/").expect_body("new");
+}
+
 #[test]
 fn a_refused_config_changes_nothing_and_is_told() {
     let weir = Weir::start_installed(&saying("old"));
@@ -296,7 +311,7 @@ fn a_refused_config_changes_nothing_and_is_told() {
 
 // === The new process dies ===
 
-fn kill(pid: u32, signal: &str) {
+pub(crate) fn kill(pid: u32, signal: &str) {
     assert!(Command::new("kill").args([signal, &pid.to_string()]).status().unwrap().success());
 }
 

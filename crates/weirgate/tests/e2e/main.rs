@@ -58,6 +58,7 @@ mod health;
 mod http2;
 mod http3;
 mod http3_meetings;
+mod http3_sockets;
 mod import;
 mod import_guards;
 mod import_plans;

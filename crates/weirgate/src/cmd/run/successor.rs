@@ -18,7 +18,7 @@ use std::process::{Child, Command, ExitStatus};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
-use weir_gateway::Handover;
+use weir_gateway::{Gateway, Handover};
 use weir_telemetry::log;
 
 /// How long this process stays at least after the new one is ready. A fault in the new one's first requests shows
@@ -56,10 +56,11 @@ enum State {
 
 impl Successor {
     /// Watches a process that serves, on a separate thread.
-    pub(super) fn watch(&self, child: Child, stream: UnixStream, kept: Handover) {
+    pub(super) fn watch(&self, child: Child, stream: UnixStream, kept: Handover, gateway: Gateway) {
         let watch = Arc::clone(&self.0);
         watch.set(State::OnProbation { pid: child.id() });
-        let guarded = Guarded { child, stream: Some(stream), kept: Some(kept), since: Instant::now() };
+        let (stream, kept, since) = (Some(stream), Some(kept), Instant::now());
+        let guarded = Guarded { child, stream, kept, gateway, since };
         let pid = guarded.child.id();
         let spawned = thread::Builder::new().name("weir-successor".to_owned()).spawn(move || {
             guarded.guard(&watch);
@@ -104,6 +105,8 @@ struct Guarded {
     stream: Option<UnixStream>,
     /// The sockets that it was given.
     kept: Option<Handover>,
+    /// This process's: it has the UDP sockets of its connections, whose addresses nobody else could bind.
+    gateway: Gateway,
     since: Instant,
 }
 
@@ -172,7 +175,8 @@ impl Guarded {
         if let Some(name) = std::env::args_os().next() {
             command.arg0(name); // the path that a later upgrade starts
         }
-        let handover = self.kept.take().unwrap_or_default();
+        let left = || self.gateway.hand_over().unwrap_or_default();
+        let handover = self.kept.take().unwrap_or_else(left);
         self.kept = handover.try_clone().ok();
         let started = start(&mut command, program)
             .and_then(|(child, stream)| install(child, stream, handover, program));

@@ -120,13 +120,16 @@ impl Upgrader {
             return Err("this process drains already".to_owned());
         }
         let program = self.program.as_deref().ok_or("it is not known where the program lies")?;
-        let (child, stream) = start(&mut Command::new(program), program)?;
+        let (mut child, stream) = start(&mut Command::new(program), program)?;
         let pid = child.id();
         log::info("upgrade begun", &[("program", &program.display()), ("pid", &pid)]);
-        let handover = self.handover();
+        let handover = self
+            .handover()
+            .map_err(|e| ended(&mut child, program, &format!("its sockets cannot be handed over: {e}")))?;
         // Without it, a restarted process would bind its sockets itself.
         let kept = handover.try_clone().unwrap_or_default();
-        let (child, stream, forgets) = install(child, stream, handover, program)?;
+        let installed = install(child, stream, handover, program);
+        let (child, stream, forgets) = installed.inspect_err(|_| self.gateway.stay())?;
         let consequences = Consequences { forgets, ..self.gateway.consequences_of_upgrade() };
         if let Some(admin) = self.admin.get() {
             admin.leave();
@@ -134,8 +137,8 @@ impl Upgrader {
         if let Some(predecessor) = self.predecessor.get() {
             predecessor.say(LEAVING);
         }
-        self.successor.watch(child, stream, kept);
         let gateway = self.gateway.clone();
+        self.successor.watch(child, stream, kept, gateway.clone());
         let (stopped, wait) = mpsc::channel::<()>();
         let draining = std::thread::Builder::new().name("weir-drain".to_owned());
         let drain = move || {
@@ -151,12 +154,12 @@ impl Upgrader {
         Ok(Upgraded { pid, consequences })
     }
 
-    fn handover(&self) -> Handover {
-        let mut handover = self.gateway.hand_over();
+    fn handover(&self) -> io::Result<Handover> {
+        let mut handover = self.gateway.hand_over()?;
         if let Some((asked, actual, socket)) = self.admin.get().and_then(Handle::lend) {
             handover.add_admin(&asked, actual, socket);
         }
-        handover
+        Ok(handover)
     }
 }
 
