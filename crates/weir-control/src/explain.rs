@@ -434,7 +434,7 @@ struct MadeUp<'a> {
 
 impl weir_route::Headers for MadeUp<'_> {
     fn get_all<'a>(&'a self, name: &[u8]) -> impl Iterator<Item = &'a [u8]> {
-        self.head.headers.get_all(name)
+        weir_filter::fields::values(self.head, name)
     }
 
     fn client_ip(&self) -> Option<IpAddr> {

@@ -7,6 +7,7 @@ use crate::snapshot::{Listener, Snapshot};
 use std::cell::OnceCell;
 use std::net::IpAddr;
 use std::time::SystemTime;
+use weir_filter::fields;
 use weir_filter::filter::Refusal;
 use weir_h1::{Known, Method, RequestHead, TargetForm};
 use weir_route::{Ambiguity, Canonical, NoTrace};
@@ -194,12 +195,12 @@ impl<O> Copy for Received<'_, O> {}
 impl<O: Origin> weir_route::Headers for Received<'_, O> {
     #[inline]
     fn get_all<'a>(&'a self, name: &[u8]) -> impl Iterator<Item = &'a [u8]> {
-        self.head.headers.get_all(name)
+        fields::values(self.head, name)
     }
 
     #[inline]
     fn is(&self, name: &[u8], value: &[u8]) -> bool {
-        self.head.headers.is(name, value)
+        fields::is(self.head, name, value)
     }
 
     fn client_ip(&self) -> Option<IpAddr> {

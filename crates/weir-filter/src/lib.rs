@@ -6,6 +6,7 @@
 //! - Building blocks: [`template`], [`store`], [`blocking`], [`fetch`], [`coding`], [`grpc`] and [`password`].
 //! - [`explained`] says what expressions come to for `weir explain`.
 //! - [`document`] is a template of JSON, [`json_body`] says which bodies are read as JSON.
+//! - [`fields`] reads header fields of a request, an upgrade's among them.
 //! - [`directory`] has the consumers that change without a reload; it is part of [`filter`].
 //! - [`concealed`] finds keys in a request's target, [`file_source`] is a part of a file as a body, [`phrases`] the
 //!   texts of statuses.
@@ -34,6 +35,7 @@ pub mod condition;
 pub mod cookies;
 pub mod document;
 pub mod explained;
+pub mod fields;
 pub mod file_source;
 pub mod filter;
 pub mod grpc;

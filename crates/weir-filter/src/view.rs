@@ -2,6 +2,7 @@
 
 use crate::asked::Asked;
 use crate::concealed::Conceals;
+use crate::fields;
 use crate::filter::{Consumer, Cx, ReadBody, RequestHead, ResponseHead, Revealed};
 use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
@@ -267,12 +268,12 @@ impl<'a> View<'a> {
 
 impl Headers for Facts<'_> {
     fn get_all<'a>(&'a self, name: &[u8]) -> impl Iterator<Item = &'a [u8]> {
-        self.head.into_iter().flat_map(move |head| head.headers.get_all(name))
+        self.head.into_iter().flat_map(move |head| fields::values(head, name))
     }
 
     #[inline]
     fn is(&self, name: &[u8], value: &[u8]) -> bool {
-        self.head.map_or(value.is_empty(), |head| head.headers.is(name, value))
+        self.head.map_or(value.is_empty(), |head| fields::is(head, name, value))
     }
 
     fn client_ip(&self) -> Option<IpAddr> {

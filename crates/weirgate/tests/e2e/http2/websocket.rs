@@ -1,8 +1,8 @@
 //! WebSocket over HTTP/2 (RFC 8441), in every pair of protocols.
 
 use weir_origin::{Options as OriginOptions, Origin};
-use weir_testkit::Upstream;
 use weir_testkit::h2::{End, H2, Options, code, setting};
+use weir_testkit::{Upstream, Weir};
 
 use super::{H2C, weir};
 use crate::cause::METHOD_REFUSED;
@@ -43,6 +43,37 @@ fn from_http2_to_http1() {
     client.data(stream, [0x88, 0x80, 0, 0, 0, 0], false);
     let all = client.message(stream);
     assert_eq!((all.body, all.end), ([0x81, 2, b'h', b'i', 0x88, 0].to_vec(), Some(End::Stream)));
+}
+
+/// weir-h1 takes both fields out of a head, so conditions must read them from elsewhere.
+#[test]
+fn conditions_see_an_upgrade() {
+    let weir = Weir::start(
+        r#"
+listeners: { web: { address: 127.0.0.1:0 } }
+routes:
+  field: { match: { path: "/field", headers: { upgrade: websocket } }, respond: { status: 202 } }
+  when: { match: { path: "/when", when: 'request.headers["upgrade"] == "websocket"' }, respond: { status: 202 } }
+  option:
+    match: { path: "/option", when: 'request.headers["connection"].matches("(?i)upgrade")' }
+    respond: { status: 202 }
+  filter:
+    match: { path: "/filter" }
+    filters:
+      - when: { is: 'request.headers["Upgrade"].lowerAscii() == "websocket"', filters: [ { respond: { status: 202 } } ] }
+    respond: { status: 404 }
+"#,
+    );
+    for path in ["/field", "/when", "/option", "/filter"] {
+        weir.client().ask(ASK.replace("/ws", path)).expect_status(202);
+        let plain = ASK.replace("/ws", path).replace("Connection: Upgrade\r\nUpgrade: websocket\r\n", "");
+        weir.client().ask(plain).expect_status(404);
+        let mut client = weir.h2();
+        let mut connect = CONNECT.to_vec();
+        connect[4].1 = path;
+        let stream = client.request(&connect, true);
+        assert_eq!(client.message(stream).status(), 202, "{path}");
+    }
 }
 
 #[test]
