@@ -419,6 +419,11 @@ fn every_trap_is_told() {
             ],
         ),
         (
+            "a closed route keeps its Service",
+            with(&["configuration-snippet: 'deny all;'"]),
+            &["upstream: default-s-80"],
+        ),
+        (
             "ssl-passthrough",
             with(&["ssl-passthrough: \"true\""]),
             &["sni: { h.test: { upstream: default-s-80"],
@@ -486,4 +491,21 @@ fn wrong_types_everywhere_are_refused_not_guessed() {
         }
     }
     assert!(imported("a: 1\n").contains("no manifest"));
+}
+
+/// nginx has one `server` for all Ingresses of a host, so what one sets for it holds for the others.
+#[test]
+fn settings_of_a_host_hold_for_all_its_ingresses() {
+    for (annotation, tls, guard) in [
+        ("auth-tls-secret: ns/ca", true, "client.cert.subject == \"\""),
+        ("server-snippet: 'deny all;'", false, "server-snippet has `deny`"),
+        ("proxy-body-size: 9m", true, "redirect: { https: true }"),
+    ] {
+        let first = if tls { over_tls(&[annotation]) } else { with(&[annotation]) };
+        let other = second(&ingress(&[], "/open", "Prefix", ""), "other");
+        for all in [imported(&both(&first, &other)), imported(&both(&other, &first))] {
+            let count = all.matches(guard).count();
+            assert!(count >= 2, "{annotation}: `{guard}` is there {count} times in\n{all}");
+        }
+    }
 }

@@ -51,7 +51,6 @@ pub(super) fn read(cx: &mut Cx<'_, '_>, ingress: &mut Ingress<'_>) -> Vec<Filter
         either(cx, &mut out, addresses, ingress.annotations.peek("auth-url").is_some(), piece);
     }
     out.extend(forward(cx, ingress));
-    out.extend(certificate(cx, ingress));
     for (key, what, nearest, closes) in REFUSED {
         let Some((text, piece)) = ingress.annotations.take(key) else { continue };
         if text == "false" || *key == "enable-global-auth" {
@@ -316,8 +315,8 @@ fn either(cx: &mut Cx<'_, '_>, out: &mut Vec<Filter>, at: usize, asks: bool, pie
     }
 }
 
-/// Certificates of clients: Weir asks for them on the whole listener.
-fn certificate(cx: &mut Cx<'_, '_>, ingress: &mut Ingress<'_>) -> Vec<Filter> {
+/// Certificates of clients: Weir asks for them on the whole listener. nginx asks for them on all paths of a host.
+pub(super) fn certificate(cx: &mut Cx<'_, '_>, ingress: &mut Ingress<'_>) -> Vec<Filter> {
     let own = &mut ingress.annotations;
     let secret = own.take("auth-tls-secret");
     let mode = own.take("auth-tls-verify-client");

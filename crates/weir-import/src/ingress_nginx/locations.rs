@@ -27,6 +27,8 @@ const MAX_FILES: usize = 50;
 struct Own {
     traffic: Traffic,
     access: Vec<Filter>,
+    /// What nginx does for the whole server, which is every Ingress of the host.
+    server: Vec<Filter>,
     upstream: Settings,
     rewrite: Option<(String, Piece)>,
     uses_regex: bool,
@@ -36,6 +38,14 @@ struct Own {
     from_to_www: bool,
     aliases: Vec<String>,
     passthrough: Option<Piece>,
+}
+
+/// What the Ingresses of a host set for the host, and so for each other: nginx has one `server` for all of them.
+#[derive(Default)]
+struct Server {
+    filters: Vec<Filter>,
+    has_tls: bool,
+    aliases: Vec<String>,
 }
 
 /// What a canary takes of the requests for a path.
@@ -76,6 +86,8 @@ pub(super) fn write(cx: &mut Cx<'_, '_>, ingresses: &mut [Ingress<'_>]) {
     for ingress in ingresses.iter_mut() {
         own.push((!is_canary(ingress)).then(|| read(cx, ingress)));
     }
+    let servers = servers(cx, ingresses, &own);
+    let no_server = Server::default();
     let regex_hosts: HashSet<String> = ingresses
         .iter()
         .zip(&own)
@@ -105,7 +117,9 @@ pub(super) fn write(cx: &mut Cx<'_, '_>, ingresses: &mut [Ingress<'_>]) {
                     continue;
                 }
                 taken.insert(key, at);
-                let place = Place { ingress, own, host: &rule.host, is_regex, number: rule_number, one_file };
+                let server = servers.get(&rule.host).unwrap_or(&no_server);
+                let number = rule_number;
+                let place = Place { ingress, own, server, host: &rule.host, is_regex, number, one_file };
                 ranked.extend(location(cx, &place, path, &canaries));
             }
             if own.from_to_www {
@@ -115,7 +129,8 @@ pub(super) fn write(cx: &mut Cx<'_, '_>, ingresses: &mut [Ingress<'_>]) {
         }
         if let Some(backend) = &ingress.default {
             rule_number += 1;
-            ranked.extend(default(cx, ingress, own, backend, rule_number));
+            let server = servers.get("").unwrap_or(&no_server);
+            ranked.extend(default(cx, ingress, (own, server), backend, rule_number));
         }
     }
     fallbacks(&mut ranked, rule_number);
@@ -123,6 +138,53 @@ pub(super) fn write(cx: &mut Cx<'_, '_>, ingresses: &mut [Ingress<'_>]) {
     let parts = ranked.into_iter().map(|(_, part)| part).collect();
     ranked::write(parts, "ingress-nginx", |_, _| false, cx.config, cx.ledger);
     passthrough(cx, ingresses, &own);
+}
+
+/// Collects what Ingresses set for their hosts. Where two of them disagree, a request must pass both.
+fn servers(cx: &mut Cx<'_, '_>, ingresses: &[Ingress<'_>], own: &[Option<Own>]) -> HashMap<String, Server> {
+    let mut all: HashMap<String, Server> = HashMap::new();
+    for (ingress, own) in ingresses.iter().zip(own) {
+        let mut hosts: Vec<&str> = ingress.rules.iter().map(|rule| rule.host.as_str()).collect();
+        if ingress.default.is_some() {
+            hosts.push("");
+        }
+        hosts.sort_unstable();
+        hosts.dedup();
+        for host in hosts {
+            let server = all.entry(host.to_owned()).or_default();
+            server.has_tls |= has_tls(ingress, host);
+            let Some(own) = own else { continue };
+            server.aliases.extend(own.aliases.iter().cloned());
+            for filter in
+                own.server.iter().filter(|filter| !server.filters.contains(filter)).collect::<Vec<_>>()
+            {
+                server.filters.push(filter.clone());
+            }
+        }
+    }
+    for (host, server) in &mut all {
+        server.aliases.sort();
+        server.aliases.dedup();
+        let of_host = |ingress: &&Ingress<'_>| ingress.rules.iter().any(|rule| rule.host == *host);
+        let count = ingresses.iter().filter(of_host).count();
+        if count > 1 && !server.filters.is_empty() {
+            cx.ledger.note(format!(
+                "certificates of clients and server-snippet of `{host}`: nginx has one server for its {count} Ingresses, \
+                 so what one of them asks for guards the paths of all. Where they disagree, a request must pass all"
+            ));
+        }
+    }
+    all
+}
+
+/// Whether an Ingress brings a certificate for a host.
+fn has_tls(ingress: &Ingress<'_>, host: &str) -> bool {
+    ingress.tls.iter().any(|(names, ..)| {
+        names.iter().any(|name| {
+            let name = name.to_ascii_lowercase();
+            name == host || name.strip_prefix('*').is_some_and(|ending| host.ends_with(ending))
+        })
+    })
 }
 
 /// Two Ingresses for one path.
@@ -215,9 +277,11 @@ fn read(cx: &mut Cx<'_, '_>, ingress: &mut Ingress<'_>) -> Own {
     let mut own = Own {
         traffic: traffic::read(cx, ingress),
         access: access::read(cx, ingress),
+        server: access::certificate(cx, ingress),
         upstream: upstreams::read(cx, ingress),
         ..Own::default()
     };
+    own.server.extend(own.traffic.server.take());
     let annotations = &mut ingress.annotations;
     own.redirects_tls = flag(annotations.take("ssl-redirect"), cx.ledger).unwrap_or(cx.defaults.ssl_redirect);
     own.forces_tls =
@@ -273,6 +337,7 @@ fn may_guard(name: &str) -> bool {
 struct Place<'a, 't> {
     ingress: &'a Ingress<'t>,
     own: &'a Own,
+    server: &'a Server,
     host: &'a str,
     is_regex: bool,
     number: usize,
@@ -340,14 +405,8 @@ fn location(
         }
     };
     let mut hosts = host_of(place.host);
-    hosts.extend(own.aliases.iter().flat_map(|alias| host_of(alias)));
-    let has_tls = place.ingress.tls.iter().any(|(names, ..)| {
-        names.iter().any(|name| {
-            let name = name.to_ascii_lowercase();
-            name == place.host || name.strip_prefix('*').is_some_and(|ending| place.host.ends_with(ending))
-        })
-    });
-    let redirects = own.forces_tls || own.redirects_tls && has_tls;
+    hosts.extend(place.server.aliases.iter().flat_map(|alias| host_of(alias)));
+    let redirects = own.forces_tls || own.redirects_tls && place.server.has_tls;
     let mut filters: Vec<Filter> = Vec::new();
     filters.extend(own.traffic.before.iter().filter(|filter| filter.name == "cors").cloned());
     if redirects {
@@ -356,14 +415,14 @@ fn location(
     filters.extend(own.upstream.closed.iter().map(|why| closed(why)));
     filters.extend(own.traffic.answer.iter().cloned());
     filters.extend(own.traffic.before.iter().filter(|filter| filter.name != "cors").cloned());
+    filters.extend(place.server.filters.iter().cloned());
     filters.extend(own.access.iter().cloned());
     filters.extend(own.traffic.behind.iter().cloned());
     filters.extend(rewritten(cx, own, &path, one));
     if let Some(why) = &is_closed {
-        filters = vec![closed(why)];
+        filters.insert(0, closed(why));
     }
     let target = match upstreams::upstream(cx, &place.ingress.namespace, &one.backend, &own.upstream) {
-        _ if is_closed.is_some() => None,
         Ok(name) => Some(Target::Upstream(name)),
         Err(why) => {
             cx.ledger.refused(one.piece, why.clone(), "upstreams.NAME.endpoints");
@@ -377,7 +436,8 @@ fn location(
         |extra: u8| (class, length, kind, one.path.trim_end_matches('/').len(), one.path.clone(), extra);
     let part = |when: Option<String>, target: Option<Target>| {
         let matches = Match { when, ..Match::default() };
-        let answers = filters.iter().any(filters::answers);
+        // A filter that closes the route is removed one day: what it hides stays behind it.
+        let answers = filters.iter().any(|filter| filters::answers(filter) && !filters::closes(filter));
         let route = Route {
             file: file.clone(),
             filters: filters.clone(),
@@ -569,7 +629,7 @@ fn www(
 fn default(
     cx: &mut Cx<'_, '_>,
     ingress: &Ingress<'_>,
-    own: &Own,
+    (own, server): (&Own, &Server),
     backend: &Backend,
     number: usize,
 ) -> Option<Ranked> {
@@ -581,6 +641,7 @@ fn default(
         }
     };
     let mut filters = own.traffic.before.clone();
+    filters.extend(server.filters.iter().cloned());
     filters.extend(own.access.iter().cloned());
     filters.extend(own.traffic.behind.iter().cloned());
     let route = Route { file: "any-host".to_owned(), filters, target: Some(target), ..Route::default() };

@@ -33,6 +33,8 @@ const METHODS: &str = "GET, PUT, POST, DELETE, PATCH, OPTIONS";
 pub(super) struct Traffic {
     pub(super) before: Vec<Filter>,
     pub(super) behind: Vec<Filter>,
+    /// Closes all paths of its hosts, whichever Ingress they are of.
+    pub(super) server: Option<Filter>,
     /// What all requests are answered with.
     pub(super) answer: Option<Filter>,
 }
@@ -306,7 +308,11 @@ fn others(cx: &mut Cx<'_, '_>, ingress: &mut Ingress<'_>, traffic: &mut Traffic)
         let Some((text, piece)) = own.take(key) else { continue };
         cx.ledger.refused(piece, "directives of nginx", "filters: docs/reference/filters.md");
         if let Some(word) = GUARDS.iter().find(|word| text.contains(**word)) {
-            traffic.before.insert(0, closed(&format!("{key} has `{word}`, which may be what protects it")));
+            let closing = closed(&format!("{key} has `{word}`, which may be what protects it"));
+            match key {
+                "server-snippet" => traffic.server = Some(closing),
+                _ => traffic.before.insert(0, closing),
+            }
         }
     }
     for (key, why, nearest) in [
