@@ -79,6 +79,12 @@ pub(super) struct Route {
 
 const _: () = assert!(size_of::<Route>() <= 128);
 
+/// A route's place among those with one host and one shape: its rank, then its conditions, then its priority.
+pub(super) type Order = (u32, Reverse<(Weight, i32)>);
+
+/// How many conditions a route has, and whether one is an expression.
+type Weight = (usize, bool);
+
 // === impl Route ===
 
 impl Route {
@@ -156,7 +162,7 @@ impl Route {
 
     /// Sorts routes with one host and one shape: by rank; without one, more conditions first, then those with an
     /// expression, then higher priority.
-    pub(super) fn order(&self) -> (u32, Reverse<((usize, bool), i32)>) {
+    pub(super) fn order(&self) -> Order {
         (self.rank, Reverse((self.conditions().weight(), self.priority)))
     }
 
