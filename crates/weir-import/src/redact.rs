@@ -170,9 +170,53 @@ fn compared(text: &str) -> Vec<std::ops::Range<usize>> {
             && !value.as_str().starts_with(['/', '&', '|', '(', '[']);
         if !is_apart && is_value {
             found.push(name.end() + value.start()..name.end() + value.end());
+            // HAProxy compares a sample with each of the words behind it.
+            if between.as_str().contains(')') {
+                found.extend(further(text, name.end() + value.end()));
+            }
         }
     }
+    found.sort_by_key(|range| range.start);
+    found.dedup_by(|later, before| later.start < before.end);
     found
+}
+
+/// The words behind the first value of a condition of HAProxy, to its end: `{ req.hdr(x-token) abc def }`.
+fn further(text: &str, from: usize) -> Vec<std::ops::Range<usize>> {
+    let mut at = from;
+    let mut found = Vec::new();
+    if !text[from..].starts_with(char::is_whitespace) {
+        return found;
+    }
+    for word in text[from..].split_inclusive(char::is_whitespace) {
+        let bare = word.trim();
+        if matches!(bare, "or" | "if" | "unless")
+            || !bare.is_empty() && !bare.contains(|c: char| c.is_ascii_alphanumeric())
+        {
+            break;
+        }
+        if is_literal(bare) && bare != HIDDEN {
+            found.push(at..at + bare.len());
+        }
+        at += word.len();
+    }
+    found
+}
+
+/// Where the secret of a statement begins that no name and no form tells: Caddy's key for sticky cookies, and the text
+/// that nginx hashes, of which a part is secret.
+fn unnamed(text: &str) -> Option<usize> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let before = match &*words {
+        ["secure_link_md5", _, ..] => 1,
+        ["lb_policy", "cookie", _, _, ..] => 3,
+        _ => return None,
+    };
+    let mut at = 0;
+    for word in &words[..before] {
+        at += text[at..].find(word)? + word.len();
+    }
+    Some(at + text[at..].find(|c: char| !c.is_whitespace())?)
 }
 
 /// A secret within a text: where it stands, and a name for it.
@@ -266,6 +310,9 @@ pub fn without_tokens(text: &str) -> std::borrow::Cow<'_, str> {
 /// A statement of a source for a report: without what may be a secret.
 #[must_use]
 pub fn statement(text: &str) -> String {
+    if let Some(at) = unnamed(text) {
+        return format!("{}{HIDDEN}", &text[..at]);
+    }
     let mut out = String::new();
     let mut end = 0;
     for found in within_random(text) {
@@ -338,6 +385,14 @@ mod tests {
             ("@a expression {query.token} != 'abc'", "@a expression {query.token} != '***'"),
             ("local token='abc' end", "local token='***' end"),
             ("secure_link_md5 abc$uri", "secure_link_md5 ***"),
+            ("secure_link_md5 \"$secure_link_expires$uri word\"", "secure_link_md5 ***"),
+            ("acl ok req.hdr(x-token) -m str abc def", "acl ok req.hdr(x-token) -m str *** ***"),
+            (
+                "http-request deny unless { req.hdr(x-token) abc def } or { path /x }",
+                "http-request deny unless { req.hdr(x-token) *** *** } or { path /x }",
+            ),
+            ("lb_policy cookie lb s3cretlb", "lb_policy cookie lb ***"),
+            ("lb_policy cookie lb", "lb_policy cookie lb"),
             ("location /hook/zQ8vL2mN4pR6tU8wY0aC2eG4/x", "location /hook/***/x"),
             ("server bob:s3cret@10.0.0.1:80", "server bob:***@10.0.0.1:80"),
             ("map $http_authorization $user", "map $http_authorization $user"),
