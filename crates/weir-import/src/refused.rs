@@ -88,7 +88,10 @@ impl Import {
         if is_wider {
             route.priority = WIDER;
         }
-        if !is_new && !is_wider {
+        // A second mistake of the same check, in what the first one took away.
+        let is_gone =
+            ["filters", "upstream", "files", "fastcgi", "respond"].iter().any(|key| setting.starts_with(key));
+        if !is_new && !is_wider && !is_gone {
             // Closed before, and Weir still refuses it: what it matches is the mistake.
             if route.matches == Match::default() {
                 return None;
@@ -261,6 +264,18 @@ mod tests {
         assert!(import.close("routes.h.test.root", "two routes"));
         let matches = &import.config.routes.get("h.test.root").unwrap().matches;
         assert_eq!((matches.path.as_deref(), &*matches.listeners), (None, &["web".to_owned()][..]));
+    }
+
+    #[test]
+    fn further_mistakes_of_a_closed_route_are_gone() {
+        let mut import = import();
+        for mistake in ["filters[0].acl.is", "filters[1].rewrite.path", "upstream"] {
+            assert!(import.close(&format!("routes.h.test.{mistake}"), "a mistake"), "{mistake}");
+        }
+        let route = import.config.routes.get("h.test").unwrap();
+        assert!(route.target.is_none() && route.filters[0].name == "respond");
+        // It still takes its own path alone.
+        assert_eq!(route.matches.path.as_deref(), Some("/y"));
     }
 
     #[test]

@@ -34,6 +34,9 @@ const RESTS: &[(&str, &str)] = &[
 /// # Errors
 /// Why Weir has no such rewrite.
 pub(super) fn replace(pattern: &str, to: &str, with_query: bool) -> Result<Replaced, String> {
+    if to.contains('?') {
+        return Err("path and query in one".to_owned());
+    }
     let made = prefix(pattern, to);
     if with_query {
         // The pattern would see the query, which Weir's does not.

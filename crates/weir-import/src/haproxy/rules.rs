@@ -658,7 +658,7 @@ impl<'a> Build<'_, 'a> {
         let made = template(cx, self.scope, &path);
         self.touch_path(None);
         match made {
-            Ok(text) if line.word(1) == "set-path" || !path.contains('?') => {
+            Ok(text) if !path.contains('?') => {
                 let filters =
                     vec![Filter::new("rewrite", Map::new().with("path", super::paths::setting(&text)))];
                 match self.conditional(cx, line, 3, filters, "the filter rewrite: { path }") {
