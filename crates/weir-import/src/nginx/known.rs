@@ -1,7 +1,7 @@
 //! Directives whose verdict needs no translation: what Weir does by itself, and what has no place in it.
 
 use super::read::Directive;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Verdict};
 
 /// Whether a directive does something in Weir.
 enum Known {
@@ -267,7 +267,24 @@ pub(super) fn judge_rest(directives: &[Directive], ledger: &mut Ledger) {
         if !ledger.is_judged(directive.piece) {
             one(directive, ledger);
         }
-        judge_rest(directive.block.as_deref().unwrap_or_default(), ledger);
+        let inner = directive.block.as_deref().unwrap_or_default();
+        match &*directive.name {
+            "types" | "map" | "geo" | "split_clients" | "charset_map" => lines(directive, inner, ledger),
+            _ => judge_rest(inner, ledger),
+        }
+    }
+}
+
+/// The lines of a table are values: they share the fate of the table.
+fn lines(table: &Directive, lines: &[Directive], ledger: &mut Ledger) {
+    let of_table = ledger.verdict(table.piece);
+    for line in lines {
+        match of_table {
+            _ if ledger.is_judged(line.piece) => {}
+            Some(Verdict::Refused) => ledger.refused(line.piece, "its table is refused", ""),
+            Some(Verdict::LeftOut) => ledger.left_out(line.piece, "nothing uses the table"),
+            _ => ledger.by_itself(line.piece, "a line of the table"),
+        }
     }
 }
 
