@@ -169,3 +169,14 @@ fn wrong_types_everywhere_are_refused_not_guessed() {
         }
     }
 }
+
+/// A field that APISIX overwrites does not reach the service as the client sent it.
+#[test]
+fn no_client_chooses_what_says_who_calls() {
+    for headers in ["{ set: { X-Who: $unknown } }", "{ X-Who: $unknown }"] {
+        let text = imported(&plugin(&format!("proxy-rewrite: {{ headers: {headers} }}")));
+        assert!(text.contains("remove: [x-who]"), "{text}");
+    }
+    let text = imported(&plugin("key-auth: {}"));
+    assert!(text.contains("remove: [x-consumer-custom-id, x-credential-identifier]"), "{text}");
+}

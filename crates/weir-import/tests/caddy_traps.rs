@@ -463,3 +463,17 @@ fn hostile_files_end() {
         Memory::of(&[("Caddyfile", &format!("{doubling}(s40) {{\nheader A b\n}}\n:80 {{\nimport s0\n}}\n"))]);
     assert!(import(system("caddy").unwrap(), &files, &["Caddyfile".to_owned()]).is_err());
 }
+
+/// A field that Caddy overwrites, with a value that Weir lacks, does not reach the upstream as the client sent it.
+#[test]
+fn refused_identity_fields_are_withheld() {
+    for body in [
+        "request_header X-Who {http.request.uuid}\nreverse_proxy up:80",
+        "reverse_proxy up:80 {\nheader_up X-Who {http.request.uuid}\n}",
+    ] {
+        let text = imported(&site(body));
+        assert!(text.contains("[refused]") && text.contains("remove: [x-who]"), "{body}\n{text}");
+    }
+    let text = imported(&site("reverse_proxy up:80 {\nheader_up X-Who {http.auth.user.id}\n}"));
+    assert!(text.contains("set: { x-who: \"{consumer}\" }"), "{text}");
+}

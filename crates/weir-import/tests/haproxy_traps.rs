@@ -484,3 +484,33 @@ fn each_value_of_a_field_counts() {
     let text = imported(&front("http-request deny if { hdr_reg(x-k) a\\Sb }"));
     assert!(text.contains("CLOSED"), "{text}");
 }
+
+/// A field that HAProxy overwrites or removes, and Weir cannot, does not reach the server as the client sent it.
+#[test]
+fn refused_identity_fields_are_withheld() {
+    for (rule, written) in [
+        ("http-request set-header X-Who %[unknown]", "remove: [x-who]"),
+        ("http-request set-header X_Who %[src]", "remove: [x-who]"),
+        ("http-request set-header X-Who %[unknown] if { path /a }", "remove: [x-who]"),
+        ("http-request set-header X-Who staff if { unknown }", "remove: [x-who]"),
+        ("http-request del-header X-Who if { unknown }", "remove: [x-who]"),
+    ] {
+        let text = imported(&front(rule));
+        assert!(text.contains(&format!("[refused] {rule}")) && text.contains(written), "{rule}\n{text}");
+    }
+    // HAProxy keeps the client's value beside the one that it adds.
+    assert!(!imported(&front("http-request add-header X-Who %[unknown]")).contains("remove:"));
+}
+
+/// A `?` would become a part of the path.
+#[test]
+fn a_path_with_a_query_is_no_path() {
+    for rule in [
+        "http-request set-path /b?c=1",
+        "http-request replace-path ^/a$ /b?c=1",
+        "http-request replace-path ^/a/(.*) /b/\\1?c=1",
+    ] {
+        let text = imported(&front(rule));
+        assert!(text.contains(&format!("[refused] {rule}")) && text.contains("CLOSED"), "{rule}\n{text}");
+    }
+}

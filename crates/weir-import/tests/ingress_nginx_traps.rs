@@ -416,12 +416,20 @@ fn every_trap_is_told() {
                 "client_auth: { ca: /etc/weir/certs/ns-ca-ca.pem, mode: \
             optional }",
                 "client.cert.subject == \"\"",
+                "ssl-client-subject-dn: \"{tls_client_subject}\"",
+                "ssl-client-verify: '{= client.cert.subject == \"\" ? \"NONE\" : \"SUCCESS\" }'",
+                "remove: [ssl-client-cert, ssl-client-issuer-dn]",
             ],
         ),
         (
             "a closed route keeps its Service",
             with(&["configuration-snippet: 'deny all;'"]),
             &["upstream: default-s-80"],
+        ),
+        (
+            "certificates in a field",
+            over_tls(&["auth-tls-secret: ns/ca", "auth-tls-pass-certificate-to-upstream: \"true\""]),
+            &["Weir sends no ssl-client-cert"],
         ),
         (
             "ssl-passthrough",

@@ -255,3 +255,22 @@ fn five_thousand_routes_are_imported_in_time() {
     let import = weir_import::import(system, &memory, &["kong.yaml".to_owned()]).unwrap();
     assert_eq!(import.config.routes.len(), 10_000);
 }
+
+/// Kong says who calls in these fields, or removes them: a client cannot choose them.
+#[test]
+fn no_client_chooses_what_says_who_calls() {
+    let text = imported(&plugin(&format!("{{ name: key-auth }}{CALLERS}")));
+    for name in ["x-anonymous-consumer", "x-consumer-custom-id", "x-consumer-id", "x-credential-identifier"] {
+        let removed = text.split("remove:").nth(1).unwrap_or_default();
+        assert!(removed.contains(name), "{name}\n{text}");
+    }
+}
+
+/// A field that Kong overwrites with a value that Weir lacks does not reach the service as the client sent it.
+#[test]
+fn refused_identity_fields_are_withheld() {
+    let text = imported(&plugin(
+        "{ name: request-transformer, config: { replace: { headers: [\"X-Who:$(kong.ctx.shared.who)\"] } } }",
+    ));
+    assert!(text.to_lowercase().contains("remove: [x-who]"), "{text}");
+}

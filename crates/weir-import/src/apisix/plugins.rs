@@ -214,6 +214,15 @@ fn pairs(node: &Node, ledger: &mut Ledger) -> Vec<(String, Value)> {
     out
 }
 
+/// Withholds the fields that `node` sets to values that Weir lacks.
+fn withhold(headers: &mut Headers, node: &Node) {
+    for entry in node.as_map().unwrap_or_default() {
+        if !headers.request_set.iter().any(|(name, _)| **name == *entry.key) {
+            headers.withhold(&entry.key);
+        }
+    }
+}
+
 fn translate(
     name: &str,
     entry: &Entry,
@@ -577,6 +586,8 @@ fn translate(
 fn named(mut filters: Vec<Filter>) -> Vec<Filter> {
     let headers = Headers {
         request_set: vec![("x-consumer-username".to_owned(), "{consumer}".into())],
+        // APISIX writes or clears these for every caller.
+        request_remove: vec!["x-consumer-custom-id".to_owned(), "x-credential-identifier".to_owned()],
         ..Headers::default()
     };
     filters.extend(headers.filter());
@@ -714,8 +725,10 @@ fn rewrite(fields: &mut Fields<'_>, ledger: &mut Ledger) -> Vec<Filter> {
                 }
             }
             headers.request_remove = same(inner.texts("remove", ledger), ledger).unwrap_or_default();
+            node.get("set").into_iter().for_each(|node| withhold(&mut headers, node));
         } else {
             headers.request_set = pairs(node, ledger);
+            withhold(&mut headers, node);
         }
         out.extend(headers.filter());
     }

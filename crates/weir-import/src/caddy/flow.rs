@@ -384,7 +384,13 @@ impl<'a> Flow<'a> {
                             _ => headers.request_add.push(pair),
                         }
                     }
-                    Err(placeholder) => self.lacks(piece, &placeholder),
+                    Err(placeholder) => {
+                        self.lacks(piece, &placeholder);
+                        // Caddy overwrites what the client sent, so the client's value must not pass either.
+                        if matches!(op, Op::Set(..)) {
+                            headers.withhold(name);
+                        }
+                    }
                 },
             }
         }

@@ -69,6 +69,7 @@ pub(super) fn expression(name: &str, scope: &Scope) -> Option<Expression> {
         [Part::Value(expression)] => Some(expression.clone()),
         [Part::Placeholder(name)] => Some(Expression::raw(match &**name {
             "client" => "client.ip",
+            "consumer" => "consumer.name",
             "host" => "request.host",
             "method" => "request.method",
             "path" => "request.path",
@@ -119,6 +120,7 @@ fn value(name: &str, scope: &Scope) -> Option<Result<Template, ()>> {
             placeholder("client")
         }
         "tls_client_subject" | "tls.client.subject" => placeholder("tls_client_subject"),
+        "http.auth.user.id" => placeholder("consumer"),
         "tls_client_fingerprint" | "tls.client.fingerprint" => placeholder("tls_client_fingerprint"),
         "tls.server_name" => expression(Expression::raw("client.sni")),
         "http.error.status_code" | "err.status_code" if scope.is_error => placeholder("status"),

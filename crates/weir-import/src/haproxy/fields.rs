@@ -59,14 +59,20 @@ impl<'a> Build<'_, 'a> {
         let nearest = "headers: { request: { set, add, remove } }";
         let is = match self.when(cx, line, at) {
             Ok(is) => is,
-            Err(why) => return cx.ledger.refused(line.piece, format!("its condition: {why}"), nearest),
+            Err(why) => {
+                cx.ledger.refused(line.piece, format!("its condition: {why}"), nearest);
+                return self.withhold(&lower, action, &Expression::constant(true));
+            }
         };
         if is.as_constant() == Some(false) {
             return cx.ledger.left_out(line.piece, "its condition never holds here");
         }
         let text = match template(cx, self.scope, value) {
             Ok(text) => text,
-            Err(why) => return cx.ledger.refused(line.piece, why, nearest),
+            Err(why) => {
+                cx.ledger.refused(line.piece, why, nearest);
+                return self.withhold(&lower, action, &is);
+            }
         };
         if own(cx, line, self.scope, &lower, action, value, &is) {
             return;
@@ -90,7 +96,8 @@ impl<'a> Build<'_, 'a> {
         }
         if lower.contains('_') {
             let why = "Weir drops fields with `_`, because servers read `_` as `-`";
-            return cx.ledger.refused(line.piece, why, "the same name with `-`");
+            cx.ledger.refused(line.piece, why, "the same name with `-`");
+            return self.withhold(&lower, action, &is);
         }
         let setting =
             if SECRET.contains(&&*lower) && text.as_literal().is_some() && !value.contains(super::read::MARK)
@@ -128,6 +135,28 @@ impl<'a> Build<'_, 'a> {
             one.apply(&lower, change);
             let filters: Vec<Filter> = one.take().into_iter().collect();
             self.push(when(&is, filters, Vec::new()));
+        }
+    }
+
+    /// Keeps the client's own value from the server, where HAProxy overwrites or removes it and Weir cannot: `is` says
+    /// for which requests.
+    fn withhold(&mut self, name: &str, action: &str, is: &Expression) {
+        if action == "add-header" {
+            return;
+        }
+        let mut headers = Headers::default();
+        headers.withhold(name);
+        for name in std::mem::take(&mut headers.request_remove) {
+            self.scope.touched.push(format!("request.headers[\"{name}\"]"));
+            match is.as_constant() {
+                Some(true) => self.change(&name, Change::Remove),
+                _ => {
+                    let mut one = Pending::default();
+                    one.apply(&name, Change::Remove);
+                    let filters: Vec<Filter> = one.take().into_iter().collect();
+                    self.push(when(is, filters, Vec::new()));
+                }
+            }
         }
     }
 

@@ -328,7 +328,9 @@ pub(super) fn certificate(cx: &mut Cx<'_, '_>, ingress: &mut Ingress<'_>) -> Vec
             );
         }
     }
-    let passes = flag(own.take("auth-tls-pass-certificate-to-upstream"), cx.ledger).unwrap_or(false);
+    let pass = own.take("auth-tls-pass-certificate-to-upstream");
+    let pass_piece = pass.as_ref().map(|(_, piece)| *piece);
+    let passes = flag(pass, cx.ledger).unwrap_or(false);
     let Some((name, piece)) = secret else {
         mode.iter()
             .for_each(|(_, piece)| cx.ledger.left_out(*piece, "without auth-tls-secret it is not used"));
@@ -376,9 +378,26 @@ pub(super) fn certificate(cx: &mut Cx<'_, '_>, ingress: &mut Ingress<'_>) -> Vec
         let refuse = Filter::new("respond", filters::respond(400, None, None));
         out.extend(filters::when(&is, vec![refuse], Vec::new()));
     }
-    if passes {
-        cx.ledger.note(
-            "certificates of clients: Services get Client-Cert (RFC 9440), not ssl-client-cert".to_owned(),
+    // The controller writes these for each request of such a host: no client may claim them.
+    let verified = "{= client.cert.subject == \"\" ? \"NONE\" : \"SUCCESS\" }";
+    let fields = filters::Headers {
+        request_set: vec![
+            ("ssl-client-verify".to_owned(), verified.into()),
+            ("ssl-client-subject-dn".to_owned(), "{tls_client_subject}".into()),
+        ],
+        request_remove: vec!["ssl-client-cert".to_owned(), "ssl-client-issuer-dn".to_owned()],
+        ..filters::Headers::default()
+    };
+    out.extend(fields.filter());
+    cx.ledger.note(
+        "certificates of clients: Services get ssl-client-verify and ssl-client-subject-dn as from the controller, \
+         not ssl-client-issuer-dn",
+    );
+    if let Some(piece) = pass_piece.filter(|_| passes) {
+        cx.ledger.refused(
+            piece,
+            "Weir sends no ssl-client-cert: it sends certificates of its consumers as Client-Cert (RFC 9440)",
+            "mtls_auth: { forward: true } with consumers.NAME.mtls_auth",
         );
     }
     out

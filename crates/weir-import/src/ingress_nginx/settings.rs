@@ -307,7 +307,13 @@ pub(super) fn header_map(data: &Node, ledger: &mut Ledger) -> Vec<(String, Value
                 ledger.same(entry.piece);
             }
             None => {
-                ledger.refused(entry.piece, format!("variables in `{text}`"), "headers: { request: { set } }")
+                ledger.refused(
+                    entry.piece,
+                    format!("variables in `{text}`"),
+                    "headers: { request: { set } }",
+                );
+                // The controller overwrites the field: an empty value removes what another sent.
+                out.push((entry.key.to_ascii_lowercase(), "".into()));
             }
         }
     }

@@ -109,9 +109,15 @@ pub(super) fn filters(
     let mut headers = Headers::default();
     let user = if known.has_usernames { "{= maps.usernames }" } else { "{consumer}" };
     headers.request_set.push(("x-consumer-username".to_owned(), user.into()));
-    if known.has_custom_ids {
-        headers.request_set.push(("x-consumer-custom-id".to_owned(), "{= maps.custom_ids }".into()));
+    match known.has_custom_ids {
+        true => headers.request_set.push(("x-consumer-custom-id".to_owned(), "{= maps.custom_ids }".into())),
+        false => headers.request_remove.push("x-consumer-custom-id".to_owned()),
     }
+    // Kong sets or clears these for every caller; no client may claim them.
+    headers.request_remove.extend(
+        ["x-consumer-id", "x-credential-identifier", "x-credential-username", "x-anonymous-consumer"]
+            .map(str::to_owned),
+    );
     out.extend(headers.filter());
     ledger.note(
         "consumers: services get X-Consumer-Username and X-Consumer-Custom-ID as from Kong, not \

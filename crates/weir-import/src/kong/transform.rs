@@ -61,11 +61,14 @@ fn read(
                         Ok(value) if kind == "replace" => changes.replace.push((name, value)),
                         Ok(value) if kind == "add" => changes.add.push((name, value)),
                         Ok(value) => changes.append.push((name, value)),
-                        Err(why) => ledger.refused(
-                            piece,
-                            why,
-                            "headers: { request: { set: { NAME: \"{= EXPRESSION }\" } } }",
-                        ),
+                        Err(why) => {
+                            let nearest = "headers: { request: { set: { NAME: \"{= EXPRESSION }\" } } }";
+                            ledger.refused(piece, why, nearest);
+                            // Kong overwrites what the client sent, so the client's value must not pass either.
+                            if kind == "replace" && is_request && !name.eq_ignore_ascii_case("host") {
+                                changes.remove.push(name);
+                            }
+                        }
                     },
                     (_, None) => ledger.refused(piece, format!("`{name}` has no value"), "NAME:VALUE"),
                 }

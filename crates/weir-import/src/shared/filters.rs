@@ -81,6 +81,32 @@ pub struct Headers {
 }
 
 impl Headers {
+    /// Keeps the client's own value of a request field from the upstream, where the source overwrites it with a value
+    /// that Weir lacks. The gateway removes `x_user` with `x-user`.
+    pub fn withhold(&mut self, name: &str) {
+        /// Fields that the gateway writes itself: it drops what clients claim in them.
+        const OWN: &[&str] = &[
+            "connection",
+            "content-length",
+            "expect",
+            "forwarded",
+            "host",
+            "keep-alive",
+            "proxy-connection",
+            "te",
+            "trailer",
+            "transfer-encoding",
+            "upgrade",
+            "x-forwarded-for",
+            "x-forwarded-host",
+            "x-forwarded-proto",
+        ];
+        let name = name.to_ascii_lowercase().replace('_', "-");
+        if !OWN.contains(&&*name) && !self.request_remove.contains(&name) {
+            self.request_remove.push(name);
+        }
+    }
+
     /// The filter, if there is a change.
     #[must_use]
     pub fn filter(&self) -> Option<Filter> {
