@@ -681,3 +681,68 @@ fn a_guard_before_a_rewrite_stays() {
     let route = text.split("a.test.rewrite:").nth(1).unwrap().split("a.test.root").next().unwrap();
     assert!(!route.contains("&no="), "{text}");
 }
+
+/// A field that nginx overwrites, with a value that Weir lacks, does not reach the upstream as the client sent it.
+#[test]
+fn refused_identity_fields_are_withheld() {
+    let own = |lines: &str| imported(&server(&format!("location / {{ {lines} {PASS} }}")));
+    for (line, removed) in [
+        ("proxy_set_header X-Who $unknown;", "remove: [x-who]"),
+        ("proxy_set_header REMOTE_USER $remote_user;", "remove: [remote-user]"),
+        ("set $who staff; set $who $unknown; proxy_set_header X-Who $who;", "remove: [x-who]"),
+    ] {
+        let text = own(line);
+        assert!(text.contains("[refused] proxy_set_header") && text.contains(removed), "{line}\n{text}");
+    }
+    // Nor does it reach the service that decides.
+    let text = imported(&server(&format!(
+        "location = /auth {{ proxy_set_header X-Who $unknown; {PASS} }} location / {{ auth_request /auth; {PASS} }}"
+    )));
+    assert!(text.contains("set: { x-who: \"\" }"), "{text}");
+}
+
+/// `set` in an `if` is a choice that each request makes, and not the value before it.
+#[test]
+fn a_variable_of_an_if_is_chosen_for_each_request() {
+    let guarded = |lines: &str| imported(&server(&format!("{lines} location / {{ {PASS} }}")));
+    let text = guarded("set $block 0; if ($arg_a = b) { set $block 1; } if ($block = 1) { return 403; }");
+    assert!(text.contains("[same] if ($block = 1)") && !text.contains("[refused]"), "{text}");
+    assert!(text.replace('\\', "").contains("? \"1\" : \"0\") == \"1\""), "{text}");
+    // A condition that Weir cannot ask leaves no value behind.
+    let text = guarded("set $block 0; if (-f /tmp/x) { set $block 1; } if ($block = 1) { return 403; }");
+    assert!(text.contains("CLOSED"), "{text}");
+    // Each `if` may double the value: there is an end.
+    let many: String = (0..40)
+        .map(|n| format!("if ($arg_a{n}) {{ set $all \"${{all}}{n}\"; }}"))
+        .collect::<Vec<_>>()
+        .concat();
+    let text = guarded(&format!("set $all \"\"; {many} if ($all = 12) {{ return 403; }}"));
+    assert!(text.contains("CLOSED") && text.len() < 300_000, "{}", text.len());
+}
+
+/// Only fields of the service's answer are copied from it, and only where it is asked do variables read them.
+#[test]
+fn answers_of_the_service_are_no_fields_of_clients() {
+    let text = imported(&server(&format!(
+        "location = /auth {{ {PASS} }} location / {{ set $origin $http_origin; auth_request /auth; \
+         auth_request_set $user $upstream_http_x_user; proxy_set_header X-User $user; \
+         add_header Access-Control-Allow-Origin $origin; {PASS} }}"
+    )));
+    assert!(text.contains("copy: [x-user]"), "{text}");
+    // Where nobody is asked, nginx sends no field.
+    let text = imported(&server(&format!(
+        "auth_request /auth; auth_request_set $user $upstream_http_x_user; location = /auth {{ {PASS} }} \
+         location / {{ auth_request off; proxy_set_header X-User $user; {PASS} }}"
+    )));
+    assert!(text.contains("remove: [x-user]") && !text.contains("request.headers[\"x-user\"]"), "{text}");
+}
+
+/// The lines of a table are values, and share its fate.
+#[test]
+fn lines_of_tables_are_no_directives() {
+    let text = imported(&format!(
+        "types {{ text/html html; image/gif gif; }} map $host $unused {{ a.test 1; }} {}",
+        server(&format!("location / {{ {PASS} }}"))
+    ));
+    assert!(text.contains("text/html html — a line of the table") && !text.contains("[refused]"), "{text}");
+}

@@ -9,6 +9,7 @@ use super::read::Directive;
 use super::site::Site;
 use super::text::template;
 use super::users::basic_auth;
+use super::variables::answered_field;
 use crate::config::Filter;
 use crate::shared::expression::Expression;
 use crate::shared::filters::ip;
@@ -232,17 +233,15 @@ fn forward<'a>(
     let path = path.unwrap_or_else(|| request.first().to_owned());
     let mut map = Map::new().with("upstream", asked.upstream).with("path", path);
     map.set("copy_request", "all");
-    let copies: Vec<String> = scope
-        .set
-        .values()
-        .filter_map(|value| match value.parts() {
-            [Part::Value(value)] => {
-                let field = value.as_str().strip_prefix("request.headers[\"")?.strip_suffix("\"]")?;
-                Some(field.to_owned())
-            }
-            _ => None,
-        })
+    // Not every variable that reads a field: `set $o $http_origin` reads the client's.
+    let mut copies: Vec<String> = scope
+        .block
+        .nearest("auth_request_set")
+        .iter()
+        .filter_map(|line| answered_field(line.args.get(1)?))
         .collect();
+    copies.sort();
+    copies.dedup();
     if !copies.is_empty() {
         map.set("copy", copies);
     }
@@ -277,6 +276,8 @@ fn fields_of_service(cx: &mut Cx<'_, '_>, inner: &Scope<'_>, fields: &[&Directiv
             _ if name.contains('_') => {
                 let why = "fields with `_` are dropped, because servers read `_` as `-`";
                 cx.ledger.refused(field.piece, why, "the same name with `-`");
+                // The client's own value does not reach the service.
+                set.set(name.replace('_', "-"), "");
             }
             "x-forwarded-for" => {
                 let why = "Weir sends the client's address alone, whatever the client claims";
@@ -287,7 +288,10 @@ fn fields_of_service(cx: &mut Cx<'_, '_>, inner: &Scope<'_>, fields: &[&Directiv
                     cx.ledger.same(field.piece);
                     set.set(name, text.to_setting());
                 }
-                Err(why) => cx.ledger.refused(field.piece, why, "forward_auth: { set }"),
+                Err(why) => {
+                    cx.ledger.refused(field.piece, why, "forward_auth: { set }");
+                    set.set(name, "");
+                }
             },
         }
     }

@@ -13,6 +13,7 @@ use super::proxy::proxied;
 use super::read::Directive;
 use super::rewrite::{Answer, Apart, Rewritten, Search, run};
 use super::site::Site;
+use super::variables::auth_request_set;
 use crate::config::{Filter, Target};
 use crate::shared::filters::body_limit;
 use crate::shared::units::{read_size, size};
@@ -102,6 +103,7 @@ pub(super) fn action<'a>(
         }
         return action;
     }
+    auth_request_set(cx, &mut scope);
     let (answers, early) = before_guards(early);
     let is_proxied = content(cx, site, &mut scope, &mut action, early);
     let guards = guards(cx, site, &scope);
@@ -348,6 +350,7 @@ fn try_all<'a>(
         return refuse(cx, action, "the location that it leads to has rewrites".to_owned());
     }
     action.filters.extend(done.filters);
+    auth_request_set(cx, &mut inner);
     if let Some(pass) = target.block.own("fastcgi_pass").last() {
         match scripts(cx, &inner, pass) {
             Ok(made) => {

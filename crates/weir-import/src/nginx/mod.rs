@@ -33,6 +33,7 @@ mod text;
 mod tls;
 mod translate;
 mod users;
+mod variables;
 mod whole;
 
 use crate::config::Config;

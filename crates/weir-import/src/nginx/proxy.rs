@@ -326,6 +326,7 @@ fn request_fields<'a>(
                 _ if lower.contains('_') => {
                     let why = "fields with `_` are dropped, because servers read `_` as `-`";
                     cx.ledger.refused(field.piece, why, "the same name with `-`");
+                    headers.withhold(&lower);
                 }
                 Ok(text) if text.is_empty() => {
                     cx.ledger.same(field.piece);
@@ -337,7 +338,11 @@ fn request_fields<'a>(
                     headers.request_set.retain(|(known, _)| *known != lower);
                     headers.request_set.push((lower, setting));
                 }
-                Err(why) => cx.ledger.refused(field.piece, why, "headers: { request: { set } }"),
+                // nginx overwrites what the client sent, so the client's value must not pass either.
+                Err(why) => {
+                    cx.ledger.refused(field.piece, why, "headers: { request: { set } }");
+                    headers.withhold(&lower);
+                }
             },
         }
     }

@@ -6,6 +6,7 @@ use super::proxy::without_query;
 use super::read::Directive;
 use super::site::{Site, groups};
 use super::text::{condition, template};
+use super::variables::{answered_field, choose, chooses_by_path, chosen, set, variable_of};
 use crate::config::Filter;
 use crate::ledger::{Piece, Verdict};
 use crate::shared::expression::Expression;
@@ -98,7 +99,13 @@ pub(super) fn run<'a>(
         }
         match &*directive.name {
             "set" => set(cx, scope, directive),
-            "auth_request_set" => auth_request_set(cx, scope, directive),
+            // It is empty here: see `auth_request_set`.
+            "auth_request_set" => {
+                scope.set.entry(variable_of(directive).to_owned()).or_default();
+                if directive.args.get(1).is_some_and(|value| answered_field(value).is_some()) {
+                    cx.ledger.same(directive.piece);
+                }
+            }
             "break" => cx.ledger.by_itself(directive.piece, "nothing stands behind it"),
             "return" => match answer(cx, scope, directive) {
                 Ok(answer) => done.answer = Some(answer),
@@ -107,8 +114,25 @@ pub(super) fn run<'a>(
                     done.closed.push(why);
                 }
             },
-            "if" => one_if(cx, &place, scope, directive, &mut done),
-            "rewrite" => rewrite(cx, &place, scope, directive, &mut done),
+            "if" => {
+                one_if(cx, &place, scope, directive, &mut done);
+                // The old value would be wrong for some requests: nothing behind may read it.
+                if cx.ledger.verdict(directive.piece) == Some(Verdict::Refused) {
+                    for inner in directive.block.iter().flatten().filter(|inner| inner.name == "set") {
+                        scope.set.remove(variable_of(inner));
+                    }
+                }
+                if directive.block.iter().flatten().any(|inner| inner.name == "rewrite") {
+                    scope.set.retain(|_, value| !chooses_by_path(value));
+                }
+            }
+            "rewrite" => {
+                let before = done.filters.len();
+                rewrite(cx, &place, scope, directive, &mut done);
+                if done.filters.len() > before {
+                    scope.set.retain(|_, value| !chooses_by_path(value));
+                }
+            }
             _ => {}
         }
     }
@@ -119,40 +143,6 @@ fn leave_out(cx: &mut Cx<'_, '_>, directive: &Directive, why: &'static str) {
     cx.ledger.left_out(directive.piece, why);
     for inner in directive.block.iter().flatten() {
         leave_out(cx, inner, why);
-    }
-}
-
-fn set<'a>(cx: &mut Cx<'a, '_>, scope: &mut Scope<'a>, directive: &Directive) {
-    let [name, value] = &*directive.args else {
-        return cx.ledger.refused(directive.piece, "`set` takes a variable and a value", "maps");
-    };
-    match template(cx, scope, value) {
-        Ok(value) => {
-            cx.ledger.same(directive.piece);
-            scope.set.insert(name.trim_start_matches('$').to_owned(), value);
-        }
-        Err(why) => cx.ledger.refused(directive.piece, why, "maps"),
-    }
-}
-
-/// `auth_request_set $user $upstream_http_x_user`: the field of the answer becomes one of the request.
-fn auth_request_set<'a>(cx: &mut Cx<'a, '_>, scope: &mut Scope<'a>, directive: &Directive) {
-    let (name, value) = match &*directive.args {
-        [name, value] => (name.trim_start_matches('$'), value.trim_start_matches('$')),
-        _ => return,
-    };
-    match value.strip_prefix("upstream_http_") {
-        Some(field) => {
-            let field = field.replace('_', "-");
-            let mut template = Template::default();
-            template.push(Part::Value(Expression::of("request.headers", &field)));
-            cx.ledger.same(directive.piece);
-            scope.set.insert(name.to_owned(), template);
-        }
-        None => {
-            let why = "of the answer of the authorization service, Weir keeps fields";
-            cx.ledger.refused(directive.piece, why, "forward_auth: { copy }");
-        }
     }
 }
 
@@ -279,7 +269,7 @@ fn is_in_path(text: &str) -> bool {
 fn one_if<'a>(
     cx: &mut Cx<'a, '_>,
     place: &Where<'_, 'a>,
-    scope: &Scope<'a>,
+    scope: &mut Scope<'a>,
     directive: &'a Directive,
     done: &mut Rewritten,
 ) {
@@ -311,6 +301,7 @@ fn one_if<'a>(
     let mut inner_scope = scope.clone();
     let mut filters = Vec::new();
     let mut apart = Vec::new();
+    let mut variables = Vec::new();
     let mut ended = false;
     for line in &inner {
         if ended {
@@ -365,7 +356,16 @@ fn one_if<'a>(
             "access_log" if line.first() == "off" => {
                 cx.ledger.changed(line.piece, "use access_log.when to choose what is logged");
             }
-            "set" => return refuse(cx, done, "a variable that is set in an `if`".to_owned(), Some(&is)),
+            "set" => {
+                set(cx, &mut inner_scope, line);
+                if let Err(why) = choose(&is, scope, &inner_scope, line) {
+                    cx.ledger.refused(line.piece, why.clone(), "maps");
+                    return refuse(cx, done, why, Some(&is));
+                }
+                if !variables.contains(&variable_of(line)) {
+                    variables.push(variable_of(line));
+                }
+            }
             other => {
                 let why = format!("`{other}` in an `if`");
                 return refuse(cx, done, why, Some(&is));
@@ -373,6 +373,12 @@ fn one_if<'a>(
         }
     }
     cx.ledger.same(directive.piece);
+    for name in variables {
+        if let Some(value) = inner_scope.set.get(name) {
+            let value = chosen(&is, scope, name, value);
+            scope.set.insert(name.to_owned(), value);
+        }
+    }
     done.apart.extend(apart);
     if !filters.is_empty() {
         done.filters.extend(when(&is, filters, Vec::new()));
