@@ -226,6 +226,16 @@ fn traps() -> Vec<(&'static str, String, Vec<&'static str>)> {
             vec!["[refused] basicauth scrypt", "CLOSED"],
         ),
         (
+            "25 forward_auth sets fields of the question",
+            site("forward_auth auth:9 {\nuri /verify\nheader_up X-Zone {host}\n}\nreverse_proxy up:80"),
+            vec!["[changed] forward_auth", "set: { x-zone: \"{host}\" }"],
+        ),
+        (
+            "25 forward_auth removes a field of the question",
+            site("forward_auth auth:9 {\nuri /verify\nheader_up -X-Zone\n}\nreverse_proxy up:80"),
+            vec!["[refused] forward_auth", "CLOSED"],
+        ),
+        (
             "25 forward_auth sends all fields",
             site(
                 "forward_auth auth:9 {\nuri /verify\ncopy_headers Remote-User>X-User Remote-Groups\n}\nreverse_proxy up:80",

@@ -267,6 +267,11 @@ fn traps() -> Vec<(&'static str, String, Vec<&'static str>)> {
             vec!["[refused] http-request deny if { sc_get_gpc0(0) gt 0 }", "per_client: { connections: 10 }"],
         ),
         (
+            "26 connections of one client",
+            front("http-request track-sc0 src; http-request deny deny_status 429 if { sc_conn_cur(0) gt 50 }"),
+            vec!["[changed] http-request deny deny_status 429", "per_client: { connections: 50 }"],
+        ),
+        (
             "27 http-response is for answers of servers",
             front("http-response set-header X-A 1; http-request deny if { path /d }"),
             vec![

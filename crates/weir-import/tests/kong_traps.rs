@@ -177,7 +177,7 @@ fn every_trap_is_told() {
         ("38 openid-connect leaves the route closed", plugin("{ name: openid-connect, config: { issuer: \
             \"https://i\", client_secret: [hush] } }"), &["CLOSED by weir import", "client_secret ***"]),
         ("38 an unknown plugin leaves the route closed", plugin("{ name: my-guard }"), &["CLOSED by weir \
-            import", "ext_proc"]),
+            import", "ext_proc", "upstream: s"]),
         (
             "39 variables",
             plugin("{ name: key-auth }\nconsumers: [{ username: c, keyauth_credentials: [{ key: $KEY_A }, { key: \

@@ -303,12 +303,17 @@ fn traps() -> Vec<(&'static str, String, Vec<&'static str>)> {
             vec!["to: \"https://h.test{path}\", status: 301 }"],
         ),
         (
+            "a redirect by a field of a balancer would not end",
+            format!("if ($http_x_forwarded_proto != \"https\") {{ return 301 https://$host$request_uri; }} {all}"),
+            vec!["[refused] if ($http_x_forwarded_proto != https )", "trusted_proxies", "CLOSED"],
+        ),
+        (
             "34 35 auth_request",
             format!("location = /auth {{ internal; proxy_pass_request_body off; proxy_set_header Content-Length \"\"; \
                 proxy_set_header X-Original-URI $request_uri; {PASS} }} \
                 location / {{ auth_request /auth; auth_request_set $u $upstream_http_x_user; proxy_set_header X-User $u; {PASS} }}"),
             vec![
-                "[same] auth_request /auth",
+                "[changed] auth_request /auth — the service sees the host that the client asked for",
                 "[same] proxy_set_header X-Original-URI $request_uri",
                 "upstream: 127.0.0.1-8080\n          path: /auth\n",
                 "copy_request: all",

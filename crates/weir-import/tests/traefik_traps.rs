@@ -452,7 +452,7 @@ fn every_trap_is_told() {
         (
             "an unknown middleware",
             middleware("{ frobnicate: { a: 1 } }"),
-            &["does not know this middleware", "CLOSED by weir import"],
+            &["does not know this middleware", "CLOSED by weir import", "    upstream: "],
         ),
         (
             "plugins",

@@ -630,6 +630,26 @@ impl<'a> Flow<'a> {
             settings.set("copy", names);
         }
         settings.set("copy_request", "all");
+        let mut set = Map::new();
+        for op in &ask.proxy.request {
+            match op {
+                // Weir tells the service the same in these fields.
+                Op::Set(name, _) | Op::Add(name, _)
+                    if ["x-forwarded-method", "x-forwarded-uri"].contains(&&*name.to_ascii_lowercase()) => {}
+                Op::Set(name, value) | Op::Add(name, value) => match world.text(value) {
+                    Ok(template) => set.set(name.to_ascii_lowercase(), template.to_setting()),
+                    Err(placeholder) => self.lacks(piece, &placeholder),
+                },
+                Op::Delete(name) => {
+                    let why = format!("the question has all fields of the request, `{name}` too");
+                    self.ledger.refused(piece, why.clone(), "`forward_auth.copy_request`: a list of fields");
+                    return self.closed(world, &why, piece);
+                }
+            }
+        }
+        if !set.is_empty() {
+            settings.set("set", set);
+        }
         let mut filters = vec![Filter::new("forward_auth", settings)];
         let mut headers = Headers::default();
         for (from, to) in ask.copy.iter().filter(|(from, to)| from != to) {

@@ -510,8 +510,8 @@ fn write<'a>(
         if let Some(by) = kept.covered_by {
             if let Some(line) = part.line {
                 let why = format!(
-                    "not written, because HAProxy never uses it: a rule for `{}` before it takes all its requests",
-                    titles[by]
+                    "not written, because HAProxy never uses it: a {} before it takes all its requests",
+                    rule_for(&titles[by])
                 );
                 cx.ledger.changed(line.piece, why);
             }
@@ -536,7 +536,8 @@ fn write<'a>(
             for not in &kept.nots {
                 let title = &titles[*not];
                 let line = format!(
-                    "A rule for `{title}` stands before it in HAProxy, so its requests are left to it."
+                    "A {} stands before it in HAProxy, so its requests are left to it.",
+                    rule_for(title)
                 );
                 if !route.comment.contains(&line) {
                     route.comment.push(line);
@@ -725,5 +726,14 @@ fn backend<'a>(cx: &mut Cx<'a, '_, '_>, backends: &mut HashMap<String, Backend>,
 pub(super) fn set_list(map: &mut Map, key: &str, texts: &[String]) {
     if !texts.is_empty() {
         map.set(key, texts.to_vec());
+    }
+}
+
+/// What a rule is called in a sentence. Those that answer by themselves have no backend.
+fn rule_for(backend: &str) -> String {
+    if backend.is_empty() {
+        "rule that answers by itself".to_owned()
+    } else {
+        format!("rule for `{backend}`")
     }
 }

@@ -139,7 +139,9 @@ pub(super) fn connections(cx: &mut Cx<'_, '_, '_>, line: &Line, scope: &Scope<'_
         let name = super::sample::call(word).0.to_owned();
         matches!(&*name, "src_conn_cur" | "sc_conn_cur" | "sc0_conn_cur" | "sc1_conn_cur" | "sc2_conn_cur")
     };
-    let Some(inner) = only_test(line, 3, scope) else { return false };
+    // Behind `reject`, or behind `deny` with a status.
+    let Some(at) = (2..8).find(|at| line.word(*at) == "if") else { return false };
+    let Some(inner) = only_test(line, at, scope) else { return false };
     let [fetch, operator, number] = &*inner else { return false };
     if !name(fetch) {
         return false;

@@ -202,6 +202,7 @@ impl<'a> Build<'_, 'a> {
                     cx.ledger.refused(line.piece, format!("its condition: {why}"), nearest);
                 }
             },
+            "deny" | "tarpit" if limits::connections(cx, line, self.scope) => {}
             "deny" => {
                 let status = line.after(2, "deny_status").or_else(|| line.after(2, "status"));
                 let status = status.and_then(|text| text.parse().ok()).unwrap_or(403);

@@ -97,10 +97,8 @@ pub(super) fn translate(
                 body.closed.get_or_insert_with(|| "its service is not in the file".to_owned());
             }
             let own = plugins.filters(at, service, known, config, ledger);
-            match &body.closed {
-                Some(why) => body.filters = vec![filters::closed(why)],
-                None => body.filters.extend(own),
-            }
+            body.filters.splice(0..0, body.closed.as_deref().map(filters::closed));
+            body.filters.extend(own);
             body
         }));
     }
@@ -176,7 +174,9 @@ fn build(
     let answers = filters.iter().any(|filter| {
         let is_map =
             |key: &str| matches!(&filter.settings, crate::yaml::Value::Map(map) if map.get(key).is_some());
-        filter.name == "respond" || filter.name == "redirect" && is_map("to")
+        let is_answer = filter.name == "respond" || filter.name == "redirect" && is_map("to");
+        // Whoever removes a filter that closes the route needs what is behind it.
+        is_answer && !filters::closes(filter)
     });
     let target = match service {
         _ if answers => None,

@@ -245,7 +245,12 @@ fn forward<'a>(
     if !copies.is_empty() {
         map.set("copy", copies);
     }
-    let set = fields_of_service(cx, &inner, &location.block.nearest("proxy_set_header"));
+    let fields = location.block.nearest("proxy_set_header");
+    if !fields.iter().any(|field| field.first().eq_ignore_ascii_case("host")) {
+        let why = "the service sees the host that the client asked for, where nginx sends that of proxy_pass";
+        cx.ledger.changed(request.piece, why);
+    }
+    let set = fields_of_service(cx, &inner, &fields);
     if !set.is_empty() {
         map.set("set", set);
     }

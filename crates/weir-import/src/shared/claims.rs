@@ -151,7 +151,10 @@ impl Reader {
             };
             let Some(Value::Text(is)) = condition else { continue };
             let Some(claim) = self.text(&is) else { continue };
-            let is_guard = filter.name == "acl" || text.contains("acl:") || has_refusal(&text);
+            let is_guard = filter.name == "acl"
+                || text.contains("acl:")
+                || has_refusal(&text)
+                || text.contains("redirect:") && loops(claim, &is);
             found(claim, is_guard);
             if is_guard {
                 let why =
@@ -167,6 +170,13 @@ impl Reader {
         let of_field = matches.headers.iter().find_map(|(name, _)| named(name));
         of_field.or_else(|| self.text(matches.when.as_deref()?))
     }
+}
+
+/// Whether a redirect under this condition never ends: it goes to whoever does not say `https`, and no client may.
+fn loops(claim: &str, is: &str) -> bool {
+    const OF_SCHEME: &[&str] =
+        &["front-end-https", "x-forwarded-proto", "x-forwarded-scheme", "x-forwarded-ssl", "x-scheme"];
+    OF_SCHEME.contains(&claim) && is.contains('!')
 }
 
 /// Whether settings answer with 4xx or 5xx.
