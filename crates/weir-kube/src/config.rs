@@ -39,9 +39,9 @@ impl Config {
         }
         let listeners = self.listeners.iter();
         let upstreams = self.upstreams.iter();
-        section(&mut out, "listeners", listeners.map(|(name, value)| (name, value)));
+        section(&mut out, "listeners", listeners);
         out.push(',');
-        section(&mut out, "upstreams", upstreams.map(|(name, value)| (name, value)));
+        section(&mut out, "upstreams", upstreams);
         out.push(',');
         section(&mut out, "routes", self.routes.iter().map(|(name, value)| (name, value)));
         out.push_str("\n}\n");

@@ -34,9 +34,12 @@ pub(super) struct Manner {
     pub(super) retry: Option<Value>,
 }
 
-/// BackendTLSPolicies by Service, and who uses them.
+/// A policy and the port of the Service that it is for, if not for all.
+type Targeting<'c> = (&'c Name, &'c Object<BackendTlsPolicy>, Option<&'c str>);
+
+/// BackendTLSPolicies by the namespace and name of their Service, and who uses them.
 pub(super) struct Policies<'c> {
-    of_service: BTreeMap<(&'c str, &'c str), Vec<(&'c Name, &'c Object<BackendTlsPolicy>, Option<&'c str>)>>,
+    of_service: BTreeMap<(&'c str, &'c str), Vec<Targeting<'c>>>,
     /// The Gateways of each policy's ancestors.
     pub(super) used: BTreeMap<&'c Name, BTreeSet<Name>>,
     /// Policies that lost to an older one for all that they target.

@@ -199,12 +199,13 @@ pub(super) fn policies(cx: &Cx<'_>, statuses: &mut Vec<Status>) {
             .ca_certificate_refs
             .iter()
             .any(|reference| backends::authority(cx, name, reference).is_ok());
-        let system = policy.spec.validation.well_known_ca_certificates.as_deref() == Some("System");
+        let trusts_system = policy.spec.validation.well_known_ca_certificates.as_deref() == Some("System")
+            && policy.spec.validation.ca_certificate_refs.is_empty();
         let wrong = if conflicted {
             Some(Problem::new("Conflicted", "an older policy has the same targets"))
         } else if services().all(|service| !cx.cluster.services.contains_key(&service)) {
             Some(Problem::new("TargetNotFound", "there is no such Service"))
-        } else if !any && !(system && policy.spec.validation.ca_certificate_refs.is_empty()) {
+        } else if !(any || trusts_system) {
             Some(Problem::new("NoValidCACertificate", "it names no usable authority"))
         } else {
             let refused =
