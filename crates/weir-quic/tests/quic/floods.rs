@@ -26,8 +26,9 @@ fn a_client_that_only_pings_is_cut() {
         }
         assert_eq!(lost.await.unwrap(), Lost::Flood);
         assert_eq!(poll_fn(|cx| connection.poll_lost(cx)).await, Lost::Closed(7));
+        // Some datagrams have several such frames, as acknowledgements count too.
         let received = server.counts().received;
-        assert!((100..200).contains(&received), "cut after {received} datagrams");
+        assert!((50..200).contains(&received), "cut after {received} datagrams");
     });
 }
 

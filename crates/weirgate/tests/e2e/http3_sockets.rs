@@ -65,7 +65,7 @@ impl Lab {
     fn finish(held: Vec<Held>) {
         let body = "x".repeat(LONG);
         for (mut conn, asked, _client) in held {
-            conn.send(&format!("HTTP/1.1 200 OK\r\nContent-Length: {LONG}\r\n\r\n{body}"));
+            conn.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {LONG}\r\n\r\n{body}"));
             asked.response().expect_body(&body);
         }
     }

@@ -45,34 +45,35 @@ fn from_http2_to_http1() {
     assert_eq!((all.body, all.end), ([0x81, 2, b'h', b'i', 0x88, 0].to_vec(), Some(End::Stream)));
 }
 
-/// weir-h1 takes both fields out of a head, so conditions must read them from elsewhere.
+/// weir-h1 takes both fields out of a head, so conditions must read them from elsewhere. The routes refuse, because over
+/// HTTP/2 a 2xx would open a WebSocket.
 #[test]
 fn conditions_see_an_upgrade() {
     let weir = Weir::start(
         r#"
 listeners: { web: { address: 127.0.0.1:0, protocols: [http1, h2] } }
 routes:
-  field: { match: { path: "/field", headers: { upgrade: websocket } }, respond: { status: 202 } }
-  when: { match: { path: "/when", when: 'request.headers["upgrade"] == "websocket"' }, respond: { status: 202 } }
+  field: { match: { path: "/field", headers: { upgrade: websocket } }, respond: { status: 403 } }
+  when: { match: { path: "/when", when: 'request.headers["upgrade"] == "websocket"' }, respond: { status: 403 } }
   option:
     match: { path: "/option", when: 'request.headers["connection"].matches("(?i)upgrade")' }
-    respond: { status: 202 }
+    respond: { status: 403 }
   filter:
     match: { path: "/filter" }
     filters:
-      - when: { is: 'request.headers["Upgrade"].lowerAscii() == "websocket"', filters: [ { respond: { status: 202 } } ] }
+      - when: { is: 'request.headers["Upgrade"].lowerAscii() == "websocket"', filters: [ { respond: { status: 403 } } ] }
     respond: { status: 404 }
 "#,
     );
     for path in ["/field", "/when", "/option", "/filter"] {
-        weir.client().ask(ASK.replace("/ws", path)).expect_status(202);
+        weir.client().ask(ASK.replace("/ws", path)).expect_status(403);
         let plain = ASK.replace("/ws", path).replace("Connection: Upgrade\r\nUpgrade: websocket\r\n", "");
         weir.client().ask(plain).expect_status(404);
         let mut client = weir.h2();
         let mut connect = CONNECT.to_vec();
         connect[4].1 = path;
         let stream = client.request(&connect, false);
-        client.wait(stream, path, |message| message.status() == 202);
+        client.wait(stream, path, |message| message.status() == 403);
     }
 }
 
