@@ -263,8 +263,10 @@ fn one_at_a_time_and_until_a_reload() {
     );
     weir.client().get("/a/1").expect_status(200);
     weir.reload_with(&running.replace("\"/b/*\"", "\"/c/*\"")).unwrap();
-    let told = call(&weir, &format!("GET /api/v1/shadow/{}", first.1), "", "").expect_status(200).json();
-    assert_eq!((&told["state"], &told["ended"]), (&json!("ended"), &json!("another config runs now")));
+    eventually("the shadow has ended", || {
+        let told = call(&weir, &format!("GET /api/v1/shadow/{}", first.1), "", "").expect_status(200).json();
+        told["state"] == "ended" && told["ended"] == "another config runs now"
+    });
     // Its candidate was compared with another config.
     call(&weir, &format!("POST /api/v1/shadow/{}:promote", first.1), "", "").expect_status(409);
     // The next one may begin, and counts from nothing.
