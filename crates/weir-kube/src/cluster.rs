@@ -173,7 +173,10 @@ fn put<S: DeserializeOwned + PartialEq>(
         Kind::ConfigMap | Kind::EndpointSlice | Kind::Namespace | Kind::Secret => Some(object),
         _ => object.get("spec"),
     };
-    let spec = spec.cloned().unwrap_or_else(|| Value::Object(serde_json::Map::new()));
+    let mut spec = spec.cloned().unwrap_or_else(|| Value::Object(serde_json::Map::new()));
+    if kind != Kind::WeirFilters {
+        drop_nulls(&mut spec);
+    }
     let refuse = |why: String| Refused { object: format!("{} {name}", kind.as_str()), why };
     let spec: S = serde_json::from_value(spec).map_err(|e| refuse(e.to_string()))?;
     let new = Object { meta, spec, status: object.get("status").cloned().unwrap_or_default() };
@@ -187,10 +190,37 @@ fn put<S: DeserializeOwned + PartialEq>(
     Ok(change)
 }
 
+/// Go writes an empty list as `null`, such as `endpoints` of a Service without pods: it counts as absent.
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Array(all) => all.iter_mut().for_each(drop_nulls),
+        Value::Object(all) => {
+            all.retain(|_, value| !value.is_null());
+            all.values_mut().for_each(drop_nulls);
+        }
+        _ => {}
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_service_without_pods_has_no_endpoints() {
+        let slice = |endpoints: Value, ports: Value| {
+            json!({
+                "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+                "metadata": { "namespace": "shop", "name": "cart-x" }, "endpoints": endpoints, "ports": ports,
+            })
+        };
+        let mut cluster = Cluster::default();
+        let full = slice(json!([{ "addresses": ["10.0.0.1"] }]), json!([{ "port": 80 }]));
+        assert_eq!(cluster.apply(&full), Ok(Change::Config));
+        assert_eq!(cluster.apply(&slice(Value::Null, Value::Null)), Ok(Change::Config));
+        assert!(cluster.endpoint_slices.values().all(|slice| slice.spec.endpoints.is_empty()));
+    }
 
     fn route(path: &str, status: Value) -> Value {
         json!({

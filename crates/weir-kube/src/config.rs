@@ -54,9 +54,26 @@ fn section<'v>(out: &mut String, name: &str, things: impl Iterator<Item = (&'v S
     for (at, (name, thing)) in things.enumerate() {
         out.push_str(if at == 0 { "\n" } else { ",\n" });
         // A text of a tenant never reads the environment or a file: `$$` is a dollar sign.
-        out.push_str(&format!("    {}: {}", json!(name), doubled(thing)));
+        out.push_str(&format!("    {}: {}", json!(name), printable(&doubled(thing).to_string())));
     }
     out.push_str(" }");
+}
+
+/// JSON may hold characters that YAML refuses, in one text of a tenant for all: they are escaped. Only texts have them.
+fn printable(json: &str) -> String {
+    let is_refused = |c: char| matches!(c, '\u{7f}'..='\u{9f}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}');
+    if !json.contains(is_refused) {
+        return json.to_owned();
+    }
+    let mut out = String::with_capacity(json.len() + 16);
+    for c in json.chars() {
+        if is_refused(c) {
+            out.push_str(&format!("\\u{:04x}", u32::from(c)));
+        } else {
+            out.push(c);
+        }
+    }
+    out
 }
 
 /// The same with each `$` doubled. Keys are never filled in.

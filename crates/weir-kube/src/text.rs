@@ -16,6 +16,8 @@ pub(crate) const MAX_VALUE: usize = 4096;
 const MAX_PATH: usize = 1024;
 /// The longest duration of the Gateway API: five digits and a unit, four times.
 const MAX_DURATION: Duration = Duration::from_secs(99_999 * 3600 * 4);
+/// The longest duration of Weir, which stands for all that are longer.
+const LONGEST: Duration = Duration::from_secs(3650 * 86_400);
 
 /// A host in lower case, or `*.` and one; nothing else.
 pub(crate) fn host(text: &str) -> Option<String> {
@@ -159,7 +161,7 @@ pub(crate) fn duration(text: &str) -> Option<Duration> {
         rest = rest.get(unit..)?;
         parts += 1;
     }
-    ((1..=4).contains(&parts) && total <= MAX_DURATION).then_some(total)
+    ((1..=4).contains(&parts) && total <= MAX_DURATION).then_some(total.min(LONGEST))
 }
 
 #[cfg(test)]

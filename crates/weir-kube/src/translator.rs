@@ -23,6 +23,8 @@ pub struct GatewayApi {
     rest: Map<String, Value>,
     /// The object that each thing of the last config was made for.
     owners: BTreeMap<String, (Kind, Name)>,
+    /// The last config, a line for each thing: a mistake of the text itself has a line but no path.
+    text: String,
     /// The Service in front of this pod, and its addresses.
     service: Option<(Key, Vec<String>)>,
 }
@@ -69,6 +71,30 @@ impl GatewayApi {
         let ends = rest.match_indices(['.', ':', '[', ' ']).map(|(at, _)| at).chain([rest.len()]);
         ends.rev().find_map(|end| self.owners.get(rest.get(..end)?))
     }
+
+    /// The object whose thing stands on a line of the config.
+    fn owner_of(&self, line: &str) -> Option<&(Kind, Name)> {
+        let (name, _) = line.trim_start().strip_prefix('"')?.split_once("\":")?;
+        self.owners.get(name)
+    }
+
+    fn on_line(&self, number: u32) -> Option<&(Kind, Name)> {
+        let before = usize::try_from(number).ok()?.checked_sub(1)?;
+        self.owner_of(self.text.lines().nth(before)?)
+    }
+
+    /// Who has most of a config that is too large: of the namespace with the most text, the longest object.
+    fn greatest(&self) -> Option<&(Kind, Name)> {
+        let mut spaces: BTreeMap<&str, (usize, BTreeMap<&(Kind, Name), usize>)> = BTreeMap::new();
+        for line in self.text.lines() {
+            let Some(owner) = self.owner_of(line) else { continue };
+            let space = spaces.entry(owner.1.namespace.as_str()).or_default();
+            space.0 += line.len();
+            *space.1.entry(owner).or_default() += line.len();
+        }
+        let (_, (_, objects)) = spaces.into_iter().max_by_key(|(_, (size, _))| *size)?;
+        objects.into_iter().max_by_key(|(_, size)| *size).map(|(owner, _)| owner)
+    }
 }
 
 impl Translator for GatewayApi {
@@ -86,13 +112,15 @@ impl Translator for GatewayApi {
             }),
         };
         if made == Change::Config {
-            self.options.refused.remove(&(kind, name)); // it may be better now
+            // It may be better now, or what refers to it: filters, authorities, endpoints.
+            self.options.refused.retain(|(_, refused), _| refused.namespace != name.namespace);
         }
         if moved || made == Change::Config { Effect::Config } else { Effect::Nothing }
     }
 
     fn translate(&mut self) -> Output {
         if let Some((_, addresses)) = &self.service {
+            self.options.published.clone_from(addresses);
             let all = self.cluster.gateways.iter();
             // A Gateway that asks for addresses gets those.
             let without = all.filter(|(_, gateway)| gateway.spec.addresses.is_empty());
@@ -105,7 +133,8 @@ impl Translator for GatewayApi {
             (Target { kind: status.kind.as_str(), key }, status.wanted)
         });
         let statuses = statuses.collect();
-        Output { text: translated.config.to_text(&self.rest), files: translated.config.files, statuses }
+        self.text = translated.config.to_text(&self.rest);
+        Output { text: self.text.clone(), files: translated.config.files, statuses }
     }
 
     fn leave_out(&mut self, mistakes: &Mistakes) -> bool {
@@ -114,7 +143,14 @@ impl Translator for GatewayApi {
         for mistake in shown.iter().filter(|mistake| mistake.severity == Severity::Error) {
             // What the system refuses, such as a port in use, has its place in the message.
             let message = mistake.message.strip_prefix("listeners.").map(|_| mistake.message.as_str());
-            let blamed = self.owner(&mistake.path).or_else(|| self.owner(message?)).cloned();
+            // One tenant's text must not keep the config of all from running.
+            let by_place = || match (mistake.code, &mistake.place) {
+                _ if !mistake.path.is_empty() => None,
+                ("too-large", _) => self.greatest(),
+                (_, place) => self.on_line(place.as_ref()?.line),
+            };
+            let blamed =
+                self.owner(&mistake.path).or_else(|| self.owner(message?)).or_else(by_place).cloned();
             if let Some(blamed) = blamed {
                 let why = mistake.message.chars().take(REASON).collect();
                 self.options.refused.entry(blamed).or_insert(why);

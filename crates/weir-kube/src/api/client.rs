@@ -1,8 +1,9 @@
 //! The requests of a controller: list, watch, get, create, replace and patch.
 
 use super::{Access, ApiError, Key, Object, Resource};
-use serde::Deserialize;
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -76,7 +77,7 @@ pub enum Write {
 struct WrittenPage {
     metadata: ListMetadata,
     #[serde(default)]
-    items: Option<Vec<Value>>,
+    items: Option<Vec<Box<RawValue>>>,
 }
 
 #[derive(Deserialize)]
@@ -90,7 +91,22 @@ struct ListMetadata {
 #[derive(Deserialize)]
 struct WrittenEvent {
     r#type: String,
-    object: Value,
+    object: Box<RawValue>,
+}
+
+/// What is read of an object that is nested too deeply to be read.
+#[derive(Deserialize)]
+struct Named {
+    metadata: NamedMetadata,
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct NamedMetadata {
+    #[serde(default)]
+    namespace: String,
+    name: String,
+    resource_version: String,
 }
 
 // === impl Client ===
@@ -237,20 +253,26 @@ fn told(resource: &Resource, line: &[u8]) -> Told {
     let Ok(event) = serde_json::from_slice::<WrittenEvent>(line) else {
         return unreadable("it is not JSON, or has no type and object");
     };
-    let object = |put: fn(Object) -> Told| match Object::new(resource, event.object.clone()) {
+    let Ok(value) = serde_json::from_str::<Value>(event.object.get()) else {
+        // What cannot be read is as if it were gone, so that the others are seen: references to it answer 500.
+        let named = serde_json::from_str::<Named>(event.object.get());
+        let gone = named.ok().and_then(|n| Object::new(resource, json!({ "metadata": n.metadata })).ok());
+        return gone.map_or_else(|| unreadable("an object in it is not readable"), Told::Deleted);
+    };
+    let object = |put: fn(Object) -> Told| match Object::new(resource, value.clone()) {
         Ok(object) => put(object),
         Err(e) => unreadable(&e.to_string()),
     };
     match event.r#type.as_str() {
         "ADDED" | "MODIFIED" => object(Told::Put),
         "DELETED" => object(Told::Deleted),
-        "BOOKMARK" => match event.object.pointer("/metadata/resourceVersion").and_then(Value::as_str) {
+        "BOOKMARK" => match value.pointer("/metadata/resourceVersion").and_then(Value::as_str) {
             Some(version) => Told::Bookmark(version.to_owned()),
             None => unreadable("a bookmark without a version"),
         },
         "ERROR" => {
-            let code = event.object.get("code").and_then(Value::as_u64).unwrap_or(500);
-            let body = event.object.to_string();
+            let code = value.get("code").and_then(Value::as_u64).unwrap_or(500);
+            let body = value.to_string();
             Told::Failed(ApiError::of(u16::try_from(code).unwrap_or(500), body.as_bytes()))
         }
         other => unreadable(&format!("its type is {other:?}")),
@@ -264,7 +286,10 @@ fn page(resource: &Resource, body: &[u8]) -> Result<Page, ApiError> {
     if version.is_empty() {
         return Err(unreadable("it has no resourceVersion".to_owned()));
     }
-    let items = written.items.unwrap_or_default().into_iter().map(|item| Object::new(resource, item));
+    // As in a watch, one that is nested too deeply must not hide the others.
+    let items = written.items.unwrap_or_default().into_iter();
+    let items = items.filter_map(|item| serde_json::from_str(item.get()).ok());
+    let items = items.map(|item| Object::new(resource, item));
     let items = items.collect::<Result<_, _>>();
     let items = items.map_err(|e| unreadable(format!("an object in it: {e}")))?;
     Ok(Page { version, next: Some(next).filter(|next| !next.is_empty()), items })

@@ -35,6 +35,9 @@ pub struct NotAnObject(&'static str);
 /// The annotation in which kubectl keeps a second copy of the object.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
+/// What is read of kinds whose objects hold anything: no password, and no megabyte, of others stays in memory or on disk.
+const READ: &[(&str, &[&str])] = &[("ConfigMap", &["ca.crt"]), ("Secret", &["tls.crt", "tls.key"])];
+
 impl Key {
     /// A key.
     pub fn new(namespace: &str, name: &str) -> Self {
@@ -68,6 +71,14 @@ impl Object {
         let text = |name: &str| metadata.get(name).and_then(Value::as_str).unwrap_or_default();
         let key = Key::new(text("namespace"), text("name"));
         let (uid, version): (Box<str>, Box<str>) = (text("uid").into(), text("resourceVersion").into());
+        if let Some((_, read)) = READ.iter().find(|(kind, _)| *kind == resource.kind) {
+            if let Some(data) = value.get_mut("data").and_then(Value::as_object_mut) {
+                data.retain(|name, _| read.contains(&name.as_str()));
+            }
+            if let Some(object) = value.as_object_mut() {
+                object.remove("binaryData");
+            }
+        }
         if key.name.is_empty() {
             return Err(NotAnObject("it has no name"));
         }

@@ -37,6 +37,8 @@ pub struct Gateway {
     pub infrastructure: Option<Infrastructure>,
     /// The ListenerSets that may attach.
     pub allowed_listeners: Option<AllowedListeners>,
+    /// Certificates of clients, and our own towards Services. `frontend` is not supported.
+    pub tls: Option<serde_json::Value>,
 }
 
 /// Labels, annotations and settings for a Gateway's own Service.

@@ -229,9 +229,14 @@ fn leads_to_a_pod(address: IpAddr) -> bool {
                 && !v4.is_unspecified()
                 && !v4.is_multicast()
                 && !v4.is_broadcast()
+                // Metadata of Alibaba, Azure and Oracle.
+                && ![[100, 100, 100, 200], [168, 63, 129, 16], [192, 0, 0, 192]].contains(&v4.octets())
         }
         IpAddr::V6(v6) => {
-            !v6.is_loopback() && !v6.is_unicast_link_local() && !v6.is_unspecified() && !v6.is_multicast()
+            // Metadata of AWS and of Google, and IPv4 behind NAT64 or without a mark, which may be any address.
+            let metadata = matches!(v6.segments(), [0xFD00, 0xEC2, .., 0x254] | [0xFD20, 0xCE, .., 0x254]);
+            let hidden = matches!(v6.segments(), [0x64, 0xFF9B, ..] | [0, 0, 0, 0, 0, 0, ..]);
+            !v6.is_unicast_link_local() && !v6.is_multicast() && !metadata && !hidden
         }
     }
 }

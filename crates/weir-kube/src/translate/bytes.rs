@@ -2,6 +2,7 @@
 
 use super::attach::{Findings, attach, report};
 use super::backends::{Manner, endpoints, port_of, resolve};
+use super::layout::is_of_other_name;
 use super::listeners::Gate;
 use super::{Cx, MAX_ENDPOINTS, is_kind};
 use crate::names;
@@ -46,9 +47,11 @@ fn route<'c>(
         };
         let upstream = pool(cx, (kind, object), backends, &gateways, &mut findings);
         for (gate, at, hosts) in &attached.listeners {
-            let Some(listener) = gates.get_mut(*gate).and_then(|gate| gate.listeners.get_mut(*at)) else {
-                continue;
-            };
+            let Some(gate) = gates.get_mut(*gate) else { continue };
+            let is_theirs =
+                |host: &String| gate.listeners.get(*at).is_some_and(|own| is_of_other_name(gate, own, host));
+            let hosts: Vec<&String> = hosts.iter().filter(|host| !is_theirs(host)).collect();
+            let Some(listener) = gate.listeners.get_mut(*at) else { continue };
             for host in hosts {
                 if let Some(upstream) = &upstream {
                     listener.bytes.entry(host.clone()).or_insert_with(|| upstream.clone());

@@ -14,6 +14,12 @@ use serde_json::Value;
 const MAX_FILTERS: usize = 16;
 /// Most bytes of the settings of one filter.
 const MAX_SETTINGS: usize = 64 * 1024;
+/// Most bytes of all of them: each match of each rule has a copy.
+const MAX_TOTAL: usize = 64 * 1024;
+/// Deepest nesting of settings; the config as a whole has 64 levels.
+const MAX_LEVELS: usize = 16;
+/// Longest key; the reader of YAML takes at most 1024 characters.
+const MAX_KEY: usize = 256;
 
 /// The filters that tenants may use, with their settings.
 const ALLOWED: &[(&str, &[&str])] = &[
@@ -61,6 +67,9 @@ pub(super) fn filters(
     if all.len() > MAX_FILTERS {
         return Err(wrong(format!("more than {MAX_FILTERS} filters")));
     }
+    if all.iter().map(|filter| filter.to_string().len()).sum::<usize>() > MAX_TOTAL {
+        return Err(wrong(format!("its filters are longer than {MAX_TOTAL} bytes")));
+    }
     all.iter().map(|filter| allowed(filter).map_err(wrong)).collect()
 }
 
@@ -86,7 +95,27 @@ fn allowed(filter: &Value) -> Result<Value, String> {
             ));
         }
     }
+    bounded(settings, MAX_LEVELS)?;
     Ok(filter.clone())
+}
+
+/// Whether the config can hold a value, and whether it speaks of the operator's maps or consumers.
+fn bounded(value: &Value, levels: usize) -> Result<(), String> {
+    let levels = levels.checked_sub(1).ok_or("its settings are nested too deeply")?;
+    match value {
+        Value::Array(all) => all.iter().try_for_each(|value| bounded(value, levels)),
+        Value::Object(all) => {
+            all.iter().try_for_each(|(key, value)| match key == "<<" || key.len() > MAX_KEY {
+                true => Err(format!("`{}` is no key", shown(key))),
+                false => bounded(value, levels),
+            })
+        }
+        Value::String(text) if text.contains("{=") || text.starts_with('=') => {
+            let foreign = ["maps", "consumer"].into_iter().find(|word| text.contains(*word));
+            foreign.map_or(Ok(()), |word| Err(format!("an expression may not read {word}")))
+        }
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

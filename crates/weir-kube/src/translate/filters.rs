@@ -19,6 +19,9 @@ pub(super) struct Translated {
     pub(super) answers: bool,
 }
 
+/// Weir's longest duration, in seconds.
+const MAX_AGE: u32 = 3650 * 86_400;
+
 /// Where filters stand.
 pub(super) struct Around<'a> {
     pub(super) kind: Kind,
@@ -182,7 +185,7 @@ fn cors(written: &Cors) -> Result<Value, Problem> {
         "headers": written.allow_headers,
         "expose": written.expose_headers,
         "credentials": credentials,
-        "max_age": format!("{}s", written.max_age.unwrap_or(5)),
+        "max_age": format!("{}s", written.max_age.unwrap_or(5).min(MAX_AGE)),
     } }))
 }
 
@@ -263,6 +266,10 @@ fn path_edit(around: &Around<'_>, written: &PathModifier) -> Result<Value, Probl
             };
             let prefix = path(prefix)?;
             let prefix = text::quoted(prefix.strip_suffix('/').unwrap_or(&prefix));
+            // It becomes a key, of which the reader of YAML takes at most 1024 characters.
+            if prefix.len() > 900 {
+                return Err(unsupported("ReplacePrefixMatch of so long a prefix is not supported"));
+            }
             let new = if new.is_empty() { "/".to_owned() } else { path(new)? };
             // `$` is a group there.
             let new = new.strip_suffix('/').unwrap_or(&new).replace('$', "%24");

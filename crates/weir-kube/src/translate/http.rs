@@ -18,6 +18,9 @@ use std::collections::BTreeSet;
 /// Most weights of a rule together, so that shares stay exact.
 const MAX_WEIGHT: u32 = 1_000_000;
 
+/// Most regular expressions of a route: each may take a MiB, at each listener.
+const MAX_REGEXES: usize = 32;
+
 /// A rule of either kind of route.
 struct Rule<'c> {
     matches: Vec<Result<Matching, Problem>>,
@@ -52,14 +55,26 @@ pub(super) fn routes<'c>(cx: &mut Cx<'c>, gates: &mut [Gate<'c>], statuses: &mut
     for object in cluster.http_routes.values() {
         let spec = &object.spec;
         let of = (Kind::HttpRoute, &object.meta);
-        route(cx, gates, of, (&spec.parent_refs, &spec.hostnames), spec.rules.len(), statuses, || {
+        let all = spec.rules.iter().flat_map(|rule| &rule.matches);
+        let regexes = all.map(|m| {
+            let path = m.path.as_ref().and_then(|path| path.kind.as_deref());
+            is_regex(path) + m.headers.iter().map(|field| is_regex(field.kind.as_deref())).sum::<usize>()
+        });
+        let size = (spec.rules.len(), regexes.sum());
+        route(cx, gates, of, (&spec.parent_refs, &spec.hostnames), size, statuses, || {
             spec.rules.iter().map(http_rule).collect()
         });
     }
     for object in cluster.grpc_routes.values() {
         let spec = &object.spec;
         let of = (Kind::GrpcRoute, &object.meta);
-        route(cx, gates, of, (&spec.parent_refs, &spec.hostnames), spec.rules.len(), statuses, || {
+        let all = spec.rules.iter().flat_map(|rule| &rule.matches);
+        let regexes = all.map(|m| {
+            let method = m.method.as_ref().and_then(|method| method.kind.as_deref());
+            is_regex(method) + m.headers.iter().map(|field| is_regex(field.kind.as_deref())).sum::<usize>()
+        });
+        let size = (spec.rules.len(), regexes.sum());
+        route(cx, gates, of, (&spec.parent_refs, &spec.hostnames), size, statuses, || {
             let rules = spec.rules.iter().map(|rule| Rule {
                 matches: matches(&rule.matches, grpc_match),
                 filters: &rule.filters,
@@ -72,12 +87,17 @@ pub(super) fn routes<'c>(cx: &mut Cx<'c>, gates: &mut [Gate<'c>], statuses: &mut
     }
 }
 
+/// One if a match is of this type.
+fn is_regex(kind: Option<&str>) -> usize {
+    usize::from(kind == Some("RegularExpression"))
+}
+
 fn route<'c>(
     cx: &mut Cx<'c>,
     gates: &mut [Gate<'c>],
     (kind, meta): (Kind, &'c Meta),
     (parents, hostnames): (&'c [ParentRef], &'c [String]),
-    count: usize,
+    (count, regexes): (usize, usize),
     statuses: &mut Vec<Status>,
     rules: impl FnOnce() -> Vec<Rule<'c>>,
 ) {
@@ -86,6 +106,9 @@ fn route<'c>(
     if count > MAX_RULES {
         findings.unusable =
             Some(Problem::new("UnsupportedValue", format!("it has more than {MAX_RULES} rules")));
+    } else if regexes > MAX_REGEXES {
+        let message = format!("it has more than {MAX_REGEXES} regular expressions");
+        findings.unusable = Some(Problem::new("UnsupportedValue", message));
     } else if !attached.parents.is_empty() {
         let rules = rules();
         emit(cx, (kind, meta), &attached, &rules, &mut findings);

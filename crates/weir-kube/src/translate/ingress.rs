@@ -16,6 +16,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// The annotation that makes a class the default one.
 const DEFAULT_CLASS: &str = "ingressclass.kubernetes.io/is-default-class";
+/// The annotation that names a class in Ingresses without `ingressClassName`.
+const OLD_CLASS: &str = "kubernetes.io/ingress.class";
 /// The names of the listeners.
 const PLAIN: &str = "ingress-80";
 const SECURE: &str = "ingress-443";
@@ -28,11 +30,12 @@ pub(super) fn routes(cx: &mut Cx<'_>, gates: &[Gate<'_>], statuses: &mut Vec<Sta
     let is_default =
         classes().any(|(_, class)| class.meta.annotations.get(DEFAULT_CLASS).is_some_and(|v| v == "true"));
     let ours: BTreeSet<&str> = classes().map(|(name, _)| name.name.as_str()).collect();
-    let is_ours = |ingress: &Ingress| match &ingress.ingress_class_name {
-        Some(class) => ours.contains(class.as_str()),
-        None => is_default,
+    // The older annotation names another controller's class just as well.
+    let is_ours = |object: &Object<Ingress>| {
+        let class = object.spec.ingress_class_name.as_ref().or(object.meta.annotations.get(OLD_CLASS));
+        class.map_or(is_default, |class| ours.contains(class.as_str()))
     };
-    let mut all: Vec<_> = cluster.ingresses.values().filter(|object| is_ours(&object.spec)).collect();
+    let mut all: Vec<_> = cluster.ingresses.values().filter(|object| is_ours(object)).collect();
     all.sort_by(|a, b| a.meta.age().cmp(&b.meta.age()));
     if all.is_empty() {
         return;
@@ -46,7 +49,9 @@ pub(super) fn routes(cx: &mut Cx<'_>, gates: &[Gate<'_>], statuses: &mut Vec<Sta
         })
     };
     let (plain, secure) = (!taken(80), !taken(443));
-    let mut certificates: BTreeMap<(String, String), ()> = BTreeMap::new();
+    // The oldest first, because the first is the default.
+    let mut certificates: Vec<(String, String)> = Vec::new();
+    let mut known: BTreeMap<String, &str> = BTreeMap::new();
     for object in &all {
         if cx.refused(Kind::Ingress, &object.meta.key()).is_some() {
             continue;
@@ -56,13 +61,27 @@ pub(super) fn routes(cx: &mut Cx<'_>, gates: &[Gate<'_>], statuses: &mut Vec<Sta
             let reference = CertificateRef { name: secret.clone(), ..CertificateRef::default() };
             // A certificate that is missing is the status quo of an Ingress that cert-manager has yet to serve.
             if let Ok(pair) = certificate(cx, Kind::Ingress, &object.meta.namespace, &reference) {
-                certificates.insert(pair, ());
+                // All namespaces share one listener: the older Ingress has the names of its certificates.
+                let namespace = object.meta.namespace.as_str();
+                let covered = names_of(cx, &pair);
+                if covered.iter().all(|name| known.get(name).is_none_or(|owner| *owner == namespace)) {
+                    known.extend(covered.into_iter().map(|name| (name, namespace)));
+                    if !certificates.contains(&pair) {
+                        certificates.push(pair);
+                    }
+                }
             }
         }
         rules(cx, object);
-        let address = cx.options.ingress.map(|ip| json!([{ "ip": ip.to_string() }]));
-        let wanted =
-            json!({ "loadBalancer": address.map_or_else(|| json!({}), |ip| json!({ "ingress": ip })) });
+        let own = || cx.options.ingress.iter().map(ToString::to_string).collect();
+        let published = if cx.options.published.is_empty() { own() } else { cx.options.published.clone() };
+        let entry = |address: &String| match address.parse::<IpAddr>() {
+            Ok(_) => json!({ "ip": address }),
+            Err(_) => json!({ "hostname": address }),
+        };
+        let entries: Vec<Value> = published.iter().map(entry).collect();
+        let balancer = if entries.is_empty() { json!({}) } else { json!({ "ingress": entries }) };
+        let wanted = json!({ "loadBalancer": balancer });
         statuses.push(Status { kind: Kind::Ingress, name: object.meta.key(), wanted });
     }
     if plain {
@@ -71,7 +90,7 @@ pub(super) fn routes(cx: &mut Cx<'_>, gates: &[Gate<'_>], statuses: &mut Vec<Sta
     }
     if secure && !certificates.is_empty() {
         let pairs: Vec<Value> =
-            certificates.into_keys().map(|(cert, key)| json!({ "cert": cert, "key": key })).collect();
+            certificates.into_iter().map(|(cert, key)| json!({ "cert": cert, "key": key })).collect();
         let value =
             json!({ "address": SocketAddr::new(bind, 443).to_string(), "tls": { "certificates": pairs } });
         cx.config.listeners.insert(SECURE.to_owned(), value);
@@ -89,6 +108,14 @@ pub(super) fn routes(cx: &mut Cx<'_>, gates: &[Gate<'_>], statuses: &mut Vec<Sta
         route.value["match"]["listeners"] = json!(there);
         !there.is_empty()
     });
+}
+
+/// The names that a certificate of the config is for.
+fn names_of(cx: &Cx<'_>, (cert, key): &(String, String)) -> Vec<String> {
+    let text = |path: &String| cx.config.files.get(path).and_then(|bytes| std::str::from_utf8(bytes).ok());
+    let read =
+        text(cert).zip(text(key)).and_then(|(cert, key)| weir_wire::tls::Certificate::of_pem(cert, key).ok());
+    read.map(|certificate| certificate.names().to_vec()).unwrap_or_default()
 }
 
 fn rules(cx: &mut Cx<'_>, object: &Object<Ingress>) {

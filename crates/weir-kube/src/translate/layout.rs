@@ -58,8 +58,23 @@ pub(super) fn bound_port(cx: &Cx<'_>, gateway: &Name, port: u16) -> u16 {
 
 /// Whether a host that a route has at one listener belongs to a more specific one of the same listener of Weir.
 pub(super) fn is_of_other(gate: &Gate<'_>, listener: &Listener<'_>, host: &str) -> bool {
+    is_of_narrower(gate, listener, host, |other| other.weir == listener.weir)
+}
+
+/// The same for connections: the name in TLS leads to the most specific listener of the port.
+pub(super) fn is_of_other_name(gate: &Gate<'_>, listener: &Listener<'_>, name: &str) -> bool {
+    let is_beside = |other: &Listener<'_>| other.takes_routes() && other.spec.port == listener.spec.port;
+    is_of_narrower(gate, listener, name, is_beside)
+}
+
+fn is_of_narrower(
+    gate: &Gate<'_>,
+    listener: &Listener<'_>,
+    host: &str,
+    is_beside: impl Fn(&Listener<'_>) -> bool,
+) -> bool {
     gate.listeners.iter().any(|other| {
-        let (Some(theirs), true) = (&other.host, other.weir == listener.weir) else { return false };
+        let (Some(theirs), true) = (&other.host, is_beside(other)) else { return false };
         let narrower = match &listener.host {
             Some(own) => own != theirs && text::covers(own, theirs),
             None => true,
@@ -97,7 +112,8 @@ fn emit_port(cx: &mut Cx<'_>, gate: &Gate<'_>, port: u16, address: &str, all: &[
         };
         // Nobody listens for a Gateway whose bytes have nowhere to go.
         let Some(value) = value else { return };
-        cx.own(&outer, Kind::Gateway, gate.name);
+        let (kind, owner) = owner(gate, first);
+        cx.own(&outer, kind, owner);
         cx.config.listeners.insert(outer, value);
         apart(cx, gate, all, all, 404);
         return;
@@ -121,14 +137,16 @@ fn emit_port(cx: &mut Cx<'_>, gate: &Gate<'_>, port: u16, address: &str, all: &[
                 for (host, upstream) in &listener.bytes {
                     let digest = names::hex(host.as_bytes(), 6);
                     let name = names::join(&[weir, if host.is_empty() { "any" } else { &digest }]);
-                    cx.own(&name, Kind::Gateway, gate.name);
+                    let (kind, owner) = owner(gate, listener);
+                    cx.own(&name, kind, owner);
                     let value = json!({ "tls": tls(listener), "tcp": { "upstream": upstream } });
                     cx.config.listeners.insert(name.clone(), value);
                     to.push((host.clone(), json!({ "listener": name })));
                 }
             }
             _ => {
-                cx.own(weir, Kind::Gateway, gate.name);
+                let (kind, owner) = owner(gate, listener);
+                cx.own(weir, kind, owner);
                 cx.config.listeners.insert(weir.clone(), json!({ "tls": tls(listener) }));
                 to.push((host, json!({ "listener": weir })));
                 let others: Vec<&Listener<'_>> = all
@@ -158,7 +176,8 @@ fn emit_port(cx: &mut Cx<'_>, gate: &Gate<'_>, port: u16, address: &str, all: &[
             }
             return;
         }
-        cx.own(&outer, Kind::Gateway, gate.name);
+        let (kind, owner) = owner(gate, first);
+        cx.own(&outer, kind, owner);
         cx.config.listeners.insert(outer, json!({ "address": address, "tcp": otherwise }));
         return;
     }
@@ -166,8 +185,14 @@ fn emit_port(cx: &mut Cx<'_>, gate: &Gate<'_>, port: u16, address: &str, all: &[
     if let Some(otherwise) = otherwise {
         value["otherwise"] = otherwise;
     }
-    cx.own(&outer, Kind::Gateway, gate.name);
+    let (kind, owner) = owner(gate, first);
+    cx.own(&outer, kind, owner);
     cx.config.listeners.insert(outer, value);
+}
+
+/// Who asked for a listener: a ListenerSet must not cost the Gateway, which others share, its service.
+fn owner<'c>(gate: &Gate<'c>, listener: &Listener<'c>) -> (Kind, &'c Name) {
+    listener.set.map_or((Kind::Gateway, gate.name), |set| (Kind::ListenerSet, set))
 }
 
 fn tls(listener: &Listener<'_>) -> Value {

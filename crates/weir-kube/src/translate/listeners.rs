@@ -133,11 +133,21 @@ pub(super) fn gather<'c>(cx: &mut Cx<'c>) -> Vec<Gate<'c>> {
     let mut taken: BTreeMap<SocketAddr, usize> = BTreeMap::new();
     for (at, gate) in gates.iter_mut().enumerate() {
         conflicts(gate);
-        for listener in gate.listeners.iter_mut().filter(|listener| listener.takes_routes()) {
+        // What is not accepted holds no port.
+        let is_accepted = gate.wrong.is_none();
+        for listener in gate.listeners.iter_mut().filter(|listener| is_accepted && listener.takes_routes()) {
             let address = SocketAddr::new(gate.bind, bound_port(cx, gate.name, listener.spec.port));
-            if *taken.entry(address).or_insert(at) != at {
+            // 0.0.0.0 takes the port of every address, whichever of the two is older.
+            let meets = |other: &SocketAddr| {
+                let is_any = other.ip().is_unspecified() || address.ip().is_unspecified();
+                other.port() == address.port() && (is_any || other.ip() == address.ip())
+            };
+            let is_taken = taken.iter().any(|(other, owner)| *owner != at && meets(other));
+            if is_taken {
                 let message = format!("another Gateway listens on {address}");
                 listener.wrong = Some(Problem::new("PortUnavailable", message));
+            } else {
+                taken.insert(address, at);
             }
         }
         lay_out(gate);
@@ -175,6 +185,11 @@ fn gate<'c>(cx: &mut Cx<'c>, name: &'c Name, object: &'c Object<Gateway>) -> Gat
     {
         let message = "no kind of infrastructure.parametersRef is supported";
         gate.wrong.get_or_insert_with(|| Problem::new("InvalidParameters", message));
+    }
+    if object.spec.tls.as_ref().is_some_and(|tls| tls.get("frontend").is_some_and(|f| !f.is_null())) {
+        // Served without it, callers without a certificate would get in.
+        let message = "spec.tls.frontend is not supported: no certificate of a client would be asked for";
+        gate.wrong.get_or_insert_with(|| Problem::new("Invalid", message));
     }
     gate.bind = cx.options.bind.get(name).copied().or(usable).unwrap_or(gate.bind);
     for spec in &object.spec.listeners {

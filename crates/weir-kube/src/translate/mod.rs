@@ -57,6 +57,8 @@ pub struct Options {
     pub refused: BTreeMap<(Kind, Name), String>,
     /// Where Ingresses are served: default `0.0.0.0`, ports 80 and 443.
     pub ingress: Option<IpAddr>,
+    /// The addresses that the status of an Ingress names. Default: `ingress`.
+    pub published: Vec<String>,
 }
 
 /// A translation.

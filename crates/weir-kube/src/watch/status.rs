@@ -10,6 +10,8 @@ const SHARED: &[&str] = &["parents", "ancestors"];
 
 /// Most entries of a shared list: what the Gateway API's schema allows for `parents`.
 const MOST: usize = 32;
+/// The same for `ancestors`.
+const MOST_ANCESTORS: usize = 16;
 
 /// The status to write, or `None` if the object has it already.
 ///
@@ -53,7 +55,8 @@ fn shared(current: &Value, wanted: &Value, controller: &str, now: &str) -> Value
         let earlier = ours.iter().find(|known| reference(known) == reference(entry));
         entries.push(timed(earlier.copied().unwrap_or(&Value::Null), entry, now));
     }
-    entries.truncate(MOST);
+    let is_policy = list(wanted).iter().any(|entry| entry.get("ancestorRef").is_some());
+    entries.truncate(if is_policy { MOST_ANCESTORS } else { MOST });
     // The order carries no meaning: keep the one on the server where the entries are the same.
     if entries.len() == before.len() && before.iter().all(|entry| entries.contains(entry)) {
         return current.clone();
