@@ -85,15 +85,16 @@ impl GatewayApi {
 
     /// Who has most of a config that is too large: of the namespace with the most text, the longest object.
     fn greatest(&self) -> Option<&(Kind, Name)> {
-        let mut spaces: BTreeMap<&str, (usize, BTreeMap<&(Kind, Name), usize>)> = BTreeMap::new();
+        let mut of_object: BTreeMap<&(Kind, Name), usize> = BTreeMap::new();
+        let mut of_namespace: BTreeMap<&str, usize> = BTreeMap::new();
         for line in self.text.lines() {
             let Some(owner) = self.owner_of(line) else { continue };
-            let space = spaces.entry(owner.1.namespace.as_str()).or_default();
-            space.0 += line.len();
-            *space.1.entry(owner).or_default() += line.len();
+            *of_object.entry(owner).or_default() += line.len();
+            *of_namespace.entry(&owner.1.namespace).or_default() += line.len();
         }
-        let (_, (_, objects)) = spaces.into_iter().max_by_key(|(_, (size, _))| *size)?;
-        objects.into_iter().max_by_key(|(_, size)| *size).map(|(owner, _)| owner)
+        let (namespace, _) = of_namespace.into_iter().max_by_key(|(_, size)| *size)?;
+        let its = of_object.into_iter().filter(|((_, name), _)| name.namespace == namespace);
+        its.max_by_key(|(_, size)| *size).map(|(owner, _)| owner)
     }
 }
 

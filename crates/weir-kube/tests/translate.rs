@@ -6,6 +6,8 @@
 //!
 //! `WEIR_BLESS=1` writes the golden outputs.
 
+#![allow(clippy::unwrap_used, reason = "this is test code: a panic is how a test fails")]
+
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
