@@ -291,7 +291,7 @@ fn in_order(lent: Vec<Vec<(Address, BoundSocket)>>) -> Vec<(Address, BoundSocket
     for (core, sockets) in lent.into_iter().enumerate() {
         let mut before: HashMap<Address, usize> = HashMap::new();
         for (address, socket) in sockets {
-            // Two cores may read the same UDP socket.
+            // Two cores may read the same UDP socket, and one may have it twice.
             if matches!(address, Address::Udp(_)) && socket.id().is_ok_and(|id| !known.insert(id)) {
                 continue;
             }

@@ -227,8 +227,8 @@ impl Control {
         Ok(Prepared { snapshot: Arc::new(snapshot), loaded, bound, sockets, log, spans })
     }
 
-    /// The real address of a listener's sockets. If they are not open yet, gives each core its part of them: of those that
-    /// were inherited, or of those that `bind` makes.
+    /// The real address of a listener's sockets. If they are not open yet, gives each core its part of them: of those
+    /// that were inherited, or of those that `bind` makes.
     fn opened(
         &mut self,
         name: &str,

@@ -86,7 +86,7 @@ impl QuicDoors {
             }
             mailbox.send(Message::Quic(passed)).is_ok()
         };
-        // The kernel steers by the first byte of an id. Beyond 256 sockets, datagrams find their core by the home alone.
+        // The kernel steers by the first byte of an id. Beyond 256 sockets, the home alone leads datagrams to their core.
         let home = homes.claim((place % 256) as u8, Box::new(deliver));
         let server = server(core, address);
         let is_leaving = Cell::new(server.is_none()); // it only reads for those that have connections
@@ -193,7 +193,6 @@ impl QuicDoors {
         let goes = |door: &&Rc<Door>| door.reads() || is_replaced && !door.is_over.get();
         let mut doors: Vec<_> = self.doors.borrow().iter().filter(goes).cloned().collect();
         doors.sort_by_key(|door| (door.address, door.place.get()));
-        doors.dedup_by_key(|door| door.socket);
         doors.into_iter().map(|door| {
             let copy = door.endpoint.lend()?;
             Ok((Address::Udp(door.address), BoundSocket::any(copy)))
@@ -258,12 +257,10 @@ impl Door {
         }
     }
 
-    /// Another core or process reads the socket now: the connections get what it passes on.
+    /// Another core or process reads the socket from now on: the connections get what it passes on.
     fn give_up(&self, core: &Core) {
-        if self.endpoint.reads() {
-            self.endpoint.stop_reading();
-            core.shared.homes.count_deaf(self.address, true);
-        }
+        self.endpoint.stop_reading();
+        core.shared.homes.count_deaf(self.address, true);
         self.is_leaving.set(true);
         self.endpoint.close();
     }

@@ -12,8 +12,8 @@ pub(super) const LOOK: Duration = Duration::from_millis(2);
 /// Longest wait for a copy of a request that no upstream received: nearly all of these go nowhere at all.
 const COPY_OF_NOTHING: Duration = Duration::from_millis(25);
 /// How long waits for copies of requests that an upstream received may last in vain, summed over the requests to one
-/// program. Afterwards each wait is as short as [`COPY_OF_NOTHING`]: a program that sent none until then sends none, and a proof of many locations that
-/// copy must end.
+/// program. Afterwards each wait is as short as [`COPY_OF_NOTHING`]: a program that sent none until then sends none,
+/// and a proof of many locations that copy must end.
 const COPIES_IN_VAIN: Duration = Duration::from_secs(3);
 
 /// Asks one program, while the echo plays each request's scene.
