@@ -132,6 +132,18 @@ fn http3_comes_back_after_an_upgrade_that_took_it_away() {
 }
 
 #[test]
+fn requests_of_the_process_before_outlive_the_new_one() {
+    let lab = Lab::new();
+    let weir = Weir::start_installed(&lab.with(2));
+    let held = lab.hold(&weir);
+    weir.write_config(&(lab.with(2) + "shutdown: { drain: 1s }\n"));
+    let new = weir.upgrade().unwrap();
+    kill(new, "-TERM");
+    weir.wait_log("ended");
+    Lab::finish(held);
+}
+
+#[test]
 fn a_successor_that_dies_after_a_reload_is_replaced() {
     let lab = Lab::new();
     let weir = Weir::start_installed(&lab.with(2));
