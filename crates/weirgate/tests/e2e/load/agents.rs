@@ -338,7 +338,8 @@ fn a_token_is_enough_on_loopback_and_one_run_at_a_time() {
     std::fs::write(dir.path().join("token"), "correct-horse-battery\n").unwrap();
     std::fs::write(dir.path().join("other"), "incorrect-horse-battery\n").unwrap();
     let agent = Agent::start(dir.path(), &["--token-file", "token", "--allow", "http://127.0.0.1:*"]);
-    let (_origin, url) = origin("/");
+    let upstream = Upstream::fixed("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    let url = super::url(&upstream);
     let args =
         |token: &'static str| ["load", "--agents", &agent.address, "--token-file", token].map(str::to_owned);
     let load = |token: &'static str, more: &[&str]| {
@@ -351,6 +352,8 @@ fn a_token_is_enough_on_loopback_and_one_run_at_a_time() {
     let mut first = weir_command(dir.path());
     first.args(args("token")).args(["-d", "4s", "-c", "1", "--rate", "10/s", &url]);
     let mut first = first.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    // Otherwise the second might come first.
+    eventually_within(LONG, "the first run has begun", || upstream.connections() > 0);
     eventually_within(LONG, "the agent is busy", || {
         let told = load("token", &["-n", "1", "-c", "1", &url]);
         told.code == Some(1) && told.stderr.contains("409") && told.stderr.contains("busy with a run of")
