@@ -8,7 +8,7 @@ use regex::Regex;
 use std::sync::LazyLock;
 
 /// What stands in the place of a secret.
-const HIDDEN: &str = "***";
+pub(crate) const HIDDEN: &str = "***";
 
 /// Names whose values are secrets wherever they stand, in lower case and with `-` for `_`.
 const WHOLE: &[&str] = &[
@@ -203,8 +203,8 @@ fn further(text: &str, from: usize) -> Vec<std::ops::Range<usize>> {
     found
 }
 
-/// Where the secret of a statement begins that no name and no form tells: Caddy's key for sticky cookies, and the text
-/// that nginx hashes, of which a part is secret.
+/// Where a secret begins that neither a name nor its form reveals: Caddy's key for sticky cookies, and the text that
+/// nginx hashes, part of which is secret.
 fn unnamed(text: &str) -> Option<usize> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let before = match &*words {
@@ -307,20 +307,31 @@ pub fn without_tokens(text: &str) -> std::borrow::Cow<'_, str> {
     RANDOM_WORD.replace_all(text, shown)
 }
 
+/// A text without the secrets that [`within`] finds.
+pub(crate) fn hidden(text: &str) -> String {
+    without(text, &within(text))
+}
+
+/// A text without the secrets that were found in it, which are in order.
+fn without(text: &str, all: &[Found]) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut end = 0;
+    for found in all {
+        out.push_str(&text[end..found.range.start]);
+        out.push_str(HIDDEN);
+        end = found.range.end;
+    }
+    out.push_str(&text[end..]);
+    out
+}
+
 /// A statement of a source for a report: without what may be a secret.
 #[must_use]
 pub fn statement(text: &str) -> String {
     if let Some(at) = unnamed(text) {
         return format!("{}{HIDDEN}", &text[..at]);
     }
-    let mut out = String::new();
-    let mut end = 0;
-    for found in within_random(text) {
-        out.push_str(&text[end..found.range.start]);
-        out.push_str(HIDDEN);
-        end = found.range.end;
-    }
-    out.push_str(&text[end..]);
+    let mut out = without(text, &within_random(text));
     for range in compared(&out.clone()).into_iter().rev() {
         out.replace_range(range, HIDDEN);
     }

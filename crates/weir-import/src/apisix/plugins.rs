@@ -5,7 +5,7 @@ use super::vars;
 use crate::config::{Config, Filter};
 use crate::ledger::{Ledger, Piece};
 use crate::shared::expression::Expression;
-use crate::shared::filters::{self, Headers};
+use crate::shared::filters::{self, Headers, closed};
 use crate::shared::networks::network;
 use crate::shared::template::{Part, Template};
 use crate::shared::tree::{Entry, Fields, Node};
@@ -104,13 +104,6 @@ fn same<T>(value: Option<(T, Piece)>, ledger: &mut Ledger) -> Option<T> {
         ledger.same(piece);
         value
     })
-}
-
-/// Answers nobody until a person has decided.
-fn closed(why: &str) -> Filter {
-    let body = "This route is closed until its import is finished.\n".to_owned();
-    Filter::new("respond", filters::respond(503, Some(body), None))
-        .because(format!("CLOSED by weir import: {why}. Decide, then remove this."))
 }
 
 fn plugin(entry: &Entry, known: &Known<'_>, config: &mut Config, ledger: &mut Ledger) -> Vec<Filter> {

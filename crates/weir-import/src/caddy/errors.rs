@@ -179,13 +179,12 @@ impl Pages<'_> {
         let keeps = own.is_empty()
             || ["{http.error.status_code}", "{err.status_code}"].contains(&own)
             || keys.iter().all(|key| key == own);
-        match keeps {
-            true => {}
-            false if own.starts_with(['4', '5']) => {
-                let why = format!("the page is sent with the status of the error, not with {own}");
-                self.ledger.changed(handler.piece, why);
+        if !keeps {
+            if !own.starts_with(['4', '5']) {
+                return Err(format!("a page is sent with the status of the error, not with {own}"));
             }
-            false => return Err(format!("a page is sent with the status of the error, not with {own}")),
+            let why = format!("the page is sent with the status of the error, not with {own}");
+            self.ledger.changed(handler.piece, why);
         }
         let template = text::template(&answer.body, &scope()).map_err(|lacks| no_placeholder(&lacks))?;
         if !answer.headers.is_empty() {

@@ -17,7 +17,7 @@ use crate::shared::ranked::{self, Part};
 use crate::shared::regex::{Searching, Subject, literal, sure_start};
 use crate::yaml::{Map, Value};
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// With more hosts, all routes are in one file.
 const MAX_FILES: usize = 50;
@@ -40,7 +40,7 @@ struct Own {
     passthrough: Option<Piece>,
 }
 
-/// What the Ingresses of a host set for the host, and so for each other: nginx has one `server` for all of them.
+/// What the Ingresses of a host share: nginx has one `server` for all of them.
 #[derive(Default)]
 struct Server {
     filters: Vec<Filter>,
@@ -141,8 +141,8 @@ pub(super) fn write(cx: &mut Cx<'_, '_>, ingresses: &mut [Ingress<'_>]) {
 }
 
 /// Collects what Ingresses set for their hosts. Where two of them disagree, a request must pass both.
-fn servers(cx: &mut Cx<'_, '_>, ingresses: &[Ingress<'_>], own: &[Option<Own>]) -> HashMap<String, Server> {
-    let mut all: HashMap<String, Server> = HashMap::new();
+fn servers(cx: &mut Cx<'_, '_>, ingresses: &[Ingress<'_>], own: &[Option<Own>]) -> BTreeMap<String, Server> {
+    let mut all: BTreeMap<String, Server> = BTreeMap::new();
     for (ingress, own) in ingresses.iter().zip(own) {
         let mut hosts: Vec<&str> = ingress.rules.iter().map(|rule| rule.host.as_str()).collect();
         if ingress.default.is_some() {
@@ -155,10 +155,10 @@ fn servers(cx: &mut Cx<'_, '_>, ingresses: &[Ingress<'_>], own: &[Option<Own>]) 
             server.has_tls |= has_tls(ingress, host);
             let Some(own) = own else { continue };
             server.aliases.extend(own.aliases.iter().cloned());
-            for filter in
-                own.server.iter().filter(|filter| !server.filters.contains(filter)).collect::<Vec<_>>()
-            {
-                server.filters.push(filter.clone());
+            for filter in &own.server {
+                if !server.filters.contains(filter) {
+                    server.filters.push(filter.clone());
+                }
             }
         }
     }
@@ -436,8 +436,7 @@ fn location(
         |extra: u8| (class, length, kind, one.path.trim_end_matches('/').len(), one.path.clone(), extra);
     let part = |when: Option<String>, target: Option<Target>| {
         let matches = Match { when, ..Match::default() };
-        // A filter that closes the route is removed one day: what it hides stays behind it.
-        let answers = filters.iter().any(|filter| filters::answers(filter) && !filters::closes(filter));
+        let answers = filters.iter().any(filters::answers);
         let route = Route {
             file: file.clone(),
             filters: filters.clone(),

@@ -6,7 +6,7 @@ use super::consumers::Known;
 use super::plugins::Instance;
 use crate::config::Filter;
 use crate::ledger::Ledger;
-use crate::shared::filters::{self, Headers};
+use crate::shared::filters::{Headers, closed};
 use crate::shared::tree::{Fields, Node, Value as Source};
 use crate::yaml::{Map, Value};
 
@@ -41,13 +41,6 @@ pub(super) fn kind(name: &str) -> Option<usize> {
 /// protects the route.
 pub(super) fn must_close(name: &str, is_known: bool) -> bool {
     !is_known || CLOSED.iter().any(|closed| name.starts_with(closed))
-}
-
-/// Answers nobody, until a person has decided about a plugin.
-pub(super) fn closed(why: &str) -> Filter {
-    let body = "This route is closed until its import is finished.\n".to_owned();
-    Filter::new("respond", filters::respond(503, Some(body), None))
-        .because(format!("CLOSED by weir import: {why}. Decide, then remove this."))
 }
 
 /// Whether an instance is for the consumer that stands for callers without credentials.

@@ -259,7 +259,7 @@ impl<'t> Plugins<'t> {
                 .map_or("see docs/reference/filters.md; ext_proc runs programs", |(_, nearest)| nearest);
             let why = format!("Weir has no plugin `{}`", instance.name);
             instance.judge(|piece| of.ledger.refused(piece, why.clone(), nearest));
-            return closes.then(|| auth::closed(&why)).into_iter().collect();
+            return closes.then(|| filters::closed(&why)).into_iter().collect();
         };
         instance.finish(fields, of.ledger);
         made

@@ -171,13 +171,7 @@ fn build(
     let service = body.service.and_then(|at| services.get_mut(at)).and_then(Option::as_mut);
     let mut filters = body.filters.clone();
     // Filters that answer every request need no service.
-    let answers = filters.iter().any(|filter| {
-        let is_map =
-            |key: &str| matches!(&filter.settings, crate::yaml::Value::Map(map) if map.get(key).is_some());
-        let is_answer = filter.name == "respond" || filter.name == "redirect" && is_map("to");
-        // Whoever removes a filter that closes the route needs what is behind it.
-        is_answer && !filters::closes(filter)
-    });
+    let answers = filters.iter().any(filters::answers);
     let target = match service {
         _ if answers => None,
         Some(service) => {

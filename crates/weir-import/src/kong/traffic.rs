@@ -310,7 +310,7 @@ fn ip(of: &mut Use<'_, '_>, fields: &mut Fields<'_>) -> Vec<Filter> {
     }
     let [allow, deny] = lists;
     if closes && allow.is_empty() {
-        return vec![super::auth::closed("a network of ip-restriction cannot be read")];
+        return vec![filters::closed("a network of ip-restriction cannot be read")];
     }
     vec![filters::ip(&allow, &deny)]
 }

@@ -166,8 +166,8 @@ pub(super) fn varied(ask: &Ask, condition: &Condition) -> Vec<Ask> {
     values.filter_map(|value| with(ask, &condition.of, &value)).collect()
 }
 
-/// Requests with everything that an expression looks at: each thing in turn has all of its values, and the others one
-/// that they are compared with, then one beside it, which is what a `!=` lets pass.
+/// Requests with everything that an expression looks at. Each subject in turn takes all of its values. Meanwhile the
+/// others have a value that they are compared with, and then one beside it, which a `!=` lets pass.
 pub(super) fn together(base: &Ask, expression: &[(Subject, Vec<String>)]) -> Vec<Ask> {
     let mut found = Vec::new();
     for others in [1, 2] {
@@ -193,13 +193,13 @@ pub(super) fn all_on(base: &Ask, own: &[(Subject, Vec<String>)]) -> Vec<Ask> {
     if own.is_empty() {
         return Vec::new();
     }
-    // The path is what is asked here.
+    // The witness already varies the path.
     let own = || own.iter().filter(|(of, _)| *of != Subject::Path);
     let on = |others| with_all(base, own().map(|(of, known)| (of, nth(base, of, known, others))).collect());
     [1, 2].into_iter().filter_map(on).collect()
 }
 
-/// The n-th value that a request can have, or the last. The very first of each is the one that no comparison has.
+/// The n-th value that a request can have, or the last. The very first value is in no comparison.
 fn nth(base: &Ask, of: &Subject, known: &[String], n: usize) -> Option<String> {
     let can = |value: &&String| with(base, of, value).is_some();
     known.iter().skip(n).find(can).or_else(|| known.iter().rev().find(can)).cloned()

@@ -2,15 +2,12 @@
 
 use super::report::{Report, Shown};
 use super::witness::Turn;
-use crate::redact::{is_secret_name, statement, within};
-
-/// What stands in the place of a secret.
-const HIDDEN: &str = "***";
+use crate::redact::{HIDDEN, hidden, is_secret_name, statement};
 
 impl Report {
-    /// Hides secrets in every text of the report, so in the text, the JSON and the page: those that `known` replaces,
-    /// and what the name of a field, a cookie or a parameter says to be one. The request in the JSON is no longer the
-    /// one that was sent, if it had a secret.
+    /// Hides secrets in every text of the report, and so in all of its formats: those that `known` replaces, and the
+    /// values of fields, cookies and parameters whose names say so. A request that had a secret then differs from the
+    /// one that was sent.
     pub fn mask(&mut self, known: &dyn Fn(&str) -> String) {
         let text = |text: &mut String| *text = hidden(&known(text));
         self.not_proved.iter_mut().for_each(text);
@@ -46,30 +43,17 @@ impl Shown {
         }
         self.ours.iter_mut().for_each(text);
         let difference = &mut self.difference;
-        let of_field = difference.name.split_once(" field ").map(|(_, name)| is_secret_name(name));
+        let of_field = difference.name.split_once(" field ").is_some_and(|(_, name)| is_secret_name(name));
         for value in [&mut difference.old, &mut difference.new] {
-            // Whether there is a field is no secret.
+            // That the field is missing is no secret.
             let is_absent = value == super::compare::ABSENT;
-            if of_field == Some(true) && !is_absent {
+            if of_field && !is_absent {
                 HIDDEN.clone_into(value);
             } else {
                 text(value);
             }
         }
     }
-}
-
-/// A text without the secrets that stand in it by name: `token=…`, `Bearer …`, `user:…@`.
-fn hidden(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut end = 0;
-    for found in within(text) {
-        out.push_str(&text[end..found.range.start]);
-        out.push_str(HIDDEN);
-        end = found.range.end;
-    }
-    out.push_str(&text[end..]);
-    out
 }
 
 #[cfg(test)]

@@ -62,21 +62,21 @@ pub struct Limit {
 #[must_use]
 pub fn routes(config: &Value) -> Vec<OurRoute> {
     let section = |name: &str| config.get(name).and_then(Value::as_object);
-    let maps = section("maps");
-    let mut all: Vec<OurRoute> =
-        section("routes").into_iter().flatten().map(|(name, route)| one(name, route, maps)).collect();
-    for (route, (_, written)) in all.iter_mut().zip(section("routes").into_iter().flatten()) {
-        let names = texts(written.get("match").and_then(|node| node.get("listeners")));
-        route.listeners =
-            names.iter().filter_map(|name| listener(section("listeners")?.get(name)?)).collect();
-    }
+    let (maps, listeners) = (section("maps"), section("listeners"));
+    let written = section("routes").into_iter().flatten();
+    let mut all: Vec<OurRoute> = written.map(|(name, route)| one(name, route, maps, listeners)).collect();
     if let (Some(filters), Some(first)) = (config.get("filters"), all.first_mut()) {
         Reader { maps, route: first }.value(filters, "filters", 0);
     }
     all
 }
 
-fn one(name: &str, value: &Value, maps: Option<&Map<String, Value>>) -> OurRoute {
+fn one(
+    name: &str,
+    value: &Value,
+    maps: Option<&Map<String, Value>>,
+    listeners: Option<&Map<String, Value>>,
+) -> OurRoute {
     let matches = value.get("match");
     let of = |keys: &[&str]| {
         keys.iter().flat_map(|key| texts(matches.and_then(|node| node.get(key)))).collect::<Vec<_>>()
@@ -86,6 +86,7 @@ fn one(name: &str, value: &Value, maps: Option<&Map<String, Value>>) -> OurRoute
         hosts: of(&["host", "hosts"]),
         paths: of(&["path", "paths"]),
         methods: of(&["method", "methods"]),
+        listeners: of(&["listeners"]).iter().filter_map(|name| listener(listeners?.get(name)?)).collect(),
         ..OurRoute::default()
     };
     let mut reader = Reader { maps, route: &mut route };

@@ -1,8 +1,8 @@
 //! Conditions on what a proxy says of the client: `X-Real-IP`, `X-Forwarded-For` and their like.
 //!
 //! Weir drops these fields of clients that `trusted_proxies` does not name, because anybody can send them. So a
-//! translated condition on one never holds, and a guard would be silent. Its line is refused, and its requests get 503
-//! until somebody says whom to trust; other conditions are told as changed.
+//! translated condition on one never holds, and a guard would not act. Its line is refused, and its requests get 503
+//! until somebody sets `trusted_proxies`. Lines with other conditions are reported as changed.
 
 use super::filters::closed;
 use crate::config::{Config, Filter, Match, Route, Target};
@@ -47,20 +47,18 @@ pub(crate) fn why(claim: &str) -> String {
     )
 }
 
-const NEAREST: &str = "trusted_proxies: [the networks of the proxies before Weir]; then remove the filter `respond` that closes it";
+const NEAREST: &str = "trusted_proxies: [the networks of the proxies before Weir]; then remove the filter `respond` \
+                       that closes it";
 
-/// Judges the lines that read such fields, and closes the guards among them. Nothing to do where the config already
-/// says whom to trust.
+/// Judges the lines that read such fields, and closes the guards among them. Does nothing if the config already has
+/// `trusted_proxies`.
 pub(crate) fn judge(config: &mut Config, ledger: &mut Ledger) {
     if config.more.get("trusted_proxies").is_some() {
         return;
     }
-    let of_maps = of_maps(config);
-    let reader = Reader { of_maps };
+    let reader = Reader { of_maps: of_maps(config) };
     let mut found: Vec<(Option<String>, &'static str, bool)> = Vec::new();
-    let mut filters = std::mem::take(&mut config.filters);
-    reader.filters(&mut filters, |claim, is_guard| found.push((None, claim, is_guard)));
-    config.filters = filters;
+    reader.filters(&mut config.filters, |claim, is_guard| found.push((None, claim, is_guard)));
     // Routes that only refuse, by the file of their site.
     let mut guards: BTreeMap<String, (String, &'static str)> = BTreeMap::new();
     for (name, route) in config.routes.iter_mut() {
@@ -144,13 +142,13 @@ impl Reader {
         let mut at = 0;
         while let Some(filter) = filters.get(at) {
             at += 1;
-            let text = Map::new().with("f", filter.settings.clone()).to_yaml();
             let condition = match (filter.name, &filter.settings) {
                 ("when" | "acl", Value::Map(map)) => map.get("is").cloned(),
                 _ => None,
             };
             let Some(Value::Text(is)) = condition else { continue };
             let Some(claim) = self.text(&is) else { continue };
+            let text = Map::new().with("f", filter.settings.clone()).to_yaml();
             let is_guard = filter.name == "acl"
                 || text.contains("acl:")
                 || has_refusal(&text)
@@ -172,7 +170,7 @@ impl Reader {
     }
 }
 
-/// Whether a redirect under this condition never ends: it goes to whoever does not say `https`, and no client may.
+/// Whether a redirect under this condition never ends: it applies until the field says `https`, which no client may.
 fn loops(claim: &str, is: &str) -> bool {
     const OF_SCHEME: &[&str] =
         &["front-end-https", "x-forwarded-proto", "x-forwarded-scheme", "x-forwarded-ssl", "x-scheme"];

@@ -147,17 +147,17 @@ pub fn closed(why: &str) -> Filter {
         .because(format!("CLOSED by weir import: {why}. Decide, then remove this."))
 }
 
-/// Whether a filter is one of [`closed`]. It is removed one day, so a route keeps what is behind it.
-#[must_use]
-pub fn closes(filter: &Filter) -> bool {
+/// Whether a filter is one of [`closed`].
+fn closes(filter: &Filter) -> bool {
     filter.name == "respond" && filter.comment.iter().any(|line| line.starts_with("CLOSED by weir import"))
 }
 
-/// Whether a filter answers every request that reaches it.
+/// Whether a filter answers every request that reaches it. A [`closed`] filter does not count: a person removes it
+/// later, and then needs what is behind it.
 #[must_use]
 pub fn answers(filter: &Filter) -> bool {
     let has = |key: &str| matches!(&filter.settings, Value::Map(map) if map.get(key).is_some());
-    filter.name == "respond" || filter.name == "redirect" && has("to")
+    (filter.name == "respond" || filter.name == "redirect" && has("to")) && !closes(filter)
 }
 
 /// Closes routes whose callers nobody could be, because no consumer has such a credential. Weir refuses such filters.

@@ -266,5 +266,5 @@ pub(super) fn criterion(fields: &mut Fields<'_>, default: &str, ledger: &mut Led
 
 /// Whether all requests are answered by filters, so that no target is needed.
 pub(super) fn answer_all(filters: &[Filter]) -> bool {
-    filters.iter().any(|filter| filters::answers(filter) && !filters::closes(filter))
+    filters.iter().any(filters::answers)
 }

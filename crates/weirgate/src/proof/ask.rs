@@ -17,22 +17,22 @@ const MAX_HEAD: usize = 256 << 10;
 const MAX_BODY: u64 = 64 << 20;
 /// How much of a body is kept.
 const KEPT: usize = 300;
-/// How much of a body is sent between looks whether the answer is there already.
+/// How much of a body is sent between checks whether the answer has arrived.
 const PIECE: usize = 64 << 10;
 
 /// What bodies of witnesses are made of.
 static FILL: [u8; PIECE] = [b'w'; PIECE];
-/// Fields of a witness that say what becomes of its connection.
+/// Fields of a witness that affect its connection.
 const OF_CONNECTIONS: &[&str] = &["connection", "expect", "keep-alive", "proxy-connection", "te", "upgrade"];
 
-/// The connections of one program. One is kept, and serves the next witness to the same address that has no body and
-/// whose client nobody chose: most are such, and half of what a request costs both sides is its connection.
+/// The connections to one program. One is kept and reused by the next witness to the same address, unless that witness
+/// has a body or a client address of its own. Most witnesses can share it, and connecting is half the cost of a request.
 pub(super) struct Asker<'a> {
     tls: &'a ClientTls,
     kept: Option<Connection>,
 }
 
-/// A program may have closed a connection that was kept: then it got nothing, and a new connection is worth a try.
+/// The program closed the kept connection before it answered. A new connection is worth a try.
 pub(super) struct Stale;
 
 struct Connection {
@@ -288,13 +288,13 @@ pub(super) fn read_body(
 
 /// A body as it was read: its length, its beginning, and a checksum that is the same in all processes of a proof. The
 /// checksum is FNV-1a over words of eight bytes, because bodies may be large. It tells bodies apart that differ by
-/// accident, not by intent. The bytes of [`FILL`] that a body begins with are only counted: most bodies are nothing
-/// else, and 400 sites with a limit of 10 MiB each send 8 GB of them.
+/// accident, not by intent. Leading bytes of [`FILL`] are only counted: most bodies are nothing else, and 400 sites
+/// with a limit of 10 MiB each send 8 GB of them.
 #[derive(Default)]
 pub(super) struct Body {
     pub(super) bytes: u64,
     pub(super) start: Vec<u8>,
-    /// Whether something else than [`FILL`] came.
+    /// Whether it has other bytes than [`FILL`].
     is_mixed: bool,
     state: u64,
     /// What is left of the last piece: fewer than eight bytes.
@@ -361,7 +361,7 @@ impl Body {
     }
 }
 
-/// With how many bytes of [`FILL`] a piece begins.
+/// How many bytes of [`FILL`] a piece begins with.
 fn leading_fill(piece: &[u8]) -> usize {
     match FILL.get(..piece.len()) {
         // The library compares faster than a loop in a build without optimization.

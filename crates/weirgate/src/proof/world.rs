@@ -65,7 +65,7 @@ pub(super) fn run() -> ExitCode {
 
 /// Writes the outcome to stdout.
 pub(super) fn tell(found: &Found) -> ExitCode {
-    // At once: stdout looks for ends of lines in each piece.
+    // In one write: stdout searches every piece for a newline.
     let written = serde_json::to_vec(found).map_err(io::Error::other);
     match written.and_then(|text| io::stdout().lock().write_all(&text)) {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,9 +1,9 @@
 //! Finds values that a server gave and the browser sent back: tokens against forged requests, identifiers, bearer
 //! tokens. Such a value differs in each session, so the plan must keep it from the answer.
 //!
-//! A value counts as correlated if it looks made up or stands where tokens do, an answer had it before any request did,
-//! and we can say where in that answer it is: the path into JSON, the header field, the cookie, or a regular expression for which the value is
-//! the first match. Where it was seen and where it was sent is the proof, and stands beside it in the plan.
+//! A value is correlated if it looks made up or stands where tokens do, an answer had it before any request did, and we
+//! can locate it in that answer. The location is a JSON path, a header field, a cookie, or a regular expression whose
+//! first match is the value. A comment in the plan says where the value was seen and where it was sent.
 
 use super::read::Entry;
 use crate::plan::model::Keep;
@@ -193,8 +193,8 @@ fn is_escape(text: &[u8], at: usize) -> bool {
     matches!(text.get(at..at + 3), Some([b'%', a, b]) if a.is_ascii_hexdigit() && b.is_ascii_hexdigit())
 }
 
-/// A body that stays a text with blanks for percent-encoded bytes, which part words: a form may hold JSON. The words are
-/// where they were.
+/// Replaces percent-encoded bytes of a body with blanks, because they separate words: a form may hold JSON. The length
+/// stays the same, so words keep their offsets. Other texts are returned unchanged.
 fn without_escapes(place: Where<'_>, text: &str) -> String {
     let mut bytes = text.as_bytes().to_vec();
     if place == Where::Body {
