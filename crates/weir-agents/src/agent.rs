@@ -12,8 +12,8 @@ use serde_json::Value;
 use std::time::Duration;
 use weir_report::Report;
 
-/// How long an agent that has heard nothing for [`SILENCE`] goes on reading before it runs `teardown`: if it stood still
-/// itself, the word that another agent runs it waits to be read.
+/// How long an agent goes on reading after [`SILENCE`] before it runs `teardown`. If the agent itself was suspended, a
+/// message that another agent runs `teardown` may still be unread.
 const HANDOVER: Duration = Duration::from_secs(2);
 
 /// A connection to this agent, by a number that is never used again.
@@ -100,7 +100,7 @@ struct Run {
     has_started: bool,
     /// The coordinator is gone; only the end of our own work is awaited.
     is_orphaned: bool,
-    /// Then `teardown` may run, unless another agent runs it.
+    /// When this agent runs `teardown`, unless it hears before then that another one does. Set after [`SILENCE`].
     abandoned_at: Option<Time>,
 }
 
@@ -318,14 +318,14 @@ impl Agent {
         }
     }
 
-    /// Another agent runs `teardown`.
+    /// Leaves `teardown` to another agent.
     fn retire(&mut self, actions: &mut Vec<Action>) {
         let Some(run) = self.run.as_mut().filter(|run| run.state == State::Running) else { return };
         run.abandoned_at = None;
         actions.push(Action::Retire);
     }
 
-    /// Nobody will say any more that another agent runs `teardown`.
+    /// Ends the wait for word that another agent runs `teardown`: this one runs it.
     fn abandon(&mut self, actions: &mut Vec<Action>) {
         if let Some(run) = &mut self.run
             && run.abandoned_at.take().is_some()

@@ -46,7 +46,7 @@ pub fn lines(text: &str) -> Vec<String> {
     lines_of([text])
 }
 
-/// The same for several texts: at most [`LINES_MOST`] lines in all.
+/// The lines of several texts, each as by [`line`]; at most [`LINES_MOST`] in all.
 pub fn lines_of<T: AsRef<str>>(texts: impl IntoIterator<Item = T>) -> Vec<String> {
     let mut all = Vec::new();
     for text in texts {

@@ -257,7 +257,7 @@ impl Merge {
         r.health.rss_bytes_max = os::rss_bytes_max();
         (r.health.pauses, r.health.paused_ns) = shared.pulse.total(plan.warmup_ns);
         (r.health.throttled, r.health.throttled_ns) = (self.throttled.periods, self.throttled.ns);
-        // Finding the targets' processes takes milliseconds, and is only needed if the verdict may name who had the cores.
+        // Finding the targets' processes takes milliseconds, and only the verdict on a long wait names them.
         if r.longest_wait() > verdict::WAITED && r.duration_ns >= verdict::JUDGED_NS {
             r.health.cores =
                 look.and_then(|look| look.until_now(&cores::of_targets(plan.pid, &plan.tcp_addresses())));

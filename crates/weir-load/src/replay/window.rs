@@ -113,14 +113,8 @@ fn size(r: &Recorded) -> usize {
 }
 
 /// What an allocation of so many bytes takes: a word more, in steps of 16, at least 32.
-const fn allocated(bytes: usize) -> usize {
-    match bytes {
-        0 => 0,
-        _ => {
-            let whole = (bytes + 8).next_multiple_of(16);
-            if whole < 32 { 32 } else { whole }
-        }
-    }
+fn allocated(bytes: usize) -> usize {
+    if bytes == 0 { 0 } else { (bytes + 8).next_multiple_of(16).max(32) }
 }
 
 impl<'a> Window<'a> {

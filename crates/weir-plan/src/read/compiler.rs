@@ -107,7 +107,7 @@ impl Compiler<'_> {
         Some(id)
     }
 
-    /// Refuses a name with `${VAR}` or `${file:PATH}`: reports and metrics show names, and such a value may be a secret.
+    /// Refuses a name with `${VAR}` or `${file:PATH}`: such a value may be a secret, and names are shown in reports.
     pub(super) fn written_out(&mut self, place: &str) {
         if self.tree.find(place).is_some_and(|name| !name.outside().is_empty()) {
             let why = "a name is shown in reports and metrics, and a variable may hold a secret: write the name out";

@@ -68,10 +68,11 @@ impl Compiler<'_> {
         let is_given = |node: &Node| node.entries().iter().any(|(key, _)| &*key.text == "name");
         for part in parts {
             let has_name = self.tree.find(&part.path).is_some_and(is_given);
-            self.written_out(&format!("{}.name", part.path));
+            let place = format!("{}.name", part.path);
+            self.written_out(&place);
             if has_name && !self.named_so(&part.full, scenarios).is_empty() {
                 let why = format!("a step or scenario is called `{}` already", part.full);
-                self.wrong(&format!("{}.name", part.path), why);
+                self.wrong(&place, why);
             }
         }
     }

@@ -44,7 +44,7 @@ const PIECE: usize = 64 * 1024;
 /// Unidirectional streams of the target that are read at a time; `dial` allows as many.
 pub(super) const THEIRS: usize = 16;
 
-/// Requests for each wanted stream after which a target has raised its limit of streams, if it does so.
+/// A target that raises its limit of streams with use has done so after this many requests per wanted stream.
 const SETTLED: usize = 4;
 
 /// The places of [`Ready`]. This one: the target opened a stream.
@@ -158,8 +158,8 @@ impl Connection {
         if self.is_closing() { usize::MAX } else { self.spare.len() }
     }
 
-    /// How many concurrent streams the target allows, if fewer than wanted. A target may allow more once it sees many in
-    /// use, as Weir does, so the answer is `None` at first.
+    /// How many concurrent streams the target allows, if fewer than wanted. `None` at first, since a target may raise
+    /// its limit once many are in use, as Weir does.
     pub(crate) const fn allowed(&self) -> Option<u64> {
         let is_known = self.begun >= SETTLED.saturating_mul(self.width) && self.most < self.width;
         if is_known { Some(self.most as u64) } else { None }
