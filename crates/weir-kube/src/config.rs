@@ -1,8 +1,7 @@
 //! The config that a translation makes, and the files that it names.
 //!
-//! Its form is that of a fleet's bundle: one text for `weir.yaml`, and files below the same folder. So the last good one
-//! can be kept on disk and run by itself after a restart. Routes are listed in the order in which they win, which the
-//! program that runs it declares with `Source::ranked`.
+//! Its form is that of a fleet's bundle: one text for `weir.yaml`, and files below the same folder. Routes are listed
+//! in the order in which they win, which the program that runs the config declares with `Source::ranked`.
 
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -29,8 +28,8 @@ impl Config {
         path
     }
 
-    /// The text of `weir.yaml`: JSON, a line for each thing. `rest` has further sections, such as `admin`; its texts are
-    /// the operator's, so they may hold `${VAR}`.
+    /// The text of `weir.yaml`: JSON, with one line for each listener, upstream and route. `rest` has further sections,
+    /// such as `admin`, whose `$` the caller has doubled already.
     #[must_use]
     pub fn to_text(&self, rest: &Map<String, Value>) -> String {
         let mut out = String::from("{");
@@ -54,12 +53,15 @@ fn section<'v>(out: &mut String, name: &str, things: impl Iterator<Item = (&'v S
     for (at, (name, thing)) in things.enumerate() {
         out.push_str(if at == 0 { "\n" } else { ",\n" });
         // A text of a tenant never reads the environment or a file: `$$` is a dollar sign.
-        out.push_str(&format!("    {}: {}", json!(name), printable(&doubled(thing).to_string())));
+        let mut thing = thing.clone();
+        double_dollars(&mut thing);
+        out.push_str(&format!("    {}: {}", json!(name), printable(&thing.to_string())));
     }
     out.push_str(" }");
 }
 
-/// JSON may hold characters that YAML refuses, in one text of a tenant for all: they are escaped. Only texts have them.
+/// Escapes characters that JSON allows and YAML refuses: with one of them, a tenant's text would keep the whole config
+/// from loading. They occur only in strings.
 fn printable(json: &str) -> String {
     let is_refused = |c: char| matches!(c, '\u{7f}'..='\u{9f}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}');
     if !json.contains(is_refused) {
@@ -76,15 +78,13 @@ fn printable(json: &str) -> String {
     out
 }
 
-/// The same with each `$` doubled. Keys are never filled in.
-fn doubled(value: &Value) -> Value {
+/// Doubles each `$` in texts, so that Weir reads no `${VAR}` in them. Keys stay: Weir never replaces variables there.
+pub fn double_dollars(value: &mut Value) {
     match value {
-        Value::String(text) => Value::String(text.replace('$', "$$")),
-        Value::Array(all) => Value::Array(all.iter().map(doubled).collect()),
-        Value::Object(all) => {
-            Value::Object(all.iter().map(|(key, value)| (key.clone(), doubled(value))).collect())
-        }
-        other => other.clone(),
+        Value::String(text) => *text = text.replace('$', "$$"),
+        Value::Array(all) => all.iter_mut().for_each(double_dollars),
+        Value::Object(all) => all.values_mut().for_each(double_dollars),
+        _ => {}
     }
 }
 

@@ -9,27 +9,31 @@
 //!       └──────────── writes ◄──── statuses, if this replica leads ◄───┘
 //! ```
 //!
-//! *Layout:* [`api`] speaks to the API server. [`objects`] are the types of its objects, [`cluster`] is the store of
-//! what was seen. [`translate`](mod@translate) makes a [`config`] and [`status`]es of it, without I/O; `names` and `text`
-//! are its texts. A crate of its own and not a default member, so that building the `weir` binary takes no longer.
+//! *Layout:* [`api`] speaks to the API server. [`objects`] has the types of its objects, [`cluster`] stores those seen
+//! last. [`translate`](mod@translate) turns them into a [`config`] and [`status`]es, without I/O; `names` and `text`
+//! make the names and values. The crate is not a default member of the workspace, so the `weir` binary builds as fast
+//! as without it.
 //!
 //! # How the controller calls the translation
 //!
-//! 1. Each change of an object goes to [`Cluster::apply`] or [`Cluster::delete`], by [`GatewayApi`]. The answer says
-//!    what it means: only [`Change::Config`] asks for a new translation. So a status that any controller writes, our own
-//!    included, rebuilds nothing, whatever the number of routes.
-//! 2. When no further change comes for some milliseconds, [`translate()`] runs once, over all objects. If the text is the
-//!    running one, for instance because a Gateway of another class changed, nothing is loaded.
+//! 1. [`GatewayApi`] passes each change of an object to [`Cluster::apply`] or [`Cluster::delete`]. Only the result
+//!    [`Change::Config`] asks for a new translation. So if a controller, even this one, writes a status, nothing is
+//!    rebuilt, however many routes there are.
+//! 2. Some milliseconds after the first change, [`translate()`] runs once, over all objects. If the text is the running
+//!    one, for instance because a Gateway of another class changed, nothing is loaded.
 //! 3. Weir checks the config and runs it, and only then the statuses are written: `Programmed` means live.
 //! 4. If Weir refuses the config in spite of the checks here, its diagnostics name routes, upstreams or listeners, and
-//!    [`Translation::owners`] says whose they are. These objects are left out ([`Options::refused`]) until they change:
-//!    a mistake of ours costs one object its service, and its status says why.
+//!    [`Translation::owners`] says whose they are. These objects are left out ([`Options::refused`]) until an object of
+//!    their namespace changes: a mistake of ours costs one object its service, and its status says why.
 //!
 //! # What objects may not do
 //!
-//! Tenants write them, so no text is a `${variable}`, a placeholder or an expression; none names a file or a socket; no
-//! reference leaves its namespace without a ReferenceGrant; generated names carry the namespace; endpoints never lead
-//! back into the pod; what cannot be done as written answers 500, and is never left out.
+//! Tenants write them, so:
+//!
+//! - No text is a `${variable}`, a placeholder or an expression, and none names a file or a socket.
+//! - No reference leaves its namespace without a ReferenceGrant, and generated names carry the namespace.
+//! - Endpoints never lead back into the pod.
+//! - A rule that cannot be served as written answers 500.
 
 pub mod api;
 pub mod cluster;

@@ -12,6 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use weir_admin::Admin;
 use weir_gateway::{Gateway, StartError};
 use weir_kube::api::{Access, Key};
+use weir_kube::config::double_dollars;
 use weir_kube::controller::live::{self, Live};
 use weir_kube::controller::{Controller, Settings};
 use weir_kube::{GatewayApi, Options};
@@ -153,16 +154,6 @@ fn settings(path: &Path) -> Result<Map<String, Value>> {
         let shown = path.display();
         return Err(anyhow!("--config {shown}: `{key}` comes from the cluster's objects: remove it here"));
     }
-    settings.values_mut().for_each(literal);
+    settings.values_mut().for_each(double_dollars); // they are filled in already
     Ok(settings)
-}
-
-/// Doubles each dollar sign, so that a value is filled in once.
-fn literal(value: &mut Value) {
-    match value {
-        Value::String(text) => *text = text.replace('$', "$$"),
-        Value::Array(all) => all.iter_mut().for_each(literal),
-        Value::Object(all) => all.values_mut().for_each(literal),
-        _ => {}
-    }
 }

@@ -1,7 +1,7 @@
 //! Texts of objects as values of the config.
 //!
-//! A setting of Weir may hold `${VAR}`, `{placeholder}`, `{= expression }`, a regex after `~`, and wildcards. A text that
-//! a tenant wrote must mean none of these. [`crate::config`] doubles each `$`; the rest is here.
+//! A setting of Weir may hold `${VAR}`, `{placeholder}`, `{= expression }`, a regex after `~`, and wildcards. In a text
+//! that a tenant wrote, Weir must read none of these. [`crate::config`] doubles each `$`; this file does the rest.
 
 use crate::objects::is_label;
 use std::fmt::Write;
@@ -45,8 +45,8 @@ pub(crate) fn covers(wildcard: &str, host: &str) -> bool {
     host.ends_with(suffix)
 }
 
-/// A literal text for a setting that may hold placeholders. With braces it becomes one expression, a quoted text: doubled
-/// braces would leave `{=` to be read.
+/// A literal text for a setting that may hold placeholders. A text with braces becomes an expression, a quoted string:
+/// if the braces were doubled instead, Weir would still read `{=`.
 pub(crate) fn literal(text: &str) -> String {
     if !text.contains(['{', '}']) && !text.starts_with("= ") {
         return text.to_owned();
@@ -137,7 +137,7 @@ pub(crate) fn prefix_path(text: &str) -> Option<String> {
     })
 }
 
-/// A duration of the Gateway API (GEP-2257), such as `1h30m` or `250ms`, in milliseconds.
+/// A duration of the Gateway API (GEP-2257), such as `1h30m` or `250ms`.
 pub(crate) fn duration(text: &str) -> Option<Duration> {
     if text == "0" {
         return Some(Duration::ZERO);

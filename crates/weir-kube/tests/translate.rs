@@ -1,8 +1,8 @@
 //! Translations by tables: `cases/NAME.yaml` has objects, `cases/NAME.out` the config and the statuses made from them.
 //!
-//! Each case stands on the objects of `base.yaml`. Its document of the kind `Case` has requests with the outcomes that the
-//! Gateway API wants, written by hand: they are asked of the compiled config, by the code that routes live traffic. So the
-//! golden output alone cannot make a wrong translation right. Every config passes `weir check`.
+//! Each case adds objects to those of `base.yaml`. Its document of the kind `Case` has requests, and the outcomes that
+//! the Gateway API prescribes, written by hand. The code that routes live traffic answers them from the compiled
+//! config, so a golden output cannot bless a wrong translation. Every config passes `weir check`.
 //!
 //! `WEIR_BLESS=1` writes the golden outputs.
 

@@ -36,7 +36,7 @@ pub struct Client {
 }
 
 /// One page of a list.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Page {
     /// The version of the whole list, from which a watch continues.
     pub version: String,
@@ -259,13 +259,13 @@ fn told(resource: &Resource, line: &[u8]) -> Told {
         let gone = named.ok().and_then(|n| Object::new(resource, json!({ "metadata": n.metadata })).ok());
         return gone.map_or_else(|| unreadable("an object in it is not readable"), Told::Deleted);
     };
-    let object = |put: fn(Object) -> Told| match Object::new(resource, value.clone()) {
+    let object = |value: Value, put: fn(Object) -> Told| match Object::new(resource, value) {
         Ok(object) => put(object),
         Err(e) => unreadable(&e.to_string()),
     };
     match event.r#type.as_str() {
-        "ADDED" | "MODIFIED" => object(Told::Put),
-        "DELETED" => object(Told::Deleted),
+        "ADDED" | "MODIFIED" => object(value, Told::Put),
+        "DELETED" => object(value, Told::Deleted),
         "BOOKMARK" => match value.pointer("/metadata/resourceVersion").and_then(Value::as_str) {
             Some(version) => Told::Bookmark(version.to_owned()),
             None => unreadable("a bookmark without a version"),

@@ -2,8 +2,8 @@
 //!
 //! We use the control side's HTTP client (`fetch.rs` of weir-upstream) instead of kube-rs. A controller needs six
 //! requests: list, watch, get, create, replace and patch. kube-rs brings hyper, tower, a second TLS setup and the
-//! types of every Kubernetes API (k8s-openapi), which together take longer to build than this workspace's control
-//! side, and had three major releases in 2026. Our client shares names, TLS and limits with what calls identity
+//! types of every Kubernetes API (k8s-openapi). Together they take longer to build than this workspace's control
+//! side, and kube-rs had three major releases in 2026. Our client shares names, TLS and limits with what calls identity
 //! providers, registries and etcd, and every buffer and wait in it has a named limit.
 //!
 //! *Layout:* `resource.rs` lists what is read and written, `object.rs` is an object as it arrives, `access.rs` knows
@@ -19,4 +19,4 @@ pub use access::{Access, NoAccess};
 pub use client::{Client, OBJECT, PAGE, Page, Told, Watch, Write};
 pub use error::{ApiError, missing_rule};
 pub use object::{Key, NotAnObject, Object};
-pub use resource::{EVENT, LEASE, Presence, Resource, Scope, Status, WATCHED, watched};
+pub use resource::{LEASE, Presence, Resource, Scope, Status, WATCHED, watched};

@@ -35,7 +35,8 @@ pub struct NotAnObject(&'static str);
 /// The annotation in which kubectl keeps a second copy of the object.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// What is read of kinds whose objects hold anything: no password, and no megabyte, of others stays in memory or on disk.
+/// The keys that are read of kinds whose objects hold anything. Other keys may hold passwords or megabytes: they are
+/// kept neither in memory nor on disk.
 const READ: &[(&str, &[&str])] = &[("ConfigMap", &["ca.crt"]), ("Secret", &["tls.crt", "tls.key"])];
 
 impl Key {

@@ -108,9 +108,6 @@ pub static WATCHED: &[Resource] = &[
 /// The lock that decides which replica writes.
 pub static LEASE: Resource = built_in("coordination.k8s.io", "Lease", "leases");
 
-/// What the controller reports about objects that have no status for it.
-pub static EVENT: Resource = built_in("events.k8s.io", "Event", "events");
-
 /// The resource of this kind among [`WATCHED`].
 pub fn watched(kind: &str) -> Option<&'static Resource> {
     WATCHED.iter().find(|resource| resource.kind == kind)

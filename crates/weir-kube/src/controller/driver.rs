@@ -233,7 +233,7 @@ impl<T: Translator> Driver<T> {
     fn list(&self, index: usize, resource: &'static Resource, number: u64, limit: u32, next: Option<String>) {
         let (tell, client) = (self.tell.clone(), Rc::clone(&self.client));
         drop(spawn_local(async move {
-            let page = client.list(resource, limit, next.as_deref()).await.map(Into::into);
+            let page = client.list(resource, limit, next.as_deref()).await;
             // The loop may have ended.
             let _ = tell.send(Message::Reflector(index, reflector::Event::Listed(number, page)));
         }));

@@ -2,10 +2,11 @@
 //! this process.
 //!
 //! ```text
-//!   watches ─► store ─► 5 ms without another change ─► translate ─► run ─► statuses ─► the writer, if we lead
-//!                │                                                   │
-//!                └── 1 s later: objects.json, for a restart without  └── refused: leave out whose fault it is,
-//!                    an API server                                       and translate again
+//!   watches ─► store ─► 5 ms later ─► translate ─► run ─► statuses ─► the writer, if we lead
+//!                │                                  │
+//!                │                                  └── refused: leave out the objects to blame,
+//!                │                                      and translate again
+//!                └── 1 s later: objects.json, for a restart without an API server
 //! ```
 //!
 //! Everything but the run happens on the thread weir-kube. The run goes through `Gateway::reload_by`, like every change

@@ -247,6 +247,13 @@ pub struct TargetRef {
     pub section_name: Option<String>,
 }
 
+impl TargetRef {
+    /// Whether it is a Service.
+    pub(crate) fn is_service(&self) -> bool {
+        self.group.is_empty() && self.kind == "Service"
+    }
+}
+
 /// How a certificate is verified.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

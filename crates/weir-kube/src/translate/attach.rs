@@ -2,7 +2,7 @@
 
 use super::layout::is_of_other;
 use super::listeners::{Gate, Listener, allows};
-use super::{Cx, MAX_HOSTS, is_kind};
+use super::{Cx, MAX_HOSTS, is_kind, unsupported};
 use crate::objects::{From, GATEWAY_GROUP, Kind, Meta, Name, ParentRef, shown};
 use crate::status::{Condition, Problem, Status, conditions};
 use crate::text;
@@ -70,10 +70,10 @@ pub(super) fn attach<'c>(
     let mut wrong = cx.refused(kind, &meta.key());
     if let Some(bad) = hosts.iter().position(Option::is_none) {
         let host = hostnames.get(bad).map(|host| shown(host)).unwrap_or_default();
-        wrong = wrong.or_else(|| Some(Problem::new("UnsupportedValue", format!("`{host}` is no host"))));
+        wrong = wrong.or_else(|| Some(unsupported(format!("`{host}` is no host"))));
     }
     if hosts.len() > MAX_HOSTS {
-        wrong = Some(Problem::new("UnsupportedValue", format!("it has more than {MAX_HOSTS} hostnames")));
+        wrong = Some(unsupported(format!("it has more than {MAX_HOSTS} hostnames")));
     }
     let mut hosts: Vec<String> = hosts.into_iter().flatten().collect();
     if hosts.is_empty() {

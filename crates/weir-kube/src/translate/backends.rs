@@ -3,11 +3,11 @@
 //! Only addresses of EndpointSlices are used, and of these none that leads back into the pod: a tenant may write
 //! EndpointSlices, and 127.0.0.1 is where the admin API listens.
 
-use super::{Cx, MAX_ENDPOINTS, is_kind};
+use super::{Cx, MAX_ENDPOINTS, is_kind, unsupported};
 use crate::cluster::Cluster;
 use crate::names;
 use crate::objects::{
-    BackendRef, BackendTlsPolicy, CertificateRef, Kind, Meta, Name, Object, Service, ServicePort, shown,
+    BackendRef, BackendTlsPolicy, CertificateRef, Kind, Meta, Name, Object, ServicePort, TargetRef, shown,
 };
 use crate::status::Problem;
 use crate::text;
@@ -58,7 +58,7 @@ impl<'c> Policies<'c> {
         for (name, policy) in all {
             let mut wins = false;
             let targets = policy.spec.target_refs.iter();
-            for target in targets.filter(|target| target.group.is_empty() && target.kind == "Service") {
+            for target in targets.filter(|target| target.is_service()) {
                 let key = (name.namespace.as_str(), target.name.as_str());
                 let section = target.section_name.as_deref();
                 if taken.insert((key, section)) {
@@ -85,9 +85,7 @@ impl<'c> Policies<'c> {
         let first = Name::new(&service.namespace, "");
         let own = cluster.backend_tls_policies.range(first..);
         for (name, policy) in own.take_while(|(name, _)| name.namespace == service.namespace) {
-            let targets = |target: &crate::objects::TargetRef| {
-                target.group.is_empty() && target.kind == "Service" && target.name == service.name
-            };
+            let targets = |target: &TargetRef| target.is_service() && target.name == service.name;
             if policy.spec.target_refs.iter().any(targets) {
                 self.used.entry(name).or_default().extend(gateways.iter().cloned());
             }
@@ -116,28 +114,27 @@ pub(super) fn resolve(
         let message = format!("no ReferenceGrant lets this route refer to Service {name}");
         return Err(Problem::new("RefNotPermitted", message));
     }
-    let (service, port) = port_of(cx.cluster, &name, |port| Some(port.port) == reference.port)?;
-    let _ = service;
+    let port = port_of(cx.cluster, &name, |port| Some(port.port) == reference.port)?;
     upstream(cx, &name, port, manner, gateways)
 }
 
-/// A Service and one of its ports.
+/// A port of a Service.
 pub(super) fn port_of<'c>(
     cluster: &'c Cluster,
     name: &Name,
     is: impl Fn(&ServicePort) -> bool,
-) -> Result<(&'c Object<Service>, &'c ServicePort), Problem> {
+) -> Result<&'c ServicePort, Problem> {
     let missing = |message: String| Problem::new("BackendNotFound", message);
     let Some(service) = cluster.services.get(name) else {
         return Err(missing(format!("there is no Service {}", shown(&name.to_string()))));
     };
     if service.spec.kind.as_deref() == Some("ExternalName") {
         let message = format!("Service {name} is an ExternalName, which could lead anywhere");
-        return Err(Problem::new("UnsupportedValue", message));
+        return Err(unsupported(message));
     }
     let tcp = |port: &&ServicePort| port.protocol.as_deref().is_none_or(|protocol| protocol == "TCP");
     let port = service.spec.ports.iter().filter(tcp).find(|port| is(port));
-    port.map(|port| (service, port)).ok_or_else(|| missing(format!("Service {name} has no such TCP port")))
+    port.ok_or_else(|| missing(format!("Service {name} has no such TCP port")))
 }
 
 /// The upstream for a port of a Service.

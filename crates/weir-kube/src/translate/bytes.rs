@@ -4,7 +4,7 @@ use super::attach::{Findings, attach, report};
 use super::backends::{Manner, endpoints, port_of, resolve};
 use super::layout::is_of_other_name;
 use super::listeners::Gate;
-use super::{Cx, MAX_ENDPOINTS, is_kind};
+use super::{Cx, MAX_ENDPOINTS, is_kind, unsupported};
 use crate::names;
 use crate::objects::{BackendRef, BytesRoute, Kind, Name, Object};
 use crate::status::{Problem, Status};
@@ -40,8 +40,7 @@ fn route<'c>(
         let backends = match &object.spec.rules[..] {
             [only] => &only.backend_refs[..],
             _ => {
-                findings.unusable =
-                    Some(Problem::new("UnsupportedValue", "a route of connections has one rule"));
+                findings.unusable = Some(unsupported("a route of connections has one rule"));
                 &[]
             }
         };
@@ -64,8 +63,8 @@ fn route<'c>(
 
 /// One upstream of all endpoints, each with its part of the weight of its Service.
 ///
-/// A share that leads nowhere is given to the others: a connection has no way to answer 500. If none is left, connections
-/// are closed.
+/// The share of a backend that leads nowhere goes to the others, because a connection cannot answer 500. If no backend
+/// is left, connections are closed.
 fn pool(
     cx: &mut Cx<'_>,
     (kind, object): (Kind, &Object<BytesRoute>),
@@ -83,7 +82,7 @@ fn pool(
         }
         let weight = u64::from(backend.weight.unwrap_or(1));
         let name = Name::new(backend.namespace.as_deref().unwrap_or(&meta.namespace), &backend.name);
-        if let Ok((_, port)) = port_of(cx.cluster, &name, |port| Some(port.port) == backend.port) {
+        if let Ok(port) = port_of(cx.cluster, &name, |port| Some(port.port) == backend.port) {
             let all = endpoints(cx, &name, port);
             if weight > 0 && !all.is_empty() {
                 found.push((weight, all));

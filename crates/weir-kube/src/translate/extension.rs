@@ -5,7 +5,7 @@
 //! version of Weir gets is refused until somebody has looked at it.
 
 use super::attach::Findings;
-use super::{Cx, is_kind};
+use super::{Cx, is_kind, unsupported};
 use crate::objects::{CertificateRef, Kind, Name, shown};
 use crate::status::Problem;
 use serde_json::Value;
@@ -51,19 +51,19 @@ pub(super) fn filters(
             shown(reference.kind.as_deref().unwrap_or_default())
         );
         findings.unresolved(Problem::new("InvalidKind", message.clone()));
-        return Err(Problem::new("UnsupportedValue", message));
+        return Err(unsupported(message));
     }
     let name = Name::new(namespace, &reference.name);
     let Some(object) = cx.cluster.weir_filters.get(&name) else {
         let message = format!("there is no WeirFilters {}", shown(&name.to_string()));
         findings.unresolved(Problem::new("BackendNotFound", message.clone()));
-        return Err(Problem::new("UnsupportedValue", message));
+        return Err(unsupported(message));
     };
     if let Some(problem) = cx.refused(Kind::WeirFilters, &name) {
         return Err(problem);
     }
     let all = &object.spec.filters;
-    let wrong = |why: String| Problem::new("UnsupportedValue", format!("WeirFilters {name}: {why}"));
+    let wrong = |why: String| unsupported(format!("WeirFilters {name}: {why}"));
     if all.len() > MAX_FILTERS {
         return Err(wrong(format!("more than {MAX_FILTERS} filters")));
     }

@@ -4,7 +4,7 @@
 
 use super::attach::{Findings, Place};
 use super::backends::{Backend, Manner, resolve};
-use super::{Cx, extension};
+use super::{Cx, extension, unsupported};
 use crate::objects::{Cors, Filter, HeaderModifier, Kind, Meta, Mirror, PathModifier, Redirect, shown};
 use crate::status::Problem;
 use crate::text;
@@ -83,8 +83,7 @@ pub(super) fn translate(
                 out.filters.extend(extension::filters(cx, &around.meta.namespace, reference, findings)?);
             }
             other => {
-                let message = format!("the filter {} is not supported", shown(other));
-                return Err(Problem::new("UnsupportedValue", message));
+                return Err(unsupported(format!("the filter {} is not supported", shown(other))));
             }
         }
     }
@@ -93,10 +92,6 @@ pub(super) fn translate(
 
 fn empty(filter: &Filter) -> Problem {
     unsupported(format!("the filter {} has no settings", shown(&filter.kind)))
-}
-
-fn unsupported(message: impl Into<String>) -> Problem {
-    Problem::new("UnsupportedValue", message)
 }
 
 /// `set`, `add` and `remove` of the filter `headers`.

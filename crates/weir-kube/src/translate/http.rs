@@ -4,7 +4,7 @@ use super::attach::{Attached, Findings, Place, attach, report};
 use super::backends::{Backend, Manner, resolve};
 use super::filters::{self, Around};
 use super::listeners::Gate;
-use super::{Cx, MAX_MATCHES, MAX_RULES, Rank, answer, groups};
+use super::{Cx, MAX_MATCHES, MAX_RULES, Rank, answer, groups, unsupported};
 use crate::names;
 use crate::objects::{
     BackendRef, Filter, GrpcMatch, HttpMatch, HttpRule, Kind, Meta, ParentRef, ValueMatch, shown,
@@ -104,11 +104,9 @@ fn route<'c>(
     let attached = attach(cx, gates, kind, meta, parents, hostnames);
     let mut findings = Findings::default();
     if count > MAX_RULES {
-        findings.unusable =
-            Some(Problem::new("UnsupportedValue", format!("it has more than {MAX_RULES} rules")));
+        findings.unusable = Some(unsupported(format!("it has more than {MAX_RULES} rules")));
     } else if regexes > MAX_REGEXES {
-        let message = format!("it has more than {MAX_REGEXES} regular expressions");
-        findings.unusable = Some(Problem::new("UnsupportedValue", message));
+        findings.unusable = Some(unsupported(format!("it has more than {MAX_REGEXES} regular expressions")));
     } else if !attached.parents.is_empty() {
         let rules = rules();
         emit(cx, (kind, meta), &attached, &rules, &mut findings);
@@ -169,7 +167,7 @@ fn emit(
 /// Why a rule cannot be served wherever it is attached.
 fn unusable(rule: &Rule<'_>) -> Option<Problem> {
     if rule.matches.len() > MAX_MATCHES {
-        return Some(Problem::new("UnsupportedValue", format!("a rule has more than {MAX_MATCHES} matches")));
+        return Some(unsupported(format!("a rule has more than {MAX_MATCHES} matches")));
     }
     rule.timeouts.as_ref().err().or(rule.retry.as_ref().err()).cloned()
 }
@@ -194,8 +192,7 @@ fn chain(
         rule.backends.iter().filter(|backend| backend.weight != Some(0)).map(|backend| &backend.filters);
     let of_backends = own.next().map_or(&[][..], Vec::as_slice);
     if own.any(|filters| filters[..] != *of_backends) {
-        let message = "filters of some of several backendRefs are not supported";
-        return Err(Problem::new("UnsupportedValue", message));
+        return Err(unsupported("filters of some of several backendRefs are not supported"));
     }
     let of_backends = filters::translate(cx, around, of_backends, findings)?;
     chain.extend(of_backends.filters);
@@ -347,10 +344,6 @@ fn http_rule(rule: &HttpRule) -> Rule<'_> {
 
 fn no_sessions(written: Option<&Value>) -> Result<(), Problem> {
     written.map_or(Ok(()), |_| Err(unsupported("sessionPersistence is not supported")))
-}
-
-fn unsupported(message: impl Into<String>) -> Problem {
-    Problem::new("UnsupportedValue", message)
 }
 
 /// Each match of a rule; a rule without one matches everything.

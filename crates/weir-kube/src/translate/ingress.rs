@@ -12,7 +12,7 @@ use crate::status::{Problem, Status};
 use crate::{names, text};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::IpAddr;
 
 /// The annotation that makes a class the default one.
 const DEFAULT_CLASS: &str = "ingressclass.kubernetes.io/is-default-class";
@@ -22,7 +22,7 @@ const OLD_CLASS: &str = "kubernetes.io/ingress.class";
 const PLAIN: &str = "ingress-80";
 const SECURE: &str = "ingress-443";
 
-/// Translates the Ingresses of our classes. Where a Gateway has the port of an address, the Ingresses have it not.
+/// Translates the Ingresses of our classes. They do not get a port that a Gateway has.
 pub(super) fn routes(cx: &mut Cx<'_>, gates: &[Gate<'_>], statuses: &mut Vec<Status>) {
     let cluster = cx.cluster;
     let classes =
@@ -40,13 +40,10 @@ pub(super) fn routes(cx: &mut Cx<'_>, gates: &[Gate<'_>], statuses: &mut Vec<Sta
     if all.is_empty() {
         return;
     }
-    let bind = cx.options.ingress.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+    // Ingresses are served at all addresses, so whichever address a Gateway has, its port is taken.
     let taken = |port: u16| {
-        gates.iter().any(|gate| {
-            let overlaps = gate.bind == bind || gate.bind.is_unspecified() || bind.is_unspecified();
-            overlaps
-                && gate.listeners.iter().any(|listener| listener.weir.is_some() && listener.spec.port == port)
-        })
+        let mut listeners = gates.iter().flat_map(|gate| &gate.listeners);
+        listeners.any(|listener| listener.weir.is_some() && listener.spec.port == port)
     };
     let (plain, secure) = (!taken(80), !taken(443));
     // The oldest first, because the first is the default.
@@ -73,26 +70,23 @@ pub(super) fn routes(cx: &mut Cx<'_>, gates: &[Gate<'_>], statuses: &mut Vec<Sta
             }
         }
         rules(cx, object);
-        let own = || cx.options.ingress.iter().map(ToString::to_string).collect();
-        let published = if cx.options.published.is_empty() { own() } else { cx.options.published.clone() };
         let entry = |address: &String| match address.parse::<IpAddr>() {
             Ok(_) => json!({ "ip": address }),
             Err(_) => json!({ "hostname": address }),
         };
-        let entries: Vec<Value> = published.iter().map(entry).collect();
+        let entries: Vec<Value> = cx.options.published.iter().map(entry).collect();
         let balancer = if entries.is_empty() { json!({}) } else { json!({ "ingress": entries }) };
         let wanted = json!({ "loadBalancer": balancer });
         statuses.push(Status { kind: Kind::Ingress, name: object.meta.key(), wanted });
     }
     if plain {
-        let value = json!({ "address": SocketAddr::new(bind, 80).to_string(), "protocols": ["http1", "h2"] });
+        let value = json!({ "address": "0.0.0.0:80", "protocols": ["http1", "h2"] });
         cx.config.listeners.insert(PLAIN.to_owned(), value);
     }
     if secure && !certificates.is_empty() {
         let pairs: Vec<Value> =
             certificates.into_iter().map(|(cert, key)| json!({ "cert": cert, "key": key })).collect();
-        let value =
-            json!({ "address": SocketAddr::new(bind, 443).to_string(), "tls": { "certificates": pairs } });
+        let value = json!({ "address": "0.0.0.0:443", "tls": { "certificates": pairs } });
         cx.config.listeners.insert(SECURE.to_owned(), value);
     }
     // Routes name the listeners that there are; without one there is none.
@@ -188,7 +182,7 @@ fn target(cx: &mut Cx<'_>, meta: &Meta, backend: Option<&IngressBackend>) -> (&'
             0 => port.name == service.port.name,
             number => port.port == number,
         };
-        let (_, port) = port_of(cx.cluster, &name, is)
+        let port = port_of(cx.cluster, &name, is)
             .map_err(|problem| Problem { message: shown(&problem.message), ..problem })?;
         upstream(cx, &name, port, &Manner::default(), &BTreeSet::new())
     });

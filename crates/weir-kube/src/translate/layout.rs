@@ -52,10 +52,6 @@ fn outer(gateway: &Name, port: u16) -> String {
     names::join(&["gw", &gateway.namespace, &gateway.name, &port.to_string()])
 }
 
-pub(super) fn bound_port(cx: &Cx<'_>, gateway: &Name, port: u16) -> u16 {
-    cx.options.ports.get(&(gateway.clone(), port)).copied().unwrap_or(port)
-}
-
 /// Whether a host that a route has at one listener belongs to a more specific one of the same listener of Weir.
 pub(super) fn is_of_other(gate: &Gate<'_>, listener: &Listener<'_>, host: &str) -> bool {
     is_of_narrower(gate, listener, host, |other| other.weir == listener.weir)
@@ -91,7 +87,7 @@ pub(super) fn emit(cx: &mut Cx<'_>, gates: &[Gate<'_>]) {
             ports.entry(listener.spec.port).or_default().push(listener);
         }
         for (port, all) in ports {
-            let address = SocketAddr::new(gate.bind, bound_port(cx, gate.name, port)).to_string();
+            let address = SocketAddr::new(gate.bind, port).to_string();
             emit_port(cx, gate, port, &address, &all);
         }
     }

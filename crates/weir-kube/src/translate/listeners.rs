@@ -1,7 +1,7 @@
 //! Listeners of Gateways and ListenerSets: which are valid, and which conflict. `layout` says how Weir serves them.
 
-use super::layout::{bound_port, lay_out};
-use super::{Cx, MAX_LISTENERS, is_kind, route_kind, selects};
+use super::layout::lay_out;
+use super::{Cx, MAX_LISTENERS, is_kind, route_kind, selects, unsupported};
 use crate::objects::{
     self, CertificateRef, From, Gateway, Kind, ListenerSet, Meta, Name, Namespaces, Object,
 };
@@ -136,7 +136,7 @@ pub(super) fn gather<'c>(cx: &mut Cx<'c>) -> Vec<Gate<'c>> {
         // What is not accepted holds no port.
         let is_accepted = gate.wrong.is_none();
         for listener in gate.listeners.iter_mut().filter(|listener| is_accepted && listener.takes_routes()) {
-            let address = SocketAddr::new(gate.bind, bound_port(cx, gate.name, listener.spec.port));
+            let address = SocketAddr::new(gate.bind, listener.spec.port);
             // 0.0.0.0 takes the port of every address, whichever of the two is older.
             let meets = |other: &SocketAddr| {
                 let is_any = other.ip().is_unspecified() || address.ip().is_unspecified();
@@ -226,8 +226,7 @@ fn gate<'c>(cx: &mut Cx<'c>, name: &'c Name, object: &'c Object<Gateway>) -> Gat
         gate.sets.push(Set { name: set, object: set_object, wrong });
     }
     for listener in gate.listeners.iter_mut().skip(MAX_LISTENERS) {
-        listener.wrong =
-            Some(Problem::new("UnsupportedValue", format!("there are more than {MAX_LISTENERS} listeners")));
+        listener.wrong = Some(unsupported(format!("there are more than {MAX_LISTENERS} listeners")));
     }
     gate
 }
@@ -247,7 +246,6 @@ fn listener<'c>(
         ("TLS", "Terminate") => Protocol::TlsTerminate,
         _ => Protocol::Unknown,
     };
-    let unsupported = |reason, what: String| Problem::new(reason, what);
     let mut wrong = match protocol {
         Protocol::Unknown => {
             let message = format!(
@@ -255,19 +253,18 @@ fn listener<'c>(
                 objects::shown(&spec.protocol),
                 objects::shown(mode)
             );
-            Some(unsupported("UnsupportedProtocol", message))
+            Some(Problem::new("UnsupportedProtocol", message))
         }
-        _ if spec.port == 0 => Some(unsupported("PortUnavailable", "0 is no port".to_owned())),
+        _ if spec.port == 0 => Some(Problem::new("PortUnavailable", "0 is no port")),
         _ => None,
     };
     if !spec.name.split('.').all(|label| objects::is_label(label, 63)) {
-        wrong =
-            Some(unsupported("UnsupportedValue", "the name of the listener is no DNS subdomain".to_owned()));
+        wrong = Some(unsupported("the name of the listener is no DNS subdomain"));
     }
     let host = spec.hostname.as_deref().filter(|host| !host.is_empty()).map(|written| {
         text::host(written).ok_or_else(|| {
             let message = format!("`{}` is no host", objects::shown(written));
-            wrong.get_or_insert_with(|| unsupported("UnsupportedValue", message));
+            wrong.get_or_insert_with(|| unsupported(message));
         })
     });
     let (kinds, mut unresolved) = kinds(protocol, spec);

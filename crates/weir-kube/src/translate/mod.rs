@@ -48,16 +48,12 @@ pub struct Options {
     /// Where the listeners of each Gateway bind. A Gateway that is not here binds the first IP address in its
     /// `addresses`, or all addresses.
     pub bind: BTreeMap<Name, IpAddr>,
-    /// The port that a Gateway's port is bound to, such as one above 1023 behind a Service. Default: the same.
-    pub ports: BTreeMap<(Name, u16), u16>,
     /// The addresses that the status of a Gateway names, from its Service. Default: those that it binds.
     pub addresses: BTreeMap<Name, Vec<String>>,
     /// Objects that are left out, with the reason for their status: what `weir check` refused in spite of the checks
     /// here. So a mistake of ours costs one object, not all of them.
     pub refused: BTreeMap<(Kind, Name), String>,
-    /// Where Ingresses are served: default `0.0.0.0`, ports 80 and 443.
-    pub ingress: Option<IpAddr>,
-    /// The addresses that the status of an Ingress names. Default: `ingress`.
+    /// The addresses that the status of an Ingress names.
     pub published: Vec<String>,
 }
 
@@ -140,7 +136,7 @@ impl<'c> Cx<'c> {
     /// Why an object is left out, if it is.
     fn refused(&self, kind: Kind, name: &Name) -> Option<Problem> {
         let why = self.options.refused.get(&(kind, name.clone()))?;
-        Some(Problem::new("UnsupportedValue", why.clone()))
+        Some(unsupported(why))
     }
 
     /// Whether the status of an object has an entry of ours.
@@ -192,6 +188,10 @@ impl Rank {
     }
 }
 
+fn unsupported(message: impl Into<String>) -> Problem {
+    Problem::new("UnsupportedValue", message)
+}
+
 /// An answer of our own. Clients learn nothing of the cluster.
 fn answer(status: u16) -> Value {
     json!({ "status": status })
@@ -234,8 +234,8 @@ fn selects(selector: &crate::objects::Selector, labels: &BTreeMap<String, String
         })
 }
 
-/// A route's hosts: the named ones together, and any by itself, which is the empty text of a set. Weir takes any host from
-/// a route that names none, so the two need a route each.
+/// The hosts of each route of Weir that a place needs: one route for all named hosts, and one for any host, which the
+/// set has as an empty text. A route of Weir serves any host only if it names none.
 fn groups(hosts: &BTreeSet<String>) -> Vec<Vec<&str>> {
     let named: Vec<&str> = hosts.iter().map(String::as_str).filter(|host| !host.is_empty()).collect();
     let any = hosts.contains("").then(Vec::new);

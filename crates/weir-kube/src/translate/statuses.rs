@@ -10,8 +10,8 @@ use std::net::IpAddr;
 
 /// The features that are claimed in the status of a GatewayClass, sorted.
 ///
-/// Not claimed, because they are not supported: UDPRoute, Mesh, session persistence, SubjectAltNames, filters of some of
-/// several backendRefs, and destination ports.
+/// Not claimed, because they are not supported: UDPRoute, Mesh, session persistence, SubjectAltNames, filters on only
+/// some backends of a rule, and destination ports.
 const FEATURES: &[&str] = &[
     "BackendTLSPolicy",
     "GRPCRoute",
@@ -183,27 +183,19 @@ fn overlaps(gate: &Gate<'_>, listener: &Listener<'_>) -> bool {
 pub(super) fn policies(cx: &Cx<'_>, statuses: &mut Vec<Status>) {
     for (name, policy) in &cx.cluster.backend_tls_policies {
         let conflicted = cx.policies.conflicting.contains(name);
-        let targets = policy.spec.target_refs.iter();
-        let is_service = |t: &crate::objects::TargetRef| t.group.is_empty() && t.kind == "Service";
-        let services =
-            || targets.clone().filter(|t| is_service(t)).map(|t| Name::new(&name.namespace, &t.name));
-        let refs: Option<Problem> = policy
-            .spec
-            .validation
-            .ca_certificate_refs
-            .iter()
-            .find_map(|reference| backends::authority(cx, name, reference).err());
-        let any = policy
-            .spec
-            .validation
-            .ca_certificate_refs
-            .iter()
-            .any(|reference| backends::authority(cx, name, reference).is_ok());
-        let trusts_system = policy.spec.validation.well_known_ca_certificates.as_deref() == Some("System")
-            && policy.spec.validation.ca_certificate_refs.is_empty();
+        let targets = policy.spec.target_refs.iter().filter(|target| target.is_service());
+        let mut services = targets.map(|target| Name::new(&name.namespace, &target.name));
+        let validation = &policy.spec.validation;
+        let references = validation.ca_certificate_refs.iter();
+        let authorities: Vec<_> =
+            references.map(|reference| backends::authority(cx, name, reference)).collect();
+        let any = authorities.iter().any(Result::is_ok);
+        let trusts_system =
+            validation.well_known_ca_certificates.as_deref() == Some("System") && authorities.is_empty();
+        let refs = authorities.into_iter().find_map(Result::err);
         let wrong = if conflicted {
             Some(Problem::new("Conflicted", "an older policy has the same targets"))
-        } else if services().all(|service| !cx.cluster.services.contains_key(&service)) {
+        } else if services.all(|service| !cx.cluster.services.contains_key(&service)) {
             Some(Problem::new("TargetNotFound", "there is no such Service"))
         } else if !(any || trusts_system) {
             Some(Problem::new("NoValidCACertificate", "it names no usable authority"))

@@ -148,11 +148,6 @@ impl Election {
         self.until.is_some_and(|until| now < until)
     }
 
-    /// The name in the Lease as last seen.
-    pub fn holder(&self) -> &str {
-        self.seen.as_ref().map_or("", |(seen, _)| &seen.holder)
-    }
-
     /// When [`Event::Tick`] is due.
     pub fn next(&self) -> Time {
         if self.has_left {

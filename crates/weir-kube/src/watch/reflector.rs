@@ -51,22 +51,11 @@ const ABSENT_AGAIN: Duration = Duration::from_millis(500);
 #[derive(Clone, Debug)]
 pub enum Event {
     /// The result of the [`Action::List`] with this number.
-    Listed(u64, Result<PageOf, ApiError>),
+    Listed(u64, Result<Page, ApiError>),
     /// Time has passed, or the process starts.
     Tick,
     /// A message from the watch with this number.
     Watch(u64, WatchEvent),
-}
-
-/// A page, as an event carries it.
-#[derive(Clone, Debug)]
-pub struct PageOf {
-    /// See [`Page::version`].
-    pub version: String,
-    /// See [`Page::next`].
-    pub next: Option<String>,
-    /// See [`Page::items`].
-    pub items: Vec<Object>,
 }
 
 /// A message from a watch.
@@ -162,12 +151,6 @@ enum Phase {
     Watching(u64, Time),
 }
 
-impl From<Page> for PageOf {
-    fn from(Page { version, next, items }: Page) -> Self {
-        Self { version, next, items }
-    }
-}
-
 impl Reflector {
     /// A reflector that has not started: its first [`Event::Tick`] starts it. `seed` seeds its random numbers.
     pub const fn new(resource: &Resource, seed: u64) -> Self {
@@ -244,7 +227,7 @@ impl Reflector {
         }
     }
 
-    fn on_page(&mut self, now: Time, number: u64, result: Result<PageOf, ApiError>, todo: &mut Vec<Action>) {
+    fn on_page(&mut self, now: Time, number: u64, result: Result<Page, ApiError>, todo: &mut Vec<Action>) {
         let Phase::Listing(asked, _, read) = &mut self.phase else { return };
         if *asked != number {
             return; // from an abandoned list

@@ -5,9 +5,8 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use weir_fleet::chance::Chance;
-use weir_kube::api::{ApiError, Key, Object, Told, watched};
+use weir_kube::api::{ApiError, Key, Object, Page, Told, watched};
 use weir_kube::watch::election::Seen;
-use weir_kube::watch::reflector::PageOf;
 use weir_kube::watch::store::Store;
 use weir_kube::watch::writer::Target;
 
@@ -94,7 +93,7 @@ impl Server {
         self.history.push((self.version, kind, Told::Deleted(object(kind, &value))));
     }
 
-    pub(crate) fn list(&mut self, kind: usize, limit: u32, token: Option<&str>) -> Result<PageOf, ApiError> {
+    pub(crate) fn list(&mut self, kind: usize, limit: u32, token: Option<&str>) -> Result<Page, ApiError> {
         let (version, mut rest) = match token {
             Some(token) => self.pages.get(token).cloned().ok_or(ApiError::Expired)?,
             None => {
@@ -108,7 +107,7 @@ impl Server {
         if let Some(next) = &next {
             self.pages.insert(next.clone(), (version, later));
         }
-        Ok(PageOf { version: version.to_string(), next, items: rest })
+        Ok(Page { version: version.to_string(), next, items: rest })
     }
 
     /// What happened after a version; `None` if that is no longer known.

@@ -13,7 +13,6 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use serde_json::Value;
 use store::State;
@@ -60,8 +59,6 @@ struct Shared {
 #[derive(Clone, Debug, Default)]
 struct Faults {
     away: bool,
-    silent: bool,
-    latency: Duration,
     /// After how many bytes each of the next answers breaks off.
     cuts: Vec<usize>,
     forbidden: BTreeSet<(String, String)>,
@@ -135,11 +132,6 @@ impl FakeKube {
         lock(&self.shared.state).get(kind, namespace, name)
     }
 
-    /// All objects of a kind as stored.
-    pub fn all(&self, kind: &str) -> Vec<Value> {
-        lock(&self.shared.state).all(kind)
-    }
-
     // === what the server saw ===
 
     /// All requests so far.
@@ -187,16 +179,6 @@ impl FakeKube {
     /// Ends every watch in an orderly way, as after `timeoutSeconds`.
     pub fn end_watches(&self) {
         self.fault(|faults| faults.generation += 1);
-    }
-
-    /// With true, watches say nothing any more, though they stay open.
-    pub fn silence(&self, silent: bool) {
-        self.fault(|faults| faults.silent = silent);
-    }
-
-    /// Answers each request this much later.
-    pub fn delay(&self, latency: Duration) {
-        self.fault(|faults| faults.latency = latency);
     }
 
     /// Breaks the next answers off after these numbers of bytes, one each.

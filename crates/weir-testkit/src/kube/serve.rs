@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::store::{Refusal, State, conflict, expired, invalid, not_found, resource};
 use super::{KubeRequest, Shared, lock};
-use crate::{ServerTls, pause};
+use crate::ServerTls;
 
 trait Stream: Read + Write {}
 impl<T: Read + Write> Stream for T {}
@@ -60,12 +60,8 @@ pub(super) fn connection(shared: &Shared, number: usize, stream: TcpStream, tls:
 
 fn exchange(shared: &Shared, stream: &mut dyn Stream) -> io::Result<()> {
     let asked = read(stream)?;
-    let (latency, cut) = {
-        let mut faults = lock(&shared.faults);
-        (faults.latency, faults.cuts.pop())
-    };
-    pause(latency);
-    let mut out = Out { stream, left: cut };
+    let left = lock(&shared.faults).cuts.pop();
+    let mut out = Out { stream, left };
     let Some(place) = place(&asked.path) else { return out.refuse(&not_found()) };
     let watch = asked.parameter("watch") == Some("true");
     let verb = match (asked.method.as_str(), place.key.2.is_empty()) {
@@ -172,22 +168,19 @@ fn follow(shared: &Shared, asked: &Asked, place: &Place, out: &mut Out<'_>) -> i
                 drop(state);
                 return out.bytes(b"0\r\n\r\n");
             }
-            if !faults.silent {
-                if at < state.compacted {
-                    drop(state);
-                    let (code, reason, message) = expired();
-                    let object =
-                        json!({ "kind": "Status", "code": code, "reason": reason, "message": message });
-                    out.line(&json!({ "type": "ERROR", "object": object }))?;
-                    return out.bytes(b"0\r\n\r\n");
-                }
-                lines.extend(news(&state, place, &mut at));
-                if std::mem::replace(&mut marked, faults.bookmarks) != faults.bookmarks {
-                    let metadata = json!({ "resourceVersion": at.to_string() });
-                    lines.push(
-                        json!({ "type": "BOOKMARK", "object": { "kind": place.kind, "metadata": metadata } }),
-                    );
-                }
+            if at < state.compacted {
+                drop(state);
+                let (code, reason, message) = expired();
+                let object = json!({ "kind": "Status", "code": code, "reason": reason, "message": message });
+                out.line(&json!({ "type": "ERROR", "object": object }))?;
+                return out.bytes(b"0\r\n\r\n");
+            }
+            lines.extend(news(&state, place, &mut at));
+            if std::mem::replace(&mut marked, faults.bookmarks) != faults.bookmarks {
+                let metadata = json!({ "resourceVersion": at.to_string() });
+                lines.push(
+                    json!({ "type": "BOOKMARK", "object": { "kind": place.kind, "metadata": metadata } }),
+                );
             }
             if !lines.is_empty() {
                 break;

@@ -9,7 +9,6 @@ const KINDS: &[(&str, &str, &str, bool)] = &[
     ("BackendTLSPolicy", "gateway.networking.k8s.io/v1", "backendtlspolicies", true),
     ("ConfigMap", "v1", "configmaps", true),
     ("EndpointSlice", "discovery.k8s.io/v1", "endpointslices", true),
-    ("Event", "events.k8s.io/v1", "events", true),
     ("GRPCRoute", "gateway.networking.k8s.io/v1", "grpcroutes", true),
     ("Gateway", "gateway.networking.k8s.io/v1", "gateways", true),
     ("GatewayClass", "gateway.networking.k8s.io/v1", "gatewayclasses", false),
@@ -84,11 +83,6 @@ impl State {
 
     pub(super) fn get(&self, kind: &str, namespace: &str, name: &str) -> Option<Value> {
         self.objects.get(&(kind_of(kind).0, namespace.to_owned(), name.to_owned())).cloned()
-    }
-
-    pub(super) fn all(&self, kind: &str) -> Vec<Value> {
-        let plural = kind_of(kind).0;
-        self.objects.iter().filter(|(key, _)| key.0 == plural).map(|(_, object)| object.clone()).collect()
     }
 
     pub(super) fn compact(&mut self) {

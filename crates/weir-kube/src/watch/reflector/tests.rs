@@ -12,8 +12,8 @@ fn object(name: &str, version: u64) -> Object {
     Object::new(watched("HTTPRoute").unwrap(), json!({ "metadata": metadata })).unwrap()
 }
 
-fn page(version: u64, next: Option<&str>, items: Vec<Object>) -> Result<PageOf, ApiError> {
-    Ok(PageOf { version: version.to_string(), next: next.map(str::to_owned), items })
+fn page(version: u64, next: Option<&str>, items: Vec<Object>) -> Result<Page, ApiError> {
+    Ok(Page { version: version.to_string(), next: next.map(str::to_owned), items })
 }
 
 /// A reflector of routes and its clock.
@@ -30,7 +30,7 @@ impl Run {
         self.0.on(self.1, Event::Tick)
     }
 
-    fn listed(&mut self, number: u64, result: Result<PageOf, ApiError>) -> Vec<Action> {
+    fn listed(&mut self, number: u64, result: Result<Page, ApiError>) -> Vec<Action> {
         self.0.on(self.1, Event::Listed(number, result))
     }
 
