@@ -16,7 +16,6 @@ import argparse
 import os
 import pathlib
 import re
-import resource
 import statistics
 import subprocess
 import sys
@@ -69,10 +68,9 @@ def sample(tool, seconds, core):
 
 def once(command, read, core):
     """The requests of a run, and its processor time in seconds."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    before = process.children_cpu()
     out = subprocess.run(["taskset", "-c", str(core), *map(str, command)], capture_output=True, text=True, check=True).stdout
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return read(out), after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return read(out), process.children_cpu() - before
 
 
 def commands(args, weir, url):

@@ -16,7 +16,6 @@ import json
 import os
 import pathlib
 import re
-import resource
 import statistics
 import subprocess
 import sys
@@ -104,10 +103,9 @@ def start(tool, arguments, scratch, core):
 
 
 def per_core_second(command, read):
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    before = process.children_cpu()
     out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    cpu = process.children_cpu() - before
     return read(out) / cpu
 
 

@@ -13,7 +13,6 @@ import argparse
 import os
 import pathlib
 import re
-import resource
 import statistics
 import subprocess
 import sys
@@ -107,10 +106,9 @@ def agents(weir, url, count, scratch):
 
 def spent(command):
     """The processor time of a command in milliseconds, and its output."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    before = process.children_cpu()
     out = subprocess.run(command, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL).stdout
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) * 1000, out
+    return (process.children_cpu() - before) * 1000, out
 
 
 def arguments():

@@ -12,7 +12,6 @@ import os
 import pathlib
 import re
 import secrets
-import socket
 import string
 import subprocess
 import sys
@@ -20,12 +19,13 @@ import tempfile
 import threading
 import time
 import urllib.parse
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 
+import judge
 from har_browser import Chromium, Recording
 from environment import ROOT, certificate
 
-HERE = pathlib.Path(__file__).resolve().parent
+HERE = judge.HERE
 PASSWORD = "hush-hush-42"
 USER = "ann@shop.example"
 
@@ -77,12 +77,8 @@ class Shop:
             self.done, self.refused = [], []
 
 
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class Handler(judge.Answers):
     shop = None
-
-    def log_message(self, *_):
-        pass
 
     def answer(self, status, body="", kind="text/html; charset=utf-8", fields=()):
         body = body.encode()
@@ -232,35 +228,15 @@ def browse(url, folder):
         browser.end()
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-def wait_for(port):
-    end = time.monotonic() + 20
-    while True:
-        try:
-            return socket.create_connection(("127.0.0.1", port), 1).close()
-        except OSError:
-            if time.monotonic() > end:
-                sys.exit(f"FAIL har: nothing listens on port {port}")
-            time.sleep(0.05)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keep", type=pathlib.Path, help="where to write the recording")
     args = parser.parse_args()
     subprocess.run([ROOT / "scripts/ensure-tools.sh", "chromium", "openssl"], check=True, stdin=subprocess.DEVNULL)
-    weir = os.environ.get("WEIR_BIN", str(ROOT / "target/release/weir"))
-    failed = False
+    weir = judge.weir_bin()
 
     def expect(text, holds, more=""):
-        nonlocal failed
-        print(f"{'PASS' if holds else 'FAIL'} har: {text}{'' if holds else f': {more}'}")
-        failed |= not holds
+        judge.verdict(holds, f"har: {text}{'' if holds else f': {more}'}")
 
     Handler.shop = shop = Shop()
     with tempfile.TemporaryDirectory(prefix="weir-har-") as folder:
@@ -268,13 +244,12 @@ def main():
         cert, key = certificate(folder)
         origin = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         threading.Thread(target=origin.serve_forever, daemon=True).start()
-        port = free_port()
-        ports = {"PORT": port, "ADMIN_PORT": free_port(), "ORIGIN_PORT": origin.server_port}
-        env = os.environ | {"CERT": str(cert), "KEY": str(key)} | {name: str(value) for name, value in ports.items()}
-        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        gateway = subprocess.Popen([weir, "run", "-c", HERE / "har.yaml"], env=env, **quiet)
+        port = judge.free_port()
+        ports = {"PORT": port, "ADMIN_PORT": judge.free_port(), "ORIGIN_PORT": origin.server_port}
+        env = {"CERT": str(cert), "KEY": str(key)} | {name: str(value) for name, value in ports.items()}
+        gateway = judge.start(weir, "run", "-c", HERE / "har.yaml", name="weir", env=env)
         try:
-            wait_for(port)
+            judge.wait_for_port(port)
             har = browse(f"https://localhost:{port}/", folder)
             visit = sorted(shop.done)
             whole = sorted(["login", "order", "receipt", "beacon", "review", "logout"])
@@ -312,13 +287,13 @@ def main():
             expect("the shop refused nothing", not shop.refused, shop.refused[:5])
             rounds = 7  # with the dry run
             expect("each user did what the browser did", sorted(shop.done) == sorted(visit * rounds), {what: shop.done.count(what) for what in visit})
-            if failed:
+            if judge.failed:
                 print(written)
         finally:
             gateway.terminate()
             gateway.wait(10)
             origin.shutdown()
-    return 1 if failed else 0
+    return 1 if judge.failed else 0
 
 
 if __name__ == "__main__":

@@ -71,6 +71,12 @@ def cpu_us(pids):
     return total / 1000
 
 
+def children_cpu():
+    """Seconds on a processor, user and system, of all our children that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
 def rss_mib(pids):
     """Resident memory of the given processes together. Shared pages count once per process."""
     kib = 0

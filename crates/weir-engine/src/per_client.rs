@@ -109,15 +109,19 @@ impl Clients {
 
     /// Counts a TLS handshake that this peer begins.
     pub(crate) fn admit_handshake(&self, peer: Peer, most: Frequency) -> Result<(), TooMany> {
-        let table = self.handshakes.get_or_init(Table::new);
-        client_of(peer).map_or(Ok(()), |client| self.shake(table, client, most, self.start.elapsed()))
+        self.begin(&self.handshakes, peer, most)
     }
 
     /// Counts a handshake that somebody begins from this address, who may have forged it. These counts only decide who
     /// must prove the address first; otherwise a forger could have another client refused.
     pub(crate) fn admit_unproved(&self, peer: Peer, most: Frequency) -> Result<(), TooMany> {
-        let table = self.unproved.get_or_init(Table::new);
-        client_of(peer).map_or(Ok(()), |client| self.shake(table, client, most, self.start.elapsed()))
+        self.begin(&self.unproved, peer, most)
+    }
+
+    /// Counts a handshake in one of the tables. Those over Unix sockets are not limited.
+    fn begin(&self, table: &OnceLock<Table>, peer: Peer, most: Frequency) -> Result<(), TooMany> {
+        let Some(client) = client_of(peer) else { return Ok(()) };
+        self.shake(table.get_or_init(Table::new), client, most, self.start.elapsed())
     }
 
     /// Counts a connection. `None` if there is no cell for the client.

@@ -38,8 +38,7 @@ const CALLS: usize = 4;
 /// Time after which it processes no more datagrams before connections get to send and other tasks get to run.
 const LONGEST: Duration = Duration::from_millis(1);
 
-/// Datagrams that it processes before it looks how much of that time is left. One that is full of tiny frames takes some
-/// 30 µs.
+/// Datagrams that it processes between two looks at the clock. A datagram full of tiny frames takes some 30 µs.
 const UNWATCHED: u32 = 8;
 
 /// Batches that one connection sends before the others get their turn.
@@ -193,7 +192,7 @@ impl Endpoint {
     pub fn connect(&self, client: &Client, to: SocketAddr, name: &str) -> Result<Connection, ConnectError> {
         let (handle, proto) =
             self.0.proto.borrow_mut().connect(Instant::now(), client.config.clone(), to, name)?;
-        let shared = self.0.add(handle, proto, &client.limits, u32::MAX);
+        let shared = self.0.add(handle, proto, &client.limits);
         shared.touch();
         Ok(Connection::new(shared))
     }
@@ -310,9 +309,8 @@ impl Inner {
         handle: ConnectionHandle,
         proto: quinn_proto::Connection,
         limits: &Limits,
-        empty_frames: u32,
     ) -> Rc<Shared> {
-        let shared = Shared::new(handle, proto, Rc::clone(&self.agenda), limits, empty_frames);
+        let shared = Shared::new(handle, proto, Rc::clone(&self.agenda), limits);
         self.connections.borrow_mut().insert(handle, Rc::clone(&shared));
         self.handshakes.set(self.handshakes.get() + 1);
         shared
@@ -477,12 +475,12 @@ impl Inner {
                 || self.connections.borrow().len() >= limits.connections
                 || self.accepted.borrow().len() >= BACKLOG
         };
-        let gate = |_: &Limits| {
+        let gate = || {
             let gate = self.gate.borrow();
             gate.as_ref().map_or(Admission::Granted, |gate| gate(incoming.remote_address(), client.is_some()))
         };
         // The gate is asked last, because it counts whom it admits.
-        let admitted = limits.filter(|limits| !is_full(limits)).map(|limits| (gate(&limits), limits));
+        let admitted = limits.filter(|limits| !is_full(limits)).map(|limits| (gate(), limits));
         let Some((admission, limits)) = admitted.filter(|(admission, _)| *admission != Admission::Refused)
         else {
             self.count(|counts| counts.refused += 1);
@@ -505,8 +503,7 @@ impl Inner {
         let accepted = self.proto.borrow_mut().accept(incoming, now, answer, None);
         match accepted {
             Ok((handle, proto)) => {
-                let shared = self.add(handle, proto, &limits, limits.empty_frames);
-                shared.flood_code.set(limits.flood_code);
+                let shared = self.add(handle, proto, &limits);
                 shared.client.set(client);
                 if client.is_some() {
                     shared.set_proved();
@@ -532,7 +529,7 @@ impl Inner {
     fn end_flood(&self, shared: &Rc<Shared>) {
         shared.is_flood.set(true);
         shared.end(Lost::Flood);
-        shared.close(shared.flood_code.get());
+        shared.close(shared.flood_code);
     }
 
     /// Lets connections handle the timers that are due.
@@ -657,7 +654,7 @@ impl Inner {
         if is_held && self.send_held(cx, shared, now).is_pending() {
             return Poll::Pending;
         }
-        if is_held && shared.held.borrow().is_some() {
+        if shared.held.borrow().is_some() {
             return Poll::Ready(()); // until more comes from that address
         }
         for _ in 0..SENDS {
@@ -668,12 +665,8 @@ impl Inner {
             let segments = self.udp.max_gso_segments().min(most).max(1);
             let transmit = proto.poll_transmit(now, segments, &mut outgoing);
             drop(proto);
-            let Some(mut transmit) = transmit else { return Poll::Ready(()) };
-            shared.bound(&mut transmit, &mut outgoing, now);
-            if transmit.size > 0 && self.send(cx, &transmit, &outgoing).is_pending() {
-                *self.unsent.borrow_mut() = Some((transmit, take(&mut *outgoing)));
-                drop(outgoing);
-                shared.touch();
+            let Some(transmit) = transmit else { return Poll::Ready(()) };
+            if self.send_bounded(cx, shared, transmit, &mut outgoing, now).is_pending() {
                 return Poll::Pending;
             }
             if shared.held.borrow().is_some() {
@@ -684,14 +677,26 @@ impl Inner {
         Poll::Ready(())
     }
 
-    /// Sends what waits for more from an address that is not proved, as far as that has come. Pending when the socket is
-    /// full.
+    /// Sends as much of the held batch as the limit of an unproved address allows now. Pending when the socket is full.
     fn send_held(&self, cx: &Context<'_>, shared: &Rc<Shared>, now: Instant) -> Poll<()> {
         let held = shared.held.take().filter(|_| shared.lost().is_none());
-        let Some((mut transmit, mut bytes)) = held else { return Poll::Ready(()) };
-        shared.bound(&mut transmit, &mut bytes, now);
-        if transmit.size > 0 && self.send(cx, &transmit, &bytes).is_pending() {
-            *self.unsent.borrow_mut() = Some((transmit, bytes));
+        let Some((transmit, mut bytes)) = held else { return Poll::Ready(()) };
+        self.send_bounded(cx, shared, transmit, &mut bytes, now)
+    }
+
+    /// Sends a batch as far as its destination may get it. Pending when the socket is full: [`Inner::resend`] then has
+    /// the batch.
+    fn send_bounded(
+        &self,
+        cx: &Context<'_>,
+        shared: &Rc<Shared>,
+        mut transmit: Transmit,
+        bytes: &mut Vec<u8>,
+        now: Instant,
+    ) -> Poll<()> {
+        shared.bound(&mut transmit, bytes, now);
+        if transmit.size > 0 && self.send(cx, &transmit, bytes).is_pending() {
+            *self.unsent.borrow_mut() = Some((transmit, take(bytes)));
             shared.touch();
             return Poll::Pending;
         }

@@ -8,8 +8,8 @@
 use quinn_proto::ConnectionStats;
 use std::time::{Duration, Instant};
 
-/// Bytes received for which one frame may count as carrying data. Of frames with fewer, such as empty STREAM frames, the
-/// others count as carrying nothing.
+/// Every so many bytes received, one frame counts as carrying data. If more frames arrive than that, such as empty
+/// STREAM frames, the surplus counts as carrying nothing.
 const CARRIED: u64 = 64;
 
 /// Frames without data that each frame with data earns its receiver or sender. An honest peer acknowledges what it

@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 pub enum Admission {
     /// It may connect.
     Granted,
-    /// It must prove its address first, by a Retry packet. Grants one that has.
+    /// It must prove its address first, by a Retry packet. A client that has proved it may connect.
     Proof,
     /// It is refused.
     Refused,

@@ -35,7 +35,11 @@ struct Watched {
 
 /// How many datagrams from other addresses a connection still accepts.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Moves {
+pub(crate) struct Moves(Budget);
+
+/// How often something may still happen: a number of times at once, and once more per period.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Budget {
     spent: u32,
     since: Option<Instant>,
 }
@@ -49,15 +53,22 @@ pub(crate) fn is_proved(proto: &Connection) -> bool {
 impl Moves {
     /// Accepts a datagram from another address, or not.
     pub(crate) fn accept(&mut self, now: Instant) -> bool {
+        self.0.spend(now, MOVES, MOVE)
+    }
+}
+
+impl Budget {
+    /// Whether it may happen now; counts it if so. The period is in whole seconds.
+    pub(crate) fn spend(&mut self, now: Instant, most: u32, period: Duration) -> bool {
         let since = *self.since.get_or_insert(now);
-        let earned = now.saturating_duration_since(since).as_secs() / MOVE.as_secs();
+        let earned = now.saturating_duration_since(since).as_secs() / period.as_secs();
         if earned > 0 {
             self.spent = self.spent.saturating_sub(u32::try_from(earned).unwrap_or(u32::MAX));
             self.since = Some(now);
         }
-        let is_accepted = self.spent < MOVES;
-        self.spent += u32::from(is_accepted);
-        is_accepted
+        let may = self.spent < most;
+        self.spent += u32::from(may);
+        may
     }
 }
 

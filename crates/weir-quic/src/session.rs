@@ -159,9 +159,7 @@ impl PacketKey for EarlyKey {
         if let Some(seen) = &self.seen {
             seen.has_proved.store(true, Relaxed);
         }
-        // Rare in ciphertext-sized payloads, and looked at only where frames begin.
-        if payload.contains(&APPLICATION_CLOSE)
-            && let Some(at) = application_close(payload)
+        if let Some(at) = application_close(payload)
             && let Some(kind) = payload.get_mut(at)
         {
             *kind = HANDSHAKE_DONE;

@@ -61,7 +61,7 @@ pub(crate) struct Shared {
     /// The peer has sent too many frames that carry nothing. Its datagrams are dropped.
     pub(crate) is_flood: Cell<bool>,
     /// The application error code for it.
-    pub(crate) flood_code: Cell<u64>,
+    pub(crate) flood_code: u64,
     /// How many streams the peer may have open, by direction.
     allowances: Cell<[Allowance; 2]>,
     lost: RefCell<Option<Lost>>,
@@ -177,18 +177,19 @@ impl Shared {
         proto: quinn_proto::Connection,
         agenda: Rc<Agenda>,
         limits: &Limits,
-        empty_frames: u32,
     ) -> Rc<Self> {
         let handshake_until = Instant::now() + limits.handshake;
+        let is_client = proto.side().is_client();
+        let empty_frames = if is_client { u32::MAX } else { limits.empty_frames }; // we trust servers that we dial
         let told = proto.crypto_session().handshake_data().and_then(|data| data.downcast::<Told>().ok());
         Rc::new(Self {
-            has_proved: Cell::new(proto.side().is_client()),
+            has_proved: Cell::new(is_client),
             seen: told.map(|told| told.seen),
             unproved: RefCell::default(),
             held: RefCell::default(),
             meter: Cell::new(Meter::new(empty_frames)),
             is_flood: Cell::default(),
-            flood_code: Cell::default(),
+            flood_code: limits.flood_code,
             handle,
             proved: Cell::new(proto.remote_address()), // it cannot change before the handshake is done
             moves: Cell::default(),

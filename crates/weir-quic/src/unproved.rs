@@ -8,6 +8,7 @@
 //! of 1,200 bytes (§8.2.1 allows a shorter one). So these may exceed the limit, [`EXCESS`] at once and one more per
 //! [`REGAINED`]. An address that differs in its port alone, as behind NAT, is the same machine and is not bounded.
 
+use crate::path::Budget;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -27,9 +28,8 @@ const REGAINED: Duration = Duration::from_secs(10);
 #[derive(Debug, Default)]
 pub(crate) struct Unproved {
     addresses: Vec<Address>,
-    /// Datagrams that exceeded the limit and count still.
-    exceeded: u32,
-    since: Option<Instant>,
+    /// Datagrams that may exceed the limit.
+    excess: Budget,
 }
 
 #[derive(Debug)]
@@ -68,15 +68,7 @@ impl Unproved {
 
     /// Whether one datagram may exceed the limit.
     pub(crate) fn may_exceed(&mut self, now: Instant) -> bool {
-        let since = *self.since.get_or_insert(now);
-        let regained = now.saturating_duration_since(since).as_secs() / REGAINED.as_secs();
-        if regained > 0 {
-            self.exceeded = self.exceeded.saturating_sub(u32::try_from(regained).unwrap_or(u32::MAX));
-            self.since = Some(now);
-        }
-        let may = self.exceeded < EXCESS;
-        self.exceeded += u32::from(may);
-        may
+        self.excess.spend(now, EXCESS, REGAINED)
     }
 
     /// Forgets all addresses, because the one in use is proved.

@@ -9,6 +9,7 @@ use std::fmt::Display;
 use std::future::{Future, poll_fn};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+use weir_config::units::Frequency;
 use weir_telemetry::{Closed, log};
 use weir_upstream::error::{self, Cause};
 use weir_upstream::upstream::LocalUpstream;
@@ -260,9 +261,7 @@ pub(super) fn admit(core: &Core, peer: Peer) -> Result<Option<Place>, &'static C
 
 /// The same for a TLS handshake that a client begins.
 pub(super) fn admit_handshake(core: &Core, peer: Peer) -> Result<(), &'static Cause> {
-    let local = core.local();
-    let most = local.snapshot.per_client.handshakes.filter(|_| !local.snapshot.trusts(peer.ip()));
-    let Some(most) = most else { return Ok(()) };
+    let Some(most) = most_handshakes(core, peer) else { return Ok(()) };
     core.shared.clients.admit_handshake(peer, most).map_err(|TooMany| {
         complain(peer, "limits.per_client.handshakes reached: a client's new connections are closed");
         &error::CLIENT_HANDSHAKES
@@ -274,10 +273,14 @@ pub(crate) fn admit_quic(core: &Core, peer: Peer, is_proved: bool) -> Result<(),
     if is_proved {
         return admit_handshake(core, peer);
     }
-    let local = core.local();
-    let most = local.snapshot.per_client.handshakes.filter(|_| !local.snapshot.trusts(peer.ip()));
-    let Some(most) = most else { return Ok(()) };
+    let Some(most) = most_handshakes(core, peer) else { return Ok(()) };
     core.shared.clients.admit_unproved(peer, most).map_err(|TooMany| &error::CLIENT_HANDSHAKES)
+}
+
+/// How many handshakes this client may begin, if they are limited: by the config, and not for a trusted proxy.
+fn most_handshakes(core: &Core, peer: Peer) -> Option<Frequency> {
+    let local = core.local();
+    local.snapshot.per_client.handshakes.filter(|_| !local.snapshot.trusts(peer.ip()))
 }
 
 fn complain(peer: Peer, what: &'static str) {

@@ -220,7 +220,8 @@ impl Session {
                     wrote
                 }
             };
-            let told = if len < HANDED_OVER { usize::MAX } else { 0 };
+            // `put_back` has told the codec what was handed over.
+            let untold = |n| if len < HANDED_OVER { n } else { 0 };
             match wrote {
                 Poll::Ready(Ok(n)) if n == len && ends => {
                     // It fails if the client reads no more, which is an end too.
@@ -229,9 +230,9 @@ impl Session {
                     if both.reader.is_none() {
                         self.streams.remove(&stream);
                     }
-                    return self.codec.sent(stream, n.min(told), true);
+                    return self.codec.sent(stream, untold(n), true);
                 }
-                Poll::Ready(Ok(n)) => self.codec.sent(stream, n.min(told), false),
+                Poll::Ready(Ok(n)) => self.codec.sent(stream, untold(n), false),
                 Poll::Ready(Err(StreamError::Stopped(code))) => {
                     return self.codec.stop_came(stream, code, now);
                 }
