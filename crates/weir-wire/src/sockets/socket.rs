@@ -71,7 +71,9 @@ impl Socket {
             return Err(out_of_descriptors());
         }
         let ready = match socket.connect(to) {
-            Ok(()) => READ | WRITE,
+            // Not ready to read: the first read after a request would otherwise ask the kernel at once, which takes an
+            // extra call, and a caller could not tell an answer to it from bytes that came before it.
+            Ok(()) => WRITE,
             Err(e) if e.raw_os_error() == Some(libc::EINPROGRESS) => 0,
             Err(e) => return Err(e),
         };

@@ -7,7 +7,8 @@ use crate::driver;
 use crate::driver::tests::on_a_core;
 use std::io::{IoSlice, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::os::unix::net::UnixStream;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
 /// A connection of this core, and its peer, which has already sent `sent`.
@@ -243,5 +244,23 @@ fn a_refused_connect_says_so() {
         let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let refused = connect(gone).await.unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+    });
+}
+
+#[test]
+fn a_fresh_connection_is_read_when_the_kernel_says_so() {
+    on_a_core(async {
+        let name = format!("weir-wire-fresh-{}", std::process::id());
+        let at = std::os::unix::net::SocketAddr::from_abstract_name(&name).unwrap();
+        let listener = UnixListener::bind_addr(&at).unwrap();
+        let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let to = socket2::SockAddr::unix(format!("\0{name}")).unwrap();
+        let ours = Socket::connect(driver::sockets(), socket, &to).await.unwrap();
+        let (mut peer, _) = listener.accept().unwrap();
+        peer.write_all(b"answer").unwrap();
+        let first = poll_fn(|cx| Poll::Ready(ours.poll_read(cx, &mut Vec::with_capacity(64)))).await;
+        assert!(first.is_pending(), "the driver has not looked since the connection was made");
+        assert_eq!(read(&ours, 64).await, b"answer");
     });
 }
