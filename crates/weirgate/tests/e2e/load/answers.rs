@@ -102,5 +102,6 @@ fn a_generator_that_is_stopped_says_so_and_does_not_blame_the_target() {
     let r: Report = serde_json::from_slice(&output.stdout).unwrap();
     expect_reason(&r, "generator_paused", Grade::Suspect);
     assert!(r.health.pauses >= 1 && r.health.paused_ns > 1_000_000_000, "{:?}", r.health);
-    assert!(!codes(&r).contains(&"stalled"), "{:?}", r.verdict);
+    // The rest of the run may show stalls: on a busy machine the target of this test waits for a processor, too.
+    assert!(r.health.longest_silence_ns < 1_000_000_000, "{:?}", r.health);
 }
