@@ -260,16 +260,14 @@ fn lines(out: &mut String, value: &Value, indent: &str) {
                     }
                 }
             }
-            ("supportedFeatures", Some(all)) => {
-                let _ = write!(out, "\n{indent}supportedFeatures: {}", all.len());
-            }
             ("listeners" | "parents" | "ancestors", Some(all)) => {
                 for entry in all {
                     let _ = write!(out, "\n{indent}- {key}:");
                     lines(out, entry, &format!("{indent}    "));
                 }
             }
-            ("controllerName", _) => {}
+            // The same in every case.
+            ("controllerName" | "supportedFeatures", _) => {}
             _ => {
                 let _ = write!(out, "\n{indent}{key}: {value}");
             }

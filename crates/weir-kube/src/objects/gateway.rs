@@ -37,8 +37,54 @@ pub struct Gateway {
     pub infrastructure: Option<Infrastructure>,
     /// The ListenerSets that may attach.
     pub allowed_listeners: Option<AllowedListeners>,
-    /// Certificates of clients, and our own towards Services. `frontend` is not supported.
-    pub tls: Option<serde_json::Value>,
+    /// Certificates of clients, and our own towards Services.
+    pub tls: Option<GatewayTls>,
+}
+
+/// TLS of a whole Gateway.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct GatewayTls {
+    /// Certificates of clients.
+    pub frontend: Option<Frontend>,
+}
+
+/// Which certificates the clients of HTTPS listeners must show.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Frontend {
+    /// On all ports without settings of their own.
+    pub default: FrontendTls,
+    /// On single ports.
+    pub per_port: Vec<FrontendPort>,
+}
+
+/// Settings of one port.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct FrontendPort {
+    /// The port.
+    pub port: u16,
+    /// Its settings.
+    pub tls: FrontendTls,
+}
+
+/// TLS towards clients.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct FrontendTls {
+    /// How their certificates are verified; without it they are not asked for one.
+    pub validation: Option<FrontendValidation>,
+}
+
+/// How certificates of clients are verified.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct FrontendValidation {
+    /// ConfigMaps with the authorities.
+    pub ca_certificate_refs: Vec<CertificateRef>,
+    /// `AllowValidOnly` (the default) or `AllowInsecureFallback`.
+    pub mode: Option<String>,
 }
 
 /// Labels, annotations and settings for a Gateway's own Service.

@@ -13,9 +13,10 @@ pub use self::core::{
     IngressPath, IngressRule, IngressTls, Namespace, Secret, Service, ServicePort, WeirFilters,
 };
 pub use self::gateway::{
-    AllowedListeners, AllowedRoutes, BackendTlsPolicy, CertificateRef, Expression, From, Gateway,
-    GatewayAddress, GatewayClass, GrantFrom, GrantTo, Infrastructure, Listener, ListenerSet, ListenerTls,
-    Namespaces, ParametersRef, ReferenceGrant, RouteKind, Selector, SubjectAltName, TargetRef, Validation,
+    AllowedListeners, AllowedRoutes, BackendTlsPolicy, CertificateRef, Expression, From, Frontend,
+    FrontendPort, FrontendTls, FrontendValidation, Gateway, GatewayAddress, GatewayClass, GatewayTls,
+    GrantFrom, GrantTo, Infrastructure, Listener, ListenerSet, ListenerTls, Namespaces, ParametersRef,
+    ReferenceGrant, RouteKind, Selector, SubjectAltName, TargetRef, Validation,
 };
 pub use self::route::{
     BackendRef, BytesRoute, BytesRule, Cors, Filter, Fraction, GrpcMatch, GrpcMethod, GrpcRoute, GrpcRule,

@@ -316,7 +316,7 @@ pub(super) fn authority(cx: &Cx<'_>, policy: &Name, reference: &CertificateRef) 
 }
 
 /// Whether a text is certificates in PEM and nothing else that a reader could choke on.
-fn are_certificates(pem: &str) -> bool {
+pub(super) fn are_certificates(pem: &str) -> bool {
     use base64::Engine;
     const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
     const END: &str = "-----END CERTIFICATE-----";

@@ -193,7 +193,11 @@ fn owner<'c>(gate: &Gate<'c>, listener: &Listener<'c>) -> (Kind, &'c Name) {
 
 fn tls(listener: &Listener<'_>) -> Value {
     let pairs = listener.certificates.iter().map(|(cert, key)| json!({ "cert": cert, "key": key }));
-    json!({ "certificates": pairs.collect::<Vec<_>>() })
+    let mut value = json!({ "certificates": pairs.collect::<Vec<_>>() });
+    if let Some(clients) = &listener.clients {
+        value["client_auth"] = clients.clone();
+    }
+    value
 }
 
 /// Answers requests for a listener's host that no route of its own takes, so that no other listener's routes get them.

@@ -1,5 +1,6 @@
 //! Listeners of Gateways and ListenerSets: which are valid, and which conflict. `layout` says how Weir serves them.
 
+use super::frontend::{self, Clients};
 use super::layout::lay_out;
 use super::{Cx, MAX_LISTENERS, is_kind, route_kind, selects, unsupported};
 use crate::objects::{
@@ -9,11 +10,15 @@ use crate::status::Problem;
 use crate::text;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// The reason that does not keep a listener from serving the kinds that are left.
 const INVALID_KINDS: &str = "InvalidRouteKinds";
+
+/// The reasons that do not keep a listener from verifying its clients with the authorities that are left.
+const INVALID_AUTHORITIES: [&str; 2] = ["InvalidCACertificateKind", "InvalidCACertificateRef"];
 
 /// A Gateway of ours.
 pub(super) struct Gate<'c> {
@@ -47,6 +52,8 @@ pub(super) struct Listener<'c> {
     pub(super) wrong: Option<Problem>,
     pub(super) conflict: Option<Problem>,
     pub(super) unresolved: Option<Problem>,
+    /// The setting `client_auth`.
+    pub(super) clients: Option<Value>,
     /// Paths of certificates and keys.
     pub(super) certificates: Vec<(String, String)>,
     pub(super) attached: usize,
@@ -96,7 +103,10 @@ impl Protocol {
 impl Listener<'_> {
     /// Whether it is served.
     pub(super) fn is_good(&self) -> bool {
-        let is_served = |problem: &Problem| problem.reason == INVALID_KINDS && !self.kinds.is_empty();
+        let is_served = |problem: &Problem| {
+            (problem.reason == INVALID_KINDS && !self.kinds.is_empty())
+                || (INVALID_AUTHORITIES.contains(&problem.reason) && self.clients.is_some())
+        };
         self.takes_routes() && self.unresolved.as_ref().is_none_or(is_served)
     }
 
@@ -186,14 +196,9 @@ fn gate<'c>(cx: &mut Cx<'c>, name: &'c Name, object: &'c Object<Gateway>) -> Gat
         let message = "no kind of infrastructure.parametersRef is supported";
         gate.wrong.get_or_insert_with(|| Problem::new("InvalidParameters", message));
     }
-    if object.spec.tls.as_ref().is_some_and(|tls| tls.get("frontend").is_some_and(|f| !f.is_null())) {
-        // Served without it, callers without a certificate would get in.
-        let message = "spec.tls.frontend is not supported: no certificate of a client would be asked for";
-        gate.wrong.get_or_insert_with(|| Problem::new("Invalid", message));
-    }
     gate.bind = cx.options.bind.get(name).copied().or(usable).unwrap_or(gate.bind);
     for spec in &object.spec.listeners {
-        let listener = listener(cx, None, &object.meta, spec);
+        let listener = listener(cx, object, None, &object.meta, spec);
         gate.listeners.push(listener);
     }
     let cluster = cx.cluster;
@@ -219,7 +224,7 @@ fn gate<'c>(cx: &mut Cx<'c>, name: &'c Name, object: &'c Object<Gateway>) -> Gat
         };
         if wrong.is_none() {
             for spec in &set_object.spec.listeners {
-                let listener = listener(cx, Some(set), &set_object.meta, spec);
+                let listener = listener(cx, object, Some(set), &set_object.meta, spec);
                 gate.listeners.push(listener);
             }
         }
@@ -233,6 +238,7 @@ fn gate<'c>(cx: &mut Cx<'c>, name: &'c Name, object: &'c Object<Gateway>) -> Gat
 
 fn listener<'c>(
     cx: &mut Cx<'c>,
+    gateway: &Object<Gateway>,
     set: Option<&'c Name>,
     meta: &'c Meta,
     spec: &'c objects::Listener,
@@ -275,6 +281,10 @@ fn listener<'c>(
             Err(problem) => unresolved = unresolved.or(Some(problem)),
         }
     }
+    let clients = match protocol {
+        Protocol::Https => frontend::clients(cx, gateway, spec.port),
+        _ => Clients::default(),
+    };
     Listener {
         set,
         meta,
@@ -282,9 +292,10 @@ fn listener<'c>(
         host: host.and_then(Result::ok),
         protocol,
         kinds,
-        wrong,
+        wrong: wrong.or(clients.wrong),
         conflict: None,
-        unresolved,
+        unresolved: unresolved.or(clients.unresolved),
+        clients: clients.setting,
         certificates,
         attached: 0,
         weir: None,

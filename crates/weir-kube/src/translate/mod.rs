@@ -14,6 +14,7 @@ mod backends;
 mod bytes;
 mod extension;
 mod filters;
+mod frontend;
 mod http;
 mod ingress;
 mod layout;

@@ -2,7 +2,7 @@
 
 use super::attach::gateway_reference;
 use super::listeners::{Gate, Listener, Protocol};
-use super::{Cx, backends};
+use super::{Cx, backends, frontend};
 use crate::objects::{Kind, Name};
 use crate::status::{Condition, Problem, Status, conditions};
 use serde_json::{Value, json};
@@ -15,8 +15,11 @@ use std::net::IpAddr;
 const FEATURES: &[&str] = &[
     "BackendTLSPolicy",
     "GRPCRoute",
+    "GRPCRouteNamedRouteRule",
     "Gateway",
     "GatewayAddressEmpty",
+    "GatewayFrontendClientCertificateValidation",
+    "GatewayFrontendClientCertificateValidationInsecureFallback",
     "GatewayHTTPListenerIsolation",
     "GatewayHTTPSListenerDetectMisdirectedRequests",
     "GatewayPort8080",
@@ -107,6 +110,10 @@ fn gateway(cx: &Cx<'_>, gate: &Gate<'_>, statuses: &mut Vec<Status>) {
             _ => None,
         };
         *programmed = Condition::of("Programmed", "Programmed", wrong.as_ref());
+    }
+    if frontend::falls_back(&gate.object.spec) {
+        let why = Problem::new("ConfigurationChanged", "clients without a valid certificate are served");
+        all.push(Condition { holds: true, ..Condition::unmet("InsecureFrontendValidationMode", &why) });
     }
     let kind = |address: &str| if address.parse::<IpAddr>().is_ok() { "IPAddress" } else { "Hostname" };
     let wanted = json!({
