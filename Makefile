@@ -15,7 +15,7 @@ CONFORMANCE ?=
 # The crates with functions that mutants.toml names.
 MUTANTS ?= -p weir-admin -p weir-cache -p weir-config -p weir-control -p weir-engine -p weir-filter -p weir-filters -p weir-identity -p weir-upstream -p weir-wire
 
-.PHONY: help run test bless check bench bench-count bench-load fuzz soak upgrade-storm test-unit-filter mutants conformance dist fmt
+.PHONY: help run test bless check bench bench-count bench-load fuzz soak upgrade-storm test-unit-filter mutants conformance conformance-kube dist fmt
 
 help:          ## this list
 	@sed -n 's/^\([a-z-]*\): *## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "make %-16s %s\n", $$1, $$2 }'
@@ -76,6 +76,9 @@ mutants:       ## breaks the functions named in mutants.toml one by one and list
 
 conformance:   ## runs public test suites on weir; CONFORMANCE='websocket tls'
 	conformance/run.sh $(CONFORMANCE)
+
+conformance-kube: ## runs the Gateway API's suite on weir-kube and a real kube-apiserver, built from Go modules; as root
+	conformance/kubernetes/run.sh
 
 dist:          ## a tarball and a Debian package with unit, logrotate, manual pages and completions, in target/dist/packages
 	scripts/dist.sh

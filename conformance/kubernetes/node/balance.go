@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os/exec"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/informers"
+	discoverylisters "k8s.io/client-go/listers/discovery/v1"
+	"k8s.io/client-go/tools/cache"
+)
+
+// balancer gives Services of the type LoadBalancer an address and passes their connections on to their endpoints.
+type balancer struct {
+	node      *node
+	pool      *addresses
+	slices    discoverylisters.EndpointSliceLister
+	mu        sync.Mutex
+	listeners map[string]net.Listener // by namespace, name and port
+}
+
+func (n *node) balance(ctx context.Context) {
+	factory := informers.NewSharedInformerFactory(n.client, 30*time.Second)
+	b := &balancer{
+		node:      n,
+		pool:      &addresses{prefix: n.pool, of: map[string]string{}},
+		slices:    factory.Discovery().V1().EndpointSlices().Lister(),
+		listeners: map[string]net.Listener{},
+	}
+	handle := func(object any) {
+		if service, ok := object.(*corev1.Service); ok {
+			b.reconcile(ctx, service)
+		}
+	}
+	_, _ = factory.Core().V1().Services().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    handle,
+		UpdateFunc: func(_, object any) { handle(object) },
+		DeleteFunc: func(object any) {
+			if gone, ok := object.(cache.DeletedFinalStateUnknown); ok {
+				object = gone.Obj
+			}
+			if service, ok := object.(*corev1.Service); ok {
+				b.keep(service, nil)
+			}
+		},
+	}) // an error is that it has stopped
+	factory.Start(ctx.Done())
+}
+
+func key(service *corev1.Service, port int32) string {
+	return fmt.Sprintf("%s/%s/%d", service.Namespace, service.Name, port)
+}
+
+// keep closes the listeners of a Service but those of these ports.
+func (b *balancer) keep(service *corev1.Service, ports map[string]bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	own := service.Namespace + "/" + service.Name + "/"
+	for key, listener := range b.listeners {
+		if len(key) > len(own) && key[:len(own)] == own && !ports[key] {
+			listener.Close()
+			delete(b.listeners, key)
+		}
+	}
+}
+
+func (b *balancer) reconcile(ctx context.Context, service *corev1.Service) {
+	if service.Spec.Type != corev1.ServiceTypeLoadBalancer || service.DeletionTimestamp != nil {
+		b.keep(service, nil)
+		return
+	}
+	address := b.pool.get(service.Namespace + "/" + service.Name)
+	// It may be there already.
+	_ = exec.Command("ip", "addr", "add", address+"/32", "dev", "lo").Run()
+	ports := map[string]bool{}
+	for _, port := range service.Spec.Ports {
+		if port.Protocol != corev1.ProtocolTCP {
+			continue
+		}
+		key := key(service, port.Port)
+		ports[key] = true
+		if err := b.open(key, address, service, port); err != nil {
+			fmt.Println("balancer", key, err)
+		}
+	}
+	b.keep(service, ports)
+	if len(service.Status.LoadBalancer.Ingress) == 1 && service.Status.LoadBalancer.Ingress[0].IP == address {
+		return
+	}
+	changed := service.DeepCopy()
+	changed.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: address}}
+	_, err := b.node.client.CoreV1().Services(service.Namespace).UpdateStatus(ctx, changed, metav1.UpdateOptions{})
+	if err != nil {
+		fmt.Println("status of Service", service.Namespace, service.Name, err)
+	}
+}
+
+func (b *balancer) open(key, address string, service *corev1.Service, port corev1.ServicePort) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.listeners[key] != nil {
+		return nil
+	}
+	listener, err := net.Listen("tcp", fmt.Sprintf("%s:%d", address, port.Port))
+	if err != nil {
+		return err
+	}
+	b.listeners[key] = listener
+	namespace, name, portName := service.Namespace, service.Name, port.Name
+	go func() {
+		for number := 0; ; number++ {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go b.pass(client, number, namespace, name, portName)
+		}
+	}()
+	return nil
+}
+
+// pass connects a client to a ready endpoint, each in turn; without one it closes the connection.
+func (b *balancer) pass(client net.Conn, number int, namespace, service, port string) {
+	defer client.Close()
+	endpoints := b.endpoints(namespace, service, port)
+	if len(endpoints) == 0 {
+		return
+	}
+	server, err := net.DialTimeout("tcp", endpoints[number%len(endpoints)], time.Second)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	done := make(chan struct{}, 2)
+	pipe := func(to, from net.Conn) {
+		_, _ = io.Copy(to, from) // its end is all that matters
+		if half, ok := to.(*net.TCPConn); ok {
+			_ = half.CloseWrite() // as above
+		}
+		done <- struct{}{}
+	}
+	go pipe(server, client)
+	go pipe(client, server)
+	<-done
+	<-done
+}
+
+func (b *balancer) endpoints(namespace, service, port string) []string {
+	slices, err := b.slices.EndpointSlices(namespace).List(labels.Set{discoveryv1.LabelServiceName: service}.AsSelector())
+	if err != nil {
+		return nil
+	}
+	var all []string
+	for _, slice := range slices {
+		for _, p := range slice.Ports {
+			if p.Port == nil || (p.Name != nil && *p.Name != port) {
+				continue
+			}
+			for _, endpoint := range slice.Endpoints {
+				if endpoint.Conditions.Ready == nil || *endpoint.Conditions.Ready {
+					all = append(all, fmt.Sprintf("%s:%d", endpoint.Addresses[0], *p.Port))
+				}
+			}
+		}
+	}
+	return all
+}
