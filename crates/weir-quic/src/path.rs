@@ -70,6 +70,11 @@ impl Budget {
         self.spent += u32::from(may);
         may
     }
+
+    /// Takes back that it happened this often.
+    pub(crate) fn give_back(&mut self, times: u32) {
+        self.spent = self.spent.saturating_sub(times);
+    }
 }
 
 impl ControllerFactory for Paths {

@@ -4,7 +4,7 @@ use crate::flood::{Frames, Meter};
 use crate::path::{self, Moves};
 use crate::session::{Seen, Told};
 use crate::settings::{Allowance, Limits, Mark};
-use crate::unproved::Unproved;
+use crate::unproved::{CHALLENGE, Unproved};
 use bytes::Bytes;
 use foldhash::HashMap;
 use quinn_proto::{ConnectionError, ConnectionHandle, Dir, Event, StreamEvent, StreamId, Transmit, VarInt};
@@ -247,6 +247,7 @@ impl Shared {
         let now = proto.remote_address();
         if now != self.proved.get() && path::is_proved(&proto) {
             self.proved.set(now);
+            self.unproved.borrow_mut().proved(now);
         }
         self.proved.get()
     }
@@ -308,7 +309,7 @@ impl Shared {
                 let rest = bytes.get(fits..transmit.size).unwrap_or_default().to_vec();
                 let waits = Transmit { size: rest.len(), ..batch(transmit) };
                 *self.held.borrow_mut() = Some((waits, rest));
-            } else if unproved.may_exceed(now) {
+            } else if datagram <= CHALLENGE && unproved.may_exceed(to, now) {
                 fits = transmit.size.min(fits + datagram);
             }
             transmit.size = fits;

@@ -6,7 +6,8 @@
 //!
 //! A client whose address changes often sends small packets only, and quinn-proto asks it for a proof with a datagram
 //! of 1,200 bytes (§8.2.1 allows a shorter one). So these may exceed the limit, [`EXCESS`] at once and one more per
-//! [`REGAINED`]. An address that differs in its port alone, as behind NAT, is the same machine and is not bounded.
+//! [`REGAINED`]. Those to an address that the peer then proves do not count: a phone may change networks as often as it
+//! likes. Longer datagrams, which only find out what the path carries, never exceed the limit. An address that differs in its port alone, as behind NAT, is the same machine and is not bounded.
 
 use crate::path::Budget;
 use std::net::SocketAddr;
@@ -17,6 +18,9 @@ const AMPLIFICATION: u64 = 3;
 
 /// Addresses of a connection that are remembered, the latest.
 const ADDRESSES: usize = 4;
+
+/// The length of a datagram that asks for a proof (RFC 9000 §8.2.1).
+pub(crate) const CHALLENGE: usize = 1200;
 
 /// Datagrams of a connection that may exceed the limit at once.
 const EXCESS: u32 = 2;
@@ -37,6 +41,8 @@ struct Address {
     address: SocketAddr,
     received: u64,
     sent: u64,
+    /// Datagrams to it that exceeded the limit.
+    exceeded: u32,
 }
 
 impl Unproved {
@@ -50,7 +56,7 @@ impl Unproved {
         if self.addresses.len() >= ADDRESSES {
             self.addresses.remove(0);
         }
-        self.addresses.push(Address { address: from, received: bytes, sent: 0 });
+        self.addresses.push(Address { address: from, received: bytes, sent: 0, exceeded: 0 });
     }
 
     /// How much may be sent to an address now.
@@ -66,9 +72,20 @@ impl Unproved {
         }
     }
 
-    /// Whether one datagram may exceed the limit.
-    pub(crate) fn may_exceed(&mut self, now: Instant) -> bool {
-        self.excess.spend(now, EXCESS, REGAINED)
+    /// Whether one datagram to an address may exceed the limit.
+    pub(crate) fn may_exceed(&mut self, to: SocketAddr, now: Instant) -> bool {
+        let may = self.excess.spend(now, EXCESS, REGAINED);
+        if let Some(known) = self.addresses.iter_mut().find(|known| known.address == to) {
+            known.exceeded += u32::from(may);
+        }
+        may
+    }
+
+    /// Notes that the peer has proved an address: what went there was no attack on somebody else.
+    pub(crate) fn proved(&mut self, address: SocketAddr) {
+        if let Some(at) = self.addresses.iter().position(|known| known.address == address) {
+            self.excess.give_back(self.addresses.remove(at).exceeded);
+        }
     }
 
     /// Forgets all addresses, because the one in use is proved.
@@ -105,10 +122,25 @@ mod tests {
     #[test]
     fn excess_is_regained() {
         let (begin, mut unproved) = (Instant::now(), Unproved::default());
-        let mut exceed = |at| (0..10).filter(|_| unproved.may_exceed(begin + at)).count();
+        let mut exceed = |at| (0..10).filter(|_| unproved.may_exceed(address(1), begin + at)).count();
         assert_eq!(exceed(Duration::ZERO), EXCESS as usize);
         assert_eq!(exceed(REGAINED / 2), 0);
         assert_eq!(exceed(REGAINED), 1);
         assert_eq!(exceed(100 * REGAINED), EXCESS as usize);
+    }
+    #[test]
+    fn a_proved_address_gives_back_what_it_took() {
+        let (begin, mut unproved) = (Instant::now(), Unproved::default());
+        for port in 1..100 {
+            unproved.received(address(port), 50);
+            assert!(unproved.may_exceed(address(port), begin), "{port}");
+            unproved.proved(address(port));
+        }
+        // What went to others stays.
+        unproved.received(address(100), 50);
+        assert!(unproved.may_exceed(address(100), begin) && unproved.may_exceed(address(100), begin));
+        unproved.received(address(101), 50);
+        unproved.proved(address(101));
+        assert!(!unproved.may_exceed(address(101), begin));
     }
 }

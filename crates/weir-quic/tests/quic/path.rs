@@ -6,7 +6,7 @@ use std::future::poll_fn;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 use tokio::task::spawn_local;
-use weir_quic::{Limits, Lost};
+use weir_quic::{Connection, Limits, Lost, StreamError};
 use weir_wire::time;
 
 /// What the clients send: a few hundred datagrams.
@@ -42,6 +42,16 @@ fn datagrams_arrive_twice() {
     a_spoiled_path_carries(Spoils { doubled: 300, lost: 10, ..Spoils::default() });
 }
 
+/// Sends back what each stream brings.
+async fn answer(theirs: Connection) -> Result<(), StreamError> {
+    while let Ok((mut writer, mut reader)) = poll_fn(|cx| theirs.poll_accept(cx)).await {
+        let all = crate::world::read(&mut reader).await?;
+        crate::world::write(&mut writer, &all).await?;
+        writer.finish()?;
+    }
+    Ok(())
+}
+
 #[test]
 fn a_client_that_changes_its_address_keeps_its_connection() {
     on_a_core(|world| async move {
@@ -51,17 +61,7 @@ fn a_client_that_changes_its_address_keeps_its_connection() {
         let connection = world.connect(&dial, relay.address).await.unwrap();
         let theirs = server.accept().await;
         let before = theirs.peer();
-        spawn_local({
-            let theirs = theirs.clone();
-            async move {
-                while let Ok((mut writer, mut reader)) = poll_fn(|cx| theirs.poll_accept(cx)).await {
-                    let all = crate::world::read(&mut reader).await?;
-                    crate::world::write(&mut writer, &all).await?;
-                    writer.finish()?;
-                }
-                Ok::<(), weir_quic::StreamError>(())
-            }
-        });
+        spawn_local(answer(theirs.clone()));
         assert_eq!(ask(&connection, b"from home").await.unwrap(), b"from home");
         let moved = relay.rebind(Ipv4Addr::new(127, 0, 0, 2));
         assert!(ask(&connection, &message()).await.unwrap() == message());
@@ -88,6 +88,31 @@ fn an_address_that_is_not_proved_is_not_the_clients() {
         let (_, mut reader) = poll_fn(|cx| theirs.poll_accept(cx)).await.unwrap();
         assert_eq!(crate::world::read(&mut reader).await.unwrap(), b"from elsewhere");
         assert_eq!(theirs.peer(), before);
+    });
+}
+
+/// A phone may go from one network to the other and back. Each time, the server asks for a proof with 1,200 bytes.
+#[test]
+fn a_client_that_proves_its_addresses_may_move_again_and_again() {
+    on_a_core(|world| async move {
+        let (server, address) = world.serve(Limits::default());
+        let relay = Relay::new(address, Spoils::default(), 1);
+        let dial = world.dial();
+        let connection = world.connect(&dial, relay.address).await.unwrap();
+        let theirs = server.accept().await;
+        spawn_local(answer(theirs.clone()));
+        // From then on the client looks for no longer datagrams, and sends short ones only.
+        assert!(ask(&connection, &message()).await.unwrap() == message());
+        // An address that may not be asked for a proof gets no answer for at least three seconds.
+        let all_moves = async {
+            for n in 2..12 {
+                let moved = relay.rebind(Ipv4Addr::new(127, 0, 0, n));
+                while theirs.peer() != moved {
+                    assert_eq!(ask(&connection, b"again").await.unwrap(), b"again");
+                }
+            }
+        };
+        time::timeout(Duration::from_secs(10), all_moves).await.unwrap();
     });
 }
 
@@ -130,7 +155,7 @@ fn a_client_may_be_forbidden_to_change_its_address() {
         relay.rebind(Ipv4Addr::new(127, 0, 0, 2));
         let asked = time::timeout(Duration::from_secs(10), ask(&connection, b"hello")).await.unwrap();
         // The server may give up first: it then answers what the client repeats with a stateless reset.
-        let weir_quic::StreamError::Lost(lost) = asked.unwrap_err() else { panic!("the stream ended alone") };
+        let StreamError::Lost(lost) = asked.unwrap_err() else { panic!("the stream ended alone") };
         assert!(matches!(lost, Lost::Idle | Lost::Forgotten), "{lost:?}");
         assert_eq!(theirs.peer(), before);
     });
