@@ -44,16 +44,21 @@ fn by_a_sighup_during_the_start() {
     let tell =
         |signal| rustix::process::kill_process(rustix::process::Pid::from_child(&child), signal).unwrap();
     let text = format!("{}admin: {{ address: 127.0.0.1:0 }}\n", saying("one"));
-    let mut told = false;
-    eventually("it starts and reloads", || {
-        if let Ok(mut pipe) = OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(&config) {
-            if !std::mem::replace(&mut told, true) {
-                tell(rustix::process::Signal::HUP);
-            }
-            let _ = pipe.write_all(text.as_bytes()); // the gateway may have read enough
-        }
-        std::fs::read_to_string(&log).unwrap().contains(" reloaded ")
-    });
+    let logged = |what: &str| std::fs::read_to_string(&log).unwrap().contains(what);
+    let give = |then: &dyn Fn()| {
+        eventually("the gateway reads the config", || {
+            let pipe = OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(&config);
+            let Ok(mut pipe) = pipe else { return false };
+            then();
+            pipe.write_all(text.as_bytes()).unwrap();
+            true
+        });
+    };
+    give(&|| tell(rustix::process::Signal::HUP));
+    // A second writer that came before the end of the first reading would add to it.
+    eventually("it starts", || logged(" ready "));
+    give(&|| {});
+    eventually("it reloads", || logged(" reloaded "));
     tell(rustix::process::Signal::TERM);
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
