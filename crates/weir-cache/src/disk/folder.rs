@@ -1,10 +1,15 @@
 //! The folder of a store: its lock, the version of its format, and the paths of its files.
 //!
 //! ```text
-//!   PATH/weir-cache        "weir-cache 2", the format, and the owner's process id; the owner locks it
-//!   PATH/incoming/         unfinished files
-//!   PATH/00 … PATH/ff/     the objects, by number: 18a3f2c4b5d6e7f8, and 18a3f2c4b5d6e7f8.h for a newer head
+//!   PATH/weir-cache           "weir-cache 1", and the owner's process id; the owner locks it
+//!   PATH/v2/incoming/         unfinished files
+//!   PATH/v2/00 … PATH/v2/ff/  the objects, by number: 18a3f2c4b5d6e7f8, and 18a3f2c4b5d6e7f8.h for a newer head
+//!   PATH/dropped-N/           what is being removed
 //! ```
+//!
+//! 0.1 has its files in PATH itself, and uses a folder only if the mark says 1. So the mark stays, and later formats
+//! have a folder each beside those files: whichever version starts finds its own state or none, and the lock keeps
+//! them apart. Objects of another format are removed and never served.
 
 use rustix::fs::{FlockOperation, flock};
 use std::fmt;
@@ -16,10 +21,19 @@ use std::path::{Path, PathBuf};
 /// The file that identifies the folder as a cache.
 const MARK: &str = "weir-cache";
 
-/// The version of the format. A higher version comes from a later program. Objects of a lower version are removed
-/// and never served, because their keys may differ in meaning: keys of version 1 did not include the verified
-/// caller.
-const FORMAT: u32 = 2;
+/// The version in the mark, which 0.1 expects. Builds between 0.1 and 1.0 wrote 2, with their files where 0.1 has
+/// them. A higher version comes from a later program.
+const MARKED: u32 = 1;
+
+/// The highest version in a mark that this program takes over.
+const MARKED_AT_MOST: u32 = 2;
+
+/// The folder of this format's files. Keys of version 1 did not include the verified caller, so its objects must not
+/// be served.
+const OURS: &str = "v2";
+
+/// What the names of folders that are being removed begin with.
+const DROPPED: &str = "dropped-";
 
 /// The folder of unfinished files.
 const INCOMING: &str = "incoming";
@@ -58,7 +72,7 @@ impl fmt::Display for OpenError {
                 let path = path.display();
                 write!(
                     f,
-                    "{path} holds a cache of another form ({found}); this program knows {MARK} {FORMAT}"
+                    "{path} holds a cache of another form ({found}); this program knows {MARK} 1 to {MARKED_AT_MOST}"
                 )
             }
             Self::InUse(path, Some(process)) => write!(f, "process {process} uses {}", path.display()),
@@ -102,8 +116,9 @@ impl Folder {
         check(path)?; // another process may have changed it in the meantime
         lock.seek(SeekFrom::Start(0)).map_err(failed)?;
         lock.set_len(0).map_err(failed)?;
-        write!(lock, "{MARK} {FORMAT}\n{}\n", std::process::id()).map_err(failed)?;
-        let incoming = path.join(INCOMING);
+        write!(lock, "{MARK} {MARKED}\n{}\n", std::process::id()).map_err(failed)?;
+        drop_earlier(path).map_err(failed)?;
+        let incoming = path.join(OURS).join(INCOMING);
         if incoming.exists() {
             fs::remove_dir_all(&incoming).map_err(failed)?; // leftovers of unfinished writes
         }
@@ -112,6 +127,34 @@ impl Folder {
             make(&below(path, number)).map_err(failed)?;
         }
         Ok(Self { path: path.to_owned(), _lock: lock })
+    }
+}
+
+/// Puts the files of 0.1 aside. If there are any, 0.1 ran last, and purges that it carried out did not reach our
+/// objects: those go first, so that none comes back if this is interrupted.
+fn drop_earlier(path: &Path) -> io::Result<()> {
+    let names = (0..FOLDERS).map(|number| format!("{number:02x}")).chain([INCOMING.to_owned()]);
+    let earlier: Vec<PathBuf> = names.map(|name| path.join(name)).filter(|path| path.exists()).collect();
+    if earlier.is_empty() {
+        return Ok(());
+    }
+    let aside =
+        (0..u32::MAX).map(|number| path.join(format!("{DROPPED}{number}"))).find(|path| !path.exists());
+    let aside = aside.unwrap_or_else(|| path.join(DROPPED));
+    make(&aside)?;
+    for old in std::iter::once(path.join(OURS)).filter(|ours| ours.exists()).chain(earlier) {
+        fs::rename(&old, aside.join(old.file_name().unwrap_or_default()))?;
+    }
+    Ok(())
+}
+
+/// Removes what [`Folder::open`] put aside, which can take minutes. What cannot be removed is tried again at the next
+/// start.
+pub(super) fn remove_dropped(path: &Path) {
+    for entry in fs::read_dir(path).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(DROPPED) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
     }
 }
 
@@ -130,7 +173,7 @@ pub fn check(path: &Path) -> Result<(), OpenError> {
             let form = text.lines().next().unwrap_or_default();
             // A mark that was not written completely counts as empty.
             let number = form.strip_prefix(MARK).and_then(|rest| rest.trim_start().parse::<u32>().ok());
-            let ours = form.is_empty() || number.is_some_and(|number| (1..=FORMAT).contains(&number));
+            let ours = form.is_empty() || number.is_some_and(|number| (1..=MARKED_AT_MOST).contains(&number));
             if ours { Ok(()) } else { Err(OpenError::Format(path.to_owned(), form.to_owned())) }
         }
         Ok(None) => match fs::read_dir(path) {
@@ -164,7 +207,7 @@ fn holder(path: &Path) -> Option<u32> {
 
 /// The subfolder of an object.
 pub(super) fn below(path: &Path, number: u64) -> PathBuf {
-    path.join(format!("{:02x}", number % FOLDERS))
+    path.join(OURS).join(format!("{:02x}", number % FOLDERS))
 }
 
 /// The path of an object.
@@ -179,7 +222,7 @@ pub(super) fn newer_head(path: &Path, number: u64) -> PathBuf {
 
 /// The path of an unfinished file.
 pub(super) fn incoming(path: &Path, number: u64) -> PathBuf {
-    path.join(INCOMING).join(format!("{number:016x}"))
+    path.join(OURS).join(INCOMING).join(format!("{number:016x}"))
 }
 
 /// The object number in a file name, and whether the file is a newer head.
@@ -219,15 +262,62 @@ mod tests {
         fs::write(other.path().join(MARK), "weir-cache 3\n").unwrap();
         let said = Folder::open(other.path(), false).unwrap_err().to_string();
         assert!(
-            said.ends_with("holds a cache of another form (weir-cache 3); this program knows weir-cache 2"),
+            said.ends_with(
+                "holds a cache of another form (weir-cache 3); this program knows weir-cache 1 to 2"
+            ),
             "{said}"
         );
+    }
+
+    /// The folder as 0.1 leaves it.
+    fn as_of_0_1(path: &Path) -> PathBuf {
+        fs::write(path.join(MARK), "weir-cache 1\n4711\n").unwrap();
+        make(&path.join(INCOMING)).unwrap();
+        (0..FOLDERS).for_each(|number| make(&path.join(format!("{number:02x}"))).unwrap());
+        let object = path.join("f8/18a3f2c4b5d6e7f8");
+        fs::write(&object, "weirobj\x01 whatever it holds").unwrap();
+        object
+    }
+
+    #[test]
+    fn versions_share_a_folder_and_no_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path();
+        let old = as_of_0_1(path);
+        drop(Folder::open(path, false).unwrap());
+        remove_dropped(path);
+        assert!(!old.exists());
+        let mut left: Vec<_> = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, [OURS, MARK]);
+        // 0.1 compares the whole line.
+        assert_eq!(read_mark(path).unwrap().unwrap().lines().next(), Some("weir-cache 1"));
+        fs::write(object(path, 7), "ours").unwrap();
+        drop(Folder::open(path, false).unwrap());
+        assert!(object(path, 7).exists(), "an object stays over a restart");
+        // 0.1 ran again, and may have purged what our object holds.
+        as_of_0_1(path);
+        drop(Folder::open(path, false).unwrap());
+        assert!(!object(path, 7).exists());
+    }
+
+    #[test]
+    fn a_removal_that_was_interrupted_goes_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path();
+        for _ in 0..2 {
+            as_of_0_1(path);
+            drop(Folder::open(path, false).unwrap());
+        }
+        assert!(path.join("dropped-0").exists() && path.join("dropped-1").exists());
+        remove_dropped(path);
+        assert!(!path.join("dropped-0").exists() && !path.join("dropped-1").exists());
     }
 
     #[test]
     fn names() {
         let number = 0x18a3_f2c4_b5d6_e7f8;
-        assert_eq!(object(Path::new("/c"), number), Path::new("/c/f8/18a3f2c4b5d6e7f8"));
+        assert_eq!(object(Path::new("/c"), number), Path::new("/c/v2/f8/18a3f2c4b5d6e7f8"));
         assert_eq!(number_of("18a3f2c4b5d6e7f8"), Some((number, false)));
         assert_eq!(number_of("18a3f2c4b5d6e7f8.h"), Some((number, true)));
         for other in ["18A3F2C4B5D6E7F8", "+8a3f2c4b5d6e7f8", "18a3f2c4b5d6e7f", "x", ""] {

@@ -78,6 +78,7 @@ pub(super) fn start(disk: &Arc<Disk>, waits: bool) -> io::Result<()> {
                 }
             }
         }
+        folder::remove_dropped(&path);
         load(&disk, Instant::now() + TIME);
     };
     thread::Builder::new().name("weir-disk-load".to_owned()).spawn(work).map(drop)

@@ -154,7 +154,7 @@ fn half_an_answer_is_not_kept_by_a_process_that_is_killed() {
     let (_client, mut conn) = weir.begin(&upstream, "GET /a HTTP/1.1\r\nHost: weir.test\r\n\r\n");
     conn.send("HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nContent-Length: 3000000\r\n\r\n");
     conn.send(vec![b'x'; 2_000_000]);
-    let incoming = folder.path().join("incoming");
+    let incoming = folder.path().join("v2/incoming");
     eventually("it is being written", || std::fs::read_dir(&incoming).unwrap().count() > 0);
     weir.signal(KILL);
     weir.wait_exit(Duration::from_secs(10));
@@ -175,7 +175,9 @@ fn damage_costs_a_fetch() {
     wait_written(&weir, 1);
     drop(weir);
     let mut damaged = 0;
-    for below in std::fs::read_dir(folder.path()).unwrap().flatten().filter(|entry| entry.path().is_dir()) {
+    for below in
+        std::fs::read_dir(folder.path().join("v2")).unwrap().flatten().filter(|entry| entry.path().is_dir())
+    {
         for file in std::fs::read_dir(below.path()).unwrap().flatten() {
             let mut bytes = std::fs::read(file.path()).unwrap();
             let at = bytes.windows(8).position(|eight| eight == b"answer 0").unwrap();
@@ -229,7 +231,7 @@ fn a_disk_that_takes_no_more_fails_no_request() {
     assert_eq!(upstream.requests().len(), 2, "memory has it");
     client.get("/small").expect_status(200);
     eventually("nothing is left of it", || {
-        std::fs::read_dir(folder.path().join("incoming")).unwrap().count() == 0
+        std::fs::read_dir(folder.path().join("v2/incoming")).unwrap().count() == 0
     });
 }
 
@@ -295,8 +297,10 @@ fn what_was_found_good_stays_good() {
     conn.send("HTTP/1.1 304 Not Modified\r\nCache-Control: max-age=600\r\nETag: \"e\"\r\nX-New: 1\r\n\r\n");
     client.read_response().expect_body("ok").expect_header("x-new", "1");
     let newer = || {
-        let folders =
-            std::fs::read_dir(folder.path()).unwrap().flatten().filter(|entry| entry.path().is_dir());
+        let folders = std::fs::read_dir(folder.path().join("v2"))
+            .unwrap()
+            .flatten()
+            .filter(|entry| entry.path().is_dir());
         let files = folders.flat_map(|below| std::fs::read_dir(below.path()).unwrap().flatten());
         files.filter(|file| file.file_name().to_string_lossy().ends_with(".h")).count()
     };
