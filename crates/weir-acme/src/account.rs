@@ -153,3 +153,18 @@ fn kept(session: &Session<'_>, storage: &Storage) -> Result<Option<Kept>, Failur
     let kept: Option<Kept> = storage::read_json(&storage.account())?;
     Ok(kept.filter(|kept| kept.directory == session.settings().directory))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 0.1 reads and writes exactly these fields.
+    #[test]
+    fn the_stored_account_has_the_form_of_0_1() {
+        let stored = json!({
+            "directory": "https://ca.test/dir", "key": "AAEC", "url": "https://ca.test/acct/1", "email": "ops@a.test"
+        });
+        let read: Kept = serde_json::from_value(stored.clone()).unwrap();
+        assert_eq!(serde_json::to_value(&read).unwrap(), stored);
+    }
+}

@@ -282,3 +282,21 @@ fn stand_in(name: &Name) -> Result<Certificate, String> {
 
 /// Shared by the listeners that use it and the task that renews it.
 pub(crate) type SharedEntry = Arc<Entry>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// 0.1 reads and writes exactly these fields.
+    #[test]
+    fn the_stored_state_has_the_form_of_0_1() {
+        let stored = json!({
+            "settings": "f00d", "failures": 2, "tried_at": 10, "issued_at": 5, "next_try": 20, "look_at": 30,
+            "last_error": { "failure": { "kind": "rate_limited", "text": "too many", "retry_after": 60 }, "at": 10 },
+            "suggestion": null,
+        });
+        let read: Kept = serde_json::from_value(stored.clone()).unwrap();
+        assert_eq!(serde_json::to_value(&read).unwrap(), stored);
+    }
+}

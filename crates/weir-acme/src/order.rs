@@ -346,6 +346,16 @@ async fn pause(asked: Option<u64>, looks: usize) {
 mod tests {
     use super::*;
 
+    /// 0.1 reads and writes exactly these fields.
+    #[test]
+    fn the_stored_order_has_the_form_of_0_1() {
+        let stored = serde_json::json!({
+            "url": "https://ca.test/order/1", "account": "https://ca.test/acct/1", "profile": null, "key": "PEM"
+        });
+        let read: Kept = serde_json::from_value(stored.clone()).unwrap();
+        assert_eq!(serde_json::to_value(&read).unwrap(), stored);
+    }
+
     #[test]
     fn a_certificate_is_checked_before_it_is_shown() {
         let made = |name: &str| {

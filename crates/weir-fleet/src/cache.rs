@@ -194,6 +194,31 @@ mod tests {
         assert_eq!(names, 1, "nothing is left over");
     }
 
+    /// `of_0_1/bundle` was written by 0.1.
+    #[test]
+    fn versions_read_each_others_bundles() {
+        let theirs = include_bytes!("of_0_1/bundle");
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("bundle"), theirs).unwrap();
+        let cache = Cache::new(folder.path());
+        let bundle = cache.load().unwrap().unwrap();
+        let files: Vec<_> = bundle.files().collect();
+        let main = "include: [ routes/*.yaml ]\nlisteners: { web: { address: 127.0.0.1:8080 } }\n";
+        let route = "routes:\n  a: { match: { path: /é }, respond: { status: 204 } }\n";
+        assert_eq!(files, [("routes/a.yaml", route.as_bytes()), (MAIN, main.as_bytes())]);
+        // 0.1 reads what we write: the same line with the same digest, then an archive of the same form.
+        cache.keep(&bundle).unwrap();
+        let ours = fs::read(folder.path().join("bundle")).unwrap();
+        let line = |bytes: &[u8]| bytes[..=bytes.iter().position(|b| *b == b'\n').unwrap()].to_vec();
+        assert_eq!(line(&ours), line(theirs));
+        let unpacked = |bytes: &[u8]| {
+            let mut archive = Vec::new();
+            flate2::read::GzDecoder::new(&bytes[line(bytes).len()..]).read_to_end(&mut archive).unwrap();
+            archive
+        };
+        assert_eq!(unpacked(&ours), unpacked(theirs));
+    }
+
     #[test]
     fn what_is_damaged_is_not_used() {
         let folder = tempfile::tempdir().unwrap();

@@ -456,3 +456,7 @@ fn read_texts(path: &Path) -> io::Result<Texts> {
 #[cfg(test)]
 #[path = "store/tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "store/versions.rs"]
+mod versions;
