@@ -141,7 +141,6 @@ const ALIASES: &[Alias] = &[
         "HTTP/3 belongs to a listener: listeners: { web: { protocols: [h3, h2, http1], tls: { … } } }",
     ),
     alias(&["h3", "quic"], "http3", "write protocols: [h3, h2, http1]; `http3` has its settings"),
-    elsewhere(&["version"], "listeners", "leave it out: a config has no version"),
 ];
 
 /// Other gateways' words for values, and ours.

@@ -63,6 +63,7 @@ const SECTIONS: &[&str] = &[
     "tracing",
     "trusted_proxies",
     "upstreams",
+    "version",
     "watch",
     "workers",
 ];

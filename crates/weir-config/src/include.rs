@@ -183,7 +183,12 @@ pub(super) fn join(written: &[Text], diagnostics: &mut Diagnostics) -> Option<No
 /// Puts a node's own keys over those from its source.
 pub(super) fn put_over(tree: &mut Node, own: Node) {
     let (Value::Map(all), Value::Map(own)) = (&mut tree.value, own.value) else { return };
+    // A version in the bundle that this binary cannot read must be reported, whatever the node's own file says.
+    let unreadable = all.iter().any(|(key, node)| &*key.text == "version" && node.as_text() != Some("1"));
     for (key, value) in own {
+        if unreadable && &*key.text == "version" {
+            continue;
+        }
         match all.iter_mut().find(|(known, _)| known.text == key.text) {
             Some(there) => *there = (key, value),
             None => all.push((key, value)),
@@ -194,6 +199,20 @@ pub(super) fn put_over(tree: &mut Node, own: Node) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parse::tests::tree;
+
+    #[test]
+    fn a_node_does_not_hide_the_version_of_a_bundle() {
+        for (bundle, own, version) in [
+            ("version: 2", "version: 1", "2"),
+            ("version: 1", "version: 2", "2"),
+            ("log: {}", "version: 1", "1"),
+        ] {
+            let mut merged = tree(bundle);
+            put_over(&mut merged, tree(own));
+            assert_eq!(merged.get("version").and_then(Node::as_text), Some(version), "{bundle} {own}");
+        }
+    }
 
     #[test]
     fn stars_match() {

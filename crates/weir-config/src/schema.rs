@@ -25,6 +25,7 @@ mod store;
 mod tracing;
 mod upstream;
 mod values;
+mod version;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -64,11 +65,14 @@ pub use upstream::{
     UpstreamTimeouts, UpstreamTls,
 };
 pub use values::{Expression, FilePath, FilterNode, Named, Network, Output, Pairs, TextOrPath, Written};
+pub use version::ConfigVersion;
 
 /// The whole config.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
+    /// The version of the language that this config is written in. This Weir reads version 1, which is the default.
+    pub version: ConfigVersion,
     /// Threads that carry traffic: `auto` is one per core this process may use; or a number from 1 to 1024.
     /// Default `auto`. A change needs no restart: connections of a worker that goes end with their next answer.
     pub workers: Workers,
@@ -135,6 +139,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
+            version: ConfigVersion::default(),
             workers: Workers::default(),
             include: Vec::new(),
             source: None,

@@ -5,7 +5,7 @@ use crate::schema::FilePath;
 use crate::url::Url;
 
 /// The keys allowed beside `source`: those of one node of a fleet. The rest comes from the source.
-pub(crate) const BOOTSTRAP: &[&str] = &["admin", "labels", "log", "source", "workers", "zone"];
+pub(crate) const BOOTSTRAP: &[&str] = &["admin", "labels", "log", "source", "version", "workers", "zone"];
 
 /// Maximum number of labels of a node.
 const LABELS: usize = 16;
