@@ -18,7 +18,7 @@ use super::schema::Config;
 use super::secrecy::{mark_secrets, unmark_file};
 use super::substitute::{Reach, substitute, substitute_recorded};
 use super::texts::{Overrides, Text, Texts};
-use super::{digest, managed, path_scope};
+use super::{digest, managed, path_scope, rename};
 
 /// Paths tried without `-c`, in this order.
 pub const SEARCH: &[&str] = &["./weir.yaml", "/etc/weir/weir.yaml"];
@@ -184,6 +184,8 @@ pub fn gather(source: &Source, instead: Overrides<'_>) -> Result<Gathered, Unrea
             texts.hash = digest::of(&tree);
         }
     }
+    // Behind the digests, which the history of earlier versions has of the files as written.
+    rename::rename(&mut tree, &mut diagnostics);
     Ok(Gathered { tree, texts, files, diagnostics, awaits })
 }
 
@@ -223,7 +225,7 @@ fn is_same_file(a: &Path, b: &Path) -> bool {
 // === impl Texts ===
 
 impl Texts {
-    /// The tree as written, with variables not filled in and secrets marked. `None` if the main file is no longer
+    /// The tree as written, with variables not filled in, new names for deprecated keys, and secrets marked. `None` if the main file is no longer
     /// readable.
     pub fn tree(&self) -> Option<Node> {
         let mut ignored = Diagnostics::default(); // the load has reported them
@@ -236,6 +238,7 @@ impl Texts {
         if let Some(managed) = self.managed_tree() {
             managed::merge_into(&mut tree, managed, &mut ignored);
         }
+        rename::rename(&mut tree, &mut ignored);
         mark_secrets(&mut tree);
         tree.index();
         Some(tree)

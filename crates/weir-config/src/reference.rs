@@ -7,16 +7,19 @@ use schemars::Schema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
+use super::deprecated::{DEPRECATED, Deprecated};
 use super::schema::Config;
 
 /// JSON Schema (2020-12) of the config, including the name and settings schema of each filter.
 pub fn schema(filters: &[(&str, Schema)]) -> Value {
     let generator = SchemaSettings::draft2020_12().into_generator();
     let mut root = generator.into_root_schema_for::<Config>().to_value();
+    add_deprecated(DEPRECATED, "", &mut root);
     let mut shapes = Vec::new();
     let mut definitions = Map::new();
     for (name, schema) in filters {
         let mut settings = schema.clone().to_value();
+        add_deprecated(DEPRECATED, &format!("filter.{name}"), &mut settings);
         if let Some(object) = settings.as_object_mut() {
             object.remove("$schema");
             if let Some(Value::Object(own)) = object.remove("$defs") {
@@ -42,6 +45,53 @@ pub fn schema(filters: &[(&str, Schema)]) -> Value {
         }
     }
     root
+}
+
+/// Adds the deprecated keys of a section to its schema, where editors strike them out. `within` is the section: empty
+/// for the whole config, `filter.NAME` for a filter.
+pub fn add_deprecated(table: &[Deprecated], within: &str, root: &mut Value) {
+    for entry in table {
+        // A config's own path begins with its key, that of a filter with a dot.
+        let path = match entry.within.strip_prefix(within) {
+            Some(path) if within.is_empty() && !path.starts_with("filter.") => path,
+            Some(path) if !within.is_empty() && (path.is_empty() || path.starts_with('.')) => path,
+            _ => continue,
+        };
+        let keys = path.split('.').filter(|key| !key.is_empty());
+        let pointer = keys.fold(Some(String::new()), |at, key| step(root, &at?, key));
+        let Some(object) = pointer.and_then(|at| root.pointer_mut(&at)) else { continue };
+        let Some(properties) = object.get_mut("properties").and_then(Value::as_object_mut) else { continue };
+        let Some(Value::Object(mut old)) = properties.get(entry.successor).cloned() else { continue };
+        old.insert("deprecated".to_owned(), true.into());
+        old.insert("description".to_owned(), entry.description().into());
+        properties.insert(entry.key.to_owned(), old.into());
+    }
+}
+
+/// The JSON pointer of a setting below another, or of the things of any name for `*`.
+fn step(root: &Value, at: &str, key: &str) -> Option<String> {
+    let at = object_at(root, at)?;
+    let below = match key {
+        "*" => format!("{at}/additionalProperties"),
+        key => format!("{at}/properties/{key}"),
+    };
+    object_at(root, &below)
+}
+
+/// Follows references, items of lists, and the last of several forms, as [`section`] does.
+fn object_at(root: &Value, at: &str) -> Option<String> {
+    let schema = root.pointer(at)?;
+    if let Some(name) = schema.get("$ref").and_then(Value::as_str) {
+        return object_at(root, name.strip_prefix('#')?);
+    }
+    if let Some(forms) = schema.get("anyOf").and_then(Value::as_array) {
+        let form = forms.iter().rposition(|form| form.get("type") != Some(&json!("null")))?;
+        return object_at(root, &format!("{at}/anyOf/{form}"));
+    }
+    match schema.get("items") {
+        Some(_) => object_at(root, &format!("{at}/items")),
+        None => Some(at.to_owned()),
+    }
 }
 
 /// The reference in docs/reference/config.md: each section with its keys.
@@ -125,8 +175,8 @@ fn kind(root: &Value, schema: &Value) -> String {
         _ => {}
     }
     let words = |values: &Vec<Value>| {
-        let words: Vec<String> =
-            values.iter().filter_map(Value::as_str).map(|word| format!("`{word}`")).collect();
+        let word = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let words: Vec<String> = values.iter().map(|value| format!("`{}`", word(value))).collect();
         words.join(", ")
     };
     if let Some(values) = target.get("enum").and_then(Value::as_array) {
@@ -164,4 +214,30 @@ fn kind(root: &Value, schema: &Value) -> String {
 
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::deprecated::INVENTED;
+
+    #[test]
+    fn editors_learn_of_deprecated_keys() {
+        let mut root = schema(&[]);
+        add_deprecated(INVENTED, "", &mut root);
+        let text = "Deprecated since 1.2: write `ca`. Ends in 2.0.";
+        for pointer in
+            ["/properties/threads", "/$defs/Upstream/properties/lb", "/$defs/UpstreamTls/properties/roots"]
+        {
+            let old = root.pointer(pointer).unwrap_or_else(|| panic!("{pointer}"));
+            assert_eq!(old["deprecated"], true, "{pointer}");
+        }
+        assert_eq!(root["$defs"]["UpstreamTls"]["properties"]["roots"]["description"], text);
+        let mut filter = json!({ "properties": { "deny": { "type": "array" } } });
+        add_deprecated(INVENTED, "filter.ip", &mut filter);
+        assert_eq!(filter["properties"]["block"]["type"], "array");
+        let mut other = json!({ "properties": { "deny": {} } });
+        add_deprecated(INVENTED, "filter.ipx", &mut other);
+        assert_eq!(other, json!({ "properties": { "deny": {} } }));
+    }
 }

@@ -3,6 +3,7 @@
 //!
 //! [`mark_secrets`] marks a tree once. All output obeys the marks: views, diffs, diagnostics, explanations.
 
+use super::deprecated::DEPRECATED;
 use super::mask::{MASK, secret_ranges, without_secrets};
 use super::node::{Node, Value};
 use std::borrow::Cow;
@@ -31,7 +32,7 @@ pub enum Rule {
 
 /// The rules of a setting and of the settings below it.
 #[derive(Default)]
-struct Shape {
+pub(super) struct Shape {
     rule: Option<Rule>,
     below: HashMap<&'static str, Self>,
 }
@@ -63,7 +64,9 @@ pub fn declared() -> impl Iterator<Item = (&'static str, Rule)> {
             Some('#') => Rule::Filters,
             _ => Rule::Public,
         };
-        listed(DECLARED, "!~@#").map(|(path, mark)| (path, rule(mark))).collect()
+        let mut all: Vec<_> = listed(DECLARED, "!~@#").map(|(path, mark)| (path, rule(mark))).collect();
+        with_deprecated(&mut all);
+        all
     });
     PATHS.iter().map(|(path, rule)| (path.as_str(), *rule))
 }
@@ -88,8 +91,36 @@ pub fn listed(list: &'static str, marks: &str) -> impl Iterator<Item = (String, 
     })
 }
 
+/// Adds the old names of settings, with the rules of the new ones: views show configs as written.
+fn with_deprecated(all: &mut Vec<(String, Rule)>) {
+    for entry in DEPRECATED {
+        let within = if entry.within.is_empty() { String::new() } else { format!("{}.", entry.within) };
+        let (old, new) = (format!("{within}{}", entry.key), format!("{within}{}", entry.successor));
+        let below = |(path, rule): &(String, Rule)| {
+            let rest = path.strip_prefix(&new)?;
+            (rest.is_empty() || rest.starts_with('.')).then(|| (format!("{old}{rest}"), *rule))
+        };
+        let more: Vec<_> = all.iter().filter_map(below).collect();
+        all.extend(more);
+    }
+}
+
+/// The shape of a whole config.
+pub(super) fn root() -> &'static Shape {
+    &SHAPES.root
+}
+
+/// The shape of a setting, such as `upstreams.*.tls` or `filter.ip`; empty for the top level.
+pub(super) fn shape_of(path: &str) -> Option<&'static Shape> {
+    let (shape, path) = match path.strip_prefix("filter.") {
+        Some(path) => (&SHAPES.filters, path),
+        None => (&SHAPES.root, path),
+    };
+    path.split('.').filter(|key| !key.is_empty()).try_fold(shape, |shape, key| shape.below.get(key))
+}
+
 impl Shape {
-    fn key(&self, key: &str) -> Option<&Self> {
+    pub(super) fn key(&self, key: &str) -> Option<&Self> {
         match self.rule {
             Some(Rule::Filters) => SHAPES.filters.below.get(key),
             _ => {

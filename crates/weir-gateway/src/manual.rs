@@ -2,6 +2,8 @@
 //!
 //! A test compares the page with the generated text; run it with `WEIR_BLESS=1` to update the page.
 
+use crate::config::deprecated::DEPRECATED;
+use crate::config::reference;
 use crate::filter::FilterKind;
 use crate::filters::KINDS;
 use serde_json::Value;
@@ -55,7 +57,8 @@ pub fn page() -> String {
 
 /// The section of one filter, in Markdown: its purpose, its settings and its causes.
 pub fn section(kind: &FilterKind) -> String {
-    let schema = (kind.schema)().to_value();
+    let mut schema = (kind.schema)().to_value();
+    reference::add_deprecated(DEPRECATED, &format!("filter.{}", kind.name), &mut schema);
     let mut out = format!("## {}\n", kind.name);
     let description = schema.get("description").and_then(Value::as_str).unwrap_or_default();
     let _ = write!(out, "\n{}\n", description.trim()); // a String takes everything

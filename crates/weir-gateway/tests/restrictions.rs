@@ -23,6 +23,7 @@ const FILES: &[&str] = &[
     "cert",
     "client_cert",
     "client_key",
+    "deny_file",
     "descriptors",
     "file",
     "include",

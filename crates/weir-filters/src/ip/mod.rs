@@ -14,7 +14,7 @@ static IP_DENIED: Cause = Cause {
     code: "ip_denied",
     status: 403,
     meaning: "The client's address is in a denied network.",
-    change: "`deny` or `file` of the filter ip",
+    change: "`deny` or `deny_file` of the filter ip",
     ..Cause::USUAL
 };
 
@@ -28,7 +28,7 @@ static IP_NOT_ALLOWED: Cause = Cause {
 
 /// Allows or refuses requests by the client's address: the peer's, or the one that `trusted_proxies` report.
 ///
-/// `deny` and `file` take precedence over `allow` and `allow_file`. With `allow` or `allow_file`, all other addresses
+/// `deny` and `deny_file` take precedence over `allow` and `allow_file`. With `allow` or `allow_file`, all other addresses
 /// are refused. IPv4 addresses match in either notation: `::ffff:10.0.0.1` is in 10.0.0.0/8, and not in `::/0`.
 ///
 /// A file has one network per line; text after `#` or `;` is a comment. The file is watched like the config, and a
@@ -36,7 +36,7 @@ static IP_NOT_ALLOWED: Cause = Cause {
 ///
 /// ```yaml
 /// - ip: { allow: [ 10.0.0.0/8, "2001:db8::/32" ] }
-/// - ip: { deny: [ 203.0.113.0/24 ] }                # and more of them: file: blocked.txt
+/// - ip: { deny: [ 203.0.113.0/24 ] }                # and more of them: deny_file: blocked.txt
 /// ```
 #[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -46,7 +46,7 @@ struct IpSettings {
     /// Networks that may not call. Default none.
     deny: Vec<Network>,
     /// A file with further networks that may not call. Default none.
-    file: Option<FilePath>,
+    deny_file: Option<FilePath>,
     /// A file with further networks that may call. While it is empty, nobody may. Default none.
     allow_file: Option<FilePath>,
 }
@@ -66,16 +66,16 @@ impl IntoFilter for IpSettings {
     type Filter = Ip;
 
     fn into_filter(self, build: &mut Build<'_>) -> Option<Ip> {
-        let Self { allow, deny, file, allow_file } = self;
-        if allow.is_empty() && deny.is_empty() && file.is_none() && allow_file.is_none() {
-            let hint = "write allow: [ 10.0.0.0/8 ], deny: [ .. ] or file: blocked.txt";
+        let Self { allow, deny, deny_file, allow_file } = self;
+        if allow.is_empty() && deny.is_empty() && deny_file.is_none() && allow_file.is_none() {
+            let hint = "write allow: [ 10.0.0.0/8 ], deny: [ .. ] or deny_file: blocked.txt";
             build.refuse("", "names no network: everybody would pass", Some(hint.into()));
             return None;
         }
         let before = build.mistakes.len();
         let limited = !allow.is_empty() || allow_file.is_some();
         let allow = networks(&allow, "allow_file", allow_file.as_ref(), build);
-        let deny = networks(&deny, "file", file.as_ref(), build);
+        let deny = networks(&deny, "deny_file", deny_file.as_ref(), build);
         (build.mistakes.len() == before)
             .then(|| Ip { allow: limited.then(|| IpSet::new(&allow)), deny: IpSet::new(&deny) })
     }
@@ -234,7 +234,7 @@ mod tests {
             "# all of it\n10.0.0.0/8 ; SBL1\r\n\n  192.0.2.1\n2001:db8::/32 # documentation\n",
         )
         .unwrap();
-        let settings = json!({ "file": file });
+        let settings = json!({ "deny_file": file });
         assert_eq!(refused(settings.clone(), "10.9.9.9").await, Some("ip_denied"));
         assert_eq!(refused(settings.clone(), "192.0.2.1").await, Some("ip_denied"));
         assert_eq!(refused(settings.clone(), "192.0.2.2").await, None);
@@ -248,12 +248,15 @@ mod tests {
     fn mistakes() {
         assert!(Stand::new(&KIND, json!({})).mistakes()[0].contains("names no network"));
         assert!(Stand::new(&KIND, json!({ "allow": ["10.1.2.3/8"] })).mistakes()[0].contains("bits are set"));
-        let missing = Stand::new(&KIND, json!({ "file": "/nowhere/at all" })).mistakes();
-        assert!(missing[0].starts_with("file: ") && missing[0].contains("/nowhere/at all"), "{missing:?}");
+        let missing = Stand::new(&KIND, json!({ "deny_file": "/nowhere/at all" })).mistakes();
+        assert!(
+            missing[0].starts_with("deny_file: ") && missing[0].contains("/nowhere/at all"),
+            "{missing:?}"
+        );
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("blocked.txt");
         std::fs::write(&file, format!("10.0.0.0/8\n10.0.0.1/8\n{}", "nonsense\n".repeat(9))).unwrap();
-        let told = Stand::new(&KIND, json!({ "file": file })).mistakes();
+        let told = Stand::new(&KIND, json!({ "deny_file": file })).mistakes();
         assert!(told[0].contains("blocked.txt:2: `10.0.0.1/8` has bits set"), "{told:?}");
         assert!(told[1].contains("blocked.txt:3: `nonsense` is not a network"), "{told:?}");
         assert!(told.len() == 6 && told[5].contains("and 5 more"), "{told:?}");

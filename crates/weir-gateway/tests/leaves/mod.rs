@@ -3,6 +3,8 @@
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use weir_gateway::config::deprecated::DEPRECATED;
+use weir_gateway::config::reference::add_deprecated;
 use weir_gateway::config::secrecy::mark_secrets;
 use weir_gateway::config::{Diagnostics, Node, parse};
 use weir_gateway::filters::KINDS;
@@ -18,8 +20,10 @@ pub(super) fn leaves() -> Leaves {
     let mut found = Leaves::new();
     walk(&root, &root, "", &mut found, 0);
     for kind in KINDS {
-        let schema = (kind.schema)().to_value();
-        walk(&schema, &schema, &format!("filter.{}", kind.name), &mut found, 0);
+        let mut schema = (kind.schema)().to_value();
+        let path = format!("filter.{}", kind.name);
+        add_deprecated(DEPRECATED, &path, &mut schema);
+        walk(&schema, &schema, &path, &mut found, 0);
     }
     found
 }

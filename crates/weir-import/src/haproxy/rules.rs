@@ -362,7 +362,7 @@ impl<'a> Build<'_, 'a> {
             }
             ([], [], [], [(path, is)]) if parts.is.as_constant() == Some(true) && status == 403 => {
                 // A file that weir import does not see: the filter reads it itself.
-                let key = if *is { "file" } else { "allow_file" };
+                let key = if *is { "deny_file" } else { "allow_file" };
                 self.push([Filter::new("ip", Map::new().with(key, path.as_str()))]);
             }
             (unknown, rates, _, files) => {

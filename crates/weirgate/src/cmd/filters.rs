@@ -6,6 +6,8 @@ use clap::Args;
 use serde_json::Value;
 use std::fmt::Write;
 use std::process::ExitCode;
+use weir_gateway::config::deprecated::DEPRECATED;
+use weir_gateway::config::reference::add_deprecated;
 use weir_gateway::filter::FilterKind;
 use weir_gateway::filters::KINDS;
 
@@ -55,7 +57,14 @@ fn describe(kind: &FilterKind) -> Value {
         .iter()
         .map(|c| serde_json::json!({ "code": c.code, "status": c.status, "meaning": c.meaning }))
         .collect();
-    serde_json::json!({ "name": kind.name, "schema": (kind.schema)(), "causes": causes })
+    serde_json::json!({ "name": kind.name, "schema": schema(kind), "causes": causes })
+}
+
+/// The schema of its settings, deprecated ones included.
+fn schema(kind: &FilterKind) -> Value {
+    let mut schema = (kind.schema)().to_value();
+    add_deprecated(DEPRECATED, &format!("filter.{}", kind.name), &mut schema);
+    schema
 }
 
 fn description(kind: &FilterKind) -> String {
@@ -68,7 +77,7 @@ fn summary(kind: &FilterKind) -> String {
 }
 
 fn manual(kind: &FilterKind) -> String {
-    let schema = (kind.schema)();
+    let schema = schema(kind);
     let mut text = format!("{}\n\n{}\n", kind.name, description(kind));
     if let Some(fields) = schema.get("properties").and_then(Value::as_object) {
         text.push_str("\nSettings:\n");

@@ -9,6 +9,7 @@ use super::{AdminArgs, Cli};
 use clap::builder::StyledStr;
 use clap::{Arg, Args, Command, CommandFactory};
 use std::fmt::Write;
+use weir_gateway::config::deprecated::DEPRECATED;
 use weir_origin::PATHS;
 use weir_report::layout::FORMATS;
 use weir_testkit::generated;
@@ -122,6 +123,16 @@ fn the_command_line_is_documented() {
         section(command, &format!("weir {}", command.get_name()), &mut sections);
     }
     generated(PAGE, "options", &sections);
+}
+
+#[test]
+fn deprecated_keys_are_documented() {
+    let mut table = "| key | write | since | ends in |\n|---|---|---|---|\n".to_owned();
+    for entry in DEPRECATED {
+        let (old, since, ends) = (entry.name(), entry.since, entry.ends);
+        let _ = writeln!(table, "| `{old}` | `{}` | {since} | {ends} |", entry.successor);
+    }
+    generated("docs/reference/versions.md", "deprecated", &table);
 }
 
 #[test]

@@ -16,7 +16,7 @@ fn ip_from_a_watched_file() {
     let file = dir.path().join("blocked.txt");
     std::fs::write(&file, "192.0.2.0/24\n").unwrap();
     let weir = Weir::start(&format!(
-        "{WEB}\nwatch: true\nupstreams: {{ up: {{ endpoints: [{}] }} }}\nroutes:\n  all: {{ match: {{ path: \"/*\" }}, filters: [ {{ ip: {{ file: \"{}\" }} }} ], upstream: up }}",
+        "{WEB}\nwatch: true\nupstreams: {{ up: {{ endpoints: [{}] }} }}\nroutes:\n  all: {{ match: {{ path: \"/*\" }}, filters: [ {{ ip: {{ deny_file: \"{}\" }} }} ], upstream: up }}",
         upstream.address(),
         file.display()
     ));

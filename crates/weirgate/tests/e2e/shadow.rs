@@ -460,7 +460,7 @@ fn roles() {
     let ip = |file: &str| {
         running.replace(
             "match: { path: \"/a/*\" }",
-            &format!("filters: [ {{ ip: {{ file: {file} }} }} ], match: {{ path: \"/a/*\" }}"),
+            &format!("filters: [ {{ ip: {{ deny_file: {file} }} }} ], match: {{ path: \"/a/*\" }}"),
         )
     };
     let variable = running.replace("key-of-desk-0123456789", "\"${file:secret.txt}\"");
