@@ -19,6 +19,7 @@ pub mod deprecated;
 pub mod diagnostic;
 pub mod digest;
 pub mod expression;
+pub mod fix;
 mod foreign;
 mod include;
 pub mod load;

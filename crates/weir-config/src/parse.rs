@@ -4,6 +4,7 @@
 //! plain one and carry the position of each key. They also let us enforce limits while the tree grows.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -72,6 +73,42 @@ pub(super) fn parse_within(
             None
         }
     }
+}
+
+/// A scalar as a text has it.
+pub(super) struct Token {
+    /// Line and column, as in [`Place`].
+    pub(super) at: (u32, u32),
+    /// Where it is written, with its quotes, in bytes.
+    pub(super) bytes: Range<usize>,
+    /// Its quotes; `None` for a block, whose range is not exact.
+    pub(super) quotes: Option<&'static str>,
+}
+
+/// The scalars of a text without a byte order mark, keys and values. Up to the first mistake, if it is not YAML.
+pub(super) fn tokens(text: &str) -> Vec<Token> {
+    let mut found = Vec::new();
+    for event in Parser::new_from_str(text) {
+        let Ok((event, span)) = event else { break };
+        let (Event::Scalar(_, style, ..), Some(begin), Some(end)) =
+            (event, span.start.byte_offset(), span.end.byte_offset())
+        else {
+            continue;
+        };
+        let quotes = match style {
+            ScalarStyle::Plain => Some(""),
+            ScalarStyle::SingleQuoted => Some("'"),
+            ScalarStyle::DoubleQuoted => Some("\""),
+            _ => None,
+        };
+        found.push(Token { at: line_and_column(&span.start), bytes: begin..end, quotes });
+    }
+    found
+}
+
+fn line_and_column(marker: &Marker) -> (u32, u32) {
+    let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    (number(marker.line()), number(marker.col() + 1))
 }
 
 fn at_start(diagnostic: Diagnostic, file: Arc<PathBuf>) -> Diagnostic {
@@ -309,8 +346,8 @@ impl Builder {
     }
 
     fn place(&self, marker: &Marker) -> Place {
-        let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        Place { file: self.file.clone(), line: number(marker.line()), column: number(marker.col() + 1) }
+        let (line, column) = line_and_column(marker);
+        Place { file: self.file.clone(), line, column }
     }
 
     fn syntax(&self, text: &str, marker: &Marker, info: &str) -> Refusal {
