@@ -1,6 +1,7 @@
 //! `weir run`: the gateway in the foreground, its signals, and notifications to systemd. `upgrade` replaces the
 //! process.
 
+mod greeting;
 mod pid_file;
 mod successor;
 mod upgrade;
@@ -21,7 +22,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use upgrade::{CHANGED, LEAVING, Predecessor, Upgrader};
 use weir_admin::{Admin, Process};
 use weir_gateway::config::load::ORIGIN_VARIABLE;
-use weir_gateway::config::schema::{AdminAddress, Config};
+use weir_gateway::config::schema::Config;
 use weir_gateway::{Gateway, Inheritance, StartError};
 use weir_origin::{Options, Origin};
 use weir_telemetry::log;
@@ -80,6 +81,9 @@ fn serve(
     }
     let mut source = args.config.source();
     let embedded = source.is_embedded();
+    let file = source.path().map(std::path::Path::to_owned);
+    // A new process of an upgrade goes on with what runs already.
+    let is_first = predecessor.is_none();
     // The default config proxies to the built-in origin.
     let origin = if embedded {
         let origin = Origin::start(Options::default()).context("the built-in origin did not start")?;
@@ -145,8 +149,12 @@ fn serve(
     }
     notify("READY=1");
     watchdog::start(&gateway);
-    if embedded {
-        welcome(&gateway, &config);
+    if embedded && is_first {
+        let hint = "write weir.yaml here, or /etc/weir/weir.yaml";
+        log::info("no config file: the embedded default runs", &[("hint", &hint)]);
+    }
+    if is_first {
+        greeting::greet(&gateway, &config, file.as_deref());
     }
     let signalled = gateway.clone();
     thread::Builder::new().name("weir-signals".to_owned()).spawn({
@@ -182,27 +190,6 @@ fn warn_of_few_descriptors(limit: u64, config: &Config) {
             ],
         );
     }
-}
-
-/// Suggestions for someone who runs `weir` for the first time.
-fn welcome(gateway: &Gateway, config: &Config) {
-    let Some(web) = gateway.address("web") else { return };
-    let admin = match &config.admin.address {
-        AdminAddress::At(address) => format!("  curl http://{address}/metrics       its metrics\n"),
-        AdminAddress::Off => String::new(),
-    };
-    let text = format!(
-        "\nWeir runs on its embedded default: http://{web} in front of a small built-in origin.\n\n\
-         Try next:\n\
-         \x20 curl http://{web}/                   the origin's front page, through the gateway\n\
-         \x20 curl http://{web}/echo               what your service would see\n\
-         {admin}\
-         \x20 weir explain GET http://{web}/echo   which route wins and why\n\
-         \x20 weir filters                         what can be put before a route\n\n\
-         Write a weir.yaml in this folder to make it yours; `weir check` reads it first.\n\n"
-    );
-    // A single write, so that log lines of other threads do not end up in the middle.
-    let _ = std::io::stderr().write_all(text.as_bytes()); // a closed stderr is no reason to stop
 }
 
 /// Sends a notification to systemd, if it asked for them (sd_notify(3)).

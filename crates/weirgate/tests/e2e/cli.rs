@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use tempfile::TempDir;
-use weir_testkit::{Finished, Weir, run_weir, weir_command};
+use weir_testkit::{Finished, Pty, Weir, run_weir, weir_command};
 
 use crate::support::WEB;
 
@@ -379,4 +379,100 @@ fn the_admin_listener_is_found_in_the_config() {
     assert!(!refused.stdout.starts_with('{'), "{refused:#?}");
     json(run_weir(weir.dir(), &["reload", "--format", "json"]).expect_code(1));
     run("admin: { address: off }", &["status"]).expect_code(1).expect_text("turns the admin listener off");
+}
+
+// === deprecated keys ===
+
+const WITH_DEPRECATED: &str = "# kept\r\nversion: 1\r\ninclude: [ more/*.yaml ]\r\n\
+    listeners: { web: { address: 127.0.0.1:0 } }\r\n\
+    routes: { a: { match: { path: /a }, filters: [ ip: { \"file\" : blocked.txt } ], respond: { status: 204 } } } # a\r\n";
+const INCLUDED: &str = "routes:\n  b: # as well\n    match: { path: /b }\n    respond: { status: 204 }\n    filters:\n      \
+    - ip:\n          file:   ../blocked.txt   # from the feed\n";
+
+/// A folder with a config of two files that have a deprecated key each.
+fn deprecated() -> TempDir {
+    let dir = TempDir::new().unwrap();
+    fs::create_dir(dir.path().join("more")).unwrap();
+    fs::write(dir.path().join("weir.yaml"), WITH_DEPRECATED).unwrap();
+    fs::write(dir.path().join("more/b.yaml"), INCLUDED).unwrap();
+    fs::write(dir.path().join("blocked.txt"), "203.0.113.0/24\n").unwrap();
+    dir
+}
+
+#[test]
+fn a_deprecated_key_works_and_is_told_once() {
+    let dir = deprecated();
+    let checked = run_weir(dir.path(), &["check"]);
+    checked.expect_code(0);
+    let told = "`file` is deprecated since 1.0, and ends in 2.0; one more place has it";
+    assert_eq!(checked.stdout.matches("deprecated-key").count(), 1, "{}", checked.stdout);
+    assert!(checked.stdout.contains(told), "{}", checked.stdout);
+    run_weir(dir.path(), &["check", "--deny-warnings"]).expect_code(1);
+}
+
+#[test]
+fn check_fixes_deprecated_keys_in_all_files() {
+    let dir = deprecated();
+    let read = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap();
+    let diff = run_weir(dir.path(), &["check", "--fix", "--diff"]);
+    diff.expect_code(0);
+    assert_eq!(
+        diff.stdout,
+        "--- weir.yaml\n+++ weir.yaml\n@@ -5,1 +5,1 @@\n\
+         -routes: { a: { match: { path: /a }, filters: [ ip: { \"file\" : blocked.txt } ], respond: { status: 204 } } } # a\r\n\
+         +routes: { a: { match: { path: /a }, filters: [ ip: { \"deny_file\" : blocked.txt } ], respond: { status: 204 } } } # a\r\n\
+         --- more/b.yaml\n+++ more/b.yaml\n@@ -7,1 +7,1 @@\n\
+         -          file:   ../blocked.txt   # from the feed\n\
+         +          deny_file:   ../blocked.txt   # from the feed\n"
+    );
+    assert_eq!((read("weir.yaml"), read("more/b.yaml")), (WITH_DEPRECATED.into(), INCLUDED.into()));
+
+    let fixed = run_weir(dir.path(), &["check", "--fix", "--deny-warnings"]);
+    fixed.expect_code(0);
+    assert_eq!(fixed.stderr, "weir.yaml: rewrote 1 deprecated key\nmore/b.yaml: rewrote 1 deprecated key\n");
+    assert_eq!(read("weir.yaml"), WITH_DEPRECATED.replace("\"file\"", "\"deny_file\""));
+    assert_eq!(read("more/b.yaml"), INCLUDED.replace("file:   ", "deny_file:   "));
+    let again = run_weir(dir.path(), &["check", "--fix"]);
+    again.expect_code(0);
+    assert_eq!(again.stderr, "");
+}
+
+#[test]
+fn what_cannot_be_fixed_is_told() {
+    let dir = TempDir::new().unwrap();
+    run_weir(dir.path(), &["check", "--fix"]).expect_code(1);
+    run_weir(dir.path(), &["check", "--diff"]).expect_code(2);
+    fs::write(dir.path().join("weir.yaml"), "routes: [").unwrap();
+    run_weir(dir.path(), &["check", "--fix"]).expect_code(1);
+    let both = "listeners: { web: { address: 127.0.0.1:0 } }\n\
+                routes: { a: { filters: [ ip: { file: a, deny_file: b } ], respond: { status: 204 } } }\n";
+    fs::write(dir.path().join("weir.yaml"), both).unwrap();
+    let fixed = run_weir(dir.path(), &["check", "--fix"]);
+    fixed.expect_code(1);
+    assert!(
+        fixed.stderr.contains("weir.yaml:2:32: `file` stays: the new name is written, too"),
+        "{}",
+        fixed.stderr
+    );
+    assert_eq!(fs::read_to_string(dir.path().join("weir.yaml")).unwrap(), both);
+}
+
+// === the greeting ===
+
+#[test]
+fn a_terminal_is_greeted_and_nothing_else_is() {
+    let config = format!("{GOOD}admin: {{ address: \"off\" }}\n");
+    let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join("weir.yaml"), &config).unwrap();
+    let pty = Pty::open();
+    let mut child = pty.spawn(weir_command(dir.path()).arg("run"), false, true).unwrap();
+    pty.wait_for(0, "Ctrl-C drains and stops.");
+    let shown = pty.shown();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(shown.contains("runs ./weir.yaml: 2 routes, 1 upstream, "), "{shown}");
+    assert!(shown.contains("  web    http://127.0.0.1:"), "{shown}");
+
+    let weir = Weir::start(&config);
+    assert!(!weir.stderr().contains("Ctrl-C"), "{}", weir.stderr());
 }
