@@ -15,7 +15,7 @@ CONFORMANCE ?=
 # The crates with functions that mutants.toml names.
 MUTANTS ?= -p weir-admin -p weir-cache -p weir-config -p weir-control -p weir-engine -p weir-filter -p weir-filters -p weir-identity -p weir-upstream -p weir-wire
 
-.PHONY: help run test bless check bench bench-count bench-load fuzz soak upgrade-storm test-unit-filter mutants conformance conformance-kube dist fmt
+.PHONY: help run test bless check bench bench-count bench-load fuzz soak upgrade-storm test-unit-filter mutants conformance conformance-kube dist docs fmt
 
 help:          ## this list
 	@sed -n 's/^\([a-z-]*\): *## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "make %-16s %s\n", $$1, $$2 }'
@@ -34,6 +34,7 @@ bless:         ## updates the generated documents, schemas and expected outputs
 	cargo build --locked --profile ci -p weirgate --bins
 	WEIR_BLESS=1 cargo test --locked --profile ci -p weir-gateway -p weir-plan -p weir-report -p weir-route -p weir-telemetry
 	WEIR_BIN='$(TARGET)/ci/weir' WEIR_BLESS=1 cargo test --locked --profile ci -p weirgate document
+	WEIR_BLESS=1 cargo test --locked --profile ci -p weirgate --test public
 
 check:         ## everything CI checks: format, lints, tests, documents, dependencies
 	cargo fmt --all -- --check
@@ -82,6 +83,9 @@ conformance-kube: ## runs the Gateway API's suite on weir-kube and a real kube-a
 
 dist:          ## a tarball and a Debian package with unit, logrotate, manual pages and completions, in target/dist/packages
 	scripts/dist.sh
+
+docs:          ## the documentation as a site with search, in target/docs/html; installs mdBook into target/tools
+	python3 -B scripts/docs.py
 
 fmt:           ## formats everything
 	cargo fmt --all

@@ -671,13 +671,38 @@ fn every_page_can_be_found() {
     let pages: Vec<PathBuf> = files_below(&root().join("docs")).iter().map(PathBuf::from).collect();
     let mut readers = vec![root().join("README.md")];
     readers.extend(pages.iter().cloned());
+    // A reader of the repository does not open the contents of the site.
+    readers.retain(|reader| !reader.ends_with(SUMMARY));
+    let is_page = |page: &&PathBuf| page.extension().is_some_and(|extension| extension == "md");
     check("link it from README.md or from another page", |broken| {
-        for page in pages.iter().filter(|page| page.extension().is_some_and(|extension| extension == "md")) {
+        for page in pages.iter().filter(is_page).filter(|page| !page.ends_with(SUMMARY)) {
             let link = format!("{})", page.file_name().unwrap().to_string_lossy());
             let links =
                 |reader: &PathBuf| reader != page && read(reader).match_indices(&link).any(|(at, _)| at > 0);
             if !readers.iter().any(links) {
                 broken.push(name(page));
+            }
+        }
+    });
+}
+
+/// The contents of the site that `make docs` builds.
+const SUMMARY: &str = "docs/SUMMARY.md";
+
+#[test]
+fn the_site_has_every_page_once() {
+    let summary = read(&root().join(SUMMARY));
+    let links: Vec<&str> = summary.match_indices("](").map(|(at, _)| &summary[at + 2..]).collect();
+    let links: Vec<&str> = links.iter().filter_map(|rest| rest.split(')').next()).collect();
+    let docs = root().join("docs");
+    let pages = files_below(&docs).into_iter().filter(|page| page.ends_with(".md"));
+    let pages = pages.map(|page| Path::new(&page).strip_prefix(&docs).unwrap().display().to_string());
+    let project = ["README", "ARCHITECTURE", "CONTRIBUTING", "SECURITY", "CHANGELOG"];
+    let project = project.map(|page| format!("../{page}.md"));
+    check("docs/SUMMARY.md must have it once", |broken| {
+        for page in pages.clone().filter(|page| page != "SUMMARY.md").chain(project.clone()) {
+            if links.iter().filter(|link| **link == page).count() != 1 {
+                broken.push(page);
             }
         }
     });
