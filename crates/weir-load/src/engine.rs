@@ -60,13 +60,23 @@ struct Interrupted {
 }
 
 impl Interrupt {
-    /// Ends the run now, without a graceful stop; the report covers what was measured so far. A later run ends
-    /// immediately.
+    /// Ends the run now, without a graceful stop; the report covers what was measured so far. Users of scenarios break
+    /// off their iterations and run the steps of `end`, which may take as long as at the planned end of a run: a quarter
+    /// of the graceful stop, at most 5 s. A later run ends immediately.
     pub fn end(&self) {
+        self.interrupt(Message::Interrupt);
+    }
+
+    /// Ends the run at once: users run no steps of `end`.
+    pub(crate) fn cut(&self) {
+        self.interrupt(Message::Cut);
+    }
+
+    fn interrupt(&self, how: Message) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.ended = true;
         if let Some(run) = &state.run {
-            let _ = run.send(Message::Interrupt); // the run has ended meanwhile
+            let _ = run.send(how); // the run has ended meanwhile
         }
     }
 
@@ -278,9 +288,14 @@ impl Plan {
                     shared.stop(clock.now(), clock::nanos(plan.grace));
                     Vec::new()
                 }
-                Message::Interrupt => {
+                Message::Cut => {
                     end.get_or_insert(End::Interrupted);
                     shared.stop(clock.now(), 0);
+                    Vec::new()
+                }
+                Message::Interrupt => {
+                    end.get_or_insert(End::Interrupted);
+                    shared.stop(clock.now(), clock::nanos(plan.leaving()));
                     Vec::new()
                 }
                 Message::Thread(index, thread) => {

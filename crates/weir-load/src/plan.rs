@@ -127,6 +127,11 @@ impl Plan {
         }
     }
 
+    /// How long users may take for the steps of `end` once the run is interrupted.
+    pub(crate) fn leaving(&self) -> Duration {
+        Duration::from_nanos(self.journey.as_ref().map_or(0, |journey| journey.end_reserve))
+    }
+
     /// Whether the target's process is watched, so that its cost is known.
     pub const fn watches_target(&self) -> bool {
         self.pid.is_some()

@@ -24,10 +24,13 @@ use weir_report::report::{AnswerKind, Change, Errors, Window};
 pub(crate) enum Message {
     /// A command on the control socket changed the load.
     Changed(Change),
+    /// Ends the run without the steps of `end`.
+    Cut,
     /// The run cannot go on.
     Fail(Failed),
     /// No further request may begin.
     Halt,
+    /// Ends the run, with the steps of `end`.
     Interrupt,
     /// `stop` on the control socket.
     Stop,

@@ -13,6 +13,7 @@ use crate::plan::Plan;
 use crate::scenario::calls;
 use crate::scenario::tally::JourneyTally;
 use crate::scenario::{Failed, Journey};
+use std::cell::Cell;
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -21,7 +22,7 @@ use std::time::{Duration, Instant};
 use weir_plan::{CookieJar, Scope};
 use weir_report::units;
 
-/// How long teardown may take after Ctrl-C has ended the load.
+/// How long teardown may take once Ctrl-C has ended the load, or from Ctrl-C on.
 const TEARDOWN_MOST: Duration = Duration::from_secs(5);
 
 /// How often timeouts are looked for.
@@ -89,18 +90,22 @@ pub(crate) fn finish(
         return Ok(());
     }
     // An interrupted run is torn down too, but nobody waits for long after Ctrl-C.
-    let was_interrupted = interrupt.is_ended();
     let begun = Instant::now();
-    let ends = || match (was_interrupted, interrupt.is_ended()) {
-        (false, true) => Some("teardown: interrupted before its last step".to_owned()),
-        (true, _) if begun.elapsed() >= TEARDOWN_MOST => {
-            let seconds = TEARDOWN_MOST.as_secs();
-            Some(format!("teardown: cut {seconds} s after the run was interrupted, before its last step"))
+    let interrupted = Cell::new(None);
+    let ends = || {
+        if interrupt.is_ended() && interrupted.get().is_none() {
+            interrupted.set(Some(Instant::now()));
         }
-        _ => most.filter(|most| begun.elapsed() >= *most).map(|most| {
+        if interrupted.get().is_some_and(|at| at.elapsed() >= TEARDOWN_MOST) {
+            let seconds = TEARDOWN_MOST.as_secs();
+            return Some(format!(
+                "teardown: cut {seconds} s after the run was interrupted, before its last step"
+            ));
+        }
+        most.filter(|most| begun.elapsed() >= *most).map(|most| {
             let time = units::time(clock::nanos(most) as f64);
             format!("teardown: cut after {time}, before its last step")
-        }),
+        })
     };
     solo(plan, journey, ends, async |crew| {
         let session = Session::around(journey.plan.scope_of_teardown(journey.kept()));

@@ -104,6 +104,87 @@ fn teardown_runs_after_a_termination() {
     assert_eq!(ended.status.code(), Some(13), "no response: {r:#?}");
 }
 
+/// A user that logs in, pauses, and logs out.
+const LOGS_OUT: &str = "
+target: TARGET
+dry_run: false
+setup: [ { name: make, post: /tenants, keep: { id: 'json:$.id' } } ]
+scenarios:
+  a:
+    users: 2
+    start: [ { name: in, post: /login } ]
+    steps: [ { name: x, get: /x }, { pause: 10m }, { name: never, get: /never } ]
+    end: [ { name: out, post: /logout }, { name: gone, delete: /session } ]
+teardown: [ { name: drop, delete: '/tenants/{{id}}' } ]
+";
+
+#[test]
+fn users_end_in_order_after_a_signal() {
+    for name in ["-INT", "-TERM"] {
+        let upstream = shop(|request| match line(request) {
+            "POST /tenants" => answer(201, "", r#"{"id":7}"#),
+            _ => answer(200, "", ""),
+        });
+        let dir = TempDir::new().unwrap();
+        let plan = LOGS_OUT.replace("TARGET", &format!("http://{}", upstream.address()));
+        let child = start(dir.path(), &plan, &["--graceful-stop", "60s"]);
+        let seen = || -> Vec<String> { upstream.requests().iter().map(|r| line(r).to_owned()).collect() };
+        eventually("both pause", || seen().iter().filter(|l| *l == "GET /x").count() == 2);
+        signal(&child, name);
+        let ended = child.wait_with_output().unwrap();
+        let r: weir_report::Report = serde_json::from_slice(&ended.stdout).unwrap();
+        assert_eq!(r.end, weir_report::report::End::Interrupted);
+        let count = |wanted: &str| seen().iter().filter(|l| *l == wanted).count();
+        assert_eq!(
+            (count("POST /logout"), count("DELETE /session"), count("GET /never")),
+            (2, 2, 0),
+            "{name}"
+        );
+        assert_eq!(seen().last().map(String::as_str), Some("DELETE /tenants/7"), "teardown comes last");
+        assert_eq!((step(&r, "a.out").responses, step(&r, "a.gone").responses), (2, 2), "{r:#?}");
+    }
+}
+
+#[test]
+fn steps_of_the_end_that_hang_are_cut_and_a_second_signal_ends_at_once() {
+    for is_twice in [false, true] {
+        let hangs = std::sync::Arc::new(AtomicUsize::new(0));
+        let hanging = std::sync::Arc::clone(&hangs);
+        let upstream = Upstream::script(move |conn| {
+            while let Some(request) = conn.next_request() {
+                if line(&request) == "POST /logout" {
+                    hanging.fetch_add(1, Ordering::SeqCst);
+                    let _ = conn.next_request(); // until the other side leaves
+                    return;
+                }
+                conn.send(answer(201, "", r#"{"id":7}"#));
+            }
+        });
+        let dir = TempDir::new().unwrap();
+        let plan = LOGS_OUT.replace("TARGET", &format!("http://{}", upstream.address()));
+        // A quarter of the graceful stop is for `end`.
+        let grace = if is_twice { "10m" } else { "400ms" };
+        let mut child = start(dir.path(), &plan, &["--graceful-stop", grace, "-d", "1h"]);
+        let count = |wanted: &str| upstream.requests().iter().filter(|r| line(r) == wanted).count();
+        eventually("both pause", || count("GET /x") == 2);
+        signal(&child, "-TERM");
+        eventually("one logs out, or none had the time", || {
+            hangs.load(Ordering::SeqCst) > 0 || child.try_wait().unwrap().is_some()
+        });
+        if is_twice {
+            signal(&child, "-TERM");
+        }
+        let ended = child.wait_with_output().unwrap();
+        if is_twice {
+            assert_eq!((ended.status.code(), count("DELETE /tenants/7")), (Some(130), 0));
+            continue;
+        }
+        let r: weir_report::Report = serde_json::from_slice(&ended.stdout).unwrap();
+        assert_eq!(r.end, weir_report::report::End::Interrupted);
+        assert_eq!((count("DELETE /session"), count("DELETE /tenants/7")), (0, 1), "{r:#?}");
+    }
+}
+
 // === programs ===
 
 /// Whether a process is there, and not merely waiting to be reaped by whoever inherited it.

@@ -13,7 +13,7 @@ use weir_testkit::{Upstream, weir_command};
 use super::expect_reason;
 use super::journeys::{answer, line, report, run, run_with, shop, step};
 
-/// Ctrl-C is heard while teardown waits for an answer, and the report says that it was cut.
+/// After Ctrl-C, a teardown that waits for an answer gets a few seconds, and the report says that it was cut.
 #[test]
 fn ctrl_c_ends_a_teardown_that_hangs() {
     let upstream = Upstream::listen();
@@ -44,7 +44,8 @@ teardown: [ {{ name: bye, get: /bye, timeout: 60s }} ]
     assert!(interrupted.elapsed() < Duration::from_secs(30), "it waited for the step's timeout");
     let r: weir_report::Report = serde_json::from_slice(&ended.stdout).unwrap();
     assert_eq!(ended.status.code(), Some(1));
-    assert_eq!(r.end, End::Failed { reason: "teardown: interrupted before its last step".to_owned() });
+    let reason = "teardown: cut 5 s after the run was interrupted, before its last step".to_owned();
+    assert_eq!(r.end, End::Failed { reason });
     assert_eq!(r.counts.responses, 2);
 }
 
