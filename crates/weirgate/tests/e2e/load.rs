@@ -30,6 +30,7 @@ mod http2;
 mod http3;
 mod proxy;
 mod statistics;
+mod throttled;
 mod unequal;
 mod verdict;
 mod websocket;
