@@ -5,16 +5,16 @@
 //!     ▲                                                                                                       │
 //!     └──────── closed, bye, silence of 5 s (the load is cut first), or all told ◄── Ending ◄── stop, ended ──┘
 //! ```
+//!
+//! `parting` has the ends: what happens to a run, and to `teardown`, when coordinator and agent part.
 
-use crate::message::{FromAgent, Hello, Offer, PROTOCOL, Second, Stop, ToAgent};
-use crate::{BEAT, SILENCE, Time, clean};
+mod parting;
+
+use crate::message::{FromAgent, Hello, Offer, OnLoss, PROTOCOL, Second, Stop, ToAgent};
+use crate::{BEAT, SILENCE, Share, Time, clean};
 use serde_json::Value;
 use std::time::Duration;
 use weir_report::Report;
-
-/// How long an agent goes on reading after [`SILENCE`] before it runs `teardown`. If the agent itself was suspended, a
-/// message that another agent runs `teardown` may still be unread.
-const HANDOVER: Duration = Duration::from_secs(2);
 
 /// A connection to this agent, by a number that is never used again.
 pub type Conn = u64;
@@ -44,6 +44,8 @@ pub enum Event {
     TornDown,
     /// The load is over.
     Ended(Result<Box<Report>, String>),
+    /// The operator of this machine ends the agent.
+    Leave,
     /// A timer may be due.
     Tick,
 }
@@ -100,8 +102,14 @@ struct Run {
     has_started: bool,
     /// The coordinator is gone; only the end of our own work is awaited.
     is_orphaned: bool,
-    /// When this agent runs `teardown`, unless it hears before then that another one does. Set after [`SILENCE`].
-    abandoned_at: Option<Time>,
+    /// Our operator ends us.
+    is_leaving: bool,
+    share: Share,
+    on_loss: OnLoss,
+    /// Whether `teardown` is the task of this agent.
+    has_task: bool,
+    /// When this agent, cut off, runs `teardown`, unless it hears before then that another one does.
+    tears_down_at: Option<Time>,
 }
 
 /// An agent.
@@ -125,7 +133,7 @@ impl Agent {
     /// When [`Event::Tick`] is due.
     pub fn next(&self) -> Time {
         self.run.as_ref().map_or(Time::MAX, |run| match run.is_orphaned {
-            true => run.abandoned_at.unwrap_or(Time::MAX),
+            true => run.tears_down_at.unwrap_or(Time::MAX),
             false => (run.heard + SILENCE).min(run.said + BEAT),
         })
     }
@@ -148,7 +156,11 @@ impl Agent {
                         stopped: None,
                         has_started: false,
                         is_orphaned: false,
-                        abandoned_at: None,
+                        is_leaving: false,
+                        share: Share::WHOLE,
+                        on_loss: OnLoss::default(),
+                        has_task: false,
+                        tears_down_at: None,
                     });
                     actions.push(Action::Accept(conn));
                     self.say(now, FromAgent::Hello(Box::new(self.hello.clone())), &mut actions);
@@ -160,8 +172,7 @@ impl Agent {
                 self.obey(now, message, &mut actions);
             }
             Event::Piece(conn) if self.is_current(conn) => self.hear(now),
-            Event::Closed(conn) if self.is_current(conn) => self.orphan(&mut actions),
-            Event::Closed(conn) if self.is_of(conn) => self.abandon(&mut actions),
+            Event::Closed(conn) if self.is_current(conn) => self.orphan(now, &mut actions),
             Event::Message(..) | Event::Piece(_) | Event::Closed(_) => {} // of a connection that is no more
             Event::Compiling => {
                 if let Some(run) = self.run.as_mut().filter(|run| run.state == State::Loading) {
@@ -179,9 +190,11 @@ impl Agent {
             Event::Second(second) => self.say(now, FromAgent::Second(second), &mut actions),
             Event::TornDown => self.say(now, FromAgent::TornDown, &mut actions),
             Event::Ended(outcome) => {
+                let is_leaving = self.run.as_ref().is_some_and(|run| run.is_leaving);
                 let last = match outcome {
+                    _ if is_leaving => parting::left(false),
                     Ok(report) => FromAgent::Ended(report),
-                    Err(why) => FromAgent::Failed { why: clean::lines(&why) },
+                    Err(why) => FromAgent::Failed { why: clean::lines(&why), tears_down: false },
                 };
                 self.say(now, last, &mut actions);
                 if self.run.as_ref().is_some_and(|run| run.is_orphaned) {
@@ -192,6 +205,7 @@ impl Agent {
                     run.has_started = true;
                 }
             }
+            Event::Leave => self.leave(now, &mut actions),
             Event::Tick => {}
         }
         self.watch(now, &mut actions);
@@ -231,6 +245,8 @@ impl Agent {
                 }
                 run.by = clean::line(&offer.by);
                 run.state = State::Loading;
+                (run.share, run.on_loss) = (offer.share, offer.on_loss);
+                run.has_task = offer.tears_down && offer.share.index == 0;
                 actions.push(Action::Load(run.conn, offer));
             }
             (ToAgent::Prepare { kept }, State::Ready) => {
@@ -240,7 +256,7 @@ impl Agent {
             (ToAgent::Ping { number }, _) => {
                 self.say(now, FromAgent::Pong { number, at_ns: nanos(now) }, actions);
             }
-            (ToAgent::Start { at_ns }, State::Armed) if run.stopped.is_none() => {
+            (ToAgent::Start { at_ns }, State::Armed) if run.stopped.is_none() && !run.is_leaving => {
                 run.state = State::Running;
                 actions.push(Action::Run(Duration::from_nanos(at_ns)));
             }
@@ -249,16 +265,14 @@ impl Agent {
                 if matches!(run.state, State::Running | State::Preparing) {
                     actions.push(Action::Stop(stop));
                 }
-                if (run.state, stop) == (State::Running, Stop::Now) {
-                    actions.push(Action::Teardown); // it waits for no other agent
-                }
             }
-            (ToAgent::Succeed, State::Running) => actions.push(Action::Succeed),
+            (ToAgent::Succeed, State::Running) => {
+                run.has_task = true;
+                actions.push(Action::Succeed);
+                self.say(now, FromAgent::Succeeding, actions);
+            }
             (ToAgent::Teardown, State::Running) => actions.push(Action::Teardown),
-            (ToAgent::Bye, _) => {
-                actions.push(Action::Close(run.conn));
-                self.orphan(actions);
-            }
+            (ToAgent::Bye, _) => self.part(now, actions),
             // A repetition, or a message that comes too late to matter.
             _ => {}
         }
@@ -271,6 +285,10 @@ impl Agent {
             return;
         }
         match outcome {
+            _ if run.is_leaving => {
+                run.state = State::Greeted;
+                self.say(now, parting::left(false), actions);
+            }
             Ok(()) => {
                 run.state = State::Ready;
                 self.say(now, FromAgent::Ready, actions);
@@ -291,46 +309,16 @@ impl Agent {
         match outcome {
             Ok(kept) => {
                 run.state = State::Armed;
-                self.say(now, FromAgent::Prepared { kept }, actions);
+                let said = match run.is_leaving {
+                    true => parting::left(run.has_task),
+                    false => FromAgent::Prepared { kept },
+                };
+                self.say(now, said, actions);
             }
             Err(why) => {
                 run.state = State::Ready;
-                self.say(now, FromAgent::Failed { why: clean::lines(&why) }, actions);
+                self.say(now, FromAgent::Failed { why: clean::lines(&why), tears_down: false }, actions);
             }
-        }
-    }
-
-    /// The coordinator is gone. What runs is cut; the agent is free once that has ended.
-    fn orphan(&mut self, actions: &mut Vec<Action>) {
-        let Some(run) = &mut self.run else { return };
-        run.is_orphaned = true;
-        match run.state {
-            State::Running | State::Preparing => {
-                run.stopped = Some(Stop::Now);
-                actions.push(Action::Stop(Stop::Now));
-                if run.state == State::Running && run.abandoned_at.is_none() {
-                    actions.push(Action::Teardown);
-                }
-            }
-            // Compiling a plan ends by itself.
-            State::Compiling => {}
-            State::Armed | State::Greeted | State::Loading | State::Ready => self.forget(actions),
-        }
-    }
-
-    /// Leaves `teardown` to another agent.
-    fn retire(&mut self, actions: &mut Vec<Action>) {
-        let Some(run) = self.run.as_mut().filter(|run| run.state == State::Running) else { return };
-        run.abandoned_at = None;
-        actions.push(Action::Retire);
-    }
-
-    /// Ends the wait for word that another agent runs `teardown`: this one runs it.
-    fn abandon(&mut self, actions: &mut Vec<Action>) {
-        if let Some(run) = &mut self.run
-            && run.abandoned_at.take().is_some()
-        {
-            actions.extend([Action::Close(run.conn), Action::Teardown]);
         }
     }
 
@@ -342,19 +330,6 @@ impl Agent {
     /// The deadline of the load unless another message arrives; none if nothing may run.
     pub fn lease(&self) -> Option<Time> {
         self.run.as_ref().filter(|run| !run.is_orphaned).map(|run| run.heard + SILENCE)
-    }
-
-    fn expire(&mut self, now: Time, actions: &mut Vec<Action>) {
-        let Some(run) = &mut self.run else { return };
-        if run.abandoned_at.is_some_and(|at| now >= at) {
-            self.abandon(actions);
-        } else if !run.is_orphaned && now >= run.heard + SILENCE {
-            match run.state {
-                State::Running => run.abandoned_at = Some(now + HANDOVER),
-                _ => actions.push(Action::Close(run.conn)),
-            }
-            self.orphan(actions);
-        }
     }
 
     fn watch(&mut self, now: Time, actions: &mut Vec<Action>) {
@@ -373,24 +348,30 @@ pub(crate) fn nanos(time: Time) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Share;
+    use crate::teardown::DETACHED;
 
     const S: fn(u64) -> Time = Duration::from_secs;
 
-    fn offer() -> ToAgent {
+    fn offer(share: Share, on_loss: OnLoss) -> ToAgent {
         ToAgent::Offer(Box::new(Offer {
             protocol: PROTOCOL,
             by: "ci".to_owned(),
-            share: Share::WHOLE,
+            share,
+            on_loss,
+            tears_down: true,
             ..Offer::default()
         }))
     }
 
     /// An agent that has the plan of connection 1 and waits for the start.
     fn prepared() -> Agent {
+        prepared_as(Share::WHOLE, OnLoss::Abort)
+    }
+
+    fn prepared_as(share: Share, on_loss: OnLoss) -> Agent {
         let mut agent = Agent::new(Hello::default());
         agent.on(S(0), Event::Opened(1, "a".to_owned()));
-        agent.on(S(0), Event::Message(1, offer()));
+        agent.on(S(0), Event::Message(1, offer(share, on_loss)));
         agent.on(S(0), Event::Compiling);
         agent.on(S(0), Event::Loaded(Ok(())));
         agent.on(S(0), Event::Message(1, ToAgent::Prepare { kept: None }));
@@ -400,7 +381,12 @@ mod tests {
 
     /// An agent whose load runs for connection 1.
     fn running() -> Agent {
-        let mut agent = prepared();
+        running_one_of(1, OnLoss::Abort)
+    }
+
+    /// The first of several agents.
+    fn running_one_of(agents: u32, on_loss: OnLoss) -> Agent {
+        let mut agent = prepared_as(Share { index: 0, of: agents }, on_loss);
         let begun = agent.on(S(1), Event::Message(1, ToAgent::Start { at_ns: 3_000_000_000 }));
         assert!(begun.contains(&Action::Run(S(3))), "{begun:?}");
         agent.on(S(3), Event::Started(S(3)));
@@ -435,28 +421,88 @@ mod tests {
         }
     }
 
+    const RUNS_IT: fn(&[Action]) -> bool = |told| told.contains(&Action::Teardown);
+
     #[test]
     fn teardown_is_left_to_the_agent_that_took_over() {
-        let runs_it = |told: &[Action]| told.contains(&Action::Teardown);
         // It stood still. The word waits behind others.
-        let mut agent = running();
+        let mut agent = running_one_of(2, OnLoss::Abort);
         let wakes = S(3) + SILENCE * 3;
         let told = agent.on(wakes, Event::Message(1, ToAgent::Beat { stop: None }));
-        assert!(told.contains(&Action::Stop(Stop::Now)) && !runs_it(&told), "{told:?}");
+        assert!(told.contains(&Action::Stop(Stop::Now)) && !RUNS_IT(&told), "{told:?}");
         assert_eq!(agent.on(wakes, Event::Message(1, ToAgent::Retire)), [Action::Retire]);
-        let told = agent.on(wakes, Event::Closed(1));
-        assert!(!runs_it(&told), "{told:?}");
-        assert!(agent.on(wakes + HANDOVER, Event::Tick).is_empty());
-        // Nobody took over: it is cut off, or its coordinator is dead.
-        for (event, at) in [(Event::Closed(1), wakes), (Event::Tick, wakes + HANDOVER)] {
-            let mut agent = running();
-            assert!(!runs_it(&agent.on(wakes, Event::Tick)) && agent.next() == wakes + HANDOVER);
-            let told = agent.on(at, event);
-            assert_eq!(told, [Action::Close(1), Action::Teardown]);
-            assert_eq!(agent.next(), Time::MAX);
+        for event in [Event::Closed(1), Event::Tick] {
+            assert_eq!(agent.on(wakes + DETACHED, event), []);
         }
-        let mut agent = running();
-        assert!(runs_it(&agent.on(S(4), Event::Closed(1))));
+    }
+
+    #[test]
+    fn an_agent_that_is_cut_off_waits_for_the_others_or_leaves_teardown_to_them() {
+        for (agents, on_loss, wait) in [
+            (1, OnLoss::Abort, Some(Duration::ZERO)),
+            (1, OnLoss::Continue, Some(Duration::ZERO)),
+            (2, OnLoss::Abort, Some(DETACHED)),
+            (2, OnLoss::Continue, None),
+        ] {
+            for (event, at) in [(Event::Closed(1), S(4)), (Event::Tick, S(3) + SILENCE)] {
+                let mut agent = running_one_of(agents, on_loss);
+                agent.on(S(3), Event::Message(1, ToAgent::Beat { stop: None }));
+                let is_silence = matches!(event, Event::Tick);
+                let told = agent.on(at, event);
+                assert!(told.contains(&Action::Stop(Stop::Now)), "{told:?}");
+                // The coordinator may still hear it, and must not take it for one that does nothing more.
+                assert_eq!(told.contains(&Action::Send(1, FromAgent::CutOff)), is_silence, "{told:?}");
+                assert_eq!(RUNS_IT(&told), wait == Some(Duration::ZERO), "{agents} {on_loss:?} {told:?}");
+                assert_eq!(told.contains(&Action::Retire), wait.is_none(), "{agents} {on_loss:?} {told:?}");
+                if let Some(wait) = wait.filter(|wait| !wait.is_zero()) {
+                    assert_eq!(agent.next(), at + wait);
+                    assert_eq!(agent.on(at + wait - Duration::from_millis(1), Event::Tick), []);
+                    assert!(RUNS_IT(&agent.on(at + wait, Event::Tick)));
+                }
+                assert_eq!(agent.next(), Time::MAX);
+            }
+        }
+        // An agent without the task has nothing to wait for.
+        let mut other = prepared_as(Share { index: 1, of: 2 }, OnLoss::Abort);
+        other.on(S(1), Event::Message(1, ToAgent::Start { at_ns: 3_000_000_000 }));
+        let told = other.on(S(4), Event::Closed(1));
+        assert!(!RUNS_IT(&told) && other.next() == Time::MAX, "{told:?}");
+    }
+
+    #[test]
+    fn teardown_runs_if_the_load_does_not_begin_after_setup() {
+        let mut agent = prepared();
+        let told = agent.on(S(1), Event::Message(1, ToAgent::Bye));
+        let run = [Action::Run(S(1)), Action::Stop(Stop::Now), Action::Teardown];
+        assert_eq!(told, [&[Action::Close(1)], &run[..]].concat());
+        assert!(agent.on(S(2), Event::Ended(Ok(Box::default()))).contains(&Action::Forget));
+        // Without word, the others may have been told to start.
+        let mut agent = prepared_as(Share { index: 0, of: 2 }, OnLoss::Abort);
+        assert_eq!(agent.on(S(1), Event::Closed(1)), run[..2]);
+        assert!(RUNS_IT(&agent.on(S(1) + DETACHED, Event::Tick)));
+    }
+
+    #[test]
+    fn an_agent_that_its_operator_ends_hands_teardown_back() {
+        for agents in [1, 2] {
+            let mut agent = running_one_of(agents, OnLoss::Abort);
+            let told = agent.on(S(3), Event::Leave);
+            assert_eq!(told, [Action::Stop(Stop::Leaving), Action::Send(1, FromAgent::Leaving)]);
+            assert_eq!(agent.on(S(3), Event::Leave), []);
+            // The coordinator has a successor, or lets it run.
+            assert_eq!(agent.on(S(3), Event::Message(1, ToAgent::Retire)), [Action::Retire]);
+            assert!(RUNS_IT(&agent.on(S(3), Event::Message(1, ToAgent::Teardown))));
+            let told = agent.on(S(4), Event::Ended(Ok(Box::default())));
+            let left = parting::left(false);
+            assert_eq!(told, [Action::Send(1, left)]);
+            agent.on(S(4), Event::Closed(1));
+            assert!(agent.is_free());
+            // Before the start, it says so at once and does not start.
+            let mut agent = prepared_as(Share { index: 0, of: agents }, OnLoss::Abort);
+            assert_eq!(agent.on(S(1), Event::Leave), [Action::Send(1, parting::left(true))]);
+            assert_eq!(agent.on(S(1), Event::Message(1, ToAgent::Start { at_ns: 0 })), []);
+            assert!(RUNS_IT(&agent.on(S(1), Event::Message(1, ToAgent::Bye))));
+        }
     }
 
     #[test]
@@ -464,7 +510,7 @@ mod tests {
         for is_compiling in [false, true] {
             let mut agent = Agent::new(Hello::default());
             agent.on(S(0), Event::Opened(1, "a".to_owned()));
-            agent.on(S(0), Event::Message(1, offer()));
+            agent.on(S(0), Event::Message(1, offer(Share::WHOLE, OnLoss::Abort)));
             if is_compiling {
                 agent.on(S(0), Event::Compiling);
             }

@@ -9,19 +9,23 @@
 //!
 //! Before the start, the failure of one agent ends the run. Afterwards, an agent is lost for good if it is silent for
 //! [`SILENCE`], says what cannot be true, or does not end (`deadlines`): the coordinator does not reconnect. If the
-//! agent that was to run `teardown` is lost, the next one does.
+//! agent that was to run `teardown` is lost, the next one does (`loss`; the rule is in `crate::teardown`).
 
 mod deadlines;
+mod loss;
 
 use crate::agent::nanos;
 use crate::message::{FromAgent, Hello, Offer, PROTOCOL, Stop, ToAgent};
 use crate::skew::{EXCHANGES, Skew};
 use crate::sum::{Sum, Total};
 use crate::{BEAT, SILENCE, Time, clean, credible};
+use loss::Parting;
 use serde_json::Value;
 use std::time::Duration;
 use weir_report::Report;
 use weir_report::report::{End, Tick};
+
+pub use crate::message::OnLoss;
 
 /// From the order to start until the start: enough for the order to reach every agent.
 pub const LEAD: Duration = Duration::from_secs(2);
@@ -57,18 +61,10 @@ pub struct Expected {
     pub warmup: Duration,
     /// How long requests may go on after a graceful stop.
     pub grace: Duration,
+    /// How long users may take for `end` after [`Stop::Leaving`].
+    pub leaving: Duration,
     /// Whether there is a `teardown`.
     pub tears_down: bool,
-}
-
-/// What the loss of an agent means.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnLoss {
-    /// The others stop.
-    #[default]
-    Abort,
-    /// The others go on.
-    Continue,
 }
 
 /// What happens to the coordinator.
@@ -126,6 +122,14 @@ pub struct Seen {
     pub mismatch: Option<String>,
     /// Whether it ran `teardown`.
     pub has_torn_down: bool,
+    /// Whether it was lost and may have run, or may yet run, `teardown`.
+    pub may_tear_down: bool,
+    /// When its load is over for certain, once it is lost.
+    over_at: Time,
+    /// Its operator ends it, and it waits for a successor if `teardown` is its task.
+    is_leaving: bool,
+    /// Whether it was ever told to run `teardown`.
+    had_task: bool,
     step: Step,
     heard: Time,
     said: Time,
@@ -185,8 +189,12 @@ pub struct Coordinator {
 
 impl Coordinator {
     /// A coordinator of one run, with an offer to each agent.
-    pub fn new(now: Time, offers: Vec<Offer>, on_loss: OnLoss, expected: Expected) -> Self {
-        let agents = offers.iter().map(|_| Seen { heard: now, said: now, ..Seen::default() }).collect();
+    pub fn new(now: Time, mut offers: Vec<Offer>, on_loss: OnLoss, expected: Expected) -> Self {
+        for offer in &mut offers {
+            (offer.on_loss, offer.tears_down) = (on_loss, expected.tears_down);
+        }
+        let agent = |i| Seen { heard: now, said: now, had_task: i == 0, ..Seen::default() };
+        let agents = (0..offers.len()).map(agent).collect();
         Self {
             offers,
             on_loss,
@@ -236,7 +244,8 @@ impl Coordinator {
         self.kept.is_some()
     }
 
-    /// Whether the load began and nobody ran the `teardown` that it has.
+    /// Whether the load began and no agent said that it ran the `teardown` that there is. An agent that
+    /// [`Seen::may_tear_down`] may have.
     pub fn has_missed_teardown(&self) -> bool {
         self.expected.tears_down && self.has_started() && !self.agents.iter().any(|a| a.has_torn_down)
     }
@@ -266,8 +275,8 @@ impl Coordinator {
         match event {
             Event::Unreachable(i, why) => self.refuse(i, vec![why]),
             Event::Message(i, message) => self.hear(now, i, message, &mut actions),
-            Event::Closed(i, why) => self.lose(i, vec![why], &mut actions),
-            Event::Malformed(i, why) => self.cut(i, &why, &mut actions),
+            Event::Closed(i, why) => self.lose(now, i, (vec![why], Parting::Unknown), &mut actions),
+            Event::Malformed(i, why) => self.cut(now, i, &why, &mut actions),
             Event::Sending(i) => {
                 if let Some(agent) = self.agents.get_mut(i) {
                     agent.heard = now;
@@ -287,49 +296,6 @@ impl Coordinator {
             agent.refused = why;
             agent.step = Step::Over;
         }
-    }
-
-    /// Handles the loss of an agent. It does not matter if the agent has already sent its report.
-    fn lose(&mut self, i: usize, why: Vec<String>, actions: &mut Vec<Action>) {
-        let has_started = self.has_started();
-        let Some(agent) = self.agents.get_mut(i).filter(|a| a.step != Step::Over) else { return };
-        agent.step = Step::Over;
-        if has_started {
-            agent.lost = Some((agent.sum.seconds, why.join(clean::BREAK)));
-            let wrong = agent.sum.wrong().map(str::to_owned);
-            agent.mismatch = agent.mismatch.take().or(wrong);
-        } else {
-            agent.refused = why;
-        }
-        if self.succeed(i, actions) {
-            actions.push(Action::Send(i, ToAgent::Retire)); // it may only have stood still
-        }
-        actions.push(Action::Close(i));
-    }
-
-    /// Ends the connection to an agent that reported something impossible, and ignores all its later messages.
-    fn cut(&mut self, i: usize, why: &str, actions: &mut Vec<Action>) {
-        let why = clean::line(why);
-        let has_started = self.has_started();
-        if let Some(agent) = self.agents.get_mut(i).filter(|a| a.step != Step::Over && has_started) {
-            agent.mismatch = Some(why.clone());
-        }
-        self.lose(i, vec![format!("it was cut: {why}")], actions);
-    }
-
-    /// If agent `i` was to run `teardown` and will not, the next one does. Returns whether there is one.
-    fn succeed(&mut self, i: usize, actions: &mut Vec<Action>) -> bool {
-        if i != self.tearer || !self.expected.tears_down || !self.has_started() {
-            return false;
-        }
-        if self.agents.iter().any(|a| a.has_torn_down) {
-            return false;
-        }
-        let Some(next) = self.agents.iter().position(|a| a.step == Step::Running) else { return false };
-        self.tearer = next;
-        self.torn_down_at = None;
-        actions.push(Action::Send(next, ToAgent::Succeed));
-        true
     }
 
     fn hear(&mut self, now: Time, i: usize, message: FromAgent, actions: &mut Vec<Action>) {
@@ -371,13 +337,13 @@ impl Coordinator {
                 if (from..=now + credible::SLACK).contains(&at) {
                     agent.started.get_or_insert(at);
                 } else {
-                    self.cut(i, "it began at a moment that was not then", actions);
+                    self.cut(now, i, "it began at a moment that was not then", actions);
                 }
             }
             (FromAgent::Second(second), Step::Running) => {
                 agent.counted = now;
                 if let Err(why) = credible::in_time(&second, self.expected.warmup, passed) {
-                    self.cut(i, &why, actions);
+                    self.cut(now, i, &why, actions);
                     return;
                 }
                 let before = agent.sum.moved();
@@ -388,10 +354,15 @@ impl Coordinator {
                     agent.moved = now;
                 }
             }
+            (FromAgent::Leaving, Step::Running) => {
+                agent.is_leaving = true;
+                self.succeed(i, actions);
+            }
+            (FromAgent::Succeeding, Step::Running) if i == self.tearer => self.release(i, actions),
             (FromAgent::TornDown, Step::Running) => agent.has_torn_down |= i == self.tearer,
             (FromAgent::Ended(report), Step::Running) => {
                 if let Err(why) = credible::report_in_time(&report, passed) {
-                    self.cut(i, &why, actions);
+                    self.cut(now, i, &why, actions);
                     return;
                 }
                 agent.step = Step::Over;
@@ -406,7 +377,18 @@ impl Coordinator {
                     self.stop(now, Stop::Gracefully, actions);
                 }
             }
-            (FromAgent::Failed { why }, _) => self.lose(i, clean::lines_of(why), actions),
+            // It must hear the goodbye, which tells the agent that ran `setup` to run `teardown`.
+            (FromAgent::Failed { why, .. }, _) if self.start_at.is_none() => {
+                self.refuse(i, clean::lines_of(why))
+            }
+            (FromAgent::Failed { why, tears_down }, _) => {
+                let parting = if tears_down { Parting::CutOff } else { Parting::Done };
+                self.lose(now, i, (clean::lines_of(why), parting), actions);
+            }
+            (FromAgent::CutOff, _) => {
+                let why = format!("it read nothing from the coordinator for {} s", SILENCE.as_secs());
+                self.lose(now, i, (vec![why], Parting::CutOff), actions);
+            }
             _ => {} // a beat, a repetition, or too late
         }
     }
@@ -414,7 +396,11 @@ impl Coordinator {
     fn stop(&mut self, now: Time, stop: Stop, actions: &mut Vec<Action>) {
         if self.stop.is_none_or(|before| before < stop) {
             self.stop = Some(stop);
-            let grace = if stop == Stop::Now { Duration::ZERO } else { self.expected.grace };
+            let grace = match stop {
+                Stop::Gracefully => self.expected.grace,
+                Stop::Leaving => self.expected.leaving,
+                Stop::Now => Duration::ZERO,
+            };
             self.stopped_by = Some(now + grace + SILENCE);
             // At once, not with the next beat.
             for (i, agent) in self.agents.iter_mut().enumerate() {
@@ -506,7 +492,8 @@ impl Coordinator {
             let at = self.start_at.unwrap_or(now);
             let is_late = |a: &Seen| a.step == Step::Running && a.started.is_none() && now >= at + SILENCE;
             if self.agents.get(i).is_some_and(is_late) {
-                self.lose(i, vec!["it did not start the load".to_owned()], actions);
+                let why = vec!["it did not start the load".to_owned()];
+                self.lose(now, i, (why, Parting::Unknown), actions);
             }
         }
         let lost = self.agents.iter().any(|a| a.lost.is_some());
@@ -524,7 +511,7 @@ impl Coordinator {
             actions.push(Action::Second(Box::new(tick)));
             self.seconds += 1;
         }
-        let others = |(i, a): (usize, &Seen)| i == self.tearer || a.step == Step::Over;
+        let others = |(i, a): (usize, &Seen)| i == self.tearer || a.step == Step::Over && now >= a.over_at;
         if self.all(|a| a.step == Step::Over) {
             self.end(actions);
         } else if self.torn_down_at.is_none() && self.agents.iter().enumerate().all(others) {

@@ -8,7 +8,7 @@ use weir_report::Histogram;
 use weir_report::report::{CheckResult, Counts, Generator, Report, Tick, Window};
 
 /// The version of these messages. Another one is refused before anything else is read.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// Most bytes of all files of a run: what one machine holds in memory as data.
 pub const FILES_BYTES: u64 = 1 << 30;
@@ -32,6 +32,21 @@ pub struct Offer {
     pub share: Share,
     /// The files that it needs, which follow in this order.
     pub files: Vec<File>,
+    /// What the loss of an agent means to the others.
+    pub on_loss: OnLoss,
+    /// Whether the plan has a `teardown`.
+    pub tears_down: bool,
+}
+
+/// What the loss of an agent means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnLoss {
+    /// The others stop.
+    #[default]
+    Abort,
+    /// The others go on.
+    Continue,
 }
 
 /// A file that follows an offer.
@@ -86,6 +101,8 @@ pub enum ToAgent {
 pub enum Stop {
     /// No further request begins; those under way may finish.
     Gracefully,
+    /// Users break off their iterations and run `end`.
+    Leaving,
     /// Everything is cut.
     Now,
 }
@@ -96,15 +113,22 @@ pub enum Stop {
 pub enum FromAgent {
     /// Keeps the run alive.
     Beat,
+    /// The agent read nothing from the coordinator for [`SILENCE`](crate::SILENCE) and has cut its load. It may still
+    /// run `teardown`.
+    CutOff,
     /// The run is over; everything that was counted.
     Ended(Box<Report>),
-    /// The run cannot go on.
+    /// The run cannot go on, and the agent sends no more load.
     Failed {
         /// Why, in lines.
         why: Vec<String>,
+        /// Whether it ran `setup`, and runs `teardown` once it is told goodbye.
+        tears_down: bool,
     },
     /// The first message.
     Hello(Box<Hello>),
+    /// The agent's operator ends it: its load stops. If there is a successor for `teardown`, it takes that over.
+    Leaving,
     /// The answer to a ping.
     Pong {
         /// Of the ping.
@@ -126,6 +150,8 @@ pub enum FromAgent {
     },
     /// One second of the run.
     Second(Box<Second>),
+    /// It heard [`ToAgent::Succeed`] in time.
+    Succeeding,
     /// The run has begun.
     Started {
         /// When, on the agent's clock.

@@ -123,6 +123,7 @@ impl Plan {
             length: end.map(|ns| Duration::from_nanos(ns.saturating_add(self.warmup_ns))),
             warmup: self.warmup(),
             grace: self.grace,
+            leaving: self.leaving(),
             tears_down: self.journey.as_ref().is_some_and(|journey| !journey.teardown.is_empty()),
         }
     }

@@ -1,5 +1,6 @@
 //! Deadlines after which the coordinator gives an agent up, even one that still sends heartbeats.
 
+use super::loss::Parting;
 use super::{
     Action, Coordinator, ENDING, GREETING, IDLE, PREPARATION, Phase, QUIET, SILENCE, Seen, Step, TEARDOWN,
     TEARDOWN_WHOLE, Time,
@@ -17,13 +18,15 @@ impl Coordinator {
         }
         if !self.has_started() && now >= self.begun + PREPARATION {
             for i in 0..self.agents.len() {
-                self.lose(i, vec![format!("not prepared within {} s", PREPARATION.as_secs())], actions);
+                let why = vec![format!("not prepared within {} s", PREPARATION.as_secs())];
+                self.lose(now, i, (why, Parting::Unknown), actions);
             }
         }
         for i in 0..self.agents.len() {
             let silent = |a: &Seen| a.step != Step::Connecting && now >= a.heard + SILENCE;
             if self.agents.get(i).is_some_and(silent) {
-                self.lose(i, vec![format!("no word for {} s", SILENCE.as_secs())], actions);
+                let why = vec![format!("no word for {} s", SILENCE.as_secs())];
+                self.lose(now, i, (why, Parting::Unknown), actions);
             }
         }
         let due: Vec<(usize, String)> = (0..self.agents.len())
@@ -33,7 +36,7 @@ impl Coordinator {
             })
             .collect();
         for (i, why) in due {
-            self.lose(i, vec![why], actions);
+            self.lose(now, i, (vec![why], Parting::Unknown), actions);
         }
     }
 

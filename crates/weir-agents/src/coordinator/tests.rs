@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::message::Second;
+use crate::teardown::OVER_AFTER;
 use std::collections::BTreeMap;
 
 const MS: fn(u64) -> Time = Duration::from_millis;
@@ -25,13 +26,14 @@ fn running(on_loss: OnLoss) -> (Coordinator, Vec<Action>) {
 }
 
 fn prepared(mut c: Coordinator) -> (Coordinator, Vec<Action>) {
+    let agents = c.agents().len();
     for message in [hello(PROTOCOL), FromAgent::Ready, FromAgent::Prepared { kept: Value::Null }] {
-        for i in 0..2 {
+        for i in 0..agents {
             c.on(MS(10), Event::Message(i, message.clone()));
         }
     }
     let (mut last, mut ms) = (Vec::new(), 10);
-    for (i, hours) in [(0, 1), (1, 2)] {
+    for (i, hours) in (0..agents).zip(1..) {
         for number in 1..=EXCHANGES {
             // Each exchange takes a millisecond; the agent looks at its clock in the middle.
             let middle = MS(ms) + Duration::from_micros(500);
@@ -196,18 +198,24 @@ fn a_teardown_has_an_end_and_a_successor() {
     let (mut c, _) = prepared(leading(2, OnLoss::Continue, expected));
     (0..2).for_each(|i| started(&mut c, i));
     let start = c.start_at().unwrap();
-    // The other one has its task as soon as the first is lost, and may run it, as nobody else is left.
-    let told = c.on(start + MS(2_000), Event::Closed(0, "reset".to_owned()));
-    for order in [ToAgent::Succeed, ToAgent::Teardown] {
-        assert!(told.contains(&Action::Send(1, order.clone())), "{order:?}: {told:?}");
+    // The other one has its task as soon as the first is lost, and may run it once the first has certainly cut its load.
+    let lost = start + MS(2_000);
+    let told = c.on(lost, Event::Closed(0, "reset".to_owned()));
+    let may = Action::Send(1, ToAgent::Teardown);
+    assert!(told.contains(&Action::Send(1, ToAgent::Succeed)) && !told.contains(&may), "{told:?}");
+    let (mut now, mut then) = (lost, Vec::new());
+    while !then.contains(&may) && now < lost + OVER_AFTER * 2 {
+        now += MS(500);
+        then = c.on(now, Event::Message(1, FromAgent::Beat));
     }
+    assert_eq!(now, lost + OVER_AFTER, "{then:?}");
     // The first one may only stand still: it must know before its connection ends.
     let at = |wanted: Action| told.iter().position(|action| *action == wanted);
     let retires = at(Action::Send(0, ToAgent::Retire));
     assert!(retires.is_some() && retires < at(Action::Close(0)), "{told:?}");
     assert!(c.has_missed_teardown());
-    c.on(start + MS(5_000), Event::Message(1, FromAgent::TornDown));
-    c.on(start + MS(5_000), Event::Message(1, FromAgent::Ended(Box::default())));
+    c.on(now, Event::Message(1, FromAgent::TornDown));
+    c.on(now, Event::Message(1, FromAgent::Ended(Box::default())));
     assert!(c.is_over() && !c.has_missed_teardown());
     // The last one left does not end its teardown.
     let (mut c, _) = prepared(leading(2, OnLoss::Continue, expected));
@@ -219,6 +227,43 @@ fn a_teardown_has_an_end_and_a_successor() {
     let why = &c.agents()[0].lost.as_ref().unwrap().1;
     assert!(why.contains("no end of `teardown` within 600 s") && c.has_missed_teardown(), "{why}");
     assert!(over <= start + MS(5_000) + QUIET + ENDING + TEARDOWN_WHOLE, "{over:?}");
+}
+
+/// Who was lost while `teardown` was its task, and may run it although another agent does.
+#[test]
+fn an_agent_that_may_run_teardown_unseen_is_told() {
+    type Leaves = fn() -> Event;
+    let closed: Leaves = || Event::Closed(0, "reset".to_owned());
+    let cut_off: Leaves = || Event::Message(0, FromAgent::CutOff);
+    let malformed: Leaves = || Event::Malformed(0, "a lie".to_owned());
+    let failed: Leaves =
+        || Event::Message(0, FromAgent::Failed { why: vec!["full".to_owned()], tears_down: false });
+    for (agents, on_loss, event, may) in [
+        (2, OnLoss::Abort, closed, true),
+        (2, OnLoss::Abort, cut_off, true),
+        (2, OnLoss::Abort, malformed, true),
+        (2, OnLoss::Abort, failed, false),
+        // Cut off, it leaves `teardown` to those that go on.
+        (2, OnLoss::Continue, closed, false),
+        (2, OnLoss::Continue, cut_off, false),
+        (1, OnLoss::Continue, closed, true),
+    ] {
+        let expected = Expected { length: Some(MS(5_000)), tears_down: true, ..Expected::default() };
+        let (mut c, _) = prepared(leading(agents, on_loss, expected));
+        (0..agents).for_each(|i| started(&mut c, i));
+        let now = c.start_at().unwrap() + MS(1_000);
+        c.on(now, event());
+        assert_eq!(c.agents()[0].may_tear_down, may, "{agents} {on_loss:?} {:?}", event());
+        assert!(c.agents()[0].lost.is_some() && c.agents().iter().skip(1).all(|a| !a.may_tear_down));
+    }
+    // It was allowed to run it: it may have begun.
+    let expected = Expected { length: Some(MS(5_000)), tears_down: true, ..Expected::default() };
+    let (mut c, _) = prepared(leading(2, OnLoss::Continue, expected));
+    (0..2).for_each(|i| started(&mut c, i));
+    let now = c.start_at().unwrap() + MS(1_000);
+    c.on(now, Event::Message(1, FromAgent::Ended(Box::default())));
+    c.on(now, Event::Closed(0, "reset".to_owned()));
+    assert!(c.is_over() && c.has_missed_teardown() && c.agents()[0].may_tear_down);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Runs coordinator and agents, the real state machines, over links that delay, reorder, lose and double messages,
-//! with clocks that differ, agents that crash, restart, stand still, lie and do not end, and strangers that order them
-//! about. One seed decides everything.
+//! with clocks that differ, agents that crash, restart, stand still, lie, do not end or are ended by their operators,
+//! networks that fail, and strangers that order agents about. One seed decides everything.
 
 mod world;
 
@@ -87,4 +87,19 @@ fn another_agent_tears_down_if_the_first_is_lost() {
 #[test]
 fn nobody_obeys_a_second_connection() {
     all(Fault::Strays);
+}
+
+#[test]
+fn a_network_that_fails_runs_teardown_twice_only_if_that_is_told() {
+    all(Fault::Partition);
+}
+
+#[test]
+fn a_network_that_fails_leaves_teardown_to_the_agents_that_go_on() {
+    all(Fault::PartitionAndContinue);
+}
+
+#[test]
+fn an_agent_that_its_operator_ends_hands_teardown_back() {
+    all(Fault::Leave);
 }

@@ -1,4 +1,7 @@
-//! The world of one run: it owns time, order and chance, the links, the load of each agent, and the invariants.
+//! The world of one run: it owns time, order and chance, the links and the load of each agent. `invariants` has what
+//! must hold at its end.
+
+mod invariants;
 
 use fastrand::Rng;
 use serde_json::Value;
@@ -6,9 +9,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use weir_agents::coordinator::{self, Expected, OnLoss};
 use weir_agents::message::{Hello, PROTOCOL, Stop};
-use weir_agents::{
-    Agent, Coordinator, FromAgent, Offer, SILENCE, Second, Share, Time, ToAgent, agent, bounds, sum,
-};
+use weir_agents::{Agent, Coordinator, FromAgent, Offer, Second, Share, Time, ToAgent, agent, bounds, sum};
 use weir_report::Report;
 use weir_report::report::Tick;
 
@@ -35,6 +36,23 @@ pub(crate) enum Fault {
     FirstLost,
     /// Others connect to the agent and order it about.
     Strays,
+    /// The network between an agent and the coordinator fails, in one direction or both.
+    Partition,
+    /// The same, and the others go on.
+    PartitionAndContinue,
+    /// The operator of an agent ends it.
+    Leave,
+}
+
+/// A network that fails.
+#[derive(Clone, Copy)]
+struct Outage {
+    from: Time,
+    /// What is sent meanwhile arrives then, or never.
+    until: Option<Time>,
+    /// Which directions.
+    to_agent: bool,
+    from_agent: bool,
 }
 
 /// How long a load lasts.
@@ -48,6 +66,9 @@ const CUT: Duration = Duration::from_millis(100);
 
 /// How long a load that is stopped gracefully may go on.
 const GRACE: Duration = Duration::from_secs(2);
+
+/// How long users may take for `end`.
+const LEAVING: Duration = Duration::from_millis(500);
 
 /// How late an agent notices what it has to: a beat.
 const NOTICED: Duration = Duration::from_millis(1_200);
@@ -104,6 +125,8 @@ struct Node {
     may_tear: bool,
     /// It has begun `teardown`.
     is_tearing: bool,
+    /// When.
+    tore_at: Option<Time>,
 }
 
 pub(crate) struct World {
@@ -119,8 +142,9 @@ pub(crate) struct World {
     tears_down: bool,
     /// Agents that ran `teardown`.
     torn: usize,
-    /// The agent that stands still had begun `teardown` before.
+    /// The agent that the fault strikes had begun `teardown` before.
     was_tearing: bool,
+    outage: Option<Outage>,
     victim: usize,
     fault_at: Time,
     /// From then on nobody may send, but for bounds.
@@ -157,6 +181,7 @@ impl World {
             is_tearer: i == 0,
             may_tear: false,
             is_tearing: false,
+            tore_at: None,
         });
         let nodes: Vec<Node> = nodes.collect();
         let offers = (0..n).map(|index| Offer {
@@ -165,14 +190,27 @@ impl World {
             share: Share { index: index as u32, of: n as u32 },
             ..Offer::default()
         });
-        let goes_on = matches!(fault, Fault::CrashAndContinue | Fault::FirstLost);
+        let goes_on =
+            matches!(fault, Fault::CrashAndContinue | Fault::FirstLost | Fault::PartitionAndContinue);
+        // What an operator may do does not depend on it.
+        let goes_on = goes_on || fault == Fault::Leave && chance.bool();
         let on_loss = if goes_on { OnLoss::Continue } else { OnLoss::Abort };
         let start = Duration::from_secs(1_000);
-        let tears_down = fault == Fault::FirstLost || chance.bool();
-        let expected = Expected { length: Some(LENGTH), grace: GRACE, tears_down, ..Expected::default() };
+        let of_teardown = [Fault::FirstLost, Fault::Partition, Fault::PartitionAndContinue, Fault::Leave];
+        let tears_down = of_teardown.contains(&fault) || chance.bool();
+        let expected = Expected {
+            length: Some(LENGTH),
+            grace: GRACE,
+            leaving: LEAVING,
+            tears_down,
+            ..Expected::default()
+        };
         let coordinator = Coordinator::new(start, offers.collect(), on_loss, expected);
         let (victim, fault_at) = (chance.usize(0..n), start + Duration::from_millis(chance.u64(0..22_000)));
         let victim = if fault == Fault::FirstLost { 0 } else { victim };
+        // Half of them strike the agent that has the task.
+        let is_first = matches!(fault, Fault::Partition | Fault::PartitionAndContinue | Fault::Leave);
+        let victim = if is_first && chance.bool() { 0 } else { victim };
         Self {
             fault,
             chance,
@@ -185,6 +223,7 @@ impl World {
             tears_down,
             torn: 0,
             was_tearing: false,
+            outage: None,
             victim,
             fault_at,
             silent_from: None,
@@ -226,6 +265,20 @@ impl World {
         // Mostly fast, sometimes slow: later messages overtake.
         let most = if self.chance.u8(..10) == 0 { DELAY.as_micros() as u64 } else { 2_000 };
         Duration::from_micros(self.chance.u64(100..most))
+    }
+
+    /// When a message arrives that is sent now, to agent `i` or from it; none if the network loses it.
+    fn arrival(&mut self, i: usize, is_to_agent: bool) -> Option<Time> {
+        let at = self.now + self.delay();
+        let outage = self.outage.filter(|o| {
+            let is_way = if is_to_agent { o.to_agent } else { o.from_agent };
+            i == self.victim && is_way && self.now >= o.from && o.until.is_none_or(|until| self.now < until)
+        });
+        match outage {
+            None => Some(at),
+            // In the order in which they were sent.
+            Some(outage) => outage.until.map(|until| until + (self.now - outage.from) / 100),
+        }
     }
 
     fn happens(&mut self, event: Event) -> Result<(), String> {
@@ -343,10 +396,10 @@ impl World {
                     self.lost_seconds[i] |= is_second;
                     return;
                 }
-                let is_last = matches!(message, FromAgent::Ended(_));
+                let is_last = matches!(message, FromAgent::Ended(_) | FromAgent::Failed { .. });
                 let lies = self.fault == Fault::Overflow && is_second && self.strikes(i);
                 let message = if lies { too_much(&message) } else { Ok(message) };
-                let at = self.now + self.delay();
+                let Some(at) = self.arrival(i, false) else { return };
                 if self.fault == Fault::Loss && is_second && self.chance.u8(..4) == 0 {
                     let later = at + self.delay();
                     self.at(later, Event::FromAgent(i, conn, message.clone()));
@@ -356,8 +409,9 @@ impl World {
                 self.at(at, Event::FromAgent(i, conn, message));
             }
             agent::Action::Close(conn) => {
-                let at = self.now + self.delay();
-                self.at(at, Event::CoordinatorClosed(i, conn));
+                if let Some(at) = self.arrival(i, false) {
+                    self.at(at, Event::CoordinatorClosed(i, conn));
+                }
             }
             agent::Action::Load(..) => {
                 self.at(self.now, Event::Local(i, life, agent::Event::Compiling));
@@ -373,7 +427,11 @@ impl World {
             }
             agent::Action::Stop(stop) => {
                 self.nodes[i].is_stopped = true;
-                let most = if stop == Stop::Now { CUT } else { GRACE };
+                let most = match stop {
+                    Stop::Gracefully => GRACE,
+                    Stop::Leaving => LEAVING,
+                    Stop::Now => CUT,
+                };
                 let at = self.now + Duration::from_millis(self.chance.u64(0..most.as_millis() as u64));
                 self.nodes[i].load.ends_at = self.nodes[i].load.ends_at.min(at);
                 match self.nodes[i].load.waits {
@@ -426,6 +484,10 @@ impl World {
             return;
         }
         let life = node.life;
+        // The engine begins no request after its lease.
+        if node.agent.lease().is_none_or(|until| self.now + node.ahead >= until) {
+            return;
+        }
         if !(self.fault == Fault::Mute && self.strikes(i)) {
             self.count(i);
         }
@@ -478,7 +540,10 @@ impl World {
         if never_ends && self.strikes(i) && !node.is_stopped {
             return;
         }
-        if !(self.fault == Fault::Mute && self.strikes(i)) {
+        // What woke up after its lease begins no request.
+        let has_slept = node.paused_until > Time::ZERO && node.agent.lease().is_none();
+        let is_mute = self.fault == Fault::Mute && self.strikes(i);
+        if !is_mute && !has_slept {
             self.count(i);
         }
         self.nodes[i].load.is_running = false;
@@ -494,7 +559,7 @@ impl World {
         match (tears_down, node.load.waits) {
             (_, true) => {}
             (true, false) => {
-                self.nodes[i].is_tearing = true;
+                (self.nodes[i].is_tearing, self.nodes[i].tore_at) = (true, Some(self.now));
                 let at = self.now + Duration::from_millis(self.chance.u64(1..500));
                 self.at(at, Event::Torn(i, life));
             }
@@ -558,14 +623,17 @@ impl World {
                         self.silent_from.get_or_insert(self.now);
                     }
                     let may = matches!(message, ToAgent::Beat { .. } | ToAgent::Ping { .. });
-                    if !(self.fault == Fault::Loss && may && self.chance.u8(..20) == 0) {
-                        let at = self.now + self.delay();
+                    if self.fault == Fault::Loss && may && self.chance.u8(..20) == 0 {
+                        continue;
+                    }
+                    if let Some(at) = self.arrival(i, true) {
                         self.at(at, Event::ToAgent(i, i as u64 + 1, message));
                     }
                 }
                 coordinator::Action::Close(i) => {
-                    let at = self.now + self.delay() + DELAY;
-                    self.at(at, Event::AgentClosed(i, i as u64 + 1));
+                    if let Some(at) = self.arrival(i, true) {
+                        self.at(at + DELAY, Event::AgentClosed(i, i as u64 + 1));
+                    }
                 }
                 coordinator::Action::Over => {}
                 coordinator::Action::Files(_) | coordinator::Action::Second(_) => {}
@@ -612,8 +680,33 @@ impl World {
                     }
                 }
             }
+            Fault::Partition | Fault::PartitionAndContinue => {
+                let ways = self.chance.u8(1..4);
+                let until = self.chance.bool().then(|| Duration::from_millis(self.chance.u64(1_000..25_000)));
+                self.outage = Some(Outage {
+                    from: self.now,
+                    until: until.map(|time| self.now + time),
+                    to_agent: ways & 1 != 0,
+                    from_agent: ways & 2 != 0,
+                });
+                self.was_tearing = self.nodes[i].is_tearing;
+                // Whatever stands between them may end the connection instead, for one of them or both.
+                if self.chance.u8(..3) == 0 {
+                    let conn = self.nodes[i].conn;
+                    for event in [Event::AgentClosed(i, conn), Event::CoordinatorClosed(i, conn)] {
+                        if self.chance.bool() {
+                            let at = self.now + self.delay();
+                            self.at(at, event);
+                        }
+                    }
+                }
+            }
+            Fault::Leave => {
+                self.was_tearing = self.nodes[i].is_tearing;
+                self.tell(i, agent::Event::Leave);
+            }
             Fault::Stop => {
-                let stop = if self.chance.bool() { Stop::Now } else { Stop::Gracefully };
+                let stop = [Stop::Now, Stop::Leaving, Stop::Gracefully][self.chance.usize(..3)];
                 self.ask(coordinator::Event::Stop(stop));
             }
             Fault::Ahead
@@ -625,132 +718,5 @@ impl World {
             | Fault::Overflow
             | Fault::Strays => {}
         }
-    }
-
-    fn at_the_end(mut self) -> Result<(), String> {
-        // Nobody sends long after an order to stop, or without a coordinator. A pause ends first.
-        let bound = SILENCE + NOTICED + GRACE + DELAY;
-        for (i, node) in self.nodes.iter().enumerate() {
-            let from = self.silent_from.map(|at| at.max(node.paused_until) + bound);
-            if from.is_some_and(|from| node.load.last_request > from) {
-                return Err(format!("agent {i} sent {:?} after the bound", node.load.last_request));
-            }
-            if !node.agent.is_free() {
-                return Err(format!("agent {i} is not free"));
-            }
-        }
-        let Some((missed, agents)) = self.over.take() else {
-            return if self.fault == Fault::CoordinatorGone { Ok(()) } else { Err("never over".to_owned()) };
-        };
-        self.counts_add_up(&agents)?;
-        self.teardown_runs_or_is_missed(missed, &agents)?;
-        self.liar_is_named(&agents)?;
-        self.outcome_is_told(&agents)
-    }
-
-    fn counts_add_up(&self, agents: &[coordinator::Seen]) -> Result<(), String> {
-        for (i, (seen, node)) in agents.iter().zip(&self.nodes).enumerate() {
-            let lied =
-                self.fault == Fault::Lie && i == self.victim && node.load.last_request >= self.fault_at;
-            let lost = self.lost_seconds[i];
-            match (&seen.report, &seen.mismatch) {
-                (Some(_), None) if lied => return Err(format!("the lie of agent {i} was not found")),
-                (Some(_), None) if lost => return Err(format!("agent {i} lost seconds, and all adds up")),
-                (Some(report), None) => {
-                    let all = seen.sum.counts.responses;
-                    if report.counts.responses != all || node.load.report.counts.responses != all {
-                        return Err(format!("agent {i}: {all} of {}", node.load.report.counts.responses));
-                    }
-                }
-                (Some(_), Some(why)) if !lied && !lost => {
-                    return Err(format!("agent {i} is honest, and yet: {why}"));
-                }
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    fn teardown_runs_or_is_missed(&self, missed: bool, agents: &[coordinator::Seen]) -> Result<(), String> {
-        let began = self.nodes.iter().any(|node| node.loads_begun > 0);
-        if !self.tears_down || !began {
-            return Ok(());
-        }
-        if self.torn == 0 && !missed {
-            return Err("nobody ran teardown, and nobody says so".to_owned());
-        }
-        // Whoever reports after the first agent is lost has heard that teardown is its task.
-        let others_end = agents.iter().skip(1).filter(|a| a.report.is_some()).count();
-        let is_early = self.nodes[0].load.began + LENGTH > self.fault_at + NOTICED + SILENCE;
-        if self.fault == Fault::FirstLost && is_early && others_end > 0 && self.torn == 0 {
-            return Err("the first agent was lost, and nobody ran teardown in its place".to_owned());
-        }
-        let sane = matches!(self.fault, Fault::None | Fault::Strays | Fault::Stop | Fault::Lie);
-        if sane && (missed || self.torn != 1) {
-            return Err(format!("teardown ran {} times", self.torn));
-        }
-        if self.fault == Fault::Pause && self.torn > 1 && !self.was_tearing {
-            return Err("an agent stood still, and ran teardown after another one had".to_owned());
-        }
-        Ok(())
-    }
-
-    /// An agent that says what cannot be, or does not end, is given up by name, and the run ends.
-    fn liar_is_named(&self, agents: &[coordinator::Seen]) -> Result<(), String> {
-        let seen = &agents[self.victim];
-        let load = &self.nodes[self.victim].load;
-        let struck = load.began > Time::ZERO && load.last_request >= self.fault_at;
-        let is_named = match self.fault {
-            Fault::Overflow if struck => {
-                seen.mismatch.as_deref().is_some_and(|why| why.starts_with("counts.errors.reset"))
-                    && seen.lost.is_some()
-            }
-            Fault::Ahead if struck => {
-                seen.mismatch.as_deref().is_some_and(|why| why.contains("and the load began"))
-                    && seen.lost.is_some()
-            }
-            Fault::Endless | Fault::Mute
-                if load.began > Time::ZERO && self.fault_at < load.began + LENGTH =>
-            {
-                seen.lost.is_some()
-            }
-            _ => true,
-        };
-        if is_named { Ok(()) } else { Err(format!("{:?}, {:?}", seen.mismatch, seen.lost)) }
-    }
-
-    fn outcome_is_told(&self, agents: &[coordinator::Seen]) -> Result<(), String> {
-        let is_whole = agents.iter().all(|a| a.report.is_some());
-        match self.fault {
-            Fault::None | Fault::Lie | Fault::Strays if !is_whole => {
-                let told: Vec<_> = agents.iter().map(|a| (&a.lost, &a.refused)).collect();
-                return Err(format!("an agent is missing: {told:?}"));
-            }
-            Fault::None => {
-                // The clocks differ by days, and the starts by no more than a message's time.
-                let starts: Vec<Time> = agents.iter().filter_map(|a| a.started).collect();
-                let apart = starts.iter().max().zip(starts.iter().min()).map(|(a, b)| *a - *b);
-                if starts.len() != agents.len() || apart.is_some_and(|apart| apart > DELAY) {
-                    return Err(format!("starts are {apart:?} apart"));
-                }
-            }
-            _ => {}
-        }
-        let crashed = matches!(self.fault, Fault::Crash | Fault::CrashAndContinue | Fault::FirstLost);
-        if crashed && self.nodes[self.victim].loads_begun > 0 {
-            let victim = &agents[self.victim];
-            let had_ended = victim.report.is_some();
-            if !had_ended && victim.lost.is_none() {
-                return Err("an agent crashed, and nobody noticed".to_owned());
-            }
-            let others = agents.iter().enumerate().filter(|(i, _)| *i != self.victim);
-            for (i, other) in others {
-                if self.fault != Fault::Crash && other.report.as_ref().is_none_or(|r| r.counts.responses == 0)
-                {
-                    return Err(format!("agent {i} did not go on: {:?}", other.lost));
-                }
-            }
-        }
-        Ok(())
     }
 }

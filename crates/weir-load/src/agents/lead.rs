@@ -137,7 +137,7 @@ impl<L: FnMut(&Progress<'_>)> Leading<'_, L> {
                 next_look = Instant::now() + LOOK;
                 if interrupt.is_ended() && self.end.is_none() {
                     self.end = Some(End::Interrupted);
-                    self.on(Event::Stop(Stop::Now));
+                    self.on(Event::Stop(Stop::Leaving));
                 }
                 let elapsed_ns = self.elapsed_ns();
                 (self.look)(&Progress { elapsed_ns, tick: None, so_far: &self.so_far });
@@ -227,8 +227,13 @@ impl<L: FnMut(&Progress<'_>)> Leading<'_, L> {
             if lines.is_empty() {
                 lines.push("interrupted before the load began".to_owned());
             }
-            if is_set_up && let Some(first) = names.first() {
-                lines.push(format!("agent {first} ran `setup`, and `teardown` did not run: no load began"));
+            if is_set_up && let (Some(first), Some(seen)) = (names.first(), agents.first()) {
+                lines.push(match seen.refused.is_empty() {
+                    true => format!("no load began: agent {first}, which ran `setup`, was told to run `teardown`"),
+                    false => {
+                        format!("no load began: agent {first} ran `setup`; it is not known whether it ran `teardown`")
+                    }
+                });
             }
             return Err(NotBegun(lines));
         }
@@ -243,8 +248,14 @@ impl<L: FnMut(&Progress<'_>)> Leading<'_, L> {
         });
         let torn_down_by = agents.iter().position(|agent| agent.has_torn_down);
         let torn_down_by = torn_down_by.and_then(|i| names.get(i));
-        let told = |lost: String, name: &String| match torn_down_by {
+        let uncertain =
+            agents.iter().zip(names).find(|(agent, _)| agent.may_tear_down).map(|(_, name)| name.clone());
+        let told = |lost: String, name: &String, may_tear_down: bool| match torn_down_by {
+            Some(by) if may_tear_down => {
+                format!("{lost}; {by} ran `teardown`, and this agent may have run it too")
+            }
             Some(by) if by != name => format!("{lost}; {by} ran `teardown`"),
+            None if may_tear_down => format!("{lost}; it is not known whether this agent ran `teardown`"),
             None if expected.tears_down => format!("{lost}; `teardown` did not run"),
             _ => lost,
         };
@@ -264,7 +275,7 @@ impl<L: FnMut(&Progress<'_>)> Leading<'_, L> {
                 other_build: agent.hello.build != own,
                 started_ns,
                 clock_ns: crate::clock::nanos(agent.skew.round_trip()),
-                lost: agent.lost.map(|(seconds, why)| (seconds, told(why, name))),
+                lost: agent.lost.map(|(seconds, why)| (seconds, told(why, name, agent.may_tear_down))),
                 mismatch: agent.mismatch,
                 report,
             }
@@ -273,7 +284,11 @@ impl<L: FnMut(&Progress<'_>)> Leading<'_, L> {
         let parts = parts.collect();
         let mut report = merge_agents(parts, &self.plan.as_run, self.end, goes_on, &self.plan.thresholds);
         if has_missed_teardown {
-            *report.counts.error_texts.entry("teardown: no agent ran it".to_owned()).or_default() += 1;
+            let text = uncertain.map_or_else(
+                || "teardown: no agent ran it".to_owned(),
+                |name| format!("teardown: it is not known whether agent {name} ran it"),
+            );
+            *report.counts.error_texts.entry(text).or_default() += 1;
         }
         Ok(report)
     }

@@ -120,13 +120,19 @@ async fn serve(options: AgentOptions) -> io::Result<()> {
     let strangers = Strangers::default();
     let (tls, token): (Option<Arc<ServerTls>>, Option<Arc<str>>) = (tls.map(Arc::new), token.map(Arc::from));
     let mut next: Conn = 0;
-    while !end.is_ended() {
+    let mut is_leaving = false;
+    while !is_leaving || !server.agent.is_free() {
+        if end.is_ended() && !is_leaving {
+            is_leaving = true;
+            server.leave();
+            continue;
+        }
         let wake = server.base.checked_add(server.agent.next()).map_or_else(
             || Instant::now() + Duration::from_millis(200),
             |at| at.min(Instant::now() + Duration::from_millis(200)),
         );
         tokio::select! {
-            accepted = listener.accept() => {
+            accepted = listener.accept(), if !is_leaving => {
                 let Ok((stream, peer)) = accepted else { continue };
                 next += 1;
                 let place = strangers.admit(next, peer.ip());
@@ -137,12 +143,6 @@ async fn serve(options: AgentOptions) -> io::Result<()> {
             Some(told) = inbox.recv() => server.hear(told),
             () = tokio::time::sleep_until(wake.into()) => server.tick(),
         }
-    }
-    // A run that is on is cut; its coordinator sees the connection end.
-    server.interrupt.end();
-    server.permit = None; // `teardown` waits no longer for the others
-    while server.plan.as_ref().is_some_and(|plan| Arc::strong_count(plan) > 1) {
-        tokio::time::sleep(Duration::from_millis(10)).await;
     }
     Ok(())
 }
@@ -333,6 +333,14 @@ impl Server {
         self.on(Event::Tick);
     }
 
+    /// Ends a run that is on, so that the agent gets free.
+    fn leave(&mut self) {
+        if !self.agent.is_free() {
+            (self.log)("ending: the run ends first");
+        }
+        self.on(Event::Leave);
+    }
+
     fn on(&mut self, event: Event) {
         let now = self.now();
         for action in self.agent.on(now, event) {
@@ -368,7 +376,8 @@ impl Server {
             Action::Prepare(value) => self.prepare(value),
             Action::Run(at) => self.run(at),
             Action::Stop(Stop::Gracefully) => self.interrupt.halt(),
-            Action::Stop(Stop::Now) => self.interrupt.end(),
+            Action::Stop(Stop::Leaving) => self.interrupt.end(),
+            Action::Stop(Stop::Now) => self.interrupt.cut(),
             Action::Retire => {
                 self.tears_down.store(false, Ordering::Relaxed);
                 self.permit = None;
@@ -396,7 +405,8 @@ impl Server {
     fn send(&self, conn: Conn, message: &FromAgent) {
         let Some((_, out)) = self.out.as_ref().filter(|(of, _)| *of == conn) else { return };
         let frame = frame::message(message, FROM_AGENT_MOST).or_else(|why| {
-            frame::message(&FromAgent::Failed { why: vec![why] }, FROM_AGENT_MOST) // a report beyond the limit
+            let failed = FromAgent::Failed { why: vec![why], tears_down: false };
+            frame::message(&failed, FROM_AGENT_MOST) // a report beyond the limit
         });
         if let Ok(frame) = frame {
             match out.try_send(Out::Frame(frame)) {

@@ -173,6 +173,7 @@ impl Packed {
             work: serde_json::to_value(&self.work).unwrap_or_default(), // all keys are strings
             share,
             files: self.files.iter().map(|(file, _)| file.clone()).collect(),
+            ..Offer::default() // the coordinator fills in what it decides
         }
     }
 }

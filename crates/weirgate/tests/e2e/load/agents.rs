@@ -20,12 +20,12 @@ use weir_testkit::{
 use super::{codes, expect_reason, http3, origin};
 
 /// A busy machine starts processes slowly.
-const LONG: Duration = Duration::from_secs(20);
+pub(super) const LONG: Duration = Duration::from_secs(20);
 
 /// An agent that runs until it is dropped.
-struct Agent {
+pub(super) struct Agent {
     child: Child,
-    address: String,
+    pub(super) address: String,
 }
 
 impl Agent {
@@ -40,7 +40,7 @@ impl Agent {
         Self { address: address.to_owned(), child }
     }
 
-    fn signal(&self, signal: i32) {
+    pub(super) fn signal(&self, signal: i32) {
         let pid = libc::pid_t::try_from(self.child.id()).unwrap();
         // SAFETY: a signal to a process that we started and have not waited for.
         #[allow(unsafe_code)]
@@ -57,15 +57,15 @@ impl Drop for Agent {
 }
 
 /// Certificates for agents and for a coordinator.
-struct Keys {
+pub(super) struct Keys {
     authority: Authority,
     agent: Certificate,
     coordinator: Certificate,
-    dir: TempDir,
+    pub(super) dir: TempDir,
 }
 
 impl Keys {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let authority = Authority::new();
         let (agent, coordinator) = (authority.leaf(&["127.0.0.1"]), authority.client("ci"));
         Self { authority, agent, coordinator, dir: TempDir::new().unwrap() }
@@ -87,25 +87,30 @@ impl Keys {
     }
 
     /// Agents that may send anywhere by http.
-    fn agents(&self, n: usize) -> Vec<Agent> {
+    pub(super) fn agents(&self, n: usize) -> Vec<Agent> {
         (0..n).map(|_| self.agent(&["--allow", "http://127.0.0.1:*"])).collect()
     }
 
     fn command(&self, agents: &[&Agent], args: &[&str]) -> Command {
         let all: Vec<&str> = agents.iter().map(|agent| agent.address.as_str()).collect();
+        self.command_to(&all, args)
+    }
+
+    /// A load of agents at these addresses.
+    pub(super) fn command_to(&self, all: &[&str], args: &[&str]) -> Command {
         let mut command = weir_command(self.dir.path());
         command.args(["load", "--format", "json", "--agents", &all.join(",")]);
         command.args(self.of(&self.coordinator)).args(args);
         command
     }
 
-    fn load(&self, agents: &[&Agent], args: &[&str]) -> Finished {
+    pub(super) fn load(&self, agents: &[&Agent], args: &[&str]) -> Finished {
         let out = self.command(agents, args).stdin(Stdio::null()).output().unwrap();
         finished(out)
     }
 }
 
-fn finished(out: std::process::Output) -> Finished {
+pub(super) fn finished(out: std::process::Output) -> Finished {
     Finished {
         code: out.status.code(),
         stdout: String::from_utf8(out.stdout).unwrap(),
@@ -114,16 +119,16 @@ fn finished(out: std::process::Output) -> Finished {
 }
 
 #[track_caller]
-fn report(finished: &Finished) -> Report {
+pub(super) fn report(finished: &Finished) -> Report {
     serde_json::from_str(&finished.stdout).unwrap_or_else(|e| panic!("{e}: {finished:#?}"))
 }
 
-fn refs(agents: &[Agent]) -> Vec<&Agent> {
+pub(super) fn refs(agents: &[Agent]) -> Vec<&Agent> {
     agents.iter().collect()
 }
 
 /// An upstream that notes every request's target.
-fn noting() -> (Upstream, Arc<Mutex<Vec<String>>>) {
+pub(super) fn noting() -> (Upstream, Arc<Mutex<Vec<String>>>) {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let all = Arc::clone(&seen);
     let upstream = Upstream::script(move |conn| {
