@@ -424,6 +424,10 @@ mod tests {
             ("cookie", "lang=hush-en; sid={{s}}"),
             ("authorization", "Basic YW5uOmh1c2gtcGFzcw=="),
             ("x-api-key", "{{env}}"),
+            ("x-jwt-assertion", "hush-1"),
+            ("x-pwd", "hush-2"),
+            ("X-CSRF", "hush-3"),
+            ("x-jwt-header", "x-user"),
             ("x-note", "zQ8vL2mN4pR6tU8wY0aC2eG4"),
             ("x-token", "Token hush{{n}}"),
         ] {
@@ -435,6 +439,10 @@ mod tests {
         assert_eq!(request.header("cookie"), Some("lang={{cookie_lang}}; sid={{s}}"));
         assert_eq!(request.header("authorization"), Some("Basic {{base64:ann:{{password}}}}"));
         assert_eq!(request.header("x-api-key"), Some("{{env}}"));
+        assert_eq!(request.header("x-jwt-assertion"), Some("{{x_jwt_assertion}}"));
+        assert_eq!(request.header("x-pwd"), Some("{{x_pwd}}"));
+        assert_eq!(request.header("x-csrf"), Some("{{x_csrf}}"));
+        assert_eq!(request.header("x-jwt-header"), Some("x-user"), "names another field");
         assert_eq!(request.header("x-note"), Some("{{x_note}}"));
         assert_eq!(request.header("x-token"), Some("Token {{x_token}}{{n}}"));
         assert!(!shown.contains("hush") && !shown.contains("zQ8vL2"), "{shown}");

@@ -48,6 +48,10 @@ const NAMES: &[&str] = &[
     "x-auth",
 ];
 
+/// Words of names, between hyphens, that say the same: `x-jwt-assertion`, `x-csrf`, `x-pwd`.
+const WORDS: &[&str] =
+    &["assertion", "csrf", "dpop", "hmac", "jwt", "otp", "passcode", "pwd", "saml", "xsrf"];
+
 /// Texts that are secrets whatever they are called: JSON Web Tokens, keys of well-known services, private keys.
 static FORMS: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(concat!(
@@ -87,7 +91,10 @@ struct Secret {
 #[must_use]
 pub fn is_secret(name: &str) -> bool {
     let lower = with_hyphens(name);
-    is_secret_name(&lower) || NAMES.contains(&&*lower) || lower.starts_with("x-auth-")
+    // A name with `token` in it is one of a secret unless its end says that it only describes one, such as `-header`.
+    let is_word =
+        || lower.split('-').any(|word| WORDS.contains(&word)) && is_secret_name(&format!("token-{lower}"));
+    is_secret_name(&lower) || NAMES.contains(&&*lower) || lower.starts_with("x-auth-") || is_word()
 }
 
 /// A name in lower case with `-` between its words: `tokenUrl` describes a token as `token_url` does.
