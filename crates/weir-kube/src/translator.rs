@@ -11,6 +11,7 @@ use crate::watch::store;
 use crate::watch::writer::Target;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use weir_config::{Mistakes, Severity};
 use weir_telemetry::log;
 
@@ -24,7 +25,7 @@ pub struct GatewayApi {
     /// The object that each thing of the last config was made for.
     owners: BTreeMap<String, (Kind, Name)>,
     /// The last config, a line for each thing: a mistake of the text itself has a line but no path.
-    text: String,
+    text: Arc<str>,
     /// The Service in front of this pod, and its addresses.
     service: Option<(Key, Vec<String>)>,
 }
@@ -134,8 +135,8 @@ impl Translator for GatewayApi {
             (Target { kind: status.kind.as_str(), key }, status.wanted)
         });
         let statuses = statuses.collect();
-        self.text = translated.config.to_text(&self.rest);
-        Output { text: self.text.clone(), files: translated.config.files, statuses }
+        self.text = translated.config.to_text(&self.rest).into();
+        Output { text: Arc::clone(&self.text), files: translated.config.files, statuses }
     }
 
     fn leave_out(&mut self, mistakes: &Mistakes) -> bool {

@@ -343,15 +343,16 @@ impl<T: Translator> Driver<T> {
 
     /// Passes on the statuses that differ from those wanted before.
     fn want(&mut self, statuses: BTreeMap<Target, Value>) {
-        let before = std::mem::replace(&mut self.statuses, statuses.clone());
+        let before = std::mem::take(&mut self.statuses);
         for target in before.keys().filter(|target| !statuses.contains_key(*target)) {
             self.write(writer::Event::Want(target.clone(), None));
         }
-        for (target, status) in statuses {
-            if before.get(&target) != Some(&status) {
-                self.write(writer::Event::Want(target, Some(status)));
+        for (target, status) in &statuses {
+            if before.get(target) != Some(status) {
+                self.write(writer::Event::Want(target.clone(), Some(status.clone())));
             }
         }
+        self.statuses = statuses;
     }
 
     fn show_readiness(&mut self) {

@@ -46,7 +46,7 @@ impl Live {
 
     /// Whether the gateway runs exactly this text. Its files have names that their contents decide.
     pub fn runs(&self, output: &Output) -> bool {
-        self.running.as_deref() == Some(output.text.as_str())
+        self.running.as_ref() == Some(&output.text)
     }
 
     /// Runs a translation. Blocks until every core has adopted it.
@@ -56,15 +56,14 @@ impl Live {
     pub fn run(&mut self, output: &Output) -> Result<(), Mistakes> {
         let failed = |why: String| Mistakes::from(Diagnostic::error("files", why));
         self.write_files(output).map_err(failed)?;
-        let text: Arc<str> = output.text.as_str().into();
-        let before = self.source.set_text(Arc::clone(&text));
+        let before = self.source.set_text(Arc::clone(&output.text));
         if let Err(refused) = self.gateway.reload_by(&By::process(Origin::Source)) {
             if let Some(before) = before {
                 self.source.set_text(before); // a later reload must not find what was refused
             }
             return Err(refused.diagnostics);
         }
-        self.running = Some(text);
+        self.running = Some(Arc::clone(&output.text));
         self.files.extend(output.files.keys().cloned());
         self.remove_unused(output);
         Ok(())

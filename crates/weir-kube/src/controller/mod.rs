@@ -28,7 +28,7 @@ use live::Live;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::mpsc as std_mpsc;
+use std::sync::{Arc, mpsc as std_mpsc};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
@@ -63,7 +63,7 @@ pub enum Effect {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Output {
     /// The text of the whole config.
-    pub text: String,
+    pub text: Arc<str>,
     /// The files that it names, by their paths beside it. Each path belongs to one content.
     pub files: BTreeMap<String, Vec<u8>>,
     /// The statuses once it runs.

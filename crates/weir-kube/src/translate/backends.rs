@@ -104,18 +104,27 @@ pub(super) fn resolve(
     manner: &Manner,
     gateways: &BTreeSet<Name>,
 ) -> Result<Backend, Problem> {
-    let (kind, meta) = from;
     if !is_kind(reference.group.as_deref(), reference.kind.as_deref(), Kind::Service, Kind::Service) {
         let kind = shown(reference.kind.as_deref().unwrap_or_default());
         return Err(Problem::new("InvalidKind", format!("a backend of the kind {kind} is not supported")));
     }
+    let (name, port) = service_of(cx, from, reference)?;
+    upstream(cx, &name, port, manner, gateways)
+}
+
+/// The Service that a route's reference names, and its port.
+pub(super) fn service_of<'c>(
+    cx: &Cx<'c>,
+    (kind, meta): (Kind, &Meta),
+    reference: &BackendRef,
+) -> Result<(Name, &'c ServicePort), Problem> {
     let name = Name::new(reference.namespace.as_deref().unwrap_or(&meta.namespace), &reference.name);
     if !cx.granted((kind, &meta.namespace), (Kind::Service, &name)) {
         let message = format!("no ReferenceGrant lets this route refer to Service {name}");
         return Err(Problem::new("RefNotPermitted", message));
     }
     let port = port_of(cx.cluster, &name, |port| Some(port.port) == reference.port)?;
-    upstream(cx, &name, port, manner, gateways)
+    Ok((name, port))
 }
 
 /// A port of a Service.

@@ -1,7 +1,7 @@
 //! TLSRoutes and TCPRoutes: connections that are passed on to an upstream.
 
 use super::attach::{Findings, attach, report};
-use super::backends::{Manner, endpoints, port_of, resolve};
+use super::backends::{Manner, endpoints, resolve, service_of};
 use super::layout::is_of_other_name;
 use super::listeners::Gate;
 use super::{Cx, MAX_ENDPOINTS, is_kind, unsupported};
@@ -76,17 +76,23 @@ fn pool(
     let manner = Manner { is_bytes: true, ..Manner::default() };
     let mut found: Vec<(u64, Vec<Value>)> = Vec::new();
     for backend in backends {
-        if let Err(problem) = check(cx, (kind, object), backend) {
-            findings.unresolved(problem);
-            continue;
-        }
-        let weight = u64::from(backend.weight.unwrap_or(1));
-        let name = Name::new(backend.namespace.as_deref().unwrap_or(&meta.namespace), &backend.name);
-        if let Ok(port) = port_of(cx.cluster, &name, |port| Some(port.port) == backend.port) {
-            let all = endpoints(cx, &name, port);
-            if weight > 0 && !all.is_empty() {
-                found.push((weight, all));
+        let is_service =
+            is_kind(backend.group.as_deref(), backend.kind.as_deref(), Kind::Service, Kind::Service);
+        let service = match is_service {
+            true => service_of(cx, (kind, meta), backend),
+            false => Err(Problem::new("InvalidKind", "a backend that is no Service is not supported")),
+        };
+        let (name, port) = match service {
+            Ok(service) => service,
+            Err(problem) => {
+                findings.unresolved(problem);
+                continue;
             }
+        };
+        let weight = u64::from(backend.weight.unwrap_or(1));
+        let all = endpoints(cx, &name, port);
+        if weight > 0 && !all.is_empty() {
+            found.push((weight, all));
         }
     }
     if found.is_empty() {
@@ -128,21 +134,4 @@ fn pool(
     cx.own(&name, kind, &meta.key());
     cx.config.upstreams.insert(name.clone(), json!({ "endpoints": endpoints, "balancer": "random" }));
     Some(name)
-}
-
-fn check(
-    cx: &Cx<'_>,
-    (kind, object): (Kind, &Object<BytesRoute>),
-    backend: &BackendRef,
-) -> Result<(), Problem> {
-    if !is_kind(backend.group.as_deref(), backend.kind.as_deref(), Kind::Service, Kind::Service) {
-        return Err(Problem::new("InvalidKind", "a backend that is no Service is not supported"));
-    }
-    let namespace = &object.meta.namespace;
-    let name = Name::new(backend.namespace.as_deref().unwrap_or(namespace), &backend.name);
-    if !cx.granted((kind, namespace), (Kind::Service, &name)) {
-        let message = format!("no ReferenceGrant lets this route refer to Service {name}");
-        return Err(Problem::new("RefNotPermitted", message));
-    }
-    port_of(cx.cluster, &name, |port| Some(port.port) == backend.port).map(drop)
 }

@@ -72,7 +72,7 @@ impl Translator for MadeUp {
         let admin = json!({ "address": "off" });
         let config =
             json!({ "admin": admin, "watch": false, "workers": 1, "listeners": listeners, "routes": routes });
-        output.text = config.to_string();
+        output.text = config.to_string().into();
         output
     }
 
