@@ -49,76 +49,76 @@ pub enum Change {
     Status,
 }
 
-/// Does the same with the store of any kind.
+/// Does the same with the store of any kind, borrowed as `[&]` or `[&mut]`.
 macro_rules! with_store {
-    ($cluster:expr, $kind:expr, $store:ident => $body:expr) => {
+    ($cluster:expr, [$($as:tt)+], $kind:expr, $store:ident => $body:expr) => {
         match $kind {
             Kind::BackendTlsPolicy => {
-                let $store = &mut $cluster.backend_tls_policies;
+                let $store = $($as)+ $cluster.backend_tls_policies;
                 $body
             }
             Kind::ConfigMap => {
-                let $store = &mut $cluster.config_maps;
+                let $store = $($as)+ $cluster.config_maps;
                 $body
             }
             Kind::EndpointSlice => {
-                let $store = &mut $cluster.endpoint_slices;
+                let $store = $($as)+ $cluster.endpoint_slices;
                 $body
             }
             Kind::Gateway => {
-                let $store = &mut $cluster.gateways;
+                let $store = $($as)+ $cluster.gateways;
                 $body
             }
             Kind::GatewayClass => {
-                let $store = &mut $cluster.gateway_classes;
+                let $store = $($as)+ $cluster.gateway_classes;
                 $body
             }
             Kind::GrpcRoute => {
-                let $store = &mut $cluster.grpc_routes;
+                let $store = $($as)+ $cluster.grpc_routes;
                 $body
             }
             Kind::HttpRoute => {
-                let $store = &mut $cluster.http_routes;
+                let $store = $($as)+ $cluster.http_routes;
                 $body
             }
             Kind::Ingress => {
-                let $store = &mut $cluster.ingresses;
+                let $store = $($as)+ $cluster.ingresses;
                 $body
             }
             Kind::IngressClass => {
-                let $store = &mut $cluster.ingress_classes;
+                let $store = $($as)+ $cluster.ingress_classes;
                 $body
             }
             Kind::ListenerSet => {
-                let $store = &mut $cluster.listener_sets;
+                let $store = $($as)+ $cluster.listener_sets;
                 $body
             }
             Kind::Namespace => {
-                let $store = &mut $cluster.namespaces;
+                let $store = $($as)+ $cluster.namespaces;
                 $body
             }
             Kind::ReferenceGrant => {
-                let $store = &mut $cluster.reference_grants;
+                let $store = $($as)+ $cluster.reference_grants;
                 $body
             }
             Kind::Secret => {
-                let $store = &mut $cluster.secrets;
+                let $store = $($as)+ $cluster.secrets;
                 $body
             }
             Kind::Service => {
-                let $store = &mut $cluster.services;
+                let $store = $($as)+ $cluster.services;
                 $body
             }
             Kind::TcpRoute => {
-                let $store = &mut $cluster.tcp_routes;
+                let $store = $($as)+ $cluster.tcp_routes;
                 $body
             }
             Kind::TlsRoute => {
-                let $store = &mut $cluster.tls_routes;
+                let $store = $($as)+ $cluster.tls_routes;
                 $body
             }
             Kind::WeirFilters => {
-                let $store = &mut $cluster.weir_filters;
+                let $store = $($as)+ $cluster.weir_filters;
                 $body
             }
         }
@@ -134,13 +134,20 @@ impl Cluster {
         let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
         let Some(kind) = Kind::of(text("apiVersion"), text("kind")) else { return Ok(Change::Nothing) };
         let meta = Meta::read(kind, object)?;
-        with_store!(self, kind, store => put(store, kind, meta, object))
+        with_store!(self, [&mut], kind, store => put(store, kind, meta, object))
     }
 
     /// Removes an object.
     pub fn delete(&mut self, kind: Kind, name: &Name) -> Change {
-        let existed = with_store!(self, kind, store => store.remove(name).is_some());
+        let existed = with_store!(self, [&mut], kind, store => store.remove(name).is_some());
         if existed { Change::Config } else { Change::Nothing }
+    }
+
+    /// When an object was created; empty if it is not there.
+    #[must_use]
+    pub fn created(&self, kind: Kind, name: &Name) -> &str {
+        let meta = with_store!(self, [&], kind, store => store.get(name).map(|object| &object.meta));
+        meta.map_or("", |meta| &meta.creation_timestamp)
     }
 
     /// The status of an object as last seen; `None` if there is no such object.
@@ -205,6 +212,7 @@ fn drop_nulls(value: &mut Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::objects::{OLD_CLASS, SERVICE_LABEL};
     use serde_json::json;
 
     #[test]
@@ -242,6 +250,35 @@ mod tests {
         assert_eq!(cluster.status(Kind::HttpRoute, &name), Some(&json!({ "parents": [] })));
         assert_eq!(cluster.delete(Kind::HttpRoute, &name), Change::Config);
         assert_eq!(cluster.delete(Kind::HttpRoute, &name), Change::Nothing);
+    }
+
+    #[test]
+    fn labels_and_annotations_that_nobody_reads_are_no_change() {
+        let object = |kind: &str, version: &str, label: (&str, &str), annotation: (&str, &str)| {
+            json!({
+                "apiVersion": version, "kind": kind, "addressType": "IPv4",
+                "metadata": {
+                    "namespace": "shop", "name": "x", "labels": { label.0: label.1 },
+                    "annotations": { annotation.0: annotation.1 },
+                },
+            })
+        };
+        let (none, trigger) = (("a", "b"), "endpoints.kubernetes.io/last-change-trigger-time");
+        for (kind, version, label, annotation, expected) in [
+            ("EndpointSlice", "discovery.k8s.io/v1", none, (trigger, "t2"), Change::Nothing),
+            ("EndpointSlice", "discovery.k8s.io/v1", (SERVICE_LABEL, "y"), none, Change::Config),
+            ("HTTPRoute", "gateway.networking.k8s.io/v1", ("team", "b"), ("note", "2"), Change::Nothing),
+            ("Gateway", "gateway.networking.k8s.io/v1", ("team", "b"), ("note", "2"), Change::Nothing),
+            ("Service", "v1", ("team", "b"), ("note", "2"), Change::Nothing),
+            ("Namespace", "v1", ("team", "b"), none, Change::Config),
+            ("Namespace", "v1", none, ("note", "2"), Change::Nothing),
+            ("Ingress", "networking.k8s.io/v1", none, (OLD_CLASS, "weir"), Change::Config),
+        ] {
+            let mut cluster = Cluster::default();
+            cluster.apply(&object(kind, version, none, none)).unwrap();
+            let changed = cluster.apply(&object(kind, version, label, annotation)).unwrap();
+            assert_eq!(changed, expected, "{kind} {label:?} {annotation:?}");
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@
 //!
 //! *Layout:* [`api`] speaks to the API server. [`objects`] has the types of its objects, [`cluster`] stores those seen
 //! last. [`translate`](mod@translate) turns them into a [`config`] and [`status`]es, without I/O; `names` and `text`
-//! make the names and values. The crate is not a default member of the workspace, so the `weir` binary builds as fast
+//! make the names and values, `quota` shares out the bytes of the config. The crate is not a default member of the workspace, so the `weir` binary builds as fast
 //! as without it.
 //!
 //! # How the controller calls the translation
@@ -41,6 +41,7 @@ pub mod config;
 pub mod controller;
 mod names;
 pub mod objects;
+mod quota;
 pub mod status;
 mod text;
 pub mod translate;
@@ -51,5 +52,5 @@ pub use cluster::{Change, Cluster};
 pub use config::Config;
 pub use objects::{Kind, Name, Refused};
 pub use status::Status;
-pub use translate::{Options, Translation, translate};
+pub use translate::{Front, Options, Translation, translate};
 pub use translator::GatewayApi;

@@ -4,6 +4,7 @@
 
 use anyhow::{Context, Result, anyhow};
 use clap::Parser;
+use clap::builder::PossibleValuesParser;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -15,6 +16,7 @@ use weir_kube::api::{Access, Key};
 use weir_kube::config::double_dollars;
 use weir_kube::controller::live::{self, Live};
 use weir_kube::controller::{Controller, Settings};
+use weir_kube::translate::TYPES;
 use weir_kube::{GatewayApi, Options};
 use weir_telemetry::log;
 
@@ -40,6 +42,10 @@ struct Arguments {
     /// Service in front of this pod, whose addresses Gateways report
     #[arg(long, value_name = "NAME")]
     service: Option<String>,
+    /// Creates a Service of this type for each Gateway: LoadBalancer, NodePort or ClusterIP [default: none, and Gateways
+    /// listen on the ports of the pod]
+    #[arg(long, value_name = "TYPE", requires = "service", value_parser = PossibleValuesParser::new(TYPES))]
+    gateway_services: Option<String>,
     /// API server, outside of a pod
     #[arg(long, value_name = "URL", requires = "namespace")]
     server: Option<String>,
@@ -80,7 +86,11 @@ fn run(arguments: &Arguments) -> Result<()> {
     let options = Options { controller: arguments.controller.clone(), ..Options::default() };
     let mut translator = GatewayApi::new(options, rest);
     if let Some(service) = &arguments.service {
-        translator = translator.behind(Key::new(&access.namespace, service));
+        let service = Key::new(&access.namespace, service);
+        if let Some(kind) = &arguments.gateway_services {
+            translator = translator.with_services(&service, kind);
+        }
+        translator = translator.behind(service);
     }
     let source = live::source(&folder, &translator.empty()).map_err(|e| anyhow!("--state: {e}"))?;
     if let Err(e) = weir_wire::limits::raise_descriptors() {

@@ -5,12 +5,16 @@ use crate::api::Key;
 use crate::cluster::{Change, Cluster};
 use crate::config::Config;
 use crate::controller::{Effect, Output, Translator};
-use crate::objects::{Kind, Name};
-use crate::translate::{Options, translate};
+use crate::objects::{CONTROLLER_ANNOTATION, Kind, Name};
+use crate::quota::{self, Cost};
+use crate::status::Problem;
+use crate::translate::{Front, Options, addresses_of, translate};
+use crate::watch::keeper::Wanted;
+use crate::watch::recorder::{Notice, Notices};
 use crate::watch::store;
 use crate::watch::writer::Target;
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use weir_config::{Mistakes, Severity};
 use weir_telemetry::log;
@@ -26,8 +30,8 @@ pub struct GatewayApi {
     owners: BTreeMap<String, (Kind, Name)>,
     /// The last config, a line for each thing: a mistake of the text itself has a line but no path.
     text: Arc<str>,
-    /// The Service in front of this pod, and its addresses.
-    service: Option<(Key, Vec<String>)>,
+    /// The Service in front of this pod.
+    service: Option<Key>,
 }
 
 /// Longest reason in a status, in characters.
@@ -42,10 +46,19 @@ impl GatewayApi {
         Self { options, rest, ..Self::default() }
     }
 
-    /// Lets Gateways that ask for no address report those of this Service.
+    /// Creates a Service of this type for each Gateway, which leads to the pods behind this Service.
+    #[must_use]
+    pub fn with_services(mut self, pods: &Key, kind: &str) -> Self {
+        let pods = Name::new(&pods.namespace, &pods.name);
+        self.options.front = Front::Services { pods, kind: kind.to_owned() };
+        self
+    }
+
+    /// Lets Ingresses, and Gateways that have no Service of their own and ask for no address, report those of this
+    /// Service.
     #[must_use]
     pub fn behind(mut self, service: Key) -> Self {
-        self.service = Some((service, Vec::new()));
+        self.service = Some(service);
         self
     }
 
@@ -55,14 +68,13 @@ impl GatewayApi {
         Config::default().to_text(&self.rest)
     }
 
-    /// Takes the addresses of our Service. True if they differ from those before.
-    fn look_at_service(&mut self, key: &Key, object: Option<&Value>) -> bool {
-        let Some((ours, known)) = &mut self.service else { return false };
-        if ours != key {
-            return false;
-        }
-        let addresses = object.map(addresses_of).unwrap_or_default();
-        std::mem::replace(known, addresses.clone()) != addresses
+    /// The addresses that a Gateway or an Ingress reports because of a Service; none if the Service is not one of ours.
+    fn addresses(&self, name: &Name) -> Vec<String> {
+        let Some(service) = self.cluster.services.get(name) else { return Vec::new() };
+        let (namespace, own) = (&name.namespace, &name.name);
+        let is_ours = self.service.as_ref().is_some_and(|key| *key == Key::new(namespace, own))
+            || service.meta.annotations.get(CONTROLLER_ANNOTATION) == Some(&self.options.controller);
+        if is_ours { addresses_of(service) } else { Vec::new() }
     }
 
     /// The object whose thing a path of a diagnostic names, such as `routes.NAME.match.path`.
@@ -75,13 +87,25 @@ impl GatewayApi {
 
     /// The object whose thing stands on a line of the config.
     fn owner_of(&self, line: &str) -> Option<&(Kind, Name)> {
-        let (name, _) = line.trim_start().strip_prefix('"')?.split_once("\":")?;
-        self.owners.get(name)
+        self.owners.get(thing_of(line)?)
     }
 
     fn on_line(&self, number: u32) -> Option<&(Kind, Name)> {
         let before = usize::try_from(number).ok()?.checked_sub(1)?;
         self.owner_of(self.text.lines().nth(before)?)
+    }
+
+    /// The objects of namespaces whose part of a text is greater than their share.
+    fn beyond(&self, text: &str, owners: &BTreeMap<String, (Kind, Name)>) -> Vec<(Kind, Name)> {
+        let mut bytes: BTreeMap<&(Kind, Name), usize> = BTreeMap::new();
+        for line in text.lines() {
+            if let Some(owner) = thing_of(line).and_then(|name| owners.get(name)) {
+                *bytes.entry(owner).or_default() += line.len();
+            }
+        }
+        let created = |(kind, name): &(Kind, Name)| self.cluster.created(*kind, name);
+        let costs = bytes.into_iter().map(|(owner, bytes)| Cost { owner, created: created(owner), bytes });
+        quota::beyond(costs.collect(), quota::LONGEST).into_iter().cloned().collect()
     }
 
     /// Who has most of a config that is too large: of the namespace with the most text, the longest object.
@@ -104,7 +128,8 @@ impl Translator for GatewayApi {
         let Some(kind) = Kind::named(change.kind) else { return Effect::Nothing };
         let name = Name::new(&change.key.namespace, &change.key.name);
         let value = change.object.as_ref().map(|object| object.value());
-        let moved = kind == Kind::Service && self.look_at_service(&change.key, value.as_ref());
+        // Of the statuses of Services, only addresses count.
+        let before = (kind == Kind::Service).then(|| self.addresses(&name));
         let made = match &value {
             None => self.cluster.delete(kind, &name),
             Some(value) => self.cluster.apply(value).unwrap_or_else(|refused| {
@@ -117,26 +142,51 @@ impl Translator for GatewayApi {
             // It may be better now, or what refers to it: filters, authorities, endpoints.
             self.options.refused.retain(|(_, refused), _| refused.namespace != name.namespace);
         }
+        let moved = before.is_some_and(|before| before != self.addresses(&name));
         if moved || made == Change::Config { Effect::Config } else { Effect::Nothing }
     }
 
     fn translate(&mut self) -> Output {
-        if let Some((_, addresses)) = &self.service {
-            self.options.published.clone_from(addresses);
+        if let Some(service) = &self.service {
+            let addresses = self.addresses(&Name::new(&service.namespace, &service.name));
+            self.options.published.clone_from(&addresses);
             let all = self.cluster.gateways.iter();
             // A Gateway that asks for addresses gets those.
             let without = all.filter(|(_, gateway)| gateway.spec.addresses.is_empty());
             self.options.addresses = without.map(|(name, _)| (name.clone(), addresses.clone())).collect();
         }
-        let translated = translate(&self.cluster, &self.options);
+        let mut translated = translate(&self.cluster, &self.options);
+        let mut text = translated.config.to_text(&self.rest);
+        if text.len() > quota::LONGEST {
+            let (beyond, size) = (self.beyond(&text, &translated.owners), text.len());
+            let fields: log::Fields<'_> = &[("bytes", &size), ("left_out", &beyond.len())];
+            log::error(
+                "the objects ask for a longer config than Weir reads: the greatest namespaces are cut",
+                fields,
+            );
+            let why = format!(
+                "the config is longer than {} bytes, and this namespace has used its share",
+                quota::LONGEST
+            );
+            self.options.refused.extend(beyond.into_iter().map(|owner| (owner, why.clone())));
+            translated = translate(&self.cluster, &self.options);
+            text = translated.config.to_text(&self.rest);
+        }
         self.owners = translated.owners;
         let statuses = translated.statuses.into_iter().map(|status| {
             let key = Key::new(&status.name.namespace, &status.name.name);
             (Target { kind: status.kind.as_str(), key }, status.wanted)
         });
-        let statuses = statuses.collect();
-        self.text = translated.config.to_text(&self.rest).into();
-        Output { text: Arc::clone(&self.text), files: translated.config.files, statuses }
+        let statuses: BTreeMap<Target, Value> = statuses.collect();
+        let notices = notices(&statuses, translated.notices);
+        let objects = translated.objects.into_iter().map(|(kind, name, object)| {
+            (Target { kind: kind.as_str(), key: Key::new(&name.namespace, &name.name) }, object)
+        });
+        let gateways = translated.gateways.into_iter();
+        let gateways = gateways.map(|(name, uid)| (Key::new(&name.namespace, &name.name), uid));
+        let wanted = Wanted { objects: objects.collect(), gateways: gateways.collect() };
+        self.text = text.into();
+        Output { text: Arc::clone(&self.text), files: translated.config.files, statuses, wanted, notices }
     }
 
     fn leave_out(&mut self, mistakes: &Mistakes) -> bool {
@@ -162,21 +212,50 @@ impl Translator for GatewayApi {
     }
 }
 
-/// The addresses of a Service for clients: those of its load balancer, or else its own.
-fn addresses_of(service: &Value) -> Vec<String> {
-    let ingress = service.pointer("/status/loadBalancer/ingress").and_then(Value::as_array);
-    let entry = |entry: &Value| {
-        let text = |name: &str| entry.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
-        text("ip").or_else(|| text("hostname")).map(str::to_owned)
-    };
-    let outside: Vec<String> = ingress.into_iter().flatten().filter_map(entry).collect();
-    let is_balanced = service.pointer("/spec/type").and_then(Value::as_str) == Some("LoadBalancer");
-    if is_balanced || !outside.is_empty() {
-        return outside;
+/// The name of the thing that stands on a line of a config.
+fn thing_of(line: &str) -> Option<&str> {
+    Some(line.trim_start().strip_prefix('"')?.split_once("\":")?.0)
+}
+
+/// What statuses say is wrong, and what they have no place for.
+fn notices(statuses: &BTreeMap<Target, Value>, more: Vec<(Kind, Name, Problem)>) -> Notices {
+    let mut all = Notices::new();
+    for (target, status) in statuses {
+        let mut found = BTreeSet::new();
+        wrong(status, &mut found);
+        if !found.is_empty() {
+            all.insert(target.clone(), found.into_iter().collect());
+        }
     }
-    let own = service.pointer("/spec/clusterIPs").and_then(Value::as_array);
-    let own = own.into_iter().flatten().filter_map(Value::as_str).filter(|ip| *ip != "None");
-    own.map(str::to_owned).collect()
+    for (kind, name, problem) in more {
+        let target = Target { kind: kind.as_str(), key: Key::new(&name.namespace, &name.name) };
+        let notice = Notice { reason: problem.reason.to_owned(), message: problem.message };
+        all.entry(target).or_default().push(notice);
+    }
+    all
+}
+
+/// Collects the conditions of a status that say what a user has to mend. What mends itself, such as an address that has
+/// yet to be assigned, is none.
+fn wrong(status: &Value, found: &mut BTreeSet<Notice>) {
+    match status {
+        Value::Array(all) => all.iter().for_each(|value| wrong(value, found)),
+        Value::Object(all) => {
+            let text = |name: &str| all.get(name).and_then(Value::as_str).unwrap_or_default();
+            let is_wrong = match text("type") {
+                "Accepted" | "ResolvedRefs" => text("status") == "False",
+                "Conflicted" | "PartiallyInvalid" => text("status") == "True",
+                "Programmed" => text("reason") == "AddressNotUsable",
+                _ => false,
+            };
+            if is_wrong {
+                let (reason, message) = (text("reason").to_owned(), text("message").to_owned());
+                found.insert(Notice { reason, message });
+            }
+            all.values().for_each(|value| wrong(value, found));
+        }
+        _ => {}
+    }
 }
 
 #[cfg(test)]
@@ -213,23 +292,6 @@ mod tests {
         put(&mut translator, "Gateway", "1", gateway);
         assert_eq!(put(&mut translator, "HTTPRoute", "1", route(json!({}))), Effect::Config);
         translator
-    }
-
-    #[test]
-    fn a_gateway_reports_the_addresses_of_the_service() {
-        let ingress =
-            json!({ "loadBalancer": { "ingress": [{ "ip": "192.0.2.1" }, { "hostname": "a.example" }] } });
-        for (service, expected) in [
-            (json!({ "spec": { "type": "LoadBalancer", "clusterIPs": ["10.0.0.1"] } }), vec![]),
-            (
-                json!({ "spec": { "type": "LoadBalancer" }, "status": ingress }),
-                vec!["192.0.2.1", "a.example"],
-            ),
-            (json!({ "spec": { "clusterIPs": ["10.0.0.1", "fd00::1"] } }), vec!["10.0.0.1", "fd00::1"]),
-            (json!({ "spec": { "clusterIPs": ["None"] } }), vec![]),
-        ] {
-            assert_eq!(addresses_of(&service), expected, "{service}");
-        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ use weir_config::{Diagnostics, Node, Source};
 use weir_gateway::explain::{Arriving, Explanation, TargetShown, explain};
 use weir_gateway::{Checked, check};
 use weir_kube::watch::status::merged;
-use weir_kube::{Change, Cluster, Name, Options, Status, Translation, translate};
+use weir_kube::{Change, Cluster, Front, Name, Options, Status, Translation, translate};
 
 /// When statuses are written, in all tests.
 const NOW: &str = "2026-11-29T06:00:00Z";
@@ -237,6 +237,12 @@ fn shown(translated: &Translation, cluster: &Cluster) -> String {
         let _ = write!(out, "\n{} {}:", patch.kind.as_str(), patch.name);
         lines(&mut out, &patch.wanted, "  ");
     }
+    for (kind, name, object) in &translated.objects {
+        let _ = write!(out, "\n{} {name} is to be:\n  {}\n  ", kind.as_str(), object["metadata"]);
+        let mut rest = object.as_object().cloned().unwrap_or_default();
+        rest.retain(|key, _| !["apiVersion", "kind", "metadata"].contains(&key.as_str()));
+        let _ = writeln!(out, "{}", Value::Object(rest));
+    }
     out
 }
 
@@ -296,6 +302,11 @@ fn read(folder: &Path, file: &Path) -> Case {
         for (name, address) in object["bind"].as_object().into_iter().flatten() {
             let (namespace, name) = name.split_once('/').unwrap();
             bind.insert(Name::new(namespace, name), text(address).parse().unwrap());
+        }
+        if let Some(pods) = object["services"]["pods"].as_str() {
+            let (namespace, name) = pods.split_once('/').unwrap();
+            let kind = text(&object["services"]["type"]);
+            options.front = Front::Services { pods: Name::new(namespace, name), kind };
         }
         for (listener, all) in object["requests"].as_object().into_iter().flatten() {
             for asked in all.as_array().into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! The requests of a controller: list, watch, get, create, replace and patch.
+//! The requests of a controller: list, watch, get, create, replace, patch and delete.
 
 use super::{Access, ApiError, Key, Object, Resource};
 use serde::{Deserialize, Serialize};
@@ -201,6 +201,18 @@ impl Client {
         request.body = body.to_string().into();
         request.headers.extend(field("content-type", kind));
         object(resource, &self.ask(&request).await?)
+    }
+
+    /// Deletes the object of this uid.
+    ///
+    /// # Errors
+    /// [`ApiError::Conflict`] if another object has that name now.
+    pub async fn delete(&self, resource: &Resource, key: &Key, uid: &str) -> Result<(), ApiError> {
+        let mut request = self.request("DELETE", &path_of(resource, key)?, OBJECT, TIME)?;
+        let options = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": { "uid": uid } });
+        request.body = options.to_string().into();
+        request.headers.extend(field("content-type", "application/json"));
+        self.ask(&request).await.map(drop)
     }
 
     fn request(

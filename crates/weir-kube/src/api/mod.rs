@@ -1,7 +1,7 @@
 //! A small client of the Kubernetes API: lists in pages, watches, and writes.
 //!
-//! We use the control side's HTTP client (`fetch.rs` of weir-upstream) instead of kube-rs. A controller needs six
-//! requests: list, watch, get, create, replace and patch. kube-rs brings hyper, tower, a second TLS setup and the
+//! We use the control side's HTTP client (`fetch.rs` of weir-upstream) instead of kube-rs. A controller needs seven
+//! requests: list, watch, get, create, replace, patch and delete. kube-rs brings hyper, tower, a second TLS setup and the
 //! types of every Kubernetes API (k8s-openapi). Together they take longer to build than this workspace's control
 //! side, and kube-rs had three major releases in 2026. Our client shares names, TLS and limits with what calls identity
 //! providers, registries and etcd, and every buffer and wait in it has a named limit.
@@ -19,4 +19,4 @@ pub use access::{Access, NoAccess};
 pub use client::{Client, OBJECT, PAGE, Page, Told, Watch, Write};
 pub use error::{ApiError, missing_rule};
 pub use object::{Key, NotAnObject, Object};
-pub use resource::{LEASE, Presence, Resource, Scope, Status, WATCHED, watched};
+pub use resource::{EVENT, LEASE, Making, Presence, Resource, Scope, Status, WATCHED, watched};

@@ -37,7 +37,10 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// The keys that are read of kinds whose objects hold anything. Other keys may hold passwords or megabytes: they are
 /// kept neither in memory nor on disk.
-const READ: &[(&str, &[&str])] = &[("ConfigMap", &["ca.crt"]), ("Secret", &["tls.crt", "tls.key"])];
+const READ: &[(&str, &[&str])] = &[
+    ("ConfigMap", &["ca.crt", "service.externalTrafficPolicy", "service.loadBalancerClass", "service.type"]),
+    ("Secret", &["tls.crt", "tls.key"]),
+];
 
 impl Key {
     /// A key.

@@ -19,6 +19,8 @@ pub struct Resource {
     pub selector: &'static str,
     /// Whether the controller writes the status of its objects.
     pub status: Status,
+    /// Whether the controller makes such objects for Gateways.
+    pub making: Making,
     /// What it means if the API server does not know the resource.
     pub presence: Presence,
 }
@@ -41,6 +43,15 @@ pub enum Status {
     Written,
 }
 
+/// Whether the controller makes objects of a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Making {
+    /// The leader creates, changes and deletes those that belong to Gateways of ours.
+    ForGateways,
+    /// It makes none.
+    Never,
+}
+
 /// What the absence of a resource from the API means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
@@ -61,6 +72,7 @@ const fn custom(version: &'static str, kind: &'static str, plural: &'static str,
         scope: Scope::Namespaced,
         selector: "",
         status,
+        making: Making::Never,
         presence: Presence::Custom,
     }
 }
@@ -74,6 +86,7 @@ const fn built_in(group: &'static str, kind: &'static str, plural: &'static str)
         scope: Scope::Namespaced,
         selector: "",
         status: Status::Read,
+        making: Making::Never,
         presence: Presence::BuiltIn,
     }
 }
@@ -85,7 +98,10 @@ const fn built_in(group: &'static str, kind: &'static str, plural: &'static str)
 pub static WATCHED: &[Resource] = &[
     custom("v1", "BackendTLSPolicy", "backendtlspolicies", Status::Written),
     built_in("", "ConfigMap", "configmaps"),
-    built_in("discovery.k8s.io", "EndpointSlice", "endpointslices"),
+    Resource {
+        making: Making::ForGateways,
+        ..built_in("discovery.k8s.io", "EndpointSlice", "endpointslices")
+    },
     custom("v1", "GRPCRoute", "grpcroutes", Status::Written),
     custom("v1", "Gateway", "gateways", Status::Written),
     Resource { scope: Scope::Cluster, ..custom("v1", "GatewayClass", "gatewayclasses", Status::Written) },
@@ -99,7 +115,7 @@ pub static WATCHED: &[Resource] = &[
         selector: "type!=helm.sh/release.v1,type!=kubernetes.io/service-account-token",
         ..built_in("", "Secret", "secrets")
     },
-    built_in("", "Service", "services"),
+    Resource { making: Making::ForGateways, ..built_in("", "Service", "services") },
     custom("v1", "TCPRoute", "tcproutes", Status::Written),
     custom("v1", "TLSRoute", "tlsroutes", Status::Written),
     Resource { group: "gateway.weir.dev", ..custom("v1alpha1", "WeirFilters", "weirfilters", Status::Read) },
@@ -107,6 +123,9 @@ pub static WATCHED: &[Resource] = &[
 
 /// The lock that decides which replica writes.
 pub static LEASE: Resource = built_in("coordination.k8s.io", "Lease", "leases");
+
+/// What users read about an object.
+pub static EVENT: Resource = built_in("events.k8s.io", "Event", "events");
 
 /// The resource of this kind among [`WATCHED`].
 pub fn watched(kind: &str) -> Option<&'static Resource> {

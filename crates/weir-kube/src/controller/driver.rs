@@ -3,9 +3,13 @@
 
 use super::live::Live;
 use super::{Effect, Output, Settings, Translator, lease, notes, saved};
-use crate::api::{Access, ApiError, Client, Key, LEASE, Resource, Status, Told, WATCHED, Write, watched};
+use crate::api::{
+    Access, ApiError, Client, EVENT, Key, LEASE, Making, Resource, Status, Told, WATCHED, Write, watched,
+};
 use crate::watch::Time;
 use crate::watch::election::{self, Election, What};
+use crate::watch::keeper::{self, Keeper};
+use crate::watch::recorder::{self, Recorder};
 use crate::watch::reflector::{self, Reflector, WatchEvent};
 use crate::watch::store::{Change, Store};
 use crate::watch::writer::{self, Target, Writer};
@@ -41,6 +45,8 @@ const MISTAKES: usize = 2_000;
 
 pub(super) enum Message {
     Election(election::Event),
+    Keeper(keeper::Event),
+    Recorder(recorder::Event),
     /// The Lease was taken by us at this time.
     Acquired(Option<String>),
     Leave(std_mpsc::Sender<()>),
@@ -64,6 +70,10 @@ pub(super) struct Driver<T> {
     election: Election,
     acquired: Option<String>,
     writer: Writer,
+    keeper: Keeper,
+    recorder: Recorder,
+    /// Whether the keeper and the recorder know that we lead.
+    is_keeping: bool,
     /// When to translate.
     due: Option<Time>,
     /// When to write the objects to disk.
@@ -96,6 +106,7 @@ impl<T: Translator> Driver<T> {
         let is_restored = store.is_some();
         let store = store.unwrap_or_default();
         let mut writer = Writer::new(&settings.controller, seed());
+        let mut keeper = Keeper::new(&settings.controller, seed());
         for (kind, object) in store.iter() {
             let change = Change { kind, key: object.key.clone(), object: Some(object.clone()) };
             translator.change(&change);
@@ -103,6 +114,9 @@ impl<T: Translator> Driver<T> {
                 let target = Target { kind, key: change.key };
                 // A writer that does not lead has nothing to do.
                 drop(writer.on(Time::ZERO, "", writer::Event::Seen(target, change.object)));
+            } else if is_made(kind) {
+                let target = Target { kind, key: change.key };
+                drop(keeper.on(Time::ZERO, &store, keeper::Event::Seen(target, change.object))); // as above
             }
         }
         Self {
@@ -116,6 +130,9 @@ impl<T: Translator> Driver<T> {
             election: Election::new(&settings.identity, seed()),
             acquired: None,
             writer,
+            keeper,
+            recorder: Recorder::new(&settings.controller, &settings.identity),
+            is_keeping: false,
             due: Some(Time::ZERO),
             save_at: None,
             is_saving: false,
@@ -164,7 +181,9 @@ impl<T: Translator> Driver<T> {
         let due = self.due.filter(|_| self.live.is_some() && self.may_translate());
         let save = self.save_at.filter(|_| !self.is_saving);
         let own = due.unwrap_or(Time::MAX).min(save.unwrap_or(Time::MAX));
-        reflectors.min(self.election.next()).min(self.writer.next()).min(own)
+        let machines = self.election.next().min(self.writer.next());
+        let machines = machines.min(self.keeper.next()).min(self.recorder.next());
+        reflectors.min(machines).min(own)
     }
 
     fn tick(&mut self) {
@@ -180,12 +199,26 @@ impl<T: Translator> Driver<T> {
         if self.writer.next() <= now {
             self.write(writer::Event::Tick);
         }
+        if self.keeper.next() <= now {
+            self.keep(keeper::Event::Tick);
+        }
+        if self.recorder.next() <= now {
+            self.record(recorder::Event::Tick);
+        }
+        // An object of a Gateway that was not read yet would look like one whose Gateway is gone.
+        let keeps = self.election.leads(now) && self.reflectors.iter().all(Reflector::is_synced);
+        if std::mem::replace(&mut self.is_keeping, keeps) != keeps {
+            self.keep(keeper::Event::Lead(keeps));
+            self.record(recorder::Event::Lead(keeps));
+        }
     }
 
     fn on_message(&mut self, message: Message) {
         match message {
             Message::Acquired(at) => self.acquired = at,
             Message::Election(event) => self.elect(event),
+            Message::Keeper(event) => self.keep(event),
+            Message::Recorder(event) => self.record(event),
             Message::Leave(_) => {} // the loop has taken it
             Message::Ran(ran) => {
                 let (live, output, result) = *ran;
@@ -287,6 +320,9 @@ impl<T: Translator> Driver<T> {
             if is_written(change.kind) {
                 let target = Target { kind: change.kind, key: change.key };
                 self.write(writer::Event::Seen(target, change.object));
+            } else if is_made(change.kind) {
+                let target = Target { kind: change.kind, key: change.key };
+                self.keep(keeper::Event::Seen(target, change.object));
             }
         }
     }
@@ -324,6 +360,8 @@ impl<T: Translator> Driver<T> {
             Ok(()) => {
                 self.is_live = true;
                 self.want(output.statuses);
+                self.keep(keeper::Event::Want(output.wanted));
+                self.record(recorder::Event::Want(output.notices));
             }
             Err(mistakes) => {
                 let text: String = mistakes.for_readers().to_text().chars().take(MISTAKES).collect();
@@ -461,6 +499,7 @@ impl<T: Translator> Driver<T> {
     async fn leave(&mut self, done: &std_mpsc::Sender<()>) {
         let now = self.now();
         drop(self.writer.on(now, "", writer::Event::Lead(false))); // writes nothing
+        drop(self.keeper.on(now, &self.store, keeper::Event::Lead(false))); // as above
         for action in self.election.on(now, election::Event::Leave) {
             if let election::Action::Write { number, version, what, transitions } = action {
                 let release = self.write_lease(number, version, what, transitions);
@@ -468,6 +507,66 @@ impl<T: Translator> Driver<T> {
             }
         }
         let _ = done.send(()); // the receiver may have given up
+    }
+
+    // === objects of Gateways ===
+
+    fn keep(&mut self, event: keeper::Event) {
+        let now = self.now();
+        for action in self.keeper.on(now, &self.store, event) {
+            let (client, tell) = (Rc::clone(&self.client), self.tell.clone());
+            // The loop may have ended.
+            let say = move |event| drop(tell.send(Message::Keeper(event)));
+            match action {
+                keeper::Action::Say(note) => notes::keeper(&note),
+                keeper::Action::Read(number, key) => {
+                    let Some(gateway) = watched("Gateway") else { continue };
+                    drop(spawn_local(async move {
+                        say(keeper::Event::Read(number, client.get(gateway, &key).await));
+                    }));
+                }
+                keeper::Action::Create(number, target, body) => {
+                    self.write_object(number, target, Write::Create, body);
+                }
+                keeper::Action::Patch(number, target, body) => {
+                    self.write_object(number, target, Write::Merge, body);
+                }
+                keeper::Action::Delete(number, target, uid) => {
+                    let Some(resource) = watched(target.kind) else { continue };
+                    drop(spawn_local(async move {
+                        let deleted = client.delete(resource, &target.key, &uid).await;
+                        say(keeper::Event::Deleted(number, deleted));
+                    }));
+                }
+            }
+        }
+    }
+
+    fn write_object(&self, number: u64, target: Target, how: Write, body: Value) {
+        let (client, tell) = (Rc::clone(&self.client), self.tell.clone());
+        let Some(resource) = watched(target.kind) else { return };
+        drop(spawn_local(async move {
+            let wrote = client.write(how, resource, &target.key, "", &body).await;
+            let _ = tell.send(Message::Keeper(keeper::Event::Wrote(number, wrote))); // as above
+        }));
+    }
+
+    // === Events ===
+
+    fn record(&mut self, event: recorder::Event) {
+        let (now, stamp) = (self.now(), lease::micros(SystemTime::now()));
+        for action in self.recorder.on(now, &stamp, &self.store, event) {
+            match action {
+                recorder::Action::Forbidden(why) => notes::forbidden("create", &EVENT, "", &why),
+                recorder::Action::Create(number, key, body) => {
+                    let (client, tell) = (Rc::clone(&self.client), self.tell.clone());
+                    drop(spawn_local(async move {
+                        let wrote = client.write(Write::Create, &EVENT, &key, "", &body).await.map(drop);
+                        let _ = tell.send(Message::Recorder(recorder::Event::Wrote(number, wrote))); // as above
+                    }));
+                }
+            }
+        }
     }
 
     // === statuses ===
@@ -502,6 +601,10 @@ impl<T: Translator> Driver<T> {
             }
         }
     }
+}
+
+fn is_made(kind: &str) -> bool {
+    watched(kind).is_some_and(|resource| resource.making == Making::ForGateways)
 }
 
 fn is_written(kind: &str) -> bool {

@@ -80,7 +80,7 @@ impl Body<'_> {
 }
 
 /// A time as `MicroTime` of the API: six digits after the second.
-fn micros(time: SystemTime) -> String {
+pub(super) fn micros(time: SystemTime) -> String {
     let text = timestamp(time);
     text.strip_suffix('Z').map_or_else(|| text.clone(), |start| format!("{start}000Z"))
 }

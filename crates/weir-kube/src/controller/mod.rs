@@ -3,6 +3,8 @@
 //!
 //! ```text
 //!   watches ─► store ─► 5 ms later ─► translate ─► run ─► statuses ─► the writer, if we lead
+//!                │                                  │  ├─► Services of Gateways ─► the keeper, if we lead
+//!                │                                  │  └─► what is refused ─► the recorder, if we lead
 //!                │                                  │
 //!                │                                  └── refused: leave out the objects to blame,
 //!                │                                      and translate again
@@ -22,6 +24,8 @@ mod notes;
 mod saved;
 
 use crate::api::Access;
+use crate::watch::keeper::Wanted;
+use crate::watch::recorder::Notices;
 use crate::watch::store::Change;
 use crate::watch::writer::Target;
 use live::Live;
@@ -68,6 +72,10 @@ pub struct Output {
     pub files: BTreeMap<String, Vec<u8>>,
     /// The statuses once it runs.
     pub statuses: BTreeMap<Target, Value>,
+    /// The objects that Gateways are to have once it runs.
+    pub wanted: Wanted,
+    /// What users should know about objects.
+    pub notices: Notices,
 }
 
 /// Who this replica is.

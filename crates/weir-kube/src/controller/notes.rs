@@ -1,6 +1,7 @@
 //! What operators read in the log.
 
-use crate::api::{Resource, missing_rule};
+use crate::api::{Resource, missing_rule, watched};
+use crate::watch::keeper;
 use crate::watch::reflector::{self, MOST_OBJECTS};
 use crate::watch::writer;
 use std::fmt::Display;
@@ -62,6 +63,25 @@ pub(super) fn writer(resource: Option<&Resource>, note: &writer::Note) {
         writer::Note::Undone(target) => UNDONE.warn(
             target,
             "another controller keeps undoing a status",
+            &[("kind", &target.kind), ("object", &target.key)],
+        ),
+    }
+}
+
+/// A note about the objects of Gateways.
+pub(super) fn keeper(note: &keeper::Note) {
+    match note {
+        keeper::Note::Forbidden(verb, kind, why) => match watched(kind) {
+            Some(resource) => forbidden(verb, resource, "", why),
+            None => log::error("an object may not be written", &[("kind", kind), ("error", why)]),
+        },
+        keeper::Note::Refused(verb, target, why) => log::error(
+            "the API server refuses an object of a Gateway",
+            &[("verb", verb), ("kind", &target.kind), ("object", &target.key), ("error", why)],
+        ),
+        keeper::Note::Undone(target) => UNDONE.warn(
+            target,
+            "another controller keeps undoing an object of a Gateway",
             &[("kind", &target.kind), ("object", &target.key)],
         ),
     }

@@ -13,6 +13,9 @@ pub struct Service {
     pub kind: Option<String>,
     /// Its ports.
     pub ports: Vec<ServicePort>,
+    /// Its addresses inside the cluster; `None` as a text for a Service without one.
+    #[serde(rename = "clusterIPs")]
+    pub cluster_ips: Vec<String>,
 }
 
 /// A port of a service.
@@ -27,6 +30,8 @@ pub struct ServicePort {
     pub protocol: Option<String>,
     /// What is spoken there, such as `kubernetes.io/h2c`.
     pub app_protocol: Option<String>,
+    /// The port of its pods: a number or the name of one.
+    pub target_port: Value,
 }
 
 /// Endpoints of a service.
@@ -51,6 +56,8 @@ pub struct Endpoint {
     pub conditions: Address,
     /// Its zone.
     pub zone: Option<String>,
+    /// The node that it runs on.
+    pub node_name: Option<String>,
 }
 
 /// The state of an endpoint.

@@ -17,6 +17,8 @@ pub struct GatewayClass {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ParametersRef {
+    /// The group of its API; empty for the core.
+    pub group: String,
     /// The kind of the object.
     pub kind: String,
     /// Its name.
@@ -95,7 +97,7 @@ pub struct Infrastructure {
     pub labels: BTreeMap<String, String>,
     /// Annotations to copy.
     pub annotations: BTreeMap<String, String>,
-    /// Settings in another object. None is supported.
+    /// Settings of the Service in a ConfigMap of the Gateway's namespace.
     pub parameters_ref: Option<ParametersRef>,
 }
 

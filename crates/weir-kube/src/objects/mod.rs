@@ -71,6 +71,15 @@ pub const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
 /// The group of the CRD that holds filters of Weir.
 pub const WEIR_GROUP: &str = "gateway.weir.dev";
 
+/// The label of an EndpointSlice that names its Service.
+pub const SERVICE_LABEL: &str = "kubernetes.io/service-name";
+/// The annotation that makes a class of Ingresses the default one.
+pub const DEFAULT_CLASS: &str = "ingressclass.kubernetes.io/is-default-class";
+/// The annotation that names a class in Ingresses without `ingressClassName`.
+pub const OLD_CLASS: &str = "kubernetes.io/ingress.class";
+/// The annotation of objects that a controller made: its `controllerName`.
+pub const CONTROLLER_ANNOTATION: &str = "gateway.weir.dev/controller";
+
 /// Each kind with its group and its name.
 const KINDS: [(Kind, &str, &str); 17] = [
     (Kind::BackendTlsPolicy, GATEWAY_GROUP, "BackendTLSPolicy"),
@@ -100,14 +109,30 @@ pub struct Meta {
     pub name: String,
     /// The namespace; empty if it has none.
     pub namespace: String,
+    /// Differs between two objects that had one name at different times.
+    pub uid: String,
     /// Counts changes of the spec.
     pub generation: i64,
     /// When it was made, in RFC 3339 and UTC, so that texts compare as times.
     pub creation_timestamp: String,
-    /// Its labels.
+    /// Its labels, as far as [`Kind::reads_label`] wants them.
     pub labels: BTreeMap<String, String>,
-    /// Its annotations.
+    /// Its annotations, as far as [`Kind::reads_annotation`] wants them.
     pub annotations: BTreeMap<String, String>,
+    /// The objects that own it; deleted with the last of them.
+    pub owner_references: Vec<OwnerReference>,
+}
+
+/// An object that owns another one.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct OwnerReference {
+    /// Its kind.
+    pub kind: String,
+    /// Its name, in the same namespace.
+    pub name: String,
+    /// Its `uid`.
+    pub uid: String,
 }
 
 /// An object: what was asked for, and the status that somebody wrote.
@@ -177,6 +202,30 @@ impl Kind {
         KINDS.iter().find(|(kind, ..)| *kind == self).map_or("", |(_, group, _)| group)
     }
 
+    /// Whether the translation of its objects depends on a label.
+    ///
+    /// Other labels are dropped, so a change of them is none of the config.
+    #[must_use]
+    pub fn reads_label(self, name: &str) -> bool {
+        match self {
+            Self::EndpointSlice => name == SERVICE_LABEL,
+            Self::Namespace => true, // selectors of Gateways name any
+            _ => false,
+        }
+    }
+
+    /// Whether the translation of its objects depends on an annotation. Controllers write theirs every few seconds, such
+    /// as the endpoint controller the time of the last change: that must not cost a translation.
+    #[must_use]
+    pub fn reads_annotation(self, name: &str) -> bool {
+        match self {
+            Self::Ingress => name == OLD_CLASS,
+            Self::IngressClass => name == DEFAULT_CLASS,
+            Self::Service => name == CONTROLLER_ANNOTATION,
+            _ => false,
+        }
+    }
+
     /// Whether its objects have no namespace.
     #[must_use]
     pub const fn is_global(self) -> bool {
@@ -196,6 +245,11 @@ impl Meta {
             |object: &str, why: String| Refused { object: format!("{} {object}", kind.as_str()), why };
         let meta = object.get("metadata").cloned().unwrap_or_default();
         let mut meta: Self = serde_json::from_value(meta).map_err(|e| refuse("?", e.to_string()))?;
+        meta.labels.retain(|name, _| kind.reads_label(name));
+        meta.annotations.retain(|name, _| kind.reads_annotation(name));
+        if kind != Kind::Service {
+            meta.owner_references.clear();
+        }
         if kind.is_global() {
             meta.namespace.clear();
         } else if !is_label(&meta.namespace, MAX_NAMESPACE) {

@@ -59,7 +59,7 @@ impl Findings {
 /// Attaches a route to the listeners that it names and that let it.
 pub(super) fn attach<'c>(
     cx: &Cx<'c>,
-    gates: &mut [Gate<'c>],
+    gates: &[Gate<'c>],
     kind: Kind,
     meta: &Meta,
     refs: &'c [ParentRef],
@@ -102,12 +102,19 @@ pub(super) fn attach<'c>(
         };
         attached.parents.push(Parent { reference, wrong, gateway });
     }
-    for (gate, listener) in counted {
-        if let Some(listener) = gates.get_mut(gate).and_then(|gate| gate.listeners.get_mut(listener)) {
+    attached
+}
+
+/// Counts a route at the listeners that it attached to. One that is not accepted counts nowhere.
+pub(super) fn count(gates: &mut [Gate<'_>], attached: &Attached<'_>, findings: &Findings) {
+    if findings.unusable.is_some() {
+        return;
+    }
+    for (gate, at, _) in &attached.listeners {
+        if let Some(listener) = gates.get_mut(*gate).and_then(|gate| gate.listeners.get_mut(*at)) {
             listener.attached += 1;
         }
     }
-    attached
 }
 
 /// The Gateway of ours that a reference names, and the listeners that it may mean.

@@ -159,6 +159,9 @@ pub(super) fn upstream(
     }
     let cluster = cx.cluster;
     cx.policies.note(cluster, service, gateways);
+    if let Some(refused) = cx.refused(Kind::Service, service) {
+        return Err(Problem { reason: "BackendNotFound", ..refused });
+    }
     let policy = cx.policies.find(service, &port.name);
     let tls = match policy {
         Some((name, policy)) if !manner.is_bytes => Some(tls(cx, name, policy)?),

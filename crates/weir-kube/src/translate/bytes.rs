@@ -1,6 +1,6 @@
 //! TLSRoutes and TCPRoutes: connections that are passed on to an upstream.
 
-use super::attach::{Findings, attach, report};
+use super::attach::{Findings, attach, count, report};
 use super::backends::{Manner, endpoints, resolve, service_of};
 use super::layout::is_of_other_name;
 use super::listeners::Gate;
@@ -58,6 +58,7 @@ fn route<'c>(
             }
         }
     }
+    count(gates, &attached, &findings);
     report(cx, (kind, &object.meta), &attached, &findings, statuses);
 }
 

@@ -1,6 +1,6 @@
 //! HTTPRoutes and GRPCRoutes become routes of Weir: one for each match of each rule at each listener of Weir.
 
-use super::attach::{Attached, Findings, Place, attach, report};
+use super::attach::{Attached, Findings, Place, attach, count, report};
 use super::backends::{Backend, Manner, resolve};
 use super::filters::{self, Around};
 use super::listeners::Gate;
@@ -97,13 +97,13 @@ fn route<'c>(
     gates: &mut [Gate<'c>],
     (kind, meta): (Kind, &'c Meta),
     (parents, hostnames): (&'c [ParentRef], &'c [String]),
-    (count, regexes): (usize, usize),
+    (rule_count, regexes): (usize, usize),
     statuses: &mut Vec<Status>,
     rules: impl FnOnce() -> Vec<Rule<'c>>,
 ) {
     let attached = attach(cx, gates, kind, meta, parents, hostnames);
     let mut findings = Findings::default();
-    if count > MAX_RULES {
+    if rule_count > MAX_RULES {
         findings.unusable = Some(unsupported(format!("it has more than {MAX_RULES} rules")));
     } else if regexes > MAX_REGEXES {
         findings.unusable = Some(unsupported(format!("it has more than {MAX_REGEXES} regular expressions")));
@@ -111,6 +111,7 @@ fn route<'c>(
         let rules = rules();
         emit(cx, (kind, meta), &attached, &rules, &mut findings);
     }
+    count(gates, &attached, &findings);
     report(cx, (kind, meta), &attached, &findings, statuses);
 }
 

@@ -7,17 +7,15 @@
 use super::backends::{Backend, Manner, port_of, upstream};
 use super::listeners::{Gate, certificate};
 use super::{Cx, MAX_MATCHES, Rank, answer};
-use crate::objects::{CertificateRef, Ingress, IngressBackend, Kind, Meta, Name, Object, shown};
+use crate::objects::{
+    CertificateRef, DEFAULT_CLASS, Ingress, IngressBackend, Kind, Meta, Name, OLD_CLASS, Object, shown,
+};
 use crate::status::{Problem, Status};
 use crate::{names, text};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-/// The annotation that makes a class the default one.
-const DEFAULT_CLASS: &str = "ingressclass.kubernetes.io/is-default-class";
-/// The annotation that names a class in Ingresses without `ingressClassName`.
-const OLD_CLASS: &str = "kubernetes.io/ingress.class";
 /// The names of the listeners.
 const PLAIN: &str = "ingress-80";
 const SECURE: &str = "ingress-443";
@@ -42,8 +40,11 @@ pub(super) fn routes(cx: &mut Cx<'_>, gates: &[Gate<'_>], statuses: &mut Vec<Sta
     }
     // Ingresses are served at all addresses, so whichever address a Gateway has, its port is taken.
     let taken = |port: u16| {
-        let mut listeners = gates.iter().flat_map(|gate| &gate.listeners);
-        listeners.any(|listener| listener.weir.is_some() && listener.spec.port == port)
+        let has = |gate: &Gate<'_>| {
+            let mut served = gate.listeners.iter().filter(|listener| listener.weir.is_some());
+            served.any(|listener| gate.pod_port(listener.spec.port) == port)
+        };
+        gates.iter().any(has)
     };
     let (plain, secure) = (!taken(80), !taken(443));
     // The oldest first, because the first is the default.

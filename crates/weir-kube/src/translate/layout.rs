@@ -87,7 +87,7 @@ pub(super) fn emit(cx: &mut Cx<'_>, gates: &[Gate<'_>]) {
             ports.entry(listener.spec.port).or_default().push(listener);
         }
         for (port, all) in ports {
-            let address = SocketAddr::new(gate.bind, port).to_string();
+            let address = SocketAddr::new(gate.bind, gate.pod_port(port)).to_string();
             emit_port(cx, gate, port, &address, &all);
         }
     }

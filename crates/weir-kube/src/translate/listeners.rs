@@ -2,7 +2,8 @@
 
 use super::frontend::{self, Clients};
 use super::layout::lay_out;
-use super::{Cx, MAX_LISTENERS, is_kind, route_kind, selects, unsupported};
+use super::services::{self, Wish};
+use super::{Cx, Front, MAX_LISTENERS, is_kind, route_kind, selects, unsupported};
 use crate::objects::{
     self, CertificateRef, From, Gateway, Kind, ListenerSet, Meta, Name, Namespaces, Object,
 };
@@ -27,6 +28,10 @@ pub(super) struct Gate<'c> {
     /// Why it is not accepted as a whole.
     pub(super) wrong: Option<Problem>,
     pub(super) bind: IpAddr,
+    /// The port of the pods for each port of the Gateway, where they differ.
+    pub(super) ports: BTreeMap<u16, u16>,
+    /// How its Service is to be.
+    pub(super) wish: Wish,
     pub(super) listeners: Vec<Listener<'c>>,
     pub(super) sets: Vec<Set<'c>>,
 }
@@ -98,6 +103,15 @@ impl Protocol {
     }
 }
 
+// === impl Gate ===
+
+impl Gate<'_> {
+    /// The port of the pods that serves a port of the Gateway.
+    pub(super) fn pod_port(&self, port: u16) -> u16 {
+        self.ports.get(&port).copied().unwrap_or(port)
+    }
+}
+
 // === impl Listener ===
 
 impl Listener<'_> {
@@ -140,13 +154,15 @@ pub(super) fn gather<'c>(cx: &mut Cx<'c>) -> Vec<Gate<'c>> {
     }
     // The older Gateway has a port that two of one address ask for.
     gates.sort_by(|a: &Gate<'_>, b| a.object.meta.age().cmp(&b.object.meta.age()));
+    gates.iter_mut().for_each(conflicts);
+    services::assign(cx, &mut gates);
     let mut taken: BTreeMap<SocketAddr, usize> = BTreeMap::new();
     for (at, gate) in gates.iter_mut().enumerate() {
-        conflicts(gate);
         // What is not accepted holds no port.
-        let is_accepted = gate.wrong.is_none();
+        let (is_accepted, ports) = (gate.wrong.is_none(), &gate.ports);
         for listener in gate.listeners.iter_mut().filter(|listener| is_accepted && listener.takes_routes()) {
-            let address = SocketAddr::new(gate.bind, listener.spec.port);
+            let port = ports.get(&listener.spec.port).copied().unwrap_or(listener.spec.port);
+            let address = SocketAddr::new(gate.bind, port);
             // 0.0.0.0 takes the port of every address, whichever of the two is older.
             let meets = |other: &SocketAddr| {
                 let is_any = other.ip().is_unspecified() || address.ip().is_unspecified();
@@ -171,6 +187,8 @@ fn gate<'c>(cx: &mut Cx<'c>, name: &'c Name, object: &'c Object<Gateway>) -> Gat
         object,
         wrong: cx.refused(Kind::Gateway, name),
         bind: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        ports: BTreeMap::new(),
+        wish: Wish::default(),
         listeners: Vec::new(),
         sets: Vec::new(),
     };
@@ -187,15 +205,14 @@ fn gate<'c>(cx: &mut Cx<'c>, name: &'c Name, object: &'c Object<Gateway>) -> Gat
             }
         }
     }
-    if object
-        .spec
-        .infrastructure
-        .as_ref()
-        .is_some_and(|infrastructure| infrastructure.parameters_ref.is_some())
-    {
-        let message = "no kind of infrastructure.parametersRef is supported";
-        gate.wrong.get_or_insert_with(|| Problem::new("InvalidParameters", message));
+    let infrastructure = object.spec.infrastructure.as_ref();
+    let parameters = infrastructure.and_then(|infrastructure| infrastructure.parameters_ref.as_ref());
+    match services::wish(cx, &name.namespace, parameters) {
+        Ok(wish) => gate.wish = wish,
+        Err(problem) => drop(gate.wrong.get_or_insert(problem)),
     }
+    // A Service has the addresses that clients see; the pods listen on all of theirs.
+    let usable = usable.filter(|_| cx.options.front == Front::Pods);
     gate.bind = cx.options.bind.get(name).copied().or(usable).unwrap_or(gate.bind);
     for spec in &object.spec.listeners {
         let listener = listener(cx, object, None, &object.meta, spec);

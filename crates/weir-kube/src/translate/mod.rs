@@ -19,11 +19,12 @@ mod http;
 mod ingress;
 mod layout;
 mod listeners;
+mod services;
 mod statuses;
 
 use crate::cluster::{Cluster, Store};
 use crate::config::Config;
-use crate::objects::{EndpointSlice, GATEWAY_GROUP, Kind, Name};
+use crate::objects::{EndpointSlice, GATEWAY_GROUP, Kind, Name, SERVICE_LABEL};
 use crate::status::{Problem, Status};
 use serde_json::{Value, json};
 use std::cmp::Reverse;
@@ -41,11 +42,31 @@ pub const MAX_ENDPOINTS: usize = 10_000;
 /// Most hosts of a route; the API allows 16.
 pub const MAX_HOSTS: usize = 64;
 
+pub(crate) use services::{COPIED_ANNOTATION, addresses_of};
+pub use services::{MAX_PORTS, POD_PORTS, TYPES};
+
+/// What clients of a Gateway connect to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Front {
+    /// The pods, at the ports that the Gateway names. Two Gateways on one address cannot share a port.
+    #[default]
+    Pods,
+    /// A Service that each Gateway gets, which leads to ports of the pods that `services.rs` chooses.
+    Services {
+        /// The Service of this installation: its endpoints are the pods.
+        pods: Name,
+        /// The type of a Gateway's Service, unless its `infrastructure` asks for another: one of [`TYPES`].
+        kind: String,
+    },
+}
+
 /// What the translation needs to know besides the objects.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Our name: GatewayClasses with this `controllerName`, and IngressClasses with this `controller`, are ours.
     pub controller: String,
+    /// What clients of a Gateway connect to.
+    pub front: Front,
     /// Where the listeners of each Gateway bind. A Gateway that is not here binds the first IP address in its
     /// `addresses`, or all addresses.
     pub bind: BTreeMap<Name, IpAddr>,
@@ -67,6 +88,12 @@ pub struct Translation {
     pub statuses: Vec<Status>,
     /// The object that each route, upstream and listener of the config was made for.
     pub owners: BTreeMap<String, (Kind, Name)>,
+    /// The objects that our Gateways are to have, such as their Services.
+    pub objects: Vec<(Kind, Name, Value)>,
+    /// What users should know besides the statuses.
+    pub notices: Vec<(Kind, Name, Problem)>,
+    /// All Gateways of ours with their uids: what they have already stays as long as they do.
+    pub gateways: BTreeMap<Name, String>,
 }
 
 /// The state of a translation.
@@ -75,6 +102,7 @@ pub(crate) struct Cx<'c> {
     options: &'c Options,
     config: Config,
     routes: Vec<Ranked>,
+    notices: Vec<(Kind, Name, Problem)>,
     owners: BTreeMap<String, (Kind, Name)>,
     slices: BTreeMap<(&'c str, &'c str), Vec<&'c EndpointSlice>>,
     /// The Gateways that use each BackendTLSPolicy.
@@ -113,6 +141,7 @@ pub fn translate(cluster: &Cluster, options: &Options) -> Translation {
         options,
         config: Config::default(),
         routes: Vec::new(),
+        notices: Vec::new(),
         owners: BTreeMap::new(),
         slices: by_service(&cluster.endpoint_slices),
         policies: backends::Policies::of(cluster),
@@ -124,11 +153,13 @@ pub fn translate(cluster: &Cluster, options: &Options) -> Translation {
     layout::emit(&mut cx, &gates);
     ingress::routes(&mut cx, &gates, &mut statuses);
     statuses::gateways(&cx, &gates, &mut statuses);
+    let objects = gates.iter().flat_map(|gate| services::objects(&cx, gate)).collect();
+    let gateways = gates.iter().map(|gate| (gate.name.clone(), gate.object.meta.uid.clone())).collect();
     statuses::policies(&cx, &mut statuses);
-    let Cx { mut config, mut routes, owners, .. } = cx;
+    let Cx { mut config, mut routes, notices, owners, .. } = cx;
     routes.sort_by(|a, b| (&a.rank, &a.name).cmp(&(&b.rank, &b.name)));
     config.routes = routes.into_iter().map(|route| (route.name, route.value)).collect();
-    Translation { config, statuses, owners }
+    Translation { config, statuses, owners, objects, notices, gateways }
 }
 
 // === impl Cx ===
@@ -201,7 +232,7 @@ fn answer(status: u16) -> Value {
 fn by_service(slices: &Store<EndpointSlice>) -> BTreeMap<(&str, &str), Vec<&EndpointSlice>> {
     let mut all: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for (name, slice) in slices {
-        if let Some(service) = slice.meta.labels.get("kubernetes.io/service-name") {
+        if let Some(service) = slice.meta.labels.get(SERVICE_LABEL) {
             all.entry((name.namespace.as_str(), service.as_str())).or_default().push(&slice.spec);
         }
     }

@@ -2,7 +2,7 @@
 
 use super::attach::gateway_reference;
 use super::listeners::{Gate, Listener, Protocol};
-use super::{Cx, backends, frontend};
+use super::{Cx, Front, backends, frontend, services};
 use crate::objects::{Kind, Name};
 use crate::status::{Condition, Problem, Status, conditions};
 use serde_json::{Value, json};
@@ -53,6 +53,9 @@ const FEATURES: &[&str] = &[
     "TLSRouteModeTerminate",
 ];
 
+/// The feature of Gateways that have a Service.
+const PROPAGATION: &str = "GatewayInfrastructurePropagation";
+
 /// Writes the statuses of classes, Gateways and ListenerSets.
 pub(super) fn gateways(cx: &Cx<'_>, gates: &[Gate<'_>], statuses: &mut Vec<Status>) {
     for (name, class) in &cx.cluster.gateway_classes {
@@ -65,7 +68,12 @@ pub(super) fn gateways(cx: &Cx<'_>, gates: &[Gate<'_>], statuses: &mut Vec<Statu
             .as_ref()
             .map(|_| Problem::new("InvalidParameters", "no kind of parametersRef is supported"));
         let accepted = Condition::of("Accepted", "Accepted", wrong.as_ref());
-        let features: Vec<Value> = FEATURES.iter().map(|name| json!({ "name": name })).collect();
+        let mut features: Vec<&str> = FEATURES.to_vec();
+        if cx.options.front != Front::Pods {
+            features.push(PROPAGATION);
+            features.sort_unstable();
+        }
+        let features: Vec<Value> = features.iter().map(|name| json!({ "name": name })).collect();
         let wanted = json!({
             "conditions": conditions(&[accepted], class.meta.generation),
             "supportedFeatures": features,
@@ -91,24 +99,14 @@ fn gateway(cx: &Cx<'_>, gate: &Gate<'_>, statuses: &mut Vec<Status>) {
     let generation = gate.object.meta.generation;
     let own: Vec<&Listener<'_>> = gate.listeners.iter().filter(|listener| listener.set.is_none()).collect();
     let mut all = whole(gate.wrong.as_ref(), &own);
-    let addresses = match cx.options.addresses.get(gate.name) {
-        Some(known) => known.clone(),
-        None if gate.bind.is_unspecified() => Vec::new(),
-        None => vec![gate.bind.to_string()],
-    };
+    let (addresses, unassigned) = addresses(cx, gate);
     let asked = gate.object.spec.addresses.iter().filter_map(|address| address.value.as_ref());
     let unusable = asked.filter(|address| !addresses.contains(address)).count() > 0;
-    let assigned = cx.options.addresses.contains_key(gate.name) && addresses.is_empty();
     if let Some(programmed) =
         all.iter_mut().find(|condition| condition.kind == "Programmed" && condition.holds)
     {
-        let wrong = match (unusable, assigned) {
-            (true, _) => {
-                Some(Problem::new("AddressNotUsable", "an address that was asked for is none of ours"))
-            }
-            (_, true) => Some(Problem::new("AddressNotAssigned", "the Service has no address yet")),
-            _ => None,
-        };
+        let not_ours = || Problem::new("AddressNotUsable", "an address that was asked for is none of ours");
+        let wrong = unusable.then(not_ours).or(unassigned);
         *programmed = Condition::of("Programmed", "Programmed", wrong.as_ref());
     }
     if frontend::falls_back(&gate.object.spec) {
@@ -122,6 +120,21 @@ fn gateway(cx: &Cx<'_>, gate: &Gate<'_>, statuses: &mut Vec<Status>) {
         "listeners": own.iter().map(|l| listener(gate, l, generation)).collect::<Vec<_>>(),
     });
     statuses.push(Status { kind: Kind::Gateway, name: gate.name.clone(), wanted });
+}
+
+/// The addresses of a Gateway, and why it has none yet.
+fn addresses(cx: &Cx<'_>, gate: &Gate<'_>) -> (Vec<String>, Option<Problem>) {
+    if let Front::Services { .. } = cx.options.front {
+        return services::addresses(cx, gate);
+    }
+    match cx.options.addresses.get(gate.name) {
+        Some(known) => {
+            let missing = || Problem::new("AddressNotAssigned", "the Service has no address yet");
+            (known.clone(), known.is_empty().then(missing))
+        }
+        None if gate.bind.is_unspecified() => (Vec::new(), None),
+        None => (vec![gate.bind.to_string()], None),
+    }
 }
 
 /// `Accepted` and `Programmed` of an object with listeners.

@@ -2,9 +2,12 @@
 //! driver in `controller/` carries the actions out, and `tests/sim/` plays driver, server and faults from a seed.
 //!
 //! *Layout:* [`reflector`] follows one resource, [`store`] holds the objects of all, [`election`] decides which
-//! replica leads, [`status`] compares statuses, [`writer`] writes them.
+//! replica leads, [`status`] compares statuses, [`writer`] writes them, [`keeper`] keeps the Services of Gateways,
+//! [`recorder`] tells users by Events what is refused.
 
 pub mod election;
+pub mod keeper;
+pub mod recorder;
 pub mod reflector;
 pub mod status;
 pub mod store;

@@ -386,7 +386,7 @@ impl Writer {
 
 /// Whether an object is another than the known one and not an earlier version of it. Versions are numbers in every
 /// API server (KEP-5504 makes that a promise); those that are not count as newer.
-fn is_newer(object: &Object, known: &Object) -> bool {
+pub(super) fn is_newer(object: &Object, known: &Object) -> bool {
     if object.uid != known.uid {
         return true;
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use weir_config::node::Node;
 use weir_config::{Diagnostics, parse};
-use weir_kube::api::{LEASE, Resource, Status, WATCHED};
+use weir_kube::api::{EVENT, LEASE, Making, Resource, Status, WATCHED};
 use weir_testkit::eventually_within;
 use weir_testkit::kube::FakeKube;
 
@@ -65,7 +65,11 @@ fn needed() -> BTreeSet<Rule> {
             all.insert(rule(resource, "", "get"));
             all.insert(rule(resource, "/status", "patch"));
         }
+        if resource.making == Making::ForGateways {
+            all.extend(["create", "delete", "patch"].map(|verb| rule(resource, "", verb)));
+        }
     }
+    all.insert(rule(&EVENT, "", "create"));
     all
 }
 
@@ -78,8 +82,13 @@ fn of_kind(documents: &[Node], kind: &str) -> BTreeSet<Rule> {
 fn roles_grant_what_is_needed_and_nothing_else() {
     let plain = documents("weir.yaml");
     assert_eq!(of_kind(&plain, "ClusterRole"), needed());
-    let chart = documents("chart/files/cluster-rules.yaml");
-    assert_eq!(rules(&chart[0]), needed());
+    let file = |name: &str| rules(&documents(&format!("chart/files/{name}.yaml"))[0]);
+    let (always, services) = (file("cluster-rules"), file("service-rules"));
+    assert!(always.is_disjoint(&services));
+    assert_eq!(&always | &services, needed());
+    assert!(
+        services.iter().all(|(_, resource, _)| ["services", "endpointslices"].contains(&resource.as_str()))
+    );
     let lease = |verb: &str| (LEASE.group.to_owned(), LEASE.plural.to_owned(), verb.to_owned());
     assert_eq!(of_kind(&plain, "Role"), ["create", "get", "update"].map(lease).into());
 }

@@ -132,6 +132,11 @@ impl FakeKube {
         lock(&self.shared.state).get(kind, namespace, name)
     }
 
+    /// All objects of a kind.
+    pub fn all(&self, kind: &str) -> Vec<Value> {
+        lock(&self.shared.state).all(kind)
+    }
+
     // === what the server saw ===
 
     /// All requests so far.
@@ -200,6 +205,11 @@ impl FakeKube {
     /// Permits it again.
     pub fn permit(&self, verb: &str, resource: &str) {
         self.fault(|faults| faults.forbidden.remove(&(verb.to_owned(), resource.to_owned())));
+    }
+
+    /// Turns the garbage collector off: what a deleted object owned stays.
+    pub fn keep_orphans(&self) {
+        lock(&self.shared.state).keeps_orphans = true;
     }
 
     /// Answers 404 for a resource, as if its definition were not installed.

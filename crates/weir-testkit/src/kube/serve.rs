@@ -138,7 +138,14 @@ fn answer(shared: &Shared, asked: &Asked, place: &Place, verb: &str) -> Result<V
         }
         "update" => state.replace(&place.key, asked.body.clone(), &place.subresource),
         "patch" => state.patch(&place.key, &asked.body, &place.subresource),
-        _ => state.delete(&place.key).ok_or_else(not_found),
+        _ => {
+            let known = state.read(&place.key)?;
+            let uid = &asked.body["preconditions"]["uid"];
+            if !uid.is_null() && *uid != known["metadata"]["uid"] {
+                return Err(conflict(&place.key.2));
+            }
+            state.delete(&place.key).ok_or_else(not_found)
+        }
     };
     drop(state);
     shared.changed.notify_all();

@@ -1,6 +1,7 @@
 //! The objects of the fake API server and their history.
 
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
 
 use serde_json::{Map, Value, json};
 
@@ -9,6 +10,7 @@ const KINDS: &[(&str, &str, &str, bool)] = &[
     ("BackendTLSPolicy", "gateway.networking.k8s.io/v1", "backendtlspolicies", true),
     ("ConfigMap", "v1", "configmaps", true),
     ("EndpointSlice", "discovery.k8s.io/v1", "endpointslices", true),
+    ("Event", "events.k8s.io/v1", "events", true),
     ("GRPCRoute", "gateway.networking.k8s.io/v1", "grpcroutes", true),
     ("Gateway", "gateway.networking.k8s.io/v1", "gateways", true),
     ("GatewayClass", "gateway.networking.k8s.io/v1", "gatewayclasses", false),
@@ -39,6 +41,10 @@ pub(super) struct State {
     /// The rest of each list, by its token.
     pages: BTreeMap<String, (u64, Vec<Value>)>,
     uids: u64,
+    /// Sets the uids of this server apart from those of others: ports of pods depend on them.
+    salt: RandomState,
+    /// Whether the garbage collector is off.
+    pub(super) keeps_orphans: bool,
 }
 
 /// A change of an object.
@@ -85,6 +91,12 @@ impl State {
         self.objects.get(&(kind_of(kind).0, namespace.to_owned(), name.to_owned())).cloned()
     }
 
+    pub(super) fn all(&self, kind: &str) -> Vec<Value> {
+        let plural = kind_of(kind).0;
+        let all = self.objects.iter().filter(|(key, _)| key.0 == plural);
+        all.map(|(_, object)| object.clone()).collect()
+    }
+
     pub(super) fn compact(&mut self) {
         self.compacted = self.version;
         self.history.clear();
@@ -126,7 +138,7 @@ impl State {
             return Err((409, "AlreadyExists", format!("{} exists", key.2)));
         }
         self.uids += 1;
-        let uid = format!("uid-{}", self.uids);
+        let uid = format!("uid-{:x}", self.salt.hash_one(self.uids));
         let metadata = object["metadata"].as_object_mut().ok_or_else(invalid)?;
         metadata.insert("uid".to_owned(), json!(uid));
         metadata.insert("generation".to_owned(), json!(1));
@@ -185,11 +197,22 @@ impl State {
         self.replace(key, body, subresource)
     }
 
+    /// Removes an object, and those of its namespace that name it as their only owner, as the garbage collector does.
     pub(super) fn delete(&mut self, key: &Key) -> Option<Value> {
         let mut object = self.objects.remove(key)?;
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
         self.log(key.0, "DELETED", object.clone());
+        let is_owned = |owned: &Value| {
+            let owners = owned["metadata"]["ownerReferences"].as_array().map_or(&[][..], Vec::as_slice);
+            matches!(owners, [only] if only["uid"] == object["metadata"]["uid"])
+        };
+        let in_namespace = self.objects.iter().filter(|((_, namespace, _), _)| *namespace == key.1);
+        let owned: Vec<Key> =
+            in_namespace.filter(|(_, owned)| is_owned(owned)).map(|(key, _)| key.clone()).collect();
+        if !self.keeps_orphans {
+            owned.iter().for_each(|key| drop(self.delete(key)));
+        }
         Some(object)
     }
 

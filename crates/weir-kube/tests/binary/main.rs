@@ -1,6 +1,11 @@
 //! The binary `weir-kube` against a fake API server: objects of the Gateway API in, answers and statuses out.
+//!
+//! *Layout:* this file has the binary and what a Gateway on a port of the pod does, `services.rs` is about the Services of
+//! Gateways.
 
 #![allow(clippy::unwrap_used, reason = "this is test code: a panic is how a test fails")]
+
+mod services;
 
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
@@ -21,12 +26,16 @@ struct Running {
 
 impl Running {
     fn start(kube: &FakeKube, folder: &Path) -> Self {
+        Self::start_with(kube, folder, &[])
+    }
+
+    fn start_with(kube: &FakeKube, folder: &Path, more: &[&str]) -> Self {
         let admin = unused_address().to_string();
         let settings = folder.join("settings.yaml");
         std::fs::write(&settings, format!("admin: {{ address: \"{admin}\" }}\nworkers: 1\n")).unwrap();
         let mut command = command_for(Path::new(env!("CARGO_BIN_EXE_weir-kube")), folder);
         command.args(["--server", &kube.url(), "--namespace", "weir", "--service", "weir"]);
-        command.arg("--config").arg(settings).arg("--state").arg(folder.join("state"));
+        command.args(more).arg("--config").arg(settings).arg("--state").arg(folder.join("state"));
         let mut process = command.spawn().unwrap();
         let stderr = process.stderr.take().unwrap();
         std::thread::spawn(move || {
@@ -155,4 +164,35 @@ fn a_missing_permission_is_in_readiness() {
         running.readyz().is_some_and(|text| text.contains(rule))
     });
     running.stop();
+}
+
+/// What is refused is in an Event too, once.
+#[test]
+fn what_is_refused_is_in_an_event() {
+    let kube = FakeKube::start();
+    let folder = tempfile::tempdir().unwrap();
+    kube.put(class());
+    kube.put(gateway(unused_address()));
+    let mut lost = redirect("lost", "/", "x.example");
+    lost["spec"]["rules"] = json!([{ "backendRefs": [{ "name": "nowhere", "port": 80 }] }]);
+    kube.put(lost);
+    let running = Running::start(&kube, folder.path());
+    let told = || -> Vec<Value> {
+        let all = kube.all("Event").into_iter();
+        all.filter(|event| event["regarding"]["name"] == "lost").collect()
+    };
+    eventually_within(SOON, "an Event says why", || !told().is_empty());
+    running.stop();
+    let event = told().remove(0);
+    assert_eq!((&event["reason"], &event["type"]), (&json!("BackendNotFound"), &json!("Warning")), "{event}");
+    assert_eq!(event["regarding"]["uid"], kube.get("HTTPRoute", "shop", "lost").unwrap()["metadata"]["uid"]);
+    // Neither another leader nor the status that was written since tells it again.
+    let running = Running::start(&kube, folder.path());
+    kube.put(redirect("new", "/new", "y.example"));
+    eventually_within(SOON, "the new leader writes", || {
+        let new = kube.get("HTTPRoute", "shop", "new").unwrap();
+        condition(&new, "/status/parents/0/conditions", "Accepted").as_deref() == Some("True")
+    });
+    running.stop();
+    assert_eq!(told().len(), 1);
 }

@@ -1,0 +1,383 @@
+//! A Service for each Gateway, and the ports of the pods behind it.
+//!
+//! Two Gateways may both ask for port 80, but a pod has that port once. So each port of a Gateway gets a port of the
+//! pods, and the Gateway's own Service leads from one to the other. All replicas must agree on these ports without
+//! talking to each other, across restarts, and while Gateways come and go. They are derived:
+//!
+//! - A digest of the Gateway's uid and the port gives a few candidates within [`POD_PORTS`]. Nobody chooses a uid.
+//! - The candidate that the Gateway's Service has already is kept. So an older Gateway that goes, or a new one, moves no
+//!   port of another, and a restart finds the ports of before.
+//! - Of the others, the older Gateway takes its first free candidate. Every replica that has seen the same objects takes
+//!   the same one, so replicas listen before the leader has written the Service.
+//!
+//! Whoever may change the Service in a tenant's namespace can move that Gateway's port among its own candidates, until
+//! the leader puts it back. Any other port there, such as that of the admin API, is ignored.
+//!
+//! The Service stands in the Gateway's namespace, so that its owner is the Gateway and Kubernetes deletes it with it. The
+//! pods stand in another one, so the Service has no selector: its EndpointSlices are copies of those of the Service of
+//! this installation.
+
+use super::listeners::Gate;
+use super::{Cx, Front};
+use crate::names;
+use crate::objects::{
+    CONTROLLER_ANNOTATION, Endpoint, GATEWAY_GROUP, Kind, Meta, Name, Object, ParametersRef, Service,
+    ServicePort, is_label, shown,
+};
+use crate::status::Problem;
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+
+/// The ports of pods that serve listeners. Below them are those of the admin API and of Ingresses, above them the node
+/// ports of Kubernetes (30000) and the ports that Linux gives to clients (32768).
+pub const POD_PORTS: RangeInclusive<u16> = 15_000..=29_999;
+
+/// How many ports of [`POD_PORTS`] a port of a Gateway may get. If one in ten is taken, all eight are for one listener in
+/// a hundred million.
+const CANDIDATES: u8 = 8;
+
+/// Most ports of a Gateway: an EndpointSlice has no more.
+pub const MAX_PORTS: usize = 100;
+
+/// Most pods of an EndpointSlice, as in Kubernetes.
+const MAX_PODS: usize = 1_000;
+
+/// The label that names the Gateway, as the Gateway API wants it.
+const GATEWAY_LABEL: &str = "gateway.networking.k8s.io/gateway-name";
+/// The labels and annotations that `infrastructure` asked for, so that they go when they are no longer asked for.
+pub(crate) const COPIED_ANNOTATION: &str = "gateway.weir.dev/copied";
+
+/// Longest label value, and longest name of a Service.
+const MAX_LABEL: usize = 63;
+
+/// The types of Services that a Gateway can have.
+pub const TYPES: &[&str] = &["ClusterIP", "LoadBalancer", "NodePort"];
+
+/// How a Gateway's Service is to be, from the ConfigMap that its `infrastructure` names.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Wish {
+    kind: Option<String>,
+    traffic: Option<String>,
+    class: Option<String>,
+}
+
+/// Gives each port of the Gateways, which are sorted by age, a port of the pods.
+pub(super) fn assign(cx: &Cx<'_>, gates: &mut [Gate<'_>]) {
+    if cx.options.front == Front::Pods {
+        return;
+    }
+    let mut taken: BTreeSet<u16> = BTreeSet::new();
+    for gate in gates.iter_mut().filter(|gate| gate.wrong.is_none()) {
+        let own = own_service(cx, gate.name, gate.object.meta.uid.as_str());
+        let ports = ports_of(gate);
+        for port in ports {
+            let kept = own.and_then(|service| target_of(service, port));
+            let kept = kept.filter(|kept| candidates(&gate.object.meta, port).any(|one| one == *kept));
+            if let Some(kept) = kept.filter(|kept| taken.insert(*kept)) {
+                gate.ports.insert(port, kept);
+            }
+        }
+    }
+    for gate in gates.iter_mut().filter(|gate| gate.wrong.is_none()) {
+        let ports = ports_of(gate);
+        for (at, port) in ports.into_iter().enumerate() {
+            if gate.ports.contains_key(&port) {
+                continue;
+            }
+            let mut free = candidates(&gate.object.meta, port).filter(|_| at < MAX_PORTS);
+            if let Some(free) = free.find(|one| taken.insert(*one)) {
+                gate.ports.insert(port, free);
+                continue;
+            }
+            let message = match at < MAX_PORTS {
+                true => "the pods have no port left for it".to_owned(),
+                false => format!("the Gateway has more than {MAX_PORTS} ports"),
+            };
+            for listener in gate.listeners.iter_mut().filter(|listener| listener.spec.port == port) {
+                listener.wrong.get_or_insert_with(|| Problem::new("PortUnavailable", message.clone()));
+            }
+        }
+    }
+}
+
+/// The ports of the listeners that routes may attach to, also of those whose certificate is missing: a Secret that is
+/// broken for a moment must not change the load balancer.
+fn ports_of(gate: &Gate<'_>) -> BTreeSet<u16> {
+    gate.listeners
+        .iter()
+        .filter(|listener| listener.takes_routes())
+        .map(|listener| listener.spec.port)
+        .collect()
+}
+
+fn candidates(meta: &Meta, port: u16) -> impl Iterator<Item = u16> {
+    let of = format!("{}/{}/{}/{port}", meta.uid, meta.namespace, meta.name);
+    let count = POD_PORTS.end() - POD_PORTS.start() + 1;
+    (0..CANDIDATES).map(move |number| {
+        let digest = Sha256::digest(format!("{of}/{number}"));
+        let (high, low) = (digest.first().copied(), digest.get(1).copied());
+        let drawn = u16::from_be_bytes([high.unwrap_or_default(), low.unwrap_or_default()]);
+        POD_PORTS.start() + drawn % count
+    })
+}
+
+/// The Service of a Gateway, if it is there and ours.
+fn own_service<'c>(cx: &Cx<'c>, gateway: &Name, uid: &str) -> Option<&'c Object<Service>> {
+    let service = cx.cluster.services.get(&Name::new(&gateway.namespace, &service_name(&gateway.name)))?;
+    let is_owner =
+        service.meta.owner_references.iter().any(|owner| owner.uid == uid && owner.kind == "Gateway");
+    let is_made = service.meta.annotations.get(CONTROLLER_ANNOTATION) == Some(&cx.options.controller);
+    (is_owner && is_made).then_some(service)
+}
+
+fn target_of(service: &Object<Service>, port: u16) -> Option<u16> {
+    let found = service.spec.ports.iter().find(|known: &&ServicePort| known.port == port)?;
+    found.target_port.as_u64().and_then(|target| u16::try_from(target).ok())
+}
+
+/// The name of a Gateway's Service: a label, unlike the Gateway's own name.
+fn service_name(gateway: &str) -> String {
+    let name = format!("weir-{gateway}");
+    if is_label(&name, MAX_LABEL) { name } else { format!("weir-{}", shortened(gateway, MAX_LABEL - 5)) }
+}
+
+/// A text of at most so many bytes for a name, with a digest of the whole.
+fn shortened(text: &str, most: usize) -> String {
+    /// Bytes of the digest.
+    const DIGEST: usize = 5;
+    let digest = names::hex(text.as_bytes(), DIGEST);
+    let kept = text.get(..text.len().min(most - 2 * DIGEST - 1)).unwrap_or_default().replace('.', "-");
+    format!("{}-{digest}", kept.trim_end_matches('-'))
+}
+
+/// The addresses of a Gateway, and why it has none yet.
+pub(super) fn addresses(cx: &Cx<'_>, gate: &Gate<'_>) -> (Vec<String>, Option<Problem>) {
+    let name = Name::new(&gate.name.namespace, &service_name(&gate.name.name));
+    let missing = |message: String| Some(Problem::new("AddressNotAssigned", message));
+    match (own_service(cx, gate.name, &gate.object.meta.uid), cx.cluster.services.contains_key(&name)) {
+        (None, true) => (Vec::new(), missing(format!("Service {name} belongs to somebody else"))),
+        (None, false) => (Vec::new(), missing(format!("Service {name} has yet to be created"))),
+        (Some(service), _) => match addresses_of(service) {
+            none if none.is_empty() => (none, missing(format!("Service {name} has no address yet"))),
+            found => (found, None),
+        },
+    }
+}
+
+/// The addresses of a Service for clients: those of its load balancer, or else its own.
+pub(crate) fn addresses_of(service: &Object<Service>) -> Vec<String> {
+    let ingress = service.status.pointer("/loadBalancer/ingress").and_then(Value::as_array);
+    let entry = |entry: &Value| {
+        let text = |name: &str| entry.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+        text("ip").or_else(|| text("hostname")).map(str::to_owned)
+    };
+    let outside: Vec<String> = ingress.into_iter().flatten().filter_map(entry).collect();
+    if service.spec.kind.as_deref() == Some("LoadBalancer") || !outside.is_empty() {
+        return outside;
+    }
+    service.spec.cluster_ips.iter().filter(|ip| *ip != "None").cloned().collect()
+}
+
+/// Reads how a Gateway's Service is to be.
+///
+/// # Errors
+/// Why `infrastructure.parametersRef` cannot be followed.
+pub(super) fn wish(cx: &Cx<'_>, namespace: &str, written: Option<&ParametersRef>) -> Result<Wish, Problem> {
+    let Some(reference) = written else { return Ok(Wish::default()) };
+    let invalid = |message: String| Problem::new("InvalidParameters", message);
+    let is_map = reference.group.is_empty() && reference.kind == "ConfigMap";
+    if !is_map || cx.options.front == Front::Pods {
+        let kind = shown(&reference.kind);
+        let hint = if is_map { ", because Gateways have no Service here" } else { "; a ConfigMap is" };
+        return Err(invalid(format!(
+            "infrastructure.parametersRef of the kind {kind} is not supported{hint}"
+        )));
+    }
+    let name = Name::new(namespace, &reference.name);
+    let Some(map) = cx.cluster.config_maps.get(&name) else {
+        return Err(invalid(format!("there is no ConfigMap {}", shown(&name.to_string()))));
+    };
+    let read = |key: &str, words: &[&str]| match map.spec.data.get(key).map(|text| text.trim()) {
+        Some(word) if !words.is_empty() && !words.contains(&word) => Err(invalid(format!(
+            "{key} in ConfigMap {name} is `{}`, not one of {}",
+            shown(word),
+            words.join(", ")
+        ))),
+        word => Ok(word.filter(|word| !word.is_empty()).map(str::to_owned)),
+    };
+    Ok(Wish {
+        kind: read("service.type", TYPES)?,
+        traffic: read("service.externalTrafficPolicy", &["Cluster", "Local"])?,
+        class: read("service.loadBalancerClass", &[])?,
+    })
+}
+
+/// The objects that a Gateway is to have: its Service, and an EndpointSlice for each family of addresses. None if the
+/// Gateway has no port: what is there stays as it is.
+pub(super) fn objects(cx: &Cx<'_>, gate: &Gate<'_>) -> Vec<(Kind, Name, Value)> {
+    let Front::Services { pods, kind } = &cx.options.front else { return Vec::new() };
+    let is_foreign =
+        cx.cluster.services.contains_key(&Name::new(&gate.name.namespace, &service_name(&gate.name.name)))
+            && own_service(cx, gate.name, &gate.object.meta.uid).is_none();
+    if gate.wrong.is_some() || gate.ports.is_empty() || is_foreign {
+        return Vec::new();
+    }
+    let name = Name::new(&gate.name.namespace, &service_name(&gate.name.name));
+    let port_name = |port: &u16| format!("tcp-{port}");
+    let ports: Vec<Value> = gate
+        .ports
+        .iter()
+        .map(|(port, pod)| json!({ "name": port_name(port), "protocol": "TCP", "port": port, "targetPort": pod }))
+        .collect();
+    let kind = gate.wish.kind.as_ref().unwrap_or(kind);
+    let mut spec =
+        json!({ "type": kind, "ports": ports, "externalTrafficPolicy": null, "loadBalancerIP": null });
+    if kind != "ClusterIP" {
+        spec["externalTrafficPolicy"] = json!(gate.wish.traffic.as_deref().unwrap_or("Local"));
+    }
+    if kind == "LoadBalancer" {
+        let asked = gate.object.spec.addresses.iter().find_map(|address| address.value.as_ref());
+        spec["loadBalancerIP"] = json!(asked);
+        if let Some(class) = &gate.wish.class {
+            spec["loadBalancerClass"] = json!(class);
+        }
+    }
+    let labels = json!({});
+    let mut all = vec![(
+        Kind::Service,
+        name.clone(),
+        json!({
+            "apiVersion": "v1", "kind": "Service", "spec": spec,
+            "metadata": metadata(cx, gate, &name, labels),
+        }),
+    )];
+    let ports: Vec<Value> = gate
+        .ports
+        .iter()
+        .map(|(port, pod)| json!({ "name": port_name(port), "protocol": "TCP", "port": pod }))
+        .collect();
+    for (family, suffix) in [("IPv4", "4"), ("IPv6", "6")] {
+        let endpoints = pods_of(cx, pods, family);
+        let slice = Name::new(&name.namespace, &format!("{}-{suffix}", name.name));
+        // Without pods the copy of before must be emptied, but none has to be made.
+        if endpoints.is_empty() && !cx.cluster.endpoint_slices.contains_key(&slice) {
+            continue;
+        }
+        let labels = json!({
+            "kubernetes.io/service-name": name.name,
+            "endpointslice.kubernetes.io/managed-by": "gateway.weir.dev",
+        });
+        let metadata = metadata(cx, gate, &slice, labels);
+        let value = json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": metadata,
+            "addressType": family, "ports": ports, "endpoints": endpoints,
+        });
+        all.push((Kind::EndpointSlice, slice, value));
+    }
+    all
+}
+
+fn metadata(cx: &Cx<'_>, gate: &Gate<'_>, name: &Name, labels: Value) -> Value {
+    let meta = &gate.object.meta;
+    let infrastructure = gate.object.spec.infrastructure.clone().unwrap_or_default();
+    let mut copied: Vec<&String> =
+        infrastructure.labels.keys().chain(infrastructure.annotations.keys()).collect();
+    copied.sort();
+    copied.dedup();
+    let mut annotations: Map<String, Value> =
+        infrastructure.annotations.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
+    annotations.insert(COPIED_ANNOTATION.to_owned(), json!(json!(copied).to_string()));
+    annotations.insert(CONTROLLER_ANNOTATION.to_owned(), json!(cx.options.controller));
+    let mut all: Map<String, Value> =
+        infrastructure.labels.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
+    let gateway =
+        if meta.name.len() <= MAX_LABEL { meta.name.clone() } else { shortened(&meta.name, MAX_LABEL) };
+    all.insert(GATEWAY_LABEL.to_owned(), json!(gateway));
+    all.insert("app.kubernetes.io/managed-by".to_owned(), json!("weir-kube"));
+    // Ours last: nobody's labels lead the EndpointSlice to another Service.
+    all.extend(labels.as_object().cloned().unwrap_or_default());
+    json!({
+        "namespace": name.namespace, "name": name.name, "labels": all, "annotations": annotations,
+        "ownerReferences": [{
+            "apiVersion": format!("{GATEWAY_GROUP}/v1"), "kind": "Gateway", "name": meta.name, "uid": meta.uid,
+            "controller": true,
+        }],
+    })
+}
+
+/// The pods behind a Service as endpoints of a family, sorted by address.
+fn pods_of(cx: &Cx<'_>, service: &Name, family: &str) -> Vec<Value> {
+    let slices = cx.slices.get(&(service.namespace.as_str(), service.name.as_str()));
+    let slices = slices.into_iter().flatten().filter(|slice| slice.address_type == family);
+    let mut pods: BTreeMap<IpAddr, Value> = BTreeMap::new();
+    for endpoint in slices.flat_map(|slice| &slice.endpoints) {
+        let address = endpoint.addresses.first().and_then(|address| address.parse::<IpAddr>().ok());
+        if let Some(address) = address {
+            pods.insert(address, pod(address, endpoint));
+        }
+    }
+    pods.into_values().take(MAX_PODS).collect()
+}
+
+fn pod(address: IpAddr, endpoint: &Endpoint) -> Value {
+    let state = &endpoint.conditions;
+    let ready = state.ready.unwrap_or(true);
+    let mut value = json!({
+        "addresses": [address],
+        "conditions": {
+            "ready": ready,
+            "serving": state.serving.unwrap_or(ready),
+            "terminating": state.terminating.unwrap_or_default(),
+        },
+    });
+    for (key, text) in [("nodeName", &endpoint.node_name), ("zone", &endpoint.zone)] {
+        if let Some(text) = text {
+            value[key] = json!(text);
+        }
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_services_are_labels() {
+        for gateway in ["web", "a.b", &"g".repeat(58), &"g".repeat(59), &"g.".repeat(126), "a-."] {
+            let name = service_name(gateway);
+            assert!(is_label(&name, MAX_LABEL), "{gateway}: {name}");
+        }
+        assert_ne!(service_name("a.b"), service_name("a-b"), "two Gateways never share one");
+        let long = |end: char| service_name(&format!("{}{end}", "g".repeat(200)));
+        assert_ne!(long('a'), long('b'));
+    }
+
+    #[test]
+    fn clients_see_the_addresses_of_the_load_balancer() {
+        let ingress =
+            json!({ "loadBalancer": { "ingress": [{ "ip": "192.0.2.1" }, { "hostname": "a.example" }] } });
+        for (spec, status, expected) in [
+            (json!({ "type": "LoadBalancer", "clusterIPs": ["10.0.0.1"] }), json!({}), vec![]),
+            (json!({ "type": "LoadBalancer" }), ingress, vec!["192.0.2.1", "a.example"]),
+            (json!({ "clusterIPs": ["10.0.0.1", "fd00::1"] }), json!({}), vec!["10.0.0.1", "fd00::1"]),
+            (json!({ "clusterIPs": ["None"] }), json!({}), vec![]),
+        ] {
+            let spec = serde_json::from_value(spec).unwrap();
+            let service = Object { meta: Meta::default(), spec, status };
+            assert_eq!(addresses_of(&service), expected, "{service:?}");
+        }
+    }
+
+    #[test]
+    fn candidates_stay_in_their_range_and_differ() {
+        let meta = Meta { uid: "u1".to_owned(), ..Meta::default() };
+        let first: Vec<u16> = candidates(&meta, 80).collect();
+        assert!(first.iter().all(|port| POD_PORTS.contains(port)));
+        assert_eq!(first, candidates(&meta, 80).collect::<Vec<_>>(), "every replica finds the same");
+        assert_ne!(first, candidates(&meta, 443).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,243 @@
+use super::*;
+use crate::api::watched;
+
+const US: &str = "example.com/us";
+const S: fn(u64) -> Time = Duration::from_secs;
+
+fn target(name: &str) -> Target {
+    Target { kind: watched("Service").unwrap().kind, key: Key::new("shop", name) }
+}
+
+/// A Service as we want it.
+fn service(owner: &str, ports: &[u16], labels: Value) -> Value {
+    let ports: Vec<Value> =
+        ports.iter().map(|port| json!({ "port": port, "targetPort": 15_000 + port })).collect();
+    let copied: Vec<&String> = labels.as_object().unwrap().keys().collect();
+    json!({
+        "metadata": {
+            "namespace": "shop", "name": "weir-web", "labels": labels,
+            "annotations": {
+                CONTROLLER_ANNOTATION: US, COPIED_ANNOTATION: json!(copied).to_string(),
+            },
+            "ownerReferences": [{ "kind": "Gateway", "name": "web", "uid": owner }],
+        },
+        "spec": { "ports": ports, "externalTrafficPolicy": null },
+    })
+}
+
+/// An object as the server stores it, with what it adds.
+fn stored(mut value: Value, version: &str) -> Object {
+    value["metadata"]["uid"] = json!("s1");
+    value["metadata"]["resourceVersion"] = json!(version);
+    for port in value["spec"]["ports"].as_array_mut().into_iter().flatten() {
+        port["nodePort"] = json!(30_000 + port["port"].as_u64().unwrap());
+    }
+    value["spec"]["clusterIP"] = json!("10.0.0.1");
+    Object::new(watched("Service").unwrap(), value).unwrap()
+}
+
+fn gateway(uid: &str, class: &str) -> Object {
+    let metadata = json!({ "namespace": "shop", "name": "web", "uid": uid, "resourceVersion": "1" });
+    let value = json!({ "metadata": metadata, "spec": { "gatewayClassName": class } });
+    Object::new(watched("Gateway").unwrap(), value).unwrap()
+}
+
+fn wanted(owner: &str, object: Option<Value>) -> Event {
+    Event::Want(Wanted {
+        objects: object.into_iter().map(|object| (target("weir-web"), object)).collect(),
+        gateways: [(Key::new("shop", "web"), owner.to_owned())].into(),
+    })
+}
+
+/// A keeper and the store that its watches fill.
+struct World {
+    keeper: Keeper,
+    store: Store,
+}
+
+impl World {
+    fn leading() -> Self {
+        let mut world = Self { keeper: Keeper::new(US, 1), store: Store::default() };
+        assert_eq!(world.on(0, Event::Lead(true)), []);
+        world
+    }
+
+    fn on(&mut self, at: u64, event: Event) -> Vec<Action> {
+        self.keeper.on(S(at), &self.store, event)
+    }
+
+    /// The watch reports an object.
+    fn seen(&mut self, at: u64, object: Object) -> Vec<Action> {
+        self.store.put("Service", object.clone());
+        self.on(at, Event::Seen(target(&object.key.name), Some(object)))
+    }
+}
+
+fn patched(todo: &[Action]) -> (u64, &Value) {
+    let [Action::Patch(number, _, patch)] = todo else { panic!("one patch, not {todo:?}") };
+    (*number, patch)
+}
+
+#[test]
+fn a_service_is_created_once_and_left_alone() {
+    let mut world = World::leading();
+    let body = service("u1", &[80], json!({}));
+    let todo = world.on(1, wanted("u1", Some(body.clone())));
+    assert_eq!(todo, [Action::Create(1, target("weir-web"), body.clone())]);
+    assert_eq!(world.on(1, wanted("u1", Some(body.clone()))), [], "it is under way");
+    let made = stored(body.clone(), "5");
+    assert_eq!(world.on(2, Event::Wrote(1, Ok(made.clone()))), []);
+    assert_eq!(world.on(2, Event::Tick), [], "the watch has not caught up, but the answer has said enough");
+    assert_eq!(world.seen(3, made), []);
+    assert_eq!(world.keeper.next(), Time::MAX);
+}
+
+#[test]
+fn what_the_server_chose_stays() {
+    let mut world = World::leading();
+    world.on(1, wanted("u1", Some(service("u1", &[80], json!({})))));
+    let made = stored(service("u1", &[80], json!({})), "5");
+    world.on(2, Event::Wrote(1, Ok(made.clone())));
+    world.seen(2, made);
+    let todo = world.on(3, wanted("u1", Some(service("u1", &[80, 443], json!({})))));
+    let expected = json!({
+        "metadata": { "resourceVersion": "5" },
+        "spec": { "ports": [
+            { "port": 80, "targetPort": 15_080, "nodePort": 30_080 }, { "port": 443, "targetPort": 15_443 },
+        ] },
+    });
+    assert_eq!(patched(&todo).1, &expected);
+}
+
+#[test]
+fn labels_that_are_no_longer_asked_for_go_and_those_of_others_stay() {
+    let mut world = World::leading();
+    world.on(1, wanted("u1", Some(service("u1", &[80], json!({ "team": "a" })))));
+    let mut made = service("u1", &[80], json!({ "team": "a", "cloud": "b" }));
+    made["metadata"]["annotations"][COPIED_ANNOTATION] = json!(r#"["team"]"#);
+    let made = stored(made, "5");
+    world.on(2, Event::Wrote(1, Ok(made.clone())));
+    world.seen(2, made);
+    let todo = world.on(3, wanted("u1", Some(service("u1", &[80], json!({})))));
+    let metadata = &patched(&todo).1["metadata"];
+    assert_eq!(metadata["labels"], json!({ "team": null }), "{metadata}");
+    assert_eq!(metadata["annotations"], json!({ COPIED_ANNOTATION: "[]" }));
+}
+
+#[test]
+fn somebody_elses_service_is_not_touched() {
+    for theirs in [
+        json!({ "metadata": { "namespace": "shop", "name": "weir-web" }, "spec": { "ports": [{ "port": 1 }] } }),
+        service("another", &[80], json!({})),
+    ] {
+        let mut world = World::leading();
+        world.seen(1, stored(theirs, "5"));
+        assert_eq!(world.on(2, wanted("u1", Some(service("u1", &[80], json!({}))))), []);
+    }
+}
+
+#[test]
+fn a_service_goes_only_if_the_server_says_that_its_gateway_is_gone() {
+    for (answer, is_deleted) in [
+        (Err(ApiError::NotFound), true),
+        (Ok(gateway("u1", "weir")), false),
+        (Ok(gateway("u2", "weir")), true),
+        (Ok(gateway("u1", "theirs")), true),
+        (Ok(gateway("u1", "unknown")), false),
+        (Err(ApiError::Away("503".to_owned(), None)), false),
+        (Err(ApiError::Forbidden("no".to_owned())), false),
+    ] {
+        let mut world = World::leading();
+        for (name, controller) in [("weir", US), ("theirs", "example.com/them")] {
+            let value = json!({
+                "metadata": { "name": name, "resourceVersion": "1" }, "spec": { "controllerName": controller },
+            });
+            world.store.put("GatewayClass", Object::new(watched("GatewayClass").unwrap(), value).unwrap());
+        }
+        let todo = world.seen(1, stored(service("u1", &[80], json!({})), "5"));
+        assert_eq!(todo, [Action::Read(1, Key::new("shop", "web"))]);
+        let todo = world.on(2, Event::Read(1, answer.clone()));
+        let delete = Action::Delete(2, target("weir-web"), "s1".into());
+        assert_eq!(todo.contains(&delete), is_deleted, "{answer:?}: {todo:?}");
+        if is_deleted {
+            assert_eq!(world.on(3, Event::Deleted(2, Ok(()))), []);
+            assert_eq!(world.keeper.next(), Time::MAX);
+        } else {
+            assert!(world.keeper.next() > S(2), "it looks again later");
+        }
+    }
+}
+
+#[test]
+fn a_gateway_without_anything_to_serve_keeps_its_service() {
+    let mut world = World::leading();
+    world.on(1, wanted("u1", None));
+    assert_eq!(world.seen(2, stored(service("u1", &[80], json!({})), "5")), []);
+}
+
+#[test]
+fn a_service_of_an_earlier_gateway_of_that_name_makes_room() {
+    let mut world = World::leading();
+    world.seen(1, stored(service("u1", &[80], json!({})), "5"));
+    world.on(1, Event::Read(1, Ok(gateway("u1", "weir"))));
+    let todo = world.on(2, wanted("u2", None));
+    assert_eq!(todo, [], "it has just looked");
+    let todo = world.on(200, Event::Tick);
+    assert_eq!(todo, [Action::Read(2, Key::new("shop", "web"))]);
+    assert_eq!(
+        world.on(201, Event::Read(2, Ok(gateway("u2", "weir")))),
+        [Action::Delete(3, target("weir-web"), "s1".into())]
+    );
+}
+
+#[test]
+fn who_does_not_lead_writes_nothing() {
+    let mut world = World { keeper: Keeper::new(US, 1), store: Store::default() };
+    let body = service("u1", &[80], json!({}));
+    assert_eq!(world.on(1, wanted("u1", Some(body.clone()))), []);
+    assert_eq!(world.seen(1, stored(service("gone", &[80], json!({})), "1")), []);
+    assert_eq!(world.on(1, Event::Tick), []);
+    world.store.delete("Service", &Key::new("shop", "weir-web"));
+    world.on(1, Event::Seen(target("weir-web"), None));
+    assert_eq!(world.on(2, Event::Lead(true)), [Action::Create(1, target("weir-web"), body)]);
+    world.on(3, Event::Lead(false));
+    assert_eq!(world.on(4, Event::Wrote(1, Err(ApiError::Conflict))), []);
+    assert_eq!(world.on(100, Event::Tick), []);
+}
+
+#[test]
+fn what_is_forbidden_is_said_once_and_tried_again() {
+    let mut world = World::leading();
+    world.on(1, wanted("u1", Some(service("u1", &[80], json!({})))));
+    let no = || ApiError::Forbidden("no".to_owned());
+    let said = Action::Say(Note::Forbidden("create", target("x").kind, "no".to_owned()));
+    assert_eq!(world.on(2, Event::Wrote(1, Err(no()))), [said]);
+    assert!(matches!(world.on(30, Event::Tick)[..], [Action::Create(2, ..)]));
+    assert_eq!(world.on(31, Event::Wrote(2, Err(no()))), [], "said already");
+    assert!(matches!(world.on(60, Event::Tick)[..], [Action::Create(3, ..)]));
+    // No answer comes at all.
+    world.on(61 + PATIENCE.as_secs(), Event::Tick);
+    assert!(matches!(world.on(200, Event::Tick)[..], [Action::Create(4, ..)]));
+}
+
+#[test]
+fn who_undoes_a_service_does_not_make_us_write_all_the_time() {
+    let mut world = World::leading();
+    let ours = service("u1", &[80], json!({}));
+    let theirs = service("u1", &[81], json!({}));
+    world.on(1, wanted("u1", Some(ours.clone())));
+    let (mut writes, mut version) = (0, 10);
+    world.on(1, Event::Wrote(1, Ok(stored(ours.clone(), "9"))));
+    for at in 2..62 {
+        version += 1;
+        let mut todo = world.seen(at, stored(theirs.clone(), &version.to_string()));
+        todo.extend(world.on(at, Event::Tick));
+        for action in todo {
+            if let Action::Patch(number, ..) = action {
+                (writes, version) = (writes + 1, version + 1);
+                world.on(at, Event::Wrote(number, Ok(stored(ours.clone(), &version.to_string()))));
+            }
+        }
+    }
+    assert!((5..=8).contains(&writes), "{writes} writes in a minute");
+}
