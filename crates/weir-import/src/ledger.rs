@@ -175,6 +175,12 @@ impl Ledger {
         self.judged.get(piece.0 as usize).copied().unwrap_or(true)
     }
 
+    /// What is known of a statement that was judged.
+    #[must_use]
+    pub fn line(&self, piece: Piece) -> Option<&Line> {
+        self.lines.get(piece.0 as usize).filter(|_| self.is_judged(piece))
+    }
+
     /// The verdict so far.
     #[must_use]
     pub fn verdict(&self, piece: Piece) -> Option<Verdict> {

@@ -65,6 +65,7 @@ mod traefik;
 pub mod yaml;
 
 pub use config::Config;
+pub use ingress_nginx::asked as ingress_annotations;
 pub use ledger::{Ledger, Piece, Verdict};
 pub use output::Written;
 pub use source::{Disk, Loader, Memory, Place, Printed, SourceFile, SourceTree, Unreadable};

@@ -145,6 +145,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "weir-fleet",
             "weir-gateway",
             "weir-h1",
+            "weir-import",
             "weir-telemetry",
             "weir-wire",
         ],

@@ -24,20 +24,20 @@ const MAX_FILES: usize = 50;
 
 /// What the annotations of an Ingress come to.
 #[derive(Default)]
-struct Own {
-    traffic: Traffic,
-    access: Vec<Filter>,
+pub(super) struct Own {
+    pub(super) traffic: Traffic,
+    pub(super) access: Vec<Filter>,
     /// What nginx does for the whole server, which is every Ingress of the host.
-    server: Vec<Filter>,
-    upstream: Settings,
-    rewrite: Option<(String, Piece)>,
-    uses_regex: bool,
-    redirects_tls: bool,
-    forces_tls: bool,
-    app_root: Option<String>,
-    from_to_www: bool,
-    aliases: Vec<String>,
-    passthrough: Option<Piece>,
+    pub(super) server: Vec<Filter>,
+    pub(super) upstream: Settings,
+    pub(super) rewrite: Option<(String, Piece)>,
+    pub(super) uses_regex: bool,
+    pub(super) redirects_tls: bool,
+    pub(super) forces_tls: bool,
+    pub(super) app_root: Option<String>,
+    pub(super) from_to_www: bool,
+    pub(super) aliases: Vec<String>,
+    pub(super) passthrough: Option<Piece>,
 }
 
 /// What the Ingresses of a host share: nginx has one `server` for all of them.
@@ -53,10 +53,36 @@ struct Canary {
     backend: Backend,
     namespace: String,
     settings: Settings,
-    weight: u64,
-    total: u64,
+    share: Share,
+}
+
+/// Which requests a canary takes.
+#[derive(Clone)]
+pub(super) struct Share {
+    pub(super) weight: u64,
+    pub(super) total: u64,
     header: Option<(String, Option<Expression>)>,
     cookie: Option<String>,
+}
+
+impl Share {
+    /// Conditions in their order, and whether the canary gets what meets one. The first that says something decides:
+    /// header, then cookie; of the rest, the weight.
+    pub(super) fn choices(&self) -> Vec<(Expression, bool)> {
+        let mut choices = Vec::new();
+        let words = |value: Expression| {
+            let is = |word: &str| value.clone().equals(Expression::text(word));
+            [(is("always"), true), (is("never"), false)]
+        };
+        match &self.header {
+            Some((_, Some(is))) => choices.push((is.clone(), true)),
+            Some((header, None)) => choices.extend(words(Expression::of("request.headers", header))),
+            None => {}
+        }
+        let cookie = self.cookie.iter();
+        choices.extend(cookie.flat_map(|cookie| words(Expression::of("request.cookies", cookie))));
+        choices
+    }
 }
 
 /// The rank of a location in nginx: the greatest is asked first.
@@ -214,6 +240,25 @@ const CANARY: &[&str] = &[
 /// Reads an Ingress that is a canary of another.
 fn canary(cx: &mut Cx<'_, '_>, ingress: &mut Ingress<'_>, all: &mut HashMap<(String, String), Canary>) {
     let settings = upstreams::read(cx, ingress);
+    let share = canary_of(cx, ingress);
+    for (name, piece) in ingress.annotations.rest() {
+        cx.ledger.left_out(piece, format!("{name} of a canary: those of the main Ingress count"));
+    }
+    for rule in &ingress.rules {
+        for path in &rule.paths {
+            let canary = Canary {
+                backend: path.backend.clone(),
+                namespace: ingress.namespace.clone(),
+                settings: settings.clone(),
+                share: share.clone(),
+            };
+            all.insert((rule.host.clone(), path.path.clone()), canary);
+        }
+    }
+}
+
+/// Reads which requests a canary takes.
+pub(super) fn canary_of(cx: &mut Cx<'_, '_>, ingress: &mut Ingress<'_>) -> Share {
     let own = &mut ingress.annotations;
     let mut number = |key: &str, default: u64| match own.take(key) {
         Some((text, piece)) => {
@@ -253,27 +298,11 @@ fn canary(cx: &mut Cx<'_, '_>, ingress: &mut Ingress<'_>, all: &mut HashMap<(Str
         cx.ledger.same(piece);
         name
     });
-    for (name, piece) in own.rest() {
-        cx.ledger.left_out(piece, format!("{name} of a canary: those of the main Ingress count"));
-    }
-    for rule in &ingress.rules {
-        for path in &rule.paths {
-            let canary = Canary {
-                backend: path.backend.clone(),
-                namespace: ingress.namespace.clone(),
-                settings: settings.clone(),
-                weight,
-                total,
-                header: header.clone(),
-                cookie: cookie.clone(),
-            };
-            all.insert((rule.host.clone(), path.path.clone()), canary);
-        }
-    }
+    Share { weight, total, header, cookie }
 }
 
 /// Reads the annotations of an Ingress.
-fn read(cx: &mut Cx<'_, '_>, ingress: &mut Ingress<'_>) -> Own {
+pub(super) fn read(cx: &mut Cx<'_, '_>, ingress: &mut Ingress<'_>) -> Own {
     let mut own = Own {
         traffic: traffic::read(cx, ingress),
         access: access::read(cx, ingress),
@@ -459,26 +488,11 @@ fn location(
     {
         match upstreams::upstream(cx, &canary.namespace, &canary.backend, &canary.settings) {
             Ok(name) => {
-                usual = Some(split(main, &name, canary.weight, canary.total));
-                // Header, cookie, weight: the first that says something decides.
-                let mut choices: Vec<(Expression, &String)> = Vec::new();
-                if let Some((header, is)) = &canary.header {
-                    let field = || Expression::of("request.headers", header);
-                    match is {
-                        Some(is) => choices.push((is.clone(), &name)),
-                        None => {
-                            choices.push((field().equals(Expression::text("always")), &name));
-                            choices.push((field().equals(Expression::text("never")), main));
-                        }
-                    }
-                }
-                if let Some(cookie) = &canary.cookie {
-                    let value = || Expression::of("request.cookies", cookie);
-                    choices.push((value().equals(Expression::text("always")), &name));
-                    choices.push((value().equals(Expression::text("never")), main));
-                }
+                usual = Some(split(main, &name, canary.share.weight, canary.share.total));
+                let choices = canary.share.choices();
                 let count = choices.len();
-                for (at, (is, upstream)) in choices.into_iter().enumerate() {
+                for (at, (is, takes)) in choices.into_iter().enumerate() {
+                    let upstream = if takes { &name } else { main };
                     let extra = u8::try_from(count - at).unwrap_or(u8::MAX);
                     let when = Some(is.as_str().to_owned());
                     let mut part = part(when, Some(Target::Upstream(upstream.clone())));
@@ -559,13 +573,32 @@ fn rewritten(cx: &mut Cx<'_, '_>, own: &Own, known: &Path, one: &super::objects:
     if *target == one.path {
         return None;
     }
-    let groups = match known {
-        Path::Regex { whole, .. } => regex::bytes::RegexBuilder::new(whole)
-            .unicode(false)
-            .build()
-            .map_or(0, |regex| regex.captures_len() - 1),
-        _ => 0,
+    let whole = match known {
+        Path::Regex { whole, .. } => Some(whole.as_str()),
+        _ => None,
     };
+    let out = match target_of(target, groups_of(whole)) {
+        Ok(out) => out,
+        Err(why) => {
+            let nearest = if why == VARIABLES { "rewrite: { path }" } else { "rewrite: { path, query }" };
+            cx.ledger.refused(*piece, format!("`{target}` {why}"), nearest);
+            return Some(closed("rewrite-target cannot be read"));
+        }
+    };
+    Some(Filter::new("rewrite", Map::new().with("path", out)))
+}
+
+/// Why a `rewrite-target` cannot be translated.
+const VARIABLES: &str = "has variables";
+
+/// The number of groups of a regular expression for a whole path; 0 without one.
+pub(super) fn groups_of(whole: Option<&str>) -> usize {
+    let compiled = whole.and_then(|whole| regex::bytes::RegexBuilder::new(whole).unicode(false).build().ok());
+    compiled.map_or(0, |regex| regex.captures_len() - 1)
+}
+
+/// The path that a `rewrite-target` stands for, with so many groups.
+pub(super) fn target_of(target: &str, groups: usize) -> Result<String, &'static str> {
     let mut out = String::new();
     let mut chars = target.chars().peekable();
     while let Some(c) = chars.next() {
@@ -576,10 +609,7 @@ fn rewritten(cx: &mut Cx<'_, '_>, own: &Own, known: &Path, one: &super::objects:
                     // nginx puts nothing for a group that there is not.
                     Some(number) if number >= 1 && number <= groups => out.push_str(&format!("{{{number}}}")),
                     Some(_) => {}
-                    None => {
-                        cx.ledger.refused(*piece, format!("`{target}` has variables"), "rewrite: { path }");
-                        return Some(closed("rewrite-target cannot be read"));
-                    }
+                    None => return Err(VARIABLES),
                 }
             }
             '{' | '}' => out.extend([c, c]),
@@ -587,11 +617,9 @@ fn rewritten(cx: &mut Cx<'_, '_>, own: &Own, known: &Path, one: &super::objects:
         }
     }
     if target.contains(['?', '#']) || target.contains("://") {
-        cx.ledger.refused(*piece, format!("`{target}` is more than a path"), "rewrite: { path, query }");
-        return Some(closed("rewrite-target cannot be read"));
+        return Err("is more than a path");
     }
-    let out = if out.starts_with(['/', '{']) { out } else { format!("/{out}") };
-    Some(Filter::new("rewrite", Map::new().with("path", out)))
+    Ok(if out.starts_with(['/', '{']) { out } else { format!("/{out}") })
 }
 
 /// `www.x` redirects to `x`, or the other way round.

@@ -1,9 +1,11 @@
 //! ingress-nginx: Ingresses with its annotations, and what they refer to, as manifests of Kubernetes.
 //!
 //! [`objects`] reads manifests, [`settings`] the controller's ConfigMap, [`access`], [`traffic`] and [`upstreams`] the
-//! annotations, [`locations`] writes routes in the order in which nginx would choose locations.
+//! annotations, [`locations`] writes routes in the order in which nginx would choose locations. [`asked`] reads the
+//! annotations for a controller that has routes of its own.
 
 mod access;
+pub mod asked;
 mod locations;
 mod objects;
 mod settings;

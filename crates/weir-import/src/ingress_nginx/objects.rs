@@ -123,6 +123,11 @@ impl<'t> Settings<'t> {
         self.entries.iter().find(|(known, _)| known == name)?.1.node.as_text()
     }
 
+    /// All settings, read or not.
+    pub(super) fn all(&self) -> impl Iterator<Item = (&str, Piece)> {
+        self.entries.iter().map(|(name, entry)| (&**name, entry.piece))
+    }
+
     /// What nobody has read.
     pub(super) fn rest(&self) -> Vec<(&str, Piece)> {
         let rest = self.entries.iter().zip(&self.taken).filter(|(_, taken)| !**taken);

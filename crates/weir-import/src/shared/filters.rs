@@ -148,7 +148,7 @@ pub fn closed(why: &str) -> Filter {
 }
 
 /// Whether a filter is one of [`closed`].
-fn closes(filter: &Filter) -> bool {
+pub(crate) fn closes(filter: &Filter) -> bool {
     filter.name == "respond" && filter.comment.iter().any(|line| line.starts_with("CLOSED by weir import"))
 }
 

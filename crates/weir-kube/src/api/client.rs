@@ -1,6 +1,7 @@
 //! The requests of a controller: list, watch, get, create, replace, patch and delete.
 
-use super::{Access, ApiError, Key, Object, Resource};
+use super::{Access, ApiError, Object, Resource};
+use crate::objects::Name;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -167,7 +168,7 @@ impl Client {
     ///
     /// # Errors
     /// As any request.
-    pub async fn get(&self, resource: &Resource, key: &Key) -> Result<Object, ApiError> {
+    pub async fn get(&self, resource: &Resource, key: &Name) -> Result<Object, ApiError> {
         let request = self.request("GET", &path_of(resource, key)?, OBJECT, TIME)?;
         object(resource, &self.ask(&request).await?)
     }
@@ -181,7 +182,7 @@ impl Client {
         &self,
         how: Write,
         resource: &Resource,
-        key: &Key,
+        key: &Name,
         subresource: &str,
         body: &Value,
     ) -> Result<Object, ApiError> {
@@ -207,7 +208,7 @@ impl Client {
     ///
     /// # Errors
     /// [`ApiError::Conflict`] if another object has that name now.
-    pub async fn delete(&self, resource: &Resource, key: &Key, uid: &str) -> Result<(), ApiError> {
+    pub async fn delete(&self, resource: &Resource, key: &Name, uid: &str) -> Result<(), ApiError> {
         let mut request = self.request("DELETE", &path_of(resource, key)?, OBJECT, TIME)?;
         let options = json!({ "apiVersion": "v1", "kind": "DeleteOptions", "preconditions": { "uid": uid } });
         request.body = options.to_string().into();
@@ -317,7 +318,7 @@ fn all_of(resource: &Resource) -> Result<String, ApiError> {
     resource.path(None).ok_or_else(|| ApiError::Refused(0, "not a path of the API".to_owned()))
 }
 
-fn path_of(resource: &Resource, key: &Key) -> Result<String, ApiError> {
+fn path_of(resource: &Resource, key: &Name) -> Result<String, ApiError> {
     let path = resource.path_of(&key.namespace, &key.name);
     path.ok_or_else(|| ApiError::Refused(0, format!("{key} cannot be the name of an object")))
 }

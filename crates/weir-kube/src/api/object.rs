@@ -1,25 +1,17 @@
 //! Objects as the API server sends them, kept as compact JSON.
 
 use super::Resource;
+use crate::objects::Name;
 use serde::Deserialize;
 use serde_json::Value;
 use std::fmt;
 use std::sync::Arc;
 
-/// Namespace and name. The namespace of a cluster-wide object is empty.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key {
-    /// The namespace.
-    pub namespace: Box<str>,
-    /// The name.
-    pub name: Box<str>,
-}
-
 /// An object at one version.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Object {
     /// Its namespace and name.
-    pub key: Key,
+    pub key: Name,
     /// Differs between two objects that had one name at different times.
     pub uid: Box<str>,
     /// The version (`metadata.resourceVersion`), to be compared for equality only.
@@ -42,23 +34,6 @@ const READ: &[(&str, &[&str])] = &[
     ("Secret", &["tls.crt", "tls.key"]),
 ];
 
-impl Key {
-    /// A key.
-    pub fn new(namespace: &str, name: &str) -> Self {
-        Self { namespace: namespace.into(), name: name.into() }
-    }
-}
-
-impl fmt::Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.namespace.is_empty() {
-            f.write_str(&self.name)
-        } else {
-            write!(f, "{}/{}", self.namespace, self.name)
-        }
-    }
-}
-
 impl Object {
     /// Reads an object of a resource. Drops `managedFields` and kubectl's copy, which are often longer than the rest,
     /// and adds `apiVersion` and `kind`, which the items of a list lack.
@@ -73,7 +48,7 @@ impl Object {
             annotations.remove(LAST_APPLIED);
         }
         let text = |name: &str| metadata.get(name).and_then(Value::as_str).unwrap_or_default();
-        let key = Key::new(text("namespace"), text("name"));
+        let key = Name::new(text("namespace"), text("name"));
         let (uid, version): (Box<str>, Box<str>) = (text("uid").into(), text("resourceVersion").into());
         if let Some((_, read)) = READ.iter().find(|(kind, _)| *kind == resource.kind) {
             if let Some(data) = value.get_mut("data").and_then(Value::as_object_mut) {

@@ -91,7 +91,7 @@ const fn built_in(group: &'static str, kind: &'static str, plural: &'static str)
     }
 }
 
-/// What every replica watches, sorted by kind.
+/// What every replica watches, sorted by kind without regard to case.
 ///
 /// Helm keeps its releases in Secrets of up to 1 MiB each, and tokens of service accounts are no business of a
 /// gateway, so the API server leaves both out.
@@ -102,9 +102,9 @@ pub static WATCHED: &[Resource] = &[
         making: Making::ForGateways,
         ..built_in("discovery.k8s.io", "EndpointSlice", "endpointslices")
     },
-    custom("v1", "GRPCRoute", "grpcroutes", Status::Written),
     custom("v1", "Gateway", "gateways", Status::Written),
     Resource { scope: Scope::Cluster, ..custom("v1", "GatewayClass", "gatewayclasses", Status::Written) },
+    custom("v1", "GRPCRoute", "grpcroutes", Status::Written),
     custom("v1", "HTTPRoute", "httproutes", Status::Written),
     Resource { status: Status::Written, ..built_in("networking.k8s.io", "Ingress", "ingresses") },
     Resource { scope: Scope::Cluster, ..built_in("networking.k8s.io", "IngressClass", "ingressclasses") },
@@ -208,6 +208,6 @@ mod tests {
 
     #[test]
     fn kinds_are_sorted_and_unique() {
-        assert!(WATCHED.is_sorted_by(|a, b| a.kind < b.kind));
+        assert!(WATCHED.is_sorted_by(|a, b| a.kind.to_lowercase() < b.kind.to_lowercase()));
     }
 }

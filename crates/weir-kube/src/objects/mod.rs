@@ -24,6 +24,7 @@ pub use self::route::{
     Redirect, Retry, Rewrite, Timeouts, ValueMatch,
 };
 
+use crate::api::{Resource, Scope, WATCHED};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -80,25 +81,25 @@ pub const OLD_CLASS: &str = "kubernetes.io/ingress.class";
 /// The annotation of objects that a controller made: its `controllerName`.
 pub const CONTROLLER_ANNOTATION: &str = "gateway.weir.dev/controller";
 
-/// Each kind with its group and its name.
-const KINDS: [(Kind, &str, &str); 17] = [
-    (Kind::BackendTlsPolicy, GATEWAY_GROUP, "BackendTLSPolicy"),
-    (Kind::ConfigMap, "", "ConfigMap"),
-    (Kind::EndpointSlice, "discovery.k8s.io", "EndpointSlice"),
-    (Kind::Gateway, GATEWAY_GROUP, "Gateway"),
-    (Kind::GatewayClass, GATEWAY_GROUP, "GatewayClass"),
-    (Kind::GrpcRoute, GATEWAY_GROUP, "GRPCRoute"),
-    (Kind::HttpRoute, GATEWAY_GROUP, "HTTPRoute"),
-    (Kind::Ingress, "networking.k8s.io", "Ingress"),
-    (Kind::IngressClass, "networking.k8s.io", "IngressClass"),
-    (Kind::ListenerSet, GATEWAY_GROUP, "ListenerSet"),
-    (Kind::Namespace, "", "Namespace"),
-    (Kind::ReferenceGrant, GATEWAY_GROUP, "ReferenceGrant"),
-    (Kind::Secret, "", "Secret"),
-    (Kind::Service, "", "Service"),
-    (Kind::TcpRoute, GATEWAY_GROUP, "TCPRoute"),
-    (Kind::TlsRoute, GATEWAY_GROUP, "TLSRoute"),
-    (Kind::WeirFilters, WEIR_GROUP, "WeirFilters"),
+/// All kinds, in the order of [`WATCHED`].
+const KINDS: [Kind; 17] = [
+    Kind::BackendTlsPolicy,
+    Kind::ConfigMap,
+    Kind::EndpointSlice,
+    Kind::Gateway,
+    Kind::GatewayClass,
+    Kind::GrpcRoute,
+    Kind::HttpRoute,
+    Kind::Ingress,
+    Kind::IngressClass,
+    Kind::ListenerSet,
+    Kind::Namespace,
+    Kind::ReferenceGrant,
+    Kind::Secret,
+    Kind::Service,
+    Kind::TcpRoute,
+    Kind::TlsRoute,
+    Kind::WeirFilters,
 ];
 
 /// What the translator reads of an object's metadata.
@@ -181,25 +182,37 @@ impl Kind {
     #[must_use]
     pub fn of(api_version: &str, kind: &str) -> Option<Self> {
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
-        KINDS.iter().find(|(_, g, k)| *g == group && *k == kind).map(|(found, ..)| *found)
+        Self::named(kind).filter(|found| found.group() == group)
     }
 
     /// The kind of this name, whatever its group is.
     #[must_use]
     pub fn named(kind: &str) -> Option<Self> {
-        KINDS.iter().find(|(_, _, name)| *name == kind).map(|(found, ..)| *found)
+        let at = WATCHED.iter().position(|resource| resource.kind == kind)?;
+        KINDS.get(at).copied()
     }
 
     /// As in `kind` of a manifest.
     #[must_use]
     pub fn as_str(self) -> &'static str {
-        KINDS.iter().find(|(kind, ..)| *kind == self).map_or("", |(_, _, name)| name)
+        self.resource().map_or("", |resource| resource.kind)
     }
 
     /// The group of its API; empty for the core.
     #[must_use]
     pub fn group(self) -> &'static str {
-        KINDS.iter().find(|(kind, ..)| *kind == self).map_or("", |(_, group, _)| group)
+        self.resource().map_or("", |resource| resource.group)
+    }
+
+    /// Whether its objects have no namespace.
+    #[must_use]
+    pub fn is_global(self) -> bool {
+        self.resource().is_some_and(|resource| resource.scope == Scope::Cluster)
+    }
+
+    /// Each kind is watched: a test compares the two lists.
+    fn resource(self) -> Option<&'static Resource> {
+        WATCHED.get(self as usize)
     }
 
     /// Whether the translation of its objects depends on a label.
@@ -219,17 +232,11 @@ impl Kind {
     #[must_use]
     pub fn reads_annotation(self, name: &str) -> bool {
         match self {
-            Self::Ingress => name == OLD_CLASS,
+            Self::Ingress => name == OLD_CLASS || name.starts_with(weir_import::ingress_annotations::PREFIX),
             Self::IngressClass => name == DEFAULT_CLASS,
             Self::Service => name == CONTROLLER_ANNOTATION,
             _ => false,
         }
-    }
-
-    /// Whether its objects have no namespace.
-    #[must_use]
-    pub const fn is_global(self) -> bool {
-        matches!(self, Self::GatewayClass | Self::IngressClass | Self::Namespace)
     }
 }
 
@@ -324,6 +331,15 @@ mod tests {
             Meta::read(Kind::Service, &json!({ "metadata": { "namespace": "a", "name": "b".repeat(254) } }))
                 .is_err()
         );
+    }
+
+    #[test]
+    fn every_kind_is_watched_and_the_other_way_round() {
+        assert_eq!(KINDS.len(), WATCHED.len());
+        for (kind, resource) in KINDS.into_iter().zip(WATCHED) {
+            assert_eq!(KINDS.get(kind as usize), Some(&kind));
+            assert_eq!(format!("{kind:?}").to_lowercase(), resource.kind.to_lowercase());
+        }
     }
 
     #[test]

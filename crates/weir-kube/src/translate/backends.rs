@@ -11,7 +11,7 @@ use crate::objects::{
 };
 use crate::status::Problem;
 use crate::text;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -32,6 +32,8 @@ pub(super) struct Manner {
     pub(super) is_bytes: bool,
     /// The setting `retry`.
     pub(super) retry: Option<Value>,
+    /// Further settings. A BackendTLSPolicy comes before them.
+    pub(super) settings: Map<String, Value>,
 }
 
 /// A policy and the port of the Service that it is for, if not for all.
@@ -185,6 +187,12 @@ pub(super) fn upstream(
     if let Some(retry) = &manner.retry {
         value["retry"] = retry.clone();
     }
+    let has_policy = value.get("tls").is_some();
+    for (key, setting) in &manner.settings {
+        if !(has_policy && ["protocol", "tls"].contains(&key.as_str())) {
+            value[key] = setting.clone();
+        }
+    }
     let mut parts =
         vec!["svc".to_owned(), service.namespace.clone(), service.name.clone(), port.port.to_string()];
     let variant = match manner {
@@ -193,6 +201,9 @@ pub(super) fn upstream(
         _ => String::new(),
     };
     parts.extend((!variant.is_empty()).then_some(variant));
+    if !manner.settings.is_empty() {
+        parts.push(names::hex(json!(manner.settings).to_string().as_bytes(), 6));
+    }
     parts.extend(manner.retry.as_ref().map(|retry| names::hex(retry.to_string().as_bytes(), 6)));
     let name = names::join(&parts.iter().map(String::as_str).collect::<Vec<_>>());
     cx.own(&name, Kind::Service, service);

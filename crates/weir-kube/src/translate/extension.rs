@@ -23,7 +23,7 @@ const MAX_KEY: usize = 256;
 
 /// The filters that tenants may use, with their settings.
 const ALLOWED: &[(&str, &[&str])] = &[
-    ("body_limit", &["request", "response"]),
+    ("body_limit", &["max"]),
     ("compress", &["algorithms", "minimum", "types", "levels"]),
     ("concurrency", &["requests", "by", "queue", "wait"]),
     ("headers", &["request", "response"]),
@@ -73,16 +73,50 @@ pub(super) fn filters(
     all.iter().map(|filter| allowed(filter).map_err(wrong)).collect()
 }
 
+/// The filters that annotations may become besides those of [`ALLOWED`].
+const OF_ANNOTATIONS: &[(&str, &[&str])] = &[
+    ("cookies", &["*"]),
+    ("cors", &["credentials", "expose", "headers", "max_age", "methods", "origins"]),
+    ("redirect", &["https", "keep_query", "status", "to"]),
+    ("rewrite", &["path"]),
+];
+
+/// Whether annotations may become this filter.
+///
+/// # Errors
+/// Why not.
+pub(super) fn allowed_of_annotation(filter: &Value) -> Result<(), String> {
+    let Some((name, settings)) = entry(filter) else { return Err("it is no filter".to_owned()) };
+    if name == "when" {
+        // The condition is made of addresses.
+        let lists = ["filters", "otherwise"].into_iter().filter_map(|key| settings.get(key)?.as_array());
+        return lists.flatten().try_for_each(allowed_of_annotation);
+    }
+    match OF_ANNOTATIONS.iter().find(|(allowed, _)| allowed == name) {
+        Some((_, keys)) => permitted(name, settings, keys),
+        None => allowed(filter).map(drop),
+    }
+}
+
+fn entry(filter: &Value) -> Option<(&String, &Value)> {
+    filter.as_object().filter(|map| map.len() == 1).and_then(|map| map.iter().next())
+}
+
 /// A filter, if tenants may use it as it is written.
 fn allowed(filter: &Value) -> Result<Value, String> {
-    let entry = filter.as_object().filter(|map| map.len() == 1).and_then(|map| map.iter().next());
-    let Some((name, settings)) = entry else {
+    let Some((name, settings)) = entry(filter) else {
         return Err("a filter is a map of its name to its settings, such as { rate_limit: { … } }".to_owned());
     };
     let Some((_, keys)) = ALLOWED.iter().find(|(allowed, _)| allowed == name) else {
         let names: Vec<&str> = ALLOWED.iter().map(|(name, _)| *name).collect();
         return Err(format!("`{}` is not allowed here; these are: {}", shown(name), names.join(", ")));
     };
+    permitted(name, settings, keys)?;
+    Ok(filter.clone())
+}
+
+/// Whether settings have only these keys, and values that tenants may write.
+fn permitted(name: &str, settings: &Value, keys: &[&str]) -> Result<(), String> {
     if settings.to_string().len() > MAX_SETTINGS {
         return Err(format!("the settings of {name} are longer than {MAX_SETTINGS} bytes"));
     }
@@ -95,8 +129,7 @@ fn allowed(filter: &Value) -> Result<Value, String> {
             ));
         }
     }
-    bounded(settings, MAX_LEVELS)?;
-    Ok(filter.clone())
+    bounded(settings, MAX_LEVELS)
 }
 
 /// Whether the config can hold a value, and whether it speaks of the operator's maps or consumers.
@@ -128,6 +161,7 @@ mod tests {
         for (filter, is_allowed) in [
             (json!({ "rate_limit": { "requests": 1, "per": "1s" } }), true),
             (json!({ "security_headers": {} }), true),
+            (json!({ "body_limit": { "max": "1MiB" } }), true),
             (json!({ "rate_limit": { "requests": 1, "per": "1s", "store": "shared" } }), false),
             (json!({ "ip": { "file": "/var/run/secrets/kubernetes.io/serviceaccount/token" } }), false),
             (json!({ "forward_auth": { "url": "http://169.254.169.254/" } }), false),

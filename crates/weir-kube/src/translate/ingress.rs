@@ -1,11 +1,11 @@
 //! Ingresses: routes of HTTP by the older API, on ports 80 and 443 of all addresses.
 //!
 //! Paths follow the API's rules: the longest wins, and an exact one comes before a prefix. An `ImplementationSpecific`
-//! path is a prefix by whole segments. Annotations of other controllers are not read here; `weir import ingress-nginx`
-//! translates those of ingress-nginx.
+//! path is a prefix by whole segments. `annotations.rs` follows those of ingress-nginx.
 
+use super::annotations::{self, Annotated, Canaries, Goes, note};
 use super::backends::{Backend, Manner, port_of, upstream};
-use super::listeners::{Gate, certificate};
+use super::listeners::{Gate, Pair, certificate};
 use super::{Cx, MAX_MATCHES, Rank, answer};
 use crate::objects::{
     CertificateRef, DEFAULT_CLASS, Ingress, IngressBackend, Kind, Meta, Name, OLD_CLASS, Object, shown,
@@ -13,8 +13,10 @@ use crate::objects::{
 use crate::status::{Problem, Status};
 use crate::{names, text};
 use serde_json::{Map, Value, json};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use weir_import::ingress_annotations;
 
 /// The names of the listeners.
 const PLAIN: &str = "ingress-80";
@@ -50,7 +52,9 @@ pub(super) fn routes(cx: &mut Cx<'_>, gates: &[Gate<'_>], statuses: &mut Vec<Sta
     // The oldest first, because the first is the default.
     let mut certificates: Vec<(String, String)> = Vec::new();
     let mut known: BTreeMap<String, &str> = BTreeMap::new();
-    for object in &all {
+    let own: Vec<Annotated> = all.iter().map(|object| Annotated::read(cx, object)).collect();
+    let canaries = canaries(&all, &own);
+    for (at, object) in all.iter().enumerate() {
         if cx.refused(Kind::Ingress, &object.meta.key()).is_some() {
             continue;
         }
@@ -58,7 +62,9 @@ pub(super) fn routes(cx: &mut Cx<'_>, gates: &[Gate<'_>], statuses: &mut Vec<Sta
             let Some(secret) = &tls.secret_name else { continue };
             let reference = CertificateRef { name: secret.clone(), ..CertificateRef::default() };
             // A certificate that is missing is the status quo of an Ingress that cert-manager has yet to serve.
-            if let Ok(pair) = certificate(cx, Kind::Ingress, &object.meta.namespace, &reference) {
+            if let Ok(Pair { files: pair, .. }) =
+                certificate(cx, Kind::Ingress, &object.meta.namespace, &reference)
+            {
                 // All namespaces share one listener: the older Ingress has the names of its certificates.
                 let namespace = object.meta.namespace.as_str();
                 let covered = names_of(cx, &pair);
@@ -70,7 +76,11 @@ pub(super) fn routes(cx: &mut Cx<'_>, gates: &[Gate<'_>], statuses: &mut Vec<Sta
                 }
             }
         }
-        rules(cx, object);
+        if let Some(annotated) = own.get(at)
+            && annotated.share().is_none()
+        {
+            rules(cx, object, annotated, &canaries, &own);
+        }
         let entry = |address: &String| match address.parse::<IpAddr>() {
             Ok(_) => json!({ "ip": address }),
             Err(_) => json!({ "hostname": address }),
@@ -113,7 +123,31 @@ fn names_of(cx: &Cx<'_>, (cert, key): &(String, String)) -> Vec<String> {
     read.map(|certificate| certificate.names().to_vec()).unwrap_or_default()
 }
 
-fn rules(cx: &mut Cx<'_>, object: &Object<Ingress>) {
+/// The paths of canaries. Of two for one path the older has it.
+fn canaries<'c>(all: &[&'c Object<Ingress>], own: &[Annotated]) -> Canaries<'c> {
+    let mut found = Canaries::new();
+    for (at, object) in all.iter().enumerate() {
+        if own.get(at).is_none_or(|annotated| annotated.share().is_none()) {
+            continue;
+        }
+        for rule in &object.spec.rules {
+            for path in rule.http.iter().flat_map(|http| &http.paths) {
+                let host = rule.host.as_deref().unwrap_or_default();
+                let key = (object.meta.namespace.as_str(), host, path.path.as_deref().unwrap_or("/"));
+                found.entry(key).or_insert((*object, at));
+            }
+        }
+    }
+    found
+}
+
+fn rules<'c>(
+    cx: &mut Cx<'c>,
+    object: &'c Object<Ingress>,
+    annotated: &Annotated,
+    canaries: &Canaries<'c>,
+    own: &[Annotated],
+) {
     let meta = &object.meta;
     let mut count = 0;
     for (at, rule) in object.spec.rules.iter().enumerate() {
@@ -124,56 +158,189 @@ fn rules(cx: &mut Cx<'_>, object: &Object<Ingress>) {
                 None => continue, // no request can have it
             },
         };
+        let mut hosts: Vec<String> = host.iter().cloned().collect();
+        hosts.extend(annotated.aliases().filter(|_| host.is_some()));
+        let has_tls = host.as_ref().is_some_and(|host| has_tls(&object.spec, host));
         // A host without paths gets the default backend.
         for path in rule.http.iter().flat_map(|http| &http.paths) {
             if count >= MAX_MATCHES {
                 return;
             }
             let value = path.path.as_deref().unwrap_or("/");
-            let pattern = match path.path_type.as_str() {
-                "Exact" => text::exact_path(value),
-                _ => text::prefix_path(value),
+            let pattern = match (annotated.is_regex(), path.path_type.as_str()) {
+                (true, _) => pattern(value).map_err(|why| note(cx, &meta.key(), why)).ok(),
+                (false, "Exact") => text::exact_path(value),
+                (false, _) => text::prefix_path(value),
             };
             let Some(pattern) = pattern else { continue }; // no request can have it
-            let target = target(cx, meta, Some(&path.backend));
-            push(cx, meta, (at, count), host.as_deref(), &pattern, target);
+            let (filters, mut main) = match annotated.filters(&pattern, value, has_tls) {
+                Ok(filters) => (filters, target(cx, meta, Some(&path.backend), &annotated.upstream)),
+                Err(why) => {
+                    note(cx, &meta.key(), why);
+                    (Vec::new(), ("respond", answer(503)))
+                }
+            };
+            let key = (meta.namespace.as_str(), rule.host.as_deref().unwrap_or_default(), value);
+            let canary = canaries.get(&key).and_then(|(canary, at)| {
+                let annotated = own.get(*at)?;
+                let backend = backend_of(canary, key.1, value)?;
+                Some((annotated.share()?, target(cx, &canary.meta, Some(backend), &annotated.upstream)))
+            });
+            if filters.iter().any(annotations::answers) {
+                main = ("", Value::Null);
+            }
+            for variant in annotations::variants(canary.as_ref().map(|(share, _)| *share)) {
+                let to = match (variant.goes_to, &canary) {
+                    (Goes::Canary(weight, total), Some((_, canary))) => split(&main, canary, weight, total),
+                    _ => main.clone(),
+                };
+                let length = if annotated.is_regex() { value.len() } else { 0 };
+                let place = Place {
+                    number: (at, count),
+                    order: length * MAX_CHOICES + variant.order,
+                    hosts: &hosts,
+                    path: &pattern,
+                    when: variant.when.as_deref(),
+                };
+                push(cx, meta, &place, &filters, to);
+            }
             count += 1;
+        }
+        let first = Place { number: (at, count), order: 0, hosts: &hosts, path: "/", when: None };
+        if let Some(root) = annotated.root() {
+            push(
+                cx,
+                meta,
+                &Place { number: (at, count + 1), order: usize::MAX, ..first },
+                &[root],
+                ("", Value::Null),
+            );
+        }
+        if let Some((from, redirect)) = annotated.www(host.as_deref()) {
+            let place = Place { number: (at, count + 2), hosts: &[from], path: "/*", ..first };
+            push(cx, meta, &place, &[redirect], ("", Value::Null));
         }
     }
     if let Some(backend) = &object.spec.default_backend {
-        let target = target(cx, meta, Some(backend));
-        push(cx, meta, (object.spec.rules.len(), count), None, "/*", target);
-    }
-}
-
-fn push(
-    cx: &mut Cx<'_>,
-    meta: &Meta,
-    (rule, matched): (usize, usize),
-    host: Option<&str>,
-    path: &str,
-    target: (&'static str, Value),
-) {
-    let mut conditions = Map::new();
-    if let Some(host) = host {
-        conditions.insert("hosts".to_owned(), json!([host]));
-        // A wildcard of an Ingress stands for one label.
-        if let Some(suffix) = host.strip_prefix('*') {
-            conditions
-                .insert("not".to_owned(), json!({ "hosts": [format!("~.*\\..*{}", text::quoted(suffix))] }));
+        let number = (object.spec.rules.len(), count);
+        let to = target(cx, meta, Some(backend), &annotated.upstream);
+        match annotated.filters("/*", "/", false) {
+            Ok(filters) => {
+                let to = if filters.iter().any(annotations::answers) { ("", Value::Null) } else { to };
+                push(cx, meta, &Place { number, order: 0, hosts: &[], path: "/*", when: None }, &filters, to);
+            }
+            Err(why) => note(cx, &meta.key(), why),
         }
     }
-    conditions.insert("path".to_owned(), json!(path));
-    let rank =
-        Rank { created: meta.creation_timestamp.clone(), name: meta.key(), rule, matched, ..Rank::default() };
-    let numbers = (rule.to_string(), matched.to_string());
-    let name = names::join(&["ing", &meta.namespace, &meta.name, &numbers.0, &numbers.1]);
-    let mut value = json!({ "match": conditions });
-    value[target.0] = target.1;
-    cx.push(rank, name, value, (Kind::Ingress, &meta.key()));
 }
 
-fn target(cx: &mut Cx<'_>, meta: &Meta, backend: Option<&IngressBackend>) -> (&'static str, Value) {
+/// The backend of a path.
+fn backend_of<'c>(object: &'c Object<Ingress>, host: &str, path: &str) -> Option<&'c IngressBackend> {
+    let rules = object.spec.rules.iter().filter(|rule| rule.host.as_deref().unwrap_or_default() == host);
+    let mut paths = rules.flat_map(|rule| rule.http.iter().flat_map(|http| &http.paths));
+    paths.find(|known| known.path.as_deref().unwrap_or("/") == path).map(|path| &path.backend)
+}
+
+/// Whether an Ingress brings a certificate for a host.
+fn has_tls(ingress: &Ingress, host: &str) -> bool {
+    let names = ingress.tls.iter().flat_map(|tls| &tls.hosts).filter_map(|name| text::host(name));
+    names.into_iter().any(|name| name == host || text::covers(&name, host))
+}
+
+/// The pattern of a path that is a regular expression of nginx, within the limits of the table.
+fn pattern(path: &str) -> Result<String, String> {
+    let wrong = |why: String| format!("the path `{}` is not served: {why}", shown(path));
+    let pattern = ingress_annotations::pattern(path).map_err(wrong)?;
+    if !pattern.starts_with('~') {
+        return Ok(pattern);
+    }
+    let compiled = weir_gateway::route::Pattern::parse(&pattern, weir_gateway::route::Case::Sensitive);
+    match compiled {
+        Ok(read) if read.capture_names().iter().all(|name| name.bytes().all(|b| b.is_ascii_digit())) => {
+            Ok(pattern)
+        }
+        Ok(_) => Err(wrong("it has named groups".to_owned())),
+        Err(why) => Err(wrong(why.message.to_string())),
+    }
+}
+
+/// Where requests go of which a canary gets a share.
+fn split(main: &Target, canary: &Target, weight: u32, total: u32) -> Target {
+    match (main, canary) {
+        (("", _), _) => main.clone(),
+        _ if weight >= total => canary.clone(),
+        (("upstream", Value::String(main)), ("upstream", Value::String(canary))) if main != canary => {
+            ("upstream", json!({ main: total - weight, canary: weight }))
+        }
+        _ => main.clone(),
+    }
+}
+
+/// The key of a route's target and its value; an empty key if a filter answers.
+type Target = (&'static str, Value);
+
+/// More than the choices of a canary.
+const MAX_CHOICES: usize = 16;
+
+/// What a route matches, and its place among others.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    /// The numbers of its rule and path.
+    number: (usize, usize),
+    /// Among routes that match equally well, the greater comes first: longer patterns, and choices of canaries.
+    order: usize,
+    hosts: &'a [String],
+    path: &'a str,
+    when: Option<&'a str>,
+}
+
+fn push(cx: &mut Cx<'_>, meta: &Meta, place: &Place<'_>, filters: &[Value], to: Target) {
+    let mut conditions = Map::new();
+    if !place.hosts.is_empty() {
+        conditions.insert("hosts".to_owned(), json!(place.hosts));
+        // A wildcard of an Ingress stands for one label.
+        let suffixes = place.hosts.iter().filter_map(|host| host.strip_prefix('*'));
+        let deeper: Vec<String> =
+            suffixes.map(|suffix| format!("~.*\\..*{}", text::quoted(suffix))).collect();
+        if !deeper.is_empty() {
+            conditions.insert("not".to_owned(), json!({ "hosts": deeper }));
+        }
+    }
+    conditions.insert("path".to_owned(), json!(place.path));
+    if let Some(when) = place.when {
+        conditions.insert("when".to_owned(), json!(when));
+    }
+    let (rule, matched) = place.number;
+    let rank = Rank {
+        headers: Reverse(place.order),
+        created: meta.creation_timestamp.clone(),
+        name: meta.key(),
+        rule,
+        matched,
+        ..Rank::default()
+    };
+    let numbers = (rule.to_string(), matched.to_string());
+    let choice = (place.order % MAX_CHOICES).to_string();
+    let mut parts = vec!["ing", &meta.namespace, &meta.name, &numbers.0, &numbers.1];
+    if place.when.is_some() {
+        parts.push(&choice);
+    }
+    let mut value = json!({ "match": conditions });
+    if !filters.is_empty() {
+        value["filters"] = json!(filters);
+    }
+    if !to.0.is_empty() {
+        value[to.0] = to.1;
+    }
+    cx.push(rank, names::join(&parts), value, (Kind::Ingress, &meta.key()));
+}
+
+fn target(
+    cx: &mut Cx<'_>,
+    meta: &Meta,
+    backend: Option<&IngressBackend>,
+    settings: &Map<String, Value>,
+) -> Target {
     let found = backend
         .and_then(|backend| backend.service.as_ref())
         .ok_or_else(|| Problem::new("BackendNotFound", "a backend that is no Service is not supported"));
@@ -185,7 +352,8 @@ fn target(cx: &mut Cx<'_>, meta: &Meta, backend: Option<&IngressBackend>) -> (&'
         };
         let port = port_of(cx.cluster, &name, is)
             .map_err(|problem| Problem { message: shown(&problem.message), ..problem })?;
-        upstream(cx, &name, port, &Manner::default(), &BTreeSet::new())
+        let manner = Manner { settings: settings.clone(), ..Manner::default() };
+        upstream(cx, &name, port, &manner, &BTreeSet::new())
     });
     match made {
         Ok(Backend::Upstream(name)) => ("upstream", json!(name)),

@@ -9,6 +9,7 @@
 //! ```
 //! All modules share a [`Cx`]. Iteration is over sorted maps, so equal objects give equal texts.
 
+mod annotations;
 mod attach;
 mod backends;
 mod bytes;
