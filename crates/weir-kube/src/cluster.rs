@@ -8,9 +8,12 @@ use crate::objects::{
     Ingress, IngressClass, Kind, ListenerSet, Meta, Name, Namespace, Object, ReferenceGrant, Refused, Secret,
     Service, WeirFilters,
 };
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Objects of one kind.
 pub type Store<S> = BTreeMap<Name, Object<S>>;
@@ -36,6 +39,39 @@ pub struct Cluster {
     pub tcp_routes: Store<BytesRoute>,
     pub tls_routes: Store<BytesRoute>,
     pub weir_filters: Store<WeirFilters>,
+    /// What the Secrets hold, judged when they were read.
+    pub certificates: BTreeMap<Name, Certified>,
+}
+
+/// The certificate and the key in a Secret.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Certified {
+    /// Both in PEM, as last seen together and valid. A Secret that turns invalid keeps them, so that it costs nobody the
+    /// service that was there before.
+    pub good: Option<(Arc<str>, Arc<str>)>,
+    /// What is wrong with the Secret now.
+    pub wrong: Option<String>,
+}
+
+impl Certified {
+    /// Judges a Secret that takes the place of this one.
+    fn update(&mut self, secret: &Secret) {
+        let part = |key: &str| {
+            let text = secret.data.get(key).ok_or_else(|| format!("it has no {key}"))?;
+            let bytes = STANDARD.decode(text).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+            bytes.ok_or_else(|| format!("{key} is no text"))
+        };
+        let read = part("tls.crt").and_then(|cert| Ok((cert, part("tls.key")?)));
+        // As the engine will read it: a Secret that does not work must not keep the others' config from running.
+        let checked = read.and_then(|(cert, key)| match weir_wire::tls::Certificate::of_pem(&cert, &key) {
+            Ok(_) => Ok((cert.into(), key.into())),
+            Err(why) => Err(weir_wire::Chain(&why).to_string()),
+        });
+        match checked {
+            Ok(good) => *self = Self { good: Some(good), wrong: None },
+            Err(why) => self.wrong = Some(why),
+        }
+    }
 }
 
 /// What a change means.
@@ -134,12 +170,23 @@ impl Cluster {
         let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
         let Some(kind) = Kind::of(text("apiVersion"), text("kind")) else { return Ok(Change::Nothing) };
         let meta = Meta::read(kind, object)?;
-        with_store!(self, [&mut], kind, store => put(store, kind, meta, object))
+        let name = meta.key();
+        let change = with_store!(self, [&mut], kind, store => put(store, kind, meta, object))?;
+        if kind == Kind::Secret
+            && change == Change::Config
+            && let Some(secret) = self.secrets.get(&name)
+        {
+            self.certificates.entry(name).or_default().update(&secret.spec);
+        }
+        Ok(change)
     }
 
     /// Removes an object.
     pub fn delete(&mut self, kind: Kind, name: &Name) -> Change {
         let existed = with_store!(self, [&mut], kind, store => store.remove(name).is_some());
+        if kind == Kind::Secret {
+            self.certificates.remove(name);
+        }
         if existed { Change::Config } else { Change::Nothing }
     }
 

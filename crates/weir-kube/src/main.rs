@@ -12,12 +12,12 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use weir_admin::Admin;
 use weir_gateway::{Gateway, StartError};
-use weir_kube::api::{Access, Key};
+use weir_kube::api::Access;
 use weir_kube::config::double_dollars;
 use weir_kube::controller::live::{self, Live};
 use weir_kube::controller::{Controller, Settings};
 use weir_kube::translate::TYPES;
-use weir_kube::{GatewayApi, Options};
+use weir_kube::{GatewayApi, Name, Options};
 use weir_telemetry::log;
 
 /// Serves the Gateways of a cluster.
@@ -86,7 +86,7 @@ fn run(arguments: &Arguments) -> Result<()> {
     let options = Options { controller: arguments.controller.clone(), ..Options::default() };
     let mut translator = GatewayApi::new(options, rest);
     if let Some(service) = &arguments.service {
-        let service = Key::new(&access.namespace, service);
+        let service = Name::new(&access.namespace, service);
         if let Some(kind) = &arguments.gateway_services {
             translator = translator.with_services(&service, kind);
         }

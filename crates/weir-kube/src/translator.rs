@@ -1,7 +1,6 @@
 //! The translation as the controller calls it: keeps the objects, and leaves out those whose part of the config Weir
 //! refuses.
 
-use crate::api::Key;
 use crate::cluster::{Change, Cluster};
 use crate::config::Config;
 use crate::controller::{Effect, Output, Translator};
@@ -31,7 +30,7 @@ pub struct GatewayApi {
     /// The last config, a line for each thing: a mistake of the text itself has a line but no path.
     text: Arc<str>,
     /// The Service in front of this pod.
-    service: Option<Key>,
+    service: Option<Name>,
 }
 
 /// Longest reason in a status, in characters.
@@ -48,16 +47,15 @@ impl GatewayApi {
 
     /// Creates a Service of this type for each Gateway, which leads to the pods behind this Service.
     #[must_use]
-    pub fn with_services(mut self, pods: &Key, kind: &str) -> Self {
-        let pods = Name::new(&pods.namespace, &pods.name);
-        self.options.front = Front::Services { pods, kind: kind.to_owned() };
+    pub fn with_services(mut self, pods: &Name, kind: &str) -> Self {
+        self.options.front = Front::Services { pods: pods.clone(), kind: kind.to_owned() };
         self
     }
 
     /// Lets Ingresses, and Gateways that have no Service of their own and ask for no address, report those of this
     /// Service.
     #[must_use]
-    pub fn behind(mut self, service: Key) -> Self {
+    pub fn behind(mut self, service: Name) -> Self {
         self.service = Some(service);
         self
     }
@@ -71,8 +69,7 @@ impl GatewayApi {
     /// The addresses that a Gateway or an Ingress reports because of a Service; none if the Service is not one of ours.
     fn addresses(&self, name: &Name) -> Vec<String> {
         let Some(service) = self.cluster.services.get(name) else { return Vec::new() };
-        let (namespace, own) = (&name.namespace, &name.name);
-        let is_ours = self.service.as_ref().is_some_and(|key| *key == Key::new(namespace, own))
+        let is_ours = self.service.as_ref() == Some(name)
             || service.meta.annotations.get(CONTROLLER_ANNOTATION) == Some(&self.options.controller);
         if is_ours { addresses_of(service) } else { Vec::new() }
     }
@@ -126,7 +123,7 @@ impl GatewayApi {
 impl Translator for GatewayApi {
     fn change(&mut self, change: &store::Change) -> Effect {
         let Some(kind) = Kind::named(change.kind) else { return Effect::Nothing };
-        let name = Name::new(&change.key.namespace, &change.key.name);
+        let name = change.key.clone();
         let value = change.object.as_ref().map(|object| object.value());
         // Of the statuses of Services, only addresses count.
         let before = (kind == Kind::Service).then(|| self.addresses(&name));
@@ -148,7 +145,7 @@ impl Translator for GatewayApi {
 
     fn translate(&mut self) -> Output {
         if let Some(service) = &self.service {
-            let addresses = self.addresses(&Name::new(&service.namespace, &service.name));
+            let addresses = self.addresses(service);
             self.options.published.clone_from(&addresses);
             let all = self.cluster.gateways.iter();
             // A Gateway that asks for addresses gets those.
@@ -173,18 +170,18 @@ impl Translator for GatewayApi {
             text = translated.config.to_text(&self.rest);
         }
         self.owners = translated.owners;
-        let statuses = translated.statuses.into_iter().map(|status| {
-            let key = Key::new(&status.name.namespace, &status.name.name);
-            (Target { kind: status.kind.as_str(), key }, status.wanted)
-        });
+        let statuses = translated
+            .statuses
+            .into_iter()
+            .map(|status| (Target { kind: status.kind.as_str(), key: status.name }, status.wanted));
         let statuses: BTreeMap<Target, Value> = statuses.collect();
         let notices = notices(&statuses, translated.notices);
-        let objects = translated.objects.into_iter().map(|(kind, name, object)| {
-            (Target { kind: kind.as_str(), key: Key::new(&name.namespace, &name.name) }, object)
-        });
-        let gateways = translated.gateways.into_iter();
-        let gateways = gateways.map(|(name, uid)| (Key::new(&name.namespace, &name.name), uid));
-        let wanted = Wanted { objects: objects.collect(), gateways: gateways.collect() };
+        let objects = translated
+            .objects
+            .into_iter()
+            .map(|(kind, name, object)| (Target { kind: kind.as_str(), key: name }, object));
+        let gateways = translated.gateways.into_iter().collect();
+        let wanted = Wanted { objects: objects.collect(), gateways };
         self.text = text.into();
         Output { text: Arc::clone(&self.text), files: translated.config.files, statuses, wanted, notices }
     }
@@ -228,7 +225,7 @@ fn notices(statuses: &BTreeMap<Target, Value>, more: Vec<(Kind, Name, Problem)>)
         }
     }
     for (kind, name, problem) in more {
-        let target = Target { kind: kind.as_str(), key: Key::new(&name.namespace, &name.name) };
+        let target = Target { kind: kind.as_str(), key: name };
         let notice = Notice { reason: problem.reason.to_owned(), message: problem.message };
         all.entry(target).or_default().push(notice);
     }
@@ -314,7 +311,7 @@ mod tests {
         assert!(!translator.leave_out(&mistakes), "nothing new");
         let output = translator.translate();
         assert!(!output.text.contains(name));
-        let target = Target { kind: "HTTPRoute", key: Key::new("a", "r.x") };
+        let target = Target { kind: "HTTPRoute", key: Name::new("a", "r.x") };
         assert_eq!(output.statuses[&target]["parents"][0]["conditions"][0]["reason"], "UnsupportedValue");
         // Another route of the same name in another namespace is not touched, and a new version has its chance.
         let mut changed = route(json!({}));

@@ -87,6 +87,29 @@ fn a_written_status_is_quiet() {
     assert_eq!(changes(&cluster, &second.statuses, "2027-01-01T00:00:00Z"), []);
 }
 
+/// A Secret that turns invalid costs nobody the service that was there before, and the status says so.
+#[test]
+fn a_secret_that_turns_invalid_keeps_the_last_good_certificate() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let mut case = read(&folder, &folder.join("http-https-listener.yaml"));
+    let before = translate(&case.cluster, &case.options);
+    assert_eq!(before.config.files.len(), 2);
+    let mut secret = objects(&folder, &folder.join("http-https-listener.yaml"))
+        .into_iter()
+        .find(|object| object["kind"] == "Secret")
+        .unwrap();
+    secret["data"]["tls.crt"] = json!("bm90IGEgY2VydGlmaWNhdGU=");
+    assert_eq!(case.cluster.apply(&secret), Ok(Change::Config));
+    let after = translate(&case.cluster, &case.options);
+    assert_eq!(after.config, before.config);
+    let told = |translated: &Translation| format!("{:?}", translated.statuses);
+    assert!(!told(&before).contains("the one before is still served"));
+    assert!(told(&after).contains("the one before is still served"), "{}", told(&after));
+    // One that is gone is gone.
+    case.cluster.delete(weir_kube::Kind::Secret, &Name::new("infra", "tls"));
+    assert_eq!(translate(&case.cluster, &case.options).config.files.len(), 0);
+}
+
 /// Not a measurement: a quadratic algorithm would take minutes here.
 #[test]
 fn thousands_of_routes_are_translated() {
@@ -220,6 +243,8 @@ fn outcome(explanation: &Explanation) -> String {
                 let (share, status) = (&settings["settings"]["share"], &settings["settings"]["status"]);
                 told = format!("{status} for {}, else {told}", share.as_str().unwrap_or_default());
             }
+            // What one says, nobody behind it hears.
+            "respond" => return settings["settings"]["status"].to_string(),
             "redirect" => {
                 let (to, status) = (&settings["settings"]["to"], &settings["settings"]["status"]);
                 told = format!("{status} {}", to.as_str().unwrap_or_default());
@@ -236,6 +261,9 @@ fn shown(translated: &Translation, cluster: &Cluster) -> String {
         // The base has Gateways that a case does not use.
         let _ = write!(out, "\n{} {}:", patch.kind.as_str(), patch.name);
         lines(&mut out, &patch.wanted, "  ");
+    }
+    for (kind, name, problem) in &translated.notices {
+        let _ = writeln!(out, "\nEvent of {} {name}: {} {}", kind.as_str(), problem.reason, problem.message);
     }
     for (kind, name, object) in &translated.objects {
         let _ = write!(out, "\n{} {name} is to be:\n  {}\n  ", kind.as_str(), object["metadata"]);

@@ -4,8 +4,9 @@
 use super::live::Live;
 use super::{Effect, Output, Settings, Translator, lease, notes, saved};
 use crate::api::{
-    Access, ApiError, Client, EVENT, Key, LEASE, Making, Resource, Status, Told, WATCHED, Write, watched,
+    Access, ApiError, Client, EVENT, LEASE, Making, Resource, Status, Told, WATCHED, Write, watched,
 };
+use crate::objects::Name;
 use crate::watch::Time;
 use crate::watch::election::{self, Election, What};
 use crate::watch::keeper::{self, Keeper};
@@ -462,8 +463,8 @@ impl<T: Translator> Driver<T> {
         }
     }
 
-    fn lease_key(&self) -> Key {
-        Key::new(&self.client.namespace(), &self.settings.lease)
+    fn lease_key(&self) -> Name {
+        Name::new(&self.client.namespace(), &self.settings.lease)
     }
 
     /// Writes the Lease and reports the result.

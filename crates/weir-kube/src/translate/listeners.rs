@@ -9,8 +9,6 @@ use crate::objects::{
 };
 use crate::status::Problem;
 use crate::text;
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -59,6 +57,8 @@ pub(super) struct Listener<'c> {
     pub(super) unresolved: Option<Problem>,
     /// The setting `client_auth`.
     pub(super) clients: Option<Value>,
+    /// A Secret that turned invalid: its last good certificate is served.
+    pub(super) stale: Option<Problem>,
     /// Paths of certificates and keys.
     pub(super) certificates: Vec<(String, String)>,
     pub(super) attached: usize,
@@ -291,10 +291,13 @@ fn listener<'c>(
         })
     });
     let (kinds, mut unresolved) = kinds(protocol, spec);
-    let mut certificates = Vec::new();
+    let (mut certificates, mut stale) = (Vec::new(), None);
     if wrong.is_none() && matches!(protocol, Protocol::Https | Protocol::TlsTerminate) {
         match certificates_of(cx, set.map_or(Kind::Gateway, |_| Kind::ListenerSet), &meta.namespace, spec) {
-            Ok(found) => certificates = found,
+            Ok(found) => {
+                stale = found.iter().find_map(|pair| pair.stale.clone());
+                certificates = found.into_iter().map(|pair| pair.files).collect();
+            }
             Err(problem) => unresolved = unresolved.or(Some(problem)),
         }
     }
@@ -313,6 +316,7 @@ fn listener<'c>(
         conflict: None,
         unresolved: unresolved.or(clients.unresolved),
         clients: clients.setting,
+        stale,
         certificates,
         attached: 0,
         weir: None,
@@ -351,7 +355,7 @@ fn certificates_of(
     from: Kind,
     namespace: &str,
     spec: &objects::Listener,
-) -> Result<Vec<(String, String)>, Problem> {
+) -> Result<Vec<Pair>, Problem> {
     let refs = spec.tls.as_ref().map_or(&[][..], |tls| &tls.certificate_refs);
     if refs.is_empty() {
         return Err(Problem::new("InvalidCertificateRef", "the listener names no certificate"));
@@ -359,13 +363,21 @@ fn certificates_of(
     refs.iter().map(|reference| certificate(cx, from, namespace, reference)).collect()
 }
 
-/// Paths of the certificate and the key in a Secret.
+/// A certificate of the config.
+pub(super) struct Pair {
+    /// Paths of the certificate and the key.
+    pub(super) files: (String, String),
+    /// Why the Secret as it is now cannot be served.
+    pub(super) stale: Option<Problem>,
+}
+
+/// The certificate in a Secret.
 pub(super) fn certificate(
     cx: &mut Cx<'_>,
     from: Kind,
     namespace: &str,
     reference: &CertificateRef,
-) -> Result<(String, String), Problem> {
+) -> Result<Pair, Problem> {
     let invalid = |message: String| Problem::new("InvalidCertificateRef", message);
     if !is_kind(reference.group.as_deref(), reference.kind.as_deref(), Kind::Secret, Kind::Secret) {
         let kind = objects::shown(reference.kind.as_deref().unwrap_or_default());
@@ -376,23 +388,19 @@ pub(super) fn certificate(
         let message = format!("no ReferenceGrant lets this object refer to Secret {name}");
         return Err(Problem::new("RefNotPermitted", message));
     }
-    let Some(secret) = cx.cluster.secrets.get(&name) else {
+    let Some(secret) = cx.cluster.certificates.get(&name) else {
         return Err(invalid(format!("there is no Secret {name}")));
     };
     if let Some(refused) = cx.refused(Kind::Secret, &name) {
         return Err(invalid(refused.message));
     }
-    let part = |key: &str| {
-        let text = secret.spec.data.get(key).ok_or_else(|| invalid(format!("Secret {name} has no {key}")))?;
-        let bytes = STANDARD.decode(text).ok().and_then(|bytes| String::from_utf8(bytes).ok());
-        bytes.ok_or_else(|| invalid(format!("{key} of Secret {name} is no text")))
+    let wrong = |why: &String, hint: &str| invalid(format!("Secret {name} is unusable: {why}{hint}"));
+    let Some((cert, key)) = &secret.good else {
+        return Err(wrong(secret.wrong.as_ref().unwrap_or(&String::new()), ""));
     };
-    let (cert, key) = (part("tls.crt")?, part("tls.key")?);
-    // As the engine will read it: a Secret that does not work must not keep the others' config from running.
-    if let Err(why) = weir_wire::tls::Certificate::of_pem(&cert, &key) {
-        return Err(invalid(format!("Secret {name} is unusable: {}", weir_wire::Chain(&why))));
-    }
-    Ok((cx.config.file("crt", cert.as_bytes()), cx.config.file("key", key.as_bytes())))
+    let stale = secret.wrong.as_ref().map(|why| wrong(why, "; the one before is still served"));
+    let files = (cx.config.file("crt", cert.as_bytes()), cx.config.file("key", key.as_bytes()));
+    Ok(Pair { files, stale })
 }
 
 /// Marks listeners that nothing tells apart. Within one object all of them conflict; of two objects the first has it.

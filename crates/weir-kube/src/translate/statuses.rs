@@ -164,7 +164,11 @@ fn listener(gate: &Gate<'_>, listener: &Listener<'_>, generation: i64) -> Value 
     let mut all = vec![
         Condition::of("Accepted", "Accepted", accepted),
         Condition::of("Programmed", "Programmed", listener.weir.is_none().then_some(&invalid)),
-        Condition::of("ResolvedRefs", "ResolvedRefs", listener.unresolved.as_ref()),
+        Condition::of(
+            "ResolvedRefs",
+            "ResolvedRefs",
+            listener.unresolved.as_ref().or(listener.stale.as_ref()),
+        ),
         conflicted,
     ];
     if overlaps(gate, listener) {

@@ -14,8 +14,8 @@
 use super::Time;
 use super::store::Store;
 use super::writer::Target;
-use crate::api::{ApiError, Key, Object};
-use crate::objects::CONTROLLER_ANNOTATION;
+use crate::api::{ApiError, Object};
+use crate::objects::{CONTROLLER_ANNOTATION, Name};
 use crate::translate::COPIED_ANNOTATION;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,7 +47,7 @@ pub struct Wanted {
     /// means that there is none.
     pub objects: BTreeMap<Target, Value>,
     /// The Gateways of ours with their uids: nothing that they own is deleted, even if it is not wanted now.
-    pub gateways: BTreeSet<(Key, String)>,
+    pub gateways: BTreeSet<(Name, String)>,
 }
 
 /// An event.
@@ -79,7 +79,7 @@ pub enum Action {
     /// Merge a patch (RFC 7396), which names the version, into the object.
     Patch(u64, Target, Value),
     /// Read a Gateway.
-    Read(u64, Key),
+    Read(u64, Name),
     /// Write to the log.
     Say(Note),
 }
@@ -132,7 +132,7 @@ struct Entry {
 /// What to do about an object.
 enum Step {
     Create(Value),
-    Delete(Key),
+    Delete(Name),
     Nothing,
     Patch(Value),
 }
@@ -382,7 +382,7 @@ impl Keeper {
             }
             (None, Some(current)) if self.is_ours(current) => match owner(&current.value()) {
                 Some((name, uid)) => {
-                    let gateway = (Key::new(&current.key.namespace, &name), uid);
+                    let gateway = (Name::new(&current.key.namespace, &name), uid);
                     let stays = self.wanted.gateways.contains(&gateway);
                     if stays { Step::Nothing } else { Step::Delete(gateway.0) }
                 }
@@ -404,7 +404,7 @@ fn owner(object: &Value) -> Option<(String, String)> {
 fn is_of_another(store: &Store, gateway: &Object, controller: &str) -> bool {
     let value = gateway.value();
     let class = value.pointer("/spec/gatewayClassName").and_then(Value::as_str).unwrap_or_default();
-    let class = store.get("GatewayClass", &Key::new("", class)).map(Object::value);
+    let class = store.get("GatewayClass", &Name::new("", class)).map(Object::value);
     let theirs = class.as_ref().and_then(|class| class.pointer("/spec/controllerName")?.as_str());
     theirs.is_some_and(|theirs| theirs != controller)
 }

@@ -8,8 +8,9 @@
 use super::Time;
 use super::store::Store;
 use super::writer::Target;
-use crate::api::{ApiError, EVENT, Key, watched};
+use crate::api::{ApiError, EVENT, watched};
 use crate::names;
+use crate::objects::Name;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -60,7 +61,7 @@ pub enum Event {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// Create this Event. The result carries this number.
-    Create(u64, Key, Value),
+    Create(u64, Name, Value),
     /// Write to the log that the service account may not create Events, with the server's sentence. Sent once until it
     /// may.
     Forbidden(String),
@@ -193,7 +194,12 @@ impl Recorder {
         self.asking = Some((self.number, key, now));
     }
 
-    fn event(&self, stamp: &str, store: &Store, (target, notice): &(Target, Notice)) -> Option<(Key, Value)> {
+    fn event(
+        &self,
+        stamp: &str,
+        store: &Store,
+        (target, notice): &(Target, Notice),
+    ) -> Option<(Name, Value)> {
         let object = store.get(target.kind, &target.key)?;
         // Events about objects of the cluster stand in this namespace.
         let namespace = if target.key.namespace.is_empty() { "default" } else { &*target.key.namespace };
@@ -222,7 +228,7 @@ impl Recorder {
             "reportingController": self.controller,
             "reportingInstance": self.instance,
         });
-        Some((Key::new(namespace, &name), event))
+        Some((Name::new(namespace, &name), event))
     }
 }
 
@@ -234,7 +240,7 @@ mod tests {
     const S: fn(u64) -> Time = Duration::from_secs;
 
     fn target(name: &str) -> Target {
-        Target { kind: watched("HTTPRoute").unwrap().kind, key: Key::new("shop", name) }
+        Target { kind: watched("HTTPRoute").unwrap().kind, key: Name::new("shop", name) }
     }
 
     fn notice(reason: &str) -> Notice {

@@ -12,7 +12,8 @@
 //! removes an object.
 
 use super::Time;
-use crate::api::{ApiError, Key, Object, Page, Presence, Resource, Told};
+use crate::api::{ApiError, Object, Page, Presence, Resource, Told};
+use crate::objects::Name;
 use std::time::Duration;
 use weir_fleet::chance::{Chance, backoff};
 
@@ -75,7 +76,7 @@ pub enum WatchEvent {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Remove this object from our copy.
-    Delete(Key),
+    Delete(Name),
     /// Request a page: the first one, or the one that this token names. The result carries this number.
     List {
         /// The number.

@@ -1,6 +1,7 @@
 //! Our copy of the API server's objects, and what changed in it.
 
-use crate::api::{Key, Object, WATCHED, watched};
+use crate::api::{Object, WATCHED, watched};
+use crate::objects::Name;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -8,7 +9,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Store {
     /// One map for each of [`WATCHED`], in its order.
-    kinds: Vec<BTreeMap<Key, Object>>,
+    kinds: Vec<BTreeMap<Name, Object>>,
 }
 
 /// A difference between two states of the store.
@@ -17,7 +18,7 @@ pub struct Change {
     /// The kind of the object.
     pub kind: &'static str,
     /// Its namespace and name.
-    pub key: Key,
+    pub key: Name,
     /// The object as it is now; `None` if it is gone.
     pub object: Option<Object>,
 }
@@ -40,7 +41,7 @@ impl Store {
     }
 
     /// Removes an object. `None` if it is not there.
-    pub fn delete(&mut self, kind: &str, key: &Key) -> Option<Change> {
+    pub fn delete(&mut self, kind: &str, key: &Name) -> Option<Change> {
         let (known, kind) = self.of_mut(kind)?;
         known.remove(key)?;
         Some(Change { kind, key: key.clone(), object: None })
@@ -50,7 +51,7 @@ impl Store {
     /// nothing where nothing has changed.
     pub fn replace(&mut self, kind: &str, objects: Vec<Object>) -> Vec<Change> {
         let Some((known, kind)) = self.of_mut(kind) else { return Vec::new() };
-        let fresh: BTreeMap<Key, Object> = objects.into_iter().map(|o| (o.key.clone(), o)).collect();
+        let fresh: BTreeMap<Name, Object> = objects.into_iter().map(|o| (o.key.clone(), o)).collect();
         let gone = known.keys().filter(|key| !fresh.contains_key(key));
         let mut changes: Vec<Change> =
             gone.map(|key| Change { kind, key: key.clone(), object: None }).collect();
@@ -65,7 +66,7 @@ impl Store {
     }
 
     /// An object.
-    pub fn get(&self, kind: &str, key: &Key) -> Option<&Object> {
+    pub fn get(&self, kind: &str, key: &Name) -> Option<&Object> {
         self.of(kind)?.get(key)
     }
 
@@ -117,11 +118,11 @@ impl Store {
         Ok(store)
     }
 
-    fn of(&self, kind: &str) -> Option<&BTreeMap<Key, Object>> {
+    fn of(&self, kind: &str) -> Option<&BTreeMap<Name, Object>> {
         self.kinds.get(index(kind)?)
     }
 
-    fn of_mut(&mut self, kind: &str) -> Option<(&mut BTreeMap<Key, Object>, &'static str)> {
+    fn of_mut(&mut self, kind: &str) -> Option<(&mut BTreeMap<Name, Object>, &'static str)> {
         let index = index(kind)?;
         Some((self.kinds.get_mut(index)?, WATCHED.get(index)?.kind))
     }
@@ -167,8 +168,8 @@ mod tests {
             names(&next),
             [("n/b".to_owned(), false), ("n/a".to_owned(), true), ("n/c".to_owned(), true)]
         );
-        assert!(store.delete("Service", &Key::new("n", "c")).is_some());
-        assert_eq!(store.delete("Service", &Key::new("n", "c")), None);
+        assert!(store.delete("Service", &Name::new("n", "c")).is_some());
+        assert_eq!(store.delete("Service", &Name::new("n", "c")), None);
         assert_eq!(store.len(), 1);
     }
 

@@ -11,7 +11,8 @@
 
 use super::Time;
 use super::status::{merged, patch_of};
-use crate::api::{ApiError, Key, Object};
+use crate::api::{ApiError, Object};
+use crate::objects::Name;
 use serde_json::Value;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -41,7 +42,7 @@ pub struct Target {
     /// Its kind.
     pub kind: &'static str,
     /// Its namespace and name.
-    pub key: Key,
+    pub key: Name,
 }
 
 /// An event.

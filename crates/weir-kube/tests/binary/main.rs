@@ -1,10 +1,11 @@
 //! The binary `weir-kube` against a fake API server: objects of the Gateway API in, answers and statuses out.
 //!
 //! *Layout:* this file has the binary and what a Gateway on a port of the pod does, `services.rs` is about the Services of
-//! Gateways.
+//! Gateways, `scale.rs` about many routes.
 
 #![allow(clippy::unwrap_used, reason = "this is test code: a panic is how a test fails")]
 
+mod scale;
 mod services;
 
 use serde_json::{Value, json};

@@ -130,6 +130,32 @@ fn two_gateways_have_one_port_and_a_service_each() {
     running.stop();
 }
 
+/// Without a permission it serves all the same, and does what it may once it may.
+#[test]
+fn without_a_permission_it_serves() {
+    let kube = FakeKube::start();
+    let folder = tempfile::tempdir().unwrap();
+    kube.put(class());
+    pods(&kube, &["10.1.0.1"]);
+    kube.put(gateway("web", &[80]));
+    kube.put(route("to-web", "web"));
+    kube.put(route("lost", "nowhere"));
+    for (verb, resource) in [("create", "services"), ("create", "endpointslices"), ("create", "events")] {
+        kube.forbid(verb, resource);
+    }
+    let running = start(&kube, folder.path());
+    let tries = |resource: &str| {
+        kube.requests().iter().filter(|r| r.verb == "create" && r.resource == resource).count()
+    };
+    eventually_within(SOON, "it tries", || tries("services") > 0 && tries("endpointslices") > 0);
+    for resource in ["services", "endpointslices", "events"] {
+        kube.permit("create", resource);
+    }
+    let port = wait_target(&kube, "web", 80);
+    wait_leads_to(port, "web");
+    running.stop();
+}
+
 #[test]
 fn the_service_of_a_gateway_is_put_back_and_deleted() {
     let kube = FakeKube::start();

@@ -4,7 +4,8 @@
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use weir_config::Mistakes;
-use weir_kube::api::{Key, watched};
+use weir_kube::Name;
+use weir_kube::api::watched;
 use weir_kube::controller::{Effect, Output, Translator};
 use weir_kube::watch::store::Change;
 use weir_kube::watch::writer::Target;
@@ -13,9 +14,9 @@ pub(crate) const CONTROLLER: &str = "example.com/made-up";
 
 #[derive(Default)]
 pub(crate) struct MadeUp {
-    pub(crate) routes: BTreeMap<Key, Value>,
-    pub(crate) secrets: BTreeMap<Key, Value>,
-    pub(crate) left_out: BTreeSet<Key>,
+    pub(crate) routes: BTreeMap<Name, Value>,
+    pub(crate) secrets: BTreeMap<Name, Value>,
+    pub(crate) left_out: BTreeSet<Name>,
 }
 
 impl Translator for MadeUp {
@@ -78,7 +79,7 @@ impl Translator for MadeUp {
 
     fn leave_out(&mut self, _: &Mistakes) -> bool {
         let wrong = self.routes.iter().filter(|(_, route)| route["body"] == "refused");
-        let wrong: Vec<Key> = wrong.map(|(key, _)| key.clone()).collect();
+        let wrong: Vec<Name> = wrong.map(|(key, _)| key.clone()).collect();
         let before = self.left_out.len();
         self.left_out.extend(wrong);
         self.left_out.len() > before

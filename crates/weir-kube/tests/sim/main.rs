@@ -23,6 +23,8 @@ pub(crate) const KINDS: [&str; 2] = ["HTTPRoute", "Service"];
 
 /// How long users and faults are busy, and how long everything is quiet afterwards.
 const BUSY: Duration = Duration::from_secs(300);
+/// How long the server is away in the middle of that, if it is for long.
+const HOUR: Duration = Duration::from_secs(3_600);
 const QUIET: Duration = Duration::from_secs(400);
 
 const REPLICAS: usize = 3;
@@ -56,6 +58,8 @@ struct World {
     mail: BTreeMap<u64, (usize, u64, Message)>,
     order: u64,
     away_until: Time,
+    /// How long users and faults are busy.
+    busy: Duration,
     status_writes: Vec<Time>,
 }
 
@@ -73,17 +77,18 @@ impl World {
             mail: BTreeMap::new(),
             order: 0,
             away_until: Time::ZERO,
+            busy: BUSY,
             status_writes: Vec::new(),
         }
     }
 
     fn is_busy(&self) -> bool {
-        self.now < BUSY
+        self.now < self.busy
     }
 
     fn run(&mut self) {
         let mut next_user = Time::ZERO;
-        while self.now < BUSY + QUIET {
+        while self.now < self.busy + QUIET {
             let mail = self.heap.peek().map_or(Time::MAX, |Reverse((at, _))| *at);
             let ticks = self.replicas.iter().map(Replica::next).min().unwrap();
             let ends = self.streams.values().map(|stream| stream.ends).min().unwrap_or(Time::MAX);
@@ -120,7 +125,10 @@ impl World {
     fn user(&mut self) {
         match self.chance.below(20) {
             0 => self.server.compact(),
-            1 => self.away_until = self.now + self.chance.between(Duration::ZERO, Duration::from_secs(60)),
+            1 => {
+                let until = self.now + self.chance.between(Duration::ZERO, Duration::from_secs(60));
+                self.away_until = self.away_until.max(until);
+            }
             2 => {
                 let at = usize::try_from(self.chance.below(REPLICAS as u64)).unwrap();
                 self.restart(at);
@@ -272,7 +280,10 @@ impl World {
 
 /// Runs a seed and checks what must hold once it is quiet.
 fn run(seed: u64) -> (usize, usize) {
-    let mut world = World::new(seed);
+    check(World::new(seed), seed)
+}
+
+fn check(mut world: World, seed: u64) -> (usize, usize) {
     world.run();
     for (at, replica) in world.replicas.iter().enumerate() {
         assert_eq!(replica.store, world.server.store(), "seed {seed}: the copy of replica {at}");
@@ -287,10 +298,23 @@ fn run(seed: u64) -> (usize, usize) {
         let reason = status.pointer("/parents/0/conditions/0/reason").cloned().unwrap_or_default();
         assert_eq!(reason, wanted["parents"][0]["conditions"][0]["reason"], "seed {seed}: {target:?}");
     }
-    let settled = BUSY + QUIET / 2;
+    let settled = world.busy + QUIET / 2;
     let late = world.status_writes.iter().filter(|at| **at > settled).count();
     assert_eq!(late, 0, "seed {seed}: writes although nothing has changed");
     (world.status_writes.len(), world.server.len())
+}
+
+/// The server is away for an hour in which every replica restarts several times, and then everything is as it should.
+#[test]
+fn an_hour_without_the_server_is_survived() {
+    for seed in 0..2 {
+        let mut world = World::new(seed);
+        for _ in 0..200 {
+            world.server.random_change(&mut world.chance);
+        }
+        (world.busy, world.away_until) = (BUSY + HOUR, HOUR);
+        check(world, seed);
+    }
 }
 
 /// `WEIR_SEEDS=1000..2000` runs others.

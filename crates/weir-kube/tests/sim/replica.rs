@@ -3,7 +3,8 @@
 use crate::{KINDS, Message};
 use serde_json::{Value, json};
 use std::time::Duration;
-use weir_kube::api::{ApiError, Key, watched};
+use weir_kube::Name;
+use weir_kube::api::{ApiError, watched};
 use weir_kube::watch::Time;
 use weir_kube::watch::election::{self, Election, What};
 use weir_kube::watch::reflector::{self, Reflector};
@@ -55,7 +56,7 @@ pub(crate) struct Replica {
 pub(crate) fn wanted(store: &Store, target: &Target) -> Value {
     let service = store.get(target.kind, &target.key).map(|route| route.value()["spec"]["service"].clone());
     let service = service.and_then(|name| Some(name.as_str()?.to_owned())).unwrap_or_default();
-    let found = store.get("Service", &Key::new("n", &service)).is_some();
+    let found = store.get("Service", &Name::new("n", &service)).is_some();
     let reason = if found { "ResolvedRefs" } else { "BackendNotFound" };
     let condition =
         json!({ "type": "ResolvedRefs", "status": if found { "True" } else { "False" }, "reason": reason });

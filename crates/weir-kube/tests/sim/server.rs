@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use weir_fleet::chance::Chance;
-use weir_kube::api::{ApiError, Key, Object, Page, Told, watched};
+use weir_kube::Name;
+use weir_kube::api::{ApiError, Object, Page, Told, watched};
 use weir_kube::watch::election::Seen;
 use weir_kube::watch::store::Store;
 use weir_kube::watch::writer::Target;
@@ -17,7 +18,7 @@ const NAMES: u64 = 30;
 pub(crate) struct Server {
     pub(crate) version: u64,
     compacted: u64,
-    objects: BTreeMap<(usize, Key), Value>,
+    objects: BTreeMap<(usize, Name), Value>,
     history: Vec<(u64, usize, Told)>,
     pages: BTreeMap<String, (u64, Vec<Object>)>,
     uids: u64,
@@ -40,7 +41,7 @@ impl Server {
 
     pub(crate) fn statuses(&self) -> Vec<(Target, Value)> {
         let routes = self.objects.iter().filter(|((kind, _), _)| *kind == 0);
-        let status = |((_, key), value): (&(usize, Key), &Value)| {
+        let status = |((_, key), value): (&(usize, Name), &Value)| {
             (Target { kind: KINDS[0], key: key.clone() }, value["status"].clone())
         };
         routes.map(status).collect()
@@ -55,7 +56,7 @@ impl Server {
     /// A user creates, changes or deletes an object.
     pub(crate) fn random_change(&mut self, chance: &mut Chance) {
         let kind = usize::try_from(chance.below(2)).unwrap();
-        let key = Key::new("n", &format!("o{}", chance.below(NAMES)));
+        let key = Name::new("n", &format!("o{}", chance.below(NAMES)));
         if chance.happens(30) && self.objects.contains_key(&(kind, key.clone())) {
             return self.delete(kind, &key);
         }
@@ -72,21 +73,21 @@ impl Server {
 
     /// Another controller overwrites a status.
     pub(crate) fn spoil_a_status(&mut self, chance: &mut Chance) {
-        let key = Key::new("n", &format!("o{}", chance.below(NAMES)));
+        let key = Name::new("n", &format!("o{}", chance.below(NAMES)));
         if let Some(mut value) = self.objects.get(&(0, key.clone())).cloned() {
             value["status"] = json!({ "parents": [] });
             self.put(0, &key, value);
         }
     }
 
-    fn put(&mut self, kind: usize, key: &Key, mut value: Value) {
+    fn put(&mut self, kind: usize, key: &Name, mut value: Value) {
         self.version += 1;
         value["metadata"]["resourceVersion"] = json!(self.version.to_string());
         self.history.push((self.version, kind, Told::Put(object(kind, &value))));
         self.objects.insert((kind, key.clone()), value);
     }
 
-    fn delete(&mut self, kind: usize, key: &Key) {
+    fn delete(&mut self, kind: usize, key: &Name) {
         let mut value = self.objects.remove(&(kind, key.clone())).unwrap();
         self.version += 1;
         value["metadata"]["resourceVersion"] = json!(self.version.to_string());

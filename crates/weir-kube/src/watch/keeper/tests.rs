@@ -5,7 +5,7 @@ const US: &str = "example.com/us";
 const S: fn(u64) -> Time = Duration::from_secs;
 
 fn target(name: &str) -> Target {
-    Target { kind: watched("Service").unwrap().kind, key: Key::new("shop", name) }
+    Target { kind: watched("Service").unwrap().kind, key: Name::new("shop", name) }
 }
 
 /// A Service as we want it.
@@ -45,7 +45,7 @@ fn gateway(uid: &str, class: &str) -> Object {
 fn wanted(owner: &str, object: Option<Value>) -> Event {
     Event::Want(Wanted {
         objects: object.into_iter().map(|object| (target("weir-web"), object)).collect(),
-        gateways: [(Key::new("shop", "web"), owner.to_owned())].into(),
+        gateways: [(Name::new("shop", "web"), owner.to_owned())].into(),
     })
 }
 
@@ -155,7 +155,7 @@ fn a_service_goes_only_if_the_server_says_that_its_gateway_is_gone() {
             world.store.put("GatewayClass", Object::new(watched("GatewayClass").unwrap(), value).unwrap());
         }
         let todo = world.seen(1, stored(service("u1", &[80], json!({})), "5"));
-        assert_eq!(todo, [Action::Read(1, Key::new("shop", "web"))]);
+        assert_eq!(todo, [Action::Read(1, Name::new("shop", "web"))]);
         let todo = world.on(2, Event::Read(1, answer.clone()));
         let delete = Action::Delete(2, target("weir-web"), "s1".into());
         assert_eq!(todo.contains(&delete), is_deleted, "{answer:?}: {todo:?}");
@@ -183,7 +183,7 @@ fn a_service_of_an_earlier_gateway_of_that_name_makes_room() {
     let todo = world.on(2, wanted("u2", None));
     assert_eq!(todo, [], "it has just looked");
     let todo = world.on(200, Event::Tick);
-    assert_eq!(todo, [Action::Read(2, Key::new("shop", "web"))]);
+    assert_eq!(todo, [Action::Read(2, Name::new("shop", "web"))]);
     assert_eq!(
         world.on(201, Event::Read(2, Ok(gateway("u2", "weir")))),
         [Action::Delete(3, target("weir-web"), "s1".into())]
@@ -197,7 +197,7 @@ fn who_does_not_lead_writes_nothing() {
     assert_eq!(world.on(1, wanted("u1", Some(body.clone()))), []);
     assert_eq!(world.seen(1, stored(service("gone", &[80], json!({})), "1")), []);
     assert_eq!(world.on(1, Event::Tick), []);
-    world.store.delete("Service", &Key::new("shop", "weir-web"));
+    world.store.delete("Service", &Name::new("shop", "weir-web"));
     world.on(1, Event::Seen(target("weir-web"), None));
     assert_eq!(world.on(2, Event::Lead(true)), [Action::Create(1, target("weir-web"), body)]);
     world.on(3, Event::Lead(false));

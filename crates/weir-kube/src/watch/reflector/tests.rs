@@ -92,7 +92,7 @@ fn a_watch_continues_where_it_ended() {
         "the old watch speaks no more"
     );
     let gone = Told::Deleted(object("a", 10));
-    assert_eq!(run.told(next, WatchEvent::Told(gone)), [Action::Delete(Key::new("n", "a"))]);
+    assert_eq!(run.told(next, WatchEvent::Told(gone)), [Action::Delete(Name::new("n", "a"))]);
 }
 
 #[test]

@@ -8,7 +8,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const US: &str = "weir.dev/gateway";
 
 fn target(name: &str) -> Target {
-    Target { kind: "HTTPRoute", key: Key::new("n", name) }
+    Target { kind: "HTTPRoute", key: Name::new("n", name) }
 }
 
 fn object(name: &str, version: u64, status: &Value) -> Object {
