@@ -418,9 +418,10 @@ impl<T: Translator> Driver<T> {
             return;
         }
         (self.save_at, self.is_saving) = (None, true);
-        let (text, path, tell) = (self.store.save(), self.settings.saved.clone(), self.tell.clone());
+        // The texts are shared; putting megabytes of them together would hold up changes.
+        let (store, path, tell) = (self.store.clone(), self.settings.saved.clone(), self.tell.clone());
         drop(spawn_blocking(move || {
-            let saved = saved::write(&path, text.as_bytes());
+            let saved = saved::write(&path, store.save().as_bytes());
             if let Err(e) = &saved {
                 let hint = "a restart while the API server is away would serve nothing, or older objects";
                 log::error("the objects could not be written", &[("error", e), ("hint", &hint)]);
