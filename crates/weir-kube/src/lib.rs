@@ -39,6 +39,7 @@ pub mod api;
 pub mod cluster;
 pub mod config;
 pub mod controller;
+mod name;
 mod names;
 pub mod objects;
 mod quota;

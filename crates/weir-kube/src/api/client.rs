@@ -1,7 +1,7 @@
 //! The requests of a controller: list, watch, get, create, replace, patch and delete.
 
 use super::{Access, ApiError, Object, Resource};
-use crate::objects::Name;
+use crate::name::Name;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};

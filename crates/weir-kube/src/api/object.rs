@@ -1,7 +1,7 @@
 //! Objects as the API server sends them, kept as compact JSON.
 
 use super::Resource;
-use crate::objects::Name;
+use crate::name::Name;
 use serde::Deserialize;
 use serde_json::Value;
 use std::fmt;

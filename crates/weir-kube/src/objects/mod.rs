@@ -24,25 +24,17 @@ pub use self::route::{
     Redirect, Retry, Rewrite, Timeouts, ValueMatch,
 };
 
+pub use crate::name::Name;
+
 use crate::api::{Resource, Scope, WATCHED};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::fmt;
 
 /// Most bytes of a name, as in Kubernetes.
 const MAX_NAME: usize = 253;
 /// Most bytes of a namespace, as in Kubernetes.
 const MAX_NAMESPACE: usize = 63;
-
-/// Namespace and name of an object. The namespace is empty for objects that have none.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Name {
-    /// The namespace.
-    pub namespace: String,
-    /// The name within it.
-    pub name: String,
-}
 
 /// A kind of object that the translator reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -154,25 +146,6 @@ pub struct Refused {
     pub object: String,
     /// What is wrong.
     pub why: String,
-}
-
-// === impl Name ===
-
-impl Name {
-    /// The name of an object in a namespace.
-    #[must_use]
-    pub fn new(namespace: &str, name: &str) -> Self {
-        Self { namespace: namespace.to_owned(), name: name.to_owned() }
-    }
-}
-
-impl fmt::Display for Name {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.namespace.is_empty() {
-            true => f.write_str(&self.name),
-            false => write!(f, "{}/{}", self.namespace, self.name),
-        }
-    }
 }
 
 // === impl Kind ===

@@ -1,3 +1,5 @@
+//! Conversations with the keeper: what it is told, and what it does.
+
 use super::*;
 use crate::api::watched;
 
