@@ -384,7 +384,7 @@ fn the_admin_listener_is_found_in_the_config() {
 // === deprecated keys ===
 
 const WITH_DEPRECATED: &str = "# kept\r\nversion: 1\r\ninclude: [ more/*.yaml ]\r\n\
-    listeners: { web: { address: 127.0.0.1:0 } }\r\n\
+    listeners: { web: { address: 127.0.0.1:8080 } }\r\n\
     routes: { a: { match: { path: /a }, filters: [ ip: { \"file\" : blocked.txt } ], respond: { status: 204 } } } # a\r\n";
 const INCLUDED: &str = "routes:\n  b: # as well\n    match: { path: /b }\n    respond: { status: 204 }\n    filters:\n      \
     - ip:\n          file:   ../blocked.txt   # from the feed\n";
@@ -414,7 +414,7 @@ fn a_deprecated_key_works_and_is_told_once() {
 fn check_fixes_deprecated_keys_in_all_files() {
     let dir = deprecated();
     let read = |name: &str| fs::read_to_string(dir.path().join(name)).unwrap();
-    let diff = run_weir(dir.path(), &["check", "--fix", "--diff"]);
+    let diff = run_weir(dir.path(), &["check", "-c", "weir.yaml", "--fix", "--diff"]);
     diff.expect_code(0);
     assert_eq!(
         diff.stdout,
@@ -427,7 +427,7 @@ fn check_fixes_deprecated_keys_in_all_files() {
     );
     assert_eq!((read("weir.yaml"), read("more/b.yaml")), (WITH_DEPRECATED.into(), INCLUDED.into()));
 
-    let fixed = run_weir(dir.path(), &["check", "--fix", "--deny-warnings"]);
+    let fixed = run_weir(dir.path(), &["check", "-c", "weir.yaml", "--fix", "--deny-warnings"]);
     fixed.expect_code(0);
     assert_eq!(fixed.stderr, "weir.yaml: rewrote 1 deprecated key\nmore/b.yaml: rewrote 1 deprecated key\n");
     assert_eq!(read("weir.yaml"), WITH_DEPRECATED.replace("\"file\"", "\"deny_file\""));
