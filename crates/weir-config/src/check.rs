@@ -302,7 +302,7 @@ impl<'a> Checker<'a> {
     fn filters(&self) -> impl Iterator<Item = &'a FilterNode> + use<'a> {
         let config = self.config;
         let plans = config.plans.iter().flat_map(|(_, plan)| &plan.filters);
-        let routes = config.routes.iter().flat_map(|(_, route)| &route.filters);
+        let routes = config.routes.iter().flat_map(|(_, route)| route.all_filters());
         config.filters.iter().chain(plans).chain(routes).flat_map(FilterNode::all)
     }
 

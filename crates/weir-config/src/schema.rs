@@ -21,6 +21,7 @@ mod process;
 mod route;
 mod sending;
 mod source;
+mod split;
 mod store;
 mod tracing;
 mod upstream;
@@ -53,11 +54,10 @@ pub use process::{
     AccessFormat, AccessLog, Admin, AdminAddress, AdminTls, AdminToken, Dns, DnsServer, Facility, Limits,
     Log, LogFormat, LogLevel, Role, Rotate, Secret, Shutdown, Syslog, Workers,
 };
-pub use route::{
-    Case, Consumer, Credentials, Match, Mixed, Plan, Respond, Route, RouteTimeouts, Share, Split,
-};
+pub use route::{Case, Consumer, Credentials, Match, Mixed, Plan, Respond, Route, RouteTimeouts};
 pub use sending::{ClientGone, DeadlineHeader, Hedge, Links, ProxyVersion, SourceAddress};
 pub use source::{ConfigSource, EtcdSource, HttpSource};
+pub use split::{Arm, Share, Split};
 pub use store::{FleetStore, Store};
 pub use tracing::{Collector, OtlpProtocol, Parents, Tracing};
 pub use upstream::{

@@ -234,10 +234,11 @@ fn explained(e: &Explanation) -> Html {
 fn steps(filters: &[FilterShown]) -> Html {
     let items = each(filters, |filter| {
         let lists = each(&filter.lists, |list| {
-            let runs = match list.runs {
-                Some(true) => "runs",
-                Some(false) => "does not run for this request",
-                None => "depends on the caller",
+            let runs = match (list.runs, list.share) {
+                (_, Some(share)) => format!("{share}% of the requests"),
+                (Some(true), None) => "runs".to_owned(),
+                (Some(false), None) => "does not run for this request".to_owned(),
+                (None, None) => "depends on the caller".to_owned(),
             };
             html!("<p><code>{}</code> <small>{}</small></p>{}", list.key, runs, steps(&list.filters))
         });

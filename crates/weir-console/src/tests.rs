@@ -236,6 +236,7 @@ fn autopsy() -> Autopsy {
         route: RouteShown { name: some_evil(), runner_up: Some(other()), near: vec![other()] },
         filters: vec![evil()],
         consumer: some_evil(),
+        arm: some_evil(),
         upstream: some_evil(),
         endpoint: some_evil(),
         revision: evil(),

@@ -97,10 +97,13 @@ pub struct FilterShown {
 /// A list of filters in the settings of another.
 #[derive(Clone, Debug, Serialize)]
 pub struct ListShown {
-    /// The setting.
-    pub key: &'static str,
-    /// Whether it is the one that runs for this request; nothing if that depends on the caller.
+    /// The setting, or the arm of a split.
+    pub key: String,
+    /// Whether it is the one that runs for this request; nothing if that depends on the caller, or on chance.
     pub runs: Option<bool>,
+    /// Of an arm: its share of the requests in percent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub share: Option<f64>,
     /// Its filters in the order they run.
     pub filters: Vec<FilterShown>,
 }
@@ -145,6 +148,9 @@ pub enum TargetShown {
 pub struct UpstreamShown {
     /// Its name.
     pub name: String,
+    /// The arm of the split that leads to it, if that has another name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arm: Option<String>,
     /// Share of the requests in percent.
     pub share: f64,
     /// The protocol of its endpoints: `http1`, `h2`, `h2c` or `auto`.
@@ -408,8 +414,9 @@ fn filters_of(snapshot: &Snapshot, chain: &[u32], asked: &Asked<'_>) -> Vec<Filt
         let instance = &snapshot.filters[filter as usize];
         let chosen = instance.filter.chooses(asked);
         let lists = instance.lists.iter().enumerate().map(|(at, list)| ListShown {
-            key: list.key,
+            key: list.key.to_string(),
             runs: chosen.map(|chosen| chosen == at),
+            share: instance.share_of(at),
             filters: filters_of(snapshot, &list.chain, asked),
         });
         FilterShown {
@@ -585,6 +592,7 @@ fn target_of(snapshot: &Snapshot, handling: &Handling, asked: &Asked<'_>) -> Tar
         let names = names.map(|n| format!("{}:{} (DNS){}", n.host, n.port, place_of(&n.place, n.weight)));
         UpstreamShown {
             name: upstream.name.to_string(),
+            arm: None,
             share,
             protocol: upstream.protocol.name(upstream.tls.is_some()),
             balancer: upstream.balancer.kind.name,
@@ -625,6 +633,15 @@ fn target_of(snapshot: &Snapshot, handling: &Handling, asked: &Asked<'_>) -> Tar
             });
             each.collect()
         }
+        Target::Arms(arms) => {
+            let total = arms.iter().map(|arm| arm.weight).fold(0u32, u32::saturating_add).max(1);
+            let leading = arms.iter().filter(|arm| arm.weight > 0);
+            let each = leading.filter_map(|arm| {
+                let shown = shown(arm.upstream?, f64::from(arm.weight) * 100.0 / f64::from(total));
+                Some(UpstreamShown { arm: (*arm.name != *shown.name).then(|| arm.name.to_string()), ..shown })
+            });
+            each.collect()
+        }
         Target::Files(_) | Target::Filters | Target::Respond(_) => Vec::new(),
     };
     match &handling.target {
@@ -646,7 +663,9 @@ fn target_of(snapshot: &Snapshot, handling: &Handling, asked: &Asked<'_>) -> Tar
             status: answer.status,
             expressions: expressions_of(snapshot, &answer.expressions, asked),
         },
-        target @ (Target::Upstream(_) | Target::Split(_)) => TargetShown::Upstreams(shown_of(target)),
+        target @ (Target::Arms(_) | Target::Upstream(_) | Target::Split(_)) => {
+            TargetShown::Upstreams(shown_of(target))
+        }
     }
 }
 
@@ -685,10 +704,11 @@ impl FilterShown {
         self.tells.iter().try_for_each(|told| writeln!(f, "{:indent$}  {told}", ""))?;
         self.expressions.iter().try_for_each(|one| writeln!(f, "{:indent$}  {one}", ""))?;
         for list in &self.lists {
-            let runs = match list.runs {
-                Some(true) => "",
-                Some(false) => " (not for this request)",
-                None => " (depends on the caller)",
+            let runs = match (list.runs, list.share) {
+                (_, Some(share)) => format!(" ({share}%)"),
+                (Some(true), None) => String::new(),
+                (Some(false), None) => " (not for this request)".to_owned(),
+                (None, None) => " (depends on the caller)".to_owned(),
             };
             writeln!(f, "{:indent$}  {}{runs}", "", list.key)?;
             for filter in &list.filters {
@@ -747,7 +767,8 @@ fn write_upstreams(f: &mut fmt::Formatter<'_>, label: &str, upstreams: &[Upstrea
         let share = if u.share < 100.0 { format!(" ({}%)", u.share) } else { String::new() };
         let protocol = if u.protocol == "http1" { String::new() } else { format!(", {}", u.protocol) };
         let endpoints = u.endpoints.join(", ");
-        writeln!(f, "{label:8} {}{share}, {}{protocol}: {endpoints}", u.name, u.balancing())?;
+        let arm = u.arm.as_ref().map(|arm| format!(" as {arm}")).unwrap_or_default();
+        writeln!(f, "{label:8} {}{arm}{share}, {}{protocol}: {endpoints}", u.name, u.balancing())?;
         let hashed = u.hash.iter().flat_map(|hash| &hash.expressions);
         hashed.into_iter().try_for_each(|one| writeln!(f, "{:9}{one}", ""))?;
         write!(f, "{}", u.policies)

@@ -76,6 +76,9 @@ pub struct Autopsy {
     pub filters: Vec<String>,
     /// The consumer that a filter named.
     pub consumer: Option<String>,
+    /// The arm of the route's split, if the arms have filters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arm: Option<String>,
     /// The upstream.
     pub upstream: Option<String>,
     /// The endpoint of the last attempt.

@@ -43,7 +43,7 @@ use crate::fastcgi::Script;
 use crate::links::LINKS;
 use crate::matching::{self, Found};
 use crate::respond::{self, LocalResponse};
-use crate::snapshot::{Snapshot, Target};
+use crate::snapshot::{Arm, Snapshot, Target};
 use background::Resumed;
 use hooks::Reply;
 use record::{Record, Recorded, head_for_next};
@@ -353,6 +353,7 @@ impl<'c> Exchange<'c> {
             },
             Target::Upstream(upstream) => *upstream,
             Target::Split(shares) => self.pick_upstream(shares),
+            Target::Arms(arms) => self.upstream_of_arm(arms)?,
         };
         if let Some(scripts) = &local.routes[route].handling.scripts
             && let Some(next) = Box::pin(self.find_script(route, Arc::clone(scripts))).await?
@@ -469,6 +470,11 @@ impl<'c> Exchange<'c> {
             let begun = self.begun(Rc::clone(&local.scope), path_key);
             let cx = self.cx.get_or_insert_with(|| Cx::new(begun));
             tell(self.client, &self.local.snapshot, cx);
+            if let Target::Arms(arms) = &local.handling.target
+                && let Some(arm) = returning(&self.local, arms, &self.head)
+            {
+                cx.take_arm(arm);
+            }
         }
         Ok(Matched { route, preflight })
     }
@@ -507,10 +513,22 @@ impl<'c> Exchange<'c> {
 
     // === 3 pick ===
 
+    /// An upstream by weight, or the one whose `sticky` knows the client.
     fn pick_upstream(&self, shares: &[(u32, usize)]) -> usize {
+        let knows = |upstream: &usize| self.local.upstreams[*upstream].knows_client(&self.head);
+        if let Some((_, back)) = shares.iter().find(|(_, upstream)| knows(upstream)) {
+            return *back;
+        }
         let total = shares.last().map_or(0, |(total, _)| *total);
         let at = self.client.core.random.borrow_mut().below(total);
         shares.iter().find(|(upto, _)| at < *upto).map_or(0, |(_, upstream)| *upstream)
+    }
+
+    /// The upstream of the arm that a filter has drawn.
+    fn upstream_of_arm(&self, arms: &[Arm]) -> Result<usize, Stop> {
+        let arm = self.cx.as_ref().and_then(Cx::arm).and_then(|arm| arms.get(arm));
+        // Without an upstream one of its filters answers, unless it broke its promise.
+        arm.and_then(|arm| arm.upstream).ok_or_else(|| Stop::refuse(&error::NO_ROUTE))
     }
 
     /// The upstream for what is no file.
@@ -693,6 +711,12 @@ fn end_of_body(kind: BodyKind, bytes: &[u8]) -> Option<usize> {
             Ok(Step::More) | Err(_) => return None,
         }
     }
+}
+
+/// The arm whose upstream has seen the client before, by the cookie of `sticky`.
+fn returning(local: &Local, arms: &[Arm], head: &RequestHead) -> Option<usize> {
+    let knows = |upstream: usize| local.upstreams[upstream].knows_client(head);
+    arms.iter().position(|arm| arm.weight > 0 && arm.upstream.is_some_and(knows))
 }
 
 /// Whether the client is still there to learn of a cause.

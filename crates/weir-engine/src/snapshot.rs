@@ -14,6 +14,8 @@ pub use http3::{AddressProof, Advertise, Http3, UdpDoor};
 pub(crate) use passing::{Admits, ConnectionLimit, HeldPlace};
 pub use passing::{Destination, Names, Passing, Serves};
 
+use crate::arms;
+pub use crate::arms::Arm;
 use crate::fastcgi::Scripts;
 use crate::files::{ByHeader, Site};
 use crate::per_client::ClientLimits;
@@ -29,7 +31,7 @@ use weir_config::delay::Delay;
 use weir_filter::concealed::split_path_key;
 use weir_filter::directory::{Directory, Source};
 use weir_filter::explained::WithExpressions;
-use weir_filter::filter::{Conceals, Consumers, Cx, Filter, Hooks, Neighbour, Reading};
+use weir_filter::filter::{Conceals, Consumers, Cx, FILTER, Filter, Hooks, Neighbour, Reading};
 use weir_filter::template::{Escape, LogTexts, Template};
 use weir_h1::{FieldName, NameSet};
 use weir_route::variables::{Secrets, Vocabulary};
@@ -246,6 +248,8 @@ pub enum Target {
     Upstream(usize),
     /// To one of several upstreams by weight: running totals and indexes.
     Split(Box<[(u32, usize)]>),
+    /// To one of several arms with filters of their own. The last filter of the chain draws it.
+    Arms(Box<[Arm]>),
 }
 
 /// The fields that a filter guarantees: see [`Filter::guards`].
@@ -326,10 +330,20 @@ pub struct Instance {
     pub names_caller: bool,
 }
 
-/// A list of filters in the settings of another.
+impl Instance {
+    /// The share in percent that an arm has, by its position, if the filter draws one.
+    pub fn share_of(&self, arm: usize) -> Option<f64> {
+        let weights = self.settings.as_object().filter(|_| self.name == arms::NAME)?;
+        let weight = |name: &str| weights.get(name).and_then(serde_json::Value::as_f64);
+        let total: f64 = weights.keys().filter_map(|name| weight(name)).sum();
+        Some(weight(&self.lists.get(arm)?.key)? * 100.0 / total.max(1.0))
+    }
+}
+
+/// A list of filters in the settings of another, or of an arm of a split.
 pub struct List {
-    /// The setting.
-    pub key: &'static str,
+    /// The setting, or the name of the arm.
+    pub key: Arc<str>,
     /// Its filters.
     pub chain: Chain,
 }
@@ -483,6 +497,14 @@ impl Snapshot {
             all.push(filter);
             self.filters[filter as usize].lists.iter().for_each(|list| self.all_of(&list.chain, all));
         }
+    }
+
+    /// The name of the arm that a request took of its route's split, if the arms have filters: `arm` of the filter of
+    /// the split among those that `ran`.
+    pub(crate) fn arm_name(&self, ran: &[u32], arm: usize) -> Option<&Arc<str>> {
+        let mut ran = ran.iter().filter_map(|filter| self.filters.get((filter & FILTER) as usize));
+        let split = ran.find(|filter| filter.name == arms::NAME)?;
+        split.lists.get(arm).map(|list| &list.key)
     }
 
     /// A list of filters of a filter's own.

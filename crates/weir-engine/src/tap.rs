@@ -77,6 +77,8 @@ pub(crate) struct Live {
     pub(crate) stopped_by: Option<u32>,
     /// The filters whose `on_request` ran, in order.
     pub(crate) ran: Vec<u32>,
+    /// The arm that it took of its route's split, if the arms have filters.
+    pub(crate) arm: Option<Arc<str>>,
     /// The consumer that a filter named.
     pub(crate) consumer: Option<Box<str>>,
     /// The same, if it is one of a source.

@@ -98,7 +98,7 @@ fn described(name: &str, route: &schema::Route) -> Route {
         conditions,
         priority: route.priority,
         target: target(route),
-        filters: route.filters.iter().map(|filter| filter.name.clone()).collect(),
+        filters: route.all_filters().map(|filter| filter.name.clone()).collect(),
         figures: None,
     }
 }
@@ -108,7 +108,7 @@ fn target(route: &schema::Route) -> Target {
         let total: u32 = split.0.iter().map(|share| share.weight).sum();
         let percent = |weight: u32| f64::from(weight) / f64::from(total.max(1)) * 100.0;
         return Target::Upstreams(
-            split.0.iter().map(|share| (share.upstream.to_string(), percent(share.weight))).collect(),
+            split.0.iter().map(|share| (share.name().to_string(), percent(share.weight))).collect(),
         );
     }
     if let Some(respond) = &route.respond {

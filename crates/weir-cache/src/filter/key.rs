@@ -120,9 +120,11 @@ impl Key {
 pub(super) struct Place(Option<Box<[u8]>>);
 
 impl Place {
-    /// The position of a filter in this scope: `filters`, `plans.NAME` or `routes.NAME`.
+    /// The position of a filter in this scope: `filters`, `plans.NAME`, `routes.NAME`, whose name is in the key anyway,
+    /// or `routes.NAME.upstream.ARM`.
     pub(super) fn of(scope: &str) -> Self {
-        Self((!scope.starts_with("routes.")).then(|| scope.as_bytes().into()))
+        let is_of_route = scope.starts_with("routes.") && !scope.contains(".upstream.");
+        Self((!is_of_route).then(|| scope.as_bytes().into()))
     }
 
     /// Adds the position, the number of caches that this request passed before, and the number of passed filters that

@@ -18,7 +18,7 @@ impl Checker<'_> {
         for Written { name, thing: route, node } in config.routes.written(section.node()) {
             let at = section.thing(name, node);
             self.folder(&at.key("files"), route);
-            for filter in route.filters.iter().filter(|filter| filter.name == "mirror") {
+            for filter in route.all_filters().filter(|filter| filter.name == "mirror") {
                 self.mirrored_to_itself(filter, route);
             }
         }

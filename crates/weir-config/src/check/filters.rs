@@ -43,7 +43,9 @@ impl<'a> Checker<'a> {
         for filter in self.filters() {
             self.each(&filter.name, &filter.node, &filter.path);
         }
+        self.twice(&[], &config.filters);
         self.filter_list(&[], &config.filters);
+        let global: Vec<&FilterNode> = config.filters.iter().collect();
         for (_, plan) in config.plans.iter() {
             self.twice(&[], &plan.filters);
             for cors in plan.filters.iter().filter(|filter| filter.name == "cors") {
@@ -57,8 +59,17 @@ impl<'a> Checker<'a> {
                 );
             }
         }
-        for (_, route) in config.routes.iter().filter(|(_, route)| !route.filters.is_empty()) {
-            self.filter_list(&config.filters, &route.filters);
+        for (_, route) in config.routes.iter() {
+            if !route.filters.is_empty() {
+                self.twice(&global, &route.filters);
+                self.filter_list(&global, &route.filters);
+            }
+            let arms = route.upstream.iter().flat_map(|split| &split.0);
+            for arm in arms.filter(|arm| !arm.filters().is_empty()) {
+                let before: Vec<&FilterNode> = global.iter().copied().chain(&route.filters).collect();
+                self.twice(&global, arm.filters());
+                self.filter_list(&before, arm.filters());
+            }
         }
         self.callers_of_grpc();
         self.filters_that_call_scripts();
@@ -176,7 +187,7 @@ impl<'a> Checker<'a> {
     fn callers_of_grpc(&mut self) {
         let config = self.config;
         for (_, route) in config.routes.iter() {
-            for filter in route.filters.iter().filter(|filter| CALL_GRPC.contains(&filter.name.as_str())) {
+            for filter in route.all_filters().filter(|filter| CALL_GRPC.contains(&filter.name.as_str())) {
                 for share in route.shares() {
                     let Some(upstream) = config.upstreams.get(&share.upstream) else { continue };
                     if upstream.may_speak_http2() {
@@ -225,9 +236,8 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Checks a route's own filters, which run after the global ones.
-    fn filter_list(&mut self, global: &'a [FilterNode], own: &'a [FilterNode]) {
-        self.twice(global, own);
+    /// Checks filters of a route or of an arm, which run after the others: the global ones, or also the route's.
+    fn filter_list(&mut self, global: &[&'a FilterNode], own: &'a [FilterNode]) {
         self.preflights(global, own);
         for filter in own.iter().filter(|filter| filter.name == "mtls_auth") {
             let asks = |l: &Listener| l.tls.as_ref().is_some_and(|tls| tls.client_auth.is_some());
@@ -247,7 +257,7 @@ impl<'a> Checker<'a> {
         };
         let acls = own.iter().enumerate().filter(|(_, filter)| filter.name == "acl" && lists(filter));
         for (index, acl) in acls {
-            if !global.iter().chain(&own[..index]).any(names) {
+            if !global.iter().copied().chain(&own[..index]).any(names) {
                 let message = "no filter before this one names a consumer, so every caller is anonymous";
                 let hint = format!("put {} before it", self.credentials.join(" or "));
                 self.warn(&acl.path, "no-consumer", message, hint);
@@ -256,7 +266,7 @@ impl<'a> Checker<'a> {
         let counts = |filter: &FilterNode| matches!(filter.name.as_str(), "concurrency" | "rate_limit");
         for (index, filter) in own.iter().enumerate().filter(|(_, filter)| counts(filter)) {
             let by = filter.node.get("by").and_then(|node| node.as_text());
-            if by != Some("consumer") || global.iter().chain(&own[..index]).any(names) {
+            if by != Some("consumer") || global.iter().copied().chain(&own[..index]).any(names) {
                 continue;
             }
             let known = self.credentials.join(" or ");
@@ -272,8 +282,9 @@ impl<'a> Checker<'a> {
     }
 
     /// Warns of a `cache` that answers before a filter has checked access.
-    fn caches(&mut self, global: &'a [FilterNode], own: &'a [FilterNode]) {
-        for (index, cache) in global.iter().chain(own).enumerate().filter(|(_, f)| f.name == "cache") {
+    fn caches(&mut self, global: &[&'a FilterNode], own: &'a [FilterNode]) {
+        for (index, cache) in global.iter().copied().chain(own).enumerate().filter(|(_, f)| f.name == "cache")
+        {
             // Global filters after it were reported when those were checked.
             let mut behind = own.iter().skip((index + 1).saturating_sub(global.len()));
             let Some(filter) = behind.find_map(decider) else { continue };
@@ -284,15 +295,15 @@ impl<'a> Checker<'a> {
     }
 
     /// Refuses a `cors` that no preflight request would reach.
-    fn preflights(&mut self, global: &'a [FilterNode], own: &'a [FilterNode]) {
+    fn preflights(&mut self, global: &[&'a FilterNode], own: &'a [FilterNode]) {
         for (index, cors) in own.iter().enumerate().filter(|(_, filter)| filter.name == "cors") {
-            let mut before = global.iter().chain(&own[..index]);
+            let mut before = global.iter().copied().chain(&own[..index]);
             if let Some(asks) = before.clone().find(|filter| asks_for_credentials(filter)) {
                 let message = format!(
                     "`{}` runs before it and rejects every preflight: browsers send preflights without credentials",
                     asks.shown
                 );
-                let hint = if global.iter().any(|filter| std::ptr::eq(filter, asks)) {
+                let hint = if global.iter().any(|filter| std::ptr::eq(*filter, asks)) {
                     "put cors first among the filters of all routes (`filters`)"
                 } else {
                     "put cors first"
@@ -306,13 +317,13 @@ impl<'a> Checker<'a> {
     }
 
     /// Warns of a filter repeated with the same settings, or of a second instance if one is enough.
-    fn twice(&mut self, global: &'a [FilterNode], own: &'a [FilterNode]) {
+    fn twice(&mut self, global: &[&'a FilterNode], own: &'a [FilterNode]) {
         for (index, filter) in own.iter().enumerate() {
             let before = &own[..index];
             let once = ONCE.contains(&filter.name.as_str());
             let same = |f: &&FilterNode| f.name == filter.name && f.node == filter.node;
             let twin = before.iter().find(|f| same(f) || once && f.name == filter.name);
-            let message = match (twin, global.iter().find(same)) {
+            let message = match (twin, global.iter().copied().find(same)) {
                 (Some(_), _) => format!("the filter `{}` is listed twice", filter.shown),
                 (None, Some(_)) => {
                     format!("the filter `{}` with these settings runs for every route already", filter.shown)

@@ -169,7 +169,15 @@ impl Checker<'_> {
     fn split(&mut self, at: &Spot<'_, '_>, split: &Split) {
         let is_map = at.node().is_some_and(|node| matches!(node.value, Value::Map(_)));
         for share in &split.0 {
-            let path = || if is_map { at.key(&share.upstream).path() } else { at.path() };
+            // Whether its filters answer every request is known once they are built: see `arms` in the engine.
+            if share.may_answer() && !self.config.upstreams.names().any(|name| *name == *share.upstream) {
+                continue;
+            }
+            let path = || match &share.arm {
+                Some(arm) if arm.names_upstream => at.key(&arm.name).key("upstream").path(),
+                _ if is_map => at.key(share.name()).path(),
+                _ => at.path(),
+            };
             self.must_exist(path, "upstreams", "unknown-upstream", &share.upstream);
         }
         let whole = at.node().is_some_and(|node| node.entries().len() == split.0.len());
@@ -212,7 +220,14 @@ impl Checker<'_> {
 
     fn missing_files(&mut self, at: &Spot<'_, '_>, files: &Files) {
         let Some(split) = &files.missing else { return };
-        self.split(&at.key("missing"), split);
+        let at_missing = at.key("missing");
+        self.split(&at_missing, split);
+        for share in split.0.iter().filter(|share| !share.filters().is_empty()) {
+            let message =
+                "what is no file is passed on after all filters, so an arm here has none of its own";
+            let hint = "move the filters to the route, or the arm to `upstream` of another route";
+            self.error_hint(&at_missing.key(share.name()).key("filters").path(), "bad-value", message, hint);
+        }
         if files.fallback.is_some() {
             let message = "`missing` passes on what is no file, so nothing is left for `fallback`";
             self.error_hint(&at.key("fallback").path(), "two-answers", message, "remove one of the two");

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::route::Split;
+use super::split::Split;
 use super::values::FilePath;
 
 /// Serves files of a folder. The request's path, after the route's filters, is the path below `root`.

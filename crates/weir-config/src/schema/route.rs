@@ -13,6 +13,7 @@ use super::fastcgi::FastCgi;
 use super::files::{Files, FilesByHeader};
 use super::listener::EscapedSlashes;
 use super::sending::ClientGone;
+use super::split::{Share, Split};
 use super::values::{Expression, FilterNode, Network, Pairs};
 use crate::de;
 use crate::delay::Delay;
@@ -32,7 +33,8 @@ pub struct Route {
     /// Filters of this route. They run in this order after those of all routes; their response hooks run in reverse.
     pub filters: Box<[FilterNode]>,
     /// The upstream that answers: its name, or several names with their shares, such as
-    /// `{ orders: 95, orders_next: 5 }`.
+    /// `{ orders: 95, orders_next: 5 }`. In place of a share, an arm may have more: `{ weight: 5, upstream: orders,
+    /// filters: [ … ] }`.
     pub upstream: Option<Split>,
     /// An answer without any upstream.
     pub respond: Option<Box<Respond>>,
@@ -136,19 +138,6 @@ impl Default for Match {
             when: None,
         }
     }
-}
-
-/// Upstreams and their shares of the requests. A single upstream gets all.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Split(pub Box<[Share]>);
-
-/// One upstream of a split.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Share {
-    /// Name of the upstream.
-    pub upstream: CompactString,
-    /// Its weight among the shares, 0 to 1000000.
-    pub weight: u32,
 }
 
 /// The gateway's own answer.
@@ -255,92 +244,10 @@ impl Route {
         let missing = self.files.as_ref().and_then(|files| files.missing.as_ref());
         self.upstream.iter().chain(missing).flat_map(|split| &split.0)
     }
-}
 
-// === impl Split ===
-
-impl Split {
-    /// All requests to one upstream.
-    pub fn all_to(upstream: CompactString) -> Self {
-        Self([Share { upstream, weight: 1 }].into())
-    }
-}
-
-impl<'de> Deserialize<'de> for Split {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match de::TextOrMap::<CompactString, Shares>::deserialize(deserializer)? {
-            de::TextOrMap::Map(Shares(shares)) => Ok(Self(shares.into())),
-            de::TextOrMap::Text(upstream) => Ok(Self::all_to(upstream)),
-        }
-    }
-}
-
-/// The map of a split.
-struct Shares(Vec<Share>);
-
-impl<'de> Deserialize<'de> for Shares {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct SharesVisitor;
-
-        impl<'de> Visitor<'de> for SharesVisitor {
-            type Value = Shares;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("names of upstreams with their shares such as { orders: 95, orders_next: 5 }")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Shares, A::Error> {
-                let mut shares = Vec::new();
-                while let Some((upstream, Weight(weight))) = map.next_entry()? {
-                    shares.push(Share { upstream, weight });
-                }
-                Ok(Shares(shares))
-            }
-        }
-
-        deserializer.deserialize_map(SharesVisitor)
-    }
-}
-
-impl JsonSchema for Split {
-    fn schema_name() -> Cow<'static, str> {
-        "Split".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        schemars::json_schema!({
-            "description": "The name of an upstream, or names with their shares.",
-            "anyOf": [
-                { "type": "string" },
-                {
-                    "type": "object",
-                    "minProperties": 1,
-                    "additionalProperties": { "type": "integer", "minimum": 0, "maximum": Weight::MAX },
-                },
-            ],
-        })
-    }
-}
-
-/// A share of a split.
-struct Weight(u32);
-
-impl Weight {
-    /// Sums of weights stay far below the range of their type.
-    const MAX: u32 = 1_000_000;
-}
-
-impl<'de> Deserialize<'de> for Weight {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        const EXPECTED: &str = "a share; expected a whole number from 0 to 1000000";
-        let text = de::text(deserializer, EXPECTED)?;
-        match text.parse() {
-            Ok(weight) if weight <= Self::MAX => Ok(Self(weight)),
-            _ => {
-                let bare = text.strip_suffix('%').filter(|number| number.parse::<u32>().is_ok());
-                Err(de::refuse(EXPECTED, bare.map(|number| format!("write {number}")).as_deref()))
-            }
-        }
+    /// Its filters, and those of the arms of its split.
+    pub fn all_filters(&self) -> impl Iterator<Item = &FilterNode> {
+        self.filters.iter().chain(self.upstream.iter().flat_map(Split::filters))
     }
 }
 

@@ -5,7 +5,7 @@
 //! the settings that cannot restrict; every other setting restricts, including any added later.
 
 use super::shadow;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::LazyLock;
 use weir_config::Node;
 use weir_config::node::NAMED;
@@ -164,6 +164,9 @@ impl Comparison<'_> {
                 if !self.deciding(was.get("filters")).is_empty() {
                     self.revokes(&format!("{thing}.filters"));
                 }
+                for (arm, was) in arms(Some(was)) {
+                    self.filters(&format!("{thing}.upstream.{arm}.filters"), was.get("filters"), None);
+                }
             }
             ("routes", Some(was), Some(is)) => self.route(thing, shape, was, is),
             ("plans", Some(was), is) => {
@@ -207,6 +210,9 @@ impl Comparison<'_> {
         } else if shadowed {
             self.restricts(&thing);
         }
+        for (arm, is) in arms(Some(is)) {
+            self.filters(&format!("{thing}.upstream.{arm}.filters"), None, is.get("filters"));
+        }
     }
 
     fn route(&mut self, thing: &str, shape: Option<&'static Shape>, was: &Node, is: &Node) {
@@ -217,6 +223,13 @@ impl Comparison<'_> {
         let opened = was.get("respond").is_some_and(refuses);
         if !reached.is_subset(&reaches) || (reached.is_empty() && !reaches.is_empty() && !opened) {
             self.restricts(&format!("{thing}.upstream"));
+        }
+        let (before, after) = (arms(Some(was)), arms(Some(is)));
+        for arm in before.keys().chain(after.keys()).collect::<BTreeSet<_>>() {
+            let filters =
+                |arms: &BTreeMap<&str, _>| arms.get(*arm).and_then(|arm: &&Node| arm.get("filters"));
+            let place = format!("{thing}.upstream.{arm}.filters");
+            self.filters(&place, filters(&before), filters(&after));
         }
         let respond = shape.and_then(|shape| shape.key("respond"));
         if was.get("respond") != is.get("respond") {
@@ -486,10 +499,20 @@ fn pairs(old: &[(&str, &Node)], new: &[(&str, &Node)]) -> Option<HashMap<usize, 
 /// The upstreams that a route reaches: one, or several with shares.
 fn reached(upstream: Option<&Node>) -> BTreeSet<&str> {
     let Some(upstream) = upstream else { return BTreeSet::new() };
-    let shares = upstream.entries().iter();
-    let shares = shares.filter(|(_, share)| matches!(share.value, Value::Int(share) if share > 0));
+    let shares = upstream.entries().iter().filter(|(_, share)| {
+        let weight = share.get("weight").unwrap_or(share);
+        matches!(weight.value, Value::Int(weight) if weight > 0)
+    });
     let one = [upstream].into_iter().chain(upstream.elements()).filter_map(Node::as_text);
-    one.chain(shares.map(|(name, _)| &*name.text)).collect()
+    one.chain(shares.map(|(name, share)| share.get("upstream").and_then(Node::as_text).unwrap_or(&name.text)))
+        .collect()
+}
+
+/// The arms of a route's split that have more than a weight.
+fn arms(route: Option<&Node>) -> BTreeMap<&str, &Node> {
+    let split = route.and_then(|route| route.get("upstream")).map_or(&[][..], Node::entries);
+    let arms = split.iter().filter(|(_, arm)| matches!(arm.value, Value::Map(_)));
+    arms.map(|(name, arm)| (&*name.text, arm)).collect()
 }
 
 /// Whether endpoints were only removed. If others replaced them, the service has moved.

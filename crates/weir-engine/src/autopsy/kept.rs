@@ -103,10 +103,12 @@ pub(crate) enum Text {
     /// Where the filter that stopped it is in the config.
     Place,
     Detail,
+    /// The arm of the route's split.
+    Arm,
 }
 
 /// Each text with the most bytes kept of it.
-const TEXTS: [(Text, usize); 15] = [
+const TEXTS: [(Text, usize); 16] = [
     (Text::Id, 128),
     (Text::Revision, 12),
     (Text::Listener, 64),
@@ -122,6 +124,7 @@ const TEXTS: [(Text, usize); 15] = [
     (Text::Filters, 192),
     (Text::Place, 128),
     (Text::Detail, 192),
+    (Text::Arm, 64),
 ];
 
 /// What is known beside the access log line.
@@ -239,6 +242,7 @@ impl Kept {
         self.put_all(Text::Filters, beside.filters.map(|name| (name.as_bytes(), None)));
         self.put(Text::Place, beside.stopped_by.map_or("", |(_, place)| place).as_bytes());
         self.put(Text::Detail, beside.detail.unwrap_or_default().as_bytes());
+        self.put(Text::Arm, entry.arm.as_bytes());
     }
 
     /// A text as kept. Peers may have written it, so invalid UTF-8 is replaced.

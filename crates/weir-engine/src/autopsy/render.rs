@@ -76,6 +76,7 @@ impl ReportContext<'_> {
             route,
             filters: list(Text::Filters),
             consumer: some(Text::Consumer),
+            arm: some(Text::Arm),
             upstream: some(Text::Upstream),
             endpoint: some(Text::Endpoint),
             attempts: kept.attempts,
@@ -217,7 +218,9 @@ fn timeline(kept: &Kept, route: &RouteShown) -> Vec<Moment> {
     let filters = kept.text(Text::Filters);
     if !filters.is_empty() {
         let took = Some(timing.filters);
-        add(timing.head, took, format!("filters: {}", filters.replace(' ', ", ")));
+        let arm = kept.text(Text::Arm);
+        let arm = if arm.is_empty() { String::new() } else { format!("; the arm `{arm}` of the split") };
+        add(timing.head, took, format!("filters: {}{arm}", filters.replace(' ', ", ")));
     }
     for step in &kept.steps {
         let (at, took, what) = step_line(step);

@@ -386,11 +386,18 @@ impl Exchange<'_> {
                 cause: record.cause,
                 stopped_by: record.stopped_by,
                 ran: self.ran.to_vec(),
+                arm: self.arm().cloned(),
                 consumer: cx.and_then(Cx::consumer).map(|consumer| Box::from(&*consumer.name)),
                 listed: cx.and_then(Cx::share_listed),
                 id: id.map(String::from_utf8_lossy).unwrap_or_default().into(),
             },
         });
+    }
+
+    /// The name of the arm that the request took, if it took one of a split with filters.
+    fn arm(&self) -> Option<&Arc<str>> {
+        let arm = self.cx.as_ref()?.arm()?;
+        self.local.snapshot.arm_name(&self.ran, arm)
     }
 
     #[inline]
@@ -699,6 +706,7 @@ impl Exchange<'_> {
             query: self.head.received_query(),
             protocol: self.protocol(),
             route: self.route.map_or("", |route| &snapshot.routes[route].name),
+            arm: self.arm().map_or("", |arm| arm),
             upstream: record.upstream.map_or("", |upstream| &snapshot.upstreams[upstream].name),
             endpoint: record.endpoint.as_ref().map_or("", |(list, i)| &list[*i].endpoint.label),
             attempts: self.attempts,

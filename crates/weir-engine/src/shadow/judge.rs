@@ -8,6 +8,7 @@
 //! [`Instance::judged`]: crate::snapshot::Instance::judged
 
 use super::Seen;
+use crate::arms;
 use crate::matching::{self, Found, Origin};
 use crate::snapshot::{Handling, Serves, Snapshot, Target};
 use crate::tap::{Live, Sample};
@@ -347,6 +348,11 @@ impl Side {
             live.ran.iter().any(|&ran| running.get((ran & FILTER) as usize) == class)
         };
         let lists = &self.snapshot.filters[filter as usize].lists;
+        if self.snapshot.filters[filter as usize].name == arms::NAME {
+            // Another draw could have come to another arm: the request is judged as if it took the same again.
+            let arm = live.arm.as_ref()?;
+            return lists.iter().position(|list| list.key == *arm);
+        }
         lists.iter().position(|list| list.chain.first().is_some_and(ran))
     }
 
@@ -408,6 +414,7 @@ impl Side {
                 let leads = |target: &Target| match target {
                     Target::Upstream(upstream) => live.upstream == Some(*upstream),
                     Target::Split(shares) => shares.iter().any(|(_, to)| live.upstream == Some(*to)),
+                    Target::Arms(arms) => arms.iter().any(|arm| live.upstream == arm.upstream),
                     _ => false,
                 };
                 let led = live.upstream.is_none()

@@ -5,6 +5,7 @@
 mod acme;
 mod admin;
 mod answers;
+mod arms;
 mod carry;
 mod certificates;
 mod client_tls;

@@ -176,6 +176,8 @@ pub struct Cx {
     pub whole_trailers: Vec<u8>,
     /// Whether a filter turned the request into a gRPC call.
     pub calls_grpc: bool,
+    /// The arm of the route's split, once drawn.
+    arm: Option<u16>,
     /// The attempt shown to filters: when it began, its number, its upstream and endpoint.
     pub attempt: Option<(Instant, u32, Arc<str>, Arc<str>)>,
     /// A piece of the response's body that a filter has promised.
@@ -279,6 +281,7 @@ impl Cx {
             body_grown: 0,
             whole_trailers: Vec::new(),
             calls_grpc: false,
+            arm: None,
             attempt: None,
             pending: None,
             request_pending: None,
@@ -644,6 +647,16 @@ impl Cx {
     #[inline]
     pub const fn waits(&mut self) {
         self.began = None;
+    }
+
+    /// The arm that this request takes of the route's split, by its position, if the arms have filters.
+    pub fn arm(&self) -> Option<usize> {
+        self.arm.map(usize::from)
+    }
+
+    /// Takes an arm. Of more than 65,535 the last ones cannot be taken.
+    pub fn take_arm(&mut self, arm: usize) {
+        self.arm = u16::try_from(arm).ok();
     }
 
     /// A random number. Good for sampling, not for secrets.

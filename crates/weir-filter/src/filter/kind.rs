@@ -615,6 +615,11 @@ impl Kept {
         self.get_or_make(key, Hooked { tend: Some(tend), ..Hooked::default() }, make)
     }
 
+    /// State that outlives reloads under this key, which decides the type: for what the engine itself puts into chains.
+    pub fn keep<T: Send + Sync + 'static>(&mut self, key: String, make: impl FnOnce() -> T) -> Arc<T> {
+        self.get_or_make(key, Hooked::default(), make)
+    }
+
     fn get_or_make<T: Send + Sync + 'static>(
         &mut self,
         key: String,

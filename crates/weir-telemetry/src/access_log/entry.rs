@@ -41,6 +41,8 @@ pub struct Entry<'a> {
     pub protocol: &'a str,
     /// The name of the route.
     pub route: &'a str,
+    /// The arm that the request took of the route's split, if the arms have filters.
+    pub arm: &'a str,
     /// The name of the upstream.
     pub upstream: &'a str,
     /// The address of the endpoint that the last attempt went to.
@@ -147,6 +149,7 @@ impl Default for Entry<'_> {
             query: b"",
             protocol: "",
             route: "",
+            arm: "",
             upstream: "",
             endpoint: "",
             attempts: 0,
@@ -209,6 +212,8 @@ pub enum Field {
     Protocol,
     /// name: the route that won.
     Route,
+    /// name: the arm of the route's split; absent if its arms have no filters.
+    Arm,
     /// name: the upstream; absent if the route responds itself.
     Upstream,
     /// address: of the last attempt.
@@ -265,7 +270,7 @@ pub enum Field {
 impl Field {
     /// Every field, in the order of a JSON line. JSON has no `path` and no `query`, because `uri` is both. It also
     /// lacks `time_clf` and `body_bytes_out`, which exist for the preset `combined`.
-    pub const ALL: [(Self, &'static str); 40] = [
+    pub const ALL: [(Self, &'static str); 41] = [
         (Self::Time, "time"),
         (Self::TimeClf, "time_clf"),
         (Self::RequestId, "request_id"),
@@ -281,6 +286,7 @@ impl Field {
         (Self::Query, "query"),
         (Self::Protocol, "protocol"),
         (Self::Route, "route"),
+        (Self::Arm, "arm"),
         (Self::Upstream, "upstream"),
         (Self::Endpoint, "endpoint"),
         (Self::Attempts, "attempts"),
@@ -346,6 +352,7 @@ impl Entry<'_> {
             Field::Query => uri(self.query, b""),
             Field::Protocol => text(self.protocol.as_bytes()),
             Field::Route => text(self.route.as_bytes()),
+            Field::Arm => text(self.arm.as_bytes()),
             Field::Upstream => text(self.upstream.as_bytes()),
             Field::Endpoint => text(self.endpoint.as_bytes()),
             Field::Attempts => some(self.attempts.into()),

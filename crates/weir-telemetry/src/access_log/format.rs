@@ -564,7 +564,7 @@ fn id(digits: &[u8]) -> u128 {
 }
 
 /// The fields of a JSON line after `time`, with the key text that precedes a text value; numbers have no quote.
-static KEYS: [(Field, &[u8]); 35] = [
+static KEYS: [(Field, &[u8]); 36] = [
     (Field::RequestId, b",\"request_id\":\""),
     (Field::TraceId, b",\"trace_id\":\""),
     (Field::SpanId, b",\"span_id\":\""),
@@ -576,6 +576,7 @@ static KEYS: [(Field, &[u8]); 35] = [
     (Field::Uri, b",\"uri\":\""),
     (Field::Protocol, b",\"protocol\":\""),
     (Field::Route, b",\"route\":\""),
+    (Field::Arm, b",\"arm\":\""),
     (Field::Upstream, b",\"upstream\":\""),
     (Field::Endpoint, b",\"endpoint\":\""),
     (Field::Attempts, b",\"attempts\":\""),

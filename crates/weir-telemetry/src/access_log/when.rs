@@ -20,7 +20,7 @@ const LONGEST: usize = 1024;
 /// How deeply parentheses and `not` may nest.
 const DEEPEST: usize = 16;
 
-const FIELDS: &str = "status, attempts, total, first_byte, connect, filters, head, bytes_in, bytes_out, route, upstream, listener, consumer, method, \
+const FIELDS: &str = "status, attempts, total, first_byte, connect, filters, head, bytes_in, bytes_out, route, arm, upstream, listener, consumer, method, \
                       cause, tunnel and share";
 
 /// An expression, compiled.
@@ -68,6 +68,7 @@ enum Number {
 /// A text field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Text {
+    Arm,
     Cause,
     Consumer,
     Listener,
@@ -168,6 +169,7 @@ impl Number {
 impl Text {
     fn named(name: &str) -> Option<Self> {
         Some(match name {
+            "arm" => Self::Arm,
             "cause" => Self::Cause,
             "consumer" => Self::Consumer,
             "listener" => Self::Listener,
@@ -180,6 +182,7 @@ impl Text {
 
     fn of<'a>(self, entry: &Entry<'a>) -> &'a [u8] {
         match self {
+            Self::Arm => entry.arm.as_bytes(),
             Self::Cause => entry.cause.as_bytes(),
             Self::Consumer => entry.consumer.as_bytes(),
             Self::Listener => entry.listener.as_bytes(),

@@ -218,6 +218,13 @@ impl LocalUpstream {
         (is_listed && (out.is_none_or(|out| !out.contains(index)) || is_drained())).then_some(index)
     }
 
+    /// Whether the cookie of `sticky` names one of its endpoints that can still answer: then a split brings the client
+    /// back to this upstream.
+    pub fn knows_client(&self, head: &RequestHead) -> bool {
+        let endpoints = |endpoints: &RefCell<Rc<[LocalEndpoint]>>| Rc::clone(&endpoints.borrow());
+        self.spec.sticky.is_some() && self.stuck_to(&endpoints(&self.endpoints), head).is_some()
+    }
+
     /// The Set-Cookie value that brings a client back to this endpoint, unless it already has the cookie.
     pub fn set_cookie(&self, active: &Active, head: &RequestHead, is_tls: bool) -> Option<Vec<u8>> {
         let sticky = self.spec.sticky.as_ref()?;

@@ -13,6 +13,7 @@ mod acme;
 mod admin;
 mod admin_tls;
 mod alt_svc;
+mod arms;
 mod balance;
 mod binary_upgrade;
 mod bodies;

@@ -253,13 +253,13 @@ impl Side {
             Target::Files(_) => "files".to_owned(),
             Target::Filters => "no target".to_owned(),
             Target::Respond(fixed) => format!("{} by respond", fixed.status),
-            Target::Upstream(_) | Target::Split(_) => {
+            Target::Arms(_) | Target::Upstream(_) | Target::Split(_) => {
                 let shares = self.config.routes.get(&route.name).into_iter().flat_map(Route::shares);
                 let shares: Vec<_> = shares.collect();
                 match shares.as_slice() {
                     [one] => format!("upstream {}", one.upstream),
                     several => {
-                        let several = several.iter().map(|one| format!("{} {}", one.upstream, one.weight));
+                        let several = several.iter().map(|one| format!("{} {}", one.name(), one.weight));
                         format!("upstreams {}", several.collect::<Vec<_>>().join(", "))
                     }
                 }

@@ -228,7 +228,7 @@ impl Compiler<'_> {
         let list: Option<Vec<schema::FilterNode>> =
             written.node.get(key).and_then(|node| de::read(node, &path, &mut Diagnostics::default()));
         let chain = self.chain(&list.unwrap_or_default(), scope, captures, filters);
-        List { key, chain: chain.into() }
+        List { key: key.into(), chain: chain.into() }
     }
 
     /// Whether a credentials filter only repeats an error already reported at the consumers.
@@ -261,7 +261,7 @@ pub(super) fn has_user_files(config: &schema::Config) -> bool {
 }
 
 /// The hooks that a filter has by its lists: it answers every request if a filter of each list does.
-fn of_lists(lists: &[List], made: &[Arc<Instance>]) -> Hooks {
+pub(super) fn of_lists(lists: &[List], made: &[Arc<Instance>]) -> Hooks {
     let has = |list: &List, hooks| {
         let mut filters = list.chain.iter().filter_map(|&filter| made.get(filter as usize));
         filters.any(|filter| filter.hooks.has_any(hooks))

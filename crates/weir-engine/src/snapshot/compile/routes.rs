@@ -1,6 +1,7 @@
 //! Routes: their table, filters and targets.
 
 use super::super::{Handling, Route, Target};
+use super::arms::has_filters;
 use super::filters::Filters;
 use super::whens::Whens;
 use super::{Compiler, listeners, upstreams};
@@ -104,15 +105,25 @@ impl Compiler<'_> {
         filters: &mut Filters<'_>,
     ) -> Option<Route> {
         // Only filters and our own answers need the parameters.
-        let asked = !written.filters.is_empty() || written.respond.is_some();
+        let split = written.upstream.as_ref().filter(|split| has_filters(split));
+        let asked = !written.filters.is_empty() || written.respond.is_some() || split.is_some();
         let captures = asked.then(|| captures(&written.matches)).flatten().unwrap_or_default();
         let shares = written.upstream.iter().flat_map(|split| &split.0);
         filters.targets = shares.map(|share| share.upstream.to_string()).collect();
         let errors = self.found.errors();
         let own = self.chain(&written.filters, &format!("routes.{name}"), Some(&captures), filters);
         filters.targets.clear();
-        let chain = [global, &own].concat();
+        let mut chain = [global, &own].concat();
+        let arms = match split {
+            Some(split) => {
+                let (target, draw) = self.arms(name, split, &captures, filters)?;
+                chain.push(draw);
+                Some(target)
+            }
+            None => None,
+        };
         let target = match (&written.respond, &written.files, &written.upstream) {
+            _ if let Some(arms) = arms => arms,
             (Some(respond), ..) => {
                 Target::Respond(Box::new(self.answer(name, respond, (&captures, filters.vocabulary))?))
             }
@@ -196,19 +207,6 @@ impl Compiler<'_> {
                 None
             }
         }
-    }
-
-    fn target(&self, split: &schema::Split) -> Option<Target> {
-        let index = |name: &str| self.upstream_index.get(name).copied();
-        if let [only] = &split.0[..] {
-            return index(&only.upstream).map(Target::Upstream);
-        }
-        let mut total = 0u32;
-        let shares = split.0.iter().filter(|s| s.weight > 0).map(|share| {
-            total = total.saturating_add(share.weight);
-            Some((total, index(&share.upstream)?))
-        });
-        Some(Target::Split(shares.collect::<Option<_>>()?))
     }
 
     /// Shares one handling among all routes that need the same: see [`Handling`]. Chains show which filters are
