@@ -7,6 +7,7 @@
 
 use regex::bytes::Regex;
 use regex_syntax::hir::Hir;
+use smallvec::SmallVec;
 use weir_expr::Networks;
 
 use super::cookies;
@@ -248,8 +249,7 @@ impl Test {
             return Ok(Self::Present);
         }
         if let Some(regex) = text.strip_prefix('~') {
-            let hir = Box::new(pattern::parse_hir(regex)?);
-            return Ok(Self::Regex { text: regex.into(), regex: pattern::compile_regex(regex)?, hir });
+            return Self::regex(regex);
         }
         let bad = |byte: u8| (byte < 0x20 && byte != b'\t') || byte == 0x7F;
         if text.bytes().any(bad) || text.trim() != text {
@@ -272,16 +272,18 @@ impl Test {
         Self::header(text)
     }
 
-    /// A parameter's value: literal (decoded), or `*`.
+    /// A parameter's decoded value: literal, `*`, or `~regex` over the whole value.
     pub(super) fn query(text: &str) -> Result<Self, PatternError> {
-        match text {
-            "*" => Ok(Self::Present),
-            _ if text.starts_with('~') => Err(PatternError {
-                message: "a query parameter is not compared with a regular expression".to_owned(),
-                hint: "write a literal value or `*` (present)".to_owned(),
-            }),
-            _ => Ok(Self::Exact(text.as_bytes().into())),
+        match text.strip_prefix('~') {
+            Some(regex) => Self::regex(regex),
+            None if text == "*" => Ok(Self::Present),
+            None => Ok(Self::Exact(text.as_bytes().into())),
         }
+    }
+
+    fn regex(text: &str) -> Result<Self, PatternError> {
+        let hir = Box::new(pattern::parse_hir(text)?);
+        Ok(Self::Regex { text: text.into(), regex: pattern::compile_regex(text)?, hir })
     }
 
     /// Whether it holds for the values of one name: a repeated one is only present.
@@ -357,9 +359,12 @@ fn query_holds(query: &[u8], field: &Field) -> bool {
         }
         match &field.test {
             Test::Present => return true,
-            Test::Exact(_) if seen => return false,
+            Test::Exact(_) | Test::Regex { .. } if seen => return false,
             Test::Exact(want) => held = decoded(value).eq(want.iter().copied()),
-            Test::Regex { .. } => return false,
+            Test::Regex { regex, .. } => {
+                let value: SmallVec<[u8; 64]> = decoded(value).collect();
+                held = regex.is_match(&value);
+            }
         }
         seen = true;
     }
@@ -442,6 +447,12 @@ mod tests {
             ("v", "*", Some("v"), true),
             ("v", "*", Some("v=1&v=2"), true),
             ("v", "*", Some("w=1"), false),
+            ("v", "~[0-9]+", Some("v=12"), true),
+            ("v", "~[0-9]+", Some("v=12a"), false),
+            ("v", "~[0-9]+", Some("v=1&v=2"), false),
+            ("v", "~[0-9]+", Some("w=1"), false),
+            ("v", "~a b", Some("v=a%20b"), true),
+            ("v", "~", Some("v"), true),
         ];
         for (name, test, query, want) in cases {
             let conditions = Conditions { query: field(name, Test::query(test)), ..Default::default() };

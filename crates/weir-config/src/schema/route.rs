@@ -89,8 +89,9 @@ pub struct Match {
     /// `"*"` for any. Names ignore case, values do not. A literal or regular expression matches a field that appears
     /// exactly once, because peers disagree on which of two values counts; `"*"` matches one or more. Default: none.
     pub headers: Pairs,
-    /// Query parameters and the values they must have: a literal, which matches a parameter that appears once, or
-    /// `"*"` for any. They are compared decoded; `%20` and `+` are a space. Default: none.
+    /// Query parameters and the values they must have: a literal, `~` and a regular expression for the whole value, or
+    /// `"*"` for any. A literal or regular expression matches a parameter that appears exactly once. They are compared
+    /// decoded; `%20` and `+` are a space. Default: none.
     pub query: Pairs,
     /// Cookies and the values they must have: a literal, `~` and a regular expression for the whole value, or `"*"` for
     /// any. Names and values are compared exactly, as sent. A cookie that is sent twice matches only `"*"`. Default:
