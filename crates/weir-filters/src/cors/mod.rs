@@ -71,6 +71,11 @@ struct CorsSettings {
     /// Whether pages may send cookies and other browser credentials, and read the response. Default false.
     #[serde(default)]
     credentials: bool,
+    /// With `credentials` and the origin `*`: answers name the page's own origin, which browsers accept with credentials.
+    /// Any page can then act as its visitor, so `weir check` warns; list the origins instead where you know them.
+    /// Sandboxed frames (`null`) stay excluded. Default false: `*` is refused with `credentials`.
+    #[serde(default)]
+    reflect: bool,
     /// How long a browser may cache the answer to a preflight. Browsers have their own limit of 2 to 24 hours.
     /// Default 10m.
     #[serde(default = "ten_minutes")]
@@ -93,6 +98,10 @@ struct Cors {
     origin: FieldName,
     vary: FieldName,
     credentials: bool,
+    /// Whether every page may call, and is told its own origin.
+    reflects: bool,
+    /// What preflights are told of `expose`: browsers ignore it, other clients look for it.
+    exposed: Option<Vec<u8>>,
     max_age: Vec<u8>,
     private_network: bool,
 }
@@ -133,7 +142,15 @@ impl IntoFilter for CorsSettings {
 
     fn into_filter(self, build: &mut Build<'_>) -> Option<Cors> {
         let before = build.mistakes.len();
-        let origins = Origins::read(&self.origins, self.credentials, build);
+        let reflects = self.reflect && self.credentials && self.origins == ["*"];
+        if reflects {
+            let message = "any page can act as its visitor: it may send credentials and read the response";
+            build.warn("reflect", "credentials-for-everyone", message, Some("list the origins".into()));
+        } else if self.reflect {
+            let message = "counts only with `credentials: true` and `origins: [ \"*\" ]`";
+            build.refuse("reflect", message, Some("leave it out".into()));
+        }
+        let origins = Origins::read(&self.origins, self.credentials && !reflects, build);
         let upper: Vec<String> = self.methods.iter().map(|m| m.to_ascii_uppercase()).collect();
         for (i, (method, upper)) in self.methods.iter().zip(&upper).enumerate() {
             if method != upper {
@@ -159,6 +176,8 @@ impl IntoFilter for CorsSettings {
             Names::Listed(_, all) if all.is_empty() => {}
             Names::Listed(_, all) => told.push(("access-control-expose-headers", all)),
         }
+        let exposed = told.iter().find(|(name, _)| *name == "access-control-expose-headers");
+        let exposed = exposed.map(|(_, all)| all.as_bytes().to_vec());
         told.push(("access-control-allow-origin", ""));
         let vary = ("vary", "Origin");
         let allowed_varying: Vec<_> = std::iter::once(vary).chain(told.iter().copied()).collect();
@@ -172,6 +191,8 @@ impl IntoFilter for CorsSettings {
             origin: field_name("origin"),
             vary: field_name("vary"),
             credentials: self.credentials,
+            reflects,
+            exposed,
             max_age: self.max_age.get().as_secs().to_string().into_bytes(),
             private_network: self.private_network,
         })
@@ -255,7 +276,7 @@ impl Filter for Cors {
         let Some(origin) = origin else { return Flow::Continue };
         if let Some(at) = self.origins.listed(origin) {
             *cx.note() = LISTED + at as u64;
-        } else if self.origins.has_pattern_for(origin) {
+        } else if self.origins.has_pattern_for(origin) || self.reflects_to(origin) {
             *cx.note() = BY_PATTERN;
             cx.state::<Reflected>().0 = origin.to_vec();
         }
@@ -272,7 +293,7 @@ impl Filter for Cors {
         fields.remove_where(|name, _| is_ours(name));
         let everyone: &[u8] = b"*";
         let reflected;
-        let allowed = if self.origins.any {
+        let allowed = if self.is_for_everyone() {
             Some(everyone)
         } else if note == BY_PATTERN {
             reflected = std::mem::take(&mut cx.state::<Reflected>().0);
@@ -280,7 +301,7 @@ impl Filter for Cors {
         } else {
             note.checked_sub(LISTED).and_then(|at| self.origins.at(at as usize))
         };
-        let varies = self.origins.any || self.varies_by_origin(fields);
+        let varies = self.is_for_everyone() || self.varies_by_origin(fields);
         let (prepared, end) = match (allowed, varies) {
             (Some(origin), true) => (&self.allowed, origin),
             (Some(origin), false) => (&self.allowed_varying, origin),
@@ -293,6 +314,18 @@ impl Filter for Cors {
 }
 
 impl Cors {
+    /// Whether every page is answered with `*`.
+    const fn is_for_everyone(&self) -> bool {
+        self.origins.any && !self.reflects
+    }
+
+    /// Whether every page is answered with its origin, and this is one. A sandboxed frame has none.
+    fn reflects_to(&self, origin: &[u8]) -> bool {
+        let is_plain =
+            |origin: &[u8]| origin.iter().all(|b| b.is_ascii_graphic() && !b"\"'<>\\,".contains(b));
+        self.reflects && origin.windows(3).any(|three| three == b"://") && is_plain(origin)
+    }
+
     fn varies_by_origin(&self, fields: &Fields) -> bool {
         let names = |line: &[u8]| {
             line.split(|&b| b == b',')
@@ -305,7 +338,10 @@ impl Cors {
     fn preflight(&self, fields: &Fields, origin: Option<&[u8]>, method: &[u8], cx: &mut Cx) -> Flow {
         *cx.note() = PREFLIGHT;
         let allowed = origin.filter(|origin| {
-            self.origins.any || self.origins.listed(origin).is_some() || self.origins.has_pattern_for(origin)
+            self.is_for_everyone()
+                || self.origins.listed(origin).is_some()
+                || self.origins.has_pattern_for(origin)
+                || self.reflects_to(origin)
         });
         let Some(origin) = allowed else { return Flow::refuse(&CORS_ORIGIN) };
         // Methods are case-sensitive (RFC 9110 §9.1), field names are not.
@@ -322,7 +358,7 @@ impl Cors {
         if !asked.iter().all(fine) {
             return Flow::refuse(&CORS_HEADER);
         }
-        let origin: &[u8] = if self.origins.any { b"*" } else { origin };
+        let origin: &[u8] = if self.is_for_everyone() { b"*" } else { origin };
         let mut told = vec![
             ("access-control-allow-origin", origin.to_vec()),
             ("access-control-allow-methods", self.methods.response_list(method)),
@@ -334,6 +370,7 @@ impl Cors {
         if self.credentials {
             told.push(("access-control-allow-credentials", b"true".to_vec()));
         }
+        told.extend(self.exposed.iter().map(|exposed| ("access-control-expose-headers", exposed.clone())));
         told.push(("access-control-max-age", self.max_age.clone()));
         let private = "access-control-request-private-network";
         if self.private_network && fields.get_str(private) == Some(b"true") {

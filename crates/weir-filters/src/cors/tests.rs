@@ -204,3 +204,39 @@ fn mistakes() {
         Stand::new(&KIND, json!({ "origins": [fine] })).build();
     }
 }
+
+/// With `reflect` every page gets its own origin with credentials, but no sandboxed frame.
+#[tokio::test]
+async fn every_page_may_send_credentials_if_that_is_said() {
+    let settings = json!({ "origins": ["*"], "credentials": true, "reflect": true, "expose": ["x-a"] });
+    preflight(settings.clone(), "Origin: https://any.example:8443")
+        .await
+        .expect_status(204)
+        .expect_header("access-control-allow-origin", "https://any.example:8443")
+        .expect_header("access-control-allow-credentials", "true")
+        .expect_header("access-control-expose-headers", "x-a");
+    for origin in ["null", "https://a.example, https://b.example", "", "evil"] {
+        preflight(settings.clone(), &format!("Origin: {origin}")).await.expect_cause(&CORS_ORIGIN);
+    }
+    let mut exchange = run(&KIND, settings.clone(), "GET /a\nOrigin: https://any.example").await;
+    exchange
+        .response("200\nAccess-Control-Allow-Origin: *")
+        .expect_header("access-control-allow-origin", "https://any.example")
+        .expect_header("access-control-allow-credentials", "true")
+        .expect_header("vary", "Origin");
+    run(&KIND, settings, "GET /a\nOrigin: null")
+        .await
+        .response("200")
+        .expect_no_header("access-control-allow-origin");
+    for (settings, expected) in [
+        (json!({ "origins": ["*"], "credentials": true }), "cannot be combined with credentials"),
+        (json!({ "origins": ["*"], "reflect": true }), "counts only with"),
+        (
+            json!({ "origins": ["https://a.example"], "credentials": true, "reflect": true }),
+            "counts only with",
+        ),
+    ] {
+        let told = Stand::new(&KIND, settings).mistakes().join("\n");
+        assert!(told.contains(expected), "{told}");
+    }
+}
