@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
-    IsCa, KeyPair, KeyUsagePurpose, PKCS_RSA_SHA256, date_time_ymd,
+    IsCa, KeyPair, KeyUsagePurpose, PKCS_RSA_SHA256, SanType, date_time_ymd,
 };
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use tempfile::TempDir;
@@ -152,8 +152,10 @@ fn beside(path: &Path) -> PathBuf {
 }
 
 fn params(common_name: &str, names: &[&str]) -> CertificateParams {
-    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    let (uris, names): (Vec<&str>, Vec<&str>) = names.iter().partition(|name| name.contains("://"));
+    let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
     let mut params = CertificateParams::new(names).unwrap();
+    params.subject_alt_names.extend(uris.into_iter().map(|uri| SanType::URI(uri.try_into().unwrap())));
     params.distinguished_name = DistinguishedName::new(); // without the library's default name
     if !common_name.is_empty() {
         params.distinguished_name.push(DnType::CommonName, common_name);

@@ -148,6 +148,11 @@ impl Checker<'_> {
                 self.error(&format!("{path}.{there}"), "missing-key", message);
             }
         }
+        if !tls.verify && !tls.names.is_empty() {
+            let message = "without `verify`, no name is looked at";
+            let hint = "remove `verify: false`, or `names`";
+            self.error_hint(&format!("{path}.names"), "no-effect", message, hint);
+        }
         if !tls.verify {
             let message = "the endpoints' certificates are not verified: anyone on the network path can read and change the traffic";
             let hint = "name the authority with `ca` instead";

@@ -154,13 +154,23 @@ pub struct UpstreamTls {
     pub client_key: Option<FilePath>,
     /// The name asked for (SNI) and verified. Default: the name of the endpoint.
     pub server_name: Option<String>,
+    /// Names of which the certificate must have one, in place of the name asked for: DNS names, addresses, and URIs such
+    /// as `spiffe://cluster.local/ns/shop/sa/api`, which are compared exactly. Default: the name asked for.
+    pub names: Vec<String>,
     /// Whether the certificate is verified. Default true; `check` warns of false.
     pub verify: bool,
 }
 
 impl Default for UpstreamTls {
     fn default() -> Self {
-        Self { ca: None, client_cert: None, client_key: None, server_name: None, verify: true }
+        Self {
+            ca: None,
+            client_cert: None,
+            client_key: None,
+            server_name: None,
+            names: Vec::new(),
+            verify: true,
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use super::{Part, TlsError, TlsStream, Validity, der, read_certificates, read_ke
 use crate::Socket;
 use rustls::client::WantsClientCert;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{WebPkiServerVerifier, verify_server_name};
+use rustls::client::{WebPkiServerVerifier, verify_server_cert_signed_by_trust_anchor, verify_server_name};
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
@@ -48,22 +48,55 @@ impl ClientTls {
         verify: bool,
         alpn: &[&[u8]],
     ) -> Result<Self, TlsError> {
-        let provider = Arc::new(aws_lc_rs::default_provider());
-        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        let verifier: Option<Arc<dyn ServerCertVerifier>> = match (verify, ca) {
+            (false, _) => Some(Arc::new(AnyCertificate(Arc::new(aws_lc_rs::default_provider())))),
+            (true, None) => None,
+            (true, Some(path)) => Some(Arc::new(Given {
+                usual: usual(Arc::new(roots(ca)?), path)?,
+                certificates: read_certificates(path, Part::Authority)?,
+            })),
+        };
+        Self::verified_by(verifier, identity, server_name, alpn)
+    }
+
+    /// As [`Self::new`], but the certificate must have one of `names` instead of the name that is asked for. A name with
+    /// `://` is a URI, such as `spiffe://cluster/ns/app`, and is compared exactly; the others are DNS names or addresses.
+    ///
+    /// # Errors
+    /// As [`Self::new`], and for an empty or malformed name.
+    pub fn with_names(
+        ca: Option<&Path>,
+        identity: Option<(&Path, &Path)>,
+        server_name: Option<&str>,
+        names: &[String],
+        alpn: &[&[u8]],
+    ) -> Result<Self, TlsError> {
+        let roots = Arc::new(roots(ca)?);
+        let certificates = ca.map(|path| read_certificates(path, Part::Authority)).transpose()?;
+        let names = names.iter().map(|name| Accepted::parse(name)).collect::<Result<_, _>>()?;
+        let usual = usual(Arc::clone(&roots), ca.unwrap_or(Path::new("")))?;
+        let certificates = certificates.unwrap_or_default();
+        Self::verified_by(
+            Some(Arc::new(Named { usual, roots, certificates, names })),
+            identity,
+            server_name,
+            alpn,
+        )
+    }
+
+    /// A policy with this verifier. Without one, the system's authorities decide.
+    fn verified_by(
+        verifier: Option<Arc<dyn ServerCertVerifier>>,
+        identity: Option<(&Path, &Path)>,
+        server_name: Option<&str>,
+        alpn: &[&[u8]],
+    ) -> Result<Self, TlsError> {
+        let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
             .with_protocol_versions(super::server::versions(false))
             .map_err(|e| TlsError::policy("no policy of TLS").because(e))?;
-        let builder = match (verify, ca) {
-            (false, _) => {
-                builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
-            }
-            (true, None) => builder.with_root_certificates(roots(None)?),
-            (true, Some(path)) => {
-                let usual = WebPkiServerVerifier::builder_with_provider(Arc::new(roots(ca)?), provider)
-                    .build()
-                    .map_err(|e| TlsError::of(Part::Authority, path.display().to_string()).because(e))?;
-                let certificates = read_certificates(path, Part::Authority)?;
-                builder.dangerous().with_custom_certificate_verifier(Arc::new(Given { usual, certificates }))
-            }
+        let builder = match verifier {
+            Some(verifier) => builder.dangerous().with_custom_certificate_verifier(verifier),
+            None => builder.with_root_certificates(roots(None)?),
         };
         let (mut config, validity) = with_identity(builder, identity)?;
         config.alpn_protocols = alpn.iter().map(|p| p.to_vec()).collect();
@@ -304,6 +337,81 @@ impl ServerCertVerifier for Given {
     }
 
     signatures_as!(usual);
+}
+
+/// Verifies the chain, and that the certificate has one of these names, whatever name was asked for.
+#[derive(Debug)]
+struct Named {
+    usual: Arc<WebPkiServerVerifier>,
+    roots: Arc<RootCertStore>,
+    /// Certificates that are trusted themselves: see [`Given`].
+    certificates: Vec<CertificateDer<'static>>,
+    names: Vec<Accepted>,
+}
+
+/// A name of which a certificate must have one.
+#[derive(Debug)]
+enum Accepted {
+    /// A DNS name or an address.
+    Host(ServerName<'static>),
+    /// A URI, as written in the certificate.
+    Uri(Box<[u8]>),
+}
+
+impl Accepted {
+    fn parse(text: &str) -> Result<Self, TlsError> {
+        if text.contains("://") {
+            return Ok(Self::Uri(text.as_bytes().into()));
+        }
+        let host = ServerName::try_from(text.to_owned()).map_err(|_| {
+            TlsError::of(Part::Name, format!("`{text}` is no DNS name, no address and no URI"))
+        })?;
+        Ok(Self::Host(host))
+    }
+
+    fn is_in(&self, certificate: &CertificateDer<'_>, parsed: &ParsedCertificate<'_>) -> bool {
+        /// The tag of uniformResourceIdentifier (RFC 5280 §4.2.1.6).
+        const URI: u8 = 0x86;
+        match self {
+            Self::Host(name) => verify_server_name(parsed, name).is_ok(),
+            Self::Uri(uri) => der::alternative_names(certificate).contains(&(URI, &**uri)),
+        }
+    }
+}
+
+impl ServerCertVerifier for Named {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let parsed = ParsedCertificate::try_from(end_entity)?;
+        let algorithms = aws_lc_rs::default_provider().signature_verification_algorithms.all;
+        let chain =
+            verify_server_cert_signed_by_trust_anchor(&parsed, &self.roots, intermediates, now, algorithms);
+        match chain {
+            Err(rustls::Error::InvalidCertificate(e))
+                if is_authority(&e) && self.certificates.iter().any(|given| given == end_entity) => {}
+            told => told?,
+        }
+        match self.names.iter().any(|name| name.is_in(end_entity, &parsed)) {
+            true => Ok(ServerCertVerified::assertion()),
+            false => Err(rustls::Error::InvalidCertificate(rustls::CertificateError::NotValidForName)),
+        }
+    }
+
+    signatures_as!(usual);
+}
+
+/// The usual verifier with these authorities, from the file at `path`.
+fn usual(roots: Arc<RootCertStore>, path: &Path) -> Result<Arc<WebPkiServerVerifier>, TlsError> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    WebPkiServerVerifier::builder_with_provider(roots, provider)
+        .build()
+        .map_err(|e| TlsError::of(Part::Authority, path.display().to_string()).because(e))
 }
 
 fn roots(ca: Option<&Path>) -> Result<RootCertStore, TlsError> {

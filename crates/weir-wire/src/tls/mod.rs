@@ -82,6 +82,8 @@ pub enum Part {
     Certificate,
     /// The key of a certificate.
     Key,
+    /// A name of which a certificate must have one.
+    Name,
     /// The policy as a whole, or the system.
     Policy,
     /// The name to verify a peer against.

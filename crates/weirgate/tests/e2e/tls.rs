@@ -355,6 +355,7 @@ fn an_upstream_is_verified() {
     let good = ServerTls::new(&authority.leaf(&["orders.test", "127.0.0.1"]));
     let other = ServerTls::new(&authority.leaf(&["other.test"]));
     let forged = ServerTls::new(&Authority::new().leaf(&["orders.test", "127.0.0.1"]));
+    let spiffe = ServerTls::new(&authority.leaf(&["spiffe://a.test/orders"]));
     let ca = authority.file();
     let ca = ca.display();
     // The server, the settings, and whether it is trusted.
@@ -367,6 +368,17 @@ fn an_upstream_is_verified() {
             ("another authority", &forged, format!("ca: {ca}, server_name: orders.test"), false),
             ("the roots of the system", &good, "server_name: orders.test".to_owned(), false),
             ("not verified", &forged, "verify: false".to_owned(), true),
+            (
+                "one of several names, whatever was asked for",
+                &good,
+                format!("ca: {ca}, server_name: sni.test, names: [ a.test, orders.test ]"),
+                true,
+            ),
+            ("none of the names, but the address", &good, format!("ca: {ca}, names: [ a.test ]"), false),
+            ("a name of another authority", &forged, format!("ca: {ca}, names: [ orders.test ]"), false),
+            ("a URI", &spiffe, format!("ca: {ca}, names: [ \"spiffe://a.test/orders\" ]"), true),
+            ("the start of a URI", &spiffe, format!("ca: {ca}, names: [ \"spiffe://a.test/order\" ]"), false),
+            ("a URI, not a name", &good, format!("ca: {ca}, names: [ \"spiffe://orders.test\" ]"), false),
         ],
         |(what, ..)| *what,
         |(_, server, settings, believed)| {

@@ -22,6 +22,7 @@ pub(crate) const fn client_tls_key(part: Part) -> &'static str {
         Part::Authority => ".ca",
         Part::Certificate => ".client_cert",
         Part::Key => ".client_key",
+        Part::Name => ".names",
         Part::Policy => "",
         Part::ServerName => ".server_name",
     }

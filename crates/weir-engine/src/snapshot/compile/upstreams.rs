@@ -180,7 +180,14 @@ impl Compiler<'_> {
             (Some(both), None) => Some((both.0.as_path(), both.0.as_path())),
             _ => None,
         };
-        match ClientTls::new(ca, identity, written.server_name.as_deref(), written.verify, alpn) {
+        let server_name = written.server_name.as_deref();
+        let made = match &written.names[..] {
+            names if !names.is_empty() && written.verify => {
+                ClientTls::with_names(ca, identity, server_name, names, alpn)
+            }
+            _ => ClientTls::new(ca, identity, server_name, written.verify, alpn),
+        };
+        match made {
             Ok(tls) => Some(tls),
             Err(e) => {
                 let key = client_tls_key(e.part);
