@@ -83,7 +83,8 @@ fn run(arguments: &Arguments) -> Result<()> {
     let access = access(arguments).map_err(|e| anyhow!("{e}"))?;
     let rest = arguments.config.as_deref().map(settings).transpose()?.unwrap_or_default();
     let folder = arguments.state.join("run");
-    let options = Options { controller: arguments.controller.clone(), ..Options::default() };
+    let admin = admin_port(&rest).map(|port| (access.namespace.clone(), port));
+    let options = Options { controller: arguments.controller.clone(), admin, ..Options::default() };
     let mut translator = GatewayApi::new(options, rest);
     if let Some(service) = &arguments.service {
         let service = Name::new(&access.namespace, service);
@@ -120,6 +121,13 @@ fn run(arguments: &Arguments) -> Result<()> {
     log::info("ended", &[]);
     log::flush(Duration::from_secs(1));
     Ok(())
+}
+
+/// The port of the admin listener, unless it listens on a loopback address, which no endpoint can have.
+fn admin_port(rest: &Map<String, Value>) -> Option<u16> {
+    let address = rest.get("admin")?.get("address")?.as_str()?;
+    let address: std::net::SocketAddr = address.parse().ok()?;
+    (!address.ip().is_loopback()).then_some(address.port())
 }
 
 fn start(source: weir_config::Source) -> Result<Gateway> {

@@ -138,6 +138,7 @@ impl Translator for GatewayApi {
         if made == Change::Config {
             // It may be better now, or what refers to it: filters, authorities, endpoints.
             self.options.refused.retain(|(_, refused), _| refused.namespace != name.namespace);
+            self.options.closed.retain(|(_, closed), _| closed.namespace != name.namespace);
         }
         let moved = before.is_some_and(|before| before != self.addresses(&name));
         if moved || made == Change::Config { Effect::Config } else { Effect::Nothing }
@@ -188,7 +189,8 @@ impl Translator for GatewayApi {
 
     fn leave_out(&mut self, mistakes: &Mistakes) -> bool {
         let shown = mistakes.for_readers();
-        let before = self.options.refused.len();
+        let before = (self.options.refused.len(), self.options.closed.len());
+        let closed: BTreeSet<(Kind, Name)> = self.options.closed.keys().cloned().collect();
         for mistake in shown.iter().filter(|mistake| mistake.severity == Severity::Error) {
             // What the system refuses, such as a port in use, has its place in the message.
             let message = mistake.message.strip_prefix("listeners.").map(|_| mistake.message.as_str());
@@ -202,11 +204,20 @@ impl Translator for GatewayApi {
                 self.owner(&mistake.path).or_else(|| self.owner(message?)).or_else(by_place).cloned();
             if let Some(blamed) = blamed {
                 let why = mistake.message.chars().take(REASON).collect();
-                self.options.refused.entry(blamed).or_insert(why);
+                // Its matches may stay if they are not what is wrong.
+                let can_answer = is_behind_match(&mistake.path) && !closed.contains(&blamed);
+                let out = if can_answer { &mut self.options.closed } else { &mut self.options.refused };
+                out.entry(blamed).or_insert(why);
             }
         }
-        self.options.refused.len() > before
+        (self.options.refused.len(), self.options.closed.len()) != before
     }
+}
+
+/// Whether a path of a diagnostic is of a route, but not of what it matches.
+fn is_behind_match(path: &str) -> bool {
+    path.starts_with("routes.")
+        && [".filters", ".upstream", ".respond", ".timeouts"].iter().any(|key| path.contains(key))
 }
 
 /// The name of the thing that stands on a line of a config.
@@ -295,6 +306,32 @@ mod tests {
     fn a_status_alone_changes_nothing() {
         let mut translator = translator();
         assert_eq!(put(&mut translator, "HTTPRoute", "2", route(json!({ "parents": [] }))), Effect::Nothing);
+    }
+
+    /// Of a route whose filters are refused, the requests must not take another route.
+    #[test]
+    fn a_route_with_refused_filters_answers_with_an_error() {
+        let mut translator = translator();
+        let name = "http_a_r.x_0_0_gw_a_gw_80";
+        assert!(translator.translate().text.contains(name));
+        let refuse = |translator: &mut GatewayApi| {
+            let mut found = Diagnostics::default();
+            for key in ["filters[0].headers", "upstream"] {
+                let mut wrong = Diagnostic::error("filter-setting", "no");
+                wrong.path = format!("routes.{name}.{key}");
+                found.push(wrong);
+            }
+            translator.leave_out(&Mistakes::from(found))
+        };
+        assert!(refuse(&mut translator));
+        let output = translator.translate();
+        let line = output.text.lines().find(|line| line.contains(name)).unwrap();
+        assert!(line.contains("\"respond\":{\"status\":500}"), "{line}");
+        let target = Target { kind: "HTTPRoute", key: Key::new("a", "r.x") };
+        assert_eq!(output.statuses[&target]["parents"][0]["conditions"][0]["reason"], "UnsupportedValue");
+        // If that does not help, nothing of it stays.
+        assert!(refuse(&mut translator));
+        assert!(!translator.translate().text.contains(name));
     }
 
     #[test]

@@ -229,7 +229,7 @@ fn outcome(explanation: &Explanation) -> String {
     let Some(_) = &explanation.decision.winner else { return "404".to_owned() };
     let mut told = match &explanation.target {
         Some(TargetShown::Respond { status, .. }) => status.to_string(),
-        Some(TargetShown::Upstreams(all)) if all.len() == 1 => all[0].name.clone(),
+        Some(TargetShown::Upstreams(all)) if all.len() == 1 && all[0].share >= 100.0 => all[0].name.clone(),
         Some(TargetShown::Upstreams(all)) => {
             let each: Vec<String> = all.iter().map(|one| format!("{} {:.0}%", one.name, one.share)).collect();
             each.join(" ")
@@ -239,9 +239,16 @@ fn outcome(explanation: &Explanation) -> String {
     for filter in &explanation.filters {
         let settings = serde_json::to_value(filter).unwrap();
         match filter.name {
-            "fault" => {
-                let (share, status) = (&settings["settings"]["share"], &settings["settings"]["status"]);
-                told = format!("{status} for {}, else {told}", share.as_str().unwrap_or_default());
+            "split" => {
+                for arm in &filter.lists {
+                    let own = arm.filters.iter().map(|own| match own.name {
+                        "respond" => own.settings["status"].to_string(),
+                        name => name.to_owned(),
+                    });
+                    let own: Vec<String> = own.collect();
+                    let _ =
+                        write!(told, " {} {:.0}%: {}", arm.key, arm.share.unwrap_or_default(), own.join(","));
+                }
             }
             // What one says, nobody behind it hears.
             "respond" => return settings["settings"]["status"].to_string(),
@@ -327,6 +334,10 @@ fn read(folder: &Path, file: &Path) -> Case {
             continue;
         }
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        if let Some(admin) = object["admin"].as_str() {
+            let (namespace, port) = admin.split_once(':').unwrap();
+            options.admin = Some((namespace.to_owned(), port.parse().unwrap()));
+        }
         for (name, address) in object["bind"].as_object().into_iter().flatten() {
             let (namespace, name) = name.split_once('/').unwrap();
             bind.insert(Name::new(namespace, name), text(address).parse().unwrap());

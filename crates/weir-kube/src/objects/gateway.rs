@@ -49,6 +49,16 @@ pub struct Gateway {
 pub struct GatewayTls {
     /// Certificates of clients.
     pub frontend: Option<Frontend>,
+    /// Our own towards Services.
+    pub backend: Option<GatewayBackendTls>,
+}
+
+/// TLS towards Services.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct GatewayBackendTls {
+    /// The Secret with the certificate that is presented to them.
+    pub client_certificate_ref: Option<CertificateRef>,
 }
 
 /// Which certificates the clients of HTTPS listeners must show.
@@ -326,4 +336,6 @@ pub struct SubjectAltName {
     pub kind: String,
     /// For `Hostname`.
     pub hostname: Option<String>,
+    /// For `URI`.
+    pub uri: Option<String>,
 }

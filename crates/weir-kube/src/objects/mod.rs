@@ -14,9 +14,9 @@ pub use self::core::{
 };
 pub use self::gateway::{
     AllowedListeners, AllowedRoutes, BackendTlsPolicy, CertificateRef, Expression, From, Frontend,
-    FrontendPort, FrontendTls, FrontendValidation, Gateway, GatewayAddress, GatewayClass, GatewayTls,
-    GrantFrom, GrantTo, Infrastructure, Listener, ListenerSet, ListenerTls, Namespaces, ParametersRef,
-    ReferenceGrant, RouteKind, Selector, SubjectAltName, TargetRef, Validation,
+    FrontendPort, FrontendTls, FrontendValidation, Gateway, GatewayAddress, GatewayBackendTls, GatewayClass,
+    GatewayTls, GrantFrom, GrantTo, Infrastructure, Listener, ListenerSet, ListenerTls, Namespaces,
+    ParametersRef, ReferenceGrant, RouteKind, Selector, SubjectAltName, TargetRef, Validation,
 };
 pub use self::route::{
     BackendRef, BytesRoute, BytesRule, Cors, Filter, Fraction, GrpcMatch, GrpcMethod, GrpcRoute, GrpcRule,

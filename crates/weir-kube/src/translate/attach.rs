@@ -56,7 +56,8 @@ impl Findings {
     }
 }
 
-/// Attaches a route to the listeners that it names and that let it.
+/// Attaches a route to the listeners that it names and that let it. Of routes of HTTP and gRPC the older must come
+/// first.
 pub(super) fn attach<'c>(
     cx: &Cx<'c>,
     gates: &[Gate<'c>],
@@ -105,14 +106,16 @@ pub(super) fn attach<'c>(
     attached
 }
 
-/// Counts a route at the listeners that it attached to. One that is not accepted counts nowhere.
-pub(super) fn count(gates: &mut [Gate<'_>], attached: &Attached<'_>, findings: &Findings) {
+/// Counts a route at the listeners that it attached to, and notes its hosts there. One that is not accepted counts
+/// nowhere.
+pub(super) fn count(gates: &mut [Gate<'_>], kind: Kind, attached: &Attached<'_>, findings: &Findings) {
     if findings.unusable.is_some() {
         return;
     }
-    for (gate, at, _) in &attached.listeners {
+    for (gate, at, hosts) in &attached.listeners {
         if let Some(listener) = gates.get_mut(*gate).and_then(|gate| gate.listeners.get_mut(*at)) {
             listener.attached += 1;
+            listener.claims.take(kind, hosts);
         }
     }
 }
@@ -152,7 +155,7 @@ fn listeners(
         return Err(Problem::new("NoMatchingParent", "no listener has this sectionName and port"));
     }
     let mut found = Vec::new();
-    let mut is_allowed = false;
+    let (mut is_allowed, mut is_taken) = (false, false);
     for &at in candidates {
         let Some(listener) = gate.listeners.get(at) else { continue };
         let allowed = listener.spec.allowed_routes.as_ref().and_then(|allowed| allowed.namespaces.as_ref());
@@ -168,12 +171,19 @@ fn listeners(
             Kind::TcpRoute => vec![listener.told_apart_by().unwrap_or_default()],
             _ => hosts.iter().filter_map(|host| meets(listener, host)).collect(),
         };
-        if !met.is_empty() {
+        if listener.claims.are_taken(kind, &met) {
+            is_taken = true;
+        } else if !met.is_empty() {
             found.push((at, met));
         }
     }
     match (found.is_empty(), is_allowed) {
         (false, _) => Ok(found),
+        (true, _) if is_taken => {
+            let other = if kind == Kind::GrpcRoute { Kind::HttpRoute } else { Kind::GrpcRoute };
+            let message = format!("an older {} has one of its hosts at the listener", other.as_str());
+            Err(Problem::new("Conflicted", message))
+        }
         (true, true) => {
             Err(Problem::new("NoMatchingListenerHostname", "no listener has a host in common with the route"))
         }

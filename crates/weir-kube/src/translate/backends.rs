@@ -3,17 +3,18 @@
 //! Only addresses of EndpointSlices are used, and of these none that leads back into the pod: a tenant may write
 //! EndpointSlices, and 127.0.0.1 is where the admin API listens.
 
-use super::{Cx, MAX_ENDPOINTS, is_kind, unsupported};
+use super::{Cx, Identity, MAX_ENDPOINTS, Options, is_kind, unsupported};
 use crate::cluster::Cluster;
 use crate::names;
 use crate::objects::{
-    BackendRef, BackendTlsPolicy, CertificateRef, Kind, Meta, Name, Object, ServicePort, TargetRef, shown,
+    BackendRef, BackendTlsPolicy, CertificateRef, EndpointSlice, Kind, Meta, Name, Object, ServicePort,
+    SubjectAltName, TargetRef, shown,
 };
 use crate::status::Problem;
 use crate::text;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// What a backend reference leads to.
 pub(super) enum Backend {
@@ -30,10 +31,14 @@ pub(super) struct Manner {
     pub(super) is_grpc: bool,
     /// Whether bytes are passed on.
     pub(super) is_bytes: bool,
+    /// Whether these bytes are the client's own TLS, so that none of ours goes round it.
+    pub(super) is_passthrough: bool,
     /// The setting `retry`.
     pub(super) retry: Option<Value>,
     /// Further settings. A BackendTLSPolicy comes before them.
     pub(super) settings: Map<String, Value>,
+    /// The certificate to present, where TLS is spoken.
+    pub(super) identity: Option<Identity>,
 }
 
 /// A policy and the port of the Service that it is for, if not for all.
@@ -129,6 +134,29 @@ pub(super) fn service_of<'c>(
     Ok((name, port))
 }
 
+/// The TLS that a BackendTLSPolicy asks for towards a port of a Service, if one does.
+///
+/// # Errors
+/// What is wrong with the policy. Then nothing may be sent.
+pub(super) fn tls_of(
+    cx: &mut Cx<'_>,
+    service: &Name,
+    port: &ServicePort,
+    manner: &Manner,
+    gateways: &BTreeSet<Name>,
+) -> Result<Option<Value>, Problem> {
+    let cluster = cx.cluster;
+    cx.policies.note(cluster, service, gateways);
+    let policy = cx.policies.find(service, &port.name);
+    let Some((name, policy)) = policy else { return Ok(None) };
+    let mut value = tls(cx, name, policy)?;
+    if let Some((cert, key)) = &manner.identity {
+        value["client_cert"] = json!(cert);
+        value["client_key"] = json!(key);
+    }
+    Ok(Some(value))
+}
+
 /// A port of a Service.
 pub(super) fn port_of<'c>(
     cluster: &'c Cluster,
@@ -159,24 +187,17 @@ pub(super) fn upstream(
     if let Some(refused) = cx.refused(Kind::Service, service) {
         return Err(Problem { reason: "BackendNotFound", ..refused });
     }
-    let cluster = cx.cluster;
-    cx.policies.note(cluster, service, gateways);
-    if let Some(refused) = cx.refused(Kind::Service, service) {
-        return Err(Problem { reason: "BackendNotFound", ..refused });
-    }
-    let policy = cx.policies.find(service, &port.name);
-    let tls = match policy {
-        Some((name, policy)) if !manner.is_bytes => Some(tls(cx, name, policy)?),
-        _ => None,
-    };
+    let tls = if manner.is_passthrough { None } else { tls_of(cx, service, port, manner, gateways)? };
     let endpoints = endpoints(cx, service, port);
     if endpoints.is_empty() {
         return Ok(Backend::Empty);
     }
     let mut value = json!({ "endpoints": endpoints });
     let is_h2 = manner.is_grpc || matches!(port.app_protocol.as_deref(), Some("kubernetes.io/h2c" | "grpc"));
+    let is_secure = tls.is_some();
     match (tls, is_h2) {
-        _ if manner.is_bytes => {}
+        (Some(tls), _) if manner.is_bytes => value["tls"] = tls,
+        (None, _) if manner.is_bytes => {}
         (Some(tls), is_h2) => {
             value["protocol"] = json!(if is_h2 { "h2" } else { "auto" });
             value["tls"] = tls;
@@ -196,6 +217,7 @@ pub(super) fn upstream(
     let mut parts =
         vec!["svc".to_owned(), service.namespace.clone(), service.name.clone(), port.port.to_string()];
     let variant = match manner {
+        Manner { is_bytes: true, .. } if is_secure => "tcptls".to_owned(),
         Manner { is_bytes: true, .. } => "tcp".to_owned(),
         Manner { is_grpc: true, .. } => "grpc".to_owned(),
         _ => String::new(),
@@ -205,6 +227,8 @@ pub(super) fn upstream(
         parts.push(names::hex(json!(manner.settings).to_string().as_bytes(), 6));
     }
     parts.extend(manner.retry.as_ref().map(|retry| names::hex(retry.to_string().as_bytes(), 6)));
+    let identity = manner.identity.as_ref().filter(|_| is_secure);
+    parts.extend(identity.map(|(cert, key)| names::hex(format!("{cert} {key}").as_bytes(), 6)));
     let name = names::join(&parts.iter().map(String::as_str).collect::<Vec<_>>());
     cx.own(&name, Kind::Service, service);
     cx.config.upstreams.entry(name.clone()).or_insert(value);
@@ -214,6 +238,7 @@ pub(super) fn upstream(
 /// The endpoints of a port that may get requests; if there is none, those that still serve while they end.
 pub(super) fn endpoints(cx: &Cx<'_>, service: &Name, port: &ServicePort) -> Vec<Value> {
     let slices = cx.slices.get(&(service.namespace.as_str(), service.name.as_str()));
+    let is_ours = cx.options.admin.as_ref().is_some_and(|(own, _)| *own == service.namespace);
     let (mut ready, mut ending) = (BTreeMap::new(), BTreeMap::new());
     for slice in slices.into_iter().flatten().filter(|slice| slice.address_type != "FQDN") {
         let numbers = slice.ports.iter().filter(|p| p.name.as_deref().unwrap_or_default() == port.name);
@@ -221,7 +246,11 @@ pub(super) fn endpoints(cx: &Cx<'_>, service: &Name, port: &ServicePort) -> Vec<
         for endpoint in &slice.endpoints {
             let address = endpoint.addresses.first().and_then(|address| address.parse::<IpAddr>().ok());
             let Some(address) = address.filter(|address| leads_to_a_pod(*address)) else { continue };
-            let address = std::net::SocketAddr::new(address, number).to_string();
+            let address = SocketAddr::new(address, number);
+            if !is_ours && cx.admin.contains(&SocketAddr::new(address.ip().to_canonical(), number)) {
+                continue;
+            }
+            let address = address.to_string();
             let state = &endpoint.conditions;
             let is_ending = state.terminating.unwrap_or_default();
             let is_ready = state.ready.unwrap_or(true);
@@ -238,6 +267,18 @@ pub(super) fn endpoints(cx: &Cx<'_>, service: &Name, port: &ServicePort) -> Vec<
         None => json!(address),
     };
     chosen.into_iter().take(MAX_ENDPOINTS).map(value).collect()
+}
+
+/// The admin listeners of all replicas, as EndpointSlices of our own namespace have them. A tenant may write their
+/// addresses into EndpointSlices of its own, and the gateway can reach them.
+pub(super) fn admin_listeners(cluster: &Cluster, options: &Options) -> BTreeSet<SocketAddr> {
+    let Some((namespace, port)) = &options.admin else { return BTreeSet::new() };
+    let own = cluster.endpoint_slices.range(Name::new(namespace, "")..);
+    let own = own.take_while(|(name, _)| name.namespace == *namespace).map(|(_, slice)| &slice.spec);
+    let has_port = |slice: &&EndpointSlice| slice.ports.iter().any(|number| number.port == Some(*port));
+    let addresses = own.filter(has_port).flat_map(|slice| &slice.endpoints).flat_map(|one| &one.addresses);
+    let parsed = addresses.filter_map(|address| address.parse::<IpAddr>().ok());
+    parsed.map(|address| SocketAddr::new(address.to_canonical(), *port)).collect()
 }
 
 /// Whether an address can be a pod's. The API server refuses the others, but is not what this rests on.
@@ -272,18 +313,53 @@ pub(super) fn tls(cx: &mut Cx<'_>, name: &Name, policy: &Object<BackendTlsPolicy
     }
     let hostname = host_of(policy).map_err(closed)?;
     let mut value = json!({ "server_name": hostname });
+    let names = names_of(policy).map_err(closed)?;
+    if !names.is_empty() {
+        value["names"] = json!(names);
+    }
     if let Some(ca) = authorities(cx, name, policy).map_err(closed)? {
         value["ca"] = json!(ca);
     }
     Ok(value)
 }
 
-/// The name that a policy verifies.
+/// Most names of which a certificate must have one; the API allows 5.
+const MAX_NAMES: usize = 16;
+
+/// The names that a policy verifies in place of the one that it asks for.
+pub(super) fn names_of(policy: &Object<BackendTlsPolicy>) -> Result<Vec<String>, Problem> {
+    let invalid = |message: String| Problem::new("Invalid", message);
+    let names = &policy.spec.validation.subject_alt_names;
+    if names.len() > MAX_NAMES {
+        return Err(invalid(format!("it has more than {MAX_NAMES} subjectAltNames")));
+    }
+    let name = |name: &SubjectAltName| match (name.kind.as_str(), &name.hostname, &name.uri) {
+        ("Hostname", Some(host), None) => text::host(host).filter(|host| !host.starts_with('*')),
+        ("URI", None, Some(uri)) => Some(uri.clone()).filter(|uri| is_uri(uri)),
+        _ => None,
+    };
+    let all = names.iter().map(|written| {
+        let text = written.hostname.as_ref().or(written.uri.as_ref()).map(String::as_str);
+        let text = shown(text.unwrap_or_default());
+        name(written)
+            .ok_or_else(|| invalid(format!("the subjectAltName `{text}` is neither a host nor a URI")))
+    });
+    all.collect()
+}
+
+/// Whether a text can be a URI in a certificate: a scheme, and visible characters.
+fn is_uri(text: &str) -> bool {
+    let scheme = text.split_once("://").filter(|(_, rest)| !rest.is_empty()).map(|(scheme, _)| scheme);
+    let is_scheme = |scheme: &str| {
+        scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+            && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
+    };
+    text.len() <= 253 && text.bytes().all(|b| b.is_ascii_graphic()) && scheme.is_some_and(is_scheme)
+}
+
+/// The name that a policy asks for, and verifies unless it has others for that.
 pub(super) fn host_of(policy: &Object<BackendTlsPolicy>) -> Result<String, Problem> {
     let validation = &policy.spec.validation;
-    if !validation.subject_alt_names.is_empty() {
-        return Err(Problem::new("Invalid", "subjectAltNames is not supported"));
-    }
     let host = text::host(&validation.hostname).filter(|host| !host.starts_with('*'));
     host.ok_or_else(|| Problem::new("Invalid", "hostname is no host"))
 }

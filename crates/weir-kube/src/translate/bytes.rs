@@ -1,10 +1,10 @@
 //! TLSRoutes and TCPRoutes: connections that are passed on to an upstream.
 
 use super::attach::{Findings, attach, count, report};
-use super::backends::{Manner, endpoints, resolve, service_of};
+use super::backends::{Manner, endpoints, resolve, service_of, tls_of};
 use super::layout::is_of_other_name;
-use super::listeners::Gate;
-use super::{Cx, MAX_ENDPOINTS, is_kind, unsupported};
+use super::listeners::{Gate, Protocol};
+use super::{Cx, Identity, MAX_ENDPOINTS, is_kind, unsupported};
 use crate::names;
 use crate::objects::{BackendRef, BytesRoute, Kind, Name, Object};
 use crate::status::{Problem, Status};
@@ -44,21 +44,33 @@ fn route<'c>(
                 &[]
             }
         };
-        let upstream = pool(cx, (kind, object), backends, &gateways, &mut findings);
+        let mut pools: BTreeMap<(bool, Option<Identity>), Option<String>> = BTreeMap::new();
+        if attached.listeners.is_empty() {
+            // References are judged also where no listener serves the route.
+            let manner = Manner { is_bytes: true, ..Manner::default() };
+            pool(cx, (kind, object), (backends, &manner), &gateways, &mut findings);
+        }
         for (gate, at, hosts) in &attached.listeners {
             let Some(gate) = gates.get_mut(*gate) else { continue };
+            let protocol = gate.listeners.get(*at).map(|listener| listener.protocol);
+            let is_passthrough = protocol == Some(Protocol::TlsPassthrough);
+            let identity = cx.identities.get(gate.name).filter(|_| !is_passthrough).cloned();
+            let upstream = pools.entry((is_passthrough, identity.clone())).or_insert_with(|| {
+                let manner = Manner { is_bytes: true, is_passthrough, identity, ..Manner::default() };
+                pool(cx, (kind, object), (backends, &manner), &gateways, &mut findings)
+            });
             let is_theirs =
                 |host: &String| gate.listeners.get(*at).is_some_and(|own| is_of_other_name(gate, own, host));
             let hosts: Vec<&String> = hosts.iter().filter(|host| !is_theirs(host)).collect();
             let Some(listener) = gate.listeners.get_mut(*at) else { continue };
             for host in hosts {
-                if let Some(upstream) = &upstream {
+                if let Some(upstream) = upstream {
                     listener.bytes.entry(host.clone()).or_insert_with(|| upstream.clone());
                 }
             }
         }
     }
-    count(gates, &attached, &findings);
+    count(gates, kind, &attached, &findings);
     report(cx, (kind, &object.meta), &attached, &findings, statuses);
 }
 
@@ -69,13 +81,13 @@ fn route<'c>(
 fn pool(
     cx: &mut Cx<'_>,
     (kind, object): (Kind, &Object<BytesRoute>),
-    backends: &[BackendRef],
+    (backends, manner): (&[BackendRef], &Manner),
     gateways: &BTreeSet<Name>,
     findings: &mut Findings,
 ) -> Option<String> {
     let meta = &object.meta;
-    let manner = Manner { is_bytes: true, ..Manner::default() };
     let mut found: Vec<(u64, Vec<Value>)> = Vec::new();
+    let mut policies: Vec<Option<Value>> = Vec::new();
     for backend in backends {
         let is_service =
             is_kind(backend.group.as_deref(), backend.kind.as_deref(), Kind::Service, Kind::Service);
@@ -83,8 +95,15 @@ fn pool(
             true => service_of(cx, (kind, meta), backend),
             false => Err(Problem::new("InvalidKind", "a backend that is no Service is not supported")),
         };
-        let (name, port) = match service {
-            Ok(service) => service,
+        let secured = service.and_then(|(name, port)| {
+            let tls = match manner.is_passthrough {
+                true => None,
+                false => tls_of(cx, &name, port, manner, gateways)?,
+            };
+            Ok((name, port, tls))
+        });
+        let (name, port, tls) = match secured {
+            Ok(secured) => secured,
             Err(problem) => {
                 findings.unresolved(problem);
                 continue;
@@ -94,6 +113,7 @@ fn pool(
         let all = endpoints(cx, &name, port);
         if weight > 0 && !all.is_empty() {
             found.push((weight, all));
+            policies.push(tls);
         }
     }
     if found.is_empty() {
@@ -101,10 +121,16 @@ fn pool(
     }
     // The usual route has one Service, whose upstream others may share.
     if let ([only], [_]) = (backends, &found[..]) {
-        return match resolve(cx, (kind, meta), only, &manner, gateways).ok()? {
+        return match resolve(cx, (kind, meta), only, manner, gateways).ok()? {
             super::backends::Backend::Upstream(name) => Some(name),
             super::backends::Backend::Empty => None,
         };
+    }
+    let tls = policies.first()?.clone();
+    if policies.iter().any(|other| *other != tls) {
+        let message = "Services of one route of connections need the same BackendTLSPolicy";
+        findings.unusable.get_or_insert_with(|| unsupported(message));
+        return None;
     }
     let most =
         found.iter().map(|(weight, all)| weight * MAX_ENDPOINTS as u64 / all.len() as u64).max()?.max(1);
@@ -131,8 +157,17 @@ fn pool(
         })
         .collect();
     let short = if kind == Kind::TlsRoute { "tls" } else { "tcp" };
-    let name = names::join(&["route", short, &meta.namespace, &meta.name]);
+    let identity =
+        manner.identity.as_ref().map(|(cert, key)| names::hex(format!("{cert} {key}").as_bytes(), 6));
+    let mut parts = vec!["route", short, &meta.namespace, &meta.name];
+    let mut value = json!({ "endpoints": endpoints, "balancer": "random" });
+    if let Some(tls) = tls {
+        value["tls"] = tls;
+        parts.push("secure");
+        parts.extend(identity.as_deref());
+    }
+    let name = names::join(&parts);
     cx.own(&name, kind, &meta.key());
-    cx.config.upstreams.insert(name.clone(), json!({ "endpoints": endpoints, "balancer": "random" }));
+    cx.config.upstreams.insert(name.clone(), value);
     Some(name)
 }

@@ -163,9 +163,6 @@ fn cors(written: &Cors) -> Result<Value, Problem> {
         return Err(unsupported(format!("`{}` of CORS is no name", shown(bad))));
     }
     let credentials = written.allow_credentials.unwrap_or_default();
-    if credentials && (written.allow_origins.iter().any(|origin| origin == "*")) {
-        return Err(unsupported("CORS with credentials for every origin is not supported"));
-    }
     if credentials && written.expose_headers.iter().any(|name| name == "*") {
         return Err(unsupported("CORS with credentials cannot expose all headers"));
     }
@@ -174,14 +171,21 @@ fn cors(written: &Cors) -> Result<Value, Problem> {
         [] => ["GET", "HEAD", "POST"].map(str::to_owned).to_vec(),
         methods => methods.to_vec(),
     };
-    Ok(json!({ "cors": {
-        "origins": written.allow_origins,
+    // The API lets every page send credentials, and wants its own origin in the answer.
+    let any = written.allow_origins.iter().any(|origin| origin == "*");
+    let origins = if any { vec!["*".to_owned()] } else { written.allow_origins.clone() };
+    let mut cors = json!({
+        "origins": origins,
         "methods": methods,
         "headers": written.allow_headers,
         "expose": written.expose_headers,
         "credentials": credentials,
         "max_age": format!("{}s", written.max_age.unwrap_or(5).min(MAX_AGE)),
-    } }))
+    });
+    if any && credentials {
+        cors["reflect"] = json!(true);
+    }
+    Ok(json!({ "cors": cors }))
 }
 
 fn copies(
@@ -204,7 +208,8 @@ fn copies(
     if share > 100.0 {
         return Err(unsupported("a mirror copies at most 100 percent"));
     }
-    let manner = Manner { is_grpc: around.kind == Kind::GrpcRoute, ..Manner::default() };
+    let identity = cx.identities.get(&around.place.gateway).cloned();
+    let manner = Manner { is_grpc: around.kind == Kind::GrpcRoute, identity, ..Manner::default() };
     let gateways = BTreeSet::from([around.place.gateway.clone()]);
     match resolve(cx, (around.kind, around.meta), &mirror.backend_ref, &manner, &gateways) {
         Ok(Backend::Upstream(name)) => {

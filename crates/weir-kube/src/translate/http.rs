@@ -1,22 +1,21 @@
 //! HTTPRoutes and GRPCRoutes become routes of Weir: one for each match of each rule at each listener of Weir.
 
+use super::arms::{self, Handled};
 use super::attach::{Attached, Findings, Place, attach, count, report};
-use super::backends::{Backend, Manner, resolve};
+use super::backends::Manner;
 use super::filters::{self, Around};
 use super::listeners::Gate;
-use super::{Cx, MAX_MATCHES, MAX_RULES, Rank, answer, groups, unsupported};
+use super::{Cx, MAX_MATCHES, MAX_RULES, Rank, groups, unsupported};
 use crate::names;
 use crate::objects::{
-    BackendRef, Filter, GrpcMatch, HttpMatch, HttpRule, Kind, Meta, ParentRef, ValueMatch, shown,
+    BackendRef, Filter, GrpcMatch, GrpcRoute, HttpMatch, HttpRoute, HttpRule, Kind, Meta, Object, ParentRef,
+    ValueMatch, shown,
 };
 use crate::status::{Problem, Status};
 use crate::text;
 use serde_json::{Map, Value, json};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
-
-/// Most weights of a rule together, so that shares stay exact.
-const MAX_WEIGHT: u32 = 1_000_000;
 
 /// Most regular expressions of a route: each may take a MiB, at each listener.
 const MAX_REGEXES: usize = 32;
@@ -42,49 +41,71 @@ struct Matching {
     query: Map<String, Value>,
 }
 
-/// Where the requests of a rule go: filters that decide a part of it, and the target.
-struct Target {
-    filters: Vec<Value>,
-    key: &'static str,
-    value: Value,
-}
-
 /// Translates all routes of HTTP.
 pub(super) fn routes<'c>(cx: &mut Cx<'c>, gates: &mut [Gate<'c>], statuses: &mut Vec<Status>) {
     let cluster = cx.cluster;
-    for object in cluster.http_routes.values() {
-        let spec = &object.spec;
-        let of = (Kind::HttpRoute, &object.meta);
-        let all = spec.rules.iter().flat_map(|rule| &rule.matches);
-        let regexes = all.map(|m| {
-            let path = m.path.as_ref().and_then(|path| path.kind.as_deref());
-            is_regex(path) + m.headers.iter().map(|field| is_regex(field.kind.as_deref())).sum::<usize>()
-        });
-        let size = (spec.rules.len(), regexes.sum());
-        route(cx, gates, of, (&spec.parent_refs, &spec.hostnames), size, statuses, || {
-            spec.rules.iter().map(http_rule).collect()
-        });
+    let http = cluster.http_routes.values().map(|object| (object.meta.age(), Either::Http(object)));
+    let grpc = cluster.grpc_routes.values().map(|object| (object.meta.age(), Either::Grpc(object)));
+    let mut all: Vec<_> = http.chain(grpc).collect();
+    all.sort_by(|(a, _), (b, _)| a.cmp(b));
+    for (_, object) in all {
+        match object {
+            Either::Http(object) => http_route(cx, gates, object, statuses),
+            Either::Grpc(object) => grpc_route(cx, gates, object, statuses),
+        }
     }
-    for object in cluster.grpc_routes.values() {
-        let spec = &object.spec;
-        let of = (Kind::GrpcRoute, &object.meta);
-        let all = spec.rules.iter().flat_map(|rule| &rule.matches);
-        let regexes = all.map(|m| {
-            let method = m.method.as_ref().and_then(|method| method.kind.as_deref());
-            is_regex(method) + m.headers.iter().map(|field| is_regex(field.kind.as_deref())).sum::<usize>()
+}
+
+/// A route of either kind.
+enum Either<'c> {
+    Grpc(&'c Object<GrpcRoute>),
+    Http(&'c Object<HttpRoute>),
+}
+
+fn http_route<'c>(
+    cx: &mut Cx<'c>,
+    gates: &mut [Gate<'c>],
+    object: &'c Object<HttpRoute>,
+    statuses: &mut Vec<Status>,
+) {
+    let spec = &object.spec;
+    let of = (Kind::HttpRoute, &object.meta);
+    let all = spec.rules.iter().flat_map(|rule| &rule.matches);
+    let regexes = all.map(|m| {
+        let path = m.path.as_ref().and_then(|path| path.kind.as_deref());
+        let values = m.headers.iter().chain(&m.query_params);
+        is_regex(path) + values.map(|value| is_regex(value.kind.as_deref())).sum::<usize>()
+    });
+    let size = (spec.rules.len(), regexes.sum());
+    route(cx, gates, of, (&spec.parent_refs, &spec.hostnames), size, statuses, || {
+        spec.rules.iter().map(http_rule).collect()
+    });
+}
+
+fn grpc_route<'c>(
+    cx: &mut Cx<'c>,
+    gates: &mut [Gate<'c>],
+    object: &'c Object<GrpcRoute>,
+    statuses: &mut Vec<Status>,
+) {
+    let spec = &object.spec;
+    let of = (Kind::GrpcRoute, &object.meta);
+    let all = spec.rules.iter().flat_map(|rule| &rule.matches);
+    let regexes = all.map(|m| {
+        let method = m.method.as_ref().and_then(|method| method.kind.as_deref());
+        is_regex(method) + m.headers.iter().map(|field| is_regex(field.kind.as_deref())).sum::<usize>()
+    });
+    let size = (spec.rules.len(), regexes.sum());
+    route(cx, gates, of, (&spec.parent_refs, &spec.hostnames), size, statuses, || {
+        let rules = spec.rules.iter().map(|rule| Rule {
+            matches: matches(&rule.matches, grpc_match),
+            filters: &rule.filters,
+            backends: &rule.backend_refs,
+            timeouts: Ok(json!({})),
+            retry: no_sessions(rule.session_persistence.as_ref()).map(|()| None),
         });
-        let size = (spec.rules.len(), regexes.sum());
-        route(cx, gates, of, (&spec.parent_refs, &spec.hostnames), size, statuses, || {
-            let rules = spec.rules.iter().map(|rule| Rule {
-                matches: matches(&rule.matches, grpc_match),
-                filters: &rule.filters,
-                backends: &rule.backend_refs,
-                timeouts: Ok(json!({})),
-                retry: no_sessions(rule.session_persistence.as_ref()).map(|()| None),
-            });
-            rules.collect()
-        });
-    }
+        rules.collect()
+    });
 }
 
 /// One if a match is of this type.
@@ -111,7 +132,7 @@ fn route<'c>(
         let rules = rules();
         emit(cx, (kind, meta), &attached, &rules, &mut findings);
     }
-    count(gates, &attached, &findings);
+    count(gates, kind, &attached, &findings);
     report(cx, (kind, meta), &attached, &findings, statuses);
 }
 
@@ -124,10 +145,16 @@ fn emit(
 ) {
     let gateways: BTreeSet<_> = attached.parents.iter().map(|parent| parent.gateway.clone()).collect();
     let (mut sound, mut wrong) = (0, None);
+    let closed = cx.closed(of.0, &of.1.key());
     for (number, rule) in rules.iter().enumerate() {
         // References are judged also where no listener serves the route yet.
-        let target = target(cx, of, rule, &gateways, findings);
-        let mut problem = unusable(rule);
+        let mut legs = Vec::new();
+        for (identity, gateways) in cx.identities_of(&gateways) {
+            let manner = Manner { identity, ..manner(of.0, rule) };
+            let made = arms::legs(cx, of, (rule.backends, &manner), &gateways, findings);
+            legs.push((gateways, made));
+        }
+        let mut problem = closed.clone().or_else(|| unusable(rule));
         let mut left_out = None;
         for (at, matching) in rule.matches.iter().take(MAX_MATCHES).enumerate() {
             let matching = match matching {
@@ -140,15 +167,17 @@ fn emit(
             };
             for place in attached.places.values().filter(|place| !place.hosts.is_empty()) {
                 let around = Around { kind: of.0, meta: of.1, place, prefix: matching.prefix.as_deref() };
+                let legs = legs.iter().find(|(gateways, _)| gateways.contains(&place.gateway));
+                let legs = legs.map_or(&[][..], |(_, legs)| legs);
                 let translated = match &problem {
                     Some(problem) => Err(problem.clone()),
-                    None => chain(cx, &around, rule, &target, findings),
+                    None => arms::handled(cx, &around, rule.filters, legs, findings),
                 };
-                let (chain, target) = translated.unwrap_or_else(|why| {
+                let handled = translated.unwrap_or_else(|why| {
                     problem.get_or_insert(why);
-                    (Vec::new(), Some(("respond", answer(500))))
+                    (Vec::new(), Some(("respond", arms::failure(of.0, 500))))
                 });
-                push(cx, of, (number, at), matching, place, (chain, target, rule));
+                push(cx, of, (number, at), matching, place, (handled, rule));
             }
         }
         let problem = problem.or(left_out);
@@ -165,6 +194,15 @@ fn emit(
     }
 }
 
+/// What the upstreams of a rule have besides their endpoints.
+fn manner(kind: Kind, rule: &Rule<'_>) -> Manner {
+    Manner {
+        is_grpc: kind == Kind::GrpcRoute,
+        retry: rule.retry.as_ref().ok().cloned().flatten(),
+        ..Manner::default()
+    }
+}
+
 /// Why a rule cannot be served wherever it is attached.
 fn unusable(rule: &Rule<'_>) -> Option<Problem> {
     if rule.matches.len() > MAX_MATCHES {
@@ -173,99 +211,13 @@ fn unusable(rule: &Rule<'_>) -> Option<Problem> {
     rule.timeouts.as_ref().err().or(rule.retry.as_ref().err()).cloned()
 }
 
-/// A route's filters and its target, which is none if the filters answer.
-type Handled = (Vec<Value>, Option<(&'static str, Value)>);
-
-fn chain(
-    cx: &mut Cx<'_>,
-    around: &Around<'_>,
-    rule: &Rule<'_>,
-    target: &Target,
-    findings: &mut Findings,
-) -> Result<Handled, Problem> {
-    let translated = filters::translate(cx, around, rule.filters, findings)?;
-    let mut chain = translated.filters;
-    if translated.answers {
-        return Ok((chain, None));
-    }
-    chain.extend(target.filters.iter().cloned());
-    let mut own =
-        rule.backends.iter().filter(|backend| backend.weight != Some(0)).map(|backend| &backend.filters);
-    let of_backends = own.next().map_or(&[][..], Vec::as_slice);
-    if own.any(|filters| filters[..] != *of_backends) {
-        return Err(unsupported("filters of some of several backendRefs are not supported"));
-    }
-    let of_backends = filters::translate(cx, around, of_backends, findings)?;
-    chain.extend(of_backends.filters);
-    let target = (!of_backends.answers).then(|| (target.key, target.value.clone()));
-    Ok((chain, target))
-}
-
-/// Where a rule's requests go.
-fn target(
-    cx: &mut Cx<'_>,
-    of: (Kind, &Meta),
-    rule: &Rule<'_>,
-    gateways: &BTreeSet<crate::objects::Name>,
-    findings: &mut Findings,
-) -> Target {
-    let manner = Manner {
-        is_grpc: of.0 == Kind::GrpcRoute,
-        retry: rule.retry.as_ref().ok().cloned().flatten(),
-        ..Manner::default()
-    };
-    let mut shares: Map<String, Value> = Map::new();
-    let (mut good, mut broken, mut empty) = (0u64, 0u64, 0u64);
-    for backend in rule.backends {
-        let weight = u64::from(backend.weight.unwrap_or(1).min(MAX_WEIGHT));
-        match resolve(cx, of, backend, &manner, gateways) {
-            Ok(Backend::Upstream(name)) => {
-                let before = shares.get(&name).and_then(Value::as_u64).unwrap_or_default();
-                shares.insert(name, json!((before + weight).min(u64::from(MAX_WEIGHT))));
-                good += weight;
-            }
-            Ok(Backend::Empty) => empty += weight,
-            Err(problem) => {
-                findings.unresolved(problem);
-                broken += weight;
-            }
-        }
-    }
-    if good == 0 {
-        // Where nothing can be reached: 503 if it may come back by itself, 500 if the config is wrong.
-        let (status, other) = if broken == 0 && empty > 0 { (503, 0) } else { (500, empty) };
-        let filters = if other > 0 { vec![fails(other, other + broken, 503)] } else { Vec::new() };
-        return Target { filters, key: "respond", value: answer(status) };
-    }
-    let mut filters = Vec::new();
-    if broken > 0 {
-        filters.push(fails(broken, good + empty + broken, 500));
-    }
-    if empty > 0 {
-        filters.push(fails(empty, good + empty, 503));
-    }
-    shares.retain(|_, weight| weight.as_u64() != Some(0));
-    let mut names = shares.keys();
-    let value = match (names.next(), names.next()) {
-        (Some(only), None) => json!(only),
-        _ => Value::Object(shares),
-    };
-    Target { filters, key: "upstream", value }
-}
-
-/// Answers a share of the requests with an error.
-fn fails(share: u64, of: u64, status: u16) -> Value {
-    let share = share as f64 * 100.0 / of as f64;
-    json!({ "fault": { "share": format!("{share}%"), "status": status } })
-}
-
 fn push(
     cx: &mut Cx<'_>,
     (kind, meta): (Kind, &Meta),
     (rule, matched): (usize, usize),
     matching: &Matching,
     place: &Place,
-    (filters, target, of): (Vec<Value>, Option<(&'static str, Value)>, &Rule<'_>),
+    ((filters, target), of): (Handled, &Rule<'_>),
 ) {
     let mut conditions = Map::new();
     conditions.insert("path".to_owned(), json!(matching.path));
@@ -384,18 +336,20 @@ fn http_match(written: &HttpMatch) -> Result<Matching, Problem> {
     }
     matching.headers = headers(&written.headers)?;
     for parameter in &written.query_params {
-        if parameter.kind.as_deref().unwrap_or("Exact") != "Exact" {
-            return Err(unsupported("query parameters are not compared with regular expressions"));
+        if parameter.name.is_empty() {
+            return Err(unsupported("a query parameter without a name is not supported"));
         }
-        // Weir would read these as other conditions.
-        if parameter.value == "*" || parameter.value.starts_with('~') || parameter.name.is_empty() {
-            return Err(unsupported(format!(
-                "a query parameter with `{}` is not supported",
-                shown(&parameter.value)
-            )));
-        }
+        let value = match parameter.kind.as_deref().unwrap_or("Exact") {
+            "Exact" => exact(&parameter.value),
+            // It has the same form and limits as a path's.
+            "RegularExpression" => regex(&parameter.value)?,
+            other => {
+                let message = format!("a query match of the type {} is not supported", shown(other));
+                return Err(unsupported(message));
+            }
+        };
         // The first of several entries of one name counts.
-        matching.query.entry(parameter.name.clone()).or_insert_with(|| json!(parameter.value));
+        matching.query.entry(parameter.name.clone()).or_insert_with(|| json!(value));
     }
     Ok(matching)
 }
@@ -416,6 +370,14 @@ fn is_number(name: &str) -> bool {
     name.bytes().all(|byte| byte.is_ascii_digit())
 }
 
+/// The condition that a value is this one. Some would be read as other conditions.
+fn exact(value: &str) -> String {
+    match value == "*" || value.starts_with('~') {
+        true => format!("~{}", text::quoted(value)),
+        false => value.to_owned(),
+    }
+}
+
 /// Conditions on header fields.
 fn headers(written: &[ValueMatch]) -> Result<Map<String, Value>, Problem> {
     let mut all = Map::new();
@@ -430,11 +392,7 @@ fn headers(written: &[ValueMatch]) -> Result<Map<String, Value>, Problem> {
                 let value = value.ok_or_else(|| {
                     unsupported(format!("the value of {name} is none that a field can have"))
                 })?;
-                // Weir would read these as other conditions.
-                match value == "*" || value.starts_with('~') {
-                    true => format!("~{}", text::quoted(value)),
-                    false => value.to_owned(),
-                }
+                exact(value)
             }
             "RegularExpression" => {
                 // A header's regex has the same form and limits as a path's.

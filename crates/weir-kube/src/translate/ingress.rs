@@ -345,6 +345,9 @@ fn target(
         .and_then(|backend| backend.service.as_ref())
         .ok_or_else(|| Problem::new("BackendNotFound", "a backend that is no Service is not supported"));
     let made = found.and_then(|service| {
+        if let Some(closed) = cx.closed(Kind::Ingress, &meta.key()) {
+            return Err(closed);
+        }
         let name = Name::new(&meta.namespace, &service.name);
         let is = |port: &crate::objects::ServicePort| match service.port.number {
             0 => port.name == service.port.name,

@@ -1,5 +1,6 @@
 //! Listeners of Gateways and ListenerSets: which are valid, and which conflict. `layout` says how Weir serves them.
 
+use super::claims::Claims;
 use super::frontend::{self, Clients};
 use super::layout::lay_out;
 use super::services::{self, Wish};
@@ -32,6 +33,8 @@ pub(super) struct Gate<'c> {
     pub(super) wish: Wish,
     pub(super) listeners: Vec<Listener<'c>>,
     pub(super) sets: Vec<Set<'c>>,
+    /// Whether the certificate for Services can be used, if there is one.
+    pub(super) client_certificate: Option<Result<(), Problem>>,
 }
 
 /// A ListenerSet that names one of our Gateways.
@@ -66,6 +69,8 @@ pub(super) struct Listener<'c> {
     pub(super) weir: Option<String>,
     /// The upstream of a route of bytes.
     pub(super) bytes: BTreeMap<String, String>,
+    /// The hosts of the routes that attached.
+    pub(super) claims: Claims,
 }
 
 /// What a listener speaks.
@@ -191,6 +196,7 @@ fn gate<'c>(cx: &mut Cx<'c>, name: &'c Name, object: &'c Object<Gateway>) -> Gat
         wish: Wish::default(),
         listeners: Vec::new(),
         sets: Vec::new(),
+        client_certificate: None,
     };
     let asked = object.spec.addresses.iter().filter(|address| address.value.is_some());
     let mut usable = None;
@@ -213,6 +219,11 @@ fn gate<'c>(cx: &mut Cx<'c>, name: &'c Name, object: &'c Object<Gateway>) -> Gat
     }
     // A Service has the addresses that clients see; the pods listen on all of theirs.
     let usable = usable.filter(|_| cx.options.front == Front::Pods);
+    let reference =
+        object.spec.tls.as_ref().and_then(|tls| tls.backend.as_ref()?.client_certificate_ref.as_ref());
+    if let Some(reference) = reference {
+        gate.client_certificate = Some(client_certificate(cx, name, reference));
+    }
     gate.bind = cx.options.bind.get(name).copied().or(usable).unwrap_or(gate.bind);
     for spec in &object.spec.listeners {
         let listener = listener(cx, object, None, &object.meta, spec);
@@ -321,6 +332,7 @@ fn listener<'c>(
         attached: 0,
         weir: None,
         bytes: BTreeMap::new(),
+        claims: Claims::default(),
     }
 }
 
@@ -369,6 +381,19 @@ pub(super) struct Pair {
     pub(super) files: (String, String),
     /// Why the Secret as it is now cannot be served.
     pub(super) stale: Option<Problem>,
+}
+
+/// Reads the certificate that a Gateway presents to Services. Without it nothing is presented, and those that ask for one
+/// refuse.
+fn client_certificate(cx: &mut Cx<'_>, gateway: &Name, reference: &CertificateRef) -> Result<(), Problem> {
+    let unusable = |problem: Problem| match problem.reason {
+        "RefNotPermitted" => problem,
+        _ => Problem::new("InvalidClientCertificateRef", problem.message),
+    };
+    let found = certificate(cx, Kind::Gateway, &gateway.namespace, reference);
+    let Pair { files, stale } = found.map_err(unusable)?;
+    cx.identities.insert(gateway.clone(), files);
+    stale.map_or(Ok(()), |problem| Err(unusable(problem)))
 }
 
 /// The certificate in a Secret.

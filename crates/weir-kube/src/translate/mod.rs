@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Gateway, ListenerSet ─listeners─▶ listeners with their problems ┐
-//! HTTPRoute, GRPCRoute ─attach─▶ who meets whom ─http, filters─▶ routes ┤
+//! HTTPRoute, GRPCRoute ─attach─▶ who meets whom ─http, filters, arms─▶ routes ┤
 //! TLSRoute, TCPRoute ─attach─▶ ─bytes─▶ listeners of bytes              ├─▶ Config, Vec<Status>
 //! Ingress ─ingress─▶ routes                                             │
 //! Service, EndpointSlice, BackendTLSPolicy ─backends─▶ upstreams        ┘
@@ -10,9 +10,11 @@
 //! All modules share a [`Cx`]. Iteration is over sorted maps, so equal objects give equal texts.
 
 mod annotations;
+mod arms;
 mod attach;
 mod backends;
 mod bytes;
+mod claims;
 mod extension;
 mod filters;
 mod frontend;
@@ -30,7 +32,7 @@ use crate::status::{Problem, Status};
 use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// Most listeners of one Gateway, with those of its ListenerSets. The API allows 64 in each object.
 pub const MAX_LISTENERS: usize = 1024;
@@ -76,6 +78,12 @@ pub struct Options {
     /// Objects that are left out, with the reason for their status: what `weir check` refused in spite of the checks
     /// here. So a mistake of ours costs one object, not all of them.
     pub refused: BTreeMap<(Kind, Name), String>,
+    /// Routes that keep their matches and answer every request with an error, with the reason for their status: of
+    /// these `weir check` refused something behind the match. If they were left out, the requests would take another
+    /// route, which may lack the filters that protect this one.
+    pub closed: BTreeMap<(Kind, Name), String>,
+    /// Our own namespace and the port of the admin listener in its pods: no backend of another namespace may lead there.
+    pub admin: Option<(String, u16)>,
     /// The addresses that the status of an Ingress names.
     pub published: Vec<String>,
 }
@@ -108,7 +116,14 @@ pub(crate) struct Cx<'c> {
     slices: BTreeMap<(&'c str, &'c str), Vec<&'c EndpointSlice>>,
     /// The Gateways that use each BackendTLSPolicy.
     policies: backends::Policies<'c>,
+    /// The certificates that Gateways present to Services.
+    identities: BTreeMap<Name, Identity>,
+    /// The admin listeners of all replicas.
+    admin: BTreeSet<SocketAddr>,
 }
+
+/// Paths of a certificate and its key.
+type Identity = (String, String);
 
 /// A route of the config with its place in the order of the Gateway API. Hosts and paths come before, by Weir's table.
 struct Ranked {
@@ -146,6 +161,8 @@ pub fn translate(cluster: &Cluster, options: &Options) -> Translation {
         owners: BTreeMap::new(),
         slices: by_service(&cluster.endpoint_slices),
         policies: backends::Policies::of(cluster),
+        identities: BTreeMap::new(),
+        admin: backends::admin_listeners(cluster, options),
     };
     let mut gates = listeners::gather(&mut cx);
     let mut statuses = Vec::new();
@@ -172,12 +189,28 @@ impl<'c> Cx<'c> {
         Some(unsupported(why))
     }
 
+    /// Why all requests of a route are answered with an error, if they are.
+    fn closed(&self, kind: Kind, name: &Name) -> Option<Problem> {
+        let why = self.options.closed.get(&(kind, name.clone()))?;
+        Some(unsupported(why))
+    }
+
     /// Whether the status of an object has an entry of ours.
     fn has_entry(&self, kind: Kind, name: &Name, list: &str) -> bool {
         let entries = self.cluster.status(kind, name).and_then(|status| status.get(list)?.as_array());
         entries.into_iter().flatten().any(|entry| {
             entry.get("controllerName").and_then(Value::as_str) == Some(&*self.options.controller)
         })
+    }
+
+    /// The certificates that these Gateways present, each with its Gateways.
+    fn identities_of(&self, gateways: &BTreeSet<Name>) -> BTreeMap<Option<Identity>, BTreeSet<Name>> {
+        let mut all: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+        for gateway in gateways {
+            let identity = self.identities.get(gateway).cloned();
+            all.entry(identity).or_default().insert(gateway.clone());
+        }
+        all
     }
 
     fn own(&mut self, thing: &str, kind: Kind, name: &Name) {

@@ -10,14 +10,15 @@ use std::net::IpAddr;
 
 /// The features that are claimed in the status of a GatewayClass, sorted.
 ///
-/// Not claimed, because they are not supported: UDPRoute, Mesh, session persistence, SubjectAltNames, filters on only
-/// some backends of a rule, and destination ports.
+/// Not claimed, because they are not supported: UDPRoute, Mesh, session persistence and destination ports.
 const FEATURES: &[&str] = &[
     "BackendTLSPolicy",
+    "BackendTLSPolicySANValidation",
     "GRPCRoute",
     "GRPCRouteNamedRouteRule",
     "Gateway",
     "GatewayAddressEmpty",
+    "GatewayBackendClientCertificate",
     "GatewayFrontendClientCertificateValidation",
     "GatewayFrontendClientCertificateValidationInsecureFallback",
     "GatewayHTTPListenerIsolation",
@@ -30,6 +31,7 @@ const FEATURES: &[&str] = &[
     "HTTPRoute308RedirectStatusCode",
     "HTTPRouteBackendProtocolH2C",
     "HTTPRouteBackendProtocolWebSocket",
+    "HTTPRouteBackendRequestHeaderModification",
     "HTTPRouteBackendTimeout",
     "HTTPRouteCORS",
     "HTTPRouteHostRewrite",
@@ -112,6 +114,9 @@ fn gateway(cx: &Cx<'_>, gate: &Gate<'_>, statuses: &mut Vec<Status>) {
     if frontend::falls_back(&gate.object.spec) {
         let why = Problem::new("ConfigurationChanged", "clients without a valid certificate are served");
         all.push(Condition { holds: true, ..Condition::unmet("InsecureFrontendValidationMode", &why) });
+    }
+    if let Some(used) = &gate.client_certificate {
+        all.push(Condition::of("ResolvedRefs", "ResolvedRefs", used.as_ref().err()));
     }
     let kind = |address: &str| if address.parse::<IpAddr>().is_ok() { "IPAddress" } else { "Hostname" };
     let wanted = json!({
@@ -226,7 +231,7 @@ pub(super) fn policies(cx: &Cx<'_>, statuses: &mut Vec<Status>) {
         } else {
             let refused =
                 cx.refused(Kind::BackendTlsPolicy, name).map(|p| Problem { reason: "Invalid", ..p });
-            backends::host_of(policy).err().or(refused)
+            backends::host_of(policy).err().or_else(|| backends::names_of(policy).err()).or(refused)
         };
         let conditions = conditions(
             &[
