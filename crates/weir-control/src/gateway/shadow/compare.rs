@@ -272,6 +272,8 @@ impl Side {
 fn place_of(instance: &Instance) -> String {
     match &*instance.place {
         "filters" => format!("filters.{}", instance.name),
+        // What draws an arm is no filter of the config.
+        place if instance.name == "split" => format!("{place}.upstream"),
         place => format!("{place}.filters.{}", instance.name),
     }
 }

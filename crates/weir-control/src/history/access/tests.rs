@@ -93,6 +93,25 @@ fn what_restricts() {
         ("requests: 9", "requests: 8", "plans.gold.filters", "plans.gold.filters.rate_limit"),
         ("routes:", "filters: [ { key_auth: {} } ]\nroutes:", "filters", ""),
         ("  b: {", "  c: { upstream: api, filters: [ { key_auth: {} } ] }\n  b: {", "routes.c.filters", ""),
+        // Those of an arm of a split.
+        (
+            "upstream: api,",
+            "upstream: { api: { weight: 9, filters: [ { key_auth: {} } ] } },",
+            "routes.a.upstream.api.filters",
+            "",
+        ),
+        (
+            "upstream: api,",
+            "upstream: { any: { weight: 9, upstream: api, filters: [ { request_id: {} } ] } },",
+            "",
+            "",
+        ),
+        (
+            "  b: {",
+            "  c: { match: { hosts: [ c.test ], path: /c }, upstream: { api: { weight: 1, filters: [ { key_auth: {} } ] } } }\n  b: {",
+            "routes.c.upstream.api.filters",
+            "",
+        ),
         // Things that are removed or serve fewer.
         ("10.0.0.1:80, 10.0.0.9:80", "10.0.0.1:80", "upstreams.api.endpoints", ""),
         (
