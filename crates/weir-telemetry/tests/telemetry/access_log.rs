@@ -69,6 +69,7 @@ fn full() -> Entry<'static> {
         query: b"x=1",
         protocol: "HTTP/1.1",
         route: "orders",
+        arm: "old",
         upstream: "orders_v1",
         endpoint: "127.0.0.1:8000",
         attempts: 2,
@@ -108,7 +109,7 @@ fn a_full_json_line() {
         line("json", &full()),
         "{\"time\":\"2024-02-29T00:00:00.042Z\",\"request_id\":\"01JAZ\",\"trace_id\":\"4bf92f3577b34da6a3ce929d0e0e4736\",\"span_id\":\"00f067aa0ba902b7\",\"client\":\"2001:db8::1\",\
          \"peer\":\"10.0.0.9:51234\",\"listener\":\"web\",\"method\":\"GET\",\"host\":\"api.example.com\",\
-         \"uri\":\"/a b?x=1\",\"protocol\":\"HTTP/1.1\",\"route\":\"orders\",\"upstream\":\"orders_v1\",\
+         \"uri\":\"/a b?x=1\",\"protocol\":\"HTTP/1.1\",\"route\":\"orders\",\"arm\":\"old\",\"upstream\":\"orders_v1\",\
          \"endpoint\":\"127.0.0.1:8000\",\"attempts\":2,\"failed_attempts\":\"127.0.0.1:3000 503 1.2ms\",\"status\":502,\"cause\":\"connect_refused\",\"bytes_in\":120,\
          \"bytes_out\":0,\"consumer\":\"shop\",\"credential\":\"2bb80d53\",\"referer\":\"https://a.example/?q=\\\"\",\"user_agent\":\"curl/8\",\"tls_version\":\"TLSv1.3\",\
          \"tls_cipher\":\"TLS_AES_128_GCM_SHA256\",\"tls_client_subject\":\"CN=shop\",\"tls_client_san\":\"dns:shop.internal\",\
