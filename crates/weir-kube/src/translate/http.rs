@@ -47,7 +47,7 @@ pub(super) fn routes<'c>(cx: &mut Cx<'c>, gates: &mut [Gate<'c>], statuses: &mut
     let http = cluster.http_routes.values().map(|object| (object.meta.age(), Either::Http(object)));
     let grpc = cluster.grpc_routes.values().map(|object| (object.meta.age(), Either::Grpc(object)));
     let mut all: Vec<_> = http.chain(grpc).collect();
-    all.sort_by(|(a, _), (b, _)| a.cmp(b));
+    all.sort_by_key(|(age, _)| *age);
     for (_, object) in all {
         match object {
             Either::Http(object) => http_route(cx, gates, object, statuses),

@@ -102,7 +102,7 @@ fn what_restricts() {
         ),
         (
             "upstream: api,",
-            "upstream: { any: { weight: 9, upstream: api, filters: [ { request_id: {} } ] } },",
+            "upstream: { any: { weight: 9, upstream: api, filters: [ { timeout: { response: 2s } } ] } },",
             "",
             "",
         ),
