@@ -513,8 +513,12 @@ fn filters_leave_to_the_engine_what_is_the_engines() {
 #[test]
 fn every_figure_of_a_filter_is_documented() {
     let mut rows = BTreeMap::new();
-    // Sources of consumers report like filters.
-    let places = || FILTERS.iter().chain(&["crates/weir-engine/src/snapshot/sources.rs"]);
+    // Sources of consumers and splits report like filters.
+    let places = || {
+        FILTERS
+            .iter()
+            .chain(&["crates/weir-engine/src/arms.rs", "crates/weir-engine/src/snapshot/sources.rs"])
+    };
     let reports = |file: &PathBuf| places().any(|place| name(file).starts_with(place));
     for file in sources().into_iter().filter(reports) {
         let text = read(&file);
