@@ -33,7 +33,7 @@ mod switch;
 pub use body::{Answer, Body, BodySource, BodyUse, FileRange, Made, Mark, Piece};
 pub use context::{Consumer, Consumers, Cx, Failure, RouteScope, TimeLimits};
 pub use core_handle::{CallStream, CoreHandle, Job, PerCore, Services, StreamRequest, Task};
-pub use header_name::{HeaderName, allow_name, is_address};
+pub use header_name::{HeaderName, allow_name, is_address, is_of_gateway};
 pub use identity::{Caller, Identity, Revealed};
 pub use kind::{
     Access, Build, Built, FilterKind, IntoFilter, Judged, Kept, Mistake, Portable, Purge, Purgeable,

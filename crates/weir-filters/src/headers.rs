@@ -2,7 +2,7 @@
 
 use super::prelude::*;
 use std::collections::BTreeMap;
-use weir_filter::filter::Revealed;
+use weir_filter::filter::{Revealed, is_of_gateway};
 use weir_filter::template::{Escape, Keep, Kept, Template, Values, Var};
 use weir_h1::{FieldName, Fields, Prepared};
 
@@ -14,11 +14,14 @@ pub(super) static KIND: FilterKind = FilterKind::made_from::<HeadersSettings>("h
 /// an unnamed client cannot send its own `x-user` past `x-user: "{consumer}"`. Request values in a response field
 /// (`{host}`, `{path}`, captures) are those of the request when it passed this filter.
 ///
+/// In `remove`, a `*` at the beginning or the end of a name stands for any characters. Such a name spares Host and the
+/// fields that the gateway itself writes for each connection, such as Content-Length. It does not apply to trailers.
+///
 /// ```yaml
 /// - headers:
 ///     request:
 ///       set: { x-client: "{client}" }
-///       remove: [ x-debug ]
+///       remove: [ x-debug, "x-internal-*" ]
 ///     response:
 ///       set: { strict-transport-security: max-age=31536000 }
 ///       add: { vary: origin }
@@ -40,7 +43,7 @@ struct EditSettings {
     set: BTreeMap<String, String>,
     /// Names and values; keeps existing fields of the name.
     add: BTreeMap<String, String>,
-    /// Names of fields to remove.
+    /// Names of fields to remove, such as `x-debug`, `x-internal-*` or `*-token`.
     remove: Vec<HeaderName>,
 }
 
@@ -56,10 +59,21 @@ struct Edit {
     set: Vec<(FieldName, Template)>,
     add: Vec<(FieldName, Template)>,
     remove: Vec<HeaderName>,
+    /// Removed by a part of their names.
+    remove_like: Vec<Pattern>,
     /// Fields to set and add, if all values are literals.
     fixed: Option<Prepared>,
     /// Whether the client's address is written only to fields in which every proxy sends it.
     only_forwards: bool,
+}
+
+/// A name with a `*` at its beginning, its end or both.
+#[derive(Debug, PartialEq)]
+struct Pattern {
+    /// The text beside the `*`: in lower case, with `-` for `_`, never empty.
+    text: Vec<u8>,
+    star_before: bool,
+    star_after: bool,
 }
 
 impl IntoFilter for HeadersSettings {
@@ -86,8 +100,22 @@ impl EditSettings {
         let set = compile(self.set, &format!("{side}.set"), build);
         let add = compile(self.add, &format!("{side}.add"), build);
         let mut sound = true;
-        for (i, name) in self.remove.iter().enumerate() {
-            sound &= allow_name(build, &format!("{side}.remove[{i}]"), name);
+        let (mut remove, mut remove_like) = (Vec::new(), Vec::new());
+        for (i, name) in self.remove.into_iter().enumerate() {
+            let field = format!("{side}.remove[{i}]");
+            sound &= allow_name(build, &field, &name);
+            if !name.as_str().contains('*') {
+                remove.push(name);
+                continue;
+            }
+            match Pattern::read(name.as_str()) {
+                Some(pattern) => remove_like.push(pattern),
+                None => {
+                    let message = format!("`{}` is no name with a `*` at one of its ends", name.as_str());
+                    build.refuse(&field, message, Some("write x-internal-* or *-token".into()));
+                    sound = false;
+                }
+            }
         }
         let (set, add) = (set?, add?);
         let fixed = set.iter().chain(&add).try_fold(Prepared::default(), |all, (name, template)| {
@@ -103,7 +131,7 @@ impl EditSettings {
         let only_forwards = of_client
             .all(|(name, template)| is_address(name.as_str()) && template.vars().eq([&Var::Client]))
             && !set.iter().chain(&add).any(|(_, template)| template.has_expressions());
-        Some(Edit { set, add, remove: sound.then_some(self.remove)?, fixed, only_forwards })
+        sound.then_some(Edit { set, add, remove, remove_like, fixed, only_forwards })
     }
 }
 
@@ -139,9 +167,36 @@ fn compile(
     (compiled.len() == count).then_some(compiled)
 }
 
+impl Pattern {
+    /// None if a `*` stands elsewhere, or alone: that would remove every field.
+    fn read(name: &str) -> Option<Self> {
+        let text = name.strip_prefix('*').unwrap_or(name);
+        let star_before = text.len() < name.len();
+        let inner = text.strip_suffix('*').unwrap_or(text);
+        let star_after = inner.len() < text.len();
+        let text = inner.bytes().map(fold).collect();
+        (!inner.is_empty() && !inner.contains('*')).then_some(Self { text, star_before, star_after })
+    }
+
+    fn matches(&self, name: &[u8]) -> bool {
+        let is_text = |part: &[u8]| part.iter().copied().map(fold).eq(self.text.iter().copied());
+        let len = self.text.len();
+        match (self.star_before, self.star_after) {
+            (true, true) => name.windows(len).any(is_text),
+            (true, false) => name.len().checked_sub(len).and_then(|at| name.get(at..)).is_some_and(is_text),
+            _ => name.get(..len).is_some_and(is_text),
+        }
+    }
+}
+
+/// Servers read `_` as `-`.
+const fn fold(byte: u8) -> u8 {
+    if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() }
+}
+
 impl Edit {
     fn is_empty(&self) -> bool {
-        self.set.is_empty() && self.add.is_empty() && self.remove.is_empty()
+        self.set.is_empty() && self.add.is_empty() && self.remove.is_empty() && self.remove_like.is_empty()
     }
 
     /// The fields that only this filter may set. Fields that it only adds to may come from others too.
@@ -177,6 +232,11 @@ impl Edit {
         };
         for name in &self.remove {
             fields.remove(name);
+        }
+        if !self.remove_like.is_empty() {
+            fields.remove_where(|name, _| {
+                !is_of_gateway(name) && self.remove_like.iter().any(|pattern| pattern.matches(name))
+            });
         }
         if let Some(fixed) = &self.fixed {
             for (name, _) in &self.set {
@@ -258,6 +318,33 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn removes_by_a_part_of_the_name() {
+        let settings = json!({ "request": { "remove": ["x-in-*", "*-token", "*secret*", "content-*"] },
+            "response": { "remove": ["x-*"] } });
+        let request = "POST /\nX-In-A: 1\nx_in_b: 2\nx-in: 3\nA-TOKEN: 4\na-tokens: 5\nmysecretword: 6\n\
+                       content-type: 7\ncontent-length: 0\nhost: h\nin-: 8";
+        let mut exchange = run(&KIND, settings, request).await;
+        exchange.expect_continue().expect_no_header("x-in-a").expect_no_header("x_in_b");
+        exchange
+            .expect_no_header("a-token")
+            .expect_no_header("mysecretword")
+            .expect_no_header("content-type");
+        exchange.expect_header("x-in", "3").expect_header("a-tokens", "5").expect_header("in-", "8");
+        exchange.response("200\nX-A: 1\nServer: x").expect_no_header("x-a").expect_header("server", "x");
+        for (pattern, name, is) in [
+            ("*-length", "content-length", true),
+            ("x-*", "x", false),
+            ("*a*", "b", false),
+            ("*ab", "b", false),
+        ] {
+            assert_eq!(Pattern::read(pattern).unwrap().matches(name.as_bytes()), is, "{pattern} {name}");
+        }
+        assert!(
+            is_of_gateway(b"Content-Length") && is_of_gateway(b"HOST") && !is_of_gateway(b"content-type")
+        );
+    }
+
+    #[tokio::test]
     async fn edits_responses() {
         let settings = json!({ "response": {
             "set": { "x-frame-options": "DENY" }, "add": { "set-cookie": "b=2" }, "remove": ["server"]
@@ -336,6 +423,13 @@ mod tests {
         assert!(several.iter().any(|m| m.starts_with("request.remove[0]: `content-length`")));
         assert!(mistakes(json!({ "request": { "set": { "host": "a" } } }))[0].contains("rewrite"));
         assert!(mistakes(json!({ "request": { "set": { "a": "1", "A": "2" } } }))[0].contains("twice"));
+        for name in ["*", "**", "x-*-y", "x*y*"] {
+            let said = mistakes(json!({ "request": { "remove": [name] } }));
+            assert!(
+                said[0].starts_with("request.remove[0]: ") && said[0].contains("x-internal-*"),
+                "{said:?}"
+            );
+        }
         assert!(mistakes(json!({}))[0].contains("nothing"));
         assert!(mistakes(json!({ "set": {} }))[0].contains("unknown key"));
     }

@@ -78,6 +78,24 @@ pub fn is_address(name: &str) -> bool {
     ADDRESSES.iter().any(|known| known.eq_ignore_ascii_case(name))
 }
 
+/// Whether only the gateway writes and removes fields of this name: those of one connection, of a message's framing,
+/// and Host.
+pub fn is_of_gateway(name: &[u8]) -> bool {
+    matches!(
+        Known::of(name),
+        Known::Connection
+            | Known::ContentLength
+            | Known::Expect
+            | Known::Host
+            | Known::KeepAlive
+            | Known::ProxyConnection
+            | Known::Te
+            | Known::Trailer
+            | Known::TransferEncoding
+            | Known::Upgrade
+    )
+}
+
 /// Refuses header names that affect message framing, belong to one connection, or have a better setting. Returns
 /// whether the name may be used.
 pub fn allow_name(build: &mut Build<'_>, field: &str, name: &HeaderName) -> bool {
