@@ -165,14 +165,18 @@ impl Fetched {
         let before = build.mistakes.len();
         build.needs_upstream(&format!("{key}.upstream"), upstream);
         let field = format!("{key}.path");
-        let template = text(&field, path.unwrap_or("/"), build)?;
-        let sample = template.sample("x");
+        let path = path.unwrap_or("/");
+        let template = text(&field, path, build)?;
+        // The path of a request begins with a slash.
+        let begins_with_path = path.starts_with("{path}");
+        let sample = template.sample(if begins_with_path { "/x" } else { "x" });
         let plain = sample.split(|&b| b == b'?').next().unwrap_or_default();
         if let Err(e) = canonical(plain, Slashes::Keep, &mut Vec::new()) {
             let hint = "begin with `/` and escape as in a URL: /500.html";
             build.refuse(&field, e.to_string(), Some(hint.into()));
-        } else if template.beginning().first() != Some(&b'/') {
-            build.refuse(&field, "does not begin with `/`", Some("write /{status}.html".into()));
+        } else if !begins_with_path && template.beginning().first() != Some(&b'/') {
+            let hint = "write /{status}.html, or {path} for the path of the request";
+            build.refuse(&field, "does not begin with `/`", Some(hint.into()));
         }
         let timeout = timeout.unwrap_or(TIMEOUT);
         if timeout.is_zero() {

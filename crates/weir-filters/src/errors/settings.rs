@@ -102,7 +102,7 @@ struct OneSettings {
     /// The upstream that makes the page.
     #[serde(skip_serializing_if = "Option::is_none")]
     upstream: Option<String>,
-    /// The path of the page there, with placeholders. Default `/`.
+    /// The path of the page there, with placeholders; it begins with `/` or `{path}`. Default `/`.
     #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<String>,
     /// How long the page may take. Default `2s`.
