@@ -474,6 +474,45 @@ fn hostile_files_end() {
     assert!(import(system("caddy").unwrap(), &files, &["Caddyfile".to_owned()]).is_err());
 }
 
+/// What stands behind a line that was not imported is kept for the person who takes the closing filter out.
+#[test]
+fn a_closed_route_keeps_what_stands_behind() {
+    let guards = [
+        "frobnicate on",
+        "basicauth scrypt {\nbob abc\n}",
+        "forward_auth auth:9 {\nuri /{path}\n}",
+        "@odd frobnicate x\nrespond @odd no 403",
+    ];
+    for guard in guards {
+        let body = format!("{guard}\nheader X-A 1\nreverse_proxy up:80 {{\nheader_up X-B 2\n}}");
+        let text = imported(&site(&body));
+        let (closed, set, upstream) =
+            (text.find("CLOSED"), text.find("x-b: \"2\""), text.find("    upstream: up"));
+        assert!(text.contains("[refused]") && closed.is_some(), "{guard}\n{text}");
+        assert!(closed < set && set < upstream && text.contains("x-a: \"1\""), "{guard}\n{text}");
+    }
+    // What would have answered leaves nothing to those behind it.
+    let text = imported(&site("metrics /metrics\nreverse_proxy up:80"));
+    assert!(text.contains("CLOSED") && text.contains("respond: { status: 404 }"), "{text}");
+}
+
+/// A field that Caddy removes by a part of its name, or changes in part, does not pass as the client sent it.
+#[test]
+fn fields_are_removed_by_a_part_of_their_names() {
+    for (line, told, written) in [
+        ("header_up -X-Int-*", "[same]", "remove: [\"x-int-*\"]"),
+        ("header_up -*-Token", "[same]", "remove: [\"*-token\"]"),
+        ("header_up -X-*", "[changed]", "remove: [\"x-*\"]"),
+        ("header_up X-Role ^admin$ user", "[refused]", "remove: [x-role]"),
+    ] {
+        let text = imported(&site(&format!("reverse_proxy up:80 {{\n{line}\n}}")));
+        assert!(text.contains(&format!("{told} {line}")) && text.contains(written), "{line}\n{text}");
+        let line = line.replace("header_up", "request_header");
+        let text = imported(&site(&format!("{line}\nreverse_proxy up:80")));
+        assert!(text.contains(&line) && text.contains(written), "{line}\n{text}");
+    }
+}
+
 /// A field that Caddy overwrites, with a value that Weir lacks, does not reach the upstream as the client sent it.
 #[test]
 fn refused_identity_fields_are_withheld() {

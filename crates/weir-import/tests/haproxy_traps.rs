@@ -62,7 +62,7 @@ fn traps() -> Vec<(&'static str, String, Vec<&'static str>)> {
         (
             "a rule for a backend that is not translated lets nobody take the rules behind it",
             front("use_backend b2 if { lua.who -m found }"),
-            vec!["[refused] use_backend b2", "f-closed:", "status: 503", "CLOSED. `use_backend b2 if { lua.who -m found }`"],
+            vec!["[refused] use_backend b2", "f-closed:", "status: 503", "CLOSED by weir import: `use_backend b2 if { lua.who -m found }`", "upstream: b2"],
         ),
         (
             "what is known of such a rule says whom it closes",
@@ -282,7 +282,7 @@ fn traps() -> Vec<(&'static str, String, Vec<&'static str>)> {
         (
             "28 an errorfile has a head",
             back("errorfile 503 /etc/haproxy/errors/503.http; errorfile 500 /nowhere.http"),
-            vec!["errors: { \"503\": { file: pages/503.html } }", "==> pages/503.html\n<h1>later</h1>", "[refused] errorfile 500"],
+            vec!["errors: { \"503\": { file: ../pages/503.html } }", "==> pages/503.html\n<h1>later</h1>", "[refused] errorfile 500"],
         ),
         (
             "29 expressions and variables",
@@ -466,7 +466,8 @@ fn a_changed_path_closes_its_own_requests() {
     assert!(routes[closed.saturating_sub(300)..].contains("x-v"), "{text}");
     // Where it changes every path, all are closed that the condition may take.
     let text = imported(&front("http-request set-path /x; use_backend b2 if { path_beg /new }"));
-    assert!(!text.contains("upstream: b2") && text.contains("CLOSED"), "{text}");
+    let (closed, upstream) = (text.find("CLOSED").unwrap(), text.find("upstream: b2").unwrap());
+    assert!(closed < upstream && text.matches("upstream: b2").count() == 1, "{text}");
 }
 
 /// Fields with several values, at a cost that Weir allows: `every_sample_passes_check` runs fields.cfg.
@@ -505,6 +506,39 @@ fn refused_identity_fields_are_withheld() {
     }
     // HAProxy keeps the client's value beside the one that it adds.
     assert!(!imported(&front("http-request add-header X-Who %[unknown]")).contains("remove:"));
+}
+
+/// Fields that HAProxy removes by a part of their names do not reach the server.
+#[test]
+fn fields_are_removed_by_a_part_of_their_names() {
+    for (rule, written) in [
+        ("http-request del-header x-int- -m beg", "remove: [\"x-int-*\"]"),
+        ("http-request del-header -id -m end if { path /a }", "remove: [\"*-id\"]"),
+        ("http-request del-header ^x-int-.* -m reg", "remove: [\"x-int-*\"]"),
+        ("http-request del-header legacy -m sub", "remove: [\"*legacy*\"]"),
+    ] {
+        let text = imported(&front(rule));
+        assert!(text.contains(&format!("[same] {rule}")) && text.contains(written), "{rule}\n{text}");
+    }
+    let text = imported(&front("http-request del-header ^x-(a|b)$ -m reg"));
+    assert!(text.contains("[refused]") && text.contains("CLOSED"), "{text}");
+}
+
+/// What stands behind a rule that was not imported is kept for the person who takes the closing filter out.
+#[test]
+fn a_closed_route_keeps_what_stands_behind() {
+    for rule in ["http-request deny if { unknown }", "http-response deny if { res.hdr(X-N) -f /nowhere }"] {
+        let text = imported(&front(&format!(
+            "{rule}; http-request deny if {{ path /own }}; http-request set-header X-B 2; http-response set-header X-C 3"
+        )));
+        assert!(text.contains("[refused]") && text.contains("CLOSED"), "{rule}\n{text}");
+        for kept in ["request.path == \"/own\"", "x-b: \"2\"", "x-c: \"3\"", "upstream: b1"] {
+            assert!(text.contains(kept), "{rule}: {kept}\n{text}");
+        }
+    }
+    let text = imported(&front("use_backend b2 if { unknown }"));
+    let closed = text.find("CLOSED by weir import").unwrap();
+    assert!(text[closed..].contains("    upstream: b2"), "{text}");
 }
 
 /// A `?` would become a part of the path.

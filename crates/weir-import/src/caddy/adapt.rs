@@ -5,7 +5,7 @@ use super::matchers::{Named, define, token};
 use super::model::{Answer, Ask, Files, Handler, Kind, Matcher, Op, Ops, Rewrite, Route, Set, Table};
 use super::order::{Item, Order};
 use super::proxy::Draft;
-use super::values::{compress, decoded, file_setting, media_type, op, op_refusal, size_of};
+use super::values::{compress, decoded, file_setting, media_type, op, op_refusal, size_of, withheld};
 use super::words::Segment;
 use crate::config::Filter;
 use crate::ledger::{Ledger, Piece};
@@ -170,7 +170,8 @@ impl Adapter<'_> {
                 match op_refusal(args) {
                     Some(why) => {
                         self.ledger.refused(piece, why, "`headers.request.set` with an expression");
-                        one(Kind::Nothing)
+                        let request = withheld(args).into_iter().collect();
+                        one(Kind::Headers(Ops { request, ..Ops::default() }))
                     }
                     None => one(Kind::Headers(ops)),
                 }
@@ -201,13 +202,13 @@ impl Adapter<'_> {
             "metrics" => {
                 let nearest = "`/metrics` of the admin listener";
                 self.ledger.refused(piece, "Weir has its metrics at another address", nearest);
-                one(Kind::Closed("metrics are at the admin listener".to_owned()))
+                closed_answer("metrics are at the admin listener")
             }
             "acme_server" => {
                 self.below(segment, |_, _| Judged::Same);
                 let why = "Weir is no certificate authority";
                 self.ledger.refused(piece, why, "an authority beside it, such as step-ca");
-                one(Kind::Closed(why.to_owned()))
+                closed_answer(why)
             }
             "templates" => {
                 self.below(segment, |_, _| Judged::Same);
@@ -595,7 +596,10 @@ impl Adapter<'_> {
                 None => Judged::refused("it names no policy", "`balancer`"),
             },
             "header_up" => match (op_refusal(&words), op(&words)) {
-                (Some(why), _) => Judged::refused(why, "`headers.request.set` with an expression"),
+                (Some(why), _) => {
+                    draft.proxy.request.extend(withheld(&words));
+                    Judged::refused(why, "`headers.request.set` with an expression")
+                }
                 (None, Some(op)) => draft.header_up(op),
                 (None, None) => Judged::refused("it names no field", "`headers.request`"),
             },
@@ -730,6 +734,12 @@ impl Adapter<'_> {
         route.sets = vec![vec![Matcher::File(test)]];
         vec![route]
     }
+}
+
+/// A closed handler that would have answered: nothing behind it may take its requests once it is opened.
+fn closed_answer(why: &str) -> Vec<Kind> {
+    let not_found = Answer { status: "404".to_owned(), ..Answer::default() };
+    vec![Kind::Closed(why.to_owned()), Kind::Respond(not_found)]
 }
 
 /// Hides the arguments of unknown directives, because they may be secrets.

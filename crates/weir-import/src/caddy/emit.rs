@@ -55,7 +55,7 @@ pub(super) fn emit(branches: Vec<Branch>, around: &mut Around<'_>) {
                 Some(piece) => around.ledger.refused(piece, format!("{why}. It answers 503"), nearest),
                 None => around.ledger.note(format!("{}: {why}. It answers 503", made[at].name)),
             }
-            crate::shared::ranked::shut(&mut made[at].route, why);
+            crate::shared::ranked::hold(&mut made[at].route, why);
         }
         let mut not = Expression::constant(true);
         for winner in &kept[at].nots {
@@ -268,6 +268,9 @@ fn one(branch: Branch, around: &mut Around<'_>) -> Option<Made> {
     }
     let matches = &mut route.matches;
     for host in &world.hosts {
+        if host.starts_with("*.") {
+            around.ledger.note("`*.example.com` of Caddy takes one label before the dot, Weir's one or more");
+        }
         matches.hosts.push(host.clone());
     }
     if let Some(path) = &path {

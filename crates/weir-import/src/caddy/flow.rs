@@ -202,9 +202,9 @@ impl<'a> Flow<'a> {
                     for piece in &route.pieces {
                         self.ledger.refused(*piece, why.clone(), "`match.when`, an expression");
                     }
-                    // Nobody can tell which requests go on here.
-                    self.end(world.clone(), Out::Closed(why), route.pieces.first().copied());
-                    return true;
+                    // Nobody can tell which requests go on here, so none does until a person has decided.
+                    self.close(world, &why);
+                    return false;
                 }
             }
         }
@@ -294,9 +294,15 @@ impl<'a> Flow<'a> {
         self.branches.push(Branch { world, out, piece });
     }
 
+    /// Ends a way where nothing is known of what answers.
     pub(super) fn closed(&mut self, world: &World, why: &str, piece: Piece) -> bool {
         self.end(world.clone(), Out::Closed(why.to_owned()), Some(piece));
         true
+    }
+
+    /// Closes a way where a guard is missing. What stands behind it is kept for the person who takes the filter out.
+    pub(super) fn close(&mut self, world: &mut World, why: &str) {
+        push(world, What::Filters(vec![closed_filter(why)]));
     }
 
     /// Does what a handler does. Whether it answers.
@@ -328,7 +334,7 @@ impl<'a> Flow<'a> {
                 self.end(world.clone(), Out::Abort, Some(piece));
                 return true;
             }
-            Kind::Closed(why) => return self.closed(world, why, piece),
+            Kind::Closed(why) => self.close(world, why),
             Kind::Vars(vars) => {
                 for (name, value) in vars {
                     if name == "root" {
@@ -357,8 +363,8 @@ impl<'a> Flow<'a> {
                     _ => self.ledger.same(piece),
                 }
             }
-            Kind::Users { users, realm } => return self.users(users, realm.as_deref(), world, piece),
-            Kind::Ask(ask) => return self.ask(ask, world, piece),
+            Kind::Users { users, realm } => self.users(users, realm.as_deref(), world, piece),
+            Kind::Ask(ask) => self.ask(ask, world, piece),
             Kind::Map(table) => self.map(table, world, piece),
             Kind::Files(files) => return self.files(files, world, todo, piece),
             Kind::Proxy(proxy) => return self.proxy(proxy, world, todo, piece),
@@ -568,13 +574,7 @@ impl<'a> Flow<'a> {
         }
     }
 
-    fn users(
-        &mut self,
-        users: &[(String, String)],
-        realm: Option<&str>,
-        world: &mut World,
-        piece: Piece,
-    ) -> bool {
+    fn users(&mut self, users: &[(String, String)], realm: Option<&str>, world: &mut World, piece: Piece) {
         let mut names = Vec::new();
         for (user, hash) in users {
             let is_known = ["$2a$", "$2b$", "$2y$", "$argon2id$"].iter().any(|start| hash.starts_with(start))
@@ -586,7 +586,7 @@ impl<'a> Flow<'a> {
                     false => format!("the hash of {user} is neither bcrypt nor argon2id"),
                 };
                 self.ledger.refused(piece, why.clone(), "`weir hash --user USER` makes a hash");
-                return self.closed(world, &why, piece);
+                return self.close(world, &why);
             }
             let key = (user.clone(), hash.clone());
             if let Some(name) = self.users.get(&key) {
@@ -603,24 +603,23 @@ impl<'a> Flow<'a> {
             names.push(name);
         }
         if names.is_empty() {
-            return self.closed(world, "nobody may pass", piece);
+            return self.close(world, "nobody may pass");
         }
         let settings = Map::new().with("realm", realm.unwrap_or("restricted")).with("hide", false);
         let filters =
             vec![Filter::new("basic_auth", settings), Filter::new("acl", Map::new().with("allow", names))];
         push(world, What::Filters(filters));
         self.ledger.same(piece);
-        false
     }
 
-    fn ask(&mut self, ask: &super::model::Ask, world: &mut World, piece: Piece) -> bool {
+    fn ask(&mut self, ask: &super::model::Ask, world: &mut World, piece: Piece) {
         if let Some(why) = &ask.proxy.closed {
-            return self.closed(world, why, piece);
+            return self.close(world, why);
         }
         if has_placeholder(&ask.uri) || !ask.uri.starts_with('/') && !ask.uri.is_empty() {
             let why = format!("the path of the question, `{}`, is not fixed", ask.uri);
             self.ledger.refused(piece, why.clone(), "`forward_auth.path`");
-            return self.closed(world, &why, piece);
+            return self.close(world, &why);
         }
         let upstream = self.upstream(&ask.proxy);
         let mut settings = Map::new().with("upstream", upstream);
@@ -643,7 +642,7 @@ impl<'a> Flow<'a> {
                 Op::Delete(name) => {
                     let why = format!("the question has all fields of the request, `{name}` too");
                     self.ledger.refused(piece, why.clone(), "`forward_auth.copy_request`: a list of fields");
-                    return self.closed(world, &why, piece);
+                    return self.close(world, &why);
                 }
             }
         }
@@ -660,7 +659,6 @@ impl<'a> Flow<'a> {
         push(world, What::Filters(filters));
         let why = "of a refusal Weir passes on the body and the fields that matter, not all fields";
         self.ledger.changed(piece, why);
-        false
     }
 
     fn map(&mut self, table: &super::model::Table, world: &mut World, piece: Piece) {

@@ -8,7 +8,7 @@ use super::model::{
     Answer, FileTest, Files, Handler, Kind, Listen, Matcher, Op, Ops, Rewrite, Route, Server, Set,
 };
 use super::site::Adapted;
-use super::values::file_setting;
+use super::values::{file_setting, withheld};
 use crate::config::{Config, Filter};
 use crate::ledger::{Ledger, Piece};
 use crate::shared::tree::{self, Entry, Node};
@@ -568,7 +568,7 @@ impl Reader<'_> {
         for entry in rest {
             self.ledger.same(entry.piece);
             match &*entry.key {
-                "request" => ops.request = self.ops(&entry.node),
+                "request" => ops.request = self.request_ops(&entry.node),
                 "response" => {
                     ops.response = self.ops(&entry.node);
                     ops.is_deferred = entry.node.get("deferred").and_then(Node::as_bool) == Some(true)
@@ -634,6 +634,14 @@ impl Reader<'_> {
                 _ => {}
             }
         }
+        ops
+    }
+
+    /// The same for a request: a value of the client that Caddy would have changed must not pass unchanged.
+    pub(super) fn request_ops(&mut self, node: &Node) -> Vec<Op> {
+        let mut ops = self.ops(node);
+        let replaced = node.get("replace").into_iter().flat_map(pairs);
+        ops.extend(replaced.filter_map(|(name, _)| withheld(&[&name])));
         ops
     }
 

@@ -35,13 +35,12 @@ impl Reader<'_> {
                     self.ledger.same(entry.piece);
                     for side in entry.node.as_map().unwrap_or_default() {
                         self.ledger.same(side.piece);
-                        let ops = self.ops(&side.node);
-                        for op in ops {
-                            if &*side.key == "request" {
+                        if &*side.key == "request" {
+                            for op in self.request_ops(&side.node) {
                                 draft.header_up(op).enter(side.piece, self.ledger);
-                            } else {
-                                draft.proxy.response.push(op);
                             }
+                        } else {
+                            draft.proxy.response.extend(self.ops(&side.node));
                         }
                     }
                 }

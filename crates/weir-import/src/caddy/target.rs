@@ -115,13 +115,16 @@ impl<'a> Flow<'a> {
         piece: Piece,
     ) -> bool {
         if let Some(why) = &proxy.closed {
-            return self.closed(world, why, piece);
+            if proxy.upstream.endpoints.is_empty() {
+                return self.closed(world, why, piece);
+            }
+            self.close(world, why);
         }
         self.ledger.same(piece);
         if world.tries.is_some() && !proxy.fastcgi.as_ref().is_some_and(|fastcgi| fastcgi.is_idiom) {
             let why = "`try_files` before a proxy changes the path by files that exist";
             self.ledger.refused(piece, why, "`files` with `missing`");
-            return self.closed(world, why, piece);
+            self.close(world, why);
         }
         for filter in &proxy.filters {
             push(world, What::Filters(vec![filter.clone()]));
@@ -138,7 +141,7 @@ impl<'a> Flow<'a> {
                 }
                 Err(placeholder) => {
                     self.lacks(piece, &placeholder);
-                    return self.closed(world, "the Host of the upstream is not known", piece);
+                    self.close(world, "the Host of the upstream is not known");
                 }
             }
         }

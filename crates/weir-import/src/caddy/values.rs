@@ -114,14 +114,33 @@ pub(super) fn op_refusal(words: &[&str]) -> Option<&'static str> {
     if words.len() > 2 {
         return Some("Weir replaces no part of a field");
     }
-    let name = words.first()?.trim_start_matches(['+', '-', '?', '>']).trim_end_matches(':');
+    let name = words.first()?.trim_end_matches(':');
+    if name.starts_with('-') && is_pattern(&name[1..]) {
+        return None;
+    }
+    let name = name.trim_start_matches(['+', '-', '?', '>']);
     if name.contains('*') {
-        return Some("Weir changes fields by their whole names");
+        return Some("Weir changes fields by their whole names, and removes them by `*` at one end");
     }
     if name.contains('{') {
         return Some("the name of a field must be known beforehand");
     }
     None
+}
+
+/// Whether a `*` stands at an end of a name, and something else beside it.
+pub(super) fn is_pattern(name: &str) -> bool {
+    let bare = name.strip_prefix('*').unwrap_or(name);
+    let bare = bare.strip_suffix('*').unwrap_or(bare);
+    bare.len() < name.len() && !bare.is_empty() && !bare.contains('*')
+}
+
+/// What is left to do for a request where a change cannot be made: if Caddy replaces a part of a field, or removes it,
+/// the client's value must not pass.
+pub(super) fn withheld(words: &[&str]) -> Option<Op> {
+    let name = words.first()?.trim_end_matches(':').trim_start_matches('-');
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    (!name.is_empty() && name.chars().all(is_name)).then(|| Op::Delete(name.to_owned()))
 }
 
 /// Old versions of Caddy kept hashes in base64.

@@ -50,6 +50,9 @@ impl<'a> Build<'_, 'a> {
         at: usize,
     ) {
         let lower = name.to_ascii_lowercase();
+        if action == "del-header" && line.has(at, "-m") {
+            return self.remove_like(cx, line, &lower, at);
+        }
         if !is_name(&lower) {
             let why = format!(
                 "`{name}` is no name of a field: HAProxy sends a broken one, which servers refuse or misread"
@@ -110,9 +113,6 @@ impl<'a> Build<'_, 'a> {
         let change = match action {
             "set-header" => Change::Set(setting),
             "add-header" => Change::Add(setting),
-            _ if line.has(3, "-m") => {
-                return cx.ledger.refused(line.piece, "names of fields by a pattern", nearest);
-            }
             _ => Change::Remove,
         };
         self.scope.touched.push(format!("request.headers[\"{lower}\"]"));
@@ -136,6 +136,44 @@ impl<'a> Build<'_, 'a> {
             let filters: Vec<Filter> = one.take().into_iter().collect();
             self.push(when(&is, filters, Vec::new()));
         }
+    }
+
+    /// `del-header NAME -m beg`: fields by a part of their names. `at` is where `-m` may stand.
+    fn remove_like(&mut self, cx: &mut Cx<'a, '_, '_>, line: &Line, name: &str, at: usize) {
+        let beginning = || name.strip_prefix('^').map_or("", |rest| rest.trim_end_matches(".*"));
+        let name = match line.after(at, "-m") {
+            Some("beg") => format!("{name}*"),
+            Some("end") => format!("*{name}"),
+            Some("reg") => format!("{}*", beginning()),
+            Some("str") => name.to_owned(),
+            Some("sub") => format!("*{name}*"),
+            _ => String::new(),
+        };
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        let bare = name.trim_matches('*');
+        let is = self.when(cx, line, at + 2);
+        let why = match (&is, bare.chars().all(is_plain) && !bare.is_empty()) {
+            (Ok(is), true) => {
+                let mut one = Pending::default();
+                one.apply(&name, Change::Remove);
+                let filters: Vec<Filter> = one.take().into_iter().collect();
+                // Conditions behind it read what is gone.
+                let (open, close) = ("request.headers[\"", "\"]");
+                self.scope.touched.push(match (name.starts_with('*'), name.ends_with('*')) {
+                    (true, true) => bare.to_owned(),
+                    (true, false) => format!("{bare}{close}"),
+                    (false, true) => format!("{open}{bare}"),
+                    (false, false) => format!("{open}{bare}{close}"),
+                });
+                self.push(when(is, filters, Vec::new()));
+                return cx.ledger.same(line.piece);
+            }
+            (Ok(_), false) => "names of fields by this pattern".to_owned(),
+            (Err(why), _) => format!("its condition: {why}"),
+        };
+        // The client's own values must not pass.
+        cx.ledger.refused(line.piece, why.clone(), "headers: { request: { remove: [ \"x-internal-*\" ] } }");
+        self.close_known(cx, line, at + 2, &why);
     }
 
     /// Keeps the client's own value from the server, where HAProxy overwrites or removes it and Weir cannot: `is` says

@@ -14,7 +14,7 @@ use super::rules::{self, Rules};
 use super::sample::{Kind, Scope, call, sample, split};
 use crate::config::{Filter, Match, Route, Target};
 use crate::shared::expression::Expression;
-use crate::shared::filters::respond;
+use crate::shared::filters::{closed, respond};
 use crate::shared::order::{self, Candidate, Host, Path};
 use crate::yaml::Map;
 use std::collections::HashMap;
@@ -228,7 +228,7 @@ fn close<'a>(
     only: Option<Expression>,
     parts: &mut Vec<Part<'a>>,
 ) {
-    let why = format!("CLOSED. `{}` at {} was not translated.", super::words(line), line.place);
+    let why = format!("`{}` at {} was not translated", super::words(line), line.place);
     let only = only.map(|is| Term::Is(is, None));
     let found = condition(cx, scope, line, 2);
     // Terms about what an earlier rule changed are unknown: Weir chooses by the request as it came.
@@ -237,7 +237,9 @@ fn close<'a>(
         let known = all.iter().filter(|term| is_known(term)).chain(&only).cloned();
         let known: Vec<Term> = known.collect();
         let before = parts.len();
-        alternatives(line, "", &known, &mut Vec::new(), parts);
+        // Behind the filter that closes it is the backend, where there is one.
+        let backend = cx.model.backend(line.word(1)).map_or("", |_| line.word(1));
+        alternatives(line, backend, &known, &mut Vec::new(), parts);
         parts[before..].iter_mut().for_each(|part| part.closed = Some(why.clone()));
     }
 }
@@ -559,6 +561,9 @@ fn write<'a>(
         }
         route.matches.listeners = listeners.to_vec();
         let backend = backend(cx, backends, &part.backend);
+        if let Some(why) = &part.closed {
+            route.filters.push(closed(why));
+        }
         if !is_global {
             route.filters.extend(rules.filters.iter().cloned());
         }
@@ -587,9 +592,7 @@ fn write<'a>(
                 .note("a limit of a backend counts for each route alone where several routes lead to it");
         }
         give_shares(cx, backends, &part, &mut route);
-        if let Some(why) = &part.closed {
-            route.comment.push(why.clone());
-        } else if part.backend.is_empty() {
+        if part.closed.is_none() && part.backend.is_empty() {
             route.comment.push("No rule of HAProxy takes these requests: it answers 503.".to_owned());
         }
         let wish = match (&part.closed, &*part.backend) {
@@ -648,10 +651,8 @@ fn give_shares<'a>(
                 let why =
                     "a share of requests for a backend whose own rules Weir would have to run for that share";
                 cx.ledger.refused(line.piece, why, "upstream: { a: 95, b: 5 }");
-                let comment =
-                    format!("CLOSED. `{}` at {} was not translated.", super::words(line), line.place);
-                route.comment.push(comment);
-                route.target = Some(Target::Respond(respond(503, None, None)));
+                let why = format!("`{}` at {} was not translated", super::words(line), line.place);
+                route.filters.insert(0, closed(&why));
                 return;
             }
         }

@@ -76,7 +76,6 @@ fn import(tree: &mut SourceTree<'_>, ledger: &mut Ledger) -> Result<Config, Unre
         }
     }
     judge_acls(&mut cx);
-    judge_claims(&mut cx, &sections);
     if !cx.trusted.is_empty() {
         cx.trusted.sort();
         cx.trusted.dedup();
@@ -108,25 +107,6 @@ fn judge_acls(cx: &mut Cx<'_, '_, '_>) {
             if named(line.word(1)) {
                 cx.ledger.same(line.piece);
             }
-        }
-    }
-}
-
-/// Lines that read what a proxy before HAProxy says of the client.
-fn judge_claims(cx: &mut Cx<'_, '_, '_>, sections: &[read::Section]) {
-    for line in sections.iter().flat_map(|section| &section.lines) {
-        let claim = line.words.iter().map(|word| word.to_ascii_lowercase()).find_map(|word| {
-            let (_, rest) = word.split_once("hdr")?;
-            let (_, rest) = rest.split_once('(')?;
-            let name = rest.split([',', ')']).next()?.trim().to_owned();
-            crate::shared::claims::is_claim(&name).then_some(name)
-        });
-        let is_taken = matches!(
-            cx.ledger.verdict(line.piece),
-            Some(crate::ledger::Verdict::Same | crate::ledger::Verdict::Changed)
-        );
-        if let Some(name) = claim.filter(|_| is_taken) {
-            cx.ledger.changed(line.piece, crate::shared::claims::why(&name));
         }
     }
 }

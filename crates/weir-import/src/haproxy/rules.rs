@@ -97,7 +97,6 @@ pub(super) fn translate<'a>(cx: &mut Cx<'a, '_, '_>, proxy: &Proxy<'a>, scope: &
     let closes = after.iter().chain(&responses).find(is_refused).copied();
     if let Some(line) = closes {
         rules.filters.insert(0, closed(line, "it holds back answers"));
-        rules.answers = true;
     }
     if rules.answers {
         let why = "no server answers: a rule before it answers every request";
@@ -408,14 +407,14 @@ impl<'a> Build<'_, 'a> {
         self.push([filter]);
     }
 
-    /// Answers 503 to all requests that an untranslated rule might concern. `is` holds for all of them.
+    /// Answers 503 to all requests that an untranslated rule might concern. `is` holds for all of them. What stands
+    /// behind it is kept for the person who takes it out.
     fn close(&mut self, line: &Line, why: &str, is: &Expression) {
-        self.rules.answers |= is.as_constant() == Some(true);
         self.push(when(is, vec![closed(line, why)], Vec::new()));
     }
 
     /// The same, where only the part of the condition that Weir knows says which requests the rule might concern.
-    fn close_known(&mut self, cx: &mut Cx<'_, '_, '_>, line: &Line, at: usize, why: &str) {
+    pub(super) fn close_known(&mut self, cx: &mut Cx<'_, '_, '_>, line: &Line, at: usize, why: &str) {
         let found = condition(cx, self.scope, line, at);
         for all in &found.any {
             let is = Parts::of(all, &self.allowed).is;

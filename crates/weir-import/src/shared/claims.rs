@@ -34,13 +34,8 @@ const CLAIMS: &[&str] = &[
     "x-url-scheme",
 ];
 
-/// Whether Weir takes a field from trusted proxies only. `name` is in lower case.
-pub(crate) fn is_claim(name: &str) -> bool {
-    CLAIMS.contains(&name)
-}
-
 /// What is told of a line that reads such a field.
-pub(crate) fn why(claim: &str) -> String {
+fn why(claim: &str) -> String {
     format!(
         "Weir drops `{claim}` of clients that trusted_proxies does not name, so here the field is never there: name the \
          proxy before Weir"
@@ -137,6 +132,16 @@ impl Reader {
         of_text(text).or_else(|| self.of_maps.iter().find(|(name, _)| asks(name)).map(|(_, claim)| *claim))
     }
 
+    /// The fields that values of settings are made of.
+    fn values(&self, text: &str) -> Vec<&'static str> {
+        let text = text.replace('\\', "").replace('\'', "\"");
+        let reads = |claim: &&&str| {
+            text.contains(&format!("request.headers[\"{claim}\"]"))
+                || text.contains(&format!("header:{claim}"))
+        };
+        CLAIMS.iter().filter(|claim| reads(claim)).copied().collect()
+    }
+
     /// Finds conditions among filters, and puts a filter that closes the route before each guard.
     fn filters(&self, filters: &mut Vec<Filter>, mut found: impl FnMut(&'static str, bool)) {
         let mut at = 0;
@@ -144,7 +149,12 @@ impl Reader {
             at += 1;
             let condition = match (filter.name, &filter.settings) {
                 ("when" | "acl", Value::Map(map)) => map.get("is").cloned(),
-                _ => None,
+                // A value, or what requests are counted by.
+                _ => {
+                    let text = Map::new().with("f", filter.settings.clone()).to_yaml();
+                    self.values(&text).into_iter().for_each(|claim| found(claim, false));
+                    None
+                }
             };
             let Some(Value::Text(is)) = condition else { continue };
             let Some(claim) = self.text(&is) else { continue };

@@ -138,8 +138,13 @@ pub fn unsolved(system: &str, by: &str) -> String {
     format!("too many routes stand before it in {system}'s order, `{by}` among them")
 }
 
-/// Closes a route that cannot be translated, or whose place in the order cannot be kept: it may take requests of
-/// others, and what it protects must not go to a route behind it.
+/// Closes a route whose place in the order cannot be kept: it may take requests of others, and what it protects must not
+/// go to a route behind it. What it does is kept behind the filter.
+pub fn hold(route: &mut Route, why: &str) {
+    route.filters.insert(0, super::filters::closed(why));
+}
+
+/// Closes a route that Weir refuses, and takes away what it does.
 pub fn shut(route: &mut Route, why: &str) {
     route.filters = vec![super::filters::closed(why)];
     route.target = None;
