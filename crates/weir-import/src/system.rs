@@ -37,6 +37,7 @@ pub fn import(system: &'static System, loader: &dyn Loader, files: &[String]) ->
     let mut tree = SourceTree::open(loader, files)?;
     let mut ledger = Ledger::default();
     let mut config = (system.import)(&mut tree, &mut ledger)?;
+    tree.take_notes().into_iter().for_each(|note| ledger.note(note));
     crate::shared::claims::judge(&mut config, &mut ledger);
     crate::shared::protect::protect(&mut config);
     config.name_secrets();

@@ -298,7 +298,7 @@ impl Reader<'_, '_> {
                 Err(e) if e.message.contains("no such file") && !has_wildcard(&full) => {
                     self.ledger.refused(piece, format!("{e}"), nearest);
                 }
-                Err(e) if e.message.contains("leads out of") => {
+                Err(e) if ["leads out of", "is a link to"].iter().any(|why| e.message.contains(why)) => {
                     self.ledger.refused(piece, format!("{e}"), nearest);
                 }
                 Err(e) => return Err(Unreadable::at(place, e.message)),
