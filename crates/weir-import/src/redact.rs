@@ -135,7 +135,7 @@ pub fn is_random(text: &str) -> bool {
 #[must_use]
 pub fn is_secret_name(name: &str) -> bool {
     let name = name.to_ascii_lowercase().replace('_', "-");
-    let is_key = name.starts_with("x-") && name.ends_with("-key");
+    let is_key = name.starts_with("x-") && (name.ends_with("-key") || name.ends_with("-auth"));
     let is_named = WHOLE.contains(&&*name) || is_key || PARTS.iter().any(|part| name.contains(part));
     is_named && !DESCRIBES.iter().any(|end| name.ends_with(end))
 }
@@ -376,6 +376,7 @@ mod tests {
             ("proxy_pass http://bob:s3cret@up/x", "proxy_pass http://bob:***@up/x"),
             ("header_up Authorization \"Basic abc==\"", "header_up Authorization ***"),
             ("X-Api-Key: abc", "X-Api-Key: ***"),
+            ("proxy_set_header X-Origin-Auth abc;", "proxy_set_header X-Origin-Auth ***"),
             ("set $db_password abc;", "set $db_password ***"),
             ("uri /x?token=abc&a=1", "uri /x?token=***&a=1"),
             ("Header(`X`, `Bearer abc123`)", "Header(`X`, `Bearer ***`)"),

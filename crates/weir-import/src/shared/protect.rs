@@ -202,11 +202,20 @@ impl Finder {
         let literals = literals(text);
         let by_form = |literal: &&String| is_random(literal) || !within(literal).is_empty();
         self.private.extend(literals.iter().filter(by_form).cloned());
-        if literals.iter().any(|literal| is_secret_name(literal)) && text.contains('[') {
-            // The same condition may ask for a path.
-            let is_value = |literal: &String| !is_secret_name(literal) && !literal.starts_with('/');
-            let values = literals.into_iter().filter(|literal| is_value(literal) && is_literal(literal));
-            self.private.extend(values);
+        // The same condition may ask for a host or a path.
+        for clause in clauses(text) {
+            let literals = literals_of(clause);
+            // A parameter is also looked for in the query as it came: `"&sig="`.
+            let name = |literal: &str, is_key: bool| match literal.strip_prefix('&') {
+                Some(parameter) => parameter.strip_suffix('=').is_some_and(is_secret_name),
+                None => is_key && is_secret_name(literal),
+            };
+            if literals.iter().any(|(literal, is_key)| name(literal, *is_key)) {
+                let is_value =
+                    |literal: &str, is_key: bool| !is_key && is_literal(literal) && !literal.starts_with('&');
+                let values = literals.into_iter().filter(|(literal, is_key)| is_value(literal, *is_key));
+                self.private.extend(values.map(|(literal, _)| literal));
+            }
         }
     }
 
@@ -275,11 +284,39 @@ fn moved(text: &str, config: &mut Config) -> Option<Value> {
     Some(Value::WithVariables(out))
 }
 
+/// The parts of an expression between `&&`, `||`, `?` and `:`, which each compare one thing.
+fn clauses(text: &str) -> Vec<&str> {
+    let (mut all, mut from, mut is_quoted, mut is_escaped) = (Vec::new(), 0, false, false);
+    for (at, c) in text.char_indices() {
+        match c {
+            _ if is_escaped => is_escaped = false,
+            '\\' if is_quoted => is_escaped = true,
+            '"' => is_quoted = !is_quoted,
+            // `a ?? b` is one value.
+            '?' if text[at + 1..].starts_with('?') || text[..at].ends_with('?') => {}
+            '&' | '|' | '?' | ':' if !is_quoted => {
+                all.push(&text[from..at]);
+                from = at + 1;
+            }
+            _ => {}
+        }
+    }
+    all.push(&text[from..]);
+    all
+}
+
 /// The texts in quotes of an expression.
 fn literals(text: &str) -> Vec<String> {
+    literals_of(text).into_iter().map(|(literal, _)| literal).collect()
+}
+
+/// The same, with whether each is the key of something: `request.headers["x"]`, and not an element of a list.
+fn literals_of(text: &str) -> Vec<(String, bool)> {
     let mut all = Vec::new();
     let mut rest = text;
     while let Some(open) = rest.find('"') {
+        let before = rest[..open].strip_suffix('[').and_then(|before| before.chars().next_back());
+        let is_key = before.is_some_and(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | ']' | ')'));
         let (mut literal, mut close) = (String::new(), None);
         let mut chars = rest[open + 1..].char_indices();
         while let Some((at, c)) = chars.next() {
@@ -292,11 +329,39 @@ fn literals(text: &str) -> Vec<String> {
                 c => literal.push(c),
             }
         }
-        all.push(literal);
+        all.push((literal, is_key));
         match close {
             Some(close) => rest = &rest[close..],
             None => break,
         }
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_compared_with_a_secret_is_private() {
+        for (condition, private) in [
+            (r#"request.host == "app.test" && request.headers["x-api-key"] == "abc""#, vec!["abc"]),
+            (
+                r#"request.headers["x-token"] in ["abc", "de\"f"] || request.path == "/x""#,
+                vec!["abc", "de\"f"],
+            ),
+            (r#""abc" == request.args["token"] ? request.host == "a.test" : true"#, vec!["abc"]),
+            (r#"(request.headers["x-a"] ?? request.headers["x-token"]) == "abc""#, vec!["abc"]),
+            (
+                r#"!(("&" + request.query).substring(("&" + request.query).indexOf("&sig=") + 5) == "abc")"#,
+                vec!["abc"],
+            ),
+            (r#"request.headers["x-a"] == "authorization" && request.host == "b.test""#, vec![]),
+            (r#"request.cookies["session_token"].startsWith("a?b") && request.method == "GET""#, vec!["a?b"]),
+        ] {
+            let mut found = Finder::default();
+            found.condition(condition);
+            assert_eq!(found.private, private, "{condition}");
+        }
+    }
 }
