@@ -163,9 +163,28 @@ fn by_file(config: &Config) -> BTreeMap<&str, Map> {
     for (name, written) in config.routes.iter() {
         let routes = files.entry(&written.file).or_default();
         written.comment.iter().for_each(|line| routes.comment(line));
-        routes.push(name, route(written));
+        let mut route = route(written);
+        from_routes(&mut route, config);
+        routes.push(name, route);
     }
     files
+}
+
+/// Paths of our own files, as a file in `routes/` names them: relative to itself.
+fn from_routes(map: &mut Map, config: &Config) {
+    fn value_from_routes(value: &mut Value, config: &Config) {
+        match value {
+            Value::Map(map) => from_routes(map, config),
+            Value::List(list) => list.iter_mut().for_each(|value| value_from_routes(value, config)),
+            Value::Text(path)
+                if config.files.contains_key(path) || config.secret_files.contains_key(path) =>
+            {
+                path.insert_str(0, "../");
+            }
+            _ => {}
+        }
+    }
+    map.iter_mut().for_each(|(_, value)| value_from_routes(value, config));
 }
 
 fn listener(listener: &Listener) -> Map {
