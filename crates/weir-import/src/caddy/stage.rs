@@ -12,6 +12,7 @@ use super::site;
 use super::words::{Segment, Word};
 use crate::config::Config;
 use crate::ledger::{Ledger, Piece};
+use crate::proof::callers::HASH;
 use crate::proof::patterns::{
     Condition, Effect, Front, Line, Origin, PathKind, PathPattern, Patterns, Setting, Site, Stage, Subject,
     unix_in_workspace,
@@ -212,6 +213,20 @@ impl Writer<'_> {
         self.line(0, "}", None);
     }
 
+    /// Users with the password that the proof knows.
+    fn users(&mut self, segment: &Segment, depth: usize) {
+        let words: Vec<String> = segment.words.iter().map(written).collect();
+        self.line(depth, &format!("{} {{", words.join(" ")), Some(&segment.place));
+        for user in segment.block.iter().flatten() {
+            let name = plain(user.name());
+            self.line(depth + 1, &format!("{name} {HASH}"), Some(&user.place));
+            if !self.stage.patterns.users.contains(&name) {
+                self.stage.patterns.users.push(name);
+            }
+        }
+        self.line(depth, "}", Some(&segment.place));
+    }
+
     fn segment(&mut self, segment: &Segment, depth: usize) {
         let name = segment.name();
         if let Some((_, why)) = DROPPED.iter().find(|(known, _)| *known == name) {
@@ -231,6 +246,11 @@ impl Writer<'_> {
         }
         if is_dropped {
             return;
+        }
+        if matches!(name, "basicauth" | "basic_auth")
+            && !segment.words.iter().any(|word| word.text == "argon2id")
+        {
+            return self.users(segment, depth);
         }
         let mut words: Vec<Word> = segment.words.clone();
         for word in &mut words {

@@ -104,6 +104,7 @@ fn stage(tree: &mut SourceTree<'_>, around: &str) -> Result<Stage, Unreadable> {
     writer.whole(&sections, &model);
     let (text, places, files) = (writer.text, writer.places, writer.files);
     let (obstacles, unprovable, timed) = (writer.obstacles, writer.unprovable, writer.dropped_limits);
+    let users = writer.users;
     if timed {
         let mut limited = Writer::new(tree, around, true);
         limited.whole(&sections, &model);
@@ -118,6 +119,7 @@ fn stage(tree: &mut SourceTree<'_>, around: &str) -> Result<Stage, Unreadable> {
     patterns.obstacles.append(&mut stage.patterns.obstacles);
     patterns.obstacles.extend(obstacles);
     patterns.unprovable.extend(unprovable);
+    patterns.users = users;
     (stage.text, stage.places, stage.files, stage.patterns) = (text, places, files, patterns);
     Ok(stage)
 }
@@ -169,6 +171,8 @@ struct Writer<'t, 's> {
     unprovable: Vec<(Shown, String)>,
     /// Whether a rule that depends on a counter was dropped.
     dropped_limits: bool,
+    /// Names of users.
+    users: Vec<String>,
 }
 
 impl<'t, 's> Writer<'t, 's> {
@@ -184,6 +188,7 @@ impl<'t, 's> Writer<'t, 's> {
             obstacles: Vec::new(),
             unprovable: Vec::new(),
             dropped_limits: false,
+            users: Vec::new(),
         }
     }
 
@@ -271,6 +276,7 @@ impl<'t, 's> Writer<'t, 's> {
             "timeout" if line.word(1) == "connect" => {
                 return self.kept_as(line, &["timeout", "connect", "100ms"].map(str::to_owned));
             }
+            "user" => return self.user(line),
             "server" | "server-template" => return self.server(line),
             "default-server" => {
                 let words = [vec!["default-server".to_owned()], self.options(line, 1)].concat();
@@ -307,6 +313,21 @@ impl<'t, 's> Writer<'t, 's> {
             return;
         }
         self.kept(line);
+    }
+
+    /// A user with the password that the proof knows.
+    fn user(&mut self, line: &Line) {
+        let mut words = line.words.clone();
+        let at = words.iter().position(|word| matches!(&**word, "password" | "insecure-password"));
+        if let Some(at) = at.filter(|at| at + 1 < words.len()) {
+            "insecure-password".clone_into(&mut words[at]);
+            crate::proof::callers::PASSWORD.clone_into(&mut words[at + 1]);
+            let name = line.word(1).to_owned();
+            if !self.users.contains(&name) {
+                self.users.push(name);
+            }
+        }
+        self.kept_as(line, &words);
     }
 
     fn kept(&mut self, line: &Line) {

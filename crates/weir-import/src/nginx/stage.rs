@@ -8,11 +8,12 @@ mod scan;
 
 use super::read::{Directive, read_all};
 use crate::ledger::Ledger;
-use crate::proof::WORKSPACE;
 use crate::proof::patterns::{Front, Line, Stage};
 use crate::proof::program::{Program, Reads, number_after};
+use crate::proof::{WORKSPACE, callers};
 use crate::source::{SourceTree, Unreadable};
 use emit::Writer;
+use std::collections::BTreeMap;
 
 /// nginx, as its packages install it.
 pub(crate) static PROGRAM: Program = Program {
@@ -90,17 +91,33 @@ fn stage(tree: &mut SourceTree<'_>, around: &str) -> Result<Stage, Unreadable> {
     }
     let modules = all.iter().filter(|directive| matches!(&*directive.name, "load_module" | "env"));
     let modules: Vec<&Directive> = modules.collect();
-    let mut writer = Writer::new(around, false);
+    let users = users(tree, &http, &mut stage);
+    let mut writer = Writer::new(around, &users, false);
     writer.whole(&modules, &http);
     stage.patterns.obstacles = writer.obstacles;
     stage.patterns.unprovable.extend(writer.unprovable);
     if writer.dropped_limits {
-        let mut limited = Writer::new(around, true);
+        let mut limited = Writer::new(around, &users, true);
         limited.whole(&modules, &http);
         stage.limited = Some(limited.text);
     }
     (stage.text, stage.places) = (writer.text, writer.places);
     Ok(stage)
+}
+
+/// Stand-ins for the files of users, by the path in the config: the same users with a password that the proof knows. A
+/// file that cannot be read stays as it is.
+fn users(tree: &mut SourceTree<'_>, http: &[Directive], stage: &mut Stage) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    for (path, text) in super::users::texts(tree, http) {
+        let (text, names) = callers::users_file(&text, &format!("{{PLAIN}}{}", callers::PASSWORD));
+        let name = format!("users-{}", stage.files.len());
+        found.insert(path, format!("{WORKSPACE}/{name}"));
+        stage.files.push((name, text));
+        stage.patterns.users.extend(names);
+    }
+    stage.patterns.users.dedup();
+    found
 }
 
 /// What stands in `http`, also of fragments: bare servers, and bare locations, which belong to a server of their own.

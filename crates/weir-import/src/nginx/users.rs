@@ -41,6 +41,30 @@ fn collect(tree: &mut SourceTree<'_>, directives: &[Directive], users: &mut User
     }
 }
 
+/// The texts of those files of users that can be read, by path in the config, whatever their hashes.
+pub(super) fn texts(tree: &mut SourceTree<'_>, directives: &[Directive]) -> BTreeMap<String, String> {
+    let mut paths = Vec::new();
+    of_block(directives, &mut paths);
+    let mut texts = BTreeMap::new();
+    for path in paths {
+        let here = beside(tree, path);
+        if let Ok(file) = tree.read(&here) {
+            texts.insert(path.to_owned(), file.text.to_string());
+        }
+    }
+    texts
+}
+
+fn of_block<'a>(directives: &'a [Directive], paths: &mut Vec<&'a str>) {
+    for directive in directives {
+        let path = directive.first();
+        if directive.name == "auth_basic_user_file" && !path.contains('$') && !paths.contains(&path) {
+            paths.push(path);
+        }
+        of_block(directive.block.as_deref().unwrap_or_default(), paths);
+    }
+}
+
 /// The number of users, or the lines that Weir refuses. It repeats no hash.
 fn judge(text: &str) -> Result<usize, String> {
     let (mut count, mut wrong) = (0, Vec::new());

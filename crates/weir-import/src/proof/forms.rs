@@ -166,16 +166,24 @@ pub(super) fn varied(ask: &Ask, condition: &Condition) -> Vec<Ask> {
     values.filter_map(|value| with(ask, &condition.of, &value)).collect()
 }
 
-/// Requests with everything that an expression looks at. Each subject in turn takes all of its values. Meanwhile the
-/// others have a value that they are compared with, and then one beside it, which a `!=` lets pass.
+/// Requests with everything that an expression looks at. Each subject in turn takes all of its values. Meanwhile each of
+/// the others has a value that it is compared with, and then one beside it, which a `!=` lets pass.
 pub(super) fn together(base: &Ask, expression: &[(Subject, Vec<String>)]) -> Vec<Ask> {
+    /// Most subjects of which each has both values beside all of the others.
+    const MAX_FREE: usize = 4;
+    let ways = 1_u32 << expression.len().min(MAX_FREE);
     let mut found = Vec::new();
-    for others in [1, 2] {
+    for way in 0..ways {
         for (varied, (_, values)) in expression.iter().enumerate() {
+            // The bit of the subject itself tells no two ways apart.
+            if way & (1 << varied.min(MAX_FREE)) != 0 && varied < MAX_FREE {
+                continue;
+            }
             for value in values.iter().take(MAX_VALUES) {
+                let others = |at: usize| 1 + usize::from(way & (1 << (at % MAX_FREE)) != 0);
                 let chosen = |at: usize, of: &Subject, known: &[String]| match at == varied {
                     true => Some(value.clone()),
-                    false => nth(base, of, known, others),
+                    false => nth(base, of, known, others(at)),
                 };
                 let all = expression.iter().enumerate();
                 found.extend(with_all(

@@ -10,6 +10,7 @@
 //! wrong verdict.
 
 mod address;
+pub mod callers;
 pub mod compare;
 pub mod corpus;
 mod forms;

@@ -7,6 +7,7 @@
 //! Expressions are not parsed. Their words are enough to know which values are worth asking.
 
 use super::address::edges_of_network;
+use super::callers::{Caller, MAX_CALLERS};
 use super::patterns::Subject;
 use super::sample::edges;
 use crate::shared::units::{read_duration, read_size};
@@ -45,6 +46,10 @@ pub struct OurRoute {
     pub limits: Vec<Limit>,
     /// Whether requests are copied to a further upstream.
     pub mirrors: bool,
+    /// The credentials that its filters read, each with the name of its consumer.
+    pub callers: Vec<(String, Caller)>,
+    /// Whether it takes the users of a file.
+    pub reads_users: bool,
 }
 
 /// A limit of requests over time.
@@ -62,21 +67,25 @@ pub struct Limit {
 #[must_use]
 pub fn routes(config: &Value) -> Vec<OurRoute> {
     let section = |name: &str| config.get(name).and_then(Value::as_object);
-    let (maps, listeners) = (section("maps"), section("listeners"));
+    let sections =
+        Sections { maps: section("maps"), listeners: section("listeners"), consumers: section("consumers") };
     let written = section("routes").into_iter().flatten();
-    let mut all: Vec<OurRoute> = written.map(|(name, route)| one(name, route, maps, listeners)).collect();
+    let mut all: Vec<OurRoute> = written.map(|(name, route)| one(name, route, sections)).collect();
     if let (Some(filters), Some(first)) = (config.get("filters"), all.first_mut()) {
-        Reader { maps, route: first }.value(filters, "filters", 0);
+        Reader { sections, route: first }.value(filters, "filters", 0);
     }
     all
 }
 
-fn one(
-    name: &str,
-    value: &Value,
-    maps: Option<&Map<String, Value>>,
-    listeners: Option<&Map<String, Value>>,
-) -> OurRoute {
+/// Sections of a config that routes name.
+#[derive(Clone, Copy)]
+struct Sections<'a> {
+    maps: Option<&'a Map<String, Value>>,
+    listeners: Option<&'a Map<String, Value>>,
+    consumers: Option<&'a Map<String, Value>>,
+}
+
+fn one(name: &str, value: &Value, sections: Sections<'_>) -> OurRoute {
     let matches = value.get("match");
     let of = |keys: &[&str]| {
         keys.iter().flat_map(|key| texts(matches.and_then(|node| node.get(key)))).collect::<Vec<_>>()
@@ -86,10 +95,13 @@ fn one(
         hosts: of(&["host", "hosts"]),
         paths: of(&["path", "paths"]),
         methods: of(&["method", "methods"]),
-        listeners: of(&["listeners"]).iter().filter_map(|name| listener(listeners?.get(name)?)).collect(),
+        listeners: of(&["listeners"])
+            .iter()
+            .filter_map(|name| listener(sections.listeners?.get(name)?))
+            .collect(),
         ..OurRoute::default()
     };
-    let mut reader = Reader { maps, route: &mut route };
+    let mut reader = Reader { sections, route: &mut route };
     matches.into_iter().for_each(|matches| reader.value(matches, "match", 0));
     reader.route.own = reader.route.conditions.clone();
     for (key, entry) in value.as_object().into_iter().flatten().filter(|(key, _)| *key != "match") {
@@ -115,7 +127,7 @@ fn texts(value: Option<&Value>) -> Vec<String> {
 
 /// Reads what a route tells apart.
 struct Reader<'a> {
-    maps: Option<&'a Map<String, Value>>,
+    sections: Sections<'a>,
     route: &'a mut OurRoute,
 }
 
@@ -136,6 +148,11 @@ impl Reader<'_> {
             }
             ("rate_limit", Value::Object(settings)) => self.limit(settings),
             ("mirror", _) => self.route.mirrors = true,
+            ("basic_auth" | "key_auth", settings) => self.callers(key, settings.as_object()),
+            ("any" | "filters" | "otherwise", Value::Array(filters)) => {
+                let bare = filters.iter().filter_map(Value::as_str);
+                bare.for_each(|name| self.callers(name, None));
+            }
             (_, Value::String(text)) => self.expression(text),
             _ => {}
         }
@@ -167,6 +184,39 @@ impl Reader<'_> {
         }
     }
 
+    /// The credentials that a filter reads.
+    fn callers(&mut self, filter: &str, settings: Option<&Map<String, Value>>) {
+        let text = |key: &str| settings.and_then(|settings| settings.get(key)).and_then(Value::as_str);
+        if filter == "basic_auth" && text("file").is_some() {
+            self.route.reads_users = true;
+            return;
+        }
+        for (name, consumer) in self.sections.consumers.into_iter().flatten() {
+            for credential in texts(consumer.get(filter)) {
+                let caller = match filter {
+                    "basic_auth" => credential.split_once(':').map(|(user, _)| Caller::user(user)),
+                    // Of a hash, nobody knows the key.
+                    "key_auth" if !credential.contains(':') && !credential.starts_with('$') => {
+                        let of = Subject::Field(text("header").unwrap_or("x-api-key").to_ascii_lowercase());
+                        let value = match text("scheme") {
+                            Some(scheme) => format!("{scheme} {credential}"),
+                            None => credential,
+                        };
+                        Some(Caller { of, value, is_user: false })
+                    }
+                    _ => None,
+                };
+                let known = &mut self.route.callers;
+                if let Some(caller) = caller
+                    && known.len() < MAX_CALLERS
+                    && !known.iter().any(|(_, known)| *known == caller)
+                {
+                    known.push((name.clone(), caller));
+                }
+            }
+        }
+    }
+
     fn limit(&mut self, settings: &Map<String, Value>) {
         let number =
             |key: &str| settings.get(key).and_then(Value::as_u64).and_then(|n| u32::try_from(n).ok());
@@ -180,7 +230,7 @@ impl Reader<'_> {
                 Some(("cookie", name)) => by.push(Subject::Cookie(name.to_owned())),
                 Some(("query", name)) => by.push(Subject::Argument(name.to_owned())),
                 _ if text == "address" => by.push(Subject::Client),
-                _ => by.extend(words(&text, self.maps).into_iter().map(|(of, _)| of)),
+                _ => by.extend(words(&text, self.sections.maps).into_iter().map(|(of, _)| of)),
             }
         }
         let passes = number("burst").unwrap_or(requests);
@@ -191,7 +241,7 @@ impl Reader<'_> {
         if !["request.", "client.", "maps."].iter().any(|word| text.contains(word)) {
             return;
         }
-        let words = words(text, self.maps);
+        let words = words(text, self.sections.maps);
         if words.len() > 1
             && self.route.together.len() < MAX_TOGETHER
             && !self.route.together.contains(&words)
@@ -473,6 +523,39 @@ mod tests {
         assert!(route.mirrors);
         let by = vec![field("x-user")];
         assert_eq!(route.limits, [Limit { passes: 5, rate: 10.0 / 60.0, by }]);
+    }
+
+    #[test]
+    fn callers_are_those_that_the_filters_read() {
+        let config = json!({
+            "consumers": {
+                "shop": { "key_auth": ["a-key", "sha256:00"], "basic_auth": ["ana:$2b$04$x"] },
+                "bank": { "key_auth": ["b-key"] },
+            },
+            "routes": {
+                "a": { "filters": [ { "any": [ "key_auth", { "basic_auth": { "realm": "x" } } ] } ] },
+                "b": { "filters": [ { "key_auth": { "header": "Authorization", "scheme": "Bearer" } } ] },
+                "c": { "filters": [ { "basic_auth": { "file": "/etc/users" } } ] },
+            },
+        });
+        let all = routes(&config);
+        let shown = |route: &OurRoute| -> Vec<String> {
+            let of = |of: &Subject| match of {
+                Subject::Field(name) => name.clone(),
+                other => format!("{other:?}"),
+            };
+            route.callers.iter().map(|(name, c)| format!("{name} {}: {}", of(&c.of), c.value)).collect()
+        };
+        assert_eq!(
+            shown(&all[0]),
+            [
+                "shop x-api-key: a-key",
+                "bank x-api-key: b-key",
+                "shop authorization: Basic YW5hOndlaXItd2l0bmVzcw=="
+            ]
+        );
+        assert_eq!(shown(&all[1]), ["shop authorization: Bearer a-key", "bank authorization: Bearer b-key"]);
+        assert!(all[2].reads_users && all[2].callers.is_empty() && !all[0].reads_users);
     }
 
     #[test]

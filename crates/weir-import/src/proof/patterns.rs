@@ -34,6 +34,8 @@ pub struct Patterns {
     /// Whether versions of the program differ about a field that is sent twice: nginx compares the first before 1.23,
     /// and all of them, joined, since. Then no request repeats one.
     pub reads_one_field: bool,
+    /// Names of users, who all have [`super::callers::PASSWORD`] in the staged config.
+    pub users: Vec<String>,
     /// Why nothing can be proved, if so: a line that the staged config cannot hold.
     pub obstacles: Vec<(Line, String)>,
 }

@@ -1,5 +1,6 @@
 //! Witnesses: requests that tell the lines of both configs apart. The same configs give the same list.
 
+use super::callers::Caller;
 use super::forms::{
     all_on, conditional, escaped, forms, host_of, host_samples, our_edges, our_samples, path_edges,
     path_samples, together, twice, varied, with,
@@ -15,6 +16,9 @@ pub const MAX_WITNESSES: usize = 60_000;
 const MAX_VARIATIONS: usize = 20_000;
 /// Most pairs of patterns of one site.
 const MAX_PAIRS: usize = 60;
+/// Most users that each path of the old config is asked with, and most callers that a route of ours is.
+const MAX_USERS: usize = 3;
+const MAX_OF_ROUTE: usize = 20;
 /// Most bytes of bodies at limits that are repeated for each path of a line.
 const MAX_BODIES: u64 = 256 << 20;
 /// Most requests at a limit, in one witness and in all.
@@ -352,6 +356,15 @@ impl Maker<'_> {
                     }
                 }
             }
+            for (nth, user) in self.patterns.users.iter().take(MAX_USERS).enumerate() {
+                let about = format!("as the user {user}");
+                if let Some(ask) = as_caller(&ask(), &Caller::user(user)) {
+                    match nth {
+                        0 => self.add(ask, &about, &path.line, of),
+                        _ => self.later(ask, &about, &path.line, of),
+                    }
+                }
+            }
             if !path.endpoints.is_empty() {
                 for status in [302, 404, 502] {
                     let scenario = Scenario::Answer(status);
@@ -497,6 +510,10 @@ impl Maker<'_> {
                 for (target, about) in forms(&text, false).into_iter().chain([upper]) {
                     let mut ask = Ask::new(&front, host.as_deref(), &target);
                     self.add(ask.clone(), about, &line, of);
+                    if about == "as written" && n == 0 {
+                        let with_query = format!("{target}?a=1&b=%2F");
+                        self.later(Ask { target: with_query, ..ask.clone() }, "with a query", &line, of);
+                    }
                     if let Some(method) = route.methods.first() {
                         ask.method.clone_from(method);
                         self.add(ask, "a method of the route", &line, of);
@@ -515,6 +532,7 @@ impl Maker<'_> {
                     let ask = Ask { method: method.to_owned(), ..base.clone() };
                     self.later(ask, "another method", &line, of);
                 }
+                self.callers(route, &base, (&line, of));
                 self.conditions_of(route, &base, (&line, of));
             }
             for target in our_edges(path) {
@@ -524,6 +542,28 @@ impl Maker<'_> {
                     self.later(on, "at an edge of the pattern, the conditions on", &line, of);
                 }
                 self.later(ask, "at an edge of the pattern", &line, of);
+            }
+        }
+    }
+
+    /// Those who may call a route of ours, and somebody else.
+    fn callers(&mut self, route: &OurRoute, base: &Ask, (line, of): (&Line, Option<(usize, usize)>)) {
+        let mut others: Vec<&Caller> = Vec::new();
+        for (name, caller) in route.callers.iter().take(MAX_OF_ROUTE) {
+            let about = format!("as the consumer {name}");
+            let Some(ask) = as_caller(base, caller) else { continue };
+            for on in all_on(&ask, &route.own) {
+                self.later(on, &format!("{about}, the conditions on"), line, of);
+            }
+            self.add(ask, &about, line, of);
+            if !others.iter().any(|other| other.of == caller.of) {
+                others.push(caller);
+            }
+        }
+        for caller in others {
+            let unknown = Caller { value: format!("{}x", caller.value), ..caller.clone() };
+            if let Some(ask) = as_caller(base, &unknown) {
+                self.later(ask, "with an unknown credential", line, of);
             }
         }
     }
@@ -538,6 +578,13 @@ impl Maker<'_> {
                     .then(|| with(base, subject, &format!("{}{value}", base.target)));
                 for ask in asks.chain(within.flatten()) {
                     self.later(ask, "at an edge of a condition", line, of);
+                }
+                // Filters see only requests that the route takes.
+                let others: Vec<_> = route.own.iter().filter(|(own, _)| own != subject).cloned().collect();
+                for on in all_on(base, &others) {
+                    if let Some(ask) = with(&on, subject, value) {
+                        self.later(ask, "at an edge of a condition, those of the match on", line, of);
+                    }
                 }
             }
         }
@@ -653,9 +700,19 @@ impl Maker<'_> {
             let Some((of, line)) = self.pattern_of(at, &target) else { continue };
             let burst = of.and_then(|(site, path)| patterns.sites.get(site)?.paths.get(path)?.burst.as_ref());
             let line = burst.map_or(line, |(_, line)| line.clone());
-            limit(self, Ask::new(&front, host.as_deref(), &target), (largest, rate), &line, of);
+            let base = Ask::new(&front, host.as_deref(), &target);
+            // Behind a guard, only a caller's requests reach the limit.
+            if let Some(ask) = route.callers.first().and_then(|(_, caller)| as_caller(&base, caller)) {
+                limit(self, ask, (largest, rate), &line, of);
+            }
+            limit(self, base, (largest, rate), &line, of);
         }
     }
+}
+
+/// A request with a credential. None if no request can carry it.
+fn as_caller(base: &Ask, caller: &Caller) -> Option<Ask> {
+    with(base, &caller.of, &caller.value)
 }
 
 /// A request at a limit, of a client of its own, so that nobody has used up its share before.

@@ -209,8 +209,8 @@ impl Import {
         let mut stale = old.clear(output, &both)?;
         let told = |written: &[Written]| -> Result<Option<Told>> {
             write_beside(output, written, &kept)?;
-            let Some((proof, accept)) = &proof else { return Ok(None) };
             prove::record(system, &self.files, output, &self.proof)?;
+            let Some((proof, accept)) = &proof else { return Ok(None) };
             proof.prove(output, self.proof.report.as_deref(), accept).map(Some)
         };
         let mut found = told(&written)?;

@@ -21,7 +21,7 @@ const COMMAND_LINE: u8 = 2;
 /// Exit code for a source that cannot be read, or that its own program refuses.
 const UNREADABLE: u8 = 3;
 
-/// The folder is one that `weir import --prove` wrote: its proof.yaml names the system, the old config's files, and
+/// The folder is one that `weir import` wrote: its proof.yaml names the system, the old config's files, and
 /// the differences that you accept. The old program and Weir run in a world of their own, without a network and with
 /// a read-only root, before the same echo, and are asked the same.
 ///
@@ -76,6 +76,13 @@ struct Record {
 impl Prove {
     pub(super) fn run(&self) -> Result<ExitCode> {
         let path = self.folder.join(RECORD);
+        if !path.exists() {
+            let (folder, path) = (self.folder.display(), path.display());
+            errln!(
+                "weir: {path} is missing: `weir import SYSTEM FILE… -o {folder}` writes it, with the old config's files"
+            );
+            return Ok(ExitCode::from(COMMAND_LINE));
+        }
         let (read, diagnostics) = weir_gateway::config::read_document::<Record>(&path);
         let Some((record, _)) = read.filter(|_| diagnostics.is_empty()) else {
             errln!("weir: {}", diagnostics.to_text().trim_end());
@@ -218,6 +225,7 @@ impl Prepared {
     pub(super) fn prove(&self, folder: &Path, page: Option<&Path>, accept: &[Accepted]) -> Result<Told> {
         let title = self.system.title;
         let secrets = secrets(folder)?;
+        let mut keys = Vec::new();
         let outcome = if self.stage.is_none() && !self.elsewhere.is_used() {
             let why = format!(
                 "weir does not know how to run {title}: name a gateway that runs elsewhere, --against URL"
@@ -227,11 +235,13 @@ impl Prepared {
             // Never run, as it is asked where it is.
             let elsewhere_only = Program::elsewhere(self.system.name, title);
             let ours = Ours::read(&folder.join(MAIN), &secrets)?;
+            keys = ours.keys();
             let written = tempfile::tempdir().context("a folder for the config to compare with")?;
             super::import::write(written.path(), &self.import.written())?;
             // One that cannot be read gives no witnesses; weir import says why.
             let main = written.path().join(MAIN);
             let imported = Ours::read_for_witnesses(&main, &self.import.config.secrets).ok();
+            keys.extend(imported.iter().flat_map(Ours::keys));
             // Without a reader of its lines, the witnesses are those of our own routes.
             let whole = self.stage.is_none().then(|| ours.stage(&self.first));
             let stage = self.stage.as_ref().or(whole.as_ref()).context("a stage")?;
@@ -248,7 +258,7 @@ impl Prepared {
                 elsewhere: &self.elsewhere,
             })?
         };
-        let values: Vec<String> = secrets.into_iter().map(|(_, value)| value).collect();
+        let values: Vec<String> = secrets.into_iter().map(|(_, value)| value).chain(keys).collect();
         let mask = self.import.mask(&values);
         match outcome {
             Outcome::Told(mut report) => {

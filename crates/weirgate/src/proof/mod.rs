@@ -36,6 +36,7 @@ use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
+use weir_import::proof::callers::Caller;
 use weir_import::proof::patterns::{Patterns, Subject};
 use weir_import::proof::program::FOLDERS;
 use weir_import::proof::witness::witnesses;
@@ -120,6 +121,17 @@ pub(crate) fn prove(proof: &Proof<'_>) -> Result<Outcome> {
         patterns.hashed.extend(hashed);
         patterns.groups.extend(groups);
     }
+    for route in &mut routes {
+        if is_elsewhere {
+            // A gateway elsewhere has its own passwords.
+            route.callers.retain(|(_, caller)| !caller.is_user);
+        } else if route.reads_users {
+            route.callers.extend(patterns.users.iter().map(|user| (user.clone(), Caller::user(user))));
+        }
+    }
+    if is_elsewhere {
+        patterns.users.clear();
+    }
     let mut made = witnesses(&patterns, &routes, false);
     let dead = made.list.iter().position(|w| matches!(w.ask.scenario, weir_import::proof::Scenario::Dead(_)));
     let at = dead.unwrap_or(made.list.len());
@@ -149,7 +161,7 @@ pub(crate) fn prove(proof: &Proof<'_>) -> Result<Outcome> {
     let job = Job {
         system: proof.program.system.to_owned(),
         path,
-        files: proof.stage.files.clone(),
+        files: proof.stage.files.iter().cloned().chain(proof.ours.users_files()).collect(),
         old: proof.stage.text.clone(),
         old_limited: proof.stage.limited.clone().filter(|_| !limits.is_empty()),
         ours: proof.ours.staged(false),

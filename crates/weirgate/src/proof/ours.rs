@@ -8,6 +8,7 @@ use weir_gateway::config::{Loaded, Node, Source, Value};
 use weir_gateway::explain::Arriving;
 use weir_gateway::snapshot::Snapshot;
 use weir_import::Place;
+use weir_import::proof::callers::{Caller, HASH, users_file};
 use weir_import::proof::patterns::{Front, Line, Origin, Patterns, Site, unix_in_workspace};
 use weir_import::proof::{Ask, OurRoute, Stage, WORKSPACE};
 
@@ -20,6 +21,12 @@ pub(crate) struct Ours {
 
 /// The folder of the workspace that holds no files.
 pub(super) const NO_FILES: &str = "no-files";
+
+/// Deepest nesting that is looked at. Configs nest less.
+const MAX_DEPTH: usize = 60;
+
+/// Longest text that may be a path.
+const MAX_PATH: usize = 1024;
 
 /// Filters that depend on time.
 const TIMED: &[&str] = &["concurrency", "rate_limit"];
@@ -60,7 +67,7 @@ impl Ours {
     /// The config for the world of the proof, as JSON: listeners on loopback, its own certificates, no logs, one
     /// worker. Without `limits`, no filter that depends on time.
     pub(super) fn staged(&self, limits: bool) -> String {
-        let mut config = to_json(&self.loaded.tree);
+        let mut config = self.to_json(&self.loaded.tree);
         if let Some(top) = config.as_object_mut() {
             for gone in ["access_log", "include", "source", "state", "tracing", "zone"] {
                 top.remove(gone);
@@ -80,7 +87,12 @@ impl Ours {
             for store in entries(top, "stores") {
                 store.remove("disk"); // nothing can be written in there
             }
+            for consumer in entries(top, "consumers") {
+                stage_consumer(consumer);
+            }
         }
+        self.stage_users(&mut config, &mut Vec::new(), 0);
+        self.stage_pages(&mut config, 0);
         if !limits {
             without_timed(&mut config, 0);
         }
@@ -102,6 +114,89 @@ impl Ours {
                 *root = format!("{WORKSPACE}/{NO_FILES}");
             }
         }
+    }
+
+    /// Files of users with the password that the proof knows, by path below the workspace.
+    pub(super) fn users_files(&self) -> Vec<(String, String)> {
+        let mut files = Vec::new();
+        self.stage_users(&mut self.to_json(&self.loaded.tree), &mut files, 0);
+        files
+    }
+
+    /// Puts such files in the place of those that `basic_auth` names.
+    fn stage_users(&self, value: &mut Json, files: &mut Vec<(String, String)>, depth: usize) {
+        if depth > MAX_DEPTH {
+            return;
+        }
+        let children: Vec<&mut Json> = match value {
+            Json::Array(elements) => elements.iter_mut().collect(),
+            Json::Object(map) => {
+                if let Some(Json::String(path)) =
+                    map.get_mut("basic_auth").and_then(|auth| auth.get_mut("file"))
+                    && let Ok(text) = std::fs::read_to_string(self.folder.join(path.replace("$$", "$")))
+                {
+                    let name = format!("weir-users-{}", files.len());
+                    *path = format!("{WORKSPACE}/{name}");
+                    files.push((name, users_file(&text, HASH).0));
+                }
+                map.values_mut().collect()
+            }
+            _ => Vec::new(),
+        };
+        children.into_iter().for_each(|child| self.stage_users(child, files, depth + 1));
+    }
+
+    /// Takes error pages out whose files this machine lacks: Weir would not start, while the old program sends a page of
+    /// its own.
+    fn stage_pages(&self, value: &mut Json, depth: usize) {
+        if depth > MAX_DEPTH {
+            return;
+        }
+        match value {
+            Json::Array(elements) => {
+                elements.iter_mut().for_each(|element| self.stage_pages(element, depth + 1));
+                elements.retain(|element| match element.get("errors") {
+                    Some(Json::Object(pages)) => pages.keys().any(|key| key != "upstream"),
+                    _ => true,
+                });
+            }
+            Json::Object(map) => {
+                if let Some(Json::Object(pages)) = map.get_mut("errors") {
+                    pages.retain(|_, page| match page.get("file").and_then(Json::as_str) {
+                        Some(path) => self.folder.join(path.replace("$$", "$")).is_file(),
+                        None => true,
+                    });
+                }
+                map.values_mut().for_each(|element| self.stage_pages(element, depth + 1));
+            }
+            _ => {}
+        }
+    }
+
+    /// Its tree as JSON that reads as the same tree: what looks like a variable was filled in already, and a path
+    /// relative to the file that names it, such as one in `routes/`, is relative to the folder.
+    fn to_json(&self, node: &Node) -> Json {
+        json_of(node, &|node, text| {
+            let is_path = text.len() < MAX_PATH && !text.contains(['\n', ' ', '"', '{']);
+            let from = node.at.file.parent().filter(|parent| is_path && *parent != self.folder);
+            let from = from.map(|parent| parent.join(text)).filter(|path| path.is_file());
+            let moved = from.filter(|_| !self.folder.join(text).exists());
+            let moved = moved.and_then(|path| path.canonicalize().ok());
+            match moved.as_deref().and_then(|path| path.strip_prefix(&self.folder).ok()) {
+                Some(path) => path.display().to_string().replace('$', "$$"),
+                None => text.replace('$', "$$"),
+            }
+        })
+    }
+
+    /// The values of keys that its filters read, as a report could show them.
+    pub(crate) fn keys(&self) -> Vec<String> {
+        let routes = self.routes();
+        let callers = routes.iter().flat_map(|route| &route.callers).filter(|(_, caller)| !caller.is_user);
+        let mut keys: Vec<String> = callers.flat_map(|(_, caller)| Caller::shown(caller)).collect();
+        keys.sort();
+        keys.dedup();
+        keys
     }
 
     /// A stage for a gateway whose config nobody reads line by line: one site with all that this config has.
@@ -141,7 +236,7 @@ impl Ours {
 
     /// Its routes, for witnesses.
     pub(super) fn routes(&self) -> Vec<OurRoute> {
-        weir_import::proof::ours::routes(&to_json(&self.loaded.tree))
+        weir_import::proof::ours::routes(&as_is(&self.loaded.tree))
     }
 
     /// Endpoints that stand for one another: those of one upstream, and of upstreams that share a route by weight. And
@@ -282,10 +377,20 @@ fn stage_upstream(upstream: &mut Map<String, Json>) {
     }
 }
 
+/// Gives a consumer's users the password that the proof knows.
+fn stage_consumer(consumer: &mut Map<String, Json>) {
+    for credential in consumer.get_mut("basic_auth").and_then(Json::as_array_mut).into_iter().flatten() {
+        if let Json::String(text) = credential
+            && let Some((user, _)) = text.split_once(':')
+        {
+            *text = format!("{user}:{}", HASH.replace('$', "$$"));
+        }
+    }
+}
+
 /// Takes filters that depend on time out of all lists.
 fn without_timed(value: &mut Json, depth: usize) {
-    // Configs nest less.
-    if depth > 60 {
+    if depth > MAX_DEPTH {
         return;
     }
     match value {
@@ -312,17 +417,22 @@ fn is_empty_when(element: &Json) -> bool {
         .all(|key| when.get(key).is_none_or(|list| list.as_array().is_some_and(Vec::is_empty)))
 }
 
-/// A tree as JSON that reads as the same tree: what looks like a variable was filled in already.
-fn to_json(node: &Node) -> Json {
+/// A tree as JSON with its texts as they are.
+fn as_is(node: &Node) -> Json {
+    json_of(node, &|_, text| text.to_owned())
+}
+
+fn json_of(node: &Node, written: &dyn Fn(&Node, &str) -> String) -> Json {
     match &node.value {
         Value::Null => Json::Null,
         Value::Bool(value) => json!(value),
         Value::Int(value) => json!(value),
         Value::Float(value) => json!(value),
-        Value::Str(text) => json!(text.as_str().replace('$', "$$")),
-        Value::Seq(elements) => elements.iter().map(to_json).collect(),
+        Value::Str(text) => json!(written(node, text.as_str())),
+        Value::Seq(elements) => elements.iter().map(|element| json_of(element, written)).collect(),
         Value::Map(entries) => {
-            entries.iter().map(|(key, value)| (key.text.to_string(), to_json(value))).collect()
+            let pairs = entries.iter().map(|(key, value)| (key.text.to_string(), json_of(value, written)));
+            pairs.collect()
         }
     }
 }

@@ -489,6 +489,55 @@ fn an_import_that_drops_a_guard_is_caught() {
     }
 }
 
+/// Both programs know the same users, so a proof shows whether each of them may pass. No report tells a password.
+#[test]
+fn users_are_asked() {
+    let dir = TempDir::new().unwrap();
+    let hash = "$2y$05$abcdefghijklmnopqrstuuVXkQ1XGcWDYWvnTZOHgmkQlD1vc4Suu";
+    let guard = "auth_basic staff; auth_basic_user_file users;";
+    fs::write(dir.path().join("nginx.conf"), guarded(guard, "80", "front:3000")).unwrap();
+    fs::write(dir.path().join("users"), format!("ana:{hash}\nbob:{hash}\n")).unwrap();
+    accept_escaped_slashes(dir.path());
+    let imported = run_weir(
+        dir.path(),
+        &["import", "nginx", "nginx.conf", "-o", "weir", "--force", "--prove", "--format", "json"],
+    );
+    let report: Value =
+        serde_json::from_str(&imported.stdout).unwrap_or_else(|e| panic!("{e}: {imported:#?}"));
+    if cannot(&report["proof"]["not_proved"]) {
+        return;
+    }
+    let of_callers = |found: Vec<String>| -> Vec<String> {
+        let tells = |found: &String| {
+            [" status", " who answered", "authorization"].iter().any(|end| found.ends_with(end))
+        };
+        found.into_iter().filter(tells).collect()
+    };
+    assert_eq!(of_callers(differences(&report["proof"])), Vec::<String>::new(), "{report:#}");
+    let users = dir.path().join("weir/users/users");
+    assert!(fs::read_to_string(&users).unwrap().contains("bob:"));
+    fs::write(&users, format!("ana:{hash}\n")).unwrap();
+    let proved = run_weir(dir.path(), &["prove", "weir", "--format", "json"]);
+    let lied: Value = serde_json::from_str(&proved.stdout).unwrap();
+    assert_eq!(proved.code, Some(1), "{lied:#}");
+    assert!(!of_callers(differences(&lied)).is_empty(), "{lied:#}");
+    assert!(proved.stdout.contains("as the user bob") && !proved.stdout.contains(hash), "{lied:#}");
+}
+
+/// Without `--prove` an import writes what `weir prove` needs, too. A folder without it is told how to get it.
+#[test]
+fn every_import_can_be_proved() {
+    let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join("nginx.conf"), guarded("deny all;", "80", "front:3000")).unwrap();
+    run_weir(dir.path(), &["import", "nginx", "nginx.conf", "-o", "weir"]).expect_text("written to weir");
+    let proved = run_weir(dir.path(), &["prove", "weir", "--format", "json"]);
+    let report: Value = serde_json::from_str(&proved.stdout).unwrap_or_else(|e| panic!("{e}: {proved:#?}"));
+    assert!(cannot(&report["not_proved"]) || report["asked"].as_u64() > Some(20), "{report:#}");
+    fs::remove_file(dir.path().join("weir/proof.yaml")).unwrap();
+    let told = run_weir(dir.path(), &["prove", "weir"]);
+    told.expect_code(2).expect_text("weir import SYSTEM FILE").expect_text("-o weir");
+}
+
 /// What only an earlier import wrote is gone before the proof, which would otherwise read it too.
 #[test]
 fn files_of_an_earlier_import_are_no_part_of_a_proof() {

@@ -5,6 +5,7 @@ use super::{fronts, line_of};
 use crate::proof::WORKSPACE;
 use crate::proof::patterns::{Line, unix_in_workspace};
 use crate::source::{Place, join};
+use std::collections::BTreeMap;
 
 /// Directives that are dropped wherever they stand: they write, or belong to the operating system.
 const DROPPED: &[&str] = &[
@@ -81,11 +82,17 @@ pub(super) struct Writer<'a> {
     pub(super) dropped_limits: bool,
     keeps_limits: bool,
     around: &'a str,
+    /// Files of users by the path in the config, as paths of the workspace.
+    users: &'a BTreeMap<String, String>,
     caches: usize,
 }
 
 impl<'a> Writer<'a> {
-    pub(super) const fn new(around: &'a str, keeps_limits: bool) -> Self {
+    pub(super) const fn new(
+        around: &'a str,
+        users: &'a BTreeMap<String, String>,
+        keeps_limits: bool,
+    ) -> Self {
         Self {
             text: String::new(),
             places: Vec::new(),
@@ -94,6 +101,7 @@ impl<'a> Writer<'a> {
             dropped_limits: false,
             keeps_limits,
             around,
+            users,
             caches: 0,
         }
     }
@@ -120,6 +128,10 @@ impl<'a> Writer<'a> {
             format!("ssl_certificate_key {WORKSPACE}/key.pem;"),
         ] {
             self.line(&line, None);
+        }
+        // What is not said is relative to the workspace here, and to the folder of nginx's package there.
+        if !http.iter().any(|directive| directive.name == "root") {
+            self.line("root /usr/share/nginx/html;", None);
         }
         for directive in http {
             self.directive(directive, 1);
@@ -213,8 +225,12 @@ impl<'a> Writer<'a> {
                 args.retain(|word| !word.starts_with("use_temp_path"));
             }
             "auth_basic_user_file" => {
-                if let Some(path) = args.first_mut().filter(|path| !path.starts_with(['/', '$'])) {
-                    *path = join(self.around, path);
+                if let Some(path) = args.first_mut() {
+                    match self.users.get(path) {
+                        Some(staged) => path.clone_from(staged),
+                        None if !path.starts_with(['/', '$']) => *path = join(self.around, path),
+                        None => {}
+                    }
                 }
             }
             "listen" | "set_real_ip_from" => {}
