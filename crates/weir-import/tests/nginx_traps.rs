@@ -211,6 +211,20 @@ fn traps() -> Vec<(&'static str, String, Vec<&'static str>)> {
             ],
         ),
         (
+            "36 error_page with the text of a return",
+            own("error_page 403 @no; error_page 404 = @gone; error_page 500 =503 @later; error_page 401 = @no;") +
+                "location @no { default_type application/json; return 200 '{\"sorry\":\"{path}\"}'; } \
+                 location @gone { return 404 gone; } location @later { return 503 later; }",
+            vec![
+                "[same] error_page 403 @no",
+                "[same] error_page 404 = @gone",
+                "[refused] error_page 500 =503 @later — a page with another status",
+                "[refused] error_page 401 = @no — a page with another status than the error's errors: { 401: { redirect",
+                "\"403\": { body: '{\"sorry\":\"{{path}}\"}', type: application/json }",
+                "\"404\": { body: gone, type: text/plain }",
+            ],
+        ),
+        (
             "14 the query follows a rewrite",
             "rewrite ^/o/(.*)$ /n/$1 permanent; rewrite ^/q$ /r? redirect;".to_owned() + all,
             vec![
@@ -388,7 +402,65 @@ fn traps() -> Vec<(&'static str, String, Vec<&'static str>)> {
         (
             "39 try_files to the app",
             format!("location / {{ root /srv; try_files $uri @app; }} location @app {{ {PASS} }}"),
+            vec!["files: { root: /srv, index: [], missing: 127.0.0.1-8080 }"],
+        ),
+        (
+            "39 try_files with folders sends their index",
+            format!("location / {{ root /srv; try_files $uri $uri/ @app; }} location @app {{ {PASS} }}"),
             vec!["files: { root: /srv, missing: 127.0.0.1-8080 }"],
+        ),
+        (
+            "39 try_files without folders, the last of which is a page",
+            "location / { root /srv; autoindex on; try_files $uri /index.html; }".to_owned(),
+            vec!["files: { root: /srv, index: [], fallback: /index.html }"],
+        ),
+        (
+            "39 a front controller that sees the whole path",
+            "location / { root /srv; try_files $uri /index.php$request_uri; } \
+             location ~ \\.php(?:$|/) { root /srv; fastcgi_pass php:9000; }"
+                .to_owned(),
+            vec!["files: { root: /srv, index: [], missing: php }"],
+        ),
+        (
+            "36 an application answers for files that are missing",
+            format!("location /f/ {{ root /srv; error_page 404 = @app; }} location @app {{ {PASS} }} \
+                location /p/ {{ error_page 404 = @app; {PASS} }}"),
+            vec![
+                "files: { root: /srv, missing: 127.0.0.1-8080 }",
+                "[changed] error_page 404 = @app — the named location gets requests with other methods",
+                "[refused] error_page 404 = @app — a page with another status",
+            ],
+        ),
+        (
+            "keys of a map have no case, its regexes have one",
+            format!("location / {{ if ($bad_agent) {{ return 403; }} if ($mixed) {{ return 403; }} {PASS} }}"),
+            vec![
+                "of: 'request.headers[\"user-agent\"].lowerAscii()'",
+                "badbot: \"1\"",
+                "\"~(?i)BadBot\": \"1\", \"~.*Other.*\": \"2\"",
+            ],
+        ),
+        (
+            "values of a map with variables",
+            "location / { add_header Access-Control-Allow-Origin $cors; return 200 x; }".to_owned(),
+            vec!["https://app.test: computed-1", "maps.cors == \"computed-1\" ? request.headers[\"origin\"] : maps.cors"],
+        ),
+        (
+            "an `if` with fields of its own",
+            format!("location / {{ add_header A 1 always; if ($request_method = OPTIONS) {{ add_header B 2; \
+                add_header Content-Length 0; return 204; }} if ($arg_x) {{ add_header C 3; return 403; }} {PASS} }}"),
+            vec![
+                "'!(request.method == \"OPTIONS\" ||",
+                "[left_out] add_header Content-Length 0",
+                "[left_out] add_header C 3 — without `always`",
+                "add: { b: \"2\" }",
+                "respond: { status: 204 }",
+            ],
+        ),
+        (
+            "what stands behind a return",
+            "location / { auth_basic off; allow all; access_log off; return 200 x; }".to_owned(),
+            vec!["[left_out] auth_basic off — nginx never comes to it", "[left_out] allow all", "[changed] access_log off"],
         ),
         (
             "40 dot files",
@@ -408,8 +480,9 @@ fn traps() -> Vec<(&'static str, String, Vec<&'static str>)> {
 
 #[test]
 fn no_trap_within_a_server_is_silent() {
-    let http =
-        "limit_req_zone $binary_remote_addr zone=z:1m rate=10r/s; proxy_cache_path /c keys_zone=c:1m; ";
+    let http = "limit_req_zone $binary_remote_addr zone=z:1m rate=10r/s; proxy_cache_path /c keys_zone=c:1m; \
+                map $http_user_agent $bad_agent { BadBot 1; } map $http_user_agent $mixed { ~Other 2; BadBot 1; } \
+                map $http_origin $cors { https://app.test $http_origin; }";
     let mut wrong = Vec::new();
     for (trap, body, expected) in traps() {
         let text = imported(&format!("{http}{}", server(&body)));
@@ -434,6 +507,13 @@ fn no_trap_of_servers_and_upstreams_is_silent() {
             "8 x.* and regexes",
             "server { listen 80; return 444; } server { listen 80; server_name sonarr.* ~^(?<sub>.+)\\.b\\.test$; return 200 x; }",
             &["hosts: [\"sonarr.*\", '~(?i)(?<sub>.+)\\.b\\.test']"],
+        ),
+        (
+            "8 a group of a server's name",
+            "server { listen 80; return 444; } map $tenant $tier { Acme gold; default free; } \
+             server { listen 80; server_name ~^(?<tenant>.+)\\.b\\.test$; location / { proxy_set_header X-Tenant $tenant; \
+             proxy_set_header X-Tier $tier; proxy_pass http://a; } }",
+            &["x-tenant: \"{tenant}\"", "of: 'request.params[\"tenant\"].lowerAscii()'", "acme: gold"],
         ),
         (
             "8 of regexes that match the first wins",

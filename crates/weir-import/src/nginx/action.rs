@@ -7,7 +7,7 @@ use super::context::{Cx, Scope};
 use super::cookies::cookies;
 use super::errors::errors;
 use super::fields::response_fields;
-use super::files::{Folder, Last, folder, scripts, tried};
+use super::files::{Folder, Last, Tried, folder, scripts, tried};
 use super::location::{Location, find, named};
 use super::proxy::proxied;
 use super::read::Directive;
@@ -15,7 +15,8 @@ use super::rewrite::{Answer, Apart, Rewritten, Search, run};
 use super::site::Site;
 use super::variables::auth_request_set;
 use crate::config::{Filter, Target};
-use crate::shared::filters::body_limit;
+use crate::shared::expression::Expression;
+use crate::shared::filters::{body_limit, when};
 use crate::shared::units::{read_size, size};
 use crate::yaml::{Map, Value};
 
@@ -75,7 +76,7 @@ pub(super) fn action<'a>(
         let own = scope.block.all().to_vec();
         rewritten = run(cx, site, &mut scope, &own, Some(location));
     }
-    let Rewritten { filters: early, answer, apart, closed, .. } = rewritten;
+    let Rewritten { filters: early, answer, apart, closed, own_fields, .. } = rewritten;
     action.closed.extend(closed);
     action.apart = apart;
     if let Some(Answer::Search(search)) = answer {
@@ -94,8 +95,10 @@ pub(super) fn action<'a>(
         if status.is_some_and(|status| status >= 400) {
             action.filters.extend(errors(cx, site, &scope, status));
         }
-        action.filters.extend(response_fields(cx, &scope, false));
+        action.filters.extend(unless(&own_fields, response_fields(cx, &scope, false)));
         action.filters.extend(early);
+        never_reached(cx, &scope);
+        logging(cx, &scope);
         match answer {
             Answer::Redirect(filter) => action.filters.push(filter),
             Answer::Respond(map) => action.target = Some(Target::Respond(map)),
@@ -111,7 +114,7 @@ pub(super) fn action<'a>(
     if guards.is_denied {
         action.filters = errors(cx, site, &scope, Some(403)).into_iter().collect();
         action.target = Some(Target::Respond(Map::new().with("status", 403_u16)));
-        action.filters.extend(response_fields(cx, &scope, false));
+        action.filters.extend(unless(&own_fields, response_fields(cx, &scope, false)));
         action.filters.extend(answers);
         action.rewrite_at = action.filters.len();
         action.body = None;
@@ -119,7 +122,7 @@ pub(super) fn action<'a>(
     }
     let mut first: Vec<Filter> = Vec::new();
     first.extend(errors(cx, site, &scope, None));
-    first.extend(response_fields(cx, &scope, is_proxied));
+    first.extend(unless(&own_fields, response_fields(cx, &scope, is_proxied)));
     first.extend(compress(cx, &scope));
     first.extend(answers);
     first.extend(guards.filters);
@@ -198,7 +201,8 @@ fn content<'a>(
                 return true;
             }
             Err(why) => {
-                cx.ledger.refused(pass.piece, why.clone(), "upstream and rewrite of a route, or discover");
+                let nearest = "a route for each upstream, chosen by match.when; or discover";
+                cx.ledger.refused(pass.piece, why.clone(), nearest);
                 action.closed.push(format!("`{}` at {}: {why}", pass.name, pass.place));
                 return true;
             }
@@ -253,6 +257,23 @@ fn content<'a>(
             return false;
         }
     };
+    if let (None, Some((page, name))) = (try_files, page_of_missing(scope)) {
+        let tried = Tried { files: true, folders: true, last: Last::Named(name) };
+        let before = (action.closed.len(), action.filters.clone());
+        let again = folder(cx, scope);
+        if let Ok(found) = again {
+            let is_proxied = try_all(cx, site, scope, action, found, (page, Ok(tried)));
+            if action.closed.len() == before.0 {
+                let why = "the named location gets requests with other methods than GET and HEAD too, which nginx \
+                           answers 405, and folders without an index, 403";
+                cx.ledger.changed(page.piece, why);
+                return is_proxied;
+            }
+        }
+        // Then missing files are what they are, and the page is refused.
+        action.closed.truncate(before.0);
+        action.filters = before.1;
+    }
     match try_files {
         None => {
             // A location that holds nothing but others has no files of its own that anybody would miss.
@@ -260,7 +281,7 @@ fn content<'a>(
             action.target = Some(Target::Files(found.settings));
             false
         }
-        Some(try_files) => try_all(cx, site, scope, action, found, try_files),
+        Some(try_files) => try_all(cx, site, scope, action, found, (try_files, tried(try_files))),
     }
 }
 
@@ -273,6 +294,16 @@ fn is_new_path(name: &str, settings: &Value) -> bool {
         && ["path", "strip_prefix", "add_prefix", "replace"].iter().any(|key| map.get(key).is_some()))
 }
 
+/// `error_page 404 = @app` of a location with files: the named location answers for what is no file.
+fn page_of_missing<'a>(scope: &Scope<'a>) -> Option<(&'a Directive, String)> {
+    scope.block.own("error_page").iter().copied().find_map(|page| match &*page.args {
+        [code, sign, target] if code == "404" && sign == "=" => {
+            Some((page, target.strip_prefix('@')?.to_owned()))
+        }
+        _ => None,
+    })
+}
+
 /// `try_files`: files, and who answers for what is none.
 fn try_all<'a>(
     cx: &mut Cx<'a, '_>,
@@ -280,19 +311,23 @@ fn try_all<'a>(
     scope: &Scope<'a>,
     action: &mut Action,
     found: Folder,
-    try_files: &'a Directive,
+    (try_files, tried): (&'a Directive, Result<Tried, String>),
 ) -> bool {
     let nearest = "files: { root, fallback } or files: { root, missing }";
     let refuse = |cx: &mut Cx<'a, '_>, action: &mut Action, why: String| {
         cx.ledger.refused(try_files.piece, why.clone(), nearest);
-        action.closed.push(format!("`try_files` at {}: {why}", try_files.place));
+        action.closed.push(format!("`{}` at {}: {why}", try_files.name, try_files.place));
         false
     };
-    let tried = match tried(try_files) {
+    let tried = match tried {
         Ok(tried) => tried,
         Err(why) => return refuse(cx, action, why),
     };
     let mut settings = found.settings;
+    if !tried.folders {
+        settings.set("index", Vec::<String>::new());
+        settings.remove("browse");
+    }
     let target = match &tried.last {
         Last::Status(404) if tried.files => {
             cx.ledger.same(try_files.piece);
@@ -313,8 +348,8 @@ fn try_all<'a>(
         }
         Last::Named(name) => named(&site.locations, name),
         Last::Path(path) => {
-            let bare = path.split('?').next().unwrap_or(path);
-            find(&site.locations, bare)
+            let (page, below) = bare(path);
+            find(&site.locations, &format!("{page}{}", if below { "/" } else { "" }))
         }
     };
     let Some(target) = target else {
@@ -330,7 +365,10 @@ fn try_all<'a>(
     match &tried.last {
         // A page of the site: files again.
         Last::Path(path) if !passes => {
-            let bare = path.split('?').next().unwrap_or(path);
+            let (bare, below) = bare(path);
+            if below {
+                return refuse(cx, action, "the last file is made of the request".to_owned());
+            }
             if folder(cx, &inner).map(|folder| folder.root) != Ok(found.root) {
                 return refuse(cx, action, "the last file is in another folder".to_owned());
             }
@@ -356,9 +394,7 @@ fn try_all<'a>(
             Ok(made) => {
                 // The front controller of the folder answers what is no file.
                 let script = match &tried.last {
-                    Last::Path(path) => {
-                        path.split('?').next().unwrap_or(path).trim_start_matches('/').to_owned()
-                    }
+                    Last::Path(path) => bare(path).0.trim_start_matches('/').to_owned(),
                     _ => "index.php".to_owned(),
                 };
                 let mut fastcgi = made.settings;
@@ -397,6 +433,14 @@ fn try_all<'a>(
         }
         Err(why) => refuse(cx, action, why),
     }
+}
+
+/// The path of what `try_files` asks for last, without its query and its variables, and whether the request's own path
+/// follows it: `/index.php$request_uri`.
+fn bare(path: &str) -> (&str, bool) {
+    let path = path.split('?').next().unwrap_or(path);
+    let (page, variables) = path.split_at(path.find('$').unwrap_or(path.len()));
+    (page, ["$request_uri", "$uri"].iter().any(|own| variables.starts_with(own)))
 }
 
 /// The limit of request bodies.
@@ -455,6 +499,34 @@ fn compress(cx: &mut Cx<'_, '_>, scope: &Scope<'_>) -> Option<Filter> {
         map.set("levels", Map::new().with("gzip", 1_i64));
     }
     Some(Filter::new("compress", map))
+}
+
+/// The fields of a location, but for requests of an `if` that has fields of its own.
+fn unless(own_fields: &[Expression], filter: Option<Filter>) -> Vec<Filter> {
+    let none = own_fields.iter().cloned().fold(Expression::constant(false), Expression::or).not();
+    when(&none, filter.into_iter().collect(), Vec::new())
+}
+
+/// What stands in a location whose `return` answers every request.
+fn never_reached(cx: &mut Cx<'_, '_>, scope: &Scope<'_>) {
+    const BEHIND: &[&str] = &[
+        "allow",
+        "auth_basic",
+        "auth_basic_user_file",
+        "auth_request",
+        "deny",
+        "limit_conn",
+        "limit_req",
+        "proxy_pass",
+        "satisfy",
+        "try_files",
+    ];
+    for name in BEHIND {
+        for line in scope.block.own(name) {
+            let why = "nginx never comes to it: `return` answers every request of the location before";
+            cx.ledger.left_out(line.piece, why);
+        }
+    }
 }
 
 /// `access_log off` of a location. The log itself is the gateway's: see translate.rs.

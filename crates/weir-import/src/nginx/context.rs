@@ -21,8 +21,11 @@ pub(super) struct Cx<'a, 'l> {
     pub(super) made_upstreams: BTreeMap<String, String>,
     /// Blocks `map` and `geo`, by their variable without `$`.
     pub(super) tables: HashMap<&'a str, &'a Directive>,
-    /// Our maps by variable; an error says why there is none.
-    pub(super) made_maps: HashMap<&'a str, Result<String, String>>,
+    /// Our maps by variable and what they look at, each with the texts that stand for values with variables; an error
+    /// says why there is none.
+    pub(super) made_maps: HashMap<String, Result<(String, Vec<(String, String)>), String>>,
+    /// Variables of maps that are being looked up.
+    pub(super) open_maps: Vec<&'a str>,
     /// `limit_req_zone` and `limit_conn_zone`, by kind and name.
     pub(super) zones: HashMap<(&'static str, &'a str), &'a Directive>,
     /// How many places use a zone.

@@ -8,11 +8,15 @@ use super::read::Directive;
 use super::rewrite::{Answer, run, to_url};
 use super::site::Site;
 use crate::config::Filter;
+use crate::ledger::Verdict;
 use crate::shared::path;
 use crate::yaml::{Map, Value};
 
 /// What Weir has for it.
 const NEAREST: &str = "errors: { 404: { file } }, or { redirect }, or { upstream, path }";
+
+/// Why a page is refused that changes the status.
+const OTHER_STATUS: &str = "a page with another status than the error's";
 
 /// The filter `errors` for a location. `answered` is the status with which Weir's route itself answers, if it does: an
 /// answer of `respond` is none of the gateway's own errors, which are all that the filter replaces by default.
@@ -25,21 +29,27 @@ pub(super) fn errors<'a>(
     let mut map = Map::new();
     let mut statuses: Vec<u16> = Vec::new();
     for page in scope.block.nearest("error_page") {
+        // The target of the route does it: files with `missing`.
+        let is_own = || scope.block.own("error_page").iter().any(|own| own.piece == page.piece);
+        let is_done = matches!(cx.ledger.verdict(page.piece), Some(Verdict::Same | Verdict::Changed));
+        if is_done && is_own() && page.args.get(1).is_some_and(|sign| sign == "=") {
+            continue;
+        }
         let Some((target, words)) = page.args.split_last() else { continue };
         let (codes, status) = match words.split_last() {
             Some((last, codes)) if last.starts_with('=') => (codes, Some(last.trim_start_matches('='))),
             _ => (words, None),
         };
-        let instead = match instead(cx, site, scope, page, target, status) {
-            Ok(instead) => instead,
+        let made = match instead(cx, site, scope, page, (codes, status, target)) {
+            Ok(made) => made,
             Err(why) => {
-                cx.ledger.refused(page.piece, why, NEAREST);
+                cx.ledger.refused(page.piece, why, nearest(codes, status));
                 continue;
             }
         };
         cx.ledger.same(page.piece);
         for code in codes {
-            map.set(code.clone(), instead.clone());
+            map.set(code.clone(), made.clone());
             statuses.extend(code.parse::<u16>());
         }
     }
@@ -61,15 +71,33 @@ pub(super) fn errors<'a>(
     Some(Filter::new("errors", map))
 }
 
-/// What takes the place of an error. `status` is the word behind `=`.
+/// The way out that a person is told of.
+fn nearest(codes: &[String], status: Option<&str>) -> &'static str {
+    let has = |wanted: &[&str]| codes.iter().any(|code| wanted.contains(&&**code));
+    match status {
+        // The status is that of the page: a login, an application behind files, another server.
+        Some(_) if has(&["401", "403"]) => {
+            "errors: { 401: { redirect: \"/login?rd={= request.url }\" } }, or the filter oidc"
+        }
+        Some(_) if has(&["404"]) => {
+            "files: { root, missing: UPSTREAM } for files; for another upstream, a route"
+        }
+        Some(_) if has(&["502", "503", "504"]) => {
+            "a second endpoint in the upstream, { address, priority: 1 }, which is used when the first fails"
+        }
+        _ => NEAREST,
+    }
+}
+
+/// What takes the place of an error. `words` are the statuses, the word behind `=`, and the target.
 fn instead<'a>(
     cx: &mut Cx<'a, '_>,
     site: &Site<'_, 'a>,
     scope: &Scope<'a>,
     page: &'a Directive,
-    target: &str,
-    status: Option<&str>,
+    words: (&[String], Option<&str>, &str),
 ) -> Result<Map, String> {
+    let (codes, status, target) = words;
     if target.contains("://") || target.starts_with("$scheme") {
         let status = match status {
             None | Some("") => 302,
@@ -97,12 +125,17 @@ fn instead<'a>(
     if let (Some(Answer::Redirect(filter)), true) = (&done.answer, done.filters.is_empty()) {
         return redirected(filter);
     }
+    if let (Some(Answer::Respond(map)), true) =
+        (&done.answer, done.filters.is_empty() && done.apart.is_empty())
+    {
+        return answered(codes, status, map);
+    }
     if done.answer.is_some() || !done.filters.is_empty() || !done.apart.is_empty() || !done.closed.is_empty()
     {
         return Err("the page's location answers by itself, or changes the path".to_owned());
     }
     if status.is_some() {
-        return Err("a page with another status than the error's".to_owned());
+        return Err(OTHER_STATUS.to_owned());
     }
     let pass = ["proxy_pass", "grpc_pass"].iter().find_map(|name| location.block.own(name).last().copied());
     match pass {
@@ -110,6 +143,28 @@ fn instead<'a>(
         Some(_) => Err("the page comes from an upstream that speaks gRPC".to_owned()),
         None => from_file(cx, location, &inner, target),
     }
+}
+
+/// The text of a `return` in place of an error. nginx keeps the error's status unless there is a `=`.
+fn answered(codes: &[String], status: Option<&str>, answer: &Map) -> Result<Map, String> {
+    let own = match answer.get("status") {
+        Some(Value::Number(status)) => status.to_string(),
+        _ => "200".to_owned(),
+    };
+    let body = answer.get("body").ok_or("its location answers without a text")?;
+    let sent = match status {
+        None => None,
+        Some("") => Some(&*own),
+        Some(status) => Some(status),
+    };
+    if sent.is_some_and(|sent| codes.iter().any(|code| code != sent)) {
+        return Err(OTHER_STATUS.to_owned());
+    }
+    let mut map = Map::new().with("body", body.clone());
+    if let Some(Value::Map(fields)) = answer.get("headers") {
+        map.set_some("type", fields.get("content-type").cloned());
+    }
+    Ok(map)
 }
 
 /// A redirect in place of an error.
@@ -180,7 +235,10 @@ fn from_file<'a>(
     if target.starts_with('@') {
         return Err("a named location with files".to_owned());
     }
-    if ["fastcgi_pass", "uwsgi_pass", "scgi_pass", "try_files"].iter().any(|name| !block.own(name).is_empty())
+    // `try_files $uri …` finds the page if it is there.
+    let searches = |search: &&Directive| !search.first().starts_with("$uri");
+    if ["fastcgi_pass", "uwsgi_pass", "scgi_pass"].iter().any(|name| !block.own(name).is_empty())
+        || block.own("try_files").iter().any(searches)
     {
         return Err("the page is made by a script, or searched".to_owned());
     }

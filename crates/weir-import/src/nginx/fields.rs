@@ -1,6 +1,7 @@
 //! The fields of answers: `add_header`, `expires` and what is hidden.
 
 use super::context::{Cx, Scope};
+use super::read::Directive;
 use super::text::template;
 use crate::config::Filter;
 use crate::shared::filters::Headers;
@@ -47,54 +48,73 @@ pub(super) fn response_fields<'a>(
         }
     }
     for field in scope.block.nearest("add_header") {
-        let [name, value, rest @ ..] = &*field.args else {
-            cx.ledger.refused(
-                field.piece,
-                "a field has a name and a value",
-                "headers: { response: { add } }",
-            );
-            continue;
-        };
-        let lower = name.to_ascii_lowercase();
-        match template(cx, scope, value) {
-            Ok(text) => {
-                let is_always = rest.iter().any(|word| word == "always");
-                if is_always {
-                    cx.ledger.same(field.piece);
-                } else {
-                    cx.ledger.changed(
-                        field.piece,
-                        "Weir adds the field to errors too, as nginx does with `always`",
-                    );
-                }
-                let value = Value::Text(text.to_setting());
-                let single = SINGLE.contains(&&*lower);
-                let known = headers
-                    .response_add
-                    .iter_mut()
-                    .chain(&mut headers.response_set)
-                    .find(|(n, _)| *n == lower);
-                match known {
-                    // A map has one value for each name; several of a list are one list.
-                    Some((_, Value::Text(known))) => {
-                        if let Value::Text(value) = value {
-                            *known = format!("{known}, {value}");
-                        }
-                    }
-                    _ if single => {
-                        cx.ledger.changed(
-                            field.piece,
-                            "where an upstream sends the field too, this one counts alone",
-                        );
-                        headers.response_set.push((lower, value));
-                    }
-                    _ => headers.response_add.push((lower, value)),
-                }
+        add(cx, scope, field, &mut headers);
+    }
+    headers.filter()
+}
+
+/// The fields that a block `if` adds to its answer, which has this status.
+pub(super) fn fields_of_if<'a>(
+    cx: &mut Cx<'a, '_>,
+    scope: &Scope<'a>,
+    lines: &[&'a Directive],
+    status: Option<u16>,
+) -> Option<Filter> {
+    let mut headers = Headers::default();
+    for line in lines {
+        let is_always = line.args.iter().skip(2).any(|word| word == "always");
+        match status {
+            Some(400..) if !is_always => {
+                cx.ledger.left_out(line.piece, "without `always`, nginx does not add it to an error");
             }
-            Err(why) => cx.ledger.refused(field.piece, why, "headers: { response: { add } }"),
+            _ => add(cx, scope, line, &mut headers),
         }
     }
     headers.filter()
+}
+
+/// One `add_header`.
+fn add(cx: &mut Cx<'_, '_>, scope: &Scope<'_>, field: &Directive, headers: &mut Headers) {
+    let [name, value, rest @ ..] = &*field.args else {
+        cx.ledger.refused(field.piece, "a field has a name and a value", "headers: { response: { add } }");
+        return;
+    };
+    let lower = name.to_ascii_lowercase();
+    if matches!(&*lower, "connection" | "content-length" | "transfer-encoding") {
+        return cx
+            .ledger
+            .left_out(field.piece, "Weir alone says where a message ends, and how long a connection lives");
+    }
+    match template(cx, scope, value) {
+        Ok(text) => {
+            let is_always = rest.iter().any(|word| word == "always");
+            if is_always {
+                cx.ledger.same(field.piece);
+            } else {
+                cx.ledger
+                    .changed(field.piece, "Weir adds the field to errors too, as nginx does with `always`");
+            }
+            let value = Value::Text(text.to_setting());
+            let single = SINGLE.contains(&&*lower);
+            let known =
+                headers.response_add.iter_mut().chain(&mut headers.response_set).find(|(n, _)| *n == lower);
+            match known {
+                // A map has one value for each name; several of a list are one list.
+                Some((_, Value::Text(known))) => {
+                    if let Value::Text(value) = value {
+                        *known = format!("{known}, {value}");
+                    }
+                }
+                _ if single => {
+                    cx.ledger
+                        .changed(field.piece, "where an upstream sends the field too, this one counts alone");
+                    headers.response_set.push((lower, value));
+                }
+                _ => headers.response_add.push((lower, value)),
+            }
+        }
+        Err(why) => cx.ledger.refused(field.piece, why, "headers: { response: { add } }"),
+    }
 }
 
 /// Fields that browsers expect once: two of them are an error, or the stricter counts.

@@ -244,6 +244,8 @@ pub(super) enum Last {
 pub(super) struct Tried {
     /// Whether files are tried before.
     pub(super) files: bool,
+    /// Whether folders are tried too: only then nginx sends the index of one.
+    pub(super) folders: bool,
     pub(super) last: Last,
 }
 
@@ -265,6 +267,7 @@ pub(super) fn tried(directive: &Directive) -> Result<Tried, String> {
         return Err("Weir does not add `.html` to a path".to_owned());
     }
     let files = tries.iter().any(|word| word != "/dev/null");
+    let folders = tries.iter().any(|word| matches!(&**word, "$uri/" | "${uri}/" | "$uri/index.html"));
     let last = match last.strip_prefix('=') {
         Some(status) => Last::Status(status.parse().map_err(|_| format!("`{last}` is no status"))?),
         None => match last.strip_prefix('@') {
@@ -274,5 +277,5 @@ pub(super) fn tried(directive: &Directive) -> Result<Tried, String> {
             None => return Err(format!("`{last}` is no path and no named location")),
         },
     };
-    Ok(Tried { files, last })
+    Ok(Tried { files, folders, last })
 }

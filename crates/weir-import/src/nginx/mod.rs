@@ -58,6 +58,7 @@ fn import(tree: &mut SourceTree<'_>, ledger: &mut Ledger) -> Result<Config, Unre
         made_upstreams: BTreeMap::new(),
         tables: HashMap::new(),
         made_maps: HashMap::new(),
+        open_maps: Vec::new(),
         zones: HashMap::new(),
         zone_uses: HashMap::new(),
         caches: HashMap::new(),

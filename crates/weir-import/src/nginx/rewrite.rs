@@ -1,6 +1,7 @@
 //! `return`, `rewrite`, `if` and `set`, in the order in which nginx runs them.
 
 use super::context::{Cx, Scope};
+use super::fields::fields_of_if;
 use super::location::{Kind, Location, NewPath, search, search_all};
 use super::proxy::without_query;
 use super::read::Directive;
@@ -27,6 +28,8 @@ pub(super) struct Rewritten {
     pub(super) apart: Vec<Apart>,
     /// Guards that could not be translated: the route must stay closed.
     pub(super) closed: Vec<String>,
+    /// The conditions of each `if` that adds fields to answers: those of the location are not added then.
+    pub(super) own_fields: Vec<Expression>,
     /// Patterns of paths that `filters` change.
     changed: Vec<Searching>,
     /// Whether a `rewrite … break` took every request: nginx runs no directive of this kind behind it.
@@ -301,7 +304,7 @@ fn one_if<'a>(
     let mut inner_scope = scope.clone();
     let mut filters = Vec::new();
     let mut apart = Vec::new();
-    let mut variables = Vec::new();
+    let (mut variables, mut fields) = (Vec::new(), Vec::new());
     let mut ended = false;
     for line in &inner {
         if ended {
@@ -366,6 +369,7 @@ fn one_if<'a>(
                     variables.push(variable_of(line));
                 }
             }
+            "add_header" if place.own.is_some() => fields.push(*line),
             other => {
                 let why = format!("`{other}` in an `if`");
                 return refuse(cx, done, why, Some(&is));
@@ -380,6 +384,12 @@ fn one_if<'a>(
         }
     }
     done.apart.extend(apart);
+    if !fields.is_empty() {
+        let returned = inner.iter().find(|line| line.name == "return");
+        let status = returned.and_then(|line| line.first().parse().ok());
+        filters.splice(0..0, fields_of_if(cx, &inner_scope, &fields, status));
+        done.own_fields.push(is.clone());
+    }
     if !filters.is_empty() {
         done.filters.extend(when(&is, filters, Vec::new()));
     }

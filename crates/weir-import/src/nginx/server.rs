@@ -80,6 +80,15 @@ impl<'a> Server<'a> {
         server
     }
 
+    /// The named groups of its names, which Weir's routes capture as well.
+    pub(super) fn captures(&self) -> BTreeSet<String> {
+        let compiled = |pattern: &str| regex::bytes::RegexBuilder::new(pattern).unicode(false).build().ok();
+        let patterns = self.hosts.iter().filter_map(|host| compiled(host.strip_prefix('~')?));
+        patterns
+            .flat_map(|pattern| pattern.capture_names().flatten().map(str::to_owned).collect::<Vec<_>>())
+            .collect()
+    }
+
     fn read_names(&mut self, cx: &mut Cx<'a, '_>) {
         let names = self.block.own("server_name").to_vec();
         for directive in names {

@@ -22,11 +22,11 @@ impl<'a> Site<'_, 'a> {
             Kind::Prefix { path, .. } => (Some(path.clone()), false),
             _ => (None, false),
         };
-        let captures = match &location.kind {
-            Kind::Regex { compiled, .. } => groups(compiled),
-            _ => BTreeSet::new(),
-        };
-        Scope { captures, path, is_exact, ..self.outer(&location.block) }
+        let mut scope = Scope { path, is_exact, ..self.outer(&location.block) };
+        if let Kind::Regex { compiled, .. } = &location.kind {
+            scope.captures.extend(groups(compiled));
+        }
+        scope
     }
 
     /// The scope of the server itself.
@@ -34,7 +34,7 @@ impl<'a> Site<'_, 'a> {
         Scope {
             block: std::rc::Rc::clone(block),
             set: self.set.clone(),
-            captures: BTreeSet::new(),
+            captures: self.server.captures(),
             server_name: self.server.first_name.clone(),
             server_port: self.server.port(),
             scheme: self.server.scheme(),

@@ -114,7 +114,7 @@ fn variable(cx: &mut Cx<'_, '_>, scope: &Scope<'_>, name: &str) -> Result<Templa
                 return value(Expression::of("response.headers", &field(name)));
             }
             match table(cx, scope, name) {
-                Some(Ok(map)) => value(Expression::raw(format!("maps.{map}"))),
+                Some(Ok(found)) => value(found),
                 Some(Err(why)) => Err(why),
                 None => Err(format!("Weir has no `${name}`")),
             }
@@ -219,31 +219,56 @@ pub(super) fn condition(
     }
 }
 
-/// Our map for a variable of `map` or `geo`, made at its first use. None if there is no such variable.
-fn table(cx: &mut Cx<'_, '_>, scope: &Scope<'_>, variable: &str) -> Option<Result<String, String>> {
+/// The value of a variable of `map` or `geo`, as an expression. None if there is no such variable.
+///
+/// What the map looks at may mean something else in another server or location, such as a group of its pattern: then it
+/// gets a map of its own.
+fn table(cx: &mut Cx<'_, '_>, scope: &Scope<'_>, variable: &str) -> Option<Result<Expression, String>> {
     let (name, directive) = cx.tables.get_key_value(variable).map(|(name, directive)| (*name, *directive))?;
-    if let Some(made) = cx.made_maps.get(name) {
-        return Some(made.clone());
+    if cx.open_maps.contains(&name) {
+        return Some(Err(format!("the map `${name}` reads itself")));
     }
-    // A map that reads itself finds this.
-    cx.made_maps.insert(name, Err(format!("the map `${name}` reads itself")));
-    let made =
-        make_map(cx, scope, name, directive).map(|map| cx.config.maps.add(&name.replace('-', "_"), map));
+    cx.open_maps.push(name);
+    let made = looked_up(cx, scope, name, directive);
+    cx.open_maps.pop();
     if let Err(why) = &made {
         cx.ledger.refused(directive.piece, why.clone(), "maps");
     }
-    cx.made_maps.insert(name, made.clone());
     Some(made)
 }
 
-fn make_map(
+fn looked_up(
     cx: &mut Cx<'_, '_>,
     scope: &Scope<'_>,
     name: &str,
     directive: &Directive,
-) -> Result<Map, String> {
-    let is_geo = directive.name == "geo";
-    let of = match (is_geo, &*directive.args) {
+) -> Result<Expression, String> {
+    let of = looked_at(cx, scope, directive)?;
+    let key = format!("{name}\n{}", of.as_str());
+    let (map, computed) = match cx.made_maps.get(&key) {
+        Some(made) => made.clone()?,
+        None => {
+            let made = make_map(cx, name, directive, of);
+            let made =
+                made.map(|(map, computed)| (cx.config.maps.add(&name.replace('-', "_"), map), computed));
+            cx.made_maps.insert(key, made.clone());
+            made?
+        }
+    };
+    // Weir's maps have fixed texts: those with variables are put in the places of the texts that stand for them.
+    let found = format!("maps.{map}");
+    let mut chosen = Expression::raw(&found);
+    for (stands_for, text) in computed.iter().rev() {
+        let value = expression(&template(cx, scope, text)?);
+        let is = Expression::raw(&found).equals(Expression::text(stands_for));
+        chosen = is.choose(value, chosen);
+    }
+    Ok(chosen)
+}
+
+/// What a map looks at.
+fn looked_at(cx: &mut Cx<'_, '_>, scope: &Scope<'_>, directive: &Directive) -> Result<Expression, String> {
+    Ok(match (directive.name == "geo", &*directive.args) {
         (true, [_]) => Expression::raw("client.ip"),
         (true, [of, _]) => {
             let of = template(cx, scope, of)?;
@@ -255,11 +280,42 @@ fn make_map(
         }
         (false, [of, _]) => expression(&template(cx, scope, of)?),
         _ => return Err(format!("`{}` has too many or too few words", directive.name)),
+    })
+}
+
+/// Most values of a map that are made of the request: each makes the expression longer that chooses them.
+const MAX_COMPUTED: usize = 16;
+
+/// A map, and the texts in it that stand for values with variables.
+fn make_map(
+    cx: &mut Cx<'_, '_>,
+    name: &str,
+    directive: &Directive,
+    of: Expression,
+) -> Result<(Map, Vec<(String, String)>), String> {
+    let is_geo = directive.name == "geo";
+    let lines = directive.block.as_deref().unwrap_or_default();
+    // nginx compares texts without case, and regexes of `~` with it.
+    let has_letters = |text: &str| text.chars().any(|c| c.is_ascii_alphabetic());
+    let is_text = |line: &&Directive| !is_geo && !line.name.starts_with('~') && !is_setting(&line.name);
+    let has_texts = lines.iter().filter(is_text).any(|line| has_letters(&line.name));
+    let with_case = |line: &Directive| {
+        line.name.starts_with('~') && !line.name.starts_with("~*") && has_letters(&line.name)
     };
-    let mut map = Map::new().with("of", of.as_str());
+    let lowers = has_texts && !lines.iter().any(with_case);
+    let is_lower = matches!(of.as_str(), "request.host" | "request.scheme");
+    let mut map = Map::new().with(
+        "of",
+        match lowers && !is_lower {
+            true => of.lower(),
+            false => of,
+        }
+        .as_str(),
+    );
     let mut values = Map::new();
     let mut default = None;
-    let lines = directive.block.as_deref().unwrap_or_default();
+    let mut computed: Vec<(String, String)> = Vec::new();
+    let mut texts = Map::new();
     let has_hosts = lines.iter().any(|line| line.name == "hostnames");
     for line in lines {
         let key = &*line.name;
@@ -280,9 +336,29 @@ fn make_map(
             cx.ledger.refused(line.piece, why, "maps");
             format!("the map `${name}` has a line that Weir cannot take: {}", line.place)
         };
-        if value.contains('$') {
-            return Err(refuse(cx, "values of Weir's maps are fixed texts".to_owned()));
+        let groups = value.split('$').skip(1).any(|rest| {
+            let name = rest.trim_start_matches('{');
+            name.starts_with(|c: char| c.is_ascii_digit()) || key.contains(&format!("(?<{}", word(name)))
+        });
+        if groups {
+            return Err(refuse(cx, "values of Weir's maps have no groups of the key's regex".to_owned()));
         }
+        let value = match value.contains('$') {
+            false => value.to_owned(),
+            true => match computed.iter().find(|(_, known)| known == value) {
+                Some((stands_for, _)) => stands_for.clone(),
+                None if computed.len() >= MAX_COMPUTED => {
+                    return Err(refuse(cx, "values of Weir's maps are fixed texts".to_owned()));
+                }
+                None => {
+                    let free = |wish: &String| lines.iter().all(|line| line.first() != *wish);
+                    let numbered = (computed.len() + 1..).map(|n| format!("computed-{n}"));
+                    let stands_for = numbered.filter(free).next().unwrap_or_default();
+                    computed.push((stands_for.clone(), value.to_owned()));
+                    stands_for
+                }
+            },
+        };
         if key == "default" {
             default = Some(value);
             cx.ledger.same(line.piece);
@@ -308,20 +384,45 @@ fn make_map(
             }
             _ => key.strip_prefix('\\').unwrap_or(key).to_owned(),
         };
-        let is_letter = key.chars().any(|c| c.is_ascii_alphabetic());
-        if is_letter && !is_geo && !key.starts_with('~') {
-            cx.ledger.changed(line.piece, "nginx compares the keys of a map without case, Weir with it");
-        } else {
-            cx.ledger.same(line.piece);
+        cx.ledger.same(line.piece);
+        let is_text = is_text(&line) && has_letters(key);
+        match (is_text && lowers, is_text && !lowers) {
+            (true, _) => values.set(written.to_ascii_lowercase(), value),
+            // nginx finds texts before regexes, so these stand first.
+            (_, true) => {
+                let pattern = match written.strip_prefix('~') {
+                    Some(pattern) => pattern.to_owned(),
+                    None => match written.strip_suffix('*') {
+                        Some(start) => format!("{}.*", crate::shared::regex::literal(start)),
+                        None => crate::shared::regex::literal(&written),
+                    },
+                };
+                texts.set(format!("~(?i){pattern}"), value);
+            }
+            _ => values.set(written, value),
         }
-        values.set(written, value);
     }
+    for (key, value) in values.iter() {
+        texts.set(key, value.clone());
+    }
+    let values = texts;
     if !values.is_empty() {
         map.set("values", values);
     }
     map.set_some("default", default);
     cx.ledger.same(directive.piece);
-    Ok(map)
+    Ok((map, computed))
+}
+
+/// Whether a line of a table is no value.
+fn is_setting(name: &str) -> bool {
+    matches!(name, "default" | "hostnames" | "include" | "volatile")
+}
+
+/// The letters, digits and `_` at the start of a text.
+fn word(text: &str) -> &str {
+    let end = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(text.len());
+    &text[..end]
 }
 
 /// `.example.com` and `*.example.com` as a pattern for the whole host.

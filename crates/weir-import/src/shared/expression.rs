@@ -80,6 +80,12 @@ impl Expression {
         self.method("contains", text)
     }
 
+    /// `self.lowerAscii()`.
+    #[must_use]
+    pub fn lower(self) -> Self {
+        Self::raw(format!("{}.lowerAscii()", self.within(Binds::Tight)))
+    }
+
     /// A method with one literal text.
     #[must_use]
     pub fn method(self, name: &str, argument: &str) -> Self {
