@@ -364,7 +364,7 @@ fn traps() -> Vec<(&'static str, String, Vec<&'static str>)> {
         (
             "users with hashes that are cheap to try out",
             format!("userlist u\n user a password $6$salt$hash\n user b password $2y$10$abcdefghijklmnopqrstuuR9h.cIPz0giURNNX3kh2OPST9.PgBkq\n{}", front("http-request auth unless { http_auth(u) }")),
-            vec!["[refused] user *** — a hash of crypt's SHA-512", "basic_auth: [\"${BASIC_AUTH_B}\"]", "filters: [ { basic_auth: {} } ]"],
+            vec!["[refused] user *** — a hash of crypt's SHA-512", "basic_auth: [\"${BASIC_AUTH_B}\"]", "filters: [ { basic_auth: { hide: false } } ]"],
         ),
     ]
 }

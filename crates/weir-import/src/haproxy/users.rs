@@ -26,6 +26,8 @@ pub(super) fn filters(
     }
     let mut map = Map::new();
     map.set_some("realm", realm);
+    // HAProxy passes the password on.
+    map.set("hide", false);
     let mut filters = vec![Filter::new("basic_auth", map)];
     let allow: Vec<String> = match (groups, cx.model.userlists.len()) {
         ([], 0 | 1) => Vec::new(),

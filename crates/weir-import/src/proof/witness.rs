@@ -19,6 +19,8 @@ const MAX_PAIRS: usize = 60;
 /// Most users that each path of the old config is asked with, and most callers that a route of ours is.
 const MAX_USERS: usize = 3;
 const MAX_OF_ROUTE: usize = 20;
+/// Most listeners at which callers ask: one may only redirect to another.
+const MAX_FRONTS: usize = 3;
 /// Most bytes of bodies at limits that are repeated for each path of a line.
 const MAX_BODIES: u64 = 256 << 20;
 /// Most requests at a limit, in one witness and in all.
@@ -358,7 +360,9 @@ impl Maker<'_> {
             }
             for (nth, user) in self.patterns.users.iter().take(MAX_USERS).enumerate() {
                 let about = format!("as the user {user}");
-                if let Some(ask) = as_caller(&ask(), &Caller::user(user)) {
+                let Some(ask) = as_caller(&ask(), &Caller::user(user)) else { continue };
+                for front in site.fronts.iter().take(MAX_FRONTS) {
+                    let ask = Ask { front: front.clone(), ..ask.clone() };
                     match nth {
                         0 => self.add(ask, &about, &path.line, of),
                         _ => self.later(ask, &about, &path.line, of),
@@ -532,7 +536,9 @@ impl Maker<'_> {
                     let ask = Ask { method: method.to_owned(), ..base.clone() };
                     self.later(ask, "another method", &line, of);
                 }
-                self.callers(route, &base, (&line, of));
+                for front in fronts.iter().take(MAX_FRONTS) {
+                    self.callers(route, &Ask { front: front.clone(), ..base.clone() }, (&line, of));
+                }
                 self.conditions_of(route, &base, (&line, of));
             }
             for target in our_edges(path) {
