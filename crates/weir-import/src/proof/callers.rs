@@ -22,6 +22,8 @@ pub struct Caller {
     pub of: Subject,
     /// The value there.
     pub value: String,
+    /// The same of nobody: a user with another password, or an unknown key.
+    pub unknown: String,
     /// Whether it is a user with [`PASSWORD`], whom only programs in the sandbox know.
     pub is_user: bool,
 }
@@ -30,8 +32,15 @@ impl Caller {
     /// A user.
     #[must_use]
     pub fn user(name: &str) -> Self {
-        let value = format!("Basic {}", STANDARD.encode(format!("{name}:{PASSWORD}")));
-        Self { of: Subject::Field("authorization".to_owned()), value, is_user: true }
+        let basic = |password: &str| format!("Basic {}", STANDARD.encode(format!("{name}:{password}")));
+        let of = Subject::Field("authorization".to_owned());
+        Self { of, value: basic(PASSWORD), unknown: basic("weir-other"), is_user: true }
+    }
+
+    /// A key.
+    #[must_use]
+    pub fn key(of: Subject, value: String) -> Self {
+        Self { of, unknown: format!("{value}x"), value, is_user: false }
     }
 
     /// The value in the forms in which a report could show it: as it is, without its scheme, and in a target.

@@ -202,7 +202,7 @@ impl Reader<'_> {
                             Some(scheme) => format!("{scheme} {credential}"),
                             None => credential,
                         };
-                        Some(Caller { of, value, is_user: false })
+                        Some(Caller::key(of, value))
                     }
                     _ => None,
                 };

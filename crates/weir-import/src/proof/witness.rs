@@ -567,7 +567,7 @@ impl Maker<'_> {
             }
         }
         for caller in others {
-            let unknown = Caller { value: format!("{}x", caller.value), ..caller.clone() };
+            let unknown = Caller { value: caller.unknown.clone(), ..caller.clone() };
             if let Some(ask) = as_caller(base, &unknown) {
                 self.later(ask, "with an unknown credential", line, of);
             }

@@ -239,7 +239,8 @@ fn of_sample(name: &str) -> &'static str {
     match name {
         "api_gateway" => {
             "- { difference: answer field www-authenticate, why: Weir names the charset }\n\
-             - { difference: upstream field x-tenant-id, why: Weir sends no empty field }\n"
+             - { difference: upstream field x-tenant-id, why: Weir sends no empty field }\n\
+             - { difference: '*', asked: as the user bob, why: Weir refuses the kind of his hash }\n"
         }
         "canary" => {
             "- { difference: upstream field x-real-ip, why: Weir drops it unless trusted_proxies names the client }\n"
