@@ -90,7 +90,8 @@ impl Fixes {
     }
 
     fn add(&mut self, table: &'static [Deprecated], text: &Text) {
-        let Some(tree) = parse(&text.text, &text.path, &mut Diagnostics::default()) else { return };
+        let mut known = Diagnostics::default();
+        let Some(tree) = parse(&text.text, &text.path, &mut known) else { return };
         let (mut wanted, mut left) = (BTreeMap::new(), BTreeMap::new());
         for one in uses(table, &tree) {
             if one.is_twice() {
@@ -125,7 +126,7 @@ impl Fixes {
         rename_of(table, &mut meant, &|place| wanted.contains_key(place), &mut Diagnostics::default());
         let mut found = Diagnostics::default();
         let read = after.as_deref().and_then(|after| parse(after, &text.path, &mut found));
-        let is_meant = read.as_ref() == Some(&meant) && found.errors() == 0;
+        let is_meant = read.as_ref() == Some(&meant) && found.errors() == known.errors();
         match after.filter(|_| is_meant) {
             Some(after) if !edits.is_empty() => {
                 let shown = shown(meant, body, &all, &edits);
@@ -254,6 +255,7 @@ mod tests {
             ("\u{feff}threads: 2", "\u{feff}workers: 2"),
             ("\u{feff}é: 1\n'threads' : 2", "\u{feff}é: 1\n'workers' : 2"),
             ("\"threads\": 2", "\"workers\": 2"),
+            ("threads: 2\nlog: {}\nlog: {}\n", "workers: 2\nlog: {}\nlog: {}\n"), // with another mistake
             ("\"thre\\u0061ds\": 2", "\"workers\": 2"),
             ("? threads\n: 2\n", "? workers\n: 2\n"),
             ("&x threads: 2\n", "&x workers: 2\n"),
