@@ -5,18 +5,24 @@ use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
+use std::time::Duration;
 use weir_gateway::Gateway;
 use weir_gateway::config::schema::{AdminAddress, Config, ListenAddress, Listener, Serves};
+use weir_telemetry::log;
 use weir_wire::listen::Address;
 
 /// Most listeners shown; `weir status` shows all.
 const SHOWN: usize = 12;
+
+/// How long the log may take to write its lines first.
+const FLUSH: Duration = Duration::from_millis(200);
 
 /// Greets whoever started the gateway on a terminal. `file` is its config, if it has one.
 pub(super) fn greet(gateway: &Gateway, config: &Config, file: Option<&Path>) {
     let err = std::io::stderr();
     if err.is_terminal() {
         let text = text(&gateway.addresses(), config, file, gateway.status().workers);
+        log::flush(FLUSH);
         // A single write, so that log lines of other threads do not end up in the middle.
         let _ = (&err).write_all(text.as_bytes()); // a closed terminal is no reason to stop
     }
