@@ -90,7 +90,7 @@ fn what_0_1_left_is_read() {
     let texts = history.texts(2).unwrap();
     assert_eq!(texts.written[0].path, Path::new("weir.yaml"));
     assert_eq!(
-        texts.managed.unwrap().text.as_ref(),
+        &*texts.managed.unwrap().text,
         "routes:\n  a: { match: { path: /é }, respond: { status: 204 } }\n"
     );
     let pin = Pin { refused: "0badc0ffee12".into(), accepted: 3, why: "it made more errors".into() };
