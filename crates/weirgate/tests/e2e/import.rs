@@ -307,6 +307,7 @@ fn what_nginx_rewrites_is_proved() {
 - { difference: answer field x-powered-by, why: not of the page }
 - { difference: upstream field user-agent, why: Weir itself asks for the page }
 - { difference: upstream field authorization, line: location /none/, why: Weir itself asks for the page }
+- { difference: upstream field authorization, line: location /local/, why: a password that nobody checked stays here }
 - { difference: upstream field content-type, why: Weir itself asks for the page }
 - { difference: upstream method, line: proxy_pass http://sorry:3000, why: Weir itself asks for the page }
 - { difference: upstream body, line: proxy_pass http://sorry:3000, why: Weir itself asks for the page }

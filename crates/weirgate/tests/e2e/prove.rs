@@ -521,7 +521,7 @@ fn users_are_asked() {
     let lied: Value = serde_json::from_str(&proved.stdout).unwrap();
     assert_eq!(proved.code, Some(1), "{lied:#}");
     assert!(!of_callers(differences(&lied)).is_empty(), "{lied:#}");
-    assert!(proved.stdout.contains("as the user bob") && !proved.stdout.contains(hash), "{lied:#}");
+    assert!(proved.stdout.contains("as the consumer bob") && !proved.stdout.contains(hash), "{lied:#}");
 }
 
 /// Without `--prove` an import writes what `weir prove` needs, too. A folder without it is told how to get it.
