@@ -101,6 +101,7 @@ impl<S: Sink> Codec<S> {
         (record.is_mute, record.written) = (true, 0);
         record.out.clear();
         record.wake(WRITE);
+        self.account(slot);
         self.effects.push_back(Effect::Reset { stream: id, code });
         match self.role {
             // RFC 9114 §4.1: the server has answered, and needs no more of the request.

@@ -71,6 +71,9 @@ pub struct Bounds {
     pub bodies: usize,
     /// Bytes of unsent output of a stream at which its body stops.
     pub out: usize,
+    /// Bytes of unsent output of all streams together at which bodies stop. Beyond it, a stream that has none may still
+    /// have [`LEAST`], so that no response waits for the reader of another one.
+    pub outs: usize,
     /// The dynamic table that the peer's encoder may fill, and the streams that may wait for it.
     pub decoder: DecoderLimits,
     /// Most bytes of our encoder's dynamic table; 0 for none.
@@ -89,6 +92,7 @@ impl Default for Bounds {
             body: 64 * 1024,
             bodies: 1024 * 1024,
             out: 32 * 1024,
+            outs: 256 * 1024,
             decoder: DecoderLimits { capacity: 4096, blocked: 16 },
             encoder: 4096,
             floods: FloodLimits::default(),
@@ -96,7 +100,7 @@ impl Default for Bounds {
     }
 }
 
-/// What a stream may hold of its body, however much others hold.
+/// What a stream may hold of its body, received or to be sent, however much others hold.
 pub const LEAST: usize = 4096;
 
 /// Our unidirectional streams, in the order in which the transport opens them.
@@ -207,7 +211,8 @@ impl Output {
 /// A connection.
 ///
 /// Invariant: `heads_held` is the sum of what all streams are charged for heads, and `bodies_held` that of the bytes of
-/// bodies that they hold; `blocked` has exactly the streams whose record waits for insertions.
+/// bodies that they hold, and `outs_held` that of their unsent output; `blocked` has exactly the streams whose record
+/// waits for insertions.
 #[derive(Debug)]
 pub struct Codec<S: Sink> {
     /// Receives heads and bodies.
@@ -239,6 +244,10 @@ pub struct Codec<S: Sink> {
     bodies_held: usize,
     /// The slots of streams that left bytes to the transport because all streams together held too much.
     starved: Vec<usize>,
+    /// Unsent bytes of all streams.
+    outs_held: usize,
+    /// The slots of streams whose bodies stopped because all streams together had too much output.
+    crowded: Vec<usize>,
     /// The id after the highest one that a request has had.
     next: u64,
     /// The id in our last GOAWAY.
@@ -270,6 +279,8 @@ impl<S: Sink> Codec<S> {
             heads_held: 0,
             bodies_held: 0,
             starved: Vec::new(),
+            outs_held: 0,
+            crowded: Vec::new(),
             next: 0,
             leaving: None,
             ended: None,
@@ -365,6 +376,7 @@ impl<S: Sink> Codec<S> {
         let is_blocked = |slot: &usize| self.streams.see(*slot).is_some_and(|record| record.blocked > 0);
         self.heads_held == self.streams.all().map(|record| record.held).sum::<usize>()
             && self.bodies_held == self.streams.all().map(|record| S::unread(&record.kept)).sum::<usize>()
+            && self.outs_held == self.streams.all().map(|record| record.unsent()).sum::<usize>()
             && self.blocked.iter().all(is_blocked)
             && self.blocked.len() == self.streams.all().filter(|record| record.blocked > 0).count()
             && self.blocked.len() <= self.bounds.decoder.blocked
@@ -471,6 +483,7 @@ impl<S: Sink> Codec<S> {
             let stream = record.id;
             (record.is_mute, record.written) = (true, 0);
             record.out.clear();
+            self.account(slot);
             self.effects.push_back(Effect::Reset { stream, code });
         }
     }
@@ -529,9 +542,13 @@ impl<S: Sink> Codec<S> {
         let is_sent = record.is_mute || record.is_finished;
         if !record.is_held && is_sent && !record.reads() && self.busy != Some(slot) {
             self.discharge(slot, usize::MAX);
-            let unread = S::unread(&self.streams.at(slot).kept);
+            let record = self.streams.at(slot);
+            let unread = S::unread(&record.kept);
+            record.written = record.out.len();
+            self.account(slot);
             self.streams.remove(slot, S::clear);
             self.starved.retain(|other| *other != slot);
+            self.crowded.retain(|other| *other != slot);
             self.was_read(unread);
         }
     }
@@ -565,7 +582,7 @@ impl<S: Sink> Codec<S> {
         self.encoder.rest();
         self.render = render::Scratch::default();
         (self.lines, self.prefix) = (Vec::new(), Vec::new());
-        (self.arrivals, self.starved) = (VecDeque::new(), Vec::new());
+        (self.arrivals, self.starved, self.crowded) = (VecDeque::new(), Vec::new(), Vec::new());
         self.effects.shrink_to_fit();
         self.own.iter_mut().for_each(|own| own.bytes.shrink_to_fit());
     }

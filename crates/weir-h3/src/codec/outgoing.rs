@@ -1,7 +1,7 @@
 //! Sends heads and bodies of requests and responses.
 
 use super::streams::{Failed, WRITE};
-use super::{Codec, Effect, Own, Role, Sink};
+use super::{Codec, Effect, LEAST, Own, Role, Sink};
 use crate::flood::Flood;
 use crate::frame::{self, kind};
 use crate::qpack::Encoder;
@@ -75,7 +75,22 @@ impl<S: Sink> Codec<S> {
         if record.unsent() < most {
             record.wake(WRITE);
         }
+        self.account(slot);
         self.sweep(slot);
+    }
+
+    /// Counts the unsent bytes of a stream anew. Once all streams together have half of what they may, bodies that
+    /// stopped because of the others go on: sooner, each would send a few bytes.
+    pub(super) fn account(&mut self, slot: usize) {
+        let record = self.streams.at(slot);
+        let (before, now) = (record.counted, record.unsent());
+        record.counted = now;
+        self.outs_held = self.outs_held + now - before;
+        if !self.crowded.is_empty() && self.outs_held <= self.bounds.outs / 2 {
+            for slot in std::mem::take(&mut self.crowded) {
+                self.streams.at(slot).wake(WRITE);
+            }
+        }
     }
 
     /// Moves instructions to the encoder stream, as long as the peer reads it.
@@ -117,6 +132,7 @@ impl<S: Sink> Codec<S> {
         let record = self.streams.at(slot);
         record.out.extend_from_slice(frames);
         record.sent_end = ends;
+        self.account(slot);
         self.announce(slot);
         Some(slot)
     }
@@ -161,6 +177,7 @@ impl<S: Sink> Codec<S> {
         let mut out = std::mem::take(&mut record.out);
         let written = self.send_section(stream, &mut out, write);
         self.streams.at(slot).out = out;
+        self.account(slot);
         if written.is_ok() {
             self.announce(slot);
         }
@@ -219,7 +236,7 @@ impl<S: Sink> Codec<S> {
     /// # Errors
     /// Why the stream accepts no more data.
     pub fn send_data(&mut self, slot: usize, data: &[u8], cx: &Context<'_>) -> Poll<Result<usize, Failed>> {
-        let most = self.bounds.out;
+        let (most, of_all) = (self.bounds.out, self.bounds.outs.saturating_sub(self.outs_held));
         let record = self.streams.at(slot);
         if let Some(failed) = record.failed {
             return Poll::Ready(Err(failed));
@@ -227,15 +244,21 @@ impl<S: Sink> Codec<S> {
         if !record.writes() {
             return Poll::Ready(Err(Failed::GivenUp));
         }
-        let room = most.saturating_sub(record.unsent());
-        if room == 0 {
+        let unsent = record.unsent();
+        let room = most.saturating_sub(unsent);
+        let shared = room.min(of_all.max(LEAST.saturating_sub(unsent)));
+        if shared == 0 {
             record.wait(WRITE, cx);
+            if room > 0 && !self.crowded.contains(&slot) {
+                self.crowded.push(slot);
+            }
             return Poll::Pending;
         }
-        let len = data.len().min(room);
+        let len = data.len().min(shared);
         if len > 0 {
             frame::write_header(kind::DATA, len, &mut record.out);
             record.out.extend_from_slice(data.get(..len).unwrap_or_default());
+            self.account(slot);
             self.announce(slot);
         }
         Poll::Ready(Ok(len))

@@ -86,6 +86,8 @@ pub(super) struct Record<K> {
     /// Output; `out[written..]` is unsent.
     pub(super) out: Vec<u8>,
     pub(super) written: usize,
+    /// The unsent bytes that the connection counts.
+    pub(super) counted: usize,
     /// The end follows `out`.
     pub(super) sent_end: bool,
     /// The transport has the end.

@@ -22,6 +22,7 @@ const BOUNDS: Bounds = Bounds {
     body: 1000,
     bodies: 8 * 1024,
     out: 1000,
+    outs: 8 * 1024,
     decoder: DecoderLimits { capacity: 220, blocked: 2 },
     encoder: 4096,
     floods: FloodLimits::NONE,

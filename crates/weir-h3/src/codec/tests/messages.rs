@@ -1,6 +1,9 @@
 //! Requests and responses: RFC 9114 §4.
 
 use super::*;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::task::Wake;
 
 #[test]
 fn a_request_and_its_response() {
@@ -414,6 +417,61 @@ fn unsent_output_holds_the_body_back() {
     peer.codec.sent(0, 500, false);
     assert!(matches!(peer.codec.send_data(slot, &large, &cx()), Poll::Ready(Ok(1..500))));
     assert_eq!(peer.effects(), [Effect::Write { stream: 0 }]);
+}
+
+/// Clients that read no response cannot make a connection hold more, nor stop a response that has nothing unsent.
+#[test]
+fn all_output_together_has_a_bound() {
+    let bounds = Bounds { streams: 4, out: 6000, outs: 9000, ..BOUNDS };
+    let mut peer = Peer::with(Role::Server, bounds);
+    peer.send(2, &hex("00 04 00"), false);
+    let slots: Vec<usize> = (0..4)
+        .map(|n| {
+            peer.send(4 * n, &ask(&[]), true);
+            peer.arrival().unwrap().0
+        })
+        .collect();
+    let large = [7; 10_000];
+    let woken: [Arc<Woken>; 4] = Default::default();
+    let times = |n: usize| woken[n].0.load(Relaxed);
+    let fill = |peer: &mut Peer, n: usize| {
+        let waker = Waker::from(Arc::clone(&woken[n]));
+        let cx = Context::from_waker(&waker);
+        assert!(peer.codec.send_response(slots[n], b"HTTP/1.1 200 OK\r\n\r\n", &cx).is_ready());
+        let mut all = 0;
+        while let Poll::Ready(Ok(sent)) = peer.codec.send_data(slots[n], &large, &cx) {
+            all += sent;
+        }
+        all
+    };
+    // Its own bound, and then what a stream without any may always have.
+    let filled: [usize; 4] = std::array::from_fn(|n| fill(&mut peer, n));
+    let near = |filled: usize, most: usize| filled > most - 100 && filled <= most;
+    assert!(near(filled[0], 6000) && filled[1..].iter().all(|filled| near(*filled, LEAST)), "{filled:?}");
+    // The last one goes on although the others have more than all may.
+    peer.take(12);
+    assert_eq!([0, 1, 2, 3].map(times), [0, 0, 0, 1]);
+    assert_eq!(peer.codec.send_data(slots[3], &large, &cx()), Poll::Ready(Ok(LEAST)));
+    // Once most is sent or given up, all go on.
+    peer.take(0);
+    peer.codec.reset(slots[1], 0);
+    assert_eq!(times(2), 0);
+    peer.codec.stop_came(12, 0, peer.now);
+    assert_eq!(times(2), 1);
+    assert!(matches!(peer.codec.send_data(slots[0], &large, &cx()), Poll::Ready(Ok(sent)) if sent > LEAST));
+    slots.iter().for_each(|slot| peer.codec.release(*slot));
+    peer.effects();
+    peer.send(16, &ask(&[]), true); // checks the sums
+}
+
+/// Counts how often a task was woken.
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Relaxed);
+    }
 }
 
 #[test]

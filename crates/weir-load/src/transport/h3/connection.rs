@@ -33,6 +33,7 @@ const BOUNDS: Bounds = Bounds {
     body: usize::MAX,
     bodies: usize::MAX,
     out: usize::MAX,
+    outs: usize::MAX,
     decoder: DECODER,
     encoder: 0,
     floods: FloodLimits::NONE,
