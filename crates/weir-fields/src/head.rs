@@ -251,8 +251,12 @@ impl<'a> Reader<'a> {
         }
         // A CONNECT for any other protocol is a plain CONNECT, which we refuse.
         let tunnel = protocol.is_some_and(|p| p.eq_ignore_ascii_case(b"websocket"));
-        let [method, _, authority, path, _] = &self.scratch.pseudo;
+        let [method, scheme, authority, path, _] = &self.scratch.pseudo;
+        let is_known = [&b"http"[..], b"https"].iter().any(|known| scheme.eq_ignore_ascii_case(known));
         match (tunnel, is_connect) {
+            // RFC 9110 §4.2: we serve no other scheme. HTTP/1.1 refuses such a target too, and nobody may see it as the
+            // path alone. The name of the scheme is the client's text and stays out.
+            (true, _) | (false, false) if !is_known => pieces(self.text, &[method, b" ://", authority, path]),
             (true, _) => pieces(self.text, &[b"GET ", path]),
             (false, true) => pieces(self.text, &[b"CONNECT ", authority]),
             (false, false) => pieces(self.text, &[method, b" ", path]),
@@ -427,6 +431,32 @@ mod tests {
         );
         assert_eq!(told.status, 101);
         assert!(read(agreed, &[(b":status", b"403")], 4096).unwrap().0.starts_with("HTTP/1.1 403 \r\n\r\n"));
+    }
+
+    #[test]
+    fn other_schemes_are_refused() {
+        for (scheme, is_served) in [
+            (&b"https"[..], true),
+            (b"http", true),
+            (b"HTTPS", true),
+            (b"", false),
+            (b"ftp", false),
+            (b"httpss", false),
+            (b"http://b.test/?", false),
+            (b"https:", false),
+        ] {
+            for (method, more) in
+                [(&b"GET"[..], &[][..]), (b"CONNECT", &[(&b":protocol"[..], &b"websocket"[..])])]
+            {
+                let mut ask = ASK.to_vec();
+                (ask[0].1, ask[1].1) = (method, scheme);
+                let (text, _) = read(Kind::Request, &[&ask[..], more].concat(), 4096).unwrap();
+                let mut head = RequestHead::default();
+                head.buffer_mut().extend_from_slice(text.as_bytes());
+                let parsed = parse_request(&mut head, &Limits::default());
+                assert_eq!(parsed.is_ok(), is_served, "{text}");
+            }
+        }
     }
 
     #[test]

@@ -123,6 +123,9 @@ fn nothing_is_smuggled_in_a_request_line() {
     let path = |path| {
         pseudo(&[(":method", "GET"), (":scheme", "http"), (":authority", "weir.test"), (":path", path)])
     };
+    let scheme = |scheme| {
+        pseudo(&[(":method", "GET"), (":scheme", scheme), (":authority", "weir.test"), (":path", "/")])
+    };
     let method = |method| ask(method, "/", &[]);
     let authority =
         |host| pseudo(&[(":method", "GET"), (":scheme", "http"), (":authority", host), (":path", "/")]);
@@ -144,6 +147,10 @@ fn nothing_is_smuggled_in_a_request_line() {
         ("an escaped NUL", path("/a%00"), Answer(BAD_PATH)),
         ("a fragment", path("/a#b"), Answer(BAD_TARGET)),
         ("a backslash", path("/a\\b"), Answer(BAD_PATH)),
+        ("another scheme", scheme("ftp"), Answer(BAD_TARGET)),
+        ("no scheme's name", scheme(""), Answer(BAD_TARGET)),
+        ("a URL in the scheme", scheme("http://evil.test/?"), Answer(BAD_TARGET)),
+        ("CR LF in the scheme", scheme("http\r\nx-evil: 1"), Stream),
     ]);
 }
 
