@@ -133,7 +133,7 @@ impl Crew {
             failed.map_or(Ok(()), Err)?; // without one of them, its queue would be lost
             lent.push(sockets);
         }
-        let sockets = spread(in_order(lent), count)?;
+        let (sockets, grown) = spread(in_order(lent), count)?;
         let back = members.leaving.len().min(count.saturating_sub(before));
         let numbers = members.free_numbers(count.saturating_sub(before + back));
         let siblings: Arc<[Sibling]> = members.siblings().into();
@@ -167,6 +167,7 @@ impl Crew {
                 member.tell(Message::Crew { siblings, sockets, serves: true, done });
             }
         });
+        grown.into_iter().for_each(Grown::steer);
         wait(|done| {
             for member in &leaving {
                 let (siblings, done) = (Arc::clone(&siblings), done.clone());
@@ -309,7 +310,8 @@ fn in_order(lent: Vec<Vec<(Address, BoundSocket)>>) -> Vec<(Address, BoundSocket
 fn spread(
     sockets: Vec<(Address, BoundSocket)>,
     count: usize,
-) -> io::Result<Vec<Vec<(Address, BoundSocket)>>> {
+) -> io::Result<(Vec<Vec<(Address, BoundSocket)>>, Vec<Grown>)> {
+    let mut all_grown = Vec::new();
     let mut by_address: BTreeMap<String, (Address, Vec<BoundSocket>)> = BTreeMap::new();
     for (address, socket) in sockets {
         let (_, known) = by_address.entry(address.to_string()).or_insert_with(|| (address, Vec::new()));
@@ -326,7 +328,7 @@ fn spread(
                     }
                 }
             }
-            Address::Udp(at) => add_udp(*at, &mut sockets, count),
+            Address::Udp(at) => all_grown.extend(add_udp(*at, &mut sockets, count)),
             Address::Tcp(_) => {}
             Address::Unix(_) => sockets.truncate(1), // copies of one socket
         }
@@ -334,18 +336,42 @@ fn spread(
             core.extend(its.into_iter().map(|socket| (address.clone(), socket)));
         }
     }
-    Ok(of_core)
+    Ok((of_core, all_grown))
+}
+
+/// A group of UDP sockets that has grown, and that the kernel must be told to use as a whole, once all are read.
+#[derive(Debug)]
+pub(crate) struct Grown {
+    address: SocketAddr,
+    one: BoundSocket,
+    count: usize,
+}
+
+impl Grown {
+    /// Every socket has a reader now.
+    pub(crate) fn steer(self) {
+        if let Err(e) = weir_quic::steer(&self.one, self.count) {
+            let fields: log::Fields<'_> = &[("address", &Address::Udp(self.address)), ("error", &e)];
+            log::warn("the kernel does not steer QUIC to all workers", fields);
+        }
+    }
 }
 
 /// Binds more UDP sockets to an address that has fewer than cores. Cores share one where that is not possible.
-pub(crate) fn add_udp(address: SocketAddr, sockets: &mut Vec<BoundSocket>, cores: usize) {
-    if sockets.len() < cores {
-        match weir_quic::bind_more(address, sockets.len(), cores) {
-            Ok(more) => sockets.extend(more.sockets.into_iter().map(BoundSocket::any)),
-            Err(e) => {
-                let address = Address::Udp(address);
-                log::info("workers share a UDP socket", &[("address", &address), ("why", &e)]);
-            }
+pub(crate) fn add_udp(address: SocketAddr, sockets: &mut Vec<BoundSocket>, cores: usize) -> Option<Grown> {
+    let first = sockets.first().filter(|_| sockets.len() < cores)?;
+    let more = first.try_clone().and_then(|one| {
+        let more = weir_quic::bind_more(address, &one, sockets.len(), cores)?;
+        Ok((more, Grown { address, one, count: cores }))
+    });
+    match more {
+        Ok((more, grown)) => {
+            sockets.extend(more.into_iter().map(BoundSocket::any));
+            Some(grown)
+        }
+        Err(e) => {
+            log::info("workers share a UDP socket", &[("address", &Address::Udp(address)), ("why", &e)]);
+            None
         }
     }
 }

@@ -22,7 +22,7 @@ pub(crate) use undo::Open;
 pub(crate) use unsaved::warning as taken_back;
 pub(crate) use watch::Watching;
 
-use crate::crew::{Crew, add_udp};
+use crate::crew::{Crew, Grown, add_udp};
 use crate::history::By;
 use crate::status::{self, CertificateStatus, Rate, ReloadStatus};
 use outputs::{Change, LogWriter, configure_log};
@@ -139,6 +139,7 @@ pub(crate) struct Prepared {
     loaded: Loaded,
     bound: Vec<BoundListener>,
     sockets: Vec<Vec<(Address, BoundSocket)>>,
+    grown: Vec<Grown>,
     log: Change<LogWriter>,
     spans: Change<Exporter>,
 }
@@ -214,46 +215,48 @@ impl Control {
                 continue;
             };
             let bind = || listen::bind(&asked, cores, beside).map(|b| (b.address, b.sockets));
-            let actual = self.opened(&listener.name, &asked, bind, &mut sockets)?;
+            let (actual, _) = self.opened(&listener.name, &asked, bind, &mut sockets)?;
             bound.push(BoundListener { name: listener.name.to_string(), asked, actual: actual.clone() });
             if let Some(listener) = Arc::get_mut(listener) {
                 listener.address = Some(actual);
             }
         }
-        self.prepare_udp(&mut snapshot, beside, &mut bound, &mut sockets, open)?;
+        let grown = self.prepare_udp(&mut snapshot, beside, &mut bound, &mut sockets, open)?;
         let log = self.next_log(&loaded.config.access_log)?;
         let spans = self.next_spans(loaded.config.tracing.as_ref())?;
         configure_log(&loaded.config.log)?;
-        Ok(Prepared { snapshot: Arc::new(snapshot), loaded, bound, sockets, log, spans })
+        Ok(Prepared { snapshot: Arc::new(snapshot), loaded, bound, sockets, grown, log, spans })
     }
 
     /// The real address of a listener's sockets. If they are not open yet, gives each core its part of them: of those
-    /// that were inherited, or of those that `bind` makes.
+    /// that were inherited, or of those that `bind` makes. Says which group of UDP sockets has grown.
     fn opened(
         &mut self,
         name: &str,
         asked: &Address,
         bind: impl FnOnce() -> io::Result<(Address, Vec<BoundSocket>)>,
         sockets: &mut [Vec<(Address, BoundSocket)>],
-    ) -> Result<Address, Context> {
+    ) -> Result<(Address, Option<Grown>), Context> {
         let same = |b: &&BoundListener| b.asked == *asked && (!asked.is_any_port() || b.name == name);
         if let Some(open) = self.bound.iter().find(same) {
-            return Ok(open.actual.clone());
+            return Ok((open.actual.clone(), None));
         }
         let wrong = |e: io::Error| Context::new(format!("listeners.{name}"), e);
         let (address, mut opened) =
             self.inherited.take_listener(name, asked).map_or_else(bind, Ok).map_err(wrong)?;
-        if let Address::Udp(at) = address {
-            add_udp(at, &mut opened, sockets.len()); // the process before may have had fewer cores
-        }
+        let grown = match address {
+            // The process before may have had fewer cores.
+            Address::Udp(at) => add_udp(at, &mut opened, sockets.len()),
+            _ => None,
+        };
         let spread = listen::spread(opened, sockets.len()).map_err(wrong)?;
         for (core, opened) in sockets.iter_mut().zip(spread) {
             core.extend(opened.into_iter().map(|socket| (address.clone(), socket)));
         }
-        Ok(address)
+        Ok((address, grown))
     }
 
-    /// Binds the UDP sockets of HTTP/3, and tells the snapshot their real ports.
+    /// Binds the UDP sockets of HTTP/3, and tells the snapshot their real ports. Returns the groups that have grown.
     fn prepare_udp(
         &mut self,
         snapshot: &mut Snapshot,
@@ -261,8 +264,8 @@ impl Control {
         bound: &mut Vec<BoundListener>,
         sockets: &mut [Vec<(Address, BoundSocket)>],
         open: OpenSockets<'_>,
-    ) -> Result<(), Failed> {
-        let cores = sockets.len();
+    ) -> Result<Vec<Grown>, Failed> {
+        let (cores, mut all_grown) = (sockets.len(), Vec::new());
         for listener in &mut snapshot.listeners {
             let Some(listener) = Arc::get_mut(listener) else { continue }; // nobody else has the snapshot yet
             let name = listener.name.to_string();
@@ -288,7 +291,9 @@ impl Control {
                         false => Ok((address, kept.into_iter().map(|(_, socket)| socket).collect())),
                     }
                 };
-                let actual = self.opened(&name, &asked, bind, sockets)?;
+                self.inherited.claim_udp(wanted, &name, &asked);
+                let (actual, grown) = self.opened(&name, &asked, bind, sockets)?;
+                all_grown.extend(grown);
                 if let Address::Udp(actual) = actual {
                     door.address = actual;
                     if door.outer.is_none() {
@@ -305,12 +310,12 @@ impl Control {
                 core.extend(its.into_iter().map(|socket| (Address::Udp(address), socket)));
             }
         }
-        Ok(())
+        Ok(all_grown)
     }
 
     /// Runs a prepared snapshot on every core. Returns when all have adopted it.
     pub(crate) fn commit(&mut self, prepared: Prepared, cores: &Crew, first: bool) {
-        let Prepared { snapshot, loaded, bound, sockets, log, spans } = prepared;
+        let Prepared { snapshot, loaded, bound, sockets, grown, log, spans } = prepared;
         let settings = dns_settings(&loaded.config.dns);
         let asked = self.names.keep(&snapshot.upstreams, &loaded.config, &settings, &self.telemetry);
         if asked.recv_timeout(FIRST_NAMES) == Err(std_mpsc::RecvTimeoutError::Timeout) {
@@ -337,6 +342,7 @@ impl Control {
         }
         drop(done);
         while adopted.recv().is_ok() {}
+        grown.into_iter().for_each(Grown::steer);
         for new in bound.iter().filter(|b| !self.bound.iter().any(|o| o.actual == b.actual)) {
             log::info("listening", &[("listener", &new.name), ("address", &new.actual)]);
         }
@@ -565,6 +571,12 @@ impl Control {
         for bound in &self.bound {
             if let Some(sockets) = by_address.remove(&bound.actual) {
                 handover.add_listener(&bound.name, &bound.asked, bound.actual.clone(), sockets);
+            }
+        }
+        // No listener has these, but the kernel gives clients to them for as long as they are open.
+        for (address, sockets) in by_address {
+            if matches!(address, Address::Udp(_)) {
+                handover.add_unowned(address, sockets);
             }
         }
         handover

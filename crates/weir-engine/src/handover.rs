@@ -213,6 +213,15 @@ impl Inheritance {
         Some((found.actual, found.sockets))
     }
 
+    /// Gives the UDP sockets that no listener had in the process before to one that serves at their address now.
+    pub fn claim_udp(&mut self, actual: SocketAddr, name: &str, asked: &Address) {
+        for inherited in &mut self.sockets {
+            if inherited.owner == Owner::Any && inherited.actual == Address::Udp(actual) {
+                (inherited.owner, inherited.asked) = (Owner::Listener(name.to_owned()), asked.to_string());
+            }
+        }
+    }
+
     /// Takes the UDP sockets that nobody took.
     pub fn take_udp(&mut self) -> Vec<(SocketAddr, Vec<BoundSocket>)> {
         let udp = |inherited: &mut Inherited| matches!(inherited.actual, Address::Udp(_));
@@ -266,6 +275,11 @@ impl Handover {
     pub fn add_listener(&mut self, name: &str, asked: &Address, actual: Address, sockets: Vec<BoundSocket>) {
         let owner = Owner::Listener(name.to_owned());
         self.sockets.push(Inherited { owner, asked: asked.to_string(), actual, sockets });
+    }
+
+    /// Adds sockets that no listener has.
+    pub fn add_unowned(&mut self, actual: Address, sockets: Vec<BoundSocket>) {
+        self.sockets.push(Inherited { owner: Owner::Any, asked: actual.to_string(), actual, sockets });
     }
 
     /// Adds the homes of QUIC connections, and a link by which both processes pass on datagrams.

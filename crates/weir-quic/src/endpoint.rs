@@ -167,14 +167,12 @@ impl Endpoint {
     /// Reads the socket no more, because another endpoint does. It sends on, and gets what arrives for its connections by
     /// [`Endpoint::take`].
     pub fn stop_reading(&self) {
-        self.0.is_deaf.set(true);
-        self.0.agenda.wake();
+        self.0.set_deaf(true);
     }
 
     /// Reads the socket again after [`Endpoint::stop_reading`], because nobody else does any more.
     pub fn read_again(&self) {
-        self.0.is_deaf.set(false);
-        self.0.agenda.wake();
+        self.0.set_deaf(false);
     }
 
     /// Takes a datagram that another core received.
@@ -314,6 +312,12 @@ impl Inner {
         self.connections.borrow_mut().insert(handle, Rc::clone(&shared));
         self.handshakes.set(self.handshakes.get() + 1);
         shared
+    }
+
+    fn set_deaf(&self, is_deaf: bool) {
+        self.is_deaf.set(is_deaf);
+        let _ = self.socket.set_deaf(is_deaf); // otherwise its task is woken in vain
+        self.agenda.wake();
     }
 
     fn count(&self, change: impl FnOnce(&mut Counts)) {

@@ -1,9 +1,10 @@
 //! UDP sockets: one per core and address.
 
-use crate::steer;
+use crate::steer::by_connection_id;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
 use weir_wire::listen::Beside;
 use weir_wire::port_owner;
 
@@ -36,7 +37,8 @@ pub fn bind(asked: SocketAddr, cores: usize, beside: Beside) -> io::Result<Group
     {
         return Err(match (e.kind(), port_owner::of_udp(asked)) {
             (io::ErrorKind::AddrInUse, Some(pid)) => {
-                io::Error::new(e.kind(), format!("UDP {asked} is taken by process {pid}"))
+                let why = if runs_our_program(pid) { DRAINS } else { "" };
+                io::Error::new(e.kind(), format!("UDP {asked} is taken by process {pid}{why}"))
             }
             _ => failed(e),
         });
@@ -51,27 +53,53 @@ pub fn bind(asked: SocketAddr, cores: usize, beside: Beside) -> io::Result<Group
         address = socket.local_addr()?;
         sockets.push(socket);
     }
-    let is_steered = sockets.len() == 1
-        || sockets.first().is_some_and(|first| steer::by_connection_id(first, cores).is_ok());
+    let is_steered =
+        sockets.len() == 1 || sockets.first().is_some_and(|first| by_connection_id(first, cores).is_ok());
     Ok(Group { address, sockets, is_steered })
 }
 
-/// Binds more sockets to an address, of which `have` are bound already, so that there are `want`. The kernel steers by
-/// the new number from then on.
+/// What to do about a gateway that has the address. Its TCP port is free as soon as it drains.
+const DRAINS: &str = ". If that one drains, it keeps the port until its last QUIC connection has ended: wait for its \
+                      end, or replace a running gateway with `weir upgrade`";
+
+/// Whether a process runs the same program as this one.
+fn runs_our_program(pid: u32) -> bool {
+    let name = |pid: &str| std::fs::read_to_string(format!("/proc/{pid}/comm")).ok();
+    let own = name("self");
+    own.is_some() && own == name(&pid.to_string())
+}
+
+/// Binds more sockets to an address, of which `have` are bound already, so that there are `want`. `first` is one of
+/// those. The kernel gives the new sockets nothing before [`steer`]: nobody reads them yet.
 ///
 /// # Errors
 /// The system's error. Sockets that were bound before stay.
-pub fn bind_more(address: SocketAddr, have: usize, want: usize) -> io::Result<Group> {
+pub fn bind_more(
+    address: SocketAddr,
+    first: &impl AsFd,
+    have: usize,
+    want: usize,
+) -> io::Result<Vec<UdpSocket>> {
+    // A single socket has no program yet, without which the kernel would deal datagrams out to all. Where the system
+    // allows no programs, it does.
+    let _ = steer(first, have);
     let failed = |e: io::Error| io::Error::new(e.kind(), format!("cannot open UDP {address}: {e}"));
-    let mut sockets = Vec::with_capacity(want.saturating_sub(have));
-    for _ in have..want {
+    let bind = |_| {
         let socket = open(address).map_err(failed)?;
         socket.set_reuse_port(true)?;
         socket.bind(&address.into()).map_err(failed)?;
-        sockets.push(socket.into());
-    }
-    let is_steered = sockets.first().is_some_and(|first| steer::by_connection_id(first, want).is_ok());
-    Ok(Group { address, sockets, is_steered })
+        Ok(socket.into())
+    };
+    (have..want).map(bind).collect()
+}
+
+/// Has the kernel steer datagrams to the first `count` sockets of the group that `socket` belongs to, by the connection
+/// ids in them.
+///
+/// # Errors
+/// When the system does not allow that.
+pub fn steer(socket: &impl AsFd, count: usize) -> io::Result<()> {
+    by_connection_id(&socket.as_fd(), count)
 }
 
 /// Binds an address that is shared with nobody. With SO_REUSEPORT, the kernel might choose the port of another client.
@@ -120,22 +148,27 @@ mod tests {
         let error = bind(group.address, 1, Beside::Nobody).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
         assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
+        assert!(error.to_string().ends_with(DRAINS), "this program is our program: {error}");
         assert!(bind(group.address, 1, Beside::Ourselves).is_ok());
     }
 
     #[test]
-    fn a_group_that_grows_is_steered_by_its_new_number() {
-        let group = bind("127.0.0.1:0".parse().unwrap(), 2, Beside::Nobody).unwrap();
-        let more = bind_more(group.address, 2, 3).unwrap();
-        assert!(more.is_steered);
-        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let all: Vec<_> = group.sockets.iter().chain(&more.sockets).collect();
-        for core in 0..6_u8 {
-            client.send_to(&[&[0x40, core], &[0; 30][..]].concat(), group.address).unwrap();
-            let owner = all[usize::from(core) % 3];
-            owner.set_nonblocking(false).unwrap();
-            owner.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
-            assert_eq!(owner.recv(&mut [0; 64]).unwrap(), 32);
+    fn new_sockets_of_a_group_get_nothing_before_it_is_steered_to_them() {
+        for have in [1, 2] {
+            let group = bind("127.0.0.1:0".parse().unwrap(), have, Beside::Nobody).unwrap();
+            let more = bind_more(group.address, &group.sockets[0], have, 3).unwrap();
+            let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+            let all: Vec<_> = group.sockets.iter().chain(&more).collect();
+            let arrives = |core: u8, owner: usize| {
+                client.send_to(&[&[0x40, core], &[0; 30][..]].concat(), group.address).unwrap();
+                let owner = all[owner];
+                owner.set_nonblocking(false).unwrap();
+                owner.set_read_timeout(Some(std::time::Duration::from_secs(5))).unwrap();
+                assert_eq!(owner.recv(&mut [0; 64]).unwrap(), 32);
+            };
+            (0..6_u8).for_each(|core| arrives(core, usize::from(core) % have));
+            steer(&more[0], 3).unwrap();
+            (0..6_u8).for_each(|core| arrives(core, usize::from(core) % 3));
         }
     }
 }

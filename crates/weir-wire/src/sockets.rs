@@ -71,6 +71,8 @@ struct Place {
     name: Name,
     /// Whether the socket has joined the poll set.
     watched: Cell<bool>,
+    /// Nobody wants to know what arrives.
+    is_deaf: Cell<bool>,
     sockets: Rc<Sockets>,
 }
 
@@ -135,7 +137,7 @@ impl Sockets {
         let slot = Rc::new(Slot { ready: Cell::new(ready), generation, ..Slot::default() });
         let key = self.slots.borrow_mut().insert(Rc::clone(&slot));
         let name = Name::new(key, class, generation);
-        Place { slot, name, watched: Cell::new(false), sockets: Rc::clone(self) }
+        Place { slot, name, watched: Cell::new(false), is_deaf: Cell::new(false), sockets: Rc::clone(self) }
     }
 
     /// Processes kernel events: wakes tasks of upstream sockets, and queues client sockets.
@@ -293,11 +295,25 @@ impl Place {
     /// Joins the poll set, which then reports what is already ready.
     #[cold]
     fn watch(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
-        let interest = Interest::READABLE | Interest::WRITABLE;
         let source = socket.as_raw_fd();
-        self.sockets.registry.register(&mut SourceFd(&source), Token(self.name.0 as usize), interest)?;
+        let token = Token(self.name.0 as usize);
+        self.sockets.registry.register(&mut SourceFd(&source), token, self.interest())?;
         self.watched.set(true);
         Ok(())
+    }
+
+    fn interest(&self) -> Interest {
+        if self.is_deaf.get() { Interest::WRITABLE } else { Interest::READABLE | Interest::WRITABLE }
+    }
+
+    /// Says whether the socket's task wants to know what arrives.
+    fn set_deaf(&self, socket: BorrowedFd<'_>, is_deaf: bool) -> io::Result<()> {
+        if self.is_deaf.replace(is_deaf) == is_deaf || !self.watched.get() {
+            return Ok(());
+        }
+        let source = socket.as_raw_fd();
+        let token = Token(self.name.0 as usize);
+        self.sockets.registry.reregister(&mut SourceFd(&source), token, self.interest())
     }
 
     /// Tries the operation if any of `bits` is set, else waits.

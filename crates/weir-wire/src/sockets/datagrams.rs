@@ -58,6 +58,18 @@ impl Datagrams {
         }
     }
 
+    /// Says whether this task reads. If it does not, because another one has a copy of the socket and does, arriving
+    /// datagrams do not wake it.
+    ///
+    /// # Errors
+    /// When the system refuses the change: the task is woken in vain then.
+    pub fn set_deaf(&self, is_deaf: bool) -> io::Result<()> {
+        match &self.0 {
+            Inner::Core { place, fd } => place.set_deaf(fd.as_fd(), is_deaf),
+            Inner::Runtime(_) => Ok(()), // it shares its socket with nobody
+        }
+    }
+
     /// Runs `send`. If it would block, waits until the socket has room.
     pub fn poll_send<T>(
         &self,

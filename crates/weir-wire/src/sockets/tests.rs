@@ -9,6 +9,9 @@ use std::io::{IoSlice, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::task::{Wake, Waker};
 use std::time::Duration;
 
 /// A connection of this core, and its peer, which has already sent `sent`.
@@ -55,6 +58,45 @@ fn bytes_and_the_end_arrive() {
         assert_eq!(read(&socket, 64).await, b"");
         assert_eq!(read(&socket, 64).await, b"", "the end is told as often as it is asked for");
     });
+}
+
+#[test]
+fn a_deaf_socket_wakes_nobody() {
+    on_a_core(async {
+        let bind = || {
+            let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+            socket.set_nonblocking(true).unwrap();
+            let address = socket.local_addr().unwrap();
+            (driver::sockets().unwrap().add_datagrams(socket), address)
+        };
+        let client = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let ((deaf, to_deaf), (other, to_other)) = (bind(), bind());
+        let receive = |fd: std::os::fd::BorrowedFd<'_>| {
+            rustix::net::recv(fd, &mut [0; 8][..], rustix::net::RecvFlags::empty())
+        };
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut cx = Context::from_waker(&waker);
+        assert!(deaf.poll_receive(&mut cx, |fd| Ok(receive(fd)?)).is_pending());
+        deaf.set_deaf(true).unwrap();
+        client.send_to(b"a", to_deaf).unwrap();
+        // What arrives later is told.
+        client.send_to(b"b", to_other).unwrap();
+        poll_fn(|cx| other.poll_receive(cx, |fd| Ok(receive(fd)?))).await.unwrap();
+        assert_eq!(woken.0.load(Relaxed), 0);
+        deaf.set_deaf(false).unwrap();
+        poll_fn(|cx| deaf.poll_receive(cx, |fd| Ok(receive(fd)?))).await.unwrap();
+    });
+}
+
+/// Counts how often a task was woken.
+#[derive(Default)]
+struct Woken(AtomicUsize);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Relaxed);
+    }
 }
 
 #[test]

@@ -564,7 +564,7 @@ fn an_upload_outlives_two_upgrades() {
 }
 
 /// How many descriptors of a process are sockets of UDP at this port.
-fn udp_descriptors(weir: &Weir) -> usize {
+pub(crate) fn udp_descriptors(weir: &Weir) -> usize {
     let port = format!(":{:04X}", weir.udp_address().rsplit_once(':').unwrap().1.parse::<u16>().unwrap());
     let table = std::fs::read_to_string("/proc/net/udp").unwrap();
     let ours =

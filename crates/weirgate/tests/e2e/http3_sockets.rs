@@ -2,7 +2,8 @@
 //! kernel goes on to give clients to every socket of an address that is open: each needs a reader.
 
 use crate::binary_upgrade::kill;
-use weir_testkit::{Asked, Authority, Conn, H3, Tls, Upstream, Weir, run_weir};
+use crate::http3::udp_descriptors;
+use weir_testkit::{Asked, Authority, Conn, H3, Tls, Upstream, Weir, eventually, run_weir};
 
 /// A listener, with a route that answers and one whose answer a test holds back.
 struct Lab {
@@ -93,6 +94,24 @@ fn http3_comes_back_beside_connections_of_a_core_that_left() {
     lab.all_get_in(&weir);
 }
 
+/// One core keeps its socket for a request while HTTP/3 is off. When HTTP/3 comes back, that socket is the first of its
+/// address, and usually another core gets it: then only that one may read it.
+#[test]
+fn a_socket_that_is_dealt_to_another_core_has_one_reader() {
+    let lab = Lab::new();
+    let weir = Weir::start(&lab.with(8));
+    let client = lab.client(&weir);
+    let asked = client.start("GET /slow HTTP/1.1\r\nHost: a.test\r\n\r\n");
+    let held = vec![(lab.upstream.accept_request(), asked, client)];
+    reload(&weir, &lab.without(8));
+    eventually("the other cores have closed theirs", || udp_descriptors(&weir) == 1);
+    reload(&weir, &lab.with(8));
+    lab.all_get_in(&weir);
+    Lab::finish(held);
+    eventually("each socket is open once", || udp_descriptors(&weir) == 8);
+    lab.all_get_in(&weir);
+}
+
 #[test]
 fn requests_end_where_http3_is_off_by_now() {
     let lab = Lab::new();
@@ -126,6 +145,20 @@ fn http3_comes_back_after_an_upgrade_that_took_it_away() {
     weir.write_config(&lab.without(2));
     weir.upgrade().unwrap();
     reload(&weir, &lab.with(2));
+    lab.all_get_in(&weir);
+    Lab::finish(held);
+    lab.all_get_in(&weir);
+}
+
+#[test]
+fn http3_comes_back_in_the_third_process() {
+    let lab = Lab::new();
+    let weir = Weir::start_installed(&lab.with(2));
+    let held = lab.hold(&weir);
+    weir.write_config(&lab.without(2));
+    weir.upgrade().unwrap();
+    weir.write_config(&lab.with(2));
+    weir.upgrade().unwrap();
     lab.all_get_in(&weir);
     Lab::finish(held);
     lab.all_get_in(&weir);
