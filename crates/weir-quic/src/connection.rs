@@ -1,6 +1,7 @@
 //! One QUIC connection as tasks use it: its streams, its end, and what the peer has proved.
 
-use crate::session::{Seen, Told};
+use crate::keys::Seen;
+use crate::session::Told;
 use crate::settings::Mark;
 use crate::shared::{Lost, News, Owner, Shared};
 use crate::stream::{Reader, Writer};
@@ -95,6 +96,7 @@ impl Connection {
         // Streams that arrived before the end are still handed out, so that no request of a peer that closes early
         // is lost without an answer to it.
         if let Some(id) = shared.proto.borrow_mut().streams().accept(dir) {
+            shared.hands_out(id);
             shared.touch(); // accepting grants the peer further streams
             return Poll::Ready(Ok(id));
         }

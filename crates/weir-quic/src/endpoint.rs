@@ -82,6 +82,16 @@ pub(crate) struct Inner {
     counts: Cell<Counts>,
 }
 
+/// A datagram that has arrived.
+#[derive(Clone, Copy)]
+struct Came<'a> {
+    now: Instant,
+    from: SocketAddr,
+    to: Option<IpAddr>,
+    ecn: Option<quinn_proto::EcnCodepoint>,
+    bytes: &'a [u8],
+}
+
 /// Says whether a client may connect, and is told whether it has proved its address.
 type Gate = Box<dyn Fn(SocketAddr, bool) -> Admission>;
 
@@ -178,8 +188,8 @@ impl Endpoint {
     /// Takes a datagram that another core received.
     pub fn take(&self, datagram: &Datagram) {
         let ecn = datagram.ecn.and_then(quinn_proto::EcnCodepoint::from_bits);
-        let bytes = BytesMut::from(&datagram.bytes[..]);
-        self.0.handle(Instant::now(), datagram.from, datagram.to, ecn, bytes);
+        let Datagram { bytes, from, to, .. } = datagram;
+        self.0.handle(Came { now: Instant::now(), from: *from, to: *to, ecn, bytes });
         self.0.agenda.wake();
     }
 
@@ -420,17 +430,11 @@ impl Inner {
             }
         }
         let ecn = meta.ecn.and_then(|ecn| quinn_proto::EcnCodepoint::from_bits(ecn as u8));
-        self.handle(now, meta.addr, meta.dst_ip, ecn, BytesMut::from(bytes));
+        self.handle(Came { now, from: meta.addr, to: meta.dst_ip, ecn, bytes });
     }
 
-    fn handle(
-        self: &Rc<Self>,
-        now: Instant,
-        from: SocketAddr,
-        to: Option<IpAddr>,
-        ecn: Option<quinn_proto::EcnCodepoint>,
-        bytes: BytesMut,
-    ) {
+    fn handle(self: &Rc<Self>, came: Came<'_>) {
+        let Came { now, from, bytes, .. } = came;
         // Port 0 cannot be answered: the send fails with EINVAL, upon which quinn-udp does without segmentation and
         // ECN for as long as the socket lives. A datagram that is longer than we told clients could hold 60,000 frames.
         let len = bytes.len();
@@ -439,7 +443,7 @@ impl Inner {
         }
         let mut answer = take(&mut *self.outgoing.borrow_mut());
         answer.clear();
-        let event = self.proto.borrow_mut().handle(now, from, to, ecn, bytes, &mut answer);
+        let event = self.pass(came, &mut answer);
         match event {
             None => {}
             Some(DatagramEvent::Response(transmit)) => self.send_once(&transmit, &answer),
@@ -450,6 +454,7 @@ impl Inner {
                 {
                     shared.received(from, len);
                     shared.proto.borrow_mut().handle_event(event);
+                    self.pass_again(&shared, came);
                     if shared.is_flooded(now) {
                         self.end_flood(&shared);
                     }
@@ -458,14 +463,29 @@ impl Inner {
             }
             Some(DatagramEvent::NewConnection(incoming)) => {
                 answer.clear();
-                self.greet(now, incoming, len, &mut answer);
+                self.greet(came, incoming, &mut answer);
             }
         }
         *self.outgoing.borrow_mut() = answer;
     }
 
+    /// Passes a datagram to quinn-proto.
+    fn pass(&self, came: Came<'_>, answer: &mut Vec<u8>) -> Option<DatagramEvent> {
+        let Came { now, from, to, ecn, bytes } = came;
+        self.proto.borrow_mut().handle(now, from, to, ecn, BytesMut::from(bytes), answer)
+    }
+
+    /// Passes a datagram again if a packet in it was put off.
+    fn pass_again(&self, shared: &Shared, came: Came<'_>) {
+        while shared.makes_room() {
+            if let Some(DatagramEvent::ConnectionEvent(_, event)) = self.pass(came, &mut Vec::new()) {
+                shared.proto.borrow_mut().handle_event(event);
+            }
+        }
+    }
+
     /// Decides about a client's first packet.
-    fn greet(self: &Rc<Self>, now: Instant, incoming: Incoming, len: usize, answer: &mut Vec<u8>) {
+    fn greet(self: &Rc<Self>, came: Came<'_>, incoming: Incoming, answer: &mut Vec<u8>) {
         let (limits, mark) =
             self.server.borrow().as_ref().map(|server| (server.limits.clone(), server.mark)).unzip();
         let handshakes = self.handshakes.get();
@@ -504,7 +524,7 @@ impl Inner {
             }
             return;
         }
-        let accepted = self.proto.borrow_mut().accept(incoming, now, answer, None);
+        let accepted = self.proto.borrow_mut().accept(incoming, came.now, answer, None);
         match accepted {
             Ok((handle, proto)) => {
                 let shared = self.add(handle, proto, &limits);
@@ -512,8 +532,9 @@ impl Inner {
                 if client.is_some() {
                     shared.set_proved();
                 }
-                shared.received(shared.peer(), len);
+                shared.received(shared.peer(), came.bytes.len());
                 shared.mark.set(mark.unwrap_or_default());
+                self.pass_again(&shared, came); // it may hold early data
                 if let Some(client) = client {
                     *self.by_client.borrow_mut().entry(client).or_default() += 1;
                 }

@@ -8,17 +8,21 @@
 //! `ids` makes connection ids that name the core and the generation of the process. `endpoint` receives, sends and
 //! keeps timers; tasks use `connection` and `stream`; `shared` is the state that all three share. `inbox` holds what was
 //! received, `interface` has what an endpoint asks and tells. `path` tells which address a peer has proved, `unproved`
-//! bounds what is sent to others, `session` watches handshakes, and `flood` counts frames that carry nothing.
-//! `settings` has the limits.
+//! bounds what is sent to others, and `flood` counts frames that carry nothing. `session` is the TLS session of a
+//! client, `keys` are its packet keys, which look into packets by `frames`. `settings` has the limits, `allowance` that
+//! of streams.
 //!
 //! *Architecture Invariant:* nothing here knows HTTP.
 
+mod allowance;
 mod connection;
 mod endpoint;
 mod flood;
+mod frames;
 mod ids;
 mod inbox;
 mod interface;
+mod keys;
 mod path;
 mod session;
 mod settings;

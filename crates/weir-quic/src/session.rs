@@ -1,75 +1,88 @@
-//! The TLS session of a client's connection: quinn-proto's, watched for what quinn-proto does not tell.
+//! The TLS session of a client's connection. quinn-proto's own keeps all of rustls for as long as the connection lives;
+//! this one frees it at the end of the handshake, and keeps what a connection is asked for later.
 //!
-//! - The cipher suite: it stands in the ServerHello.
-//! - Whether the client has proved its address during the handshake: a packet under Handshake keys proves it (RFC 9000
-//!   §8.1).
-//! - A CONNECTION_CLOSE of the application (type 0x1d) in an Initial or Handshake packet, which the protocol forbids
-//!   there (RFC 9000 §12.4) and quinn-proto obeys. Its type is replaced by another forbidden one, for which quinn-proto
-//!   ends the connection with PROTOCOL_VIOLATION.
+//! It tells a client that it may open more streams than quinn-proto has entries for: see [`crate::allowance`].
 
-use bytes::BytesMut;
+use crate::allowance::Allowance;
+use crate::keys::{self, Seen, Updates};
 use quinn_proto::crypto::rustls::{HandshakeData, QuicServerConfig};
 use quinn_proto::crypto::{
-    self, CryptoError, ExportKeyingMaterialError, HeaderKey, KeyPair, Keys, PacketKey, UnsupportedVersion,
+    self, ExportKeyingMaterialError, HeaderKey, KeyPair, Keys, PacketKey, UnsupportedVersion,
 };
 use quinn_proto::transport_parameters::TransportParameters;
-use quinn_proto::{ConnectionId, Side, TransportError};
-use rustls::CipherSuite;
+use quinn_proto::{ConnectionId, Dir, Side, TransportError, TransportErrorCode};
+use rustls::pki_types::CertificateDer;
+use rustls::quic::{KeyChange, ServerConnection, Suite, Version};
+use rustls::server::StoresServerSessions;
+use rustls::{AlertDescription, ServerConfig};
 use std::any::Any;
+use std::io::Cursor;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU16, Ordering::Relaxed};
 
-/// The TLS policy of a server whose sessions are watched.
-pub(crate) struct Watching(pub(crate) Arc<QuicServerConfig>);
-
-/// What is known of a handshake beyond quinn-proto's data. A connection has one thread; the atomics are there because
-/// quinn-proto requires sessions that may move to another.
-#[derive(Debug, Default)]
-pub(crate) struct Seen {
-    has_proved: AtomicBool,
-    /// 0, which is no suite of TLS 1.3, until it is known.
-    suite: AtomicU16,
+/// The TLS policy of a server.
+pub(crate) struct Tls {
+    config: Arc<ServerConfig>,
+    /// The suite of Initial packets.
+    initial: Suite,
+    /// quinn-proto's view of the policy.
+    quinn: QuicServerConfig,
+    /// Those of a client, by direction.
+    streams: [Allowance; 2],
 }
 
-/// What [`crypto::Session::handshake_data`] of a watched session returns.
+/// What [`crypto::Session::handshake_data`] of such a session returns.
 pub(crate) struct Told {
     pub(crate) seen: Arc<Seen>,
     pub(crate) data: Option<HandshakeData>,
 }
 
 struct Session {
-    inner: Box<dyn crypto::Session>,
+    stage: Stage,
+    initial: Suite,
+    version: Version,
     seen: Arc<Seen>,
-    /// The Handshake keys have been handed out. The next ones are those of 1-RTT packets.
-    has_handshake_keys: bool,
+    updates: Option<Updates>,
+    /// quinn-proto knows that [`HandshakeData`] is there.
+    is_told: bool,
 }
 
-/// The key of the client's Initial or Handshake packets.
-struct EarlyKey {
-    inner: Box<dyn PacketKey>,
-    /// For Handshake packets.
-    seen: Option<Arc<Seen>>,
+enum Stage {
+    Handshake(Box<ServerConnection>),
+    Done(Box<Shown>),
 }
 
-impl Seen {
-    /// Whether the client has proved that it receives packets at the address that it handshakes from.
-    pub(crate) fn has_proved(&self) -> bool {
-        self.has_proved.load(Relaxed)
+/// What the handshake has shown.
+struct Shown {
+    protocol: Option<Vec<u8>>,
+    name: Option<String>,
+    chain: Option<Vec<CertificateDer<'static>>>,
+}
+
+impl Tls {
+    /// # Errors
+    /// When the policy cannot be used for QUIC.
+    pub(crate) fn new(
+        config: Arc<ServerConfig>,
+        initial: Suite,
+        streams: [Allowance; 2],
+    ) -> Result<Self, rustls::Error> {
+        let config = with_sessions(config, streams[Dir::Bi as usize].told());
+        // What would fail for a client fails now.
+        drop(ServerConnection::new(Arc::clone(&config), Version::V1, Vec::new())?);
+        let quinn = QuicServerConfig::with_initial(Arc::clone(&config), initial)
+            .map_err(|e| rustls::Error::General(e.to_string()))?;
+        Ok(Self { config, initial, quinn, streams })
     }
-
-    /// The name of the cipher suite, such as `TLS13_AES_256_GCM_SHA384`; empty until it is chosen.
-    pub(crate) fn suite(&self) -> &'static str {
-        CipherSuite::from(self.suite.load(Relaxed)).as_str().unwrap_or("")
-    }
 }
 
-impl crypto::ServerConfig for Watching {
+impl crypto::ServerConfig for Tls {
     fn initial_keys(&self, version: u32, to: &ConnectionId) -> Result<Keys, UnsupportedVersion> {
-        self.0.initial_keys(version, to).map(|keys| watched(keys, None))
+        let version = supported(version).ok_or(UnsupportedVersion)?;
+        Ok(keys::early(self.initial.keys(to, rustls::Side::Server, version), None))
     }
 
     fn retry_tag(&self, version: u32, to: &ConnectionId, packet: &[u8]) -> [u8; 16] {
-        self.0.retry_tag(version, to, packet)
+        self.quinn.retry_tag(version, to, packet)
     }
 
     fn start_session(
@@ -77,179 +90,237 @@ impl crypto::ServerConfig for Watching {
         version: u32,
         params: &TransportParameters,
     ) -> Box<dyn crypto::Session> {
-        let inner = crypto::ServerConfig::start_session(Arc::clone(&self.0), version, params);
-        Box::new(Session { inner, seen: Arc::default(), has_handshake_keys: false })
+        let version = supported(version).unwrap_or(Version::V1); // `initial_keys` has accepted it
+        let mut bytes = Vec::new();
+        params.write(&mut bytes);
+        let params = with_streams(&bytes, self.streams.map(Allowance::told));
+        let tls = ServerConnection::new(Arc::clone(&self.config), version, params)
+            .expect("Tls::new has tried this policy");
+        Box::new(Session {
+            stage: Stage::Handshake(Box::new(tls)),
+            initial: self.initial,
+            version,
+            seen: Arc::new(Seen::new(self.streams[Dir::Bi as usize].room().into())),
+            updates: None,
+            is_told: false,
+        })
+    }
+}
+
+/// The policy with sessions that allow early data only to a client that was told of no more streams than now: it
+/// remembers what it was told (RFC 9000 §7.4.1), and sessions outlive a reload.
+fn with_sessions(config: Arc<ServerConfig>, told: u32) -> Arc<ServerConfig> {
+    if config.max_early_data_size == 0 {
+        return config;
+    }
+    let mut config = ServerConfig::clone(&config);
+    config.session_storage = Arc::new(Sessions { all: config.session_storage, told });
+    Arc::new(config)
+}
+
+/// Sessions that remember how many bidirectional streams their client was told of.
+#[derive(Debug)]
+struct Sessions {
+    all: Arc<dyn StoresServerSessions>,
+    told: u32,
+}
+
+impl Sessions {
+    fn usable(&self, mut value: Vec<u8>) -> Option<Vec<u8>> {
+        let told = *value.last_chunk()?;
+        value.truncate(value.len() - told.len());
+        (u32::from_be_bytes(told) <= self.told).then_some(value)
+    }
+}
+
+impl StoresServerSessions for Sessions {
+    fn put(&self, key: Vec<u8>, mut value: Vec<u8>) -> bool {
+        value.extend_from_slice(&self.told.to_be_bytes());
+        self.all.put(key, value)
+    }
+
+    fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.usable(self.all.get(key)?)
+    }
+
+    fn take(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.usable(self.all.take(key)?)
+    }
+
+    fn can_cache(&self) -> bool {
+        self.all.can_cache()
+    }
+}
+
+/// The versions of QUIC that quinn-proto speaks: 1, and the drafts of it that differ in keys only.
+const fn supported(version: u32) -> Option<Version> {
+    match version {
+        0xff00_001d..=0xff00_0020 => Some(Version::V1Draft),
+        0x0000_0001 | 0xff00_0021..=0xff00_0022 => Some(Version::V1),
+        _ => None,
+    }
+}
+
+/// Transport parameters with other values for `initial_max_streams_bidi` and `initial_max_streams_uni` (RFC 9000 §18.2).
+/// The order stays. A parameter that is absent, because it is 0, stays so.
+fn with_streams(params: &[u8], told: [u32; 2]) -> Vec<u8> {
+    use crate::frames::integers;
+    let (mut all, mut rest) = (Vec::with_capacity(params.len() + 2), params);
+    while let Some([id, len]) = integers(&mut rest) {
+        let Some((value, after)) = usize::try_from(len).ok().and_then(|len| rest.split_at_checked(len))
+        else {
+            break; // never: quinn-proto wrote them
+        };
+        rest = after;
+        write_integer(id, &mut all);
+        match id {
+            0x08 | 0x09 => {
+                let mut streams = Vec::new();
+                write_integer(told[id as usize - 0x08].into(), &mut streams);
+                write_integer(streams.len() as u64, &mut all);
+                all.append(&mut streams);
+            }
+            _ => {
+                write_integer(len, &mut all);
+                all.extend_from_slice(value);
+            }
+        }
+    }
+    all
+}
+
+/// Writes a variable-length integer (RFC 9000 §16), the inverse of [`crate::frames::integers`].
+fn write_integer(value: u64, to: &mut Vec<u8>) {
+    match value {
+        0..0x40 => to.push(value as u8),
+        0x40..0x4000 => to.extend_from_slice(&(value as u16 | 0x4000).to_be_bytes()),
+        0x4000..0x4000_0000 => to.extend_from_slice(&(value as u32 | 0x8000_0000).to_be_bytes()),
+        _ => to.extend_from_slice(&(value | 0xc000_0000_0000_0000).to_be_bytes()),
+    }
+}
+
+impl Session {
+    /// Frees what only the handshake needs.
+    fn finish(&mut self) {
+        let Stage::Handshake(tls) = &self.stage else { return };
+        self.stage = Stage::Done(Box::new(shown(tls)));
+    }
+}
+
+fn shown(tls: &ServerConnection) -> Shown {
+    Shown {
+        protocol: tls.alpn_protocol().map(<[u8]>::to_vec),
+        name: tls.server_name().map(str::to_owned),
+        chain: tls.peer_certificates().map(<[_]>::to_vec),
     }
 }
 
 impl crypto::Session for Session {
-    fn initial_keys(&self, to: &ConnectionId, side: Side) -> Keys {
-        watched(self.inner.initial_keys(to, side), None)
+    fn initial_keys(&self, to: &ConnectionId, _: Side) -> Keys {
+        keys::early(self.initial.keys(to, rustls::Side::Server, self.version), None)
     }
 
     fn handshake_data(&self) -> Option<Box<dyn Any>> {
-        let data = self.inner.handshake_data().and_then(|data| data.downcast().ok()).map(|data| *data);
+        let data = self.is_told.then(|| {
+            let (protocol, server_name) = match &self.stage {
+                Stage::Handshake(tls) => {
+                    (tls.alpn_protocol().map(<[u8]>::to_vec), tls.server_name().map(str::to_owned))
+                }
+                Stage::Done(shown) => (shown.protocol.clone(), shown.name.clone()),
+            };
+            HandshakeData { protocol, server_name }
+        });
         Some(Box::new(Told { seen: Arc::clone(&self.seen), data }))
     }
 
     fn peer_identity(&self) -> Option<Box<dyn Any>> {
-        self.inner.peer_identity()
+        let chain = match &self.stage {
+            Stage::Handshake(tls) => tls.peer_certificates().map(<[_]>::to_vec),
+            Stage::Done(shown) => shown.chain.clone(),
+        };
+        chain.map(|chain| -> Box<dyn Any> { Box::new(chain) })
     }
 
     fn early_crypto(&self) -> Option<(Box<dyn HeaderKey>, Box<dyn PacketKey>)> {
-        self.inner.early_crypto()
+        let Stage::Handshake(tls) = &self.stage else { return None };
+        let keys = tls.zero_rtt_keys()?;
+        Some((Box::new(keys.header), keys::zero_rtt(keys.packet, &self.seen)))
     }
 
     fn early_data_accepted(&self) -> Option<bool> {
-        self.inner.early_data_accepted()
+        None // for clients only
     }
 
     fn is_handshaking(&self) -> bool {
-        self.inner.is_handshaking()
+        matches!(&self.stage, Stage::Handshake(tls) if tls.is_handshaking())
     }
 
     fn read_handshake(&mut self, bytes: &[u8]) -> Result<bool, TransportError> {
-        self.inner.read_handshake(bytes)
+        let Stage::Handshake(tls) = &mut self.stage else {
+            // RFC 9001 §6, §4.4: clients send nothing after the handshake.
+            return Err(failed(AlertDescription::UnexpectedMessage, "a TLS message after the handshake"));
+        };
+        tls.read_hs(bytes).map_err(|e| match tls.alert() {
+            Some(alert) => failed(alert, e.to_string()),
+            None => TransportError {
+                code: TransportErrorCode::PROTOCOL_VIOLATION,
+                frame: None,
+                reason: format!("TLS error: {e}"),
+            },
+        })?;
+        let is_there = tls.alpn_protocol().is_some() || tls.server_name().is_some() || !tls.is_handshaking();
+        Ok(is_there && !std::mem::replace(&mut self.is_told, is_there))
     }
 
     fn transport_parameters(&self) -> Result<Option<TransportParameters>, TransportError> {
-        self.inner.transport_parameters()
+        let Stage::Handshake(tls) = &self.stage else { return Ok(None) }; // quinn-proto has them
+        let Some(bytes) = tls.quic_transport_parameters() else { return Ok(None) };
+        Ok(Some(TransportParameters::read(Side::Server, &mut Cursor::new(bytes))?))
     }
 
     fn write_handshake(&mut self, out: &mut Vec<u8>) -> Option<Keys> {
+        let Stage::Handshake(tls) = &mut self.stage else { return None };
         let before = out.len();
-        let keys = self.inner.write_handshake(out);
-        if !self.has_handshake_keys
-            && let Some(suite) = out.get(before..).and_then(suite_of)
-        {
-            self.seen.suite.store(suite, Relaxed);
+        let change = tls.write_hs(out);
+        if let Some(suite) = tls.negotiated_cipher_suite() {
+            self.seen.set_suite(suite.suite());
         }
-        let keys = keys?;
-        if std::mem::replace(&mut self.has_handshake_keys, true) {
-            return Some(keys);
+        match change {
+            Some(KeyChange::Handshake { keys }) => Some(keys::early(keys, Some(&self.seen))),
+            Some(KeyChange::OneRtt { keys, next }) => {
+                self.updates = Some(Updates::First(next));
+                Some(keys::data(keys, &self.seen))
+            }
+            None => {
+                // After the tickets, there is nothing more.
+                if out.len() == before && !tls.is_handshaking() {
+                    self.finish();
+                }
+                None
+            }
         }
-        Some(watched(keys, Some(&self.seen)))
     }
 
     fn next_1rtt_keys(&mut self) -> Option<KeyPair<Box<dyn PacketKey>>> {
-        self.inner.next_1rtt_keys()
+        Some(self.updates.as_mut()?.next(&self.seen))
     }
 
-    fn is_valid_retry(&self, to: &ConnectionId, header: &[u8], payload: &[u8]) -> bool {
-        self.inner.is_valid_retry(to, header, payload)
+    fn is_valid_retry(&self, _: &ConnectionId, _: &[u8], _: &[u8]) -> bool {
+        false // only servers send Retry packets
     }
 
     fn export_keying_material(
         &self,
-        output: &mut [u8],
-        label: &[u8],
-        context: &[u8],
+        _: &mut [u8],
+        _: &[u8],
+        _: &[u8],
     ) -> Result<(), ExportKeyingMaterialError> {
-        self.inner.export_keying_material(output, label, context)
+        Err(ExportKeyingMaterialError) // nobody asks, and its secret is freed
     }
 }
 
-impl PacketKey for EarlyKey {
-    fn encrypt(&self, packet: u64, bytes: &mut [u8], header_len: usize) {
-        self.inner.encrypt(packet, bytes, header_len);
-    }
-
-    fn decrypt(&self, packet: u64, header: &[u8], payload: &mut BytesMut) -> Result<(), CryptoError> {
-        self.inner.decrypt(packet, header, payload)?;
-        if let Some(seen) = &self.seen {
-            seen.has_proved.store(true, Relaxed);
-        }
-        if let Some(at) = application_close(payload)
-            && let Some(kind) = payload.get_mut(at)
-        {
-            *kind = HANDSHAKE_DONE;
-        }
-        Ok(())
-    }
-
-    fn tag_len(&self) -> usize {
-        self.inner.tag_len()
-    }
-
-    fn confidentiality_limit(&self) -> u64 {
-        self.inner.confidentiality_limit()
-    }
-
-    fn integrity_limit(&self) -> u64 {
-        self.inner.integrity_limit()
-    }
-}
-
-/// Watches what is received under these keys. `seen` hears of the first packet.
-fn watched(mut keys: Keys, seen: Option<&Arc<Seen>>) -> Keys {
-    keys.packet.remote = Box::new(EarlyKey { inner: keys.packet.remote, seen: seen.cloned() });
-    keys
-}
-
-/// Types of frames (RFC 9000 §19).
-const PADDING: u8 = 0x00;
-const PING: u8 = 0x01;
-const ACK: u8 = 0x02;
-const ACK_ECN: u8 = 0x03;
-const CRYPTO: u8 = 0x06;
-const CLOSE: u8 = 0x1c;
-const APPLICATION_CLOSE: u8 = 0x1d;
-/// Only a server sends it, and only in 1-RTT packets. The type is the whole frame.
-const HANDSHAKE_DONE: u8 = 0x1e;
-
-/// Where the type of the first CONNECTION_CLOSE of the application is among the frames of an Initial or Handshake
-/// packet. `None` also if a frame that may not be there comes first, for which quinn-proto ends the connection anyway.
-fn application_close(frames: &[u8]) -> Option<usize> {
-    let mut rest = frames;
-    loop {
-        let at = frames.len() - rest.len();
-        let (kind, after) = rest.split_first()?;
-        rest = after;
-        match *kind {
-            PADDING | PING => {}
-            ACK | ACK_ECN => {
-                let [_largest, _delay, ranges, _first] = integers(&mut rest)?;
-                for _ in 0..ranges {
-                    integers::<2>(&mut rest)?;
-                }
-                if *kind == ACK_ECN {
-                    integers::<3>(&mut rest)?;
-                }
-            }
-            CRYPTO => {
-                let [_offset, len] = integers(&mut rest)?;
-                rest = rest.get(usize::try_from(len).ok()?..)?;
-            }
-            CLOSE => {
-                let [_code, _frame, len] = integers(&mut rest)?;
-                rest = rest.get(usize::try_from(len).ok()?..)?;
-            }
-            APPLICATION_CLOSE => return Some(at),
-            _ => return None,
-        }
-    }
-}
-
-/// Takes variable-length integers (RFC 9000 §16).
-fn integers<const N: usize>(bytes: &mut &[u8]) -> Option<[u64; N]> {
-    let mut all = [0; N];
-    for value in &mut all {
-        let first = *bytes.first()?;
-        let (taken, rest) = bytes.split_at_checked(1 << (first >> 6))?;
-        *value = taken.iter().fold(0, |value, byte| value << 8 | u64::from(*byte));
-        *value &= u64::MAX >> (66 - 8 * taken.len() as u32);
-        *bytes = rest;
-    }
-    Some(all)
-}
-
-/// The cipher suite in a message that begins with a ServerHello (RFC 9846 §4.1.3): type, length, version, random,
-/// session id, suite. A HelloRetryRequest has the same form, and the suite that the ServerHello must repeat.
-fn suite_of(message: &[u8]) -> Option<u16> {
-    let (&[2, ..], rest) = message.split_first_chunk::<{ 1 + 3 + 2 + 32 }>()? else { return None };
-    let (id, rest) = rest.split_first()?;
-    let suite = rest.get(usize::from(*id)..)?.first_chunk()?;
-    Some(u16::from_be_bytes(*suite))
+fn failed(alert: AlertDescription, reason: impl Into<String>) -> TransportError {
+    TransportError { code: TransportErrorCode::crypto(alert.into()), frame: None, reason: reason.into() }
 }
 
 #[cfg(test)]
@@ -257,41 +328,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn integers_have_four_lengths() {
-        let mut bytes = &[
-            0x25, 0x40, 0x25, 0x9d, 0x7f, 0x3e, 0x7d, 0xc2, 0x19, 0x7c, 0x5e, 0xff, 0x14, 0xe8, 0x8c, 9,
-        ][..];
-        assert_eq!(integers(&mut bytes), Some([37, 37, 494_878_333, 151_288_809_941_952_652]));
-        assert_eq!(bytes, [9]);
-        assert_eq!(integers::<1>(&mut &[0x40][..]), None);
+    fn clients_are_told_of_more_streams() {
+        let params = [4, 4, 0x80, 1, 0, 0, 8, 1, 8, 0x40, 0x7f, 2, 8, 9, 9, 1, 6, 1, 2, 0x44, 0];
+        let told = [4, 4, 0x80, 1, 0, 0, 8, 2, 0x40, 100, 0x40, 0x7f, 2, 8, 9, 9, 1, 16, 1, 2, 0x44, 0];
+        assert_eq!(with_streams(&params, [100, 16]), told);
+        assert_eq!(with_streams(&[], [100, 16]), []);
     }
 
     #[test]
-    fn an_application_close_is_found_where_a_frame_begins() {
-        for (frames, found) in [
-            (&[0x1d, 0, 0][..], Some(0)),
-            (&[0, 0, 1, 0x1d, 0, 0], Some(3)),
-            (&[2, 9, 0, 0, 9, 0x1d, 0, 0], Some(5)),
-            (&[2, 9, 0, 1, 1, 0x1d, 0x1d, 0x1d, 0, 0], Some(7)),
-            (&[3, 9, 0, 0, 9, 0x1d, 0x1d, 0x1d, 0x1d], Some(8)),
-            (&[6, 0, 3, 0x1d, 0x1d, 0x1d], None),
-            (&[6, 0, 3, 0x1d, 0x1d, 0x1d, 0x1d], Some(6)),
-            (&[0x1c, 0, 0x1d, 1, 0x1d], None),
-            (&[8, 0x1d], None),
-            (&[6, 0, 9, 0x1d], None),
-            (&[2, 9, 0, 0xff, 0x1d], None),
-            (&[], None),
-        ] {
-            assert_eq!(application_close(frames), found, "{frames:x?}");
+    fn sessions_end_when_clients_may_open_fewer_streams() {
+        let all: Arc<dyn StoresServerSessions> = rustls::server::ServerSessionMemoryCache::new(8);
+        let of = |told| Sessions { all: Arc::clone(&all), told };
+        for (told, is_usable) in [(100, true), (101, true), (99, false)] {
+            assert!(of(100).put(b"key".to_vec(), b"value".to_vec()));
+            assert_eq!(of(told).get(b"key").is_some(), is_usable);
+            assert_eq!(of(told).take(b"key"), is_usable.then(|| b"value".to_vec()));
         }
+        assert_eq!(of(100).get(b"key"), None, "it is taken");
+        assert_eq!(of(100).usable(b"abc".to_vec()), None);
     }
 
     #[test]
-    fn the_suite_stands_in_the_server_hello() {
-        let mut hello = [&[2, 0, 0, 46, 3, 3][..], &[7; 32], &[2, 1, 1], &[0x13, 0x02], &[0]].concat();
-        assert_eq!(suite_of(&hello), Some(0x1302));
-        assert_eq!(suite_of(&hello[..40]), None);
-        hello[0] = 8;
-        assert_eq!(suite_of(&hello), None);
+    fn integers_are_read_as_they_were_written() {
+        for value in [0, 63, 64, 16_383, 16_384, (1 << 30) - 1, 1 << 30, (1 << 62) - 1] {
+            let mut bytes = Vec::new();
+            write_integer(value, &mut bytes);
+            assert_eq!(crate::frames::integers(&mut &bytes[..]), Some([value]));
+        }
     }
 }

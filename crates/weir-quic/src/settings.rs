@@ -1,11 +1,12 @@
 //! The limits and keys of endpoints.
 
+use crate::allowance::Allowance;
 use crate::ids::{Home, Ids};
 use crate::path::Paths;
-use crate::session::Watching;
+use crate::session::Tls;
 use crate::tokens::{GIVEN, LIFETIME, Used};
 use aws_lc_rs::{hkdf, hmac, rand};
-use quinn_proto::crypto::rustls::{NoInitialCipherSuite, QuicClientConfig, QuicServerConfig};
+use quinn_proto::crypto::rustls::{NoInitialCipherSuite, QuicClientConfig};
 use quinn_proto::{
     AckFrequencyConfig, ClientConfig, EndpointConfig, IdleTimeout, ServerConfig, TokenLog, TransportConfig,
     ValidationTokenConfig, VarInt,
@@ -22,12 +23,12 @@ pub struct Limits {
     pub idle: Duration,
     /// How long a handshake may take. Default 10 s, as for TLS over TCP.
     pub handshake: Duration,
-    /// Bidirectional streams that the peer may have open at a time. Default 100. A new connection allows at most 20;
-    /// the rest follow while the peer uses more than half of what it may: see `Allowance`.
+    /// Bidirectional streams that the peer may have open at a time. Default 100. A new connection allows at most 100;
+    /// the rest follow while the peer uses more than half of what it may: see [`crate::allowance`].
     pub streams: u32,
     /// Unidirectional streams that the peer may have open at a time. HTTP/3 needs 3; the others leave room for stream
     /// types that the peer invents to test extensibility (RFC 9114 §6.2.3). Default 16, of which a new connection
-    /// allows 8.
+    /// allows 6.
     pub one_way_streams: u32,
     /// Bytes that we buffer of one stream until a task reads them. Default 256 KiB.
     pub stream_window: u32,
@@ -64,42 +65,6 @@ pub enum Retry {
     Auto,
     /// Always.
     Always,
-}
-
-/// How many streams of one direction a peer may have open now.
-///
-/// quinn-proto keeps two table entries for each stream that a peer may open. With 128 streams, their tables take 21 KiB
-/// of each connection, and the processor's cache misses one of them with nearly every request. Most connections never
-/// have more than a few requests under way.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Allowance {
-    now: u32,
-    most: u32,
-}
-
-/// Bidirectional streams that a new connection allows. With one-way streams, they fit into tables of 64 places.
-const FIRST_STREAMS: u32 = 20;
-
-/// Unidirectional streams that a new connection allows.
-const FIRST_ONE_WAY: u32 = 8;
-
-/// An allowance that is used by half grows to this many times as much.
-const RAISE: u32 = 4;
-
-impl Allowance {
-    /// Returns the new allowance if this many open streams call for one.
-    pub(crate) fn raise(&mut self, open: u64) -> Option<VarInt> {
-        if self.is_final() || open <= u64::from(self.now / 2) {
-            return None;
-        }
-        self.now = self.now.saturating_mul(RAISE).min(self.most);
-        Some(VarInt::from_u32(self.now))
-    }
-
-    /// Whether it cannot grow.
-    pub(crate) const fn is_final(&self) -> bool {
-        self.now >= self.most
-    }
 }
 
 /// The secrets that all cores of a gateway share, and that the next process takes over in an upgrade.
@@ -155,18 +120,17 @@ impl Limits {
         self.handshakes / 8
     }
 
-    /// What a new connection allows its peer, by direction: bidirectional streams first, as in quinn-proto.
-    pub(crate) fn allowances(&self) -> [Allowance; 2] {
-        [(FIRST_STREAMS, self.streams), (FIRST_ONE_WAY, self.one_way_streams)]
-            .map(|(first, most)| Allowance { now: first.min(most), most })
+    /// How many streams a peer may have open, by direction: bidirectional ones first, as in quinn-proto.
+    pub(crate) const fn most_streams(&self) -> [u32; 2] {
+        [self.streams, self.one_way_streams]
     }
 
     fn transport(&self) -> TransportConfig {
         let mut transport = TransportConfig::default();
-        let [both_ways, one_way] = self.allowances();
+        let [both_ways, one_way] = Allowance::of_server(self.most_streams()).map(Allowance::room); // a client's is the same
         transport
-            .max_concurrent_bidi_streams(VarInt::from_u32(both_ways.now))
-            .max_concurrent_uni_streams(VarInt::from_u32(one_way.now))
+            .max_concurrent_bidi_streams(VarInt::from_u32(both_ways))
+            .max_concurrent_uni_streams(VarInt::from_u32(one_way))
             .max_idle_timeout(IdleTimeout::try_from(self.idle).ok())
             .stream_receive_window(VarInt::from_u32(self.stream_window))
             .receive_window(VarInt::from_u32(self.window))
@@ -234,24 +198,17 @@ impl Server {
     /// A server with this TLS policy, whose ALPN names the protocol that runs above.
     ///
     /// # Errors
-    /// When the policy has no cipher suite that QUIC can start with (`TLS13_AES_128_GCM_SHA256`, RFC 9001 §5.2), or no
-    /// TLS 1.3.
-    pub fn new(
-        tls: Arc<rustls::ServerConfig>,
-        keys: &Keys,
-        limits: Limits,
-    ) -> Result<Self, NoInitialCipherSuite> {
+    /// When the policy has no TLS 1.3, or no cipher suite that QUIC can use.
+    pub fn new(tls: Arc<rustls::ServerConfig>, keys: &Keys, limits: Limits) -> Result<Self, rustls::Error> {
         // The packets that begin a connection always use this suite (RFC 9001 §5.2), also where `ciphers` does not have
         // it: their keys protect nothing secret.
         let initial = TLS13_AES_128_GCM_SHA256.tls13().and_then(|suite| suite.quic_suite());
-        let tls = match initial {
-            Some(initial) => QuicServerConfig::with_initial(tls, initial)?,
-            None => QuicServerConfig::try_from(tls)?,
-        };
+        let initial = initial.ok_or_else(|| rustls::Error::General("no suite for Initial packets".into()))?;
+        let tls = Tls::new(tls, initial, Allowance::of_client(limits.most_streams()))?;
         let mut tokens = ValidationTokenConfig::default();
         let used: Arc<dyn TokenLog> = Arc::<Used>::clone(&keys.used);
         tokens.sent(GIVEN).lifetime(LIFETIME).log(used);
-        let mut config = ServerConfig::new(Arc::new(Watching(Arc::new(tls))), Arc::new(keys.tokens()));
+        let mut config = ServerConfig::new(Arc::new(tls), Arc::new(keys.tokens()));
         config
             .transport_config(Arc::new(limits.transport()))
             .migration(limits.migration)
@@ -300,7 +257,8 @@ impl Client {
     /// A client with this TLS policy.
     ///
     /// # Errors
-    /// As for [`Server::new`].
+    /// When the policy has no cipher suite that QUIC can start with (`TLS13_AES_128_GCM_SHA256`, RFC 9001 §5.2), or no
+    /// TLS 1.3.
     pub fn new(tls: Arc<rustls::ClientConfig>, limits: &Limits) -> Result<Self, NoInitialCipherSuite> {
         let mut config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls)?));
         config.transport_config(Arc::new(limits.transport()));
@@ -311,24 +269,5 @@ impl Client {
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Client")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn allowances_grow_while_half_is_used() {
-        let [mut both_ways, mut one_way] = Limits::default().allowances();
-        assert_eq!(both_ways.raise(10), None);
-        assert_eq!(both_ways.raise(11), Some(VarInt::from_u32(80)));
-        assert_eq!(both_ways.raise(11), None);
-        assert_eq!(both_ways.raise(80), Some(VarInt::from_u32(100)));
-        assert_eq!(both_ways.raise(100), None);
-        assert_eq!(one_way.raise(5), Some(VarInt::from_u32(16)));
-        assert!(one_way.is_final());
-        let [few, _] = Limits { streams: 3, ..Limits::default() }.allowances();
-        assert!(few.is_final());
     }
 }

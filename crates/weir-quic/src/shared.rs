@@ -1,9 +1,11 @@
 //! What the endpoint, a connection and its streams share.
 
+use crate::allowance::Allowance;
 use crate::flood::{Frames, Meter};
+use crate::keys::Seen;
 use crate::path::{self, Moves};
-use crate::session::{Seen, Told};
-use crate::settings::{Allowance, Limits, Mark};
+use crate::session::Told;
+use crate::settings::{Limits, Mark};
 use crate::unproved::{CHALLENGE, Unproved};
 use bytes::Bytes;
 use foldhash::HashMap;
@@ -64,6 +66,8 @@ pub(crate) struct Shared {
     pub(crate) flood_code: u64,
     /// How many streams the peer may have open, by direction.
     allowances: Cell<[Allowance; 2]>,
+    /// How many streams of the peer were handed out so far, by direction.
+    accepted: Cell<[u64; 2]>,
     lost: RefCell<Option<Lost>>,
     waiting: RefCell<Waiting>,
     /// Of a connection that one task drives.
@@ -193,7 +197,11 @@ impl Shared {
             handle,
             proved: Cell::new(proto.remote_address()), // it cannot change before the handshake is done
             moves: Cell::default(),
-            allowances: Cell::new(limits.allowances()),
+            allowances: Cell::new(match is_client {
+                true => Allowance::of_server(limits.most_streams()),
+                false => Allowance::of_client(limits.most_streams()),
+            }),
+            accepted: Cell::default(),
             proto: RefCell::new(proto),
             agenda,
             is_listed: Cell::new(false),
@@ -227,18 +235,43 @@ impl Shared {
 
     /// Allows the peer more streams if it uses many of those that it may open.
     pub(crate) fn raise_allowances(&self) {
-        let mut allowances = self.allowances.get();
-        if allowances.iter().all(Allowance::is_final) {
-            return;
+        if self.allowances.get().iter().any(|allowance| !allowance.is_final()) {
+            self.allow(Allowance::raise);
         }
+    }
+
+    /// Makes room for the streams of a packet that was put off. Returns true if one was: it must come again.
+    pub(crate) fn makes_room(&self) -> bool {
+        let is_put_off = self.seen.as_ref().is_some_and(|seen| seen.take_put_off());
+        if is_put_off {
+            self.allow(|allowance, _, _| allowance.grow());
+        }
+        is_put_off
+    }
+
+    /// Changes the allowances, and gives quinn-proto entries for as many streams.
+    fn allow(&self, change: impl Fn(&mut Allowance, u64, u64) -> Option<VarInt>) {
+        let mut allowances = self.allowances.get();
         let mut proto = self.proto.borrow_mut();
-        for (dir, allowance) in [Dir::Bi, Dir::Uni].into_iter().zip(&mut allowances) {
+        for ((dir, allowance), accepted) in DIRS.into_iter().zip(&mut allowances).zip(self.accepted.get()) {
             let open = proto.streams().remote_open_streams(dir);
-            if let Some(allowed) = allowance.raise(open) {
-                proto.set_max_concurrent_streams(dir, allowed);
+            let ended = accepted.saturating_sub(open); // at least: not all that are open may have been handed out
+            if let Some(room) = change(allowance, open, ended) {
+                proto.set_max_concurrent_streams(dir, room);
+            }
+            if let Some(seen) = self.seen.as_ref().filter(|_| dir == Dir::Bi) {
+                let below = ended + u64::from(allowance.room());
+                seen.has_room(if allowance.is_whole() { u64::MAX } else { below });
             }
         }
         self.allowances.set(allowances);
+    }
+
+    /// Counts a stream of the peer that is handed out.
+    pub(crate) fn hands_out(&self, id: StreamId) {
+        let mut accepted = self.accepted.get();
+        accepted[id.dir() as usize] = id.index() + 1;
+        self.accepted.set(accepted);
     }
 
     /// The last address that the peer has proved to receive packets at.
@@ -474,6 +507,9 @@ impl Shared {
         self.wake_driver();
     }
 }
+
+/// In the order of quinn-proto's numbers for them.
+const DIRS: [Dir; 2] = [Dir::Bi, Dir::Uni];
 
 /// A copy, which quinn-proto does not make.
 const fn batch(of: &Transmit) -> Transmit {

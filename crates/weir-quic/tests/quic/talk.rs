@@ -11,7 +11,10 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 use tokio::task::spawn_local;
-use weir_quic::{Datagram, Elsewhere, Home, Limits, Lost, Piece, Retry, Server, StreamError, Then};
+use weir_quic::{
+    Connection, Datagram, Elsewhere, Home, Limits, Lost, Piece, Reader, Retry, Server, StreamError, Then,
+    Writer,
+};
 
 #[test]
 fn a_stream_carries_bytes_both_ways() {
@@ -64,6 +67,89 @@ fn a_peer_that_uses_many_streams_may_open_more() {
         }
         let another = poll_fn(|cx| Poll::Ready(connection.poll_open(cx).is_ready())).await;
         assert!(!another);
+    });
+}
+
+/// Opens streams until one would have to wait.
+async fn open_all(connection: &Connection) -> Vec<(Writer, Reader)> {
+    let mut open = Vec::new();
+    poll_fn(|cx| {
+        while let Poll::Ready(Ok(both)) = connection.poll_open(cx) {
+            open.push(both);
+        }
+        Poll::Ready(())
+    })
+    .await;
+    open
+}
+
+#[test]
+fn a_first_burst_waits_for_nothing() {
+    on_a_core(|world| async move {
+        let (server, address) = world.serve(Limits { streams: 128, ..Limits::default() });
+        spawn_local(echo(server));
+        let dial = world.dial();
+        let connection = world.connect(&dial, address).await.unwrap();
+        let mut open = open_all(&connection).await;
+        assert_eq!(open.len(), 100);
+        for (n, (writer, _)) in open.iter_mut().enumerate() {
+            write(writer, &[n as u8; 200]).await.unwrap();
+            writer.finish().unwrap();
+        }
+        for (n, (_, reader)) in open.iter_mut().enumerate() {
+            assert_eq!(read(reader).await.unwrap(), [n as u8; 200]);
+        }
+    });
+}
+
+#[test]
+fn the_last_stream_of_a_burst_may_come_first() {
+    on_a_core(|world| async move {
+        let (server, address) = world.serve(Limits::default());
+        spawn_local(echo(server.clone()));
+        let dial = world.dial();
+        for last in [99, 40, 8] {
+            let connection = world.connect(&dial, address).await.unwrap();
+            let mut open = open_all(&connection).await;
+            for n in [last, 0] {
+                let (writer, reader) = &mut open[n];
+                write(writer, b"x").await.unwrap();
+                writer.finish().unwrap();
+                assert_eq!(read(reader).await.unwrap(), b"x");
+            }
+        }
+    });
+}
+
+#[test]
+fn bursts_wait_for_little_after_many_streams() {
+    on_a_core(|world| async move {
+        let (server, address) = world.serve(Limits::default());
+        spawn_local(echo(server));
+        let dial = world.dial();
+        let connection = world.connect(&dial, address).await.unwrap();
+        for least in [20, 60] {
+            for _ in 0..120 {
+                assert_eq!(ask(&connection, b"x").await.unwrap(), b"x");
+            }
+            let mut open = open_all(&connection).await;
+            assert!(open.len() >= least, "{} streams", open.len());
+            open.iter_mut().for_each(|(writer, _)| writer.finish().unwrap());
+            for (_, reader) in &mut open {
+                assert_eq!(read(reader).await.unwrap(), b"");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_client_may_not_open_more_than_it_was_told() {
+    on_a_core(|world| async move {
+        let (server, address) = world.serve(Limits { streams: 10, ..Limits::default() });
+        spawn_local(echo(server));
+        let dial = world.dial();
+        let connection = world.connect(&dial, address).await.unwrap();
+        assert_eq!(open_all(&connection).await.len(), 10);
     });
 }
 

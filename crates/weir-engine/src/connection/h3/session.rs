@@ -193,6 +193,9 @@ impl Session {
         let Some(both) = self.streams.get_mut(&stream) else { return };
         let used = self.codec.receive(stream, &both.rest, both.has_end, now);
         both.rest.advance(used);
+        if both.rest.is_empty() {
+            both.rest = Bytes::new(); // an empty piece would keep the whole datagram
+        }
         if both.has_end && both.rest.is_empty() {
             both.reader = None;
             self.forget(stream);
