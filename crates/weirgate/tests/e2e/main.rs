@@ -58,6 +58,7 @@ mod grpc_web;
 mod health;
 mod http2;
 mod http3;
+mod http3_filters;
 mod http3_meetings;
 mod http3_sockets;
 mod import;

@@ -39,10 +39,10 @@ fn body(candidate: &str, more: Value) -> String {
 }
 
 /// A shadow that judges everything.
-struct Running<'a>(&'a Weir, String);
+pub(crate) struct Running<'a>(&'a Weir, String);
 
 #[track_caller]
-fn shadow<'a>(weir: &'a Weir, candidate: &str, more: Value) -> Running<'a> {
+pub(crate) fn shadow<'a>(weir: &'a Weir, candidate: &str, more: Value) -> Running<'a> {
     let begun = call(weir, "POST /api/v1/shadow", "", &body(candidate, more));
     begun.expect_status(201);
     Running(weir, begun.json()["id"].as_str().unwrap().to_owned())
@@ -56,7 +56,7 @@ impl Running<'_> {
 
     /// Ends it once this many requests were sampled: an exchange is recorded shortly after its answer.
     #[track_caller]
-    fn end_after(&self, requests: u64) -> Value {
+    pub(crate) fn end_after(&self, requests: u64) -> Value {
         eventually(&format!("{requests} requests are sampled"), || {
             let told = call(self.0, &format!("GET /api/v1/shadow/{}", self.1), "", "").json();
             told["sampled"].as_u64().unwrap() >= requests
