@@ -50,7 +50,8 @@ struct Written {
     #[schemars(with = "Option<String>")]
     upstream: Option<CompactString>,
     /// Filters of this arm alone. They run after the route's filters, in this order; their response hooks run before
-    /// those of the route, in reverse. Default none.
+    /// those of the route, in reverse. Because they run for some requests only, they replace no filter of a consumer's
+    /// plan. Default none.
     #[serde(default)]
     filters: Box<[FilterNode]>,
 }
