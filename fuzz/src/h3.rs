@@ -22,6 +22,7 @@ const BOUNDS: Bounds = Bounds {
     body: 256,
     bodies: 512,
     out: 512,
+    outs: 1024,
     decoder: TABLE,
     encoder: 256,
     floods: FloodLimits::NONE,
