@@ -450,7 +450,7 @@ fn what_cannot_be_fixed_is_told() {
     let fixed = run_weir(dir.path(), &["check", "--fix"]);
     fixed.expect_code(1);
     assert!(
-        fixed.stderr.contains("weir.yaml:2:32: `file` stays: the new name is written, too"),
+        fixed.stderr.contains("weir.yaml:2:33: `file` stays: the new name is written, too"),
         "{}",
         fixed.stderr
     );
