@@ -6,6 +6,7 @@ use anyhow::{Context, Result, anyhow};
 use clap::Parser;
 use clap::builder::PossibleValuesParser;
 use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -172,6 +173,22 @@ fn settings(path: &Path) -> Result<Map<String, Value>> {
         let shown = path.display();
         return Err(anyhow!("--config {shown}: `{key}` comes from the cluster's objects: remove it here"));
     }
+    hash_tokens(&mut settings);
     settings.values_mut().for_each(double_dollars); // they are filled in already
     Ok(settings)
+}
+
+/// Replaces tokens of `admin.tokens` by their hashes, which is how Weir takes them. A Secret holds the token itself,
+/// because Prometheus sends it.
+fn hash_tokens(settings: &mut Map<String, Value>) {
+    let tokens = settings.get_mut("admin").and_then(|admin| admin.get_mut("tokens")?.as_array_mut());
+    for entry in tokens.into_iter().flatten() {
+        if let Some(Value::String(token)) = entry.get_mut("token")
+            && !token.is_empty()
+            && !token.starts_with("sha256:")
+        {
+            let hash: String = Sha256::digest(&*token).iter().map(|byte| format!("{byte:02x}")).collect();
+            *token = format!("sha256:{hash}");
+        }
+    }
 }

@@ -33,8 +33,12 @@ impl Running {
     fn start_with(kube: &FakeKube, folder: &Path, more: &[&str]) -> Self {
         let admin = unused_address().to_string();
         let settings = folder.join("settings.yaml");
-        std::fs::write(&settings, format!("admin: {{ address: \"{admin}\" }}\nworkers: 1\n")).unwrap();
+        // As the manifests have it: a Secret holds the token.
+        let tokens = "[ { name: read, token: \"${TOKEN}\", role: read } ]";
+        let text = format!("admin: {{ address: \"{admin}\", tokens: {tokens} }}\nworkers: 1\n");
+        std::fs::write(&settings, text).unwrap();
         let mut command = command_for(Path::new(env!("CARGO_BIN_EXE_weir-kube")), folder);
+        command.env("TOKEN", "secret-of-prometheus");
         command.args(["--server", &kube.url(), "--namespace", "weir", "--service", "weir"]);
         command.args(more).arg("--config").arg(settings).arg("--state").arg(folder.join("state"));
         let mut process = command.spawn().unwrap();
@@ -106,6 +110,12 @@ fn a_gateway_serves_and_says_so() {
     let address = unused_address();
     let running = Running::start(&kube, folder.path());
     eventually_within(SOON, "it is ready", || running.readyz().as_deref() == Some("ready\n"));
+    for (token, status) in [("secret-of-prometheus", 200), ("another", 401)] {
+        let host = &running.admin;
+        let request =
+            format!("GET /status HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n\r\n");
+        Client::connect(host).ask(request).expect_status(status);
+    }
     kube.put(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "shop" } }));
     kube.put(class());
     kube.put(gateway(address));
