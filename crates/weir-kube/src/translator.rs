@@ -14,6 +14,7 @@ use crate::watch::store;
 use crate::watch::writer::Target;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use weir_config::{Mistakes, Severity};
 use weir_telemetry::log;
@@ -135,6 +136,9 @@ impl Translator for GatewayApi {
                 Change::Nothing
             }),
         };
+        if kind == Kind::Gateway && made == Change::Config {
+            self.options.unusable.clear(); // they are tried again
+        }
         if made == Change::Config {
             // It may be better now, or what refers to it: filters, authorities, endpoints.
             self.options.refused.retain(|(_, refused), _| refused.namespace != name.namespace);
@@ -189,11 +193,17 @@ impl Translator for GatewayApi {
 
     fn leave_out(&mut self, mistakes: &Mistakes) -> bool {
         let shown = mistakes.for_readers();
-        let before = (self.options.refused.len(), self.options.closed.len());
+        let left_out =
+            |options: &Options| (options.refused.len(), options.closed.len(), options.unusable.len());
+        let before = left_out(&self.options);
         let closed: BTreeSet<(Kind, Name)> = self.options.closed.keys().cloned().collect();
         for mistake in shown.iter().filter(|mistake| mistake.severity == Severity::Error) {
             // What the system refuses, such as a port in use, has its place in the message.
             let message = mistake.message.strip_prefix("listeners.").map(|_| mistake.message.as_str());
+            if let Some(address) = message.and_then(missing_address) {
+                self.options.unusable.insert(address);
+                continue;
+            }
             // One tenant's text must not keep the config of all from running.
             let by_place = || match (mistake.code, &mistake.place) {
                 _ if !mistake.path.is_empty() => None,
@@ -210,7 +220,7 @@ impl Translator for GatewayApi {
                 out.entry(blamed).or_insert(why);
             }
         }
-        (self.options.refused.len(), self.options.closed.len()) != before
+        left_out(&self.options) != before
     }
 }
 
@@ -218,6 +228,13 @@ impl Translator for GatewayApi {
 fn is_behind_match(path: &str) -> bool {
     path.starts_with("routes.")
         && [".filters", ".upstream", ".respond", ".timeouts"].iter().any(|key| path.contains(key))
+}
+
+/// The address that no interface of this machine has, if that is why it cannot be listened on.
+fn missing_address(message: &str) -> Option<IpAddr> {
+    let (address, why) = message.split_once("cannot listen on ")?.1.split_once(": ")?;
+    let is_missing = why.contains("(os error 99)"); // EADDRNOTAVAIL on Linux
+    address.parse::<SocketAddr>().ok().filter(|_| is_missing).map(|address| address.ip())
 }
 
 /// The name of the thing that stands on a line of a config.
@@ -327,7 +344,7 @@ mod tests {
         let output = translator.translate();
         let line = output.text.lines().find(|line| line.contains(name)).unwrap();
         assert!(line.contains("\"respond\":{\"status\":500}"), "{line}");
-        let target = Target { kind: "HTTPRoute", key: Key::new("a", "r.x") };
+        let target = Target { kind: "HTTPRoute", key: Name::new("a", "r.x") };
         assert_eq!(output.statuses[&target]["parents"][0]["conditions"][0]["reason"], "UnsupportedValue");
         // If that does not help, nothing of it stays.
         assert!(refuse(&mut translator));

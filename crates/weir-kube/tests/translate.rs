@@ -309,6 +309,7 @@ fn lines(out: &mut String, value: &Value, indent: &str) {
             }
             // The same in every case.
             ("controllerName" | "supportedFeatures", _) => {}
+            ("attachedListenerSets", _) if *value == json!(0) => {}
             _ => {
                 let _ = write!(out, "\n{indent}{key}: {value}");
             }

@@ -64,14 +64,24 @@ fn route<'c>(
             let hosts: Vec<&String> = hosts.iter().filter(|host| !is_theirs(host)).collect();
             let Some(listener) = gate.listeners.get_mut(*at) else { continue };
             for host in hosts {
-                if let Some(upstream) = upstream {
-                    listener.bytes.entry(host.clone()).or_insert_with(|| upstream.clone());
+                if findings.unusable.is_none() {
+                    let to = || upstream.clone().unwrap_or_else(|| nowhere(cx));
+                    listener.bytes.entry(host.clone()).or_insert_with(to);
                 }
             }
         }
     }
     count(gates, kind, &attached, &findings);
     report(cx, (kind, &object.meta), &attached, &findings, statuses);
+}
+
+/// Where connections go that no backend takes: they are closed, and no wider host's route gets them. The address is of
+/// those that routers discard (RFC 6666).
+fn nowhere(cx: &mut Cx<'_>) -> String {
+    let name = "nowhere".to_owned();
+    let value = json!({ "endpoints": ["[100::1]:9"], "timeouts": { "connect": "10ms" } });
+    cx.config.upstreams.entry(name.clone()).or_insert(value);
+    name
 }
 
 /// One upstream of all endpoints, each with its part of the weight of its Service.

@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 
 /// Says which listener of Weir serves each.
 pub(super) fn lay_out(gate: &mut Gate<'_>) {
-    if gate.wrong.is_some() {
+    if gate.wrong.is_some() || gate.is_unbound {
         return;
     }
     let mut tls: BTreeMap<u16, usize> = BTreeMap::new();

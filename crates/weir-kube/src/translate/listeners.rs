@@ -27,6 +27,8 @@ pub(super) struct Gate<'c> {
     /// Why it is not accepted as a whole.
     pub(super) wrong: Option<Problem>,
     pub(super) bind: IpAddr,
+    /// Whether it has none of the addresses that it asks for.
+    pub(super) is_unbound: bool,
     /// The port of the pods for each port of the Gateway, where they differ.
     pub(super) ports: BTreeMap<u16, u16>,
     /// How its Service is to be.
@@ -164,7 +166,7 @@ pub(super) fn gather<'c>(cx: &mut Cx<'c>) -> Vec<Gate<'c>> {
     let mut taken: BTreeMap<SocketAddr, usize> = BTreeMap::new();
     for (at, gate) in gates.iter_mut().enumerate() {
         // What is not accepted holds no port.
-        let (is_accepted, ports) = (gate.wrong.is_none(), &gate.ports);
+        let (is_accepted, ports) = (gate.wrong.is_none() && !gate.is_unbound, &gate.ports);
         for listener in gate.listeners.iter_mut().filter(|listener| is_accepted && listener.takes_routes()) {
             let port = ports.get(&listener.spec.port).copied().unwrap_or(listener.spec.port);
             let address = SocketAddr::new(gate.bind, port);
@@ -192,6 +194,7 @@ fn gate<'c>(cx: &mut Cx<'c>, name: &'c Name, object: &'c Object<Gateway>) -> Gat
         object,
         wrong: cx.refused(Kind::Gateway, name),
         bind: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        is_unbound: false,
         ports: BTreeMap::new(),
         wish: Wish::default(),
         listeners: Vec::new(),
@@ -203,6 +206,7 @@ fn gate<'c>(cx: &mut Cx<'c>, name: &'c Name, object: &'c Object<Gateway>) -> Gat
     for address in asked {
         let value = address.value.as_deref().unwrap_or_default();
         match (address.kind.as_deref().unwrap_or("IPAddress"), value.parse::<IpAddr>()) {
+            ("IPAddress", Ok(ip)) if cx.options.unusable.contains(&ip) => gate.is_unbound = true,
             ("IPAddress", Ok(ip)) => usable = usable.or(Some(ip)),
             (kind, _) => {
                 let message =
@@ -217,6 +221,7 @@ fn gate<'c>(cx: &mut Cx<'c>, name: &'c Name, object: &'c Object<Gateway>) -> Gat
         Ok(wish) => gate.wish = wish,
         Err(problem) => drop(gate.wrong.get_or_insert(problem)),
     }
+    gate.is_unbound &= usable.is_none() && cx.options.front == Front::Pods;
     // A Service has the addresses that clients see; the pods listen on all of theirs.
     let usable = usable.filter(|_| cx.options.front == Front::Pods);
     let reference =
@@ -428,42 +433,48 @@ pub(super) fn certificate(
     Ok(Pair { files, stale })
 }
 
-/// Marks listeners that nothing tells apart. Within one object all of them conflict; of two objects the first has it.
+/// What tells a listener apart: its port, the family of its protocol, and its host.
+type Claim = (u16, u8, Option<String>);
+
+/// Marks listeners that nothing tells apart. Within one object all of them conflict; of two objects the first has it, and
+/// the other's listener conflicts with none of its own object.
 fn conflicts(gate: &mut Gate<'_>) {
-    type Claims = BTreeMap<u16, Vec<(u8, Option<String>)>>;
-    let mut claims: Claims = BTreeMap::new();
+    let mut claims: Vec<Claim> = Vec::new();
     let mut at = 0;
     while let Some(first) = gate.listeners.get(at) {
         let same = |listener: &&Listener<'_>| listener.set == first.set;
         let end = at + gate.listeners.get(at..).unwrap_or_default().iter().take_while(same).count();
         let own = gate.listeners.get_mut(at..end).unwrap_or_default();
-        let keys: Vec<_> = own
-            .iter()
-            .map(|l| (l.spec.port, l.protocol.family(), l.told_apart_by(), l.wrong.is_none()))
-            .collect();
+        for listener in own.iter_mut().filter(|listener| listener.wrong.is_none()) {
+            listener.conflict = conflict(&claim(listener), &claims);
+        }
+        let all: Vec<Option<Claim>> =
+            own.iter().map(|listener| listener.takes_routes().then(|| claim(listener))).collect();
         for (i, listener) in own.iter_mut().enumerate() {
-            let Some((port, family, host, true)) = keys.get(i).cloned() else { continue };
-            let others =
-                keys.iter().enumerate().filter(|(j, (p, .., sound))| *j != i && *p == port && *sound);
-            let others: Vec<(u8, Option<String>)> = others.map(|(_, (_, f, h, _))| (*f, h.clone())).collect();
-            let earlier = claims.get(&port).cloned().unwrap_or_default();
-            let all = || others.iter().chain(&earlier);
-            if all().any(|(other, _)| *other != family) {
-                let message = format!("another listener of port {port} has another protocol");
-                listener.conflict = Some(Problem::new("ProtocolConflict", message));
-            } else if all().any(|(_, other)| *other == host) {
-                let message = format!("another listener of port {port} has the same hostname");
-                listener.conflict = Some(Problem::new("HostnameConflict", message));
-            }
+            let Some(Some(mine)) = all.get(i) else { continue };
+            let others = all.iter().enumerate().filter(|(j, _)| *j != i);
+            let others: Vec<Claim> = others.filter_map(|(_, other)| other.clone()).collect();
+            listener.conflict = conflict(mine, &others);
         }
-        for listener in own.iter().filter(|listener| listener.takes_routes()) {
-            claims
-                .entry(listener.spec.port)
-                .or_default()
-                .push((listener.protocol.family(), listener.told_apart_by()));
-        }
+        claims.extend(own.iter().filter(|listener| listener.takes_routes()).map(claim));
         at = end;
     }
+}
+
+fn claim(listener: &Listener<'_>) -> Claim {
+    (listener.spec.port, listener.protocol.family(), listener.told_apart_by())
+}
+
+/// Why a listener cannot stand beside others.
+fn conflict((port, family, host): &Claim, others: &[Claim]) -> Option<Problem> {
+    let beside = || others.iter().filter(|(other, ..)| other == port);
+    if beside().any(|(_, other, _)| other != family) {
+        let message = format!("another listener of port {port} has another protocol");
+        return Some(Problem::new("ProtocolConflict", message));
+    }
+    let message = format!("another listener of port {port} has the same hostname");
+    let is_twice = beside().any(|(.., other)| other == host);
+    is_twice.then(|| Problem::new("HostnameConflict", message))
 }
 
 /// Whether a set of namespaces has this one.

@@ -84,6 +84,8 @@ pub struct Options {
     pub closed: BTreeMap<(Kind, Name), String>,
     /// Our own namespace and the port of the admin listener in its pods: no backend of another namespace may lead there.
     pub admin: Option<(String, u16)>,
+    /// Addresses that were asked for and that no machine of ours has: nothing listens there.
+    pub unusable: BTreeSet<IpAddr>,
     /// The addresses that the status of an Ingress names.
     pub published: Vec<String>,
 }

@@ -1,7 +1,7 @@
 //! Statuses of GatewayClasses, Gateways, ListenerSets and BackendTLSPolicies.
 
 use super::attach::gateway_reference;
-use super::listeners::{Gate, Listener, Protocol};
+use super::listeners::{Gate, Listener, Protocol, Set};
 use super::{Cx, Front, backends, frontend, services};
 use crate::objects::{Kind, Name};
 use crate::status::{Condition, Problem, Status, conditions};
@@ -20,7 +20,6 @@ const FEATURES: &[&str] = &[
     "GatewayAddressEmpty",
     "GatewayBackendClientCertificate",
     "GatewayFrontendClientCertificateValidation",
-    "GatewayFrontendClientCertificateValidationInsecureFallback",
     "GatewayHTTPListenerIsolation",
     "GatewayHTTPSListenerDetectMisdirectedRequests",
     "GatewayPort8080",
@@ -52,11 +51,12 @@ const FEATURES: &[&str] = &[
     "ReferenceGrant",
     "TCPRoute",
     "TLSRoute",
+    "TLSRouteModeMixed",
     "TLSRouteModeTerminate",
 ];
 
 /// The feature of Gateways that have a Service.
-const PROPAGATION: &str = "GatewayInfrastructurePropagation";
+const PROPAGATION: &str = "GatewayInfrastructure";
 
 /// Writes the statuses of classes, Gateways and ListenerSets.
 pub(super) fn gateways(cx: &Cx<'_>, gates: &[Gate<'_>], statuses: &mut Vec<Status>) {
@@ -89,7 +89,7 @@ pub(super) fn gateways(cx: &Cx<'_>, gates: &[Gate<'_>], statuses: &mut Vec<Statu
                 gate.listeners.iter().filter(|listener| listener.set == Some(set.name)).collect();
             let generation = set.object.meta.generation;
             let wanted = json!({
-                "conditions": conditions(&whole(set.wrong.as_ref(), &own), generation),
+                "conditions": conditions(&whole_set(set, &own), generation),
                 "listeners": own.iter().map(|l| listener(gate, l, generation)).collect::<Vec<_>>(),
             });
             statuses.push(Status { kind: Kind::ListenerSet, name: set.name.clone(), wanted });
@@ -100,12 +100,14 @@ pub(super) fn gateways(cx: &Cx<'_>, gates: &[Gate<'_>], statuses: &mut Vec<Statu
 fn gateway(cx: &Cx<'_>, gate: &Gate<'_>, statuses: &mut Vec<Status>) {
     let generation = gate.object.meta.generation;
     let own: Vec<&Listener<'_>> = gate.listeners.iter().filter(|listener| listener.set.is_none()).collect();
-    let mut all = whole(gate.wrong.as_ref(), &own);
+    let invalid = Problem::new("Invalid", "no listener can be served");
+    let mut all = whole(gate.wrong.as_ref(), &own, |own| own.takes_routes(), invalid);
     let (addresses, unassigned) = addresses(cx, gate);
     let asked = gate.object.spec.addresses.iter().filter_map(|address| address.value.as_ref());
     let unusable = asked.filter(|address| !addresses.contains(address)).count() > 0;
-    if let Some(programmed) =
-        all.iter_mut().find(|condition| condition.kind == "Programmed" && condition.holds)
+    if let Some(programmed) = all
+        .iter_mut()
+        .find(|condition| condition.kind == "Programmed" && (condition.holds || gate.is_unbound))
     {
         let not_ours = || Problem::new("AddressNotUsable", "an address that was asked for is none of ours");
         let wrong = unusable.then(not_ours).or(unassigned);
@@ -121,6 +123,7 @@ fn gateway(cx: &Cx<'_>, gate: &Gate<'_>, statuses: &mut Vec<Status>) {
     let kind = |address: &str| if address.parse::<IpAddr>().is_ok() { "IPAddress" } else { "Hostname" };
     let wanted = json!({
         "addresses": addresses.iter().map(|a| json!({ "type": kind(a), "value": a })).collect::<Vec<_>>(),
+        "attachedListenerSets": gate.sets.iter().filter(|set| is_attached(gate, set)).count(),
         "conditions": conditions(&all, generation),
         "listeners": own.iter().map(|l| listener(gate, l, generation)).collect::<Vec<_>>(),
     });
@@ -142,9 +145,27 @@ fn addresses(cx: &Cx<'_>, gate: &Gate<'_>) -> (Vec<String>, Option<Problem>) {
     }
 }
 
+/// Whether a ListenerSet has a listener that serves.
+fn is_attached(gate: &Gate<'_>, set: &Set<'_>) -> bool {
+    let mut own = gate.listeners.iter().filter(|listener| listener.set == Some(set.name));
+    set.wrong.is_none() && own.any(Listener::is_good)
+}
+
+/// The same conditions of a ListenerSet. Why it is not accepted is also why it is not programmed.
+fn whole_set(set: &Set<'_>, own: &[&Listener<'_>]) -> Vec<Condition> {
+    let not_valid = Problem::new("ListenersNotValid", "no listener can be served: see their conditions");
+    let invalid = set.wrong.clone().unwrap_or(not_valid);
+    whole(set.wrong.as_ref(), own, |own| own.is_good(), invalid)
+}
+
 /// `Accepted` and `Programmed` of an object with listeners.
-fn whole(wrong: Option<&Problem>, own: &[&Listener<'_>]) -> Vec<Condition> {
-    let bad = own.iter().filter(|listener| !listener.takes_routes()).count();
+fn whole(
+    wrong: Option<&Problem>,
+    own: &[&Listener<'_>],
+    is_valid: impl Fn(&Listener<'_>) -> bool,
+    invalid: Problem,
+) -> Vec<Condition> {
+    let bad = own.iter().filter(|listener| !is_valid(listener)).count();
     let served = own.iter().any(|listener| listener.weir.is_some());
     let not_valid = Problem::new("ListenersNotValid", "a listener is not valid: see its conditions");
     let accepted = match (wrong, bad) {
@@ -153,14 +174,16 @@ fn whole(wrong: Option<&Problem>, own: &[&Listener<'_>]) -> Vec<Condition> {
         (None, bad) if bad == own.len() => Condition::unmet("Accepted", &not_valid),
         (None, _) => Condition { holds: true, ..Condition::unmet("Accepted", &not_valid) },
     };
-    let invalid = Problem::new("Invalid", "no listener can be served");
     let wrong = (!accepted.holds || !served).then_some(&invalid);
     let programmed = Condition::of("Programmed", "Programmed", wrong);
     vec![accepted, programmed]
 }
 
 fn listener(gate: &Gate<'_>, listener: &Listener<'_>, generation: i64) -> Value {
-    let invalid = Problem::new("Invalid", "the listener is not served: see the other conditions");
+    // In a ListenerSet the API wants the reason itself.
+    let conflict = listener.conflict.clone().filter(|_| listener.set.is_some());
+    let other = || Problem::new("Invalid", "the listener is not served: see the other conditions");
+    let invalid = conflict.unwrap_or_else(other);
     let accepted = listener.wrong.as_ref().or(listener.conflict.as_ref());
     let conflicted = match &listener.conflict {
         Some(problem) => Condition { holds: true, ..Condition::unmet("Conflicted", problem) },

@@ -164,6 +164,37 @@ fn a_port_that_is_taken_costs_its_gateway_alone() {
     running.stop();
 }
 
+/// An address that no machine of ours has is in the status, and the others serve.
+#[test]
+fn an_address_that_is_missing_is_in_the_status() {
+    let kube = FakeKube::start();
+    let folder = tempfile::tempdir().unwrap();
+    let address = unused_address();
+    kube.put(class());
+    let mut web = gateway(address);
+    let missing = json!({ "type": "IPAddress", "value": "192.0.2.1" }); // TEST-NET-1
+    web["spec"]["addresses"].as_array_mut().unwrap().insert(0, missing.clone());
+    kube.put(web);
+    kube.put(redirect("old", "/old", "new.example"));
+    let mut other = gateway(address);
+    other["metadata"]["name"] = json!("other");
+    other["spec"]["addresses"] = json!([missing]);
+    kube.put(other);
+    let running = Running::start(&kube, folder.path());
+    for name in ["web", "other"] {
+        eventually_within(SOON, "the status says so", || {
+            let object = kube.get("Gateway", "shop", name).unwrap();
+            let all =
+                object.pointer("/status/conditions").and_then(Value::as_array).cloned().unwrap_or_default();
+            let is =
+                |kind: &str, reason: &str| all.iter().any(|c| c["type"] == kind && c["reason"] == reason);
+            is("Accepted", "Accepted") && is("Programmed", "AddressNotUsable")
+        });
+    }
+    Client::connect(address).get("/old").expect_status(302);
+    running.stop();
+}
+
 #[test]
 fn a_missing_permission_is_in_readiness() {
     let kube = FakeKube::start();
