@@ -138,10 +138,11 @@ kind: Secret
 metadata: { name: weir-admin, namespace: weir }
 stringData: { token: "$TOKEN" }
 S
-# The profile `baseline` has no pods in the network of the node.
-POLICY=baseline
-[ -z "$STATIC" ] || POLICY=privileged
-sed "s/enforce: baseline/enforce: $POLICY/" "$ROOT/deploy/kubernetes/weir.yaml" >weir.yaml
+cp "$ROOT/deploy/kubernetes/weir.yaml" .
+if [ -n "$STATIC" ]; then
+  # No Services for Gateways; and the profile `baseline` has no pods in the network of the node.
+  sed -i 's/, --service, weir//; s/, --gateway-services, LoadBalancer//; s/enforce: baseline/enforce: privileged/' weir.yaml
+fi
 node apply --kubeconfig kubeconfig $STATIC secret.yaml weir.yaml
 node run --kubeconfig kubeconfig --echo "$TOOLS/echo" --weir "$WEIR_KUBE" --state "$WORK" --certificate server.crt \
   --key server.key $STATIC >node.log 2>&1 &

@@ -37,7 +37,7 @@ const (
 	// How many changes are under way at a time.
 	workers = 4
 	// How long a change may take before the run has failed.
-	longest = 30 * time.Second
+	longest = 60 * time.Second
 	// How often the gateway is asked whether a change serves.
 	interval = time.Millisecond
 )
@@ -75,17 +75,18 @@ func main() {
 	kubeconfig := flag.String("kubeconfig", "", "how to reach the API server")
 	weir := flag.String("weir", "", "the program weir, for the load; none without it")
 	file := flag.String("result", "", "where to write the result")
-	routes := flag.Int("routes", 200, "routes")
+	first := flag.Int("first", 0, "routes that are there already")
+	routes := flag.Int("routes", 200, "routes, with those that are there")
 	changes := flag.Int("changes", 2000, "changes")
 	rate := flag.Int("rate", 1000, "requests per second of the load")
 	flag.Parse()
-	if err := run(*kubeconfig, *weir, *file, *routes, *changes, *rate); err != nil {
+	if err := run(*kubeconfig, *weir, *file, *first, *routes, *changes, *rate); err != nil {
 		fmt.Fprintln(os.Stderr, "churn:", err)
 		os.Exit(1)
 	}
 }
 
-func run(kubeconfig, weir, file string, routes, changes, rate int) error {
+func run(kubeconfig, weir, file string, first, routes, changes, rate int) error {
 	ctx := context.Background()
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -105,14 +106,18 @@ func run(kubeconfig, weir, file string, routes, changes, rate int) error {
 	}
 	out := result{Routes: routes, Changes: changes}
 	began := time.Now()
-	if err := c.each(routes, func(route int) error { return c.create(ctx, route) }); err != nil {
+	if err := c.each(routes-first, func(at int) error { return c.create(ctx, first+at) }); err != nil {
+		return err
+	}
+	serves := func(at int) error { _, err := c.waitFor(first+at, 0, time.Now()); return err }
+	if err := c.each(routes-first, serves); err != nil {
 		return err
 	}
 	out.CreatedSeconds = time.Since(began).Seconds()
 	c.asked.Store(0)
 	c.failed.Store(0)
 
-	folder := filepath.Dir(file)
+	folder := filepath.Dir(kubeconfig)
 	load, report, err := c.load(weir, folder, routes, rate)
 	if err != nil {
 		return err
@@ -214,10 +219,7 @@ func (c *churn) create(ctx context.Context, route int) error {
 			"rules":      rules(0),
 		},
 	}}
-	if _, err := c.routes.Create(ctx, object, metav1.CreateOptions{}); err != nil {
-		return err
-	}
-	_, err := c.waitFor(route, 0, time.Now())
+	_, err := c.routes.Create(ctx, object, metav1.CreateOptions{})
 	return err
 }
 

@@ -74,19 +74,6 @@ func onNode(object *unstructured.Unstructured) {
 	pod := spec["template"].(map[string]any)["spec"].(map[string]any)
 	pod["hostNetwork"] = true
 	delete(pod["securityContext"].(map[string]any), "sysctls") // of the node's network: run.sh sets it
-	for _, container := range pod["containers"].([]any) {
-		container := container.(map[string]any)
-		var kept []any
-		arguments, _ := container["args"].([]any)
-		for at := 0; at < len(arguments); at++ {
-			if arguments[at] == "--service" {
-				at++
-				continue
-			}
-			kept = append(kept, arguments[at])
-		}
-		container["args"] = kept
-	}
 }
 
 func applyOne(

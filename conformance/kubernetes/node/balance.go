@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os/exec"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,7 +24,7 @@ type balancer struct {
 	pool      *addresses
 	slices    discoverylisters.EndpointSliceLister
 	mu        sync.Mutex
-	listeners map[string]net.Listener // by namespace, name and port
+	listeners map[string]net.Listener // by namespace, name, address and port
 }
 
 func (n *node) balance(ctx context.Context) {
@@ -55,8 +55,8 @@ func (n *node) balance(ctx context.Context) {
 	factory.Start(ctx.Done())
 }
 
-func key(service *corev1.Service, port int32) string {
-	return fmt.Sprintf("%s/%s/%d", service.Namespace, service.Name, port)
+func key(service *corev1.Service, address string, port int32) string {
+	return fmt.Sprintf("%s/%s/%s:%d", service.Namespace, service.Name, address, port)
 }
 
 // keep closes the listeners of a Service but those of these ports.
@@ -78,14 +78,19 @@ func (b *balancer) reconcile(ctx context.Context, service *corev1.Service) {
 		return
 	}
 	address := b.pool.get(service.Namespace + "/" + service.Name)
-	// It may be there already.
-	_ = exec.Command("ip", "addr", "add", address+"/32", "dev", "lo").Run()
+	if asked := service.Spec.LoadBalancerIP; asked != "" {
+		if !strings.HasPrefix(asked, b.pool.prefix+".") {
+			b.keep(service, nil) // not ours: it gets none
+			return
+		}
+		address = asked
+	}
 	ports := map[string]bool{}
 	for _, port := range service.Spec.Ports {
 		if port.Protocol != corev1.ProtocolTCP {
 			continue
 		}
-		key := key(service, port.Port)
+		key := key(service, address, port.Port)
 		ports[key] = true
 		if err := b.open(key, address, service, port); err != nil {
 			fmt.Println("balancer", key, err)
