@@ -272,6 +272,11 @@ fn traps() -> Vec<(&'static str, String, Vec<&'static str>)> {
             vec!["[changed] http-request deny deny_status 429", "per_client: { connections: 50 }"],
         ),
         (
+            "a user of another group",
+            format!("userlist u\n group g users b\n user b password $2y$10$abcdefghijklmnopqrstuuR9h.cIPz0giURNNX3kh2OPST9.PgBkq\n{}", front("http-request auth unless { http_auth_group(u) g }")),
+            vec!["[changed] http-request auth unless { http_auth_group(u) g } — a user who is in none of the groups", "group:u.g"],
+        ),
+        (
             "27 http-response is for answers of servers",
             front("http-response set-header X-A 1; http-request deny if { path /d }"),
             vec![

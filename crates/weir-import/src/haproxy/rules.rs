@@ -466,7 +466,13 @@ impl<'a> Build<'_, 'a> {
                 ([], [(list, groups)], [], []) => {
                     let filters = users::filters(cx, list, groups, realm.as_deref());
                     self.push(when(&parts.is, filters, Vec::new()));
-                    cx.ledger.same(line.piece);
+                    if groups.is_empty() {
+                        cx.ledger.same(line.piece);
+                    } else {
+                        let why =
+                            "a user who is in none of the groups gets 403, where HAProxy asks again (401)";
+                        cx.ledger.changed(line.piece, why);
+                    }
                 }
                 _ => {
                     let why = parts.unknown.first().map_or_else(

@@ -23,7 +23,7 @@ pub(super) struct Cx<'a, 'l> {
     pub(super) tables: HashMap<&'a str, &'a Directive>,
     /// Our maps by variable and what they look at, each with the texts that stand for values with variables; an error
     /// says why there is none.
-    pub(super) made_maps: HashMap<String, Result<(String, Vec<(String, String)>), String>>,
+    pub(super) made_maps: HashMap<String, Result<MadeMap, String>>,
     /// Variables of maps that are being looked up.
     pub(super) open_maps: Vec<&'a str>,
     /// `limit_req_zone` and `limit_conn_zone`, by kind and name.
@@ -35,6 +35,9 @@ pub(super) struct Cx<'a, 'l> {
     /// Whether something reads `$request_id`.
     pub(super) needs_request_id: bool,
 }
+
+/// The name of a map of ours, and its texts that stand for values with variables, each with that value.
+pub(super) type MadeMap = (String, Vec<(String, String)>);
 
 /// Where a text stands: what its variables may name.
 #[derive(Clone, Debug)]

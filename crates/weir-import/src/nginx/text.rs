@@ -352,8 +352,8 @@ fn make_map(
                 }
                 None => {
                     let free = |wish: &String| lines.iter().all(|line| line.first() != *wish);
-                    let numbered = (computed.len() + 1..).map(|n| format!("computed-{n}"));
-                    let stands_for = numbered.filter(free).next().unwrap_or_default();
+                    let mut numbered = (computed.len() + 1..).map(|n| format!("computed-{n}"));
+                    let stands_for = numbered.find(free).unwrap_or_default();
                     computed.push((stands_for.clone(), value.to_owned()));
                     stands_for
                 }
