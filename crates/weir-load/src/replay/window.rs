@@ -44,6 +44,8 @@ pub(super) struct Window<'a> {
     seen: u64,
     /// Requests whose time is far ahead.
     far: Vec<Waiting>,
+    /// At the begin, requests whose time is far before that of the first ones.
+    behind: Vec<Waiting>,
     /// The latest time that was read.
     latest: i128,
     /// The time of the last request handed on.
@@ -126,6 +128,7 @@ impl<'a> Window<'a> {
             answers: HashMap::new(),
             seen: 0,
             far: Vec::new(),
+            behind: Vec::new(),
             latest: i128::MIN,
             last: None,
             late: 0,
@@ -156,23 +159,32 @@ impl<'a> Window<'a> {
         }
         self.bytes += size(&request);
         let jumps = self.jumps;
+        let is_begin = self.given == 0 && self.waiting.len() < FAR_MOST;
+        if is_begin && self.latest != i128::MIN && self.latest - at > WRONG_NS {
+            self.behind.push(Waiting { at, line, request });
+            if self.behind.len() < FAR_MOST {
+                return Taken { jumps, ..Taken::default() };
+            }
+            // Those before them are the wrong ones.
+            let wrong = self.forget_waiting();
+            std::mem::take(&mut self.behind).into_iter().for_each(|one| drop(self.add(one)));
+            return Taken { jumps, wrong, ..Taken::default() };
+        }
+        let behind = std::mem::take(&mut self.behind);
+        let mut wrong = self.leave(behind);
         if self.latest == i128::MIN || at - self.latest <= FAR_NS {
-            let wrong = std::mem::take(&mut self.far);
-            let taken = self.add(Waiting { at, line, request });
-            return Taken { wrong: self.leave(wrong), ..taken };
+            let far = std::mem::take(&mut self.far);
+            wrong.extend(self.leave(far));
+            return Taken { wrong, ..self.add(Waiting { at, line, request }) };
         }
         self.far.push(Waiting { at, line, request });
         if self.far.len() < FAR_MOST {
-            return Taken { jumps, ..Taken::default() };
+            return Taken { jumps, wrong, ..Taken::default() };
         }
         let far = std::mem::take(&mut self.far);
         // Then those at the begin of the recording may be the wrong ones.
-        let is_begin = self.given == 0 && self.waiting.len() < FAR_MOST;
-        let mut wrong = Vec::new();
         if is_begin && far.iter().all(|one| one.at - self.latest > WRONG_NS) {
-            let first = std::mem::take(&mut self.waiting).into_iter().map(|Reverse(one)| one).collect();
-            wrong = self.leave(first);
-            self.latest = i128::MIN;
+            wrong.extend(self.forget_waiting());
         }
         far.into_iter().for_each(|one| drop(self.add(one)));
         Taken { jumps, wrong, ..Taken::default() }
@@ -180,11 +192,20 @@ impl<'a> Window<'a> {
 
     /// Takes what is left at the end of the recording. Returns the lines of requests whose time is wrong.
     pub(super) fn settle(&mut self) -> Vec<u64> {
+        // Of so few, nothing tells which are wrong.
+        std::mem::take(&mut self.behind).into_iter().for_each(|one| drop(self.add(one)));
         let far = std::mem::take(&mut self.far);
         let latest = self.latest;
         let (wrong, good): (Vec<_>, Vec<_>) = far.into_iter().partition(|one| one.at - latest > WRONG_NS);
         good.into_iter().for_each(|one| drop(self.add(one)));
         self.leave(wrong)
+    }
+
+    /// Forgets those at the begin of the recording, and returns their lines.
+    fn forget_waiting(&mut self) -> Vec<u64> {
+        let first = std::mem::take(&mut self.waiting).into_iter().map(|Reverse(one)| one).collect();
+        self.latest = i128::MIN;
+        self.leave(first)
     }
 
     /// Forgets requests, and returns their lines.
@@ -339,6 +360,10 @@ mod tests {
         // In the middle, at the end, and at the begin.
         assert_eq!(wrong(&[0.0, 1.0, 70.0 * Y, 2.0, 3.0]), (vec![0, 1000, 2000, 3000], vec![3], 0));
         assert_eq!(wrong(&[0.0, 1.0, 2.0, 70.0 * Y]), (vec![0, 1000, 2000], vec![4], 0));
+        // The first one, or another at the begin, in either direction.
+        assert_eq!(wrong(&[70.0 * Y, 0.0, 1.0, 2.0, 3.0]), (vec![0, 1000, 2000, 3000], vec![1], 0));
+        assert_eq!(wrong(&[9.0, 70.0 * Y, 8.0, 10.0, 11.0]), (vec![0, 1000, 2000, 3000], vec![2], 0));
+        assert_eq!(wrong(&[Y, 0.0, Y + 1.0, Y + 2.0]), (vec![0, 1000, 2000], vec![2], 0));
         let late = 50.0 * Y;
         let times = [0.0, late, late + 1.0, late + 2.0, late + 60.0];
         assert_eq!(wrong(&times), (vec![0, 1000, 2000, 60_000], vec![1], 0));
