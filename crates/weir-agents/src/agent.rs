@@ -303,7 +303,7 @@ impl Agent {
     fn prepared(&mut self, now: Time, outcome: Result<Value, String>, actions: &mut Vec<Action>) {
         let Some(run) = self.run.as_mut().filter(|run| run.state == State::Preparing) else { return };
         if run.is_orphaned {
-            self.forget(actions);
+            self.leave_prepared(now, outcome.is_ok(), actions);
             return;
         }
         match outcome {
@@ -480,6 +480,23 @@ mod tests {
         let mut agent = prepared_as(Share { index: 0, of: 2 }, OnLoss::Abort);
         assert_eq!(agent.on(S(1), Event::Closed(1)), run[..2]);
         assert!(RUNS_IT(&agent.on(S(1) + DETACHED, Event::Tick)));
+    }
+
+    #[test]
+    fn teardown_runs_if_the_coordinator_is_gone_before_setup_is_over() {
+        for (event, outcome, runs) in [
+            (Event::Message(1, ToAgent::Bye), Ok(Value::Null), true),
+            (Event::Closed(1), Ok(Value::Null), true),
+            // Then it ran what was left of `teardown` by itself.
+            (Event::Closed(1), Err("interrupted".to_owned()), false),
+        ] {
+            let mut agent = prepared_as(Share { index: 0, of: 2 }, OnLoss::Continue);
+            agent.run.as_mut().unwrap().state = State::Preparing;
+            assert!(agent.on(S(1), event).contains(&Action::Stop(Stop::Now)));
+            let told = agent.on(S(2), Event::Prepared(outcome));
+            assert_eq!(RUNS_IT(&told), runs, "{told:?}");
+            assert_eq!(told.contains(&Action::Forget), !runs, "{told:?}");
+        }
     }
 
     #[test]

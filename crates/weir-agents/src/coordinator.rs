@@ -490,7 +490,9 @@ impl Coordinator {
         for i in 0..self.agents.len() {
             // An order to start that got lost is found out soon, not at the end.
             let at = self.start_at.unwrap_or(now);
-            let is_late = |a: &Seen| a.step == Step::Running && a.started.is_none() && now >= at + SILENCE;
+            // One that was stopped before the start never begins.
+            let is_due = self.stop.is_none() && now >= at + SILENCE;
+            let is_late = |a: &Seen| a.step == Step::Running && a.started.is_none() && is_due;
             if self.agents.get(i).is_some_and(is_late) {
                 let why = vec!["it did not start the load".to_owned()];
                 self.lose(now, i, (why, Parting::Unknown), actions);

@@ -235,7 +235,10 @@ impl Plan {
         let cost_begun = plan.pid.filter(|_| plan.warmup_ns == 0).map(Begun::now);
         let throttled = Throttled::now();
         let clock = *shared.clock.get_or_init(Clock::start);
-        if let Some(started) = direction.started {
+        // One that was ended before its start did not begin.
+        if let Some(started) = direction.started
+            && direction.start_at.is_none_or(|at| begun >= at)
+        {
             started(begun);
         }
         let pulse = shared.pulse.start(clock);

@@ -25,6 +25,18 @@ impl Agent {
         }
     }
 
+    /// A preparation has ended, and the coordinator is gone. It ordered no start, so the agent whose `setup` ran to its
+    /// end runs `teardown` at once; one whose `setup` or dry run failed has done what it could.
+    pub(super) fn leave_prepared(&mut self, now: Time, is_whole: bool, actions: &mut Vec<Action>) {
+        match &mut self.run {
+            Some(run) if is_whole && run.has_task => {
+                run.state = State::Running;
+                actions.extend([Action::Run(now), Action::Stop(Stop::Now), Action::Teardown]);
+            }
+            _ => self.forget(actions),
+        }
+    }
+
     /// The coordinator is gone. What runs is cut; the agent is free once that has ended.
     pub(super) fn orphan(&mut self, now: Time, actions: &mut Vec<Action>) {
         let Some(run) = &mut self.run else { return };

@@ -267,6 +267,33 @@ fn an_agent_that_may_run_teardown_unseen_is_told() {
 }
 
 #[test]
+fn a_run_that_is_stopped_before_its_start_ends_in_order() {
+    let expected = Expected { tears_down: true, ..Expected::default() };
+    let (mut c, _) = prepared(leading(2, OnLoss::Abort, expected));
+    let mut now = c.start_at().unwrap() - MS(500);
+    c.on(now, Event::Stop(Stop::Leaving));
+    c.on(now, Event::Message(1, FromAgent::Ended(Box::default())));
+    // The first one runs `teardown`, for longer than a load may be late.
+    while now < c.start_at().unwrap() + SILENCE * 2 {
+        now += BEAT;
+        c.on(now, Event::Message(0, FromAgent::Beat));
+    }
+    c.on(now, Event::Message(0, FromAgent::TornDown));
+    c.on(now, Event::Message(0, FromAgent::Ended(Box::default())));
+    assert!(c.is_over() && !c.has_missed_teardown() && c.agents().iter().all(|a| a.lost.is_none()));
+    // Nobody stops one that does not begin.
+    let (mut c, _) = prepared(leading(2, OnLoss::Abort, expected));
+    let due = c.start_at().unwrap() + SILENCE;
+    let mut now = MS(1_000);
+    while now < due {
+        (0..2).for_each(|i| drop(c.on(now, Event::Message(i, FromAgent::Beat))));
+        now += BEAT;
+    }
+    c.on(due, Event::Tick);
+    assert!(c.agents().iter().all(|a| a.lost.as_ref().is_some_and(|(_, why)| why.contains("did not start"))));
+}
+
+#[test]
 fn an_agent_that_does_not_stop_does_not_take_the_teardown_with_it() {
     let expected = Expected { grace: MS(1_000), tears_down: true, ..Expected::default() };
     let (mut c, _) = prepared(leading(2, OnLoss::Abort, expected));
