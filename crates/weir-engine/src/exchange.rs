@@ -713,10 +713,14 @@ fn end_of_body(kind: BodyKind, bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// The arm whose upstream has seen the client before, by the cookie of `sticky`.
+/// The arm whose upstream has seen the client before, by the cookie of `sticky`. The cookie names an endpoint: if several
+/// arms have this upstream, it does not say which of them it was.
 fn returning(local: &Local, arms: &[Arm], head: &RequestHead) -> Option<usize> {
     let knows = |upstream: usize| local.upstreams[upstream].knows_client(head);
-    arms.iter().position(|arm| arm.weight > 0 && arm.upstream.is_some_and(knows))
+    let mut known =
+        (0..arms.len()).filter(|at| arms[*at].weight > 0 && arms[*at].upstream.is_some_and(knows));
+    let first = known.next()?;
+    known.next().is_none().then_some(first)
 }
 
 /// Whether the client is still there to learn of a cause.

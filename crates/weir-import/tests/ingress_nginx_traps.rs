@@ -501,6 +501,19 @@ fn wrong_types_everywhere_are_refused_not_guessed() {
     assert!(imported("a: 1\n").contains("no manifest"));
 }
 
+#[test]
+fn what_may_protect_a_route_closes_it() {
+    for (annotation, why) in [
+        ("configuration-snippet: 'return  403;'", "configuration-snippet has `return 4`"),
+        ("configuration-snippet: 'internal;'", "configuration-snippet has `internal`"),
+        ("configuration-snippet: 'secure_link $arg_md5;'", "configuration-snippet has `secure_link`"),
+        ("limit-connections: ten", "limit-connections cannot be read"),
+    ] {
+        let text = imported(&with(&[annotation]));
+        assert!(text.contains(why) && text.contains("CLOSED"), "{annotation}\n{text}");
+    }
+}
+
 /// nginx has one `server` for all Ingresses of a host, so what one sets for it holds for the others.
 #[test]
 fn settings_of_a_host_hold_for_all_its_ingresses() {

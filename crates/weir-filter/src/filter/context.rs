@@ -550,6 +550,7 @@ impl Cx {
         self.copy_caller(&mut cx);
         cx.prefix.clone_from(&self.prefix);
         cx.limits = self.limits;
+        cx.arm = self.arm; // the draw does not run again behind a filter of its arm
         cx.filter = filter;
         cx.states.push((filter, state));
         if let Some(told) = self.told() {

@@ -18,8 +18,10 @@ const GUARDS: &[&str] = &[
     "limit_",
     "if (",
     "if(",
+    "internal",
     "lua",
     "satisfy",
+    "secure_link",
     "allow",
     "valid_referers",
 ];
@@ -201,7 +203,10 @@ fn limits(cx: &mut Cx<'_, '_>, ingress: &mut Ingress<'_>, traffic: &mut Traffic)
                 made.push(Filter::new("concurrency", map));
             }
             Ok(_) => cx.ledger.by_itself(piece, "0 is no limit"),
-            Err(_) => cx.ledger.refused(piece, format!("`{text}` is no number"), "concurrency"),
+            Err(_) => {
+                cx.ledger.refused(piece, format!("`{text}` is no number"), "concurrency");
+                traffic.before.push(closed("limit-connections cannot be read"));
+            }
         }
     }
     for key in ["limit-rate", "limit-rate-after"] {
@@ -307,7 +312,8 @@ fn others(cx: &mut Cx<'_, '_>, ingress: &mut Ingress<'_>, traffic: &mut Traffic)
     for key in ["configuration-snippet", "server-snippet", "stream-snippet"] {
         let Some((text, piece)) = own.take(key) else { continue };
         cx.ledger.refused(piece, "directives of nginx", "filters: docs/reference/filters.md");
-        if let Some(word) = GUARDS.iter().find(|word| text.contains(**word)) {
+        let spaced = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        if let Some(word) = GUARDS.iter().find(|word| spaced.contains(**word)) {
             let closing = closed(&format!("{key} has `{word}`, which may be what protects it"));
             match key {
                 "server-snippet" => traffic.server = Some(closing),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use weir_testkit::{Response, Upstream, Weir, run_weir};
+use weir_testkit::{Response, Upstream, Weir, eventually, run_weir};
 
 use crate::cause::{ACL_DENIED, KEY_MISSING};
 use crate::support::OK_BODY;
@@ -212,6 +212,47 @@ fn sticky_brings_a_client_back_to_its_arm() {
         let seen = tally((0..ENOUGH).map(|_| ask(&weir, other)));
         assert_eq!(seen.len(), 2, "{seen:?}");
     }
+}
+
+/// The cookie names an endpoint, not an arm, so it decides between no two arms that lead to the same upstream.
+#[test]
+fn sticky_does_not_choose_between_arms_of_one_upstream() {
+    let (a, b) = two();
+    let split = format!(
+        "upstream: {{ canary: {{ weight: 1, upstream: a, filters: [ {} ] }}, stable: {{ weight: 1, upstream: a, filters: [ {} ] }} }}",
+        mark("canary"),
+        mark("stable")
+    );
+    let sticky = "sticky: { cookie: stick, key: 0123456789abcdef }";
+    let config = config((&a, &b), "", &split).replace("] }\n  b:", &format!("], {sticky} }}\n  b:"));
+    let weir = Weir::start(&config);
+    let first = ask(&weir, "");
+    let cookie = first.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
+    let seen = tally((0..ENOUGH).map(|_| ask(&weir, &format!("Cookie: {cookie}\r\n"))));
+    let expected = ["canary", "stable"].map(|arm| ("a".to_owned(), arm.to_owned()));
+    assert_eq!(seen.keys().cloned().collect::<Vec<_>>(), expected);
+}
+
+/// A stored answer that is stale is served, and the cache of the arm asks that arm's upstream again.
+#[test]
+fn a_cache_of_an_arm_revalidates_in_the_background() {
+    let (a, b) = (Upstream::listen(), Upstream::named("b"));
+    let split = "upstream: { a: { weight: 1, filters: [ { cache: { store: pages } } ] } }";
+    let weir = Weir::start(&config((&a, &b), "", split));
+    let answer = |text: &str| {
+        format!(
+            "HTTP/1.1 200 OK\r\nCache-Control: max-age=0, stale-while-revalidate=600\r\nContent-Length: 3\r\n\r\n{text}"
+        )
+    };
+    let mut client = weir.client();
+    client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    let mut conn = a.accept_request();
+    conn.send(answer("one"));
+    client.read_response().expect_body("one");
+    client.get("/").expect_body("one");
+    conn.next_request().unwrap();
+    conn.send(answer("two"));
+    eventually("the cache has the new answer", || client.get("/").text() == "two");
 }
 
 /// A request keeps its arm over all attempts.
