@@ -137,6 +137,16 @@ pub(crate) fn prefix_path(text: &str) -> Option<String> {
     })
 }
 
+/// As [`prefix_path`], but a pattern without regard to case, which takes its place among other patterns. `/` is none:
+/// every pattern precedes it.
+pub(crate) fn prefix_pattern(text: &str) -> Option<String> {
+    let path = path(text)?;
+    Some(match path.strip_suffix('/').unwrap_or(&path) {
+        "" => "/*".to_owned(),
+        folder => format!("~(?i){}(/.*)?", quoted(folder)),
+    })
+}
+
 /// A duration of the Gateway API (GEP-2257), such as `1h30m` or `250ms`.
 pub(crate) fn duration(text: &str) -> Option<Duration> {
     if text == "0" {
@@ -239,6 +249,19 @@ mod tests {
         ] {
             assert_eq!(exact_path(text).as_deref(), exact, "{text}");
             assert_eq!(prefix_path(text).as_deref(), prefix, "{text}");
+            assert_eq!(prefix_pattern(text).is_some(), prefix.is_some(), "{text}");
+        }
+    }
+
+    #[test]
+    fn prefixes_are_patterns() {
+        for (text, pattern) in [
+            ("/", "/*"),
+            ("/a", "~(?i)/a(/.*)?"),
+            ("/a.b/", "~(?i)/a\\.b(/.*)?"),
+            ("/a*", "~(?i)/a\\*(/.*)?"),
+        ] {
+            assert_eq!(prefix_pattern(text).as_deref(), Some(pattern), "{text}");
         }
     }
 

@@ -24,6 +24,8 @@ use weir_kube::{Change, Cluster, Front, Name, Options, Status, Translation, tran
 const NOW: &str = "2026-11-29T06:00:00Z";
 /// Our name, in all tests.
 const CONTROLLER: &str = "weir.dev/gateway";
+/// The limit of `translate`: most paths of an Ingress that are served.
+const MAX_MATCHES: usize = 512;
 
 /// A case: objects, and what is asked of them.
 struct Case {
@@ -108,6 +110,38 @@ fn a_secret_that_turns_invalid_keeps_the_last_good_certificate() {
     // One that is gone is gone.
     case.cluster.delete(weir_kube::Kind::Secret, &Name::new("infra", "tls"));
     assert_eq!(translate(&case.cluster, &case.options).config.files.len(), 0);
+}
+
+/// A path beyond the most answers 503, because a wider one may lack what guards it.
+#[test]
+fn paths_beyond_the_most_are_closed() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let mut case = read(&folder, &folder.join("ingress.yaml"));
+    let backend = json!({ "service": { "name": "v1", "port": { "number": 8080 } } });
+    let path = |at: usize| json!({ "path": format!("/p{at}"), "pathType": "Prefix", "backend": backend });
+    let paths: Vec<Value> = (0..MAX_MATCHES + 1).map(path).collect();
+    let ingress = json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "Ingress",
+        "metadata": { "namespace": "infra", "name": "many", "creationTimestamp": "2026-01-01T00:00:00Z" },
+        "spec": {
+            "ingressClassName": "weir", "defaultBackend": backend,
+            "rules": [ { "host": "many.test", "http": { "paths": paths } } ],
+        },
+    });
+    case.cluster.apply(&ingress).unwrap();
+    let translated = translate(&case.cluster, &case.options);
+    let route = |at: usize| {
+        let hit = |(_, value): &&(String, Value)| value["match"]["path"] == format!("/p{at}/*");
+        translated.config.routes.iter().find(hit).map(|(_, value)| value).unwrap()
+    };
+    assert_eq!(route(MAX_MATCHES - 1)["upstream"], "svc_infra_v1_8080");
+    assert_eq!(route(MAX_MATCHES)["respond"]["status"], 503);
+    let told = translated.notices.iter().any(|(_, name, _)| name.name == "many");
+    assert!(told, "{:?}", translated.notices);
+    let default = |(name, value): &(String, Value)| {
+        name.starts_with("ing_infra_many_") && value["match"]["path"] == "/*"
+    };
+    assert!(translated.config.routes.iter().any(default), "the default backend is there");
 }
 
 /// Not a measurement: a quadratic algorithm would take minutes here.

@@ -245,6 +245,7 @@ fn push(
     }
     let rank = Rank {
         is_last: false,
+        claim: <(String, String)>::default(),
         has_no_method: matching.method.is_none(),
         headers: Reverse(matching.headers.len()),
         query: Reverse(matching.query.len()),

@@ -17,6 +17,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use weir_import::ingress_annotations;
+use weir_import::shared::regex::sure_start;
 
 /// The names of the listeners.
 const PLAIN: &str = "ingress-80";
@@ -54,6 +55,7 @@ pub(super) fn routes(cx: &mut Cx<'_>, gates: &[Gate<'_>], statuses: &mut Vec<Sta
     let mut known: BTreeMap<String, &str> = BTreeMap::new();
     let own: Vec<Annotated> = all.iter().map(|object| Annotated::read(cx, object)).collect();
     let canaries = canaries(&all, &own);
+    let hosts = Hosts::read(&all, &own);
     for (at, object) in all.iter().enumerate() {
         if cx.refused(Kind::Ingress, &object.meta.key()).is_some() {
             continue;
@@ -79,7 +81,7 @@ pub(super) fn routes(cx: &mut Cx<'_>, gates: &[Gate<'_>], statuses: &mut Vec<Sta
         if let Some(annotated) = own.get(at)
             && annotated.share().is_none()
         {
-            rules(cx, object, annotated, &canaries, &own);
+            rules(cx, object, annotated, (&canaries, &own), &hosts);
         }
         let entry = |address: &String| match address.parse::<IpAddr>() {
             Ok(_) => json!({ "ip": address }),
@@ -145,8 +147,8 @@ fn rules<'c>(
     cx: &mut Cx<'c>,
     object: &'c Object<Ingress>,
     annotated: &Annotated,
-    canaries: &Canaries<'c>,
-    own: &[Annotated],
+    (canaries, own): (&Canaries<'c>, &[Annotated]),
+    known: &Hosts<'c>,
 ) {
     let meta = &object.meta;
     let mut count = 0;
@@ -160,28 +162,48 @@ fn rules<'c>(
         };
         let mut hosts: Vec<String> = host.iter().cloned().collect();
         hosts.extend(annotated.aliases().filter(|_| host.is_some()));
+        let claim = known.claim(meta, rule.host.as_deref());
+        let is_ordered = hosts.iter().any(|host| known.patterned.contains(host))
+            || host.is_none() && known.patterned.contains("");
         let has_tls = host.as_ref().is_some_and(|host| has_tls(&object.spec, host));
         // A host without paths gets the default backend.
         for path in rule.http.iter().flat_map(|http| &http.paths) {
-            if count >= MAX_MATCHES {
-                return;
-            }
             let value = path.path.as_deref().unwrap_or("/");
             let pattern = match (annotated.is_regex(), path.path_type.as_str()) {
-                (true, _) => pattern(value).map_err(|why| note(cx, &meta.key(), why)).ok(),
-                (false, "Exact") => text::exact_path(value),
-                (false, _) => text::prefix_path(value),
+                (true, _) => pattern(value),
+                (false, "Exact") => text::exact_path(value).ok_or_else(String::new),
+                (false, _) if is_ordered => text::prefix_pattern(value).ok_or_else(String::new),
+                (false, _) => text::prefix_path(value).ok_or_else(String::new),
             };
-            let Some(pattern) = pattern else { continue }; // no request can have it
-            let (filters, mut main) = match annotated.filters(&pattern, value, has_tls) {
+            let (pattern, mut closed) = match pattern {
+                Ok(pattern) => (pattern, None),
+                Err(why) if why.is_empty() => continue, // no request can have it
+                // A wider path, also of another Ingress, may lack what guards this one.
+                Err(why) => (closed_below(&sure_start(value)), Some(why)),
+            };
+            if count == MAX_MATCHES {
+                note(cx, &meta.key(), format!("the paths from the {}th on answer 503", MAX_MATCHES + 1));
+            }
+            if count >= MAX_MATCHES {
+                closed = Some(String::new());
+            }
+            let mut is_closed = false;
+            let filters = match closed {
+                Some(why) => Err(why),
+                None => annotated.filters(&pattern, value, has_tls),
+            };
+            let (filters, mut main) = match filters {
                 Ok(filters) => (filters, target(cx, meta, Some(&path.backend), &annotated.upstream)),
                 Err(why) => {
-                    note(cx, &meta.key(), why);
+                    if !why.is_empty() {
+                        note(cx, &meta.key(), why);
+                    }
+                    is_closed = true;
                     (Vec::new(), ("respond", answer(503)))
                 }
             };
             let key = (meta.namespace.as_str(), rule.host.as_deref().unwrap_or_default(), value);
-            let canary = canaries.get(&key).and_then(|(canary, at)| {
+            let canary = canaries.get(&key).filter(|_| !is_closed).and_then(|(canary, at)| {
                 let annotated = own.get(*at)?;
                 let backend = backend_of(canary, key.1, value)?;
                 Some((annotated.share()?, target(cx, &canary.meta, Some(backend), &annotated.upstream)))
@@ -194,10 +216,16 @@ fn rules<'c>(
                     (Goes::Canary(weight, total), Some((_, canary))) => split(&main, canary, weight, total),
                     _ => main.clone(),
                 };
-                let length = if annotated.is_regex() { value.len() } else { 0 };
+                // Weir's table puts longer paths first by itself, but not longer patterns.
+                let length = match (pattern.starts_with('~'), path.path_type.as_str()) {
+                    (true, "Exact") if !annotated.is_regex() => MAX_LENGTH,
+                    (true, _) => value.len().min(MAX_LENGTH),
+                    (false, _) => 0,
+                };
                 let place = Place {
                     number: (at, count),
                     order: length * MAX_CHOICES + variant.order,
+                    claim,
                     hosts: &hosts,
                     path: &pattern,
                     when: variant.when.as_deref(),
@@ -206,7 +234,7 @@ fn rules<'c>(
             }
             count += 1;
         }
-        let first = Place { number: (at, count), order: 0, hosts: &hosts, path: "/", when: None };
+        let first = Place { number: (at, count), order: 0, claim, hosts: &hosts, path: "/", when: None };
         if let Some(root) = annotated.root() {
             push(
                 cx,
@@ -223,14 +251,55 @@ fn rules<'c>(
     }
     if let Some(backend) = &object.spec.default_backend {
         let number = (object.spec.rules.len(), count);
-        let to = target(cx, meta, Some(backend), &annotated.upstream);
-        match annotated.filters("/*", "/", false) {
-            Ok(filters) => {
-                let to = if filters.iter().any(annotations::answers) { ("", Value::Null) } else { to };
-                push(cx, meta, &Place { number, order: 0, hosts: &[], path: "/*", when: None }, &filters, to);
+        let (filters, to) = match annotated.filters("/*", "/", false) {
+            Ok(filters) if filters.iter().any(annotations::answers) => (filters, ("", Value::Null)),
+            Ok(filters) => (filters, target(cx, meta, Some(backend), &annotated.upstream)),
+            Err(why) => {
+                note(cx, &meta.key(), why);
+                (Vec::new(), ("respond", answer(503)))
             }
-            Err(why) => note(cx, &meta.key(), why),
+        };
+        let claim = known.claim(meta, None);
+        push(cx, meta, &Place { number, order: 0, claim, hosts: &[], path: "/*", when: None }, &filters, to);
+    }
+}
+
+/// The hosts of all Ingresses.
+struct Hosts<'c> {
+    /// Since when a namespace has a host, which is empty for any: the age of its oldest Ingress with it.
+    claims: BTreeMap<(&'c str, &'c str), &'c str>,
+    /// Hosts with a path that is a pattern. Weir asks patterns before prefixes, but nginx asks the longest of both
+    /// first, so all prefixes of these hosts become patterns too, as in nginx without regard to case.
+    patterned: BTreeSet<String>,
+}
+
+impl<'c> Hosts<'c> {
+    /// `all` is sorted by age.
+    fn read(all: &[&'c Object<Ingress>], own: &[Annotated]) -> Self {
+        let mut known = Self { claims: BTreeMap::new(), patterned: BTreeSet::new() };
+        for (object, annotated) in all.iter().zip(own) {
+            let hosts = object.spec.rules.iter().map(|rule| rule.host.as_deref().unwrap_or_default());
+            let any = object.spec.default_backend.iter().map(|_| "");
+            for host in hosts.chain(any) {
+                let key = (host, object.meta.namespace.as_str());
+                known.claims.entry(key).or_insert(&object.meta.creation_timestamp);
+                if annotated.is_regex() {
+                    known.patterned.insert(text::host(host).unwrap_or_default());
+                }
+            }
+            if annotated.is_regex() {
+                known.patterned.extend(annotated.aliases());
+            }
         }
+        known
+    }
+
+    fn claim<'a>(&self, meta: &'a Meta, host: Option<&str>) -> &'a str
+    where
+        'c: 'a,
+    {
+        let key = (host.unwrap_or_default(), meta.namespace.as_str());
+        self.claims.get(&key).copied().unwrap_or(&meta.creation_timestamp)
     }
 }
 
@@ -264,6 +333,11 @@ fn pattern(path: &str) -> Result<String, String> {
     }
 }
 
+/// The pattern of every path that begins with a text, without regard to case.
+fn closed_below(start: &str) -> String {
+    if start == "/" { "/*".to_owned() } else { format!("~(?i){}.*", text::quoted(start)) }
+}
+
 /// Where requests go of which a canary gets a share.
 fn split(main: &Target, canary: &Target, weight: u32, total: u32) -> Target {
     match (main, canary) {
@@ -282,6 +356,9 @@ type Target = (&'static str, Value);
 /// More than the choices of a canary.
 const MAX_CHOICES: usize = 16;
 
+/// Longer than every pattern that Weir takes.
+const MAX_LENGTH: usize = 1 << 20;
+
 /// What a route matches, and its place among others.
 #[derive(Clone, Copy)]
 struct Place<'a> {
@@ -289,6 +366,8 @@ struct Place<'a> {
     number: (usize, usize),
     /// Among routes that match equally well, the greater comes first: longer patterns, and choices of canaries.
     order: usize,
+    /// Since when its namespace has the host.
+    claim: &'a str,
     hosts: &'a [String],
     path: &'a str,
     when: Option<&'a str>,
@@ -312,6 +391,7 @@ fn push(cx: &mut Cx<'_>, meta: &Meta, place: &Place<'_>, filters: &[Value], to: 
     }
     let (rule, matched) = place.number;
     let rank = Rank {
+        claim: (place.claim.to_owned(), meta.namespace.clone()),
         headers: Reverse(place.order),
         created: meta.creation_timestamp.clone(),
         name: meta.key(),

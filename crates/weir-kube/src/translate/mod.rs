@@ -139,6 +139,8 @@ struct Ranked {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank {
     is_last: bool,
+    /// Of Ingresses: since when the namespace has the host, and the namespace. No annotation comes before it.
+    claim: (String, String),
     has_no_method: bool,
     headers: Reverse<usize>,
     query: Reverse<usize>,
