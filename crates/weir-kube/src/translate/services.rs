@@ -6,12 +6,15 @@
 //!
 //! - A digest of the Gateway's uid and the port gives a few candidates within [`POD_PORTS`]. Nobody chooses a uid.
 //! - The candidate that the Gateway's Service has already is kept. So an older Gateway that goes, or a new one, moves no
-//!   port of another, and a restart finds the ports of before.
+//!   port of another, and a restart finds the ports of before. It stays taken while the Service leads there, also if the
+//!   Gateway is not served now. If two Services lead to one port of the pods, somebody has edited one of them, and
+//!   nothing tells which: neither keeps it, so that no Gateway gets the clients of another.
 //! - Of the others, the older Gateway takes its first free candidate. Every replica that has seen the same objects takes
 //!   the same one, so replicas listen before the leader has written the Service.
 //!
-//! Whoever may change the Service in a tenant's namespace can move that Gateway's port among its own candidates, until
-//! the leader puts it back. Any other port there, such as that of the admin API, is ignored.
+//! Whoever may change the Service in a tenant's namespace can move that Gateway's port among its own candidates, and
+//! another Gateway's port away from one of these, until the leader has written both Services. Any other port there, such
+//! as that of the admin API, is ignored.
 //!
 //! The Service stands in the Gateway's namespace, so that its owner is the Gateway and Kubernetes deletes it with it. The
 //! pods stand in another one, so the Service has no selector: its EndpointSlices are copies of those of the Service of
@@ -69,18 +72,21 @@ pub(super) fn assign(cx: &Cx<'_>, gates: &mut [Gate<'_>]) {
     if cx.options.front == Front::Pods {
         return;
     }
-    let mut taken: BTreeSet<u16> = BTreeSet::new();
-    for gate in gates.iter_mut().filter(|gate| gate.wrong.is_none()) {
-        let own = own_service(cx, gate.name, gate.object.meta.uid.as_str());
-        let ports = ports_of(gate);
-        for port in ports {
-            let kept = own.and_then(|service| target_of(service, port));
-            let kept = kept.filter(|kept| candidates(&gate.object.meta, port).any(|one| one == *kept));
-            if let Some(kept) = kept.filter(|kept| taken.insert(*kept)) {
-                gate.ports.insert(port, kept);
+    // A Service leads where it leads whether or not its Gateway is served now: nobody else may listen there.
+    let led: Vec<BTreeMap<u16, u16>> = gates.iter().map(|gate| led_by(cx, gate)).collect();
+    let mut claims: BTreeMap<u16, usize> = BTreeMap::new();
+    for target in led.iter().flat_map(BTreeMap::values) {
+        *claims.entry(*target).or_default() += 1;
+    }
+    for (gate, led) in gates.iter_mut().zip(&led).filter(|(gate, _)| gate.wrong.is_none()) {
+        for port in ports_of(gate) {
+            let kept = led.get(&port).filter(|target| claims.get(*target) == Some(&1));
+            if let Some(kept) = kept {
+                gate.ports.insert(port, *kept);
             }
         }
     }
+    let mut taken: BTreeSet<u16> = claims.into_keys().collect();
     for gate in gates.iter_mut().filter(|gate| gate.wrong.is_none()) {
         let ports = ports_of(gate);
         for (at, port) in ports.into_iter().enumerate() {
@@ -111,6 +117,17 @@ fn ports_of(gate: &Gate<'_>) -> BTreeSet<u16> {
         .filter(|listener| listener.takes_routes())
         .map(|listener| listener.spec.port)
         .collect()
+}
+
+/// Where the Service of a Gateway leads now, by port, as far as the Gateway may have these ports of the pods.
+fn led_by(cx: &Cx<'_>, gate: &Gate<'_>) -> BTreeMap<u16, u16> {
+    let Some(own) = own_service(cx, gate.name, gate.object.meta.uid.as_str()) else { return BTreeMap::new() };
+    let ports: BTreeSet<u16> = own.spec.ports.iter().map(|known| known.port).take(MAX_PORTS).collect();
+    let target = |port: u16| {
+        let target = target_of(own, port)?;
+        candidates(&gate.object.meta, port).any(|one| one == target).then_some((port, target))
+    };
+    ports.into_iter().filter_map(target).collect()
 }
 
 fn candidates(meta: &Meta, port: u16) -> impl Iterator<Item = u16> {
@@ -370,6 +387,84 @@ mod tests {
             let service = Object { meta: Meta::default(), spec, status };
             assert_eq!(addresses_of(&service), expected, "{service:?}");
         }
+    }
+
+    fn gateway(name: &str, uid: &str, port: u16, is_accepted: bool) -> Value {
+        let parameters = json!({ "parametersRef": { "group": "", "kind": "ConfigMap", "name": "gone" } });
+        json!({
+            "apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
+            "metadata": { "namespace": "infra", "name": name, "uid": uid, "creationTimestamp": "2026-01-01T00:00:00Z" },
+            "spec": {
+                "gatewayClassName": "weir", "infrastructure": if is_accepted { json!({}) } else { parameters },
+                "listeners": [ { "name": "http", "port": port, "protocol": "HTTP" } ],
+            },
+        })
+    }
+
+    fn service(gateway: &str, uid: &str, port: u16, target: u16) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {
+                "namespace": "infra", "name": service_name(gateway),
+                "annotations": { CONTROLLER_ANNOTATION: "weir.dev/gateway" },
+                "ownerReferences": [ { "apiVersion": "v1", "kind": "Gateway", "name": gateway, "uid": uid } ],
+            },
+            "spec": { "ports": [ { "port": port, "targetPort": target } ] },
+        })
+    }
+
+    /// The ports of the pods that are listened on, by Gateway.
+    fn listened(objects: &[Value]) -> BTreeMap<String, u16> {
+        let mut cluster = crate::Cluster::default();
+        let class = json!({
+            "apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass", "metadata": { "name": "weir" },
+            "spec": { "controllerName": "weir.dev/gateway" },
+        });
+        for object in objects.iter().chain([&class]) {
+            cluster.apply(object).unwrap();
+        }
+        let front = Front::Services { pods: Name::new("weir", "weir"), kind: "ClusterIP".to_owned() };
+        let controller = "weir.dev/gateway".to_owned();
+        let options = super::super::Options { controller, front, ..Default::default() };
+        let translated = super::super::translate(&cluster, &options);
+        let port = |value: &Value| value["address"].as_str()?.rsplit(':').next()?.parse::<u16>().ok();
+        let listeners = translated.config.listeners.iter();
+        let all =
+            listeners.filter_map(|(name, value)| Some((name.split('_').nth(2)?.to_owned(), port(value)?)));
+        all.collect()
+    }
+
+    #[test]
+    fn nobody_listens_where_the_service_of_another_gateway_leads() {
+        let victims = listened(&[gateway("victim", "u-victim", 80, true)]);
+        let target = *victims.get("victim").unwrap();
+        // The attacker chooses the port of its listener so that its first candidate is the victim's port.
+        let first = |uid: &String, port: u16| {
+            let meta = Meta {
+                uid: uid.clone(),
+                namespace: "infra".to_owned(),
+                name: "attacker".to_owned(),
+                ..Meta::default()
+            };
+            candidates(&meta, port).next()
+        };
+        let mut choices = (0..100).flat_map(|at| (1..=u16::MAX).map(move |port| (format!("u-{at}"), port)));
+        let (uid, port) = choices.find(|(uid, port)| first(uid, *port) == Some(target)).unwrap();
+        let attacker = gateway("attacker", &uid, port, true);
+        assert_eq!(listened(std::slice::from_ref(&attacker)).get("attacker"), Some(&target), "it is free");
+
+        let led = service("victim", "u-victim", 80, target);
+        for is_accepted in [true, false] {
+            let victim = gateway("victim", "u-victim", 80, is_accepted);
+            let found = listened(&[attacker.clone(), victim, led.clone()]);
+            assert_eq!(found.get("victim").copied(), is_accepted.then_some(target));
+            assert!(found.get("attacker").is_some_and(|port| *port != target), "{found:?}");
+        }
+        // It has edited its own Service.
+        let edited = service("attacker", &uid, port, target);
+        let found = listened(&[attacker, gateway("victim", "u-victim", 80, true), led, edited]);
+        assert_eq!(found.len(), 2);
+        assert!(found.values().all(|port| *port != target), "{found:?}");
     }
 
     #[test]
