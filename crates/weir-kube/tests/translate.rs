@@ -8,6 +8,8 @@
 
 #![allow(clippy::unwrap_used, reason = "this is test code: a panic is how a test fails")]
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -19,6 +21,7 @@ use weir_gateway::explain::{Arriving, Explanation, TargetShown, explain};
 use weir_gateway::{Checked, check};
 use weir_kube::watch::status::merged;
 use weir_kube::{Change, Cluster, Front, Name, Options, Status, Translation, translate};
+use weir_testkit::Authority;
 
 /// When statuses are written, in all tests.
 const NOW: &str = "2026-11-29T06:00:00Z";
@@ -142,6 +145,68 @@ fn paths_beyond_the_most_are_closed() {
         name.starts_with("ing_infra_many_") && value["match"]["path"] == "/*"
     };
     assert!(translated.config.routes.iter().any(default), "the default backend is there");
+}
+
+/// All Ingresses share one listener, and TLS prefers an exact name to a wildcard: a certificate for a host of another
+/// namespace is not served, and the name that nobody's rule has keeps nobody from it.
+#[test]
+fn certificates_of_ingresses_take_no_host_of_another_namespace() {
+    let authority = Authority::new();
+    let class = json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "IngressClass", "metadata": { "name": "weir" },
+        "spec": { "controller": CONTROLLER },
+    });
+    // Each with its namespace, the host of its rule and the names of its certificate, the oldest first.
+    let served = |all: &[(&str, &str, &[&str])]| {
+        let mut cluster = Cluster::default();
+        cluster.apply(&class).unwrap();
+        let mut made = Vec::new();
+        for (at, (namespace, host, names)) in all.iter().enumerate() {
+            let certificate = authority.leaf(names);
+            let text = |file: &Path| STANDARD.encode(fs::read(file).unwrap());
+            let created = format!("202{at}-01-01T00:00:00Z");
+            let meta =
+                |name: &str| json!({ "namespace": namespace, "name": name, "creationTimestamp": created });
+            let secret = json!({
+                "apiVersion": "v1", "kind": "Secret", "metadata": meta("tls"), "type": "kubernetes.io/tls",
+                "data": { "tls.crt": text(&certificate.cert_file), "tls.key": text(&certificate.key_file) },
+            });
+            let ingress = json!({
+                "apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": meta("web"),
+                "spec": {
+                    "ingressClassName": "weir", "tls": [ { "secretName": "tls" } ],
+                    "rules": [ { "host": host, "http": { "paths": [] } } ],
+                },
+            });
+            cluster.apply(&secret).unwrap();
+            cluster.apply(&ingress).unwrap();
+            made.push(fs::read(&certificate.cert_file).unwrap());
+        }
+        let options = Options { controller: CONTROLLER.to_owned(), ..Options::default() };
+        let translated = translate(&cluster, &options);
+        let listener = translated.config.listeners.get("ingress-443").unwrap();
+        let shown: Vec<&Vec<u8>> = listener["tls"]["certificates"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|pair| &translated.config.files[pair["cert"].as_str().unwrap()])
+            .collect();
+        made.iter().map(|own| shown.contains(&own)).collect::<Vec<bool>>()
+    };
+    type Case<'a> = (&'a [(&'a str, &'a str, &'a [&'a str])], [bool; 2]);
+    let cases: [Case<'_>; 5] = [
+        // No rule of the other has this name of the wildcard.
+        (&[("a", "*.shop.test", &["*.shop.test"]), ("b", "x.evil.test", &["www.shop.test"])], [true, false]),
+        (&[("a", "*.shop.test", &["*.shop.test"]), ("b", "www.shop.test", &["www.shop.test"])], [true, true]),
+        // Whoever has a rule has the name, though another brought it before.
+        (&[("a", "x.evil.test", &["shop.test"]), ("b", "shop.test", &["shop.test"])], [false, true]),
+        (&[("a", "shop.test", &["shop.test"]), ("b", "shop.test", &["shop.test"])], [true, false]),
+        // Two that share names: the older is served.
+        (&[("a", "a.test", &["a.test", "b.test"]), ("b", "b.test", &["a.test", "b.test"])], [true, false]),
+    ];
+    for (all, expected) in cases {
+        assert_eq!(served(all), expected, "{all:?}");
+    }
 }
 
 /// Not a measurement: a quadratic algorithm would take minutes here.

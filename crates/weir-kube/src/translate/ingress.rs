@@ -50,33 +50,13 @@ pub(super) fn routes(cx: &mut Cx<'_>, gates: &[Gate<'_>], statuses: &mut Vec<Sta
         gates.iter().any(has)
     };
     let (plain, secure) = (!taken(80), !taken(443));
-    // The oldest first, because the first is the default.
-    let mut certificates: Vec<(String, String)> = Vec::new();
-    let mut known: BTreeMap<String, &str> = BTreeMap::new();
+    let certificates = certificates(cx, &all);
     let own: Vec<Annotated> = all.iter().map(|object| Annotated::read(cx, object)).collect();
     let canaries = canaries(&all, &own);
     let hosts = Hosts::read(&all, &own);
     for (at, object) in all.iter().enumerate() {
         if cx.refused(Kind::Ingress, &object.meta.key()).is_some() {
             continue;
-        }
-        for tls in &object.spec.tls {
-            let Some(secret) = &tls.secret_name else { continue };
-            let reference = CertificateRef { name: secret.clone(), ..CertificateRef::default() };
-            // A certificate that is missing is the status quo of an Ingress that cert-manager has yet to serve.
-            if let Ok(Pair { files: pair, .. }) =
-                certificate(cx, Kind::Ingress, &object.meta.namespace, &reference)
-            {
-                // All namespaces share one listener: the older Ingress has the names of its certificates.
-                let namespace = object.meta.namespace.as_str();
-                let covered = names_of(cx, &pair);
-                if covered.iter().all(|name| known.get(name).is_none_or(|owner| *owner == namespace)) {
-                    known.extend(covered.into_iter().map(|name| (name, namespace)));
-                    if !certificates.contains(&pair) {
-                        certificates.push(pair);
-                    }
-                }
-            }
         }
         if let Some(annotated) = own.get(at)
             && annotated.share().is_none()
@@ -115,6 +95,96 @@ pub(super) fn routes(cx: &mut Cx<'_>, gates: &[Gate<'_>], statuses: &mut Vec<Sta
         route.value["match"]["listeners"] = json!(there);
         !there.is_empty()
     });
+}
+
+/// A certificate that an Ingress brings, with its names.
+struct Brought<'c> {
+    object: &'c Object<Ingress>,
+    files: (String, String),
+    /// Each with whether a rule of the Ingress has such a host.
+    names: Vec<(String, bool)>,
+}
+
+impl Brought<'_> {
+    /// A name of the certificate that another namespace has. All namespaces share one listener.
+    ///
+    /// A name without a rule is also another's if the other has the wildcard for it, since TLS prefers the exact name.
+    fn anothers(&self, owners: &BTreeMap<String, &str>) -> Option<&str> {
+        let namespace = self.object.meta.namespace.as_str();
+        let has_another = |name: &str| owners.get(name).is_some_and(|owner| *owner != namespace);
+        let wildcard = |name: &str| name.split_once('.').map(|(_, rest)| format!("*.{rest}"));
+        let is_anothers = |(name, has_rule): &&(String, bool)| {
+            has_another(name) || !has_rule && wildcard(name).is_some_and(|name| has_another(&name))
+        };
+        self.names.iter().find(is_anothers).map(|(name, _)| name.as_str())
+    }
+}
+
+/// The certificates of all Ingresses, which are sorted by age; the first is the default. The oldest Ingress with a rule
+/// for a name of its certificate has the name.
+fn certificates<'c>(cx: &mut Cx<'c>, all: &[&'c Object<Ingress>]) -> Vec<(String, String)> {
+    let mut brought: Vec<Brought<'c>> = Vec::new();
+    for object in all.iter().copied() {
+        if cx.refused(Kind::Ingress, &object.meta.key()).is_some() {
+            continue;
+        }
+        for secret in object.spec.tls.iter().filter_map(|tls| tls.secret_name.as_ref()) {
+            let reference = CertificateRef { name: secret.clone(), ..CertificateRef::default() };
+            // A certificate that is missing is the status quo of an Ingress that cert-manager has yet to serve.
+            let found = certificate(cx, Kind::Ingress, &object.meta.namespace, &reference);
+            let Ok(Pair { files, .. }) = found else { continue };
+            let hosts = object.spec.rules.iter().filter_map(|rule| text::host(rule.host.as_deref()?));
+            let hosts: BTreeSet<String> = hosts.collect();
+            let has_rule = |name: &String| {
+                let meets =
+                    |host: &String| host == name || covers_label(name, host) || covers_label(host, name);
+                hosts.contains(name) || hosts.iter().any(meets)
+            };
+            let names =
+                names_of(cx, &files).into_iter().map(|name| (name.clone(), has_rule(&name))).collect();
+            brought.push(Brought { object, files, names });
+        }
+    }
+    let mut owners: BTreeMap<String, &str> = BTreeMap::new();
+    for one in &brought {
+        for (name, _) in one.names.iter().filter(|(_, has_rule)| *has_rule) {
+            owners.entry(name.clone()).or_insert(&one.object.meta.namespace);
+        }
+    }
+    // The second time for those that only a certificate kept out which was kept out itself: two with the same two names.
+    let mut served: BTreeMap<String, &str> = BTreeMap::new();
+    let mut taken: BTreeSet<usize> = BTreeSet::new();
+    for owners in [owners, BTreeMap::new()] {
+        for (at, one) in brought.iter().enumerate() {
+            if taken.contains(&at) || one.anothers(&owners).or(one.anothers(&served)).is_some() {
+                continue;
+            }
+            taken.insert(at);
+            for (name, _) in &one.names {
+                served.entry(name.clone()).or_insert(&one.object.meta.namespace);
+            }
+        }
+    }
+    let mut pairs: Vec<(String, String)> = Vec::new();
+    for (at, one) in brought.into_iter().enumerate() {
+        if pairs.contains(&one.files) {
+            continue;
+        }
+        if taken.contains(&at) {
+            pairs.push(one.files);
+        } else if let Some(name) = one.anothers(&served) {
+            let message =
+                format!("its certificate is not served: another namespace has the name {}", shown(name));
+            note(cx, &one.object.meta.key(), message);
+        }
+    }
+    pairs
+}
+
+/// Whether a wildcard stands for one label of a host.
+fn covers_label(wildcard: &str, host: &str) -> bool {
+    let rest = host.split_once('.').map(|(_, rest)| rest);
+    rest.is_some() && rest == wildcard.strip_prefix("*.")
 }
 
 /// The names that a certificate of the config is for.
