@@ -23,6 +23,8 @@ pub const AGAIN: Duration = Duration::from_secs(3_700);
 pub const PACE: Duration = Duration::from_millis(100);
 /// Most problems that are remembered. Of more, the others wait until some are gone.
 pub const MOST: usize = 1_000;
+/// Most problems of the objects of one namespace, so that no tenant takes the places of the others.
+pub const MOST_OF_NAMESPACE: usize = MOST / 10;
 /// Most problems of one object.
 pub const MOST_OF_ONE: usize = 8;
 /// Most bytes of a sentence, as in Kubernetes.
@@ -138,13 +140,20 @@ impl Recorder {
     fn on_want(&mut self, now: Time, notices: Notices) {
         self.known.retain(|_, entry| entry.quiet > now || entry.is_wanted);
         self.known.values_mut().for_each(|entry| entry.is_wanted = false);
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        for (target, _) in self.known.keys() {
+            *counts.entry(target.key.namespace.clone()).or_default() += 1;
+        }
         for (target, all) in notices {
             for notice in all.into_iter().take(MOST_OF_ONE) {
                 let key = (target.clone(), notice);
                 if let Some(entry) = self.known.get_mut(&key) {
                     entry.is_wanted = true;
                     entry.due = entry.due.max(entry.quiet);
-                } else if self.known.len() < MOST {
+                } else if self.known.len() < MOST
+                    && counts.get(&target.key.namespace).is_none_or(|count| *count < MOST_OF_NAMESPACE)
+                {
+                    *counts.entry(target.key.namespace.clone()).or_default() += 1;
                     let entry = Entry { is_wanted: true, due: now + LASTS, quiet: Time::ZERO };
                     self.known.insert(key, entry);
                 }
@@ -341,7 +350,7 @@ mod tests {
         world.until(S(0), S(3) + PACE * 20);
         assert!((20..=22).contains(&world.told.len()), "{} at the pace", world.told.len());
         world.until(S(3) + PACE * 20, S(3_000));
-        assert_eq!(world.told.len(), MOST);
+        assert_eq!(world.told.len(), MOST_OF_NAMESPACE, "the names are all of one namespace");
 
         let many: Vec<String> = (0..MOST_OF_ONE + 5).map(|at| format!("Why{at}")).collect();
         let mut world = World::leading(&["a"]);
@@ -349,6 +358,24 @@ mod tests {
         world.want(S(0), &all);
         world.until(S(0), S(60));
         assert_eq!(world.told.len(), MOST_OF_ONE);
+    }
+
+    #[test]
+    fn a_namespace_leaves_places_to_others() {
+        let kind = watched("HTTPRoute").unwrap().kind;
+        let of = |namespace: &str, at: usize| Target { kind, key: Name::new(namespace, &format!("r{at}")) };
+        let mut recorder = Recorder::new("example.com/us", "pod-1");
+        let mut count = |all: Notices| {
+            recorder.on_want(S(0), all);
+            let counted = |namespace: &str| {
+                recorder.known.keys().filter(|(target, _)| target.key.namespace == namespace).count()
+            };
+            (counted("a"), counted("b"))
+        };
+        let mut all: Notices = (0..MOST + 10).map(|at| (of("a", at), vec![notice("Why")])).collect();
+        assert_eq!(count(all.clone()), (MOST_OF_NAMESPACE, 0));
+        all.insert(of("b", 0), vec![notice("Why")]);
+        assert_eq!(count(all), (MOST_OF_NAMESPACE, 1));
     }
 
     #[test]
