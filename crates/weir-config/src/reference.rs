@@ -57,8 +57,8 @@ pub fn add_deprecated(table: &[Deprecated], within: &str, root: &mut Value) {
             Some(path) if !within.is_empty() && (path.is_empty() || path.starts_with('.')) => path,
             _ => continue,
         };
-        let keys = path.split('.').filter(|key| !key.is_empty());
-        let pointer = keys.fold(Some(String::new()), |at, key| step(root, &at?, key));
+        let mut keys = path.split('.').filter(|key| !key.is_empty());
+        let pointer = keys.try_fold(String::new(), |at, key| step(root, &at, key));
         let Some(object) = pointer.and_then(|at| root.pointer_mut(&at)) else { continue };
         let Some(properties) = object.get_mut("properties").and_then(Value::as_object_mut) else { continue };
         let Some(Value::Object(mut old)) = properties.get(entry.successor).cloned() else { continue };

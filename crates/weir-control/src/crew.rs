@@ -284,9 +284,12 @@ fn lend(member: &Member) -> (Vec<(Address, BoundSocket)>, Option<io::Error>) {
     }
 }
 
+/// Sockets, with the addresses that they listen on; of one core, or of all.
+type Share = Vec<(Address, BoundSocket)>;
+
 /// The sockets that cores lent, those of each address in the order in which they were bound: [`listen::spread`] dealt
 /// them out to the cores in turns. The kernel knows UDP sockets by their places in that order.
-fn in_order(lent: Vec<Vec<(Address, BoundSocket)>>) -> Vec<(Address, BoundSocket)> {
+fn in_order(lent: Vec<Share>) -> Share {
     let mut all = Vec::new();
     let mut known = HashSet::new();
     for (core, sockets) in lent.into_iter().enumerate() {
@@ -307,10 +310,7 @@ fn in_order(lent: Vec<Vec<(Address, BoundSocket)>>) -> Vec<(Address, BoundSocket
 
 /// Spreads sockets over this many cores, and binds more where an address has fewer. Cores share one where that is not
 /// possible, as on a low port without the privilege that Weir had when it started.
-fn spread(
-    sockets: Vec<(Address, BoundSocket)>,
-    count: usize,
-) -> io::Result<(Vec<Vec<(Address, BoundSocket)>>, Vec<Grown>)> {
+fn spread(sockets: Share, count: usize) -> io::Result<(Vec<Share>, Vec<Grown>)> {
     let mut all_grown = Vec::new();
     let mut by_address: BTreeMap<String, (Address, Vec<BoundSocket>)> = BTreeMap::new();
     for (address, socket) in sockets {

@@ -71,13 +71,12 @@ fn a_deaf_socket_wakes_nobody() {
         };
         let client = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let ((deaf, to_deaf), (other, to_other)) = (bind(), bind());
-        let receive = |fd: std::os::fd::BorrowedFd<'_>| {
-            rustix::net::recv(fd, &mut [0; 8][..], rustix::net::RecvFlags::empty())
-        };
+        let receive =
+            |fd: BorrowedFd<'_>| rustix::net::recv(fd, &mut [0; 8][..], rustix::net::RecvFlags::empty());
         let woken = Arc::new(Woken::default());
         let waker = Waker::from(Arc::clone(&woken));
-        let mut cx = Context::from_waker(&waker);
-        assert!(deaf.poll_receive(&mut cx, |fd| Ok(receive(fd)?)).is_pending());
+        let cx = Context::from_waker(&waker);
+        assert!(deaf.poll_receive(&cx, |fd| Ok(receive(fd)?)).is_pending());
         deaf.set_deaf(true).unwrap();
         client.send_to(b"a", to_deaf).unwrap();
         // What arrives later is told.

@@ -3,7 +3,7 @@
 
 use super::*;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::task::Wake;
 
 /// Steps per sequence. The bug this test was written for needs five.
@@ -28,7 +28,7 @@ struct Woken(AtomicUsize);
 
 impl Wake for Woken {
     fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Ordering::Relaxed);
+        self.0.fetch_add(1, Relaxed);
     }
 }
 
@@ -87,7 +87,7 @@ fn check(sockets: &Sockets, opened: &[Model], sequence: &[Step]) {
         let Some(place) = &model.place else { continue };
         assert_eq!(place.name.class(), model.class);
         assert_eq!(place.slot.ready.get(), model.reported, "{sequence:?}: socket {number}");
-        let woken = model.woken.0.load(Ordering::Relaxed);
+        let woken = model.woken.0.load(Relaxed);
         assert_eq!(woken > 0, model.reported != 0, "{sequence:?}: socket {number} was woken {woken} times");
     }
 }
