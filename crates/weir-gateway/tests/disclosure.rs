@@ -76,11 +76,14 @@ fn misplaced(full: &str) -> Vec<String> {
         list.clone(),
         format!("{head}{{ \"{PLANTED}\": x }}\n"),
         format!("{head}{{ x: \"{PLANTED}\" }}\n"),
-        format!("{head}{{ {PLANTED}: {{ x: y }} }}\n"),
         format!("{head}[ [ {PLANTED} ] ]\n"),
         format!("{above}{PLANTED}:\n"),
     ];
-    // A name that people choose is not a secret.
+    // A name that people choose is not a secret: neither that of an entry with settings of its own, such as an arm of a
+    // split, nor that of this setting.
+    if !declared().any(|(path, _)| path.starts_with(&format!("{full}.*."))) {
+        all.push(format!("{head}{{ {PLANTED}: {{ x: y }} }}\n"));
+    }
     let chosen = full.rsplit_once('.').map_or_else(|| "*".to_owned(), |(parent, _)| format!("{parent}.*"));
     let is_chosen = |(path, _): (&str, Rule)| path == chosen || path.starts_with(&format!("{chosen}."));
     if !declared().any(is_chosen) {

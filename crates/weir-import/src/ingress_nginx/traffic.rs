@@ -28,6 +28,8 @@ const GUARDS: &[&str] = &[
 /// What `cors-allow-headers` is by default.
 const HEADERS: &str = "DNT,Keep-Alive,User-Agent,X-Requested-With,If-Modified-Since,Cache-Control,Content-Type,\
                        Range,Authorization";
+/// Signs of origins, beside letters and digits.
+const ORIGIN: &str = "*.:/-_[]";
 const METHODS: &str = "GET, PUT, POST, DELETE, PATCH, OPTIONS";
 
 /// Filters before those that say who may pass, and behind them.
@@ -84,11 +86,19 @@ fn cors(cx: &mut Cx<'_, '_>, ingress: &mut Ingress<'_>, traffic: &mut Traffic) {
     let credentials = list("cors-allow-credentials");
     let expose = list("cors-expose-headers");
     let max_age = list("cors-max-age");
-    let all = [&origins, &methods, &headers, &credentials, &expose, &max_age];
-    for (_, piece) in all.into_iter().flatten() {
-        match is_enabled {
-            true => cx.ledger.same(*piece),
-            false => cx.ledger.left_out(*piece, "without enable-cors it is not used"),
+    let is_origin = |origin: &String| origin.chars().all(|c| c.is_ascii_alphanumeric() || ORIGIN.contains(c));
+    let others = [&methods, &headers, &credentials, &expose, &max_age];
+    let others = others.into_iter().flatten().map(|(_, piece)| (piece, true));
+    let own = origins.iter().map(|(text, piece)| (piece, parts(text).iter().all(is_origin)));
+    for (piece, is_taken) in own.chain(others) {
+        match (is_enabled, is_taken) {
+            (false, _) => cx.ledger.left_out(*piece, "without enable-cors it is not used"),
+            (true, true) => cx.ledger.same(*piece),
+            (true, false) => cx.ledger.refused(
+                *piece,
+                "an origin is a scheme, a host and a port; others are left out",
+                "cors.origins",
+            ),
         }
     }
     if !is_enabled {
@@ -98,8 +108,13 @@ fn cors(cx: &mut Cx<'_, '_>, ingress: &mut Ingress<'_>, traffic: &mut Traffic) {
         setting.as_ref().map_or_else(|| default.to_owned(), |(text, _)| text.clone())
     };
     let lower = |text: &str| parts(text).iter().map(|name| name.to_ascii_lowercase()).collect::<Vec<_>>();
+    let mut origins_list = parts(&text(&origins, "*"));
+    origins_list.retain(is_origin);
+    if origins_list.is_empty() {
+        return;
+    }
     let origins_list: Vec<String> =
-        parts(&text(&origins, "*")).iter().map(|origin| origin.trim_end_matches('/').to_owned()).collect();
+        origins_list.iter().map(|origin| origin.trim_end_matches('/').to_owned()).collect();
     let everyone = origins_list.iter().any(|origin| origin == "*" || origin == "null");
     let with_credentials = credentials.as_ref().is_none_or(|(text, _)| is_on(text));
     let mut map = Map::new().with("origins", origins_list);
