@@ -13,7 +13,7 @@ mod reader;
 use std::cell::RefCell;
 use std::marker::PhantomData;
 
-use serde::de::{Deserialize, DeserializeOwned, Deserializer, Error as _, Visitor};
+use serde::de::{Deserialize, DeserializeOwned, Deserializer, Error as _, MapAccess, Visitor};
 
 use super::diagnostic::Diagnostics;
 use super::node::Node;
@@ -82,6 +82,32 @@ pub fn text<'de, D: Deserializer<'de>>(deserializer: D, expected: &'static str) 
     }
 
     deserializer.deserialize_string(TextVisitor(expected))
+}
+
+/// Reads a map as its entries, in the order written.
+pub fn entries<'de, D: Deserializer<'de>, K: Deserialize<'de>, V: Deserialize<'de>>(
+    deserializer: D,
+    expected: &'static str,
+) -> Result<Vec<(K, V)>, D::Error> {
+    struct EntriesVisitor<K, V>(&'static str, PhantomData<(K, V)>);
+
+    impl<'de, K: Deserialize<'de>, V: Deserialize<'de>> Visitor<'de> for EntriesVisitor<K, V> {
+        type Value = Vec<(K, V)>;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str(self.0)
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut entries = Vec::new();
+            while let Some(entry) = map.next_entry()? {
+                entries.push(entry);
+            }
+            Ok(entries)
+        }
+    }
+
+    deserializer.deserialize_map(EntriesVisitor(expected, PhantomData))
 }
 
 /// Reads a scalar with its node, which relative paths need. JSON readers supply a text but no node.

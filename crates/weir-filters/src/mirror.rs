@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration as Time;
 use weir_filter::config::spelling::nearest_name;
-use weir_filter::filter::DISCARDED;
-use weir_h1::{BodyKind, FieldName, Known};
+use weir_filter::filter::{DISCARDED, is_of_gateway};
+use weir_h1::{BodyKind, FieldName};
 use weir_wire::time;
 
 pub(super) static KIND: FilterKind = FilterKind::made_from::<MirrorSettings>("mirror");
@@ -333,23 +333,10 @@ impl Mirror {
     fn copy(&self, head: &RequestHead, cx: &Cx) -> CallRequest {
         let mut headers = Vec::with_capacity(head.headers.len() + 5);
         for (name, value) in head.headers.iter() {
-            let written_anew = matches!(
-                Known::of(name),
-                Known::Connection
-                    | Known::ContentLength
-                    | Known::Expect
-                    | Known::Host
-                    | Known::KeepAlive
-                    | Known::ProxyConnection
-                    | Known::Te
-                    | Known::Trailer
-                    | Known::TransferEncoding
-                    | Known::Upgrade
-            );
-            let name = std::str::from_utf8(name)
-                .ok()
-                .filter(|_| !written_anew)
-                .and_then(|name| FieldName::new(name).ok());
+            if is_of_gateway(name) {
+                continue; // written anew
+            }
+            let name = std::str::from_utf8(name).ok().and_then(|name| FieldName::new(name).ok());
             headers.extend(name.map(|name| (name, value.to_vec())));
         }
         if head.accepts_trailers() {

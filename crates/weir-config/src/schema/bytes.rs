@@ -1,10 +1,9 @@
 //! `tcp`, `sni` and `otherwise` of a listener: connections that are passed on as bytes.
 
 use std::borrow::Cow;
-use std::fmt;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::de::Deserializer;
 use serde::{Deserialize, Serialize};
 
 use super::values::{Network, text_schema};
@@ -132,25 +131,8 @@ text_schema!(ServerName, "A name that clients ask for in TLS.", ["db.example.com
 
 impl<'de> Deserialize<'de> for Sni {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct SniVisitor;
-
-        impl<'de> Visitor<'de> for SniVisitor {
-            type Value = Sni;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a map of names, such as { db.example.com: { upstream: postgres } }")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Sni, A::Error> {
-                let mut names = Vec::new();
-                while let Some(name) = map.next_entry()? {
-                    names.push(name);
-                }
-                Ok(Sni(names))
-            }
-        }
-
-        deserializer.deserialize_map(SniVisitor)
+        de::entries(deserializer, "a map of names, such as { db.example.com: { upstream: postgres } }")
+            .map(Self)
     }
 }
 

@@ -1,12 +1,11 @@
 //! `upstream` of a route: one upstream, or several arms among which requests are split by weight.
 
 use std::borrow::Cow;
-use std::fmt;
 
 use compact_str::CompactString;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::de::Deserializer;
 
 use super::values::FilterNode;
 use crate::de;
@@ -103,25 +102,9 @@ struct Shares(Vec<Share>);
 
 impl<'de> Deserialize<'de> for Shares {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct SharesVisitor;
-
-        impl<'de> Visitor<'de> for SharesVisitor {
-            type Value = Shares;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("names of upstreams with their shares such as { orders: 95, orders_next: 5 }")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Shares, A::Error> {
-                let mut shares = Vec::new();
-                while let Some((name, written)) = map.next_entry()? {
-                    shares.push(share(name, written));
-                }
-                Ok(Shares(shares))
-            }
-        }
-
-        deserializer.deserialize_map(SharesVisitor)
+        const EXPECTED: &str = "names of upstreams with their shares such as { orders: 95, orders_next: 5 }";
+        let arms = de::entries(deserializer, EXPECTED)?;
+        Ok(Self(arms.into_iter().map(|(name, written)| share(name, written)).collect()))
     }
 }
 

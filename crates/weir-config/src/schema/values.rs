@@ -215,25 +215,8 @@ impl<'de> Deserialize<'de> for Name {
 
 impl<'de> Deserialize<'de> for Pairs {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct PairsVisitor;
-
-        impl<'de> Visitor<'de> for PairsVisitor {
-            type Value = Pairs;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a map of names to values, such as { x-env: blue }")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Pairs, A::Error> {
-                let mut pairs = Vec::new();
-                while let Some(pair) = map.next_entry()? {
-                    pairs.push(pair);
-                }
-                Ok(Pairs(pairs.into()))
-            }
-        }
-
-        deserializer.deserialize_map(PairsVisitor)
+        let pairs = de::entries(deserializer, "a map of names to values, such as { x-env: blue }")?;
+        Ok(Self(pairs.into()))
     }
 }
 
