@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
 	discoverylisters "k8s.io/client-go/listers/discovery/v1"
-	"k8s.io/client-go/tools/cache"
 )
 
 // balancer gives Services of the type LoadBalancer an address and passes their connections on to their endpoints.
@@ -35,23 +34,10 @@ func (n *node) balance(ctx context.Context) {
 		slices:    factory.Discovery().V1().EndpointSlices().Lister(),
 		listeners: map[string]net.Listener{},
 	}
-	handle := func(object any) {
-		if service, ok := object.(*corev1.Service); ok {
-			b.reconcile(ctx, service)
-		}
-	}
-	_, _ = factory.Core().V1().Services().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    handle,
-		UpdateFunc: func(_, object any) { handle(object) },
-		DeleteFunc: func(object any) {
-			if gone, ok := object.(cache.DeletedFinalStateUnknown); ok {
-				object = gone.Obj
-			}
-			if service, ok := object.(*corev1.Service); ok {
-				b.keep(service, nil)
-			}
-		},
-	}) // an error is that it has stopped
+	_, _ = factory.Core().V1().Services().Informer().AddEventHandler(handlers( // an error is that it has stopped
+		func(service *corev1.Service) { b.reconcile(ctx, service) },
+		func(service *corev1.Service) { b.keep(service, nil) },
+	))
 	factory.Start(ctx.Done())
 }
 
@@ -65,7 +51,7 @@ func (b *balancer) keep(service *corev1.Service, ports map[string]bool) {
 	defer b.mu.Unlock()
 	own := service.Namespace + "/" + service.Name + "/"
 	for key, listener := range b.listeners {
-		if len(key) > len(own) && key[:len(own)] == own && !ports[key] {
+		if strings.HasPrefix(key, own) && !ports[key] {
 			listener.Close()
 			delete(b.listeners, key)
 		}

@@ -71,7 +71,7 @@ func main() {
 }
 
 func run(ctx context.Context, config *rest.Config, o *options) error {
-	node, err := newNode(ctx, config, o)
+	node, err := newNode(config, o)
 	if err != nil {
 		return err
 	}
@@ -79,9 +79,7 @@ func run(ctx context.Context, config *rest.Config, o *options) error {
 	if err := node.register(ctx); err != nil {
 		return err
 	}
-	if err := node.serve(); err != nil {
-		return err
-	}
+	node.serve()
 	if o.static {
 		if err := node.installHook(ctx); err != nil {
 			return err

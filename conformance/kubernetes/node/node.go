@@ -33,7 +33,7 @@ type node struct {
 	next int
 }
 
-func newNode(ctx context.Context, config *rest.Config, o *options) (*node, error) {
+func newNode(config *rest.Config, o *options) (*node, error) {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, err
@@ -74,25 +74,32 @@ func (n *node) register(ctx context.Context) error {
 // watchPods schedules, starts and ends pods until ctx ends.
 func (n *node) watchPods(ctx context.Context) {
 	factory := informers.NewSharedInformerFactory(n.client, 30*time.Second)
-	informer := factory.Core().V1().Pods().Informer()
+	_, _ = factory.Core().V1().Pods().Informer().AddEventHandler(handlers( // an error is that it has stopped
+		func(pod *corev1.Pod) { n.reconcile(ctx, pod) },
+		func(pod *corev1.Pod) { n.forget(pod.UID) },
+	))
+	factory.Start(ctx.Done())
+}
+
+// handlers calls changed with each object that is new or may have changed, and gone with each that is deleted.
+func handlers[T any](changed, gone func(T)) cache.ResourceEventHandlerFuncs {
 	handle := func(object any) {
-		if pod, ok := object.(*corev1.Pod); ok {
-			n.reconcile(ctx, pod)
+		if object, ok := object.(T); ok {
+			changed(object)
 		}
 	}
-	_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{ // an error is that it has stopped
+	return cache.ResourceEventHandlerFuncs{
 		AddFunc:    handle,
 		UpdateFunc: func(_, object any) { handle(object) },
 		DeleteFunc: func(object any) {
-			if gone, ok := object.(cache.DeletedFinalStateUnknown); ok {
-				object = gone.Obj
+			if last, ok := object.(cache.DeletedFinalStateUnknown); ok {
+				object = last.Obj
 			}
-			if pod, ok := object.(*corev1.Pod); ok {
-				n.forget(pod.UID)
+			if object, ok := object.(T); ok {
+				gone(object)
 			}
 		},
-	})
-	factory.Start(ctx.Done())
+	}
 }
 
 func (n *node) reconcile(ctx context.Context, object *corev1.Pod) {

@@ -20,7 +20,7 @@ import (
 const longestReview = 4 << 20
 
 // serve answers what the API server asks a kubelet: the logs of pods. The hook for Gateways is beside it.
-func (n *node) serve() error {
+func (n *node) serve() {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/containerLogs/", func(w http.ResponseWriter, r *http.Request) {
 		parts := strings.Split(r.URL.Path, "/")
@@ -43,7 +43,6 @@ func (n *node) serve() error {
 	mux.HandleFunc("/gateways", func(w http.ResponseWriter, r *http.Request) { hook(w, r, pool) })
 	server := &http.Server{Addr: fmt.Sprintf("%s:%d", bridgeAddress, kubeletPort), Handler: mux}
 	go func() { fmt.Println(server.ListenAndServeTLS(n.certificate, n.key)) }()
-	return nil
 }
 
 // addresses gives out addresses for clients, one for each name, and the same again for the same name.

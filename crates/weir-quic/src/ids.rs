@@ -1,7 +1,7 @@
 //! Connection ids that say which core of which process has the connection.
 //!
 //! An id has 12 bytes: the core, the generation of the process, six random bytes, and a tag of four bytes over the
-//! others. The kernel steers by the first byte ([`crate::steer`]), the endpoint by the first two. The tag tells our ids
+//! others. The kernel steers by the first byte (`steer`), the endpoint by the first two. The tag tells our ids
 //! from those that clients choose for their first packet.
 //!
 //! The first two bytes are in the clear, so an observer can guess that two ids belong to the same core. It can not tell

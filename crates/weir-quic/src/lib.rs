@@ -39,5 +39,6 @@ pub use ids::{Home, ID_BYTES, home_of};
 pub use interface::{Admission, Counts, Datagram, Elsewhere};
 pub use settings::{Client, Keys, Limits, Mark, Retry, Server};
 pub use shared::{Lost, News};
-pub use socket::{Group, bind, bind_more, steer};
+pub use socket::{Group, bind, bind_more};
+pub use steer::steer;
 pub use stream::{Piece, Reader, StreamError, Then, Writer};

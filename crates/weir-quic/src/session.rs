@@ -4,13 +4,15 @@
 //! It tells a client that it may open more streams than quinn-proto has entries for: see [`crate::allowance`].
 
 use crate::allowance::Allowance;
+use crate::frames::integers;
 use crate::keys::{self, Seen, Updates};
+use quinn_proto::coding::Codec;
 use quinn_proto::crypto::rustls::{HandshakeData, QuicServerConfig};
 use quinn_proto::crypto::{
     self, ExportKeyingMaterialError, HeaderKey, KeyPair, Keys, PacketKey, UnsupportedVersion,
 };
 use quinn_proto::transport_parameters::TransportParameters;
-use quinn_proto::{ConnectionId, Dir, Side, TransportError, TransportErrorCode};
+use quinn_proto::{ConnectionId, Dir, Side, TransportError, TransportErrorCode, VarInt};
 use rustls::pki_types::CertificateDer;
 use rustls::quic::{KeyChange, ServerConnection, Suite, Version};
 use rustls::server::StoresServerSessions;
@@ -52,6 +54,7 @@ enum Stage {
 }
 
 /// What the handshake has shown.
+#[derive(Clone)]
 struct Shown {
     protocol: Option<Vec<u8>>,
     name: Option<String>,
@@ -164,7 +167,6 @@ const fn supported(version: u32) -> Option<Version> {
 /// Transport parameters with other values for `initial_max_streams_bidi` and `initial_max_streams_uni` (RFC 9000 §18.2).
 /// The order stays. A parameter that is absent, because it is 0, stays so.
 fn with_streams(params: &[u8], told: [u32; 2]) -> Vec<u8> {
-    use crate::frames::integers;
     let (mut all, mut rest) = (Vec::with_capacity(params.len() + 2), params);
     while let Some([id, len]) = integers(&mut rest) {
         let Some((value, after)) = usize::try_from(len).ok().and_then(|len| rest.split_at_checked(len))
@@ -189,29 +191,22 @@ fn with_streams(params: &[u8], told: [u32; 2]) -> Vec<u8> {
     all
 }
 
-/// Writes a variable-length integer (RFC 9000 §16), the inverse of [`crate::frames::integers`].
+/// Writes a variable-length integer (RFC 9000 §16), the inverse of [`integers`].
 fn write_integer(value: u64, to: &mut Vec<u8>) {
-    match value {
-        0..0x40 => to.push(value as u8),
-        0x40..0x4000 => to.extend_from_slice(&(value as u16 | 0x4000).to_be_bytes()),
-        0x4000..0x4000_0000 => to.extend_from_slice(&(value as u32 | 0x8000_0000).to_be_bytes()),
-        _ => to.extend_from_slice(&(value | 0xc000_0000_0000_0000).to_be_bytes()),
-    }
+    VarInt::from_u64(value).expect("parameters and their lengths are below 2^62").encode(to);
 }
 
 impl Session {
-    /// Frees what only the handshake needs.
-    fn finish(&mut self) {
-        let Stage::Handshake(tls) = &self.stage else { return };
-        self.stage = Stage::Done(Box::new(shown(tls)));
-    }
-}
-
-fn shown(tls: &ServerConnection) -> Shown {
-    Shown {
-        protocol: tls.alpn_protocol().map(<[u8]>::to_vec),
-        name: tls.server_name().map(str::to_owned),
-        chain: tls.peer_certificates().map(<[_]>::to_vec),
+    /// What the handshake has shown so far.
+    fn shown(&self) -> Shown {
+        match &self.stage {
+            Stage::Handshake(tls) => Shown {
+                protocol: tls.alpn_protocol().map(<[u8]>::to_vec),
+                name: tls.server_name().map(str::to_owned),
+                chain: tls.peer_certificates().map(<[_]>::to_vec),
+            },
+            Stage::Done(shown) => Shown::clone(shown),
+        }
     }
 }
 
@@ -222,23 +217,14 @@ impl crypto::Session for Session {
 
     fn handshake_data(&self) -> Option<Box<dyn Any>> {
         let data = self.is_told.then(|| {
-            let (protocol, server_name) = match &self.stage {
-                Stage::Handshake(tls) => {
-                    (tls.alpn_protocol().map(<[u8]>::to_vec), tls.server_name().map(str::to_owned))
-                }
-                Stage::Done(shown) => (shown.protocol.clone(), shown.name.clone()),
-            };
-            HandshakeData { protocol, server_name }
+            let Shown { protocol, name, .. } = self.shown();
+            HandshakeData { protocol, server_name: name }
         });
         Some(Box::new(Told { seen: Arc::clone(&self.seen), data }))
     }
 
     fn peer_identity(&self) -> Option<Box<dyn Any>> {
-        let chain = match &self.stage {
-            Stage::Handshake(tls) => tls.peer_certificates().map(<[_]>::to_vec),
-            Stage::Done(shown) => shown.chain.clone(),
-        };
-        chain.map(|chain| -> Box<dyn Any> { Box::new(chain) })
+        self.shown().chain.map(|chain| -> Box<dyn Any> { Box::new(chain) })
     }
 
     fn early_crypto(&self) -> Option<(Box<dyn HeaderKey>, Box<dyn PacketKey>)> {
@@ -292,9 +278,9 @@ impl crypto::Session for Session {
                 Some(keys::data(keys, &self.seen))
             }
             None => {
-                // After the tickets, there is nothing more.
+                // After the tickets, there is nothing more. Frees what only the handshake needs.
                 if out.len() == before && !tls.is_handshaking() {
-                    self.finish();
+                    self.stage = Stage::Done(Box::new(self.shown()));
                 }
                 None
             }
@@ -353,7 +339,7 @@ mod tests {
         for value in [0, 63, 64, 16_383, 16_384, (1 << 30) - 1, 1 << 30, (1 << 62) - 1] {
             let mut bytes = Vec::new();
             write_integer(value, &mut bytes);
-            assert_eq!(crate::frames::integers(&mut &bytes[..]), Some([value]));
+            assert_eq!(integers(&mut &bytes[..]), Some([value]));
         }
     }
 }

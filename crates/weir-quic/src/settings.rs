@@ -24,7 +24,7 @@ pub struct Limits {
     /// How long a handshake may take. Default 10 s, as for TLS over TCP.
     pub handshake: Duration,
     /// Bidirectional streams that the peer may have open at a time. Default 100. A new connection allows at most 100;
-    /// the rest follow while the peer uses more than half of what it may: see [`crate::allowance`].
+    /// the rest follow while the peer uses more than half of what it may: see `allowance`.
     pub streams: u32,
     /// Unidirectional streams that the peer may have open at a time. HTTP/3 needs 3; the others leave room for stream
     /// types that the peer invents to test extensibility (RFC 9114 §6.2.3). Default 16, of which a new connection
@@ -127,7 +127,8 @@ impl Limits {
 
     fn transport(&self) -> TransportConfig {
         let mut transport = TransportConfig::default();
-        let [both_ways, one_way] = Allowance::of_server(self.most_streams()).map(Allowance::room); // a client's is the same
+        // Clients begin with as many entries.
+        let [both_ways, one_way] = Allowance::of_server(self.most_streams()).map(Allowance::room);
         transport
             .max_concurrent_bidi_streams(VarInt::from_u32(both_ways))
             .max_concurrent_uni_streams(VarInt::from_u32(one_way))

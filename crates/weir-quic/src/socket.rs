@@ -1,6 +1,6 @@
 //! UDP sockets: one per core and address.
 
-use crate::steer::by_connection_id;
+use crate::steer::steer;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -53,8 +53,7 @@ pub fn bind(asked: SocketAddr, cores: usize, beside: Beside) -> io::Result<Group
         address = socket.local_addr()?;
         sockets.push(socket);
     }
-    let is_steered =
-        sockets.len() == 1 || sockets.first().is_some_and(|first| by_connection_id(first, cores).is_ok());
+    let is_steered = sockets.len() == 1 || sockets.first().is_some_and(|first| steer(first, cores).is_ok());
     Ok(Group { address, sockets, is_steered })
 }
 
@@ -91,15 +90,6 @@ pub fn bind_more(
         Ok(socket.into())
     };
     (have..want).map(bind).collect()
-}
-
-/// Has the kernel steer datagrams to the first `count` sockets of the group that `socket` belongs to, by the connection
-/// ids in them.
-///
-/// # Errors
-/// When the system does not allow that.
-pub fn steer(socket: &impl AsFd, count: usize) -> io::Result<()> {
-    by_connection_id(&socket.as_fd(), count)
 }
 
 /// Binds an address that is shared with nobody. With SO_REUSEPORT, the kernel might choose the port of another client.

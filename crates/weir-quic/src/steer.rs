@@ -8,18 +8,18 @@
 
 use std::io;
 use std::mem::size_of;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 
-/// Steers datagrams of a group of `cores` sockets, bound in the order of their cores, by their connection ids. Applies
-/// to the whole group that `socket` belongs to. Needs no privilege.
+/// Has the kernel steer datagrams to the first `count` sockets of the group that `socket` belongs to, bound in the order
+/// of their cores, by the connection ids in them. Needs no privilege.
 ///
 /// A client's first packet carries an id that the client chose. Its first byte is random, so new connections spread
 /// over the cores, and every repetition of the packet reaches the same core.
 ///
 /// # Errors
 /// When the system does not allow such programs. Datagrams then arrive at any core, which must hand them on.
-pub(crate) fn by_connection_id(socket: &impl AsRawFd, cores: usize) -> io::Result<()> {
-    let cores = u32::try_from(cores.clamp(1, 256)).unwrap_or(1);
+pub fn steer(socket: &impl AsFd, count: usize) -> io::Result<()> {
+    let count = u32::try_from(count.clamp(1, 256)).unwrap_or(1);
     // Classic BPF over the UDP payload (linux/filter.h). Reading beyond the end returns 0, the first socket.
     let program = [
         op(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, 0), // the header's first byte
@@ -27,14 +27,14 @@ pub(crate) fn by_connection_id(socket: &impl AsRawFd, cores: usize) -> io::Resul
         op(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, 6), // yes: version and length come before the id
         op(libc::BPF_JMP | libc::BPF_JA, 0, 0, 1),
         op(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, 1), // no
-        op(libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K, 0, 0, cores),
+        op(libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K, 0, 0, count),
         op(libc::BPF_RET | libc::BPF_A, 0, 0, 0),
     ];
     let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
     // SAFETY: `program` and the instructions it points to live until the call returns, and the kernel only reads them.
     let set = unsafe {
         libc::setsockopt(
-            socket.as_raw_fd(),
+            socket.as_fd().as_raw_fd(),
             libc::SOL_SOCKET,
             libc::SO_ATTACH_REUSEPORT_CBPF,
             (&raw const program).cast(),

@@ -7,7 +7,8 @@
 //! A client whose address changes often sends small packets only, and quinn-proto asks it for a proof with a datagram
 //! of 1,200 bytes (§8.2.1 allows a shorter one). So these may exceed the limit, [`EXCESS`] at once and one more per
 //! [`REGAINED`]. Those to an address that the peer then proves do not count: a phone may change networks as often as it
-//! likes. Longer datagrams, which only find out what the path carries, never exceed the limit. An address that differs in its port alone, as behind NAT, is the same machine and is not bounded.
+//! likes. Longer datagrams, which only find out what the path carries, never exceed the limit. An address that differs
+//! in its port alone, as behind NAT, is the same machine and is not bounded.
 
 use crate::path::Budget;
 use std::net::SocketAddr;
@@ -128,6 +129,7 @@ mod tests {
         assert_eq!(exceed(REGAINED), 1);
         assert_eq!(exceed(100 * REGAINED), EXCESS as usize);
     }
+
     #[test]
     fn a_proved_address_gives_back_what_it_took() {
         let (begin, mut unproved) = (Instant::now(), Unproved::default());

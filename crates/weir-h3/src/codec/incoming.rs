@@ -98,11 +98,8 @@ impl<S: Sink> Codec<S> {
         if record.is_mute || record.is_finished {
             return;
         }
-        (record.is_mute, record.written) = (true, 0);
-        record.out.clear();
         record.wake(WRITE);
-        self.account(slot);
-        self.effects.push_back(Effect::Reset { stream: id, code });
+        self.mute(slot, code);
         match self.role {
             // RFC 9114 §4.1: the server has answered, and needs no more of the request.
             Role::Client if code == code::NO_ERROR => self.sweep(slot),

@@ -480,12 +480,18 @@ impl<S: Sink> Codec<S> {
         self.stop(slot, code);
         let record = self.streams.at(slot);
         if !record.is_mute && !record.is_finished {
-            let stream = record.id;
-            (record.is_mute, record.written) = (true, 0);
-            record.out.clear();
-            self.account(slot);
-            self.effects.push_back(Effect::Reset { stream, code });
+            self.mute(slot, code);
         }
+    }
+
+    /// Writes a stream no more, and drops what is unsent.
+    fn mute(&mut self, slot: usize, code: u64) {
+        let record = self.streams.at(slot);
+        let stream = record.id;
+        (record.is_mute, record.written) = (true, 0);
+        record.out.clear();
+        self.account(slot);
+        self.effects.push_back(Effect::Reset { stream, code });
     }
 
     /// Reads a stream no more.
