@@ -10,7 +10,8 @@
 //! clocks, so that `tests/sim` runs them over links that lose, reorder and delay. `message` is what they say, `frame`
 //! how it looks on a connection, `bounds` reads it with limits, and `clean` takes out of texts what a terminal obeys.
 //! `share` divides the load, `skew` compares clocks, `sum` adds up what agents count, and `credible` finds what cannot
-//! be true of it. `teardown` says which agent runs that. `allow` decides where an agent may send. weir-load carries out the actions.
+//! be true of it. `teardown` says which agent runs the plan's `teardown`. `allow` decides where an agent may send.
+//! weir-load carries out the actions.
 //!
 //! *Architecture Invariant:* this crate knows neither the load engine nor a socket.
 

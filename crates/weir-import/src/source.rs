@@ -20,7 +20,7 @@ pub const MAX_BYTES: u64 = 64 << 20;
 const MARKS: [char; 3] = ['\u{e000}', '\u{e001}', '\u{f8fe}'];
 /// How deep includes may be nested.
 pub const MAX_DEPTH: usize = 20;
-/// Most links from one to the next.
+/// Most links that are followed one after another.
 const MAX_LINKS: usize = 8;
 
 /// A line of a file.
@@ -399,11 +399,10 @@ impl Loader for Disk {
                 break;
             }
             let (rest, target) = link_in(&path)?;
-            let joined = if rest.as_os_str().is_empty() { target.clone() } else { target.join(rest) };
             if !target.is_absolute() {
                 return None;
             }
-            path = self.copied(&joined)?;
+            path = self.copied(&target.join(rest))?;
             link = Some(target);
         }
         // The root is asked again: what was found may be a link itself.

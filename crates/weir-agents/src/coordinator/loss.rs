@@ -60,12 +60,12 @@ impl Coordinator {
 
     /// Whether agent `i` may run `teardown` without a connection, or has begun it.
     fn may_tear_down(&self, i: usize) -> bool {
-        let others = u32::try_from(self.agents.len()).unwrap_or(u32::MAX);
+        let agents = u32::try_from(self.agents.len()).unwrap_or(u32::MAX);
         let has_task = self.agents.get(i).is_some_and(|a| a.had_task && !a.has_torn_down);
         self.expected.tears_down
             && has_task
             && (i == self.tearer && self.torn_down_at.is_some()
-                || CutOff::of(others, self.on_loss) != CutOff::Leaves)
+                || CutOff::of(agents, self.on_loss) != CutOff::Leaves)
     }
 
     /// If agent `i` was to run `teardown` and will not, the next one does. Returns whether there is one.

@@ -483,17 +483,14 @@ impl Draft {
                 Judged::Same
             }
             Op::Delete(name) => {
-                let is_part_of = |end: &str| {
-                    name.contains('*') && end.contains(&*name.to_ascii_lowercase().replace('*', ""))
-                };
-                if is_part_of("x-forwarded-for")
-                    || is_part_of("x-forwarded-proto")
-                    || is_part_of("x-forwarded-host")
-                {
+                let lower = name.to_ascii_lowercase();
+                let bare = lower.replace('*', "");
+                let own = ["x-forwarded-for", "x-forwarded-host", "x-forwarded-proto"];
+                if bare != lower && own.iter().any(|field| field.contains(&*bare)) {
                     self.proxy.request.push(op);
                     return Judged::changed("Weir sends X-Forwarded-For, -Proto and -Host after it");
                 }
-                if name.to_ascii_lowercase().starts_with("x-forwarded-") {
+                if lower.starts_with("x-forwarded-") {
                     self.proxy.request.push(op);
                     return Judged::changed("Weir may add it again on its way to the upstream");
                 }

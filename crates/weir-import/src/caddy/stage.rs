@@ -220,9 +220,7 @@ impl Writer<'_> {
         for user in segment.block.iter().flatten() {
             let name = plain(user.name());
             self.line(depth + 1, &format!("{name} {HASH}"), Some(&user.place));
-            if !self.stage.patterns.users.contains(&name) {
-                self.stage.patterns.users.push(name);
-            }
+            self.stage.patterns.add_user(name);
         }
         self.line(depth, "}", Some(&segment.place));
     }

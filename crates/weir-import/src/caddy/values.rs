@@ -115,7 +115,7 @@ pub(super) fn op_refusal(words: &[&str]) -> Option<&'static str> {
         return Some("Weir replaces no part of a field");
     }
     let name = words.first()?.trim_end_matches(':');
-    if name.starts_with('-') && is_pattern(&name[1..]) {
+    if name.strip_prefix('-').is_some_and(is_pattern) {
         return None;
     }
     let name = name.trim_start_matches(['+', '-', '?', '>']);
@@ -129,7 +129,7 @@ pub(super) fn op_refusal(words: &[&str]) -> Option<&'static str> {
 }
 
 /// Whether a `*` stands at an end of a name, and something else beside it.
-pub(super) fn is_pattern(name: &str) -> bool {
+fn is_pattern(name: &str) -> bool {
     let bare = name.strip_prefix('*').unwrap_or(name);
     let bare = bare.strip_suffix('*').unwrap_or(bare);
     bare.len() < name.len() && !bare.is_empty() && !bare.contains('*')

@@ -114,9 +114,8 @@ fn users(tree: &mut SourceTree<'_>, http: &[Directive], stage: &mut Stage) -> BT
         let name = format!("users-{}", stage.files.len());
         found.insert(path, format!("{WORKSPACE}/{name}"));
         stage.files.push((name, text));
-        stage.patterns.users.extend(names);
+        names.into_iter().for_each(|name| stage.patterns.add_user(name));
     }
-    stage.patterns.users.dedup();
     found
 }
 

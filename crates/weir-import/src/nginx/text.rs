@@ -304,14 +304,8 @@ fn make_map(
     };
     let lowers = has_texts && !lines.iter().any(with_case);
     let is_lower = matches!(of.as_str(), "request.host" | "request.scheme");
-    let mut map = Map::new().with(
-        "of",
-        match lowers && !is_lower {
-            true => of.lower(),
-            false => of,
-        }
-        .as_str(),
-    );
+    let of = if lowers && !is_lower { of.lower() } else { of };
+    let mut map = Map::new().with("of", of.as_str());
     let mut values = Map::new();
     let mut default = None;
     let mut computed: Vec<(String, String)> = Vec::new();
@@ -386,10 +380,10 @@ fn make_map(
         };
         cx.ledger.same(line.piece);
         let is_text = is_text(&line) && has_letters(key);
-        match (is_text && lowers, is_text && !lowers) {
-            (true, _) => values.set(written.to_ascii_lowercase(), value),
+        match (is_text, lowers) {
+            (true, true) => values.set(written.to_ascii_lowercase(), value),
             // nginx finds texts before regexes, so these stand first.
-            (_, true) => {
+            (true, false) => {
                 let pattern = match written.strip_prefix('~') {
                     Some(pattern) => pattern.to_owned(),
                     None => match written.strip_suffix('*') {
@@ -399,7 +393,7 @@ fn make_map(
                 };
                 texts.set(format!("~(?i){pattern}"), value);
             }
-            _ => values.set(written, value),
+            (false, _) => values.set(written, value),
         }
     }
     for (key, value) in values.iter() {

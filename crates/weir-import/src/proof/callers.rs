@@ -22,7 +22,7 @@ pub struct Caller {
     pub of: Subject,
     /// The value there.
     pub value: String,
-    /// The same of nobody: a user with another password, or an unknown key.
+    /// A value there that no caller has: the user with another password, or an unknown key.
     pub unknown: String,
     /// Whether it is a user with [`PASSWORD`], whom only programs in the sandbox know.
     pub is_user: bool,
@@ -50,7 +50,7 @@ impl Caller {
     }
 }
 
-/// A file of users as nginx reads it, with the names of another and [`PASSWORD`], and those names.
+/// A file of users as nginx reads it, with the names of `text` and one `password` for all; and those names.
 #[must_use]
 pub fn users_file(text: &str, password: &str) -> (String, Vec<String>) {
     let lines = text.lines().map(str::trim).filter(|line| !line.starts_with('#'));

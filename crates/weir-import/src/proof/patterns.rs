@@ -147,6 +147,15 @@ pub enum Effect {
     Who,
 }
 
+impl Patterns {
+    /// Adds the name of a user, once.
+    pub(crate) fn add_user(&mut self, name: String) {
+        if !self.users.contains(&name) {
+            self.users.push(name);
+        }
+    }
+}
+
 impl Setting {
     /// Whether a difference can come from the line: what kind of line causes it, and the two statuses if it is one.
     #[must_use]

@@ -147,18 +147,17 @@ impl Reader {
         let mut at = 0;
         while let Some(filter) = filters.get(at) {
             at += 1;
+            let text = Map::new().with("f", filter.settings.clone()).to_yaml();
             let condition = match (filter.name, &filter.settings) {
                 ("when" | "acl", Value::Map(map)) => map.get("is").cloned(),
                 // A value, or what requests are counted by.
                 _ => {
-                    let text = Map::new().with("f", filter.settings.clone()).to_yaml();
                     self.values(&text).into_iter().for_each(|claim| found(claim, false));
                     None
                 }
             };
             let Some(Value::Text(is)) = condition else { continue };
             let Some(claim) = self.text(&is) else { continue };
-            let text = Map::new().with("f", filter.settings.clone()).to_yaml();
             let is_guard = filter.name == "acl"
                 || text.contains("acl:")
                 || has_refusal(&text)

@@ -44,7 +44,7 @@ pub(super) struct Window<'a> {
     seen: u64,
     /// Requests whose time is far ahead.
     far: Vec<Waiting>,
-    /// At the begin, requests whose time is far before that of the first ones.
+    /// At the beginning, requests whose time is far before that of the first ones.
     behind: Vec<Waiting>,
     /// The latest time that was read.
     latest: i128,
@@ -201,7 +201,7 @@ impl<'a> Window<'a> {
         self.leave(wrong)
     }
 
-    /// Forgets those at the begin of the recording, and returns their lines.
+    /// Forgets the requests at the beginning of the recording, and returns their lines.
     fn forget_waiting(&mut self) -> Vec<u64> {
         let first = std::mem::take(&mut self.waiting).into_iter().map(|Reverse(one)| one).collect();
         self.latest = i128::MIN;

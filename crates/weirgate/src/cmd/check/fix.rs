@@ -9,6 +9,7 @@ use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::Path;
 use tempfile::NamedTempFile;
 use weir_gateway::config::fix::{Fix, Fixes, Left};
+use weir_report::units::counted;
 
 /// Writes all files, and says for each what became of it.
 ///
@@ -18,8 +19,7 @@ pub(super) fn write(fixes: &Fixes) -> Result<()> {
     for fix in &fixes.files {
         let path = fix.path.display();
         replace(fix).with_context(|| format!("{path} is as it was"))?;
-        let (keys, s) = (fix.keys, if fix.keys == 1 { "" } else { "s" });
-        errln!("{path}: rewrote {keys} deprecated key{s}");
+        errln!("{path}: rewrote {}", counted(fix.keys as u64, "deprecated key"));
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 use weir_gateway::Gateway;
 use weir_gateway::config::schema::{AdminAddress, Config, ListenAddress, Listener, Serves};
+use weir_report::units::counted;
 use weir_telemetry::log;
 use weir_wire::listen::Address;
 
@@ -32,7 +33,7 @@ fn text(bound: &[(String, Address)], config: &Config, file: Option<&Path>, worke
     let mut out = String::new();
     let what = file.map_or_else(|| "its embedded default".to_owned(), |file| file.display().to_string());
     let counts = [(config.routes.len(), "route"), (config.upstreams.len(), "upstream"), (workers, "worker")];
-    let counts = counts.map(|(n, of)| format!("{n} {of}{}", if n == 1 { "" } else { "s" }));
+    let counts = counts.map(|(n, of)| counted(n as u64, of));
     let version = env!("CARGO_PKG_VERSION");
     // Writing to a String cannot fail.
     let _ = writeln!(out, "\nWeir {version} runs {what}: {}.\n", counts.join(", "));
