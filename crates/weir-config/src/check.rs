@@ -300,10 +300,7 @@ impl<'a> Checker<'a> {
 
     /// All filters of all lists, also those in the lists of others.
     fn filters(&self) -> impl Iterator<Item = &'a FilterNode> + use<'a> {
-        let config = self.config;
-        let plans = config.plans.iter().flat_map(|(_, plan)| &plan.filters);
-        let routes = config.routes.iter().flat_map(|(_, route)| route.all_filters());
-        config.filters.iter().chain(plans).chain(routes).flat_map(FilterNode::all)
+        self.config.all_filters().flat_map(FilterNode::all)
     }
 
     /// The names and settings of all filters, including the members of `any`.

@@ -94,7 +94,7 @@ impl Fixes {
         let Some(tree) = parse(&text.text, &text.path, &mut known) else { return };
         let (mut wanted, mut left) = (BTreeMap::new(), BTreeMap::new());
         for one in uses(table, &tree) {
-            if one.is_twice() {
+            if one.twice {
                 left.insert(one.at, (one.what, "the new name is written, too: remove one of them"));
             } else {
                 wanted.insert(one.at, one.what);
@@ -208,9 +208,8 @@ fn shown(mut tree: Node, text: &str, all: &[Token], edits: &[Edit<'_>]) -> (Stri
         Edit { bytes: token.bytes.clone(), text: format!("{MASK}{}", "\n".repeat(lines)).into() }
     });
     let masks: Vec<Edit<'_>> = masks.collect();
-    let all = edits.iter().map(|edit| Edit { bytes: edit.bytes.clone(), text: (&*edit.text).into() });
     let before = edited(text, &masks);
-    let after = edited(text, &masks.iter().map(Edit::borrowed).chain(all).collect::<Vec<_>>());
+    let after = edited(text, &masks.iter().chain(edits).map(Edit::borrowed).collect::<Vec<_>>());
     before.zip(after).unwrap_or_default()
 }
 

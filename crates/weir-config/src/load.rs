@@ -184,7 +184,7 @@ pub fn gather(source: &Source, instead: Overrides<'_>) -> Result<Gathered, Unrea
             texts.hash = digest::of(&tree);
         }
     }
-    // Behind the digests, which the history of earlier versions has of the files as written.
+    // After the digests: earlier versions stored digests of the files as written.
     rename::rename(&mut tree, &mut diagnostics);
     Ok(Gathered { tree, texts, files, diagnostics, awaits })
 }
@@ -225,8 +225,8 @@ fn is_same_file(a: &Path, b: &Path) -> bool {
 // === impl Texts ===
 
 impl Texts {
-    /// The tree as written, with variables not filled in, new names for deprecated keys, and secrets marked. `None` if the main file is no longer
-    /// readable.
+    /// The tree as written, with variables not filled in, new names for deprecated keys, and secrets marked. `None` if
+    /// the main file is no longer readable.
     pub fn tree(&self) -> Option<Node> {
         let mut ignored = Diagnostics::default(); // the load has reported them
         let mut tree = join(&self.written, &mut ignored)?;

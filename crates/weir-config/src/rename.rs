@@ -17,7 +17,7 @@ pub(super) struct Use {
     /// Its path, such as `routes.orders.filters[0].ip.file`.
     path: String,
     /// Whether the map also has the new name.
-    twice: bool,
+    pub(super) twice: bool,
 }
 
 /// Gives the deprecated keys of a tree their new names, with a warning for each entry of the table that is used.
@@ -61,13 +61,6 @@ pub(super) fn uses(table: &'static [Deprecated], tree: &Node) -> Vec<Use> {
         }
     });
     uses
-}
-
-impl Use {
-    /// Whether the map also has the new name.
-    pub(super) const fn is_twice(&self) -> bool {
-        self.twice
-    }
 }
 
 /// One warning for each entry of the table, because a config may use it in a thousand routes.

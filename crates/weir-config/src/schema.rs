@@ -136,6 +136,16 @@ pub struct Config {
     pub ranked: bool,
 }
 
+impl Config {
+    /// All filters as written: those of all routes, of the plans, and of each route with its arms. Filters inside the
+    /// settings of others are not among them: see [`FilterNode::all`].
+    pub fn all_filters(&self) -> impl Iterator<Item = &FilterNode> {
+        let plans = self.plans.iter().flat_map(|(_, plan)| &plan.filters);
+        let routes = self.routes.iter().flat_map(|(_, route)| route.all_filters());
+        self.filters.iter().chain(plans).chain(routes)
+    }
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {

@@ -170,7 +170,7 @@ impl Checker<'_> {
         let is_map = at.node().is_some_and(|node| matches!(node.value, Value::Map(_)));
         for share in &split.0 {
             // Whether its filters answer every request is known once they are built: see `arms` in the engine.
-            if share.may_answer() && !self.config.upstreams.names().any(|name| *name == *share.upstream) {
+            if share.may_answer() && !self.config.upstreams.contains(&share.upstream) {
                 continue;
             }
             let path = || match &share.arm {

@@ -254,10 +254,10 @@ pub(super) fn has_user_files(config: &schema::Config) -> bool {
         let own = node.get("basic_auth").is_some_and(|settings| settings.get("file").is_some());
         own || node.entries().iter().any(|(_, node)| within(node)) || node.elements().iter().any(within)
     }
-    let of_routes = config.routes.iter().flat_map(|(_, route)| &route.filters);
-    let of_plans = config.plans.iter().flat_map(|(_, plan)| &plan.filters);
-    let mut all = config.filters.iter().chain(of_routes).chain(of_plans);
-    all.any(|filter| filter.name == "basic_auth" && filter.node.get("file").is_some() || within(&filter.node))
+    let names = |filter: &schema::FilterNode| {
+        filter.name == "basic_auth" && filter.node.get("file").is_some() || within(&filter.node)
+    };
+    config.all_filters().any(names)
 }
 
 /// The hooks that a filter has by its lists: it answers every request if a filter of each list does.

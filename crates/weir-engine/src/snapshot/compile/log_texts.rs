@@ -17,9 +17,7 @@ impl Compiler<'_> {
         if log.format == AccessFormat::Replay && log.output != Output::Off {
             return;
         }
-        let plans = config.plans.iter().flat_map(|(_, plan)| &plan.filters);
-        let routes = config.routes.iter().flat_map(|(_, route)| &route.filters);
-        for filter in config.filters.iter().chain(plans).chain(routes).filter(|f| f.name == "log_body") {
+        for filter in config.all_filters().filter(|f| f.name == "log_body") {
             let message = "no line of the access log has request bodies";
             let told = Diagnostic::warning("unused", message).on(self.tree, &filter.path);
             self.found.push(told.hint("write `access_log: { format: replay }`, or leave out the filter"));

@@ -11,7 +11,7 @@ impl Compiler<'_> {
         let config = self.config;
         for (index, (_, route)) in config.routes.iter().enumerate() {
             let Ok(index) = u32::try_from(index) else { return };
-            for (path, oidc) in logins(&config.filters).chain(logins(&route.filters)) {
+            for (path, oidc) in logins(config.filters.iter().chain(route.all_filters())) {
                 let text = |key: &str| oidc.get(key).and_then(Node::as_text);
                 let Some(Ok(redirect)) = text("redirect").map(str::parse::<Url>) else { continue };
                 let host = redirect.host();
@@ -43,13 +43,13 @@ impl Compiler<'_> {
                 .iter()
                 .all(|key| oidc.get(key).and_then(Node::as_text) == other.get(key).and_then(Node::as_text))
         };
-        logins(&self.config.filters).chain(logins(&route.filters)).any(|(_, other)| is_same(other))
+        logins(self.config.filters.iter().chain(route.all_filters())).any(|(_, other)| is_same(other))
     }
 }
 
-/// The `oidc` filters of a list, including members of `any`, with their paths.
-fn logins(filters: &[FilterNode]) -> impl Iterator<Item = (String, &Node)> {
-    filters.iter().flat_map(|filter| match filter.name.as_str() {
+/// The `oidc` filters among these, including members of `any`, with their paths.
+fn logins<'a>(filters: impl Iterator<Item = &'a FilterNode>) -> impl Iterator<Item = (String, &'a Node)> {
+    filters.flat_map(|filter| match filter.name.as_str() {
         "oidc" => vec![(filter.path.clone(), &filter.node)],
         "any" => members(filter),
         _ => Vec::new(),
