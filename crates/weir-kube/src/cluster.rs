@@ -46,11 +46,22 @@ pub struct Cluster {
 /// The certificate and the key in a Secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Certified {
-    /// Both in PEM, as last seen together and valid. A Secret that turns invalid keeps them, so that it costs nobody the
+    /// Both as last seen together and valid. A Secret that turns invalid keeps them, so that it costs nobody the
     /// service that was there before.
-    pub good: Option<(Arc<str>, Arc<str>)>,
+    pub good: Option<Good>,
     /// What is wrong with the Secret now.
     pub wrong: Option<String>,
+}
+
+/// A certificate that can be served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Good {
+    /// The certificate, in PEM.
+    pub cert: Arc<str>,
+    /// The key, in PEM.
+    pub key: Arc<str>,
+    /// The DNS names of the certificate.
+    pub names: Arc<[String]>,
 }
 
 impl Certified {
@@ -64,7 +75,7 @@ impl Certified {
         let read = part("tls.crt").and_then(|cert| Ok((cert, part("tls.key")?)));
         // As the engine will read it: a Secret that does not work must not keep the others' config from running.
         let checked = read.and_then(|(cert, key)| match weir_wire::tls::Certificate::of_pem(&cert, &key) {
-            Ok(_) => Ok((cert.into(), key.into())),
+            Ok(read) => Ok(Good { cert: cert.into(), key: key.into(), names: read.names().into() }),
             Err(why) => Err(weir_wire::Chain(&why).to_string()),
         });
         match checked {

@@ -11,8 +11,8 @@
 //!
 //! *Layout:* [`api`] speaks to the API server. [`objects`] has the types of its objects, [`cluster`] stores those seen
 //! last. [`translate`](mod@translate) turns them into a [`config`] and [`status`]es, without I/O; `names` and `text`
-//! make the names and values, `quota` shares out the bytes of the config. The crate is not a default member of the workspace, so the `weir` binary builds as fast
-//! as without it.
+//! make the names and values, `quota` shares out the bytes of the config. The crate is not a default member of the
+//! workspace, so the `weir` binary builds as fast as without it.
 //!
 //! # How the controller calls the translation
 //!

@@ -187,8 +187,7 @@ fn hash_tokens(settings: &mut Map<String, Value>) {
             && !token.is_empty()
             && !token.starts_with("sha256:")
         {
-            let hash: String = Sha256::digest(&*token).iter().map(|byte| format!("{byte:02x}")).collect();
-            *token = format!("sha256:{hash}");
+            *token = format!("sha256:{}", weir_wire::hex::encode(&Sha256::digest(&*token)));
         }
     }
 }

@@ -5,7 +5,6 @@
 //! part is empty.
 
 use sha2::{Digest, Sha256};
-use std::fmt::Write;
 
 /// Most bytes of a name.
 const MOST: usize = 64;
@@ -25,10 +24,7 @@ pub(crate) fn join(parts: &[&str]) -> String {
 
 /// The first bytes of a content's SHA-256, in hex.
 pub(crate) fn hex(content: &[u8], bytes: usize) -> String {
-    Sha256::digest(content).iter().take(bytes).fold(String::new(), |mut out, byte| {
-        let _ = write!(out, "{byte:02x}"); // into a String
-        out
-    })
+    weir_wire::hex::encode(Sha256::digest(content).get(..bytes).unwrap_or_default())
 }
 
 #[cfg(test)]

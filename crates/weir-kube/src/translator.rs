@@ -84,36 +84,25 @@ impl GatewayApi {
     }
 
     /// The object whose thing stands on a line of the config.
-    fn owner_of(&self, line: &str) -> Option<&(Kind, Name)> {
-        self.owners.get(thing_of(line)?)
-    }
-
     fn on_line(&self, number: u32) -> Option<&(Kind, Name)> {
         let before = usize::try_from(number).ok()?.checked_sub(1)?;
-        self.owner_of(self.text.lines().nth(before)?)
+        self.owners.get(thing_of(self.text.lines().nth(before)?)?)
     }
 
     /// The objects of namespaces whose part of a text is greater than their share.
     fn beyond(&self, text: &str, owners: &BTreeMap<String, (Kind, Name)>) -> Vec<(Kind, Name)> {
-        let mut bytes: BTreeMap<&(Kind, Name), usize> = BTreeMap::new();
-        for line in text.lines() {
-            if let Some(owner) = thing_of(line).and_then(|name| owners.get(name)) {
-                *bytes.entry(owner).or_default() += line.len();
-            }
-        }
         let created = |(kind, name): &(Kind, Name)| self.cluster.created(*kind, name);
-        let costs = bytes.into_iter().map(|(owner, bytes)| Cost { owner, created: created(owner), bytes });
+        let sizes = sizes(text, owners).into_iter();
+        let costs = sizes.map(|(owner, bytes)| Cost { owner, created: created(owner), bytes });
         quota::beyond(costs.collect(), quota::LONGEST).into_iter().cloned().collect()
     }
 
     /// Who has most of a config that is too large: of the namespace with the most text, the longest object.
     fn greatest(&self) -> Option<&(Kind, Name)> {
-        let mut of_object: BTreeMap<&(Kind, Name), usize> = BTreeMap::new();
+        let of_object = sizes(&self.text, &self.owners);
         let mut of_namespace: BTreeMap<&str, usize> = BTreeMap::new();
-        for line in self.text.lines() {
-            let Some(owner) = self.owner_of(line) else { continue };
-            *of_object.entry(owner).or_default() += line.len();
-            *of_namespace.entry(&owner.1.namespace).or_default() += line.len();
+        for (owner, size) in &of_object {
+            *of_namespace.entry(&owner.1.namespace).or_default() += *size;
         }
         let (namespace, _) = of_namespace.into_iter().max_by_key(|(_, size)| *size)?;
         let its = of_object.into_iter().filter(|((_, name), _)| name.namespace == namespace);
@@ -235,6 +224,17 @@ fn missing_address(message: &str) -> Option<IpAddr> {
     let (address, why) = message.split_once("cannot listen on ")?.1.split_once(": ")?;
     let is_missing = why.contains("(os error 99)"); // EADDRNOTAVAIL on Linux
     address.parse::<SocketAddr>().ok().filter(|_| is_missing).map(|address| address.ip())
+}
+
+/// How many bytes of a config each object has.
+fn sizes<'a>(text: &str, owners: &'a BTreeMap<String, (Kind, Name)>) -> BTreeMap<&'a (Kind, Name), usize> {
+    let mut all: BTreeMap<_, usize> = BTreeMap::new();
+    for line in text.lines() {
+        if let Some(owner) = thing_of(line).and_then(|name| owners.get(name)) {
+            *all.entry(owner).or_default() += line.len();
+        }
+    }
+    all
 }
 
 /// The name of the thing that stands on a line of a config.

@@ -195,13 +195,12 @@ fn upstream(more: &Map, given: &BTreeMap<&str, &str>) -> serde_json::Map<String,
         "timeouts" => &["proxy-connect-timeout", "proxy-read-timeout", "proxy-send-timeout"],
         _ => &[],
     };
-    let all = json_of(&yaml::Value::Map(more.clone()));
-    let mut all = all.as_object().cloned().unwrap_or_default();
-    all.retain(|key, _| {
+    let is_asked = |key: &str| {
         let because = because_of(key);
         because.is_empty() || because.iter().any(|name| given.contains_key(name))
-    });
-    all
+    };
+    let asked = more.iter().filter(|(key, _)| is_asked(key));
+    asked.map(|(key, value)| (key.to_owned(), json_of(value))).collect()
 }
 
 /// The pattern of `match.path` for a path that is a regular expression of nginx: without case, from the beginning.

@@ -228,11 +228,16 @@ pub(super) fn upstream(
     }
     parts.extend(manner.retry.as_ref().map(|retry| names::hex(retry.to_string().as_bytes(), 6)));
     let identity = manner.identity.as_ref().filter(|_| is_secure);
-    parts.extend(identity.map(|(cert, key)| names::hex(format!("{cert} {key}").as_bytes(), 6)));
+    parts.extend(identity.map(identity_part));
     let name = names::join(&parts.iter().map(String::as_str).collect::<Vec<_>>());
     cx.own(&name, Kind::Service, service);
     cx.config.upstreams.entry(name.clone()).or_insert(value);
     Ok(Backend::Upstream(name))
+}
+
+/// The part of an upstream's name that stands for the certificate presented there.
+pub(super) fn identity_part((cert, key): &Identity) -> String {
+    names::hex(format!("{cert} {key}").as_bytes(), 6)
 }
 
 /// The endpoints of a port that may get requests; if there is none, those that still serve while they end.

@@ -1,7 +1,7 @@
 //! TLSRoutes and TCPRoutes: connections that are passed on to an upstream.
 
 use super::attach::{Findings, attach, count, report};
-use super::backends::{Manner, endpoints, resolve, service_of, tls_of};
+use super::backends::{Manner, endpoints, identity_part, resolve, service_of, tls_of};
 use super::layout::is_of_other_name;
 use super::listeners::{Gate, Protocol};
 use super::{Cx, Identity, MAX_ENDPOINTS, is_kind, unsupported};
@@ -167,8 +167,7 @@ fn pool(
         })
         .collect();
     let short = if kind == Kind::TlsRoute { "tls" } else { "tcp" };
-    let identity =
-        manner.identity.as_ref().map(|(cert, key)| names::hex(format!("{cert} {key}").as_bytes(), 6));
+    let identity = manner.identity.as_ref().map(identity_part);
     let mut parts = vec!["route", short, &meta.namespace, &meta.name];
     let mut value = json!({ "endpoints": endpoints, "balancer": "random" });
     if let Some(tls) = tls {

@@ -130,18 +130,16 @@ fn certificates<'c>(cx: &mut Cx<'c>, all: &[&'c Object<Ingress>]) -> Vec<(String
         }
         for secret in object.spec.tls.iter().filter_map(|tls| tls.secret_name.as_ref()) {
             let reference = CertificateRef { name: secret.clone(), ..CertificateRef::default() };
-            // A certificate that is missing is the status quo of an Ingress that cert-manager has yet to serve.
+            // The Secret may be missing until cert-manager has created it.
             let found = certificate(cx, Kind::Ingress, &object.meta.namespace, &reference);
-            let Ok(Pair { files, .. }) = found else { continue };
+            let Ok(Pair { files, names, .. }) = found else { continue };
             let hosts = object.spec.rules.iter().filter_map(|rule| text::host(rule.host.as_deref()?));
             let hosts: BTreeSet<String> = hosts.collect();
             let has_rule = |name: &String| {
-                let meets =
-                    |host: &String| host == name || covers_label(name, host) || covers_label(host, name);
+                let meets = |host: &String| covers_label(name, host) || covers_label(host, name);
                 hosts.contains(name) || hosts.iter().any(meets)
             };
-            let names =
-                names_of(cx, &files).into_iter().map(|name| (name.clone(), has_rule(&name))).collect();
+            let names = names.iter().map(|name| (name.clone(), has_rule(name))).collect();
             brought.push(Brought { object, files, names });
         }
     }
@@ -151,7 +149,7 @@ fn certificates<'c>(cx: &mut Cx<'c>, all: &[&'c Object<Ingress>]) -> Vec<(String
             owners.entry(name.clone()).or_insert(&one.object.meta.namespace);
         }
     }
-    // The second time for those that only a certificate kept out which was kept out itself: two with the same two names.
+    // The second round takes certificates that were kept out only by one that is not served itself.
     let mut served: BTreeMap<String, &str> = BTreeMap::new();
     let mut taken: BTreeSet<usize> = BTreeSet::new();
     for owners in [owners, BTreeMap::new()] {
@@ -185,14 +183,6 @@ fn certificates<'c>(cx: &mut Cx<'c>, all: &[&'c Object<Ingress>]) -> Vec<(String
 fn covers_label(wildcard: &str, host: &str) -> bool {
     let rest = host.split_once('.').map(|(_, rest)| rest);
     rest.is_some() && rest == wildcard.strip_prefix("*.")
-}
-
-/// The names that a certificate of the config is for.
-fn names_of(cx: &Cx<'_>, (cert, key): &(String, String)) -> Vec<String> {
-    let text = |path: &String| cx.config.files.get(path).and_then(|bytes| std::str::from_utf8(bytes).ok());
-    let read =
-        text(cert).zip(text(key)).and_then(|(cert, key)| weir_wire::tls::Certificate::of_pem(cert, key).ok());
-    read.map(|certificate| certificate.names().to_vec()).unwrap_or_default()
 }
 
 /// The paths of canaries. Of two for one path the older has it.

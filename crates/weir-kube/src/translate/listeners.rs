@@ -13,6 +13,7 @@ use crate::text;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 
 /// The reason that does not keep a listener from serving the kinds that are left.
 const INVALID_KINDS: &str = "InvalidRouteKinds";
@@ -384,6 +385,8 @@ fn certificates_of(
 pub(super) struct Pair {
     /// Paths of the certificate and the key.
     pub(super) files: (String, String),
+    /// The DNS names of the certificate.
+    pub(super) names: Arc<[String]>,
     /// Why the Secret as it is now cannot be served.
     pub(super) stale: Option<Problem>,
 }
@@ -396,7 +399,7 @@ fn client_certificate(cx: &mut Cx<'_>, gateway: &Name, reference: &CertificateRe
         _ => Problem::new("InvalidClientCertificateRef", problem.message),
     };
     let found = certificate(cx, Kind::Gateway, &gateway.namespace, reference);
-    let Pair { files, stale } = found.map_err(unusable)?;
+    let Pair { files, stale, .. } = found.map_err(unusable)?;
     cx.identities.insert(gateway.clone(), files);
     stale.map_or(Ok(()), |problem| Err(unusable(problem)))
 }
@@ -425,12 +428,12 @@ pub(super) fn certificate(
         return Err(invalid(refused.message));
     }
     let wrong = |why: &String, hint: &str| invalid(format!("Secret {name} is unusable: {why}{hint}"));
-    let Some((cert, key)) = &secret.good else {
+    let Some(good) = &secret.good else {
         return Err(wrong(secret.wrong.as_ref().unwrap_or(&String::new()), ""));
     };
     let stale = secret.wrong.as_ref().map(|why| wrong(why, "; the one before is still served"));
-    let files = (cx.config.file("crt", cert.as_bytes()), cx.config.file("key", key.as_bytes()));
-    Ok(Pair { files, stale })
+    let files = (cx.config.file("crt", good.cert.as_bytes()), cx.config.file("key", good.key.as_bytes()));
+    Ok(Pair { files, names: Arc::clone(&good.names), stale })
 }
 
 /// What tells a listener apart: its port, the family of its protocol, and its host.

@@ -24,8 +24,8 @@ use super::listeners::Gate;
 use super::{Cx, Front};
 use crate::names;
 use crate::objects::{
-    CONTROLLER_ANNOTATION, Endpoint, GATEWAY_GROUP, Kind, Meta, Name, Object, ParametersRef, Service,
-    ServicePort, is_label, shown,
+    CONTROLLER_ANNOTATION, Endpoint, GATEWAY_GROUP, Kind, Meta, Name, Object, ParametersRef, SERVICE_LABEL,
+    Service, ServicePort, is_label, shown,
 };
 use crate::status::Problem;
 use serde_json::{Map, Value, json};
@@ -38,8 +38,8 @@ use std::ops::RangeInclusive;
 /// ports of Kubernetes (30000) and the ports that Linux gives to clients (32768).
 pub const POD_PORTS: RangeInclusive<u16> = 15_000..=29_999;
 
-/// How many ports of [`POD_PORTS`] a port of a Gateway may get. If one in ten is taken, all eight are for one listener in
-/// a hundred million.
+/// How many ports of [`POD_PORTS`] a port of a Gateway may get. If one in ten is taken, one listener in a hundred
+/// million finds all eight taken.
 const CANDIDATES: u8 = 8;
 
 /// Most ports of a Gateway: an EndpointSlice has no more.
@@ -121,7 +121,7 @@ fn ports_of(gate: &Gate<'_>) -> BTreeSet<u16> {
 
 /// Where the Service of a Gateway leads now, by port, as far as the Gateway may have these ports of the pods.
 fn led_by(cx: &Cx<'_>, gate: &Gate<'_>) -> BTreeMap<u16, u16> {
-    let Some(own) = own_service(cx, gate.name, gate.object.meta.uid.as_str()) else { return BTreeMap::new() };
+    let Some(own) = own_service(cx, gate) else { return BTreeMap::new() };
     let ports: BTreeSet<u16> = own.spec.ports.iter().map(|known| known.port).take(MAX_PORTS).collect();
     let target = |port: u16| {
         let target = target_of(own, port)?;
@@ -142,10 +142,10 @@ fn candidates(meta: &Meta, port: u16) -> impl Iterator<Item = u16> {
 }
 
 /// The Service of a Gateway, if it is there and ours.
-fn own_service<'c>(cx: &Cx<'c>, gateway: &Name, uid: &str) -> Option<&'c Object<Service>> {
-    let service = cx.cluster.services.get(&Name::new(&gateway.namespace, &service_name(&gateway.name)))?;
+fn own_service<'c>(cx: &Cx<'c>, gate: &Gate<'_>) -> Option<&'c Object<Service>> {
+    let (service, uid) = (cx.cluster.services.get(&service_of(gate))?, &gate.object.meta.uid);
     let is_owner =
-        service.meta.owner_references.iter().any(|owner| owner.uid == uid && owner.kind == "Gateway");
+        service.meta.owner_references.iter().any(|owner| owner.uid == *uid && owner.kind == "Gateway");
     let is_made = service.meta.annotations.get(CONTROLLER_ANNOTATION) == Some(&cx.options.controller);
     (is_owner && is_made).then_some(service)
 }
@@ -153,6 +153,11 @@ fn own_service<'c>(cx: &Cx<'c>, gateway: &Name, uid: &str) -> Option<&'c Object<
 fn target_of(service: &Object<Service>, port: u16) -> Option<u16> {
     let found = service.spec.ports.iter().find(|known: &&ServicePort| known.port == port)?;
     found.target_port.as_u64().and_then(|target| u16::try_from(target).ok())
+}
+
+/// The Service of a Gateway, whether or not it is there and ours.
+fn service_of(gate: &Gate<'_>) -> Name {
+    Name::new(&gate.name.namespace, &service_name(&gate.name.name))
 }
 
 /// The name of a Gateway's Service: a label, unlike the Gateway's own name.
@@ -172,9 +177,9 @@ fn shortened(text: &str, most: usize) -> String {
 
 /// The addresses of a Gateway, and why it has none yet.
 pub(super) fn addresses(cx: &Cx<'_>, gate: &Gate<'_>) -> (Vec<String>, Option<Problem>) {
-    let name = Name::new(&gate.name.namespace, &service_name(&gate.name.name));
+    let name = service_of(gate);
     let missing = |message: String| Some(Problem::new("AddressNotAssigned", message));
-    match (own_service(cx, gate.name, &gate.object.meta.uid), cx.cluster.services.contains_key(&name)) {
+    match (own_service(cx, gate), cx.cluster.services.contains_key(&name)) {
         (None, true) => (Vec::new(), missing(format!("Service {name} belongs to somebody else"))),
         (None, false) => (Vec::new(), missing(format!("Service {name} has yet to be created"))),
         (Some(service), _) => match addresses_of(service) {
@@ -236,13 +241,11 @@ pub(super) fn wish(cx: &Cx<'_>, namespace: &str, written: Option<&ParametersRef>
 /// Gateway has no port: what is there stays as it is.
 pub(super) fn objects(cx: &Cx<'_>, gate: &Gate<'_>) -> Vec<(Kind, Name, Value)> {
     let Front::Services { pods, kind } = &cx.options.front else { return Vec::new() };
-    let is_foreign =
-        cx.cluster.services.contains_key(&Name::new(&gate.name.namespace, &service_name(&gate.name.name)))
-            && own_service(cx, gate.name, &gate.object.meta.uid).is_none();
+    let name = service_of(gate);
+    let is_foreign = cx.cluster.services.contains_key(&name) && own_service(cx, gate).is_none();
     if gate.wrong.is_some() || gate.ports.is_empty() || is_foreign {
         return Vec::new();
     }
-    let name = Name::new(&gate.name.namespace, &service_name(&gate.name.name));
     let port_name = |port: &u16| format!("tcp-{port}");
     let ports: Vec<Value> = gate
         .ports
@@ -284,7 +287,7 @@ pub(super) fn objects(cx: &Cx<'_>, gate: &Gate<'_>) -> Vec<(Kind, Name, Value)> 
             continue;
         }
         let labels = json!({
-            "kubernetes.io/service-name": name.name,
+            SERVICE_LABEL: name.name,
             "endpointslice.kubernetes.io/managed-by": "gateway.weir.dev",
         });
         let metadata = metadata(cx, gate, &slice, labels);

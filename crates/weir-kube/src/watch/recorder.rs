@@ -218,9 +218,7 @@ impl Recorder {
         let start = target.key.name.get(..target.key.name.len().min(200)).unwrap_or_default();
         let name = format!("{}.{}", start.trim_end_matches(['.', '-']), names::hex(said.as_bytes(), 8));
         let mut sentence = notice.message.clone();
-        if sentence.len() > SENTENCE {
-            sentence.truncate(sentence.floor_char_boundary(SENTENCE));
-        }
+        sentence.truncate(sentence.floor_char_boundary(SENTENCE));
         let event = json!({
             "apiVersion": EVENT.api_version(),
             "kind": EVENT.kind,
