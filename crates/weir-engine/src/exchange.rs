@@ -713,8 +713,8 @@ fn end_of_body(kind: BodyKind, bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// The arm whose upstream has seen the client before, by the cookie of `sticky`. The cookie names an endpoint: if several
-/// arms have this upstream, it does not say which of them it was.
+/// The arm whose upstream has seen the client before, by the cookie of `sticky`. The cookie names an endpoint: if
+/// several arms have this upstream, it does not say which of them it was.
 fn returning(local: &Local, arms: &[Arm], head: &RequestHead) -> Option<usize> {
     let knows = |upstream: usize| local.upstreams[upstream].knows_client(head);
     let mut known =

@@ -16,8 +16,8 @@
 //! - [`core`] is what a core owns, [`listener`] its accept loop, `lane` its tasks, `call` what it does for filters.
 //!   `per_client` counts what an address holds. [`early_data`] decides which requests may run before the handshake ends.
 //! - [`snapshot`] is the running config, compiled from the config as written.
-//! - `arms` draws an arm of a split with filters. `matching` finds a request's route, `to_run` orders its filters; [`shadow`] judges copies of heads with both, which
-//!   `tap` takes after the answer.
+//! - `matching` finds a request's route, `to_run` orders its filters, and `arms` draws an arm of a split with filters.
+//!   [`shadow`] judges copies of heads, which `tap` takes after the answer, with the first two.
 //! - [`homes`] finds the core or process that has a QUIC connection.
 //! - [`autopsy`] keeps exchanges that failed. `tracing` and [`export`] send spans to a collector. [`acme`] reaches
 //!   certificate authorities. [`handover`] is what one process hands to the next.

@@ -73,7 +73,7 @@ impl Gateway {
     }
 
     /// The sockets of `admin.address` and their address, if they were open when this process began: for the admin
-    /// listener, once. Closes the sockets of that [inheritance](Builder::inherit) that nobody uses.
+    /// listener, once. Closes the sockets of that [inheritance](super::Builder::inherit) that nobody uses.
     pub fn take_admin_sockets(
         &self,
     ) -> Option<(weir_wire::listen::Address, Vec<weir_wire::listen::BoundSocket>)> {

@@ -164,7 +164,7 @@ impl Comparison<'_> {
                 if !self.deciding(was.get("filters")).is_empty() {
                     self.revokes(&format!("{thing}.filters"));
                 }
-                for (arm, was) in arms(Some(was)) {
+                for (arm, was) in arms(was) {
                     self.filters(&format!("{thing}.upstream.{arm}.filters"), was.get("filters"), None);
                 }
             }
@@ -210,7 +210,7 @@ impl Comparison<'_> {
         } else if shadowed {
             self.restricts(&thing);
         }
-        for (arm, is) in arms(Some(is)) {
+        for (arm, is) in arms(is) {
             self.filters(&format!("{thing}.upstream.{arm}.filters"), None, is.get("filters"));
         }
     }
@@ -224,7 +224,7 @@ impl Comparison<'_> {
         if !reached.is_subset(&reaches) || (reached.is_empty() && !reaches.is_empty() && !opened) {
             self.restricts(&format!("{thing}.upstream"));
         }
-        let (before, after) = (arms(Some(was)), arms(Some(is)));
+        let (before, after) = (arms(was), arms(is));
         for arm in before.keys().chain(after.keys()).collect::<BTreeSet<_>>() {
             let filters =
                 |arms: &BTreeMap<&str, _>| arms.get(*arm).and_then(|arm: &&Node| arm.get("filters"));
@@ -509,8 +509,8 @@ fn reached(upstream: Option<&Node>) -> BTreeSet<&str> {
 }
 
 /// The arms of a route's split that have more than a weight.
-fn arms(route: Option<&Node>) -> BTreeMap<&str, &Node> {
-    let split = route.and_then(|route| route.get("upstream")).map_or(&[][..], Node::entries);
+fn arms(route: &Node) -> BTreeMap<&str, &Node> {
+    let split = route.get("upstream").map_or(&[][..], Node::entries);
     let arms = split.iter().filter(|(_, arm)| matches!(arm.value, Value::Map(_)));
     arms.map(|(name, arm)| (&*name.text, arm)).collect()
 }

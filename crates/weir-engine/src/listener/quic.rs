@@ -86,7 +86,7 @@ impl QuicDoors {
             }
             mailbox.send(Message::Quic(passed)).is_ok()
         };
-        // The kernel steers by the first byte of an id. Beyond 256 sockets, the home alone leads datagrams to their core.
+        // The kernel steers by the first byte of an id. Beyond 256 sockets, only the home finds a datagram's core.
         let home = homes.claim((place % 256) as u8, Box::new(deliver));
         let server = server(core, address);
         let is_leaving = Cell::new(server.is_none()); // it only reads for those that have connections

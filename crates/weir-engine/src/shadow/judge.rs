@@ -347,8 +347,9 @@ impl Side {
             let class = self.classes.get(*filter as usize);
             live.ran.iter().any(|&ran| running.get((ran & FILTER) as usize) == class)
         };
-        let lists = &self.snapshot.filters[filter as usize].lists;
-        if self.snapshot.filters[filter as usize].name == arms::NAME {
+        let instance = &self.snapshot.filters[filter as usize];
+        let lists = &instance.lists;
+        if instance.name == arms::NAME {
             // Another draw could have come to another arm: the request is judged as if it took the same again.
             let arm = live.arm.as_ref()?;
             return lists.iter().position(|list| list.key == *arm);

@@ -76,8 +76,9 @@ impl ClientTls {
         let names = names.iter().map(|name| Accepted::parse(name)).collect::<Result<_, _>>()?;
         let usual = usual(Arc::clone(&roots), ca.unwrap_or(Path::new("")))?;
         let certificates = certificates.unwrap_or_default();
+        let provider = Arc::new(aws_lc_rs::default_provider());
         Self::verified_by(
-            Some(Arc::new(Named { usual, roots, certificates, names })),
+            Some(Arc::new(Named { usual, provider, roots, certificates, names })),
             identity,
             server_name,
             alpn,
@@ -343,6 +344,7 @@ impl ServerCertVerifier for Given {
 #[derive(Debug)]
 struct Named {
     usual: Arc<WebPkiServerVerifier>,
+    provider: Arc<CryptoProvider>,
     roots: Arc<RootCertStore>,
     /// Certificates that are trusted themselves: see [`Given`].
     certificates: Vec<CertificateDer<'static>>,
@@ -389,7 +391,7 @@ impl ServerCertVerifier for Named {
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
         let parsed = ParsedCertificate::try_from(end_entity)?;
-        let algorithms = aws_lc_rs::default_provider().signature_verification_algorithms.all;
+        let algorithms = self.provider.signature_verification_algorithms.all;
         let chain =
             verify_server_cert_signed_by_trust_anchor(&parsed, &self.roots, intermediates, now, algorithms);
         match chain {

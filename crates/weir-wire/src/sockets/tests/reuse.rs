@@ -2,9 +2,6 @@
 //! tasks must learn exactly what was reported for that socket, and no event may stay undelivered.
 
 use super::*;
-use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::task::Wake;
 
 /// Steps per sequence. The bug this test was written for needs five.
 const STEPS: usize = 6;
@@ -20,16 +17,6 @@ enum Step {
     Event(usize, u8),
     /// The first client of the queue is woken.
     Tell,
-}
-
-/// Counts wake-ups of a task.
-#[derive(Default)]
-struct Woken(AtomicUsize);
-
-impl Wake for Woken {
-    fn wake(self: Arc<Self>) {
-        self.0.fetch_add(1, Relaxed);
-    }
 }
 
 /// A socket as the model sees it.
