@@ -18,6 +18,7 @@ package_of() {
     caddy | chromium | curl | faketime | haproxy | nginx | openssl | php-fpm | python3 | redis-server | slowhttptest | strace | valgrind | wrk) echo "$1" ;;
     grpcio) echo python3-grpcio ;;
     h2load | nghttp) echo nghttp2-client ;;
+    nginx-lua) echo nginx libnginx-mod-http-lua ;;
     prometheus | promtool) echo prometheus ;;
     seccomp) echo python3-seccomp ;;
     systemd-analyze) echo systemd ;;
@@ -32,6 +33,7 @@ package_of() {
 has() {
   case $1 in
     grpcio) /usr/bin/python3 -c 'import grpc' 2>/dev/null ;; # Debian's, whatever stands before it on the path
+    nginx-lua) ls /usr/lib/nginx/modules/ngx_http_lua_module.so >/dev/null 2>&1 ;; # a module of nginx
     php-fpm) ls /usr/sbin/php-fpm* /usr/local/sbin/php-fpm* 2>/dev/null | grep -q . ;; # Debian's name has a version
     seccomp) /usr/bin/python3 -c 'import seccomp' 2>/dev/null ;;
     venv) python3 -c 'import ensurepip, venv' 2>/dev/null ;;

@@ -16,7 +16,10 @@ class Env:
     """One run: its builds, its scratch folder, and the length and number of measurements."""
 
     def __init__(self, scratch, gateways, weir, descriptors, *, rounds=0, seconds=0):
-        self.scratch, self.gateways, self.weir, self.rounds, self.seconds = scratch, gateways, weir, rounds, seconds
+        self.scratch, self.weir, self.rounds, self.seconds = scratch, weir, rounds, seconds
+        # Most suites compare with the peers only; those of single requests with all.
+        self.gateways = [g for g in gateways if g.role != "other"]
+        self.all_gateways = gateways
         self.tools = build_tools(scratch)
         cert, key, pem = certificate(scratch)
         # Three quarters are for connections: idle ones hold one descriptor, busy ones two, and the suites stay below

@@ -1,8 +1,10 @@
 """A compared gateway: a folder in bench/gateways/ with a `gateway.ini` and the config it names.
 
     [gateway]                       what holds for every variant
-    role = subject | peer | floor   subject is judged, peers are what it is judged against, floor parses nothing
+    role = subject | peer | other | floor   subject is judged, peers are what it is judged against, others are shown
+                                    beside them, floor parses nothing
     tool = nginx                    how scripts/ensure-tools.sh calls it, when it is not built here
+    program = envoy                 what bench/peers.py calls it; left out if it is not in its cache
     version = nginx -v              prints its version
     config = nginx.conf             template in this folder
     command = nginx -c @config@     stays in the foreground
@@ -12,7 +14,7 @@
 
 Placeholders every template can use: @port@, @admin_port@, @origin_port@, @workers@, @dir@ (a folder of its own, writable),
 @cert@, @key@, @pem@ (both in one file), @config@ (the rendered template), @bin@ (the weir binary), @tools@ (bench/tools built),
-@descriptors@ (the limit we run under), @connections@ (how many connections a gateway is told to accept).
+@program@ (what `program` names), @descriptors@ (the limit we run under), @connections@ (how many connections a gateway is told to accept).
 """
 
 import configparser
@@ -20,6 +22,8 @@ import pathlib
 import re
 import shlex
 import subprocess
+
+import peers
 
 from .process import Process, free_port
 
@@ -36,16 +40,26 @@ class Gateway:
         self.ini.read(folder / "gateway.ini")
         self.role = self.ini["gateway"]["role"]
         self.tool = self.ini["gateway"].get("tool")
+        self.program = self.ini["gateway"].get("program")
+        self.path = self.program and peers.find(self.program)
 
     def has(self, variant):
         return self.ini.has_section(variant)
+
+    @property
+    def is_missing(self):
+        """Whether it needs a program that bench/peers.py has not installed."""
+        return bool(self.program and not self.path)
 
     def version(self, values):
         command = self.ini["gateway"].get("version")
         if not command:
             return "-"
-        out = subprocess.run(shlex.split(fill(command, values)), capture_output=True, text=True)
-        return (out.stdout + out.stderr).strip().splitlines()[0]
+        out = subprocess.run(shlex.split(fill(command, dict(values, program=self.path))), capture_output=True, text=True)
+        text = " ".join((out.stdout + out.stderr).split())
+        # Some print a path, a digest or several lines around it.
+        number = re.search(r"\d+\.\d+\.\d+", text)
+        return f"{self.name} {number[0]}" if self.program and number else (out.stdout + out.stderr).strip().splitlines()[0]
 
     def start(self, variant, env, origin_port, label=None, workers=1, under=None, **extra):
         """Starts an instance and waits until it accepts. `env` is the run's environment; `under` is a counter to run
@@ -53,7 +67,7 @@ class Gateway:
         label = label or self.name
         directory = env.scratch / re.sub(r"\W+", "-", f"{label}-{variant}")  # commands are split at spaces
         directory.mkdir(exist_ok=True)
-        values = dict(env.values, dir=directory, port=free_port(), admin_port=free_port(), origin_port=origin_port, workers=workers)
+        values = dict(env.values, program=self.path, dir=directory, port=free_port(), admin_port=free_port(), origin_port=origin_port, workers=workers)
         values.update(self.ini[variant], **extra)
         shared = self.ini["gateway"]
         template = self.ini[variant].get("config", shared.get("config"))
@@ -81,9 +95,9 @@ class Instance:
 
 
 def all_gateways():
-    """Every folder: subjects first, then peers, then the floor."""
+    """Every folder: subjects first, then peers, others, and the floor."""
     found = [Gateway(f.parent) for f in sorted(FOLDER.glob("*/gateway.ini"))]
-    return sorted(found, key=lambda g: (("subject", "peer", "floor").index(g.role), g.name))
+    return sorted(found, key=lambda g: (("subject", "peer", "other", "floor").index(g.role), g.name))
 
 
 def fill(text, values):

@@ -17,8 +17,8 @@ class Filters:
     def run(self, env):
         origin = env.answer()
         instances = {}
-        for g in (g for g in env.gateways if g.has("filters")):
-            instances[g.name] = g.start("plain", env, origin)
+        for g in (g for g in env.all_gateways if g.has("filters")):
+            instances[g.name] = g.start("plain" if g.has("plain") else "without", env, origin)
             instances[f"{g.name} + filters"] = g.start("filters", env, origin, label=f"{g.name} + filters")
 
         def once(label, warm_up):
@@ -41,7 +41,8 @@ class Filters:
             if label.endswith("filters"):
                 r = rounds.ratio(rows, label, [label.removesuffix(" + filters")], "us")
                 row["vs_without"] = r and r["median"]
-                targets.append(Target(f"{label} × without", row["vs_without"], 1.03))
+                if instances[label].role == "subject":
+                    targets.append(Target(f"{label} × without", row["vs_without"], 1.03))
             table.append(row)
         columns = REQUEST_COLUMNS[:-2] + [("vs_without", "× without", "{:.3f}")]
         return Result(self.name, self.about, columns, table, targets, rows, settings={"connections": 64})

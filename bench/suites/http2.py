@@ -26,7 +26,7 @@ class Http2:
 
     def run(self, env):
         origin = getattr(env, self.origin)()
-        chosen = [g for g in env.gateways if g.has(self.variant) and g.role != "floor"]
+        chosen = [g for g in env.all_gateways if g.has(self.variant) and g.role != "floor"]
         instances = [g.start(self.variant, env, origin) for g in chosen]
         how = {"connections": self.connections, "streams": self.streams}
         if self.origin == "greeter":

@@ -38,14 +38,14 @@ def table_rows(rows, instances):
 class Requests:
     """wrk on each gateway in turn, in rotating order."""
 
-    def __init__(self, name, about, *, connections, variant="plain", headers=(), post=0, floor=True, peer_target=None, floor_target=None):
+    def __init__(self, name, about, *, connections, variant="plain", headers=(), post=0, floor=True, others=False, peer_target=None, floor_target=None):
         self.name, self.about, self.connections, self.variant = name, about, connections, variant
-        self.headers, self.post, self.floor = headers, post, floor
+        self.headers, self.post, self.floor, self.others = headers, post, floor, others
         self.peer_target, self.floor_target = peer_target, floor_target
 
     def run(self, env):
         origin = env.answer()
-        chosen = [g for g in env.gateways if g.has(self.variant) and (self.floor or g.role != "floor")]
+        chosen = [g for g in (env.all_gateways if self.others else env.gateways) if g.has(self.variant) and (self.floor or g.role != "floor")]
         instances = [g.start(self.variant, env, origin) for g in chosen]
         how = {
             "connections": self.connections,
