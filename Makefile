@@ -15,7 +15,7 @@ CONFORMANCE ?=
 # The crates with functions that mutants.toml names.
 MUTANTS ?= -p weir-admin -p weir-cache -p weir-config -p weir-control -p weir-engine -p weir-filter -p weir-filters -p weir-identity -p weir-upstream -p weir-wire
 
-.PHONY: help run test bless check bench bench-count bench-load fuzz soak upgrade-storm test-unit-filter mutants conformance conformance-kube dist docs fmt
+.PHONY: help run test bless check bench bench-count bench-load bench-public peers fuzz soak upgrade-storm test-unit-filter mutants conformance conformance-kube dist docs fmt
 
 help:          ## this list
 	@sed -n 's/^\([a-z-]*\): *## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "make %-16s %s\n", $$1, $$2 }'
@@ -43,7 +43,7 @@ check:         ## everything CI checks: format, lints, tests, documents, depende
 	RUSTDOCFLAGS='-D warnings' cargo doc --locked --profile ci --workspace --no-deps
 	@if cargo deny --version >/dev/null 2>&1; then cargo deny check licenses bans sources; else echo 'cargo-deny is not installed: dependencies not checked'; fi
 
-bench:         ## µs per request against nginx, HAProxy and a bare relay; BENCH='--suite h1-64'
+bench:         ## µs per request against nginx, HAProxy, a bare relay and what `make peers` installed; BENCH='--suite h1-64'
 	bench/run.py $(BENCH)
 
 bench-count:   ## instructions, cache misses and system calls per request, against bench/counts.md; BENCH_COUNT='--row h1-64'
@@ -51,6 +51,12 @@ bench-count:   ## instructions, cache misses and system calls per request, again
 
 bench-load:    ## requests per core-second of the load tester and of wrk; BENCH_LOAD='--rounds 15'
 	bench/load.py $(BENCH_LOAD)
+
+bench-public:  ## everything on the page Benchmarks, which it writes anew; 35 minutes; run `make peers` before
+	bench/public.py
+
+peers:         ## fetches or builds the programs that benchmarks compare with, in pinned versions, into a cache
+	bench/peers.py
 
 fuzz:          ## runs each fuzz target for FUZZ_SECONDS (30)
 	@cargo fuzz --version >/dev/null 2>&1 || { echo 'Missing cargo-fuzz. Run: cargo install cargo-fuzz --locked' >&2; exit 1; }

@@ -6,6 +6,9 @@ each of them, in alternating order. Prints the median over rounds of requests pe
 time, and the median of weir's ratio to each other's in the same round. Processor time is the whole process's,
 including start and output.
 
+--beside adds tools that bench/peers.py installs, and h2load; a tool that is not there is left out, and said so. --save
+writes the result to bench/results/, where the charts of docs/explain/benchmarks.md find it.
+
 With --http2 the origin is `weir origin` by prior knowledge, and the peer is h2load. With --grpc the peer is ghz, and
 both make unary calls of one short message to an echo server in Go (tools/greeter). Both use --connections with
 --streams concurrent requests on each.
@@ -16,6 +19,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -23,16 +27,20 @@ import tempfile
 
 sys.dont_write_bytecode = True
 
-from harness import process  # noqa: E402
+import peers  # noqa: E402
+from harness import process, report  # noqa: E402
 from harness.env import BENCH, ROOT, build_weir  # noqa: E402
+from harness.result import Result, Target  # noqa: E402
 
 
 def main():
     args = arguments()
+    os.environ["PATH"] = peers.path_with_peers()
     weir = args.weir or build_weir("dist")
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         sys.exit("needs two cores: one for the origin, one for the generator")
+    others = process.Bystanders()
     with tempfile.TemporaryDirectory() as scratch:
         work = grpc if args.grpc else http2 if args.http2 else http
         peer, generators = work(args, weir, pathlib.Path(scratch), str(cores[0]))
@@ -49,7 +57,32 @@ def main():
     for other in (name for name in rates if name != "weir"):
         ratios[other] = statistics.median(a / b for a, b in zip(rates["weir"], rates[other]))
         print(f"weir over {other}, median of {args.rounds} rounds: {ratios[other]:.3f}")
+    if args.save:
+        save(args, rates, ratios, others.share(), version(weir, "--version"))
     return 0 if ratios[peer] >= args.least else 1
+
+
+def save(args, rates, ratios, others_share, weir):
+    """Writes the result beside those of the gateways."""
+    kind = "grpc" if args.grpc else "h2" if args.http2 else "h1"
+    about = f"load testers, {kind}, {args.connections} connections" + (f" of {args.streams} streams" if kind != "h1" else "")
+    rows = [{"name": n, "per_core_second": statistics.median(r), "ratio": ratios.get(n)} for n, r in rates.items()]
+    rows.sort(key=lambda row: (row["name"] != "weir", -row["per_core_second"]))
+    columns = [("name", "tool", "{}"), ("per_core_second", "requests per core-second", "{:,.0f}"), ("ratio", "weir over it", "{:.2f}")]
+    targets = [Target(f"weir over {n}", r, 1.0, at_least=True) for n, r in ratios.items()]
+    result = Result(f"load-{kind}", about, columns, rows, targets, [dict(zip(rates, samples)) for samples in zip(*rates.values())])
+    context = {
+        "machine": report.machine(),
+        "commit": report.commit(ROOT),
+        "versions": {"weir": weir, **{n: peers.version(n) for n in rates if n != "weir"}},
+        "command": " ".join(["bench/load.py", *sys.argv[1:]]),
+        "others_share": round(others_share, 3),
+    }
+    print(report.write(result, BENCH / "results", context))
+
+
+def version(*command):
+    return subprocess.run(command, capture_output=True, text=True).stdout.strip()
 
 
 def http(args, weir, scratch, core):
@@ -65,8 +98,14 @@ def http(args, weir, scratch, core):
         "h2load": (["h2load", "--h1", "-t", "1", "-c", connections, "-D", time, url], h2load_requests),
         "oha": (["oha", "--no-tui", "--output-format", "json", "-c", connections, "-z", time, url], oha_requests),
         "k6": (["k6", "run", "-q", "--vus", connections, "--duration", time, script], k6_requests),
+        "hey": (["hey", "-cpus", "1", "-c", connections, "-z", time, url], hey_requests),
+        # As fast as possible, with as many workers as the others have connections.
+        "vegeta": (["sh", "-c", f"echo 'GET {url}' | vegeta -cpus 1 attack -rate 0 -max-workers {connections} -duration {time} | vegeta report -type json"], vegeta_requests),
     }
-    beside = {name: beside[name] for name in args.beside}
+    absent = [name for name in args.beside if not shutil.which(name)]
+    if absent:
+        print(f"Left out, because they are not installed (bench/peers.py): {', '.join(absent)}", file=sys.stderr)
+    beside = {name: beside[name] for name in args.beside if name not in absent}
     return "wrk", {"wrk": (["wrk", *load], wrk_requests), **beside, "weir": ([weir, "load", *load], weir_requests)}
 
 
@@ -126,6 +165,14 @@ def k6_requests(out):
     return int(re.search(r"http_reqs\.*: (\d+)", out)[1])
 
 
+def hey_requests(out):
+    return sum(int(n) for n in re.findall(r"\[200\]\s+(\d+) responses", out))
+
+
+def vegeta_requests(out):
+    return json.loads(out)["status_codes"]["200"]
+
+
 def oha_requests(out):
     return sum(json.loads(out)["statusCodeDistribution"].values())
 
@@ -141,9 +188,10 @@ def arguments():
     parser.add_argument("-c", "--connections", type=int, default=64)
     parser.add_argument("--grpc", action="store_true", help="unary calls of gRPC, beside ghz")
     parser.add_argument("--http2", action="store_true", help="HTTP/2 by prior knowledge, beside h2load")
-    parser.add_argument("--beside", nargs="*", default=[], choices=["h2load", "k6", "oha"], help="more than wrk, for HTTP/1.1")
+    parser.add_argument("--beside", nargs="*", default=[], choices=["h2load", "hey", "k6", "oha", "vegeta"], help="more than wrk, for HTTP/1.1")
     parser.add_argument("-m", "--streams", type=int, default=1, help="requests at a time on each connection, with --grpc and --http2")
     parser.add_argument("--ghz", default="ghz", help="its binary (go install github.com/bojand/ghz/cmd/ghz@latest)")
+    parser.add_argument("--save", action="store_true", help="write the result to bench/results/")
     parser.add_argument("--weir", help="the binary to measure [default: built with --profile dist]")
     parser.add_argument("--least", type=float, default=0.0, help="exit with 1 below this ratio")
     return parser.parse_args()

@@ -16,6 +16,7 @@ import tempfile
 
 sys.dont_write_bytecode = True
 
+import charts  # noqa: E402
 from harness import gateway, process, report  # noqa: E402
 from harness.env import BENCH, ROOT, Env, build_weir  # noqa: E402
 from suites import SUITES  # noqa: E402
@@ -25,6 +26,10 @@ def main():
     args = arguments()
     suites = [s for s in SUITES if not args.suite or s.name in args.suite]
     gateways = [g for g in gateway.all_gateways() if g.name not in args.without]
+    left_out = [g.name for g in gateways if g.is_missing]
+    gateways = [g for g in gateways if not g.is_missing]
+    if left_out:
+        Env.say(f"Left out, because `make peers` has not installed them: {', '.join(left_out)}")
     install(gateways)
     weir = args.bin or (build_weir("dist") if any(g.role == "subject" for g in gateways) else None)
     descriptors = process.raise_descriptor_limit()
@@ -37,6 +42,8 @@ def main():
             results = [run(suite, env, args, versions) for suite in suites]
         finally:
             process.stop_all()
+    if args.out == BENCH / "results":
+        charts.main([])
     missed = [t for r in results for t in r.targets if t.met is False]
     if missed:
         print("Missed:", *missed, sep="\n")

@@ -40,10 +40,11 @@ def commit(root):
 def write(result, folder, context):
     """Writes <date>-<commit>-<suite>.json and .md, replacing the same suite's results on such a machine. Returns the
     .md text."""
-    day = datetime.date.today().isoformat()
+    now = datetime.datetime.now(datetime.timezone.utc)
+    day = now.date().isoformat()
     stem = folder / f"{day}-{context['commit']}-{result.suite}"
     folder.mkdir(parents=True, exist_ok=True)
-    data = dict(context, date=day, **dataclasses.asdict(result))
+    data = dict(context, date=day, written=now.isoformat(timespec="seconds"), **dataclasses.asdict(result))
     for target, plain in zip(result.targets, data["targets"]):
         plain["met"] = target.met
     stem.with_suffix(".json").write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n")

@@ -1,19 +1,30 @@
 #!/usr/bin/env python3
 """Runs this folder's bench files, saves the results, and writes the table in README.md.
 
-usage: run.py [--bin WEIR] [-d TIME] [--commit C] [FILE.yaml ...]     runs these files, or all, each workload for TIME
-(default 30s)
+usage: run.py [--bin WEIR] [-d TIME] [--commit C] [FILE.yaml ...]     runs these files, or all
        run.py --table                                     rewrites the table from the newest results
 
+Each workload runs for the time that its file names: four rounds, 22 minutes for all. With -d it runs for TIME, in
+blocks of another length, which fits a look but not a result.
+
 With several cores, the generator has the last one to itself, and the files' processes run on the first (`taskset` in
-each file). A result thus shows what one core of gateway and origin carries, and the generator never waits for them.
+each file). A result thus shows what one core of gateway and origin carries, and the generator never waits for them. As
+root, all of them run with a raised priority, so that other programs of the machine do not interrupt a block.
+
+Programs of bench/peers.py are used if it has installed them; otherwise the results name them as left out.
 
 Results go to ../results/published/DATE-COMMIT-FILE.json (every round) and .md (the output), replacing older ones of
 the same file and processor.
 """
-import argparse, datetime, glob, json, os, re, subprocess, sys
+import argparse, datetime, glob, json, os, pathlib, re, subprocess, sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))
+sys.dont_write_bytecode = True
+
+import charts  # noqa: E402
+import peers  # noqa: E402
+
 RESULTS = os.path.join(HERE, "..", "results", "published")
 README = os.path.join(HERE, "README.md")
 
@@ -36,9 +47,10 @@ def run(binary, file, duration, commit):
     base = os.path.join(RESULTS, f"{day}-{commit}-{name}")
     command = [binary, "compare", "-f", file, "--save", base + ".json"] + (["-d", duration] if duration else [])
     command = ["taskset", "-c", str(max(os.sched_getaffinity(0)))] + command
+    command = ["nice", "-n", "-10"] * (os.geteuid() == 0) + command
     print(f"== {name}", flush=True)
     # The files' `taskset` finds programs through PATH.
-    path = os.pathsep.join([os.path.dirname(binary)] * ("/" in binary) + [os.environ.get("PATH", "")])
+    path = os.pathsep.join([os.path.dirname(binary)] * ("/" in binary) + [peers.path_with_peers()])
     done = subprocess.run(command, capture_output=True, text=True, cwd=HERE, env=dict(os.environ, PATH=path))
     if done.returncode not in (0, 1) or not done.stdout:
         print(done.stderr, file=sys.stderr)
@@ -50,6 +62,7 @@ def run(binary, file, duration, commit):
     for workload in result["workloads"]:
         for target in workload["comparison"]["targets"]:
             target.pop("latency", None)
+    result["written"] = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
     with open(base + ".json", "w") as f:
         json.dump(result, f, indent=1)
     with open(base + ".md", "w") as f:
@@ -70,18 +83,13 @@ def processors(path):
 
 
 def newest():
-    found = {}
-    for path in sorted(glob.glob(os.path.join(RESULTS, "*.json")), key=os.path.getmtime):
-        found[name_of(path)] = path
-    return sorted(found.items())
+    return charts.published(pathlib.Path(RESULTS).parent).items()
 
 
 def table():
     rows = ["| workload | published | on | measured here | verdict |", "|---|---|---|---|---|"]
     machines, left, versions = set(), [], {}
-    for name, path in newest():
-        with open(path) as f:
-            result = json.load(f)
+    for name, result in newest():
         versions.update(result["versions"])
         left += [f"- `{name}`: {l['target']}: {l['reason'].strip().splitlines()[0][:200]}" for l in result["left_out"]]
         for workload in result["workloads"]:
@@ -119,7 +127,7 @@ def table():
 
 ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 ap.add_argument("--bin", default="weir")
-ap.add_argument("-d", default="30s")
+ap.add_argument("-d", metavar="TIME", help="of each workload [default: what its file says]")
 ap.add_argument("--commit", help="of the binary, where it is not what is checked out")
 ap.add_argument("--table", action="store_true")
 ap.add_argument("files", nargs="*")
@@ -128,3 +136,4 @@ if not a.table:
     for file in a.files or sorted(glob.glob(os.path.join(HERE, "*.yaml"))):
         run(os.path.abspath(a.bin) if "/" in a.bin else a.bin, os.path.abspath(file), a.d, a.commit)
 table()
+charts.main([])
