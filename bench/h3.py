@@ -11,7 +11,7 @@ Every round asks each gateway over each protocol, in alternating order. The tabl
 the same round. Checks that the gateway answered as many requests as the generator counts, each with a 200.
 
 nginx needs http_v3_module, which Debian's 1.22 lacks: name one with --nginx (built from its public source, with OpenSSL
-3.5 or later). Likewise --caddy. A gateway that is absent is left out, and the result says so.
+3.5 or later). Caddy is that of bench/peers.py, or what --caddy names. A gateway that is absent is left out, and the result says so.
 """
 
 import argparse
@@ -29,6 +29,7 @@ import time
 
 sys.dont_write_bytecode = True
 
+import peers  # noqa: E402
 from harness import process, report  # noqa: E402
 from harness.env import BENCH, ROOT, build_weir, certificate  # noqa: E402
 from harness.result import Result, Target  # noqa: E402
@@ -98,7 +99,7 @@ def servers(args, values):
     else:
         absent.append("nginx with http_v3_module")
     if args.caddy:
-        run = lambda port: ["env", "GOMAXPROCS=1", args.caddy, "run", "--adapter", "caddyfile", "--config", rendered("Caddyfile", CADDY, port)]
+        run = lambda port: ["env", "GOMAXPROCS=1", str(args.caddy), "run", "--adapter", "caddyfile", "--config", rendered("Caddyfile", CADDY, port)]
         found.append(Server("Caddy", version(args.caddy, "version"), run))
     else:
         absent.append("Caddy 2.11")
@@ -263,7 +264,7 @@ def arguments():
     parser.add_argument("--weir", default=os.environ.get("WEIR_BIN"), help="the binary to measure [WEIR_BIN; built with --profile dist]")
     parser.add_argument("--load", default=os.environ.get("LOAD_BIN"), help="a weir that generates the load [the one that is measured]")
     parser.add_argument("--nginx", default=os.environ.get("NGINX_BIN"), help="nginx with http_v3_module [NGINX_BIN]")
-    parser.add_argument("--caddy", default=os.environ.get("CADDY_BIN"), help="[CADDY_BIN]")
+    parser.add_argument("--caddy", default=os.environ.get("CADDY_BIN") or peers.find("caddy"), help="[CADDY_BIN, or that of bench/peers.py]")
     parser.add_argument("--commit", help="the commit of the binary, where it is not this tree's")
     parser.add_argument("--keep", action="store_true", help="write the result to bench/results")
     return parser.parse_args()

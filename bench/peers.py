@@ -62,9 +62,8 @@ class Go:
     def build(self, folder):
         require("go")
         run(["go", "install", "-trimpath", f"{self.package}@v{self.version}"], GOBIN=str(folder), GOFLAGS="")
-        built = folder / os.path.basename(self.package)
-        if built.name != self.name:
-            built.rename(folder / self.name)
+        # The last part of a path may be its major version.
+        next(folder.iterdir()).rename(folder / self.name)
 
 
 class Crate:
