@@ -15,7 +15,7 @@ CONFORMANCE ?=
 # The crates with functions that mutants.toml names.
 MUTANTS ?= -p weir-admin -p weir-cache -p weir-config -p weir-control -p weir-engine -p weir-filter -p weir-filters -p weir-identity -p weir-upstream -p weir-wire
 
-.PHONY: help run test bless check bench bench-count bench-load bench-public peers fuzz soak upgrade-storm test-unit-filter mutants conformance conformance-kube dist docs fmt
+.PHONY: help run test bless check bench bench-count bench-load bench-public peers fuzz soak upgrade-storm test-unit-filter mutants conformance conformance-kube dist docs screenshots fmt
 
 help:          ## this list
 	@sed -n 's/^\([a-z-]*\): *## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "make %-16s %s\n", $$1, $$2 }'
@@ -92,6 +92,11 @@ dist:          ## a tarball and a Debian package with unit, logrotate, manual pa
 
 docs:          ## the documentation as a site with search, in target/docs/html; installs mdBook into target/tools
 	python3 -B scripts/docs.py
+
+screenshots:   ## takes the pictures of the README and the guides again, with headless Chromium; three minutes
+	@scripts/ensure-tools.sh chromium python3
+	cargo build --locked --profile ci -p weirgate --bins
+	WEIR_BIN='$(TARGET)/ci/weir' WEIR_BLESS=1 cargo test --locked --profile ci -p weirgate --test e2e screenshots
 
 fmt:           ## formats everything
 	cargo fmt --all

@@ -97,6 +97,7 @@ mod replace;
 mod replays;
 mod retry;
 mod rewrite;
+mod screenshots;
 mod sending;
 mod service;
 mod shadow;
