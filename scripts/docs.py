@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Builds the documentation as a site with search: target/docs/html/index.html.
 
-    scripts/docs.py              lays out the pages, runs mdBook, checks every link and anchor of the result
+    scripts/docs.py              lays out the pages, runs mdBook, checks every link and anchor of the result, and that the
+                                 search knows every page
     scripts/docs.py --layout     only lays out the pages, in target/docs/src; needs no mdBook
 
 The pages keep their places in the repository, so their links hold. Files that pages link to are copied beside them;
@@ -54,7 +55,8 @@ def summary():
 
 def copy_file(path):
     """Copies a file that a page links to, and returns its place in the site."""
-    place = path + ".txt" if path.endswith(".md") else path
+    # mdBook would turn a link to `.md.txt` into one to `.html`.
+    place = path.removesuffix(".md") + ".txt" if path.endswith(".md") else path
     to = OUT / "src" / place
     to.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(ROOT / path, to)
@@ -152,6 +154,15 @@ def check_links(pages):
         sys.exit("\n".join(["Links of the site that lead nowhere:", *broken, *(f"no page of {p}" for p in missing)]))
 
 
+def check_search(pages):
+    """The index of the search has every page but the changelog (docs/book.toml)."""
+    index = next((OUT / "html").glob("searchindex-*.js"), None)
+    text = index.read_text() if index else ""
+    missing = [p for p in pages if p != "CHANGELOG.md" and f'"{Path(p).with_suffix(".html")}#' not in text]
+    if missing:
+        sys.exit("\n".join(["The search does not find:", *missing]))
+
+
 def main():
     pages = lay_out()
     if sys.argv[1:] == ["--layout"]:
@@ -160,6 +171,7 @@ def main():
         sys.exit(__doc__)
     subprocess.run([mdbook(), "build", str(OUT)], check=True)
     check_links(pages)
+    check_search(pages)
     print(f"{len(pages)} pages: {OUT / 'html/index.html'}")
 
 
