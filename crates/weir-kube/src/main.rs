@@ -99,9 +99,8 @@ fn run(arguments: &Arguments) -> Result<()> {
         log::warn("descriptor limit not raised", &[("error", &e)]);
     }
     let gateway = start(source.clone())?;
-    gateway.hold_readiness(Some("the objects of the cluster".to_owned()));
+    let live = Live::new(gateway.clone(), source, &folder); // before anybody can ask whether it is ready
     let admin = Admin::start(gateway.clone()).map_err(|e| anyhow!("admin: {e}"))?;
-    let live = Live::new(gateway.clone(), source, &folder);
     let controller = Controller::start(own_settings(arguments), access, translator, live)
         .map_err(|e| anyhow!("the controller: {e}"))?;
     log::info("started", &[("version", &env!("CARGO_PKG_VERSION")), ("pid", &std::process::id())]);

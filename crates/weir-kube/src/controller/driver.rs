@@ -1,7 +1,7 @@
 //! The loop on the thread weir-kube: performs the actions of the machines and reports the results to them. Whatever
 //! waits runs beside it and returns its result as a message.
 
-use super::live::Live;
+use super::live::{AWAITED, Live};
 use super::{Effect, Output, Settings, Translator, lease, notes, saved};
 use crate::api::{
     Access, ApiError, Client, EVENT, LEASE, Making, Resource, Status, Told, WATCHED, Write, watched,
@@ -84,6 +84,7 @@ pub(super) struct Driver<T> {
     is_restored: bool,
     /// Whether a config has run.
     is_live: bool,
+    /// What the gateway waits for until it is ready, as it was told last.
     awaited: Option<String>,
     statuses: BTreeMap<Target, Value>,
 }
@@ -139,7 +140,7 @@ impl<T: Translator> Driver<T> {
             is_saving: false,
             is_restored,
             is_live: false,
-            awaited: None,
+            awaited: Some(AWAITED.to_owned()),
             statuses: BTreeMap::new(),
             store,
             settings,

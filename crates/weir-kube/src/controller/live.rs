@@ -12,6 +12,9 @@ use weir_gateway::Gateway;
 use weir_gateway::history::{By, Origin};
 use weir_telemetry::log;
 
+/// What a gateway waits for before anything is known.
+pub(super) const AWAITED: &str = "the objects of the cluster";
+
 /// The name of the config beside its files. It exists only in memory.
 const MAIN: &str = "weir.yaml";
 
@@ -38,8 +41,9 @@ pub fn source(folder: &Path, text: &str) -> Result<Source, String> {
 }
 
 impl Live {
-    /// A gateway that was started with this source, from [`source`].
+    /// A gateway that was started with this source, from [`source`]. It is not ready until the controller says so.
     pub fn new(gateway: Gateway, source: Source, folder: &Path) -> Self {
+        gateway.hold_readiness(Some(AWAITED.to_owned()));
         let (running, files) = (None, BTreeSet::new());
         Self { gateway, source, folder: folder.to_owned(), running, files }
     }
