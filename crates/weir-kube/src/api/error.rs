@@ -16,11 +16,12 @@ pub enum ApiError {
     Exists,
     /// The version is too old (410): list again.
     Expired,
-    /// The service account may not do this (403), with the server's sentence.
+    /// The service account lacks a right (403), with the server's sentence.
     Forbidden(String),
     /// There is no such object or resource (404).
     NotFound,
-    /// The server refuses the request for good, with its status.
+    /// The server refuses the request, with its status; also with 403 if a quota, an admission webhook or the end of
+    /// the namespace is the reason.
     Refused(u16, String),
     /// The answer exceeds our limit in bytes.
     TooLong(usize),
@@ -59,7 +60,7 @@ impl ApiError {
         let wait = (seconds > 0).then(|| Duration::from_secs(seconds).min(LONGEST_WAIT));
         match status {
             401 => Self::Unauthorized,
-            403 => Self::Forbidden(message),
+            403 if is_missing_right(&written) => Self::Forbidden(message),
             404 => Self::NotFound,
             409 if written.reason == "AlreadyExists" => Self::Exists,
             409 => Self::Conflict,
@@ -68,6 +69,13 @@ impl ApiError {
             _ => Self::Refused(status, message),
         }
     }
+}
+
+/// Whether a 403 is for want of a right. Quotas, webhooks and namespaces that end have the same status and reason; only
+/// the sentence of the authorizer says who cannot do what.
+fn is_missing_right(written: &Written) -> bool {
+    let is_denied = written.message.contains(" cannot ") && written.message.contains("resource \"");
+    is_denied && !written.message.starts_with("admission webhook")
 }
 
 impl fmt::Display for ApiError {
@@ -99,13 +107,25 @@ pub fn missing_rule(verb: &str, resource: &Resource, subresource: &str) -> Strin
 mod tests {
     use super::*;
     use crate::api::watched;
+    use serde_json::json;
 
     #[test]
     fn answers_are_sorted_by_what_to_do_next() {
-        let status = |reason: &str| format!(r#"{{"kind":"Status","reason":"{reason}","message":"m\u0007"}}"#);
+        let saying =
+            |reason: &str, message: &str| json!({ "reason": reason, "message": message }).to_string();
+        let status = |reason: &str| saying(reason, "m\u{7}");
+        let denied =
+            "services is forbidden: User \"u\" cannot create resource \"services\" in API group \"\"";
+        let ending = "services \"a\" is forbidden: unable to create new content in namespace a";
+        let quota = r#"services "a" is forbidden: exceeded quota: q, requested: services=1"#;
+        let hook = r#"admission webhook "a" denied the request: you cannot use resource "services" here"#;
+        let refused = |message: &str| ApiError::Refused(403, message.to_owned());
         for (code, body, expected) in [
             (401, String::new(), ApiError::Unauthorized),
-            (403, status("Forbidden"), ApiError::Forbidden("m".to_owned())),
+            (403, saying("Forbidden", denied), ApiError::Forbidden(denied.to_owned())),
+            (403, saying("Forbidden", ending), refused(ending)),
+            (403, saying("Forbidden", quota), refused(quota)),
+            (403, saying("Forbidden", hook), refused(hook)),
             (404, "404 page not found".to_owned(), ApiError::NotFound),
             (409, status("Conflict"), ApiError::Conflict),
             (409, status("AlreadyExists"), ApiError::Exists),
