@@ -115,6 +115,33 @@ fn a_secret_that_turns_invalid_keeps_the_last_good_certificate() {
     assert_eq!(translate(&case.cluster, &case.options).config.files.len(), 0);
 }
 
+/// A listener whose Secret is gone leaves those at its port as they are, so that their connections stay open.
+#[test]
+fn a_listener_without_its_secret_changes_no_other() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let file = folder.join("gateway-https-misdirected.yaml");
+    let mut case = read(&folder, &file);
+    let before = translate(&case.cluster, &case.options).config.listeners;
+    let gateway = objects(&folder, &file).into_iter().find(|object| object["kind"] == "Gateway").unwrap();
+    let (outer, inner) = ("gw_infra_edge_443", |name: &str| format!("tls_infra_edge_gw_infra_edge_{name}"));
+    let names = ["one", "wild", "any"];
+    for broken in [&["wild"][..], &["one", "wild"], &["wild", "any"], &["one", "any"], &["any"]] {
+        let mut gateway = gateway.clone();
+        for listener in gateway["spec"]["listeners"].as_array_mut().unwrap() {
+            if broken.contains(&listener["name"].as_str().unwrap()) {
+                listener["tls"] = json!({ "certificateRefs": [ { "name": "nothing" } ] });
+            }
+        }
+        assert_eq!(case.cluster.apply(&gateway), Ok(Change::Config));
+        let after = translate(&case.cluster, &case.options).config.listeners;
+        assert_eq!(after[outer]["address"], before[outer]["address"], "{broken:?}: {after:?}");
+        for name in names.into_iter().filter(|name| !broken.contains(name)) {
+            assert_eq!(after[&inner(name)], before[&inner(name)], "{broken:?}: {after:?}");
+        }
+        assert_eq!(after.len(), before.len() - broken.len(), "{broken:?}: {after:?}");
+    }
+}
+
 /// A path beyond the most answers 503, because a wider one may lack what guards it.
 #[test]
 fn paths_beyond_the_most_are_closed() {

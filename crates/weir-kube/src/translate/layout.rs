@@ -20,7 +20,8 @@ pub(super) fn lay_out(gate: &mut Gate<'_>) {
     }
     let mut tls: BTreeMap<u16, usize> = BTreeMap::new();
     let mut passes: BTreeMap<u16, bool> = BTreeMap::new();
-    for listener in gate.listeners.iter().filter(|listener| listener.is_good()) {
+    // Those that cannot be served count too: if a Secret turns invalid, the connections of its neighbours stay open.
+    for listener in &gate.listeners {
         if listener.protocol.family() == Protocol::Https.family() {
             *tls.entry(listener.spec.port).or_default() += 1;
             *passes.entry(listener.spec.port).or_default() |= listener.protocol != Protocol::Https;
@@ -162,6 +163,18 @@ fn emit_port(cx: &mut Cx<'_>, gate: &Gate<'_>, port: u16, address: &str, all: &[
                 false => drop(sni.insert(host, destination)),
             }
         }
+    }
+    if sni.is_empty()
+        && let Some(otherwise) = &otherwise
+    {
+        // The names of listeners that cannot be served lead here anyway. Named, they keep this listener as it is.
+        let is_beside = |other: &&Listener<'_>| {
+            other.spec.port == port
+                && other.weir.is_none()
+                && other.protocol.family() == Protocol::Https.family()
+        };
+        let hosts = gate.listeners.iter().filter(is_beside).filter_map(|other| other.host.clone());
+        sni.extend(hosts.map(|host| (host, otherwise.clone())));
     }
     if sni.is_empty() {
         // One listener for any name needs none that reads names.
