@@ -71,7 +71,7 @@ pub(super) fn attach<'c>(
     let mut wrong = cx.refused(kind, &meta.key());
     if let Some(bad) = hosts.iter().position(Option::is_none) {
         let host = hostnames.get(bad).map(|host| shown(host)).unwrap_or_default();
-        wrong = wrong.or_else(|| Some(unsupported(format!("`{host}` is no host"))));
+        wrong = wrong.or_else(|| Some(unsupported(format!("`{host}` is not a host name"))));
     }
     if hosts.len() > MAX_HOSTS {
         wrong = Some(unsupported(format!("it has more than {MAX_HOSTS} hostnames")));

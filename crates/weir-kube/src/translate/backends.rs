@@ -173,7 +173,12 @@ pub(super) fn port_of<'c>(
     }
     let tcp = |port: &&ServicePort| port.protocol.as_deref().is_none_or(|protocol| protocol == "TCP");
     let port = service.spec.ports.iter().filter(tcp).find(|port| is(port));
-    port.ok_or_else(|| missing(format!("Service {name} has no such TCP port")))
+    port.ok_or_else(|| {
+        let ports = service.spec.ports.iter().filter(tcp).take(SHOWN_PORTS).map(|port| port.port.to_string());
+        let ports: Vec<String> = ports.collect();
+        let has = if ports.is_empty() { "none".to_owned() } else { ports.join(", ") };
+        missing(format!("Service {name} has no such TCP port; its ports: {has}"))
+    })
 }
 
 /// The upstream for a port of a Service.
@@ -328,6 +333,9 @@ pub(super) fn tls(cx: &mut Cx<'_>, name: &Name, policy: &Object<BackendTlsPolicy
     Ok(value)
 }
 
+/// Most ports of a Service that a message lists.
+const SHOWN_PORTS: usize = 8;
+
 /// Most names of which a certificate must have one; the API allows 5.
 const MAX_NAMES: usize = 16;
 
@@ -366,7 +374,7 @@ fn is_uri(text: &str) -> bool {
 pub(super) fn host_of(policy: &Object<BackendTlsPolicy>) -> Result<String, Problem> {
     let validation = &policy.spec.validation;
     let host = text::host(&validation.hostname).filter(|host| !host.starts_with('*'));
-    host.ok_or_else(|| Problem::new("Invalid", "hostname is no host"))
+    host.ok_or_else(|| Problem::new("Invalid", "`hostname` is not a host name"))
 }
 
 /// The file with a policy's authorities; `None` for those of the system.

@@ -103,7 +103,9 @@ fn edit(written: &HeaderModifier) -> Result<Option<Value>, Problem> {
         for field in fields {
             let name = field_name(&field.name)?;
             let Some(value) = text::header_value(&field.value) else {
-                return Err(unsupported(format!("the value of {name} is none that a header field can have")));
+                return Err(unsupported(format!(
+                    "the value of {name} has characters that a header field cannot have"
+                )));
             };
             // The first of several entries of one name counts.
             if seen.insert((key, name.clone())) {
@@ -141,7 +143,7 @@ fn field_name(written: &str) -> Result<String, Problem> {
     // Weir drops fields with `_`, which servers read as `-`.
     match text::is_token(&name) && !name.contains('_') && !FRAMING.contains(&name.as_str()) {
         true => Ok(name),
-        false => Err(unsupported(format!("`{}` is no header field that may be changed", shown(written)))),
+        false => Err(unsupported(format!("the header field `{}` cannot be changed", shown(written)))),
     }
 }
 
@@ -251,13 +253,15 @@ fn redirect(around: &Around<'_>, written: &Redirect, out: &mut Vec<Value>) -> Re
 
 fn fixed_host(host: &str) -> Result<String, Problem> {
     let fixed = text::host(host).filter(|host| !host.starts_with('*'));
-    fixed.ok_or_else(|| unsupported(format!("`{}` is no host", shown(host))))
+    fixed.ok_or_else(|| unsupported(format!("`{}` is not a host name", shown(host))))
 }
 
 /// The settings of `rewrite` for a change of the path.
 fn path_edit(around: &Around<'_>, written: &PathModifier) -> Result<Value, Problem> {
-    let path =
-        |text: &str| text::path(text).ok_or_else(|| unsupported(format!("`{}` is no path", shown(text))));
+    let path = |text: &str| {
+        text::path(text)
+            .ok_or_else(|| unsupported(format!("`{}` is not a path; expected e.g. /a/b", shown(text))))
+    };
     match (written.kind.as_str(), &written.replace_full_path, &written.replace_prefix_match) {
         ("ReplaceFullPath", Some(full), _) => Ok(json!({ "path": path(full)? })),
         ("ReplacePrefixMatch", _, Some(new)) => {

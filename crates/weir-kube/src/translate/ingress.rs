@@ -130,9 +130,15 @@ fn certificates<'c>(cx: &mut Cx<'c>, all: &[&'c Object<Ingress>]) -> Vec<(String
         }
         for secret in object.spec.tls.iter().filter_map(|tls| tls.secret_name.as_ref()) {
             let reference = CertificateRef { name: secret.clone(), ..CertificateRef::default() };
-            // The Secret may be missing until cert-manager has created it.
-            let found = certificate(cx, Kind::Ingress, &object.meta.namespace, &reference);
-            let Ok(Pair { files, names, .. }) = found else { continue };
+            let Pair { files, names, .. } =
+                match certificate(cx, Kind::Ingress, &object.meta.namespace, &reference) {
+                    Ok(found) => found,
+                    // It may be missing until cert-manager has created it; Events come later.
+                    Err(problem) => {
+                        cx.notices.push((Kind::Ingress, object.meta.key(), problem));
+                        continue;
+                    }
+                };
             let hosts = object.spec.rules.iter().filter_map(|rule| text::host(rule.host.as_deref()?));
             let hosts: BTreeSet<String> = hosts.collect();
             let has_rule = |name: &String| {
@@ -483,7 +489,7 @@ fn target(
 ) -> Target {
     let found = backend
         .and_then(|backend| backend.service.as_ref())
-        .ok_or_else(|| Problem::new("BackendNotFound", "a backend that is no Service is not supported"));
+        .ok_or_else(|| Problem::new("BackendNotFound", "only Services are supported as backends"));
     let made = found.and_then(|service| {
         if let Some(closed) = cx.closed(Kind::Ingress, &meta.key()) {
             return Err(closed);
@@ -500,6 +506,13 @@ fn target(
     });
     match made {
         Ok(Backend::Upstream(name)) => ("upstream", json!(name)),
-        Ok(Backend::Empty) | Err(_) => ("respond", answer(503)),
+        Ok(Backend::Empty) => ("respond", answer(503)),
+        Err(problem) => {
+            if cx.closed(Kind::Ingress, &meta.key()).is_none() {
+                let message = format!("a path answers 503: {}", problem.message);
+                cx.notices.push((Kind::Ingress, meta.key(), Problem { message, ..problem }));
+            }
+            ("respond", answer(503))
+        }
     }
 }

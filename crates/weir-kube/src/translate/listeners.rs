@@ -288,11 +288,11 @@ fn listener<'c>(
     };
     let mut wrong = match protocol {
         Protocol::Unknown => {
-            let message = format!(
-                "{} with the mode {} is not supported",
-                objects::shown(&spec.protocol),
-                objects::shown(mode)
-            );
+            let (protocol, mode) = (objects::shown(&spec.protocol), objects::shown(mode));
+            let message = match spec.protocol.as_str() {
+                "HTTPS" | "TLS" => format!("{protocol} with the mode {mode} is not supported"),
+                _ => format!("the protocol {protocol} is not supported"),
+            };
             Some(Problem::new("UnsupportedProtocol", message))
         }
         _ if spec.port == 0 => Some(Problem::new("PortUnavailable", "0 is no port")),
@@ -303,7 +303,7 @@ fn listener<'c>(
     }
     let host = spec.hostname.as_deref().filter(|host| !host.is_empty()).map(|written| {
         text::host(written).ok_or_else(|| {
-            let message = format!("`{}` is no host", objects::shown(written));
+            let message = format!("`{}` is not a host name", objects::shown(written));
             wrong.get_or_insert_with(|| unsupported(message));
         })
     });
@@ -413,8 +413,7 @@ pub(super) fn certificate(
 ) -> Result<Pair, Problem> {
     let invalid = |message: String| Problem::new("InvalidCertificateRef", message);
     if !is_kind(reference.group.as_deref(), reference.kind.as_deref(), Kind::Secret, Kind::Secret) {
-        let kind = objects::shown(reference.kind.as_deref().unwrap_or_default());
-        return Err(invalid(format!("{kind} is no Secret")));
+        return Err(invalid("a certificateRef must refer to a Secret".to_owned()));
     }
     let name = Name::new(reference.namespace.as_deref().unwrap_or(namespace), &reference.name);
     if !cx.granted((from, namespace), (Kind::Secret, &name)) {

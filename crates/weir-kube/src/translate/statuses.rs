@@ -109,7 +109,7 @@ fn gateway(cx: &Cx<'_>, gate: &Gate<'_>, statuses: &mut Vec<Status>) {
         .iter_mut()
         .find(|condition| condition.kind == "Programmed" && (condition.holds || gate.is_unbound))
     {
-        let not_ours = || Problem::new("AddressNotUsable", "an address that was asked for is none of ours");
+        let not_ours = || Problem::new("AddressNotUsable", "a requested address is not available");
         let wrong = unusable.then(not_ours).or(unassigned);
         *programmed = Condition::of("Programmed", "Programmed", wrong.as_ref());
     }
