@@ -84,8 +84,11 @@ mutants:       ## breaks the functions named in mutants.toml one by one and list
 conformance:   ## runs public test suites on weir; CONFORMANCE='websocket tls'
 	conformance/run.sh $(CONFORMANCE)
 
-conformance-kube: ## runs the Gateway API's suite on weir-kube and a real kube-apiserver, built from Go modules; as root
+conformance-kube: ## tests weir-kube on a real kube-apiserver, built from Go modules: the Gateway API's suite, failures, the chart; as root
 	conformance/kubernetes/run.sh
+	MODE=static conformance/kubernetes/run.sh
+	conformance/kubernetes/trial.sh
+	conformance/kubernetes/chart.sh
 
 dist:          ## a tarball and a Debian package with unit, logrotate, manual pages and completions, in target/dist/packages
 	scripts/dist.sh

@@ -23,6 +23,7 @@ HERE=$(cd "$(dirname "$0")" && pwd)
 ROOT=$(cd "$HERE/../.." && pwd)
 TOOLS=${CONF_TOOLS:-${HOME:-/tmp}/.cache/weir-conformance}/kubernetes-$(cat "$HERE/go.sum" "$HERE/cluster/main.go" | cksum | cut -d' ' -f1)
 BRIDGE=10.244.0.1
+HELM=v3.22.0
 API=https://127.0.0.1:6443
 
 # build: the control plane, the suite and the helper. The first time takes ten minutes of two cores.
@@ -40,6 +41,8 @@ build() {
   [ -x "$TOOLS/suite" ] || go test -c -o "$TOOLS/suite" sigs.k8s.io/gateway-api/conformance
   go build -ldflags '-s -w' -o "$TOOLS/node" ./node
   go build -ldflags '-s -w' -o "$TOOLS/churn" ./churn
+  go build -ldflags '-s -w' -o "$TOOLS/trial" ./trial
+  [ -x "$TOOLS/helm" ] || GOBIN="$TOOLS" go install "helm.sh/helm/v3/cmd/helm@$HELM"
   if [ ! -d "$TOOLS/definitions" ]; then
     cp -r "$(go list -m -f '{{.Dir}}' sigs.k8s.io/gateway-api)/config/crd/standard" "$TOOLS/definitions"
     chmod -R u+w "$TOOLS/definitions"
@@ -64,7 +67,7 @@ WORK=${LOGS:-$(mktemp -d)}
 mkdir -p "$WORK"
 WORK=$(cd "$WORK" && pwd)
 [ -n "${LOGS:-}" ] || trap 'rm -rf "$WORK"' EXIT
-rm -rf "$WORK/etcd" "$WORK/pods" "$WORK"/*.log
+rm -rf "$WORK/etcd" "$WORK/pods" "$WORK/away" "$WORK"/*.log
 export KUBECONFIG="$WORK/kubeconfig" PATH="$TOOLS:$PATH"
 
 ip link set lo up
@@ -112,13 +115,17 @@ wait_for() {
 api() { curl -sf --cacert ca.crt -H "Authorization: Bearer $TOKEN" "$API$1"; }
 
 cluster etcd "$WORK/etcd" http://127.0.0.1:2379 >etcd.log 2>&1 &
-cluster kube-apiserver --etcd-servers http://127.0.0.1:2379 --secure-port 6443 --advertise-address $BRIDGE \
+# It starts again when it ends, unless there is a file `away`.
+(while :; do
+  [ -e away ] || cluster kube-apiserver --etcd-servers http://127.0.0.1:2379 --secure-port 6443 --advertise-address $BRIDGE \
   --endpoint-reconciler-type none --service-cluster-ip-range 10.96.0.0/16 --tls-cert-file server.crt \
   --tls-private-key-file server.key --cert-dir "$WORK" --client-ca-file ca.crt --token-auth-file tokens \
   --authorization-mode RBAC --service-account-issuer https://kubernetes.default.svc \
   --service-account-key-file accounts.pub --service-account-signing-key-file accounts.key \
   --disable-admission-plugins ServiceAccount --kubelet-preferred-address-types InternalIP --profiling=false \
-  --max-requests-inflight 3000 --max-mutating-requests-inflight 1000 >apiserver.log 2>&1 &
+  --max-requests-inflight 3000 --max-mutating-requests-inflight 1000 >>apiserver.log 2>&1 || true
+  sleep 0.2
+done) &
 wait_for 60 api /readyz
 cluster kube-controller-manager --kubeconfig kubeconfig --use-service-account-credentials=false --leader-elect=false \
   --secure-port 0 --root-ca-file ca.crt --kube-api-qps 500 --kube-api-burst 1000 \
@@ -127,7 +134,8 @@ cluster kube-controller-manager --kubeconfig kubeconfig --use-service-account-cr
 
 STATIC=
 [ "${MODE:-service}" != static ] || STATIC=--static
-node apply --kubeconfig kubeconfig "$TOOLS"/definitions/*.yaml "$ROOT/deploy/kubernetes/crd.yaml"
+node apply --kubeconfig kubeconfig "$TOOLS"/definitions/*.yaml
+[ "${INSTALL:-manifest}" = chart ] || node apply --kubeconfig kubeconfig "$ROOT/deploy/kubernetes/crd.yaml"
 cat >secret.yaml <<S
 apiVersion: v1
 kind: Namespace
@@ -143,8 +151,12 @@ if [ -n "$STATIC" ]; then
   # No Services for Gateways; and the profile `baseline` has no pods in the network of the node.
   sed -i 's/, --service, weir//; s/, --gateway-services, LoadBalancer//; s/enforce: baseline/enforce: privileged/' weir.yaml
 fi
-node apply --kubeconfig kubeconfig $STATIC secret.yaml weir.yaml
-node run --kubeconfig kubeconfig --echo "$TOOLS/echo" --weir "$WEIR_KUBE" --state "$WORK" --certificate server.crt \
+if [ "${INSTALL:-manifest}" = chart ]; then
+  helm install weir "$ROOT/deploy/kubernetes/chart" --namespace weir --create-namespace >/dev/null
+else
+  node apply --kubeconfig kubeconfig $STATIC secret.yaml weir.yaml
+fi
+node run --kubeconfig kubeconfig --echo "$TOOLS/echo" --weir "$WEIR_KUBE" --tool "${WEIR_BIN:-}" --state "$WORK" --certificate server.crt \
   --key server.key $STATIC >node.log 2>&1 &
 are_ready() {
   api /apis/apps/v1/namespaces/weir/deployments/weir | grep -q '"readyReplicas"'
@@ -155,18 +167,4 @@ if [ $# -gt 0 ]; then
   "$@"
   exit
 fi
-
-set -- --conformance-options-file "$HERE/suite.yaml" \
-  --conformance-profiles "${PROFILES:-GATEWAY-HTTP,GATEWAY-GRPC,GATEWAY-TLS,GATEWAY-TCP}" \
-  --version "$(sed -n 's/^version = "\(.*\)"/\1/p' "$ROOT/Cargo.toml" | head -n 1)" --mode "${MODE:-service}"
-[ -z "${FEATURES:-}" ] || set -- "$@" --supported-features "$FEATURES"
-[ -z "${TESTS:-}" ] || set -- "$@" --run-test "$TESTS"
-[ -z "${SKIP:-}" ] || set -- "$@" --skip-tests "$SKIP"
-[ -z "${TIMEOUTS:-}" ] || set -- "$@" --timeout-config-overrides "$TIMEOUTS"
-[ -z "${REPORT:-}" ] || set -- "$@" --report-output "$REPORT"
-cd "$WORK"
-status=0
-timeout -k 10 90m "$TOOLS/suite" -test.run '^TestConformance$' -test.timeout 85m -test.v "$@" >suite.log 2>&1 || status=$?
-grep -E '^    --- (PASS|FAIL|SKIP)' suite.log || true
-tail -n 3 suite.log
-exit $status
+"$HERE/suite.sh" "$WORK"

@@ -118,15 +118,20 @@ func (b *balancer) open(key, address string, service *corev1.Service, port corev
 	return nil
 }
 
-// pass connects a client to a ready endpoint, each in turn; without one it closes the connection.
+// pass connects a client to a ready endpoint, each in turn, or to the next one where that is impossible: a load
+// balancer of a cloud looks at its endpoints itself. Without one it closes the connection.
 func (b *balancer) pass(client net.Conn, number int, namespace, service, port string) {
 	defer client.Close()
 	endpoints := b.endpoints(namespace, service, port)
-	if len(endpoints) == 0 {
-		return
+	var server net.Conn
+	for attempt := range endpoints {
+		var err error
+		server, err = net.DialTimeout("tcp", endpoints[(number+attempt)%len(endpoints)], time.Second)
+		if err == nil {
+			break
+		}
 	}
-	server, err := net.DialTimeout("tcp", endpoints[number%len(endpoints)], time.Second)
-	if err != nil {
+	if server == nil {
 		return
 	}
 	defer server.Close()

@@ -2,7 +2,7 @@
 // kubelet of one node, the load balancer of a cloud, and `kubectl apply`.
 //
 //	node run  --kubeconfig FILE --echo FILE --weir FILE --state DIRECTORY [--static]
-//	node apply --kubeconfig FILE [--static] FILE...
+//	node apply --kubeconfig FILE [--static] [--dry] FILE...
 //
 // A pod is a process in its own network and mount namespace, with an address on the bridge br0. It runs as root of the
 // machine's user namespace unless its securityContext says otherwise, so run all of it in `unshare --net --mount`.
@@ -27,8 +27,8 @@ const nodeName = "node"
 const bridgeAddress = "10.244.0.1"
 
 type options struct {
-	kubeconfig, echo, weir, state, certificate, key, pool string
-	static                                                bool
+	kubeconfig, echo, weir, tool, state, certificate, key, pool string
+	static, dry                                                 bool
 }
 
 func main() {
@@ -41,11 +41,13 @@ func main() {
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "how to reach the API server, as an administrator")
 	flags.StringVar(&o.echo, "echo", "", "the program of the image echo-basic")
 	flags.StringVar(&o.weir, "weir", "", "the program of the image weir")
+	flags.StringVar(&o.tool, "tool", "", "the program weir of that image; none without it")
 	flags.StringVar(&o.state, "state", "", "folder for logs and volumes")
 	flags.StringVar(&o.certificate, "certificate", "", "certificate of the node's servers")
 	flags.StringVar(&o.key, "key", "", "its key")
 	flags.StringVar(&o.pool, "pool", "10.245.0", "first three numbers of the addresses for clients")
 	flags.BoolVar(&o.static, "static", false, "give Gateways static addresses instead of balancing Services")
+	flags.BoolVar(&o.dry, "dry", false, "with apply: let the API server check the objects, and change nothing")
 	if command == "pod" {
 		fail(inPod(os.Args[2]))
 	}
@@ -59,7 +61,7 @@ func main() {
 	defer stop()
 	switch command {
 	case "apply":
-		err = apply(ctx, config, o.static, flags.Args())
+		err = apply(ctx, config, o.static, o.dry, flags.Args())
 	case "run":
 		err = run(ctx, config, &o)
 	default:

@@ -24,7 +24,7 @@ import (
 // Where Kubernetes mounts the credentials of a service account.
 const accountMount = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-// Longest time between SIGTERM and SIGKILL: shorter than a cluster's, because tests wait for it.
+// Longest time between SIGTERM and SIGKILL of an echo server: shorter than a cluster's, because tests wait for it.
 const longestGrace = 5 * time.Second
 
 // pod is one pod of one container.
@@ -48,6 +48,7 @@ type spec struct {
 	Volumes  map[string]string // folders, by their path in the pod
 	Command  []string
 	Env      []string
+	Hostname string
 	User     int
 	Group    int
 	Host     bool
@@ -120,7 +121,7 @@ func (p *pod) once(spec *spec) error {
 	command.Stdout, command.Stderr, command.ExtraFiles = &p.log, &p.log, []*os.File{told}
 	flags := uintptr(syscall.CLONE_NEWNS)
 	if !spec.Host {
-		flags |= syscall.CLONE_NEWNET
+		flags |= syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS
 	}
 	command.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags, Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	if err := command.Start(); err != nil {
@@ -150,11 +151,24 @@ func (p *pod) once(spec *spec) error {
 	_ = command.Process.Signal(syscall.SIGTERM) // it may have exited
 	select {
 	case <-exited:
-	case <-time.After(longestGrace):
+	case <-time.After(p.grace()):
 		_ = command.Process.Kill() // as above
 		<-exited
 	}
 	return nil
+}
+
+// grace is how long the container has after SIGTERM.
+func (p *pod) grace() time.Duration {
+	if asked := p.object.Spec.TerminationGracePeriodSeconds; asked != nil && image(p.object) == "weir" {
+		return time.Duration(*asked) * time.Second
+	}
+	return longestGrace
+}
+
+// image is the name of the container's image, without registry and tag.
+func image(object *corev1.Pod) string {
+	return strings.SplitN(filepath.Base(object.Spec.Containers[0].Image), ":", 2)[0]
 }
 
 func errorOr(err error) error {
@@ -173,14 +187,22 @@ func (p *pod) prepare(ctx context.Context) (*spec, error) {
 		Programs: map[string]string{},
 		Volumes:  map[string]string{},
 		Host:     p.object.Spec.HostNetwork,
+		Hostname: p.object.Name,
 	}
-	name := filepath.Base(strings.SplitN(container.Image, ":", 2)[0])
+	name := image(p.object)
 	switch {
 	case strings.HasPrefix(name, "echo"):
 		out.Programs["/echo"] = p.node.echo
 		out.Command = []string{"/echo"}
 	case name == "weir":
+		// The image has them in /usr/bin, which is the machine's own here.
+		if len(container.Command) != 1 || container.Command[0] != "/usr/bin/weir-kube" {
+			return nil, fmt.Errorf("the image has no program %v", container.Command)
+		}
 		out.Programs["/weir-kube"] = p.node.weir
+		if p.node.tool != "" {
+			out.Programs["/weir"] = p.node.tool
+		}
 		out.Command = append([]string{"/weir-kube"}, container.Args...)
 	default:
 		out = nil
@@ -205,7 +227,7 @@ func (p *pod) prepare(ctx context.Context) (*spec, error) {
 	if err := p.account(ctx, out); err != nil {
 		return nil, fmt.Errorf("service account: %w", err)
 	}
-	out.Env = append(out.Env, "PATH=/usr/bin:/bin", "KUBERNETES_SERVICE_HOST="+bridgeAddress, "KUBERNETES_SERVICE_PORT=6443")
+	out.Env = append(out.Env, "PATH=/usr/bin:/bin:/", "HOSTNAME="+p.object.Name, "KUBERNETES_SERVICE_HOST="+bridgeAddress, "KUBERNETES_SERVICE_PORT=6443")
 	for _, variable := range container.Env {
 		value, err := p.value(ctx, &variable)
 		if err != nil {
@@ -317,9 +339,8 @@ func (p *pod) account(ctx context.Context, of *spec) error {
 func (p *pod) watchReadiness(ctx context.Context) {
 	is := false
 	for !p.isEnding() && ctx.Err() == nil {
-		if now := p.isReady(); now != is {
+		if now := p.isReady(); now != is && p.report(ctx, now) {
 			is = now
-			p.report(ctx, is)
 		}
 		p.wait(200 * time.Millisecond)
 	}
@@ -358,7 +379,8 @@ func (p *pod) isReady() bool {
 	return false
 }
 
-func (p *pod) report(ctx context.Context, ready bool) {
+// report writes the status of the pod, and returns whether it could.
+func (p *pod) report(ctx context.Context, ready bool) bool {
 	status, now := corev1.ConditionFalse, metav1.Now()
 	if ready {
 		status = corev1.ConditionTrue
@@ -387,4 +409,5 @@ func (p *pod) report(ctx context.Context, ready bool) {
 	if err != nil && !p.isEnding() {
 		fmt.Println("status of", object.Namespace, object.Name, err)
 	}
+	return err == nil
 }

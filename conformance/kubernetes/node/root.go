@@ -33,6 +33,9 @@ func inPod(text string) error {
 				return fmt.Errorf("ip %s: %w: %s", line, err, out)
 			}
 		}
+		if err := syscall.Sethostname([]byte(told.Hostname)); err != nil {
+			return err
+		}
 		// As containerd and CRI-O do.
 		if err := os.WriteFile("/proc/sys/net/ipv4/ip_unprivileged_port_start", []byte("0"), 0); err != nil {
 			return err
