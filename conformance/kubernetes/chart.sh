@@ -13,19 +13,20 @@ if [ "${1:-}" != --inside ]; then
 fi
 CHART=$ROOT/deploy/kubernetes/chart
 
-# render NAME OPTION...: the chart with these values
+# render NAME OPTION...: the chart with these values, for a namespace in which nothing is installed
 render() {
   name=$1
   shift
-  helm template weir "$CHART" --namespace weir "$@" >"chart-$name.yaml"
+  helm template weir "$CHART" --namespace weir-dry "$@" >"chart-$name.yaml"
 }
 # has FILE TEXT, and has_not: whether a rendering has a line with this text
 has() { grep -qF -- "$2" "chart-$1.yaml" || { echo "chart.sh: $1 lacks: $2" >&2; exit 1; }; }
 has_not() { ! grep -qF -- "$2" "chart-$1.yaml" || { echo "chart.sh: $1 has: $2" >&2; exit 1; }; }
 
 helm lint --strict "$CHART"
+helm template weir "$CHART" --namespace weir >chart-plain.yaml
+trial compare "$ROOT/deploy/kubernetes/weir.yaml" chart-plain.yaml
 render default
-trial compare "$ROOT/deploy/kubernetes/weir.yaml" chart-default.yaml
 has_not default 'kind: ServiceMonitor'
 render replicas --set autoscaling.enabled=false --set replicas=3
 has replicas 'replicas: 3'
@@ -42,12 +43,15 @@ has_not static 'verbs: [create, delete, patch]'
 has_not static 'sysctls'
 render others --set service.type=LoadBalancer --set gatewayServices.type=ClusterIP --set adminSecret=mine \
   --set nodeSelector.disk=fast --set 'tolerations[0].key=a' --set 'tolerations[0].operator=Exists' \
-  --set gatewayClass.create=false --set controllerName=example.com/second
+  --set gatewayClass.create=false --set ingressClass.create=false --set controllerName=example.com/second
 has others 'externalTrafficPolicy: Local'
 has others 'name: "mine"'
 has others '--controller=example.com/second'
 has_not others 'kind: Secret'
 has_not others 'kind: GatewayClass'
+has_not others 'kind: IngressClass'
+printf 'apiVersion: v1\nkind: Namespace\nmetadata: { name: weir-dry }\n' >dry.yaml
+node apply --kubeconfig "$KUBECONFIG" dry.yaml
 for name in default replicas image static others; do
   node apply --kubeconfig "$KUBECONFIG" --dry "chart-$name.yaml"
 done
@@ -59,8 +63,8 @@ before=$(token)
 [ -n "$before" ] || { echo 'chart.sh: the chart made no token' >&2; exit 1; }
 helm upgrade weir "$CHART" --namespace weir --set config.log.level=debug --wait --timeout 3m >/dev/null
 [ "$before" = "$(token)" ] || { echo 'chart.sh: an upgrade changed the token' >&2; exit 1; }
-trial rights --kubeconfig "$KUBECONFIG" --account weir/weir --manifest chart-default.yaml
-for test in GatewayInfrastructure HTTPRouteSimpleSameNamespace HTTPRouteWeight GRPCExactMethodMatching TLSRouteSimpleSameNamespace; do
+trial rights --kubeconfig "$KUBECONFIG" --account weir/weir --manifest chart-plain.yaml
+for test in GatewayInfrastructureMetadata HTTPRouteSimpleSameNamespace HTTPRouteWeight GRPCExactMethodMatching TLSRouteSimpleSameNamespace; do
   TESTS=$test "$HERE/suite.sh" "$PWD"
 done
 helm uninstall weir --namespace weir --wait --timeout 3m >/dev/null

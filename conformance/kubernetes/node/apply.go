@@ -40,8 +40,12 @@ func apply(ctx context.Context, config *rest.Config, static, dry bool, files []s
 	return nil
 }
 
-// onNode puts the pods of a Deployment into the network of the node.
+// onNode puts the pod of a Deployment into the network of the node, which has room for one.
 func onNode(object *unstructured.Unstructured) {
+	if object.GetKind() == "HorizontalPodAutoscaler" {
+		spec := object.Object["spec"].(map[string]any)
+		spec["minReplicas"], spec["maxReplicas"] = int64(1), int64(1)
+	}
 	if object.GetKind() != "Deployment" {
 		return
 	}

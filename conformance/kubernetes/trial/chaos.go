@@ -74,6 +74,9 @@ func chaos(ctx context.Context, c *cluster, file, result string) error {
 	if t.address, err = c.address(ctx, "steady", "web"); err != nil {
 		return err
 	}
+	if err := t.ready(ctx, 2); err != nil {
+		return err
+	}
 	client := steadyClient(t.address)
 	for _, url := range []string{"http://one.steady.example/", "https://two.steady.example/", "https://two.broken.example/"} {
 		if err := eventually(time.Minute, func() error { return post(client, url) }); err != nil {

@@ -116,6 +116,12 @@ func walk(value any) {
 				delete(value, key)
 			}
 		}
+		if value["imagePullPolicy"] == "IfNotPresent" {
+			delete(value, "imagePullPolicy") // the default
+		}
+		if rules, ok := value["rules"].([]any); ok {
+			slices.SortFunc(rules, func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+		}
 		if arguments, ok := value["args"].([]any); ok {
 			value["args"] = split(arguments)
 		}
