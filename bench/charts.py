@@ -136,6 +136,18 @@ def load_groups(found):
     return [(text, [(r["name"], r["per_core_second"], "w" if r["name"] == "weir" else "b") for r in found[s]["rows"]]) for s, text in kinds if s in found]
 
 
+def load_table(found):
+    kinds = [s for s in ("load-h1", "load-h2", "load-grpc") if s in found]
+    if not kinds:
+        return ["No result yet: `bench/public.py --part testers`."]
+    lines = ["![Load testers](../images/bench-load.svg)", "", "| tool | requests per core-second | weir over it, within rounds | |", "|---|---:|---:|---|"]
+    for suite in kinds:
+        for row in found[suite]["rows"]:
+            ratio = f"{row['ratio']:.2f}" if row["ratio"] else "-"
+            lines.append(f"| {row['name']} {found[suite]['versions'].get(row['name'], '').removeprefix('weir ').strip('-')} | {row['per_core_second']:,.0f} | {ratio} | `{suite}` |")
+    return lines + [""] + provenance(found, kinds)
+
+
 def is_ours(name):
     return name.startswith("weir") or name.endswith(("_proxied", "_transcoded"))
 
@@ -233,7 +245,7 @@ def documents(results=RESULTS):
         "rest": target_table(found, REST),
         "published": published_table(sets, "w"),
         "services": published_table(sets, "services"),
-        "load": provenance(found, ("load-h1", "load-h2", "load-grpc")),
+        "load": load_table(found),
     }
     return {name: text for name, text in images.items() if "<rect" in text}, parts
 

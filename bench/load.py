@@ -19,6 +19,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import statistics
 import subprocess
@@ -75,10 +76,16 @@ def save(args, rates, ratios, others_share, weir):
         "machine": report.machine(),
         "commit": report.commit(ROOT),
         "versions": {"weir": weir, **{n: peers.version(n) for n in rates if n != "weir"}},
-        "command": " ".join(["bench/load.py", *sys.argv[1:]]),
+        "command": shlex.join(["bench/load.py", *without_path(sys.argv[1:])]),
         "others_share": round(others_share, 3),
     }
     print(report.write(result, BENCH / "results", context))
+
+
+def without_path(words):
+    """The arguments without `--weir PATH`, because a path means nothing elsewhere."""
+    at = words.index("--weir") if "--weir" in words else len(words)
+    return words[:at] + words[at + 2 :]
 
 
 def version(*command):
