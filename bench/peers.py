@@ -160,6 +160,9 @@ def run(command, cwd=None, **env):
 
 
 def require(tool):
+    """Makes sure that a tool is there: as root on Debian, by installing its package."""
+    if not shutil.which(tool):
+        subprocess.run([str(ROOT / "scripts/ensure-tools.sh"), tool], stdin=subprocess.DEVNULL, capture_output=True)
     if not shutil.which(tool):
         raise Missing(f"it needs {tool}, which is not installed")
 

@@ -20,6 +20,7 @@ package_of() {
     h2load | nghttp) echo nghttp2-client ;;
     nginx-lua) echo nginx libnginx-mod-http-lua ;;
     prometheus | promtool) echo prometheus ;;
+    protoc) echo protobuf-compiler ;;
     seccomp) echo python3-seccomp ;;
     systemd-analyze) echo systemd ;;
     testssl) echo testssl.sh ;;
