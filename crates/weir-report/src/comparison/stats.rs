@@ -41,9 +41,11 @@ pub(super) fn ratio_apart(a: &[f64], b: &[f64], seed: u64) -> Option<Interval> {
     let (a, b) = (widened(&a, mean(&a, seed)?), widened(&b, mean(&b, seed.wrapping_add(1))?));
     let value = b.value - a.value;
     let range = a.range.zip(b.range).map(|(of_a, of_b)| {
-        // The errors are independent, so their squares add up.
-        let low = (b.value - of_b.0).abs().hypot((of_a.1 - a.value).abs());
-        let high = (of_b.1 - b.value).abs().hypot((a.value - of_a.0).abs());
+        // The errors are independent, so their squares add up. Not by `hypot`: glibc 2.35 has a new one, and the binary
+        // would not run on older systems. These are logarithms of ratios, far from any overflow.
+        let both = |of_b: f64, of_a: f64| (of_b * of_b + of_a * of_a).sqrt();
+        let low = both(b.value - of_b.0, of_a.1 - a.value);
+        let high = both(of_b.1 - b.value, a.value - of_a.0);
         (value - low, value + high)
     });
     Some(Interval { value, range }.map(f64::exp))
