@@ -5,7 +5,7 @@ SHELL := /bin/sh
 
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 # Programs that the tests need. scripts/ensure-tools.sh knows the package of each.
-TEST_TOOLS := caddy cc curl etcd grpcio haproxy nghttp nginx openssl pebble php-fpm prometheus promtool python3 redis-server seccomp systemd-analyze
+TEST_TOOLS := caddy cc curl dpkg-scanpackages etcd grpcio haproxy nghttp nginx openssl pebble php-fpm prometheus promtool python3 redis-server rpmbuild seccomp systemd-analyze
 FUZZ_SECONDS ?= 30
 SOAK_SECONDS ?= 600
 BENCH ?=
@@ -15,7 +15,7 @@ CONFORMANCE ?=
 # The crates with functions that mutants.toml names.
 MUTANTS ?= -p weir-admin -p weir-cache -p weir-config -p weir-control -p weir-engine -p weir-filter -p weir-filters -p weir-identity -p weir-upstream -p weir-wire
 
-.PHONY: help run test bless check bench bench-count bench-load bench-public peers fuzz soak upgrade-storm test-unit-filter mutants conformance conformance-kube dist docs screenshots fmt
+.PHONY: help run test bless check bench bench-count bench-load bench-public peers fuzz soak upgrade-storm test-unit-filter mutants conformance conformance-kube dist test-dist reproduce-dist docs screenshots fmt
 
 help:          ## this list
 	@sed -n 's/^\([a-z-]*\): *## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "make %-16s %s\n", $$1, $$2 }'
@@ -90,8 +90,16 @@ conformance-kube: ## tests weir-kube on a real kube-apiserver, built from Go mod
 	conformance/kubernetes/trial.sh
 	conformance/kubernetes/chart.sh
 
-dist:          ## a tarball and a Debian package with unit, logrotate, manual pages and completions, in target/dist/packages
+dist:          ## everything of a release, in target/dist/packages: tarball, deb, rpm, image, sources, checksums … (docs/dev/release.md)
+	@scripts/ensure-tools.sh cc dpkg-scanpackages objdump python3 rpmbuild xz
 	scripts/dist.sh
+
+test-dist:     ## tries target/dist/packages on a bare Debian that boots, upgrades from OLD=FOLDER under load, builds the sources offline; as root
+	@scripts/ensure-tools.sh mmdebstrap
+	scripts/dist/try.sh target/dist/packages $(OLD)
+
+reproduce-dist: ## builds everything twice, in different folders, and compares each byte
+	scripts/dist/reproduce.sh
 
 docs:          ## the documentation as a site with search, in target/docs/html; installs mdBook into target/tools
 	python3 -B scripts/docs.py

@@ -14,18 +14,22 @@ set -eu
 package_of() {
   case $1 in
     cc) echo gcc libc6-dev ;;
+    dpkg-scanpackages) echo dpkg-dev ;;
     etcd) echo etcd-server ;;
-    caddy | chromium | curl | faketime | haproxy | nginx | openssl | php-fpm | python3 | redis-server | slowhttptest | strace | valgrind | wrk) echo "$1" ;;
+    caddy | chromium | curl | faketime | haproxy | mmdebstrap | nginx | openssl | php-fpm | python3 | redis-server | slowhttptest | strace | valgrind | wrk) echo "$1" ;;
     grpcio) echo python3-grpcio ;;
     h2load | nghttp) echo nghttp2-client ;;
     nginx-lua) echo nginx libnginx-mod-http-lua ;;
+    objdump) echo binutils ;;
     prometheus | promtool) echo prometheus ;;
     protoc) echo protobuf-compiler ;;
+    rpmbuild) echo rpm ;;
     seccomp) echo python3-seccomp ;;
     systemd-analyze) echo systemd ;;
     testssl) echo testssl.sh ;;
     varnishtest) echo varnish ;;
     venv) echo python3-venv ;;
+    xz) echo xz-utils ;;
     *) echo "ensure-tools.sh: no tool called '$1' is known here" >&2; return 1 ;;
   esac
 }

@@ -558,6 +558,34 @@ fn versions_stand_in_the_root_manifest_only() {
 }
 
 #[test]
+fn the_version_is_the_same_everywhere() {
+    // A file, what stands before the version there, and what stands behind it.
+    const PLACES: [(&str, &str, &str); 8] = [
+        ("deploy/kubernetes/chart/Chart.yaml", "\nversion: ", "\n"),
+        ("deploy/kubernetes/chart/Chart.yaml", "\nappVersion: ", "\n"),
+        ("deploy/kubernetes/weir.yaml", "image: weir:", "\n"),
+        ("docs/guide/kubernetes.md", "docker tag weir:", " "),
+        ("docs/guide/kubernetes.md", "push REGISTRY/weir:", "\n"),
+        ("docs/guide/kubernetes.md", "replace `weir:", "`"),
+        ("docs/reference/versions.md", "$ weir --version\nweir ", "\n"),
+        ("docs/start.md", "$ weir --version\nweir ", "\n"),
+    ];
+    let manifest = read(&root().join("Cargo.toml"));
+    let package = manifest.split("[workspace.package]").nth(1).unwrap();
+    let version = package.split("version = \"").nth(1).unwrap().split('"').next().unwrap();
+    check("run scripts/version.sh VERSION", |broken| {
+        for (file, before, after) in PLACES {
+            let text = read(&root().join(file));
+            let found: Vec<&str> =
+                text.split(before).skip(1).filter_map(|rest| rest.split(after).next()).collect();
+            if found.is_empty() || found.iter().any(|found| *found != version) {
+                broken.push(format!("{file}: `{}`: {found:?}, not {version}", before.trim()));
+            }
+        }
+    });
+}
+
+#[test]
 fn every_filter_is_registered() {
     let registry = read(&root().join("crates/weir-filters/src/lib.rs"));
     check("add `mod x;` to lib.rs of its crate and `&x::KIND` to lib.rs of weir-filters, sorted", |broken| {

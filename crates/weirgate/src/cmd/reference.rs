@@ -33,8 +33,8 @@ const PARTS: &[(&str, &[(&str, &str)])] = &[
                 "[coming from nginx](../guide/from-nginx.md), [importing plans](../guide/import-plans.md)",
             ),
             ("prove", "[proving an import](../guide/prove.md)"),
-            ("completions", "[packages](../guide/operations.md#packages)"),
-            ("man", "[packages](../guide/operations.md#packages)"),
+            ("completions", "[packages](../guide/install.md#the-packages)"),
+            ("man", "[packages](../guide/install.md#the-packages)"),
         ],
     ),
     (

@@ -1,6 +1,10 @@
 //! The packages of `make dist`: unpacked, installed, run, upgraded and removed, in a separate root and never on this
 //! machine.
 
+mod image;
+mod release;
+mod upgrades;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -28,12 +32,18 @@ fn must(command: &mut Command) -> String {
 /// Packages this binary with that version; returns the packages' paths.
 #[track_caller]
 fn packaged(into: &Path, version: &str, kinds: &str) -> Vec<PathBuf> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/dist.sh");
     let binary = weir_command(into).get_program().to_owned();
-    let mut command = Command::new(script);
-    command.arg(into).env("WEIR_BIN", binary).env("WEIR_VERSION", version);
-    let printed = must(command.env("WEIR_COMPRESS", "none").env("WEIR_PACKAGES", kinds));
-    printed.lines().map(PathBuf::from).collect()
+    let printed = must(dist(into, kinds).env("WEIR_BIN", binary).env("WEIR_VERSION", version));
+    let sums = into.canonicalize().unwrap().join("SHA256SUMS");
+    printed.lines().map(PathBuf::from).filter(|path| *path != sums).collect()
+}
+
+/// `scripts/dist.sh`, making these kinds of files, quickly.
+fn dist(into: &Path, kinds: &str) -> Command {
+    let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/dist.sh"));
+    command.arg(into).env("WEIR_COMPRESS", "none").env("WEIR_PACKAGES", kinds);
+    command.env_remove("WEIR_SIGN_KEY").env_remove("WEIR_URL").env_remove("SOURCE_DATE_EPOCH");
+    command
 }
 
 /// The content of every package.

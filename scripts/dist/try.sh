@@ -1,0 +1,252 @@
+#!/bin/bash
+# Tries packages as a new user would, on a bare Debian that boots with systemd in namespaces of its own. As root.
+#
+#   scripts/dist/try.sh [FOLDER [OLDER]]      default: target/dist/packages
+#
+# FOLDER has the files of scripts/dist.sh, OLDER those of an earlier version, from which Debian package and RPM are
+# upgraded while `weir load` runs: a request that fails ends this script. Without OLDER, FOLDER's own are reinstalled.
+# WEIR_TRY says what to try: sums tar deb rpm image source (default: whatever FOLDER holds).
+#
+# The machine is made once, by mmdebstrap, and kept in target/dist/machine. It has a network of its own with nothing but
+# loopback.
+set -eu
+cd "$(dirname "$0")/../.."
+folder=$(realpath "${1:-target/dist/packages}")
+older=$(realpath "${2:-$folder}")
+[ "$(id -u)" = 0 ] || { echo "try.sh: run it as root: it makes namespaces and mounts" >&2; exit 1; }
+machine=$(realpath -m target/dist/machine)
+work=$(mktemp -d)
+guest=
+fail() { echo "try.sh: $*" >&2; exit 1; }
+step() { printf '== %s\n' "$*"; }
+tries() { case " ${WEIR_TRY:-sums tar deb rpm image source} " in *" $1 "*) ;; *) return 1 ;; esac; }
+one() { # the one file of this form in a folder
+    set -- $1
+    [ $# = 1 ] && [ -e "$1" ] && echo "$1"
+}
+
+finish() {
+    [ -z "$guest" ] || kill -KILL "$guest" 2>/dev/null || true
+    [ -z "${load:-}" ] || kill -KILL "$load" 2>/dev/null || true
+    umount -l "$work/root" "$work/disk" 2>/dev/null || true
+    rm -rf "$work"
+}
+trap finish EXIT
+
+# === the machine ===
+
+if [ ! -e "$machine/etc/debian_version" ]; then
+    step "making a bare Debian in $machine"
+    mkdir -p "${machine%/*}"
+    mmdebstrap --quiet --variant=minbase --include=systemd,systemd-sysv,dbus,curl,rpm,logrotate \
+        bookworm "$machine.new"
+    mv "$machine.new" "$machine"
+fi
+
+# Boots the machine. What it writes stays in memory and is thrown away.
+boot() {
+    mkdir -p "$work/root" "$work/disk"
+    mount -t tmpfs none "$work/disk"
+    mkdir "$work/disk/upper" "$work/disk/work"
+    mount -t overlay -o "lowerdir=$machine,upperdir=$work/disk/upper,workdir=$work/disk/work" none "$work/root"
+    mkdir -p "$work/root/packages" "$work/root/older"
+    mount --bind "$folder" "$work/root/packages"
+    mount --bind "$older" "$work/root/older"
+    unshare --mount --propagation private --pid --net --uts --ipc --cgroup --fork --kill-child /bin/sh -ec '
+        hostname weir-try
+        mount --rbind "$1" "$1"
+        cd "$1"
+        mount -t proc proc proc
+        mount -t sysfs -o ro sysfs sys
+        mount -t cgroup2 cgroup2 sys/fs/cgroup
+        mount -t tmpfs -o mode=755 tmpfs run
+        mount -t tmpfs -o mode=755 tmpfs dev
+        for device in full null random tty urandom zero; do
+            touch "dev/$device"
+            mount --bind "/dev/$device" "dev/$device"
+        done
+        mkdir dev/pts dev/shm
+        mount -t devpts -o newinstance,ptmxmode=0666,mode=620 devpts dev/pts
+        mount -t tmpfs tmpfs dev/shm
+        ln -s pts/ptmx dev/ptmx
+        ln -s /proc/self/fd dev/fd
+        pivot_root . mnt
+        umount -l /mnt
+        exec env -i container=weir-try PATH=/usr/sbin:/usr/bin:/sbin:/bin /lib/systemd/systemd
+    ' sh "$work/root" </dev/null >"$work/console" 2>&1 &
+    guest=$!
+    disown "$guest"
+    for _ in $(seq 600); do
+        init=$(pgrep -P "$guest" || true)
+        [ -z "$init" ] || ! inside systemctl is-system-running 2>/dev/null | grep -Eq 'running|degraded' || return 0
+        sleep 0.1
+    done
+    cat "$work/console" >&2
+    fail "the machine does not boot"
+}
+halt() {
+    kill -KILL "$guest"
+    while kill -0 "$guest" 2>/dev/null; do sleep 0.1; done
+    guest=
+    umount -l "$work/root" "$work/disk"
+}
+inside() { nsenter --target "$init" --all --wdns=/ env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root "$@"; }
+
+# === steps ===
+
+# One command after the installation: it serves, greets, and its health check passes.
+expect_greeting() {
+    for _ in $(seq 100); do
+        answer=$(inside curl -s http://127.0.0.1:8080/ || true)
+        [ -z "$answer" ] || break
+        sleep 0.1
+    done
+    case $answer in "Weir runs."*) ;; *) fail "it does not greet: '$answer'" ;; esac
+    inside weir status >/dev/null
+}
+
+# The load tester of FOLDER, from outside the machine's file system: upgrades do not replace it.
+begin_load() {
+    nsenter --target "$init" --net "$loader" load "$@" -c 16 --rate 2000 -d 10m --format json "http://127.0.0.1:8080/" \
+        >"$work/load.json" 2>"$work/load.log" &
+    load=$!
+    sleep 1
+}
+# Every request of the load has been answered with 200.
+end_load() {
+    sleep 1
+    kill -INT "$load"
+    wait "$load" || true
+    python3 - "$work/load.json" <<'PYTHON' || { cat "$work/load.log" >&2; fail "requests failed"; }
+import json, sys
+counts = json.load(open(sys.argv[1]))["counts"]
+failed = sum(counts["errors"].values())
+others = {status: n for status, n in counts["statuses"].items() if status != "200"}
+print(f"   {counts['responses']} answers, {failed} failed, other statuses: {others or 'none'}")
+if failed:
+    print(f"   {counts['errors']}, {counts['error_texts']}")
+sys.exit(bool(failed or others or counts["responses"] < 1000))
+PYTHON
+}
+
+main_pid() { inside systemctl show -P MainPID weir; }
+# Waits until systemd has another main process than this one.
+expect_successor() {
+    for _ in $(seq 300); do
+        pid=$(main_pid)
+        [ "$pid" = "$1" ] || [ "$pid" = 0 ] || return 0
+        sleep 0.1
+    done
+    inside journalctl --no-pager -u weir >&2
+    fail "the upgrade did not replace the process"
+}
+
+# try_packages COMMAND-TO-INSTALL OLDER NEWER COMMAND-TO-REMOVE
+try_packages() {
+    boot
+    inside sh -ec "$1 /older/$2 >/run/log-of-package 2>&1 || { cat /run/log-of-package >&2; exit 1; }"
+    [ "$(inside systemctl is-active weir || true)" = inactive ] || fail "an installation starts something"
+    inside systemctl enable --quiet --now weir
+    expect_greeting
+    echo "   $(inside weir --version) installed and started"
+    # A config of one's own, with state and a log file.
+    sed -i 's,^access_log:.*,access_log: { output: /var/log/weir/access.log },' "$work/root/etc/weir/weir.yaml"
+    inside systemctl reload weir
+
+    begin_load
+    before=$(main_pid)
+    inside sh -ec "$1 /packages/$3 >/run/log-of-package 2>&1 || { cat /run/log-of-package >&2; exit 1; }"
+    expect_successor "$before"
+    inside systemctl reload weir
+    inside logrotate --force /etc/logrotate.d/weir
+    end_load
+    grep -q /var/log/weir/access.log "$work/root/etc/weir/weir.yaml" || fail "the upgrade replaced the config"
+    echo "   $(inside weir --version) upgraded in place, reloaded, logs rotated"
+
+    inside systemctl stop weir
+    inside systemctl enable --quiet --now weir.socket
+    begin_load
+    before=$(main_pid)
+    inside sh -ec "$1 /packages/$3 >/run/log-of-package 2>&1 || { cat /run/log-of-package >&2; exit 1; }"
+    expect_successor "$before"
+    end_load
+    echo "   upgraded in place, started by weir.socket"
+    # A client that comes while Weir is away waits in the socket, and starts it.
+    inside systemctl stop weir 2>/dev/null
+    state=$(inside systemctl is-active weir || true)
+    [ "$state" = inactive ] || { inside journalctl --no-pager -n 30 >&2; fail "it did not stop: $state"; }
+    expect_greeting
+    echo "   stopped, and started again by a connection"
+
+    inside sh -ec "$4 >/run/log-of-package 2>&1 || { cat /run/log-of-package >&2; exit 1; }"
+    [ "$(inside systemctl is-active weir || true)" = inactive ] || fail "the removal left the service running"
+    for file in /usr/bin/weir /usr/lib/systemd/system/weir.service; do
+        [ ! -e "$work/root$file" ] || fail "the removal left $file"
+    done
+}
+
+loader=$work/weir
+if [ -n "$(one "$folder/weir-*-linux-*.tar.gz")" ]; then
+    tar -xzf "$(one "$folder/weir-*-linux-*.tar.gz")" -C "$work" --strip-components=3 --wildcards '*/usr/bin/weir'
+fi
+
+# === what is tried ===
+
+if tries sums; then
+    step "checksums"
+    (cd "$folder" && sha256sum --check --quiet --strict SHA256SUMS)
+    if [ -e "$folder/SHA256SUMS.asc" ]; then
+        gpg --verify "$folder/SHA256SUMS.asc" "$folder/SHA256SUMS"
+    else
+        echo "   not signed"
+    fi
+fi
+
+if tries tar && archive=$(one "$folder/weir-*-linux-*.tar.gz"); then
+    step "the tarball"
+    boot
+    inside tar --strip-components=1 -C / -xzf "/packages/${archive##*/}"
+    inside sh -c 'weir >/dev/null 2>&1 & echo $! >/run/weir.pid'
+    expect_greeting
+    inside sh -c 'kill -TERM "$(cat /run/weir.pid)"'
+    echo "   $(inside weir --version) started by one command"
+    halt
+fi
+
+if tries deb && deb=$(one "$folder/weir_*.deb") && old=$(one "$older/weir_*.deb"); then
+    step "the Debian package"
+    try_packages "dpkg -i" "${old##*/}" "${deb##*/}" "dpkg -r weir"
+    [ -e "$work/root/etc/weir/weir.yaml" ] || fail "the removal took the config"
+    inside sh -c 'dpkg -P weir >/dev/null'
+    for left in /etc/weir /var/lib/weir /var/lib/private/weir /var/log/weir /var/log/private/weir; do
+        [ ! -e "$work/root$left" ] || fail "the purge left $left"
+    done
+    echo "   removed and purged"
+    halt
+fi
+
+if tries rpm && rpm=$(one "$folder/weir-*.rpm") && old=$(one "$older/weir-*.rpm"); then
+    step "the RPM"
+    # --nodeps: rpm's database does not know what dpkg installed.
+    try_packages "rpm --nodeps --replacepkgs --oldpackage -U" "${old##*/}" "${rpm##*/}" "rpm -e weir"
+    [ -e "$work/root/etc/weir/weir.yaml.rpmsave" ] || fail "the removal took the changed config"
+    echo "   removed"
+    halt
+fi
+
+if tries image && image=$(one "$folder/weir-*-image-*.tar"); then
+    step "the image"
+    scripts/dist/run-image.py "$image" >"$work/image.log" 2>&1 || { cat "$work/image.log" >&2; fail "the image does not run"; }
+    grep -q '^Weir runs\.' "$work/image.log" || fail "the image does not greet"
+    echo "   runs read-only, without capabilities: weir and $(grep '^weir-kube' "$work/image.log")"
+fi
+
+if tries source && source=$(one "$folder/weir-*-source.tar.xz"); then
+    step "the source archive, without a network (profile ${WEIR_TRY_PROFILE:-release})"
+    mkdir "$work/source"
+    tar -xJf "$source" -C "$work/source" --strip-components=1
+    (cd "$work/source" && unshare --net env CARGO_HOME="$work/cargo" RUSTUP_HOME="${RUSTUP_HOME:-$HOME/.rustup}" \
+        cargo install --offline --locked --quiet --profile "${WEIR_TRY_PROFILE:-release}" --path crates/weirgate --root "$work/prefix")
+    echo "   $("$work/prefix/bin/weir" --version) built"
+fi
+step "all is well"
