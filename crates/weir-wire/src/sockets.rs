@@ -27,7 +27,9 @@ use mio::event::Event;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Registry, Token};
 
-/// How many clients the driver wakes per turn: few, so that we answer a request while its data is still in the cache.
+/// How many requests the clients that the driver wakes per turn may bring: few, so that we answer a request while its
+/// data is still in the cache. A client of HTTP/2 counts for as many as it brought last: 32 such clients with 10 requests
+/// each would touch 3 MiB before the first answer (160 cache lines per request from memory, row h2-h1).
 pub(crate) const TAKEN: usize = 32;
 
 /// The sockets of one core.
@@ -83,6 +85,8 @@ struct Slot {
     ready: Cell<u8>,
     /// Readiness reported since the task was last woken; 0 when the socket is not in [`Sockets::line`].
     pending: Cell<u8>,
+    /// How many requests its last read brought; 0 counts as one.
+    requests: Cell<u16>,
     generation: u32,
     /// Bytes read in a row by reads that filled their buffers.
     run: Cell<u32>,
@@ -178,12 +182,14 @@ impl Sockets {
         resting.into_iter().for_each(Waker::wake);
     }
 
-    /// Wakes the first clients of the queue.
+    /// Wakes the first clients of the queue, until they are expected to bring `most` requests.
     pub(crate) fn tell_line(&self, most: usize) {
-        for _ in 0..most {
+        let mut requests = 0;
+        while requests < most {
             let first = self.line.borrow_mut().pop_front();
             let Some(name) = first else { return };
             if let Some(slot) = Self::of(&self.slots.borrow(), name) {
+                requests += usize::from(slot.requests.get().max(1));
                 slot.tell(slot.pending.take());
             }
         }

@@ -150,7 +150,8 @@ impl Session {
             (self.heard, self.spoke) = (true, false);
             let used = self.codec.receive(input);
             input.drain(..used);
-            if self.codec.has_arrivals() {
+            if self.codec.arrivals() > 0 {
+                transport.socket().brought(self.codec.arrivals());
                 return Poll::Ready(Came::Arrivals);
             }
         }

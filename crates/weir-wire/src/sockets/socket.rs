@@ -160,6 +160,13 @@ impl Socket {
         }
     }
 
+    /// Notes how many requests the last read brought: the driver expects as many of the next one.
+    pub(crate) fn brought(&self, requests: usize) {
+        if let Readiness::Core(place) = &self.readiness {
+            place.slot.requests.set(u16::try_from(requests).unwrap_or(u16::MAX));
+        }
+    }
+
     /// Writes part of `data`.
     #[inline(always)]
     pub(crate) fn poll_write(&self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {

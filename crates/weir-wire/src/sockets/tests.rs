@@ -215,6 +215,28 @@ fn a_client_stands_in_line_once() {
 }
 
 #[test]
+fn a_turn_is_as_long_as_the_requests_that_clients_bring() {
+    on_a_core(async {
+        let sockets = driver::sockets().unwrap();
+        let clients: Vec<_> = (0..5).map(|_| pair()).collect();
+        for ((client, _), requests) in clients.iter().zip([10, 0, 70_000, 1, 10]) {
+            let place = client.place().unwrap();
+            place.slot.forget(READ | WRITE);
+            client.brought(requests);
+            sockets.queue(place.name, READ);
+        }
+        let told = || {
+            let is_ready = |client: &Socket| client.place().unwrap().slot.is_ready(READ);
+            clients.iter().take_while(|(client, _)| is_ready(client)).count()
+        };
+        for after in [2, 3, 5] {
+            sockets.tell_line(11);
+            assert_eq!(told(), after);
+        }
+    });
+}
+
+#[test]
 fn an_upstream_is_told_before_clients() {
     on_a_core(async {
         let told: Rc<RefCell<Vec<&str>>> = Rc::default();

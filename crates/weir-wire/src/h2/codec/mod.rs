@@ -440,9 +440,9 @@ impl<S: Sink> Codec<S> {
         self.arrivals.pop_front()
     }
 
-    /// Whether streams have arrived that nobody has accepted.
-    pub(super) fn has_arrivals(&self) -> bool {
-        !self.arrivals.is_empty()
+    /// How many streams have arrived that nobody has accepted.
+    pub(super) fn arrivals(&self) -> usize {
+        self.arrivals.len()
     }
 
     /// Whether the preface has arrived; for a client, also the peer's SETTINGS.
