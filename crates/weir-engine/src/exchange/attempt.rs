@@ -28,8 +28,8 @@ use weir_h1::{BodyKind, ResponseHead, Version};
 use weir_telemetry::Attempt as Outcome;
 use weir_upstream::error;
 use weir_upstream::upstream::{
-    Active, Attempts, ClientGone, ConnectError, Connection, LocalUpstream, Lost, Measurement, Protocol,
-    Wanted, complain, connect, kept_body, pooled,
+    Active, Attempts, ClientGone, ConnectError, Connection, LocalUpstream, Lost, Measurement, Wanted,
+    complain, connect, kept_body, pooled,
 };
 use weir_wire::Stream;
 use weir_wire::relay::{Framing, Relay};
@@ -72,7 +72,11 @@ impl Exchange<'_> {
             }
             let connected = match self.pooled(upstream, &active, &attempts) {
                 Some(connection) => Ok(connection),
-                None => self.connect(routed, upstream, &mut active, &mut attempts).await?,
+                None => {
+                    let connected = self.connect(routed, upstream, &mut active, &mut attempts).await?;
+                    now = Instant::now();
+                    connected
+                }
             };
             let Some(connection) = self.connected(connected, upstream, &active, &mut attempts, began)? else {
                 continue;
@@ -225,7 +229,7 @@ impl Exchange<'_> {
     ) -> Option<Connection> {
         self.record.dialled(Duration::ZERO, Duration::ZERO);
         let connection = pooled(upstream, active, &self.wanted(upstream, attempts));
-        self.record.reused = connection.is_some();
+        self.record.reused = connection.as_ref().is_some_and(|connection| connection.reused);
         connection
     }
 
@@ -262,7 +266,7 @@ impl Exchange<'_> {
     }
 
     /// Sends the request and waits for a response head, passing interim responses on. `attempt` is when the attempt
-    /// began, `now` the time before it had a connection.
+    /// began, `began` when it had a connection: the same reading of the clock if the pool had one.
     #[allow(
         clippy::manual_async_fn,
         reason = "an async fn stores its arguments twice, in every waiting connection"
@@ -274,14 +278,11 @@ impl Exchange<'_> {
         active: &mut Active,
         attempts: &mut Attempts,
         mut connection: Connection,
-        (attempt, now): (Instant, Instant),
+        (attempt, began): (Instant, Instant),
     ) -> impl Future<Output = Result<Answered, Failure>> {
         async move {
             let spec = &upstream.spec;
             let upload = self.begin_upload(routed, spec, active, &mut connection)?;
-            // A pooled connection took no time, so one clock reading is enough.
-            let pooled = spec.protocol == Protocol::Http1 && spec.gate.is_none() && connection.reused;
-            let began = if pooled { now } else { Instant::now() };
             let mut measured = active.measure(|| began, self.request_over);
             let wait = self.waits(routed, spec, (attempt, began), connection.stream.h2().is_some());
             let mut sent = Sent { connection, upload };

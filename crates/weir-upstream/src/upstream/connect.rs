@@ -96,23 +96,26 @@ fn patience_for_place(left: Left, connect: Duration) -> (Duration, &'static Caus
     left.filter(|(left, _)| *left < connect).unwrap_or((connect, &error::PENDING_TIMEOUT))
 }
 
-/// A pooled connection, without waiting: nearly every attempt gets one.
+/// A pooled connection, or a stream of a shared one with ample room, without waiting: nearly every attempt gets one.
 #[inline]
 pub fn pooled(upstream: &LocalUpstream, active: &Active, wanted: &Wanted) -> Option<Connection> {
-    let pool = &active.get().pool;
-    let exclusive = match upstream.spec.protocol {
-        Protocol::FastCgi | Protocol::Http1 => true,
-        Protocol::Negotiated => pool.shared.chose_http1(),
-        Protocol::Http2 => false,
-    };
-    if wanted.fresh || !exclusive {
+    if wanted.fresh {
         return None;
     }
+    let pool = &active.get().pool;
+    let is_shared = match upstream.spec.protocol {
+        Protocol::FastCgi | Protocol::Http1 => false,
+        Protocol::Negotiated => !pool.shared.chose_http1(),
+        Protocol::Http2 => true,
+    };
     let connection = match &wanted.owner {
+        _ if is_shared => pool.shared.take(Room::Ample),
         None => pool.take(wanted.once),
         Some(owner) => pool.owned.take(owner, wanted.once),
     }?;
-    upstream.cells.reused.inc();
+    if connection.reused {
+        upstream.cells.reused.inc();
+    }
     Some(connection)
 }
 
