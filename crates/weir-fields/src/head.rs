@@ -7,6 +7,7 @@
 //! end of a head or change its kind; the parser judges the rest.
 
 use super::Priority;
+use super::swar::is_free_of_controls;
 
 /// A head that breaks this rule: its stream is reset (RFC 9113 §8.1.1, RFC 9114 §4.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,7 +204,7 @@ impl<'a> Reader<'a> {
         };
         let came = 1 << place;
         // A space would end the token in the start line, and a line break the line.
-        let is_word = value.iter().all(|&b| b > b' ' && b != 0x7f);
+        let is_word = is_free_of_controls(value, b' ' + 1);
         if self.begun || self.seen & came != 0 || !is_word {
             return Err(Malformed(
                 "a pseudo-field that is repeated, after other fields, or not valid in a start line",
@@ -287,7 +288,7 @@ impl<'a> Reader<'a> {
     }
 
     fn regular(&mut self, name: &[u8], value: &[u8]) -> Result<(), Malformed> {
-        if name.is_empty() || !name.iter().all(|&b| is_name(b)) || !is_value(value) {
+        if name.is_empty() || !name.iter().all(|&b| IS_NAME[usize::from(b)]) || !is_value(value) {
             return Err(Malformed("a field that is none"));
         }
         self.begin()?;
@@ -348,25 +349,35 @@ fn pieces(text: &mut Vec<u8>, pieces: &[&[u8]]) {
 
 /// Parses a decimal number.
 fn number(text: &[u8]) -> Option<u64> {
-    if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
+    if text.is_empty() {
         return None;
     }
-    str::from_utf8(text).ok()?.parse().ok()
+    text.iter().try_fold(0u64, |number, byte| {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        number.checked_mul(10)?.checked_add(u64::from(digit))
+    })
 }
 
-/// RFC 9113 §8.2.1: no control characters, and no white space at either end.
+/// RFC 9113 §8.2.1: no control characters but the tab, and no white space at either end.
 fn is_value(value: &[u8]) -> bool {
     let is_space = |b: Option<&u8>| matches!(b, Some(b' ' | b'\t'));
-    !is_space(value.first())
-        && !is_space(value.last())
-        // Branch-free: most bytes of a head are values.
-        && !value.iter().fold(false, |bad, &b| bad | ((b < b' ') & (b != b'\t')) | (b == 0x7f))
+    let may_be_tab = || value.iter().all(|&b| (b >= b' ' && b != 0x7f) || b == b'\t');
+    !is_space(value.first()) && !is_space(value.last()) && (is_free_of_controls(value, b' ') || may_be_tab())
 }
 
 /// Whether a byte may occur in a name, in lower case (RFC 9113 §8.2.1).
-const fn is_name(byte: u8) -> bool {
-    weir_h1::is_token(byte) && !byte.is_ascii_uppercase()
-}
+static IS_NAME: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0;
+    while byte < table.len() {
+        table[byte] = weir_h1::is_token(byte as u8) && !(byte as u8).is_ascii_uppercase();
+        byte += 1;
+    }
+    table
+};
 
 #[cfg(test)]
 mod tests {

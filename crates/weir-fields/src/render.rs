@@ -1,6 +1,7 @@
 //! Turns heads in HTTP/1.1 text into fields of HTTP/2 and HTTP/3 to send (RFC 9113 §8, RFC 9114 §4). Omits
 //! connection-specific fields (RFC 9113 §8.2.2, RFC 9114 §4.2).
 
+use crate::swar::{line_end, name_end};
 use std::io;
 
 /// Compresses fields: HPACK for HTTP/2, QPACK for HTTP/3.
@@ -24,6 +25,17 @@ pub struct Asked {
     pub key: Option<Vec<u8>>,
     /// It is a HEAD request: the response has no body, whatever its head says.
     pub is_head: bool,
+    /// The length of the head as text.
+    pub len: usize,
+}
+
+/// The facts of a response beside its block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answered {
+    /// The status that is sent.
+    pub status: u16,
+    /// The length of the head as text.
+    pub len: usize,
 }
 
 /// The length of the head at the start of `text`.
@@ -31,7 +43,7 @@ pub fn end_of_head(text: &[u8]) -> Option<usize> {
     memchr::memmem::find(text, b"\r\n\r\n").map(|at| at + 4)
 }
 
-/// Appends the block of a request head.
+/// Appends the block of the request head at the start of `text`.
 ///
 /// # Errors
 /// When the text is not a head, or these protocols cannot express it.
@@ -42,21 +54,23 @@ pub fn request(
     scratch: &mut Scratch,
     out: &mut Vec<u8>,
 ) -> io::Result<Asked> {
-    let (line, rest) = split(text)?;
+    let (line, mut lines) = split(text)?;
     let mut words = line.split(|&b| b == b' ');
     let (Some(method), Some(path)) = (words.next(), words.next()) else { return Err(unsayable()) };
     scratch.fields.clear();
     let (mut host, mut upgrade, mut key, mut te) = (None, None, None, false);
-    for line in Lines(rest) {
-        let (name, value) = line?;
+    for line in &mut lines {
+        let line = line?;
+        let Line { name, value, .. } = line;
         match name.len() {
             4 if name.eq_ignore_ascii_case(b"host") => host = Some(value),
             17 if name.eq_ignore_ascii_case(b"sec-websocket-key") => key = Some(value),
             7 if name.eq_ignore_ascii_case(b"upgrade") => upgrade = Some(value),
             2 if name.eq_ignore_ascii_case(b"te") => te |= value.eq_ignore_ascii_case(b"trailers"),
-            _ => field(name, value, encoder, &mut scratch.name, &mut scratch.fields),
+            _ => field(&line, encoder, &mut scratch.name, &mut scratch.fields),
         }
     }
+    let len = lines.end_of_head(text)?;
     let tunnel = upgrade.is_some_and(|u| u.eq_ignore_ascii_case(b"websocket")) && key.is_some();
     let method_sent = if tunnel { &b"CONNECT"[..] } else { method };
     encoder.encode(b":method", method_sent, false, out);
@@ -65,7 +79,7 @@ pub fn request(
     }
     encoder.encode(b":scheme", scheme.as_bytes(), false, out);
     if let Some(host) = host {
-        if !host.iter().all(|&b| is_sayable(b) && !matches!(b, b'/' | b'?' | b'#' | b'\\')) {
+        if !host.iter().all(|&b| SAYABLE[usize::from(b)] == Sayable::Host) {
             return Err(unsayable());
         }
         encoder.encode(b":authority", host, false, out);
@@ -81,29 +95,28 @@ pub fn request(
         encoder.encode(b"te", b"trailers", false, out);
     }
     match key {
-        Some(key) if tunnel => Ok(Asked { key: Some(key.to_vec()), is_head: false }),
+        Some(key) if tunnel => Ok(Asked { key: Some(key.to_vec()), is_head: false, len }),
         key => {
             if let Some(key) = key {
                 encoder.encode(b"sec-websocket-key", key, false, out);
             }
-            Ok(Asked { key: None, is_head: method == b"HEAD" })
+            Ok(Asked { key: None, is_head: method == b"HEAD", len })
         }
     }
 }
 
-/// Appends the block of the response head at the start of `text`; returns its status. `tunnel`: the request asked for
-/// a tunnel, which a 2xx would open (RFC 8441 §5). Here only a 101 opens one.
+/// Appends the block of the response head at the start of `text`. `tunnel`: the request asked for a tunnel, which a 2xx would open (RFC 8441 §5). Here only a 101 opens one.
 ///
 /// # Errors
 /// When the text is not a head, which would be a bug of ours.
 pub fn response(
-    head: &[u8],
+    text: &[u8],
     tunnel: bool,
     encoder: &mut impl Encode,
     scratch: &mut Scratch,
     out: &mut Vec<u8>,
-) -> io::Result<u16> {
-    let (line, rest) = split(head)?;
+) -> io::Result<Answered> {
+    let (line, mut lines) = split(text)?;
     let digits = line.get(9..12).filter(|d| d.iter().all(u8::is_ascii_digit)).ok_or_else(unsayable)?;
     let status: u16 = str::from_utf8(digits).ok().and_then(|d| d.parse().ok()).ok_or_else(unsayable)?;
     let opens = status == 101;
@@ -112,13 +125,14 @@ pub fn response(
         200..=299 if tunnel => encoder.encode(b":status", b"502", false, out),
         _ => encoder.encode(b":status", digits, false, out),
     }
-    for line in Lines(rest) {
-        let (name, value) = line?;
-        if !(opens && name.eq_ignore_ascii_case(b"sec-websocket-accept")) {
-            field(name, value, encoder, &mut scratch.name, out);
+    for line in &mut lines {
+        let line = line?;
+        if !(opens && line.name.eq_ignore_ascii_case(b"sec-websocket-accept")) {
+            field(&line, encoder, &mut scratch.name, out);
         }
     }
-    Ok(if opens { 200 } else { status })
+    let len = lines.end_of_head(text)?;
+    Ok(Answered { status: if opens { 200 } else { status }, len })
 }
 
 /// Appends a trailer block, made from field lines.
@@ -132,54 +146,103 @@ pub fn trailers(
     out: &mut Vec<u8>,
 ) -> io::Result<()> {
     for line in Lines(lines) {
-        let (name, value) = line?;
-        field(name, value, encoder, &mut scratch.name, out);
+        field(&line?, encoder, &mut scratch.name, out);
     }
     Ok(())
 }
 
 /// Splits a head into the start line and the field lines.
-fn split(head: &[u8]) -> io::Result<(&[u8], &[u8])> {
+fn split(head: &[u8]) -> io::Result<(&[u8], Lines<'_>)> {
     let end = memchr::memchr(b'\r', head).ok_or_else(unsayable)?;
-    Ok((head.get(..end).unwrap_or_default(), head.get(end + 2..).unwrap_or_default()))
+    Ok((head.get(..end).unwrap_or_default(), Lines(head.get(end + 2..).unwrap_or_default())))
 }
 
-/// Iterates over field lines as names and values. No value contains a CR: that was checked when it was created.
+/// A field line.
+#[derive(Clone, Copy)]
+struct Line<'a> {
+    name: &'a [u8],
+    /// Whether the name is in lower case.
+    is_lower: bool,
+    value: &'a [u8],
+}
+
+/// Iterates over field lines up to the end of the head. No value contains a CR: that was checked when it was created.
 struct Lines<'a>(&'a [u8]);
 
-impl<'a> Iterator for Lines<'a> {
-    type Item = io::Result<(&'a [u8], &'a [u8])>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let end = memchr::memchr(b'\r', self.0).filter(|&end| end > 0)?;
-        let (line, rest) = self.0.split_at_checked(end)?;
-        self.0 = rest.get(2..).unwrap_or_default();
-        let Some(colon) = line.iter().position(|&b| b == b':') else { return Some(Err(unsayable())) };
-        let (name, value) = line.split_at_checked(colon)?;
-        Some(Ok((name, value.get(1..).unwrap_or_default().trim_ascii())))
+impl Lines<'_> {
+    /// The length of the head, after the last line.
+    fn end_of_head(&self, head: &[u8]) -> io::Result<usize> {
+        let behind = self.0.strip_prefix(b"\r\n").ok_or_else(unsayable)?;
+        Ok(head.len() - behind.len())
     }
 }
 
-fn field(name: &[u8], value: &[u8], encoder: &mut impl Encode, lower: &mut Vec<u8>, out: &mut Vec<u8>) {
-    let name = if name.iter().any(u8::is_ascii_uppercase) {
-        lower.clear();
-        lower.extend(name.iter().map(u8::to_ascii_lowercase));
-        &lower[..]
+impl<'a> Iterator for Lines<'a> {
+    type Item = io::Result<Line<'a>>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let bytes = self.0;
+        if matches!(bytes, [] | [b'\r', ..]) {
+            return None;
+        }
+        let Some((colon, is_lower)) = name_end(bytes) else { return Some(Err(unsayable())) };
+        let (name, rest) = bytes.split_at_checked(colon)?;
+        let Some((value, rest)) = line_end(rest).and_then(|end| rest.split_at_checked(end)) else {
+            return Some(Err(unsayable()));
+        };
+        self.0 = rest.get(2..).unwrap_or_default();
+        let value = value.get(1..).unwrap_or_default().trim_ascii();
+        Some(Ok(Line { name, is_lower, value }))
+    }
+}
+
+#[inline]
+fn field(line: &Line<'_>, encoder: &mut impl Encode, lower: &mut Vec<u8>, out: &mut Vec<u8>) {
+    let name = if line.is_lower {
+        line.name
     } else {
-        name
+        lower.clear();
+        lower.extend_from_slice(line.name);
+        lower.make_ascii_lowercase();
+        &lower[..]
     };
     match name {
         b"connection" | b"keep-alive" | b"proxy-connection" | b"te" | b"transfer-encoding" | b"upgrade" => {}
         // RFC 7541 §7.1.3: no hop may add these to a table.
-        b"authorization" | b"proxy-authorization" => encoder.encode(name, value, true, out),
-        _ => encoder.encode(name, value, false, out),
+        b"authorization" | b"proxy-authorization" => encoder.encode(name, line.value, true, out),
+        _ => encoder.encode(name, line.value, false, out),
     }
 }
 
 /// Whether a byte may occur in a target or host of HTTP/2 and HTTP/3.
-const fn is_sayable(byte: u8) -> bool {
-    byte.is_ascii_graphic() && !matches!(byte, b'"' | b'<' | b'>')
+fn is_sayable(byte: u8) -> bool {
+    SAYABLE[usize::from(byte)] != Sayable::Never
 }
+
+/// Where a byte may occur.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sayable {
+    Never,
+    /// In a target, not in a host.
+    Target,
+    Host,
+}
+
+static SAYABLE: [Sayable; 256] = {
+    let mut table = [Sayable::Never; 256];
+    let mut byte = 0;
+    while byte < table.len() {
+        table[byte] = match byte as u8 {
+            b'"' | b'<' | b'>' => Sayable::Never,
+            b'/' | b'?' | b'#' | b'\\' => Sayable::Target,
+            graphic if graphic.is_ascii_graphic() => Sayable::Host,
+            _ => Sayable::Never,
+        };
+        byte += 1;
+    }
+    table
+};
 
 /// Escapes characters such as `<`, which HTTP/1.1 clients put into queries although no URI may contain them.
 fn escaped(target: &[u8]) -> Vec<u8> {
@@ -240,7 +303,7 @@ mod tests {
                 "te: trailers"
             ]
         );
-        assert_eq!(asked, Asked::default());
+        assert_eq!((asked.key, asked.is_head), (None, false));
         assert!(of_request("HEAD / HTTP/1.1\r\n\r\n").1.is_head);
     }
 
@@ -282,5 +345,53 @@ mod tests {
                 .unwrap_err();
             assert_eq!(e.kind(), io::ErrorKind::InvalidInput);
         }
+    }
+
+    /// The name, the value, and whether the name is in lower case, of each line; read as simply as possible.
+    fn plainly(text: &str) -> Option<(Vec<(String, String, bool)>, usize)> {
+        let end = text.find("\r\n\r\n")? + 2;
+        let mut lines = Vec::new();
+        for line in text[..end].split_terminator("\r\n").skip(1) {
+            let (name, value) = line.split_once(':')?;
+            let is_lower = !name.bytes().any(|b| b.is_ascii_uppercase());
+            lines.push((name.to_owned(), value.trim_ascii().to_owned(), is_lower));
+        }
+        Some((lines, end + 2))
+    }
+
+    #[test]
+    fn lines_are_read_as_defined() {
+        let mut random = fastrand::Rng::with_seed(3);
+        let (mut good, mut bad) = (0, 0);
+        for _ in 0..4_000 {
+            let mut text = "HTTP/1.1 200 OK\r\n".to_owned();
+            for _ in 0..random.usize(..4) {
+                let of = |random: &mut fastrand::Rng, bytes: &[u8], most: usize| -> String {
+                    (0..random.usize(..most))
+                        .map(|_| char::from(bytes[random.usize(..bytes.len())]))
+                        .collect()
+                };
+                let name = of(&mut random, b"abcxyz-_09abcxyz@[`{AZ", 24);
+                let value = of(&mut random, b" a:;=/\t", 60);
+                let colon = if random.u8(..50) == 0 { "" } else { ": " };
+                text += &format!("{name}{colon}{value}\r\n");
+            }
+            text += ["\r\n", "\r\n", "\r\n\x01body: 1\r\n\r\n", ""][random.usize(..4)];
+            let read = || {
+                let (_, mut lines) = split(text.as_bytes())?;
+                let all: io::Result<Vec<_>> = (&mut lines)
+                    .map(|line| {
+                        let Line { name, value, is_lower } = line?;
+                        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+                        Ok((text(name), text(value), is_lower))
+                    })
+                    .collect();
+                Ok::<_, io::Error>((all?, lines.end_of_head(text.as_bytes())?))
+            };
+            let want = plainly(&text);
+            *(if want.is_some() { &mut good } else { &mut bad }) += 1;
+            assert_eq!(read().ok(), want, "{text:?}");
+        }
+        assert!(good > 500 && bad > 500, "{good}, {bad}: the test has lost its point");
     }
 }

@@ -222,11 +222,11 @@ impl<S: Sink> Codec<S> {
             return Poll::Pending;
         }
         let tunnel = record.is_tunnel;
-        let status = self.send_on(slot, |encoder, scratch, lines| {
+        let answered = self.send_on(slot, |encoder, scratch, lines| {
             render::response(text, tunnel, encoder, scratch, lines)
         })?;
         self.meter.earn(Flood::Resets, 1);
-        Poll::Ready(Ok(status >= 200))
+        Poll::Ready(Ok(answered.status >= 200))
     }
 
     // === bodies ===

@@ -3,7 +3,7 @@
 //! We send only literals and references to the static table, so that a head rendered once is valid on every
 //! connection. We accept every valid encoding.
 
-use super::tables::{STATIC, static_index};
+use super::tables::{STATIC, entries_of};
 use std::collections::VecDeque;
 use weir_fields::huffman;
 use weir_fields::render::Encode;
@@ -77,18 +77,21 @@ impl Decoder {
         field: &mut impl FnMut(&[u8], &[u8]),
     ) -> Option<()> {
         let index = integer(rest, if indexed { 6 } else { 4 })?;
+        let known = index.checked_sub(1).and_then(|at| STATIC.get(at));
         if index > 0 && !indexed {
             let name = self.table.entry(index)?.0;
             field(name, text(rest, &mut self.value)?);
             return Some(());
         }
-        let name = if index == 0 {
-            text(rest, &mut self.name)?
-        } else {
-            // Copied, because adding the new entry may evict this one.
-            self.name.clear();
-            self.name.extend_from_slice(self.table.entry(index)?.0);
-            &self.name
+        let name = match known {
+            Some((name, _)) => name.as_bytes(),
+            None if index == 0 => text(rest, &mut self.name)?,
+            None => {
+                // Copied, because adding the new entry may evict this one.
+                self.name.clear();
+                self.name.extend_from_slice(self.table.entry(index)?.0);
+                &self.name
+            }
         };
         let value = text(rest, &mut self.value)?;
         field(name, value);
@@ -183,15 +186,12 @@ impl Encode for Static {
 }
 
 /// Encodes a field without a dynamic table. For `secret` fields, it also forbids later hops to index them.
+#[inline]
 pub fn encode(name: &[u8], value: &[u8], secret: bool, out: &mut Vec<u8>) {
-    let index = static_index(name).unwrap_or_default();
-    if index > 0 && !secret {
-        // Entries with the same name are adjacent.
-        let same = STATIC.iter().skip(index - 1).take_while(|(n, _)| n.as_bytes() == name);
-        if let Some(n) = same.into_iter().position(|(_, v)| v.as_bytes() == value) {
-            write_integer(index + n, 7, 0x80, out);
-            return;
-        }
+    let (index, entries) = entries_of(name).unwrap_or_default();
+    if !secret && let Some(n) = entries.iter().position(|(_, v)| v.as_bytes() == value) {
+        write_integer(index + n, 7, 0x80, out);
+        return;
     }
     write_integer(index, 4, if secret { 0x10 } else { 0 }, out);
     if index == 0 {
@@ -203,14 +203,20 @@ pub fn encode(name: &[u8], value: &[u8], secret: bool, out: &mut Vec<u8>) {
 }
 
 /// RFC 7541 §5.1.
-fn write_integer(mut n: usize, prefix: u32, first: u8, out: &mut Vec<u8>) {
+#[inline]
+fn write_integer(n: usize, prefix: u32, first: u8, out: &mut Vec<u8>) {
     let most = (1usize << prefix) - 1;
     if n < most {
         out.push(first | n as u8);
-        return;
+    } else {
+        out.push(first | most as u8);
+        write_rest(n - most, out);
     }
-    out.push(first | most as u8);
-    n -= most;
+}
+
+/// The part of an integer that its prefix has no room for.
+#[inline]
+fn write_rest(mut n: usize, out: &mut Vec<u8>) {
     while n >= 128 {
         out.push((n & 127) as u8 | 128);
         n >>= 7;

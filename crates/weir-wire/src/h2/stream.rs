@@ -9,7 +9,6 @@ use std::fmt;
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
-use weir_fields::render;
 
 /// One stream, in either role. Dropping it before both sides have ended resets it.
 ///
@@ -18,38 +17,37 @@ use weir_fields::render;
 /// rather than a frame of its own.
 pub struct H2Stream {
     shared: Shared,
-    slot: usize,
     /// For streams to an upstream: holds its share in the stream count.
     place: Option<Place>,
+    slot: u32,
     /// The final head was written.
     headed: bool,
     /// We send nothing more.
     finished: bool,
+    /// The connection uses TLS.
+    is_secure: bool,
     /// Why the request could not be sent: HTTP/2 cannot express it, or the peer does not accept such requests. No
     /// response will come.
     unsent: Option<io::ErrorKind>,
-    tls: Option<crate::TlsInfo>,
 }
 
+// Small enough for a place in `Stream`, without a box of its own.
+const _: () = assert!(size_of::<H2Stream>() <= 24);
+
 impl H2Stream {
-    pub(super) fn server(shared: &Shared, slot: usize, tls: Option<crate::TlsInfo>) -> Self {
-        Self {
-            shared: Rc::clone(shared),
-            slot,
-            place: None,
-            headed: false,
-            finished: false,
-            unsent: None,
-            tls,
-        }
+    pub(super) fn server(shared: &Shared, slot: usize, is_secure: bool) -> Self {
+        // A connection has at most as many slots as streams, whose limit is a u32.
+        let slot = slot as u32;
+        let shared = Rc::clone(shared);
+        Self { shared, place: None, slot, headed: false, finished: false, is_secure, unsent: None }
     }
 
     pub(super) fn client(shared: &Shared, place: Place) -> Self {
-        let (slot, tls) = {
+        let (slot, is_secure) = {
             let mut session = shared.borrow_mut();
-            (session.codec.reserve(), session.tls)
+            (session.codec.reserve(), session.tls.is_some())
         };
-        let mut stream = Self::server(shared, slot, tls);
+        let mut stream = Self::server(shared, slot, is_secure);
         stream.place = Some(place);
         stream
     }
@@ -58,14 +56,18 @@ impl H2Stream {
         self.shared.borrow_mut()
     }
 
+    const fn slot(&self) -> usize {
+        self.slot as usize
+    }
+
     fn failed(&self) -> Option<Failed> {
-        self.session().codec.failed(self.slot)
+        self.session().codec.failed(self.slot())
     }
 
     /// Whether no more of the message will arrive: its body is complete or absent. Tunnel data does not count as a
     /// body.
     pub fn is_over(&self) -> bool {
-        self.session().codec.is_over_at(self.slot)
+        self.session().codec.is_over_at(self.slot())
     }
 
     /// Whether the peer said that it did not process the request. We may then resend it, whatever its method
@@ -81,23 +83,23 @@ impl H2Stream {
     }
 
     /// The TLS facts of the underlying connection.
-    pub const fn tls(&self) -> Option<crate::TlsInfo> {
-        self.tls
+    pub fn tls(&self) -> Option<crate::TlsInfo> {
+        self.session().tls
     }
 
     /// Takes the head of a request.
     pub(super) fn take_head(&self, text: &mut Vec<u8>) {
-        self.session().codec.take_head(self.slot, text);
+        self.session().codec.take_head(self.slot(), text);
     }
 
     /// Releases the head's share of the connection's limit, after the head itself was freed.
     pub fn forget_head(&self) {
-        self.session().codec.forget_head(self.slot);
+        self.session().codec.forget_head(self.slot());
     }
 
     /// The trailers that followed the body, as field lines.
     pub fn take_trailers(&mut self) -> Vec<u8> {
-        self.session().codec.take_trailers(self.slot)
+        self.session().codec.take_trailers(self.slot())
     }
 
     /// Reads. From an upstream, heads come first, as text, then the body. 0 means the end.
@@ -110,7 +112,7 @@ impl H2Stream {
             return Poll::Ready(Err(kind.into()));
         }
         let mut session = self.session();
-        let read = session.lend().read(self.slot, buffer, cx);
+        let read = session.lend().read(self.slot(), buffer, cx);
         session.call();
         read.map_err(io::Error::from)
     }
@@ -119,16 +121,12 @@ impl H2Stream {
     pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
         if self.headed {
             let mut session = self.session();
-            let wrote = session.lend().send_data(self.slot, data, cx);
+            let wrote = session.lend().send_data(self.slot(), data, cx);
             session.call();
             return wrote.map_err(io::Error::from);
         }
-        let Some(len) = render::end_of_head(data) else {
-            return Poll::Ready(Err(io::ErrorKind::InvalidInput.into()));
-        };
-        let head = data.get(..len).unwrap_or_default();
-        match ready!(self.poll_write_head(cx, head)) {
-            Ok(is_final) => {
+        match ready!(self.poll_write_head(cx, data)) {
+            Ok((len, is_final)) => {
                 self.headed = is_final;
                 Poll::Ready(Ok(len))
             }
@@ -142,16 +140,16 @@ impl H2Stream {
         }
     }
 
-    /// Returns whether it was the final head.
-    fn poll_write_head(&mut self, cx: &mut Context<'_>, head: &[u8]) -> Poll<io::Result<bool>> {
-        let scheme = if self.tls.is_some() { "https" } else { "http" };
+    /// Writes the head at the start of `data`. Returns its length, and whether it was the final one.
+    fn poll_write_head(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<(usize, bool)>> {
+        let scheme = if self.is_secure { "https" } else { "http" };
         let mut session = self.session();
         let codec = session.lend();
         let outcome = if self.place.is_some() {
-            ready!(codec.may_begin(self.slot, cx))?;
-            codec.send_request(self.slot, head, scheme).map(|()| true)
+            ready!(codec.may_begin(self.slot(), cx))?;
+            codec.send_request(self.slot(), data, scheme).map(|len| (len, true))
         } else {
-            ready!(codec.send_response(self.slot, head, cx))
+            ready!(codec.send_response(self.slot(), data, cx))
         };
         session.call();
         Poll::Ready(outcome)
@@ -159,7 +157,7 @@ impl H2Stream {
 
     /// Ends the message. A tunnel request leaves the stream open for the tunnel data that follows.
     pub(crate) fn finish(&mut self, trailers: &[u8]) -> io::Result<()> {
-        if self.place.is_some() && self.session().codec.asked_for_tunnel(self.slot) {
+        if self.place.is_some() && self.session().codec.asked_for_tunnel(self.slot()) {
             return Ok(());
         }
         self.end(trailers)
@@ -171,27 +169,27 @@ impl H2Stream {
             return Ok(());
         }
         let mut session = self.session();
-        let ended = session.lend().send_end(self.slot, trailers);
+        let ended = session.lend().send_end(self.slot(), trailers);
         session.call();
         ended
     }
 
     /// Whether the peer has abandoned the stream; if not, wakes the task when it does.
     pub(crate) fn is_reset(&mut self, cx: &mut Context<'_>) -> bool {
-        self.session().codec.is_reset(self.slot, cx)
+        self.session().codec.is_reset(self.slot(), cx)
     }
 
     /// Refuses an unprocessed request: the client may retry it on another connection.
     pub fn refuse(&mut self) {
         let mut session = self.session();
-        session.lend().reset(self.slot, code::REFUSED);
+        session.lend().reset(self.slot(), code::REFUSED);
         session.call();
     }
 
     /// Resets the stream, for a truncated response.
     pub(crate) fn abort(&mut self) {
         let mut session = self.session();
-        session.lend().reset(self.slot, code::INTERNAL);
+        session.lend().reset(self.slot(), code::INTERNAL);
         session.call();
     }
 }
@@ -199,7 +197,7 @@ impl H2Stream {
 impl Drop for H2Stream {
     fn drop(&mut self) {
         let mut session = self.shared.borrow_mut();
-        session.lend().release(self.slot);
+        session.lend().release(self.slot());
         if self.place.as_ref().is_some_and(Place::is_last_of_all) || !session.codec.is_open() {
             session.call_always(); // it may be time to end the connection
         }

@@ -18,33 +18,39 @@ pub(super) const STATIC: [(&str, &str); 61] = [
     ("transfer-encoding", ""), ("user-agent", ""), ("vary", ""), ("via", ""), ("www-authenticate", ""),
 ];
 
-/// The index of the first entry with this name in the static table, counted from 1.
-pub(super) fn static_index(name: &[u8]) -> Option<usize> {
+/// The entries with this name in the static table, which are adjacent: the index of the first, counted from 1, and all
+/// of them.
+#[inline]
+pub(super) fn entries_of(name: &[u8]) -> Option<(usize, &'static [(&'static str, &'static str)])> {
     let mut slot = slot_of(name);
     loop {
-        let index = usize::from(*SLOTS.get(slot)?);
-        let (known, _) = STATIC.get(index.checked_sub(1)?)?;
-        if known.as_bytes() == name {
-            return Some(index);
+        let (index, count) = *SLOTS.get(slot)?;
+        let first = usize::from(index).checked_sub(1)?;
+        let entries = STATIC.get(first..first + usize::from(count))?;
+        if entries.first()?.0.as_bytes() == name {
+            return Some((first + 1, entries));
         }
         slot = (slot + 1) % SLOTS.len();
     }
 }
 
-/// The first entry of each name, at its [`slot_of`] or in the next free slot.
-static SLOTS: [u8; 256] = {
-    let mut slots = [0; 256];
+/// The first entry of each name, counted from 1, and how many entries have it: at its [`slot_of`] or in the next free
+/// slot.
+static SLOTS: [(u8, u8); 256] = {
+    let mut slots = [(0, 0); 256];
     let mut at = 0;
     while at < STATIC.len() {
         let name = STATIC[at].0.as_bytes();
-        if at == 0 || !is_same(name, STATIC[at - 1].0.as_bytes()) {
-            let mut slot = slot_of(name);
-            while slots[slot] != 0 {
-                slot = (slot + 1) % slots.len();
-            }
-            slots[slot] = at as u8 + 1;
+        let mut end = at + 1;
+        while end < STATIC.len() && is_same(name, STATIC[end].0.as_bytes()) {
+            end += 1;
         }
-        at += 1;
+        let mut slot = slot_of(name);
+        while slots[slot].0 != 0 {
+            slot = (slot + 1) % slots.len();
+        }
+        slots[slot] = (at as u8 + 1, (end - at) as u8);
+        at = end;
     }
     slots
 };

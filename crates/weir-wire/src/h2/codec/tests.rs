@@ -165,7 +165,7 @@ impl Talk {
     fn respond(&mut self, slot: usize) {
         let head = b"HTTP/1.1 200 OK\r\n\r\n";
         let sent = self.codec.send_response(slot, head, &Context::from_waker(Waker::noop()));
-        assert!(matches!(sent, Poll::Ready(Ok(true))));
+        assert!(matches!(sent, Poll::Ready(Ok((_, true)))));
     }
 }
 
@@ -237,7 +237,7 @@ fn a_large_head_is_sent_in_pieces() {
     let slot = talk.ask(1, frame::END_STREAM);
     let head = format!("HTTP/1.1 200 OK\r\nx-a: {}\r\n\r\n", "x".repeat(40_000));
     let sent = talk.codec.send_response(slot, head.as_bytes(), &Context::from_waker(Waker::noop()));
-    assert!(matches!(sent, Poll::Ready(Ok(true))));
+    assert!(matches!(sent, Poll::Ready(Ok((_, true)))));
     talk.codec.send_end(slot, &[]).unwrap();
     let sent = talk.sent();
     let shape: Vec<_> = sent.iter().map(|s| (s.kind, s.flags)).collect();

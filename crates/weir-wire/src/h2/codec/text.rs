@@ -145,8 +145,13 @@ impl Codec<Texts> {
 
     // === what is sent ===
 
-    /// Sends the head of a request, which opens its stream.
-    pub(in crate::h2) fn send_request(&mut self, slot: usize, text: &[u8], scheme: &str) -> io::Result<()> {
+    /// Sends the head of a request at the start of `text`, which opens its stream; returns its length.
+    pub(in crate::h2) fn send_request(
+        &mut self,
+        slot: usize,
+        text: &[u8],
+        scheme: &str,
+    ) -> io::Result<usize> {
         let at = self.begin_block();
         let asked = match render::request(text, scheme, &mut hpack::Static, &mut self.render, &mut self.out) {
             Ok(asked) if asked.key.is_some() && !self.peer.connect => {
@@ -166,7 +171,7 @@ impl Codec<Texts> {
         self.kept(slot).accept = asked.key.map(|key| websocket::accept(&key));
         self.end_block(slot, at, 0);
         self.begin_more();
-        Ok(())
+        Ok(asked.len)
     }
 
     /// Whether the stream requested a tunnel.
@@ -174,13 +179,13 @@ impl Codec<Texts> {
         self.kept(slot).accept.is_some()
     }
 
-    /// Sends the head of a response; returns whether it was the final one.
+    /// Sends the head of a response at the start of `text`; returns its length, and whether it was the final one.
     pub(in crate::h2) fn send_response(
         &mut self,
         slot: usize,
         text: &[u8],
         cx: &Context<'_>,
-    ) -> Poll<io::Result<bool>> {
+    ) -> Poll<io::Result<(usize, bool)>> {
         let is_full = self.is_full();
         let record = self.streams.at(slot);
         if let Some(failed) = record.failed {
@@ -195,16 +200,16 @@ impl Codec<Texts> {
         }
         let tunnel = record.kept.is_tunnel;
         let at = self.begin_block();
-        let status = match render::response(text, tunnel, &mut hpack::Static, &mut self.render, &mut self.out)
-        {
-            Ok(status) => status,
+        let rendered = render::response(text, tunnel, &mut hpack::Static, &mut self.render, &mut self.out);
+        let answered = match rendered {
+            Ok(answered) => answered,
             Err(e) => {
                 self.out.truncate(at);
                 return Poll::Ready(Err(e));
             }
         };
         self.end_block(slot, at, 0);
-        Poll::Ready(Ok(status >= 200))
+        Poll::Ready(Ok((answered.len, answered.status >= 200)))
     }
 }
 
