@@ -501,6 +501,7 @@ impl Core {
             self.requests.borrow_mut().clear();
             self.responses.borrow_mut().clear();
             self.buffers.borrow_mut().clear();
+            weir_wire::h2::free_buffers();
             weir_wire::limits::give_memory_back();
         }
     }

@@ -13,5 +13,5 @@ pub mod render;
 mod swar;
 
 pub use head::{HeadFacts, Kind, Malformed, Reader, Scratch};
-pub use message::{KEPT_TEXT, Message};
+pub use message::{KEPT_TEXT, Message, free_bodies, give_body};
 pub use priority::Priority;

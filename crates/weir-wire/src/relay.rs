@@ -584,13 +584,14 @@ impl Relay {
             Poll::Pending => {
                 // Hold no buffer while waiting, no matter how many peers are slow.
                 if !filled {
-                    self.input = Vec::new();
+                    self.free_input(from);
                 }
                 return Poll::Pending;
             }
         };
         self.steps += 1;
         if read == 0 {
+            self.free_input(from);
             if !self.reader.ends_with_connection() {
                 return Poll::Ready(Err(RelayError::Truncated));
             }
@@ -598,6 +599,16 @@ impl Relay {
             self.finish(watch)?;
         }
         Poll::Ready(Ok(()))
+    }
+}
+
+impl Relay {
+    /// Frees the input buffer, which is empty. That of a multiplexed stream serves the next body.
+    fn free_input(&mut self, from: &Stream) {
+        let input = std::mem::take(&mut self.input);
+        if from.is_multiplexed() {
+            weir_fields::give_body(input);
+        }
     }
 }
 

@@ -49,6 +49,12 @@ pub enum Opening {
     Other,
 }
 
+/// Frees the buffers that this thread keeps for the next bodies and the next connections that send.
+pub fn free_buffers() {
+    session::free_buffers();
+    weir_fields::free_bodies();
+}
+
 /// Whether a Content-Type is gRPC: `application/grpc`, alone, with `+` and a format, or with parameters.
 /// `application/grpc-web` is another protocol.
 pub fn is_grpc(content_type: &[u8]) -> bool {

@@ -165,7 +165,7 @@ pub struct Codec<S: Sink> {
     flow: Flow,
     meter: Meter,
     /// Output; `out[written..]` is unsent.
-    pub(super) out: Vec<u8>,
+    out: Vec<u8>,
     written: usize,
     /// Bytes sent before `out`.
     before: u64,
@@ -421,6 +421,17 @@ impl<S: Sink> Codec<S> {
         }
         self.resume();
         spare
+    }
+
+    /// Whether it has no buffer for output.
+    #[inline]
+    pub(super) const fn has_no_buffer(&self) -> bool {
+        self.out.capacity() == 0
+    }
+
+    /// Takes the buffer for output if nothing waits in it.
+    pub(super) fn take_buffer(&mut self) -> Option<Vec<u8>> {
+        (self.out.is_empty() && !self.has_no_buffer()).then(|| std::mem::take(&mut self.out))
     }
 
     /// Provides a grown buffer for output, unless there is one.

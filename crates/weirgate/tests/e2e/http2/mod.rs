@@ -9,6 +9,7 @@ mod floods;
 mod heads;
 mod life;
 mod links;
+mod memory;
 mod pairs;
 mod secure;
 mod streams;
