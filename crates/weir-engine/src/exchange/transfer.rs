@@ -666,7 +666,9 @@ pub(super) fn write_status(head: &ResponseHead, out: &mut Vec<u8>) {
 /// Whether a response is a stream that may be silent for long: server-sent events, JSON lines, gRPC. The tunnel's
 /// timeout then applies.
 fn is_stream(response: &ResponseHead, kind: BodyKind) -> bool {
-    let unknown_length = matches!(kind, BodyKind::Chunked | BodyKind::UntilClose);
+    // By HTTP/2, a body that ends with its stream may have a length too.
+    let unknown_length =
+        matches!(kind, BodyKind::Chunked | BodyKind::UntilClose) && response.content_length().is_none();
     let streams = ["application/x-ndjson", "text/event-stream"];
     unknown_length
         && (grpc::is_grpc(&response.headers) || streams.iter().any(|media| response.headers.is_media(media)))
