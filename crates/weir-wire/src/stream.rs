@@ -19,9 +19,11 @@ pub enum Stream {
     /// A connection to a FastCGI server: what is read from it looks like HTTP/1.1.
     FastCgi(Box<FastCgi>),
     /// A stream of an HTTP/2 connection.
-    H2(Box<H2Stream>),
+    H2(H2Stream),
     /// A stream of a client's HTTP/3 connection.
     Carried(Box<dyn Carried>),
+    /// None: whoever has it keeps its own memory for the next one.
+    Over,
 }
 
 /// A stream of a client's connection that another crate keeps: weir-h3 does, over QUIC. It behaves as [`H2Stream`] does
@@ -74,6 +76,7 @@ impl Stream {
             Self::FastCgi(s) => s.poll_read(cx, buffer),
             Self::H2(s) => s.poll_read(cx, buffer),
             Self::Carried(s) => s.poll_read(cx, buffer),
+            Self::Over => over(),
         }
     }
 
@@ -94,6 +97,7 @@ impl Stream {
             Self::FastCgi(s) => s.transport_mut().poll_write(cx, data),
             Self::H2(s) => s.poll_write(cx, data),
             Self::Carried(s) => s.poll_write(cx, data),
+            Self::Over => over(),
         }
     }
 
@@ -106,6 +110,7 @@ impl Stream {
             Self::FastCgi(s) => s.transport_mut().poll_write_two(cx, a, b),
             Self::H2(s) => s.poll_write(cx, if a.is_empty() { b } else { a }),
             Self::Carried(s) => s.poll_write(cx, if a.is_empty() { b } else { a }),
+            Self::Over => over(),
         }
     }
 
@@ -134,6 +139,7 @@ impl Stream {
             Self::Direct(t) => t.poll_flush(cx),
             Self::FastCgi(s) => s.transport_mut().poll_flush(cx),
             Self::H2(_) | Self::Carried(_) => Poll::Ready(Ok(())),
+            Self::Over => over(),
         }
     }
 
@@ -145,6 +151,7 @@ impl Stream {
             Self::FastCgi(s) => s.transport_mut().poll_flush(cx),
             Self::H2(s) => Poll::Ready(s.finish(trailers)),
             Self::Carried(s) => Poll::Ready(s.finish(trailers)),
+            Self::Over => over(),
         }
     }
 
@@ -152,7 +159,7 @@ impl Stream {
     pub fn h2(&self) -> Option<&H2Stream> {
         match self {
             Self::H2(s) => Some(s),
-            Self::Direct(_) | Self::FastCgi(_) | Self::Carried(_) => None,
+            Self::Direct(_) | Self::FastCgi(_) | Self::Carried(_) | Self::Over => None,
         }
     }
 
@@ -166,7 +173,7 @@ impl Stream {
     /// head's framing tells.
     pub fn is_over(&self) -> Option<bool> {
         match self {
-            Self::Direct(_) | Self::FastCgi(_) => None,
+            Self::Direct(_) | Self::FastCgi(_) | Self::Over => None,
             Self::H2(s) => Some(s.is_over()),
             Self::Carried(s) => Some(s.is_over()),
         }
@@ -183,13 +190,14 @@ impl Stream {
         match self {
             Self::Carried(s) => s.poll_confirmed(cx),
             Self::Direct(_) | Self::FastCgi(_) | Self::H2(_) => Poll::Ready(Ok(())),
+            Self::Over => over(),
         }
     }
 
     /// Releases the share of a multiplexed stream's head in the limit of its connection, after the head was freed.
     pub fn forget_head(&self) {
         match self {
-            Self::Direct(_) | Self::FastCgi(_) => {}
+            Self::Direct(_) | Self::FastCgi(_) | Self::Over => {}
             Self::H2(s) => s.forget_head(),
             Self::Carried(s) => s.forget_head(),
         }
@@ -198,7 +206,7 @@ impl Stream {
     /// Refuses the unprocessed request of a multiplexed stream: the client may send it again on another connection.
     pub fn refuse(&mut self) {
         match self {
-            Self::Direct(_) | Self::FastCgi(_) => {}
+            Self::Direct(_) | Self::FastCgi(_) | Self::Over => {}
             Self::H2(s) => s.refuse(),
             Self::Carried(s) => s.refuse(),
         }
@@ -208,7 +216,7 @@ impl Stream {
     pub fn fastcgi(&self) -> Option<&FastCgi> {
         match self {
             Self::FastCgi(s) => Some(s),
-            Self::Direct(_) | Self::H2(_) | Self::Carried(_) => None,
+            Self::Direct(_) | Self::H2(_) | Self::Carried(_) | Self::Over => None,
         }
     }
 
@@ -216,7 +224,7 @@ impl Stream {
     pub fn fastcgi_mut(&mut self) -> Option<&mut FastCgi> {
         match self {
             Self::FastCgi(s) => Some(s),
-            Self::Direct(_) | Self::H2(_) | Self::Carried(_) => None,
+            Self::Direct(_) | Self::H2(_) | Self::Carried(_) | Self::Over => None,
         }
     }
 
@@ -225,14 +233,14 @@ impl Stream {
         match self {
             Self::Direct(t) => Some(t.socket()),
             Self::FastCgi(s) => Some(s.transport().socket()),
-            Self::H2(_) | Self::Carried(_) => None,
+            Self::H2(_) | Self::Carried(_) | Self::Over => None,
         }
     }
 
     /// The trailers that followed the body of a multiplexed stream, as field lines.
     pub fn take_trailers(&mut self) -> Vec<u8> {
         match self {
-            Self::Direct(_) | Self::FastCgi(_) => Vec::new(),
+            Self::Direct(_) | Self::FastCgi(_) | Self::Over => Vec::new(),
             Self::H2(s) => s.take_trailers(),
             Self::Carried(s) => s.take_trailers(),
         }
@@ -245,6 +253,7 @@ impl Stream {
             Self::FastCgi(s) => s.transport_mut().poll_shutdown(cx),
             Self::H2(s) => Poll::Ready(s.end(&[])),
             Self::Carried(s) => Poll::Ready(s.finish(&[])),
+            Self::Over => over(),
         }
     }
 
@@ -256,6 +265,7 @@ impl Stream {
             Self::Direct(t) => t.is_quiet(),
             Self::FastCgi(s) => s.has_no_input() && s.transport_mut().is_quiet(),
             Self::H2(_) | Self::Carried(_) => true,
+            Self::Over => false,
         }
     }
 
@@ -266,6 +276,7 @@ impl Stream {
             Self::Direct(t) => t.is_quiet_now(),
             Self::FastCgi(s) => s.has_no_input() && s.transport_mut().is_quiet_now(),
             Self::H2(_) | Self::Carried(_) => true,
+            Self::Over => false,
         }
     }
 
@@ -277,6 +288,7 @@ impl Stream {
             Self::FastCgi(s) => s.transport().socket().is_reset(cx),
             Self::H2(s) => s.is_reset(cx),
             Self::Carried(s) => s.is_reset(cx),
+            Self::Over => true,
         }
     }
 
@@ -305,6 +317,7 @@ impl Stream {
             Self::FastCgi(s) => s.transport_mut().abort(),
             Self::H2(s) => s.abort(),
             Self::Carried(s) => s.abort(),
+            Self::Over => {}
         }
     }
 
@@ -315,6 +328,7 @@ impl Stream {
             Self::FastCgi(s) => s.transport().tls(),
             Self::H2(s) => s.tls(),
             Self::Carried(s) => s.tls(),
+            Self::Over => None,
         }
     }
 
@@ -322,6 +336,12 @@ impl Stream {
     pub fn local_address(&self) -> Option<SocketAddr> {
         self.socket()?.local_address()
     }
+}
+
+/// The error of a stream that is over.
+#[cold]
+fn over<T>() -> Poll<io::Result<T>> {
+    Poll::Ready(Err(io::ErrorKind::NotConnected.into()))
 }
 
 impl From<Transport> for Stream {

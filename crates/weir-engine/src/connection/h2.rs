@@ -98,7 +98,7 @@ impl multiplexed::Server for Server {
 
 impl multiplexed::Arrival for Arrival {
     fn accept(self, text: &mut Vec<u8>) -> Stream {
-        Stream::H2(Box::new(self.accept(text)))
+        Stream::H2(self.accept(text))
     }
 
     fn mark(head: &mut RequestHead, is_over: bool) {

@@ -436,10 +436,14 @@ impl<S: Server> Drop for Connection<S> {
 impl Shared {
     /// Runs a lane.
     async fn run(self: Rc<Self>, lane: Rc<Lane<Job>>) {
-        let mut deadline = Deadline::new();
+        let mut known: Option<Client> = None;
         while let Some(job) = lane.next(|| self.ended.get()).await {
             let Job { head, refused, stream, started, listener, trusted, generation } = job;
-            let mut client = Client {
+            // The client of the lane's last exchange, unless it has moved to another address.
+            if known.as_ref().is_some_and(|client| client.peer != self.peer.get()) {
+                known = None;
+            }
+            let client = known.get_or_insert_with(|| Client {
                 core: Rc::clone(&self.core),
                 listener,
                 peer: self.peer.get(),
@@ -448,10 +452,11 @@ impl Shared {
                 forwarding: Rc::clone(&self.forwarding.borrow()),
                 trusted,
                 handle: Rc::clone(&self.handle),
-                deadline,
+                deadline: Deadline::new(),
                 generation,
-                stream,
-            };
+                stream: Stream::Over,
+            });
+            client.stream = stream;
             let holds = client.adopt_listener();
             match refused {
                 _ if !holds => {
@@ -459,17 +464,17 @@ impl Shared {
                     self.core.give_request(head);
                 }
                 None => {
-                    let (next, head, _) = exchange::run(&mut client, head, started, Duration::ZERO).await;
+                    let (next, head, _) = exchange::run(client, head, started, Duration::ZERO).await;
                     if matches!(next, Next::Abort(_)) {
                         client.stream.abort();
                     }
                     self.core.give_request(head);
                 }
                 Some((cause, e)) => {
-                    exchange::refuse_head(&mut client, head, started, refused_for(cause, e)).await;
+                    exchange::refuse_head(client, head, started, refused_for(cause, e)).await;
                 }
             }
-            deadline = client.deadline;
+            client.stream = Stream::Over;
             self.open.set(self.open.get() - 1);
             if self.ended.get() || self.idle.borrow().len() >= IDLE_LANES {
                 return;

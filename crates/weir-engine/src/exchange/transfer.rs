@@ -321,7 +321,9 @@ impl Exchange<'_> {
     /// of the response, if that can be known.
     fn release(&mut self, attempt: Attempt, good: Option<Instant>) -> Box<ResponseHead> {
         let Attempt { upstream, active, sent, response, reusable, .. } = attempt;
-        if let Some(since) = good.filter(|_| reusable) {
+        // A stream is not used again, only its memory.
+        let is_kept = reusable || sent.connection.stream.is_multiplexed();
+        if let Some(since) = good.filter(|_| is_kept) {
             upstream.give_back(&active, sent.connection, since);
         }
         response

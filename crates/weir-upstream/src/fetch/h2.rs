@@ -22,7 +22,7 @@ pub(super) async fn talk(
     let head_bytes = u32::try_from(limits.head_bytes).unwrap_or(u32::MAX);
     let greeting = Link::begin(transport, window_for(round_trip), head_bytes, Box::new(|| {}));
     let (link, mut driver) = greeting.await.map_err(|_| FetchError::BadAnswer)?;
-    let mut stream = Stream::H2(Box::new(link.stream()));
+    let mut stream = Stream::H2(link.stream());
     let talked = pin!(async {
         send(&mut stream, out, &mut 0).await?;
         let head = receive_head(&mut stream, &limits).await?;

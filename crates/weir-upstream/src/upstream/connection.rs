@@ -74,6 +74,21 @@ impl Connection {
         Self(Box::new(Carrier { stream, relay: Relay::idle(), reused, opened: None }))
     }
 
+    /// The same, in the memory of one that is over.
+    #[inline]
+    pub(super) fn again(mut self, stream: Stream, reused: bool) -> Self {
+        (self.stream, self.reused) = (stream, reused);
+        self
+    }
+
+    /// Ends its stream and keeps only its own memory.
+    #[inline]
+    pub(super) fn over(mut self) -> Self {
+        self.stream = Stream::Over;
+        self.relay.release();
+        self
+    }
+
     /// Takes the request out, for another connection.
     #[inline]
     pub fn take_relay(&mut self) -> Relay {

@@ -268,8 +268,11 @@ impl LocalUpstream {
 
     /// Returns a connection whose exchange is wholly over, to a waiting request or into the pool.
     pub fn give_back(&self, active: &Active, mut connection: Connection, now: Instant) {
-        if self.spec.keepalive.is_zero() || connection.stream.h2().is_some() {
-            return; // `keepalive: 0s` turns reuse off; a stream is over
+        if connection.stream.is_multiplexed() {
+            return active.get().pool.shared.recycle(connection); // a stream is over
+        }
+        if self.spec.keepalive.is_zero() {
+            return; // `keepalive: 0s` turns reuse off
         }
         connection.reused = true;
         connection.relay.release();

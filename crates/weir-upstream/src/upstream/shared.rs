@@ -38,7 +38,12 @@ pub(crate) struct SharedConnections {
     next: Cell<u64>,
     /// A request found that the endpoint accepts none for now.
     was_paused: Cell<bool>,
+    /// The memory of requests that are over, for the next ones.
+    spare: RefCell<Vec<Connection>>,
 }
+
+/// Most of them: half a KiB each.
+const KEPT_SPARE: usize = 64;
 
 struct Held {
     id: u64,
@@ -101,7 +106,20 @@ impl SharedConnections {
         let with_room = list.iter_mut().filter(|held| fits(&held.link));
         let least = with_room.min_by_key(|held| held.link.streams())?;
         let reused = std::mem::replace(&mut least.used, true);
-        Some(Connection::shared(Stream::H2(Box::new(least.link.stream())), reused))
+        let stream = Stream::H2(least.link.stream());
+        Some(match self.spare.borrow_mut().pop() {
+            Some(spare) => spare.again(stream, reused),
+            None => Connection::shared(stream, reused),
+        })
+    }
+
+    /// Ends a stream and keeps its memory for the next one.
+    pub(super) fn recycle(&self, connection: Connection) {
+        let over = connection.over();
+        let mut spare = self.spare.borrow_mut();
+        if spare.len() < KEPT_SPARE {
+            spare.push(over);
+        }
     }
 
     /// Whether the endpoint chose HTTP/1.1 when it was asked.

@@ -97,7 +97,7 @@ impl Question {
         let greeting = Link::begin(transport, window_for(round_trip), self.head_bytes, Box::new(|| {}));
         let (link, mut driver) =
             greeting.await.map_err(|_| NotPassed::failed("probe_protocol", "it does not speak HTTP/2"))?;
-        let mut stream = Stream::H2(Box::new(link.stream()));
+        let mut stream = Stream::H2(link.stream());
         let talked = pin!(self.talk(&mut stream, &out, limit));
         driver.drive(talked).await
     }
