@@ -1,11 +1,16 @@
 //! Turns heads in HTTP/1.1 text into fields of HTTP/2 and HTTP/3 to send (RFC 9113 §8, RFC 9114 §4). Omits
 //! connection-specific fields (RFC 9113 §8.2.2, RFC 9114 §4.2).
 
+use crate::repeats::{Key, OF_REQUESTS, OF_RESPONSES, Repeats};
 use crate::swar::{line_end, name_end};
 use std::io;
 
 /// Compresses fields: HPACK for HTTP/2, QPACK for HTTP/3.
 pub trait Encode {
+    /// Whether its blocks are HPACK and depend on their fields alone. Such a block is valid on every connection, and is
+    /// kept for the next head with this field.
+    const IS_STATIC_HPACK: bool;
+
     /// Appends a field. A `secret` one must never get into a table, here or at later hops (RFC 7541 §7.1.3).
     fn encode(&mut self, name: &[u8], value: &[u8], secret: bool, out: &mut Vec<u8>);
 }
@@ -59,17 +64,25 @@ pub fn request(
     let (Some(method), Some(path)) = (words.next(), words.next()) else { return Err(unsayable()) };
     scratch.fields.clear();
     let (mut host, mut upgrade, mut key, mut te) = (None, None, None, false);
-    for line in &mut lines {
-        let line = line?;
+    let mut known = OF_REQUESTS.take(); // forgotten if the head is refused, which is rare
+    while let Some(line) = lines.next_unknown(encoder, &known, &mut scratch.fields) {
+        let New { line, text, at } = line?;
         let Line { name, value, .. } = line;
         match name.len() {
             4 if name.eq_ignore_ascii_case(b"host") => host = Some(value),
             17 if name.eq_ignore_ascii_case(b"sec-websocket-key") => key = Some(value),
             7 if name.eq_ignore_ascii_case(b"upgrade") => upgrade = Some(value),
             2 if name.eq_ignore_ascii_case(b"te") => te |= value.eq_ignore_ascii_case(b"trailers"),
-            _ => field(&line, encoder, &mut scratch.name, &mut scratch.fields),
+            _ => {
+                let begin = scratch.fields.len();
+                let repeats = field(&line, encoder, &mut scratch.name, &mut scratch.fields);
+                if let (Some(at), Repeating::Maybe) = (at, repeats) {
+                    known.note(at, text, scratch.fields.get(begin..).unwrap_or_default());
+                }
+            }
         }
     }
+    OF_REQUESTS.set(known);
     let len = lines.end_of_head(text)?;
     let tunnel = upgrade.is_some_and(|u| u.eq_ignore_ascii_case(b"websocket")) && key.is_some();
     let method_sent = if tunnel { &b"CONNECT"[..] } else { method };
@@ -105,7 +118,8 @@ pub fn request(
     }
 }
 
-/// Appends the block of the response head at the start of `text`. `tunnel`: the request asked for a tunnel, which a 2xx would open (RFC 8441 §5). Here only a 101 opens one.
+/// Appends the block of the response head at the start of `text`. `tunnel`: the request asked for a tunnel, which a 2xx
+/// would open (RFC 8441 §5). Here only a 101 opens one.
 ///
 /// # Errors
 /// When the text is not a head, which would be a bug of ours.
@@ -125,12 +139,18 @@ pub fn response(
         200..=299 if tunnel => encoder.encode(b":status", b"502", false, out),
         _ => encoder.encode(b":status", digits, false, out),
     }
-    for line in &mut lines {
-        let line = line?;
+    let mut known = OF_RESPONSES.take();
+    while let Some(line) = lines.next_unknown(encoder, &known, out) {
+        let New { line, text, at } = line?;
         if !(opens && line.name.eq_ignore_ascii_case(b"sec-websocket-accept")) {
-            field(&line, encoder, &mut scratch.name, out);
+            let begin = out.len();
+            let repeats = field(&line, encoder, &mut scratch.name, out);
+            if let (Some(at), Repeating::Maybe) = (at, repeats) {
+                known.note(at, text, out.get(begin..).unwrap_or_default());
+            }
         }
     }
+    OF_RESPONSES.set(known);
     let len = lines.end_of_head(text)?;
     Ok(Answered { status: if opens { 200 } else { status }, len })
 }
@@ -146,7 +166,7 @@ pub fn trailers(
     out: &mut Vec<u8>,
 ) -> io::Result<()> {
     for line in Lines(lines) {
-        field(&line?, encoder, &mut scratch.name, out);
+        let _ = field(&line?, encoder, &mut scratch.name, out); // trailers seldom repeat
     }
     Ok(())
 }
@@ -169,7 +189,46 @@ struct Line<'a> {
 /// Iterates over field lines up to the end of the head. No value contains a CR: that was checked when it was created.
 struct Lines<'a>(&'a [u8]);
 
-impl Lines<'_> {
+/// A line whose block is not known.
+struct New<'a> {
+    line: Line<'a>,
+    /// The line with its CRLF.
+    text: &'a [u8],
+    /// Where its block may be kept.
+    at: Option<Key>,
+}
+
+/// Whether a line may come again and its block be kept.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Repeating {
+    Maybe,
+    /// It may hold a secret, or means more than a field.
+    Never,
+}
+
+impl<'a> Lines<'a> {
+    /// Appends the blocks of the lines that are known, up to the first other line.
+    #[inline]
+    fn next_unknown<E: Encode>(
+        &mut self,
+        _: &E,
+        known: &Repeats,
+        out: &mut Vec<u8>,
+    ) -> Option<io::Result<New<'a>>> {
+        loop {
+            let text = self.0;
+            let at = if E::IS_STATIC_HPACK { Key::of(text) } else { None };
+            if let Some(len) = at.and_then(|at| known.append(at, text, out)) {
+                self.0 = text.get(len..).unwrap_or_default();
+                continue;
+            }
+            return self.next().map(|line| {
+                let text = text.get(..text.len() - self.0.len()).unwrap_or_default();
+                line.map(|line| New { line, text, at })
+            });
+        }
+    }
+
     /// The length of the head, after the last line.
     fn end_of_head(&self, head: &[u8]) -> io::Result<usize> {
         let behind = self.0.strip_prefix(b"\r\n").ok_or_else(unsayable)?;
@@ -198,7 +257,7 @@ impl<'a> Iterator for Lines<'a> {
 }
 
 #[inline]
-fn field(line: &Line<'_>, encoder: &mut impl Encode, lower: &mut Vec<u8>, out: &mut Vec<u8>) {
+fn field(line: &Line<'_>, encoder: &mut impl Encode, lower: &mut Vec<u8>, out: &mut Vec<u8>) -> Repeating {
     let name = if line.is_lower {
         line.name
     } else {
@@ -208,11 +267,18 @@ fn field(line: &Line<'_>, encoder: &mut impl Encode, lower: &mut Vec<u8>, out: &
         &lower[..]
     };
     match name {
-        b"connection" | b"keep-alive" | b"proxy-connection" | b"te" | b"transfer-encoding" | b"upgrade" => {}
+        b"connection" | b"keep-alive" | b"proxy-connection" | b"te" | b"transfer-encoding" | b"upgrade" => {
+            return Repeating::Never;
+        }
         // RFC 7541 §7.1.3: no hop may add these to a table.
         b"authorization" | b"proxy-authorization" => encoder.encode(name, line.value, true, out),
-        _ => encoder.encode(name, line.value, false, out),
+        b"cookie" | b"set-cookie" | b"sec-websocket-accept" => encoder.encode(name, line.value, false, out),
+        _ => {
+            encoder.encode(name, line.value, false, out);
+            return Repeating::Maybe;
+        }
     }
+    Repeating::Never
 }
 
 /// Whether a byte may occur in a target or host of HTTP/2 and HTTP/3.
@@ -269,7 +335,20 @@ mod tests {
     /// Fields as lines; secret ones end in `!`.
     struct Plain;
 
+    /// The same, for whose blocks nothing is kept.
+    struct Forgetful;
+
+    impl Encode for Forgetful {
+        const IS_STATIC_HPACK: bool = false;
+
+        fn encode(&mut self, name: &[u8], value: &[u8], secret: bool, out: &mut Vec<u8>) {
+            Plain.encode(name, value, secret, out);
+        }
+    }
+
     impl Encode for Plain {
+        const IS_STATIC_HPACK: bool = true;
+
         fn encode(&mut self, name: &[u8], value: &[u8], secret: bool, out: &mut Vec<u8>) {
             let end: &[u8] = if secret { b"!\n" } else { b"\n" };
             out.extend_from_slice(&[name, b": ", value, end].concat());
@@ -393,5 +472,59 @@ mod tests {
             assert_eq!(read().ok(), want, "{text:?}");
         }
         assert!(good > 500 && bad > 500, "{good}, {bad}: the test has lost its point");
+    }
+
+    /// Heads of many users, who repeat their own lines and each other's: what is kept changes no block.
+    #[test]
+    fn what_is_kept_changes_nothing() {
+        const LINES: [&str; 18] = [
+            "server: weir",
+            "Server: weir",
+            "server: weir ",
+            "content-type: text/html",
+            "content-type: text/plain",
+            "content-length: 5",
+            "content-length: 51",
+            "date: Sun, 29 Nov 2026 12:00:00 GMT",
+            "date: Sun, 29 Nov 2026 12:00:01 GMT",
+            "authorization: Basic of-user-a",
+            "cookie: session=of-user-a",
+            "set-cookie: session=of-user-b",
+            "connection: keep-alive, te",
+            "te: trailers, gzip",
+            "host: somewhere.test",
+            "upgrade: websocket",
+            "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==",
+            "sec-websocket-accept: dGhlIHNhbXBsZSBub25jZQ==",
+        ];
+        let mut random = fastrand::Rng::with_seed(11);
+        for _ in 0..5_000 {
+            let lines: Vec<&str> =
+                (0..random.usize(..6)).map(|_| LINES[random.usize(..LINES.len())]).collect();
+            let fields = lines.iter().map(|line| format!("{line}\r\n")).collect::<String>();
+            let of_request = format!("GET /some/path HTTP/1.1\r\n{fields}\r\nbody: of sixteen bytes");
+            let status = ["200 OK", "101 Switch"][random.usize(..2)];
+            let of_response = format!("HTTP/1.1 {status}\r\n{fields}\r\nbody: of sixteen bytes");
+            let (mut kept, mut plain) = ((Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
+            let (text, scratch) = (of_request.as_bytes(), &mut Scratch::default());
+            let asked = request(text, "https", &mut Plain, scratch, &mut kept.0).unwrap();
+            assert_eq!(request(text, "https", &mut Forgetful, scratch, &mut plain.0).unwrap(), asked);
+            let text = of_response.as_bytes();
+            let answered = response(text, false, &mut Plain, scratch, &mut kept.1).unwrap();
+            assert_eq!(response(text, false, &mut Forgetful, scratch, &mut plain.1).unwrap(), answered);
+            assert_eq!(kept, plain, "{fields}");
+        }
+    }
+
+    #[test]
+    fn no_secret_is_kept() {
+        let secrets = ["Authorization: Basic s3cret", "cookie: id=s3cret", "set-cookie: id=s3cret"];
+        let text = format!("HTTP/1.1 200 OK\r\n{}\r\nx-plain: is kept\r\n\r\n", secrets.join("\r\n"));
+        for _ in 0..4 {
+            response(text.as_bytes(), false, &mut Plain, &mut Scratch::default(), &mut Vec::new()).unwrap();
+        }
+        let kept = format!("{:?}", OF_RESPONSES.take()).replace(", ", "");
+        let bytes = |text: &str| format!("{:?}", text.as_bytes()).replace(", ", "").replace(['[', ']'], "");
+        assert!(kept.contains(&bytes("x-plain: is kept\r\n")) && !kept.contains(&bytes("s3cret")), "{kept}");
     }
 }

@@ -295,6 +295,8 @@ pub(super) struct Measured<'a> {
 }
 
 impl Encode for Measured<'_> {
+    const IS_STATIC_HPACK: bool = false;
+
     #[inline]
     fn encode(&mut self, name: &[u8], value: &[u8], secret: bool, out: &mut Vec<u8>) {
         self.size += name.len() + value.len() + FIELD;

@@ -232,6 +232,8 @@ impl Encoder {
 }
 
 impl Encode for Encoder {
+    const IS_STATIC_HPACK: bool = false;
+
     fn encode(&mut self, name: &[u8], value: &[u8], secret: bool, out: &mut Vec<u8>) {
         let found = find(name, value);
         if let (Found::Field(index), false) = (found, secret) {
@@ -285,6 +287,8 @@ fn fingerprint(name: &[u8], value: &[u8]) -> u32 {
 pub struct Static;
 
 impl Encode for Static {
+    const IS_STATIC_HPACK: bool = false;
+
     fn encode(&mut self, name: &[u8], value: &[u8], secret: bool, out: &mut Vec<u8>) {
         Encoder::new(0).encode(name, value, secret, out);
     }

@@ -179,6 +179,8 @@ impl Table {
 pub(super) struct Static;
 
 impl Encode for Static {
+    const IS_STATIC_HPACK: bool = true;
+
     #[inline]
     fn encode(&mut self, name: &[u8], value: &[u8], secret: bool, out: &mut Vec<u8>) {
         encode(name, value, secret, out);
