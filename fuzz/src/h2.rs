@@ -150,7 +150,7 @@ fn act(role: Role, codec: &mut TextCodec, streams: &mut Vec<(usize, bool)>, rand
             }
             3 | 4 if !headed && role == Role::Server => {
                 let sent = codec.send_response(slot, RESPONSE, &quiet_task());
-                streams[at].1 = matches!(sent, Poll::Ready(Ok(true)));
+                streams[at].1 = matches!(sent, Poll::Ready(Ok((_, true))));
             }
             3 | 4 => {
                 let data = vec![b'y'; 1 + random.below(40_000)];
