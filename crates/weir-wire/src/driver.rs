@@ -19,7 +19,7 @@ mod timers;
 
 pub(crate) use timers::Timers;
 
-use crate::sockets::{Datagrams, Sockets, TAKEN};
+use crate::sockets::{Counted, Datagrams, Sockets, TAKEN};
 use mio::{Events, Token};
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -202,9 +202,12 @@ impl Driver {
             self.own.timers.fire(Instant::now());
         }
         self.looks += 1;
-        if is_idle || self.looks > PATIENCE {
+        if is_idle {
             self.looks = 0;
-            sockets.tell_line(TAKEN);
+            sockets.tell_line(TAKEN, Counted::Requests);
+        } else if self.looks > PATIENCE {
+            self.looks = 0;
+            sockets.tell_line(TAKEN, Counted::Clients);
         }
         sockets.wake_resting();
         Ok(())

@@ -32,6 +32,15 @@ use mio::{Events, Interest, Registry, Token};
 /// each would touch 3 MiB before the first answer (160 cache lines per request from memory, row h2-h1).
 pub(crate) const TAKEN: usize = 32;
 
+/// How long a turn of clients is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Counted {
+    /// For a core that other work keeps busy: nobody waits longer because of those who bring much.
+    Clients,
+    /// As many as are expected of them. The next turn follows at once when a core has nothing else to do.
+    Requests,
+}
+
 /// The sockets of one core.
 pub struct Sockets {
     registry: Registry,
@@ -182,14 +191,17 @@ impl Sockets {
         resting.into_iter().for_each(Waker::wake);
     }
 
-    /// Wakes the first clients of the queue, until they are expected to bring `most` requests.
-    pub(crate) fn tell_line(&self, most: usize) {
-        let mut requests = 0;
-        while requests < most {
+    /// Wakes the first clients of the queue, until there are `most` of what is counted.
+    pub(crate) fn tell_line(&self, most: usize, counted: Counted) {
+        let mut told = 0;
+        while told < most {
             let first = self.line.borrow_mut().pop_front();
             let Some(name) = first else { return };
             if let Some(slot) = Self::of(&self.slots.borrow(), name) {
-                requests += usize::from(slot.requests.get().max(1));
+                told += match counted {
+                    Counted::Clients => 1,
+                    Counted::Requests => usize::from(slot.requests.get().max(1)),
+                };
                 slot.tell(slot.pending.take());
             }
         }

@@ -207,7 +207,7 @@ fn a_client_stands_in_line_once() {
         sockets.queue(socket.place().unwrap().name, READ);
         sockets.queue(socket.place().unwrap().name, WRITE);
         assert_eq!(sockets.line.borrow().len(), 1);
-        sockets.tell_line(TAKEN);
+        sockets.tell_line(TAKEN, Counted::Requests);
         assert!(socket.place().unwrap().slot.is_ready(READ) && socket.place().unwrap().slot.is_ready(WRITE));
         sockets.queue(socket.place().unwrap().name, READ);
         assert_eq!(sockets.line.borrow().len(), 1, "it may stand there again");
@@ -229,8 +229,10 @@ fn a_turn_is_as_long_as_the_requests_that_clients_bring() {
             let is_ready = |client: &Socket| client.place().unwrap().slot.is_ready(READ);
             clients.iter().take_while(|(client, _)| is_ready(client)).count()
         };
-        for after in [2, 3, 5] {
-            sockets.tell_line(11);
+        for (most, counted, after) in
+            [(11, Counted::Requests, 2), (1, Counted::Clients, 3), (11, Counted::Requests, 5)]
+        {
+            sockets.tell_line(most, counted);
             assert_eq!(told(), after);
         }
     });

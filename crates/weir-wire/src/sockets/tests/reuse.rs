@@ -62,13 +62,13 @@ fn apply(sockets: &Rc<Sockets>, opened: &mut Vec<Model>, step: Step) {
                 Class::Upstream => sockets.tell(model.name, found),
             }
         }
-        Step::Tell => sockets.tell_line(1),
+        Step::Tell => sockets.tell_line(1, Counted::Clients),
     }
 }
 
 /// The properties that hold after any sequence.
 fn check(sockets: &Sockets, opened: &[Model], sequence: &[Step]) {
-    sockets.tell_line(usize::MAX);
+    sockets.tell_line(usize::MAX, Counted::Requests);
     assert!(sockets.is_empty(), "{sequence:?}: somebody still stands in the line");
     for (number, model) in opened.iter().enumerate() {
         let Some(place) = &model.place else { continue };
