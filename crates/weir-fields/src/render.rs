@@ -426,8 +426,11 @@ mod tests {
         }
     }
 
-    /// The name, the value, and whether the name is in lower case, of each line; read as simply as possible.
-    fn plainly(text: &str) -> Option<(Vec<(String, String, bool)>, usize)> {
+    /// A line: its name, its value, and whether the name is in lower case.
+    type Read = (String, String, bool);
+
+    /// The lines of a head and its length, read as simply as possible.
+    fn plainly(text: &str) -> Option<(Vec<Read>, usize)> {
         let end = text.find("\r\n\r\n")? + 2;
         let mut lines = Vec::new();
         for line in text[..end].split_terminator("\r\n").skip(1) {
