@@ -761,6 +761,58 @@ fn no_link_between_pages_is_broken() {
     });
 }
 
+#[test]
+fn no_anchor_between_pages_is_broken() {
+    let docs = files_below(&root().join("docs")).into_iter().map(PathBuf::from);
+    let beside = fs::read_dir(root()).unwrap().map(|entry| entry.unwrap().path());
+    let pages: Vec<PathBuf> = docs
+        .chain(beside)
+        .filter(|path| path.extension().is_some_and(|extension| extension == "md"))
+        .collect();
+    let anchors: BTreeMap<PathBuf, BTreeSet<String>> =
+        pages.iter().map(|page| (page.canonicalize().unwrap(), anchors(&read(page)))).collect();
+    check("there is no such heading", |broken| {
+        for page in &pages {
+            let text = read(page);
+            for (at, _) in text.match_indices("](") {
+                let link = text[at + 2..].split(')').next().unwrap_or_default();
+                let Some((file, anchor)) = link.split_once('#').filter(|_| !link.contains("://")) else {
+                    continue;
+                };
+                let target = if file.is_empty() { page.clone() } else { page.parent().unwrap().join(file) };
+                let known = target.canonicalize().ok().and_then(|target| anchors.get(&target));
+                if known.is_some_and(|known| !known.contains(anchor)) {
+                    broken.push(format!("{}: {link}", name(page)));
+                }
+            }
+        }
+    });
+}
+
+/// The anchors of a page: those that its headings get, and those that it names.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut is_code = false;
+    for line in text.lines() {
+        is_code ^= line.trim_start().starts_with("```");
+        let Some(heading) = line.strip_prefix('#').filter(|_| !is_code) else { continue };
+        // Of a link, the text counts.
+        let (first, links) = heading.split_once("](").unwrap_or((heading, ""));
+        let rest = links.split("](").map(|part| part.split_once(')').map_or(part, |(_, rest)| rest));
+        let heading: String = std::iter::once(first).chain(rest).collect();
+        let heading = heading.trim_start_matches('#').trim().to_lowercase();
+        let kept = heading.chars().filter(|letter| letter.is_alphanumeric() || " -_".contains(*letter));
+        let anchor: String = kept.map(|letter| if letter == ' ' { '-' } else { letter }).collect();
+        let more = (0..).map(|n| if n == 0 { anchor.clone() } else { format!("{anchor}-{n}") });
+        let unused = more.into_iter().find(|anchor| !found.contains(anchor)).unwrap();
+        found.insert(unused);
+    }
+    for (at, _) in text.match_indices(" id=\"") {
+        found.insert(text[at + 5..].split('"').next().unwrap_or_default().to_owned());
+    }
+    found
+}
+
 /// A filter declares its kind in its file, or in its folder's first file; other modules are shared by filters.
 fn is_filter(path: &Path) -> bool {
     let file = if path.is_dir() { path.join("mod.rs") } else { path.to_owned() };
