@@ -50,6 +50,8 @@ pub enum Making {
     ForGateways,
     /// It makes none.
     Never,
+    /// The leader creates and changes one in its own namespace, and deletes none.
+    Record,
 }
 
 /// What the absence of a resource from the API means.
@@ -97,7 +99,7 @@ const fn built_in(group: &'static str, kind: &'static str, plural: &'static str)
 /// gateway, so the API server leaves both out.
 pub static WATCHED: &[Resource] = &[
     custom("v1", "BackendTLSPolicy", "backendtlspolicies", Status::Written),
-    built_in("", "ConfigMap", "configmaps"),
+    Resource { making: Making::Record, ..built_in("", "ConfigMap", "configmaps") },
     Resource {
         making: Making::ForGateways,
         ..built_in("discovery.k8s.io", "EndpointSlice", "endpointslices")

@@ -607,7 +607,7 @@ impl<T: Translator> Driver<T> {
 }
 
 fn is_made(kind: &str) -> bool {
-    watched(kind).is_some_and(|resource| resource.making == Making::ForGateways)
+    watched(kind).is_some_and(|resource| resource.making != Making::Never)
 }
 
 fn is_written(kind: &str) -> bool {

@@ -175,7 +175,8 @@ pub fn translate(cluster: &Cluster, options: &Options) -> Translation {
     layout::emit(&mut cx, &gates);
     ingress::routes(&mut cx, &gates, &mut statuses);
     statuses::gateways(&cx, &gates, &mut statuses);
-    let objects = gates.iter().flat_map(|gate| services::objects(&cx, gate)).collect();
+    let objects = gates.iter().flat_map(|gate| services::objects(&cx, gate));
+    let objects = objects.chain(services::record(&cx, &gates)).collect();
     let gateways = gates.iter().map(|gate| (gate.name.clone(), gate.object.meta.uid.clone())).collect();
     statuses::policies(&cx, &mut statuses);
     let Cx { mut config, mut routes, notices, owners, .. } = cx;

@@ -5,16 +5,16 @@
 //! talking to each other, across restarts, and while Gateways come and go. They are derived:
 //!
 //! - A digest of the Gateway's uid and the port gives a few candidates within [`POD_PORTS`]. Nobody chooses a uid.
-//! - The candidate that the Gateway's Service has already is kept. So an older Gateway that goes, or a new one, moves no
-//!   port of another, and a restart finds the ports of before. It stays taken while the Service leads there, also if the
-//!   Gateway is not served now. If two Services lead to one port of the pods, somebody has edited one of them, and
-//!   nothing tells which: neither keeps it, so that no Gateway gets the clients of another.
-//! - Of the others, the older Gateway takes its first free candidate. Every replica that has seen the same objects takes
-//!   the same one, so replicas listen before the leader has written the Service.
+//! - The leader records each port in a ConfigMap of its own namespace, which tenants cannot write. A Gateway keeps its
+//!   recorded port until it no longer asks for it, whatever its Service or anybody else's says, and also while the
+//!   Gateway is not accepted. So neither a Gateway that comes or goes, nor an edited Service, nor a restart moves it.
+//! - A port without a record stays where the Gateway's Service leads to already: the record was lost, or an earlier
+//!   version made the Service. If the Services of two Gateways lead to one port of the pods, somebody has edited one of
+//!   them, and nothing tells which: neither keeps it, so that no Gateway gets the clients of another.
+//! - Of the others, the older Gateway takes its first candidate that is neither recorded nor led to. Every replica that
+//!   has seen the same objects takes the same one, so replicas listen before the leader has written Service and record.
 //!
-//! Whoever may change the Service in a tenant's namespace can move that Gateway's port among its own candidates, and
-//! another Gateway's port away from one of these, until the leader has written both Services. Any other port there, such
-//! as that of the admin API, is ignored.
+//! A target that is not among the Gateway's own candidates, such as the port of the admin API, is ignored.
 //!
 //! The Service stands in the Gateway's namespace, so that its owner is the Gateway and Kubernetes deletes it with it. The
 //! pods stand in another one, so the Service has no selector: its EndpointSlices are copies of those of the Service of
@@ -24,7 +24,7 @@ use super::listeners::Gate;
 use super::{Cx, Front};
 use crate::names;
 use crate::objects::{
-    CONTROLLER_ANNOTATION, Endpoint, GATEWAY_GROUP, Kind, Meta, Name, Object, ParametersRef, SERVICE_LABEL,
+    CONTROLLER_ANNOTATION, Endpoint, GATEWAY_GROUP, Gateway, Kind, Meta, Name, Object, ParametersRef, SERVICE_LABEL,
     Service, ServicePort, is_label, shown,
 };
 use crate::status::Problem;
@@ -44,6 +44,10 @@ const CANDIDATES: u8 = 8;
 
 /// Most ports of a Gateway: an EndpointSlice has no more.
 pub const MAX_PORTS: usize = 100;
+
+/// Most bytes of the record of ports, a little less than a ConfigMap may have. Some 15,000 Gateways with two ports each
+/// fit. What does not fit is kept by Services alone.
+const MAX_RECORD: usize = 900 << 10;
 
 /// Most pods of an EndpointSlice, as in Kubernetes.
 const MAX_PODS: usize = 1_000;
@@ -72,6 +76,8 @@ pub(super) fn assign(cx: &Cx<'_>, gates: &mut [Gate<'_>]) {
     if cx.options.front == Front::Pods {
         return;
     }
+    let records = Records::read(cx);
+    let mut taken = records.reserved(cx, gates);
     // A Service leads where it leads whether or not its Gateway is served now: nobody else may listen there.
     let led: Vec<BTreeMap<u16, u16>> = gates.iter().map(|gate| led_by(cx, gate)).collect();
     let mut claims: BTreeMap<u16, usize> = BTreeMap::new();
@@ -80,13 +86,13 @@ pub(super) fn assign(cx: &Cx<'_>, gates: &mut [Gate<'_>]) {
     }
     for (gate, led) in gates.iter_mut().zip(&led).filter(|(gate, _)| gate.wrong.is_none()) {
         for port in ports_of(gate) {
-            let kept = led.get(&port).filter(|target| claims.get(*target) == Some(&1));
-            if let Some(kept) = kept {
-                gate.ports.insert(port, *kept);
+            let led = || led.get(&port).filter(|at| claims.get(*at) == Some(&1) && !taken.contains(*at));
+            if let Some(kept) = records.of(gate, port).or_else(|| led().copied()) {
+                gate.ports.insert(port, kept);
             }
         }
     }
-    let mut taken: BTreeSet<u16> = claims.into_keys().collect();
+    taken.extend(claims.into_keys());
     for gate in gates.iter_mut().filter(|gate| gate.wrong.is_none()) {
         let ports = ports_of(gate);
         for (at, port) in ports.into_iter().enumerate() {
@@ -107,6 +113,96 @@ pub(super) fn assign(cx: &Cx<'_>, gates: &mut [Gate<'_>]) {
             }
         }
     }
+}
+
+/// The recorded ports: by the uid of a Gateway and its port, the port of the pods. No port of the pods is in it twice.
+#[derive(Debug, Default)]
+struct Records<'c>(BTreeMap<&'c str, BTreeMap<u16, u16>>);
+
+/// The ConfigMap with the recorded ports.
+fn record_name(pods: &Name) -> Name {
+    Name::new(&pods.namespace, &format!("{}-ports", pods.name))
+}
+
+impl<'c> Records<'c> {
+    fn read(cx: &Cx<'c>) -> Self {
+        let mut all = Self::default();
+        let Front::Services { pods, .. } = &cx.options.front else { return all };
+        let Some(map) = cx.cluster.config_maps.get(&record_name(pods)) else { return all };
+        let mut taken: BTreeSet<u16> = BTreeSet::new();
+        for (uid, text) in &map.spec.data {
+            let own = all.0.entry(uid).or_default();
+            for (port, target) in text.split(' ').filter_map(|pair| pair.split_once('=')) {
+                let pair = port.parse().ok().zip(target.parse().ok());
+                let pair = pair.filter(|(_, target)| POD_PORTS.contains(target) && taken.insert(*target));
+                own.extend(pair);
+            }
+        }
+        all
+    }
+
+    fn of(&self, gate: &Gate<'_>, port: u16) -> Option<u16> {
+        self.0.get(gate.object.meta.uid.as_str())?.get(&port).copied()
+    }
+
+    /// The recorded ports that a Gateway still has, now or once what is wrong with it or a listener is mended.
+    fn kept(&self, gate: &Gate<'_>) -> BTreeMap<u16, u16> {
+        let all = self.0.get(gate.object.meta.uid.as_str()).cloned().unwrap_or_default();
+        let asks = |port: u16| gate.listeners.iter().any(|listener| listener.spec.port == port);
+        all.into_iter().filter(|(port, _)| gate.wrong.is_some() || asks(*port)).collect()
+    }
+
+    /// The recorded ports of Gateways whose class is missing: it may come back.
+    fn waiting(&self, cx: &Cx<'c>) -> BTreeMap<&'c str, BTreeMap<u16, u16>> {
+        let is_known = |class: &str| cx.cluster.gateway_classes.contains_key(&Name::new("", class));
+        let waiting = cx.cluster.gateways.values().filter(|gateway| !is_known(&gateway.spec.gateway_class_name));
+        let own = |gateway: &'c Object<Gateway>| {
+            let uid = gateway.meta.uid.as_str();
+            self.0.get(uid).map(|ports| (uid, ports.clone()))
+        };
+        waiting.filter_map(own).collect()
+    }
+
+    /// The ports of the pods that nobody else gets.
+    fn reserved(&self, cx: &Cx<'c>, gates: &[Gate<'_>]) -> BTreeSet<u16> {
+        let kept = gates.iter().flat_map(|gate| self.kept(gate).into_values());
+        kept.chain(self.waiting(cx).into_values().flat_map(BTreeMap::into_values)).collect()
+    }
+}
+
+/// The record of all ports as it is to be.
+pub(super) fn record(cx: &Cx<'_>, gates: &[Gate<'_>]) -> Option<(Kind, Name, Value)> {
+    let Front::Services { pods, .. } = &cx.options.front else { return None };
+    let name = record_name(pods);
+    let (records, known) = (Records::read(cx), cx.cluster.config_maps.get(&name));
+    // `null` removes the Gateways that are gone.
+    let gone = known.into_iter().flat_map(|map| map.spec.data.keys());
+    let mut data: Map<String, Value> = gone.map(|uid| (uid.clone(), Value::Null)).collect();
+    let own = |gate: &Gate<'_>| {
+        let mut ports = records.kept(gate);
+        ports.extend(&gate.ports);
+        (gate.object.meta.uid.clone(), ports)
+    };
+    let waiting = records.waiting(cx).into_iter().map(|(uid, ports)| (uid.to_owned(), ports));
+    let mut bytes = 0;
+    for (uid, ports) in gates.iter().map(own).chain(waiting).filter(|(_, ports)| !ports.is_empty()) {
+        let pairs: Vec<String> = ports.iter().map(|(port, target)| format!("{port}={target}")).collect();
+        let text = pairs.join(" ");
+        bytes += uid.len() + text.len();
+        if bytes <= MAX_RECORD {
+            data.insert(uid, json!(text));
+        }
+    }
+    if data.is_empty() {
+        return None;
+    }
+    let metadata = json!({
+        "namespace": name.namespace, "name": name.name,
+        "labels": { "app.kubernetes.io/managed-by": "weir-kube" },
+        "annotations": { CONTROLLER_ANNOTATION: cx.options.controller },
+    });
+    let value = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data });
+    Some((Kind::ConfigMap, name, value))
 }
 
 /// The ports of the listeners that routes may attach to, also of those whose certificate is missing: a Secret that is
@@ -418,6 +514,11 @@ mod tests {
 
     /// The ports of the pods that are listened on, by Gateway.
     fn listened(objects: &[Value]) -> BTreeMap<String, u16> {
+        translated(objects).0
+    }
+
+    /// The ports of the pods that are listened on, by Gateway, and the record of ports as it is to be.
+    fn translated(objects: &[Value]) -> (BTreeMap<String, u16>, Value) {
         let mut cluster = crate::Cluster::default();
         let class = json!({
             "apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass", "metadata": { "name": "weir" },
@@ -434,26 +535,99 @@ mod tests {
         let listeners = translated.config.listeners.iter();
         let all =
             listeners.filter_map(|(name, value)| Some((name.split('_').nth(2)?.to_owned(), port(value)?)));
-        all.collect()
+        let record = translated.objects.iter().find(|(kind, ..)| *kind == Kind::ConfigMap);
+        (all.collect(), record.map(|(_, _, value)| value["data"].clone()).unwrap_or_default())
+    }
+
+    fn recorded(data: &Value) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "namespace": "weir", "name": "weir-ports" },
+            "data": data,
+        })
+    }
+
+    /// A Gateway whose first candidate is this port of the pods.
+    fn rival(target: u16, is_accepted: bool) -> (Value, String, u16) {
+        let first = |uid: &str, port: u16| {
+            let (uid, namespace) = (uid.to_owned(), "infra".to_owned());
+            let meta = Meta { uid, namespace, name: "attacker".to_owned(), ..Meta::default() };
+            candidates(&meta, port).next()
+        };
+        let mut choices = (0..100).flat_map(|at| (1..=u16::MAX).map(move |port| (format!("u-{at}"), port)));
+        let (uid, port) = choices.find(|(uid, port)| first(uid, *port) == Some(target)).unwrap();
+        (gateway("attacker", &uid, port, is_accepted), uid, port)
+    }
+
+    #[test]
+    fn a_recorded_port_stays_whatever_services_say() {
+        let victim = || gateway("victim", "u-victim", 80, true);
+        let (first, record) = translated(&[victim()]);
+        let target = first["victim"];
+        assert_eq!(record, json!({ "u-victim": format!("80={target}") }));
+        for is_accepted in [true, false] {
+            let (attacker, uid, port) = rival(target, is_accepted);
+            let edited = service("attacker", &uid, port, target);
+            let all = [attacker, victim(), service("victim", "u-victim", 80, target), edited];
+            // Without a record nobody knows whose the port is.
+            assert_ne!(listened(&all).get("victim"), Some(&target), "{is_accepted}");
+            let all = [&all[..], &[recorded(&record)]].concat();
+            let (found, next) = translated(&all);
+            assert_eq!(found["victim"], target, "{is_accepted}");
+            assert_ne!(found.get("attacker"), Some(&target));
+            assert_eq!(next["u-victim"], record["u-victim"]);
+            // Nor if the victim's own Service was edited or is gone.
+            let all = [rival(target, is_accepted).0, victim(), recorded(&record)];
+            assert_eq!(listened(&all)["victim"], target);
+        }
+    }
+
+    #[test]
+    fn a_record_lasts_as_long_as_the_gateway_asks_for_its_port() {
+        let (first, record) = translated(&[gateway("victim", "u-victim", 80, true)]);
+        let target = first["victim"];
+        let attacker = || rival(target, true).0;
+        let other = &rival(target, true).1;
+        let known = recorded(&record);
+        // One that is not accepted keeps it.
+        let (found, next) = translated(&[attacker(), gateway("victim", "u-victim", 80, false), known.clone()]);
+        assert_ne!(found["attacker"], target);
+        assert_eq!(next["u-victim"], record["u-victim"]);
+        // So does one whose class is missing.
+        let mut waits = gateway("victim", "u-victim", 80, true);
+        waits["spec"]["gatewayClassName"] = json!("missing");
+        let (found, next) = translated(&[attacker(), waits, known.clone()]);
+        assert_ne!(found["attacker"], target);
+        assert_eq!(next["u-victim"], record["u-victim"]);
+        // One that asks for another port, or is gone, does not.
+        let (found, next) = translated(&[attacker(), gateway("victim", "u-victim", 81, true), known.clone()]);
+        assert_eq!(found["attacker"], target);
+        assert_eq!(next["u-victim"], json!(format!("81={}", found["victim"])));
+        let (found, next) = translated(&[attacker(), known]);
+        assert_eq!((found["attacker"], &next["u-victim"]), (target, &Value::Null));
+        assert!(next.get(other).is_some_and(Value::is_string), "{next}");
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_read_counts_as_none() {
+        let plain = listened(&[gateway("web", "u-web", 80, true)]);
+        let first = plain["web"];
+        for text in ["", "80", "80=x", "80=9180", "80=80", "x=15001", "80=15001=2"] {
+            let found = listened(&[gateway("web", "u-web", 80, true), recorded(&json!({ "u-web": text }))]);
+            assert_eq!(found["web"], first, "{text}");
+        }
+        let found = listened(&[gateway("web", "u-web", 80, true), recorded(&json!({ "u-web": "80=15001" }))]);
+        assert_eq!(found["web"], 15_001);
+        // Of two that are recorded for one port of the pods, one has it.
+        let twice = recorded(&json!({ "u-a": "80=15001", "u-b": "80=15001" }));
+        let found = listened(&[gateway("a", "u-a", 80, true), gateway("b", "u-b", 80, true), twice]);
+        assert_ne!(found["a"], found["b"]);
     }
 
     #[test]
     fn nobody_listens_where_the_service_of_another_gateway_leads() {
         let victims = listened(&[gateway("victim", "u-victim", 80, true)]);
         let target = *victims.get("victim").unwrap();
-        // The attacker chooses the port of its listener so that its first candidate is the victim's port.
-        let first = |uid: &String, port: u16| {
-            let meta = Meta {
-                uid: uid.clone(),
-                namespace: "infra".to_owned(),
-                name: "attacker".to_owned(),
-                ..Meta::default()
-            };
-            candidates(&meta, port).next()
-        };
-        let mut choices = (0..100).flat_map(|at| (1..=u16::MAX).map(move |port| (format!("u-{at}"), port)));
-        let (uid, port) = choices.find(|(uid, port)| first(uid, *port) == Some(target)).unwrap();
-        let attacker = gateway("attacker", &uid, port, true);
+        let (attacker, uid, port) = rival(target, true);
         assert_eq!(listened(std::slice::from_ref(&attacker)).get("attacker"), Some(&target), "it is free");
 
         let led = service("victim", "u-victim", 80, target);

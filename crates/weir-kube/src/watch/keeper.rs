@@ -7,8 +7,8 @@
 //!                                        └─ still ours ─► keep
 //! ```
 //!
-//! An object is ours if it carries our `controllerName` in an annotation and a Gateway owns it. Other objects of the
-//! same name are never touched. A load balancer that was deleted by mistake loses its address, so what the watches say
+//! An object is ours if it carries our `controllerName` in an annotation and has the owner that it is to have: a Gateway,
+//! or nobody if it is the record of all ports. Other objects of the same name are never touched. A load balancer that was deleted by mistake loses its address, so what the watches say
 //! is not enough to delete one: the API server itself is asked for the Gateway.
 
 use super::Time;
@@ -227,7 +227,7 @@ impl Keeper {
         let value = object.value();
         let annotations = value.pointer("/metadata/annotations");
         let made_by = annotations.and_then(|all| all.get(CONTROLLER_ANNOTATION)?.as_str());
-        made_by == Some(&self.controller) && owner(&value).is_some()
+        made_by == Some(&self.controller)
     }
 
     fn on_want(&mut self, wanted: Wanted) -> Vec<Target> {

@@ -90,7 +90,12 @@ fn roles_grant_what_is_needed_and_nothing_else() {
         services.iter().all(|(_, resource, _)| ["services", "endpointslices"].contains(&resource.as_str()))
     );
     let lease = |verb: &str| (LEASE.group.to_owned(), LEASE.plural.to_owned(), verb.to_owned());
-    assert_eq!(of_kind(&plain, "Role"), ["create", "get", "update"].map(lease).into());
+    let mut own: BTreeSet<Rule> = ["create", "get", "update"].map(lease).into();
+    for resource in WATCHED.iter().filter(|resource| resource.making == Making::Record) {
+        let rule = |verb: &str| (resource.group.to_owned(), resource.plural.to_owned(), verb.to_owned());
+        own.extend(["create", "patch"].map(rule));
+    }
+    assert_eq!(of_kind(&plain, "Role"), own);
 }
 
 /// The requests of a whole life: start, routes, a conflict, a replica that takes over.
