@@ -13,7 +13,7 @@ const MAX_HOST: usize = 253;
 /// Most bytes of a header's value.
 pub(crate) const MAX_VALUE: usize = 4096;
 /// Most bytes of a path, as in the Gateway API.
-const MAX_PATH: usize = 1024;
+pub(crate) const MAX_PATH: usize = 1024;
 /// The longest duration of the Gateway API: five digits and a unit, four times.
 const MAX_DURATION: Duration = Duration::from_secs(99_999 * 3600 * 4);
 /// The longest duration of Weir, which stands for all that are longer.
@@ -137,14 +137,32 @@ pub(crate) fn prefix_path(text: &str) -> Option<String> {
     })
 }
 
-/// As [`prefix_path`], but a pattern without regard to case, which takes its place among other patterns. `/` is none:
-/// every pattern precedes it.
+/// As [`exact_path`], but a pattern without regard to case, which takes its place among other patterns.
+pub(crate) fn exact_pattern(text: &str) -> Option<String> {
+    Some(format!("~(?i){}", quoted(&path(text)?)))
+}
+
+/// As [`prefix_path`], but a pattern without regard to case, which takes its place among other patterns.
 pub(crate) fn prefix_pattern(text: &str) -> Option<String> {
     let path = path(text)?;
     Some(match path.strip_suffix('/').unwrap_or(&path) {
-        "" => "/*".to_owned(),
+        "" => "~/.*".to_owned(),
         folder => format!("~(?i){}(/.*)?", quoted(folder)),
     })
+}
+
+/// How a path that is longer than [`MAX_PATH`] begins, in Weir's canonical form. `None` if it is not, or if no request can
+/// have it.
+pub(crate) fn start_of_long(text: &str) -> Option<String> {
+    if text.len() <= MAX_PATH {
+        return None;
+    }
+    let end = (0..=MAX_PATH).rev().find(|at| text.is_char_boundary(*at))?;
+    let start = text.get(..end)?;
+    // Not in the middle of an escape, nor of a segment that begins with dots.
+    let escape = start.rfind('%').filter(|at| at + 3 > start.len()).unwrap_or(start.len());
+    let segment = start.rfind('/').map_or(0, |at| at + 1);
+    path(start.get(..escape)?).or_else(|| path(start.get(..segment)?))
 }
 
 /// A duration of the Gateway API (GEP-2257), such as `1h30m` or `250ms`.
@@ -256,12 +274,29 @@ mod tests {
     #[test]
     fn prefixes_are_patterns() {
         for (text, pattern) in [
-            ("/", "/*"),
+            ("/", "~/.*"),
             ("/a", "~(?i)/a(/.*)?"),
             ("/a.b/", "~(?i)/a\\.b(/.*)?"),
             ("/a*", "~(?i)/a\\*(/.*)?"),
         ] {
             assert_eq!(prefix_pattern(text).as_deref(), Some(pattern), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_long_path_has_a_start() {
+        let long = |end: &str| format!("/{}{end}{}", "a".repeat(MAX_PATH - 1 - end.len()), "b".repeat(9));
+        for (text, expected) in [
+            (long(""), Some(MAX_PATH)),
+            (long("%4"), Some(MAX_PATH - 2)),
+            (long("%"), Some(MAX_PATH - 1)),
+            (long("/.."), Some(MAX_PATH - 2)),
+            (long("é"), Some(MAX_PATH + 4)), // escaped, it has four bytes more
+            ("/a".repeat(MAX_PATH / 2), None),
+            (format!("/a//b{}", "c".repeat(MAX_PATH)), None),
+            (format!("x{}", "c".repeat(MAX_PATH)), None),
+        ] {
+            assert_eq!(start_of_long(&text).map(|start| start.len()), expected, "{text}");
         }
     }
 

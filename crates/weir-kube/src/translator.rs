@@ -132,6 +132,7 @@ impl Translator for GatewayApi {
             // It may be better now, or what refers to it: filters, authorities, endpoints.
             self.options.refused.retain(|(_, refused), _| refused.namespace != name.namespace);
             self.options.closed.retain(|(_, closed), _| closed.namespace != name.namespace);
+            self.options.dropped.retain(|dropped| dropped.namespace != name.namespace);
         }
         let moved = before.is_some_and(|before| before != self.addresses(&name));
         if moved || made == Change::Config { Effect::Config } else { Effect::Nothing }
@@ -182,10 +183,12 @@ impl Translator for GatewayApi {
 
     fn leave_out(&mut self, mistakes: &Mistakes) -> bool {
         let shown = mistakes.for_readers();
-        let left_out =
-            |options: &Options| (options.refused.len(), options.closed.len(), options.unusable.len());
+        let left_out = |options: &Options| {
+            (options.refused.len(), options.closed.len(), options.unusable.len(), options.dropped.len())
+        };
         let before = left_out(&self.options);
         let closed: BTreeSet<(Kind, Name)> = self.options.closed.keys().cloned().collect();
+        let refused: BTreeSet<(Kind, Name)> = self.options.refused.keys().cloned().collect();
         for mistake in shown.iter().filter(|mistake| mistake.severity == Severity::Error) {
             // What the system refuses, such as a port in use, has its place in the message.
             let message = mistake.message.strip_prefix("listeners.").map(|_| mistake.message.as_str());
@@ -206,6 +209,9 @@ impl Translator for GatewayApi {
                 // Its matches may stay if they are not what is wrong.
                 let can_answer = is_behind_match(&mistake.path) && !closed.contains(&blamed);
                 let out = if can_answer { &mut self.options.closed } else { &mut self.options.refused };
+                if blamed.0 == Kind::Ingress && refused.contains(&blamed) {
+                    self.options.dropped.insert(blamed.1.clone());
+                }
                 out.entry(blamed).or_insert(why);
             }
         }

@@ -174,6 +174,73 @@ fn paths_beyond_the_most_are_closed() {
     assert!(translated.config.routes.iter().any(default), "the default backend is there");
 }
 
+/// What is left out of an Ingress answers 503: a wider path of another Ingress may lack what guards it.
+#[test]
+fn what_is_left_out_is_closed() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let mut case = read(&folder, &folder.join("ingress.yaml"));
+    let backend = json!({ "service": { "name": "v1", "port": { "number": 8080 } } });
+    let long = format!("/secret/{}", "x".repeat(2_000));
+    let mut put = |name: &str, paths: &[(&str, &str)], annotations: Value| {
+        let path = |(path, kind): &(&str, &str)| json!({ "path": path, "pathType": kind, "backend": backend });
+        let paths: Vec<Value> = paths.iter().map(path).collect();
+        case.cluster
+            .apply(&json!({
+                "apiVersion": "networking.k8s.io/v1", "kind": "Ingress",
+                "metadata": {
+                    "namespace": "infra", "name": name, "annotations": annotations,
+                    "creationTimestamp": "2026-01-01T00:00:00Z",
+                },
+                "spec": {
+                    "ingressClassName": "weir", "rules": [ { "host": "left.test", "http": { "paths": paths } } ],
+                },
+            }))
+            .unwrap();
+    };
+    put("wide", &[("/", "Prefix"), ("/admin/public", "Prefix")], json!({}));
+    put("long", &[(&long, "Prefix")], json!({}));
+    put("admin", &[("/admin", "Prefix"), ("/one", "Exact")], json!({}));
+    put("many", &[("/many", "Prefix")], json!({}));
+    let alias = json!({ "nginx.ingress.kubernetes.io/server-alias": "other.test" });
+    put("alias", &[("/alias", "Prefix")], alias);
+    let ask = |options: &Options, host: &str, path: &str| {
+        let translated = translate(&case.cluster, options);
+        let folder = tempfile::tempdir().unwrap();
+        let checked = checked(&translated, folder.path());
+        assert_eq!(checked.diagnostics.errors(), 0, "{}", checked.diagnostics.to_text());
+        let (_, snapshot) = checked.compiled.as_ref().unwrap();
+        let arriving = Arriving { listener: Some("ingress-80"), client: None };
+        let told = explain(snapshot, arriving, "GET", &format!("http://{host}{path}"), &[]).unwrap();
+        (outcome(&told), translated.notices.len())
+    };
+    let mut options = case.options.clone();
+    let served = "svc_infra_v1_8080".to_owned();
+    let closed = "503".to_owned();
+    assert_eq!(ask(&options, "left.test", &long), (closed.clone(), 1), "an Event says so");
+    assert_eq!(ask(&options, "left.test", "/secret/x").0, served);
+    assert_eq!(ask(&options, "left.test", "/admin/x").0, served);
+    for name in ["admin", "alias"] {
+        let key = (weir_kube::Kind::Ingress, Name::new("infra", name));
+        options.refused.insert(key, "it is too much".to_owned());
+    }
+    for (host, path, expected) in [
+        ("left.test", "/admin", &closed),
+        ("left.test", "/admin/x", &closed),
+        ("left.test", "/one", &closed),
+        ("left.test", "/alias", &closed),
+        ("other.test", "/alias/x", &closed),
+        // What others have stays theirs.
+        ("left.test", "/administration", &served),
+        ("left.test", "/admin/public", &served),
+        ("left.test", "/one/x", &served),
+    ] {
+        assert_eq!(ask(&options, host, path), (expected.clone(), 3), "{host}{path}");
+    }
+    // If even that is refused, it is left out, because one Ingress must not keep the config of all from running.
+    options.dropped.insert(Name::new("infra", "admin"));
+    assert_eq!(ask(&options, "left.test", "/admin").0, served);
+}
+
 /// All Ingresses share one listener, and TLS prefers an exact name to a wildcard: a certificate for a host of another
 /// namespace is not served, and the name that nobody's rule has keeps nobody from it.
 #[test]

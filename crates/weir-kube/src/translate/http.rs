@@ -244,8 +244,6 @@ fn push(
         value[key] = target;
     }
     let rank = Rank {
-        is_last: false,
-        claim: <(String, String)>::default(),
         has_no_method: matching.method.is_none(),
         headers: Reverse(matching.headers.len()),
         query: Reverse(matching.query.len()),
@@ -253,6 +251,7 @@ fn push(
         name: meta.key(),
         rule,
         matched,
+        ..Rank::default()
     };
     let short = if kind == Kind::GrpcRoute { "grpc" } else { "http" };
     let numbers = (rule.to_string(), matched.to_string());

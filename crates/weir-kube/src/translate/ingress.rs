@@ -1,11 +1,13 @@
 //! Ingresses: routes of HTTP by the older API, on ports 80 and 443 of all addresses.
 //!
 //! Paths follow the API's rules: the longest wins, and an exact one comes before a prefix. An `ImplementationSpecific`
-//! path is a prefix by whole segments. `annotations.rs` follows those of ingress-nginx.
+//! path is a prefix by whole segments. `annotations.rs` follows those of ingress-nginx. A path that cannot be served
+//! answers 503: a wider path, also one of another namespace, may lack what guards it.
 
 use super::annotations::{self, Annotated, Canaries, Goes, note};
 use super::backends::{Backend, Manner, port_of, upstream};
 use super::listeners::{Gate, Pair, certificate};
+use super::sites::{Hosts, Site, host_of};
 use super::{Cx, MAX_MATCHES, Rank, answer};
 use crate::objects::{
     CertificateRef, DEFAULT_CLASS, Ingress, IngressBackend, Kind, Meta, Name, OLD_CLASS, Object, shown,
@@ -54,8 +56,20 @@ pub(super) fn routes(cx: &mut Cx<'_>, gates: &[Gate<'_>], statuses: &mut Vec<Sta
     let own: Vec<Annotated> = all.iter().map(|object| Annotated::read(cx, object)).collect();
     let canaries = canaries(&all, &own);
     let hosts = Hosts::read(&all, &own);
+    let mut rooms: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut room_of_all = CLOSED;
     for (at, object) in all.iter().enumerate() {
-        if cx.refused(Kind::Ingress, &object.meta.key()).is_some() {
+        let key = object.meta.key();
+        if let Some(why) = cx.refused(Kind::Ingress, &key) {
+            note(cx, &key, why.message);
+            let own_room = rooms.entry(&object.meta.namespace).or_insert(CLOSED_OF_NAMESPACE);
+            let room = (*own_room).min(room_of_all);
+            let mut left = room;
+            if let Some(annotated) = own.get(at).filter(|own| own.share().is_none() && !cx.dropped(&key)) {
+                close(cx, object, annotated, &hosts, &mut left);
+            }
+            *own_room -= room - left;
+            room_of_all -= room - left;
             continue;
         }
         if let Some(annotated) = own.get(at)
@@ -217,102 +231,88 @@ fn rules<'c>(
     known: &Hosts<'c>,
 ) {
     let meta = &object.meta;
+    let aliases = known.aliases(cx, meta, annotated);
     let mut count = 0;
     for (at, rule) in object.spec.rules.iter().enumerate() {
-        let host = match rule.host.as_deref().filter(|host| !host.is_empty()) {
-            None => None,
-            Some(written) => match text::host(written) {
-                Some(host) => Some(host),
-                None => continue, // no request can have it
-            },
-        };
-        let mut hosts: Vec<String> = host.iter().cloned().collect();
-        hosts.extend(annotated.aliases().filter(|_| host.is_some()));
-        let claim = known.claim(meta, rule.host.as_deref());
-        let is_ordered = hosts.iter().any(|host| known.patterned.contains(host))
-            || host.is_none() && known.patterned.contains("");
-        let has_tls = host.as_ref().is_some_and(|host| has_tls(&object.spec, host));
+        let Some(host) = host_of(rule) else { continue };
+        let sites = known.sites(meta, &host, &aliases);
+        let has_tls = !host.is_empty() && has_tls(&object.spec, &host);
         // A host without paths gets the default backend.
         for path in rule.http.iter().flat_map(|http| &http.paths) {
             let value = path.path.as_deref().unwrap_or("/");
-            let pattern = match (annotated.is_regex(), path.path_type.as_str()) {
-                (true, _) => pattern(value),
-                (false, "Exact") => text::exact_path(value).ok_or_else(String::new),
-                (false, _) if is_ordered => text::prefix_pattern(value).ok_or_else(String::new),
-                (false, _) => text::prefix_path(value).ok_or_else(String::new),
-            };
-            let (pattern, mut closed) = match pattern {
-                Ok(pattern) => (pattern, None),
-                Err(why) if why.is_empty() => continue, // no request can have it
-                // A wider path, also of another Ingress, may lack what guards this one.
-                Err(why) => (closed_below(&sure_start(value)), Some(why)),
-            };
             if count == MAX_MATCHES {
                 note(cx, &meta.key(), format!("the paths from the {}th on answer 503", MAX_MATCHES + 1));
             }
-            if count >= MAX_MATCHES {
-                closed = Some(String::new());
-            }
-            let mut is_closed = false;
-            let filters = match closed {
-                Some(why) => Err(why),
-                None => annotated.filters(&pattern, value, has_tls),
-            };
-            let (filters, mut main) = match filters {
-                Ok(filters) => (filters, target(cx, meta, Some(&path.backend), &annotated.upstream)),
-                Err(why) => {
-                    if !why.is_empty() {
-                        note(cx, &meta.key(), why);
-                    }
-                    is_closed = true;
-                    (Vec::new(), ("respond", answer(503)))
+            let mut is_served = false;
+            for (nth, site) in sites.iter().enumerate() {
+                let Some((pattern, mut closed)) = shape(annotated.is_regex(), &path.path_type, value, site)
+                else {
+                    continue; // no request can have it
+                };
+                is_served = true;
+                if count >= MAX_MATCHES {
+                    closed = Some(String::new());
                 }
-            };
-            let key = (meta.namespace.as_str(), rule.host.as_deref().unwrap_or_default(), value);
-            let canary = canaries.get(&key).filter(|_| !is_closed).and_then(|(canary, at)| {
-                let annotated = own.get(*at)?;
-                let backend = backend_of(canary, key.1, value)?;
-                Some((annotated.share()?, target(cx, &canary.meta, Some(backend), &annotated.upstream)))
-            });
-            if filters.iter().any(annotations::answers) {
-                main = ("", Value::Null);
+                let mut is_closed = false;
+                let filters = match closed {
+                    Some(why) => Err(why),
+                    None => annotated.filters(&pattern, value, has_tls),
+                };
+                let (filters, mut main) = match filters {
+                    Ok(filters) => (filters, target(cx, meta, Some(&path.backend), &annotated.upstream)),
+                    Err(why) => {
+                        if !why.is_empty() && nth == 0 {
+                            note(cx, &meta.key(), why);
+                        }
+                        is_closed = true;
+                        (Vec::new(), ("respond", answer(503)))
+                    }
+                };
+                let key = (meta.namespace.as_str(), rule.host.as_deref().unwrap_or_default(), value);
+                let canary = canaries.get(&key).filter(|_| !is_closed).and_then(|(canary, at)| {
+                    let annotated = own.get(*at)?;
+                    let backend = backend_of(canary, key.1, value)?;
+                    Some((annotated.share()?, target(cx, &canary.meta, Some(backend), &annotated.upstream)))
+                });
+                if filters.iter().any(annotations::answers) {
+                    main = ("", Value::Null);
+                }
+                for variant in annotations::variants(canary.as_ref().map(|(share, _)| *share)) {
+                    let to = match (variant.goes_to, &canary) {
+                        (Goes::Canary(weight, total), Some((_, canary))) => {
+                            split(&main, canary, weight, total)
+                        }
+                        _ => main.clone(),
+                    };
+                    let length = length(annotated.is_regex(), &path.path_type, value, &pattern);
+                    let place = Place {
+                        number: (at, count),
+                        order: length * MAX_CHOICES + variant.order,
+                        tier: site.tier(annotated.is_regex(), &path.path_type, value),
+                        site: (nth, site),
+                        path: &pattern,
+                        when: variant.when.as_deref(),
+                    };
+                    push(cx, meta, &place, &filters, to);
+                }
             }
-            for variant in annotations::variants(canary.as_ref().map(|(share, _)| *share)) {
-                let to = match (variant.goes_to, &canary) {
-                    (Goes::Canary(weight, total), Some((_, canary))) => split(&main, canary, weight, total),
-                    _ => main.clone(),
-                };
-                // Weir's table puts longer paths first by itself, but not longer patterns.
-                let length = match (pattern.starts_with('~'), path.path_type.as_str()) {
-                    (true, "Exact") if !annotated.is_regex() => MAX_LENGTH,
-                    (true, _) => value.len().min(MAX_LENGTH),
-                    (false, _) => 0,
-                };
-                let place = Place {
-                    number: (at, count),
-                    order: length * MAX_CHOICES + variant.order,
-                    claim,
-                    hosts: &hosts,
-                    path: &pattern,
-                    when: variant.when.as_deref(),
-                };
-                push(cx, meta, &place, &filters, to);
+            count += usize::from(is_served);
+        }
+        for (nth, site) in sites.iter().enumerate() {
+            // Among patterns, a path that is none would precede those of older namespaces.
+            let path = if site.is_patterned { "~/" } else { "/" };
+            let first = Place { number: (at, count), order: 0, tier: 0, site: (nth, site), path, when: None };
+            if let Some(root) = annotated.root() {
+                let place = Place { number: (at, count + 1), order: usize::MAX, ..first };
+                push(cx, meta, &place, &[root], ("", Value::Null));
             }
-            count += 1;
-        }
-        let first = Place { number: (at, count), order: 0, claim, hosts: &hosts, path: "/", when: None };
-        if let Some(root) = annotated.root() {
-            push(
-                cx,
-                meta,
-                &Place { number: (at, count + 1), order: usize::MAX, ..first },
-                &[root],
-                ("", Value::Null),
-            );
-        }
-        if let Some((from, redirect)) = annotated.www(host.as_deref()) {
-            let place = Place { number: (at, count + 2), hosts: &[from], path: "/*", ..first };
-            push(cx, meta, &place, &[redirect], ("", Value::Null));
+            let www = annotated.www(Some(&host).filter(|host| !host.is_empty()).map(String::as_str));
+            // As in nginx, a host that has rules is not redirected.
+            if let Some((from, redirect)) = www.filter(|(from, _)| nth == 0 && !known.has_rule(from)) {
+                let site = Site { hosts: vec![from], ..site.clone() };
+                let place = Place { number: (at, count + 2), site: (0, &site), path: "/*", ..first };
+                push(cx, meta, &place, &[redirect], ("", Value::Null));
+            }
         }
     }
     if let Some(backend) = &object.spec.default_backend {
@@ -325,47 +325,86 @@ fn rules<'c>(
                 (Vec::new(), ("respond", answer(503)))
             }
         };
-        let claim = known.claim(meta, None);
-        push(cx, meta, &Place { number, order: 0, claim, hosts: &[], path: "/*", when: None }, &filters, to);
+        let site = known.site(meta, "");
+        let place = Place { number, order: 0, tier: 0, site: (0, &site), path: "/*", when: None };
+        push(cx, meta, &place, &filters, to);
     }
 }
 
-/// The hosts of all Ingresses.
-struct Hosts<'c> {
-    /// Since when a namespace has a host, which is empty for any: the age of its oldest Ingress with it.
-    claims: BTreeMap<(&'c str, &'c str), &'c str>,
-    /// Hosts with a path that is a pattern. Weir asks patterns before prefixes, but nginx asks the longest of both
-    /// first, so all prefixes of these hosts become patterns too, as in nginx without regard to case.
-    patterned: BTreeSet<String>,
-}
-
-impl<'c> Hosts<'c> {
-    /// `all` is sorted by age.
-    fn read(all: &[&'c Object<Ingress>], own: &[Annotated]) -> Self {
-        let mut known = Self { claims: BTreeMap::new(), patterned: BTreeSet::new() };
-        for (object, annotated) in all.iter().zip(own) {
-            let hosts = object.spec.rules.iter().map(|rule| rule.host.as_deref().unwrap_or_default());
-            let any = object.spec.default_backend.iter().map(|_| "");
-            for host in hosts.chain(any) {
-                let key = (host, object.meta.namespace.as_str());
-                known.claims.entry(key).or_insert(&object.meta.creation_timestamp);
-                if annotated.is_regex() {
-                    known.patterned.insert(text::host(host).unwrap_or_default());
+/// Answers 503 in the place of an Ingress that is left out as a whole, so that no wider path, which may lack what guards
+/// it, takes its requests. `room` has the bytes of config that its namespace has left for this.
+fn close<'c>(
+    cx: &mut Cx<'c>,
+    object: &'c Object<Ingress>,
+    annotated: &Annotated,
+    known: &Hosts<'c>,
+    room: &mut usize,
+) {
+    let meta = &object.meta;
+    let aliases = known.aliases(cx, meta, annotated);
+    let mut count = 0;
+    for (at, rule) in object.spec.rules.iter().enumerate() {
+        let Some(host) = host_of(rule) else { continue };
+        let sites = known.sites(meta, &host, &aliases);
+        for path in rule.http.iter().flat_map(|http| &http.paths) {
+            let value = path.path.as_deref().unwrap_or("/");
+            for (nth, site) in sites.iter().enumerate() {
+                // The pattern may be what Weir refuses.
+                let pattern = match annotated.is_regex() {
+                    true => Some(closed_below(&sure_start(value))),
+                    false => shape(false, &path.path_type, value, site).map(|(pattern, _)| pattern),
+                };
+                let Some(pattern) = pattern else { continue };
+                let place = Place {
+                    number: (at, count),
+                    order: length(annotated.is_regex(), &path.path_type, value, &pattern) * MAX_CHOICES,
+                    tier: site.tier(annotated.is_regex(), &path.path_type, value),
+                    site: (nth, site),
+                    path: &pattern,
+                    when: None,
+                };
+                let cost = CLOSED_ROUTE + pattern.len() + site.hosts.iter().map(String::len).sum::<usize>();
+                if cost > *room {
+                    let message = "its namespace has more paths that are left out than can be closed: wider \
+                                   paths take some of their requests";
+                    return note(cx, &meta.key(), message.to_owned());
                 }
+                *room -= cost;
+                push(cx, meta, &place, &[], ("respond", answer(503)));
             }
-            if annotated.is_regex() {
-                known.patterned.extend(annotated.aliases());
-            }
+            count += 1;
         }
-        known
     }
+}
 
-    fn claim<'a>(&self, meta: &'a Meta, host: Option<&str>) -> &'a str
-    where
-        'c: 'a,
-    {
-        let key = (host.unwrap_or_default(), meta.namespace.as_str());
-        self.claims.get(&key).copied().unwrap_or(&meta.creation_timestamp)
+/// The pattern of a path, and why it answers 503 if it does. `None` if no request can have it.
+fn shape(is_regex: bool, kind: &str, value: &str, site: &Site) -> Option<(String, Option<String>)> {
+    if is_regex {
+        // A wider path, also of another Ingress, may lack what guards this one.
+        return Some(match pattern(value) {
+            Ok(pattern) => (if pattern == "/*" { WHOLE.to_owned() } else { pattern }, None),
+            Err(why) => (closed_below(&sure_start(value)), Some(why)),
+        });
+    }
+    if let Some(start) = text::start_of_long(value) {
+        let why = format!("a path is not served: it is longer than {} bytes", text::MAX_PATH);
+        return Some((closed_below(&start), Some(why)));
+    }
+    let pattern = match (kind, site.is_patterned) {
+        ("Exact", true) => text::exact_pattern(value),
+        ("Exact", false) => text::exact_path(value),
+        (_, true) => text::prefix_pattern(value),
+        (_, false) => text::prefix_path(value),
+    };
+    pattern.map(|pattern| (pattern, None))
+}
+
+/// The rank of a path among patterns: Weir's table puts longer paths first by itself, but not longer patterns.
+fn length(is_regex: bool, kind: &str, value: &str, pattern: &str) -> usize {
+    match (pattern.starts_with('~'), kind) {
+        (true, "Exact") if !is_regex => MAX_LENGTH,
+        (true, _) => value.len().min(MAX_LENGTH),
+        (false, _) => 0,
     }
 }
 
@@ -401,7 +440,8 @@ fn pattern(path: &str) -> Result<String, String> {
 
 /// The pattern of every path that begins with a text, without regard to case.
 fn closed_below(start: &str) -> String {
-    if start == "/" { "/*".to_owned() } else { format!("~(?i){}.*", text::quoted(start)) }
+    let end = start.char_indices().map(|(at, _)| at).find(|at| *at >= text::MAX_PATH).unwrap_or(start.len());
+    format!("~(?i){}.*", text::quoted(start.get(..end).unwrap_or("/")))
 }
 
 /// Where requests go of which a canary gets a share.
@@ -425,6 +465,18 @@ const MAX_CHOICES: usize = 16;
 /// Longer than every pattern that Weir takes.
 const MAX_LENGTH: usize = 1 << 20;
 
+/// The pattern of all paths, for hosts whose paths are patterns.
+const WHOLE: &str = "~/.*";
+
+/// What namespaces have for paths that are closed because their Ingress is left out, in bytes of config: each alone, and
+/// all together. What the longest config leaves for sections of the operator is twice as much.
+const CLOSED_OF_NAMESPACE: usize = 64 << 10;
+/// See [`CLOSED_OF_NAMESPACE`].
+const CLOSED: usize = 512 << 10;
+
+/// What a closed path costs beside its hosts and pattern, at most: names of objects have up to 253 bytes.
+const CLOSED_ROUTE: usize = 700;
+
 /// What a route matches, and its place among others.
 #[derive(Clone, Copy)]
 struct Place<'a> {
@@ -432,19 +484,21 @@ struct Place<'a> {
     number: (usize, usize),
     /// Among routes that match equally well, the greater comes first: longer patterns, and choices of canaries.
     order: usize,
-    /// Since when its namespace has the host.
-    claim: &'a str,
-    hosts: &'a [String],
+    /// Comes before everything else: see [`Site::tier`].
+    tier: u8,
+    /// The number of the site and the site.
+    site: (usize, &'a Site),
     path: &'a str,
     when: Option<&'a str>,
 }
 
 fn push(cx: &mut Cx<'_>, meta: &Meta, place: &Place<'_>, filters: &[Value], to: Target) {
     let mut conditions = Map::new();
-    if !place.hosts.is_empty() {
-        conditions.insert("hosts".to_owned(), json!(place.hosts));
+    let (nth, site) = place.site;
+    if !site.hosts.is_empty() {
+        conditions.insert("hosts".to_owned(), json!(site.hosts));
         // A wildcard of an Ingress stands for one label.
-        let suffixes = place.hosts.iter().filter_map(|host| host.strip_prefix('*'));
+        let suffixes = site.hosts.iter().filter_map(|host| host.strip_prefix('*'));
         let deeper: Vec<String> =
             suffixes.map(|suffix| format!("~.*\\..*{}", text::quoted(suffix))).collect();
         if !deeper.is_empty() {
@@ -457,7 +511,8 @@ fn push(cx: &mut Cx<'_>, meta: &Meta, place: &Place<'_>, filters: &[Value], to: 
     }
     let (rule, matched) = place.number;
     let rank = Rank {
-        claim: (place.claim.to_owned(), meta.namespace.clone()),
+        tier: place.tier,
+        claim: (site.claim.is_alias, site.claim.since.clone(), meta.namespace.clone()),
         headers: Reverse(place.order),
         created: meta.creation_timestamp.clone(),
         name: meta.key(),
@@ -470,6 +525,10 @@ fn push(cx: &mut Cx<'_>, meta: &Meta, place: &Place<'_>, filters: &[Value], to: 
     let mut parts = vec!["ing", &meta.namespace, &meta.name, &numbers.0, &numbers.1];
     if place.when.is_some() {
         parts.push(&choice);
+    }
+    let alias = format!("a{nth}");
+    if nth > 0 {
+        parts.push(&alias);
     }
     let mut value = json!({ "match": conditions });
     if !filters.is_empty() {

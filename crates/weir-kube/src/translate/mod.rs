@@ -23,6 +23,7 @@ mod ingress;
 mod layout;
 mod listeners;
 mod services;
+mod sites;
 mod statuses;
 
 use crate::cluster::{Cluster, Store};
@@ -78,6 +79,8 @@ pub struct Options {
     /// Objects that are left out, with the reason for their status: what `weir check` refused in spite of the checks
     /// here. So a mistake of ours costs one object, not all of them.
     pub refused: BTreeMap<(Kind, Name), String>,
+    /// Ingresses of which even the paths are left out: Weir refused the routes that answered with an error there.
+    pub dropped: BTreeSet<Name>,
     /// Routes that keep their matches and answer every request with an error, with the reason for their status: of
     /// these `weir check` refused something behind the match. If they were left out, the requests would take another
     /// route, which may lack the filters that protect this one.
@@ -139,8 +142,11 @@ struct Ranked {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank {
     is_last: bool,
-    /// Of Ingresses: since when the namespace has the host, and the namespace. No annotation comes before it.
-    claim: (String, String),
+    /// Of Ingresses: `/` and what is as wide follow all other patterns.
+    tier: u8,
+    /// Of Ingresses: whether the namespace has the host by an alias only, since when, and the namespace. No annotation
+    /// comes before it.
+    claim: (bool, String, String),
     has_no_method: bool,
     headers: Reverse<usize>,
     query: Reverse<usize>,
@@ -198,6 +204,11 @@ impl<'c> Cx<'c> {
     fn closed(&self, kind: Kind, name: &Name) -> Option<Problem> {
         let why = self.options.closed.get(&(kind, name.clone()))?;
         Some(unsupported(why))
+    }
+
+    /// Whether nothing at all is made of an Ingress.
+    fn dropped(&self, name: &Name) -> bool {
+        self.options.dropped.contains(name)
     }
 
     /// Whether the status of an object has an entry of ours.
