@@ -22,7 +22,7 @@ pub(crate) enum Access {
     Needs(Role),
     /// Everyone, under any name; the endpoint reveals nothing worth stealing.
     Open,
-    /// Everyone, if `Host` is an address. Scrapers on other machines may also use a name.
+    /// Everyone, if `Host` is an address, but nobody with a wrong token. Scrapers on other machines may also use a name.
     Scrapers,
     /// Everyone, if `Host` is an address: the sign-in page.
     Visitors,
@@ -60,6 +60,13 @@ pub(crate) struct Keys<'a> {
     pub(crate) token: Option<&'a str>,
     pub(crate) tokens: &'a [AdminToken],
     pub(crate) hosts: &'a [String],
+}
+
+impl Keys<'_> {
+    /// Whether any caller is configured.
+    const fn any(&self) -> bool {
+        self.token.is_some() || !self.tokens.is_empty()
+    }
 }
 
 /// An identified caller.
@@ -134,14 +141,19 @@ pub(crate) fn check(access: Access, caller: Caller<'_>, keys: Keys<'_>) -> Resul
     if host.is_some_and(|host| !is_ours(host, keys.hosts)) && !may_name(access, caller) {
         return Err(Denied::ForeignHost);
     }
-    let Access::Needs(role) = access else { return Ok(None) };
+    let Access::Needs(role) = access else {
+        // Metrics need no token, but a scraper with an outdated one should learn about it.
+        let sent = sent_token(caller.headers).filter(|_| access == Access::Scrapers && keys.any());
+        let is_wrong = sent.is_some_and(|sent| of_token(sent, keys).is_none());
+        return if is_wrong { Err(Denied::TokenWrong) } else { Ok(None) };
+    };
     let who = who(caller, keys)?;
     if who.role < role { Err(Denied::Role(role)) } else { Ok(Some(who)) }
 }
 
 /// Identifies the caller. If no caller is configured, this machine may do everything.
 fn who(caller: Caller<'_>, keys: Keys<'_>) -> Result<Identity, Denied> {
-    if keys.token.is_none() && keys.tokens.is_empty() {
+    if !keys.any() {
         let name = caller.uid.map_or_else(|| "local".to_owned(), |uid| format!("uid {uid}"));
         return if is_local(caller.peer) {
             Ok(Identity { name, role: Role::Admin })

@@ -135,6 +135,21 @@ fn tokens() {
 }
 
 #[test]
+fn metrics_need_no_token_but_refuse_a_wrong_one() {
+    let sent = |token| [("host", "10.0.0.1"), ("authorization", token)];
+    for (access, token, known, decision) in [
+        (Scrapers, "Bearer s3cret", Some("s3cret"), Ok(())),
+        (Scrapers, "Bearer s3cre", Some("s3cret"), Err(Denied::TokenWrong)),
+        (Scrapers, "Bearer ", Some("s3cret"), Err(Denied::TokenWrong)),
+        (Scrapers, "Basic s3cret", Some("s3cret"), Ok(())),
+        (Scrapers, "Bearer s3cre", None, Ok(())),
+        (Open, "Bearer s3cre", Some("s3cret"), Ok(())),
+    ] {
+        assert_eq!(ask(access, OTHER, &sent(token), known), decision, "{access:?} {token}");
+    }
+}
+
+#[test]
 fn without_a_token_only_this_machine_may_ask() {
     for (peer, decision) in [
         (LOCAL, Ok(())),
