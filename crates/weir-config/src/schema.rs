@@ -37,7 +37,8 @@ pub use balance::{Balancer, Bound, Hash, HashBy, Sticky};
 pub use bytes::{Destination, ListenerIp, ListenerLimits, ServerName, Serves, Sni, Tcp};
 pub use consumer_source::{ConsumerSource, HttpConsumers};
 pub use discover::{
-    ConsulDiscovery, Discover, DockerDiscovery, EtcdDiscovery, EtcdFormat, Scheme, read_endpoints,
+    ConsulDiscovery, Discover, DockerDiscovery, EtcdDiscovery, EtcdFormat, KubernetesDiscovery, Scheme,
+    read_endpoints,
 };
 pub use exclusion::{Exclusion, Exclusions, Paths};
 pub use fastcgi::FastCgi;

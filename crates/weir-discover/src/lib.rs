@@ -5,6 +5,7 @@
 //!   etcd    keys of kratos, sponge or go-zero    ─► etcd::Table ──┐
 //!   Consul  /v1/health/service, blocking queries ─► consul ───────┼─► Listing ─► Book ─► publish, keep, wait
 //!   Docker  containers and their labels          ─► docker ───────┤
+//!   Kubernetes  EndpointSlices of a Service      ─► kubernetes ───┤
 //!   DNS     SRV records                          ─► srv ──────────┘
 //! ```
 //!
@@ -19,6 +20,7 @@ pub mod consul;
 pub mod docker;
 pub mod etcd;
 pub mod kratos;
+pub mod kubernetes;
 pub mod srv;
 
 pub use book::{Book, Verdict};

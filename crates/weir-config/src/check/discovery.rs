@@ -1,7 +1,7 @@
 //! Checks of `discover`.
 
 use super::Checker;
-use crate::schema::{Discover, EtcdFormat, FilePath, Upstream, UpstreamProtocol};
+use crate::schema::{Discover, EtcdFormat, FilePath, KubernetesDiscovery, Upstream, UpstreamProtocol};
 use crate::url::Url;
 
 impl Checker<'_> {
@@ -28,23 +28,23 @@ impl Checker<'_> {
     }
 
     fn discover(&mut self, path: &str, upstream: &Upstream, discover: &Discover) {
-        let kinds = ["consul", "docker", "etcd", "file", "srv"];
+        let kinds = ["consul", "docker", "etcd", "file", "kubernetes", "srv"];
         let written = kinds.iter().filter(|kind| self.is_written(&format!("{path}.{kind}"))).count();
         let hint = "write discover: { etcd: { servers: [..], key: /microservices/orders, format: kratos } }, { consul: { service: orders } }, \
-                    { srv: _grpc._tcp.orders.internal } or { file: orders.yaml }";
+                    { kubernetes: { namespace: shop, service: orders } }, { srv: _grpc._tcp.orders.internal } or { file: orders.yaml }";
         match written {
             0 if self.has_unknown_keys(path) => {} // already reported
             0 => self.error_hint(
                 path,
                 "missing-key",
-                "no registry is named; expected one of consul, docker, etcd, file and srv",
+                "no registry is named; expected one of consul, docker, etcd, file, kubernetes and srv",
                 hint,
             ),
             1 => {}
             _ => self.error(
                 path,
                 "bad-value",
-                "there are several registries; expected one of consul, docker, etcd, file and srv",
+                "there are several registries; expected one of consul, docker, etcd, file, kubernetes and srv",
             ),
         }
         if let Some(etcd) = &discover.etcd {
@@ -60,6 +60,9 @@ impl Checker<'_> {
                 "servers: [\"http://127.0.0.1:8500\"]",
             );
             self.files(&path, consul.ca.as_ref(), consul.client_cert.as_ref(), consul.client_key.as_ref());
+        }
+        if let Some(kubernetes) = &discover.kubernetes {
+            self.kubernetes_discovery(&format!("{path}.kubernetes"), kubernetes);
         }
         if let Some(srv) = &discover.srv {
             let labels = srv.strip_suffix('.').unwrap_or(srv);
@@ -114,6 +117,26 @@ impl Checker<'_> {
             let message =
                 "services that go-zero registers in etcd speak gRPC, but this upstream speaks http1";
             self.warn(path, "grpc-over-http1", message, hint);
+        }
+    }
+
+    fn kubernetes_discovery(&mut self, path: &str, kubernetes: &KubernetesDiscovery) {
+        self.needs(path, "namespace", !kubernetes.namespace.is_empty(), "namespace: shop");
+        self.needs(path, "service", !kubernetes.service.is_empty(), "service: orders");
+        self.servers(path, &kubernetes.servers, false, "servers: [\"https://kubernetes.default.svc\"]");
+        self.files(path, kubernetes.ca.as_ref(), None, None);
+        for (index, server) in kubernetes.servers.iter().enumerate().filter(|(_, server)| !server.is_safe()) {
+            let message = format!("the token would go to {} in clear text", server.origin());
+            self.error_hint(&format!("{path}.servers[{index}]"), "clear-text", message, "write https://");
+        }
+        if let Some(token) = &kubernetes.token_file {
+            self.must_be_file(&format!("{path}.token_file"), &token.0);
+        } else if self.is_written(&format!("{path}.servers")) || self.is_written(&format!("{path}.ca")) {
+            // Whoever may write an upstream must not learn the token of the pod.
+            let message = "`token_file` is missing: without it the pod's own token is sent, and that goes only to the \
+                           API server of the pod's cluster";
+            let hint = "write token_file, or take `servers` and `ca` out";
+            self.error_hint(path, "missing-key", message, hint);
         }
     }
 

@@ -25,6 +25,8 @@ pub struct Discover {
     /// A file with a list of endpoints, as under `endpoints`, in YAML or JSON. It is checked five times a second, and
     /// its changes cause no reload.
     pub file: Option<FilePath>,
+    /// The API server of Kubernetes: the EndpointSlices of a Service.
+    pub kubernetes: Option<KubernetesDiscovery>,
     /// A name with SRV records, such as `_grpc._tcp.orders.internal`. Queried again as under `dns`.
     pub srv: Option<String>,
 }
@@ -149,6 +151,45 @@ impl Default for DockerDiscovery {
             service: None,
             network: None,
             version: None,
+        }
+    }
+}
+
+/// A Service in Kubernetes. Its ready endpoints are used instead of its own address, each with its zone. While none is
+/// ready, those that terminate but still serve are used.
+///
+/// The token needs the verbs `list` and `watch` for `endpointslices` of the API group `discovery.k8s.io` in that
+/// namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct KubernetesDiscovery {
+    /// The API server, or several that are tried in turn. Default the one of the pod's cluster,
+    /// `https://kubernetes.default.svc`.
+    pub servers: Vec<Url>,
+    /// The namespace of the Service. Required.
+    pub namespace: String,
+    /// The name of the Service. Required.
+    pub service: String,
+    /// The name of its port, or the number that the port has at the endpoints (`targetPort`). Default: the only TCP
+    /// port.
+    pub port: Option<String>,
+    /// File with the token, read before each request. Required beside `servers` or `ca`. Default that of the pod's
+    /// service account, `/var/run/secrets/kubernetes.io/serviceaccount/token`.
+    pub token_file: Option<FilePath>,
+    /// PEM file of authorities that verify the server's certificate, read before each request. Default that of the
+    /// cluster, `/var/run/secrets/kubernetes.io/serviceaccount/ca.crt`.
+    pub ca: Option<FilePath>,
+}
+
+impl Default for KubernetesDiscovery {
+    fn default() -> Self {
+        Self {
+            servers: "https://kubernetes.default.svc".parse().into_iter().collect(),
+            namespace: String::new(),
+            service: String::new(),
+            port: None,
+            token_file: None,
+            ca: None,
         }
     }
 }

@@ -24,7 +24,8 @@ pub struct Upstream {
     /// has the usual port of its scheme, and no path; `https` turns `tls` on.
     #[serde(default)]
     pub endpoints: Vec<Endpoint>,
-    /// A registry that lists the endpoints, instead of `endpoints`: etcd, Consul, SRV records or a file. See
+    /// A registry that lists the endpoints, instead of `endpoints`: etcd, Consul, Docker, Kubernetes, SRV records or a
+    /// file. See
     /// docs/guide/discovery.md.
     #[serde(default)]
     pub discover: Option<Discover>,

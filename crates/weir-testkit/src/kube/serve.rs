@@ -123,7 +123,9 @@ fn answer(shared: &Shared, asked: &Asked, place: &Place, verb: &str) -> Result<V
     let done = match verb {
         "list" => {
             let limit = asked.parameter("limit").and_then(|limit| limit.parse().ok()).unwrap_or(usize::MAX);
-            let (version, next, items) = state.list(place.key.0, limit, asked.parameter("continue"))?;
+            let token = asked.parameter("continue");
+            let (version, next, items) =
+                state.list(place.key.0, limit, token, |one| place.has(asked, one))?;
             let metadata = json!({ "resourceVersion": version.to_string(), "continue": next });
             let kind = format!("{}List", place.kind);
             return Ok(
@@ -182,7 +184,7 @@ fn follow(shared: &Shared, asked: &Asked, place: &Place, out: &mut Out<'_>) -> i
                 out.line(&json!({ "type": "ERROR", "object": object }))?;
                 return out.bytes(b"0\r\n\r\n");
             }
-            lines.extend(news(&state, place, &mut at));
+            lines.extend(news(&state, asked, place, &mut at));
             if std::mem::replace(&mut marked, faults.bookmarks) != faults.bookmarks {
                 let metadata = json!({ "resourceVersion": at.to_string() });
                 lines.push(
@@ -203,9 +205,10 @@ fn follow(shared: &Shared, asked: &Asked, place: &Place, out: &mut Out<'_>) -> i
 }
 
 /// The events of a resource after a version, which moves to the newest one.
-fn news(state: &State, place: &Place, at: &mut u64) -> Vec<Value> {
+fn news(state: &State, asked: &Asked, place: &Place, at: &mut u64) -> Vec<Value> {
     let first = state.history.partition_point(|logged| logged.version <= *at);
     let new = state.history.iter().skip(first).filter(|logged| logged.plural == place.key.0);
+    let new = new.filter(|logged| place.has(asked, &logged.object));
     let lines = new.map(|logged| json!({ "type": logged.event, "object": logged.object })).collect();
     *at = state.version.max(*at);
     lines
@@ -284,6 +287,16 @@ fn place(path: &str) -> Option<Place> {
     let part = |at: usize| rest.get(at).copied().unwrap_or_default().to_owned();
     let key = (plural, namespace.to_owned(), part(1));
     Some(Place { kind, api_version, key, subresource: part(2) })
+}
+
+impl Place {
+    /// Whether a list or watch of this place has an object: by its namespace, and by `NAME=VALUE` of a label.
+    fn has(&self, asked: &Asked, object: &Value) -> bool {
+        let metadata = &object["metadata"];
+        let selector = asked.parameter("labelSelector").and_then(|selector| selector.split_once('='));
+        (self.key.1.is_empty() || metadata["namespace"] == *self.key.1)
+            && selector.is_none_or(|(name, value)| metadata["labels"][name] == *value)
+    }
 }
 
 impl Asked {

@@ -115,12 +115,13 @@ impl State {
         plural: &'static str,
         limit: usize,
         token: Option<&str>,
+        has: impl Fn(&Value) -> bool,
     ) -> Result<Page, Refusal> {
         let (version, mut rest) = match token {
             Some(token) => self.pages.get(token).cloned().ok_or_else(expired)?,
             None => {
                 let all = self.objects.iter().filter(|(key, _)| key.0 == plural);
-                (self.version, all.map(|(_, object)| object.clone()).collect())
+                (self.version, all.map(|(_, object)| object.clone()).filter(has).collect())
             }
         };
         let later = rest.split_off(limit.min(rest.len()));

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Order (a snapshot that runs) ─► follow ─► one task for each upstream:
-//!        etcd │ consul │ docker │ srv │ file ──listing──► Desk ──► Book: publish, or keep the last good
+//!        etcd │ consul │ docker │ kubernetes │ srv │ file ──listing──► Desk ──► Book: publish, or keep the last good
 //!                                                  └──► resolve names, publish endpoints, at most 10 times a second
 //! ```
 //!
@@ -14,6 +14,7 @@ mod desk;
 mod docker;
 mod etcd;
 mod file;
+mod kubernetes;
 mod srv;
 
 use crate::fetch::Environment;
@@ -106,11 +107,12 @@ async fn ask(
     let name = Arc::clone(&upstream.name);
     let Some(desk) = Desk::new(upstream, telemetry, first) else { return };
     let asked = async {
-        let Discover { consul, docker, etcd, file, srv } = &discover;
-        let broken = match (etcd, consul, docker, srv, file) {
+        let Discover { consul, docker, etcd, file, kubernetes, srv } = &discover;
+        let broken = match (etcd, consul, docker, kubernetes, srv, file) {
             (Some(etcd), ..) => etcd::follow(etcd, choice, &around, &desk).await,
             (_, Some(consul), ..) => consul::follow(consul, choice, &around, &desk).await,
             (_, _, Some(docker), ..) => docker::follow(docker, &name, choice, &around, &desk).await,
+            (_, _, _, Some(kubernetes), ..) => kubernetes::follow(kubernetes, &around, &desk).await,
             (.., Some(name), _) => srv::follow(name, &around, &desk).await,
             (.., Some(file)) => file::follow(&file.0, &desk).await,
             _ => Ok(std::future::pending().await),
@@ -168,6 +170,11 @@ pub fn place(name: &str, written: &schema::Upstream) -> Option<(&'static str, St
         let network = docker.network.as_ref().map_or_else(String::new, |name| format!(" network {name}"));
         return Some(("docker", format!("{} {service}{network}{version}", docker.address)));
     }
+    if let Some(kubernetes) = &discover.kubernetes {
+        let (at, service) = (origin(&kubernetes.servers), &kubernetes.service);
+        let port = kubernetes.port.as_ref().map_or_else(String::new, |port| format!(" port {port}"));
+        return Some(("kubernetes", format!("{at} {}/{service}{port}", kubernetes.namespace)));
+    }
     if let Some(name) = &discover.srv {
         return Some(("srv", name.clone()));
     }
@@ -222,6 +229,16 @@ mod tests {
                 "discover: { docker: { address: 127.0.0.1:2375, service: o, network: back, version: v2 } }",
                 "docker",
                 "127.0.0.1:2375 o network back version v2",
+            ),
+            (
+                "discover: { kubernetes: { namespace: shop, service: o } }",
+                "kubernetes",
+                "https://kubernetes.default.svc shop/o",
+            ),
+            (
+                "discover: { kubernetes: { namespace: shop, service: o, port: 8080 } }",
+                "kubernetes",
+                "https://kubernetes.default.svc shop/o port 8080",
             ),
             ("discover: { srv: _http._tcp.o.test }", "srv", "_http._tcp.o.test"),
             ("discover: { file: o.yaml }", "file", "/o.yaml"),

@@ -65,6 +65,7 @@ mod import;
 mod import_guards;
 mod import_plans;
 mod jwt;
+mod kubernetes;
 mod limits;
 mod links;
 mod load;
