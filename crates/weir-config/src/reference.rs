@@ -136,18 +136,22 @@ fn section(root: &Value, schema: &Value, path: &str, out: &mut String) {
         below.push((format!("{path}{dot}{key}"), target));
     }
     for (path, target) in below {
+        let target = longest(root, target);
         if let Some(things) = target.get("additionalProperties").filter(|things| things.is_object()) {
-            section(root, resolve(root, things), &format!("{path}.NAME"), out);
+            section(root, longest(root, things), &format!("{path}.NAME"), out);
         } else if let Some(items) = target.get("items") {
-            let items = resolve(root, items);
-            let long = items.get("anyOf").and_then(Value::as_array).and_then(|forms| forms.last());
-            section(root, long.map_or(items, |form| resolve(root, form)), &format!("{path}[]"), out);
+            section(root, longest(root, items), &format!("{path}[]"), out);
         } else {
-            // The last of several forms is the longest.
-            let long = target.get("anyOf").and_then(Value::as_array).and_then(|forms| forms.last());
-            section(root, long.map_or(target, |form| resolve(root, form)), &path, out);
+            section(root, target, &path, out);
         }
     }
+}
+
+/// Follows references, and takes the last of several forms, which is the longest.
+fn longest<'s>(root: &'s Value, schema: &'s Value) -> &'s Value {
+    let schema = resolve(root, schema);
+    let long = schema.get("anyOf").and_then(Value::as_array).and_then(|forms| forms.last());
+    long.map_or(schema, |form| resolve(root, form))
 }
 
 /// Follows a reference and takes the first alternative of `T or null`.

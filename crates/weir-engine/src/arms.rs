@@ -71,7 +71,7 @@ impl Filter for Draw {
         let chosen = cx.arm().or_else(|| self.at(below(cx.random(), total)));
         let Some(arm) = chosen else { return Flow::refuse(&error::INTERNAL) };
         cx.take_arm(arm);
-        if let Some(Count(count)) = self.counts.0.get(arm) {
+        if let Some(Count(count)) = self.counts.0.get(arm).filter(|_| !cx.is_background()) {
             count.fetch_add(1, Relaxed);
         }
         Flow::Run(arm)

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::Checker;
 use super::upstreams::all_attempts;
 use crate::node::Node;
-use crate::schema::{FilterNode, Listener, Route};
+use crate::schema::{FilterNode, Listener, Route, Share};
 use crate::units::Duration;
 
 /// Filters for which a second instance in the same list has no effect.
@@ -65,6 +65,7 @@ impl<'a> Checker<'a> {
                 self.filter_list(&global, &route.filters);
             }
             let arms = route.upstream.iter().flat_map(|split| &split.0);
+            self.preflights_of_arms(arms.clone());
             for arm in arms.filter(|arm| !arm.filters().is_empty()) {
                 let before: Vec<&FilterNode> = global.iter().copied().chain(&route.filters).collect();
                 self.twice(&global, arm.filters());
@@ -74,6 +75,19 @@ impl<'a> Checker<'a> {
         self.callers_of_grpc();
         self.filters_that_call_scripts();
         self.deadlines_of_filters();
+    }
+
+    /// A preflight draws an arm by itself, and the request after it another one.
+    fn preflights_of_arms(&mut self, arms: impl Iterator<Item = &'a Share>) {
+        let of = |arm: &'a Share| arm.filters().iter().find(|filter| filter.name == "cors");
+        let drawn: Vec<Option<&FilterNode>> = arms.filter(|arm| arm.weight > 0).map(of).collect();
+        let Some(cors) = drawn.iter().copied().flatten().next() else { return };
+        if !drawn.iter().all(|other| other.is_some_and(|other| other.node == cors.node)) {
+            let message =
+                "a preflight draws an arm by itself, so it may get the answer of an arm without this `cors`";
+            let hint = "write `cors` among the filters of the route";
+            self.warn(&cors.path, "cors-in-arm", message, hint);
+        }
     }
 
     /// Checks one filter and its members.

@@ -218,10 +218,23 @@ impl Comparison<'_> {
     fn route(&mut self, thing: &str, shape: Option<&'static Shape>, was: &Node, is: &Node) {
         self.settings(thing, shape, &["filters", "respond", "upstream"], (Some(was), Some(is)));
         self.filters(&format!("{thing}.filters"), was.get("filters"), is.get("filters"));
-        // A service that is no longer reached was removed; its replacement may refuse.
-        let (reached, reaches) = (reached(was.get("upstream")), reached(is.get("upstream")));
+        // A service that is no longer reached was removed; its replacement may refuse. Nor may requests begin to meet the
+        // filters of an arm that got none; changes of an arm's own filters are noted below.
+        let (reached, reaches) = (self.reached(was.get("upstream")), self.reached(is.get("upstream")));
         let opened = was.get("respond").is_some_and(refuses);
-        if !reached.is_subset(&reaches) || (reached.is_empty() && !reaches.is_empty() && !opened) {
+        let among = |all: &[Reach<'_>], one: &Reach<'_>| {
+            let same = |other: &Reach<'_>| other.filters == one.filters || other.arm == one.arm;
+            all.iter().any(|other| other.upstream == one.upstream && same(other))
+        };
+        let begins = reaches.iter().any(|arm| {
+            let had_none = was.get("upstream").is_some_and(|split| split.get(arm.arm).is_some());
+            !arm.filters.is_empty() && had_none && !among(&reached, arm)
+        });
+        let is_open = |one: &Reach<'_>| {
+            reaches.iter().any(|other| other.upstream == one.upstream && other.filters.is_empty())
+        };
+        let is_lost = !reached.iter().all(|arm| among(&reaches, arm) || is_open(arm));
+        if is_lost || begins || (reached.is_empty() && !reaches.is_empty() && !opened) {
             self.restricts(&format!("{thing}.upstream"));
         }
         let (before, after) = (arms(was), arms(is));
@@ -384,6 +397,22 @@ impl Comparison<'_> {
         named.filter(|(name, settings)| !self.is_harmless(name, settings)).collect()
     }
 
+    /// The arms of a route that get requests. One upstream is one arm of its name.
+    fn reached<'n>(&self, upstream: Option<&'n Node>) -> Vec<Reach<'n>> {
+        let Some(upstream) = upstream else { return Vec::new() };
+        let shares = upstream.entries().iter().filter(|(_, share)| {
+            let weight = share.get("weight").unwrap_or(share);
+            matches!(weight.value, Value::Int(weight) if weight > 0)
+        });
+        let arms = shares.map(|(name, share)| Reach {
+            arm: &name.text,
+            upstream: share.get("upstream").and_then(Node::as_text).unwrap_or(&name.text),
+            filters: self.deciding(share.get("filters")),
+        });
+        let one = [upstream].into_iter().chain(upstream.elements()).filter_map(Node::as_text);
+        one.map(|one| Reach { arm: one, upstream: one, filters: Vec::new() }).chain(arms).collect()
+    }
+
     fn is_harmless(&self, name: &str, settings: &Node) -> bool {
         let shape = SHAPES.key("filter").and_then(|filters| filters.below.get(name));
         self.never.contains(name)
@@ -496,16 +525,12 @@ fn pairs(old: &[(&str, &Node)], new: &[(&str, &Node)]) -> Option<HashMap<usize, 
     Some(pairs)
 }
 
-/// The upstreams that a route reaches: one, or several with shares.
-fn reached(upstream: Option<&Node>) -> BTreeSet<&str> {
-    let Some(upstream) = upstream else { return BTreeSet::new() };
-    let shares = upstream.entries().iter().filter(|(_, share)| {
-        let weight = share.get("weight").unwrap_or(share);
-        matches!(weight.value, Value::Int(weight) if weight > 0)
-    });
-    let one = [upstream].into_iter().chain(upstream.elements()).filter_map(Node::as_text);
-    one.chain(shares.map(|(name, share)| share.get("upstream").and_then(Node::as_text).unwrap_or(&name.text)))
-        .collect()
+/// An arm of a route that gets requests.
+struct Reach<'n> {
+    arm: &'n str,
+    upstream: &'n str,
+    /// Its filters that control access.
+    filters: Vec<(&'n str, &'n Node)>,
 }
 
 /// The arms of a route's split that have more than a weight.

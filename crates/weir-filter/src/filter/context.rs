@@ -216,6 +216,8 @@ pub struct Cx {
     ready: Option<Box<Fields>>,
     /// The request that continues after the answer.
     background: Option<Box<Background>>,
+    /// Whether this is such a request.
+    is_background: bool,
     pub(super) states: Vec<(u32, Box<dyn Any>)>,
     /// The note of the first filter that has one; and those of the others.
     note: (u32, u64),
@@ -301,6 +303,7 @@ impl Cx {
             is_kept: false,
             ready: None,
             background: None,
+            is_background: false,
             states: Vec::new(),
             note: (NOBODY, 0),
             notes: SmallVec::new(),
@@ -533,6 +536,12 @@ impl Cx {
         self.background.is_some()
     }
 
+    /// Whether this request continues in the background: no client asked for it.
+    #[inline]
+    pub const fn is_background(&self) -> bool {
+        self.is_background
+    }
+
     /// Takes the request that continues, with its own context, and the filters it has yet to pass.
     pub fn take_background(&mut self) -> Option<(Self, Box<RequestHead>, Box<[u32]>)> {
         let Background { head, filter, state, note, rest } = *self.background.take()?;
@@ -545,6 +554,7 @@ impl Cx {
             random: self.random.next(),
             at: None,
         });
+        cx.is_background = true;
         cx.request_id.clone_from(&self.request_id);
         cx.unnamed = self.unnamed;
         self.copy_caller(&mut cx);

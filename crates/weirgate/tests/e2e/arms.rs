@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use weir_testkit::{Response, Upstream, Weir, eventually, run_weir};
+use serde_json::json;
+use weir_origin::{Options, Origin};
+use weir_testkit::{Authority, H3, Response, Tls, Upstream, Weir, eventually, run_weir};
 
 use crate::cause::{ACL_DENIED, KEY_MISSING};
+use crate::shadow::shadow;
 use crate::support::OK_BODY;
 
 /// Requests after which two equal arms have both been taken: one of them missing has odds of 1 to 2^99.
@@ -253,6 +256,32 @@ fn a_cache_of_an_arm_revalidates_in_the_background() {
     eventually("the cache has a newer answer", || client.get("/").text() != "0");
 }
 
+/// A refresh that a cache before the split makes by itself takes an arm, but no client asked for it.
+#[test]
+fn a_refresh_in_the_background_counts_for_no_arm() {
+    let asked = std::sync::Arc::new(AtomicUsize::new(0));
+    let counter = std::sync::Arc::clone(&asked);
+    let a = Upstream::script(move |conn| {
+        while conn.next_request().is_some() {
+            let n = counter.fetch_add(1, Relaxed);
+            conn.send(format!(
+                "HTTP/1.1 200 OK\r\nCache-Control: max-age=1, stale-while-revalidate=600\r\nContent-Length: 1\r\n\r\n{n}"
+            ));
+        }
+    });
+    let split = format!(
+        "filters: [ {{ cache: {{ store: pages }} }} ]\n    upstream: {{ a: {{ weight: 1, filters: [ {} ] }} }}",
+        mark("a")
+    );
+    let weir = Weir::start(&config((&a, &Upstream::named("b")), "", &split));
+    let mut client = weir.client();
+    client.get("/").expect_body("0");
+    eventually("the cache has a newer answer", || client.get("/").text() != "0");
+    assert!(asked.load(Relaxed) > 1);
+    let counted = metric(&weir, "weir_split_requests_total{place=\"routes.all\",arm=\"a\"}");
+    assert_eq!(counted, 1, "of {} requests to the upstream", asked.load(Relaxed));
+}
+
 /// A request keeps its arm over all attempts.
 #[test]
 fn a_retry_stays_in_the_arm() {
@@ -267,6 +296,104 @@ fn a_retry_stays_in_the_arm() {
     b.accept_request().send(OK_BODY);
     assert!(b.requests().iter().all(|request| request.head.all("x-in") == ["b"]));
     client.read_response().expect_body("ok").expect_header("x-out", "b");
+}
+
+/// The same over HTTP/3.
+#[test]
+fn arms_over_http3() {
+    let authority = Authority::new();
+    let (a, b) = two();
+    let split = format!(
+        "upstream: {{ a: {{ weight: 1, filters: [ {} ] }}, b: {{ weight: 1, filters: [ {} ] }} }}",
+        mark("of-a"),
+        mark("of-b")
+    );
+    let tls = format!(
+        "protocols: [h3, h2, http1], tls: {{ certificates: [ {} ] }}",
+        authority.leaf(&["a.test"]).yaml()
+    );
+    let weir = Weir::start(&config((&a, &b), "", &split).replace("protocols: [http1, h2]", &tls));
+    let client = H3::connect(&weir.udp_address(), &Tls::new(&authority, "a.test"));
+    let seen = tally((0..ENOUGH).map(|_| client.get("/")));
+    let pair = |body: &str, out: &str| (body.to_owned(), out.to_owned());
+    assert_eq!(seen.keys().cloned().collect::<Vec<_>>(), [pair("a", "of-a"), pair("b", "of-b")]);
+}
+
+/// A call of gRPC takes one arm with its head, its messages and its trailers; an arm may refuse in the form of gRPC.
+#[test]
+fn calls_of_grpc_take_an_arm() {
+    let address = "127.0.0.1:0".parse().unwrap();
+    let origin = Origin::start(Options { address, ..Options::default() }).unwrap();
+    let split = format!(
+        "upstream: {{ a: {{ weight: 1, filters: [ {} ] }}, off: {{ weight: 1, filters: [ {{ respond: {{ status: 503 }} }} ] }} }}",
+        mark("of-a")
+    );
+    let (a, b) = two();
+    let config = config((&a, &b), "", &split);
+    let to_origin = format!("a: {{ protocol: h2c, endpoints: [{}] }}", origin.address());
+    let weir = Weir::start(&config.replace(&format!("a: {{ endpoints: [{}] }}", a.address()), &to_origin));
+    let mut h2 = weir.h2();
+    let (mut answered, mut refused) = (0, 0);
+    for _ in 0..ENOUGH {
+        let head = [
+            (":method", "POST"),
+            (":scheme", "http"),
+            (":authority", "weir.test"),
+            (":path", "/helloworld.v1.Greeter/SayHello"),
+            ("content-type", "application/grpc"),
+            ("te", "trailers"),
+        ];
+        let stream = h2.request(&head, false);
+        // The message arrives in pieces, after the arm was drawn.
+        h2.data(stream, b"\0\0\0\0\x05\x0a", false);
+        h2.data(stream, b"\x03Ann", true);
+        let answer = h2.message(stream);
+        if answer.header("x-out") == Some("of-a") {
+            answered += 1;
+            assert!(answer.text().contains("hello Ann"), "{answer:?}");
+            assert!(answer.trailers.contains(&("grpc-status".to_owned(), "0".to_owned())), "{answer:?}");
+        } else {
+            refused += 1;
+            let status = answer.header("grpc-status").map(str::to_owned);
+            let trailer =
+                || answer.trailers.iter().find(|(name, _)| name == "grpc-status").map(|(_, v)| v.clone());
+            assert!(answer.status() == 503 || status.or_else(trailer).as_deref() == Some("14"), "{answer:?}");
+        }
+    }
+    assert!(answered > 0 && refused > 0, "{answered} {refused}");
+}
+
+/// A shadow draws the arm that the request took, so equal configs decide alike; and it sees what an arm decides anew.
+#[test]
+fn a_shadow_judges_the_arm_of_the_request() {
+    let (a, b) = two();
+    let deny = "{ ip: { deny: [ 192.0.2.1 ] } }";
+    let split = format!(
+        "upstream: {{ a: {{ weight: 1, filters: [ {deny} ] }}, b: {{ weight: 1, filters: [ {deny} ] }} }}"
+    );
+    let running = config((&a, &b), "", &split);
+    let weir = Weir::start(&running);
+    let mut client = weir.client();
+    let same = shadow(&weir, &running, json!({}));
+    for _ in 0..20 {
+        client.get("/").expect_status(200);
+    }
+    let report = same.end_after(20);
+    assert_eq!((&report["changed"], &report["unexplained"]), (&json!(0), &json!(0)), "{report:#}");
+    let candidate = running.replace("192.0.2.1 ] } } ] }, b:", "127.0.0.1 ] } } ] }, b:");
+    assert_ne!(candidate, running);
+    let other = shadow(&weir, &candidate, json!({}));
+    for _ in 0..ENOUGH {
+        client.get("/").expect_status(200);
+    }
+    let report = other.end_after(ENOUGH as u64);
+    let denied = report["changes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|row| row["after"].as_str().is_some_and(|after| after.contains("403 ip_denied")));
+    let denied = denied.and_then(|row| row["count"].as_u64()).unwrap_or_default();
+    assert!((1..ENOUGH as u64).contains(&denied), "{report:#}");
 }
 
 /// `weir explain` shows each arm with its share and its filters.

@@ -50,6 +50,36 @@ routes:
   b: { match: { path: /b }, respond: { status: 200 } }
 ";
 
+/// Weights decide who meets the filters of an arm, also if its upstream stays the same.
+#[test]
+fn weights_of_arms_restrict() {
+    let config = |split: &str| BEFORE.replace("upstream: api,", &format!("upstream: {{ {split} }},"));
+    let arms = |free: u32, guarded: u32| {
+        format!(
+            "api: {free}, guarded: {{ weight: {guarded}, upstream: api, filters: [ {{ key_auth: {{}} }} ] }}, \
+             fast: {{ weight: 1, upstream: api, filters: [ {{ timeout: {{ response: 2s }} }} ] }}"
+        )
+    };
+    for (before, after, restricts) in [
+        ((9, 1), (8, 2), false),
+        ((9, 1), (9, 0), false),
+        ((9, 0), (9, 1), true),
+        ((9, 0), (0, 0), false),
+        ((0, 1), (9, 1), false),
+    ] {
+        let found = found(&config(&arms(before.0, before.1)), &config(&arms(after.0, after.1)));
+        let expected: &[&str] = if restricts { &["routes.a.upstream"] } else { &[] };
+        assert_eq!(found.restricts, expected, "{before:?} {after:?}");
+    }
+    // Without the arm that asks for nothing, everybody meets the one that does.
+    let only = "guarded: { weight: 1, upstream: api, filters: [ { key_auth: {} } ] }";
+    let both = format!("api: 1, {only}");
+    assert_eq!(
+        found(&config(&both), &config(&both.replace("api: 1", "api: 0"))).restricts,
+        ["routes.a.upstream"]
+    );
+}
+
 #[test]
 fn what_restricts() {
     for (from, to, restricts, revokes) in [

@@ -39,6 +39,7 @@ impl Compiler<'_> {
             filters.targets = upstream.map(|_| share.upstream.to_string()).into_iter().collect();
             let scope = format!("routes.{route}.upstream.{}", share.name());
             let errors = self.found.errors();
+            self.one_place(route, share, &scope);
             let chain = self.chain(share.filters(), &scope, Some(captures), filters);
             let is_broken = self.found.errors() > errors;
             let mut own = chain.iter().filter_map(|&filter| filters.made.get(filter as usize));
@@ -80,6 +81,16 @@ impl Compiler<'_> {
         }));
         let split = u32::try_from(filters.made.len() - 1).ok()?;
         Some((Target::Arms(arms.into()), split))
+    }
+
+    /// Refuses a route whose name is the place of an arm: filters of both would share their state and their metrics.
+    fn one_place(&mut self, route: &str, share: &Share, scope: &str) {
+        let other = format!("{route}.upstream.{}", share.name());
+        if !share.filters().is_empty() && self.config.routes.contains(&other) {
+            let message = format!("the route `{other}` has the same place as this arm");
+            let hint = "rename the route or the arm: filters keep their state by place";
+            self.error(scope, "ambiguous-name", message, Some(hint.into()));
+        }
     }
 
     fn leads_nowhere(&mut self, path: &str, share: &Share) {
