@@ -35,7 +35,7 @@ use weir_config::schema::Config;
 use weir_config::{Diagnostics, Loaded, Mistakes, Overrides, Source, load};
 use weir_engine::core::Message;
 use weir_engine::handover::Inheritance;
-use weir_engine::snapshot::{Carry, Snapshot, compile};
+use weir_engine::snapshot::{Carry, FilterStatus, Snapshot, compile};
 use weir_filter::filter::{FilterKind, Purge};
 use weir_telemetry::{Exposition, FilterReading, Setup, Telemetry, log};
 use weir_upstream::error::{self, Limit};
@@ -64,6 +64,8 @@ pub(crate) struct Inner {
     awaits_probes: AtomicBool,
     /// What readiness waits for by order of the embedding program.
     held: Mutex<Option<String>>,
+    /// Figures of the embedding program.
+    reported: Mutex<Vec<FilterStatus>>,
     /// The ACME certificates, and whether readiness waits for any.
     acme: Acme,
     certificates: warm::Certificates,
@@ -257,6 +259,7 @@ impl Builder {
                 watched: control.watched(),
                 awaits_probes: AtomicBool::new(true),
                 held: Mutex::default(),
+                reported: Mutex::default(),
                 acme: control.acme(),
                 certificates: warm::Certificates::default(),
                 admin_tls: control.admin_tls(),
@@ -383,6 +386,16 @@ impl Gateway {
         self.inner.held.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Shows these figures of the embedding program among those of filters, in metrics and in the status. They replace
+    /// those reported before.
+    pub fn report(&self, figures: Vec<FilterStatus>) {
+        *self.inner.reported.lock().unwrap_or_else(PoisonError::into_inner) = figures;
+    }
+
+    fn reported(&self) -> Vec<FilterStatus> {
+        self.inner.reported.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// The running config and every later one.
     pub fn configs(&self) -> watch::Receiver<Arc<Config>> {
         self.inner.configs.subscribe()
@@ -412,6 +425,7 @@ impl Gateway {
         let snapshot = Arc::clone(&self.control().snapshot);
         let readings: Vec<_> = snapshot
             .readings()
+            .chain(self.reported())
             .map(|r| FilterReading { place: r.place, figure: r.figure, of: r.of, value: r.value })
             .collect();
         (format.content_type(), self.inner.telemetry.expose_with(format, &readings))
@@ -456,7 +470,7 @@ impl Gateway {
                 .iter()
                 .map(|source| (source.name().to_owned(), ConsumerSourceStatus::of(source)))
                 .collect(),
-            filters: snapshot.readings().collect(),
+            filters: snapshot.readings().chain(self.reported()).collect(),
         }
     }
 

@@ -182,7 +182,8 @@ fn what_is_left_out_is_closed() {
     let backend = json!({ "service": { "name": "v1", "port": { "number": 8080 } } });
     let long = format!("/secret/{}", "x".repeat(2_000));
     let mut put = |name: &str, paths: &[(&str, &str)], annotations: Value| {
-        let path = |(path, kind): &(&str, &str)| json!({ "path": path, "pathType": kind, "backend": backend });
+        let path =
+            |(path, kind): &(&str, &str)| json!({ "path": path, "pathType": kind, "backend": backend });
         let paths: Vec<Value> = paths.iter().map(path).collect();
         case.cluster
             .apply(&json!({

@@ -15,8 +15,8 @@ use crate::watch::reflector::{self, Reflector, WatchEvent};
 use crate::watch::store::{Change, Store};
 use crate::watch::writer::{self, Target, Writer};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hasher};
 use std::rc::Rc;
 use std::sync::mpsc as std_mpsc;
@@ -86,6 +86,8 @@ pub(super) struct Driver<T> {
     is_live: bool,
     /// What the gateway waits for until it is ready, as it was told last.
     awaited: Option<String>,
+    /// The permissions that are reported as missing.
+    missing: BTreeSet<String>,
     statuses: BTreeMap<Target, Value>,
 }
 
@@ -141,6 +143,7 @@ impl<T: Translator> Driver<T> {
             is_restored,
             is_live: false,
             awaited: Some(AWAITED.to_owned()),
+            missing: BTreeSet::new(),
             statuses: BTreeMap::new(),
             store,
             settings,
@@ -153,6 +156,7 @@ impl<T: Translator> Driver<T> {
             self.translate();
             self.save();
             self.show_readiness();
+            self.show_missing();
             let wait = self.next().saturating_sub(self.now()).min(LOOK);
             let mut next = match tokio::time::timeout(wait, told.recv()).await {
                 Ok(Some(message)) => Some(message),
@@ -412,6 +416,40 @@ impl<T: Translator> Driver<T> {
         }
     }
 
+    /// Reports the permissions that are missing, if they have changed.
+    fn show_missing(&mut self) {
+        let Some(live) = &self.live else { return };
+        let mut missing = BTreeSet::new();
+        let mut add = |verb: &str, resource: &Resource, subresource: &str| {
+            missing.insert(notes::permission(verb, resource, subresource));
+        };
+        for (reflector, resource) in self.reflectors.iter().zip(WATCHED) {
+            if let Some(reflector::Note::Forbidden(verb, _)) = reflector.trouble() {
+                add(verb, resource, "");
+            }
+        }
+        for (verb, kind) in self.writer.forbidden() {
+            if let Some(resource) = watched(kind) {
+                add(verb, resource, if verb == "patch" { "status" } else { "" });
+            }
+        }
+        for (verb, kind) in self.keeper.forbidden() {
+            if let Some(resource) = watched(kind) {
+                add(verb, resource, "");
+            }
+        }
+        if let Some(verb) = self.election.refused() {
+            add(verb, &LEASE, "");
+        }
+        if self.recorder.is_forbidden() {
+            add("create", &EVENT, "");
+        }
+        if missing != self.missing {
+            live.report(&missing);
+            self.missing = missing;
+        }
+    }
+
     fn save(&mut self) {
         // Before the first complete copy, the file of the last run is better than what we have.
         let is_due = self.save_at.is_some_and(|at| at <= self.now());
@@ -581,7 +619,7 @@ impl<T: Translator> Driver<T> {
             match action {
                 writer::Action::Say(note) => {
                     let resource = match &note {
-                        writer::Note::Forbidden(kind, _) => watched(kind),
+                        writer::Note::Forbidden(_, kind, _) => watched(kind),
                         _ => None,
                     };
                     notes::writer(resource, &note);

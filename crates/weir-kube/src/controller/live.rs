@@ -8,15 +8,22 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use weir_config::{Diagnostic, Mistakes, Source};
-use weir_gateway::Gateway;
 use weir_gateway::history::{By, Origin};
-use weir_telemetry::log;
+use weir_gateway::{FilterStatus, Gateway};
+use weir_telemetry::{Figure, log};
 
 /// What a gateway waits for before anything is known.
 pub(super) const AWAITED: &str = "the objects of the cluster";
 
 /// The name of the config beside its files. It exists only in memory.
 const MAIN: &str = "weir.yaml";
+
+static MISSING: Figure = Figure::gauge(
+    "missing_permission",
+    "weir_kube_missing_permission",
+    "1 for each permission that the API server denies to the service account.",
+)
+.of("permission");
 
 /// A gateway and the text that it runs.
 #[derive(Debug)]
@@ -76,6 +83,19 @@ impl Live {
     /// Makes readiness wait, or no longer.
     pub fn hold(&self, awaited: Option<String>) {
         self.gateway.hold_readiness(awaited);
+    }
+
+    /// Shows in metrics and in the status which permissions are missing.
+    pub fn report(&self, missing: &BTreeSet<String>) {
+        let figure = |permission: &String| FilterStatus {
+            place: "kubernetes".to_owned(),
+            filter: "weir-kube",
+            what: MISSING.what,
+            of: permission.clone(),
+            value: 1,
+            figure: &MISSING,
+        };
+        self.gateway.report(missing.iter().map(figure).collect());
     }
 
     /// Whether the gateway has ended.

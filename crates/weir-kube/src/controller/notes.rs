@@ -1,6 +1,6 @@
 //! What operators read in the log.
 
-use crate::api::{Resource, missing_rule, watched};
+use crate::api::{LEASE, Making, Resource, missing_rule, watched};
 use crate::watch::keeper;
 use crate::watch::reflector::{self, MOST_OBJECTS};
 use crate::watch::writer;
@@ -52,8 +52,8 @@ pub(super) fn awaited(resource: &Resource, note: Option<&reflector::Note>) -> St
 /// A note about statuses.
 pub(super) fn writer(resource: Option<&Resource>, note: &writer::Note) {
     match note {
-        writer::Note::Forbidden(kind, why) => match resource {
-            Some(resource) => forbidden("patch", resource, "status", why),
+        writer::Note::Forbidden(verb, kind, why) => match resource {
+            Some(resource) => forbidden(verb, resource, if *verb == "patch" { "status" } else { "" }, why),
             None => log::error("a status may not be written", &[("kind", kind), ("error", why)]),
         },
         writer::Note::Refused(target, why) => log::error(
@@ -87,11 +87,23 @@ pub(super) fn keeper(note: &keeper::Note) {
     }
 }
 
+/// A permission in short, such as `patch httproutes.gateway.networking.k8s.io/status`.
+pub(super) fn permission(verb: &str, resource: &Resource, subresource: &str) -> String {
+    let slash = if subresource.is_empty() { "" } else { "/" };
+    format!("{verb} {}{slash}{subresource}", resource.full_name())
+}
+
 /// A missing permission, with the rule that grants it.
 pub(super) fn forbidden(verb: &str, resource: &Resource, subresource: &str, why: &str) {
     let rule = missing_rule(verb, resource, subresource);
-    let hint = format!("add to the ClusterRole: {rule}");
-    let fields: log::Fields<'_> = &[("rule", &rule), ("error", &why), ("hint", &hint)];
+    // What is only in our own namespace needs no more than a Role there.
+    let is_record = resource.making == Making::Record && !["list", "watch"].contains(&verb);
+    let is_own = is_record || resource.plural == LEASE.plural;
+    let role = if is_own { "Role" } else { "ClusterRole" };
+    let hint = format!("add to the {role}: {rule}");
+    let permission = permission(verb, resource, subresource);
+    let fields: log::Fields<'_> =
+        &[("permission", &permission), ("rule", &rule), ("error", &why), ("hint", &hint)];
     log::error("the service account lacks a permission", fields);
 }
 

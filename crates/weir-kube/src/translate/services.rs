@@ -24,8 +24,8 @@ use super::listeners::Gate;
 use super::{Cx, Front};
 use crate::names;
 use crate::objects::{
-    CONTROLLER_ANNOTATION, Endpoint, GATEWAY_GROUP, Gateway, Kind, Meta, Name, Object, ParametersRef, SERVICE_LABEL,
-    Service, ServicePort, is_label, shown,
+    CONTROLLER_ANNOTATION, Endpoint, GATEWAY_GROUP, Gateway, Kind, Meta, Name, Object, ParametersRef,
+    SERVICE_LABEL, Service, ServicePort, is_label, shown,
 };
 use crate::status::Problem;
 use serde_json::{Map, Value, json};
@@ -155,7 +155,8 @@ impl<'c> Records<'c> {
     /// The recorded ports of Gateways whose class is missing: it may come back.
     fn waiting(&self, cx: &Cx<'c>) -> BTreeMap<&'c str, BTreeMap<u16, u16>> {
         let is_known = |class: &str| cx.cluster.gateway_classes.contains_key(&Name::new("", class));
-        let waiting = cx.cluster.gateways.values().filter(|gateway| !is_known(&gateway.spec.gateway_class_name));
+        let waiting =
+            cx.cluster.gateways.values().filter(|gateway| !is_known(&gateway.spec.gateway_class_name));
         let own = |gateway: &'c Object<Gateway>| {
             let uid = gateway.meta.uid.as_str();
             self.0.get(uid).map(|ports| (uid, ports.clone()))
@@ -589,7 +590,8 @@ mod tests {
         let other = &rival(target, true).1;
         let known = recorded(&record);
         // One that is not accepted keeps it.
-        let (found, next) = translated(&[attacker(), gateway("victim", "u-victim", 80, false), known.clone()]);
+        let (found, next) =
+            translated(&[attacker(), gateway("victim", "u-victim", 80, false), known.clone()]);
         assert_ne!(found["attacker"], target);
         assert_eq!(next["u-victim"], record["u-victim"]);
         // So does one whose class is missing.

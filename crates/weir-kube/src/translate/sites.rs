@@ -78,10 +78,14 @@ impl<'c> Hosts<'c> {
             let is_root = |path: &IngressPath| {
                 is_root(annotated.is_regex(), &path.path_type, path.path.as_deref().unwrap_or("/"))
             };
-            let with_root = object.spec.rules.iter().filter(|rule| {
-                rule.http.iter().flat_map(|http| &http.paths).any(is_root)
-            });
-            for host in with_root.filter_map(host_of).flat_map(|host| [host].into_iter().chain(aliases.clone())) {
+            let with_root = object
+                .spec
+                .rules
+                .iter()
+                .filter(|rule| rule.http.iter().flat_map(|http| &http.paths).any(is_root));
+            for host in
+                with_root.filter_map(host_of).flat_map(|host| [host].into_iter().chain(aliases.clone()))
+            {
                 let Some(claim) = known.claims.get(&(host.clone(), namespace)) else { continue };
                 let claim = (claim.clone(), namespace);
                 let first = known.roots.entry(host).or_insert_with(|| claim.clone());

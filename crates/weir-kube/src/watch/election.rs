@@ -148,6 +148,11 @@ impl Election {
         self.until.is_some_and(|until| now < until)
     }
 
+    /// The verb on the Lease that this replica may not use.
+    pub const fn refused(&self) -> Option<&'static str> {
+        self.refused
+    }
+
     /// When [`Event::Tick`] is due.
     pub fn next(&self) -> Time {
         if self.has_left {

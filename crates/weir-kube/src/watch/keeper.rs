@@ -129,6 +129,13 @@ struct Entry {
     writes: u32,
 }
 
+impl Asking {
+    /// The verb, and the kind that it is used on: a Gateway is read before something of it is deleted.
+    fn permission(&self) -> (&'static str, &'static str) {
+        (self.verb, if self.verb == "get" { "Gateway" } else { self.target.kind })
+    }
+}
+
 /// What to do about an object.
 enum Step {
     Create(Value),
@@ -150,6 +157,11 @@ impl Keeper {
             asking: BTreeMap::new(),
             forbidden: BTreeSet::new(),
         }
+    }
+
+    /// What this replica may not do: verbs and kinds.
+    pub fn forbidden(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        self.forbidden.iter().copied()
     }
 
     /// When [`Event::Tick`] is due.
@@ -187,6 +199,7 @@ impl Keeper {
             Event::Wrote(number, Ok(object)) => look.extend(self.on_wrote(now, number, object)),
             Event::Deleted(number, Ok(()) | Err(ApiError::NotFound)) => {
                 if let Some(asking) = self.asking.remove(&number) {
+                    self.forbidden.remove(&asking.permission());
                     self.entries.remove(&asking.target); // the watch says so too, perhaps before
                 }
             }
@@ -250,7 +263,7 @@ impl Keeper {
 
     fn on_wrote(&mut self, now: Time, number: u64, object: Object) -> Option<Target> {
         let asking = self.asking.remove(&number)?;
-        self.forbidden.remove(&(asking.verb, asking.target.kind));
+        self.forbidden.remove(&asking.permission());
         let entry = self.entries.get_mut(&asking.target)?;
         (entry.latest, entry.is_ours, entry.is_busy) = (Some(object), true, false);
         (entry.failures, entry.writes) = (0, entry.writes + 1);
@@ -259,7 +272,9 @@ impl Keeper {
     }
 
     fn on_failure(&mut self, now: Time, number: u64, e: ApiError, todo: &mut Vec<Action>) {
-        let Some(Asking { target, verb, .. }) = self.asking.remove(&number) else { return };
+        let Some(asking) = self.asking.remove(&number) else { return };
+        let permission = asking.permission();
+        let Asking { target, verb, .. } = asking;
         let Some(entry) = self.entries.get_mut(&target) else { return };
         (entry.is_busy, entry.failures, entry.latest) = (false, entry.failures + 1, None);
         let refused = self.chance.between(REFUSED.0, REFUSED.1);
@@ -271,8 +286,8 @@ impl Keeper {
         };
         entry.after = now + wait;
         match e {
-            ApiError::Forbidden(why) if self.forbidden.insert((verb, target.kind)) => {
-                todo.push(Action::Say(Note::Forbidden(verb, target.kind, why)));
+            ApiError::Forbidden(why) if self.forbidden.insert(permission) => {
+                todo.push(Action::Say(Note::Forbidden(permission.0, permission.1, why)));
             }
             ApiError::Refused(_, why) if entry.failures == 1 => {
                 todo.push(Action::Say(Note::Refused(verb, target, why)));
@@ -295,7 +310,9 @@ impl Keeper {
             Err(ApiError::NotFound) => None,
             Err(e) => return self.on_failure(now, number, e, todo),
         };
-        let Some(Asking { target, .. }) = self.asking.remove(&number) else { return };
+        let Some(asking) = self.asking.remove(&number) else { return };
+        self.forbidden.remove(&asking.permission());
+        let target = asking.target;
         let current = self.current(store, &target).cloned();
         let is_wanted = self.wanted.objects.contains_key(&target);
         let Some(entry) = self.entries.get_mut(&target) else { return };

@@ -108,6 +108,11 @@ impl Recorder {
         }
     }
 
+    /// Whether this replica may not create Events.
+    pub const fn is_forbidden(&self) -> bool {
+        self.is_forbidden
+    }
+
     /// When [`Event::Tick`] is due.
     pub fn next(&self) -> Time {
         if let Some((_, _, asked)) = &self.asking {

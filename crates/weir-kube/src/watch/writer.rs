@@ -14,7 +14,7 @@ use super::status::{merged, patch_of};
 use crate::api::{ApiError, Object};
 use crate::objects::Name;
 use serde_json::Value;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use weir_fleet::chance::{Chance, backoff};
 
@@ -85,8 +85,9 @@ pub enum Action {
 /// A message for operators.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Note {
-    /// The service account may not write the status of this kind, with the server's sentence. Sent once a kind.
-    Forbidden(&'static str, String),
+    /// The service account may not do this for the status of this kind: the verb, the kind and the server's sentence.
+    /// Sent once until it may.
+    Forbidden(&'static str, &'static str, String),
     /// The server refuses this status for good.
     Refused(Target, String),
     /// Another controller keeps undoing this status.
@@ -103,14 +104,15 @@ pub struct Writer {
     entries: BTreeMap<Target, Entry>,
     due: VecDeque<Target>,
     asking: BTreeMap<u64, Asking>,
-    /// Kinds whose status we may not write.
-    forbidden: Vec<&'static str>,
+    /// What we may not do, and for the status of which kind.
+    forbidden: BTreeSet<(&'static str, &'static str)>,
 }
 
 #[derive(Clone, Debug)]
 struct Asking {
     target: Target,
     at: Time,
+    verb: &'static str,
     /// The version that we knew.
     version: Option<Box<str>>,
 }
@@ -151,8 +153,13 @@ impl Writer {
             entries: BTreeMap::new(),
             due: VecDeque::new(),
             asking: BTreeMap::new(),
-            forbidden: Vec::new(),
+            forbidden: BTreeSet::new(),
         }
+    }
+
+    /// What this replica may not do: verbs and kinds. `patch` is of the status.
+    pub fn forbidden(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        self.forbidden.iter().copied()
     }
 
     /// When [`Event::Tick`] is due.
@@ -274,15 +281,15 @@ impl Writer {
         is_write: bool,
         todo: &mut Vec<Action>,
     ) {
-        let Some(Asking { target, version, .. }) = self.asking.remove(&number) else { return };
+        let Some(Asking { target, version, verb, .. }) = self.asking.remove(&number) else { return };
         let Some(entry) = self.entries.get_mut(&target) else { return };
         entry.state = State::Settled;
         match result {
             Ok(object) => {
                 entry.is_stale = false;
+                self.forbidden.remove(&(verb, target.kind));
                 if is_write {
                     (entry.failures, entry.writes, entry.wrote) = (0, entry.writes + 1, now);
-                    self.forbidden.retain(|kind| *kind != target.kind);
                 }
                 // If the watch has said something meanwhile, the answer may be about an earlier state, or about an
                 // earlier object of that name.
@@ -322,9 +329,8 @@ impl Writer {
                     entry.state = State::Waiting(now + wait);
                 }
                 match e {
-                    ApiError::Forbidden(why) if !self.forbidden.contains(&target.kind) => {
-                        self.forbidden.push(target.kind);
-                        todo.push(Action::Say(Note::Forbidden(target.kind, why)));
+                    ApiError::Forbidden(why) if self.forbidden.insert((verb, target.kind)) => {
+                        todo.push(Action::Say(Note::Forbidden(verb, target.kind, why)));
                     }
                     ApiError::Refused(_, why) if entry.failures == 1 => {
                         todo.push(Action::Say(Note::Refused(target, why)));
@@ -346,7 +352,7 @@ impl Writer {
             entry.state = State::Settled;
             let (Some(object), Some(wanted)) = (&entry.object, &entry.wanted) else { continue };
             if entry.is_stale {
-                self.ask(now, target, Action::Read, todo);
+                self.ask(now, target, "get", Action::Read, todo);
                 continue;
             }
             let mut value = object.value();
@@ -363,7 +369,8 @@ impl Writer {
                 }
             }
             let (version, patch) = (object.version.clone(), patch_of(&current, &status));
-            self.ask(now, target, |number, target| Action::Write { number, target, version, patch }, todo);
+            let write = |number, target| Action::Write { number, target, version, patch };
+            self.ask(now, target, "patch", write, todo);
         }
     }
 
@@ -371,6 +378,7 @@ impl Writer {
         &mut self,
         now: Time,
         target: Target,
+        verb: &'static str,
         action: impl FnOnce(u64, Target) -> Action,
         todo: &mut Vec<Action>,
     ) {
@@ -380,7 +388,7 @@ impl Writer {
             entry.state = State::Asking;
             version = entry.object.as_ref().map(|object| object.version.clone());
         }
-        self.asking.insert(self.number, Asking { target: target.clone(), at: now, version });
+        self.asking.insert(self.number, Asking { target: target.clone(), at: now, verb, version });
         todo.push(action(self.number, target));
     }
 }

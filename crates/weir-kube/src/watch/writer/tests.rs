@@ -141,7 +141,7 @@ fn what_we_may_not_write_is_said_once_a_kind_and_tried_rarely() {
         let [Action::Write { number, .. }] = write[..] else { panic!("{write:?}") };
         said.extend(writer.on(SECOND, "t", Event::Wrote(number, Err(ApiError::Forbidden("no".to_owned())))));
     }
-    assert_eq!(said, [Action::Say(Note::Forbidden("HTTPRoute", "no".to_owned()))]);
+    assert_eq!(said, [Action::Say(Note::Forbidden("patch", "HTTPRoute", "no".to_owned()))]);
     assert!(writer.next() >= 11 * SECOND);
     let next = writer.next();
     assert!(matches!(writer.on(next, "t", Event::Tick)[..], [Action::Write { .. }]));
