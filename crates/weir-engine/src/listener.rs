@@ -335,7 +335,5 @@ fn serve(core: &Rc<Core>, listener: &Rc<LocalListener>, socket: OwnedFd, peer: P
     if let Some(lane) = idle {
         return lane.give(arrived);
     }
-    // Boxed here: spawning copies a task several times, with all its kilobytes.
-    let serving = Box::pin(connection::serve_lane(Rc::clone(core), Rc::new(Lane::new(arrived))));
-    drop(tokio::task::spawn_local(serving));
+    weir_wire::spawn(Box::pin(connection::serve_lane(Rc::clone(core), Rc::new(Lane::new(arrived)))));
 }

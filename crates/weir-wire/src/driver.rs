@@ -15,8 +15,10 @@
 //! Anything that is neither a socket nor a timer of the core, for example another crate's I/O, uses a separate
 //! [`runtime`].
 
+mod tasks;
 mod timers;
 
+pub(crate) use tasks::Tasks;
 pub(crate) use timers::Timers;
 
 use crate::sockets::{Counted, Datagrams, Sockets, TAKEN};
@@ -47,6 +49,9 @@ const CALLS: usize = 16;
 /// arrive faster than clients read.
 const PATIENCE: u32 = 4;
 
+/// How many tasks run before the driver looks at the kernel again. As many as tokio's `LocalSet` runs.
+const IN_A_ROW: usize = 61;
+
 /// The token other threads use to wake a core.
 const ALARM: Token = Token(usize::MAX);
 
@@ -65,6 +70,7 @@ pub struct Driver {
 struct Own {
     sockets: Rc<Sockets>,
     timers: Rc<Timers>,
+    tasks: Rc<Tasks>,
 }
 
 thread_local! {
@@ -90,6 +96,20 @@ pub fn datagrams(socket: impl Into<OwnedFd>) -> io::Result<Datagrams> {
 /// The timers of the core that runs on this thread, or `None` on any other thread.
 pub(crate) fn timers() -> Option<Rc<Timers>> {
     CURRENT.with_borrow(|own| own.as_ref().map(|own| Rc::clone(&own.timers)))
+}
+
+/// Runs a task on the core of this thread, or else in the `LocalSet` of this thread.
+///
+/// For tasks that are woken often. They have no handle: nobody can wait for them or abort them. A task that panics ends
+/// alone. Boxed by the caller, because a task of some kilobytes would be copied on its way.
+///
+/// # Panics
+/// When the thread has neither.
+pub fn spawn(task: Pin<Box<dyn Future<Output = ()>>>) {
+    match CURRENT.with_borrow(|own| own.as_ref().map(|own| Rc::clone(&own.tasks))) {
+        Some(tasks) => tasks.spawn(task),
+        None => drop(tokio::task::spawn_local(task)),
+    }
 }
 
 /// Lets other tasks run first. On a core, that includes tasks whose sockets the kernel reports in the meantime.
@@ -135,7 +155,8 @@ impl Driver {
         let set = mio::Poll::new()?;
         let alarm = Arc::new(Alarm::new(mio::Waker::new(set.registry(), ALARM)?));
         let sockets = Rc::new(Sockets::new(set.registry().try_clone()?));
-        let own = Own { sockets, timers: Rc::default() };
+        let tasks = Rc::new(Tasks::new(Arc::clone(&alarm)));
+        let own = Own { sockets, timers: Rc::default(), tasks };
         Ok(Self { set, events: Events::with_capacity(EVENTS), own, alarm, looks: 0 })
     }
 
@@ -144,8 +165,8 @@ impl Driver {
         Rc::clone(&self.own.sockets)
     }
 
-    /// Runs `main` on this thread, together with all tasks spawned on the thread (`tokio::task::spawn_local`). Drops
-    /// the tasks that still run when `main` ends. Propagates a panic of `main`.
+    /// Runs `main` on this thread, together with all tasks spawned on the thread ([`spawn`] and
+    /// `tokio::task::spawn_local`). Drops the tasks that still run when `main` ends. Propagates a panic of `main`.
     ///
     /// # Errors
     /// When the system cannot poll the set.
@@ -153,16 +174,21 @@ impl Driver {
         let beside = runtime()?;
         let _entered = beside.enter();
         let _current = Current::set(self.own.clone());
-        let mut tasks = LocalSet::new();
-        let mut main = tasks.spawn_local(main);
+        let mut set = LocalSet::new();
+        let _in_set = set.enter();
+        let _begun = self.own.tasks.begin(); // dropped first: tasks that are dropped may still use the rest
+        let mut main = set.spawn_local(main);
         let waker = Waker::from(Arc::clone(&self.alarm));
         let mut cx = Context::from_waker(&waker);
         loop {
-            self.alarm.calm();
-            let _ = Pin::new(&mut tasks).poll(&mut cx); // runs some tasks; if more are ready, it wakes itself
-            if main.is_finished() {
-                break;
+            if self.alarm.calm() {
+                self.own.tasks.take_calls();
+                let _ = Pin::new(&mut set).poll(&mut cx); // runs some tasks; if more are ready, it wakes itself
+                if main.is_finished() {
+                    break;
+                }
             }
+            self.own.tasks.run(IN_A_ROW);
             self.look()?;
         }
         if let Poll::Ready(Err(e)) = Pin::new(&mut main).poll(&mut cx)
@@ -176,7 +202,7 @@ impl Driver {
     /// Polls the kernel and wakes tasks whose sockets are ready. Blocks only when no task is runnable.
     fn look(&mut self) -> io::Result<()> {
         let sockets = &self.own.sockets;
-        let is_idle = !self.alarm.rings();
+        let is_idle = !self.alarm.rings() && self.own.tasks.are_idle();
         let mut wait = Some(Duration::ZERO);
         if is_idle && sockets.is_empty() {
             wait = self.own.timers.next_due().map(|due| due.saturating_duration_since(Instant::now()));
@@ -239,7 +265,8 @@ impl Drop for Current {
     }
 }
 
-/// Wakes a core. Its own thread only sets a flag; another thread also sends an event if the core sleeps.
+/// Wakes a core, for a task of its `LocalSet` or a call from another thread. Its own thread only sets a flag; another
+/// thread also sends an event if the core sleeps.
 struct Alarm {
     rings: AtomicBool,
     sleeps: AtomicBool,
@@ -251,9 +278,9 @@ impl Alarm {
         Self { rings: AtomicBool::new(true), sleeps: AtomicBool::new(false), event }
     }
 
-    /// Called before tasks run: a wake-up from here on counts for the next look.
-    fn calm(&self) {
-        self.rings.store(false, Ordering::SeqCst);
+    /// Called before tasks run: a wake-up from here on counts for the next look. Returns whether it rang.
+    fn calm(&self) -> bool {
+        self.rings.swap(false, Ordering::SeqCst)
     }
 
     fn rings(&self) -> bool {
@@ -261,7 +288,7 @@ impl Alarm {
     }
 
     /// Whether the core may block. From here on, any wake-up sends an event. This sets `sleeps` and then reads
-    /// `rings`; [`Alarm::wake_by_ref`] sets `rings` and then reads `sleeps`, so at least one thread sees the other's
+    /// `rings`; [`Alarm::ring`] sets `rings` and then reads `sleeps`, so at least one thread sees the other's
     /// flag.
     fn let_sleep(&self) -> bool {
         self.sleeps.store(true, Ordering::SeqCst);
@@ -271,18 +298,22 @@ impl Alarm {
     fn awake(&self) {
         self.sleeps.store(false, Ordering::Relaxed);
     }
-}
 
-impl Wake for Alarm {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
+    fn ring(&self) {
         self.rings.store(true, Ordering::SeqCst);
         if self.sleeps.load(Ordering::SeqCst) && self.sleeps.swap(false, Ordering::SeqCst) {
             let _ = self.event.wake(); // fails only without free descriptors, and this waker already has one
         }
+    }
+}
+
+impl Wake for Alarm {
+    fn wake(self: Arc<Self>) {
+        self.ring();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.ring();
     }
 }
 

@@ -38,7 +38,7 @@ pub mod websocket;
 
 pub use chain::{Chain, Context};
 pub use deadline::Deadline;
-pub use driver::{Driver, datagrams, yield_now};
+pub use driver::{Driver, datagrams, spawn, yield_now};
 pub use peer::{Peer, client_network};
 pub use sockets::{Class, CoreListener, Datagrams, Socket, Sockets};
 pub use stream::{Carried, Stream};

@@ -421,7 +421,7 @@ impl<S: Server> Connection<S> {
             Some(lane) => lane.give(job),
             None => {
                 let lane = Rc::new(Lane::new(job));
-                drop(tokio::task::spawn_local(Rc::clone(shared).run(lane)));
+                weir_wire::spawn(Box::pin(Rc::clone(shared).run(lane)));
             }
         }
     }

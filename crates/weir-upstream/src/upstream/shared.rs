@@ -180,7 +180,7 @@ impl SharedConnections {
         let id = self.next.replace(self.next.get() + 1);
         self.list.borrow_mut().push(Held { id, link, used: false, expires: opened.expires });
         let shared = Rc::downgrade(self);
-        drop(tokio::task::spawn_local(async move {
+        weir_wire::spawn(Box::pin(async move {
             if let Ended::Silent = drive(&shared, id, driver, opened, (keepalive, on.resumed)).await {
                 (on.silent)();
             }

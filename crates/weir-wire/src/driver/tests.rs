@@ -44,6 +44,126 @@ fn another_thread_wakes_a_core_that_sleeps() {
     });
 }
 
+/// Another thread wakes a task of the core's own, before and after the core has gone to sleep.
+#[test]
+fn another_thread_wakes_a_task() {
+    on_a_core(async {
+        for round in 0..200 {
+            let (tell, told) = oneshot::channel();
+            let (answer, answered) = oneshot::channel();
+            spawn(Box::pin(async move { answer.send(told.await.unwrap()).unwrap() }));
+            yield_now().await; // the task waits
+            let other = thread::spawn(move || tell.send(round).unwrap());
+            assert_eq!(answered.await, Ok(round));
+            other.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn tasks_run_in_the_order_in_which_they_were_woken() {
+    on_a_core(async {
+        let seen = Rc::new(RefCell::new(Vec::new()));
+        let (mut wakes, wakers) = (0, Rc::new(RefCell::new(Vec::<Waker>::new())));
+        for number in 0..4 {
+            let (seen, wakers) = (Rc::clone(&seen), Rc::clone(&wakers));
+            spawn(Box::pin(poll_fn(move |cx| {
+                seen.borrow_mut().push(number);
+                wakers.borrow_mut().push(cx.waker().clone());
+                Poll::Pending
+            })));
+        }
+        yield_now().await;
+        for at in [2, 0, 2, 3] {
+            let waker = wakers.borrow()[at].clone();
+            waker.wake_by_ref(); // the second time it is in the queue already
+            wakes += 1;
+        }
+        yield_now().await;
+        assert_eq!((wakes, &*seen.borrow()), (4, &vec![0, 1, 2, 3, 2, 0, 3]));
+    });
+}
+
+#[test]
+fn a_task_that_ends_or_panics_leaves_its_place_to_the_next() {
+    on_a_core(async {
+        let kept: Rc<RefCell<Option<Waker>>> = Rc::default();
+        let over = Rc::new(Cell::new(false));
+        let (waker, guard) = (Rc::clone(&kept), Over(Rc::clone(&over)));
+        spawn(Box::pin(poll_fn(move |cx| {
+            let _ = &guard;
+            *waker.borrow_mut() = Some(cx.waker().clone());
+            panic!("on purpose")
+        })));
+        yield_now().await;
+        assert!(over.get(), "it was dropped");
+        let polls = Rc::new(Cell::new(0));
+        let counted = Rc::clone(&polls);
+        spawn(Box::pin(poll_fn(move |_| {
+            counted.set(counted.get() + 1);
+            Poll::Pending
+        })));
+        yield_now().await;
+        kept.take().unwrap().wake(); // it names the task that was in this place before
+        yield_now().await;
+        assert_eq!(polls.get(), 1);
+    });
+}
+
+#[test]
+fn a_task_that_always_runs_leaves_time_for_others() {
+    on_a_core(async {
+        spawn(Box::pin(poll_fn(|cx| {
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        })));
+        for _ in 0..3 {
+            yield_now().await;
+            crate::time::sleep(Duration::from_millis(1)).await;
+        }
+    });
+}
+
+#[test]
+fn a_task_dropped_at_the_end_may_start_and_wake_others() {
+    struct Starts(Option<oneshot::Sender<()>>, Rc<Cell<bool>>);
+    impl Drop for Starts {
+        fn drop(&mut self) {
+            let (woken, over) = (self.0.take(), Over(Rc::clone(&self.1)));
+            let _ = woken.unwrap().send(());
+            spawn(Box::pin(async move { drop(over) }));
+            drop(tokio::task::spawn_local(async {}));
+        }
+    }
+    let over = Rc::new(Cell::new(false));
+    let started = Rc::clone(&over);
+    on_a_core(async move {
+        let (tell, told) = oneshot::channel();
+        let starts = Starts(Some(tell), started);
+        spawn(Box::pin(async move {
+            let _starts = starts;
+            std::future::pending::<()>().await;
+        }));
+        spawn(Box::pin(async move { drop(told.await) }));
+        yield_now().await;
+    });
+    assert!(over.get());
+}
+
+#[test]
+fn a_waker_outlives_its_core() {
+    let kept: Arc<Mutex<Option<Waker>>> = Arc::default();
+    let waker = Arc::clone(&kept);
+    on_a_core(async move {
+        spawn(Box::pin(poll_fn(move |cx| {
+            *waker.lock().unwrap() = Some(cx.waker().clone());
+            Poll::Pending
+        })));
+        yield_now().await;
+    });
+    kept.lock().unwrap().take().unwrap().wake();
+}
+
 #[test]
 fn clients_are_told_also_beside_work_that_never_ends() {
     on_a_core(async {
