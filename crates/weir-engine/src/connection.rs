@@ -17,7 +17,7 @@ pub use head::cause_of;
 
 use crate::client::Client;
 use crate::core::{Arrived, ConnectionHandle, Core, LocalListener};
-use crate::exchange::{self, Next};
+use crate::exchange::{self, Next, Ran};
 use crate::forward::Forwarding;
 use crate::lane::Lane;
 use crate::per_client::Place;
@@ -156,7 +156,8 @@ async fn serve(core: &Rc<Core>, arrived: Arrived, deadline: &mut Deadline) {
             let forwarding = Rc::new(Forwarding::new(peer.ip(), tls, named, transport.server_name()));
             let chose_h2 = transport.chose_h2();
             let certificate = transport.peer_certificate().map(Rc::new);
-            let mut client = Client {
+            // Boxed, because it moves between this task and the runners of its exchanges.
+            let mut client = Box::new(Client {
                 core: Rc::clone(core),
                 listener,
                 stream: transport.into(),
@@ -168,29 +169,30 @@ async fn serve(core: &Rc<Core>, arrived: Arrived, deadline: &mut Deadline) {
                 handle,
                 deadline: std::mem::take(deadline),
                 generation: 0,
-            };
+            });
             // Boxed, so that an HTTP/1.1 connection need not be as large as one of HTTP/2.
             let ended = if chose_h2 {
-                Ended::Http2(Vec::new())
+                Some((Ended::Http2(Vec::new()), client))
             } else if plain {
-                Ended::Closed(Box::pin(client.point_to_https()).await)
+                Some((Ended::Closed(Box::pin(client.point_to_https()).await), client))
             } else {
-                let mut requests = pin!(client.requests());
-                // Polled in place, because moving a future copies it.
+                let mut requests = pin!(requests(client));
+                // Polled in place, because moving a future copies it. Cut, it takes the client with it.
                 poll_fn(|cx| {
                     if core.is_cut(number) {
-                        return Poll::Ready(Ended::Closed(Closed::Drain));
+                        return Poll::Ready(None);
                     }
-                    requests.as_mut().poll(cx)
+                    requests.as_mut().poll(cx).map(Some)
                 })
                 .await
             };
             match ended {
-                Ended::Closed(why) => {
+                None => Closed::Drain,
+                Some((Ended::Closed(why), client)) => {
                     *deadline = client.deadline;
                     why
                 }
-                Ended::Http2(early) => Box::pin(h2::serve(client, early)).await,
+                Some((Ended::Http2(early), client)) => Box::pin(h2::serve(*client, early)).await,
             }
         }
         Err(Ungreeted { at, cause, peer, closed, said }) => {
@@ -288,6 +290,68 @@ impl Drop for Left<'_> {
     }
 }
 
+/// Serves one request after another. Returns the client, unless the future is dropped before its end.
+async fn requests(mut client: Box<Client>) -> (Ended, Box<Client>) {
+    let mut kept: Option<Box<RequestHead>> = None;
+    let mut reused = false;
+    let mut now = None;
+    let mut pipelined = 0;
+    loop {
+        let (head, started, took) = match client.read_head(kept.take(), reused, now).await {
+            Ok(read) => read,
+            Err(NoRequest::Closed(why)) => return (Ended::Closed(why), client),
+            Err(NoRequest::Http2(mut head)) => {
+                let early = std::mem::take(head.buffer_mut());
+                client.core.give_request(head);
+                return (Ended::Http2(early), client);
+            }
+            Err(NoRequest::Refused(head, started, cause, e)) => {
+                // Boxed, because it is rare and an idle connection would be as large as an exchange.
+                Box::pin(exchange::refuse_head(&mut client, head, started, refused_for(cause, e))).await;
+                client.linger().await;
+                let late = *cause == error::HEAD_TIMEOUT;
+                return (Ended::Closed(if late { Closed::Timeout } else { Closed::Refused }), client);
+            }
+        };
+        client.listener.cells.requests[Protocol::Http1 as usize].inc();
+        if !reused {
+            client.listener.cells.first_requests.inc();
+        }
+        let Ran { client: back, next, head, ended } = exchange::run_apart(client, head, started, took).await;
+        (client, now) = (back, ended);
+        match next {
+            Next::Keep => {}
+            Next::Close(why) => {
+                client.core.give_request(head);
+                client.close().await;
+                return (Ended::Closed(why), client);
+            }
+            Next::Linger(why) => {
+                client.core.give_request(head);
+                client.linger().await;
+                return (Ended::Closed(why), client);
+            }
+            Next::Abort(why) => {
+                client.core.give_request(head);
+                client.stream.abort();
+                return (Ended::Closed(why), client);
+            }
+        }
+        reused = true;
+        if head.buffer().is_empty() {
+            client.core.give_request(head);
+            pipelined = 0;
+        } else {
+            kept = Some(head);
+            pipelined += 1;
+            if pipelined == PIPELINED {
+                weir_wire::yield_now().await;
+                (pipelined, now) = (0, None);
+            }
+        }
+    }
+}
+
 impl Client {
     /// Answers the only request of a client that speaks plain HTTP on a TLS port. Returns why the connection ends.
     async fn point_to_https(&mut self) -> Closed {
@@ -304,67 +368,6 @@ impl Client {
             Err(NoRequest::Closed(_)) => {}
         }
         Closed::Handshake
-    }
-
-    /// Serves one request after another.
-    async fn requests(&mut self) -> Ended {
-        let mut kept: Option<Box<RequestHead>> = None;
-        let mut reused = false;
-        let mut now = None;
-        let mut pipelined = 0;
-        loop {
-            let (head, started, took) = match self.read_head(kept.take(), reused, now).await {
-                Ok(read) => read,
-                Err(NoRequest::Closed(why)) => return Ended::Closed(why),
-                Err(NoRequest::Http2(mut head)) => {
-                    let early = std::mem::take(head.buffer_mut());
-                    self.core.give_request(head);
-                    return Ended::Http2(early);
-                }
-                Err(NoRequest::Refused(head, started, cause, e)) => {
-                    exchange::refuse_head(self, head, started, refused_for(cause, e)).await;
-                    self.linger().await;
-                    let late = *cause == error::HEAD_TIMEOUT;
-                    return Ended::Closed(if late { Closed::Timeout } else { Closed::Refused });
-                }
-            };
-            self.listener.cells.requests[Protocol::Http1 as usize].inc();
-            if !reused {
-                self.listener.cells.first_requests.inc();
-            }
-            let (next, head, ended) = exchange::run(self, head, started, took).await;
-            now = ended;
-            match next {
-                Next::Keep => {}
-                Next::Close(why) => {
-                    self.core.give_request(head);
-                    self.close().await;
-                    return Ended::Closed(why);
-                }
-                Next::Linger(why) => {
-                    self.core.give_request(head);
-                    self.linger().await;
-                    return Ended::Closed(why);
-                }
-                Next::Abort(why) => {
-                    self.core.give_request(head);
-                    self.stream.abort();
-                    return Ended::Closed(why);
-                }
-            }
-            reused = true;
-            if head.buffer().is_empty() {
-                self.core.give_request(head);
-                pipelined = 0;
-            } else {
-                kept = Some(head);
-                pipelined += 1;
-                if pipelined == PIPELINED {
-                    weir_wire::yield_now().await;
-                    (pipelined, now) = (0, None);
-                }
-            }
-        }
     }
 
     /// Closes the connection cleanly. Waits only briefly for a peer that does not read the end of TLS.
@@ -414,4 +417,21 @@ impl Client {
 fn refused_for(cause: &'static Cause, e: Option<weir_h1::Error>) -> Refusal {
     let detail = e.map(|e| format!("{} It was refused for: {e}.", cause.meaning));
     Refusal { cause, detail, headers: Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The size of what a function of two arguments returns.
+    fn size<A, B, T>(_: impl FnOnce(A, B) -> T) -> usize {
+        size_of::<T>()
+    }
+
+    /// Most connections of most gateways are idle. As long as each held the state of an exchange, it was 5 KiB.
+    #[test]
+    fn an_idle_connection_is_small() {
+        let bytes = size(serve_lane);
+        assert!(bytes <= 1536, "{bytes} bytes");
+    }
 }

@@ -12,6 +12,7 @@ pub use siblings::{Shared, Sibling};
 
 use crate::autopsy::kept::Kind;
 use crate::autopsy::{Autopsies, Found, Question, Usual, connection_kept};
+use crate::exchange::Runner;
 use crate::export::Outbox;
 use crate::homes::Passed;
 use crate::lane::Lane;
@@ -185,6 +186,7 @@ pub(crate) struct Core {
     #[allow(clippy::vec_box)] // as above
     responses: RefCell<Vec<Box<ResponseHead>>>,
     buffers: RefCell<Vec<Vec<u8>>>,
+    runners: RefCell<Vec<Runner>>,
     /// Rounds of [`Core::give_back`] since a burst of connections ended.
     quiet: Cell<u8>,
     /// The state that filters keep on this core, by the address of its key. The weak reference keeps that address
@@ -198,8 +200,8 @@ type FilterState = (std::sync::Weak<()>, Rc<dyn Any>);
 /// The route label of requests that no route matched. No route can have this name.
 pub const UNROUTED: &str = "-";
 
-/// Most scratch objects of each kind kept for reuse: at worst 3 × 1,024 × 32 KiB per core. [`Core::trim`] frees
-/// them after a burst.
+/// Most scratch objects of each kind kept for reuse: at worst 3 × 1,024 × 32 KiB per core, and some kilobytes for each
+/// of 1,024 runners. [`Core::trim`] frees them after a burst.
 const KEPT_SCRATCH: usize = 1024;
 
 /// Scratch objects of each kind that are never freed.
@@ -216,6 +218,10 @@ const HAND_OVER_AT: usize = 8;
 
 /// A scratch buffer larger than this is freed instead of kept.
 const KEPT_BYTES: usize = 32 * 1024;
+
+/// What debug builds overwrite a buffer with that its user returns. Bytes that outlive their exchange then show, and
+/// tests notice.
+const POISON: u8 = 0xdd;
 
 impl Core {
     pub(crate) fn new(parts: Parts, telemetry: &Arc<Telemetry>, snapshot: Arc<Snapshot>) -> Rc<Self> {
@@ -260,6 +266,7 @@ impl Core {
             requests: RefCell::default(),
             responses: RefCell::default(),
             buffers: RefCell::default(),
+            runners: RefCell::default(),
             quiet: Cell::new(0),
             locals: RefCell::default(),
         });
@@ -487,6 +494,7 @@ impl Core {
         trim(&self.requests);
         trim(&self.responses);
         trim(&self.buffers);
+        trim(&self.runners);
     }
 
     /// Returns a burst's memory to the system once most of its connections have been gone for a while.
@@ -501,6 +509,7 @@ impl Core {
             self.requests.borrow_mut().clear();
             self.responses.borrow_mut().clear();
             self.buffers.borrow_mut().clear();
+            self.runners.borrow_mut().clear();
             weir_wire::h2::free_buffers();
             weir_wire::limits::give_memory_back();
         }
@@ -598,6 +607,17 @@ impl Core {
         }
     }
 
+    pub(crate) fn take_runner(&self) -> Option<Runner> {
+        self.runners.borrow_mut().pop()
+    }
+
+    pub(crate) fn give_runner(&self, runner: Runner) {
+        let mut kept = self.runners.borrow_mut();
+        if kept.len() < KEPT_SCRATCH {
+            kept.push(runner);
+        }
+    }
+
     pub(crate) fn take_buffer(&self) -> Vec<u8> {
         self.buffers.borrow_mut().pop().unwrap_or_default()
     }
@@ -605,6 +625,9 @@ impl Core {
     pub(crate) fn give_buffer(&self, mut buffer: Vec<u8>) {
         let mut kept = self.buffers.borrow_mut();
         if kept.len() < KEPT_SCRATCH && buffer.capacity() <= KEPT_BYTES {
+            if cfg!(debug_assertions) {
+                buffer.fill(POISON);
+            }
             buffer.clear();
             kept.push(buffer);
         }

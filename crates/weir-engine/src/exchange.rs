@@ -27,6 +27,7 @@ mod local;
 mod mock;
 mod record;
 mod retry_facts;
+mod runner;
 mod script;
 mod sent;
 mod trace;
@@ -35,6 +36,7 @@ mod upload;
 mod waits;
 
 pub(crate) use local::write_answer;
+pub(crate) use runner::{Ran, Runner, run_apart};
 
 use crate::client::Client;
 use crate::core::Local;

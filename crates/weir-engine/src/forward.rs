@@ -274,28 +274,22 @@ pub(crate) fn write_head(
     framing: Framing,
     out: &mut Vec<u8>,
 ) {
-    out.extend_from_slice(head.method_name());
-    out.push(b' ');
-    out.extend_from_slice(head.path());
-    if let Some(query) = head.query() {
-        out.push(b'?');
-        out.extend_from_slice(query);
-    }
-    out.extend_from_slice(b" HTTP/1.1\r\n");
-    if let Some(host) = host_for(head, host, endpoint) {
-        head.headers.remove_known(Known::Host);
-        let _ = write!(out, "host: {host}\r\n"); // into a Vec
-    } else if head.headers.get_known(Known::Host).is_none() {
-        out.extend_from_slice(b"host: ");
-        out.extend_from_slice(head.authority());
-        out.extend_from_slice(b"\r\n");
-    }
     // If no body follows a nonzero length, the next request on the connection would be read as the body.
     let of_nothing = head.body() == BodyKind::Empty && head.content_length().is_some_and(|length| length > 0);
     if framing != Framing::Length || of_nothing {
         head.headers.remove_known(Known::ContentLength);
     }
-    head.headers.write_to(out);
+    let own_host = host_for(head, host, endpoint);
+    if own_host.is_none() && head.headers.get_known(Known::Host).is_some() {
+        head.write_line_and_fields(out);
+    } else {
+        head.headers.remove_known(Known::Host);
+        head.write_line(out);
+        out.extend_from_slice(b"host: ");
+        out.extend_from_slice(own_host.map_or(head.authority(), str::as_bytes));
+        out.extend_from_slice(b"\r\n");
+        head.headers.write_to(out);
+    }
     forwarding.write(head.asked_authority(), out);
     if framing == Framing::Chunked {
         out.extend_from_slice(b"transfer-encoding: chunked\r\n");

@@ -32,22 +32,28 @@ impl<'a> ToRun<'a> {
     #[inline]
     pub(crate) fn next(&mut self, snapshot: &Snapshot, handling: &Handling, cx: Option<&Cx>) -> Option<u32> {
         let caller = cx.and_then(Cx::consumer_index);
-        if self.caller.take().is_some_and(|before| before != caller)
-            && let Some(plan) = cx.and_then(|cx| snapshot.plan_of(cx))
-        {
+        if self.caller.is_some_and(|before| before != caller) {
+            self.named(snapshot, handling, cx);
+        }
+        if !self.first.is_empty() {
+            return self.next_inserted(caller);
+        }
+        let &filter = self.of_route.next()?;
+        self.caller = Some(caller);
+        Some(filter)
+    }
+
+    /// The last filter has named the consumer.
+    fn named(&mut self, snapshot: &Snapshot, handling: &Handling, cx: Option<&Cx>) {
+        if let Some(plan) = cx.and_then(|cx| snapshot.plan_of(cx)) {
             self.insert(snapshot.plan_filters(plan, handling), true);
         }
-        match self.first.pop() {
-            Some(Inserted { filter, of_plan }) => {
-                self.caller = (!of_plan).then_some(caller);
-                Some(filter)
-            }
-            None => {
-                let &filter = self.of_route.next()?;
-                self.caller = Some(caller);
-                Some(filter)
-            }
-        }
+    }
+
+    fn next_inserted(&mut self, caller: Option<usize>) -> Option<u32> {
+        let Inserted { filter, of_plan } = self.first.pop()?;
+        self.caller = (!of_plan).then_some(caller);
+        Some(filter)
     }
 
     /// Runs a filter's own list next: `chosen` is the filter and the list. In a plan, the route's own filters replace

@@ -89,6 +89,15 @@ impl BodyReader {
         matches!(self.state, State::Done | State::Length { left: 0 })
     }
 
+    /// Consumes the rest of a body with a length if it is among this many bytes that have arrived. Returns its length.
+    #[inline]
+    pub fn take_rest(&mut self, arrived: usize) -> Option<usize> {
+        let State::Length { left } = self.state else { return None };
+        let length = usize::try_from(left).ok().filter(|length| *length <= arrived)?;
+        self.state = State::Done;
+        Some(length)
+    }
+
     /// Whether the end of the connection properly ends this body.
     pub fn ends_with_connection(&self) -> bool {
         self.state == State::UntilClose

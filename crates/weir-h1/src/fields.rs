@@ -62,6 +62,10 @@ const ARENA: u32 = 1 << 31;
 
 const LINE_END: &[u8] = b"\r\n";
 
+/// What debug builds overwrite the bytes of a message with that is over. A range that outlives its message then shows
+/// this instead of another user's bytes, and tests notice.
+const POISON: u8 = 0xdd;
+
 /// Bytes around a name and a value in a line: `: ` and CRLF.
 const FRAME_BYTES: usize = 4;
 
@@ -290,8 +294,13 @@ impl Fields {
 
     /// Writes every field as `name: value CRLF`, without the empty line that ends a head.
     pub fn write_to(&self, out: &mut Vec<u8>) {
+        self.write_behind(Text::default(), out);
+    }
+
+    /// Writes a range of the buffer and then every field, in one copy as far as they are neighbours.
+    pub(crate) fn write_behind(&self, first: Text, out: &mut Vec<u8>) {
         // The run to copy next, in `base` or in `arena`; offsets into the arena carry a bit of their own.
-        let (mut start, mut end) = (0, 0);
+        let (mut start, mut end) = (first.at, first.at + first.len);
         for e in self.live() {
             if e.clean {
                 if e.name.at != end {
@@ -357,6 +366,10 @@ impl Fields {
 
     /// Removes all fields and the first `gone` bytes of `base`.
     pub(crate) fn forget(&mut self, gone: usize) {
+        if cfg!(debug_assertions) {
+            self.base[..gone].fill(POISON);
+            self.arena.fill(POISON);
+        }
         if gone == self.base.len() {
             self.base.clear();
         } else {

@@ -3,6 +3,8 @@
 use crate::Known;
 use crate::body::BodyKind;
 use crate::fields::{Fields, InvalidValue, Text, VALUE_BYTES};
+use crate::reason::reason;
+use crate::scan::short_name;
 
 /// The protocol version of a message (RFC 9112 §2.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,6 +90,9 @@ pub enum TargetForm {
     #[default]
     Origin,
 }
+
+/// What follows the target in a request line.
+const LINE_END: &[u8] = b" HTTP/1.1\r\n";
 
 /// Bytes of the request line that a refused head keeps.
 const LINE_KEPT: usize = 1024;
@@ -303,6 +308,44 @@ impl RequestHead {
         self.headers.text(self.asked)
     }
 
+    /// Writes the request line, with the target in origin-form. `HTTP/1.1` whatever was received.
+    pub fn write_line(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.method_name());
+        out.push(b' ');
+        out.extend_from_slice(self.path());
+        if let Some(query) = self.query() {
+            out.push(b'?');
+            out.extend_from_slice(query);
+        }
+        out.extend_from_slice(LINE_END);
+    }
+
+    /// Writes the request line and every field. If the line is what was received, then in one copy with the fields
+    /// behind it, which saves 80 instructions (count h1-64).
+    pub fn write_line_and_fields(&self, out: &mut Vec<u8>) {
+        let line = self.received_line();
+        if line.is_none() {
+            self.write_line(out);
+        }
+        self.headers.write_behind(line.unwrap_or_default(), out);
+    }
+
+    /// The request line as received, if [`write_line`](Self::write_line) would write the same. The parser accepts one
+    /// space between its parts and CRLF at its end, so where they begin says what is between them.
+    fn received_line(&self) -> Option<Text> {
+        let is_plain = self.form == TargetForm::Origin && self.common.version != Version::Http10;
+        let end = |text: Text| text.at + text.len;
+        let (method, path, target) = (self.method_text, self.path, self.target);
+        let path_end = match self.query {
+            Some(query) if query.at == end(path) + 1 => end(query),
+            Some(_) => return None,
+            None => end(path),
+        };
+        let is_received = path.at == target.at && target.at == end(method) + 1 && path_end == end(target);
+        (is_plain && is_received)
+            .then(|| Text { at: method.at, len: end(target) - method.at + LINE_END.len() as u32 })
+    }
+
     /// The form in which the target was received.
     pub const fn form(&self) -> TargetForm {
         self.form
@@ -456,6 +499,33 @@ impl ResponseHead {
         self.headers.text(self.reason)
     }
 
+    /// Writes the status line, with the received reason phrase or else the usual one. `HTTP/1.1` whatever was received.
+    pub fn write_line(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&status_begin(self.status));
+        let phrase = self.reason();
+        out.extend_from_slice(if phrase.is_empty() { reason(self.status).as_bytes() } else { phrase });
+        out.extend_from_slice(b"\r\n");
+    }
+
+    /// Writes the status line and every field. If the line is what was received, then in one copy with the fields
+    /// behind it, which saves 80 instructions (count h1-64).
+    pub fn write_line_and_fields(&self, out: &mut Vec<u8>) {
+        let line = self.received_line();
+        if line.is_none() {
+            self.write_line(out);
+        }
+        self.headers.write_behind(line.unwrap_or_default(), out);
+    }
+
+    /// The status line as received, if [`write_line`](Self::write_line) would write the same.
+    fn received_line(&self) -> Option<Text> {
+        let begin = status_begin(self.status);
+        let is_received = self.reason.at as usize == begin.len()
+            && self.reason.len > 0
+            && self.headers.base.starts_with(&begin);
+        is_received.then(|| Text { at: 0, len: begin.len() as u32 + self.reason.len + 2 })
+    }
+
     /// How the received body is delimited, given the request's method (RFC 9112 §6.3). `set_status` does not change
     /// it.
     ///
@@ -480,6 +550,14 @@ impl ResponseHead {
         (self.status, self.received_status) = (0, 0);
         (self.reason, self.common) = (Text::default(), Common::default());
     }
+}
+
+/// What precedes the reason phrase in a status line.
+fn status_begin(status: u16) -> [u8; 13] {
+    let digit = |n: u16| b'0' + (n % 10) as u8;
+    let mut line = *b"HTTP/1.1 000 ";
+    (line[9], line[10], line[11]) = (digit(status / 100), digit(status / 10), digit(status));
+    line
 }
 
 /// Whether a request target may contain the byte: visible ASCII except `#` (RFC 9112 §3.2; clients never send a
@@ -511,11 +589,31 @@ pub(crate) fn is_authority(text: &[u8]) -> bool {
         let (name, port) = text.split_at(end);
         (!name.is_empty() && name.len() <= HOST_BYTES, port)
     };
-    fine && match port {
+    fine && is_port_part(port)
+}
+
+/// The same for a range of received bytes. Most hosts fit into one block, which saves 40 instructions (count h1-64).
+pub(crate) fn is_authority_at(bytes: &[u8], text: Text) -> bool {
+    let (at, end) = (text.at as usize, (text.at + text.len) as usize);
+    match short_name(bytes, at, end) {
+        Some(length) => bytes.get(at + length..end).is_some_and(is_port_part),
+        None => bytes.get(at..end).is_some_and(is_authority),
+    }
+}
+
+/// Whether this may follow a host: nothing, or a colon and perhaps a port.
+fn is_port_part(text: &[u8]) -> bool {
+    match text {
         [] => true,
         [b':', digits @ ..] => is_port(digits),
         _ => false,
     }
+}
+
+/// Whether a host's name, which is not a bracketed address, may contain the byte.
+#[cfg(test)]
+pub(crate) const fn is_host(b: u8) -> bool {
+    PLAIN[b as usize] <= DOT
 }
 
 /// Classes of bytes in a host that is not a bracketed address: 0 is allowed, [`DOT`] is the dot, higher is not
@@ -551,7 +649,101 @@ fn is_port(digits: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Limits, parse_request};
+    use crate::{FieldName, Limits, Progress, parse_request, parse_response};
+
+    fn request(text: &str) -> RequestHead {
+        let mut head = RequestHead::default();
+        head.buffer_mut().extend_from_slice(text.as_bytes());
+        assert_eq!(parse_request(&mut head, &Limits::default()), Ok(Progress::Complete));
+        head
+    }
+
+    /// Both ways of writing a request give the same text.
+    fn written(head: &RequestHead) -> String {
+        let (mut apart, mut together) = (Vec::new(), Vec::new());
+        head.write_line(&mut apart);
+        head.headers.write_to(&mut apart);
+        head.write_line_and_fields(&mut together);
+        assert_eq!(String::from_utf8_lossy(&apart), String::from_utf8_lossy(&together));
+        String::from_utf8(together).unwrap()
+    }
+
+    #[test]
+    fn a_request_is_written_as_received_or_as_changed() {
+        let text = "GET /a?b=c?d HTTP/1.1\r\nHost: a\r\nX: 1\r\n";
+        let head = || request(&format!("{text}\r\nbody"));
+        assert_eq!((written(&head()), head().received_line().is_some()), (text.to_owned(), true));
+        let mut changed = head();
+        changed.set_path(b"/longer").unwrap();
+        assert_eq!(written(&changed), text.replace("/a", "/longer"));
+        let mut changed = head();
+        changed.set_query(None).unwrap();
+        assert_eq!(written(&changed), text.replace("?b=c?d", ""));
+        let mut changed = head();
+        changed.set_query(Some(b"q")).unwrap();
+        assert_eq!(written(&changed), text.replace("b=c?d", "q"));
+        let mut changed = head();
+        changed.become_grpc();
+        assert_eq!(written(&changed), text.replace("GET", "POST"));
+        let mut changed = head();
+        changed.set_authority(b"other").unwrap();
+        assert_eq!(written(&changed), text.replace("Host: a", "Host: other"));
+        assert!(changed.received_line().is_some(), "the line is as it was");
+        for (received, is_line) in [
+            ("GET / HTTP/1.1\r\nhost: a\r\n\r\n", true),
+            ("\r\nGET / HTTP/1.1\r\nhost: a\r\n\r\n", true),
+            ("GET / HTTP/1.1\r\nhost:a\r\n\r\n", true),
+            ("GET / HTTP/1.0\r\nhost: a\r\n\r\n", false),
+            ("GET http://a/ HTTP/1.1\r\nhost: a\r\n\r\n", false),
+            ("GET http://a HTTP/1.1\r\nhost: a\r\n\r\n", false),
+            ("OPTIONS * HTTP/1.1\r\nhost: a\r\n\r\n", false),
+        ] {
+            let head = request(received);
+            assert_eq!(head.received_line().is_some(), is_line, "{received}");
+            let path = if received.contains('*') { "*" } else { "/" };
+            let method = head.method_name();
+            let line = format!("{} {path} HTTP/1.1\r\nhost: a\r\n", String::from_utf8_lossy(method));
+            assert_eq!(written(&head), line, "{received}");
+        }
+        let blank = RequestHead::default();
+        assert!(blank.received_line().is_none());
+    }
+
+    #[test]
+    fn a_response_is_written_as_received_or_as_changed() {
+        let head = |line: &str| {
+            let mut head = ResponseHead::default();
+            head.buffer_mut().extend_from_slice(format!("{line}\r\nA: 1\r\n\r\nbody").as_bytes());
+            assert_eq!(parse_response(&mut head, &Limits::default()), Ok(Progress::Complete));
+            head
+        };
+        let written = |head: &ResponseHead| {
+            let (mut apart, mut together) = (Vec::new(), Vec::new());
+            head.write_line(&mut apart);
+            head.headers.write_to(&mut apart);
+            head.write_line_and_fields(&mut together);
+            assert_eq!(String::from_utf8_lossy(&apart), String::from_utf8_lossy(&together));
+            String::from_utf8(together).unwrap()
+        };
+        for (line, expected) in [
+            ("HTTP/1.1 200 OK", "HTTP/1.1 200 OK"),
+            ("HTTP/1.1 404 gone fishing", "HTTP/1.1 404 gone fishing"),
+            ("HTTP/1.1 204 ", "HTTP/1.1 204 No Content"),
+            ("HTTP/1.1 204", "HTTP/1.1 204 No Content"),
+            ("HTTP/1.0 200 Fine", "HTTP/1.1 200 Fine"),
+            ("HTTP/1.1 299 ", "HTTP/1.1 299 "),
+        ] {
+            assert_eq!(written(&head(line)), format!("{expected}\r\nA: 1\r\n"), "{line}");
+        }
+        let mut changed = head("HTTP/1.1 200 OK");
+        changed.set_status(503);
+        let name = FieldName::new("b").unwrap();
+        changed.headers.append(&name, b"2").unwrap();
+        assert_eq!(written(&changed), "HTTP/1.1 503 Service Unavailable\r\nA: 1\r\nb: 2\r\n");
+        let mut made = ResponseHead::made(200);
+        made.headers = head("HTTP/1.1 404 Gone").headers;
+        assert_eq!(written(&made), "HTTP/1.1 200 OK\r\nA: 1\r\n");
+    }
 
     #[test]
     fn a_refused_head_keeps_its_line_only() {

@@ -109,7 +109,18 @@ impl Known {
 
     /// Looks up a name, which must be a token. Cost: one match on the length and at most three comparisons of two
     /// words each.
+    #[inline]
     pub fn of(name: &[u8]) -> Self {
+        let first = name.first().copied().unwrap_or_default();
+        let lengths = LENGTHS[(first & LETTER) as usize];
+        if name.len() < 32 && (lengths >> name.len()) & 1 == 0 {
+            return Self::Other; // most fields of most messages
+        }
+        Self::of_length(name)
+    }
+
+    /// The same for a name whose first letter and length some known name has.
+    fn of_length(name: &[u8]) -> Self {
         let folded = fold(name);
         let is = |text: &str| {
             let whole = (4..=16).contains(&text.len()); // the words cover only part of other lengths
@@ -179,6 +190,42 @@ impl Known {
         }
     }
 }
+
+/// The bits of a letter that tell which one it is, in either case.
+const LETTER: u8 = 0x1f;
+
+/// By first letter, the lengths below 32 of the names that [`Known::of`] may know, a bit each. Names with `_` for `-`
+/// have the same. A name that begins with `x` may have any length.
+static LENGTHS: [u32; 32] = {
+    let mut lengths = [0u32; 32];
+    let names = [
+        "te",
+        "host",
+        "date",
+        "expect",
+        "upgrade",
+        "trailer",
+        "refresh",
+        "location",
+        "forwarded",
+        "connection",
+        "keep-alive",
+        "set-cookie",
+        "content-length",
+        "front-end-https",
+        "proxy-connection",
+        "content-location",
+        "transfer-encoding",
+    ];
+    let mut i = 0;
+    while i < names.len() {
+        let name = names[i].as_bytes();
+        lengths[(name[0] & LETTER) as usize] |= 1 << name.len();
+        i += 1;
+    }
+    lengths[(b'x' & LETTER) as usize] = u32::MAX;
+    lengths
+};
 
 /// The bit of each byte that distinguishes the cases of a letter.
 const CASE: u64 = u64::MAX / 255 * 0x20;

@@ -8,7 +8,9 @@ use crate::body::BodyKind;
 use crate::cursor::{Cursor, Limits, Stop};
 use crate::error::{Error, Kind};
 use crate::fields::Text;
-use crate::head::{Common, Method, RequestHead, ResponseHead, Seen, TargetForm, Version, is_authority};
+use crate::head::{
+    Common, Method, RequestHead, ResponseHead, Seen, TargetForm, Version, is_authority, is_authority_at,
+};
 use crate::name::Known;
 use crate::scan::end_of_part;
 use crate::section::{Found, fields};
@@ -219,7 +221,7 @@ fn host(c: &Cursor<'_>, head: &mut RequestHead, found: &Found) -> Result<(), Sto
         return Ok(());
     }
     let value = c.slice(found.host);
-    if !is_authority(value) {
+    if !is_authority_at(c.bytes, found.host) {
         return bad(found.host.at as usize);
     }
     if absolute {

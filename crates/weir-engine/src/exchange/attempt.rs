@@ -456,14 +456,15 @@ impl Exchange<'_> {
                     return Err(upstream_failure(&error::UPSTREAM_RESET));
                 }
             }
+            // In records even an absent body has bytes: those of its end.
+            (None, _) if kind == BodyKind::Empty && framing != Framing::Records => {
+                *relay = Relay::of_head(out);
+            }
             (None, _) => {
                 *relay = Relay::new(kind, framing, out);
-                // In records even an absent body has bytes: those of its end.
-                if kind != BodyKind::Empty || framing == Framing::Records {
-                    let may_race = reused || spec.hedge.is_some();
-                    if let Some(bytes) = kept_body(spec.retry.as_ref(), idempotent, h2, may_race) {
-                        relay.keep(bytes);
-                    }
+                let may_race = reused || spec.hedge.is_some();
+                if let Some(bytes) = kept_body(spec.retry.as_ref(), idempotent, h2, may_race) {
+                    relay.keep(bytes);
                 }
                 let mut watch = BodyWatch::new(&self.local, &self.ran, self.cx.as_mut(), 0);
                 let primed = relay.prime(self.head.rest(), watch.active());
@@ -564,8 +565,7 @@ impl Exchange<'_> {
     async fn pass_interim(&mut self, response: &mut ResponseHead) -> Result<(), Stop> {
         if self.head.version() != Version::Http10 {
             let mut out = self.client.core.take_buffer();
-            super::transfer::write_status(response, &mut out);
-            response.headers.write_to(&mut out);
+            response.write_line_and_fields(&mut out);
             out.extend_from_slice(b"\r\n");
             self.record.sent += out.len() as u64;
             self.client.write_all(out).await.map_err(Stop::Cut)?;

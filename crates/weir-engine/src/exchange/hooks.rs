@@ -9,7 +9,7 @@ use crate::autopsy::body;
 use crate::client::Departure;
 use crate::forward;
 use crate::respond::{self, LocalResponse};
-use crate::snapshot::{Handling, Snapshot};
+use crate::snapshot::{Handling, Instance, Snapshot};
 use crate::to_run::ToRun;
 use bytes::Bytes;
 use std::future::poll_fn;
@@ -128,6 +128,7 @@ impl Exchange<'_> {
     }
 
     /// Runs one filter, or returns what it needs first.
+    #[inline]
     fn filter_one(&mut self, snapshot: &Snapshot, index: u32) -> Result<Option<Due>, Stop> {
         let instance = &snapshot.filters[index as usize];
         self.ran.push(index);
@@ -139,7 +140,7 @@ impl Exchange<'_> {
         {
             return Ok(Some(due));
         }
-        self.on_request(snapshot, index)
+        self.ask(instance, index)
     }
 
     /// What a filter needs of the body before it sees the head, if anything.
@@ -167,12 +168,20 @@ impl Exchange<'_> {
     }
 
     fn on_request(&mut self, snapshot: &Snapshot, index: u32) -> Result<Option<Due>, Stop> {
-        let instance = &snapshot.filters[index as usize];
+        self.ask(&snapshot.filters[index as usize], index)
+    }
+
+    /// Asks a filter about the request.
+    #[inline]
+    fn ask(&mut self, instance: &Instance, index: u32) -> Result<Option<Due>, Stop> {
         let Some(cx) = self.cx.as_mut().filter(|_| instance.hooks.has(Hooks::REQUEST)) else {
             return Ok(None);
         };
         cx.filter = index;
-        go_on(instance.filter.on_request(&mut self.head, cx))
+        match instance.filter.on_request(&mut self.head, cx) {
+            Flow::Continue => Ok(None), // nearly always
+            decided => go_on(decided),
+        }
     }
 
     /// Waits for a filter. Returns the list that it chose, if it has any.
@@ -464,16 +473,22 @@ impl Exchange<'_> {
 
     /// Runs the filters from one on, up to the first that must wait.
     fn filter_response_from(&mut self, reply: &mut Reply<'_>, from: usize) -> Option<(usize, Due)> {
-        (from..self.ran.len()).find_map(|at| {
-            let due = self.filter_response_one(reply, self.ran_last(at))?;
-            Some((at, due))
-        })
+        for at in from..self.ran.len() {
+            let index = self.ran_last(at);
+            let hooks = self.local.snapshot.filters[index as usize].hooks;
+            if hooks.has_any(Hooks::RESPONSE | Hooks::RESPONSE_BODY)
+                && let Some(due) = self.filter_response_one(reply, index)
+            {
+                return Some((at, due));
+            }
+        }
+        None
     }
 
     fn filter_response_one(&mut self, reply: &mut Reply<'_>, index: u32) -> Option<Due> {
         let instance = &self.local.snapshot.filters[index as usize];
-        if !instance.hooks.has_any(Hooks::RESPONSE | Hooks::RESPONSE_BODY) {
-            return None;
+        if matches!(reply, Reply::Upstream(_)) && !instance.hooks.has(Hooks::RESPONSE_BODY) {
+            return self.on_response(reply, index);
         }
         if let (Reply::Local(local), Some(cx)) = (&*reply, &mut self.cx) {
             cx.own_length = local.body.length();

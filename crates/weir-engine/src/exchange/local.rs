@@ -2,7 +2,6 @@
 
 use super::bodies::{Direction, run_body_hooks};
 use super::hooks::Reply;
-use super::transfer::write_status;
 use super::{Exchange, Next, Phase, Stop, unless_gone};
 use crate::files::Site;
 use crate::respond::{self, LocalResponse};
@@ -171,9 +170,8 @@ impl Exchange<'_> {
         self.keep_fields(&head);
         self.phase = Phase::Begun(framing);
         let mut out = self.client.core.take_buffer();
-        write_status(&head, &mut out);
         head.headers.remove_known(Known::ContentLength);
-        head.headers.write_to(&mut out);
+        head.write_line_and_fields(&mut out);
         if matches!(head.status(), 204 | 304) {
             // Neither has a body or a field that describes one (RFC 9110 §8.6).
         } else if let Some(length) = length {
@@ -343,9 +341,8 @@ pub(crate) fn write_answer(
     connection: &[u8],
     out: &mut Vec<u8>,
 ) {
-    write_status(head, out);
     head.headers.remove_known(Known::ContentLength);
-    head.headers.write_to(out);
+    head.write_line_and_fields(out);
     if let Some(length) = length.filter(|_| !matches!(head.status(), 204 | 304)) {
         out.extend_from_slice(b"content-length: ");
         out.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());

@@ -16,7 +16,6 @@ use std::time::{Duration, Instant};
 use weir_filter::filter::Cx;
 use weir_filter::grpc;
 use weir_filter::spool::Queue;
-use weir_h1::reason;
 use weir_h1::{BodyKind, Connection as Wish, FieldName, Known, Method, ResponseHead, Version};
 use weir_telemetry::Closed;
 use weir_upstream::error::{self, Cause};
@@ -391,8 +390,7 @@ impl Exchange<'_> {
         self.phase = Phase::Tunnel;
         self.keep_fields(&response);
         let mut first = self.client.core.take_buffer();
-        write_status(&response, &mut first);
-        response.headers.write_to(&mut first);
+        response.write_line_and_fields(&mut first);
         first.extend_from_slice(b"connection: upgrade\r\nupgrade: ");
         first.extend_from_slice(response.upgrade().or(self.head.upgrade()).unwrap_or_default());
         first.extend_from_slice(b"\r\n\r\n");
@@ -447,12 +445,11 @@ impl Exchange<'_> {
 
     /// Status line, fields and framing of a response to the client.
     fn write_head(&self, response: &mut ResponseHead, framing: Framing, out: &mut Vec<u8>) {
-        write_status(response, out);
         // Remove a length that does not match what is sent: re-framed bodies, and 204 (RFC 9110 §8.6).
         if framing != Framing::Length || response.status() == 204 {
             response.headers.remove_known(Known::ContentLength);
         }
-        response.headers.write_to(out);
+        response.write_line_and_fields(out);
         // RFC 9110 §6.6.1: a proxy adds the time of receipt to a response without Date.
         if response.headers.get_known(Known::Date).is_none() {
             out.extend_from_slice(b"date: ");
@@ -653,16 +650,6 @@ impl Pump<'_> {
         let e = if waits_for_client { RelayError::Write(late) } else { RelayError::Read(late) };
         Err(TransferError::Download(e, None))
     }
-}
-
-/// `HTTP/1.1 200 OK CRLF`, with the upstream's own reason phrase if it has one.
-pub(super) fn write_status(head: &ResponseHead, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"HTTP/1.1 ");
-    out.extend_from_slice(itoa::Buffer::new().format(head.status()).as_bytes());
-    out.push(b' ');
-    let phrase = head.reason();
-    out.extend_from_slice(if phrase.is_empty() { reason(head.status()).as_bytes() } else { phrase });
-    out.extend_from_slice(b"\r\n");
 }
 
 /// Whether a response is a stream that may be silent for long: server-sent events, JSON lines, gRPC. The tunnel's

@@ -202,6 +202,10 @@ impl HeadWait<'_> {
         let Sent { connection, upload } = &mut *self.sent;
         let Carrier { stream, relay, .. } = &mut **connection;
         loop {
+            // Do not borrow a head only to find the upstream silent, as it is right after the request.
+            if self.slot.is_none() && !stream.may_read(cx) {
+                return Poll::Pending;
+            }
             // Borrowed only while it holds bytes: a thousand waiting exchanges hold no buffer.
             let response = self.slot.get_or_insert_with(|| self.client.core.take_response());
             // The next head may have arrived with an interim response.

@@ -104,6 +104,7 @@ mod service;
 mod shadow;
 mod shared_limits;
 mod signature;
+mod strangers;
 mod tell;
 mod tightened;
 mod timeouts;
