@@ -12,7 +12,6 @@ pub use siblings::{Shared, Sibling};
 
 use crate::autopsy::kept::Kind;
 use crate::autopsy::{Autopsies, Found, Question, Usual, connection_kept};
-use crate::exchange::Runner;
 use crate::export::Outbox;
 use crate::homes::Passed;
 use crate::lane::Lane;
@@ -186,7 +185,8 @@ pub(crate) struct Core {
     #[allow(clippy::vec_box)] // as above
     responses: RefCell<Vec<Box<ResponseHead>>>,
     buffers: RefCell<Vec<Vec<u8>>>,
-    runners: RefCell<Vec<Runner>>,
+    /// What runs exchanges: see `exchange/runner.rs`. This module need not know its type.
+    runners: RefCell<Vec<Box<dyn Any>>>,
     /// Rounds of [`Core::give_back`] since a burst of connections ended.
     quiet: Cell<u8>,
     /// The state that filters keep on this core, by the address of its key. The weak reference keeps that address
@@ -607,11 +607,11 @@ impl Core {
         }
     }
 
-    pub(crate) fn take_runner(&self) -> Option<Runner> {
+    pub(crate) fn take_runner(&self) -> Option<Box<dyn Any>> {
         self.runners.borrow_mut().pop()
     }
 
-    pub(crate) fn give_runner(&self, runner: Runner) {
+    pub(crate) fn give_runner(&self, runner: Box<dyn Any>) {
         let mut kept = self.runners.borrow_mut();
         if kept.len() < KEPT_SCRATCH {
             kept.push(runner);

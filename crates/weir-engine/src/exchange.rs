@@ -36,7 +36,7 @@ mod upload;
 mod waits;
 
 pub(crate) use local::write_answer;
-pub(crate) use runner::{Ran, Runner, run_apart};
+pub(crate) use runner::{Ran, run_apart};
 
 use crate::client::Client;
 use crate::core::Local;

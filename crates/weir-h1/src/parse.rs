@@ -8,11 +8,9 @@ use crate::body::BodyKind;
 use crate::cursor::{Cursor, Limits, Stop};
 use crate::error::{Error, Kind};
 use crate::fields::Text;
-use crate::head::{
-    Common, Method, RequestHead, ResponseHead, Seen, TargetForm, Version, is_authority, is_authority_at,
-};
+use crate::head::{Common, Method, RequestHead, ResponseHead, Seen, TargetForm, Version, is_authority};
 use crate::name::Known;
-use crate::scan::end_of_part;
+use crate::scan::{end_of_part, is_authority_at};
 use crate::section::{Found, fields};
 
 /// How far the parser got.

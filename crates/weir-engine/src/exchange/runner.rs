@@ -18,7 +18,7 @@ use weir_h1::RequestHead;
 /// A future that waits for an exchange or runs one.
 ///
 /// Invariant: between two exchanges, it holds nothing of either.
-pub(crate) struct Runner {
+struct Runner {
     future: Pin<Box<dyn Future<Output = ()>>>,
     desk: Rc<Desk>,
 }
@@ -66,7 +66,8 @@ pub(crate) fn run_apart(
     started: Instant,
     head_took: Duration,
 ) -> impl Future<Output = Ran> {
-    let runner = client.core.take_runner().unwrap_or_else(Runner::new);
+    let lent = client.core.take_runner().and_then(|lent| lent.downcast().ok());
+    let runner: Box<Runner> = lent.unwrap_or_else(|| Box::new(Runner::new()));
     runner.desk.job.set(Some(Job { client, head, started, head_took }));
     let mut runner = Some(runner);
     poll_fn(move |cx| {
