@@ -45,7 +45,8 @@ needs() {
 
 for kind in $wanted; do
     case $kind in
-        tar | sbom | source | crates) ;;
+        tar | sbom | crates) ;;
+        source) [ -e .git ] || fail "source needs git's history, which is not here. Leave it out of WEIR_PACKAGES" ;;
         deb) needs dpkg-deb "package dpkg" deb && needs objdump "package binutils" deb ;;
         rpm) needs rpmbuild "package rpm" rpm ;;
         image) needs dpkg-query "image needs Debian; elsewhere use dist/Dockerfile" image ;;
@@ -278,11 +279,7 @@ fi
 if wants source; then
     source=$work/source
     mkdir "$source"
-    if [ -e .git ]; then
-        git archive HEAD | tar -x -C "$source"
-    else
-        fail "source needs the repository's history, and there is no .git here"
-    fi
+    git archive HEAD | tar -x -C "$source"
     echo "$commit $SOURCE_DATE_EPOCH" >"$source/.source"
     mkdir "$source/.cargo"
     cargo vendor --locked --versioned-dirs --manifest-path "$source/Cargo.toml" "$source/vendor" >"$work/vendor.toml" \
