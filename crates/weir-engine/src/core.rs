@@ -329,14 +329,15 @@ impl Core {
             handling: Arc::clone(&route.handling),
         });
         let routes = routes.collect();
-        let upstreams = snapshot.upstreams.iter().map(|spec| {
+        // By name, because requests wait while thousands of upstreams are compared.
+        let known: HashMap<&str, &Rc<LocalUpstream>> =
+            old.upstreams.iter().map(|upstream| (&*upstream.spec.name, upstream)).collect();
+        let upstreams = snapshot.upstreams.iter().map(|spec| match known.get(&*spec.name) {
             // An unchanged upstream keeps its balancer and waiters; pools are kept by address anyway.
-            match old.upstreams.iter().find(|u| Arc::ptr_eq(&u.spec, spec)) {
-                Some(same) => Rc::clone(same),
-                None => {
-                    let before = old.upstreams.iter().find(|u| u.spec.name == spec.name);
-                    Rc::new(LocalUpstream::new(Arc::clone(spec), &self.resources, before.map(|u| &**u)))
-                }
+            Some(same) if Arc::ptr_eq(&same.spec, spec) => Rc::clone(same),
+            before => {
+                let before = before.map(|before| &***before);
+                Rc::new(LocalUpstream::new(Arc::clone(spec), &self.resources, before))
             }
         });
         let upstreams = upstreams.collect();

@@ -18,7 +18,15 @@ use crate::path_scope;
 
 /// Named entries in the order written. Order decides nothing; it is kept so that lists read as written.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Named<T>(Vec<(Arc<str>, T)>);
+pub struct Named<T> {
+    all: Vec<(Arc<str>, T)>,
+    /// The positions of many entries, sorted by name; empty for few.
+    sorted: Box<[u32]>,
+}
+
+/// Minimum number of entries that are sorted. Checks look up the upstream of each route, and there may be thousands of
+/// both.
+const SORTED: usize = 32;
 
 /// An entry with the node that it was read from.
 #[derive(Clone, Copy, Debug)]
@@ -91,9 +99,23 @@ pub enum Output {
 // === impl Named ===
 
 impl<T> Named<T> {
-    /// The entry with this name.
+    /// No name occurs twice.
+    fn new(all: Vec<(Arc<str>, T)>) -> Self {
+        let count = u32::try_from(all.len()).ok().filter(|_| all.len() >= SORTED);
+        let mut sorted: Box<[u32]> = (0..count.unwrap_or_default()).collect();
+        let name = |at: &u32| all.get(*at as usize).map(|(name, _)| &**name);
+        sorted.sort_unstable_by(|a, b| name(a).cmp(&name(b)));
+        Self { all, sorted }
+    }
+
+    /// The entry with this name. The cost grows with the logarithm of their number.
     pub fn get(&self, name: &str) -> Option<&T> {
-        self.0.iter().find(|(n, _)| **n == *name).map(|(_, thing)| thing)
+        if self.sorted.is_empty() {
+            return self.all.iter().find(|(known, _)| **known == *name).map(|(_, thing)| thing);
+        }
+        let at = |at: &u32| self.all.get(*at as usize);
+        let found = self.sorted.binary_search_by(|one| at(one).map(|(known, _)| &**known).cmp(&Some(name)));
+        at(self.sorted.get(found.ok()?)?).map(|(_, thing)| thing)
     }
 
     /// Whether an entry has this name.
@@ -103,19 +125,19 @@ impl<T> Named<T> {
 
     /// Names and entries, in the order written.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &T)> {
-        self.0.iter().map(|(name, thing)| (&**name, thing))
+        self.all.iter().map(|(name, thing)| (&**name, thing))
     }
 
     /// Names and entries to change, in the order written.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&str, &mut T)> {
-        self.0.iter_mut().map(|(name, thing)| (&**name, thing))
+        self.all.iter_mut().map(|(name, thing)| (&**name, thing))
     }
 
     /// Each entry with its node. `section` is the section as written, including refused entries.
     pub fn written<'a>(&'a self, section: Option<&'a Node>) -> impl ExactSizeIterator<Item = Written<'a, T>> {
         // Both are in the order written, so no lookup by name is needed.
         let mut entries = section.map_or(&[][..], Node::entries).iter();
-        self.0.iter().map(move |(name, thing)| {
+        self.all.iter().map(move |(name, thing)| {
             let entry = entries.find(|(key, _)| *key.text == **name);
             Written { name, thing, node: entry.map(|(_, node)| node) }
         })
@@ -123,29 +145,29 @@ impl<T> Named<T> {
 
     /// The names, in the order written.
     pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.0.iter().map(|(name, _)| &**name)
+        self.all.iter().map(|(name, _)| &**name)
     }
 
     /// The number of entries.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.all.len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.all.is_empty()
     }
 }
 
 impl<T> Default for Named<T> {
     fn default() -> Self {
-        Self(Vec::new())
+        Self::new(Vec::new())
     }
 }
 
 impl<T> FromIterator<(String, T)> for Named<T> {
     fn from_iter<I: IntoIterator<Item = (String, T)>>(iter: I) -> Self {
-        Self(iter.into_iter().map(|(name, thing)| (name.into(), thing)).collect())
+        Self::new(iter.into_iter().map(|(name, thing)| (name.into(), thing)).collect())
     }
 }
 
@@ -166,7 +188,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Named<T> {
                 while let Some(name) = map.next_key::<Name>()? {
                     named.push((name.0, map.next_value()?));
                 }
-                Ok(Named(named))
+                Ok(Named::new(named))
             }
         }
 

@@ -16,12 +16,18 @@ pub struct Healths(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    healths: HashMap<Name, Weak<Health>>,
+    /// By address, then by upstream: few upstreams share an address, but there may be thousands of both.
+    healths: HashMap<Arc<str>, Vec<(Arc<str>, Weak<Health>)>>,
+    /// With so many addresses, those that are gone are forgotten.
+    full: usize,
     /// What the previous process knew of endpoints that are still to come.
     inherited: HashMap<Name, (Saved, Instant)>,
     /// The upstreams of the config being built.
     upstreams: HashSet<String>,
 }
+
+/// Fewer addresses than this are not searched for those that are gone.
+const FEW: usize = 1_000;
 
 /// The names of an upstream and of an endpoint.
 type Name = (Arc<str>, Arc<str>);
@@ -62,11 +68,11 @@ impl Healths {
     /// The health of an endpoint. What an operator set stays even if its upstream was renamed.
     pub fn of(&self, upstream: &Arc<str>, endpoint: &Arc<str>, cells: &EndpointId) -> Arc<Health> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let name = (Arc::clone(upstream), Arc::clone(endpoint));
-        if let Some(health) = known.healths.get(&name).and_then(Weak::upgrade) {
+        if let Some(health) = known.running(upstream, endpoint) {
             return health;
         }
-        known.healths.retain(|_, health| health.strong_count() > 0);
+        known.forget_gone();
+        let name = (Arc::clone(upstream), Arc::clone(endpoint));
         let health = Health::new(Arc::clone(upstream), Arc::clone(endpoint), cells.clone());
         if let Some((saved, at)) = known.inherited.remove(&name) {
             health.restore(saved, at);
@@ -77,7 +83,10 @@ impl Healths {
             );
             health.restore(saved, at);
         }
-        known.healths.insert(name, Arc::downgrade(&health));
+        let (upstream, endpoint) = name;
+        let of_address = known.healths.entry(endpoint).or_default();
+        of_address.retain(|(known, health)| health.strong_count() > 0 && *known != upstream);
+        of_address.push((upstream, Arc::downgrade(&health)));
         health
     }
 
@@ -85,8 +94,8 @@ impl Healths {
     pub fn save(&self) -> Vec<u8> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
-        let all: Vec<Saved> =
-            known.healths.values().filter_map(Weak::upgrade).filter_map(|health| health.save(now)).collect();
+        let all = known.healths.values().flatten().filter_map(|(_, health)| health.upgrade());
+        let all: Vec<Saved> = all.filter_map(|health| health.save(now)).collect();
         if all.is_empty() { Vec::new() } else { serde_json::to_vec(&all).unwrap_or_default() }
     }
 
@@ -101,13 +110,32 @@ impl Healths {
 }
 
 impl Known {
+    fn running(&self, upstream: &str, endpoint: &str) -> Option<Arc<Health>> {
+        let of_address = self.healths.get(endpoint)?;
+        of_address.iter().find(|(known, _)| **known == *upstream)?.1.upgrade()
+    }
+
+    /// Forgets addresses that are gone, once they may be half of all: a start with thousands searches few times.
+    fn forget_gone(&mut self) {
+        if self.healths.len() < self.full.max(FEW) {
+            return;
+        }
+        self.healths.retain(|_, of_address| {
+            of_address.retain(|(_, health)| health.strong_count() > 0);
+            !of_address.is_empty()
+        });
+        self.full = 2 * self.healths.len();
+    }
+
     /// What an operator set for this address, in the only upstream that has it and is no longer in the config.
     fn renamed(&self, endpoint: &Arc<str>) -> Option<(Saved, Instant)> {
         let now = Instant::now();
-        let is_gone = |(upstream, label): &&Name| label == endpoint && !self.upstreams.contains(&**upstream);
-        let running = self.healths.iter().filter(|(name, _)| is_gone(name));
+        let is_gone = |upstream: &Arc<str>| !self.upstreams.contains(&**upstream);
+        let running = self.healths.get(endpoint).into_iter().flatten();
+        let running = running.filter(|(upstream, _)| is_gone(upstream));
         let running = running.filter_map(|(_, health)| Some((health.upgrade()?.save(now)?, now)));
-        let inherited = self.inherited.iter().filter(|(name, _)| is_gone(name));
+        let inherited = self.inherited.iter();
+        let inherited = inherited.filter(|((upstream, label), _)| label == endpoint && is_gone(upstream));
         let inherited = inherited.map(|(_, (saved, at))| (saved.clone(), *at));
         let mut found = running.chain(inherited).filter_map(|(saved, at)| Some((saved.by_hand()?, at)));
         let only = found.next()?;
