@@ -1,7 +1,9 @@
-//! Parses text into a tree: the only file that knows YAML. JSON is valid YAML and takes the same path.
+//! Parses text into a tree: the only file that knows YAML. JSON is valid YAML; [`json`] reads it faster.
 //!
 //! We read the events of `granit-parser` instead of a library's values. Events distinguish a quoted `"80"` from a
 //! plain one and carry the position of each key. They also let us enforce limits while the tree grows.
+
+mod json;
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -48,8 +50,16 @@ pub(super) fn parse_within(
     diagnostics: &mut Diagnostics,
 ) -> Option<Node> {
     let file = Arc::new(file.to_owned());
-    let mut builder = Builder { bytes, ..Builder::new(file.clone()) };
-    match builder.run(text) {
+    let new = || Builder { bytes, ..Builder::new(file.clone()) };
+    let mut builder = new();
+    let read = match json::read(&mut builder, text) {
+        Some(()) => Ok(builder.root.take()),
+        None => {
+            builder = new();
+            builder.run(text)
+        }
+    };
+    match read {
         Ok(Some(root)) if matches!(root.value, Value::Str(_)) && foreign::recognise(text).is_some() => {
             diagnostics.push(at_start(foreign::recognise(text)?, file));
             None
@@ -115,7 +125,7 @@ fn at_start(diagnostic: Diagnostic, file: Arc<PathBuf>) -> Diagnostic {
     diagnostic.at(Place { file, line: 1, column: 1 })
 }
 
-/// Builds the tree from events without recursion, so that nesting costs no stack.
+/// Builds the tree without recursion, so that nesting costs no stack.
 struct Builder {
     file: Arc<PathBuf>,
     /// The longest text.
@@ -242,7 +252,10 @@ impl Builder {
     }
 
     fn begin(&mut self, marker: &Marker, anchor: usize, content: Content) -> Result<(), Refusal> {
-        let at = self.place(marker);
+        self.begin_at(self.place(marker), anchor, content)
+    }
+
+    fn begin_at(&mut self, at: Place, anchor: usize, content: Content) -> Result<(), Refusal> {
         if self.wants_key() {
             let message = "expected a key, found a list or map".to_owned();
             let hint = "put text with { or [ in it into quotes";
