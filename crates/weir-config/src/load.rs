@@ -17,6 +17,7 @@ use super::parse::{parse, parse_shared};
 use super::schema::Config;
 use super::secrecy::{mark_secrets, unmark_file};
 use super::substitute::{Reach, substitute, substitute_recorded};
+use super::supplied::Supplied;
 use super::texts::{Overrides, Text, Texts};
 use super::{digest, managed, path_scope, rename};
 
@@ -42,6 +43,8 @@ pub struct Source {
     is_sealed: bool,
     /// See [`Source::ranked`].
     is_ranked: bool,
+    /// See [`Source::supplied`].
+    supplied: Option<Supplied>,
     /// The folder of the running bundle, if the config has a `source`. All clones share it.
     bundle: Arc<RwLock<Option<PathBuf>>>,
 }
@@ -273,6 +276,7 @@ impl Gathered {
             let mut config = de::read::<Config>(&tree, "", &mut diagnostics).unwrap_or_default();
             config.upstreams.iter_mut().for_each(|(_, upstream)| upstream.follow_schemes());
             config.ranked = source.is_ranked;
+            config.supplied.clone_from(&source.supplied);
             config
         });
         // Checks report whether files exist. Callers who may not name a file must not learn that.
@@ -374,12 +378,23 @@ impl Source {
         self
     }
 
+    /// Lets upstreams have endpoints that this program supplies and changes without a reload. They need no `endpoints`.
+    pub fn supplied(self, supplied: Supplied) -> Self {
+        Self { supplied: Some(supplied), ..self }
+    }
+
+    /// The endpoints that this program supplies.
+    pub const fn supplies(&self) -> Option<&Supplied> {
+        self.supplied.as_ref()
+    }
+
     fn new(origin: Origin) -> Self {
         Self {
             origin,
             variables: Vec::new(),
             is_sealed: false,
             is_ranked: false,
+            supplied: None,
             credentials: vec!["key_auth".to_owned()],
             bundle: Arc::default(),
         }

@@ -28,6 +28,7 @@ mod upstream;
 mod values;
 mod version;
 
+use crate::supplied::Supplied;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -135,6 +136,10 @@ pub struct Config {
     /// that makes the config can say so, with [`Source::ranked`](crate::Source::ranked).
     #[serde(skip)]
     pub ranked: bool,
+    /// Endpoints that the program around the gateway supplies. No key either: see
+    /// [`Source::supplied`](crate::Source::supplied).
+    #[serde(skip)]
+    pub supplied: Option<Supplied>,
 }
 
 impl Config {
@@ -176,6 +181,7 @@ impl Default for Config {
             dns: Dns::default(),
             zone: None,
             ranked: false,
+            supplied: None,
         }
     }
 }

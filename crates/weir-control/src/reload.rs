@@ -9,6 +9,7 @@ mod outputs;
 mod owners;
 pub(crate) mod rewrite;
 mod staging;
+mod supplied;
 mod undo;
 mod unsaved;
 mod watch;

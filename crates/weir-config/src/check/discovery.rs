@@ -9,6 +9,7 @@ impl Checker<'_> {
     pub(super) fn who_lists_endpoints(&mut self, path: &str, upstream: &Upstream) {
         let listed = format!("{path}.endpoints");
         match &upstream.discover {
+            None if self.is_supplied(path) => {}
             None => {
                 // A section refused as a whole is already reported.
                 let is_told = self.is_written(&listed) || self.is_written(&format!("{path}.discover"));
@@ -25,6 +26,12 @@ impl Checker<'_> {
                 self.discover(&format!("{path}.discover"), upstream, discover);
             }
         }
+    }
+
+    /// Whether the program around the gateway supplies the endpoints of the upstream at this path.
+    fn is_supplied(&self, path: &str) -> bool {
+        let name = path.strip_prefix("upstreams.");
+        name.zip(self.config.supplied.as_ref()).is_some_and(|(name, supplied)| supplied.contains(name))
     }
 
     fn discover(&mut self, path: &str, upstream: &Upstream, discover: &Discover) {

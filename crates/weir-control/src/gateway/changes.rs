@@ -10,7 +10,7 @@ use crate::reload::rewrite::{ManagedText, Rewrite};
 use crate::reload::{Changed, Moved, NotChanged, Refused, Reloaded, Way};
 use schemars::JsonSchema;
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weir_config::load::gather;
@@ -49,6 +49,12 @@ impl Gateway {
         let result = control.reload(by, self.cores());
         self.changed(control, result.is_ok());
         result
+    }
+
+    /// Publishes the endpoints that this program supplies to these upstreams, after they have changed. Requests use the
+    /// new ones from now on; connections to those that stay are kept. Waits while a reload is under way.
+    pub fn resupply(&self, upstreams: &HashSet<&str>) {
+        self.control().resupply(upstreams);
     }
 
     /// Runs the bundle in this folder, which a source sent.

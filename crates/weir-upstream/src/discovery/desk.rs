@@ -98,11 +98,7 @@ impl Desk {
     pub(super) fn read(&self, list: Vec<Listed>) {
         let changed = {
             let mut state = self.registry.state();
-            let _ = state.book.answered(Listing::default(), false); // counts failures only
-            state.has_answered(true);
-            let changed = state.file.as_ref() != Some(&list);
-            state.file = Some(list);
-            changed
+            state.read(list)
         };
         self.registry.cells.follows(true);
         if changed || self.first.borrow().is_some() {

@@ -1,14 +1,14 @@
 //! Follows a file of endpoints.
 
 use super::desk::Desk;
-use crate::upstream::discover::registry::{At, Listed};
+use crate::upstream::discover::registry::Listed;
 use std::convert::Infallible;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
-use weir_config::schema::{Endpoint, EndpointAddress, read_endpoints};
+use weir_config::schema::read_endpoints;
 
 /// How often to check the file. A check is one `stat`, on a thread that may block.
 const LOOK: Duration = Duration::from_millis(200);
@@ -93,30 +93,17 @@ fn look(path: &Path, known: Option<&Stamp>) -> Looked {
         Ok(_) if text.len() as u64 > FILE_BYTES => {
             Err(format!("{} is longer than {FILE_BYTES} bytes", path.display()))
         }
-        Ok(_) => {
-            read_endpoints(path, &text).map(|list| list.iter().map(listed).collect()).map_err(|mistakes| {
+        Ok(_) => read_endpoints(path, &text).map(|list| list.iter().map(Listed::written).collect()).map_err(
+            |mistakes| {
                 let text = mistakes.to_text();
                 text.lines()
                     .find_map(|line| line.strip_prefix("error: "))
                     .unwrap_or("it holds no list")
                     .to_owned()
-            })
-        }
+            },
+        ),
     };
     Looked::Read(stamp, read)
-}
-
-fn listed(endpoint: &Endpoint) -> Listed {
-    Listed {
-        at: match &endpoint.address {
-            EndpointAddress::Name { host, port } => At::Host(host.clone(), *port),
-            EndpointAddress::Tcp(address) => At::Host(address.ip().to_string(), address.port()),
-            EndpointAddress::Unix(path) => At::Unix(path.clone()),
-        },
-        weight: endpoint.weight,
-        priority: endpoint.priority,
-        zone: endpoint.zone.clone(),
-    }
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use weir_route::variables::Vocabulary;
 use weir_upstream::discovery;
 use weir_upstream::upstream::balance::{self, Balancer, By, HashSettings};
 use weir_upstream::upstream::discover::dns::{Name, Names};
-use weir_upstream::upstream::discover::registry::Registry;
+use weir_upstream::upstream::discover::registry::{Registry, State};
 use weir_upstream::upstream::{
     Budget, ClientGone, Conditions, Endpoint, Gate, Hedge, HostPolicy, Outlier, Place, Probe, ProbeKind,
     ProbeTls, Protocol, Published, Retry, Sticky, Timeouts, Upstream, Way,
@@ -266,8 +266,20 @@ impl Compiler<'_> {
         written: &schema::Upstream,
         before: Option<(&schema::Upstream, &Upstream)>,
     ) -> Option<Arc<Registry>> {
-        let (kind, place) = discovery::place(name, written)?;
         let seed = RandomState::new().hash_one(name);
+        let is_listed = written.discover.is_some() || !written.endpoints.is_empty();
+        let supplied = self.config.supplied.as_ref().filter(|_| !is_listed).and_then(|all| all.get(name));
+        let (kind, place, state) = match supplied {
+            Some(supply) => ("program", supply.place.to_string(), State::supplied(seed, &supply.endpoints)),
+            None => {
+                let (kind, place) = discovery::place(name, written)?;
+                (kind, place, discovery::begin(written, before, seed))
+            }
+        };
+        let cells = self.carry.telemetry.upstream(name);
+        if state.answered.is_some() && kind == "program" {
+            cells.follows(true); // nobody has to be asked
+        }
         Some(Arc::new(Registry {
             upstream: name.into(),
             kind,
@@ -275,8 +287,8 @@ impl Compiler<'_> {
             tls: written.tls.is_some(),
             zone: self.config.zone.as_deref().map(Into::into),
             healths: Arc::clone(&self.carry.healths),
-            cells: self.carry.telemetry.upstream(name),
-            state: Mutex::new(discovery::begin(written, before, seed)),
+            cells,
+            state: Mutex::new(state),
         }))
     }
 

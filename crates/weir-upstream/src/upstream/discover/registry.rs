@@ -8,7 +8,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
-use weir_discover::{Book, Instance, LeftOut};
+use weir_config::schema::{self, EndpointAddress};
+use weir_discover::{Book, Instance, LeftOut, Listing};
 use weir_telemetry::{Telemetry, UpstreamId, log};
 use weir_wire::listen::Address;
 
@@ -17,7 +18,7 @@ use weir_wire::listen::Address;
 pub struct Registry {
     /// The name of the upstream.
     pub upstream: Arc<str>,
-    /// `consul`, `etcd`, `file` or `srv`.
+    /// `consul`, `docker`, `etcd`, `file` or `srv`; `program` if the program around the gateway supplies them.
     pub kind: &'static str,
     /// Its location and the query, for people.
     pub place: String,
@@ -38,7 +39,7 @@ pub struct Registry {
 pub struct State {
     /// What the registry lists, and which of it counts.
     pub book: Book,
-    /// A file's endpoints, which need no interpretation.
+    /// The endpoints of a file or of the program around the gateway, which need no interpretation.
     pub(crate) file: Option<Vec<Listed>>,
     /// What the names among the instances resolved to.
     pub(crate) names: Vec<(String, Vec<IpAddr>)>,
@@ -72,8 +73,8 @@ pub enum At {
 /// Most addresses used of one name.
 const ADDRESSES: usize = 64;
 
-/// Most endpoints of one upstream, however many addresses its names have.
-const ENDPOINTS: usize = 4 * weir_discover::INSTANCES;
+/// Most endpoints of one upstream, however many addresses its names have. A Service of Kubernetes may have as many.
+const ENDPOINTS: usize = 10_000;
 
 impl State {
     /// Notes that the registry answered, and whether the answer counts.
@@ -93,6 +94,22 @@ impl State {
     /// The initial state: nothing is known.
     pub(crate) fn new(seed: u64) -> Self {
         Self { book: Book::new(seed), file: None, names: Vec::new(), answered: None, good: None, away: None }
+    }
+
+    /// The state of an upstream whose endpoints the program around the gateway supplies.
+    pub fn supplied(seed: u64, endpoints: &[schema::Endpoint]) -> Self {
+        let mut state = Self::new(seed);
+        state.read(endpoints.iter().map(Listed::written).collect());
+        state
+    }
+
+    /// Takes endpoints that need no interpretation. Says whether they differ from those before.
+    pub(crate) fn read(&mut self, list: Vec<Listed>) -> bool {
+        let _ = self.book.answered(Listing::default(), false); // counts failures only
+        self.has_answered(true);
+        let changed = self.file.as_ref() != Some(&list);
+        self.file = Some(list);
+        changed
     }
 
     /// What is listed.
@@ -117,6 +134,20 @@ impl Listed {
             weight: instance.weight,
             priority: instance.priority,
             zone: instance.zone.clone(),
+        }
+    }
+
+    /// An endpoint of a config or a file.
+    pub(crate) fn written(endpoint: &schema::Endpoint) -> Self {
+        Self {
+            at: match &endpoint.address {
+                EndpointAddress::Name { host, port } => At::Host(host.clone(), *port),
+                EndpointAddress::Tcp(address) => At::Host(address.ip().to_string(), address.port()),
+                EndpointAddress::Unix(path) => At::Unix(path.clone()),
+            },
+            weight: endpoint.weight,
+            priority: endpoint.priority,
+            zone: endpoint.zone.clone(),
         }
     }
 
@@ -168,6 +199,13 @@ impl Registry {
             }
         }
         list
+    }
+
+    /// Publishes these endpoints, which the program around the gateway supplies, if they differ from those before.
+    pub fn supply(&self, endpoints: &[schema::Endpoint], published: &Published, telemetry: &Telemetry) {
+        if self.state().read(endpoints.iter().map(Listed::written).collect()) {
+            self.publish(published, telemetry);
+        }
     }
 
     /// Publishes the list if it has changed.
