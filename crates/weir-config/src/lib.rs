@@ -35,7 +35,6 @@ mod rename;
 pub mod schema;
 pub mod secrecy;
 mod substitute;
-mod supplied;
 pub mod texts;
 pub mod units;
 pub mod url;
@@ -46,8 +45,7 @@ pub use load::{Loaded, Source, load, load_instead, read_document, read_tree, var
 pub use mistakes::Mistakes;
 pub use node::{Key, Node, Place, Value};
 pub use reference::schema;
-pub use schema::Config;
+pub use schema::{Config, Supplied, Supply};
 pub use substitute::value_of;
-pub use supplied::{Supplied, Supply};
 pub use texts::{Overrides, Text, Texts};
 pub use weir_expr::spelling;

@@ -14,10 +14,9 @@ use super::include::{include, join, put_over};
 use super::mistakes::Mistakes;
 use super::node::{Node, Place};
 use super::parse::{parse, parse_shared};
-use super::schema::Config;
+use super::schema::{Config, Supplied};
 use super::secrecy::{mark_secrets, unmark_file};
 use super::substitute::{Reach, substitute, substitute_recorded};
-use super::supplied::Supplied;
 use super::texts::{Overrides, Text, Texts};
 use super::{digest, managed, path_scope, rename};
 

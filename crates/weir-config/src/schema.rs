@@ -23,12 +23,12 @@ mod sending;
 mod source;
 mod split;
 mod store;
+mod supplied;
 mod tracing;
 mod upstream;
 mod values;
 mod version;
 
-use crate::supplied::Supplied;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -61,6 +61,7 @@ pub use sending::{ClientGone, DeadlineHeader, Hedge, Links, ProxyVersion, Source
 pub use source::{ConfigSource, EtcdSource, HttpSource};
 pub use split::{Arm, Share, Split};
 pub use store::{FleetStore, Store};
+pub use supplied::{Supplied, Supply};
 pub use tracing::{Collector, OtlpProtocol, Parents, Tracing};
 pub use upstream::{
     Endpoint, HostPolicy, Retry, RetryMethods, RetryOn, Upstream, UpstreamLimits, UpstreamProtocol,

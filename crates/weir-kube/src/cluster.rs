@@ -5,14 +5,14 @@
 
 use crate::objects::{
     BackendTlsPolicy, BytesRoute, ConfigMap, EndpointSlice, Gateway, GatewayClass, GrpcRoute, HttpRoute,
-    Ingress, IngressClass, Kind, ListenerSet, Meta, Name, Namespace, Object, ReferenceGrant, Refused, Secret,
-    Service, WeirFilters,
+    Ingress, IngressClass, Kind, ListenerSet, Meta, Name, Namespace, Object, ReferenceGrant, Refused,
+    SERVICE_LABEL, Secret, Service, WeirFilters,
 };
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Objects of one kind.
@@ -41,6 +41,8 @@ pub struct Cluster {
     pub weir_filters: Store<WeirFilters>,
     /// What the Secrets hold, judged when they were read.
     pub certificates: BTreeMap<Name, Certified>,
+    /// The names of EndpointSlices by their Service.
+    slices: BTreeMap<Name, BTreeSet<Name>>,
 }
 
 /// The certificate and the key in a Secret.
@@ -182,7 +184,9 @@ impl Cluster {
         let Some(kind) = Kind::of(text("apiVersion"), text("kind")) else { return Ok(Change::Nothing) };
         let meta = Meta::read(kind, object)?;
         let name = meta.key();
+        let before = self.service_of(kind, &name);
         let change = with_store!(self, [&mut], kind, store => put(store, kind, meta, object))?;
+        self.index(&name, before, self.service_of(kind, &name));
         if kind == Kind::Secret
             && change == Change::Config
             && let Some(secret) = self.secrets.get(&name)
@@ -194,11 +198,42 @@ impl Cluster {
 
     /// Removes an object.
     pub fn delete(&mut self, kind: Kind, name: &Name) -> Change {
+        self.index(name, self.service_of(kind, name), None);
         let existed = with_store!(self, [&mut], kind, store => store.remove(name).is_some());
         if kind == Kind::Secret {
             self.certificates.remove(name);
         }
         if existed { Change::Config } else { Change::Nothing }
+    }
+
+    /// The EndpointSlices of a Service.
+    pub fn slices_of(&self, service: &Name) -> impl Iterator<Item = &EndpointSlice> {
+        let names = self.slices.get(service).into_iter().flatten();
+        names.filter_map(|name| self.endpoint_slices.get(name)).map(|slice| &slice.spec)
+    }
+
+    /// The Service of an EndpointSlice as last seen; `None` for every other object.
+    #[must_use]
+    pub fn service_of(&self, kind: Kind, name: &Name) -> Option<Name> {
+        let slice = self.endpoint_slices.get(name).filter(|_| kind == Kind::EndpointSlice)?;
+        Some(Name::new(&name.namespace, slice.meta.labels.get(SERVICE_LABEL)?))
+    }
+
+    fn index(&mut self, slice: &Name, before: Option<Name>, now: Option<Name>) {
+        if before == now {
+            return;
+        }
+        if let Some(before) = before
+            && let Some(names) = self.slices.get_mut(&before)
+        {
+            names.remove(slice);
+            if names.is_empty() {
+                self.slices.remove(&before);
+            }
+        }
+        if let Some(now) = now {
+            self.slices.entry(now).or_default().insert(slice.clone());
+        }
     }
 
     /// When an object was created; empty if it is not there.
@@ -270,7 +305,7 @@ fn drop_nulls(value: &mut Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::objects::{OLD_CLASS, SERVICE_LABEL};
+    use crate::objects::OLD_CLASS;
     use serde_json::json;
 
     #[test]

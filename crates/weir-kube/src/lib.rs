@@ -53,5 +53,5 @@ pub use cluster::{Change, Cluster};
 pub use config::Config;
 pub use objects::{Kind, Name, Refused};
 pub use status::Status;
-pub use translate::{Front, Options, Translation, translate};
+pub use translate::{Front, Memo, Options, Translation, translate};
 pub use translator::GatewayApi;

@@ -3,6 +3,7 @@
 
 use crate::objects::{Kind, Name};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// A wanted status: the part of it that belongs to us.
 #[derive(Clone, Debug, PartialEq)]
@@ -12,7 +13,7 @@ pub struct Status {
     /// The object.
     pub name: Name,
     /// The fields that we own. Conditions have no times yet.
-    pub wanted: Value,
+    pub wanted: Arc<Value>,
 }
 
 /// A condition.

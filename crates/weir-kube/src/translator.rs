@@ -7,7 +7,7 @@ use crate::controller::{Effect, Output, Translator};
 use crate::objects::{CONTROLLER_ANNOTATION, Kind, Name};
 use crate::quota::{self, Cost};
 use crate::status::Problem;
-use crate::translate::{Front, Options, addresses_of, translate};
+use crate::translate::{Front, Memo, Moved, Options, Owners, Translation, addresses_of};
 use crate::watch::keeper::Wanted;
 use crate::watch::recorder::{Notice, Notices};
 use crate::watch::store;
@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use weir_config::{Mistakes, Severity};
+use weir_config::{Mistakes, Severity, Supply};
 use weir_telemetry::log;
 
 /// Translates the Gateway API and Ingresses.
@@ -24,10 +24,16 @@ use weir_telemetry::log;
 pub struct GatewayApi {
     cluster: Cluster,
     options: Options,
+    /// What the last translation kept; `None` before the first one.
+    memo: Option<Memo>,
+    /// Endpoints that have changed since they were asked for.
+    moved: BTreeMap<Arc<str>, Arc<Supply>>,
+    /// What each status says is wrong, by the status.
+    said: BTreeMap<Target, (Arc<Value>, Vec<Notice>)>,
     /// Sections of the config that are the operator's, such as `admin`.
     rest: Map<String, Value>,
     /// The object that each thing of the last config was made for.
-    owners: BTreeMap<String, (Kind, Name)>,
+    owners: Owners,
     /// The last config, a line for each thing: a mistake of the text itself has a line but no path.
     text: Arc<str>,
     /// The Service in front of this pod.
@@ -80,17 +86,17 @@ impl GatewayApi {
         let (_, rest) = path.split_once('.')?;
         // Names may have dots, so the longest that fits is meant.
         let ends = rest.match_indices(['.', ':', '[', ' ']).map(|(at, _)| at).chain([rest.len()]);
-        ends.rev().find_map(|end| self.owners.get(rest.get(..end)?))
+        ends.rev().find_map(|end| self.owners.get(rest.get(..end)?)).map(|owner| &**owner)
     }
 
     /// The object whose thing stands on a line of the config.
     fn on_line(&self, number: u32) -> Option<&(Kind, Name)> {
         let before = usize::try_from(number).ok()?.checked_sub(1)?;
-        self.owners.get(thing_of(self.text.lines().nth(before)?)?)
+        self.owners.get(thing_of(self.text.lines().nth(before)?)?).map(|owner| &**owner)
     }
 
     /// The objects of namespaces whose part of a text is greater than their share.
-    fn beyond(&self, text: &str, owners: &BTreeMap<String, (Kind, Name)>) -> Vec<(Kind, Name)> {
+    fn beyond(&self, text: &str, owners: &Owners) -> Vec<(Kind, Name)> {
         let created = |(kind, name): &(Kind, Name)| self.cluster.created(*kind, name);
         let sizes = sizes(text, owners).into_iter();
         let costs = sizes.map(|(owner, bytes)| Cost { owner, created: created(owner), bytes });
@@ -108,6 +114,68 @@ impl GatewayApi {
         let its = of_object.into_iter().filter(|((_, name), _)| name.namespace == namespace);
         its.max_by_key(|(_, size)| *size).map(|(owner, _)| owner)
     }
+
+    /// Changes what is left out, and forgets what was made with another list.
+    fn change_options(&mut self, change: impl FnOnce(&mut Options)) {
+        let left_out = |options: &Options| {
+            (options.refused.len(), options.closed.len(), options.unusable.len(), options.dropped.len())
+        };
+        let before = left_out(&self.options);
+        change(&mut self.options);
+        if left_out(&self.options) != before
+            && let Some(memo) = &mut self.memo
+        {
+            memo.clear();
+        }
+    }
+
+    /// EndpointSlices of these Services have changed.
+    fn slices_changed(&mut self, services: impl Iterator<Item = Name>) -> Effect {
+        let Some(memo) = &mut self.memo else { return Effect::Config };
+        match memo.slices_changed(&self.cluster, &self.options, services) {
+            Moved::Everything => Effect::Config,
+            Moved::Endpoints(moved) if moved.is_empty() => Effect::Nothing,
+            Moved::Endpoints(moved) => {
+                self.moved.extend(moved);
+                Effect::Endpoints
+            }
+        }
+    }
+
+    fn translated(&mut self) -> (Translation, String) {
+        let memo = self.memo.get_or_insert_default();
+        let translated = memo.translate(&self.cluster, &self.options);
+        let text = translated.config.to_text_without_supplies(&self.rest);
+        (translated, text)
+    }
+
+    /// What statuses say is wrong, and what they have no place for.
+    fn notices(
+        &mut self,
+        statuses: &BTreeMap<Target, Arc<Value>>,
+        more: Vec<(Kind, Name, Problem)>,
+    ) -> Notices {
+        let mut all = Notices::new();
+        let mut before = std::mem::take(&mut self.said);
+        for (target, status) in statuses {
+            let same = before.remove_entry(target).filter(|(_, (known, _))| Arc::ptr_eq(known, status));
+            let (target, (status, said)) = same.unwrap_or_else(|| {
+                let mut found = BTreeSet::new();
+                wrong(status, &mut found);
+                (target.clone(), (Arc::clone(status), found.into_iter().collect()))
+            });
+            if !said.is_empty() {
+                all.insert(target.clone(), said.clone());
+            }
+            self.said.insert(target, (status, said));
+        }
+        for (kind, name, problem) in more {
+            let target = Target { kind: kind.as_str(), key: name };
+            let notice = Notice { reason: problem.reason.to_owned(), message: problem.message };
+            all.entry(target).or_default().push(notice);
+        }
+        all
+    }
 }
 
 impl Translator for GatewayApi {
@@ -117,6 +185,7 @@ impl Translator for GatewayApi {
         let value = change.object.as_ref().map(|object| object.value());
         // Of the statuses of Services, only addresses count.
         let before = (kind == Kind::Service).then(|| self.addresses(&name));
+        let service = self.cluster.service_of(kind, &name);
         let made = match &value {
             None => self.cluster.delete(kind, &name),
             Some(value) => self.cluster.apply(value).unwrap_or_else(|refused| {
@@ -126,13 +195,28 @@ impl Translator for GatewayApi {
             }),
         };
         if kind == Kind::Gateway && made == Change::Config {
-            self.options.unusable.clear(); // they are tried again
+            self.change_options(|options| options.unusable.clear()); // they are tried again
         }
         if made == Change::Config {
             // It may be better now, or what refers to it: filters, authorities, endpoints.
-            self.options.refused.retain(|(_, refused), _| refused.namespace != name.namespace);
-            self.options.closed.retain(|(_, closed), _| closed.namespace != name.namespace);
-            self.options.dropped.retain(|dropped| dropped.namespace != name.namespace);
+            let is_elsewhere = |(_, left_out): &(Kind, Name)| left_out.namespace != name.namespace;
+            let is_left_out = |options: &Options| {
+                !options.refused.keys().all(is_elsewhere)
+                    || !options.closed.keys().all(is_elsewhere)
+                    || options.dropped.iter().any(|dropped| dropped.namespace == name.namespace)
+            };
+            if kind == Kind::EndpointSlice && !is_left_out(&self.options) {
+                let services = service.into_iter().chain(self.cluster.service_of(kind, &name));
+                return self.slices_changed(services);
+            }
+            if let Some(memo) = &mut self.memo {
+                memo.changed(kind, &name);
+            }
+            self.change_options(|options| {
+                options.refused.retain(|left_out, _| is_elsewhere(left_out));
+                options.closed.retain(|left_out, _| is_elsewhere(left_out));
+                options.dropped.retain(|dropped| dropped.namespace != name.namespace);
+            });
         }
         let moved = before.is_some_and(|before| before != self.addresses(&name));
         if moved || made == Change::Config { Effect::Config } else { Effect::Nothing }
@@ -147,8 +231,7 @@ impl Translator for GatewayApi {
             let without = all.filter(|(_, gateway)| gateway.spec.addresses.is_empty());
             self.options.addresses = without.map(|(name, _)| (name.clone(), addresses.clone())).collect();
         }
-        let mut translated = translate(&self.cluster, &self.options);
-        let mut text = translated.config.to_text(&self.rest);
+        let (mut translated, mut text) = self.translated();
         if text.len() > quota::LONGEST {
             let (beyond, size) = (self.beyond(&text, &translated.owners), text.len());
             let fields: log::Fields<'_> = &[("bytes", &size), ("left_out", &beyond.len())];
@@ -160,17 +243,17 @@ impl Translator for GatewayApi {
                 "the config is longer than {} bytes, and this namespace has used its share",
                 quota::LONGEST
             );
-            self.options.refused.extend(beyond.into_iter().map(|owner| (owner, why.clone())));
-            translated = translate(&self.cluster, &self.options);
-            text = translated.config.to_text(&self.rest);
+            let left_out = beyond.into_iter().map(|owner| (owner, why.clone()));
+            self.change_options(|options| options.refused.extend(left_out));
+            (translated, text) = self.translated();
         }
         self.owners = translated.owners;
         let statuses = translated
             .statuses
             .into_iter()
             .map(|status| (Target { kind: status.kind.as_str(), key: status.name }, status.wanted));
-        let statuses: BTreeMap<Target, Value> = statuses.collect();
-        let notices = notices(&statuses, translated.notices);
+        let statuses: BTreeMap<Target, Arc<Value>> = statuses.collect();
+        let notices = self.notices(&statuses, translated.notices);
         let objects = translated
             .objects
             .into_iter()
@@ -178,7 +261,15 @@ impl Translator for GatewayApi {
         let gateways = translated.gateways.into_iter().collect();
         let wanted = Wanted { objects: objects.collect(), gateways };
         self.text = text.into();
-        Output { text: Arc::clone(&self.text), files: translated.config.files, statuses, wanted, notices }
+        self.moved.clear();
+        let upstreams = translated.config.upstreams.into_iter();
+        let supplies = upstreams.filter_map(|(name, upstream)| Some((name, upstream.supply?))).collect();
+        let files = translated.config.files;
+        Output { text: Arc::clone(&self.text), files, supplies, statuses, wanted, notices }
+    }
+
+    fn moved(&mut self) -> BTreeMap<Arc<str>, Arc<Supply>> {
+        std::mem::take(&mut self.moved)
     }
 
     fn leave_out(&mut self, mistakes: &Mistakes) -> bool {
@@ -189,6 +280,9 @@ impl Translator for GatewayApi {
         let before = left_out(&self.options);
         let closed: BTreeSet<(Kind, Name)> = self.options.closed.keys().cloned().collect();
         let refused: BTreeSet<(Kind, Name)> = self.options.refused.keys().cloned().collect();
+        if let Some(memo) = &mut self.memo {
+            memo.clear();
+        }
         for mistake in shown.iter().filter(|mistake| mistake.severity == Severity::Error) {
             // What the system refuses, such as a port in use, has its place in the message.
             let message = mistake.message.strip_prefix("listeners.").map(|_| mistake.message.as_str());
@@ -233,11 +327,11 @@ fn missing_address(message: &str) -> Option<IpAddr> {
 }
 
 /// How many bytes of a config each object has.
-fn sizes<'a>(text: &str, owners: &'a BTreeMap<String, (Kind, Name)>) -> BTreeMap<&'a (Kind, Name), usize> {
+fn sizes<'a>(text: &str, owners: &'a Owners) -> BTreeMap<&'a (Kind, Name), usize> {
     let mut all: BTreeMap<_, usize> = BTreeMap::new();
     for line in text.lines() {
         if let Some(owner) = thing_of(line).and_then(|name| owners.get(name)) {
-            *all.entry(owner).or_default() += line.len();
+            *all.entry(&**owner).or_default() += line.len();
         }
     }
     all
@@ -246,24 +340,6 @@ fn sizes<'a>(text: &str, owners: &'a BTreeMap<String, (Kind, Name)>) -> BTreeMap
 /// The name of the thing that stands on a line of a config.
 fn thing_of(line: &str) -> Option<&str> {
     Some(line.trim_start().strip_prefix('"')?.split_once("\":")?.0)
-}
-
-/// What statuses say is wrong, and what they have no place for.
-fn notices(statuses: &BTreeMap<Target, Value>, more: Vec<(Kind, Name, Problem)>) -> Notices {
-    let mut all = Notices::new();
-    for (target, status) in statuses {
-        let mut found = BTreeSet::new();
-        wrong(status, &mut found);
-        if !found.is_empty() {
-            all.insert(target.clone(), found.into_iter().collect());
-        }
-    }
-    for (kind, name, problem) in more {
-        let target = Target { kind: kind.as_str(), key: name };
-        let notice = Notice { reason: problem.reason.to_owned(), message: problem.message };
-        all.entry(target).or_default().push(notice);
-    }
-    all
 }
 
 /// Collects the conditions of a status that say what a user has to mend. What mends itself, such as an address that has
@@ -288,6 +364,9 @@ fn wrong(status: &Value, found: &mut BTreeSet<Notice>) {
         _ => {}
     }
 }
+
+#[cfg(test)]
+mod incremental;
 
 #[cfg(test)]
 mod tests {
@@ -355,6 +434,51 @@ mod tests {
         // If that does not help, nothing of it stays.
         assert!(refuse(&mut translator));
         assert!(!translator.translate().text.contains(name));
+    }
+
+    #[test]
+    fn endpoints_that_move_translate_nothing() {
+        let mut translator = translator();
+        let slice = |service: &str, addresses: &[&str]| {
+            json!({
+                "metadata": {
+                    "namespace": "a", "name": "x", "labels": { "kubernetes.io/service-name": service },
+                },
+                "addressType": "IPv4", "endpoints": [{ "addresses": addresses }], "ports": [{ "port": 80 }],
+            })
+        };
+        for name in ["used", "other"] {
+            let meta = json!({ "namespace": "a", "name": name });
+            put(
+                &mut translator,
+                "Service",
+                "1",
+                json!({ "metadata": meta, "spec": { "ports": [{ "port": 80 }] } }),
+            );
+        }
+        let mut routed = route(json!({}));
+        routed["spec"]["rules"] = json!([{ "backendRefs": [{ "name": "used", "port": 80 }] }]);
+        put(&mut translator, "HTTPRoute", "2", routed);
+        let first = put(&mut translator, "EndpointSlice", "1", slice("other", &["10.0.0.1"]));
+        assert_eq!(first, Effect::Config, "nothing was translated yet");
+        let mut known = translator.translate().supplies;
+        for (version, service, address, expected) in [
+            ("2", "other", "10.0.0.2", Effect::Nothing),
+            ("3", "used", "10.0.0.3", Effect::Config),
+            ("4", "used", "10.0.0.4", Effect::Endpoints),
+            ("5", "other", "10.0.0.5", Effect::Config),
+            ("6", "other", "10.0.0.6", Effect::Nothing),
+        ] {
+            let effect = put(&mut translator, "EndpointSlice", version, slice(service, &[address]));
+            assert_eq!(effect, expected, "{address}");
+            match effect {
+                Effect::Config => known = translator.translate().supplies,
+                _ => known.extend(translator.moved()),
+            }
+            let there = format!("{known:?}").contains(address);
+            assert_eq!(there, service == "used", "{address}: {known:?}");
+        }
+        assert!(translator.moved().is_empty());
     }
 
     #[test]

@@ -15,10 +15,12 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 use weir_config::{Diagnostics, Node, Source};
 use weir_gateway::explain::{Arriving, Explanation, TargetShown, explain};
 use weir_gateway::{Checked, check};
+use weir_kube::config::Thing;
 use weir_kube::watch::status::merged;
 use weir_kube::{Change, Cluster, Front, Name, Options, Status, Translation, translate};
 use weir_testkit::Authority;
@@ -75,7 +77,7 @@ fn a_written_status_is_quiet() {
         let (group, version) =
             if patch.kind.group().is_empty() { ("", "v1") } else { (patch.kind.group(), "/v1") };
         let mut object = json!({
-            "apiVersion": format!("{group}{version}"), "kind": patch.kind.as_str(), "status": patch.wanted,
+            "apiVersion": format!("{group}{version}"), "kind": patch.kind.as_str(), "status": *patch.wanted,
             "metadata": { "namespace": patch.name.namespace, "name": patch.name.name },
         });
         // What the API server would send: the same object with the new status.
@@ -161,14 +163,14 @@ fn paths_beyond_the_most_are_closed() {
     case.cluster.apply(&ingress).unwrap();
     let translated = translate(&case.cluster, &case.options);
     let route = |at: usize| {
-        let hit = |(_, value): &&(String, Value)| value["match"]["path"] == format!("/p{at}/*");
+        let hit = |(_, value): &&(Arc<str>, Thing)| value["match"]["path"] == format!("/p{at}/*");
         translated.config.routes.iter().find(hit).map(|(_, value)| value).unwrap()
     };
     assert_eq!(route(MAX_MATCHES - 1)["upstream"], "svc_infra_v1_8080");
     assert_eq!(route(MAX_MATCHES)["respond"]["status"], 503);
     let told = translated.notices.iter().any(|(_, name, _)| name.name == "many");
     assert!(told, "{:?}", translated.notices);
-    let default = |(name, value): &(String, Value)| {
+    let default = |(name, value): &(Arc<str>, Thing)| {
         name.starts_with("ing_infra_many_") && value["match"]["path"] == "/*"
     };
     assert!(translated.config.routes.iter().any(default), "the default backend is there");
@@ -358,7 +360,7 @@ fn thousands_of_routes_are_translated() {
     let name = Name::new("infra", "r7");
     let patch = patches.iter().find(|patch| patch.name == name).unwrap();
     let began = Instant::now();
-    assert_eq!(cluster.apply(&route(7, patch.wanted.clone())).unwrap(), Change::Status);
+    assert_eq!(cluster.apply(&route(7, Value::clone(&patch.wanted))).unwrap(), Change::Status);
     println!("a status alone: {:?}", began.elapsed());
 }
 
@@ -367,7 +369,7 @@ fn changes(cluster: &Cluster, wanted: &[Status], now: &str) -> Vec<Status> {
     let change = |status: &Status| {
         let old = cluster.status(status.kind, &status.name)?;
         let wanted = merged(old, &status.wanted, CONTROLLER, now)?;
-        Some(Status { wanted, ..status.clone() })
+        Some(Status { wanted: wanted.into(), ..status.clone() })
     };
     wanted.iter().filter_map(change).collect()
 }

@@ -19,6 +19,7 @@ use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hasher};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::mpsc;
@@ -54,6 +55,8 @@ pub(super) enum Message {
     Ran(Box<(Live, Output, Result<(), Mistakes>)>),
     Reflector(usize, reflector::Event),
     Saved(bool),
+    /// The gateway has the endpoints that have moved.
+    Supplied(Box<Live>),
     Writer(writer::Event),
 }
 
@@ -77,6 +80,8 @@ pub(super) struct Driver<T> {
     is_keeping: bool,
     /// When to translate.
     due: Option<Time>,
+    /// When to pass on endpoints that have moved.
+    supply_at: Option<Time>,
     /// When to write the objects to disk.
     save_at: Option<Time>,
     is_saving: bool,
@@ -88,7 +93,7 @@ pub(super) struct Driver<T> {
     awaited: Option<String>,
     /// The permissions that are reported as missing.
     missing: BTreeSet<String>,
-    statuses: BTreeMap<Target, Value>,
+    statuses: BTreeMap<Target, Arc<Value>>,
 }
 
 impl<T: Translator> Driver<T> {
@@ -138,6 +143,7 @@ impl<T: Translator> Driver<T> {
             recorder: Recorder::new(&settings.controller, &settings.identity),
             is_keeping: false,
             due: Some(Time::ZERO),
+            supply_at: None,
             save_at: None,
             is_saving: false,
             is_restored,
@@ -154,6 +160,7 @@ impl<T: Translator> Driver<T> {
         loop {
             self.tick();
             self.translate();
+            self.supply();
             self.save();
             self.show_readiness();
             self.show_missing();
@@ -186,7 +193,8 @@ impl<T: Translator> Driver<T> {
         let reflectors = self.reflectors.iter().map(Reflector::next).min().unwrap_or(Time::MAX);
         let due = self.due.filter(|_| self.live.is_some() && self.may_translate());
         let save = self.save_at.filter(|_| !self.is_saving);
-        let own = due.unwrap_or(Time::MAX).min(save.unwrap_or(Time::MAX));
+        let supply = self.supply_at.filter(|_| self.live.is_some());
+        let own = [due, save, supply].into_iter().flatten().min().unwrap_or(Time::MAX);
         let machines = self.election.next().min(self.writer.next());
         let machines = machines.min(self.keeper.next()).min(self.recorder.next());
         reflectors.min(machines).min(own)
@@ -238,6 +246,7 @@ impl<T: Translator> Driver<T> {
                     self.save_at = Some(self.now() + SAVE_AGAIN);
                 }
             }
+            Message::Supplied(live) => self.live = Some(*live),
             Message::Writer(event) => self.write(event),
         }
     }
@@ -319,8 +328,14 @@ impl<T: Translator> Driver<T> {
     fn on_changes(&mut self, changes: Vec<Change>) {
         let now = self.now();
         for change in changes {
-            if self.translator.change(&change) == Effect::Config {
-                self.due.get_or_insert(now + SETTLE);
+            match self.translator.change(&change) {
+                Effect::Config => {
+                    self.due.get_or_insert(now + SETTLE);
+                }
+                Effect::Endpoints => {
+                    self.supply_at.get_or_insert(now + SETTLE);
+                }
+                Effect::Nothing => {}
             }
             self.save_at.get_or_insert(now + SAVE);
             if is_written(change.kind) {
@@ -346,7 +361,7 @@ impl<T: Translator> Driver<T> {
             return;
         }
         let Some(mut live) = self.live.take() else { return };
-        self.due = None;
+        (self.due, self.supply_at) = (None, None); // a translation has all endpoints
         let began = Instant::now();
         let output = self.translator.translate();
         log::debug("translated", &[("objects", &self.store.len()), ("ms", &began.elapsed().as_millis())]);
@@ -358,6 +373,22 @@ impl<T: Translator> Driver<T> {
         drop(spawn_blocking(move || {
             let result = live.run(&output);
             let _ = tell.send(Message::Ran(Box::new((live, output, result)))); // the loop may have ended
+        }));
+    }
+
+    /// Passes on endpoints that have moved, without a translation.
+    fn supply(&mut self) {
+        let is_due = self.supply_at.is_some_and(|at| at <= self.now());
+        if !is_due || !self.is_live {
+            return;
+        }
+        let Some(mut live) = self.live.take() else { return };
+        self.supply_at = None;
+        let (moved, tell) = (self.translator.moved(), self.tell.clone());
+        // A reload over the admin API may be under way, and has to end first.
+        drop(spawn_blocking(move || {
+            live.supply(moved);
+            let _ = tell.send(Message::Supplied(Box::new(live))); // the loop may have ended
         }));
     }
 
@@ -386,14 +417,15 @@ impl<T: Translator> Driver<T> {
     }
 
     /// Passes on the statuses that differ from those wanted before.
-    fn want(&mut self, statuses: BTreeMap<Target, Value>) {
+    fn want(&mut self, statuses: BTreeMap<Target, Arc<Value>>) {
         let before = std::mem::take(&mut self.statuses);
         for target in before.keys().filter(|target| !statuses.contains_key(*target)) {
             self.write(writer::Event::Want(target.clone(), None));
         }
         for (target, status) in &statuses {
-            if before.get(target) != Some(status) {
-                self.write(writer::Event::Want(target.clone(), Some(status.clone())));
+            let is_same = |known: &Arc<Value>| Arc::ptr_eq(known, status) || known == status;
+            if !before.get(target).is_some_and(is_same) {
+                self.write(writer::Event::Want(target.clone(), Some(Value::clone(status))));
             }
         }
         self.statuses = statuses;

@@ -2,12 +2,12 @@
 
 use super::Output;
 use super::saved;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
-use weir_config::{Diagnostic, Mistakes, Source};
+use weir_config::{Diagnostic, Mistakes, Source, Supplied, Supply};
 use weir_gateway::history::{By, Origin};
 use weir_gateway::{FilterStatus, Gateway};
 use weir_telemetry::{Figure, log};
@@ -33,6 +33,10 @@ pub struct Live {
     folder: PathBuf,
     running: Option<Arc<str>>,
     files: BTreeSet<String>,
+    /// Where the gateway reads the endpoints of upstreams.
+    supplied: Supplied,
+    /// What it reads there.
+    supplies: BTreeMap<Arc<str>, Arc<Supply>>,
 }
 
 /// The source of a gateway that a controller programs: an empty config for now, whose files are in this folder. Nothing
@@ -44,7 +48,7 @@ pub fn source(folder: &Path, text: &str) -> Result<Source, String> {
     let wrong = |e: std::io::Error| format!("{}: {e}", folder.display());
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(wrong)?;
     fs::set_permissions(folder, fs::Permissions::from_mode(0o700)).map_err(wrong)?;
-    Ok(Source::sealed(folder.join(MAIN), text, Vec::new()).ranked())
+    Ok(Source::sealed(folder.join(MAIN), text, Vec::new()).ranked().supplied(Supplied::default()))
 }
 
 impl Live {
@@ -52,12 +56,42 @@ impl Live {
     pub fn new(gateway: Gateway, source: Source, folder: &Path) -> Self {
         gateway.hold_readiness(Some(AWAITED.to_owned()));
         let (running, files) = (None, BTreeSet::new());
-        Self { gateway, source, folder: folder.to_owned(), running, files }
+        let (supplied, supplies) = (source.supplies().cloned().unwrap_or_default(), BTreeMap::new());
+        Self { gateway, source, folder: folder.to_owned(), running, files, supplied, supplies }
     }
 
-    /// Whether the gateway runs exactly this text. Its files have names that their contents decide.
+    /// Whether the gateway runs exactly this text with these endpoints. Its files have names that their contents decide.
     pub fn runs(&self, output: &Output) -> bool {
+        self.has_text(output) && self.supplies == output.supplies
+    }
+
+    fn has_text(&self, output: &Output) -> bool {
         self.running.as_ref() == Some(&output.text)
+    }
+
+    /// Sets the endpoints of these upstreams. Nothing is loaded again.
+    pub fn supply(&mut self, moved: BTreeMap<Arc<str>, Arc<Supply>>) {
+        let changed = self.set(moved);
+        self.publish(&changed);
+    }
+
+    /// Notes endpoints where the gateway reads them, and returns which differ from those before.
+    fn set(&mut self, supplies: BTreeMap<Arc<str>, Arc<Supply>>) -> Vec<Arc<str>> {
+        let mut changed = Vec::new();
+        for (name, supply) in supplies {
+            if self.supplies.get(&name) != Some(&supply) {
+                self.supplied.set(&name, Arc::clone(&supply));
+                changed.push(Arc::clone(&name));
+                self.supplies.insert(name, supply);
+            }
+        }
+        changed
+    }
+
+    fn publish(&self, changed: &[Arc<str>]) {
+        if !changed.is_empty() {
+            self.gateway.resupply(&changed.iter().map(|name| &**name).collect());
+        }
     }
 
     /// Runs a translation. Blocks until every core has adopted it.
@@ -67,16 +101,30 @@ impl Live {
     pub fn run(&mut self, output: &Output) -> Result<(), Mistakes> {
         let failed = |why: String| Mistakes::from(Diagnostic::error("files", why));
         self.write_files(output).map_err(failed)?;
-        let before = self.source.set_text(Arc::clone(&output.text));
+        let changed = self.set(output.supplies.clone());
+        if !self.has_text(output)
+            && let Err(refused) = self.load(&output.text)
+        {
+            self.publish(&changed); // the endpoints of what runs have changed all the same
+            return Err(refused);
+        }
+        self.publish(&changed);
+        self.supplies.retain(|name, _| output.supplies.contains_key(name));
+        self.supplied.retain(|name| output.supplies.contains_key(name));
+        self.files.extend(output.files.keys().cloned());
+        self.remove_unused(output);
+        Ok(())
+    }
+
+    fn load(&mut self, text: &Arc<str>) -> Result<(), Mistakes> {
+        let before = self.source.set_text(Arc::clone(text));
         if let Err(refused) = self.gateway.reload_by(&By::process(Origin::Source)) {
             if let Some(before) = before {
                 self.source.set_text(before); // a later reload must not find what was refused
             }
             return Err(refused.diagnostics);
         }
-        self.running = Some(Arc::clone(&output.text));
-        self.files.extend(output.files.keys().cloned());
-        self.remove_unused(output);
+        self.running = Some(Arc::clone(text));
         Ok(())
     }
 

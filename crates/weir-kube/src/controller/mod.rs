@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!   watches ─► store ─► 5 ms later ─► translate ─► run ─► statuses ─► the writer, if we lead
+//!                │         └─► only endpoints: set them, and nothing is loaded again
 //!                │                                  │  ├─► Services of Gateways ─► the keeper, if we lead
 //!                │                                  │  └─► what is refused ─► the recorder, if we lead
 //!                │                                  │
@@ -36,7 +37,7 @@ use std::sync::{Arc, mpsc as std_mpsc};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
-use weir_config::Mistakes;
+use weir_config::{Mistakes, Supply};
 
 /// How long a leaving replica waits for its Lease to be released.
 const LEAVING: Duration = Duration::from_secs(2);
@@ -49,6 +50,11 @@ pub trait Translator: Send + 'static {
     /// Translates all objects.
     fn translate(&mut self) -> Output;
 
+    /// The endpoints that have changed since this was last called or everything was translated, by upstream.
+    fn moved(&mut self) -> BTreeMap<Arc<str>, Arc<Supply>> {
+        BTreeMap::new()
+    }
+
     /// Leaves out the objects that are to blame for these mistakes. False if that changes nothing: then the running
     /// config stays until something else changes.
     fn leave_out(&mut self, mistakes: &Mistakes) -> bool;
@@ -59,6 +65,8 @@ pub trait Translator: Send + 'static {
 pub enum Effect {
     /// The config or a status may differ.
     Config,
+    /// Endpoints differ, and nothing else: [`Translator::moved`] has them.
+    Endpoints,
     /// Nothing, or the status alone.
     Nothing,
 }
@@ -70,8 +78,10 @@ pub struct Output {
     pub text: Arc<str>,
     /// The files that it names, by their paths beside it. Each path belongs to one content.
     pub files: BTreeMap<String, Vec<u8>>,
+    /// The endpoints of upstreams, which the text does not have.
+    pub supplies: BTreeMap<Arc<str>, Arc<Supply>>,
     /// The statuses once it runs.
-    pub statuses: BTreeMap<Target, Value>,
+    pub statuses: BTreeMap<Target, Arc<Value>>,
     /// The objects that Gateways are to have once it runs.
     pub wanted: Wanted,
     /// What users should know about objects.

@@ -16,6 +16,7 @@ use weir_import::ingress_annotations::{self, Asked, PREFIX, Share};
 const UPSTREAM: &[&str] = &["balancer", "host", "protocol", "retry", "timeouts", "tls"];
 
 /// The annotations of an Ingress.
+#[derive(Debug)]
 pub(super) struct Annotated {
     asked: Asked,
     /// Filters of each path that are the same for all.

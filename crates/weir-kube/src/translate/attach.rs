@@ -29,6 +29,17 @@ pub(super) struct Attached<'c> {
     pub(super) places: BTreeMap<String, Place>,
     /// The listeners that it attached to: Gateway, listener, hosts.
     pub(super) listeners: Vec<(usize, usize, Vec<String>)>,
+    /// What it asked about routes of the other kind.
+    pub(super) asked: Vec<Asked>,
+}
+
+/// Whether hosts at a listener were taken by routes of the other kind.
+#[derive(Debug)]
+pub(super) struct Asked {
+    /// The Gateway and the listener.
+    at: (usize, usize),
+    hosts: Vec<String>,
+    were_taken: bool,
 }
 
 /// A parent of a route, and why the route is not accepted there.
@@ -50,6 +61,15 @@ pub(super) struct Findings {
     pub(super) unresolved: Option<Problem>,
 }
 
+impl Asked {
+    /// Whether the answer is the same now.
+    pub(super) fn has_same_answer(&self, kind: Kind, gates: &[Gate<'_>]) -> bool {
+        let (gate, listener) = self.at;
+        let listener = gates.get(gate).and_then(|gate| gate.listeners.get(listener));
+        listener.is_some_and(|own| own.claims.are_taken(kind, &self.hosts) == self.were_taken)
+    }
+}
+
 impl Findings {
     pub(super) fn unresolved(&mut self, problem: Problem) {
         self.unresolved.get_or_insert(problem);
@@ -66,7 +86,8 @@ pub(super) fn attach<'c>(
     refs: &'c [ParentRef],
     hostnames: &[String],
 ) -> Attached<'c> {
-    let mut attached = Attached { parents: Vec::new(), places: BTreeMap::new(), listeners: Vec::new() };
+    let mut attached =
+        Attached { parents: Vec::new(), places: BTreeMap::new(), listeners: Vec::new(), asked: Vec::new() };
     let hosts: Vec<Option<String>> = hostnames.iter().map(|host| text::host(host)).collect();
     let mut wrong = cx.refused(kind, &meta.key());
     if let Some(bad) = hosts.iter().position(Option::is_none) {
@@ -86,7 +107,7 @@ pub(super) fn attach<'c>(
         let Some(gate) = gates.get(gate_at) else { continue };
         let found = match &wrong {
             Some(problem) => Err(problem.clone()),
-            None => listeners(cx, gate, &candidates, kind, meta, &hosts),
+            None => listeners(cx, (gate_at, gate), &candidates, (kind, meta), &hosts, &mut attached.asked),
         };
         let gateway = gate.name.clone();
         let wrong = match found {
@@ -108,11 +129,8 @@ pub(super) fn attach<'c>(
 
 /// Counts a route at the listeners that it attached to, and notes its hosts there. One that is not accepted counts
 /// nowhere.
-pub(super) fn count(gates: &mut [Gate<'_>], kind: Kind, attached: &Attached<'_>, findings: &Findings) {
-    if findings.unusable.is_some() {
-        return;
-    }
-    for (gate, at, hosts) in &attached.listeners {
+pub(super) fn count(gates: &mut [Gate<'_>], kind: Kind, listeners: &[(usize, usize, Vec<String>)]) {
+    for (gate, at, hosts) in listeners {
         if let Some(listener) = gates.get_mut(*gate).and_then(|gate| gate.listeners.get_mut(*at)) {
             listener.attached += 1;
             listener.claims.take(kind, hosts);
@@ -145,11 +163,11 @@ fn candidates(gates: &[Gate<'_>], meta: &Meta, reference: &ParentRef) -> Option<
 /// The listeners that a route attaches to, each with its hosts there; or why there is none.
 fn listeners(
     cx: &Cx<'_>,
-    gate: &Gate<'_>,
+    (gate_at, gate): (usize, &Gate<'_>),
     candidates: &[usize],
-    kind: Kind,
-    meta: &Meta,
+    (kind, meta): (Kind, &Meta),
     hosts: &[String],
+    asked: &mut Vec<Asked>,
 ) -> Result<Vec<(usize, Vec<String>)>, Problem> {
     if candidates.is_empty() {
         return Err(Problem::new("NoMatchingParent", "no listener has this sectionName and port"));
@@ -171,7 +189,9 @@ fn listeners(
             Kind::TcpRoute => vec![listener.told_apart_by().unwrap_or_default()],
             _ => hosts.iter().filter_map(|host| meets(listener, host)).collect(),
         };
-        if listener.claims.are_taken(kind, &met) {
+        let were_taken = listener.claims.are_taken(kind, &met);
+        asked.push(Asked { at: (gate_at, at), hosts: met.clone(), were_taken });
+        if were_taken {
             is_taken = true;
         } else if !met.is_empty() {
             found.push((at, met));
@@ -229,7 +249,14 @@ pub(super) fn report(
     }
 }
 
-fn status(cx: &Cx<'_>, kind: Kind, meta: &Meta, attached: &Attached<'_>, findings: &Findings) -> Status {
+/// The status of a route.
+pub(super) fn status(
+    cx: &Cx<'_>,
+    kind: Kind,
+    meta: &Meta,
+    attached: &Attached<'_>,
+    findings: &Findings,
+) -> Status {
     let parents: Vec<Value> = attached
         .parents
         .iter()
@@ -249,7 +276,7 @@ fn status(cx: &Cx<'_>, kind: Kind, meta: &Meta, attached: &Attached<'_>, finding
             })
         })
         .collect();
-    Status { kind, name: meta.key(), wanted: json!({ "parents": parents }) }
+    Status { kind, name: meta.key(), wanted: json!({ "parents": parents }).into() }
 }
 
 /// A reference as it was written.

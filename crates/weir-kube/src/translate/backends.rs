@@ -1,20 +1,18 @@
 //! Services and their endpoints become upstreams, with the TLS that a BackendTLSPolicy asks for.
-//!
-//! Only addresses of EndpointSlices are used, and of these none that leads back into the pod: a tenant may write
-//! EndpointSlices, and 127.0.0.1 is where the admin API listens.
 
-use super::{Cx, Identity, MAX_ENDPOINTS, Options, is_kind, unsupported};
+use super::{Cx, Identity, is_kind, unsupported};
 use crate::cluster::Cluster;
+use crate::config::Upstream;
 use crate::names;
 use crate::objects::{
-    BackendRef, BackendTlsPolicy, CertificateRef, EndpointSlice, Kind, Meta, Name, Object, ServicePort,
-    SubjectAltName, TargetRef, shown,
+    BackendRef, BackendTlsPolicy, CertificateRef, Kind, Meta, Name, Object, ServicePort, SubjectAltName,
+    TargetRef, shown,
 };
 use crate::status::Problem;
 use crate::text;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 /// What a backend reference leads to.
 pub(super) enum Backend {
@@ -44,11 +42,9 @@ pub(super) struct Manner {
 /// A policy and the port of the Service that it is for, if not for all.
 type Targeting<'c> = (&'c Name, &'c Object<BackendTlsPolicy>, Option<&'c str>);
 
-/// BackendTLSPolicies by the namespace and name of their Service, and who uses them.
+/// BackendTLSPolicies by the namespace and name of their Service.
 pub(super) struct Policies<'c> {
     of_service: BTreeMap<(&'c str, &'c str), Vec<Targeting<'c>>>,
-    /// The Gateways of each policy's ancestors.
-    pub(super) used: BTreeMap<&'c Name, BTreeSet<Name>>,
     /// Policies that lost to an older one for all that they target.
     pub(super) conflicting: BTreeSet<&'c Name>,
 }
@@ -59,8 +55,7 @@ impl<'c> Policies<'c> {
     pub(super) fn of(cluster: &'c Cluster) -> Self {
         let mut all: Vec<_> = cluster.backend_tls_policies.iter().collect();
         all.sort_by(|(_, a), (_, b)| a.meta.age().cmp(&b.meta.age()));
-        let mut policies =
-            Self { of_service: BTreeMap::new(), used: BTreeMap::new(), conflicting: BTreeSet::new() };
+        let mut policies = Self { of_service: BTreeMap::new(), conflicting: BTreeSet::new() };
         let mut taken = BTreeSet::new();
         for (name, policy) in all {
             let mut wins = false;
@@ -86,16 +81,16 @@ impl<'c> Policies<'c> {
         let by = |wanted: Option<&str>| all.iter().find(|(.., section)| *section == wanted);
         by(Some(port)).or_else(|| by(None)).map(|(name, policy, _)| (*name, *policy))
     }
+}
 
-    /// The Gateways that route to a Service which a policy targets are its ancestors, also where it lost.
-    fn note(&mut self, cluster: &'c Cluster, service: &Name, gateways: &BTreeSet<Name>) {
-        let first = Name::new(&service.namespace, "");
-        let own = cluster.backend_tls_policies.range(first..);
-        for (name, policy) in own.take_while(|(name, _)| name.namespace == service.namespace) {
-            let targets = |target: &TargetRef| target.is_service() && target.name == service.name;
-            if policy.spec.target_refs.iter().any(targets) {
-                self.used.entry(name).or_default().extend(gateways.iter().cloned());
-            }
+/// The Gateways that route to a Service which a policy targets are its ancestors, also where it lost.
+fn note_users(cx: &mut Cx<'_>, service: &Name, gateways: &BTreeSet<Name>) {
+    let first = Name::new(&service.namespace, "");
+    let own = cx.cluster.backend_tls_policies.range(first..);
+    for (name, policy) in own.take_while(|(name, _)| name.namespace == service.namespace) {
+        let targets = |target: &TargetRef| target.is_service() && target.name == service.name;
+        if policy.spec.target_refs.iter().any(targets) {
+            cx.used.entry(name.clone()).or_default().extend(gateways.iter().cloned());
         }
     }
 }
@@ -145,8 +140,7 @@ pub(super) fn tls_of(
     manner: &Manner,
     gateways: &BTreeSet<Name>,
 ) -> Result<Option<Value>, Problem> {
-    let cluster = cx.cluster;
-    cx.policies.note(cluster, service, gateways);
+    note_users(cx, service, gateways);
     let policy = cx.policies.find(service, &port.name);
     let Some((name, policy)) = policy else { return Ok(None) };
     let mut value = tls(cx, name, policy)?;
@@ -193,11 +187,11 @@ pub(super) fn upstream(
         return Err(Problem { reason: "BackendNotFound", ..refused });
     }
     let tls = if manner.is_passthrough { None } else { tls_of(cx, service, port, manner, gateways)? };
-    let endpoints = endpoints(cx, service, port);
-    if endpoints.is_empty() {
+    let supply = cx.pods(service, port);
+    if supply.endpoints.is_empty() {
         return Ok(Backend::Empty);
     }
-    let mut value = json!({ "endpoints": endpoints });
+    let mut value = json!({});
     let is_h2 = manner.is_grpc || matches!(port.app_protocol.as_deref(), Some("kubernetes.io/h2c" | "grpc"));
     let is_secure = tls.is_some();
     match (tls, is_h2) {
@@ -236,80 +230,16 @@ pub(super) fn upstream(
     parts.extend(identity.map(identity_part));
     let name = names::join(&parts.iter().map(String::as_str).collect::<Vec<_>>());
     cx.own(&name, Kind::Service, service);
-    cx.config.upstreams.entry(name.clone()).or_insert(value);
+    let shared: Arc<str> = name.as_str().into();
+    cx.pods.feed(service, &port.name, &shared);
+    let upstream = || Upstream { settings: value.into(), supply: Some(supply) };
+    cx.config.upstreams.entry(shared).or_insert_with(upstream);
     Ok(Backend::Upstream(name))
 }
 
 /// The part of an upstream's name that stands for the certificate presented there.
 pub(super) fn identity_part((cert, key): &Identity) -> String {
     names::hex(format!("{cert} {key}").as_bytes(), 6)
-}
-
-/// The endpoints of a port that may get requests; if there is none, those that still serve while they end.
-pub(super) fn endpoints(cx: &Cx<'_>, service: &Name, port: &ServicePort) -> Vec<Value> {
-    let slices = cx.slices.get(&(service.namespace.as_str(), service.name.as_str()));
-    let is_ours = cx.options.admin.as_ref().is_some_and(|(own, _)| *own == service.namespace);
-    let (mut ready, mut ending) = (BTreeMap::new(), BTreeMap::new());
-    for slice in slices.into_iter().flatten().filter(|slice| slice.address_type != "FQDN") {
-        let numbers = slice.ports.iter().filter(|p| p.name.as_deref().unwrap_or_default() == port.name);
-        let Some(number) = numbers.filter_map(|port| port.port).find(|number| *number != 0) else { continue };
-        for endpoint in &slice.endpoints {
-            let address = endpoint.addresses.first().and_then(|address| address.parse::<IpAddr>().ok());
-            let Some(address) = address.filter(|address| leads_to_a_pod(*address)) else { continue };
-            let address = SocketAddr::new(address, number);
-            if !is_ours && cx.admin.contains(&SocketAddr::new(address.ip().to_canonical(), number)) {
-                continue;
-            }
-            let address = address.to_string();
-            let state = &endpoint.conditions;
-            let is_ending = state.terminating.unwrap_or_default();
-            let is_ready = state.ready.unwrap_or(true);
-            if is_ready && !is_ending {
-                ready.insert(address, endpoint.zone.clone());
-            } else if is_ending && state.serving.unwrap_or(is_ready) {
-                ending.insert(address, endpoint.zone.clone());
-            }
-        }
-    }
-    let chosen = if ready.is_empty() { ending } else { ready };
-    let value = |(address, zone): (String, Option<String>)| match zone.filter(|zone| !zone.is_empty()) {
-        Some(zone) => json!({ "address": address, "zone": zone }),
-        None => json!(address),
-    };
-    chosen.into_iter().take(MAX_ENDPOINTS).map(value).collect()
-}
-
-/// The admin listeners of all replicas, as EndpointSlices of our own namespace have them. A tenant may write their
-/// addresses into EndpointSlices of its own, and the gateway can reach them.
-pub(super) fn admin_listeners(cluster: &Cluster, options: &Options) -> BTreeSet<SocketAddr> {
-    let Some((namespace, port)) = &options.admin else { return BTreeSet::new() };
-    let own = cluster.endpoint_slices.range(Name::new(namespace, "")..);
-    let own = own.take_while(|(name, _)| name.namespace == *namespace).map(|(_, slice)| &slice.spec);
-    let has_port = |slice: &&EndpointSlice| slice.ports.iter().any(|number| number.port == Some(*port));
-    let addresses = own.filter(has_port).flat_map(|slice| &slice.endpoints).flat_map(|one| &one.addresses);
-    let parsed = addresses.filter_map(|address| address.parse::<IpAddr>().ok());
-    parsed.map(|address| SocketAddr::new(address.to_canonical(), *port)).collect()
-}
-
-/// Whether an address can be a pod's. The API server refuses the others, but is not what this rests on.
-fn leads_to_a_pod(address: IpAddr) -> bool {
-    match address.to_canonical() {
-        IpAddr::V4(v4) => {
-            !v4.is_loopback()
-                && !v4.is_link_local()
-                && !v4.is_unspecified()
-                && !v4.is_multicast()
-                && !v4.is_broadcast()
-                // Metadata of Alibaba, Azure and Oracle.
-                && ![[100, 100, 100, 200], [168, 63, 129, 16], [192, 0, 0, 192]].contains(&v4.octets())
-        }
-        IpAddr::V6(v6) => {
-            // Metadata of AWS and of Google, and IPv4 behind NAT64 or without a mark, which may be any address.
-            let metadata = matches!(v6.segments(), [0xFD00, 0xEC2, .., 0x254] | [0xFD20, 0xCE, .., 0x254]);
-            let hidden = matches!(v6.segments(), [0x64, 0xFF9B, ..] | [0, 0, 0, 0, 0, 0, ..]);
-            !v6.is_unicast_link_local() && !v6.is_multicast() && !metadata && !hidden
-        }
-    }
 }
 
 /// The setting `tls` that a policy asks for. Without it nothing is sent: never in cleartext, never unverified.

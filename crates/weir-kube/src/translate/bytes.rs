@@ -1,7 +1,7 @@
 //! TLSRoutes and TCPRoutes: connections that are passed on to an upstream.
 
 use super::attach::{Findings, attach, count, report};
-use super::backends::{Manner, endpoints, identity_part, resolve, service_of, tls_of};
+use super::backends::{Manner, identity_part, resolve, service_of, tls_of};
 use super::layout::is_of_other_name;
 use super::listeners::{Gate, Protocol};
 use super::{Cx, Identity, MAX_ENDPOINTS, is_kind, unsupported};
@@ -10,6 +10,9 @@ use crate::objects::{BackendRef, BytesRoute, Kind, Name, Object};
 use crate::status::{Problem, Status};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use weir_config::Supply;
+use weir_config::schema::EndpointAddress;
 
 /// The largest weight of an endpoint.
 const MAX_WEIGHT: u64 = 65_535;
@@ -71,7 +74,9 @@ fn route<'c>(
             }
         }
     }
-    count(gates, kind, &attached, &findings);
+    if findings.unusable.is_none() {
+        count(gates, kind, &attached.listeners);
+    }
     report(cx, (kind, &object.meta), &attached, &findings, statuses);
 }
 
@@ -80,7 +85,7 @@ fn route<'c>(
 fn nowhere(cx: &mut Cx<'_>) -> String {
     let name = "nowhere".to_owned();
     let value = json!({ "endpoints": ["[100::1]:9"], "timeouts": { "connect": "10ms" } });
-    cx.config.upstreams.entry(name.clone()).or_insert(value);
+    cx.config.upstreams.entry(name.as_str().into()).or_insert_with(|| value.into());
     name
 }
 
@@ -96,7 +101,7 @@ fn pool(
     findings: &mut Findings,
 ) -> Option<String> {
     let meta = &object.meta;
-    let mut found: Vec<(u64, Vec<Value>)> = Vec::new();
+    let mut found: Vec<(u64, Name, Arc<Supply>)> = Vec::new();
     let mut policies: Vec<Option<Value>> = Vec::new();
     for backend in backends {
         let is_service =
@@ -120,9 +125,9 @@ fn pool(
             }
         };
         let weight = u64::from(backend.weight.unwrap_or(1));
-        let all = endpoints(cx, &name, port);
-        if weight > 0 && !all.is_empty() {
-            found.push((weight, all));
+        let supply = cx.pods(&name, port);
+        if weight > 0 && !supply.endpoints.is_empty() {
+            found.push((weight, name, supply));
             policies.push(tls);
         }
     }
@@ -142,28 +147,26 @@ fn pool(
         findings.unusable.get_or_insert_with(|| unsupported(message));
         return None;
     }
-    let most =
-        found.iter().map(|(weight, all)| weight * MAX_ENDPOINTS as u64 / all.len() as u64).max()?.max(1);
-    let mut weights: BTreeMap<String, (u64, Value)> = BTreeMap::new();
-    for (weight, all) in found {
-        let each = weight * MAX_ENDPOINTS as u64 / all.len() as u64;
-        let share = (each * MAX_WEIGHT / most).max(1);
-        for endpoint in all {
-            let address = endpoint
-                .as_str()
-                .or_else(|| endpoint.get("address")?.as_str())
-                .unwrap_or_default()
-                .to_owned();
-            let zone = endpoint.get("zone").cloned().unwrap_or_default();
-            let entry = weights.entry(address).or_insert((0, zone));
+    let each = |(weight, _, supply): &(u64, Name, Arc<Supply>)| {
+        weight * MAX_ENDPOINTS as u64 / supply.endpoints.len() as u64
+    };
+    let most = found.iter().map(each).max()?.max(1);
+    let mut weights: BTreeMap<String, (u64, Option<String>)> = BTreeMap::new();
+    for one in &found {
+        let share = (each(one) * MAX_WEIGHT / most).max(1);
+        let (_, service, supply) = one;
+        cx.pods.read_whole(service); // its share depends on how many there are
+        for endpoint in &supply.endpoints {
+            let EndpointAddress::Tcp(address) = &endpoint.address else { continue };
+            let entry = weights.entry(address.to_string()).or_insert_with(|| (0, endpoint.zone.clone()));
             entry.0 = (entry.0 + share).min(MAX_WEIGHT);
         }
     }
     let endpoints: Vec<Value> = weights
         .into_iter()
         .map(|(address, (weight, zone))| match zone {
-            Value::Null => json!({ "address": address, "weight": weight }),
-            zone => json!({ "address": address, "weight": weight, "zone": zone }),
+            None => json!({ "address": address, "weight": weight }),
+            Some(zone) => json!({ "address": address, "weight": weight, "zone": zone }),
         })
         .collect();
     let short = if kind == Kind::TlsRoute { "tls" } else { "tcp" };
@@ -177,6 +180,6 @@ fn pool(
     }
     let name = names::join(&parts);
     cx.own(&name, kind, &meta.key());
-    cx.config.upstreams.insert(name.clone(), value);
+    cx.config.upstreams.insert(name.as_str().into(), value.into());
     Some(name)
 }

@@ -1,10 +1,11 @@
 //! HTTPRoutes and GRPCRoutes become routes of Weir: one for each match of each rule at each listener of Weir.
 
 use super::arms::{self, Handled};
-use super::attach::{Attached, Findings, Place, attach, count, report};
+use super::attach::{Attached, Findings, Place, attach, status};
 use super::backends::Manner;
 use super::filters::{self, Around};
 use super::listeners::Gate;
+use super::memo::{Made, Out, Routes};
 use super::{Cx, MAX_MATCHES, MAX_RULES, Rank, groups, unsupported};
 use crate::names;
 use crate::objects::{
@@ -41,33 +42,68 @@ struct Matching {
     query: Map<String, Value>,
 }
 
-/// Translates all routes of HTTP.
-pub(super) fn routes<'c>(cx: &mut Cx<'c>, gates: &mut [Gate<'c>], statuses: &mut Vec<Status>) {
+/// Translates all routes of HTTP. `known` has what was made of them before.
+pub(super) fn routes<'c>(
+    cx: &mut Cx<'c>,
+    gates: &mut [Gate<'c>],
+    known: &mut Routes,
+    statuses: &mut Vec<Status>,
+) {
     let cluster = cx.cluster;
-    let http = cluster.http_routes.values().map(|object| (object.meta.age(), Either::Http(object)));
-    let grpc = cluster.grpc_routes.values().map(|object| (object.meta.age(), Either::Grpc(object)));
+    let http =
+        cluster.http_routes.iter().map(|(name, object)| (object.meta.age(), name, Either::Http(object)));
+    let grpc =
+        cluster.grpc_routes.iter().map(|(name, object)| (object.meta.age(), name, Either::Grpc(object)));
     let mut all: Vec<_> = http.chain(grpc).collect();
-    all.sort_by_key(|(age, _)| *age);
-    for (_, object) in all {
-        match object {
-            Either::Http(object) => http_route(cx, gates, object, statuses),
-            Either::Grpc(object) => grpc_route(cx, gates, object, statuses),
+    all.sort_by_key(|(age, ..)| *age);
+    for (_, name, object) in all {
+        let kind = object.kind();
+        if let Some(made) = known.get(kind, name, gates) {
+            made.join(cx, gates, statuses);
+            continue;
         }
+        let before = cx.swap(Out::default());
+        let (attached, findings) = match object {
+            Either::Http(object) => http_route(cx, gates, object),
+            Either::Grpc(object) => grpc_route(cx, gates, object),
+        };
+        let out = cx.swap(before);
+        let meta = match object {
+            Either::Http(object) => &object.meta,
+            Either::Grpc(object) => &object.meta,
+        };
+        let made = Made {
+            out,
+            is_attached: !attached.parents.is_empty(),
+            status: status(cx, kind, meta, &attached, &findings),
+            asked: attached.asked,
+            listeners: if findings.unusable.is_none() { attached.listeners } else { Vec::new() },
+        };
+        known.put(kind, name.clone(), made).join(cx, gates, statuses);
     }
 }
 
 /// A route of either kind.
+#[derive(Clone, Copy)]
 enum Either<'c> {
     Grpc(&'c Object<GrpcRoute>),
     Http(&'c Object<HttpRoute>),
 }
 
+impl Either<'_> {
+    const fn kind(self) -> Kind {
+        match self {
+            Self::Grpc(_) => Kind::GrpcRoute,
+            Self::Http(_) => Kind::HttpRoute,
+        }
+    }
+}
+
 fn http_route<'c>(
     cx: &mut Cx<'c>,
-    gates: &mut [Gate<'c>],
+    gates: &[Gate<'c>],
     object: &'c Object<HttpRoute>,
-    statuses: &mut Vec<Status>,
-) {
+) -> (Attached<'c>, Findings) {
     let spec = &object.spec;
     let of = (Kind::HttpRoute, &object.meta);
     let all = spec.rules.iter().flat_map(|rule| &rule.matches);
@@ -77,17 +113,16 @@ fn http_route<'c>(
         is_regex(path) + values.map(|value| is_regex(value.kind.as_deref())).sum::<usize>()
     });
     let size = (spec.rules.len(), regexes.sum());
-    route(cx, gates, of, (&spec.parent_refs, &spec.hostnames), size, statuses, || {
+    route(cx, gates, of, (&spec.parent_refs, &spec.hostnames), size, || {
         spec.rules.iter().map(http_rule).collect()
-    });
+    })
 }
 
 fn grpc_route<'c>(
     cx: &mut Cx<'c>,
-    gates: &mut [Gate<'c>],
+    gates: &[Gate<'c>],
     object: &'c Object<GrpcRoute>,
-    statuses: &mut Vec<Status>,
-) {
+) -> (Attached<'c>, Findings) {
     let spec = &object.spec;
     let of = (Kind::GrpcRoute, &object.meta);
     let all = spec.rules.iter().flat_map(|rule| &rule.matches);
@@ -96,7 +131,7 @@ fn grpc_route<'c>(
         is_regex(method) + m.headers.iter().map(|field| is_regex(field.kind.as_deref())).sum::<usize>()
     });
     let size = (spec.rules.len(), regexes.sum());
-    route(cx, gates, of, (&spec.parent_refs, &spec.hostnames), size, statuses, || {
+    route(cx, gates, of, (&spec.parent_refs, &spec.hostnames), size, || {
         let rules = spec.rules.iter().map(|rule| Rule {
             matches: matches(&rule.matches, grpc_match),
             filters: &rule.filters,
@@ -105,7 +140,7 @@ fn grpc_route<'c>(
             retry: no_sessions(rule.session_persistence.as_ref()).map(|()| None),
         });
         rules.collect()
-    });
+    })
 }
 
 /// One if a match is of this type.
@@ -115,13 +150,12 @@ fn is_regex(kind: Option<&str>) -> usize {
 
 fn route<'c>(
     cx: &mut Cx<'c>,
-    gates: &mut [Gate<'c>],
+    gates: &[Gate<'c>],
     (kind, meta): (Kind, &'c Meta),
     (parents, hostnames): (&'c [ParentRef], &'c [String]),
     (rule_count, regexes): (usize, usize),
-    statuses: &mut Vec<Status>,
     rules: impl FnOnce() -> Vec<Rule<'c>>,
-) {
+) -> (Attached<'c>, Findings) {
     let attached = attach(cx, gates, kind, meta, parents, hostnames);
     let mut findings = Findings::default();
     if rule_count > MAX_RULES {
@@ -132,8 +166,7 @@ fn route<'c>(
         let rules = rules();
         emit(cx, (kind, meta), &attached, &rules, &mut findings);
     }
-    count(gates, kind, &attached, &findings);
-    report(cx, (kind, meta), &attached, &findings, statuses);
+    (attached, findings)
 }
 
 fn emit(

@@ -18,6 +18,7 @@ use serde_json::{Map, Value, json};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 use weir_import::ingress_annotations;
 use weir_import::shared::regex::sure_start;
 
@@ -53,7 +54,7 @@ pub(super) fn routes(cx: &mut Cx<'_>, gates: &[Gate<'_>], statuses: &mut Vec<Sta
     };
     let (plain, secure) = (!taken(80), !taken(443));
     let certificates = certificates(cx, &all);
-    let own: Vec<Annotated> = all.iter().map(|object| Annotated::read(cx, object)).collect();
+    let own: Vec<Arc<Annotated>> = all.iter().map(|object| cx.annotated(object)).collect();
     let canaries = canaries(&all, &own);
     let hosts = Hosts::read(&all, &own);
     let mut rooms: BTreeMap<&str, usize> = BTreeMap::new();
@@ -84,7 +85,7 @@ pub(super) fn routes(cx: &mut Cx<'_>, gates: &[Gate<'_>], statuses: &mut Vec<Sta
         let entries: Vec<Value> = cx.options.published.iter().map(entry).collect();
         let balancer = if entries.is_empty() { json!({}) } else { json!({ "ingress": entries }) };
         let wanted = json!({ "loadBalancer": balancer });
-        statuses.push(Status { kind: Kind::Ingress, name: object.meta.key(), wanted });
+        statuses.push(Status { kind: Kind::Ingress, name: object.meta.key(), wanted: wanted.into() });
     }
     if plain {
         let value = json!({ "address": "0.0.0.0:80", "protocols": ["http1", "h2"] });
@@ -106,7 +107,8 @@ pub(super) fn routes(cx: &mut Cx<'_>, gates: &[Gate<'_>], statuses: &mut Vec<Sta
         if !route.name.starts_with("ing_") {
             return true;
         }
-        route.value["match"]["listeners"] = json!(there);
+        let route = Arc::make_mut(route);
+        route.value.change(|value| value["match"]["listeners"] = json!(there));
         !there.is_empty()
     });
 }
@@ -206,7 +208,7 @@ fn covers_label(wildcard: &str, host: &str) -> bool {
 }
 
 /// The paths of canaries. Of two for one path the older has it.
-fn canaries<'c>(all: &[&'c Object<Ingress>], own: &[Annotated]) -> Canaries<'c> {
+fn canaries<'c>(all: &[&'c Object<Ingress>], own: &[Arc<Annotated>]) -> Canaries<'c> {
     let mut found = Canaries::new();
     for (at, object) in all.iter().enumerate() {
         if own.get(at).is_none_or(|annotated| annotated.share().is_none()) {
@@ -227,7 +229,7 @@ fn rules<'c>(
     cx: &mut Cx<'c>,
     object: &'c Object<Ingress>,
     annotated: &Annotated,
-    (canaries, own): (&Canaries<'c>, &[Annotated]),
+    (canaries, own): (&Canaries<'c>, &[Arc<Annotated>]),
     known: &Hosts<'c>,
 ) {
     let meta = &object.meta;

@@ -5,9 +5,10 @@
 //! HTTPRoute, GRPCRoute ─attach─▶ who meets whom ─http, filters, arms─▶ routes ┤
 //! TLSRoute, TCPRoute ─attach─▶ ─bytes─▶ listeners of bytes              ├─▶ Config, Vec<Status>
 //! Ingress ─ingress─▶ routes                                             │
-//! Service, EndpointSlice, BackendTLSPolicy ─backends─▶ upstreams        ┘
+//! Service, EndpointSlice, BackendTLSPolicy ─backends, endpoints─▶ upstreams ┘
 //! ```
-//! All modules share a [`Cx`]. Iteration is over sorted maps, so equal objects give equal texts.
+//! All modules share a [`Cx`]. Iteration is over sorted maps, so equal objects give equal texts. `memo` keeps what was
+//! made of routes for the next translation.
 
 mod annotations;
 mod arms;
@@ -15,6 +16,7 @@ mod attach;
 mod backends;
 mod bytes;
 mod claims;
+mod endpoints;
 mod extension;
 mod filters;
 mod frontend;
@@ -22,18 +24,22 @@ mod http;
 mod ingress;
 mod layout;
 mod listeners;
+mod memo;
 mod services;
 mod sites;
 mod statuses;
 
-use crate::cluster::{Cluster, Store};
-use crate::config::Config;
-use crate::objects::{EndpointSlice, GATEWAY_GROUP, Kind, Name, SERVICE_LABEL};
+use crate::cluster::Cluster;
+use crate::config::{Config, Thing};
+use crate::objects::{GATEWAY_GROUP, Ingress, Kind, Name, Object, ServicePort};
 use crate::status::{Problem, Status};
+use annotations::Annotated;
 use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
+use std::sync::Arc;
+use weir_config::Supply;
 
 /// Most listeners of one Gateway, with those of its ListenerSets. The API allows 64 in each object.
 pub const MAX_LISTENERS: usize = 1024;
@@ -46,6 +52,8 @@ pub const MAX_ENDPOINTS: usize = 10_000;
 /// Most hosts of a route; the API allows 16.
 pub const MAX_HOSTS: usize = 64;
 
+pub(crate) use endpoints::Moved;
+pub use memo::Memo;
 pub(crate) use services::{COPIED_ANNOTATION, addresses_of};
 pub use services::{MAX_PORTS, POD_PORTS, TYPES};
 
@@ -101,7 +109,7 @@ pub struct Translation {
     /// The statuses once this config is live.
     pub statuses: Vec<Status>,
     /// The object that each route, upstream and listener of the config was made for.
-    pub owners: BTreeMap<String, (Kind, Name)>,
+    pub owners: Owners,
     /// The objects that our Gateways are to have, such as their Services.
     pub objects: Vec<(Kind, Name, Value)>,
     /// What users should know besides the statuses.
@@ -110,31 +118,35 @@ pub struct Translation {
     pub gateways: BTreeMap<Name, String>,
 }
 
+/// The objects that things of a config were made for, by the things' names.
+pub type Owners = BTreeMap<Arc<str>, Arc<(Kind, Name)>>;
+
 /// The state of a translation.
 pub(crate) struct Cx<'c> {
     cluster: &'c Cluster,
     options: &'c Options,
     config: Config,
-    routes: Vec<Ranked>,
+    routes: Vec<Arc<Ranked>>,
     notices: Vec<(Kind, Name, Problem)>,
-    owners: BTreeMap<String, (Kind, Name)>,
-    slices: BTreeMap<(&'c str, &'c str), Vec<&'c EndpointSlice>>,
-    /// The Gateways that use each BackendTLSPolicy.
+    owners: Owners,
+    pods: endpoints::Pods,
     policies: backends::Policies<'c>,
+    /// The Gateways that use each BackendTLSPolicy.
+    used: BTreeMap<Name, BTreeSet<Name>>,
     /// The certificates that Gateways present to Services.
     identities: BTreeMap<Name, Identity>,
-    /// The admin listeners of all replicas.
-    admin: BTreeSet<SocketAddr>,
+    ingresses: memo::Ingresses,
 }
 
 /// Paths of a certificate and its key.
 type Identity = (String, String);
 
 /// A route of the config with its place in the order of the Gateway API. Hosts and paths come before, by Weir's table.
+#[derive(Clone, Debug)]
 struct Ranked {
     rank: Rank,
-    name: String,
-    value: Value,
+    name: Arc<str>,
+    value: Thing,
 }
 
 /// Method, then more header fields, then more parameters, then the older object, its name, rule and match. What comes
@@ -162,32 +174,46 @@ pub(crate) struct Rank {
 /// Gateway times its listeners.
 #[must_use]
 pub fn translate(cluster: &Cluster, options: &Options) -> Translation {
+    Memo::default().translate(cluster, options)
+}
+
+/// The same, with what was kept of the translation before.
+fn translate_with(memo: &mut Memo, cluster: &Cluster, options: &Options) -> Translation {
     let mut cx = Cx {
         cluster,
         options,
         config: Config::default(),
         routes: Vec::new(),
         notices: Vec::new(),
-        owners: BTreeMap::new(),
-        slices: by_service(&cluster.endpoint_slices),
+        owners: Owners::new(),
+        pods: std::mem::take(&mut memo.pods),
         policies: backends::Policies::of(cluster),
+        used: BTreeMap::new(),
         identities: BTreeMap::new(),
-        admin: backends::admin_listeners(cluster, options),
+        ingresses: std::mem::take(&mut memo.ingresses),
     };
     let mut gates = listeners::gather(&mut cx);
     let mut statuses = Vec::new();
-    http::routes(&mut cx, &mut gates, &mut statuses);
+    http::routes(&mut cx, &mut gates, &mut memo.routes, &mut statuses);
     bytes::routes(&mut cx, &mut gates, &mut statuses);
     layout::emit(&mut cx, &gates);
     ingress::routes(&mut cx, &gates, &mut statuses);
     statuses::gateways(&cx, &gates, &mut statuses);
     let objects = gates.iter().flat_map(|gate| services::objects(&cx, gate));
-    let objects = objects.chain(services::record(&cx, &gates)).collect();
+    let objects: Vec<_> = objects.chain(services::record(&cx, &gates)).collect();
+    // The slices of these Services are copies of those of the pods.
+    let of_services = objects.iter().filter(|(kind, ..)| *kind == Kind::Service).map(|(_, name, _)| name);
+    of_services.for_each(|name| cx.pods.read_whole(name));
+    if let Front::Services { pods, .. } = &options.front {
+        cx.pods.read_whole(pods);
+    }
     let gateways = gates.iter().map(|gate| (gate.name.clone(), gate.object.meta.uid.clone())).collect();
     statuses::policies(&cx, &mut statuses);
-    let Cx { mut config, mut routes, notices, owners, .. } = cx;
+    let Cx { mut config, mut routes, notices, owners, pods, ingresses, .. } = cx;
     routes.sort_by(|a, b| (&a.rank, &a.name).cmp(&(&b.rank, &b.name)));
-    config.routes = routes.into_iter().map(|route| (route.name, route.value)).collect();
+    config.routes = routes.iter().map(|route| (Arc::clone(&route.name), route.value.clone())).collect();
+    pods.supply(&mut config);
+    (memo.pods, memo.ingresses) = (pods, ingresses);
     Translation { config, statuses, owners, objects, notices, gateways }
 }
 
@@ -230,7 +256,59 @@ impl<'c> Cx<'c> {
     }
 
     fn own(&mut self, thing: &str, kind: Kind, name: &Name) {
-        self.owners.entry(thing.to_owned()).or_insert_with(|| (kind, name.clone()));
+        if !self.owners.contains_key(thing) {
+            self.owners.insert(thing.into(), Arc::new((kind, name.clone())));
+        }
+    }
+
+    /// The endpoints of a port of a Service.
+    fn pods(&mut self, service: &Name, port: &ServicePort) -> Arc<Supply> {
+        self.pods.of(self.cluster, self.options, service, port)
+    }
+
+    /// The annotations of an Ingress, as they were read before unless they have changed.
+    fn annotated(&mut self, object: &Object<Ingress>) -> Arc<Annotated> {
+        let name = object.meta.key();
+        if let Some((annotated, said)) = self.ingresses.get(&name) {
+            self.notices.extend(said.iter().cloned());
+            return Arc::clone(annotated);
+        }
+        let before = self.notices.len();
+        let annotated = Arc::new(Annotated::read(self, object));
+        let said = self.notices.get(before..).unwrap_or_default().to_vec();
+        self.ingresses.insert(name, (Arc::clone(&annotated), said));
+        annotated
+    }
+
+    /// Puts what comes from now on into this, and returns what came before.
+    fn swap(&mut self, out: memo::Out) -> memo::Out {
+        let memo::Out { routes, upstreams, files, owners, used, notices } = out;
+        memo::Out {
+            routes: std::mem::replace(&mut self.routes, routes),
+            upstreams: std::mem::replace(&mut self.config.upstreams, upstreams),
+            files: std::mem::replace(&mut self.config.files, files),
+            owners: std::mem::replace(&mut self.owners, owners),
+            used: std::mem::replace(&mut self.used, used),
+            notices: std::mem::replace(&mut self.notices, notices),
+        }
+    }
+
+    /// Adds what a part has made. Of two things of one name the first counts: they are equal.
+    fn add(&mut self, part: &memo::Out) {
+        self.routes.extend(part.routes.iter().cloned());
+        self.notices.extend(part.notices.iter().cloned());
+        for (name, upstream) in &part.upstreams {
+            self.config.upstreams.entry(Arc::clone(name)).or_insert_with(|| upstream.clone());
+        }
+        for (name, content) in &part.files {
+            self.config.files.entry(name.clone()).or_insert_with(|| content.clone());
+        }
+        for (thing, owner) in &part.owners {
+            self.owners.entry(Arc::clone(thing)).or_insert_with(|| Arc::clone(owner));
+        }
+        for (policy, gateways) in &part.used {
+            self.used.entry(policy.clone()).or_default().extend(gateways.iter().cloned());
+        }
     }
 
     /// Whether a reference into another namespace is granted there.
@@ -258,7 +336,7 @@ impl<'c> Cx<'c> {
 
     fn push(&mut self, rank: Rank, name: String, value: Value, owner: (Kind, &Name)) {
         self.own(&name, owner.0, owner.1);
-        self.routes.push(Ranked { rank, name, value });
+        self.routes.push(Arc::new(Ranked { rank, name: name.into(), value: value.into() }));
     }
 }
 
@@ -277,16 +355,6 @@ fn unsupported(message: impl Into<String>) -> Problem {
 /// An answer of our own. Clients learn nothing of the cluster.
 fn answer(status: u16) -> Value {
     json!({ "status": status })
-}
-
-fn by_service(slices: &Store<EndpointSlice>) -> BTreeMap<(&str, &str), Vec<&EndpointSlice>> {
-    let mut all: BTreeMap<_, Vec<_>> = BTreeMap::new();
-    for (name, slice) in slices {
-        if let Some(service) = slice.meta.labels.get(SERVICE_LABEL) {
-            all.entry((name.namespace.as_str(), service.as_str())).or_default().push(&slice.spec);
-        }
-    }
-    all
 }
 
 /// Whether a group and a kind of a reference are this kind, where an absent one is `default`.

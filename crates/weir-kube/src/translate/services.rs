@@ -427,8 +427,7 @@ fn metadata(cx: &Cx<'_>, gate: &Gate<'_>, name: &Name, labels: Value) -> Value {
 
 /// The pods behind a Service as endpoints of a family, sorted by address.
 fn pods_of(cx: &Cx<'_>, service: &Name, family: &str) -> Vec<Value> {
-    let slices = cx.slices.get(&(service.namespace.as_str(), service.name.as_str()));
-    let slices = slices.into_iter().flatten().filter(|slice| slice.address_type == family);
+    let slices = cx.cluster.slices_of(service).filter(|slice| slice.address_type == family);
     let mut pods: BTreeMap<IpAddr, Value> = BTreeMap::new();
     for endpoint in slices.flat_map(|slice| &slice.endpoints) {
         let address = endpoint.addresses.first().and_then(|address| address.parse::<IpAddr>().ok());

@@ -8,6 +8,7 @@ use super::annotations::{Annotated, note};
 use crate::objects::{Ingress, IngressPath, IngressRule, Meta, Object};
 use crate::text;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use weir_import::shared::regex::sure_start;
 
 /// Most aliases of an Ingress.
@@ -48,7 +49,7 @@ pub(super) struct Site {
 }
 
 impl<'c> Hosts<'c> {
-    pub(super) fn read(all: &[&'c Object<Ingress>], own: &[Annotated]) -> Self {
+    pub(super) fn read(all: &[&'c Object<Ingress>], own: &[Arc<Annotated>]) -> Self {
         let mut known = Self::default();
         for object in all {
             for host in object.spec.rules.iter().filter_map(host_of) {

@@ -80,7 +80,7 @@ pub(super) fn gateways(cx: &Cx<'_>, gates: &[Gate<'_>], statuses: &mut Vec<Statu
             "conditions": conditions(&[accepted], class.meta.generation),
             "supportedFeatures": features,
         });
-        statuses.push(Status { kind: Kind::GatewayClass, name: name.clone(), wanted });
+        statuses.push(Status { kind: Kind::GatewayClass, name: name.clone(), wanted: wanted.into() });
     }
     for gate in gates {
         gateway(cx, gate, statuses);
@@ -92,7 +92,7 @@ pub(super) fn gateways(cx: &Cx<'_>, gates: &[Gate<'_>], statuses: &mut Vec<Statu
                 "conditions": conditions(&whole_set(set, &own), generation),
                 "listeners": own.iter().map(|l| listener(gate, l, generation)).collect::<Vec<_>>(),
             });
-            statuses.push(Status { kind: Kind::ListenerSet, name: set.name.clone(), wanted });
+            statuses.push(Status { kind: Kind::ListenerSet, name: set.name.clone(), wanted: wanted.into() });
         }
     }
 }
@@ -127,7 +127,7 @@ fn gateway(cx: &Cx<'_>, gate: &Gate<'_>, statuses: &mut Vec<Status>) {
         "conditions": conditions(&all, generation),
         "listeners": own.iter().map(|l| listener(gate, l, generation)).collect::<Vec<_>>(),
     });
-    statuses.push(Status { kind: Kind::Gateway, name: gate.name.clone(), wanted });
+    statuses.push(Status { kind: Kind::Gateway, name: gate.name.clone(), wanted: wanted.into() });
 }
 
 /// The addresses of a Gateway, and why it has none yet.
@@ -263,7 +263,7 @@ pub(super) fn policies(cx: &Cx<'_>, statuses: &mut Vec<Status>) {
             ],
             policy.meta.generation,
         );
-        let gateways = cx.policies.used.get(name).into_iter().flatten();
+        let gateways = cx.used.get(name).into_iter().flatten();
         let ancestors: Vec<Value> = gateways
             .map(|gateway| {
                 json!({
@@ -279,7 +279,7 @@ pub(super) fn policies(cx: &Cx<'_>, statuses: &mut Vec<Status>) {
         statuses.push(Status {
             kind: Kind::BackendTlsPolicy,
             name: name.clone(),
-            wanted: json!({ "ancestors": ancestors }),
+            wanted: json!({ "ancestors": ancestors }).into(),
         });
     }
 }

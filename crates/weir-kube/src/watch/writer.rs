@@ -106,6 +106,8 @@ pub struct Writer {
     asking: BTreeMap<u64, Asking>,
     /// What we may not do, and for the status of which kind.
     forbidden: BTreeSet<(&'static str, &'static str)>,
+    /// No entry waits for an earlier time. Thousands of entries are not searched for each event.
+    soonest: Time,
 }
 
 #[derive(Clone, Debug)]
@@ -154,6 +156,7 @@ impl Writer {
             due: VecDeque::new(),
             asking: BTreeMap::new(),
             forbidden: BTreeSet::new(),
+            soonest: Time::MAX,
         }
     }
 
@@ -165,17 +168,14 @@ impl Writer {
     /// When [`Event::Tick`] is due.
     pub fn next(&self) -> Time {
         let asked = self.asking.values().map(|asking| asking.at + PATIENCE).min();
-        let waiting = self.entries.values().filter_map(|entry| match entry.state {
-            State::Waiting(at) => Some(at),
-            _ => None,
-        });
-        let waiting = if self.leads { waiting.min() } else { None };
-        asked.unwrap_or(Time::MAX).min(waiting.unwrap_or(Time::MAX))
+        let waiting = if self.leads { self.soonest } else { Time::MAX };
+        asked.unwrap_or(Time::MAX).min(waiting)
     }
 
     /// Whether every status is written, as far as this replica knows.
     pub fn is_settled(&self) -> bool {
-        self.asking.is_empty() && self.due.is_empty() && self.next() == Time::MAX
+        let waits = |entry: &Entry| matches!(entry.state, State::Waiting(_));
+        self.asking.is_empty() && self.due.is_empty() && !(self.leads && self.entries.values().any(waits))
     }
 
     /// Processes an event; returns the actions to carry out. `stamp` is the time of day in RFC 3339.
@@ -198,6 +198,7 @@ impl Writer {
             return;
         }
         self.due.clear();
+        self.soonest = Time::MAX; // nobody waits after a change of the lead
         for (target, entry) in &mut self.entries {
             match entry.state {
                 State::Asking => {} // its answer counts whoever leads
@@ -262,13 +263,18 @@ impl Writer {
             let e = ApiError::Away("no answer in time".to_owned(), None);
             self.on_answer(now, number, Err(e), false, todo);
         }
+        if !self.leads || now < self.soonest {
+            return;
+        }
+        self.soonest = Time::MAX;
         for (target, entry) in &mut self.entries {
-            if let State::Waiting(at) = entry.state
-                && now >= at
-                && self.leads
-            {
-                entry.state = State::Due;
-                self.due.push_back(target.clone());
+            match entry.state {
+                State::Waiting(at) if now >= at => {
+                    entry.state = State::Due;
+                    self.due.push_back(target.clone());
+                }
+                State::Waiting(at) => self.soonest = self.soonest.min(at),
+                _ => {}
             }
         }
     }
@@ -307,7 +313,8 @@ impl Writer {
                 if entry.failures <= CONFLICTS {
                     self.mark(&target);
                 } else if self.leads {
-                    entry.state = State::Waiting(now + backoff(entry.failures, &mut self.chance));
+                    let at = now + backoff(entry.failures, &mut self.chance);
+                    (entry.state, self.soonest) = (State::Waiting(at), self.soonest.min(at));
                 }
             }
             // Gone, and the watch will say so. If it has said more since, the object is another one of that name.
@@ -326,7 +333,8 @@ impl Writer {
                     _ => backoff(entry.failures, &mut self.chance),
                 };
                 if self.leads {
-                    entry.state = State::Waiting(now + wait);
+                    let at = now + wait;
+                    (entry.state, self.soonest) = (State::Waiting(at), self.soonest.min(at));
                 }
                 match e {
                     ApiError::Forbidden(why) if self.forbidden.insert((verb, target.kind)) => {
@@ -361,7 +369,7 @@ impl Writer {
             if entry.writes >= FREE_WRITES {
                 let at = entry.wrote + UNDONE;
                 if now < at {
-                    entry.state = State::Waiting(at);
+                    (entry.state, self.soonest) = (State::Waiting(at), self.soonest.min(at));
                     if entry.writes == FREE_WRITES {
                         todo.push(Action::Say(Note::Undone(target)));
                     }

@@ -55,6 +55,13 @@ impl Running {
         Client::can_connect(&self.admin).then(|| Client::connect(&self.admin).get("/readyz").text())
     }
 
+    /// What the admin API says to a reader.
+    fn status(&self) -> Value {
+        let token = "Authorization: Bearer secret-of-prometheus";
+        let request = format!("GET /status HTTP/1.1\r\nHost: {}\r\n{token}\r\n\r\n", self.admin);
+        serde_json::from_str(&Client::connect(&self.admin).ask(&request).text()).unwrap()
+    }
+
     /// Sends SIGTERM and waits for the end.
     fn stop(mut self) {
         let pid = i32::try_from(self.process.id()).unwrap();
@@ -140,6 +147,56 @@ fn a_gateway_serves_and_says_so() {
     });
     running.stop();
     assert_eq!(kube.get("Lease", "weir", "weir-leader").unwrap()["spec"]["holderIdentity"], "");
+}
+
+/// Pods that come and go change where requests go, and nothing is loaded again. The first and the last pod of a Service
+/// change what its routes answer.
+#[test]
+fn pods_that_move_cause_no_reload() {
+    let kube = FakeKube::start();
+    let folder = tempfile::tempdir().unwrap();
+    let address = unused_address();
+    kube.put(class());
+    kube.put(gateway(address));
+    kube.put(json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": { "namespace": "shop", "name": "cart" },
+        "spec": { "ports": [{ "port": 80 }] },
+    }));
+    let pods = |addresses: &[&str]| {
+        let endpoint = |address: &&str| json!({ "addresses": [address], "zone": "z" });
+        kube.put(json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": {
+                "namespace": "shop", "name": "cart-x", "labels": { "kubernetes.io/service-name": "cart" },
+            },
+            "endpoints": addresses.iter().map(endpoint).collect::<Vec<_>>(), "ports": [{ "port": 3000 }],
+        }));
+    };
+    let mut route = redirect("cart", "/cart", "x.example");
+    route["spec"]["rules"] = json!([{ "backendRefs": [{ "name": "cart", "port": 80 }] }]);
+    kube.put(route);
+    pods(&["192.0.2.1"]); // TEST-NET-1
+    let running = Running::start(&kube, folder.path());
+    let has = |address: &str| running.status().to_string().contains(&format!("{address}:3000"));
+    eventually_within(SOON, "the pod is an endpoint", || running.readyz().is_some() && has("192.0.2.1"));
+    let config = || {
+        let status = running.status();
+        (status["revision"].clone(), status["last_reload"].clone())
+    };
+    let before = config();
+    for number in 2..6 {
+        let (old, new) = (format!("192.0.2.{number}"), format!("192.0.2.{}", number + 1));
+        pods(&[&old, &new]);
+        eventually_within(SOON, "the new pod is an endpoint", || has(&new) && !has("192.0.2.1"));
+    }
+    assert_eq!(config(), before, "nothing was loaded again");
+    pods(&[]);
+    eventually_within(SOON, "without a pod it says so", || {
+        Client::connect(address).get("/cart").status == 503 && config() != before
+    });
+    pods(&["192.0.2.9"]);
+    eventually_within(SOON, "it has a pod again", || has("192.0.2.9"));
+    running.stop();
 }
 
 /// A tenant's Gateway on a port that is taken costs nobody else anything.

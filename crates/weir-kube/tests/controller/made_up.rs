@@ -3,6 +3,8 @@
 
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use weir_config::Mistakes;
 use weir_kube::Name;
 use weir_kube::api::watched;
@@ -17,6 +19,8 @@ pub(crate) struct MadeUp {
     pub(crate) routes: BTreeMap<Name, Value>,
     pub(crate) secrets: BTreeMap<Name, Value>,
     pub(crate) left_out: BTreeSet<Name>,
+    /// How often everything was translated.
+    pub(crate) translations: Arc<AtomicUsize>,
 }
 
 impl Translator for MadeUp {
@@ -40,6 +44,7 @@ impl Translator for MadeUp {
     }
 
     fn translate(&mut self) -> Output {
+        self.translations.fetch_add(1, Ordering::Relaxed);
         let mut output = Output::default();
         let mut listeners = json!({ "web": { "address": "127.0.0.1:0" } });
         for (key, secret) in &self.secrets {
@@ -68,7 +73,7 @@ impl Translator for MadeUp {
             let condition = json!({ "type": "Programmed", "status": status, "reason": "R", "message": "" });
             let parent = json!({ "controllerName": CONTROLLER, "parentRef": { "name": "gw" }, "conditions": [condition] });
             let target = Target { kind: watched("HTTPRoute").unwrap().kind, key: key.clone() };
-            output.statuses.insert(target, json!({ "parents": [parent] }));
+            output.statuses.insert(target, json!({ "parents": [parent] }).into());
         }
         let admin = json!({ "address": "off" });
         let config =

@@ -79,3 +79,48 @@ fn a_server_that_comes_back_gets_the_statuses() {
     wait_programmed(&kube, "b", "True");
     replica.wait_body("/b", "two");
 }
+
+/// Statuses that others write, and labels that nobody reads, come to every controller in the cluster all the time.
+#[test]
+fn a_status_alone_is_not_translated() {
+    let kube = FakeKube::start();
+    kube.put(route("a", "/a", "one"));
+    let (_folder, path) = folder();
+    let replica = Replica::start(&kube, &path);
+    wait_programmed(&kube, "a", "True");
+    let before = replica.translations();
+    for number in 0..20 {
+        let theirs = json!({ "controllerName": "example.com/other", "parentRef": { "name": number } });
+        let ours = kube.get("HTTPRoute", "shop", "a").unwrap()["status"]["parents"][0].clone();
+        kube.put_status("HTTPRoute", "shop", "a", json!({ "parents": [ours, theirs] }));
+        let mut labelled = kube.get("HTTPRoute", "shop", "a").unwrap();
+        labelled["metadata"]["labels"] = json!({ "number": number.to_string() });
+        kube.put(labelled);
+    }
+    // A watch reports changes in their order, so this one comes last.
+    kube.put(route("b", "/b", "two"));
+    replica.wait_body("/b", "two");
+    assert_eq!(replica.translations() - before, 1);
+}
+
+/// Somebody else has the Lease now: this replica serves on and writes nothing.
+#[test]
+fn a_replica_that_lost_its_lease_serves_and_writes_nothing() {
+    let kube = FakeKube::start();
+    kube.put(route("a", "/a", "one"));
+    let (_folder, path) = folder();
+    let replica = Replica::start(&kube, &path);
+    wait_programmed(&kube, "a", "True");
+    let mut lease = kube.get("Lease", "weir", "leader").unwrap();
+    lease["spec"]["holderIdentity"] = json!("another");
+    lease["spec"]["leaseDurationSeconds"] = json!(3_600);
+    kube.put(lease);
+    // It notices with its next renewal, which fails, and from then on looks who has it.
+    let reads = || kube.requests().iter().filter(|r| r.resource == "leases" && r.verb == "get").count();
+    let before = reads();
+    eventually_within(SOON, "it looks who has the Lease", || reads() > before + 1);
+    kube.put(route("b", "/b", "two"));
+    replica.wait_body("/b", "two");
+    assert_eq!(programmed(&kube, "b"), None);
+    assert_eq!(kube.get("Lease", "weir", "leader").unwrap()["spec"]["holderIdentity"], "another");
+}

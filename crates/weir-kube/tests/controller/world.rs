@@ -3,7 +3,8 @@
 use crate::made_up::{CONTROLLER, MadeUp};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 use weir_gateway::Gateway;
 use weir_kube::api::Access;
@@ -19,6 +20,7 @@ pub(crate) const SOON: Duration = Duration::from_secs(30);
 pub(crate) struct Replica {
     pub(crate) gateway: Gateway,
     controller: Controller,
+    translations: Arc<AtomicUsize>,
 }
 
 impl Replica {
@@ -31,6 +33,7 @@ impl Replica {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let identity = format!("replica-{}", NUMBER.fetch_add(1, Ordering::Relaxed));
         let mut translator = MadeUp::default();
+        let translations = Arc::clone(&translator.translations);
         let text = translator.translate().text;
         let run = folder.join("run");
         let source = live::source(&run, &text).unwrap();
@@ -43,7 +46,12 @@ impl Replica {
             saved: folder.join("objects.json"),
         };
         let controller = Controller::start(settings, access, translator, live).unwrap();
-        Self { gateway, controller }
+        Self { gateway, controller, translations }
+    }
+
+    /// How often everything was translated.
+    pub(crate) fn translations(&self) -> usize {
+        self.translations.load(Ordering::Relaxed)
     }
 
     pub(crate) fn client(&self) -> Client {

@@ -184,3 +184,29 @@ fn a_late_answer_about_an_earlier_object_changes_nothing() {
     let next = writer.on(SECOND, "t", Event::Wrote(number, Ok(object("a", 2, &wanted("x")))));
     assert!(matches!(&next[..], [Action::Write { version, .. }] if **version == *"4"), "{next:?}");
 }
+
+/// The Lease may be lost while writes are under way: whatever their answers are, nothing follows them until this replica
+/// leads again, and then only what differs is written.
+#[test]
+fn a_lease_lost_while_writing_ends_the_writes() {
+    let answers: [fn() -> Result<Object, ApiError>; 3] = [
+        || Ok(object("a", 2, &wanted("x"))),
+        || Err(ApiError::Conflict),
+        || Err(ApiError::Away("broken".to_owned(), None)),
+    ];
+    for answer in answers {
+        let mut writer = leader();
+        see(&mut writer, "a", 1, &json!({}));
+        let write = want(&mut writer, "a", &wanted("x"));
+        let [Action::Write { number, .. }] = write[..] else { panic!("{write:?}") };
+        writer.on(SECOND, "t", Event::Lead(false));
+        assert_eq!(want(&mut writer, "a", &wanted("y")), []);
+        assert_eq!(writer.on(SECOND, "t", Event::Wrote(number, answer())), []);
+        assert_eq!(writer.next(), Time::MAX, "nothing is tried again");
+        // The other leader wrote what we want now.
+        see(&mut writer, "a", 3, &wanted("y"));
+        assert_eq!(writer.on(SECOND, "t", Event::Lead(true)), []);
+        assert!(writer.is_settled());
+        assert!(matches!(want(&mut writer, "a", &wanted("z"))[..], [Action::Write { .. }]));
+    }
+}

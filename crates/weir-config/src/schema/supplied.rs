@@ -3,7 +3,7 @@
 //! The controller of Kubernetes does so: pods come and go far more often than routes change, and a config of thousands
 //! of routes should not be loaded again for each. No key of YAML asks for them.
 
-use super::schema::Endpoint;
+use super::upstream::Endpoint;
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 

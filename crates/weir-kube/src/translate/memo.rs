@@ -1,0 +1,142 @@
+//! What one translation keeps for the next, so that a change of one route among thousands does not cost a translation of
+//! all.
+//!
+//! What an HTTPRoute or GRPCRoute becomes depends on the route itself, and on Gateways, Services and whatever else it
+//! refers to. Routes change far more often than the rest, so [`Memo`] keeps what was made of each until the route
+//! changes, and forgets everything when anything else does that routes depend on. Nothing tracks which route depends on
+//! which Service: such a list would have to be right for every kind of reference, or serve what is gone.
+//!
+//! Routes do depend on each other in one way: of an HTTPRoute and a GRPCRoute for one host of a listener, the older has
+//! it. So what was made of a route comes with the questions that it asked of [`Claims`](super::claims::Claims), and is
+//! made again if one of them has another answer now.
+
+use super::annotations::Annotated;
+use super::attach::{Asked, count};
+use super::endpoints::{Moved, Pods};
+use super::listeners::Gate;
+use super::{Cx, Options, Owners, Ranked, Translation, translate_with};
+use crate::cluster::Cluster;
+use crate::config::Upstream;
+use crate::objects::{Kind, Name};
+use crate::status::{Problem, Status};
+use std::collections::BTreeSet;
+use std::collections::btree_map::{BTreeMap, Entry};
+use std::sync::Arc;
+
+/// What is kept between translations of one cluster.
+#[derive(Debug, Default)]
+pub struct Memo {
+    pub(super) routes: Routes,
+    pub(super) pods: Pods,
+    pub(super) ingresses: Ingresses,
+}
+
+/// The annotations of each Ingress, with what users are told of them.
+pub(super) type Ingresses = BTreeMap<Name, (Arc<Annotated>, Vec<(Kind, Name, Problem)>)>;
+
+/// What was made of each route.
+#[derive(Debug, Default)]
+pub(super) struct Routes {
+    http: BTreeMap<Name, Made>,
+    grpc: BTreeMap<Name, Made>,
+}
+
+/// What was made of a route.
+#[derive(Debug)]
+pub(super) struct Made {
+    pub(super) out: Out,
+    pub(super) asked: Vec<Asked>,
+    /// The listeners that it attached to: Gateway, listener, hosts. None if it is not accepted.
+    pub(super) listeners: Vec<(usize, usize, Vec<String>)>,
+    /// Whether a parent is ours, so that its status is.
+    pub(super) is_attached: bool,
+    pub(super) status: Status,
+}
+
+/// What a part of a translation adds to the whole.
+#[derive(Debug, Default)]
+pub(super) struct Out {
+    pub(super) routes: Vec<Arc<Ranked>>,
+    pub(super) upstreams: BTreeMap<Arc<str>, Upstream>,
+    pub(super) files: BTreeMap<String, Vec<u8>>,
+    pub(super) owners: Owners,
+    pub(super) used: BTreeMap<Name, BTreeSet<Name>>,
+    pub(super) notices: Vec<(Kind, Name, Problem)>,
+}
+
+// === impl Memo ===
+
+impl Memo {
+    /// Translates all objects, of which only those that have changed cost much. The result is that of
+    /// [`translate`](super::translate), if each change was told to [`Self::changed`] or [`Self::slices_changed`].
+    pub fn translate(&mut self, cluster: &Cluster, options: &Options) -> Translation {
+        translate_with(self, cluster, options)
+    }
+
+    /// An object has changed, which is no EndpointSlice.
+    pub fn changed(&mut self, kind: Kind, name: &Name) {
+        match kind {
+            Kind::HttpRoute => drop(self.routes.http.remove(name)),
+            Kind::GrpcRoute => drop(self.routes.grpc.remove(name)),
+            Kind::Ingress => drop(self.ingresses.remove(name)),
+            // No route of HTTP depends on these, and nothing is kept of them.
+            Kind::IngressClass | Kind::TcpRoute | Kind::TlsRoute => {}
+            _ => self.clear(),
+        }
+    }
+
+    /// EndpointSlices of these Services have changed. The result says what that means for the last translation.
+    pub(crate) fn slices_changed(
+        &mut self,
+        cluster: &Cluster,
+        options: &Options,
+        services: impl Iterator<Item = Name>,
+    ) -> Moved {
+        let moved = self.pods.read_again(cluster, options, services);
+        if moved == Moved::Everything {
+            self.clear();
+        }
+        moved
+    }
+
+    /// Forgets everything: the options have changed, or an object on which routes depend.
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+// === impl Routes ===
+
+impl Routes {
+    /// What was made of a route, if that is still what would be made of it.
+    pub(super) fn get(&self, kind: Kind, name: &Name, gates: &[Gate<'_>]) -> Option<&Made> {
+        let all = if kind == Kind::GrpcRoute { &self.grpc } else { &self.http };
+        all.get(name).filter(|made| made.asked.iter().all(|asked| asked.has_same_answer(kind, gates)))
+    }
+
+    pub(super) fn put(&mut self, kind: Kind, name: Name, made: Made) -> &Made {
+        let all = if kind == Kind::GrpcRoute { &mut self.grpc } else { &mut self.http };
+        match all.entry(name) {
+            Entry::Occupied(mut known) => {
+                known.insert(made);
+                known.into_mut()
+            }
+            Entry::Vacant(place) => place.insert(made),
+        }
+    }
+}
+
+// === impl Made ===
+
+impl Made {
+    /// Adds it to the whole.
+    pub(super) fn join(&self, cx: &mut Cx<'_>, gates: &mut [Gate<'_>], statuses: &mut Vec<Status>) {
+        cx.add(&self.out);
+        let Status { kind, name, .. } = &self.status;
+        count(gates, *kind, &self.listeners);
+        // A route of others gets no status, but an entry of ours that is left from earlier goes.
+        if self.is_attached || cx.has_entry(*kind, name, "parents") {
+            statuses.push(self.status.clone());
+        }
+    }
+}

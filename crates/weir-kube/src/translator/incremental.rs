@@ -1,0 +1,307 @@
+//! A translator that has seen any number of changes says the same as one that has only seen what is there now.
+//!
+//! Random changes of a small cluster, in which everything refers to everything else. `WEIR_SEEDS=1000..2000` runs others.
+
+use super::*;
+use crate::api::{Object, watched};
+use crate::controller::Output;
+use serde_json::json;
+use weir_fleet::chance::Chance;
+
+/// Changes of one run.
+const CHANGES: usize = 100;
+
+const NAMESPACES: [&str; 2] = ["a", "b"];
+const HOSTS: [&str; 4] = ["a.test", "*.test", "b.a.test", "other.example"];
+const SERVICES: u64 = 4;
+
+struct World {
+    chance: Chance,
+    version: u64,
+    objects: BTreeMap<(&'static str, Name), Object>,
+    translator: GatewayApi,
+    /// What the gateway runs.
+    known: Output,
+    /// How often each effect was seen.
+    config: usize,
+    endpoints: usize,
+    nothing: usize,
+}
+
+fn translator() -> GatewayApi {
+    let admin = Some(("weir".to_owned(), 9180));
+    let options = Options { controller: "us".to_owned(), admin, ..Options::default() };
+    GatewayApi::new(options, Map::new()).with_services(&Name::new("weir", "weir"), "ClusterIP")
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut world = Self {
+            chance: Chance::new(seed),
+            version: 0,
+            objects: BTreeMap::new(),
+            translator: translator(),
+            known: Output::default(),
+            config: 0,
+            endpoints: 0,
+            nothing: 0,
+        };
+        let class = json!({ "metadata": { "name": "weir" }, "spec": { "controllerName": "us" } });
+        world.put("GatewayClass", class);
+        let ingress_class = json!({ "metadata": { "name": "weir" }, "spec": { "controller": "us" } });
+        world.put("IngressClass", ingress_class);
+        world.known = world.translator.translate();
+        world
+    }
+
+    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+        of[usize::try_from(self.chance.below(of.len() as u64)).unwrap()]
+    }
+
+    fn number(&mut self, below: u64) -> u64 {
+        self.chance.below(below)
+    }
+
+    fn put(&mut self, kind: &'static str, mut object: Value) -> Effect {
+        self.version += 1;
+        let name = object["metadata"]["name"].clone();
+        object["metadata"]["uid"] = json!(format!("uid-{name}"));
+        object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        let object = Object::new(watched(kind).unwrap(), object).unwrap();
+        let kind = watched(kind).unwrap().kind;
+        self.objects.insert((kind, object.key.clone()), object.clone());
+        self.translator.change(&store::Change { kind, key: object.key.clone(), object: Some(object) })
+    }
+
+    fn delete_any(&mut self) -> Effect {
+        let all: Vec<_> = self.objects.keys().filter(|(kind, _)| !kind.ends_with("Class")).cloned().collect();
+        if all.is_empty() {
+            return Effect::Nothing;
+        }
+        let at = usize::try_from(self.number(all.len() as u64)).unwrap();
+        let (kind, key) = all[at].clone();
+        self.objects.remove(&(kind, key.clone()));
+        self.translator.change(&store::Change { kind, key, object: None })
+    }
+
+    fn service(&mut self) -> String {
+        format!("s{}", self.number(SERVICES))
+    }
+
+    fn backend(&mut self) -> Value {
+        let mut backend = json!({ "name": self.service(), "port": 80 });
+        if self.chance.happens(25) {
+            backend["namespace"] = json!(self.pick(&NAMESPACES));
+        }
+        if self.chance.happens(20) {
+            backend["weight"] = json!(self.number(3));
+        }
+        backend
+    }
+
+    fn hosts(&mut self) -> Vec<&'static str> {
+        let count = self.number(3);
+        (0..count).map(|_| self.pick(&HOSTS)).collect()
+    }
+
+    fn parent(&mut self) -> Value {
+        json!([{ "name": format!("g{}", self.number(2)), "namespace": "a" }])
+    }
+
+    fn filter(&mut self) -> Value {
+        match self.number(5) {
+            0 => json!({ "type": "RequestMirror", "requestMirror": { "backendRef": self.backend() } }),
+            1 => json!({ "type": "RequestRedirect", "requestRedirect": { "scheme": "https" } }),
+            2 => json!({ "type": "ExtensionRef", "extensionRef": {
+                "group": "gateway.weir.dev", "kind": "WeirFilters", "name": "fair",
+            } }),
+            _ => json!({ "type": "ResponseHeaderModifier", "responseHeaderModifier": {
+                "set": [{ "name": "x-version", "value": self.number(9).to_string() }],
+            } }),
+        }
+    }
+
+    /// Of which kind is decided by how often a cluster changes such objects.
+    fn change(&mut self) -> Effect {
+        let namespace = self.pick(&NAMESPACES);
+        let created = format!("2026-01-0{}T00:00:00Z", 1 + self.number(5));
+        let mut meta = json!({ "namespace": namespace, "creationTimestamp": created });
+        match self.number(30) {
+            0 => self.delete_any(),
+            1..=7 => {
+                meta["name"] = json!(format!("r{}", self.number(5)));
+                let rules: Vec<Value> = (0..1 + self.number(2))
+                    .map(|_| {
+                        let path = self.pick(&["/", "/a", "/b", "/{x}", "/.."]);
+                        let mut rule = json!({ "matches": [{ "path": { "value": path } }] });
+                        rule["backendRefs"] = (0..self.number(3)).map(|_| self.backend()).collect();
+                        rule["filters"] = (0..self.number(2)).map(|_| self.filter()).collect();
+                        rule
+                    })
+                    .collect();
+                let spec = json!({ "parentRefs": self.parent(), "hostnames": self.hosts(), "rules": rules });
+                self.put("HTTPRoute", json!({ "metadata": meta, "spec": spec }))
+            }
+            8..=10 => {
+                meta["name"] = json!(format!("c{}", self.number(3)));
+                let rules = json!([{ "backendRefs": [self.backend()] }]);
+                let spec = json!({ "parentRefs": self.parent(), "hostnames": self.hosts(), "rules": rules });
+                self.put("GRPCRoute", json!({ "metadata": meta, "spec": spec }))
+            }
+            11..=18 => {
+                // Some belong to nobody, and some to the pods of the gateway itself.
+                let service = self.service();
+                let (namespace, service) =
+                    if self.chance.happens(5) { ("weir", "weir".to_owned()) } else { (namespace, service) };
+                meta["namespace"] = json!(namespace);
+                meta["name"] = json!(format!("{service}-{}", self.number(2)));
+                let owner = if self.chance.happens(10) { self.service() } else { service };
+                meta["labels"] = json!({ "kubernetes.io/service-name": owner });
+                let endpoint = |world: &mut Self| {
+                    json!({
+                        "addresses": [format!("10.0.0.{}", 1 + world.number(4))],
+                        "conditions": { "ready": world.chance.happens(95), "terminating": world.chance.happens(10) },
+                    })
+                };
+                let count = if self.chance.happens(10) { 0 } else { 1 + self.number(2) };
+                let endpoints: Vec<Value> = (0..count).map(|_| endpoint(self)).collect();
+                let port = self.pick(&[3000, 3000, 3000, 3000, 9180]);
+                self.put(
+                    "EndpointSlice",
+                    json!({
+                        "metadata": meta, "addressType": "IPv4", "endpoints": endpoints, "ports": [{ "port": port }],
+                    }),
+                )
+            }
+            19..=20 => {
+                meta["name"] = json!(self.service());
+                let mut port = json!({ "port": self.pick(&[80, 80, 81]) });
+                if self.chance.happens(30) {
+                    port["appProtocol"] = json!("kubernetes.io/h2c");
+                }
+                self.put("Service", json!({ "metadata": meta, "spec": { "ports": [port] } }))
+            }
+            21..=22 => {
+                meta["name"] = json!(format!("i{}", self.number(3)));
+                let annotation = self.pick(&["enable-cors", "use-regex", "force-ssl-redirect", "unknown"]);
+                let key = format!("nginx.ingress.kubernetes.io/{annotation}");
+                meta["annotations"] = json!({ key: "true" });
+                let path = json!({
+                    "path": self.pick(&["/", "/a", "/b.*"]), "pathType": "Prefix",
+                    "backend": { "service": { "name": self.service(), "port": { "number": 80 } } },
+                });
+                let rule = json!({ "host": self.pick(&HOSTS), "http": { "paths": [path] } });
+                let spec = json!({ "ingressClassName": "weir", "rules": [rule] });
+                self.put("Ingress", json!({ "metadata": meta, "spec": spec }))
+            }
+            23 => {
+                meta["name"] = json!(format!("t{}", self.number(2)));
+                let rules = json!([{ "backendRefs": [self.backend(), self.backend()] }]);
+                let spec = json!({ "parentRefs": self.parent(), "rules": rules });
+                self.put("TCPRoute", json!({ "metadata": meta, "spec": spec }))
+            }
+            24 => {
+                meta["name"] = json!("grant");
+                let from = json!([{
+                    "group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "namespace": self.pick(&NAMESPACES),
+                }]);
+                let to = json!([{ "group": "", "kind": "Service" }]);
+                self.put("ReferenceGrant", json!({ "metadata": meta, "spec": { "from": from, "to": to } }))
+            }
+            25 => {
+                meta["name"] = json!("fair");
+                let is_sound = self.chance.happens(70);
+                let requests = if is_sound { json!(1 + self.number(9)) } else { json!("none") };
+                let filters = json!([{ "rate_limit": { "requests": requests, "per": "1s" } }]);
+                self.put("WeirFilters", json!({ "metadata": meta, "spec": { "filters": filters } }))
+            }
+            26 => {
+                meta["name"] = json!("policy");
+                let target = json!([{ "group": "", "kind": "Service", "name": self.service() }]);
+                let validation = json!({ "hostname": "a.test", "wellKnownCACertificates": "System" });
+                let spec = json!({ "targetRefs": target, "validation": validation });
+                self.put("BackendTLSPolicy", json!({ "metadata": meta, "spec": spec }))
+            }
+            27 => {
+                let namespace =
+                    json!({ "name": namespace, "labels": { "team": self.number(2).to_string() } });
+                self.put("Namespace", json!({ "metadata": namespace }))
+            }
+            _ => {
+                meta["namespace"] = json!("a");
+                meta["name"] = json!(format!("g{}", self.number(2)));
+                let allowed = match self.number(4) {
+                    0 => json!({ "from": "Selector", "selector": { "matchLabels": { "team": "1" } } }),
+                    1 => json!({ "from": "Same" }),
+                    _ => json!({ "from": "All" }),
+                };
+                let mut listener = json!({
+                    "name": "http", "port": 8080, "protocol": "HTTP", "allowedRoutes": { "namespaces": allowed },
+                });
+                if self.chance.happens(30) {
+                    listener["hostname"] = json!(self.pick(&HOSTS));
+                }
+                let bytes = json!({ "name": "bytes", "port": 9000, "protocol": "TCP", "allowedRoutes": {
+                    "namespaces": { "from": "All" },
+                } });
+                let spec = json!({ "gatewayClassName": "weir", "listeners": [listener, bytes] });
+                self.put("Gateway", json!({ "metadata": meta, "spec": spec }))
+            }
+        }
+    }
+
+    /// Does what the driver does after some changes.
+    fn settle(&mut self, effects: &[Effect]) {
+        if effects.contains(&Effect::Config) {
+            self.config += 1;
+            self.known = self.translator.translate();
+        } else if effects.contains(&Effect::Endpoints) {
+            self.endpoints += 1;
+            for (name, supply) in self.translator.moved() {
+                // It may be of a route that is gone.
+                if let Some(known) = self.known.supplies.get_mut(&name) {
+                    *known = supply;
+                }
+            }
+        } else {
+            self.nothing += 1;
+        }
+    }
+
+    /// What a translator says that starts now.
+    fn fresh(&self) -> Output {
+        let mut fresh = translator();
+        for ((kind, key), object) in &self.objects {
+            fresh.change(&store::Change { kind, key: key.clone(), object: Some(object.clone()) });
+        }
+        fresh.translate()
+    }
+}
+
+#[test]
+fn any_changes_lead_to_what_a_new_translator_says() {
+    let range = std::env::var("WEIR_SEEDS").unwrap_or_else(|_| "0..3".to_owned());
+    let (from, to) = range.split_once("..").unwrap();
+    let (mut config, mut endpoints, mut nothing, mut routes) = (0, 0, 0, 0);
+    for seed in from.parse().unwrap()..to.parse().unwrap() {
+        let mut world = World::new(seed);
+        let mut change = 0;
+        while change < CHANGES {
+            let together = usize::try_from(1 + world.number(3)).unwrap();
+            let effects: Vec<Effect> = (0..together).map(|_| world.change()).collect();
+            change += together;
+            world.settle(&effects);
+            let fresh = world.fresh();
+            let known = &world.known;
+            assert_eq!(known.text, fresh.text, "seed {seed}, change {change}: {effects:?}");
+            assert_eq!(known.supplies, fresh.supplies, "seed {seed}, change {change}: {effects:?}");
+            assert_eq!(*known, fresh, "seed {seed}, change {change}: {effects:?}");
+            routes += known.text.matches("\"http_").count();
+        }
+        config += world.config;
+        endpoints += world.endpoints;
+        nothing += world.nothing;
+    }
+    let seen = format!("{config} translations, {endpoints} times endpoints alone, {nothing} times nothing");
+    assert!(config > 50 && endpoints > 2 && nothing > 2 && routes > 100, "{seen}, {routes} routes");
+}
