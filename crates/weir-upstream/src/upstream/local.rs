@@ -302,7 +302,7 @@ impl LocalUpstream {
     /// Closes connections that were idle too long, and one if another core waits for a place.
     pub fn sweep(&self, now: Instant) {
         for endpoint in self.endpoints().iter() {
-            endpoint.pool.sweep(self.spec.keepalive, now);
+            endpoint.pool.sweep_in_turn(self.spec.keepalive, now);
             // At an endpoint that an operator took out, no unused connection stays open.
             while endpoint.is_by_hand() && endpoint.pool.close_oldest() {}
         }

@@ -7,7 +7,7 @@
 use super::connection::{Connection, Idle, note_taken, take_quiet};
 use super::owned::Owned;
 use super::shared::SharedConnections;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -45,6 +45,8 @@ pub(crate) struct Pool {
     pub(super) owned: Owned,
     /// HTTP/2 connections, which requests share.
     pub(crate) shared: Rc<SharedConnections>,
+    /// When it was last swept in turn, and by which `keepalive`.
+    swept: Cell<Option<(Instant, Duration)>>,
 }
 
 impl Pool {
@@ -74,6 +76,15 @@ impl Pool {
     pub(crate) fn sweep(&self, keepalive: Duration, now: Instant) {
         self.idle.borrow_mut().retain_mut(|i| i.stays(keepalive, now));
         self.owned.sweep(keepalive, now);
+    }
+
+    /// Sweeps, unless that was done at this moment: upstreams with the same address share a pool, and each sweeps it.
+    pub(crate) fn sweep_in_turn(&self, keepalive: Duration, now: Instant) {
+        let is_done = |(at, by): (Instant, Duration)| at == now && by <= keepalive;
+        if !self.swept.get().is_some_and(is_done) {
+            self.swept.set(Some((now, keepalive)));
+            self.sweep(keepalive, now);
+        }
     }
 
     /// Closes the connection that has been idle longest. Returns whether there was one.
@@ -172,6 +183,24 @@ mod tests {
             assert_eq!(test.counted(), (1, 1));
             assert_eq!(test.take(), Some(first));
             assert_eq!(test.take(), None);
+        });
+    }
+
+    #[test]
+    fn those_who_share_a_pool_sweep_it_once() {
+        run(|test| {
+            let (minute, second) = (Duration::from_secs(60), Duration::from_secs(1));
+            let at = test.now + 30 * second;
+            let _first = test.give(None, None);
+            test.pool.sweep_in_turn(minute, at);
+            let _old = test.give(Some(at), None);
+            test.pool.sweep_in_turn(minute, at);
+            assert_eq!(test.counted(), (2, 2), "swept at this moment");
+            test.pool.sweep_in_turn(second, at);
+            assert_eq!(test.counted(), (0, 0), "an upstream that keeps connections for less");
+            let _old = test.give(Some(at), None);
+            test.pool.sweep_in_turn(minute, at + second);
+            assert_eq!(test.counted(), (0, 0), "at the next turn");
         });
     }
 
