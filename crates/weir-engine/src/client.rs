@@ -8,13 +8,14 @@ use crate::forward::Forwarding;
 use crate::matching::Origin;
 use std::fs::File;
 use std::future::poll_fn;
+use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use weir_upstream::error::{self, Cause};
 use weir_upstream::upstream::Owner;
 use weir_wire::tls::PeerCertificate;
-use weir_wire::{Deadline, Peer, Stream};
+use weir_wire::{Deadline, Peer, Stream, memory_file};
 
 /// How long a peer may accept no bytes before it is given up. 60 s, as nginx's `send_timeout`.
 pub(crate) const SEND_TIMEOUT: Duration = Duration::from_secs(60);
@@ -125,10 +126,13 @@ impl Client {
         self.write_all_of(out, &[]).await
     }
 
-    /// The same, followed by bytes that are written without being copied.
+    /// The same, followed by bytes that are written without being copied; if they are in the
+    /// [memory file](weir_wire::memory_file), the kernel does not copy them either.
     pub(crate) async fn write_all_of(&mut self, out: Vec<u8>, apart: &[u8]) -> Result<(), &'static Cause> {
         let mut at = 0;
         let mut waiting_at = None;
+        let sends_pages = apart.len() >= memory_file::FROM_BYTES && self.stream.sends_files();
+        let mut pages = sends_pages.then(|| memory_file::find(apart)).flatten();
         let result = poll_fn(|cx| {
             loop {
                 let rest = out.get(at..).unwrap_or_default();
@@ -142,6 +146,13 @@ impl Client {
                     self.stream.poll_flush(cx).map_ok(|()| usize::MAX)
                 } else if behind.is_empty() {
                     self.stream.poll_write(cx, rest)
+                } else if let Some((file, begin)) = pages {
+                    if rest.is_empty() {
+                        let offset = begin + (apart.len() - behind.len()) as u64;
+                        self.stream.poll_send_file(cx, file, offset, behind.len())
+                    } else {
+                        self.stream.poll_write_begun(cx, rest)
+                    }
                 } else if rest.is_empty() {
                     self.stream.poll_write(cx, behind)
                 } else {
@@ -150,6 +161,8 @@ impl Client {
                 match step {
                     Poll::Ready(Ok(_)) if over => return Poll::Ready(Ok(())),
                     Poll::Ready(Ok(n)) if n > 0 => at += n,
+                    // Not every kind of socket, and not every sandbox, lets pages be sent.
+                    Poll::Ready(Err(e)) if pages.is_some() && cannot_send_pages(&e) => pages = None,
                     Poll::Ready(_) => return Poll::Ready(Err(&error::CLIENT_CLOSED)),
                     Poll::Pending => {
                         if waiting_at != Some(at) {
@@ -167,26 +180,34 @@ impl Client {
         result
     }
 
-    /// Sends a part of a file that is in memory. Only for streams that [send files](weir_wire::Stream::sends_files).
+    /// Writes `out`, then a part of a file that is in memory. Only for streams that
+    /// [send files](weir_wire::Stream::sends_files).
     pub(crate) async fn send_file(
         &mut self,
+        out: Vec<u8>,
         file: &File,
-        mut offset: u64,
-        mut length: usize,
+        offset: u64,
+        length: u64,
     ) -> Result<(), &'static Cause> {
+        let head = out.len() as u64;
+        let mut at = 0;
         let mut waiting_at = None;
-        poll_fn(|cx| {
-            while length > 0 {
-                match self.stream.poll_send_file(cx, file, offset, length) {
+        let result = poll_fn(|cx| {
+            while at < head + length {
+                let rest = usize::try_from(at).ok().and_then(|at| out.get(at..)).unwrap_or_default();
+                let step = if rest.is_empty() {
+                    let left = usize::try_from(head + length - at).unwrap_or(usize::MAX);
+                    self.stream.poll_send_file(cx, file, offset + (at - head), left)
+                } else {
+                    self.stream.poll_write_begun(cx, rest)
+                };
+                match step {
                     Poll::Ready(Ok(0)) => return Poll::Ready(Err(&error::SOURCE_FAILED)), // the file shrank
-                    Poll::Ready(Ok(n)) => {
-                        offset += n as u64;
-                        length = length.saturating_sub(n);
-                    }
+                    Poll::Ready(Ok(n)) => at += n as u64,
                     Poll::Ready(Err(_)) => return Poll::Ready(Err(&error::CLIENT_CLOSED)),
                     Poll::Pending => {
-                        if waiting_at != Some(offset) {
-                            waiting_at = Some(offset);
+                        if waiting_at != Some(at) {
+                            waiting_at = Some(at);
                             self.deadline.set(Instant::now(), SEND_TIMEOUT);
                         }
                         ready!(self.deadline.poll_passed(cx));
@@ -196,8 +217,16 @@ impl Client {
             }
             Poll::Ready(Ok(()))
         })
-        .await
+        .await;
+        self.core.give_buffer(out);
+        result
     }
+}
+
+/// Whether sending pages is refused here, and writing bytes may work.
+fn cannot_send_pages(e: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
+    matches!(e.kind(), InvalidInput | PermissionDenied | Unsupported)
 }
 
 impl Origin for Client {

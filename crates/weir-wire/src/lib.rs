@@ -21,6 +21,7 @@ pub mod handover;
 pub mod hex;
 pub mod limits;
 pub mod listen;
+pub mod memory_file;
 pub mod pages;
 mod peer;
 pub mod port_owner;

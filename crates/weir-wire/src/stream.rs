@@ -114,6 +114,15 @@ impl Stream {
         }
     }
 
+    /// Writes part of `data`, which more follows at once, so that both go out together where the kernel can. Nothing
+    /// else may follow, or `data` may wait for 200 ms.
+    pub fn poll_write_begun(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Direct(Transport::Plain(s)) => s.poll_write_begun(cx, data),
+            _ => self.poll_write(cx, data),
+        }
+    }
+
     /// Whether [`Stream::poll_send_file`] can send file pages on this stream without copying.
     pub const fn sends_files(&self) -> bool {
         matches!(self, Self::Direct(Transport::Plain(_)))

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use weir_wire::memory_file::{Kept, keep, memory};
 
 /// Counts bytes up to a limit.
 #[derive(Debug)]
@@ -33,11 +34,12 @@ impl Account {
         charge.grow(bytes).then_some(charge)
     }
 
-    /// Bytes that count while anyone holds a part of them. Their parts were counted before, so there is room.
+    /// Bytes that count while anyone holds a part of them, with the rest of their last page. Their parts were counted
+    /// before, so there is room.
     pub(super) fn own(self: &Arc<Self>, data: Vec<u8>) -> Bytes {
-        let bytes = data.len() as u64;
+        let bytes = memory(data.len() as u64);
         self.used.fetch_add(bytes, Relaxed);
-        Bytes::from_owner(Owned { data, _charge: Charge { account: Arc::clone(self), bytes } })
+        Bytes::from_owner(Owned { data: keep(data), _charge: Charge { account: Arc::clone(self), bytes } })
     }
 }
 
@@ -73,19 +75,20 @@ impl Drop for Charge {
 }
 
 struct Owned {
-    data: Vec<u8>,
+    data: Kept,
     _charge: Charge,
 }
 
 impl AsRef<[u8]> for Owned {
     fn as_ref(&self) -> &[u8] {
-        &self.data
+        self.data.as_ref()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_wire::memory_file::FROM_BYTES;
 
     #[test]
     fn what_is_held_counts() {
@@ -101,5 +104,8 @@ mod tests {
         assert_eq!(account.used(), 50);
         drop(part);
         assert_eq!(account.used(), 0);
+        let long = account.own(vec![7; FROM_BYTES + 1]);
+        assert_eq!((long.len(), account.used()), (FROM_BYTES + 1, memory(FROM_BYTES as u64 + 1)));
+        assert!(account.used() > long.len() as u64 && long.iter().all(|&b| b == 7));
     }
 }

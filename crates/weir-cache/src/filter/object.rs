@@ -19,6 +19,7 @@ use std::time::{Duration, Instant, SystemTime};
 use weir_filter::error::Cause;
 use weir_filter::filter::{Body, BodySource};
 use weir_h1::{FieldName, Fields};
+use weir_wire::memory_file::memory;
 
 /// Largest block of a body, in bytes: a shorter body is written from one buffer.
 const BLOCK_BYTES: usize = 1024 * 1024;
@@ -244,7 +245,7 @@ impl Meta {
 impl Object {
     pub(super) fn new(key: Key, meta: Arc<Meta>, body: Stored, now: Instant) -> Self {
         let blocks = body.blocks().len() * 64;
-        let weight = (OBJECT_BYTES + key.len() + meta.weight() + blocks) as u64 + body.length();
+        let weight = (OBJECT_BYTES + key.len() + meta.weight() + blocks) as u64 + body.weight();
         Self {
             key,
             meta: ArcSwap::new(meta),
@@ -322,6 +323,14 @@ impl Stored {
         }
     }
 
+    /// Bytes that it takes where it is stored: in memory, with the rest of each block's last page.
+    fn weight(&self) -> u64 {
+        match self {
+            Self::Disk(body) => body.length(),
+            Self::Memory(blocks, _) => blocks.iter().map(|block| memory(block.len() as u64)).sum(),
+        }
+    }
+
     /// The blocks in memory.
     pub(super) fn blocks(&self) -> &[Bytes] {
         match self {
@@ -388,7 +397,8 @@ mod tests {
         let pieces: Vec<Bytes> = (0..5).map(|n| Bytes::from(vec![n; 400_000])).collect();
         let stored = Stored::new(&pieces, &account);
         assert_eq!((stored.blocks().len(), stored.length()), (2, 2_000_000));
-        assert_eq!(account.used(), 2_000_000);
+        let blocks = stored.blocks().iter().map(|block| memory(block.len() as u64));
+        assert_eq!(account.used(), blocks.sum::<u64>());
         let Body::Stream(mut source) = stored.part(1_000_000..1_200_001) else {
             panic!("it spans two blocks")
         };

@@ -10,7 +10,7 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use weir_filter::file_source::{FileSource, read_resident};
+use weir_filter::file_source::FileSource;
 use weir_filter::filter::{Body, BodySource, FileRange, Mark};
 use weir_h1::{BodyKind, Known, ResponseHead, Version, write_chunk, write_last_chunk};
 use weir_upstream::error::{self, Cause};
@@ -23,9 +23,6 @@ const SOURCE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How many bytes of a file in memory are sent in one go before other tasks of this core get a turn.
 const PAGES_BYTES: u64 = 256 * 1024;
-
-/// How much of the file is sent with the head.
-const FIRST_BYTES: u64 = 16 * 1024;
 
 /// A body up to this size is sent in one write with its head; a larger one is written from shared memory.
 const COPY_BYTES: usize = 4 * 1024;
@@ -260,19 +257,11 @@ impl Exchange<'_> {
         let end = offset.saturating_add(length);
         while offset < end {
             let part = (end - offset).min(PAGES_BYTES);
-            let begin = offset;
             if is_resident(&file, offset, part) {
-                if !out.is_empty() {
-                    // Send with the head what fits beside it, in one packet or a few.
-                    let first = read_resident(&file, offset, part.min(FIRST_BYTES)).unwrap_or_default();
-                    offset += first.len() as u64;
-                    self.record.body_out += first.len() as u64;
-                    self.send_piece(std::mem::take(&mut out), first.into()).await?;
-                }
-                let rest = begin + part - offset;
-                self.client.send_file(&file, offset, usize::try_from(rest).unwrap_or(0)).await?;
-                self.record.body_out += rest;
-                self.record.sent += rest;
+                self.record.sent += out.len() as u64;
+                self.client.send_file(std::mem::take(&mut out), &file, offset, part).await?;
+                self.record.body_out += part;
+                self.record.sent += part;
             } else {
                 let core = self.client.core.handle.clone();
                 let range = FileRange { file: Arc::clone(&file), offset, length: part };
@@ -282,7 +271,7 @@ impl Exchange<'_> {
                     self.send_piece(std::mem::take(&mut out), piece).await?;
                 }
             }
-            offset = begin + part;
+            offset += part;
             if offset < end {
                 weir_wire::yield_now().await;
             }
