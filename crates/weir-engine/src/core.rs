@@ -13,6 +13,7 @@ pub use siblings::{Shared, Sibling};
 use crate::autopsy::kept::Kind;
 use crate::autopsy::{Autopsies, Found, Question, Usual, connection_kept};
 use crate::export::Outbox;
+use crate::files::copies::Table;
 use crate::homes::Passed;
 use crate::lane::Lane;
 use crate::snapshot::Snapshot;
@@ -484,7 +485,8 @@ impl Core {
         }
     }
 
-    /// Frees some scratch objects beyond the first few, so that a burst's memory is freed within seconds.
+    /// Frees some scratch objects beyond the first few, so that a burst's memory is freed within seconds, and copies of
+    /// files that nobody requests.
     pub(crate) fn trim(&self) {
         fn trim<T>(kept: &RefCell<Vec<T>>) {
             let mut kept = kept.borrow_mut();
@@ -496,6 +498,7 @@ impl Core {
         trim(&self.responses);
         trim(&self.buffers);
         trim(&self.runners);
+        Table::of(&self.handle).forget_idle(Instant::now());
     }
 
     /// Returns a burst's memory to the system once most of its connections have been gone for a while.

@@ -58,7 +58,7 @@ pub struct Files {
 pub struct FilesByHeader(BTreeMap<String, BTreeMap<String, FilePath>>);
 
 /// A content coding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Coding {
     /// Brotli (RFC 7932).

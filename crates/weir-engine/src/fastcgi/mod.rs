@@ -13,6 +13,7 @@ use crate::files::{NotFound, Root, cause_of};
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
+use std::time::Instant;
 use weir_config::schema;
 use weir_filter::filter::{Answer, Body, CoreHandle, Refusal};
 use weir_h1::{FieldName, Method, RequestHead};
@@ -108,7 +109,8 @@ impl Scripts {
             })));
         }
         let scripts = Arc::clone(self);
-        let found = self.root.look(core, move |root, waiting| scripts.find(root, &asked, waiting)).await;
+        let find = move |root: BorrowedFd<'_>, waiting| scripts.find(root, &asked, waiting);
+        let found = self.root.look(core, Instant::now(), find).await.map(|(found, _)| found);
         match found {
             Ok(Found::Script(script)) => Ok(Resolved::Script(Box::new(script))),
             // Only a GET is surely the same request at the other path.

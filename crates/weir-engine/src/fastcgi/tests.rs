@@ -63,7 +63,7 @@ fn led(scripts: &Scripts, path: &str) -> String {
             Asked::Other(_) => shown(&scripts.front()),
         };
     }
-    let root = crate::files::open::open_root(scripts.root()).unwrap();
+    let root = crate::files::open::open_root(scripts.root(), Waiting::Fine).unwrap();
     match scripts.find(root.as_fd(), &asked, Waiting::Fine) {
         Ok(Found::Folder) => "/".to_owned(),
         Ok(Found::Script(script)) => shown(&script),

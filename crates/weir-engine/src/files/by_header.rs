@@ -4,6 +4,7 @@
 use super::path::{Name, Unnamed};
 use super::{Asked, Found, Site, cause_of, refuse};
 use std::sync::Arc;
+use std::time::Instant;
 use weir_config::schema;
 use weir_filter::filter::{Answer, CoreHandle, Refusal};
 use weir_h1::{FieldName, Fields, RequestHead};
@@ -90,8 +91,8 @@ impl ByHeader {
             Unnamed::Impossible => refuse(&error::FILES_BY_HEADER, Vec::new()),
         })?;
         let asked = Asked { name, codings: Vec::new(), fallback: false, path: Vec::new() };
-        match site.look(asked, core).await {
-            Ok(Found::File(file, representation)) => site.deliver(file, &representation, head, core),
+        match site.look(asked, core, Instant::now()).await {
+            Ok(Found::File(content, representation)) => site.deliver(content, &representation, head, core),
             Ok(Found::Folder | Found::Listing(_)) => Err(refuse(&error::FILES_NO_INDEX, Vec::new())),
             Err(lost) => Err(refuse(cause_of(lost), Vec::new())),
         }

@@ -2,11 +2,12 @@
 //!
 //! `path` turns a request's path into a name, `open` opens it below the root only, `conditions` handles validators
 //! and ranges. `parts` sends several ranges, `listing` shows a folder, `media` knows types. Work that may wait for a
-//! disk runs on the threads for blocking work; what the kernel has in memory is opened and read in place. `by_header`
-//! has the folders whose files an upstream may name.
+//! disk runs on the threads for blocking work; what the kernel has in memory is opened and read in place. `copies` has
+//! the files that are requested often. `by_header` has the folders whose files an upstream may name.
 
 mod by_header;
 mod conditions;
+pub(crate) mod copies;
 mod listing;
 mod media;
 pub(crate) mod open;
@@ -19,6 +20,7 @@ pub(crate) use root::Root;
 
 use bytes::Bytes;
 use conditions::{Part, Validators, Verdict, Wanted, ranges};
+use copies::{Identity, Next, SETTLED, Table, Times};
 use open::{OpenError, Waiting, open, real_name};
 use parts::Parts;
 use path::{Name, Unnamed, with_slash};
@@ -27,7 +29,8 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant, SystemTime};
 use weir_config::schema;
 use weir_filter::coding::{self, Coding};
 use weir_filter::file_source::read_resident;
@@ -48,8 +51,15 @@ pub struct Site {
     precompressed: Vec<Coding>,
     /// What is missing goes on to an upstream, and so do files whose names contain this.
     passes: Option<Box<[u8]>>,
+    /// Distinguishes it from every other folder, earlier configs' too.
+    number: u64,
+    /// How long a file must be unchanged before it is copied.
+    settled: Duration,
     names: Names,
 }
+
+/// How many folders there have been.
+static SITES: AtomicU64 = AtomicU64::new(0);
 
 /// Names of the fields in answers.
 struct Names {
@@ -65,7 +75,7 @@ struct Names {
 }
 
 /// What a request asks for.
-#[derive(Clone)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Asked {
     name: Name,
     /// Codings that the client accepts, best first.
@@ -76,16 +86,32 @@ struct Asked {
     path: Vec<u8>,
 }
 
+impl Asked {
+    /// Bytes of its texts.
+    const fn weight(&self) -> usize {
+        self.name.bytes.len() + self.path.len()
+    }
+}
+
 /// What was found.
 enum Found {
-    File(Arc<File>, Representation),
+    File(Content, Representation),
     /// A folder requested without its slash.
     Folder,
     Listing(String),
 }
 
+/// The bytes of a file.
+#[derive(Clone)]
+enum Content {
+    Copy(Bytes),
+    Opened(Arc<File>),
+}
+
 /// The metadata of a file.
+#[derive(Clone, Debug)]
 struct Representation {
+    identity: Identity,
     size: u64,
     modified: SystemTime,
     media: &'static str,
@@ -141,6 +167,8 @@ impl Site {
             hidden: written.hidden,
             precompressed: written.precompressed.clone(),
             passes: written.missing.as_ref().map(|_| scripts.unwrap_or_default().as_bytes().into()),
+            number: SITES.fetch_add(1, Relaxed),
+            settled: SETTLED,
             names: Names {
                 accept_ranges: name("accept-ranges"),
                 allow: name("allow"),
@@ -208,13 +236,23 @@ impl Site {
         head: &RequestHead,
         core: &CoreHandle,
     ) -> Result<Answer, Box<Refusal>> {
+        self.answer_file_at(head, core, Instant::now()).await
+    }
+
+    /// The same, at this time.
+    async fn answer_file_at(
+        self: &Arc<Self>,
+        head: &RequestHead,
+        core: &CoreHandle,
+        now: Instant,
+    ) -> Result<Answer, Box<Refusal>> {
         if !matches!(head.method(), Method::Get | Method::Head) {
             let allow = vec![(self.names.allow.clone(), b"GET, HEAD".to_vec())];
             return Err(refuse(&error::FILES_METHOD, allow));
         }
         let asked = self.asked(head)?;
-        match self.look(asked, core).await {
-            Ok(Found::File(file, representation)) => self.deliver(file, &representation, head, core),
+        match self.look(asked, core, now).await {
+            Ok(Found::File(content, representation)) => self.deliver(content, &representation, head, core),
             Ok(Found::Folder) => Ok(self.redirect(head)),
             Ok(Found::Listing(page)) => Ok(Answer {
                 status: 200,
@@ -251,9 +289,38 @@ impl Site {
 
     // === finding ===
 
-    async fn look(self: &Arc<Self>, asked: Asked, core: &CoreHandle) -> Result<Found, NotFound> {
-        let site = Arc::clone(self);
-        self.root.look(core, move |root, waiting| site.find(root, &asked, waiting)).await
+    async fn look(
+        self: &Arc<Self>,
+        asked: Asked,
+        core: &CoreHandle,
+        now: Instant,
+    ) -> Result<Found, NotFound> {
+        let table = Table::of(core);
+        if let Some((copy, representation)) = table.find(self.number, &asked, now) {
+            return Ok(Found::File(Content::Copy(copy), representation));
+        }
+        let (site, asked) = (Arc::clone(self), Arc::new(asked));
+        let name = Arc::clone(&asked);
+        let look = self.root.look(core, now, move |root, waiting| site.find(root, &name, waiting));
+        let (found, until) = look.await?;
+        let Found::File(Content::Opened(file), representation) = found else { return Ok(found) };
+        let times = Times { now, clock: SystemTime::now(), until, settled: self.settled };
+        match table.look(self.number, &asked, &representation, times) {
+            Next::Send(copy) => return Ok(Found::File(Content::Copy(copy), representation)),
+            Next::SendFile => {}
+            Next::Copy(room) => {
+                // This request does not wait for the copy.
+                let (site, of, file) = (self.number, representation.clone(), Arc::clone(&file));
+                let handle = core.clone();
+                let _ = core.spawn(async move {
+                    let copy = handle
+                        .blocking(move || copies::copy(&file, of.identity, room).map(|copied| (copied, of)));
+                    let copied = copy.await.ok().flatten();
+                    table.keep(site, &asked, copied, until);
+                }); // with too many tasks, a later request copies it
+            }
+        }
+        Ok(Found::File(Content::Opened(file), representation))
     }
 
     fn find(&self, root: BorrowedFd<'_>, asked: &Asked, waiting: Waiting) -> Result<Found, NotFound> {
@@ -343,10 +410,11 @@ impl Site {
                 && metadata.is_file()
                 && !self.is_script(root, &sibling, &opened, waiting)?
             {
-                return Ok(Found::File(Arc::new(opened), Representation::of(&metadata, media, Some(coding))));
+                let opened = Content::Opened(Arc::new(opened));
+                return Ok(Found::File(opened, Representation::of(&metadata, media, Some(coding))));
             }
         }
-        Ok(Found::File(Arc::new(file), Representation::of(metadata, media, None)))
+        Ok(Found::File(Content::Opened(Arc::new(file)), Representation::of(metadata, media, None)))
     }
 
     /// Whether a file is a script under another name: a link leads to it.
@@ -374,7 +442,7 @@ impl Site {
 
     fn deliver(
         &self,
-        file: Arc<File>,
+        content: Content,
         representation: &Representation,
         head: &RequestHead,
         core: &CoreHandle,
@@ -419,7 +487,9 @@ impl Site {
                 None => Wanted::Whole,
             };
         let (status, media, body) = match wanted {
-            Wanted::Whole => (200, representation.media.to_owned(), body(file, 0..representation.size, get)),
+            Wanted::Whole => {
+                (200, representation.media.to_owned(), body(content, 0..representation.size, get))
+            }
             Wanted::Unsatisfiable => {
                 let size = format!("bytes */{}", representation.size).into_bytes();
                 return Err(refuse(&error::FILES_RANGE, vec![(content_range.clone(), size)]));
@@ -428,13 +498,13 @@ impl Site {
                 Ok([part]) => {
                     let range = format!("bytes {}-{}/{}", part.start, part.end - 1, representation.size);
                     headers.push((content_range.clone(), range.into_bytes()));
-                    (206, representation.media.to_owned(), body(file, part, get))
+                    (206, representation.media.to_owned(), body(content, part, get))
                 }
                 Err(parts) => {
                     let boundary = boundary();
                     let media = format!("multipart/byteranges; boundary={boundary}");
                     let parts = Parts::new(
-                        file,
+                        content,
                         parts,
                         representation.media,
                         representation.size,
@@ -453,13 +523,17 @@ impl Site {
 impl Representation {
     fn of(metadata: &Metadata, media: &'static str, coding: Option<Coding>) -> Self {
         let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-        Self { size: metadata.len(), modified, media, coding }
+        Self { identity: Identity::of(metadata), size: metadata.len(), modified, media, coding }
     }
 }
 
 /// A part of a file as a body: read into memory if it is small and cached.
-fn body(file: Arc<File>, part: Part, read: bool) -> Body {
+fn body(content: Content, part: Part, read: bool) -> Body {
     let length = part.end - part.start;
+    let file = match content {
+        Content::Copy(bytes) => return Body::Bytes(slice(&bytes, part)),
+        Content::Opened(file) => file,
+    };
     if read
         && length <= WHOLE_BYTES
         && let Some(bytes) = read_resident(&file, part.start, length)
@@ -468,6 +542,12 @@ fn body(file: Arc<File>, part: Part, read: bool) -> Body {
         return Body::Bytes(Bytes::from(bytes));
     }
     Body::File(FileRange { file, offset: part.start, length })
+}
+
+/// A part of a copy, which has all parts of its file.
+fn slice(copy: &Bytes, part: Part) -> Bytes {
+    let at = |offset: u64| usize::try_from(offset).map_or(copy.len(), |offset| offset.min(copy.len()));
+    copy.slice(at(part.start)..at(part.end))
 }
 
 /// The separator between parts: unpredictable, so no file can contain it.

@@ -47,9 +47,13 @@ pub(crate) enum Waiting {
     Fine,
 }
 
-/// Opens the root itself, by a path from the config. That path is trusted and may contain links.
-pub(crate) fn open_root(path: &Path) -> Result<OwnedFd, Errno> {
-    openat(CWD, path, FOLDER, Mode::empty())
+/// Opens the root itself, by a path from the config. That path is trusted and may contain links. If it may not wait, an
+/// error says nothing about the folder.
+pub(crate) fn open_root(path: &Path, waiting: Waiting) -> Result<OwnedFd, Errno> {
+    match waiting {
+        Waiting::Never => openat2(CWD, path, FOLDER, Mode::empty(), ResolveFlags::CACHED),
+        Waiting::Fine => openat(CWD, path, FOLDER, Mode::empty()),
+    }
 }
 
 /// Opens a name below the root: a file, or a folder.
@@ -189,7 +193,7 @@ mod tests {
         ] {
             symlink(target, at(link)).unwrap();
         }
-        let root = open_root(&at("root")).unwrap();
+        let root = open_root(&at("root"), Waiting::Fine).unwrap();
         (dir, root)
     }
 

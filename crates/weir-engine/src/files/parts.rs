@@ -1,10 +1,9 @@
 //! Several parts of a file in one answer: `multipart/byteranges` (RFC 9110 §14.6).
 
 use super::conditions::Part;
+use super::{Content, slice};
 use bytes::Bytes;
 use std::collections::VecDeque;
-use std::fs::File;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use weir_filter::file_source::FileSource;
 use weir_filter::filter::{BodySource, CoreHandle, FileRange};
@@ -14,9 +13,11 @@ use weir_upstream::error::Cause;
 pub(super) struct Parts {
     /// The text before each part, and the part.
     ahead: VecDeque<(Bytes, Part)>,
+    /// The part of a copy that comes next.
+    copied: Option<Bytes>,
     end: Option<Bytes>,
     length: u64,
-    file: Arc<File>,
+    content: Content,
     core: CoreHandle,
     reading: Option<FileSource>,
 }
@@ -24,7 +25,7 @@ pub(super) struct Parts {
 impl Parts {
     /// `size` is the file's; `boundary` separates the parts.
     pub(super) fn new(
-        file: Arc<File>,
+        content: Content,
         parts: Vec<Part>,
         media: &str,
         size: u64,
@@ -47,7 +48,7 @@ impl Parts {
             .collect();
         let end = format!("\r\n--{boundary}--\r\n");
         length += end.len() as u64;
-        Self { ahead, end: Some(end.into()), length, file, core, reading: None }
+        Self { ahead, copied: None, end: Some(end.into()), length, content, core, reading: None }
     }
 }
 
@@ -63,10 +64,18 @@ impl BodySource for Parts {
             }
             self.reading = None;
         }
+        if let Some(piece) = self.copied.take() {
+            return Poll::Ready(Ok(Some(piece)));
+        }
         let Some((head, part)) = self.ahead.pop_front() else { return Poll::Ready(Ok(self.end.take())) };
-        let (file, length) = (Arc::clone(&self.file), part.end - part.start);
-        let range = FileRange { file, offset: part.start, length };
-        self.reading = Some(FileSource::new(range, self.core.clone()));
+        match &self.content {
+            Content::Copy(bytes) => self.copied = Some(slice(bytes, part)),
+            Content::Opened(file) => {
+                let (file, length) = (file.clone(), part.end - part.start);
+                let range = FileRange { file, offset: part.start, length };
+                self.reading = Some(FileSource::new(range, self.core.clone()));
+            }
+        }
         Poll::Ready(Ok(Some(head)))
     }
 }

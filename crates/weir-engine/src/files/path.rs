@@ -7,7 +7,7 @@ use weir_filter::template::RESERVED;
 const NAME_BYTES: usize = 4096;
 
 /// A name below the root. No segment is empty, `.` or `..`, or contains a slash.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Name {
     /// The segments with `/` between them; empty for the root itself.
     pub(crate) bytes: Vec<u8>,

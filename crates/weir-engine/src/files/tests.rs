@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use weir_filter::filter::{CallAnswer, CallRequest, Job, Services, Task};
 use weir_filter::testing::request_head;
 
-/// A core that runs blocking work immediately.
+/// A core that runs blocking work immediately, and tasks until they first wait.
 #[derive(Default)]
 struct Core(RefCell<HashMap<usize, Rc<dyn Any>>>);
 
@@ -25,8 +25,8 @@ impl Services for Core {
         Box::pin(std::future::ready(Err(&error::NO_ENDPOINT)))
     }
 
-    fn spawn(&self, _: Task) -> bool {
-        false
+    fn spawn(&self, mut task: Task) -> bool {
+        task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
     fn block(&self, job: Job) -> bool {
@@ -58,6 +58,11 @@ const LETTERS: &str = "abcdefghijklmnopqrstuvwxyz";
 
 impl Stand {
     fn new(change: impl FnOnce(&mut schema::Files)) -> Self {
+        Self::new_settled(SETTLED, change)
+    }
+
+    /// The same, with another time after which files are copied.
+    fn new_settled(settled: Duration, change: impl FnOnce(&mut schema::Files)) -> Self {
         let dir = TempDir::new().unwrap();
         let root = dir.path().join("root");
         fs::create_dir_all(root.join("docs/empty")).unwrap();
@@ -81,13 +86,19 @@ impl Stand {
         symlink("letters.txt", root.join("in.txt")).unwrap();
         let mut written = schema::Files::of(root);
         change(&mut written);
-        let site = Site::new(&written, None).unwrap_or_else(|(key, why)| panic!("{key}: {why}"));
+        let mut site = Site::new(&written, None).unwrap_or_else(|(key, why)| panic!("{key}: {why}"));
+        site.settled = settled;
         Self { dir, site: Arc::new(site), core: CoreHandle::new(Rc::new(Core::default())) }
     }
 
     async fn ask(&self, request: &str) -> Seen {
+        self.ask_at(Instant::now(), request).await
+    }
+
+    /// Asks at another time.
+    async fn ask_at(&self, now: Instant, request: &str) -> Seen {
         let head = request_head(request);
-        match self.site.answer_file(&head, &self.core).await {
+        match self.site.answer_file_at(&head, &self.core, now).await {
             Ok(answer) => {
                 Seen { status: answer.status, cause: "", headers: answer.headers, body: read(answer.body) }
             }
@@ -292,6 +303,232 @@ async fn a_root_that_goes_away() {
     assert_eq!((seen.status, seen.cause), (500, "files_root"));
     fs::rename(stand.dir.path().join("gone"), stand.dir.path().join("root")).unwrap();
     stand.ask("GET /").await.expect(200, "<p>home");
+}
+
+/// A site whose files are copied without delay, with `letters.txt` copied, and the time of that.
+async fn copied(change: impl FnOnce(&mut schema::Files)) -> (Stand, Instant) {
+    let stand = Stand::new_settled(Duration::ZERO, change);
+    let now = Instant::now();
+    for _ in 0..2 {
+        stand.ask_at(now, "GET /letters.txt").await.expect(200, LETTERS);
+    }
+    (stand, now)
+}
+
+/// What happens to a file or the way to it, and what is served a second later.
+#[tokio::test]
+async fn a_copy_is_at_most_a_second_old() {
+    type Change = fn(&Path);
+    let changes: [(&str, Change, u16, &str); 12] = [
+        (
+            "replaced",
+            |dir| {
+                fs::write(dir.join("new"), "new").unwrap();
+                fs::rename(dir.join("new"), dir.join("root/letters.txt")).unwrap();
+            },
+            200,
+            "new",
+        ),
+        ("written anew", |dir| fs::write(dir.join("root/letters.txt"), "short").unwrap(), 200, "short"),
+        (
+            "as long, at another time",
+            |dir| {
+                let file = File::create(dir.join("root/letters.txt")).unwrap();
+                file.write_all_at(LETTERS.to_uppercase().as_bytes(), 0).unwrap();
+                file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1)).unwrap();
+            },
+            200,
+            "ABCDEFGHIJKLMNOPQRSTUVWXYZ",
+        ),
+        (
+            "cut",
+            |dir| File::options().write(true).open(dir.join("root/letters.txt")).unwrap().set_len(3).unwrap(),
+            200,
+            "abc",
+        ),
+        (
+            "appended to",
+            |dir| {
+                let file = File::options().write(true).open(dir.join("root/letters.txt")).unwrap();
+                file.write_all_at(b"!", 26).unwrap();
+            },
+            200,
+            "abcdefghijklmnopqrstuvwxyz!",
+        ),
+        ("removed", |dir| fs::remove_file(dir.join("root/letters.txt")).unwrap(), 404, ""),
+        (
+            "a link out",
+            |dir| {
+                fs::remove_file(dir.join("root/letters.txt")).unwrap();
+                symlink("../secret.txt", dir.join("root/letters.txt")).unwrap();
+            },
+            404,
+            "",
+        ),
+        (
+            "a link in",
+            |dir| {
+                fs::remove_file(dir.join("root/letters.txt")).unwrap();
+                symlink("docs/a b.json", dir.join("root/letters.txt")).unwrap();
+            },
+            200,
+            "{}",
+        ),
+        (
+            "a folder",
+            |dir| {
+                fs::remove_file(dir.join("root/letters.txt")).unwrap();
+                fs::create_dir(dir.join("root/letters.txt")).unwrap();
+            },
+            308,
+            "",
+        ),
+        ("the folder renamed", |dir| fs::rename(dir.join("root"), dir.join("old")).unwrap(), 500, ""),
+        (
+            "the folder replaced",
+            |dir| {
+                fs::rename(dir.join("root"), dir.join("old")).unwrap();
+                fs::create_dir(dir.join("root")).unwrap();
+                fs::write(dir.join("root/letters.txt"), "next release").unwrap();
+            },
+            200,
+            "next release",
+        ),
+        (
+            "the folder a link to another",
+            |dir| {
+                fs::rename(dir.join("root"), dir.join("old")).unwrap();
+                fs::create_dir(dir.join("next")).unwrap();
+                fs::write(dir.join("next/letters.txt"), "next release").unwrap();
+                symlink("next", dir.join("root")).unwrap();
+            },
+            200,
+            "next release",
+        ),
+    ];
+    for (what, change, status, body) in changes {
+        let (stand, now) = copied(|_| {}).await;
+        change(stand.dir.path());
+        let tag = |seen: &Seen| seen.header("etag").map(str::to_owned);
+        let before = stand.ask_at(now + Duration::from_millis(999), "GET /letters.txt").await;
+        before.expect(200, LETTERS);
+        // Two requests, because the second may bring another copy.
+        for second in 1..=2 {
+            let after = stand.ask_at(now + Duration::from_secs(second), "GET /letters.txt").await;
+            assert_eq!(
+                (after.status, String::from_utf8_lossy(&after.body).as_ref()),
+                (status, body),
+                "{what}"
+            );
+            assert_ne!(tag(&after), tag(&before), "{what}");
+        }
+    }
+}
+
+/// Without permission, a copy is not served for longer than a second either. Root may read everything.
+#[tokio::test]
+async fn a_copy_needs_permission() {
+    use std::os::unix::fs::PermissionsExt;
+    let (stand, now) = copied(|_| {}).await;
+    let file = stand.dir.path().join("root/letters.txt");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0)).unwrap();
+    let expected = if File::open(&file).is_ok() { 200 } else { 404 };
+    let after = stand.ask_at(now + Duration::from_secs(1), "GET /letters.txt").await;
+    assert_eq!(after.status, expected, "{}", after.cause);
+}
+
+/// Each request gets what the file is, until it has been left alone.
+#[tokio::test]
+async fn a_file_that_was_just_written_is_not_copied() {
+    let stand = Stand::new(|_| {});
+    let now = Instant::now();
+    for body in ["1", "2", "3", "4"] {
+        fs::write(stand.dir.path().join("root/letters.txt"), body).unwrap();
+        stand.ask_at(now, "GET /letters.txt").await.expect(200, body);
+    }
+}
+
+/// A copy answers everything that a file answers.
+#[tokio::test]
+async fn a_copy_is_as_good_as_the_file() {
+    for request in [
+        "GET /letters.txt",
+        "HEAD /letters.txt",
+        "GET /letters.txt\nRange: bytes=2-4",
+        "GET /letters.txt\nRange: bytes=-3",
+        "GET /letters.txt\nRange: bytes=26-",
+        "GET /letters.txt\nIf-Match: \"other\"",
+        "GET /letters.txt\nIf-None-Match: *",
+        "GET /app.css\nAccept-Encoding: br",
+        "GET /app.css\nAccept-Encoding: gzip",
+        "GET /app.css",
+        "GET /in.txt",
+        "GET /empty.txt",
+        "GET /",
+        "GET /docs/",
+        "GET /docs",
+        "GET /no/such/page",
+        "GET /none.css",
+        "GET /.env",
+        "GET /out.txt",
+        "POST /letters.txt",
+    ] {
+        let change = |files: &mut schema::Files| {
+            files.precompressed = vec![Coding::Br, Coding::Gzip];
+            files.fallback = Some("/index.html".to_owned());
+        };
+        let (stand, now) = copied(change).await;
+        let name = request.replace("HEAD", "GET");
+        let name = name.split_once("\nRange").or(name.split_once("\nIf")).map_or(&*name, |(name, _)| name);
+        let opened = stand.ask_at(now, request).await;
+        for _ in 0..2 {
+            stand.ask_at(now, name).await;
+        }
+        let kept = stand.ask_at(now, request).await;
+        let length = |seen: &Seen| if request.starts_with("HEAD") { Vec::new() } else { seen.body.clone() };
+        assert_eq!(
+            (kept.status, kept.cause, &kept.headers, length(&kept)),
+            (opened.status, opened.cause, &opened.headers, length(&opened)),
+            "{request}"
+        );
+    }
+    let (stand, now) = copied(|_| {}).await;
+    let parts = stand.ask_at(now, "GET /letters.txt\nRange: bytes=0-1,24-25").await;
+    let text = String::from_utf8(parts.body).unwrap();
+    assert!(text.contains("\r\n\r\nab\r\n--") && text.contains("\r\n\r\nyz\r\n--"), "{text}");
+}
+
+/// The copy of a file belongs to what was asked for: another folder, coding or slash is another answer.
+#[tokio::test]
+async fn a_copy_answers_nothing_else() {
+    let (stand, now) = copied(|files| files.precompressed = vec![Coding::Br]).await;
+    assert_eq!(stand.ask_at(now, "GET /letters.txt/").await.status, 404);
+    for _ in 0..3 {
+        stand.ask_at(now, "GET /app.css\nAccept-Encoding: br").await.expect(200, "pretend brotli");
+        stand.ask_at(now, "GET /app.css").await.expect(200, "p { color: red }");
+    }
+    let mut other = Stand::new_settled(Duration::ZERO, |_| {});
+    fs::write(other.dir.path().join("root/letters.txt"), "other").unwrap();
+    other.core = stand.core.clone();
+    for _ in 0..3 {
+        other.ask_at(now, "GET /letters.txt").await.expect(200, "other");
+        stand.ask_at(now, "GET /letters.txt").await.expect(200, LETTERS);
+    }
+}
+
+/// A folder that was opened a while ago does not make its files good for another second.
+#[tokio::test]
+async fn a_copy_ends_with_its_folder() {
+    let stand = Stand::new_settled(Duration::ZERO, |_| {});
+    let now = Instant::now();
+    let late = now + Duration::from_millis(900);
+    stand.ask_at(now, "GET /").await.expect(200, "<p>home");
+    for _ in 0..2 {
+        stand.ask_at(late, "GET /letters.txt").await.expect(200, LETTERS);
+    }
+    fs::rename(stand.dir.path().join("root"), stand.dir.path().join("old")).unwrap();
+    stand.ask_at(late, "GET /letters.txt").await.expect(200, LETTERS);
+    assert_eq!(stand.ask_at(now + Duration::from_secs(1), "GET /letters.txt").await.status, 500);
 }
 
 #[test]

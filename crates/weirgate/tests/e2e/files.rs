@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use std::process::Command;
 
 use tempfile::TempDir;
-use weir_testkit::{Weir, run_weir};
+use weir_testkit::{Authority, Client, Tls, Weir, run_weir};
 
 use crate::cause::{FILES_HIDDEN, FILES_METHOD, FILES_MISSING, FILES_NO_INDEX, FILES_OUTSIDE, FILES_RANGE};
 use crate::support::WEB;
@@ -249,6 +249,44 @@ fn ranges_and_conditions() {
     client.ask(ask(&format!("If-Modified-Since: {date}\r\n"))).expect_status(304);
     client.ask(ask("If-Match: \"x\"\r\n")).expect_status(412);
     client.ask(ask("")).expect_status(200).expect_body("0123456789");
+}
+
+/// A file that nobody has changed for a while is copied once it is requested again: a copy that is long enough is sent
+/// as pages on cleartext HTTP/1.1, and written like any bytes elsewhere. Each way leads to the same bytes.
+#[test]
+fn a_file_that_is_requested_often_is_the_same_file() {
+    let authority = Authority::new();
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/tests");
+    let weir = Weir::start(&format!(
+        "listeners:\n  web: {{ address: 127.0.0.1:0, protocols: [http1, h2] }}\n  tls: {{ address: 127.0.0.1:0, \
+         tls: {{ certificates: [ {} ] }} }}\nroutes: {{ site: {{ match: {{ path: \"/*\" }}, files: {{ root: {root} }} }} }}\n",
+        authority.leaf(&["weir.test"]).yaml()
+    ));
+    let text = fs::read(format!("{root}/tidy.rs")).unwrap();
+    let mut tls = Client::connect_tls(weir.address("tls"), &Tls::new(&authority, "weir.test"));
+    let mut plain = weir.client();
+    for _ in 0..20 {
+        plain.get("/tidy.rs").expect_status(200).expect_body(&text);
+        tls.get("/tidy.rs").expect_status(200).expect_body(&text);
+        let mut h2 = weir.h2();
+        let stream = h2.get("/tidy.rs");
+        h2.message(stream).expect_status(200).expect_body(&text);
+        plain
+            .ask("GET /tidy.rs HTTP/1.1\r\nHost: weir.test\r\nRange: bytes=5001-35000\r\n\r\n")
+            .expect_status(206)
+            .expect_body(&text[5001..=35000]);
+        plain.send("HEAD /tidy.rs HTTP/1.1\r\nHost: weir.test\r\n\r\n");
+        plain
+            .read_response_to_head()
+            .expect_status(200)
+            .expect_header("content-length", &text.len().to_string());
+    }
+    // Answers in a row, and a client that reads none of them for a while.
+    let requests = "GET /tidy.rs HTTP/1.1\r\nHost: weir.test\r\n\r\n".repeat(100);
+    plain.send(requests);
+    for _ in 0..100 {
+        plain.read_response().expect_status(200).expect_body(&text);
+    }
 }
 
 #[test]
