@@ -47,14 +47,14 @@ def h2load(port, *, seconds, connections, streams, path="/", data=None, headers=
     }
 
 
-def weir(env, port, requests, *, connections, streams=None, scheme="http", headers=(), post=0, document=None, keepalive=True, routes=0, call=None, http3=False):
+def weir(env, port, requests, *, connections, streams=None, scheme="http", headers=(), post=0, document=None, keepalive=True, routes=0, call=None, http3=False, path="/"):
     """Makes exactly this many requests with `weir load` of the binary under test; raises unless each got a 200.
     Returns the number.
 
     `routes` requests each of that many routes in a shuffled order, as `routes_script` does. `call` is one of the
     suite `transcode`. `document` is a file of JSON that is posted.
     """
-    path, kept = "/", env.scratch / "load.json"
+    kept = env.scratch / "load.json"
     command = [str(env.weir), "load", "--threads", "1", "-n", str(requests), "-c", str(connections), "--timeout", "120s", "--no-live", "--save", str(kept)]
     command += [word for h in headers for word in ("-H", h)]
     command += ["--insecure"] if scheme.endswith("s") else []
