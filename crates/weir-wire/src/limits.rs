@@ -82,7 +82,75 @@ pub fn give_memory_back() {
     let _ = unsafe { libc::malloc_trim(0) }; // having nothing to return is no failure
 }
 
+/// Unmaps the program's code and constants. What runs on is mapped again from the page cache as it is used, in steps of
+/// 64 KiB; what only the start needed is not. For the moment at which the start is over: it takes a millisecond, and
+/// some hundred page faults afterwards.
+pub fn give_program_back() {
+    for (start, length) in constant_segments() {
+        // SAFETY: the segment is mapped from the program's file and was never writable, so that the file has all of it.
+        unsafe { libc::madvise(std::ptr::with_exposed_provenance_mut(start), length, libc::MADV_DONTNEED) };
+    }
+}
+
+/// A segment that is mapped, and the flag of one that is writable (`elf.h`).
+const PT_LOAD: u32 = 1;
+const PF_W: u32 = 2;
+
+/// Address and length of the program's segments that are mapped read-only from the start, in whole pages. Not those that
+/// the loader writes relocations to and then protects.
+fn constant_segments() -> Vec<(usize, usize)> {
+    /// Takes those of the first object, which is the program, and asks for no other.
+    unsafe extern "C" fn take(
+        object: *mut libc::dl_phdr_info,
+        _: libc::size_t,
+        found: *mut libc::c_void,
+    ) -> libc::c_int {
+        // SAFETY: the loader passes a description that is valid during the call, and what we gave it.
+        let (object, found) = unsafe { (&*object, &mut *found.cast::<Vec<(usize, usize)>>()) };
+        // SAFETY: the loader says that so many headers are there.
+        let headers = unsafe { std::slice::from_raw_parts(object.dlpi_phdr, usize::from(object.dlpi_phnum)) };
+        for header in headers.iter().filter(|h| h.p_type == PT_LOAD && h.p_flags & PF_W == 0) {
+            found.push((object.dlpi_addr as usize + header.p_vaddr as usize, header.p_filesz as usize));
+        }
+        1
+    }
+    let mut found: Vec<(usize, usize)> = Vec::new();
+    // SAFETY: `take` fits, and `found` lives until the call returns. A system constant is read.
+    let page = unsafe {
+        libc::dl_iterate_phdr(Some(take), (&raw mut found).cast());
+        usize::try_from(libc::sysconf(libc::_SC_PAGESIZE)).unwrap_or(usize::MAX)
+    };
+    let pages = found.into_iter().map(|(start, length)| {
+        let (from, to) = (start.next_multiple_of(page), (start + length) / page * page);
+        (from, to.saturating_sub(from))
+    });
+    pages.filter(|(_, length)| *length > 0).collect()
+}
+
 /// Whether an error means that descriptors (or socket memory) ran out. The accept loop then waits and continues.
 pub fn ran_out(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_program_runs_on_without_its_pages() {
+        let segments = constant_segments();
+        let here = the_program_runs_on_without_its_pages as fn() as usize;
+        assert!(
+            segments.iter().any(|(start, length)| (*start..start + length).contains(&here)),
+            "{segments:?}"
+        );
+        for _ in 0..3 {
+            give_program_back();
+            assert_eq!(error_text(), "Too many open files (os error 24)");
+        }
+    }
+
+    fn error_text() -> String {
+        out_of_descriptors().to_string()
+    }
 }

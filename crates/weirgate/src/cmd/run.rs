@@ -161,6 +161,7 @@ fn serve(
         let upgrader = Arc::clone(&upgrader);
         move || runtime.block_on(signals.serve(&signalled, &upgrader))
     })?;
+    weir_wire::limits::give_program_back();
     gateway.wait();
     upgrader.successor.see_off();
     drop((admin, pid_file));
