@@ -32,6 +32,12 @@ impl Checker<'_> {
             let hint = "add `tls: { certificates: [ { cert: api.pem, key: api.key } ] }`, or remove `h3`";
             self.error_hint(&at, "no-tls", message, hint);
         }
+        let auth = listener.tls.as_ref().and_then(|tls| tls.client_auth.as_ref());
+        if auth.is_some_and(|auth| auth.mode == ClientAuthMode::AcceptUntrusted) {
+            let message = "`accept_untrusted` does not work with HTTP/3, which this listener speaks too";
+            let hint = "write `mode: optional`, or remove `h3` from `protocols`";
+            self.error_hint(&format!("{path}.tls.client_auth.mode"), "two-answers", message, hint);
+        }
         if listener.http3.is_some_and(|http3| http3.early_data) {
             self.early_data(path, listener);
         }

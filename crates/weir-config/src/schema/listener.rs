@@ -189,7 +189,8 @@ pub struct CertificateFiles {
 pub struct ClientAuth {
     /// The authorities whose certificates we accept, PEM.
     pub ca: FilePath,
-    /// `required` refuses clients without a certificate, `optional` asks, `off` does not ask. Default `required`.
+    /// `required` refuses clients without a certificate, `optional` asks, and refuses one that is not valid;
+    /// `accept_untrusted` asks, and treats one that is not valid as none; `off` does not ask. Default `required`.
     #[serde(default)]
     pub mode: ClientAuthMode,
 }
@@ -198,6 +199,8 @@ pub struct ClientAuth {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ClientAuthMode {
+    /// Asked; a certificate that is not valid counts as none. Not over HTTP/3.
+    AcceptUntrusted,
     /// Never asked.
     Off,
     /// Asked; a certificate shown must be valid.

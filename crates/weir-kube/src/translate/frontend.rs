@@ -41,10 +41,10 @@ pub(super) fn clients(cx: &mut Cx<'_>, gateway: &Object<Gateway>, port: u16) -> 
     if authorities.is_empty() {
         let message = "spec.tls.frontend names no usable authority for the certificates of clients";
         clients.wrong = Some(Problem::new("NoValidCACertificate", message));
-    } else if validation.mode.as_deref() != Some(FALLBACK) {
-        // In the other mode any certificate is as good as none, so none is asked for.
+    } else {
+        let mode = if validation.mode.as_deref() == Some(FALLBACK) { "accept_untrusted" } else { "required" };
         let file = cx.config.file("pem", authorities.as_bytes());
-        clients.setting = Some(json!({ "ca": file, "mode": "required" }));
+        clients.setting = Some(json!({ "ca": file, "mode": mode }));
     }
     clients
 }

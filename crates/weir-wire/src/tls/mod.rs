@@ -2,7 +2,8 @@
 //!
 //! `certificate` is a certificate with its key. `proof` shows a certificate authority that we control a name.
 //! `server` selects a certificate by name and holds a listener's policy, `quic` that for HTTP/3; `client` holds the policy towards an
-//! upstream. `tickets` holds the keys with which clients resume sessions. `peer` is the certificate that the other
+//! upstream. `tickets` holds the keys with which clients resume sessions, and `untrusted` accepts certificates that
+//! no authority vouches for. `peer` is the certificate that the other
 //! side presented. `der` parses certificates, and `fault` explains failures. Both policies are built when a config is
 //! compiled, and all cores share them.
 
@@ -16,6 +17,7 @@ mod proof;
 mod quic;
 mod server;
 mod tickets;
+mod untrusted;
 
 pub use certificate::{Certificate, Identity, Slot, Validity, validities};
 pub use client::{ClientTls, ReadWrite};
@@ -43,7 +45,16 @@ use tokio::io::AsyncReadExt;
 
 /// A TLS connection in either role.
 #[derive(Debug)]
-pub struct TlsStream(tokio_rustls::TlsStream<Socket>);
+pub struct TlsStream(tokio_rustls::TlsStream<Socket>, Peer);
+
+/// Whether the peer's certificate may identify it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Peer {
+    /// The handshake verified it, or there is none.
+    Trusted,
+    /// No authority vouches for it: it counts as none.
+    Untrusted,
+}
 
 /// The version and cipher a TLS handshake negotiated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,7 +173,7 @@ impl TlsStream {
         let session = self.0.get_ref().1;
         TlsKeys {
             group: session.negotiated_key_exchange_group().and_then(|g| g.name().as_str()),
-            certificate_bits: session.peer_certificates().and_then(|c| der::key_bits(c.first()?)),
+            certificate_bits: self.leaf().and_then(|leaf| der::key_bits(leaf)),
         }
     }
 
@@ -171,10 +182,14 @@ impl TlsStream {
         self.0.get_ref().1.handshake_kind() == Some(rustls::HandshakeKind::Resumed)
     }
 
-    /// The certificate that the peer presented.
+    /// The certificate that the peer presented, unless no authority vouches for it.
     pub(crate) fn peer_certificate(&self) -> Option<PeerCertificate> {
-        let chain = self.0.get_ref().1.peer_certificates()?;
-        Some(PeerCertificate::of(chain.first()?))
+        self.leaf().map(|leaf| PeerCertificate::of(leaf))
+    }
+
+    fn leaf(&self) -> Option<&CertificateDer<'static>> {
+        let chain = self.0.get_ref().1.peer_certificates().filter(|_| self.1 == Peer::Trusted)?;
+        chain.first()
     }
 
     /// The name that the peer asked for, if this is the server.

@@ -30,8 +30,8 @@ impl QuicTls {
     /// Builds the policy: TLS 1.3 and the ALPN protocol `h3`. With `single_use` it accepts early data.
     ///
     /// # Errors
-    /// If the file of authorities is unusable; or with early data and client certificates, because a client that
-    /// resumes shows none.
+    /// If the file of authorities is unusable; with [`ClientAuth::AcceptUntrusted`]; or with early data and client
+    /// certificates, because a client that resumes shows none.
     pub fn new(
         shown: Shown<'_>,
         client_auth: &ClientAuth,
@@ -39,7 +39,11 @@ impl QuicTls {
         tickets: &Tickets,
         single_use: Option<&SingleUse>,
     ) -> Result<Self, TlsError> {
-        let mut config = server_config(shown, client_auth, policy, versions(true))?;
+        let (mut config, untrusted) = server_config(shown, client_auth, policy, versions(true))?;
+        if untrusted.is_some() {
+            // Nothing asks afterwards whether the certificate of a QUIC connection is to be trusted.
+            return Err(TlsError::policy("HTTP/3 does not accept untrusted certificates of clients"));
+        }
         config.alpn_protocols = vec![b"h3".to_vec()];
         match single_use.filter(|_| policy.tickets) {
             Some(_) if *client_auth != ClientAuth::Off => {

@@ -1,16 +1,21 @@
 //! TLS towards clients: certificate selection by name, client certificates, tickets.
 
+use super::untrusted::AcceptUntrusted;
 use super::{
-    Certificate, Part, PeerCertificate, Policy, Proofs, Slot, Tickets, TlsError, TlsStream, read_certificates,
+    Certificate, Part, Peer, PeerCertificate, Policy, Proofs, Slot, Tickets, TlsError, TlsStream,
+    read_certificates,
 };
 use crate::Socket;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::CertificateDer;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig, SignatureAlgorithm, SupportedProtocolVersion};
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -19,6 +24,9 @@ use tokio_rustls::{LazyConfigAcceptor, TlsAcceptor};
 /// Whether clients must show a certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ClientAuth {
+    /// We request a certificate, and serve the client whatever it sends. A certificate that is not valid counts as
+    /// none.
+    AcceptUntrusted(PathBuf),
     /// We request no certificate.
     #[default]
     Off,
@@ -28,10 +36,22 @@ pub enum ClientAuth {
     Required(PathBuf),
 }
 
+impl ClientAuth {
+    /// The file of the authorities that verify certificates; `None` if we request none.
+    pub fn ca(&self) -> Option<&Path> {
+        match self {
+            Self::Off => None,
+            Self::AcceptUntrusted(ca) | Self::Optional(ca) | Self::Required(ca) => Some(ca),
+        }
+    }
+}
+
 /// The TLS policy of a listener.
 #[derive(Clone)]
 pub struct ServerTls {
     acceptor: TlsAcceptor,
+    /// Decides about certificates that the handshake accepted without verifying them.
+    untrusted: Option<AcceptUntrusted>,
     /// Where certificate authorities may request proofs.
     proofs: Option<Box<Proofs>>,
 }
@@ -74,12 +94,12 @@ impl ServerTls {
         policy: &Policy,
         tickets: &Tickets,
     ) -> Result<Self, TlsError> {
-        let mut config = server_config(shown, client_auth, policy, policy.versions())?;
+        let (mut config, untrusted) = server_config(shown, client_auth, policy, policy.versions())?;
         config.alpn_protocols = alpn.iter().map(|p| p.to_vec()).collect();
         if policy.tickets {
             config.ticketer = tickets.producer();
         }
-        Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), proofs: None })
+        Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), untrusted, proofs: None })
     }
 
     /// The same policy, which also answers certificate authorities.
@@ -105,7 +125,16 @@ impl ServerTls {
                 start.into_stream(Arc::clone(self.acceptor.config())).await?
             }
         };
-        Ok(Handshake::Client(Box::new(TlsStream(stream.into()))))
+        let peer = self.peer(stream.get_ref().1.peer_certificates());
+        Ok(Handshake::Client(Box::new(TlsStream(stream.into(), peer))))
+    }
+
+    /// Whether a client's certificate may identify it. A resumed session has the certificate of the first handshake.
+    fn peer(&self, chain: Option<&[CertificateDer<'_>]>) -> Peer {
+        match (&self.untrusted, chain) {
+            (Some(untrusted), Some(chain)) if !untrusted.trusts(chain) => Peer::Untrusted,
+            _ => Peer::Trusted,
+        }
     }
 }
 
@@ -120,44 +149,59 @@ impl ServerTls {
         stream: TcpStream,
     ) -> io::Result<(impl AsyncRead + AsyncWrite + Unpin + Send + use<>, Option<PeerCertificate>)> {
         let stream = self.acceptor.accept(stream).await?;
-        let chain = stream.get_ref().1.peer_certificates();
+        let chain =
+            stream.get_ref().1.peer_certificates().filter(|chain| self.peer(Some(chain)) == Peer::Trusted);
         let certificate = chain.and_then(|chain| chain.first()).map(|leaf| PeerCertificate::of(leaf));
         Ok((stream, certificate))
     }
 }
 
-/// What all policies towards clients have in common. No tickets are made yet.
+/// What all policies towards clients have in common, and what decides about certificates that the handshake does not
+/// verify. No tickets are made yet.
 pub(super) fn server_config(
     shown: Shown<'_>,
     client_auth: &ClientAuth,
     policy: &Policy,
     versions: &[&'static SupportedProtocolVersion],
-) -> Result<ServerConfig, TlsError> {
+) -> Result<(ServerConfig, Option<AcceptUntrusted>), TlsError> {
     let provider = Arc::clone(policy.provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(versions)
         .map_err(|e| TlsError::policy("no policy of TLS").because(e))?;
-    let builder = match client_auth {
-        ClientAuth::Off => builder.with_no_client_auth(),
-        ClientAuth::Optional(ca) | ClientAuth::Required(ca) => {
-            let mut roots = RootCertStore::empty();
-            let unusable = || TlsError::of(Part::Authority, ca.display().to_string());
-            for cert in read_certificates(ca, Part::Authority)? {
-                roots.add(cert).map_err(|e| unusable().because(e))?;
-            }
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-            let verifier = match client_auth {
-                ClientAuth::Optional(_) => verifier.allow_unauthenticated(),
-                _ => verifier,
-            };
-            builder.with_client_cert_verifier(verifier.build().map_err(|e| unusable().because(e))?)
+    let verifier = verifier(client_auth, provider)?;
+    let mut untrusted = None;
+    let builder = match (verifier, client_auth) {
+        (None, _) => builder.with_no_client_auth(),
+        (Some(verifier), ClientAuth::AcceptUntrusted(_)) => {
+            let verifier = untrusted.insert(AcceptUntrusted(verifier));
+            builder.with_client_cert_verifier(Arc::new(verifier.clone()))
         }
+        (Some(verifier), _) => builder.with_client_cert_verifier(verifier),
     };
     let mut config = builder.with_cert_resolver(Arc::new(Certificates::new(shown)?));
     config.session_storage = Arc::new(NoServerSessionStorage {}); // tickets resume sessions without server memory
     config.send_tls13_tickets = if policy.tickets { 2 } else { 0 };
     config.max_fragment_size = None;
-    Ok(config)
+    Ok((config, untrusted))
+}
+
+/// Verifies certificates of clients by the authorities in a file.
+fn verifier(
+    client_auth: &ClientAuth,
+    provider: Arc<CryptoProvider>,
+) -> Result<Option<Arc<dyn ClientCertVerifier>>, TlsError> {
+    let Some(ca) = client_auth.ca() else { return Ok(None) };
+    let mut roots = RootCertStore::empty();
+    let unusable = || TlsError::of(Part::Authority, ca.display().to_string());
+    for cert in read_certificates(ca, Part::Authority)? {
+        roots.add(cert).map_err(|e| unusable().because(e))?;
+    }
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+    let verifier = match client_auth {
+        ClientAuth::Required(_) => verifier,
+        _ => verifier.allow_unauthenticated(),
+    };
+    Ok(Some(verifier.build().map_err(|e| unusable().because(e))?))
 }
 
 /// TLS 1.2 and 1.3, or 1.3 only.

@@ -4,7 +4,7 @@ use super::Compiler;
 use super::listeners::{client_auth, tickets_key};
 use weir_config::schema::Protocol;
 use weir_wire::Chain;
-use weir_wire::tls::{self, ClientAuth, Part, ServerTls, Shown};
+use weir_wire::tls::{self, Part, ServerTls, Shown};
 
 impl Compiler<'_> {
     /// The policy of `admin.tls`, if there is one.
@@ -16,7 +16,7 @@ impl Compiler<'_> {
         if certificates.is_empty() || self.misses_file("admin.tls.client_auth") {
             return None; // reported when the config was checked
         }
-        if let ClientAuth::Optional(ca) | ClientAuth::Required(ca) = &client_auth {
+        if let Some(ca) = client_auth.ca() {
             self.authority_dates("admin.tls.client_auth.ca", ca);
         }
         let alpn = [super::listeners::alpn(Protocol::Http1)];

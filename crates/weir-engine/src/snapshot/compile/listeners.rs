@@ -192,7 +192,7 @@ impl Compiler<'_> {
         if certificates.is_empty() && kept.is_empty() || self.misses_file(&format!("{path}.client_auth")) {
             return None; // reported when the config was checked
         }
-        if let ClientAuth::Optional(ca) | ClientAuth::Required(ca) = &client_auth {
+        if let Some(ca) = client_auth.ca() {
             self.authority_dates(&format!("{path}.client_auth.ca"), ca);
         }
         let kept: Vec<(String, Slot)> = kept.iter().map(named_slot).collect();
@@ -230,6 +230,7 @@ fn named_slot(entry: &Arc<Entry>) -> (String, Slot) {
 pub(super) fn client_auth(written: Option<&schema::ClientAuth>) -> ClientAuth {
     match written.map(|auth| (auth.mode, auth.ca.0.clone())) {
         None | Some((schema::ClientAuthMode::Off, _)) => ClientAuth::Off,
+        Some((schema::ClientAuthMode::AcceptUntrusted, ca)) => ClientAuth::AcceptUntrusted(ca),
         Some((schema::ClientAuthMode::Optional, ca)) => ClientAuth::Optional(ca),
         Some((schema::ClientAuthMode::Required, ca)) => ClientAuth::Required(ca),
     }
@@ -349,6 +350,7 @@ fn clients_policy(client_auth: &ClientAuth) -> (u8, Vec<u8>) {
         ClientAuth::Off => (0, Vec::new()),
         ClientAuth::Optional(ca) => (1, file(ca)),
         ClientAuth::Required(ca) => (2, file(ca)),
+        ClientAuth::AcceptUntrusted(ca) => (3, file(ca)),
     }
 }
 
@@ -395,6 +397,7 @@ mod tests {
         let keys = [
             tickets_key(&one, &[], &ClientAuth::Off, false),
             tickets_key(&one, &[], &ClientAuth::Off, true),
+            tickets_key(&one, &[], &ClientAuth::AcceptUntrusted(ca.clone()), false),
             tickets_key(&one, &[], &ClientAuth::Optional(ca.clone()), false),
             tickets_key(&one, &[], &ClientAuth::Required(ca), false),
             tickets_key(&one, &[], &ClientAuth::Required(other), false),
