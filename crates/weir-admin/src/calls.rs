@@ -165,7 +165,7 @@ pub(crate) const CALLS: &[Call] = &[
         does: Do::Explain,
         role: READ,
         body: 64 << 10,
-        meaning: "what `weir explain` says about the request in the body (`method`, `url`, `headers`, `listener`, `client`), by the running config",
+        meaning: "what `weir explain` says about the request in the body (`method`, `url`, `headers`, `listener`, `client`), by the running config; with `text: true` also as text",
         query: &[],
         statuses: &[200, 415, 422],
     },

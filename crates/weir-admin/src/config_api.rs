@@ -201,7 +201,7 @@ fn explain(gateway: &Gateway, asked: &ConfigRequest) -> Outcome {
     };
     let fields = request.get("headers").and_then(Value::as_object).into_iter().flatten();
     let fields: Vec<(String, String)> =
-        fields.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect();
+        fields.flat_map(|(name, value)| texts(value).map(|text| (name.clone(), text.to_owned()))).collect();
     let client = match text("client").map(str::parse).transpose() {
         Ok(client) => client,
         Err(_) => {
@@ -212,11 +212,20 @@ fn explain(gateway: &Gateway, asked: &ConfigRequest) -> Outcome {
     let arriving = Arriving { listener: text("listener"), client };
     match gateway.explain(arriving, method, url, &fields) {
         Ok(explanation) => {
-            let document = serde_json::to_value(&explanation).unwrap_or_default();
+            let mut document = serde_json::to_value(&explanation).unwrap_or_default();
+            if request.get("text") == Some(&Value::Bool(true)) {
+                document["text"] = json!(explanation.to_string());
+            }
             Ok(answer::json(StatusCode::OK, &document))
         }
         Err(why) => Err(answer::problem(StatusCode::UNPROCESSABLE_ENTITY, &why)),
     }
+}
+
+/// The texts in a value: one, or a list of them.
+fn texts(value: &Value) -> impl Iterator<Item = &str> {
+    let one = std::slice::from_ref(value);
+    value.as_array().map_or(one, Vec::as_slice).iter().filter_map(Value::as_str)
 }
 
 // === changing ===

@@ -1,11 +1,13 @@
 //! `weir explain`: which route a request takes, and why.
 
-use super::{AdminArgs, ConfigArgs, Format, print, unanswered};
+use super::{AdminArgs, AdminPlace, ConfigArgs, Format, print, unanswered};
 use anyhow::{Result, anyhow};
 use clap::Args;
-use serde_json::Value;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::process::ExitCode;
+use weir_admin::client::{self, Call};
 use weir_gateway::explain::{Arriving, Explanation, TargetShown};
 
 #[derive(Args)]
@@ -26,11 +28,15 @@ pub(super) struct Explain {
     /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
-    /// Address of the admin listener of a running Weir, to ask for the state of the endpoints
+    /// Explain by the config that a running Weir has, whatever the files say
+    #[arg(long)]
+    running: bool,
+    /// Address of the admin listener of a running Weir, to ask for the state of the endpoints [default with --running:
+    /// the config's, else 127.0.0.1:9180]
     #[arg(long, value_name = "ADDR")]
     admin: Option<String>,
     /// Token of that admin listener [default: the variable ADMIN_TOKEN, else the config's]
-    #[arg(long, value_name = "TOKEN", requires = "admin")]
+    #[arg(long, value_name = "TOKEN")]
     token: Option<String>,
     #[command(flatten)]
     pub(super) config: ConfigArgs,
@@ -50,17 +56,16 @@ impl Explain {
         if self.url.is_none() && !self.method.starts_with("grpc") {
             return Err(anyhow!("`{}`: expected a method and a URL, or a grpc:// URL", self.method));
         }
+        if self.running {
+            return self.ask(&headers?);
+        }
         let checked = weir_gateway::check(&self.config.source(), &[]);
         let Some((_, snapshot)) = &checked.compiled else {
             err!("{}", checked.diagnostics.to_text());
             return Ok(ExitCode::from(1));
         };
         let arriving = Arriving { listener: self.listener.as_deref(), client: self.client };
-        let (method, url) = match &self.url {
-            Some(url) => (self.method.as_str(), url),
-            // gRPC always uses POST.
-            None => ("POST", &self.method),
-        };
+        let (method, url) = self.line();
         match weir_gateway::explain::explain(snapshot, arriving, method, url, &headers?) {
             Ok(told) => {
                 let live = self.live(&told)?;
@@ -87,24 +92,88 @@ impl Explain {
             }
         }
     }
-    /// The state of the upstreams that the request may go to, if `--admin` names a running Weir.
-    fn live(&self, told: &Explanation) -> Result<Option<Value>> {
-        let (Some(address), Some(TargetShown::Upstreams(upstreams))) = (&self.admin, &told.target) else {
-            return Ok(None);
+
+    /// The method and the URL.
+    fn line(&self) -> (&str, &str) {
+        match &self.url {
+            Some(url) => (&self.method, url),
+            // gRPC always uses POST.
+            None => ("POST", &self.method),
+        }
+    }
+
+    /// Asks a running Weir.
+    fn ask(&self, headers: &[(String, String)]) -> Result<ExitCode> {
+        let (method, url) = self.line();
+        let mut fields: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (name, value) in headers {
+            fields.entry(name).or_default().push(value);
+        }
+        let question = json!({
+            "method": method, "url": url, "headers": fields, "listener": self.listener, "client": self.client,
+            "text": self.format == Format::Text,
+        });
+        let question = question.to_string();
+        let call = Call {
+            line: "POST /api/v1/config:explain",
+            media: "application/json",
+            body: question.as_bytes(),
+            ..Call::default()
         };
-        let (admin, token) = (Some(address.clone()), self.token.clone());
-        let place =
-            AdminArgs { admin, token, cacert: None, cert: None, key: None, config: self.config.clone() }
-                .place()?;
-        let answer =
-            weir_admin::client::status(place.at(), place.token.as_deref()).map_err(|e| unanswered(&e))?;
+        let place = self.place()?;
+        let answer = client::ask(place.at(), place.token.as_deref(), call).map_err(|e| unanswered(&e))?;
+        let document = answer.json();
         if !answer.is_success() {
             return Err(anyhow!("{}", answer.explanation()));
         }
-        let status = answer.json();
-        let of = |name: &String| (name.clone(), status["upstreams"][name].clone());
-        Ok(Some(Value::Object(upstreams.iter().map(|upstream| of(&upstream.name)).collect())))
+        let names = document["target"]["upstreams"].as_array().into_iter().flatten();
+        let names: Vec<&str> = names.filter_map(|upstream| upstream["name"].as_str()).collect();
+        let live = if names.is_empty() { None } else { Some(state(&place, &names)?) };
+        let has_winner = !document["decision"]["winner"].is_null();
+        match self.format {
+            Format::Json => {
+                let mut document = document;
+                if let Some(live) = live {
+                    document["live"] = live;
+                }
+                print(&format!("{document:#}\n"));
+            }
+            Format::Text => {
+                let text = document["text"].as_str().ok_or_else(|| {
+                    anyhow!(
+                        "the running Weir is older than this program: use --format json, or its own program"
+                    )
+                })?;
+                print(&format!("{text}{}", live.as_ref().map_or_else(String::new, words)));
+            }
+        }
+        Ok(ExitCode::from(u8::from(!has_winner)))
     }
+
+    fn place(&self) -> Result<AdminPlace> {
+        let (admin, token) = (self.admin.clone(), self.token.clone());
+        AdminArgs { admin, token, cacert: None, cert: None, key: None, config: self.config.clone() }.place()
+    }
+
+    /// The state of the upstreams that the request may go to, if `--admin` names a running Weir.
+    fn live(&self, told: &Explanation) -> Result<Option<Value>> {
+        let (Some(_), Some(TargetShown::Upstreams(upstreams))) = (&self.admin, &told.target) else {
+            return Ok(None);
+        };
+        let names: Vec<&str> = upstreams.iter().map(|upstream| &*upstream.name).collect();
+        state(&self.place()?, &names).map(Some)
+    }
+}
+
+/// The state of upstreams in a running Weir.
+fn state(place: &AdminPlace, names: &[&str]) -> Result<Value> {
+    let answer = client::status(place.at(), place.token.as_deref()).map_err(|e| unanswered(&e))?;
+    if !answer.is_success() {
+        return Err(anyhow!("{}", answer.explanation()));
+    }
+    let status = answer.json();
+    let of = |name: &&str| ((*name).to_owned(), status["upstreams"][*name].clone());
+    Ok(Value::Object(names.iter().map(of).collect()))
 }
 
 /// The state of the upstreams as text, a line per endpoint.
