@@ -68,7 +68,7 @@ pub(crate) async fn serve_lane(core: Rc<Core>, lane: Rc<Lane<Arrived>>) {
         serve(&core, arrived, &mut deadline).await;
         deadline.clear();
         let mut idle = core.lanes.borrow_mut();
-        if core.leaving.get().is_some() || idle.len() >= IDLE_LANES {
+        if core.ends() || idle.len() >= IDLE_LANES {
             return;
         }
         idle.push(Rc::clone(&lane));
@@ -86,7 +86,7 @@ async fn serve(core: &Rc<Core>, arrived: Arrived, deadline: &mut Deadline) {
         (now.cloned(), local.snapshot.connections, local.snapshot.per_client.is_set())
     };
     // If its listener is gone or the core drains, a connection from the accept queue gets one answer.
-    let ends = core.leaving.get().is_some() || now.is_none();
+    let ends = core.ends() || now.is_none();
     let listener = now.unwrap_or(listener);
     let handle = Rc::new(ConnectionHandle::new(&listener.spec, ends, waker));
     let held = core.shared.connections.fetch_add(1, Ordering::Relaxed);

@@ -95,6 +95,8 @@ pub enum Message {
         /// Dropped when it is done.
         done: mpsc_std::Sender<()>,
     },
+    /// The gateway drains after a delay: close each open connection after its next exchange. Accept as before.
+    Retire,
     /// Send a copy of each listening socket, for the process that takes over.
     Lend {
         /// Where the sockets go, or why one of them does not.
@@ -124,6 +126,9 @@ pub enum Message {
 /// How a core drains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leaving {
+    /// The gateway ends after `shutdown.delay`. Connections that were open are closed as with [`Self::Successor`], so
+    /// that few are left when it ends; new ones are not, because the client has nowhere else to go yet.
+    Delayed,
     /// The gateway ends. Idle connections are closed immediately, so that it ends soon.
     End,
     /// Another process already listens. An idle connection may bring one more request and is closed with its answer,
@@ -392,6 +397,16 @@ impl Core {
         let siblings = self.siblings.borrow();
         let place = siblings.iter().position(|sibling| sibling.index == self.index);
         (place.unwrap_or_default(), siblings.len().max(1))
+    }
+
+    /// Whether a new connection gets one answer only.
+    pub(crate) fn ends(&self) -> bool {
+        self.leaving.get().is_some_and(|leaving| leaving != Leaving::Delayed)
+    }
+
+    /// Whether an idle connection that is to be closed may bring one more request.
+    pub(crate) fn awaits_one_more(&self) -> bool {
+        matches!(self.leaving.get(), Some(Leaving::Delayed | Leaving::Successor))
     }
 
     /// Closes every connection after its exchange.

@@ -4,7 +4,7 @@ mod quic;
 
 use crate::call;
 use crate::connection;
-use crate::core::{Arrived, Core, LocalListener, Message, Parts, Shared, Sibling};
+use crate::core::{Arrived, Core, Leaving, LocalListener, Message, Parts, Shared, Sibling};
 use crate::lane::Lane;
 use crate::snapshot::Snapshot;
 use quic::{Dealt, QuicDoors};
@@ -144,6 +144,7 @@ async fn run(start: Start, sockets: Rc<Sockets>) {
                 quic.drain(&core, leaving);
                 core.drain(leaving);
             }
+            Some(Message::Retire) => core.drain(Leaving::Delayed),
             Some(Message::Quic(passed)) => quic.take(&core, passed),
             Some(Message::Lend { to }) => {
                 doors.lend(&to);

@@ -25,8 +25,9 @@ const DOORS: Duration = Duration::from_secs(1);
 const DRAIN_POLL: Duration = Duration::from_millis(10);
 
 impl Gateway {
-    /// Turns readiness off and waits `shutdown.delay`. Then accepts nothing more, closes every connection after its
-    /// exchange, and ends the gateway when all have closed or `shutdown.drain` is over. Blocks until then.
+    /// Turns readiness off and waits `shutdown.delay`, in which open connections close after their next exchange. Then
+    /// accepts nothing more, closes every connection after its exchange, and ends the gateway when all have closed or
+    /// `shutdown.drain` is over. Blocks until then.
     pub fn drain(&self) {
         let first = !self.inner.draining.swap(true, Ordering::Relaxed);
         if !first {
@@ -36,7 +37,10 @@ impl Gateway {
         self.stop_shadow(None, "the gateway drains");
         let shutdown = self.control().config.shutdown.clone();
         log::info("draining", &[("delay", &shutdown.delay), ("deadline", &shutdown.drain)]);
-        std::thread::sleep(shutdown.delay.get()); // documented as blocking
+        if !shutdown.delay.is_zero() {
+            self.tell_all(|| Message::Retire);
+            std::thread::sleep(shutdown.delay.get()); // documented as blocking
+        }
         self.close_doors(Leaving::End);
         self.cut(shutdown.drain.get());
         self.stop();

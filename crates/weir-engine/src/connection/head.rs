@@ -1,7 +1,6 @@
 //! Reads the next request head of a connection, parses it as bytes arrive, and gives up when its time is over.
 
 use crate::client::Client;
-use crate::core::Leaving;
 use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll};
@@ -64,7 +63,7 @@ impl HeadRead {
                 Poll::Pending => break,
             }
         }
-        let stays = client.core.leaving.get() == Some(Leaving::Successor);
+        let stays = client.core.awaits_one_more();
         let (handle, none) = (&client.handle, self.head.is_none());
         if none && handle.closing.get() && (self.reused && !stays || handle.outdated.get()) {
             return Poll::Ready(Err(Unread::Ended));

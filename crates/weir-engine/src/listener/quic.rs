@@ -176,6 +176,7 @@ impl QuicDoors {
     /// others take clients for [`HANDED_OVER`] more, lest one be refused before that is heard.
     pub(super) fn drain(&self, core: &Core, leaving: Leaving) {
         match leaving {
+            Leaving::Delayed => {}
             Leaving::End => self.reading().for_each(|door| door.leave(core)),
             Leaving::Successor => {
                 self.leaves.set(Instant::now().checked_add(HANDED_OVER));
@@ -248,7 +249,7 @@ impl Door {
     fn serve(&self, core: &Rc<Core>) {
         match server(core, self.address) {
             // One that leaves with its core or process does not come back.
-            Some(_) if self.is_leaving.get() && core.leaving.get().is_some() => {}
+            Some(_) if self.is_leaving.get() && core.ends() => {}
             Some(server) => {
                 self.is_leaving.set(false);
                 self.endpoint.reopen(Some(server));

@@ -41,7 +41,7 @@ pub(crate) async fn serve(core: Rc<Core>, address: SocketAddr, connection: Conne
     drop(local);
     let peer = Peer::Address(connection.peer());
     let at = outer.as_ref().unwrap_or(&listener);
-    let ends = core.leaving.get().is_some();
+    let ends = core.ends();
     let handle = Rc::new(ConnectionHandle::of_quic(&at.spec, &listener.spec, ends, waker));
     let held = core.shared.connections.fetch_add(1, Ordering::Relaxed);
     let number = core.enter(&handle);
