@@ -243,7 +243,7 @@ impl Builder {
         let crew = Crew::start(cores, &telemetry, &prepared.snapshot, homes);
         let crew = crew.map_err(|e| StartError::System(e.into()))?;
         control.commit(prepared, &crew, true);
-        Control::log_warnings(&diagnostics);
+        Control::log_warnings(&diagnostics, &Diagnostics::default());
         control.note_warnings(&diagnostics);
         let config = Arc::clone(&control.config);
         let gateway = Gateway {

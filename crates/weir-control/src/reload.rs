@@ -27,7 +27,7 @@ use crate::crew::{Crew, Grown, add_udp};
 use crate::history::By;
 use crate::status::{self, CertificateStatus, Rate, ReloadStatus};
 use outputs::{Change, LogWriter, configure_log};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::error::Error;
 use std::fmt;
 use std::io;
@@ -463,12 +463,16 @@ impl Control {
         self.carry.acme.stop();
     }
 
-    /// Logs the warnings about a config, for those who never run `weir check`.
-    pub(crate) fn log_warnings(diagnostics: &Diagnostics) {
+    /// Logs the warnings about a config, for those who never run `weir check`; not those that the config before had
+    /// too, because a controller reloads many times a minute.
+    pub(crate) fn log_warnings(diagnostics: &Diagnostics, before: &Diagnostics) {
         /// Most warnings to log; `weir check` prints all.
         const MOST: usize = 20;
-        for warning in diagnostics.for_readers().iter().filter(|d| d.severity == Severity::Warning).take(MOST)
-        {
+        let known: HashSet<_> = before.iter().map(|d| (d.code, &*d.path, &*d.message)).collect();
+        let mut fresh = diagnostics.clone();
+        fresh
+            .retain(|d| d.severity == Severity::Warning && !known.contains(&(d.code, &*d.path, &*d.message)));
+        for warning in fresh.for_readers().iter().take(MOST) {
             let place = warning.place.as_ref().map_or_else(String::new, Place::to_string);
             let hint = warning.hint.as_deref().unwrap_or_default();
             log::warn(
@@ -498,12 +502,13 @@ impl Control {
     fn reload_with(&mut self, by: &By, instead: Overrides<'_>, cores: &Crew) -> Result<Reloaded, Refused> {
         let began = Instant::now();
         let source = self.config.source.clone();
+        let warned = self.warnings.clone();
         match self.load_files(by, instead, cores) {
             Ok(diagnostics) => {
                 self.last_reload = Some(ReloadStatus::new(Ok(()), SystemTime::now()));
                 let took = began.elapsed().as_millis();
                 log::info("reloaded", &[("revision", &self.snapshot.revision), ("ms", &took)]);
-                Self::log_warnings(&diagnostics);
+                Self::log_warnings(&diagnostics, &warned);
                 if self.config.source != source {
                     log::warn("source changed: that needs a restart", &[]);
                 }

@@ -81,8 +81,11 @@ impl Checker<'_> {
         }
     }
 
-    /// A warning if endpoints have zones but this gateway has none.
+    /// A warning if endpoints have zones but this gateway has none. A controller writes the zones that it finds.
     fn zones(&mut self, list: &str, endpoints: &[Endpoint]) {
+        if self.config.ranked {
+            return;
+        }
         let placed = endpoints.iter().position(|endpoint| endpoint.zone.is_some());
         if let (Some(index), None) = (placed, &self.config.zone) {
             let message = "no zone is preferred, because this gateway has none; only retries use zones";
