@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// The statuses are complete when they have not changed for this long; Events come after 3 s.
-	settled = 8 * time.Second
+	// The statuses are complete when they have not changed for this long. Events come after 3 s, ten a second.
+	settled = 15 * time.Second
 	// How long that may take.
 	settleFor = 90 * time.Second
 )
