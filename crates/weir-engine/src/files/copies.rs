@@ -54,10 +54,12 @@ const COPYING_FOR: Duration = Duration::from_secs(1);
 static TABLES: LazyLock<PerCore<Table>> = LazyLock::new(PerCore::new);
 
 /// All copies, by device and inode.
-static COPIES: LazyLock<Mutex<HashMap<(u64, u64), Weak<Copied>>>> = LazyLock::new(Mutex::default);
+static COPIES: LazyLock<Mutex<Copies>> = LazyLock::new(Mutex::default);
 
 /// Bytes of all copies.
 static USED: AtomicU64 = AtomicU64::new(0);
+
+type Copies = HashMap<(u64, u64), Weak<Copied>>;
 
 /// What identifies a file and its content: any change moves the last two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -267,7 +269,7 @@ pub(super) fn copy(file: &File, identity: Identity, room: Room) -> Option<Arc<Co
     Some(copied)
 }
 
-fn copies() -> MutexGuard<'static, HashMap<(u64, u64), Weak<Copied>>> {
+fn copies() -> MutexGuard<'static, Copies> {
     COPIES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -431,7 +431,7 @@ async fn a_copy_needs_permission() {
     use std::os::unix::fs::PermissionsExt;
     let (stand, now) = copied(|_| {}).await;
     let file = stand.dir.path().join("root/letters.txt");
-    fs::set_permissions(&file, fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o000)).unwrap();
     let expected = if File::open(&file).is_ok() { 200 } else { 404 };
     let after = stand.ask_at(now + Duration::from_secs(1), "GET /letters.txt").await;
     assert_eq!(after.status, expected, "{}", after.cause);

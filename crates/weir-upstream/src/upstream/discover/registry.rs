@@ -396,8 +396,7 @@ mod tests {
         state.has_answered(true);
         assert!(state.good.is_some());
         let one = LeftOut { id: "x".to_owned(), why: "it has no port".to_owned() };
-        let listing =
-            weir_discover::Listing { left_out: vec![one.clone()], unusable: 7, ..Default::default() };
+        let listing = Listing { left_out: vec![one.clone()], unusable: 7, ..Default::default() };
         state.book.answered(listing, false);
         assert_eq!(state.left_out(), (&[one][..], 7));
     }

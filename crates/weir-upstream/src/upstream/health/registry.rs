@@ -17,7 +17,7 @@ pub struct Healths(Mutex<Known>);
 #[derive(Debug, Default)]
 struct Known {
     /// By address, then by upstream: few upstreams share an address, but there may be thousands of both.
-    healths: HashMap<Arc<str>, Vec<(Arc<str>, Weak<Health>)>>,
+    healths: HashMap<Arc<str>, Sharers>,
     /// With so many addresses, those that are gone are forgotten.
     full: usize,
     /// What the previous process knew of endpoints that are still to come.
@@ -28,6 +28,9 @@ struct Known {
 
 /// Fewer addresses than this are not searched for those that are gone.
 const FEW: usize = 1_000;
+
+/// The upstreams that have an address, each with the health of its endpoint there.
+type Sharers = Vec<(Arc<str>, Weak<Health>)>;
 
 /// The names of an upstream and of an endpoint.
 type Name = (Arc<str>, Arc<str>);
