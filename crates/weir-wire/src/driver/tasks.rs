@@ -37,6 +37,8 @@ pub(crate) struct Tasks {
     running: Cell<Option<Name>>,
     /// Distinguishes a task from earlier ones in the same place.
     generation: Cell<u32>,
+    /// The core has ended: a task that comes now is dropped at once.
+    is_over: Cell<bool>,
     calls: Arc<Calls>,
 }
 
@@ -94,12 +96,14 @@ impl Tasks {
             places: RefCell::default(),
             running: Cell::new(None),
             generation: Cell::new(0),
+            is_over: Cell::new(false),
             calls: Arc::new(Calls { names: Mutex::default(), alarm }),
         }
     }
 
     /// Makes the queue of this thread the queue of these tasks. Drops the tasks with what it returns.
     pub(super) fn begin(self: &Rc<Self>) -> Begun {
+        self.is_over.set(false);
         QUEUE.with_borrow_mut(|queue| queue.owner = self.calls.address());
         Begun(Rc::clone(self))
     }
@@ -111,13 +115,20 @@ impl Tasks {
             if places.is_empty() {
                 break;
             }
-            drop(places); // not while borrowed: it runs the tasks' code
+            for (_, place) in places {
+                // Not while borrowed: it runs the task's code. A task that panics ends alone here too.
+                let _ = catch_unwind(AssertUnwindSafe(|| drop(place)));
+            }
         }
+        self.is_over.set(true);
         QUEUE.set(Queue { owner: 0, ready: VecDeque::new() });
     }
 
     /// Adds a task, which runs when the tasks before it have run.
     pub(crate) fn spawn(&self, future: Pin<Box<dyn Future<Output = ()>>>) {
+        if self.is_over.get() {
+            return;
+        }
         let generation = self.generation.get().wrapping_add(1);
         self.generation.set(generation);
         let mut places = self.places.borrow_mut();

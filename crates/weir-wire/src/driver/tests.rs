@@ -151,6 +151,33 @@ fn a_task_dropped_at_the_end_may_start_and_wake_others() {
 }
 
 #[test]
+fn tasks_that_panic_at_the_end_end_alone() {
+    struct Panics;
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            panic!("on purpose");
+        }
+    }
+    let over = Rc::new(Cell::new(false));
+    let last = Over(Rc::clone(&over));
+    on_a_core(async move {
+        for _ in 0..2 {
+            let panics = Panics;
+            spawn(Box::pin(async move {
+                let _panics = panics;
+                std::future::pending::<()>().await;
+            }));
+        }
+        spawn(Box::pin(async move {
+            let _last = last;
+            std::future::pending::<()>().await;
+        }));
+        yield_now().await;
+    });
+    assert!(over.get());
+}
+
+#[test]
 fn a_waker_outlives_its_core() {
     let kept: Arc<Mutex<Option<Waker>>> = Arc::default();
     let waker = Arc::clone(&kept);
