@@ -227,6 +227,9 @@ impl SharedConnections {
             }
             stays
         });
+        if self.list.borrow().is_empty() {
+            drop(self.spare.take());
+        }
     }
 
     /// Counts a connection that ends before its first request as a failed attempt. Otherwise all waiting requests
@@ -322,6 +325,9 @@ async fn drive(
             break Ended::Silent;
         }
         if driver.streams() == 0 {
+            if looked {
+                with(shared, |it| drop(it.spare.take())); // the memory of a burst
+            }
             let since = *idle_since.get_or_insert_with(Instant::now);
             if since.elapsed() >= keepalive.limit {
                 // Without its link the connection ends as soon as nothing is under way.

@@ -32,7 +32,7 @@ thread_local! {
 
 /// Empty buffers for sending, the one used last on top.
 ///
-/// Invariant: `bytes` is the sum of their capacities, at most [`SPARE_BYTES`].
+/// Invariant: `bytes` is the sum of their capacities, at most [`SPARE_BYTES`]. None has more than a quarter of it.
 struct Spare {
     buffers: Vec<Vec<u8>>,
     bytes: usize,
@@ -47,7 +47,7 @@ impl Spare {
 
     fn give(&mut self, mut buffer: Vec<u8>) {
         let bytes = self.bytes + buffer.capacity();
-        if bytes <= SPARE_BYTES && buffer.capacity() > 0 {
+        if bytes <= SPARE_BYTES && (1..=SPARE_BYTES / 4).contains(&buffer.capacity()) {
             if cfg!(debug_assertions) {
                 buffer.clear();
                 buffer.resize(buffer.capacity(), POISON);
@@ -127,9 +127,12 @@ impl Session {
         }
     }
 
-    /// Wakes the driver: a stream has written something.
+    /// Wakes the driver if a stream has written something. Otherwise returns the buffer that was lent in vain: nobody
+    /// else would for seconds.
     pub(super) fn call(&mut self) {
-        if !self.called
+        if let Some(unused) = self.codec.take_buffer() {
+            SPARE.with_borrow_mut(|kept| kept.give(unused));
+        } else if !self.called
             && !self.codec.pending().is_empty()
             && let Some(driver) = &self.driver
         {
@@ -192,8 +195,8 @@ impl Session {
             (self.heard, self.spoke) = (true, false);
             let used = self.codec.receive(input);
             input.drain(..used);
+            transport.socket().brought(self.codec.arrivals());
             if self.codec.arrivals() > 0 {
-                transport.socket().brought(self.codec.arrivals());
                 return Poll::Ready(Came::Arrivals);
             }
         }
