@@ -205,10 +205,11 @@ impl Exchange<'_> {
     }
 
     /// The start of the attempt: now. If the head arrived in one piece and nothing was waited for since, the
-    /// request's start is used instead. With spans it is always now, because an attempt's span lies within the
+    /// request's start is used instead. A request of a multiplexed connection may have waited for its turn. With spans it is always now, because an attempt's span lies within the
     /// request's.
     fn attempt_began(&self) -> Instant {
-        let is_first = self.attempts == 0 && !self.has_waited && self.head_took.is_zero();
+        let has_waited = self.has_waited || self.client.stream.is_multiplexed();
+        let is_first = self.attempts == 0 && !has_waited && self.head_took.is_zero();
         if is_first && self.record.trace.is_none() { self.started } else { Instant::now() }
     }
 
