@@ -2,8 +2,8 @@
 //!
 //! `head` turns received fields into HTTP/1.1 text, the form in which the gateway reads every head, and `render` turns
 //! such text into fields to send. HPACK (in weir-wire) and QPACK (in weir-h3) compress fields; they share the code in
-//! `huffman`. `swar` searches short texts, `repeats` keeps the blocks of lines that come again. `priority` reads what a client says about urgency, and `message` holds what a
-//! stream has received and nobody has read.
+//! `huffman`. `swar` searches short texts, `repeats` keeps the blocks of lines that come again. `priority` reads what a
+//! client says about urgency, and `message` holds what a stream has received and nobody has read.
 
 mod head;
 pub mod huffman;
@@ -16,3 +16,4 @@ mod swar;
 pub use head::{HeadFacts, Kind, Malformed, Reader, Scratch};
 pub use message::{KEPT_TEXT, Message, free_bodies, give_body};
 pub use priority::Priority;
+pub use repeats::free as free_repeats;

@@ -82,8 +82,8 @@ pub fn request(
             }
         }
     }
+    let len = lines.end_of_head(text)?; // first: a head that was cut must leave no line behind
     OF_REQUESTS.set(known);
-    let len = lines.end_of_head(text)?;
     let tunnel = upgrade.is_some_and(|u| u.eq_ignore_ascii_case(b"websocket")) && key.is_some();
     let method_sent = if tunnel { &b"CONNECT"[..] } else { method };
     encoder.encode(b":method", method_sent, false, out);
@@ -150,8 +150,8 @@ pub fn response(
             }
         }
     }
+    let len = lines.end_of_head(text)?; // as in `request`
     OF_RESPONSES.set(known);
-    let len = lines.end_of_head(text)?;
     Ok(Answered { status: if opens { 200 } else { status }, len })
 }
 

@@ -2,7 +2,8 @@
 //! about a client. Comparing such a line costs 60 instructions, reading and encoding it 330 (callgrind, h2-h2c).
 //!
 //! For HPACK without a dynamic table, where a block depends on the line alone. So it does not matter whose head a line
-//! came from: an equal line of anybody becomes the same block. Lines that may hold secrets are not kept.
+//! came from: an equal line of anybody becomes the same block. Credentials of HTTP and cookies are not kept. A secret in a
+//! field of another name may be, until another line takes its place or a burst is over ([`free`]).
 
 use std::cell::Cell;
 
@@ -15,6 +16,12 @@ const LONGEST: usize = 128;
 thread_local! {
     pub(crate) static OF_REQUESTS: Cell<Repeats> = const { Cell::new(Repeats(Vec::new())) };
     pub(crate) static OF_RESPONSES: Cell<Repeats> = const { Cell::new(Repeats(Vec::new())) };
+}
+
+/// Forgets all lines of this thread.
+pub fn free() {
+    OF_REQUESTS.take();
+    OF_RESPONSES.take();
 }
 
 /// Lines and their blocks. Requests and responses each have their own, because some lines mean more in one of them.

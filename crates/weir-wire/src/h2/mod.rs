@@ -49,10 +49,11 @@ pub enum Opening {
     Other,
 }
 
-/// Frees the buffers that this thread keeps for the next bodies and the next connections that send.
+/// Frees what this thread keeps for the next bodies, the next connections that send, and field lines that repeat.
 pub fn free_buffers() {
     session::free_buffers();
     weir_fields::free_bodies();
+    weir_fields::free_repeats();
 }
 
 /// Whether a Content-Type is gRPC: `application/grpc`, alone, with `+` and a format, or with parameters.
