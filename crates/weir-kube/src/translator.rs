@@ -280,9 +280,6 @@ impl Translator for GatewayApi {
         let before = left_out(&self.options);
         let closed: BTreeSet<(Kind, Name)> = self.options.closed.keys().cloned().collect();
         let refused: BTreeSet<(Kind, Name)> = self.options.refused.keys().cloned().collect();
-        if let Some(memo) = &mut self.memo {
-            memo.clear();
-        }
         for mistake in shown.iter().filter(|mistake| mistake.severity == Severity::Error) {
             // What the system refuses, such as a port in use, has its place in the message.
             let message = mistake.message.strip_prefix("listeners.").map(|_| mistake.message.as_str());
@@ -309,7 +306,12 @@ impl Translator for GatewayApi {
                 out.entry(blamed).or_insert(why);
             }
         }
-        left_out(&self.options) != before
+        let is_changed = left_out(&self.options) != before;
+        // With nothing else left out, the memo stays: endpoints must still move in the config that runs.
+        if is_changed && let Some(memo) = &mut self.memo {
+            memo.clear();
+        }
+        is_changed
     }
 }
 

@@ -192,8 +192,9 @@ impl<T: Translator> Driver<T> {
     fn next(&self) -> Time {
         let reflectors = self.reflectors.iter().map(Reflector::next).min().unwrap_or(Time::MAX);
         let due = self.due.filter(|_| self.live.is_some() && self.may_translate());
-        let save = self.save_at.filter(|_| !self.is_saving);
-        let supply = self.supply_at.filter(|_| self.live.is_some());
+        // Both wait until a config runs.
+        let save = self.save_at.filter(|_| !self.is_saving && self.is_live);
+        let supply = self.supply_at.filter(|_| self.live.is_some() && self.is_live);
         let own = [due, save, supply].into_iter().flatten().min().unwrap_or(Time::MAX);
         let machines = self.election.next().min(self.writer.next());
         let machines = machines.min(self.keeper.next()).min(self.recorder.next());

@@ -100,8 +100,11 @@ impl Live {
     /// What is wrong with it. The config before keeps running, and its files stay.
     pub fn run(&mut self, output: &Output) -> Result<(), Mistakes> {
         let failed = |why: String| Mistakes::from(Diagnostic::error("files", why));
-        self.write_files(output).map_err(failed)?;
         let changed = self.set(output.supplies.clone());
+        if let Err(why) = self.write_files(output) {
+            self.publish(&changed);
+            return Err(failed(why));
+        }
         if !self.has_text(output)
             && let Err(refused) = self.load(&output.text)
         {
