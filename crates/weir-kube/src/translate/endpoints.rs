@@ -10,7 +10,7 @@
 use super::{MAX_ENDPOINTS, Options};
 use crate::cluster::Cluster;
 use crate::config::Config;
-use crate::objects::{EndpointSlice, Name, ServicePort};
+use crate::objects::{Name, SERVICE_LABEL, ServicePort};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -178,16 +178,35 @@ fn supply(
     Supply { place: format!("Service {service}").into(), endpoints }
 }
 
-/// The admin listeners of all replicas, as EndpointSlices of our own namespace have them. A tenant may write their
-/// addresses into EndpointSlices of its own, and the gateway can reach them.
+/// The admin listeners of all replicas, as EndpointSlices of our own namespace have them, and the Services that lead to
+/// them. A tenant may write their addresses into EndpointSlices of its own, and the gateway can reach them.
 fn admin_listeners(cluster: &Cluster, options: &Options) -> BTreeSet<SocketAddr> {
     let Some((namespace, port)) = &options.admin else { return BTreeSet::new() };
     let own = cluster.endpoint_slices.range(Name::new(namespace, "")..);
-    let own = own.take_while(|(name, _)| name.namespace == *namespace).map(|(_, slice)| &slice.spec);
-    let has_port = |slice: &&EndpointSlice| slice.ports.iter().any(|number| number.port == Some(*port));
-    let addresses = own.filter(has_port).flat_map(|slice| &slice.endpoints).flat_map(|one| &one.addresses);
-    let parsed = addresses.filter_map(|address| address.parse::<IpAddr>().ok());
-    parsed.map(|address| SocketAddr::new(address.to_canonical(), *port)).collect()
+    let own = own.take_while(|(name, _)| name.namespace == *namespace).map(|(_, slice)| slice);
+    let mut all = BTreeSet::new();
+    for slice in own {
+        let numbers: Vec<_> = slice.spec.ports.iter().filter(|number| number.port == Some(*port)).collect();
+        if numbers.is_empty() {
+            continue;
+        }
+        all.extend(sockets(slice.spec.endpoints.iter().flat_map(|one| &one.addresses), *port));
+        let service = slice.meta.labels.get(SERVICE_LABEL);
+        let Some(service) = service.and_then(|name| cluster.services.get(&Name::new(namespace, name))) else {
+            continue;
+        };
+        let names: BTreeSet<_> =
+            numbers.iter().map(|number| number.name.as_deref().unwrap_or_default()).collect();
+        for front in service.spec.ports.iter().filter(|front| names.contains(front.name.as_str())) {
+            all.extend(sockets(&service.spec.cluster_ips, front.port));
+        }
+    }
+    all
+}
+
+fn sockets<'a>(addresses: impl IntoIterator<Item = &'a String>, port: u16) -> Vec<SocketAddr> {
+    let parsed = addresses.into_iter().filter_map(|address| address.parse::<IpAddr>().ok());
+    parsed.map(|address| SocketAddr::new(address.to_canonical(), port)).collect()
 }
 
 /// Whether an address can be a pod's. The API server refuses the others, but is not what this rests on.
