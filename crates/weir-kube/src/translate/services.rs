@@ -86,6 +86,9 @@ pub(super) fn assign(cx: &Cx<'_>, gates: &mut [Gate<'_>]) {
     }
     for (gate, led) in gates.iter_mut().zip(&led).filter(|(gate, _)| gate.wrong.is_none()) {
         for port in ports_of(gate) {
+            if gate.ports.len() >= MAX_PORTS {
+                break;
+            }
             let led = || led.get(&port).filter(|at| claims.get(*at) == Some(&1) && !taken.contains(*at));
             if let Some(kept) = records.of(gate, port).or_else(|| led().copied()) {
                 gate.ports.insert(port, kept);
@@ -94,17 +97,17 @@ pub(super) fn assign(cx: &Cx<'_>, gates: &mut [Gate<'_>]) {
     }
     taken.extend(claims.into_keys());
     for gate in gates.iter_mut().filter(|gate| gate.wrong.is_none()) {
-        let ports = ports_of(gate);
-        for (at, port) in ports.into_iter().enumerate() {
+        for port in ports_of(gate) {
             if gate.ports.contains_key(&port) {
                 continue;
             }
-            let mut free = candidates(&gate.object.meta, port).filter(|_| at < MAX_PORTS);
+            let has_room = gate.ports.len() < MAX_PORTS;
+            let mut free = candidates(&gate.object.meta, port).filter(|_| has_room);
             if let Some(free) = free.find(|one| taken.insert(*one)) {
                 gate.ports.insert(port, free);
                 continue;
             }
-            let message = match at < MAX_PORTS {
+            let message = match has_room {
                 true => "the pods have no port left for it".to_owned(),
                 false => format!("the Gateway has more than {MAX_PORTS} ports"),
             };
@@ -152,11 +155,16 @@ impl<'c> Records<'c> {
         all.into_iter().filter(|(port, _)| gate.wrong.is_some() || asks(*port)).collect()
     }
 
-    /// The recorded ports of Gateways whose class is missing: it may come back.
+    /// The recorded ports of Gateways whose class is missing, or is ours with parameters that nobody follows: either may
+    /// be mended.
     fn waiting(&self, cx: &Cx<'c>) -> BTreeMap<&'c str, BTreeMap<u16, u16>> {
-        let is_known = |class: &str| cx.cluster.gateway_classes.contains_key(&Name::new("", class));
+        let may_return = |class: &str| {
+            cx.cluster.gateway_classes.get(&Name::new("", class)).is_none_or(|class| {
+                class.spec.controller_name == cx.options.controller && class.spec.parameters_ref.is_some()
+            })
+        };
         let waiting =
-            cx.cluster.gateways.values().filter(|gateway| !is_known(&gateway.spec.gateway_class_name));
+            cx.cluster.gateways.values().filter(|gateway| may_return(&gateway.spec.gateway_class_name));
         let own = |gateway: &'c Object<Gateway>| {
             let uid = gateway.meta.uid.as_str();
             self.0.get(uid).map(|ports| (uid, ports.clone()))
