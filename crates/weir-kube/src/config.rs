@@ -172,10 +172,12 @@ fn written(endpoint: &Endpoint) -> Value {
     }
 }
 
-/// Escapes characters that JSON allows and YAML refuses: with one of them, a tenant's text would keep the whole config
-/// from loading. They occur only in strings.
+/// Escapes characters that JSON allows and YAML refuses or reads as line ends: with one of them, a tenant's text would
+/// keep the whole config from loading, or make it slow to load. They occur only in strings.
 fn printable(json: String) -> String {
-    let is_refused = |c: char| matches!(c, '\u{7f}'..='\u{9f}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}');
+    let is_refused = |c: char| {
+        matches!(c, '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
+    };
     if !json.contains(is_refused) {
         return json;
     }

@@ -377,6 +377,15 @@ fn close<'c>(
             count += 1;
         }
     }
+    if object.spec.default_backend.is_some() {
+        if CLOSED_ROUTE > *room {
+            return note(cx, &meta.key(), "its default backend is left out, and cannot be closed".to_owned());
+        }
+        *room -= CLOSED_ROUTE;
+        let (number, site) = ((object.spec.rules.len(), count), known.site(meta, ""));
+        let place = Place { number, order: 0, tier: 0, site: (0, &site), path: "/*", when: None };
+        push(cx, meta, &place, &[], ("respond", answer(503)));
+    }
 }
 
 /// The pattern of a path, and why it answers 503 if it does. `None` if no request can have it.
