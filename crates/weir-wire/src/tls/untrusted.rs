@@ -7,8 +7,8 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 use std::sync::Arc;
 
-/// Requests a certificate, and completes the handshake with any certificate or none. A client that sends one must
-/// still prove that it has the key.
+/// Requests a certificate, and completes the handshake with none or with any that webpki can parse (X.509 v3). A client
+/// that sends one must still prove that it has the key.
 ///
 /// rustls cannot tell afterwards which certificates passed. So nobody may take the peer's certificate from a
 /// connection without asking [`Self::trusts`].

@@ -85,6 +85,35 @@ fn explain_tells_the_decision() {
     explained.expect_code(0).expect_text("rest").expect_text("orders").expect_text("host");
 }
 
+/// Without a file, as in a pod: the running Weir says what `weir explain` says beside its file.
+#[test]
+fn explain_asks_a_running_weir() {
+    let weir = Weir::start(
+        "listeners: { web: { address: 127.0.0.1:0 } }\nupstreams: { up: { endpoints: [127.0.0.1:1] } }\n\
+         routes: { orders: { match: { path: /orders, headers: { x-a: \"2\" } }, upstream: up } }\n",
+    );
+    let admin = weir.admin();
+    let elsewhere = TempDir::new().unwrap();
+    for (fields, code) in
+        [(&["-H", "x-a: 2"][..], 0), (&["-H", "x-a: 1"], 1), (&["-H", "x-a: 1", "-H", "x-a: 2"], 1), (&[], 1)]
+    {
+        let line = [&["explain", "GET", "http://api.test/orders"], fields].concat();
+        let beside = run_weir(weir.dir(), &line);
+        let asked = run_weir(elsewhere.path(), &[&line, &["--running", "--admin", &admin][..]].concat());
+        asked.expect_code(code).expect_text(&beside.expect_code(code).stdout);
+        if code == 0 {
+            asked.expect_text("live     up 127.0.0.1:1");
+        }
+    }
+    let line =
+        ["explain", "GET", "/orders", "-H", "x-a: 2", "--running", "--admin", &admin, "--format", "json"];
+    let told = json(run_weir(elsewhere.path(), &line).expect_code(0));
+    assert_eq!(told["decision"]["winner"]["route"], "orders");
+    assert!(told["live"]["up"]["endpoints"].is_array() && told["text"].is_null(), "{told}");
+    let line = ["explain", "GET", "/", "--running", "--admin", &admin, "--listener", "nothing"];
+    run_weir(elsewhere.path(), &line).expect_code(1).expect_text("nothing");
+}
+
 #[test]
 fn explain_tells_why_a_path_in_part_or_in_any_case_lost() {
     const FORMS: &str = "listeners: { web: { address: 127.0.0.1:1 } }\nroutes:\n  \

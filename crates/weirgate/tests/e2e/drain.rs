@@ -98,6 +98,25 @@ fn readiness_turns_off_first() {
     weir.wait_exit(Duration::from_secs(5)).expect_code(0);
 }
 
+/// Clients with open connections go elsewhere during the delay, so that no connection closes while one sends. Clients
+/// that still come are served as ever.
+#[test]
+fn open_connections_are_told_to_go_during_the_delay() {
+    let upstream = Upstream::fixed(OK_BODY);
+    let weir = Weir::in_front_of_with(&upstream, "shutdown: { delay: 1h, drain: 5s }");
+    let mut client = weir.client();
+    client.get("/").expect_status(200);
+    weir.signal(libc::SIGTERM);
+    weir.wait_log("draining");
+    let is_told = || client.get("/").expect_status(200).header("connection") == Some("close");
+    eventually("its answer says that it must go", is_told);
+    client.expect_close();
+    let mut fresh = weir.client();
+    for _ in 0..3 {
+        assert_eq!(fresh.get("/").expect_status(200).header("connection"), None);
+    }
+}
+
 #[test]
 fn a_tunnel_has_until_the_deadline() {
     let upstream = Upstream::listen();

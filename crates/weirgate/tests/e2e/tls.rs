@@ -3,7 +3,7 @@
 use weir_testkit::h2::H2;
 use weir_testkit::{Authority, Client, ServerTls, Tls, Upstream, Weir, eventually, table};
 
-use crate::cause::{PLAIN_HTTP, UPSTREAM_TLS};
+use crate::cause::{CERTIFICATE_MISSING, PLAIN_HTTP, UPSTREAM_TLS};
 use crate::support::{OK, config, expect_lines};
 
 /// A gateway that itself answers `ok`, over TLS with these settings.
@@ -288,6 +288,56 @@ fn a_certificate_is_optional() {
         .expect_status(200);
     // If shown, it must be valid.
     not_served(&weir, &tls().identity(&Authority::new().client("shop")));
+}
+
+/// Everybody is served, but only a valid certificate identifies a client, also when it resumes its session.
+#[test]
+fn an_untrusted_certificate_counts_as_none() {
+    let (authority, clients) = (Authority::new(), Authority::new());
+    let upstream = Upstream::fixed(OK);
+    let weir = Weir::start(&format!(
+        "listeners: {{ web: {{ address: 127.0.0.1:0, tls: {{ certificates: [ {} ], \
+         client_auth: {{ ca: {}, mode: accept_untrusted }} }} }} }}\n\
+         upstreams: {{ up: {{ endpoints: [{}] }} }}\n\
+         consumers: {{ shop: {{ mtls_auth: [ \"dns:shop.internal\" ] }} }}\n\
+         filters: [ {{ headers: {{ request: {{ set: {{ x-san: \"{{tls_client_san}}\" }} }} }} }} ]\n\
+         routes:\n  \
+           all: {{ match: {{ path: \"/*\" }}, upstream: up }}\n  \
+           own: {{ match: {{ path: /own }}, filters: [ {{ mtls_auth: {{}} }} ], upstream: up }}\n\
+         access_log: {{ output: stdout }}\n",
+        authority.leaf(&["weir.test"]).yaml(),
+        clients.file().display(),
+        upstream.address(),
+    ));
+    let tls = || Tls::new(&authority, "weir.test");
+    let forged = Authority::new().client_for("shop", &["shop.internal"]);
+    let valid = clients.client_for("shop", &["shop.internal"]);
+    let cases = [
+        ("none", tls(), false),
+        ("forged", tls().identity(&forged), false),
+        ("forged, TLS 1.2", tls().identity(&forged).only_1_2(), false),
+        ("valid", tls().identity(&valid), true),
+        ("valid, TLS 1.2", tls().identity(&valid).only_1_2(), true),
+    ];
+    for (name, tls, identifies) in &cases {
+        for resumed in [false, true] {
+            let mut client = Client::connect_tls(weir.address("web"), tls);
+            client.get("/").expect_status(200);
+            assert_eq!(client.tls().resumed, resumed, "{name}");
+            let seen = upstream.take_request().head.header("x-san").map(str::to_owned);
+            assert_eq!(seen.as_deref() == Some("dns:shop.internal"), *identifies, "{name}: {seen:?}");
+            let own = client.get("/own");
+            if *identifies {
+                own.expect_status(200);
+                upstream.take_request();
+            } else {
+                own.expect_cause(CERTIFICATE_MISSING);
+            }
+        }
+    }
+    Client::connect_tls(weir.address("web"), &tls()).get("/end").expect_status(200);
+    weir.wait_stdout("/end");
+    assert_eq!(weir.stdout().matches("CN=shop").count(), 8, "only of the valid one: {}", weir.stdout());
 }
 
 #[test]
