@@ -366,11 +366,14 @@ impl Weir {
         self.child.id()
     }
 
-    /// Its resident memory in KiB.
+    /// Its resident memory in KiB, without pages of files: those of the program come and go.
     pub fn rss_kib(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse().unwrap()
+        let kib = |key: &str| -> u64 {
+            let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap();
+            line.trim().trim_end_matches(" kB").parse().unwrap()
+        };
+        kib("RssAnon:") + kib("RssShmem:")
     }
 
     /// Number of open file descriptors.

@@ -131,16 +131,16 @@ fn a_gateway_serves_and_says_so() {
     eventually_within(SOON, "the Gateway is programmed", || {
         status("/status/conditions", "Programmed").as_deref() == Some("True")
     });
-    let response = Client::connect(address).get("/old/a");
-    // A redirect without a port of its own keeps that of the listener.
-    let location = |host: &str| format!("http://{host}:{}/old/a", address.port());
-    response.expect_status(302).expect_header("location", &location("new.example"));
     eventually_within(SOON, "the class and the route are accepted", || {
         let class = kube.get("GatewayClass", "", "weir").unwrap();
         let route = kube.get("HTTPRoute", "shop", "old").unwrap();
         condition(&class, "/status/conditions", "Accepted").as_deref() == Some("True")
             && condition(&route, "/status/parents/0/conditions", "Accepted").as_deref() == Some("True")
     });
+    let response = Client::connect(address).get("/old/a");
+    // A redirect without a port of its own keeps that of the listener.
+    let location = |host: &str| format!("http://{host}:{}/old/a", address.port());
+    response.expect_status(302).expect_header("location", &location("new.example"));
     kube.put(redirect("old", "/old", "other.example"));
     eventually_within(SOON, "the change serves", || {
         Client::connect(address).get("/old/a").header("location") == Some(location("other.example").as_str())
