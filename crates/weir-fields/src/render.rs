@@ -519,6 +519,31 @@ mod tests {
         }
     }
 
+    /// Its last line would lack its end, and heads with that line would go on in the middle of it.
+    #[test]
+    fn a_head_that_is_cut_leaves_no_line_behind() {
+        let line = "x-some-name: 0123456";
+        for cut in [format!("{line}\r"), format!("{line}\r\n")] {
+            let (of_request, of_response) =
+                (format!("GET / HTTP/1.1\r\n{cut}"), format!("HTTP/1.1 200 OK\r\n{cut}"));
+            let scratch = &mut Scratch::default();
+            for _ in 0..4 {
+                request(of_request.as_bytes(), "https", &mut Plain, scratch, &mut Vec::new()).unwrap_err();
+                response(of_response.as_bytes(), false, &mut Plain, scratch, &mut Vec::new()).unwrap_err();
+            }
+            for kept in [OF_REQUESTS.take(), OF_RESPONSES.take()] {
+                assert_eq!(
+                    kept.append(
+                        Key::of(line.as_bytes()).unwrap(),
+                        b"x-some-name: 0123456\r\n\r\n",
+                        &mut Vec::new()
+                    ),
+                    None
+                );
+            }
+        }
+    }
+
     #[test]
     fn no_secret_is_kept() {
         let secrets = ["Authorization: Basic s3cret", "cookie: id=s3cret", "set-cookie: id=s3cret"];

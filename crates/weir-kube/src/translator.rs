@@ -464,6 +464,8 @@ mod tests {
         let first = put(&mut translator, "EndpointSlice", "1", slice("other", &["10.0.0.1"]));
         assert_eq!(first, Effect::Config, "nothing was translated yet");
         let mut known = translator.translate().supplies;
+        // A refused config that is nobody's fault keeps no endpoint from moving.
+        assert!(!translator.leave_out(&Mistakes::from(Diagnostic::error("files", "the disk is full"))));
         for (version, service, address, expected) in [
             ("2", "other", "10.0.0.2", Effect::Nothing),
             ("3", "used", "10.0.0.3", Effect::Config),

@@ -206,7 +206,7 @@ fn what_is_left_out_is_closed() {
     put("many", &[("/many", "Prefix")], json!({}));
     let alias = json!({ "nginx.ingress.kubernetes.io/server-alias": "other.test" });
     put("alias", &[("/alias", "Prefix")], alias);
-    let ask = |options: &Options, host: &str, path: &str| {
+    let ask = |case: &Case, options: &Options, host: &str, path: &str| {
         let translated = translate(&case.cluster, options);
         let folder = tempfile::tempdir().unwrap();
         let checked = checked(&translated, folder.path());
@@ -221,9 +221,9 @@ fn what_is_left_out_is_closed() {
     let mut options = case.options.clone();
     let served = "svc_infra_v1_8080".to_owned();
     let closed = "503".to_owned();
-    assert_eq!(ask(&options, "left.test", &long), (closed.clone(), 1), "an Event says so");
-    assert_eq!(ask(&options, "left.test", "/secret/x").0, served);
-    assert_eq!(ask(&options, "left.test", "/admin/x").0, served);
+    assert_eq!(ask(&case, &options, "left.test", &long), (closed.clone(), 1), "an Event says so");
+    assert_eq!(ask(&case, &options, "left.test", "/secret/x").0, served);
+    assert_eq!(ask(&case, &options, "left.test", "/admin/x").0, served);
     for name in ["admin", "alias"] {
         let key = (weir_kube::Kind::Ingress, Name::new("infra", name));
         options.refused.insert(key, "it is too much".to_owned());
@@ -239,11 +239,27 @@ fn what_is_left_out_is_closed() {
         ("left.test", "/admin/public", &served),
         ("left.test", "/one/x", &served),
     ] {
-        assert_eq!(ask(&options, host, path), (expected.clone(), 3), "{host}{path}");
+        assert_eq!(ask(&case, &options, host, path), (expected.clone(), 3), "{host}{path}");
     }
+    // So does its default backend.
+    let by_default = |case: &mut Case, name: &str, created: &str| {
+        let ingress = json!({
+            "apiVersion": "networking.k8s.io/v1", "kind": "Ingress",
+            "metadata": { "namespace": "infra", "name": name, "creationTimestamp": created },
+            "spec": { "ingressClassName": "weir", "defaultBackend": backend },
+        });
+        case.cluster.apply(&ingress).unwrap();
+    };
+    by_default(&mut case, "guarded", "2026-01-01T00:00:00Z");
+    by_default(&mut case, "open", "2026-01-02T00:00:00Z");
+    assert_eq!(ask(&case, &options, "none.test", "/").0, served);
+    options
+        .refused
+        .insert((weir_kube::Kind::Ingress, Name::new("infra", "guarded")), "it is too much".to_owned());
+    assert_eq!(ask(&case, &options, "none.test", "/").0, closed);
     // If even that is refused, it is left out, because one Ingress must not keep the config of all from running.
     options.dropped.insert(Name::new("infra", "admin"));
-    assert_eq!(ask(&options, "left.test", "/admin").0, served);
+    assert_eq!(ask(&case, &options, "left.test", "/admin").0, served);
 }
 
 /// All Ingresses share one listener, and TLS prefers an exact name to a wildcard: a certificate for a host of another

@@ -527,6 +527,16 @@ mod tests {
 
     /// The ports of the pods that are listened on, by Gateway, and the record of ports as it is to be.
     fn translated(objects: &[Value]) -> (BTreeMap<String, u16>, Value) {
+        let translated = translation(objects);
+        let port = |value: &Value| value["address"].as_str()?.rsplit(':').next()?.parse::<u16>().ok();
+        let listeners = translated.config.listeners.iter();
+        let all =
+            listeners.filter_map(|(name, value)| Some((name.split('_').nth(2)?.to_owned(), port(value)?)));
+        let record = translated.objects.iter().find(|(kind, ..)| *kind == Kind::ConfigMap);
+        (all.collect(), record.map(|(_, _, value)| value["data"].clone()).unwrap_or_default())
+    }
+
+    fn translation(objects: &[Value]) -> crate::Translation {
         let mut cluster = crate::Cluster::default();
         let class = json!({
             "apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass", "metadata": { "name": "weir" },
@@ -538,13 +548,7 @@ mod tests {
         let front = Front::Services { pods: Name::new("weir", "weir"), kind: "ClusterIP".to_owned() };
         let controller = "weir.dev/gateway".to_owned();
         let options = super::super::Options { controller, front, ..Default::default() };
-        let translated = super::super::translate(&cluster, &options);
-        let port = |value: &Value| value["address"].as_str()?.rsplit(':').next()?.parse::<u16>().ok();
-        let listeners = translated.config.listeners.iter();
-        let all =
-            listeners.filter_map(|(name, value)| Some((name.split('_').nth(2)?.to_owned(), port(value)?)));
-        let record = translated.objects.iter().find(|(kind, ..)| *kind == Kind::ConfigMap);
-        (all.collect(), record.map(|(_, _, value)| value["data"].clone()).unwrap_or_default())
+        super::super::translate(&cluster, &options)
     }
 
     fn recorded(data: &Value) -> Value {
@@ -607,6 +611,16 @@ mod tests {
         let (found, next) = translated(&[attacker(), waits, known.clone()]);
         assert_ne!(found["attacker"], target);
         assert_eq!(next["u-victim"], record["u-victim"]);
+        // So does one whose class is given parameters, which nobody follows.
+        let with_parameters = json!({
+            "apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass", "metadata": { "name": "tuned" },
+            "spec": { "controllerName": "weir.dev/gateway", "parametersRef": { "group": "", "kind": "x", "name": "x" } },
+        });
+        let mut waits = gateway("victim", "u-victim", 80, true);
+        waits["spec"]["gatewayClassName"] = json!("tuned");
+        let (found, next) = translated(&[attacker(), waits, with_parameters, known.clone()]);
+        assert_ne!(found["attacker"], target);
+        assert_eq!(next["u-victim"], record["u-victim"]);
         // One that asks for another port, or is gone, does not.
         let (found, next) = translated(&[attacker(), gateway("victim", "u-victim", 81, true), known.clone()]);
         assert_eq!(found["attacker"], target);
@@ -614,6 +628,28 @@ mod tests {
         let (found, next) = translated(&[attacker(), known]);
         assert_eq!((found["attacker"], &next["u-victim"]), (target, &Value::Null));
         assert!(next.get(other).is_some_and(Value::is_string), "{next}");
+    }
+
+    /// The API server takes no EndpointSlice with more ports.
+    #[test]
+    fn recorded_ports_count_towards_the_most() {
+        let with = |ports: &[u16]| {
+            let mut gateway = gateway("web", "u-web", 1, true);
+            let listener =
+                |port: &u16| json!({ "name": format!("l{port}"), "port": port, "protocol": "HTTP" });
+            gateway["spec"]["listeners"] = ports.iter().map(listener).collect();
+            gateway
+        };
+        let high: Vec<u16> = (2001..).take(MAX_PORTS).collect();
+        let record = translated(&[with(&high)]).1;
+        assert_eq!(record["u-web"].as_str().unwrap().split(' ').count(), MAX_PORTS);
+        let all: Vec<u16> = (1001..1061).chain(high).collect();
+        assert_eq!(translated(&[with(&all), recorded(&record)]).1, record);
+        // Nor does a record bring more.
+        let pairs: Vec<String> =
+            all.iter().zip(15_001..).map(|(port, target)| format!("{port}={target}")).collect();
+        let more = recorded(&json!({ "u-web": pairs.join(" ") }));
+        assert_eq!(translation(&[with(&all), more]).config.listeners.len(), MAX_PORTS);
     }
 
     #[test]
