@@ -1,6 +1,6 @@
 #!/bin/sh
-# Checks the Helm chart: renders it with several values, compares it with weir.yaml, has a real API server check what it
-# renders, installs and upgrades it there, and runs some tests of the suite on it.
+# Checks the Helm chart: renders it with several values, compares it with weir.yaml, has a real API server check the
+# renderings, installs and upgrades it there, runs some tests of the suite on it, and removes it.
 #
 # usage: chart.sh
 #
@@ -19,7 +19,7 @@ render() {
   shift
   helm template weir "$CHART" --namespace weir-dry "$@" >"chart-$name.yaml"
 }
-# has FILE TEXT, and has_not: whether a rendering has a line with this text
+# has NAME TEXT, and has_not: fail unless the rendering has a line with this text, or has none
 has() { grep -qF -- "$2" "chart-$1.yaml" || { echo "chart.sh: $1 lacks: $2" >&2; exit 1; }; }
 has_not() { ! grep -qF -- "$2" "chart-$1.yaml" || { echo "chart.sh: $1 has: $2" >&2; exit 1; }; }
 
@@ -56,7 +56,7 @@ for name in default replicas image static others; do
   node apply --kubeconfig "$KUBECONFIG" --dry "chart-$name.yaml"
 done
 
-# The installed chart: the token stays when it is upgraded, and every replica is ready again.
+# An upgrade of the installed chart keeps the token, and every replica becomes ready again.
 api() { curl -sf --cacert ca.crt -H "Authorization: Bearer $(cut -d, -f1 tokens)" "https://127.0.0.1:6443$1"; }
 token() { api /api/v1/namespaces/weir/secrets/weir-admin | sed -n 's/.*"token": "\(.*\)".*/\1/p'; }
 before=$(token)
@@ -64,7 +64,8 @@ before=$(token)
 helm upgrade weir "$CHART" --namespace weir --set config.log.level=debug --wait --timeout 3m >/dev/null
 [ "$before" = "$(token)" ] || { echo 'chart.sh: an upgrade changed the token' >&2; exit 1; }
 trial rights --kubeconfig "$KUBECONFIG" --account weir/weir --manifest chart-plain.yaml
-for test in GatewayInfrastructureMetadata HTTPRouteSimpleSameNamespace HTTPRouteWeight GRPCExactMethodMatching TLSRouteSimpleSameNamespace; do
+for test in GatewayInfrastructureMetadata HTTPRouteSimpleSameNamespace HTTPRouteWeight GRPCExactMethodMatching \
+  TLSRouteSimpleSameNamespace; do
   TESTS=$test "$HERE/suite.sh" "$PWD"
 done
 helm uninstall weir --namespace weir --wait --timeout 3m >/dev/null

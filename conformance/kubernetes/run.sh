@@ -15,6 +15,8 @@
 #   REPORT     file for the report
 #   LOGS       folder that keeps the logs; default: a temporary one, removed at the end
 #   WEIR_KUBE  the program to test; default: built here
+#   WEIR_BIN   the program `weir` for the pods, as in the image; none without it
+#   INSTALL    manifest (default): installs deploy/kubernetes/weir.yaml; chart: installs the Helm chart
 #   BUILT      set: build nothing, because the programs are there
 #   CONF_TOOLS folder for the programs built from Go modules; default ~/.cache/weir-conformance
 set -eu
@@ -55,6 +57,10 @@ build() {
 }
 
 if [ "${1:-}" != --inside ]; then
+  if [ -n "${WEIR_BIN:-}" ]; then
+    WEIR_BIN=$(realpath "$(command -v "$WEIR_BIN")") # pods mount it, from another folder
+    export WEIR_BIN
+  fi
   [ -n "${BUILT:-}" ] || build
   [ "${1:-}" != build ] || exit 0
   exec unshare --net --mount --pid --fork --kill-child --mount-proc "$0" --inside "$@"
@@ -115,20 +121,21 @@ wait_for() {
 api() { curl -sf --cacert ca.crt -H "Authorization: Bearer $TOKEN" "$API$1"; }
 
 cluster etcd "$WORK/etcd" http://127.0.0.1:2379 >etcd.log 2>&1 &
-# It starts again when it ends, unless there is a file `away`.
+# The API server is started again whenever it ends, unless there is a file `away`.
 (while :; do
-  [ -e away ] || cluster kube-apiserver --etcd-servers http://127.0.0.1:2379 --secure-port 6443 --advertise-address $BRIDGE \
-  --endpoint-reconciler-type none --service-cluster-ip-range 10.96.0.0/16 --tls-cert-file server.crt \
-  --tls-private-key-file server.key --cert-dir "$WORK" --client-ca-file ca.crt --token-auth-file tokens \
-  --authorization-mode RBAC --service-account-issuer https://kubernetes.default.svc \
-  --service-account-key-file accounts.pub --service-account-signing-key-file accounts.key \
-  --disable-admission-plugins ServiceAccount --kubelet-preferred-address-types InternalIP --profiling=false \
-  --max-requests-inflight 3000 --max-mutating-requests-inflight 1000 >>apiserver.log 2>&1 || true
+  [ -e away ] || cluster kube-apiserver --etcd-servers http://127.0.0.1:2379 --secure-port 6443 \
+    --advertise-address $BRIDGE --endpoint-reconciler-type none --service-cluster-ip-range 10.96.0.0/16 \
+    --tls-cert-file server.crt --tls-private-key-file server.key --cert-dir "$WORK" --client-ca-file ca.crt \
+    --token-auth-file tokens --authorization-mode RBAC --service-account-issuer https://kubernetes.default.svc \
+    --service-account-key-file accounts.pub --service-account-signing-key-file accounts.key \
+    --disable-admission-plugins ServiceAccount --kubelet-preferred-address-types InternalIP --profiling=false \
+    --max-requests-inflight 3000 --max-mutating-requests-inflight 1000 >>apiserver.log 2>&1 || true
   sleep 0.2
 done) &
 wait_for 60 api /readyz
 cluster kube-controller-manager --kubeconfig kubeconfig --use-service-account-credentials=false --leader-elect=false \
-  --secure-port 0 --horizontal-pod-autoscaler-sync-period 1s --root-ca-file ca.crt --kube-api-qps 500 --kube-api-burst 1000 \
+  --secure-port 0 --horizontal-pod-autoscaler-sync-period 1s --root-ca-file ca.crt \
+  --kube-api-qps 500 --kube-api-burst 1000 \
   --controllers deployment-controller,replicaset-controller,horizontal-pod-autoscaler-controller,endpointslice-controller,namespace-controller,garbage-collector-controller,root-ca-certificate-publisher-controller \
   >manager.log 2>&1 &
 
@@ -156,8 +163,8 @@ if [ "${INSTALL:-manifest}" = chart ]; then
 else
   node apply --kubeconfig kubeconfig $STATIC secret.yaml weir.yaml
 fi
-node run --kubeconfig kubeconfig --echo "$TOOLS/echo" --weir "$WEIR_KUBE" --tool "${WEIR_BIN:-}" --state "$WORK" --certificate server.crt \
-  --key server.key $STATIC >node.log 2>&1 &
+node run --kubeconfig kubeconfig --echo "$TOOLS/echo" --weir "$WEIR_KUBE" --tool "${WEIR_BIN:-}" --state "$WORK" \
+  --certificate server.crt --key server.key $STATIC >node.log 2>&1 &
 are_ready() {
   api /apis/apps/v1/namespaces/weir/deployments/weir | grep -q '"readyReplicas"'
 }

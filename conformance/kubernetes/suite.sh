@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs the suite on the cluster that run.sh started; MODE, FEATURES, PROFILES, TESTS, SKIP, TIMEOUTS and REPORT are those
-# of run.sh.
+# Runs the suite on the cluster that run.sh started. run.sh explains MODE, FEATURES, PROFILES, TESTS, SKIP, TIMEOUTS and
+# REPORT.
 #
 # usage: suite.sh FOLDER, with KUBECONFIG set
 set -eu

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Asks of weir-kube what the official suite does not: which rights it has, what becomes of objects of people who misread
-# the specification, and whether requests fail while secrets, classes, namespaces, replicas and the API server fail.
+# Tests what the official suite does not: the rights of weir-kube, what it says about objects that people get wrong, and
+# whether requests fail while Secrets, classes, namespaces, replicas and the API server fail.
 #
 # usage: trial.sh [FOLDER]
 #

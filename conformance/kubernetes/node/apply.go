@@ -3,21 +3,16 @@ package main
 import (
 	"context"
 	"fmt"
-	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 
 	"weir.example/kubernetes/objects"
 )
 
-// How long `apply` waits for a definition to be served, or a namespace to exist.
-const applyFor = 30 * time.Second
-
-// apply creates or updates the objects of YAML files, in their order. If static, our Deployment is changed for a machine
-// without a load balancer: one replica in the network of the node, where the addresses of Gateways are. With dry, the
-// API server checks the objects and nothing changes.
+// apply creates or updates the objects of YAML files, in their order. If static, our Deployment is changed for a
+// machine without a load balancer: one replica in the network of the node, where the addresses of Gateways are. With
+// dry, the API server checks the objects and nothing changes.
 func apply(ctx context.Context, config *rest.Config, static, dry bool, files []string) error {
 	client, err := objects.New(config)
 	if err != nil {
@@ -32,7 +27,7 @@ func apply(ctx context.Context, config *rest.Config, static, dry bool, files []s
 			if static {
 				onNode(object)
 			}
-			if err := applyOne(ctx, client, object, dry); err != nil {
+			if err := client.Apply(ctx, object, dry); err != nil {
 				return fmt.Errorf("%s: %s %s: %w", file, object.GetKind(), object.GetName(), err)
 			}
 		}
@@ -54,16 +49,4 @@ func onNode(object *unstructured.Unstructured) {
 	pod := spec["template"].(map[string]any)["spec"].(map[string]any)
 	pod["hostNetwork"] = true
 	delete(pod["securityContext"].(map[string]any), "sysctls") // of the node's network: run.sh sets it
-}
-
-func applyOne(ctx context.Context, client *objects.Client, object *unstructured.Unstructured, dry bool) error {
-	until := time.Now().Add(applyFor)
-	for {
-		err := client.Apply(ctx, object, dry)
-		if err == nil || apierrors.IsInvalid(err) || time.Now().After(until) || ctx.Err() != nil {
-			return err
-		}
-		client.Refresh()
-		time.Sleep(200 * time.Millisecond)
-	}
 }

@@ -118,8 +118,8 @@ func (b *balancer) open(key, address string, service *corev1.Service, port corev
 	return nil
 }
 
-// pass connects a client to a ready endpoint, each in turn, or to the next one where that is impossible: a load
-// balancer of a cloud looks at its endpoints itself. Without one it closes the connection.
+// pass connects a client to the ready endpoints in turn. If one refuses the connection, it tries the next, because a
+// cloud's load balancer has health checks of its own. If none accepts, it closes the client's connection.
 func (b *balancer) pass(client net.Conn, number int, namespace, service, port string) {
 	defer client.Close()
 	endpoints := b.endpoints(namespace, service, port)

@@ -1,7 +1,7 @@
 // Command node plays what a cluster has besides its control plane, for tests on one machine: the scheduler and the
 // kubelet of one node, the load balancer of a cloud, and `kubectl apply`.
 //
-//	node run  --kubeconfig FILE --echo FILE --weir FILE --state DIRECTORY [--static]
+//	node run  --kubeconfig FILE --echo FILE --weir FILE [--tool FILE] --state DIRECTORY [--static]
 //	node apply --kubeconfig FILE [--static] [--dry] FILE...
 //
 // A pod is a process in its own network and mount namespace, with an address on the bridge br0. It runs as root of the

@@ -195,7 +195,7 @@ func (p *pod) prepare(ctx context.Context) (*spec, error) {
 		out.Programs["/echo"] = p.node.echo
 		out.Command = []string{"/echo"}
 	case name == "weir":
-		// The image has them in /usr/bin, which is the machine's own here.
+		// The image has its programs in /usr/bin, which is the machine's own here, so they are in / instead.
 		if len(container.Command) != 1 || container.Command[0] != "/usr/bin/weir-kube" {
 			return nil, fmt.Errorf("the image has no program %v", container.Command)
 		}
@@ -227,7 +227,8 @@ func (p *pod) prepare(ctx context.Context) (*spec, error) {
 	if err := p.account(ctx, out); err != nil {
 		return nil, fmt.Errorf("service account: %w", err)
 	}
-	out.Env = append(out.Env, "PATH=/usr/bin:/bin:/", "HOSTNAME="+p.object.Name, "KUBERNETES_SERVICE_HOST="+bridgeAddress, "KUBERNETES_SERVICE_PORT=6443")
+	out.Env = append(out.Env, "PATH=/usr/bin:/bin:/", "HOSTNAME="+p.object.Name,
+		"KUBERNETES_SERVICE_HOST="+bridgeAddress, "KUBERNETES_SERVICE_PORT=6443")
 	for _, variable := range container.Env {
 		value, err := p.value(ctx, &variable)
 		if err != nil {

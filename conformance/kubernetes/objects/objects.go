@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -19,6 +21,9 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
 )
+
+// How long `Apply` waits for a definition to be served, or a namespace to exist.
+const applyFor = 30 * time.Second
 
 // Client knows the resources of an API server.
 type Client struct {
@@ -40,9 +45,6 @@ func New(config *rest.Config) (*Client, error) {
 	return &Client{client, mapper}, nil
 }
 
-// Refresh forgets which resources there are.
-func (c *Client) Refresh() { c.mapper.Reset() }
-
 // Of returns the resource of an object, in its namespace.
 func (c *Client) Of(object *unstructured.Unstructured) (dynamic.ResourceInterface, error) {
 	kind := object.GroupVersionKind()
@@ -56,8 +58,21 @@ func (c *Client) Of(object *unstructured.Unstructured) (dynamic.ResourceInterfac
 	return c.Dynamic.Resource(mapping.Resource), nil
 }
 
-// Apply creates or updates an object. With dry, the API server only checks it.
+// Apply creates or updates an object, and waits for its definition and its namespace. With dry, the API server only
+// checks it.
 func (c *Client) Apply(ctx context.Context, object *unstructured.Unstructured, dry bool) error {
+	until := time.Now().Add(applyFor)
+	for {
+		err := c.applyOnce(ctx, object, dry)
+		if err == nil || apierrors.IsInvalid(err) || time.Now().After(until) || ctx.Err() != nil {
+			return err
+		}
+		c.mapper.Reset() // the definition may be served by now
+		time.Sleep(200 * time.Millisecond)
+	}
+}
+
+func (c *Client) applyOnce(ctx context.Context, object *unstructured.Unstructured, dry bool) error {
 	resource, err := c.Of(object)
 	if err != nil {
 		return err

@@ -34,7 +34,7 @@ func bad(ctx context.Context, c *cluster, folder string, bless bool) error {
 		return err
 	}
 	for _, object := range base {
-		if err := c.retry(ctx, object); err != nil {
+		if err := c.apply(ctx, object); err != nil {
 			return err
 		}
 	}

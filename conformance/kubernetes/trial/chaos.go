@@ -62,7 +62,7 @@ func chaos(ctx context.Context, c *cluster, file, result string) error {
 	}
 	t := &trial{cluster: c, all: all}
 	for _, object := range all {
-		if err := c.retry(ctx, object); err != nil {
+		if err := c.apply(ctx, object); err != nil {
 			return err
 		}
 	}
@@ -78,8 +78,10 @@ func chaos(ctx context.Context, c *cluster, file, result string) error {
 		return err
 	}
 	client := steadyClient(t.address)
-	for _, url := range []string{"http://one.steady.example/", "https://two.steady.example/", "https://two.broken.example/"} {
-		if err := eventually(time.Minute, func() error { return post(client, url) }); err != nil {
+	for _, url := range []string{
+		"http://one.steady.example/", "https://two.steady.example/", "https://two.broken.example/",
+	} {
+		if err := eventually(time.Minute, func() error { return post(ctx, client, url) }); err != nil {
 			return err
 		}
 	}
@@ -100,7 +102,8 @@ func chaos(ctx context.Context, c *cluster, file, result string) error {
 		if err != nil || out.Failed > out.MayFail {
 			wrong++
 		}
-		fmt.Printf("%-28s %6.1f s  %6d requests  %d failed  %s\n", out.Phase, out.Seconds, out.Requests, out.Failed, out.Error)
+		fmt.Printf("%-28s %6.1f s  %6d requests  %d failed  %s\n",
+			out.Phase, out.Seconds, out.Requests, out.Failed, out.Error)
 		for _, why := range out.Failures[:min(3, len(out.Failures))] {
 			fmt.Println("   ", why)
 		}
@@ -128,7 +131,7 @@ func save(result string, outcomes []outcome) error {
 	return os.WriteFile(result, append(text, '\n'), 0o644)
 }
 
-// the object of the file with this kind and name.
+// the returns the object of the file with this kind and name.
 func (t *trial) the(kind, namespace, name string) *unstructured.Unstructured {
 	for _, object := range t.all {
 		if object.GetKind() == kind && object.GetNamespace() == namespace && object.GetName() == name {
@@ -169,7 +172,7 @@ func recreateGateway(ctx context.Context, t *trial) error {
 		if err := t.remove(ctx, gateway); err != nil {
 			return err
 		}
-		if err := t.retry(ctx, gateway); err != nil {
+		if err := t.apply(ctx, gateway); err != nil {
 			return err
 		}
 	}
@@ -182,7 +185,7 @@ func recreateClass(ctx context.Context, t *trial) error {
 		return err
 	}
 	time.Sleep(time.Second)
-	if err := t.retry(ctx, class); err != nil {
+	if err := t.apply(ctx, class); err != nil {
 		return err
 	}
 	return t.serves(ctx)
@@ -194,7 +197,7 @@ func recreateNamespace(ctx context.Context, t *trial) error {
 	}
 	for _, object := range t.all {
 		if object.GetNamespace() == "fragile" || object.GetName() == "fragile" {
-			if err := t.retry(ctx, object); err != nil {
+			if err := t.apply(ctx, object); err != nil {
 				return err
 			}
 		}

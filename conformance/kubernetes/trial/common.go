@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,8 +16,6 @@ var (
 	routeKind   = schema.GroupVersionResource{Group: "gateway.networking.k8s.io", Version: "v1", Resource: "httproutes"}
 )
 
-func folderOf(file string) string { return filepath.Dir(file) }
-
 // eventually tries something every 100 ms, and returns its last error when the time is over.
 func eventually(within time.Duration, try func() error) error {
 	until := time.Now().Add(within)
@@ -31,16 +28,9 @@ func eventually(within time.Duration, try func() error) error {
 	}
 }
 
-// retry applies an object, and waits for its namespace or definition.
-func (c *cluster) retry(ctx context.Context, object *unstructured.Unstructured) error {
-	err := eventually(30*time.Second, func() error {
-		err := c.Apply(ctx, object, false)
-		if err != nil {
-			c.Refresh()
-		}
-		return err
-	})
-	if err != nil {
+// apply creates or updates an object; an error names it.
+func (c *cluster) apply(ctx context.Context, object *unstructured.Unstructured) error {
+	if err := c.Apply(ctx, object, false); err != nil {
 		return fmt.Errorf("%s: %w", title(object), err)
 	}
 	return nil
@@ -81,7 +71,7 @@ func (c *cluster) address(ctx context.Context, namespace, name string) (string, 
 	return address, err
 }
 
-// conditionOf is the status of a condition; empty without it, or if it is of an older generation.
+// conditionOf is the status of a condition; empty without it.
 func conditionOf(status map[string]any, kind string) string {
 	conditions, _, _ := unstructured.NestedSlice(status, "conditions")
 	for _, condition := range conditions {

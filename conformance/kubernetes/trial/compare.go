@@ -12,8 +12,7 @@ import (
 	"weir.example/kubernetes/objects"
 )
 
-// Kinds that only one of two ways to install has: the plain manifests leave the namespace to nobody else, and the token
-// to the operator.
+// Kinds that only one of the two creates: weir.yaml has the namespace, and the chart has the Secret with the token.
 var onlyOnce = []string{"Namespace", "Secret"}
 
 // compare says where two manifests that install weir-kube differ, but for labels, annotations and the spelling of
@@ -27,12 +26,9 @@ func compare(left, right string) error {
 	if err != nil {
 		return err
 	}
-	names := slices.Sorted(maps.Keys(one))
-	for name := range two {
-		if _, ok := one[name]; !ok {
-			names = append(names, name)
-		}
-	}
+	both := maps.Clone(one)
+	maps.Copy(both, two)
+	names := slices.Sorted(maps.Keys(both))
 	var wrong []string
 	for _, name := range names {
 		a, b := one[name], two[name]

@@ -86,23 +86,37 @@ func (t *trial) port(ctx context.Context) (string, error) {
 	return "", fmt.Errorf("the Service weir-web has no port 80")
 }
 
-// twoReplicas checks that both serve and that the same one leads all the time.
-func twoReplicas(ctx context.Context, t *trial) error {
+// replica is a pod of Weir, and the address at which it serves port 80 of the steady Gateway.
+type replica struct{ name, address string }
+
+func (t *trial) replicas(ctx context.Context) ([]replica, error) {
 	port, err := t.port(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	pods, err := t.pods(ctx)
 	if err != nil {
+		return nil, err
+	}
+	var out []replica
+	for _, pod := range pods {
+		out = append(out, replica{pod.Name, pod.Status.PodIP + ":" + port})
+	}
+	return out, nil
+}
+
+// twoReplicas checks that both serve and that the same one leads all the time.
+func twoReplicas(ctx context.Context, t *trial) error {
+	replicas, err := t.replicas(ctx)
+	if err != nil {
 		return err
 	}
-	if len(pods) != 2 {
-		return fmt.Errorf("there are %d replicas, not 2", len(pods))
+	if len(replicas) != 2 {
+		return fmt.Errorf("there are %d replicas, not 2", len(replicas))
 	}
-	for _, pod := range pods {
-		address := pod.Status.PodIP + ":" + port
-		if err := eventually(10*time.Second, func() error { return ask(address, "one.steady.example") }); err != nil {
-			return fmt.Errorf("%s: %w", pod.Name, err)
+	for _, one := range replicas {
+		if err := eventually(10*time.Second, func() error { return ask(one.address, "one.steady.example") }); err != nil {
+			return fmt.Errorf("%s: %w", one.name, err)
 		}
 	}
 	before, _, err := t.holder(ctx)
@@ -127,11 +141,11 @@ func (t *trial) route(ctx context.Context, name string) error {
 	route := t.the("HTTPRoute", "steady", "one").DeepCopy()
 	route.SetName(name)
 	_ = unstructured.SetNestedStringSlice(route.Object, []string{name + ".steady.example"}, "spec", "hostnames")
-	if err := t.retry(ctx, route); err != nil {
+	if err := t.apply(ctx, route); err != nil {
 		return err
 	}
 	if err := eventually(10*time.Second, func() error {
-		return post(steadyClient(t.address), "http://"+name+".steady.example/")
+		return post(ctx, steadyClient(t.address), "http://"+name+".steady.example/")
 	}); err != nil {
 		return fmt.Errorf("a new route: %w", err)
 	}
@@ -226,11 +240,7 @@ func killServer(ctx context.Context, t *trial) error {
 
 // restartWithout kills a replica while the API server is away: it serves again from what it saved.
 func restartWithout(ctx context.Context, t *trial) error {
-	port, err := t.port(ctx)
-	if err != nil {
-		return err
-	}
-	pods, err := t.pods(ctx)
+	replicas, err := t.replicas(ctx)
 	if err != nil {
 		return err
 	}
@@ -238,13 +248,13 @@ func restartWithout(ctx context.Context, t *trial) error {
 	if err := t.takeServer(); err != nil {
 		return err
 	}
-	pod := pods[0]
-	if err := kill("/weir-kube", "HOSTNAME="+pod.Name); err != nil {
+	one := replicas[0]
+	if err := kill("/weir-kube", "HOSTNAME="+one.name); err != nil {
 		return err
 	}
 	time.Sleep(500 * time.Millisecond) // its listeners are gone
 	if err := eventually(30*time.Second, func() error {
-		return ask(pod.Status.PodIP+":"+port, "one.steady.example")
+		return ask(one.address, "one.steady.example")
 	}); err != nil {
 		return fmt.Errorf("the replica that restarted without the API server: %w", err)
 	}

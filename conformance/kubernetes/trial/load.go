@@ -53,7 +53,7 @@ func (l *load) send(ctx context.Context, number int) {
 	}
 	for at := number; ctx.Err() == nil; at++ {
 		l.asked.Add(1)
-		if err := post(client, urls[at%len(urls)]); err != nil {
+		if err := post(ctx, client, urls[at%len(urls)]); err != nil {
 			l.failed.Add(1)
 			l.mu.Lock()
 			if len(l.failures) < mostFailures {
@@ -89,8 +89,13 @@ func steadyClient(address string) *http.Client {
 }
 
 // post sends a request that the client does not repeat by itself, unless the server closed the connection before it.
-func post(client *http.Client, url string) error {
-	answer, err := client.Post(url, "text/plain", strings.NewReader("a"))
+func post(ctx context.Context, client *http.Client, url string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader("a"))
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Content-Type", "text/plain")
+	answer, err := client.Do(request)
 	if err != nil {
 		return err
 	}

@@ -1,5 +1,5 @@
-// Command trial asks of weir-kube what the official suite does not: objects of people who misread the specification,
-// rights that it must not have, and failures under load. Run it by trial.sh.
+// Command trial tests what the official suite does not: objects that people get wrong, rights that weir-kube must not
+// have, and failures under load. `compare` compares two manifests. trial.sh and chart.sh run it.
 //
 //	trial bad --kubeconfig FILE --folder bad [--bless]
 //	trial chaos --kubeconfig FILE --objects chaos.yaml --result FILE
@@ -12,6 +12,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -43,7 +44,17 @@ func main() {
 	manifest := flags.String("manifest", "", "manifest with its roles")
 	_ = flags.Parse(os.Args[min(2, len(os.Args)):]) // it exits
 	ctx := context.Background()
-	if err := run(ctx, command, *kubeconfig, flags, func(c *cluster) error {
+	run := func() error {
+		if command == "compare" {
+			if flags.NArg() != 2 {
+				return fmt.Errorf("compare takes two files")
+			}
+			return compare(flags.Arg(0), flags.Arg(1))
+		}
+		c, err := connect(*kubeconfig)
+		if err != nil {
+			return err
+		}
 		switch command {
 		case "bad":
 			return bad(ctx, c, *folder, *bless)
@@ -53,32 +64,27 @@ func main() {
 			return rights(ctx, c, *account, *manifest)
 		}
 		return fmt.Errorf("no command called %q", command)
-	}); err != nil {
+	}
+	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "trial:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, command, kubeconfig string, flags *flag.FlagSet, with func(*cluster) error) error {
-	if command == "compare" {
-		if flags.NArg() != 2 {
-			return fmt.Errorf("compare takes two files")
-		}
-		return compare(flags.Arg(0), flags.Arg(1))
-	}
+func connect(kubeconfig string) (*cluster, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	config.QPS, config.Burst = 1000, 1000
 	rest.SetDefaultWarningHandler(rest.NoWarnings{}) // of Secrets that are wrong on purpose
 	client, err := objects.New(config)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	kube, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return with(&cluster{client, kube, folderOf(kubeconfig)})
+	return &cluster{client, kube, filepath.Dir(kubeconfig)}, nil
 }

@@ -56,6 +56,7 @@ var forbidden = []struct{ verbs, resource, namespace string }{
 	{"create get update patch delete list", "leases.coordination.k8s.io", "kube-system"},
 	{"get update patch delete list", "leases.coordination.k8s.io", "weir"}, // other leases than its own
 	{"patch delete", "leases.coordination.k8s.io/weir-leader", "weir"},
+	{"get update patch delete", "configmaps", "weir"}, // other ConfigMaps than its record of ports
 }
 
 // The paths that have no resource.
@@ -68,43 +69,39 @@ func rights(ctx context.Context, c *cluster, account, manifest string) error {
 	if !found {
 		return fmt.Errorf("--account %s: expected NAMESPACE/NAME", account)
 	}
-	review := authorizationv1.SubjectAccessReviewSpec{
-		User:   "system:serviceaccount:" + namespace + ":" + name,
-		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"},
-	}
 	var wrong []string
 	asked := 0
-	may := func(spec authorizationv1.SubjectAccessReviewSpec) (bool, error) {
+	// check asks whether the account may do something; fault says what an answer other than expected means.
+	check := func(spec authorizationv1.SubjectAccessReviewSpec, expected bool, fault string) error {
 		asked++
+		spec.User = "system:serviceaccount:" + namespace + ":" + name
+		spec.Groups = []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"}
 		object := &authorizationv1.SubjectAccessReview{Spec: spec}
 		answer, err := c.kube.AuthorizationV1().SubjectAccessReviews().Create(ctx, object, metav1.CreateOptions{})
 		if err != nil {
-			return false, err
+			return err
 		}
-		return answer.Status.Allowed, nil
+		if answer.Status.Allowed != expected {
+			wrong = append(wrong, fault)
+		}
+		return nil
 	}
 	for _, one := range forbidden {
 		for _, verb := range strings.Fields(one.verbs) {
-			spec := review
-			spec.ResourceAttributes = attributes(verb, one.resource, one.namespace)
-			allowed, err := may(spec)
-			if err != nil {
-				return err
+			spec := authorizationv1.SubjectAccessReviewSpec{
+				ResourceAttributes: attributes(verb, one.resource, one.namespace),
 			}
-			if allowed {
-				wrong = append(wrong, fmt.Sprintf("may %s %s in %q", verb, one.resource, one.namespace))
+			if err := check(spec, false, fmt.Sprintf("may %s %s in %q", verb, one.resource, one.namespace)); err != nil {
+				return err
 			}
 		}
 	}
 	for _, path := range forbiddenPaths {
-		spec := review
-		spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: path, Verb: "get"}
-		allowed, err := may(spec)
-		if err != nil {
-			return err
+		spec := authorizationv1.SubjectAccessReviewSpec{
+			NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: path, Verb: "get"},
 		}
-		if allowed {
-			wrong = append(wrong, "may get "+path)
+		if err := check(spec, false, "may get "+path); err != nil {
+			return err
 		}
 	}
 	granted, err := rules(manifest)
@@ -112,14 +109,9 @@ func rights(ctx context.Context, c *cluster, account, manifest string) error {
 		return err
 	}
 	for _, one := range granted {
-		spec := review
-		spec.ResourceAttributes = &one
-		allowed, err := may(spec)
-		if err != nil {
+		spec := authorizationv1.SubjectAccessReviewSpec{ResourceAttributes: &one}
+		if err := check(spec, true, fmt.Sprintf("may not %s %s.%s", one.Verb, one.Resource, one.Group)); err != nil {
 			return err
-		}
-		if !allowed {
-			wrong = append(wrong, fmt.Sprintf("may not %s %s.%s", one.Verb, one.Resource, one.Group))
 		}
 	}
 	fmt.Printf("rights: %d questions, %d wrong answers\n", asked, len(wrong))

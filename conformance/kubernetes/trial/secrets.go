@@ -10,12 +10,9 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
-	"io"
 	"math/big"
 	"net"
-	"net/http"
 	"net/http/httptrace"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -73,8 +70,8 @@ func (t *trial) putSecret(ctx context.Context, name string, data map[string][]by
 	return err
 }
 
-// brokenSecret takes the certificate of a listener away in several ways. Its listener says so; its neighbours at the
-// same port, which are under load, go on.
+// brokenSecret makes the certificate of a listener unusable in several ways. The listener's status says so, and its
+// neighbors at the same port, which are under load, still serve.
 func brokenSecret(ctx context.Context, t *trial) error {
 	cert, _, err := pair("*.broken.example")
 	if err != nil {
@@ -112,7 +109,7 @@ func brokenSecret(ctx context.Context, t *trial) error {
 		return err
 	}
 	return eventually(30*time.Second, func() error {
-		return post(steadyClient(t.address), "https://two.broken.example/")
+		return post(ctx, steadyClient(t.address), "https://two.broken.example/")
 	})
 }
 
@@ -142,37 +139,17 @@ func (t *trial) listenerSays(ctx context.Context, wanted string) error {
 func rotatedSecret(ctx context.Context, t *trial) error {
 	client := steadyClient(t.address)
 	opened := 0
-	ask := func() error {
-		trace := &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
-			if !got.Reused {
-				opened++
-			}
-		}}
-		request, err := http.NewRequestWithContext(
-			httptrace.WithClientTrace(ctx, trace), http.MethodPost, "https://one.steady.example/", strings.NewReader("a"))
-		if err != nil {
-			return err
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(got httptrace.GotConnInfo) {
+		if !got.Reused {
+			opened++
 		}
-		answer, err := client.Do(request)
-		if err != nil {
-			return err
-		}
-		_, err = io.Copy(io.Discard, answer.Body) // or the connection is not used again
-		answer.Body.Close()
-		if err != nil {
-			return err
-		}
-		if answer.StatusCode != http.StatusOK {
-			return fmt.Errorf("status %d", answer.StatusCode)
-		}
-		return nil
-	}
+	}})
 	for range 5 {
 		before, err := t.serial()
 		if err != nil {
 			return err
 		}
-		if err := ask(); err != nil {
+		if err := post(traced, client, "https://one.steady.example/"); err != nil {
 			return err
 		}
 		if err := t.writeSecret(ctx, "steady", "*.steady.example"); err != nil {
@@ -188,7 +165,7 @@ func rotatedSecret(ctx context.Context, t *trial) error {
 		if err != nil {
 			return err
 		}
-		if err := ask(); err != nil {
+		if err := post(traced, client, "https://one.steady.example/"); err != nil {
 			return err
 		}
 	}
