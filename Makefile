@@ -43,7 +43,7 @@ check:         ## everything CI checks: format, lints, tests, documents, depende
 	RUSTDOCFLAGS='-D warnings' cargo doc --locked --profile ci --workspace --no-deps
 	@if cargo deny --version >/dev/null 2>&1; then cargo deny check licenses bans sources; else echo 'cargo-deny is not installed: dependencies not checked'; fi
 
-bench:         ## µs per request against nginx, HAProxy, a bare relay and what `make peers` installed; BENCH='--suite h1-64'
+bench:         ## µs per request against nginx, HAProxy, a bare relay and installed peers; BENCH='--suite h1-64'
 	bench/run.py $(BENCH)
 
 bench-count:   ## instructions, cache misses and system calls per request, against bench/counts.md; BENCH_COUNT='--row h1-64'
@@ -84,17 +84,17 @@ mutants:       ## breaks the functions named in mutants.toml one by one and list
 conformance:   ## runs public test suites on weir; CONFORMANCE='websocket tls'
 	conformance/run.sh $(CONFORMANCE)
 
-conformance-kube: ## tests weir-kube on a real kube-apiserver, built from Go modules: the Gateway API's suite, failures, the chart; as root
+conformance-kube: ## weir-kube on a real kube-apiserver: the Gateway API's suite, failures, the chart; as root
 	conformance/kubernetes/run.sh
 	MODE=static conformance/kubernetes/run.sh
 	conformance/kubernetes/trial.sh
 	conformance/kubernetes/chart.sh
 
-dist:          ## everything of a release, in target/dist/packages: tarball, deb, rpm, image, sources, checksums … (docs/dev/release.md)
+dist:          ## all files of a release, in target/dist/packages: tarball, deb, rpm, image … (docs/dev/release.md)
 	@scripts/ensure-tools.sh cc dpkg-scanpackages objdump python3 rpmbuild xz
 	scripts/dist.sh
 
-test-dist:     ## tries target/dist/packages on a bare Debian that boots, upgrades from OLD=FOLDER under load, builds the sources offline; as root
+test-dist:     ## tries target/dist/packages on a bare Debian that boots, upgrades from OLD=FOLDER; as root
 	@scripts/ensure-tools.sh mmdebstrap
 	scripts/dist/try.sh target/dist/packages $(OLD)
 

@@ -23,7 +23,7 @@ IMAGES = ROOT / "docs/images"
 PAGE = ROOT / "docs/explain/benchmarks.md"
 NAMES = {
     "caddy": "Caddy", "envoy": "Envoy", "haproxy": "HAProxy", "nginx": "nginx", "nginx-lua": "nginx with Lua", "nginx-new": "nginx",
-    "nginx-small": "nginx", "pingap": "Pingap", "relay": "bare relay", "traefik": "Traefik", "weir": "Weir",
+    "relay": "bare relay", "traefik": "Traefik", "weir": "Weir",
 }  # fmt: skip
 # Another program has to be this much better before the page says that Weir loses: less is noise.
 NOISE = 0.03
@@ -55,7 +55,12 @@ def suites(results):
 
 
 def published(results):
-    return newest(results / "published", lambda path, _: re.sub(r"^\d+-\d+-\d+-[0-9a-f]+-", "", path.stem))
+    return newest(results / "published", lambda path, _: bench_file(path))
+
+
+def bench_file(path):
+    """The name of the bench file that a published result is of."""
+    return re.sub(r"^\d+-\d+-\d+-[0-9a-f]+-", "", path.stem)
 
 
 def label(name, versions):
@@ -101,6 +106,12 @@ def provenance(found, wanted):
     return [f"- {', '.join(names)}: {run}" for run, names in sorted(runs.items())] + [""]
 
 
+def figures_of(target):
+    """A target's value and bound, as text."""
+    sign = "≥" if target["at_least"] else "≤"
+    return f"{svg.number(target['value'])}{target['unit']}", f"{sign} {target['bound']:g}{target['unit']}"
+
+
 def target_table(found, wanted):
     lines = ["| | measured | target | | suite |", "|---|---:|---:|---|---|"]
     for suite in (s for s in wanted if s in found):
@@ -108,7 +119,8 @@ def target_table(found, wanted):
             if t["value"] is None:
                 continue
             met = {True: "met", False: "**missed**", None: ""}[t["met"]]
-            lines.append(f"| {t['what']} | {svg.number(t['value'])}{t['unit']} | {'≥' if t['at_least'] else '≤'} {t['bound']:g}{t['unit']} | {met} | `{suite}` |")
+            value, bound = figures_of(t)
+            lines.append(f"| {t['what']} | {value} | {bound} | {met} | `{suite}` |")
     return lines + [""] + provenance(found, wanted)
 
 
@@ -160,22 +172,18 @@ def workloads(sets):
             yield name, result, workload, [(t, f) for t, f in targets if f.get("rate")]
 
 
-def published_groups(sets, wanted):
+def published_groups(sets):
     groups = []
-    for name, result, workload, targets in workloads(sets):
-        if not name.startswith(wanted):
-            continue
+    for _, result, workload, targets in workloads(sets):
         rows = [(t["name"].replace("_", " "), f["cost"] / 1000, "w" if is_ours(t["name"]) else "b") for t, f in targets if f.get("cost")]
         title = result["name"] if len(result["workloads"]) == 1 else f"{result['name']} ({workload['name'].replace('_', ' ')})"
         groups.append((title, sorted(rows, key=lambda r: r[1])))
     return groups
 
 
-def published_table(sets, wanted):
+def published_table(sets):
     lines = ["| workload | target | responses/s | p99 | µs per response | verdict |", "|---|---|---:|---:|---:|---|"]
     for name, _, workload, targets in workloads(sets):
-        if not name.startswith(wanted):
-            continue
         c = workload["comparison"]
         reasons = " ".join(sorted({r for t in c["targets"] for r in t["reasons"]}))
         for at, (t, f) in enumerate(targets):
@@ -186,12 +194,11 @@ def published_table(sets, wanted):
             lines.append(f"| {first} | {t['name'].replace('_', ' ')} | {f['rate']:,.0f} | {f['p99'] / 1e6:.3g} ms{errors} | {cost} | {verdict} |")
     runs, versions, left_out = {}, {}, []
     for name, result in sets.items():
-        if name.startswith(wanted):
-            generator = result["workloads"][0]["comparison"]["generator"]
-            day, commit = re.match(r"(\d+-\d+-\d+)-([0-9a-f]+)", result["file"]).groups()
-            runs.setdefault(f"{generator['cpu']}, {generator['kernel']}, {day}, commit {commit}", []).append(f"`{name}`")
-            versions.update(result["versions"])
-            left_out += [f"`{name}` {left['target']}" for left in result["left_out"]]
+        generator = result["workloads"][0]["comparison"]["generator"]
+        day, commit = re.match(r"(\d+-\d+-\d+)-([0-9a-f]+)", result["file"]).groups()
+        runs.setdefault(f"{generator['cpu']}, {generator['kernel']}, {day}, commit {commit}", []).append(f"`{name}`")
+        versions.update(result["versions"])
+        left_out += [f"`{name}` {left['target']}" for left in result["left_out"]]
     numbers = {name: re.search(r"\d+\.\d+(\.\d+)?", text) for name, text in versions.items()}
     lines += ["", *(f"- {', '.join(names)}: {run}" for run, names in sorted(runs.items()))]
     lines += ["- " + ", ".join(f"{name.replace('_', ' ')} {number[0]}" for name, number in sorted(numbers.items()) if number)]
@@ -218,14 +225,15 @@ def losses(found, sets):
     for suite, result in found.items():
         for t in result["targets"]:
             if t["met"] is False and "weir" not in t["what"].split(" × ")[-1]:
-                sign = "≥" if t["at_least"] else "≤"
-                lines.append(f"- Missed target: {t['what']}: {svg.number(t['value'])}{t['unit']}, wanted {sign} {t['bound']:g}{t['unit']} (`{suite}`).")
+                value, bound = figures_of(t)
+                lines.append(f"- Missed target: {t['what']}: {value}, wanted {bound} (`{suite}`).")
     return lines or ["- In none of the results on this page."]
 
 
 def documents(results=RESULTS):
     """Every generated document: SVG by file name, and each part of the page by its marker."""
     found, sets = suites(results), published(results)
+    tests, services = ({n: r for n, r in sets.items() if n.startswith(kind)} for kind in ("w", "services"))
     cost = functools.partial(svg.bars, unit="microseconds of processor time per request, one core; less is better")
     images = {
         "bench-cost": cost("What a request costs", groups=cost_groups(found, ("h1-64", "tls13", "grpc"))),
@@ -233,8 +241,8 @@ def documents(results=RESULTS):
         "bench-http2": cost("HTTP/2 and gRPC", groups=cost_groups(found, TWO)),
         "bench-http3": cost("HTTP/3", groups=h3_groups(found)),
         "bench-content": cost("Cache and files (each group has its own scale)", groups=content_groups(found), one_scale=False),
-        "bench-published": cost("Published load tests, W1 to W10 (each group has its own scale)", groups=published_groups(sets, "w"), one_scale=False),
-        "bench-services": cost("Service frameworks, directly and through Weir: the process asked", groups=published_groups(sets, "services"), one_scale=False),
+        "bench-published": cost("Published load tests, W1 to W10 (each group has its own scale)", groups=published_groups(tests), one_scale=False),
+        "bench-services": cost("Service frameworks, directly and through Weir: the process asked", groups=published_groups(services), one_scale=False),
         "bench-load": svg.bars("Load testers", "requests per second of the tester's processor time; more is better", load_groups(found), one_scale=False),
     }
     parts = {
@@ -243,8 +251,8 @@ def documents(results=RESULTS):
         "http2": cost_table(found, TWO),
         "http3": target_table(found, ("h3",)),
         "rest": target_table(found, REST),
-        "published": published_table(sets, "w"),
-        "services": published_table(sets, "services"),
+        "published": published_table(tests),
+        "services": published_table(services),
         "load": load_table(found),
     }
     return {name: text for name, text in images.items() if "<rect" in text}, parts

@@ -11,7 +11,8 @@ Every round asks each gateway over each protocol, in alternating order. The tabl
 the same round. Checks that the gateway answered as many requests as the generator counts, each with a 200.
 
 nginx needs http_v3_module, which Debian's 1.22 lacks: name one with --nginx (built from its public source, with OpenSSL
-3.5 or later). Caddy is that of bench/peers.py, or what --caddy names. A gateway that is absent is left out, and the result says so.
+3.5 or later). Caddy is that of bench/peers.py, or what --caddy names. A gateway that is absent is left out, and the
+result says so.
 """
 
 import argparse

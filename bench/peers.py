@@ -184,8 +184,8 @@ def path_with_peers():
 
 
 def version(name):
-    """The pinned version of a program, or "-" for one that comes from elsewhere."""
-    return next((p.version for p in PEERS if p.name == name), "-")
+    """The pinned version of an installed program, or "-" for one that comes from elsewhere."""
+    return next((p.version for p in PEERS if p.name == name and find(name)), "-")
 
 
 def get(peer):

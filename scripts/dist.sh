@@ -9,7 +9,7 @@
 #                        deb     weir_VERSION_ARCHITECTURE.deb
 #                        rpm     weir-VERSION-1.MACHINE.rpm
 #                        image   weir-VERSION-image-MACHINE.tar, an OCI image that holds weir and weir-kube
-#                        sbom    weir-VERSION.cdx.json, a bill of materials (CycloneDX); with `image` a second of the image
+#                        sbom    weir-VERSION.cdx.json, a bill of materials (CycloneDX), with `image` also one of it
 #                        source  weir-VERSION-source.tar.xz, with all dependencies: it builds without a network
 #                        crates  crates/*.crate, each built once from its archive
 #                        brew    weir.rb, a Homebrew formula; needs `source`
@@ -232,7 +232,7 @@ if wants rpm; then
     [ "$compress" != none ] || payload=w0.ufdio
     rpmbuild -bb --quiet --target "$machine-linux" \
         --define "_topdir $work/rpm" --define "_rpmdir $work/rpms" --define "_binary_payload $payload" \
-        --define "weir_version $version" --define "weir_tree $tree" --define "weir_scripts $PWD/dist/rpm" \
+        --define "weir_version $version" --define "weir_tree $tree" \
         dist/rpm/weir.spec >"$work/rpm.log" 2>&1 || { cat "$work/rpm.log" >&2; fail "rpmbuild failed"; }
     rpm=$out/weir-$version-1.$machine.rpm
     mv "$work/rpms/$machine/weir-$version-1.$machine.rpm" "$rpm"

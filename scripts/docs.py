@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Builds the documentation as a site with search: target/docs/html/index.html.
 
-    scripts/docs.py              lays out the pages, runs mdBook, checks every link and anchor of the result, and that the
-                                 search knows every page
+    scripts/docs.py              lays out the pages, runs mdBook, checks every link and anchor of the result, and that
+                                 the search knows every page
     scripts/docs.py --layout     only lays out the pages, in target/docs/src; needs no mdBook
 
 The pages keep their places in the repository, so their links hold. Files that pages link to are copied beside them;

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Takes the pictures of the README and the guides with headless Chromium: console.webp, failures.webp and report.webp in
-docs/images, with report.json, the result that the last of them shows.
+"""Takes the pictures of the README and the guides with headless Chromium: console.webp, failures.webp and report.webp
+in docs/images, with report.json, the result that the last of them shows.
 
 usage: screenshots.py WEIR [FOLDER]     the binary to show, and where the pictures go (default docs/images)
 
-Runs a small shop of services on loopback: two that answer, one of them slowly now and then, and one that is away. A load
-runs for two minutes, so that charts have something to show. The test `screenshots` of weirgate runs this with
+Runs a small shop of services on loopback: two that answer, one of them slowly now and then, and one that is away. A
+load runs for two minutes, so that charts have something to show. The test `screenshots` of weirgate runs this with
 WEIR_BLESS=1, and says when the pictures are old.
 """
 
@@ -60,15 +60,15 @@ def wait_for(url):
 
 def shoot(page, width, height, to, scratch):
     """A picture of a page, as WebP."""
-    png = scratch / "page.webp"
+    picture = scratch / "page.webp"
     command = ["chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run",
                "--disable-background-networking", f"--user-data-dir={scratch / 'profile'}", f"--window-size={width},{height}",
-               f"--screenshot={png}", "--timeout=5000", page]  # fmt: skip
+               f"--screenshot={picture}", "--timeout=5000", page]  # fmt: skip
     subprocess.run(command, check=True, capture_output=True, timeout=120)
-    size = png.stat().st_size
+    size = picture.stat().st_size
     if size > MOST:
         sys.exit(f"{to.name} would have {size} bytes, more than {MOST}: show less in it")
-    shutil.copyfile(png, to)
+    shutil.copyfile(picture, to)
     print(f"{to}: {size} bytes")
 
 

@@ -12,9 +12,10 @@
     config = other.conf             another template, for this variant
     anything = text                 becomes the placeholder @anything@
 
-Placeholders every template can use: @port@, @admin_port@, @origin_port@, @workers@, @dir@ (a folder of its own, writable),
-@cert@, @key@, @pem@ (both in one file), @config@ (the rendered template), @bin@ (the weir binary), @tools@ (bench/tools built),
-@program@ (what `program` names), @descriptors@ (the limit we run under), @connections@ (how many connections a gateway is told to accept).
+Placeholders every template can use: @port@, @admin_port@, @origin_port@, @workers@, @dir@ (a folder of its own,
+writable), @cert@, @key@, @pem@ (both in one file), @config@ (the rendered template), @bin@ (the weir binary), @tools@
+(bench/tools built), @program@ (what `program` names), @descriptors@ (the limit we run under), @connections@ (how many
+connections a gateway is told to accept).
 """
 
 import configparser
@@ -56,10 +57,10 @@ class Gateway:
         if not command:
             return "-"
         out = subprocess.run(shlex.split(fill(command, dict(values, program=self.path))), capture_output=True, text=True)
-        text = " ".join((out.stdout + out.stderr).split())
+        text = out.stdout + out.stderr
         # Some print a path, a digest or several lines around it.
         number = re.search(r"\d+\.\d+\.\d+", text)
-        return f"{self.name} {number[0]}" if self.program and number else (out.stdout + out.stderr).strip().splitlines()[0]
+        return f"{self.name} {number[0]}" if self.program and number else text.strip().splitlines()[0]
 
     def start(self, variant, env, origin_port, label=None, workers=1, under=None, **extra):
         """Starts an instance and waits until it accepts. `env` is the run's environment; `under` is a counter to run

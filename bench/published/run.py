@@ -16,7 +16,7 @@ Programs of bench/peers.py are used if it has installed them; otherwise the resu
 Results go to ../results/published/DATE-COMMIT-FILE.json (every round) and .md (the output), replacing older ones of
 the same file and processor.
 """
-import argparse, datetime, glob, json, os, pathlib, re, subprocess, sys
+import argparse, datetime, glob, json, os, pathlib, subprocess, sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
@@ -68,13 +68,9 @@ def run(binary, file, duration, commit):
     with open(base + ".md", "w") as f:
         f.write(f"# {result['name']}\n\n{result['about']}\n\n```\n{done.stdout}```\n")
     for path in glob.glob(os.path.join(RESULTS, f"*-{name}.json")):
-        if path != base + ".json" and name_of(path) == name and processors(path) == processors(base + ".json"):
+        if path != base + ".json" and charts.bench_file(pathlib.Path(path)) == name and processors(path) == processors(base + ".json"):
             os.remove(path)
             os.path.exists(path[:-5] + ".md") and os.remove(path[:-5] + ".md")
-
-
-def name_of(path):
-    return re.sub(r"^\d+-\d+-\d+-[0-9a-f]+-(.*)\.json$", r"\1", os.path.basename(path))
 
 
 def processors(path):
@@ -82,14 +78,10 @@ def processors(path):
         return {w["comparison"]["generator"]["cpu"] for w in json.load(f)["workloads"]}
 
 
-def newest():
-    return charts.published(pathlib.Path(RESULTS).parent).items()
-
-
 def table():
     rows = ["| workload | published | on | measured here | verdict |", "|---|---|---|---|---|"]
     machines, left, versions = set(), [], {}
-    for name, result in newest():
+    for name, result in charts.published(charts.RESULTS).items():
         versions.update(result["versions"])
         left += [f"- `{name}`: {l['target']}: {l['reason'].strip().splitlines()[0][:200]}" for l in result["left_out"]]
         for workload in result["workloads"]:

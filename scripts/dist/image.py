@@ -134,9 +134,8 @@ def base(packages_file):
     layer.put("etc/group", 0o644, f"root:x:0:\nweir:x:{USER}:\n".encode())
     layer.put("etc/nsswitch.conf", 0o644, b"hosts: files dns\n")
     layer.folder("tmp", 0o1777)
-    if packages_file:
-        with open(packages_file, "w", encoding="utf-8") as file:
-            file.write("\n".join(listed) + "\n")
+    with open(packages_file, "w", encoding="utf-8") as file:
+        file.write("\n".join(listed) + "\n")
     return layer, listed
 
 

@@ -63,7 +63,8 @@ def main():
     args = parser.parse_args()
     rustc = output("rustc", "-vV")
     platform = re.search(r"^host: (.*)$", rustc, re.M)[1]
-    metadata = json.loads(output("cargo", "metadata", "--locked", "--format-version", "1", "--filter-platform", platform))
+    metadata = output("cargo", "metadata", "--locked", "--format-version", "1", "--filter-platform", platform)
+    metadata = json.loads(metadata)
     packages = {package["id"]: package for package in metadata["packages"]}
     nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
     roots = [package["id"] for package in packages.values() if package["name"] in ROOTS]

@@ -14,7 +14,8 @@ import shutil
 import subprocess
 import sys
 
-PLATFORMS = [f"{machine}-unknown-linux-{libc}" for machine in ("x86_64", "aarch64", "riscv64gc") for libc in ("gnu", "musl")]
+MACHINES = ("x86_64", "aarch64", "riscv64gc")
+PLATFORMS = [f"{machine}-unknown-linux-{libc}" for machine in MACHINES for libc in ("gnu", "musl")]
 # Parts of a manifest that name files.
 FILES = re.compile(r"\[\[?(lib|bin|example|test|bench)\b")
 

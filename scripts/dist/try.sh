@@ -92,6 +92,9 @@ halt() {
 }
 inside() { nsenter --target "$init" --all --wdns=/ env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root "$@"; }
 
+# A command line inside, whose output is shown only if it fails.
+quietly() { inside sh -ec "$1 >/run/log-of-package 2>&1 || { cat /run/log-of-package >&2; exit 1; }"; }
+
 # === steps ===
 
 # One command after the installation: it serves, greets, and its health check passes.
@@ -107,7 +110,7 @@ expect_greeting() {
 
 # The load tester of FOLDER, from outside the machine's file system: upgrades do not replace it.
 begin_load() {
-    nsenter --target "$init" --net "$loader" load "$@" -c 16 --rate 2000 -d 10m --format json "http://127.0.0.1:8080/" \
+    nsenter --target "$init" --net "$loader" load -c 16 --rate 2000 -d 10m --format json "http://127.0.0.1:8080/" \
         >"$work/load.json" 2>"$work/load.log" &
     load=$!
     sleep 1
@@ -144,7 +147,7 @@ expect_successor() {
 # try_packages COMMAND-TO-INSTALL OLDER NEWER COMMAND-TO-REMOVE
 try_packages() {
     boot
-    inside sh -ec "$1 /older/$2 >/run/log-of-package 2>&1 || { cat /run/log-of-package >&2; exit 1; }"
+    quietly "$1 /older/$2"
     [ "$(inside systemctl is-active weir || true)" = inactive ] || fail "an installation starts something"
     inside systemctl enable --quiet --now weir
     expect_greeting
@@ -155,7 +158,7 @@ try_packages() {
 
     begin_load
     before=$(main_pid)
-    inside sh -ec "$1 /packages/$3 >/run/log-of-package 2>&1 || { cat /run/log-of-package >&2; exit 1; }"
+    quietly "$1 /packages/$3"
     expect_successor "$before"
     inside systemctl reload weir
     inside logrotate --force /etc/logrotate.d/weir
@@ -167,7 +170,7 @@ try_packages() {
     inside systemctl enable --quiet --now weir.socket
     begin_load
     before=$(main_pid)
-    inside sh -ec "$1 /packages/$3 >/run/log-of-package 2>&1 || { cat /run/log-of-package >&2; exit 1; }"
+    quietly "$1 /packages/$3"
     expect_successor "$before"
     end_load
     echo "   upgraded in place, started by weir.socket"
@@ -178,7 +181,7 @@ try_packages() {
     expect_greeting
     echo "   stopped, and started again by a connection"
 
-    inside sh -ec "$4 >/run/log-of-package 2>&1 || { cat /run/log-of-package >&2; exit 1; }"
+    quietly "$4"
     [ "$(inside systemctl is-active weir || true)" = inactive ] || fail "the removal left the service running"
     for file in /usr/bin/weir /usr/lib/systemd/system/weir.service; do
         [ ! -e "$work/root$file" ] || fail "the removal left $file"
@@ -186,8 +189,8 @@ try_packages() {
 }
 
 loader=$work/weir
-if [ -n "$(one "$folder/weir-*-linux-*.tar.gz")" ]; then
-    tar -xzf "$(one "$folder/weir-*-linux-*.tar.gz")" -C "$work" --strip-components=3 --wildcards '*/usr/bin/weir'
+if archive=$(one "$folder/weir-*-linux-*.tar.gz"); then
+    tar -xzf "$archive" -C "$work" --strip-components=3 --wildcards '*/usr/bin/weir'
 fi
 
 # === what is tried ===
@@ -202,7 +205,7 @@ if tries sums; then
     fi
 fi
 
-if tries tar && archive=$(one "$folder/weir-*-linux-*.tar.gz"); then
+if tries tar && [ -n "$archive" ]; then
     step "the tarball"
     boot
     inside tar --strip-components=1 -C / -xzf "/packages/${archive##*/}"
