@@ -6,17 +6,27 @@ use std::mem::{swap, take};
 /// Largest text buffer kept for the next head on the same place.
 pub const KEPT_TEXT: usize = 4 * 1024;
 
-/// Most buffers of bodies that a thread keeps for the next bodies, and the largest: 1 MiB in all. The largest DATA frame
+/// Most body buffers that a thread keeps for the next bodies, and the largest: 1 MiB in all. The largest DATA frame
 /// fits. Allocating and freeing one per body cost 700 instructions of a request by HTTP/2 on both sides.
 const KEPT_BODIES: usize = 64;
 const KEPT_BODY: usize = 16 * 1024;
 
-/// Fills returned buffers in debug builds, so that a test notices bytes of another's body.
+/// Fills returned buffers in debug builds.
 const POISON: u8 = 0xdd;
 
 thread_local! {
     /// Empty buffers, the one used last on top.
     static BODIES: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Empties a buffer for its next user. Debug builds overwrite it, so that a test notices bytes of the last one.
+#[inline]
+pub fn wipe(buffer: &mut Vec<u8>) {
+    buffer.clear();
+    if cfg!(debug_assertions) {
+        buffer.resize(buffer.capacity(), POISON);
+        buffer.clear();
+    }
 }
 
 /// Returns the buffer of a body that was read, for the next one.
@@ -25,11 +35,7 @@ pub fn give_body(mut buffer: Vec<u8>) {
     if !(1..=KEPT_BODY).contains(&buffer.capacity()) {
         return;
     }
-    if cfg!(debug_assertions) {
-        buffer.clear();
-        buffer.resize(buffer.capacity(), POISON);
-    }
-    buffer.clear();
+    wipe(&mut buffer);
     BODIES.with_borrow_mut(|bodies| {
         if bodies.len() < KEPT_BODIES {
             bodies.push(buffer);

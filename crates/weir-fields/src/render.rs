@@ -65,21 +65,15 @@ pub fn request(
     scratch.fields.clear();
     let (mut host, mut upgrade, mut key, mut te) = (None, None, None, false);
     let mut known = OF_REQUESTS.take(); // forgotten if the head is refused, which is rare
-    while let Some(line) = lines.next_unknown(encoder, &known, &mut scratch.fields) {
-        let New { line, text, at } = line?;
-        let Line { name, value, .. } = line;
+    while let Some(new) = lines.next_unknown(encoder, &known, &mut scratch.fields) {
+        let new = new?;
+        let Line { name, value, .. } = new.line;
         match name.len() {
             4 if name.eq_ignore_ascii_case(b"host") => host = Some(value),
             17 if name.eq_ignore_ascii_case(b"sec-websocket-key") => key = Some(value),
             7 if name.eq_ignore_ascii_case(b"upgrade") => upgrade = Some(value),
             2 if name.eq_ignore_ascii_case(b"te") => te |= value.eq_ignore_ascii_case(b"trailers"),
-            _ => {
-                let begin = scratch.fields.len();
-                let repeats = field(&line, encoder, &mut scratch.name, &mut scratch.fields);
-                if let (Some(at), Repeating::Maybe) = (at, repeats) {
-                    known.note(at, text, scratch.fields.get(begin..).unwrap_or_default());
-                }
-            }
+            _ => new_field(&new, encoder, &mut known, &mut scratch.name, &mut scratch.fields),
         }
     }
     let len = lines.end_of_head(text)?; // first: a head that was cut must leave no line behind
@@ -140,14 +134,10 @@ pub fn response(
         _ => encoder.encode(b":status", digits, false, out),
     }
     let mut known = OF_RESPONSES.take();
-    while let Some(line) = lines.next_unknown(encoder, &known, out) {
-        let New { line, text, at } = line?;
-        if !(opens && line.name.eq_ignore_ascii_case(b"sec-websocket-accept")) {
-            let begin = out.len();
-            let repeats = field(&line, encoder, &mut scratch.name, out);
-            if let (Some(at), Repeating::Maybe) = (at, repeats) {
-                known.note(at, text, out.get(begin..).unwrap_or_default());
-            }
+    while let Some(new) = lines.next_unknown(encoder, &known, out) {
+        let new = new?;
+        if !(opens && new.line.name.eq_ignore_ascii_case(b"sec-websocket-accept")) {
+            new_field(&new, encoder, &mut known, &mut scratch.name, out);
         }
     }
     let len = lines.end_of_head(text)?; // as in `request`
@@ -253,6 +243,22 @@ impl<'a> Iterator for Lines<'a> {
         self.0 = rest.get(2..).unwrap_or_default();
         let value = value.get(1..).unwrap_or_default().trim_ascii();
         Some(Ok(Line { name, is_lower, value }))
+    }
+}
+
+/// Appends the block of a line that is not known, and notes the line if it may come again.
+#[inline]
+fn new_field(
+    new: &New<'_>,
+    encoder: &mut impl Encode,
+    known: &mut Repeats,
+    lower: &mut Vec<u8>,
+    out: &mut Vec<u8>,
+) {
+    let begin = out.len();
+    let repeats = field(&new.line, encoder, lower, out);
+    if let (Some(at), Repeating::Maybe) = (new.at, repeats) {
+        known.note(at, new.text, out.get(begin..).unwrap_or_default());
     }
 }
 

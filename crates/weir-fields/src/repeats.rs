@@ -1,8 +1,8 @@
-//! Field lines that heads repeat, beside the blocks that they became: `server`, `content-type`, what an upstream is told
-//! about a client. Comparing such a line costs 60 instructions, reading and encoding it 330 (callgrind, h2-h2c).
+//! Field lines that heads repeat, each with its block: `server`, `content-type`, what we tell an upstream about a
+//! client. Comparing such a line costs 60 instructions, reading and encoding it 330 (callgrind, h2-h2c).
 //!
 //! For HPACK without a dynamic table, where a block depends on the line alone. So it does not matter whose head a line
-//! came from: an equal line of anybody becomes the same block. Credentials of HTTP and cookies are not kept. A secret in a
+//! came from: the same line in any head has the same block. Cookies and HTTP credentials are not kept. A secret in a
 //! field of another name may be, until another line takes its place or a burst is over ([`free`]).
 
 use std::cell::Cell;

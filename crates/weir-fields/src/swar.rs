@@ -62,7 +62,7 @@ pub(crate) fn name_end(line: &[u8]) -> Option<(usize, bool)> {
     (rest.get(end) == Some(&b':')).then_some((at + end, is_lower))
 }
 
-/// Where the line ends: the place of the first CR. Of a long line, the rest is left to `memchr`.
+/// Where the line ends: the place of the first CR. Leaves the rest of a long line to `memchr`.
 #[inline]
 pub(crate) fn line_end(bytes: &[u8]) -> Option<usize> {
     const SHORT: usize = 16;

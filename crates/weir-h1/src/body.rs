@@ -89,7 +89,7 @@ impl BodyReader {
         matches!(self.state, State::Done | State::Length { left: 0 })
     }
 
-    /// Consumes the rest of a body with a length if it is among this many bytes that have arrived. Returns its length.
+    /// Consumes the rest of a body of known length if all of it is among the `arrived` bytes. Returns its length.
     #[inline]
     pub fn take_rest(&mut self, arrived: usize) -> Option<usize> {
         let State::Length { left } = self.state else { return None };

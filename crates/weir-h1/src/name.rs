@@ -555,12 +555,20 @@ mod tests {
             "date",
             "expect",
             "upgrade",
+            "trailer",
+            "refresh",
             "location",
+            "forwarded",
             "connection",
+            "keep-alive",
+            "set-cookie",
             "content-length",
+            "proxy-connection",
+            "content-location",
             "transfer-encoding",
         ] {
             let known = Known::of(name.as_bytes());
+            assert_ne!(known, Known::Other, "{name}");
             for at in 0..name.len() {
                 for byte in
                     (0..=255).filter(|b| is_token(*b) && !b.eq_ignore_ascii_case(&name.as_bytes()[at]))

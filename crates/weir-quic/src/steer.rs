@@ -10,8 +10,8 @@ use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Has the kernel steer datagrams to the first `count` sockets of the group that `socket` belongs to, bound in the order
-/// of their cores, by the connection ids in them. Needs no privilege.
+/// Has the kernel steer datagrams by their connection ids to the first `count` sockets of the group that `socket`
+/// belongs to, which must be bound in the order of their cores. Needs no privilege.
 ///
 /// A client's first packet carries an id that the client chose. Its first byte is random, so new connections spread
 /// over the cores, and every repetition of the packet reaches the same core.

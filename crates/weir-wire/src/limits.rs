@@ -82,9 +82,9 @@ pub fn give_memory_back() {
     let _ = unsafe { libc::malloc_trim(0) }; // having nothing to return is no failure
 }
 
-/// Unmaps the program's code and constants. What runs on is mapped again from the page cache as it is used, in steps of
-/// 64 KiB; what only the start needed is not. For the moment at which the start is over: it takes a millisecond, and
-/// some hundred page faults afterwards.
+/// Unmaps the program's code and constants. The kernel maps those still in use again from the page cache, 64 KiB at a
+/// time; those that only start-up needed stay unmapped. Call it once start-up is over: it takes a millisecond, and
+/// some hundred page faults follow.
 pub fn give_program_back() {
     for (start, length) in constant_segments() {
         // SAFETY: the segment is mapped from the program's file and was never writable, so that the file has all of it.
@@ -92,12 +92,8 @@ pub fn give_program_back() {
     }
 }
 
-/// A segment that is mapped, and the flag of one that is writable (`elf.h`).
-const PT_LOAD: u32 = 1;
-const PF_W: u32 = 2;
-
-/// Address and length of the program's segments that are mapped read-only from the start, in whole pages. Not those that
-/// the loader writes relocations to and then protects.
+/// Address and length of the program's segments that are mapped read-only from the start, in whole pages. Leaves out
+/// those that the loader writes relocations to and then protects.
 fn constant_segments() -> Vec<(usize, usize)> {
     /// Takes those of the first object, which is the program, and asks for no other.
     unsafe extern "C" fn take(
@@ -109,22 +105,26 @@ fn constant_segments() -> Vec<(usize, usize)> {
         let (object, found) = unsafe { (&*object, &mut *found.cast::<Vec<(usize, usize)>>()) };
         // SAFETY: the loader says that so many headers are there.
         let headers = unsafe { std::slice::from_raw_parts(object.dlpi_phdr, usize::from(object.dlpi_phnum)) };
-        for header in headers.iter().filter(|h| h.p_type == PT_LOAD && h.p_flags & PF_W == 0) {
+        for header in headers.iter().filter(|h| h.p_type == libc::PT_LOAD && h.p_flags & libc::PF_W == 0) {
             found.push((object.dlpi_addr as usize + header.p_vaddr as usize, header.p_filesz as usize));
         }
         1
     }
     let mut found: Vec<(usize, usize)> = Vec::new();
-    // SAFETY: `take` fits, and `found` lives until the call returns. A system constant is read.
-    let page = unsafe {
-        libc::dl_iterate_phdr(Some(take), (&raw mut found).cast());
-        usize::try_from(libc::sysconf(libc::_SC_PAGESIZE)).unwrap_or(usize::MAX)
-    };
+    // SAFETY: `take` fits, and `found` lives until the call returns.
+    unsafe { libc::dl_iterate_phdr(Some(take), (&raw mut found).cast()) };
+    let page = page_size();
     let pages = found.into_iter().map(|(start, length)| {
         let (from, to) = (start.next_multiple_of(page), (start + length) / page * page);
         (from, to.saturating_sub(from))
     });
     pages.filter(|(_, length)| *length > 0).collect()
+}
+
+/// The size of a page of memory, in bytes.
+pub(crate) fn page_size() -> usize {
+    // SAFETY: reads a system constant.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096).max(1)
 }
 
 /// Whether an error means that descriptors (or socket memory) ran out. The accept loop then waits and continues.

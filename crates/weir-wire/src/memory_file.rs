@@ -9,6 +9,7 @@
 
 #![allow(unsafe_code)] // a mapping, which no safe crate of ours wraps
 
+use crate::limits::page_size;
 use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
@@ -91,7 +92,7 @@ pub fn keep(bytes: Vec<u8>) -> Kept {
 
 /// The memory that [`keep`] takes for so many bytes: whole pages, if they go to the file.
 pub fn memory(bytes: u64) -> u64 {
-    if bytes < FROM_BYTES as u64 { bytes } else { bytes.next_multiple_of(page() as u64) }
+    if bytes < FROM_BYTES as u64 { bytes } else { bytes.next_multiple_of(page_size() as u64) }
 }
 
 /// The file, and where in it these bytes begin, if they are part of a [`Kept`] in it.
@@ -100,12 +101,6 @@ pub fn find(bytes: &[u8]) -> Option<(&'static File, u64)> {
     let space = SPACE.get()?.as_ref()?;
     let offset = bytes.as_ptr().addr().checked_sub(space.base.addr().get())?;
     (offset < space.bytes).then_some((&space.file, offset as u64))
-}
-
-/// The size of a page, in bytes.
-fn page() -> usize {
-    // SAFETY: reads a system constant.
-    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096).max(1)
 }
 
 impl AsRef<[u8]> for Kept {
@@ -121,7 +116,7 @@ impl AsRef<[u8]> for Kept {
 
 impl Space {
     fn new(bytes: usize) -> Result<Self, Errno> {
-        let page = page();
+        let page = page_size();
         // Enlarging a file beyond this limit ends the process.
         if getrlimit(Resource::Fsize).current.is_some_and(|most| most < bytes as u64) {
             return Err(Errno::FBIG);
@@ -178,15 +173,14 @@ impl Space {
 
     fn advise(&self, offset: usize, length: usize, advice: libc::c_int) -> Result<(), Errno> {
         debug_assert!(offset + length <= self.bytes, "within the mapping");
-        loop {
+        rustix::io::retry_on_intr(|| {
             // SAFETY: the range is within the mapping, and none of the advices that we give discards or unmaps pages.
             let told = unsafe { libc::madvise(self.base.add(offset).as_ptr().cast(), length, advice) };
-            match Errno::from_io_error(&std::io::Error::last_os_error()) {
-                _ if told == 0 => return Ok(()),
-                Some(Errno::INTR) => {}
-                e => return Err(e.unwrap_or(Errno::NOMEM)),
+            if told == 0 {
+                return Ok(());
             }
-        }
+            Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::NOMEM))
+        })
     }
 
     /// Frees pages.
@@ -303,19 +297,19 @@ mod tests {
     #[test]
     fn freed_pages_are_given_back_and_kept_while_they_are_sent() {
         // An old kernel or a sandbox refuses.
-        let Ok(space) = Space::new(16 * page()) else { return };
+        let Ok(space) = Space::new(16 * page_size()) else { return };
         let space: &'static Space = Box::leak(Box::new(space));
         let blocks = || rustix::fs::fstat(&space.file).unwrap().st_blocks as usize * 512;
-        let first = space.write(&vec![1; 10 * page()]).unwrap();
-        assert!(space.write(&vec![2; 10 * page()]).is_none(), "it is full");
-        assert_eq!(blocks(), 10 * page());
+        let first = space.write(&vec![1; 10 * page_size()]).unwrap();
+        assert!(space.write(&vec![2; 10 * page_size()]).is_none(), "it is full");
+        assert_eq!(blocks(), 10 * page_size());
         // A pipe holds the page itself, as a socket does.
         let (mut from, to) = std::io::pipe().unwrap();
         let freed = first.offset();
         let mut offset = i64::try_from(freed).unwrap();
         let (file, into) = (space.file.as_raw_fd(), to.as_raw_fd());
         // SAFETY: both descriptors are open, and the offset lives until the call returns.
-        let sent = unsafe { libc::splice(file, &raw mut offset, into, std::ptr::null_mut(), page(), 0) };
+        let sent = unsafe { libc::splice(file, &raw mut offset, into, std::ptr::null_mut(), page_size(), 0) };
         let sent = usize::try_from(sent).unwrap();
         drop(first);
         assert_eq!(blocks(), 0);

@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code)] // no safe crate of ours wraps cachestat yet
 
+use crate::limits::page_size;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
@@ -33,8 +34,7 @@ pub fn is_resident(file: &File, offset: u64, length: u64) -> bool {
     let mut pages = Pages::default();
     // SAFETY: both structures match the kernel's and live until the call returns; the kernel writes only the second.
     let told = unsafe { libc::syscall(SYS_CACHESTAT, file.as_raw_fd(), &raw const range, &raw mut pages, 0) };
-    // SAFETY: reads a system constant.
-    let page = u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096).max(1);
+    let page = page_size() as u64;
     let (Some(end), true) = (offset.checked_add(length), told == 0) else { return false };
     pages.cached >= end.div_ceil(page) - offset / page
 }

@@ -616,9 +616,7 @@ impl Relay {
         }
         Poll::Ready(Ok(()))
     }
-}
 
-impl Relay {
     /// Frees the input buffer, which is empty. That of a multiplexed stream serves the next body.
     fn free_input(&mut self, from: &Stream) {
         let input = std::mem::take(&mut self.input);

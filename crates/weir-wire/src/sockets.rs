@@ -28,7 +28,7 @@ use mio::unix::SourceFd;
 use mio::{Events, Interest, Registry, Token};
 
 /// How many requests the clients that the driver wakes per turn may bring: few, so that we answer a request while its
-/// data is still in the cache. A client of HTTP/2 counts for as many as it brought last: 32 such clients with 10 requests
+/// data is still in the cache. An HTTP/2 client counts for as many as it brought last: 32 such clients with 10 requests
 /// each would touch 3 MiB before the first answer (160 cache lines per request from memory, row h2-h1).
 pub(crate) const TAKEN: usize = 32;
 

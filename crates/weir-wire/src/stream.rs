@@ -22,7 +22,7 @@ pub enum Stream {
     H2(H2Stream),
     /// A stream of a client's HTTP/3 connection.
     Carried(Box<dyn Carried>),
-    /// None: whoever has it keeps its own memory for the next one.
+    /// No connection: a placeholder in an owner that is kept for its next stream.
     Over,
 }
 
@@ -114,8 +114,8 @@ impl Stream {
         }
     }
 
-    /// Writes part of `data`, which more follows at once, so that both go out together where the kernel can. Nothing
-    /// else may follow, or `data` may wait for 200 ms.
+    /// Writes part of `data` when the caller is about to write more, so that the kernel can send both together. Without
+    /// more, `data` may wait for 200 ms.
     pub fn poll_write_begun(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
         match self {
             Self::Direct(Transport::Plain(s)) => s.poll_write_begun(cx, data),

@@ -77,13 +77,12 @@ impl Decoder {
         field: &mut impl FnMut(&[u8], &[u8]),
     ) -> Option<()> {
         let index = integer(rest, if indexed { 6 } else { 4 })?;
-        let known = index.checked_sub(1).and_then(|at| STATIC.get(at));
         if index > 0 && !indexed {
             let name = self.table.entry(index)?.0;
             field(name, text(rest, &mut self.value)?);
             return Some(());
         }
-        let name = match known {
+        let name = match index.checked_sub(1).and_then(|at| STATIC.get(at)) {
             Some((name, _)) => name.as_bytes(),
             None if index == 0 => text(rest, &mut self.name)?,
             None => {

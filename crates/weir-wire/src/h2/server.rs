@@ -83,11 +83,8 @@ impl Server {
         session.drive(cx);
         loop {
             if let Some(slot) = session.lend().next_arrival() {
-                return Poll::Ready(Ok(Some(Arrival(H2Stream::server(
-                    &self.shared,
-                    slot,
-                    session.tls.is_some(),
-                )))));
+                let stream = H2Stream::server(&self.shared, slot, session.tls.is_some());
+                return Poll::Ready(Ok(Some(Arrival(stream))));
             }
             let came = session.poll_receive(cx);
             if came == Poll::Ready(Came::Arrivals) {

@@ -48,14 +48,17 @@ impl Spare {
     fn give(&mut self, mut buffer: Vec<u8>) {
         let bytes = self.bytes + buffer.capacity();
         if bytes <= SPARE_BYTES && (1..=SPARE_BYTES / 4).contains(&buffer.capacity()) {
-            if cfg!(debug_assertions) {
-                buffer.clear();
-                buffer.resize(buffer.capacity(), POISON);
-            }
-            buffer.clear();
+            weir_fields::wipe(&mut buffer);
             self.bytes = bytes;
             self.buffers.push(buffer);
         }
+    }
+}
+
+/// Keeps a buffer for the next connection that sends, if there is one.
+fn keep_spare(buffer: Option<Vec<u8>>) {
+    if let Some(buffer) = buffer {
+        SPARE.with_borrow_mut(|kept| kept.give(buffer));
     }
 }
 
@@ -64,9 +67,6 @@ pub(super) fn free_buffers() {
     SPARE.set(Spare { buffers: Vec::new(), bytes: 0 });
     INPUT.set(Vec::new());
 }
-
-/// Fills returned buffers in debug builds, so that a test notices bytes of another connection.
-const POISON: u8 = 0xdd;
 
 /// A connection, shared by its streams and its driver.
 pub(super) type Shared = Rc<RefCell<Session>>;
@@ -127,12 +127,11 @@ impl Session {
         }
     }
 
-    /// Wakes the driver if a stream has written something. Otherwise returns the buffer that was lent in vain: nobody
-    /// else would for seconds.
+    /// Wakes the driver if a stream has written something. Returns a buffer that was lent in vain, which nothing
+    /// else would do for seconds.
     pub(super) fn call(&mut self) {
-        if let Some(unused) = self.codec.take_buffer() {
-            SPARE.with_borrow_mut(|kept| kept.give(unused));
-        } else if !self.called
+        keep_spare(self.codec.take_buffer());
+        if !self.called
             && !self.codec.pending().is_empty()
             && let Some(driver) = &self.driver
         {
@@ -214,9 +213,7 @@ impl Session {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 Poll::Ready(Ok(n)) => {
                     self.blocked = None;
-                    if let Some(spare) = self.codec.sent(n) {
-                        SPARE.with_borrow_mut(|kept| kept.give(spare));
-                    }
+                    keep_spare(self.codec.sent(n));
                 }
                 Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
                 Poll::Pending => {
@@ -225,9 +222,7 @@ impl Session {
                 }
             }
         }
-        if let Some(unused) = self.codec.take_buffer() {
-            SPARE.with_borrow_mut(|kept| kept.give(unused));
-        }
+        keep_spare(self.codec.take_buffer());
         transport.poll_flush(cx)
     }
 

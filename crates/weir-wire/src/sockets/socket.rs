@@ -173,7 +173,8 @@ impl Socket {
         self.poll_write_by(cx, data.len(), || Ok(send(&self.fd, data, SendFlags::NOSIGNAL)?))
     }
 
-    /// Writes part of `data`, which more follows at once: the kernel waits for it before it sends a short packet.
+    /// Writes part of `data` when the caller is about to write more: the kernel waits for that before it sends a short
+    /// packet.
     pub(crate) fn poll_write_begun(&self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
         let flags = SendFlags::NOSIGNAL | SendFlags::MORE;
         self.poll_write_by(cx, data.len(), || Ok(send(&self.fd, data, flags)?))

@@ -1,11 +1,11 @@
 //! TLS with rustls: the only module that uses it.
 //!
 //! `certificate` is a certificate with its key. `proof` shows a certificate authority that we control a name.
-//! `server` selects a certificate by name and holds a listener's policy, `quic` that for HTTP/3; `client` holds the policy towards an
-//! upstream. `tickets` holds the keys with which clients resume sessions, and `untrusted` accepts certificates that
-//! no authority vouches for. `peer` is the certificate that the other
-//! side presented. `der` parses certificates, and `fault` explains failures. Both policies are built when a config is
-//! compiled, and all cores share them.
+//! `server` selects a certificate by name and holds a listener's policy, `quic` that for HTTP/3; `client` holds the
+//! policy towards an upstream. `tickets` holds the keys with which clients resume sessions, and `untrusted` accepts
+//! certificates that no authority vouches for. `peer` is the certificate that the other side presented. `der` parses
+//! certificates, and `fault` explains failures. Both policies are built when a config is compiled, and all cores share
+//! them.
 
 mod certificate;
 mod client;

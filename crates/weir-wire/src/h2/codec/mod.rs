@@ -436,7 +436,7 @@ impl<S: Sink> Codec<S> {
 
     /// Provides a grown buffer for output, unless there is one.
     pub fn lend(&mut self, spare: Vec<u8>) {
-        if self.out.capacity() == 0 {
+        if self.has_no_buffer() {
             self.out = spare;
         }
     }
