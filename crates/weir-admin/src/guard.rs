@@ -22,7 +22,7 @@ pub(crate) enum Access {
     Needs(Role),
     /// Everyone, under any name; the endpoint reveals nothing worth stealing.
     Open,
-    /// Everyone, if `Host` is an address, but nobody with a wrong token. Scrapers on other machines may also use a name.
+    /// Everyone without a wrong token, if `Host` is an address. Scrapers on other machines may also use a name.
     Scrapers,
     /// Everyone, if `Host` is an address: the sign-in page.
     Visitors,

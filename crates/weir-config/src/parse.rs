@@ -161,6 +161,13 @@ const HASHED: usize = 16;
 
 type Refusal = Box<Diagnostic>;
 
+impl Content {
+    /// A map without entries.
+    fn map() -> Self {
+        Self::Map { entries: Vec::new(), seen: HashMap::new(), key: None }
+    }
+}
+
 impl Builder {
     fn new(file: Arc<PathBuf>) -> Self {
         Self {
@@ -241,10 +248,7 @@ impl Builder {
                 self.value(Node::new(place, value, &text), anchor)
             }
             Event::SequenceStart(_, anchor, _) => self.begin(marker, anchor, Content::Seq(Vec::new())),
-            Event::MappingStart(_, anchor, _) => {
-                let content = Content::Map { entries: Vec::new(), seen: HashMap::new(), key: None };
-                self.begin(marker, anchor, content)
-            }
+            Event::MappingStart(_, anchor, _) => self.begin(marker, anchor, Content::map()),
             Event::SequenceEnd | Event::MappingEnd => self.end(),
             Event::Alias(anchor) => self.alias(anchor, marker),
             _ => Ok(()),

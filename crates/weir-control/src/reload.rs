@@ -463,8 +463,8 @@ impl Control {
         self.carry.acme.stop();
     }
 
-    /// Logs the warnings about a config, for those who never run `weir check`; not those that the config before had
-    /// too, because a controller reloads many times a minute.
+    /// Logs the warnings about a config, for those who never run `weir check`. Leaves out those that the config before
+    /// had too, because a controller reloads many times a minute.
     pub(crate) fn log_warnings(diagnostics: &Diagnostics, before: &Diagnostics) {
         /// Most warnings to log; `weir check` prints all.
         const MOST: usize = 20;

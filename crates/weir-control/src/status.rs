@@ -205,7 +205,8 @@ pub struct UpstreamStatus {
 /// A registry that lists the endpoints of an upstream.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct DiscoveryStatus {
-    /// `consul`, `etcd`, `file` or `srv`.
+    /// `consul`, `docker`, `etcd`, `file`, `kubernetes` or `srv`; `program` if the program around the gateway supplies
+    /// the endpoints.
     pub registry: &'static str,
     /// Its location and the query.
     pub place: String,

@@ -9,7 +9,9 @@
 //! kratos and sponge write `/microservices/<service>/<id>` with JSON, go-zero `<service>/<lease>` with `host:port`.
 //! The slash after the name is part of the prefix: without it, `orders` would match the instances of `orders2` too.
 
-use crate::{Choice, Found, INSTANCES, Instance, KRATOS_WEIGHT, Listing, kratos, place, short, too_many};
+use crate::{
+    Applied, Choice, Found, INSTANCES, Instance, KRATOS_WEIGHT, Listing, kratos, place, short, too_many,
+};
 use std::collections::BTreeMap;
 use weir_fleet::kv::{self, Entry, Line, Question};
 
@@ -39,17 +41,6 @@ pub struct Table {
     revision: u64,
     /// There are more entries than we keep. If one is deleted, we do not know which should replace it.
     full: bool,
-}
-
-/// The effect of a line of a watch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Applied {
-    /// The list changed.
-    Changed,
-    /// Everything must be read again, with the reason.
-    Reread(String),
-    /// Nothing changed.
-    Same,
 }
 
 impl Table {

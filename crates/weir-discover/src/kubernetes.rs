@@ -7,7 +7,7 @@
 //!     └── V was compacted (410), the watch was refused or silent, the table was full ◄┘
 //! ```
 
-use crate::{Found, INSTANCES, Instance, Listing, host_of, short};
+use crate::{Applied, Found, INSTANCES, Instance, Listing, host_of, short};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -50,17 +50,6 @@ pub struct Table {
     newest: u64,
     /// There is more than we keep. If something goes, we do not know what should replace it.
     full: bool,
-}
-
-/// The effect of a line of a watch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Applied {
-    /// The list changed.
-    Changed,
-    /// The slices must be listed again, with the reason.
-    Reread(String),
-    /// Nothing changed.
-    Same,
 }
 
 /// What is kept of a slice.

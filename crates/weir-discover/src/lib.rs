@@ -96,6 +96,17 @@ pub struct LeftOut {
     pub why: String,
 }
 
+/// The effect of a line of a watch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// The list changed.
+    Changed,
+    /// Everything must be read again, with the reason.
+    Reread(String),
+    /// Nothing changed.
+    Same,
+}
+
 /// A parsed instance, before comparison with the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {

@@ -43,6 +43,9 @@ const CONNECT: Duration = Duration::from_secs(3);
 /// Most addresses of a name to try.
 const ADDRESSES: usize = 4;
 
+/// Longest token in a file, in bytes. Tokens of service accounts have one to two KiB.
+const TOKEN_BYTES: u64 = 64 << 10;
+
 /// A request to a service that is not an upstream.
 #[derive(Clone, Debug)]
 pub struct FetchRequest {
@@ -365,6 +368,24 @@ pub async fn fetch(request: &FetchRequest, environment: &Environment) -> Result<
         return Err(FetchError::Endless);
     }
     Ok(answer)
+}
+
+/// The bearer token in a file, as it is on disk now: Kubernetes replaces a pod's token before it expires.
+///
+/// # Errors
+/// If the file cannot be read, is longer than 64 KiB, or holds what cannot be the value of a field.
+pub fn token_in(path: &Path) -> Result<String, String> {
+    let wrong = |why: &dyn fmt::Display| format!("token {}: {why}", path.display());
+    let length = std::fs::metadata(path).map_err(|e| wrong(&e))?.len();
+    if length > TOKEN_BYTES {
+        return Err(wrong(&format_args!("it is longer than {TOKEN_BYTES} bytes")));
+    }
+    let text = std::fs::read_to_string(path).map_err(|e| wrong(&e))?;
+    let token = text.trim();
+    if token.is_empty() || !token.bytes().all(|b| b.is_ascii_graphic()) {
+        return Err(wrong(&"it is empty, or holds a character that no token has"));
+    }
+    Ok(token.to_owned())
 }
 
 /// A request and its bytes.

@@ -743,12 +743,8 @@ fn the_site_has_every_page_once() {
 
 #[test]
 fn no_link_between_pages_is_broken() {
-    let beside = fs::read_dir(root()).unwrap().map(|entry| entry.unwrap().path());
-    let mut pages: Vec<PathBuf> =
-        files_below(&root().join("docs")).iter().map(PathBuf::from).chain(beside).collect();
-    pages.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
     check("there is no such file", |broken| {
-        for page in &pages {
+        for page in &pages() {
             let text = read(page);
             for (at, _) in text.match_indices("](") {
                 let link = text[at + 2..].split([')', '#']).next().unwrap_or_default();
@@ -763,12 +759,7 @@ fn no_link_between_pages_is_broken() {
 
 #[test]
 fn no_anchor_between_pages_is_broken() {
-    let docs = files_below(&root().join("docs")).into_iter().map(PathBuf::from);
-    let beside = fs::read_dir(root()).unwrap().map(|entry| entry.unwrap().path());
-    let pages: Vec<PathBuf> = docs
-        .chain(beside)
-        .filter(|path| path.extension().is_some_and(|extension| extension == "md"))
-        .collect();
+    let pages = pages();
     let anchors: BTreeMap<PathBuf, BTreeSet<String>> =
         pages.iter().map(|page| (page.canonicalize().unwrap(), anchors(&read(page)))).collect();
     check("there is no such heading", |broken| {
@@ -789,6 +780,14 @@ fn no_anchor_between_pages_is_broken() {
     });
 }
 
+/// The pages in `docs` and at the root.
+fn pages() -> Vec<PathBuf> {
+    let docs = files_below(&root().join("docs")).into_iter().map(PathBuf::from);
+    let beside = fs::read_dir(root()).unwrap().map(|entry| entry.unwrap().path());
+    let is_page = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "md");
+    docs.chain(beside).filter(is_page).collect()
+}
+
 /// The anchors of a page: those that its headings get, and those that it names.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
@@ -796,7 +795,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
     for line in text.lines() {
         is_code ^= line.trim_start().starts_with("```");
         let Some(heading) = line.strip_prefix('#').filter(|_| !is_code) else { continue };
-        // Of a link, the text counts.
+        // A link in a heading counts with its text only.
         let (first, links) = heading.split_once("](").unwrap_or((heading, ""));
         let rest = links.split("](").map(|part| part.split_once(')').map_or(part, |(_, rest)| rest));
         let heading: String = std::iter::once(first).chain(rest).collect();

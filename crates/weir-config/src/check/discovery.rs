@@ -37,8 +37,10 @@ impl Checker<'_> {
     fn discover(&mut self, path: &str, upstream: &Upstream, discover: &Discover) {
         let kinds = ["consul", "docker", "etcd", "file", "kubernetes", "srv"];
         let written = kinds.iter().filter(|kind| self.is_written(&format!("{path}.{kind}"))).count();
-        let hint = "write discover: { etcd: { servers: [..], key: /microservices/orders, format: kratos } }, { consul: { service: orders } }, \
-                    { kubernetes: { namespace: shop, service: orders } }, { srv: _grpc._tcp.orders.internal } or { file: orders.yaml }";
+        let hint = "write discover: { etcd: { servers: [..], key: /microservices/orders, format: kratos } }, \
+                    { consul: { service: orders } }, \
+                    { kubernetes: { namespace: shop, service: orders } }, { srv: _grpc._tcp.orders.internal } \
+                    or { file: orders.yaml }";
         match written {
             0 if self.has_unknown_keys(path) => {} // already reported
             0 => self.error_hint(

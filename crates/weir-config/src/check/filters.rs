@@ -77,7 +77,7 @@ impl<'a> Checker<'a> {
         self.deadlines_of_filters();
     }
 
-    /// A preflight draws an arm by itself, and the request after it another one.
+    /// A preflight draws its own arm, so it may not be the arm of the request that follows.
     fn preflights_of_arms(&mut self, arms: impl Iterator<Item = &'a Share>) {
         let of = |arm: &'a Share| arm.filters().iter().find(|filter| filter.name == "cors");
         let drawn: Vec<Option<&FilterNode>> = arms.filter(|arm| arm.weight > 0).map(of).collect();

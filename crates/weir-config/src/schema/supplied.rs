@@ -9,15 +9,15 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 /// Supplied endpoints, by the name of their upstream. All clones share them.
 ///
-/// An upstream of this name needs neither `endpoints` nor `discover`. A change here counts when the gateway is told
-/// (`Gateway::resupply`), or at the next reload.
+/// An upstream of this name needs neither `endpoints` nor `discover`. A change here takes effect when the program calls
+/// `Gateway::resupply`, or at the next reload.
 #[derive(Clone, Debug, Default)]
 pub struct Supplied(Arc<RwLock<HashMap<Box<str>, Arc<Supply>>>>);
 
 /// The supplied endpoints of an upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Supply {
-    /// Where they come from, for people, such as `Service shop/cart`.
+    /// Where they come from, for display, such as `Service shop/cart`.
     pub place: Box<str>,
     /// The endpoints: addresses, since names are not resolved.
     pub endpoints: Vec<Endpoint>,
@@ -39,7 +39,7 @@ impl Supplied {
         self.0.write().unwrap_or_else(PoisonError::into_inner).insert(upstream.into(), supply);
     }
 
-    /// Forgets the upstreams that `keep` does not keep.
+    /// Forgets the upstreams for which `keep` is false.
     pub fn retain(&self, keep: impl Fn(&str) -> bool) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).retain(|name, _| keep(name));
     }
@@ -49,7 +49,7 @@ impl Supplied {
     }
 }
 
-/// Equal are those that share their endpoints.
+/// Two are equal if they share their endpoints.
 impl PartialEq for Supplied {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)

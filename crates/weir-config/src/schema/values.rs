@@ -20,12 +20,12 @@ use crate::path_scope;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Named<T> {
     all: Vec<(Arc<str>, T)>,
-    /// The positions of many entries, sorted by name; empty for few.
+    /// The positions, sorted by name; empty if there are fewer than [`SORTED`].
     sorted: Box<[u32]>,
 }
 
-/// Minimum number of entries that are sorted. Checks look up the upstream of each route, and there may be thousands of
-/// both.
+/// From this number of entries on, lookups use an index. Checks look up the upstream of each route, and there may be
+/// thousands of both.
 const SORTED: usize = 32;
 
 /// An entry with the node that it was read from.
@@ -99,7 +99,7 @@ pub enum Output {
 // === impl Named ===
 
 impl<T> Named<T> {
-    /// No name occurs twice.
+    /// The names must be unique.
     fn new(all: Vec<(Arc<str>, T)>) -> Self {
         let count = u32::try_from(all.len()).ok().filter(|_| all.len() >= SORTED);
         let mut sorted: Box<[u32]> = (0..count.unwrap_or_default()).collect();
@@ -108,7 +108,7 @@ impl<T> Named<T> {
         Self { all, sorted }
     }
 
-    /// The entry with this name. The cost grows with the logarithm of their number.
+    /// The entry with this name, in logarithmic time.
     pub fn get(&self, name: &str) -> Option<&T> {
         if self.sorted.is_empty() {
             return self.all.iter().find(|(known, _)| **known == *name).map(|(_, thing)| thing);

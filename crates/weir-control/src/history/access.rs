@@ -218,8 +218,8 @@ impl Comparison<'_> {
     fn route(&mut self, thing: &str, shape: Option<&'static Shape>, was: &Node, is: &Node) {
         self.settings(thing, shape, &["filters", "respond", "upstream"], (Some(was), Some(is)));
         self.filters(&format!("{thing}.filters"), was.get("filters"), is.get("filters"));
-        // A service that is no longer reached was removed; its replacement may refuse. Nor may requests begin to meet the
-        // filters of an arm that got none; changes of an arm's own filters are noted below.
+        // A service that is no longer reached was removed; its replacement may refuse. So may the filters of an arm
+        // that got no requests before. Changes of an arm's own filters are noted below.
         let (reached, reaches) = (self.reached(was.get("upstream")), self.reached(is.get("upstream")));
         let opened = was.get("respond").is_some_and(refuses);
         let among = |all: &[Reach<'_>], one: &Reach<'_>| {
@@ -227,8 +227,8 @@ impl Comparison<'_> {
             all.iter().any(|other| other.upstream == one.upstream && same(other))
         };
         let begins = reaches.iter().any(|arm| {
-            let had_none = was.get("upstream").is_some_and(|split| split.get(arm.arm).is_some());
-            !arm.filters.is_empty() && had_none && !among(&reached, arm)
+            let existed = was.get("upstream").is_some_and(|split| split.get(arm.arm).is_some());
+            !arm.filters.is_empty() && existed && !among(&reached, arm)
         });
         let is_open = |one: &Reach<'_>| {
             reaches.iter().any(|other| other.upstream == one.upstream && other.filters.is_empty())

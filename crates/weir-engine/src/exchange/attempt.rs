@@ -204,9 +204,9 @@ impl Exchange<'_> {
         attempts.again(upstream, active, lost, end.map(|(at, _)| at))
     }
 
-    /// The start of the attempt: now. If the head arrived in one piece and nothing was waited for since, the
-    /// request's start is used instead. A request of a multiplexed connection may have waited for its turn. With spans it is always now, because an attempt's span lies within the
-    /// request's.
+    /// The start of the attempt: now. If the head arrived in one piece and nothing was waited for since, the request's
+    /// start is used instead. Not on a multiplexed connection, where the request may have waited for its turn. Nor with
+    /// spans, because an attempt's span lies within the request's.
     fn attempt_began(&self) -> Instant {
         let has_waited = self.has_waited || self.client.stream.is_multiplexed();
         let is_first = self.attempts == 0 && !has_waited && self.head_took.is_zero();

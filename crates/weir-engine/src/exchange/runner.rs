@@ -73,7 +73,9 @@ pub(crate) fn run_apart(
     poll_fn(move |cx| {
         let Some(running) = &mut runner else { return Poll::Pending }; // only if polled after its end
         let ran = ready!(running.poll(cx));
-        runner.take().into_iter().for_each(|free| ran.client.core.give_runner(free));
+        if let Some(free) = runner.take() {
+            ran.client.core.give_runner(free);
+        }
         Poll::Ready(ran)
     })
 }

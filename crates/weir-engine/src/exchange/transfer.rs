@@ -655,7 +655,7 @@ impl Pump<'_> {
 /// Whether a response is a stream that may be silent for long: server-sent events, JSON lines, gRPC. The tunnel's
 /// timeout then applies.
 fn is_stream(response: &ResponseHead, kind: BodyKind) -> bool {
-    // By HTTP/2, a body that ends with its stream may have a length too.
+    // Over HTTP/2, a body that ends with its stream may have a length too.
     let unknown_length =
         matches!(kind, BodyKind::Chunked | BodyKind::UntilClose) && response.content_length().is_none();
     let streams = ["application/x-ndjson", "text/event-stream"];

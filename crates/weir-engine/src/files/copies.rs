@@ -1,8 +1,8 @@
 //! Copies of files that are requested often, so that a core sends them without opening or reading anything.
 //!
 //! A file is copied when it is requested again soon and has not been changed for [`SETTLED`]. A copy is used until the
-//! root that it was found through is opened again, at most a second. Then one request looks the name up as ever, with
-//! all checks, and uses the copy on if that leads to the same file, unchanged.
+//! root that it was found through is opened again, at most a second. Then one request looks the name up as usual, with
+//! all checks. If that leads to the same file, unchanged, the copy stays in use.
 //!
 //! Why copies and not open files: a file may be overwritten or cut at any moment, and then the length and the ETag that
 //! were promised would no longer fit the bytes. Copies of one file are shared by all names and cores.
@@ -144,7 +144,7 @@ pub(super) struct Times {
 }
 
 impl Table {
-    /// That of a core.
+    /// The table of a core.
     pub(crate) fn of(core: &CoreHandle) -> Rc<Self> {
         TABLES.get(core)
     }
@@ -235,7 +235,8 @@ impl Names {
         }
     }
 
-    /// Adds a name. If there are too many, forgets those that have no copy or were not requested since a second, or all.
+    /// Adds a name. If there are too many, forgets those without a copy and those not requested for [`RECENT`]; if
+    /// still too many, forgets all.
     fn add(&mut self, new: Known) {
         if self.known.len() >= NAMES {
             let now = new.used;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use weir_filter::filter::{CoreHandle, PerCore};
 
 /// How long a core keeps the root open. Then it opens it again, to notice a folder that replaced it. What was found
-/// below it holds no longer.
+/// below the root is valid until then.
 const ROOT_FOR: Duration = Duration::from_secs(1);
 
 /// A folder, and its handle on each core.

@@ -319,6 +319,11 @@ async fn copied(change: impl FnOnce(&mut schema::Files)) -> (Stand, Instant) {
 #[tokio::test]
 async fn a_copy_is_at_most_a_second_old() {
     type Change = fn(&Path);
+    /// Replaces `letters.txt` with a link.
+    fn link(dir: &Path, target: &str) {
+        fs::remove_file(dir.join("root/letters.txt")).unwrap();
+        symlink(target, dir.join("root/letters.txt")).unwrap();
+    }
     let changes: [(&str, Change, u16, &str); 12] = [
         (
             "replaced",
@@ -356,24 +361,8 @@ async fn a_copy_is_at_most_a_second_old() {
             "abcdefghijklmnopqrstuvwxyz!",
         ),
         ("removed", |dir| fs::remove_file(dir.join("root/letters.txt")).unwrap(), 404, ""),
-        (
-            "a link out",
-            |dir| {
-                fs::remove_file(dir.join("root/letters.txt")).unwrap();
-                symlink("../secret.txt", dir.join("root/letters.txt")).unwrap();
-            },
-            404,
-            "",
-        ),
-        (
-            "a link in",
-            |dir| {
-                fs::remove_file(dir.join("root/letters.txt")).unwrap();
-                symlink("docs/a b.json", dir.join("root/letters.txt")).unwrap();
-            },
-            200,
-            "{}",
-        ),
+        ("a link out", |dir| link(dir, "../secret.txt"), 404, ""),
+        ("a link in", |dir| link(dir, "docs/a b.json"), 200, "{}"),
         (
             "a folder",
             |dir| {

@@ -96,10 +96,7 @@ impl Desk {
 
     /// Takes a file's endpoints.
     pub(super) fn read(&self, list: Vec<Listed>) {
-        let changed = {
-            let mut state = self.registry.state();
-            state.read(list)
-        };
+        let changed = self.registry.state().read(list);
         self.registry.cells.follows(true);
         if changed || self.first.borrow().is_some() {
             self.changed.notify_one();

@@ -8,8 +8,8 @@ use std::convert::Infallible;
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 use weir_config::schema::{EtcdDiscovery, EtcdFormat};
-use weir_discover::Choice;
-use weir_discover::etcd::{ANSWER_BYTES, Applied, Format, Table};
+use weir_discover::etcd::{ANSWER_BYTES, Format, Table};
+use weir_discover::{Applied, Choice};
 
 /// How long a watch may be silent before everything is read again: a partitioned server does not report itself.
 const SILENCE: Duration = Duration::from_secs(30);

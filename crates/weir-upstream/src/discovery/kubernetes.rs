@@ -2,12 +2,13 @@
 
 use super::desk::Desk;
 use super::{AskContext, PAUSE};
-use crate::fetch::{FetchRequest, Following, Lines, Trust, Url, fetch};
+use crate::fetch::{FetchRequest, Following, Lines, Trust, Url, fetch, token_in};
 use std::convert::Infallible;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use weir_config::schema::{FilePath, KubernetesDiscovery};
-use weir_discover::kubernetes::{ANSWER_BYTES, Applied, LINE_BYTES, Table};
+use weir_discover::Applied;
+use weir_discover::kubernetes::{ANSWER_BYTES, LINE_BYTES, Table};
 use weir_h1::FieldName;
 use weir_wire::Chain;
 
@@ -21,11 +22,8 @@ const SILENCE: Duration = Duration::from_secs(150);
 /// A watch that lasted at least this long did not fail when it ended.
 const LASTED: Duration = Duration::from_secs(1);
 
-/// When to ask again for what the token does not permit. Without the verb `watch`, lists follow each other this fast.
+/// When to retry a request that the token does not permit. Without the verb `watch`, we list this often.
 const REFUSED: Duration = Duration::from_secs(5);
-
-/// Longest token, in bytes. Tokens of service accounts have one to two KiB.
-const TOKEN_BYTES: u64 = 64 << 10;
 
 /// Most characters of the server's own words in an error.
 const SAID: usize = 200;
@@ -33,7 +31,7 @@ const SAID: usize = 200;
 /// The folder where Kubernetes puts a pod's token and the cluster's authority.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// Why the API server does not say who serves.
+/// Why the API server gave no endpoints.
 struct Trouble {
     why: String,
     /// Wait at least this long.
@@ -81,7 +79,7 @@ async fn once(
     let request = request(server, written, &target, LINE_BYTES)?;
     let opened = Instant::now();
     let mut watch = open(&request, around).await.inspect_err(|refused| {
-        // A connection that failed tells nothing about the version.
+        // A failed connection says nothing about the version.
         if refused.is_answer {
             table.forget_version();
         }
@@ -126,7 +124,7 @@ async fn list(
     }
 }
 
-/// A watch that was not opened.
+/// Why a watch could not be opened.
 struct NotOpened {
     trouble: Trouble,
     /// Whether the server answered.
@@ -170,10 +168,10 @@ fn request(
     let file = |given: &Option<FilePath>, name: &str| {
         given.as_ref().map_or_else(|| Path::new(ACCOUNT).join(name), |file| file.0.clone())
     };
-    let token = token(&file(&written.token_file, "token"))?;
+    let token = token_in(&file(&written.token_file, "token"))?;
     let mut request = FetchRequest::get(server.with_target(target), limit, WAIT);
     if server.is_tls() {
-        request.trust = Trust::given(&Some(FilePath(file(&written.ca, "ca.crt"))), &None, &None)?;
+        request.trust = Trust::file(&file(&written.ca, "ca.crt"))?;
     }
     for (name, value) in
         [("accept", "application/json".to_owned()), ("authorization", format!("Bearer {token}"))]
@@ -183,21 +181,6 @@ fn request(
         }
     }
     Ok(request)
-}
-
-/// The token as it is on disk now.
-fn token(path: &Path) -> Result<String, String> {
-    let wrong = |why: &dyn std::fmt::Display| format!("token {}: {why}", path.display());
-    let length = std::fs::metadata(path).map_err(|e| wrong(&e))?.len();
-    if length > TOKEN_BYTES {
-        return Err(wrong(&format_args!("it is longer than {TOKEN_BYTES} bytes")));
-    }
-    let text = std::fs::read_to_string(path).map_err(|e| wrong(&e))?;
-    let token = text.trim();
-    if token.is_empty() || !token.bytes().all(|b| b.is_ascii_graphic()) {
-        return Err(wrong(&"it is empty, or holds a character that no token has"));
-    }
-    Ok(token.to_owned())
 }
 
 impl From<String> for Trouble {

@@ -3,7 +3,7 @@
 //! ```text
 //!   Order (a snapshot that runs) ─► follow ─► one task for each upstream:
 //!        etcd │ consul │ docker │ kubernetes │ srv │ file ──listing──► Desk ──► Book: publish, or keep the last good
-//!                                                  └──► resolve names, publish endpoints, at most 10 times a second
+//!                                                               └──► resolve names, publish endpoints, at most 10/s
 //! ```
 //!
 //! *Layout:* `desk` is what all kinds of registries share. Each kind has a file that only asks. weir-discover decides

@@ -724,7 +724,7 @@ fn example(name: &str) -> String {
 }
 
 /// The workspace, determined at run time: see tidy.rs.
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     let here = std::env::var("CARGO_MANIFEST_DIR").unwrap_or_else(|_| env!("CARGO_MANIFEST_DIR").to_owned());
     Path::new(&here).ancestors().nth(2).unwrap().to_owned()
 }

@@ -1,17 +1,17 @@
 //! The pictures of the README are those of today's console and report.
 //!
 //! Pixels depend on fonts and on the version of the browser, and figures differ from run to run, so pictures are not
-//! compared. What is compared is what a picture is made of: the style sheet, the headings, the names of figures and the
-//! navigation of each page, which `docs/images/screenshots.txt` holds. If one of them changes, the picture is old:
-//! `make screenshots` takes it again with headless Chromium (`scripts/screenshots.py`).
+//! compared. The test compares the style sheet, the headings, the names of figures and the navigation of each page with
+//! `docs/images/screenshots.txt`. If one of them changes, the picture is old: `make screenshots` takes it again with
+//! headless Chromium (`scripts/screenshots.py`).
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 use weir_testkit::{Client, Upstream, Weir, run_weir};
 
+use crate::examples::root;
 use crate::support::OK_BODY;
 
 /// Most bytes of a picture.
@@ -117,9 +117,4 @@ fn text_of(html: &str) -> String {
 fn fnv(text: &str) -> u64 {
     text.bytes()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
-}
-
-fn root() -> PathBuf {
-    let here = std::env::var("CARGO_MANIFEST_DIR").unwrap_or_else(|_| env!("CARGO_MANIFEST_DIR").to_owned());
-    Path::new(&here).ancestors().nth(2).unwrap().to_owned()
 }

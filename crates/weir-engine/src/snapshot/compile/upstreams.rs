@@ -269,7 +269,7 @@ impl Compiler<'_> {
         let seed = RandomState::new().hash_one(name);
         let is_listed = written.discover.is_some() || !written.endpoints.is_empty();
         let supplied = self.config.supplied.as_ref().filter(|_| !is_listed).and_then(|all| all.get(name));
-        let (kind, place, state) = match supplied {
+        let (kind, place, state) = match &supplied {
             Some(supply) => ("program", supply.place.to_string(), State::supplied(seed, &supply.endpoints)),
             None => {
                 let (kind, place) = discovery::place(name, written)?;
@@ -277,7 +277,7 @@ impl Compiler<'_> {
             }
         };
         let cells = self.carry.telemetry.upstream(name);
-        if state.answered.is_some() && kind == "program" {
+        if supplied.is_some() {
             cells.follows(true); // nobody has to be asked
         }
         Some(Arc::new(Registry {

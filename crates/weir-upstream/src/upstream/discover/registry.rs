@@ -18,7 +18,8 @@ use weir_wire::listen::Address;
 pub struct Registry {
     /// The name of the upstream.
     pub upstream: Arc<str>,
-    /// `consul`, `docker`, `etcd`, `file` or `srv`; `program` if the program around the gateway supplies them.
+    /// `consul`, `docker`, `etcd`, `file`, `kubernetes` or `srv`; `program` if the program around the gateway supplies
+    /// the endpoints.
     pub kind: &'static str,
     /// Its location and the query, for people.
     pub place: String,
