@@ -32,8 +32,8 @@ pub struct Upstream {
     pub supply: Option<Arc<Supply>>,
 }
 
-/// A thing of the config, with its text once that is made. Clones share both, because most things stay the same from one
-/// translation to the next.
+/// A thing of the config, with its text once that is made. Clones share both, because most things stay the same from
+/// one translation to the next.
 #[derive(Clone, Debug)]
 pub struct Thing(Arc<(Value, OnceLock<Box<str>>)>);
 

@@ -151,8 +151,8 @@ pub(crate) fn prefix_pattern(text: &str) -> Option<String> {
     })
 }
 
-/// How a path that is longer than [`MAX_PATH`] begins, in Weir's canonical form. `None` if it is not, or if no request can
-/// have it.
+/// How a path that is longer than [`MAX_PATH`] begins, in Weir's canonical form. `None` if it is not longer, or if no
+/// request can have it.
 pub(crate) fn start_of_long(text: &str) -> Option<String> {
     if text.len() <= MAX_PATH {
         return None;

@@ -117,9 +117,6 @@ impl GatewayApi {
 
     /// Changes what is left out, and forgets what was made with another list.
     fn change_options(&mut self, change: impl FnOnce(&mut Options)) {
-        let left_out = |options: &Options| {
-            (options.refused.len(), options.closed.len(), options.unusable.len(), options.dropped.len())
-        };
         let before = left_out(&self.options);
         change(&mut self.options);
         if left_out(&self.options) != before
@@ -274,9 +271,6 @@ impl Translator for GatewayApi {
 
     fn leave_out(&mut self, mistakes: &Mistakes) -> bool {
         let shown = mistakes.for_readers();
-        let left_out = |options: &Options| {
-            (options.refused.len(), options.closed.len(), options.unusable.len(), options.dropped.len())
-        };
         let before = left_out(&self.options);
         let closed: BTreeSet<(Kind, Name)> = self.options.closed.keys().cloned().collect();
         let refused: BTreeSet<(Kind, Name)> = self.options.refused.keys().cloned().collect();
@@ -313,6 +307,11 @@ impl Translator for GatewayApi {
         }
         is_changed
     }
+}
+
+/// How much is left out, of each sort.
+fn left_out(options: &Options) -> [usize; 4] {
+    [options.refused.len(), options.closed.len(), options.unusable.len(), options.dropped.len()]
 }
 
 /// Whether a path of a diagnostic is of a route, but not of what it matches.

@@ -3,13 +3,10 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use weir_gateway::fetch::{Trust, Url};
+use weir_gateway::fetch::{Trust, Url, token_in};
 
 /// Where Kubernetes puts a pod's credentials.
 const MOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-
-/// Longest token that we send, in bytes. Tokens of service accounts have one to two KiB.
-const TOKEN: u64 = 64 << 10;
 
 /// How often the certificates are read again. Kubernetes renews a cluster's authority rarely, and an old one stays
 /// valid beside it.
@@ -80,18 +77,7 @@ impl Access {
     /// # Errors
     /// If it cannot be read, or cannot be the value of a field.
     pub fn token(&self) -> Result<Option<String>, NoAccess> {
-        let Some(path) = &self.token else { return Ok(None) };
-        let wrong = |why: &dyn fmt::Display| NoAccess(format!("token {}: {why}", path.display()));
-        let length = std::fs::metadata(path).map_err(|e| wrong(&e))?.len();
-        if length > TOKEN {
-            return Err(wrong(&format_args!("it is longer than {TOKEN} bytes")));
-        }
-        let text = std::fs::read_to_string(path).map_err(|e| wrong(&e))?;
-        let token = text.trim();
-        if token.is_empty() || !token.bytes().all(|b| b.is_ascii_graphic()) {
-            return Err(wrong(&"it is empty, or holds a character that no token has"));
-        }
-        Ok(Some(token.to_owned()))
+        self.token.as_deref().map(token_in).transpose().map_err(NoAccess)
     }
 
     /// The certificates that the server may have.

@@ -463,7 +463,7 @@ impl<T: Translator> Driver<T> {
         }
         for (verb, kind) in self.writer.forbidden() {
             if let Some(resource) = watched(kind) {
-                add(verb, resource, if verb == "patch" { "status" } else { "" });
+                add(verb, resource, notes::of_status(verb));
             }
         }
         for (verb, kind) in self.keeper.forbidden() {

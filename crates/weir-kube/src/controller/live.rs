@@ -60,7 +60,7 @@ impl Live {
         Self { gateway, source, folder: folder.to_owned(), running, files, supplied, supplies }
     }
 
-    /// Whether the gateway runs exactly this text with these endpoints. Its files have names that their contents decide.
+    /// Whether the gateway runs exactly this text with these endpoints. Contents decide the names of its files.
     pub fn runs(&self, output: &Output) -> bool {
         self.has_text(output) && self.supplies == output.supplies
     }
@@ -101,17 +101,13 @@ impl Live {
     pub fn run(&mut self, output: &Output) -> Result<(), Mistakes> {
         let failed = |why: String| Mistakes::from(Diagnostic::error("files", why));
         let changed = self.set(output.supplies.clone());
-        if let Err(why) = self.write_files(output) {
-            self.publish(&changed);
-            return Err(failed(why));
-        }
-        if !self.has_text(output)
-            && let Err(refused) = self.load(&output.text)
-        {
-            self.publish(&changed); // the endpoints of what runs have changed all the same
-            return Err(refused);
-        }
-        self.publish(&changed);
+        let written = self.write_files(output).map_err(failed);
+        let loaded = written.and_then(|()| match self.has_text(output) {
+            true => Ok(()),
+            false => self.load(&output.text),
+        });
+        self.publish(&changed); // whether or not it is refused, what runs has these endpoints now
+        loaded?;
         self.supplies.retain(|name, _| output.supplies.contains_key(name));
         self.supplied.retain(|name| output.supplies.contains_key(name));
         self.files.extend(output.files.keys().cloned());

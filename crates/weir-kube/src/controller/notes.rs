@@ -53,7 +53,7 @@ pub(super) fn awaited(resource: &Resource, note: Option<&reflector::Note>) -> St
 pub(super) fn writer(resource: Option<&Resource>, note: &writer::Note) {
     match note {
         writer::Note::Forbidden(verb, kind, why) => match resource {
-            Some(resource) => forbidden(verb, resource, if *verb == "patch" { "status" } else { "" }, why),
+            Some(resource) => forbidden(verb, resource, of_status(verb), why),
             None => log::error("a status may not be written", &[("kind", kind), ("error", why)]),
         },
         writer::Note::Refused(target, why) => log::error(
@@ -85,6 +85,11 @@ pub(super) fn keeper(note: &keeper::Note) {
             &[("kind", &target.kind), ("object", &target.key)],
         ),
     }
+}
+
+/// The subresource on which the writer of statuses uses a verb: it reads whole objects.
+pub(super) fn of_status(verb: &str) -> &'static str {
+    if verb == "patch" { "status" } else { "" }
 }
 
 /// A permission in short, such as `patch httproutes.gateway.networking.k8s.io/status`.

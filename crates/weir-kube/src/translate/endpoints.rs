@@ -57,14 +57,10 @@ impl Pods {
         service: &Name,
         port: &ServicePort,
     ) -> Arc<Supply> {
-        let admin = self.admin.get_or_insert_with(|| admin_listeners(cluster, options));
-        if !self.services.contains_key(service) {
-            self.services.insert(service.clone(), Service::default());
-        }
-        let known = self.services.get_mut(service).and_then(|service| service.ports.get(&port.name));
-        if let Some(known) = known {
+        if let Some(known) = self.services.get(service).and_then(|service| service.ports.get(&port.name)) {
             return Arc::clone(&known.supply);
         }
+        let admin = self.admin.get_or_insert_with(|| admin_listeners(cluster, options));
         let supply = Arc::new(supply(cluster, options, admin, service, &port.name));
         let known = Port { supply: Arc::clone(&supply), upstreams: BTreeSet::new() };
         self.services.entry(service.clone()).or_default().ports.insert(port.name.clone(), known);
@@ -74,28 +70,26 @@ impl Pods {
     /// Notes that an upstream has the endpoints of a port, and nothing else is made of them.
     pub(super) fn feed(&mut self, service: &Name, port: &str, upstream: &Arc<str>) {
         let known = self.services.get_mut(service).and_then(|service| service.ports.get_mut(port));
-        if let Some(known) = known
-            && !known.upstreams.contains(upstream)
-        {
+        if let Some(known) = known {
             known.upstreams.insert(Arc::clone(upstream));
         }
     }
 
     /// Notes that something else is made of the slices of a Service, so that each change of them counts.
     pub(super) fn read_whole(&mut self, service: &Name) {
-        if !self.services.get(service).is_some_and(|known| known.is_whole) {
-            self.services.entry(service.clone()).or_default().is_whole = true;
-        }
+        self.services.entry(service.clone()).or_default().is_whole = true;
     }
 
-    /// Gives upstreams their endpoints: what was kept of a route may have older ones.
-    pub(super) fn supply(&self, config: &mut Config) {
-        for port in self.services.values().flat_map(|service| service.ports.values()) {
-            for name in &port.upstreams {
-                if let Some(upstream) = config.upstreams.get_mut(name) {
-                    upstream.supply = Some(Arc::clone(&port.supply));
-                }
-            }
+    /// Gives upstreams their endpoints: what was kept of a route may have older ones. Forgets upstreams that no route
+    /// has any more.
+    pub(super) fn supply(&mut self, config: &mut Config) {
+        for port in self.services.values_mut().flat_map(|service| service.ports.values_mut()) {
+            let Port { supply, upstreams } = port;
+            upstreams.retain(|name| {
+                let Some(upstream) = config.upstreams.get_mut(name) else { return false };
+                upstream.supply = Some(Arc::clone(supply));
+                true
+            });
         }
     }
 

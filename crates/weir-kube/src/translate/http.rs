@@ -57,7 +57,7 @@ pub(super) fn routes<'c>(
     let mut all: Vec<_> = http.chain(grpc).collect();
     all.sort_by_key(|(age, ..)| *age);
     for (_, name, object) in all {
-        let kind = object.kind();
+        let (kind, meta) = object.of();
         if let Some(made) = known.get(kind, name, gates) {
             made.join(cx, gates, statuses);
             continue;
@@ -68,10 +68,6 @@ pub(super) fn routes<'c>(
             Either::Grpc(object) => grpc_route(cx, gates, object),
         };
         let out = cx.swap(before);
-        let meta = match object {
-            Either::Http(object) => &object.meta,
-            Either::Grpc(object) => &object.meta,
-        };
         let made = Made {
             out,
             is_attached: !attached.parents.is_empty(),
@@ -90,11 +86,11 @@ enum Either<'c> {
     Http(&'c Object<HttpRoute>),
 }
 
-impl Either<'_> {
-    const fn kind(self) -> Kind {
+impl<'c> Either<'c> {
+    const fn of(self) -> (Kind, &'c Meta) {
         match self {
-            Self::Grpc(_) => Kind::GrpcRoute,
-            Self::Http(_) => Kind::HttpRoute,
+            Self::Grpc(object) => (Kind::GrpcRoute, &object.meta),
+            Self::Http(object) => (Kind::HttpRoute, &object.meta),
         }
     }
 }

@@ -59,23 +59,22 @@ pub(super) fn routes(cx: &mut Cx<'_>, gates: &[Gate<'_>], statuses: &mut Vec<Sta
     let hosts = Hosts::read(&all, &own);
     let mut rooms: BTreeMap<&str, usize> = BTreeMap::new();
     let mut room_of_all = CLOSED;
-    for (at, object) in all.iter().enumerate() {
+    for (object, annotated) in all.iter().zip(&own) {
         let key = object.meta.key();
+        let is_canary = annotated.share().is_some();
         if let Some(why) = cx.refused(Kind::Ingress, &key) {
             note(cx, &key, why.message);
             let own_room = rooms.entry(&object.meta.namespace).or_insert(CLOSED_OF_NAMESPACE);
             let room = (*own_room).min(room_of_all);
             let mut left = room;
-            if let Some(annotated) = own.get(at).filter(|own| own.share().is_none() && !cx.dropped(&key)) {
+            if !is_canary && !cx.dropped(&key) {
                 close(cx, object, annotated, &hosts, &mut left);
             }
             *own_room -= room - left;
             room_of_all -= room - left;
             continue;
         }
-        if let Some(annotated) = own.get(at)
-            && annotated.share().is_none()
-        {
+        if !is_canary {
             rules(cx, object, annotated, (&canaries, &own), &hosts);
         }
         let entry = |address: &String| match address.parse::<IpAddr>() {
@@ -85,7 +84,7 @@ pub(super) fn routes(cx: &mut Cx<'_>, gates: &[Gate<'_>], statuses: &mut Vec<Sta
         let entries: Vec<Value> = cx.options.published.iter().map(entry).collect();
         let balancer = if entries.is_empty() { json!({}) } else { json!({ "ingress": entries }) };
         let wanted = json!({ "loadBalancer": balancer });
-        statuses.push(Status { kind: Kind::Ingress, name: object.meta.key(), wanted: wanted.into() });
+        statuses.push(Status { kind: Kind::Ingress, name: key, wanted: wanted.into() });
     }
     if plain {
         let value = json!({ "address": "0.0.0.0:80", "protocols": ["http1", "h2"] });
@@ -308,7 +307,7 @@ fn rules<'c>(
                 let place = Place { number: (at, count + 1), order: usize::MAX, ..first };
                 push(cx, meta, &place, &[root], ("", Value::Null));
             }
-            let www = annotated.www(Some(&host).filter(|host| !host.is_empty()).map(String::as_str));
+            let www = annotated.www((!host.is_empty()).then_some(host.as_str()));
             // As in nginx, a host that has rules is not redirected.
             if let Some((from, redirect)) = www.filter(|(from, _)| nth == 0 && !known.has_rule(from)) {
                 let site = Site { hosts: vec![from], ..site.clone() };
@@ -333,8 +332,8 @@ fn rules<'c>(
     }
 }
 
-/// Answers 503 in the place of an Ingress that is left out as a whole, so that no wider path, which may lack what guards
-/// it, takes its requests. `room` has the bytes of config that its namespace has left for this.
+/// Answers 503 in the place of an Ingress that is left out as a whole, so that no wider path, which may lack what
+/// guards it, takes its requests. `room` has the bytes of config that its namespace has left for this.
 fn close<'c>(
     cx: &mut Cx<'c>,
     object: &'c Object<Ingress>,
@@ -479,10 +478,9 @@ const MAX_LENGTH: usize = 1 << 20;
 /// The pattern of all paths, for hosts whose paths are patterns.
 const WHOLE: &str = "~/.*";
 
-/// What namespaces have for paths that are closed because their Ingress is left out, in bytes of config: each alone, and
-/// all together. What the longest config leaves for sections of the operator is twice as much.
+/// What a namespace has for paths that are closed because their Ingress is left out, in bytes of config.
 const CLOSED_OF_NAMESPACE: usize = 64 << 10;
-/// See [`CLOSED_OF_NAMESPACE`].
+/// What all namespaces have together: half of what the longest config leaves for the operator's own sections.
 const CLOSED: usize = 512 << 10;
 
 /// What a closed path costs beside its hosts and pattern, at most: names of objects have up to 253 bytes.

@@ -1,5 +1,5 @@
-//! What one translation keeps for the next, so that a change of one route among thousands does not cost a translation of
-//! all.
+//! What one translation keeps for the next, so that a change of one route among thousands does not cost a translation
+//! of all.
 //!
 //! What an HTTPRoute or GRPCRoute becomes depends on the route itself, and on Gateways, Services and whatever else it
 //! refers to. Routes change far more often than the rest, so [`Memo`] keeps what was made of each until the route
@@ -73,7 +73,7 @@ impl Memo {
         translate_with(self, cluster, options)
     }
 
-    /// An object has changed, which is no EndpointSlice.
+    /// An object has changed. Of an EndpointSlice, [`Self::slices_changed`] keeps more.
     pub fn changed(&mut self, kind: Kind, name: &Name) {
         match kind {
             Kind::HttpRoute => drop(self.routes.http.remove(name)),

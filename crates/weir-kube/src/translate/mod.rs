@@ -130,6 +130,8 @@ pub(crate) struct Cx<'c> {
     notices: Vec<(Kind, Name, Problem)>,
     owners: Owners,
     pods: endpoints::Pods,
+    /// The recorded ports of Gateways.
+    records: services::Records<'c>,
     policies: backends::Policies<'c>,
     /// The Gateways that use each BackendTLSPolicy.
     used: BTreeMap<Name, BTreeSet<Name>>,
@@ -187,6 +189,7 @@ fn translate_with(memo: &mut Memo, cluster: &Cluster, options: &Options) -> Tran
         notices: Vec::new(),
         owners: Owners::new(),
         pods: std::mem::take(&mut memo.pods),
+        records: services::Records::read(cluster, options),
         policies: backends::Policies::of(cluster),
         used: BTreeMap::new(),
         identities: BTreeMap::new(),
@@ -209,7 +212,7 @@ fn translate_with(memo: &mut Memo, cluster: &Cluster, options: &Options) -> Tran
     }
     let gateways = gates.iter().map(|gate| (gate.name.clone(), gate.object.meta.uid.clone())).collect();
     statuses::policies(&cx, &mut statuses);
-    let Cx { mut config, mut routes, notices, owners, pods, ingresses, .. } = cx;
+    let Cx { mut config, mut routes, notices, owners, mut pods, ingresses, .. } = cx;
     routes.sort_by(|a, b| (&a.rank, &a.name).cmp(&(&b.rank, &b.name)));
     config.routes = routes.iter().map(|route| (Arc::clone(&route.name), route.value.clone())).collect();
     pods.supply(&mut config);

@@ -21,7 +21,8 @@
 //! this installation.
 
 use super::listeners::Gate;
-use super::{Cx, Front};
+use super::{Cx, Front, Options};
+use crate::cluster::Cluster;
 use crate::names;
 use crate::objects::{
     CONTROLLER_ANNOTATION, Endpoint, GATEWAY_GROUP, Gateway, Kind, Meta, Name, Object, ParametersRef,
@@ -76,7 +77,7 @@ pub(super) fn assign(cx: &Cx<'_>, gates: &mut [Gate<'_>]) {
     if cx.options.front == Front::Pods {
         return;
     }
-    let records = Records::read(cx);
+    let records = &cx.records;
     let mut taken = records.reserved(cx, gates);
     // A Service leads where it leads whether or not its Gateway is served now: nobody else may listen there.
     let led: Vec<BTreeMap<u16, u16>> = gates.iter().map(|gate| led_by(cx, gate)).collect();
@@ -120,7 +121,7 @@ pub(super) fn assign(cx: &Cx<'_>, gates: &mut [Gate<'_>]) {
 
 /// The recorded ports: by the uid of a Gateway and its port, the port of the pods. No port of the pods is in it twice.
 #[derive(Debug, Default)]
-struct Records<'c>(BTreeMap<&'c str, BTreeMap<u16, u16>>);
+pub(super) struct Records<'c>(BTreeMap<&'c str, BTreeMap<u16, u16>>);
 
 /// The ConfigMap with the recorded ports.
 fn record_name(pods: &Name) -> Name {
@@ -128,10 +129,10 @@ fn record_name(pods: &Name) -> Name {
 }
 
 impl<'c> Records<'c> {
-    fn read(cx: &Cx<'c>) -> Self {
+    pub(super) fn read(cluster: &'c Cluster, options: &Options) -> Self {
         let mut all = Self::default();
-        let Front::Services { pods, .. } = &cx.options.front else { return all };
-        let Some(map) = cx.cluster.config_maps.get(&record_name(pods)) else { return all };
+        let Front::Services { pods, .. } = &options.front else { return all };
+        let Some(map) = cluster.config_maps.get(&record_name(pods)) else { return all };
         let mut taken: BTreeSet<u16> = BTreeSet::new();
         for (uid, text) in &map.spec.data {
             let own = all.0.entry(uid).or_default();
@@ -155,8 +156,8 @@ impl<'c> Records<'c> {
         all.into_iter().filter(|(port, _)| gate.wrong.is_some() || asks(*port)).collect()
     }
 
-    /// The recorded ports of Gateways whose class is missing, or is ours with parameters that nobody follows: either may
-    /// be mended.
+    /// The recorded ports of Gateways whose class is missing, or is ours with parameters that nobody follows: either
+    /// may be mended.
     fn waiting(&self, cx: &Cx<'c>) -> BTreeMap<&'c str, BTreeMap<u16, u16>> {
         let may_return = |class: &str| {
             cx.cluster.gateway_classes.get(&Name::new("", class)).is_none_or(|class| {
@@ -183,7 +184,7 @@ impl<'c> Records<'c> {
 pub(super) fn record(cx: &Cx<'_>, gates: &[Gate<'_>]) -> Option<(Kind, Name, Value)> {
     let Front::Services { pods, .. } = &cx.options.front else { return None };
     let name = record_name(pods);
-    let (records, known) = (Records::read(cx), cx.cluster.config_maps.get(&name));
+    let (records, known) = (&cx.records, cx.cluster.config_maps.get(&name));
     // `null` removes the Gateways that are gone.
     let gone = known.into_iter().flat_map(|map| map.spec.data.keys());
     let mut data: Map<String, Value> = gone.map(|uid| (uid.clone(), Value::Null)).collect();
@@ -537,7 +538,7 @@ mod tests {
     }
 
     fn translation(objects: &[Value]) -> crate::Translation {
-        let mut cluster = crate::Cluster::default();
+        let mut cluster = Cluster::default();
         let class = json!({
             "apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass", "metadata": { "name": "weir" },
             "spec": { "controllerName": "weir.dev/gateway" },
@@ -547,7 +548,7 @@ mod tests {
         }
         let front = Front::Services { pods: Name::new("weir", "weir"), kind: "ClusterIP".to_owned() };
         let controller = "weir.dev/gateway".to_owned();
-        let options = super::super::Options { controller, front, ..Default::default() };
+        let options = Options { controller, front, ..Default::default() };
         super::super::translate(&cluster, &options)
     }
 

@@ -28,8 +28,8 @@ pub(super) struct Hosts<'c> {
     roots: BTreeMap<String, (Claim, &'c str)>,
 }
 
-/// Since when a namespace has a host. An alias follows all rules, as old as its Ingress may be: an annotation is added at
-/// any time.
+/// Since when a namespace has a host. An alias follows all rules, however old its Ingress is: an annotation can be
+/// added at any time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Claim {
     pub(super) is_alias: bool,
@@ -84,9 +84,11 @@ impl<'c> Hosts<'c> {
                 .rules
                 .iter()
                 .filter(|rule| rule.http.iter().flat_map(|http| &http.paths).any(is_root));
-            for host in
-                with_root.filter_map(host_of).flat_map(|host| [host].into_iter().chain(aliases.clone()))
-            {
+            let mut hosts: BTreeSet<String> = with_root.filter_map(host_of).collect();
+            if !hosts.is_empty() {
+                hosts.extend(aliases); // an alias has the paths of all rules
+            }
+            for host in hosts {
                 let Some(claim) = known.claims.get(&(host.clone(), namespace)) else { continue };
                 let claim = (claim.clone(), namespace);
                 let first = known.roots.entry(host).or_insert_with(|| claim.clone());

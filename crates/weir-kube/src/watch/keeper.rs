@@ -7,9 +7,10 @@
 //!                                        └─ still ours ─► keep
 //! ```
 //!
-//! An object is ours if it carries our `controllerName` in an annotation and has the owner that it is to have: a Gateway,
-//! or nobody if it is the record of all ports. Other objects of the same name are never touched. A load balancer that was deleted by mistake loses its address, so what the watches say
-//! is not enough to delete one: the API server itself is asked for the Gateway.
+//! An object is ours if it carries our `controllerName` in an annotation and has the owner that it is to have: a
+//! Gateway, or nobody if it is the record of all ports. Other objects of the same name are never touched. A load
+//! balancer that was deleted by mistake loses its address, so what the watches say is not enough to delete one: the API
+//! server itself is asked for the Gateway.
 
 use super::Time;
 use super::store::Store;

@@ -185,8 +185,8 @@ fn a_late_answer_about_an_earlier_object_changes_nothing() {
     assert!(matches!(&next[..], [Action::Write { version, .. }] if **version == *"4"), "{next:?}");
 }
 
-/// The Lease may be lost while writes are under way: whatever their answers are, nothing follows them until this replica
-/// leads again, and then only what differs is written.
+/// The Lease may be lost while writes are under way: whatever their answers are, nothing follows them until this
+/// replica leads again, and then only what differs is written.
 #[test]
 fn a_lease_lost_while_writing_ends_the_writes() {
     let answers: [fn() -> Result<Object, ApiError>; 3] = [
