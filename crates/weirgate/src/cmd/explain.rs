@@ -2,7 +2,7 @@
 
 use super::{AdminArgs, AdminPlace, ConfigArgs, Format, print, unanswered};
 use anyhow::{Result, anyhow};
-use clap::Args;
+use clap::{ArgGroup, Args};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,6 +11,7 @@ use weir_admin::client::{self, Call};
 use weir_gateway::explain::{Arriving, Explanation, TargetShown};
 
 #[derive(Args)]
+#[command(group(ArgGroup::new("asked").args(["running", "admin"]).multiple(true)))]
 pub(super) struct Explain {
     /// Method, such as GET; not needed before a grpc:// URL
     method: String,
@@ -36,7 +37,7 @@ pub(super) struct Explain {
     #[arg(long, value_name = "ADDR")]
     admin: Option<String>,
     /// Token of that admin listener [default: the variable ADMIN_TOKEN, else the config's]
-    #[arg(long, value_name = "TOKEN")]
+    #[arg(long, value_name = "TOKEN", requires = "asked")]
     token: Option<String>,
     #[command(flatten)]
     pub(super) config: ConfigArgs,
@@ -122,7 +123,7 @@ impl Explain {
         };
         let place = self.place()?;
         let answer = client::ask(place.at(), place.token.as_deref(), call).map_err(|e| unanswered(&e))?;
-        let document = answer.json();
+        let mut document = answer.json();
         if !answer.is_success() {
             return Err(anyhow!("{}", answer.explanation()));
         }
@@ -132,7 +133,6 @@ impl Explain {
         let has_winner = !document["decision"]["winner"].is_null();
         match self.format {
             Format::Json => {
-                let mut document = document;
                 if let Some(live) = live {
                     document["live"] = live;
                 }

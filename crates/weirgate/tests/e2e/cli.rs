@@ -112,6 +112,10 @@ fn explain_asks_a_running_weir() {
     assert!(told["live"]["up"]["endpoints"].is_array() && told["text"].is_null(), "{told}");
     let line = ["explain", "GET", "/", "--running", "--admin", &admin, "--listener", "nothing"];
     run_weir(elsewhere.path(), &line).expect_code(1).expect_text("nothing");
+    // A token for nobody is a mistake.
+    run_weir(weir.dir(), &["explain", "GET", "/orders", "--token", "x"])
+        .expect_code(2)
+        .expect_text("--admin");
 }
 
 #[test]
