@@ -1,8 +1,8 @@
 //! weir-discover: registry contents, which anyone with write access there controls.
 
 use crate::Random;
-use weir_discover::etcd::{Applied, Format, Table};
-use weir_discover::{Book, Choice, INSTANCES, Listing, Verdict, consul, place, srv};
+use weir_discover::etcd::{Format, Table};
+use weir_discover::{Applied, Book, Choice, INSTANCES, Listing, Verdict, consul, place, srv};
 
 /// The first byte selects the rest: an etcd answer and lines of its watch, a Consul answer, DNS records, or a host
 /// with a port.
