@@ -557,6 +557,49 @@ fn versions_stand_in_the_root_manifest_only() {
     });
 }
 
+/// crates.io refuses a crate without description and license. A publication that stops halfway leaves versions that
+/// nobody can publish again.
+#[test]
+fn published_crates_are_ready_for_the_registry() {
+    const INHERITED: [&str; 6] = ["version", "edition", "rust-version", "license", "publish", "include"];
+    const MAX_DESCRIPTION: usize = 120;
+    let left_out: BTreeSet<String> = read(&root().join("scripts/dist.sh"))
+        .split("--exclude ")
+        .skip(1)
+        .filter_map(|rest| rest.split_whitespace().next())
+        .map(str::to_owned)
+        .collect();
+    check("a crate has its description, LICENSE and NOTICE, and inherits the other keys", |broken| {
+        for (package, manifest) in manifests() {
+            let keys = manifest.split("\n[").next().unwrap_or_default();
+            if keys.contains("\npublish = false") {
+                if !left_out.contains(&package) {
+                    broken.push(format!("{package}: scripts/dist.sh packages it"));
+                }
+                continue;
+            }
+            if left_out.contains(&package) {
+                broken.push(format!("{package}: scripts/dist.sh leaves it out"));
+            }
+            let description = keys.split("\ndescription = \"").nth(1).and_then(|rest| rest.split('"').next());
+            if !description.is_some_and(|text| (20..=MAX_DESCRIPTION).contains(&text.len())) {
+                broken.push(format!("{package}: its description is {description:?}"));
+            }
+            for key in INHERITED {
+                if !keys.contains(&format!("\n{key}.workspace = true")) {
+                    broken.push(format!("{package}: {key}"));
+                }
+            }
+            for file in ["LICENSE", "NOTICE"] {
+                let copy = fs::read_to_string(root().join("crates").join(&package).join(file));
+                if copy.ok() != Some(read(&root().join(file))) {
+                    broken.push(format!("{package}: {file} is not that of the root"));
+                }
+            }
+        }
+    });
+}
+
 #[test]
 fn the_version_is_the_same_everywhere() {
     // A file, what stands before the version there, and what stands behind it.
