@@ -104,5 +104,5 @@ def all_gateways():
 def fill(text, values):
     """Replaces @name@, also inside replaced text. An undefined name is an error here, not in the gateway."""
     for _ in range(3):
-        text = re.sub(r"@([a-z_]+)@", lambda m: str(values[m[1]]), text)
+        text = re.sub(r"@([a-z][a-z0-9_]*)@", lambda m: str(values[m[1]]), text)
     return text
