@@ -191,7 +191,8 @@ def published_table(sets):
             verdict = f"{c['grade']} {reasons}".strip() if at == 0 else ""
             cost = f"{f['cost'] / 1000:.1f}" if f.get("cost") else "-"
             errors = f", **{t['errors']} errors**" if t["errors"] else ""
-            lines.append(f"| {first} | {t['name'].replace('_', ' ')} | {f['rate']:,.0f} | {f['p99'] / 1e6:.3g} ms{errors} | {cost} | {verdict} |")
+            p99 = f"{f['p99'] / 1e6:.3g} ms" if "p99" in f else "-"  # too few responses
+            lines.append(f"| {first} | {t['name'].replace('_', ' ')} | {f['rate']:,.0f} | {p99}{errors} | {cost} | {verdict} |")
     runs, versions, left_out = {}, {}, []
     for name, result in sets.items():
         generator = result["workloads"][0]["comparison"]["generator"]

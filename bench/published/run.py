@@ -98,7 +98,9 @@ def table():
                 if "rate" in f:
                     cost = f", {time(f['cost'])}" if "cost" in f else ""
                     errors = f", **{t['errors']} errors**" if t["errors"] else ""
-                    measured.append(f"{t['name']} {rate(f['rate'])} (p99 {time(f['p99'])}{cost}){errors}")
+                    # Too few responses have no p99.
+                    p99 = time(f["p99"]) if "p99" in f else "-"
+                    measured.append(f"{t['name']} {rate(f['rate'])} (p99 {p99}{cost}){errors}")
             reasons = sorted({r for t in c["targets"] for r in t["reasons"]})
             on = sorted({m for _, m in told})
             rows.append(
