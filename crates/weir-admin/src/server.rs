@@ -76,7 +76,7 @@ impl Server {
     /// # Errors
     /// The error of the operating system, with the process id of the address's owner.
     pub(crate) fn start(asked: &Address, api: &Arc<Api>) -> io::Result<Self> {
-        let bound = listen::bind(asked, 1, listen::Beside::Nobody)?;
+        let bound = listen::bind_alone(asked)?;
         if let Address::Unix(path) = &bound.address {
             let others = api.knows_users();
             set_mode(path, if others { 0o666 } else { 0o600 })?;

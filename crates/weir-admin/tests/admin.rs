@@ -423,6 +423,20 @@ fn an_address_that_overlaps_our_own_is_taken_over() {
     assert_eq!(ask(SocketAddr::from(([127, 0, 0, 1], port)), "GET /healthz", "").status, 200);
 }
 
+/// Otherwise a reload could pass part of the connections to a route, and with them the tokens of operators. The check
+/// of the config cannot know the port.
+#[test]
+fn no_listener_joins_the_address() {
+    let weir = Weir::local();
+    for address in [weir.address().to_string(), format!("0.0.0.0:{}", weir.address().port())] {
+        let joined = GATEWAY.replace("127.0.0.1:0", &address);
+        std::fs::write(&weir.file, format!("{joined}admin: {{ address: 127.0.0.1:0 }}\n")).unwrap();
+        let refused = weir.gateway.reload().unwrap_err().diagnostics.to_text();
+        assert!(refused.contains("is taken by process"), "{refused}");
+    }
+    assert_eq!(weir.ask("GET /healthz", "").status, 200);
+}
+
 #[test]
 fn the_old_address_is_kept_where_the_new_one_is_taken() {
     let weir = Weir::local();

@@ -324,6 +324,43 @@ fn certificates_of_ingresses_take_no_host_of_another_namespace() {
     }
 }
 
+/// The ports of Gateways are those of the pods, where the admin API listens too. What a Gateway gets there would be the
+/// token of whoever asks.
+#[test]
+fn no_gateway_gets_the_port_of_the_admin_api_or_of_another() {
+    let mut cluster = Cluster::default();
+    let mut put = |kind: &str, name: &str, created: &str, spec: Value| {
+        let namespace = if kind == "GatewayClass" { "" } else { "a" };
+        let meta = json!({ "namespace": namespace, "name": name, "creationTimestamp": created });
+        let version = "gateway.networking.k8s.io/v1";
+        let object = json!({ "apiVersion": version, "kind": kind, "metadata": meta, "spec": spec });
+        cluster.apply(&object).unwrap();
+    };
+    let gateway = |address: &str, ports: &[u16]| {
+        let listener = |port: &u16| json!({ "name": format!("p{port}"), "port": port, "protocol": "HTTP" });
+        json!({
+            "gatewayClassName": "weir", "addresses": [{ "value": address }],
+            "listeners": ports.iter().map(listener).collect::<Vec<_>>(),
+        })
+    };
+    put("GatewayClass", "weir", "2026-01-01T00:00:00Z", json!({ "controllerName": CONTROLLER }));
+    put("Gateway", "first", "2026-01-01T00:00:00Z", gateway("10.0.0.1", &[80, 9180]));
+    put("Gateway", "second", "2026-01-02T00:00:00Z", gateway("::ffff:10.0.0.1", &[80, 81]));
+    let admin = Some(("weir".to_owned(), 9180));
+    let options = Options { controller: CONTROLLER.to_owned(), admin, ..Options::default() };
+    let translated = translate(&cluster, &options);
+    let served: Vec<&str> = translated.config.listeners.keys().map(String::as_str).collect();
+    assert_eq!(served, ["gw_a_first_80", "gw_a_second_81"]);
+    for (name, told) in [
+        ("first", "the admin API of Weir listens on port 9180"),
+        ("second", "another Gateway listens on [::ffff:10.0.0.1]:80"),
+    ] {
+        let status = translated.statuses.iter().find(|status| status.name.name == name).unwrap();
+        let status = status.wanted.to_string();
+        assert!(status.contains("PortUnavailable") && status.contains(told), "{status}");
+    }
+}
+
 /// Not a measurement: a quadratic algorithm would take minutes here.
 #[test]
 fn thousands_of_routes_are_translated() {

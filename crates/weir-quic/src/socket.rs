@@ -102,6 +102,9 @@ pub(crate) fn bind_alone(address: SocketAddr) -> io::Result<UdpSocket> {
 
 fn open(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
+    if address.is_ipv6() {
+        socket.set_only_v6(false)?; // as the TCP socket of the same address
+    }
     // The kernel takes what it allows and reports no error.
     socket.set_recv_buffer_size(BUFFER)?;
     socket.set_send_buffer_size(BUFFER)?;

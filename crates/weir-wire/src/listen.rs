@@ -97,43 +97,76 @@ pub fn bind(address: &Address, cores: usize, beside: Beside) -> io::Result<Bound
     }
 }
 
+/// Binds an address for one socket that shares it with no other: further sockets on the address are refused, even those
+/// that [`bind`] makes for this process. For the admin listener, whose clients send tokens.
+///
+/// # Errors
+/// As [`bind`].
+pub fn bind_alone(address: &Address) -> io::Result<Bound> {
+    match address {
+        Address::Tcp(asked) => {
+            let (socket, address) = listening(*asked, Sharing::Alone).map_err(|e| refusal(*asked, &e))?;
+            Ok(Bound { address: Address::Tcp(address), sockets: vec![socket] })
+        }
+        // One socket of its own in any case.
+        Address::Udp(_) | Address::Unix(_) => bind(address, 1, Beside::Nobody),
+    }
+}
+
 fn bind_tcp(asked: SocketAddr, cores: usize, beside: Beside) -> io::Result<Bound> {
-    let taken = |e: io::Error| match (e.kind(), port_owner::of(asked)) {
-        (io::ErrorKind::AddrInUse, Some(pid)) => {
-            io::Error::new(e.kind(), format!("{asked} is taken by process {pid}"))
-        }
-        (io::ErrorKind::AddrInUse, None) => {
-            io::Error::new(e.kind(), format!("{asked} is taken by another process"))
-        }
-        (io::ErrorKind::PermissionDenied, _) => {
-            io::Error::new(e.kind(), format!("cannot listen on {asked}: {e}{}", privileged(asked.port())))
-        }
-        _ => io::Error::new(e.kind(), format!("cannot listen on {asked}: {e}")),
-    };
     if asked.port() != 0 {
         let probe = tcp_socket(asked)?;
         if let Err(e) = probe.bind(&asked.into()) {
             let ours = beside == Beside::Ourselves && port_owner::of(asked).is_some_and(is_ours);
             if e.kind() != io::ErrorKind::AddrInUse || !ours {
-                return Err(taken(e));
+                return Err(refusal(asked, &e));
             }
         }
     }
     let mut address = asked;
     let mut sockets = Vec::with_capacity(cores);
     for _ in 0..cores.max(1) {
-        let socket = tcp_socket(address)?;
-        socket.set_reuse_port(true)?;
-        socket.bind(&address.into()).map_err(taken)?;
-        // Accepted sockets inherit these options, which saves system calls per connection.
-        keep_alive(&SockRef::from(&socket))?;
-        socket.set_tcp_nodelay(true)?;
-        socket.listen(BACKLOG).map_err(taken)?;
-        let listener: std::net::TcpListener = socket.into();
-        address = listener.local_addr()?;
-        sockets.push(BoundSocket(listener.into()));
+        let (socket, bound) = listening(address, Sharing::Cores).map_err(|e| refusal(asked, &e))?;
+        address = bound;
+        sockets.push(socket);
     }
     Ok(Bound { address: Address::Tcp(address), sockets })
+}
+
+/// Whether further sockets may bind the address of a socket.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sharing {
+    /// No.
+    Alone,
+    /// Yes, those of this user: each core has one.
+    Cores,
+}
+
+/// A listening socket, and the address that it got.
+fn listening(address: SocketAddr, sharing: Sharing) -> io::Result<(BoundSocket, SocketAddr)> {
+    let socket = tcp_socket(address)?;
+    socket.set_reuse_port(sharing == Sharing::Cores)?;
+    socket.bind(&address.into())?;
+    // Accepted sockets inherit these options, which saves system calls per connection.
+    keep_alive(&SockRef::from(&socket))?;
+    socket.set_tcp_nodelay(true)?;
+    socket.listen(BACKLOG)?;
+    let listener: std::net::TcpListener = socket.into();
+    let bound = listener.local_addr()?;
+    Ok((BoundSocket(listener.into()), bound))
+}
+
+/// Why an address cannot be listened on, with the process that has it.
+fn refusal(asked: SocketAddr, e: &io::Error) -> io::Error {
+    let text = match (e.kind(), port_owner::of(asked)) {
+        (io::ErrorKind::AddrInUse, Some(pid)) => format!("{asked} is taken by process {pid}"),
+        (io::ErrorKind::AddrInUse, None) => format!("{asked} is taken by another process"),
+        (io::ErrorKind::PermissionDenied, _) => {
+            format!("cannot listen on {asked}: {e}{}", privileged(asked.port()))
+        }
+        _ => format!("cannot listen on {asked}: {e}"),
+    };
+    io::Error::new(e.kind(), text)
 }
 
 /// Whether a process is this one or the parent it replaces.
@@ -157,6 +190,10 @@ fn privileged(port: u16) -> String {
 fn tcp_socket(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?; // connections of an earlier process may be in TIME_WAIT
+    if address.is_ipv6() {
+        // `[::]` is both families whatever net.ipv6.bindv6only says, as the check of addresses assumes.
+        socket.set_only_v6(false)?;
+    }
     Ok(socket)
 }
 
@@ -337,6 +374,24 @@ mod tests {
         assert!(bind(&bound.address, 1, Beside::Ourselves).is_ok());
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
         assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
+    }
+
+    /// Even a reload, which may bind beside our own sockets, gets no part of such an address.
+    #[test]
+    fn an_address_that_was_bound_alone_is_shared_with_nobody() {
+        let at = |ip: &str, port: u16| Address::Tcp(SocketAddr::new(ip.parse().unwrap(), port));
+        for (ip, beside) in [("127.0.0.1", "127.0.0.1"), ("127.0.0.1", "0.0.0.0"), ("::", "0.0.0.0")] {
+            let shared = bind(&at(ip, 0), 1, Beside::Nobody).unwrap();
+            let alone = bind_alone(&at(ip, 0)).unwrap();
+            let again = |bound: &Bound| {
+                let Address::Tcp(address) = bound.address else { panic!("{bound:?}") };
+                bind(&at(beside, address.port()), 1, Beside::Ourselves)
+            };
+            assert!(again(&shared).is_ok(), "{beside} beside {ip}");
+            let error = again(&alone).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::AddrInUse, "{beside} beside {ip}");
+            assert!(error.to_string().contains("is taken by process"), "{error}");
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::Checker;
 use crate::node::{Node, Value};
 use crate::schema::{AdminAddress, FilePath, ListenAddress, Listener, Serves};
+use std::net::IpAddr;
 
 impl Checker<'_> {
     pub(super) fn listeners(&mut self) {
@@ -157,13 +158,20 @@ impl Checker<'_> {
     }
 }
 
-/// Whether two sockets conflict: the same address, or the same port on a wildcard and an address of its family.
+/// Whether two sockets conflict: the same address, or the same port on a wildcard and an address that it covers.
 fn collide(a: &ListenAddress, b: &ListenAddress) -> bool {
     match (a, b) {
         (ListenAddress::Tcp(a), ListenAddress::Tcp(b)) => {
-            let wildcard = (a.ip().is_unspecified() || b.ip().is_unspecified()) && a.is_ipv4() == b.is_ipv4();
-            a.port() == b.port() && a.port() != 0 && (a.ip() == b.ip() || wildcard)
+            // A socket on ::ffff:127.0.0.1 accepts what one on 127.0.0.1 does.
+            let (ip, other) = (a.ip().to_canonical(), b.ip().to_canonical());
+            let meets = ip == other || covers(ip, other) || covers(other, ip);
+            a.port() == b.port() && a.port() != 0 && meets
         }
         (a, b) => a == b,
     }
+}
+
+/// Whether a socket on `wildcard` also accepts connections to `other`. We bind `[::]` for both families.
+const fn covers(wildcard: IpAddr, other: IpAddr) -> bool {
+    wildcard.is_unspecified() && (wildcard.is_ipv6() || other.is_ipv4())
 }

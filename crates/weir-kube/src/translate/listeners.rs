@@ -164,6 +164,7 @@ pub(super) fn gather<'c>(cx: &mut Cx<'c>) -> Vec<Gate<'c>> {
     gates.sort_by(|a: &Gate<'_>, b| a.object.meta.age().cmp(&b.object.meta.age()));
     gates.iter_mut().for_each(conflicts);
     services::assign(cx, &mut gates);
+    let admin = cx.options.admin.as_ref().map(|(_, port)| *port);
     let mut taken: BTreeMap<SocketAddr, usize> = BTreeMap::new();
     for (at, gate) in gates.iter_mut().enumerate() {
         // What is not accepted holds no port.
@@ -173,11 +174,16 @@ pub(super) fn gather<'c>(cx: &mut Cx<'c>) -> Vec<Gate<'c>> {
             let address = SocketAddr::new(gate.bind, port);
             // 0.0.0.0 takes the port of every address, whichever of the two is older.
             let meets = |other: &SocketAddr| {
-                let is_any = other.ip().is_unspecified() || address.ip().is_unspecified();
-                other.port() == address.port() && (is_any || other.ip() == address.ip())
+                // ::ffff:10.0.0.1 takes the ports of 10.0.0.1.
+                let (ip, theirs) = (address.ip().to_canonical(), other.ip().to_canonical());
+                let is_any = theirs.is_unspecified() || ip.is_unspecified();
+                other.port() == address.port() && (is_any || theirs == ip)
             };
             let is_taken = taken.iter().any(|(other, owner)| *owner != at && meets(other));
-            if is_taken {
+            if admin == Some(port) {
+                let message = format!("the admin API of Weir listens on port {port}");
+                listener.wrong = Some(Problem::new("PortUnavailable", message));
+            } else if is_taken {
                 let message = format!("another Gateway listens on {address}");
                 listener.wrong = Some(Problem::new("PortUnavailable", message));
             } else {
