@@ -27,7 +27,10 @@ pub(super) fn write(path: &Path, content: &[u8]) -> Result<(), String> {
         file.sync_all()?;
         fs::rename(&temporary, path)
     };
-    put().map_err(|e| format!("{}: {e}", path.display()))
+    put().map_err(|e| {
+        let _ = fs::remove_file(&temporary); // it holds secrets and takes memory; there may be none
+        format!("{}: {e}", path.display())
+    })
 }
 
 /// Reads the objects; `None` if there is no file.
@@ -66,5 +69,16 @@ mod tests {
         assert_eq!(read(&folder.path().join("none")), Ok(None));
         fs::write(&path, "half a fi").unwrap();
         assert!(read(&path).is_err());
+    }
+
+    #[test]
+    fn what_cannot_be_written_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("objects.json");
+        fs::create_dir(&path).unwrap();
+        assert!(write(&path, b"secret").is_err());
+        let left: Vec<_> =
+            fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["objects.json"]);
     }
 }
