@@ -357,23 +357,36 @@ pub(super) fn authority(cx: &Cx<'_>, policy: &Name, reference: &CertificateRef) 
     }
 }
 
-/// Whether a text is certificates in PEM and nothing else that a reader could choke on.
+/// Whether a text is certificates in PEM, all of which the engine takes as authorities. One that it refuses would keep
+/// the config of everybody from running.
 pub(super) fn are_certificates(pem: &str) -> bool {
-    use base64::Engine;
-    const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
-    const END: &str = "-----END CERTIFICATE-----";
-    let mut count = 0;
-    let mut rest = pem;
-    while let Some((_, behind)) = rest.split_once(BEGIN) {
-        let Some((body, after)) = behind.split_once(END) else { return false };
-        let body: String = body.split_whitespace().collect();
-        let Ok(der) = base64::engine::general_purpose::STANDARD.decode(body) else { return false };
-        // A certificate is a SEQUENCE.
-        if der.first() != Some(&0x30) {
-            return false;
+    !pem.contains("PRIVATE KEY") && weir_wire::tls::check_authorities(pem).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_the_engine_takes_is_an_authority() {
+        use base64::Engine;
+        let pem = |der: &[u8]| {
+            let text = base64::engine::general_purpose::STANDARD.encode(der);
+            format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n")
+        };
+        let good = std::fs::read_to_string(weir_testkit::Authority::new().file()).unwrap();
+        // A SEQUENCE, but no certificate.
+        let garbage = pem(&[0x30, 0x03, 0x02, 0x01, 0x05]);
+        for (text, expected) in [
+            (good.clone(), true),
+            (format!("# ours\n{good}{good}"), true),
+            (String::new(), false),
+            (garbage.clone(), false),
+            (format!("{good}{garbage}"), false),
+            (format!("{good}-----BEGIN CERTIFICATE-----\n"), false),
+            (format!("{good}-----BEGIN PRIVATE KEY-----\n-----END PRIVATE KEY-----\n"), false),
+        ] {
+            assert_eq!(are_certificates(&text), expected, "{text}");
         }
-        count += 1;
-        rest = after;
     }
-    count > 0 && !pem.contains("PRIVATE KEY")
 }

@@ -1,7 +1,7 @@
 //! TLS towards upstreams, verified by default.
 
 use super::fault::{explained, is_authority};
-use super::{Part, Peer, TlsError, TlsStream, Validity, der, read_certificates, read_key};
+use super::{Part, Peer, TlsError, TlsStream, Validity, der, read_authorities, read_certificates, read_key};
 use crate::Socket;
 use rustls::client::WantsClientCert;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -417,24 +417,14 @@ fn usual(roots: Arc<RootCertStore>, path: &Path) -> Result<Arc<WebPkiServerVerif
 }
 
 fn roots(ca: Option<&Path>) -> Result<RootCertStore, TlsError> {
+    if let Some(path) = ca {
+        return read_authorities(path);
+    }
     let mut roots = RootCertStore::empty();
-    match ca {
-        Some(path) => {
-            for cert in read_certificates(path, Part::Authority)? {
-                roots
-                    .add(cert)
-                    .map_err(|e| TlsError::of(Part::Authority, path.display().to_string()).because(e))?;
-            }
-        }
-        None => {
-            let found = rustls_native_certs::load_native_certs();
-            roots.add_parsable_certificates(found.certs);
-            if roots.is_empty() {
-                return Err(TlsError::policy(
-                    "the system has no root certificates: install ca-certificates or set `ca`",
-                ));
-            }
-        }
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if roots.is_empty() {
+        let text = "the system has no root certificates: install ca-certificates or set `ca`";
+        return Err(TlsError::policy(text));
     }
     Ok(roots)
 }

@@ -30,9 +30,9 @@ pub use server::{ClientAuth, Handshake, ServerTls, Shown, versions};
 pub use tickets::Tickets;
 
 use crate::Socket;
-use rustls::ProtocolVersion;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ProtocolVersion, RootCertStore};
 use std::error::Error;
 use std::fmt;
 use std::future::Future;
@@ -208,9 +208,45 @@ impl TlsStream {
 
 /// Reads a PEM file of certificates, leaf first.
 fn read_certificates(path: &Path, part: Part) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let wrong = |text: &str| TlsError::of(part, format!("{} {text}", path.display()));
-    let pem = std::fs::read(path).map_err(|e| wrong("cannot be read").because(e))?;
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+    let unread = || TlsError::of(part, format!("{} cannot be read", path.display()));
+    let pem = std::fs::read(path).map_err(|e| unread().because(e))?;
+    certificates_of(&pem, part, &path.display())
+}
+
+/// Reads a PEM file of authorities.
+fn read_authorities(path: &Path) -> Result<RootCertStore, TlsError> {
+    let certificates = read_certificates(path, Part::Authority)?;
+    authorities_of(certificates, &path.display())
+}
+
+/// Checks whether a text in PEM could be a file of authorities.
+///
+/// # Errors
+/// Why [`ClientTls`] and [`ServerTls`] would refuse such a file.
+pub fn check_authorities(pem: &str) -> Result<(), TlsError> {
+    let place = "the text";
+    let certificates = certificates_of(pem.as_bytes(), Part::Authority, &place)?;
+    authorities_of(certificates, &place).map(drop)
+}
+
+fn authorities_of(
+    certificates: Vec<CertificateDer<'static>>,
+    place: &dyn fmt::Display,
+) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates {
+        roots.add(certificate).map_err(|e| TlsError::of(Part::Authority, place.to_string()).because(e))?;
+    }
+    Ok(roots)
+}
+
+fn certificates_of(
+    pem: &[u8],
+    part: Part,
+    place: &dyn fmt::Display,
+) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let wrong = |text: &str| TlsError::of(part, format!("{place} {text}"));
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     let chain = chain.map_err(|e| wrong("is not valid PEM").because(e))?;
     if chain.is_empty() {
         let text = "holds no certificate; expected PEM with `-----BEGIN CERTIFICATE-----`";

@@ -3,7 +3,7 @@
 use super::untrusted::AcceptUntrusted;
 use super::{
     Certificate, Part, Peer, PeerCertificate, Policy, Proofs, Slot, Tickets, TlsError, TlsStream,
-    read_certificates,
+    read_authorities,
 };
 use crate::Socket;
 use rustls::crypto::CryptoProvider;
@@ -11,7 +11,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
-use rustls::{RootCertStore, ServerConfig, SignatureAlgorithm, SupportedProtocolVersion};
+use rustls::{ServerConfig, SignatureAlgorithm, SupportedProtocolVersion};
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
@@ -191,16 +191,13 @@ fn verifier(
     provider: Arc<CryptoProvider>,
 ) -> Result<Option<Arc<dyn ClientCertVerifier>>, TlsError> {
     let Some(ca) = client_auth.ca() else { return Ok(None) };
-    let mut roots = RootCertStore::empty();
-    let unusable = || TlsError::of(Part::Authority, ca.display().to_string());
-    for cert in read_certificates(ca, Part::Authority)? {
-        roots.add(cert).map_err(|e| unusable().because(e))?;
-    }
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+    let roots = Arc::new(read_authorities(ca)?);
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
     let verifier = match client_auth {
         ClientAuth::Required(_) => verifier,
         _ => verifier.allow_unauthenticated(),
     };
+    let unusable = || TlsError::of(Part::Authority, ca.display().to_string());
     Ok(Some(verifier.build().map_err(|e| unusable().because(e))?))
 }
 
