@@ -643,7 +643,8 @@ impl Core {
 
     pub(crate) fn give_buffer(&self, mut buffer: Vec<u8>) {
         let mut kept = self.buffers.borrow_mut();
-        if kept.len() < KEPT_SCRATCH && buffer.capacity() <= KEPT_BYTES {
+        // One without memory would take the place of one that spares an allocation.
+        if kept.len() < KEPT_SCRATCH && (1..=KEPT_BYTES).contains(&buffer.capacity()) {
             if cfg!(debug_assertions) {
                 buffer.fill(POISON);
             }
