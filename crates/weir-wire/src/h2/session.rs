@@ -278,7 +278,46 @@ impl Session {
 
 #[cfg(test)]
 mod tests {
+    use super::super::codec::{Bounds, Role};
+    use super::super::flood::FloodLimits;
+    use super::super::frame::{self, Kind, PREFACE, code};
+    use super::super::stream::H2Stream;
     use super::*;
+
+    /// The driver of an idle connection may not run for seconds, and other connections could use the buffer.
+    #[test]
+    fn a_buffer_for_a_head_that_is_not_sent_comes_back_at_once() {
+        let floods = FloodLimits::default();
+        let bounds = Bounds { streams: 8, text: 8192, heads: 64 * 1024, window: 256 * 1024, floods };
+        let mut codec = TextCodec::new(Role::Server, bounds);
+        // `GET http://a/` in HPACK (RFC 7541 appendix A).
+        let get = [0x82, 0x86, 0x84, 0x41, 0x01, b'a'];
+        let mut bytes = PREFACE.to_vec();
+        frame::write(Kind::SETTINGS, 0, 0, &[], &mut bytes);
+        frame::write(Kind::HEADERS, frame::END_HEADERS | frame::END_STREAM, 1, &get, &mut bytes);
+        assert_eq!(codec.receive(&bytes), bytes.len());
+        let slot = codec.next_arrival().unwrap();
+        let mut reset = Vec::new();
+        frame::write(Kind::RST_STREAM, 0, 1, &code::CANCEL.to_be_bytes(), &mut reset);
+        codec.receive(&reset);
+        let _ = codec.sent(codec.pending().len());
+        let _ = codec.take_buffer();
+        let shared = Rc::new(RefCell::new(Session {
+            codec,
+            transport: None,
+            tls: None,
+            partial: Vec::new(),
+            heard: false,
+            spoke: false,
+            blocked: None,
+            driver: None,
+            called: false,
+        }));
+        let mut stream = H2Stream::server(&shared, slot, false);
+        let wrote = stream.poll_write(&mut Context::from_waker(Waker::noop()), b"HTTP/1.1 200 OK\r\n\r\n");
+        assert!(matches!(wrote, Poll::Ready(Err(_))), "{wrote:?}");
+        assert!(shared.borrow().codec.has_no_buffer());
+    }
 
     #[test]
     fn buffers_for_sending_are_kept_up_to_a_limit() {

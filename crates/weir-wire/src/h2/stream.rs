@@ -146,13 +146,18 @@ impl H2Stream {
         let mut session = self.session();
         let codec = session.lend();
         let outcome = if self.place.is_some() {
-            ready!(codec.may_begin(self.slot(), cx))?;
-            codec.send_request(self.slot(), data, scheme).map(|len| (len, true))
+            match codec.may_begin(self.slot(), cx) {
+                Poll::Ready(Ok(())) => {
+                    Poll::Ready(codec.send_request(self.slot(), data, scheme).map(|len| (len, true)))
+                }
+                Poll::Ready(Err(failed)) => Poll::Ready(Err(failed.into())),
+                Poll::Pending => Poll::Pending,
+            }
         } else {
-            ready!(codec.send_response(self.slot(), data, cx))
+            codec.send_response(self.slot(), data, cx)
         };
-        session.call();
-        Poll::Ready(outcome)
+        session.call(); // also where nothing was written: the buffer was lent in vain
+        outcome
     }
 
     /// Ends the message. A tunnel request leaves the stream open for the tunnel data that follows.
