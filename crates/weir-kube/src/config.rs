@@ -10,6 +10,9 @@ use std::sync::{Arc, OnceLock};
 use weir_config::Supply;
 use weir_config::schema::{Endpoint, EndpointAddress};
 
+/// The folder of the files that configs name, beside the config.
+pub const FILES: &str = "files";
+
 /// A translated config.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Config {
@@ -43,7 +46,7 @@ impl Config {
     /// Adds a file, and returns its path. Equal contents share one.
     pub(crate) fn file(&mut self, kind: &str, content: &[u8]) -> String {
         let digest = crate::names::hex(content, 16);
-        let path = format!("files/{digest}.{kind}");
+        let path = format!("{FILES}/{digest}.{kind}");
         self.files.insert(path.clone(), content.to_vec());
         path
     }

@@ -2,8 +2,10 @@
 
 use super::Output;
 use super::saved;
+use crate::config::FILES;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -32,7 +34,10 @@ pub struct Live {
     source: Source,
     folder: PathBuf,
     running: Option<Arc<str>>,
+    /// The files of translations on disk.
     files: BTreeSet<String>,
+    /// Those that the running config names.
+    used: BTreeSet<String>,
     /// Where the gateway reads the endpoints of upstreams.
     supplied: Supplied,
     /// What it reads there.
@@ -45,7 +50,7 @@ pub struct Live {
 /// # Errors
 /// If the folder cannot be made, or others could read it.
 pub fn source(folder: &Path, text: &str) -> Result<Source, String> {
-    let wrong = |e: std::io::Error| format!("{}: {e}", folder.display());
+    let wrong = |e: io::Error| format!("{}: {e}", folder.display());
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(wrong)?;
     fs::set_permissions(folder, fs::Permissions::from_mode(0o700)).map_err(wrong)?;
     Ok(Source::sealed(folder.join(MAIN), text, Vec::new()).ranked().supplied(Supplied::default()))
@@ -55,9 +60,24 @@ impl Live {
     /// A gateway that was started with this source, from [`source`]. It is not ready until the controller says so.
     pub fn new(gateway: Gateway, source: Source, folder: &Path) -> Self {
         gateway.hold_readiness(Some(AWAITED.to_owned()));
-        let (running, files) = (None, BTreeSet::new());
-        let (supplied, supplies) = (source.supplies().cloned().unwrap_or_default(), BTreeMap::new());
-        Self { gateway, source, folder: folder.to_owned(), running, files, supplied, supplies }
+        // What an earlier process left: no config names it yet, and it holds keys.
+        let left = folder.join(FILES);
+        match fs::remove_dir_all(&left) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                log::warn("files of an earlier run stay", &[("folder", &left.display()), ("error", &e)]);
+            }
+            _ => {}
+        }
+        Self {
+            supplied: source.supplies().cloned().unwrap_or_default(),
+            gateway,
+            source,
+            folder: folder.to_owned(),
+            running: None,
+            files: BTreeSet::new(),
+            used: BTreeSet::new(),
+            supplies: BTreeMap::new(),
+        }
     }
 
     /// Whether the gateway runs exactly this text with these endpoints. Contents decide the names of its files.
@@ -107,12 +127,13 @@ impl Live {
             false => self.load(&output.text),
         });
         self.publish(&changed); // whether or not it is refused, what runs has these endpoints now
-        loaded?;
-        self.supplies.retain(|name, _| output.supplies.contains_key(name));
-        self.supplied.retain(|name| output.supplies.contains_key(name));
-        self.files.extend(output.files.keys().cloned());
-        self.remove_unused(output);
-        Ok(())
+        if loaded.is_ok() {
+            self.supplies.retain(|name, _| output.supplies.contains_key(name));
+            self.supplied.retain(|name| output.supplies.contains_key(name));
+            self.used = output.files.keys().cloned().collect();
+        }
+        self.remove_unused();
+        loaded
     }
 
     fn load(&mut self, text: &Arc<str>) -> Result<(), Mistakes> {
@@ -150,7 +171,7 @@ impl Live {
         self.gateway.has_ended()
     }
 
-    fn write_files(&self, output: &Output) -> Result<(), String> {
+    fn write_files(&mut self, output: &Output) -> Result<(), String> {
         for (name, content) in &output.files {
             let path = self.folder.join(plain(name)?);
             if self.files.contains(name) {
@@ -161,28 +182,31 @@ impl Live {
                 made.map_err(|e| format!("{}: {e}", parent.display()))?;
             }
             saved::write(&path, content)?;
+            self.files.insert(name.clone());
         }
         Ok(())
     }
 
-    /// Removes the files of earlier configs: keys that nobody uses any more.
-    fn remove_unused(&mut self, output: &Output) {
+    /// Removes the files that the running config does not name: those of earlier configs, and of one that was refused.
+    /// They are keys that nobody needs, and a tenant could fill the volume with them.
+    fn remove_unused(&mut self) {
         self.files.retain(|name| {
             let path = self.folder.join(name);
-            let keep = output.files.contains_key(name);
-            if !keep && let Err(e) = fs::remove_file(&path) {
-                log::warn("a file of an earlier config stays", &[("file", &path.display()), ("error", &e)]);
+            let is_used = self.used.contains(name);
+            if !is_used && let Err(e) = fs::remove_file(&path) {
+                log::warn("a file of another config stays", &[("file", &path.display()), ("error", &e)]);
             }
-            keep
+            is_used
         });
     }
 }
 
-/// A path that stays below its folder.
+/// A path that stays below the folder of files.
 fn plain(name: &str) -> Result<&Path, String> {
     let path = Path::new(name);
     let is_plain = path.components().all(|part| matches!(part, Component::Normal(_)));
-    if is_plain && !name.is_empty() { Ok(path) } else { Err(format!("{name:?} leads out of its folder")) }
+    let is_below = path.parent().is_some_and(|parent| parent.starts_with(FILES));
+    if is_plain && is_below { Ok(path) } else { Err(format!("{name:?} leads out of the folder {FILES:?}")) }
 }
 
 #[cfg(test)]
@@ -193,12 +217,14 @@ mod tests {
     fn no_file_leaves_its_folder() {
         for (name, fits) in [
             ("files/ab.crt", true),
-            ("a", true),
+            ("files/a/b", true),
+            ("files", false),
+            ("a", false),
             ("", false),
             ("/etc/passwd", false),
             ("../a", false),
             ("files/../../a", false),
-            ("./a", false),
+            ("./files/a", false),
         ] {
             assert_eq!(plain(name).is_ok(), fits, "{name}");
         }

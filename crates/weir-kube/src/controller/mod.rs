@@ -76,7 +76,8 @@ pub enum Effect {
 pub struct Output {
     /// The text of the whole config.
     pub text: Arc<str>,
-    /// The files that it names, by their paths beside it. Each path belongs to one content.
+    /// The files that it names, by their paths beside it, all below [`FILES`](crate::config::FILES). Each path belongs
+    /// to one content.
     pub files: BTreeMap<String, Vec<u8>>,
     /// The endpoints of upstreams, which the text does not have.
     pub supplies: BTreeMap<Arc<str>, Arc<Supply>>,

@@ -154,6 +154,47 @@ fn a_secret_rotates_without_a_closed_connection() {
     eventually_within(SOON, "the old key is no longer on disk", || files() == 2);
 }
 
+/// A tenant could fill the volume with them, edit by edit.
+#[test]
+fn files_of_refused_configs_and_of_an_earlier_run_are_removed() {
+    let kube = FakeKube::start();
+    kube.put(route("a", "/a", "one"));
+    let (_folder, path) = folder();
+    let files = path.join("run/files");
+    std::fs::create_dir_all(&files).unwrap();
+    std::fs::write(files.join("earlier.key"), "secret").unwrap();
+    let replica = Replica::start(&kube, &path);
+    replica.wait_body("/a", "one");
+    assert!(!files.exists(), "no config names a file");
+    let secret = |cert: &str, key: &str| {
+        let object = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": { "namespace": "shop", "name": "tls" },
+            "stringData": { "cert": cert, "key": key },
+        });
+        let before = replica.translations();
+        kube.put(object);
+        eventually_within(SOON, "the Secret is translated", || replica.translations() > before);
+    };
+    let authority = Authority::new();
+    let leaf = authority.leaf(&["localhost"]);
+    let read = |file: &std::path::Path| std::fs::read_to_string(file).unwrap();
+    let (cert, key) = (read(&leaf.cert_file), read(&leaf.key_file));
+    for number in 0..3 {
+        secret(&format!("no certificate {number}"), &key);
+    }
+    secret(&cert, &key);
+    eventually_within(SOON, "the listener is there", || replica.gateway.address("secure").is_some());
+    secret(&cert, "no key");
+    kube.put(route("a", "/a", "two"));
+    secret(&cert, &key);
+    replica.wait_body("/a", "two");
+    let names = || {
+        let all = std::fs::read_dir(&files).unwrap().map(|entry| entry.unwrap().file_name());
+        all.collect::<std::collections::BTreeSet<_>>().len()
+    };
+    eventually_within(SOON, "only the files of the running config are there", || names() == 2);
+}
+
 #[test]
 fn a_config_that_is_refused_costs_the_object_to_blame_alone() {
     let kube = FakeKube::start();
