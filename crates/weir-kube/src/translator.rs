@@ -7,7 +7,7 @@ use crate::controller::{Effect, Output, Translator};
 use crate::objects::{CONTROLLER_ANNOTATION, Kind, Name};
 use crate::quota::{self, Cost};
 use crate::status::Problem;
-use crate::translate::{Front, Memo, Moved, Options, Owners, Translation, addresses_of};
+use crate::translate::{Fed, Front, Memo, Moved, Options, Owners, Translation, addresses_of};
 use crate::watch::keeper::Wanted;
 use crate::watch::recorder::{Notice, Notices};
 use crate::watch::store;
@@ -28,6 +28,9 @@ pub struct GatewayApi {
     memo: Option<Memo>,
     /// Endpoints that have changed since they were asked for.
     moved: BTreeMap<Arc<str>, Arc<Supply>>,
+    /// The upstreams of the last translation, and of the last that ran. They differ while the last one is refused.
+    fed: Arc<Fed>,
+    running: Arc<Fed>,
     /// What each status says is wrong, by the status.
     said: BTreeMap<Target, (Arc<Value>, Vec<Notice>)>,
     /// Sections of the config that are the operator's, such as `admin`.
@@ -127,16 +130,35 @@ impl GatewayApi {
     }
 
     /// EndpointSlices of these Services have changed.
-    fn slices_changed(&mut self, services: impl Iterator<Item = Name>) -> Effect {
+    fn slices_changed(&mut self, services: &[Name]) -> Effect {
         let Some(memo) = &mut self.memo else { return Effect::Config };
-        match memo.slices_changed(&self.cluster, &self.options, services) {
-            Moved::Everything => Effect::Config,
-            Moved::Endpoints(moved) if moved.is_empty() => Effect::Nothing,
-            Moved::Endpoints(moved) => {
-                self.moved.extend(moved);
-                Effect::Endpoints
+        let moved = memo.slices_changed(&self.cluster, &self.options, services.iter().cloned());
+        let Moved::Endpoints(mut moved) = moved else { return Effect::Config };
+        moved.extend(self.left_behind(services.iter()));
+        if moved.is_empty() {
+            return Effect::Nothing;
+        }
+        self.moved.extend(moved);
+        Effect::Endpoints
+    }
+
+    /// The endpoints of upstreams of these Services that run, although the last translation does not have them. Their
+    /// pods come and go as those of the others do.
+    fn left_behind<'a>(&mut self, services: impl Iterator<Item = &'a Name>) -> Vec<(Arc<str>, Arc<Supply>)> {
+        let mut all = Vec::new();
+        let Some(memo) = self.memo.as_mut().filter(|_| !Arc::ptr_eq(&self.running, &self.fed)) else {
+            return all;
+        };
+        for service in services {
+            let fed = self.fed.get(service);
+            for (upstream, port) in self.running.get(service).into_iter().flatten() {
+                if !fed.is_some_and(|fed| fed.contains_key(upstream)) {
+                    let endpoints = memo.endpoints(&self.cluster, &self.options, service, port);
+                    all.push((Arc::clone(upstream), endpoints));
+                }
             }
         }
+        all
     }
 
     fn translated(&mut self) -> (Translation, String) {
@@ -204,7 +226,7 @@ impl Translator for GatewayApi {
             };
             if kind == Kind::EndpointSlice && !is_left_out(&self.options) {
                 let services = service.into_iter().chain(self.cluster.service_of(kind, &name));
-                return self.slices_changed(services);
+                return self.slices_changed(&services.collect::<Vec<_>>());
             }
             if let Some(memo) = &mut self.memo {
                 memo.changed(kind, &name);
@@ -258,11 +280,19 @@ impl Translator for GatewayApi {
         let gateways = translated.gateways.into_iter().collect();
         let wanted = Wanted { objects: objects.collect(), gateways };
         self.text = text.into();
-        self.moved.clear();
+        self.fed = Arc::new(self.memo.as_ref().map(Memo::fed).unwrap_or_default());
+        let running = Arc::clone(&self.running);
+        self.moved = self.left_behind(running.keys()).into_iter().collect();
         let upstreams = translated.config.upstreams.into_iter();
         let supplies = upstreams.filter_map(|(name, upstream)| Some((name, upstream.supply?))).collect();
         let files = translated.config.files;
         Output { text: Arc::clone(&self.text), files, supplies, statuses, wanted, notices }
+    }
+
+    fn adopted(&mut self) {
+        self.running = Arc::clone(&self.fed);
+        let running = &self.running;
+        self.moved.retain(|upstream, _| running.values().any(|all| all.contains_key(upstream)));
     }
 
     fn moved(&mut self) -> BTreeMap<Arc<str>, Arc<Supply>> {
@@ -482,6 +512,33 @@ mod tests {
             assert_eq!(there, service == "used", "{address}: {known:?}");
         }
         assert!(translator.moved().is_empty());
+
+        // A config without the upstream is refused: in the one that runs, its endpoints go on moving, down to none.
+        let upstream = "svc_a_used_80";
+        put(&mut translator, "EndpointSlice", "7", slice("used", &["10.0.0.7"]));
+        assert!(translator.translate().supplies.contains_key(upstream));
+        translator.adopted();
+        put(&mut translator, "HTTPRoute", "3", route(json!({})));
+        assert!(!translator.translate().supplies.contains_key(upstream));
+        assert!(!translator.leave_out(&Mistakes::from(Diagnostic::error("files", "the disk is full"))));
+        for (version, addresses, effect, expected) in [
+            ("8", &["10.0.0.8"][..], Effect::Endpoints, "10.0.0.8"),
+            ("9", &[], Effect::Config, "endpoints: []"),
+            ("10", &["10.0.0.10"], Effect::Endpoints, "10.0.0.10"),
+        ] {
+            let told = put(&mut translator, "EndpointSlice", version, slice("used", addresses));
+            assert_eq!(told, effect, "{addresses:?}");
+            if told == Effect::Config {
+                translator.translate();
+            }
+            let moved = format!("{:?}", translator.moved().get(upstream));
+            assert!(moved.contains(expected), "{addresses:?}: {moved}");
+        }
+        // Once it no longer runs, nobody needs them.
+        translator.translate();
+        translator.adopted();
+        let effect = put(&mut translator, "EndpointSlice", "11", slice("used", &["10.0.0.11"]));
+        assert_eq!((effect, translator.moved().len()), (Effect::Nothing, 0));
     }
 
     #[test]

@@ -397,6 +397,7 @@ impl<T: Translator> Driver<T> {
         match result {
             Ok(()) => {
                 self.is_live = true;
+                self.translator.adopted();
                 self.want(output.statuses);
                 self.keep(keeper::Event::Want(output.wanted));
                 self.record(recorder::Event::Want(output.notices));
@@ -412,6 +413,7 @@ impl<T: Translator> Driver<T> {
                 } else {
                     let hint = "the previous config keeps running until something changes";
                     log::error("the translated config is refused", &[("mistakes", &text), ("hint", &hint)]);
+                    self.supply_at = Some(self.now()); // upstreams of that config which the refused one lacks
                 }
             }
         }

@@ -50,7 +50,11 @@ pub trait Translator: Send + 'static {
     /// Translates all objects.
     fn translate(&mut self) -> Output;
 
-    /// The endpoints that have changed since this was last called or everything was translated, by upstream.
+    /// The last translation runs. Until it does, the one that ran before may still run.
+    fn adopted(&mut self) {}
+
+    /// The endpoints that have changed since this was last called or everything was translated, by upstream: of the
+    /// last translation, and of the one that runs.
     fn moved(&mut self) -> BTreeMap<Arc<str>, Arc<Supply>> {
         BTreeMap::new()
     }

@@ -39,6 +39,9 @@ struct Port {
     upstreams: BTreeSet<Arc<str>>,
 }
 
+/// The upstreams that have the endpoints of each Service, with the name of its port.
+pub(crate) type Fed = BTreeMap<Name, BTreeMap<Arc<str>, String>>;
+
 /// What a change of EndpointSlices means.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Moved {
@@ -60,8 +63,7 @@ impl Pods {
         if let Some(known) = self.services.get(service).and_then(|service| service.ports.get(&port.name)) {
             return Arc::clone(&known.supply);
         }
-        let admin = self.admin.get_or_insert_with(|| admin_listeners(cluster, options));
-        let supply = Arc::new(supply(cluster, options, admin, service, &port.name));
+        let supply = self.read(cluster, options, service, &port.name);
         let known = Port { supply: Arc::clone(&supply), upstreams: BTreeSet::new() };
         self.services.entry(service.clone()).or_default().ports.insert(port.name.clone(), known);
         supply
@@ -91,6 +93,30 @@ impl Pods {
                 true
             });
         }
+    }
+
+    /// The upstreams that are fed.
+    pub(crate) fn fed(&self) -> Fed {
+        let mut fed = Fed::new();
+        for (name, service) in &self.services {
+            for (port, known) in &service.ports {
+                let all = known.upstreams.iter().map(|upstream| (Arc::clone(upstream), port.clone()));
+                fed.entry(name.clone()).or_default().extend(all);
+            }
+        }
+        fed
+    }
+
+    /// The endpoints of a port, whether or not the last translation asked for them.
+    pub(crate) fn read(
+        &mut self,
+        cluster: &Cluster,
+        options: &Options,
+        service: &Name,
+        port: &str,
+    ) -> Arc<Supply> {
+        let admin = self.admin.get_or_insert_with(|| admin_listeners(cluster, options));
+        Arc::new(supply(cluster, options, admin, service, port))
     }
 
     /// Reads the slices of Services again, some of which have changed.

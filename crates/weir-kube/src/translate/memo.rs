@@ -12,7 +12,7 @@
 
 use super::annotations::Annotated;
 use super::attach::{Asked, count};
-use super::endpoints::{Moved, Pods};
+use super::endpoints::{Fed, Moved, Pods};
 use super::listeners::Gate;
 use super::{Cx, Options, Owners, Ranked, Translation, translate_with};
 use crate::cluster::Cluster;
@@ -22,6 +22,7 @@ use crate::status::{Problem, Status};
 use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::sync::Arc;
+use weir_config::Supply;
 
 /// What is kept between translations of one cluster.
 #[derive(Debug, Default)]
@@ -97,6 +98,22 @@ impl Memo {
             self.clear();
         }
         moved
+    }
+
+    /// The upstreams of the last translation that have the endpoints of one port.
+    pub(crate) fn fed(&self) -> Fed {
+        self.pods.fed()
+    }
+
+    /// The endpoints of a port of a Service, for an upstream that the last translation may not have.
+    pub(crate) fn endpoints(
+        &mut self,
+        cluster: &Cluster,
+        options: &Options,
+        service: &Name,
+        port: &str,
+    ) -> Arc<Supply> {
+        self.pods.read(cluster, options, service, port)
     }
 
     /// Forgets everything: the options have changed, or an object on which routes depend.

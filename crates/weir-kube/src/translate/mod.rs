@@ -52,7 +52,7 @@ pub const MAX_ENDPOINTS: usize = 10_000;
 /// Most hosts of a route; the API allows 16.
 pub const MAX_HOSTS: usize = 64;
 
-pub(crate) use endpoints::Moved;
+pub(crate) use endpoints::{Fed, Moved};
 pub use memo::Memo;
 pub(crate) use services::{COPIED_ANNOTATION, addresses_of};
 pub use services::{MAX_PORTS, POD_PORTS, TYPES};

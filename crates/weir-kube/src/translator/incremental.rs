@@ -256,6 +256,7 @@ impl World {
         if effects.contains(&Effect::Config) {
             self.config += 1;
             self.known = self.translator.translate();
+            self.translator.adopted();
         } else if effects.contains(&Effect::Endpoints) {
             self.endpoints += 1;
             // None of them is of a route that is gone: the supplies would differ.
