@@ -24,7 +24,7 @@ use std::sync::mpsc as std_mpsc;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, spawn_blocking, spawn_local};
-use weir_config::Mistakes;
+use weir_config::{Mistakes, Supply};
 use weir_telemetry::{log, timestamp};
 
 /// How long changes are gathered before a translation: the events of one `kubectl apply` come together.
@@ -51,6 +51,7 @@ pub(super) enum Message {
     Recorder(recorder::Event),
     /// The Lease was taken by us at this time.
     Acquired(Option<String>),
+    /// The process ends. Whoever sent this waits until the sender in it is dropped.
     Leave(std_mpsc::Sender<()>),
     Ran(Box<(Live, Output, Result<(), Mistakes>)>),
     Reflector(usize, reflector::Event),
@@ -89,6 +90,8 @@ pub(super) struct Driver<T> {
     is_restored: bool,
     /// Whether a config has run.
     is_live: bool,
+    /// Whether the process ends. Its gateway takes no config any more, but endpoints.
+    is_leaving: bool,
     /// What the gateway waits for until it is ready, as it was told last.
     awaited: Option<String>,
     /// The permissions that are reported as missing.
@@ -148,6 +151,7 @@ impl<T: Translator> Driver<T> {
             is_saving: false,
             is_restored,
             is_live: false,
+            is_leaving: false,
             awaited: Some(AWAITED.to_owned()),
             missing: BTreeSet::new(),
             statuses: BTreeMap::new(),
@@ -175,9 +179,6 @@ impl<T: Translator> Driver<T> {
             }
             let mut count = 0;
             while let Some(message) = next {
-                if let Message::Leave(done) = message {
-                    return self.leave(&done).await;
-                }
                 self.on_message(message);
                 count += 1;
                 next = if count < BATCH { told.try_recv().ok() } else { None };
@@ -234,7 +235,7 @@ impl<T: Translator> Driver<T> {
             Message::Election(event) => self.elect(event),
             Message::Keeper(event) => self.keep(event),
             Message::Recorder(event) => self.record(event),
-            Message::Leave(_) => {} // the loop has taken it
+            Message::Leave(done) => self.leave(done),
             Message::Ran(ran) => {
                 let (live, output, result) = *ran;
                 self.live = Some(live);
@@ -366,6 +367,11 @@ impl<T: Translator> Driver<T> {
         let began = Instant::now();
         let output = self.translator.translate();
         log::debug("translated", &[("objects", &self.store.len()), ("ms", &began.elapsed().as_millis())]);
+        if self.is_leaving {
+            let mut supplies = output.supplies;
+            supplies.extend(self.translator.moved());
+            return self.pass_on(live, supplies);
+        }
         if self.is_live && live.runs(&output) {
             self.live = Some(live);
             return self.on_run(output, Ok(()));
@@ -383,12 +389,17 @@ impl<T: Translator> Driver<T> {
         if !is_due || !self.is_live {
             return;
         }
-        let Some(mut live) = self.live.take() else { return };
+        let Some(live) = self.live.take() else { return };
         self.supply_at = None;
-        let (moved, tell) = (self.translator.moved(), self.tell.clone());
+        let moved = self.translator.moved();
+        self.pass_on(live, moved);
+    }
+
+    fn pass_on(&self, mut live: Live, supplies: BTreeMap<Arc<str>, Arc<Supply>>) {
+        let tell = self.tell.clone();
         // A reload over the admin API may be under way, and has to end first.
         drop(spawn_blocking(move || {
-            live.supply(moved);
+            live.supply(supplies);
             let _ = tell.send(Message::Supplied(Box::new(live))); // the loop may have ended
         }));
     }
@@ -402,6 +413,8 @@ impl<T: Translator> Driver<T> {
                 self.keep(keeper::Event::Want(output.wanted));
                 self.record(recorder::Event::Want(output.notices));
             }
+            // It may have come too late, after the drain had begun.
+            Err(_) if self.is_leaving => self.supply_at = Some(self.now()),
             Err(mistakes) => {
                 let text: String = mistakes.for_readers().to_text().chars().take(MISTAKES).collect();
                 if self.translator.leave_out(&mistakes) {
@@ -572,17 +585,21 @@ impl<T: Translator> Driver<T> {
         }
     }
 
-    async fn leave(&mut self, done: &std_mpsc::Sender<()>) {
+    /// Releases the Lease, for whose end `done` is held. Endpoints go on moving, because the gateway still serves.
+    fn leave(&mut self, done: std_mpsc::Sender<()>) {
+        self.is_leaving = true;
         let now = self.now();
         drop(self.writer.on(now, "", writer::Event::Lead(false))); // writes nothing
         drop(self.keeper.on(now, &self.store, keeper::Event::Lead(false))); // as above
         for action in self.election.on(now, election::Event::Leave) {
             if let election::Action::Write { number, version, what, transitions } = action {
-                let release = self.write_lease(number, version, what, transitions);
-                let _ = tokio::time::timeout(super::LEAVING, release).await; // it runs out by itself
+                let (release, done) = (self.write_lease(number, version, what, transitions), done.clone());
+                drop(spawn_local(async move {
+                    let _ = tokio::time::timeout(super::LEAVING, release).await; // it runs out by itself
+                    drop(done);
+                }));
             }
         }
-        let _ = done.send(()); // the receiver may have given up
     }
 
     // === objects of Gateways ===

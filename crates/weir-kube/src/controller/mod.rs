@@ -106,7 +106,7 @@ pub struct Settings {
     pub saved: PathBuf,
 }
 
-/// A running controller. It ends with [`Self::leave`].
+/// A running controller. It ends with its gateway.
 #[derive(Debug)]
 pub struct Controller {
     tell: mpsc::UnboundedSender<driver::Message>,
@@ -137,11 +137,12 @@ impl Controller {
         Ok(Self { tell })
     }
 
-    /// Releases the Lease and ends. Waits a moment for that; otherwise the Lease runs out.
+    /// Releases the Lease and writes nothing more. Waits a moment for that; otherwise the Lease runs out. Until the
+    /// gateway has ended, its upstreams still get the endpoints that have moved: a drain serves for half a minute.
     pub fn leave(&self) {
         let (done, left) = std_mpsc::channel();
         if self.tell.send(driver::Message::Leave(done)).is_ok() {
-            let _ = left.recv_timeout(LEAVING);
+            let _ = left.recv_timeout(LEAVING); // the loop drops `done` when the Lease is released
         }
     }
 }

@@ -1,11 +1,14 @@
-//! A translator that a test can read: an HTTPRoute is `spec: { path, body }`, a Secret `stringData: { cert, key }`
-//! makes the listener `secure`, and the body `refused` makes a config that Weir refuses.
+//! A translator that a test can read: an HTTPRoute is `spec: { path, body }` or `spec: { path, upstream }`, an
+//! EndpointSlice `address` is the endpoint of the upstream of its name, a Secret `stringData: { cert, key }` makes the
+//! listener `secure`, and the body `refused` makes a config that Weir refuses.
 
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use weir_config::Mistakes;
+use weir_config::schema::{Endpoint, EndpointAddress};
+use weir_config::{Mistakes, Supply};
 use weir_kube::Name;
 use weir_kube::api::watched;
 use weir_kube::controller::{Effect, Output, Translator};
@@ -19,12 +22,40 @@ pub(crate) struct MadeUp {
     pub(crate) routes: BTreeMap<Name, Value>,
     pub(crate) secrets: BTreeMap<Name, Value>,
     pub(crate) left_out: BTreeSet<Name>,
+    pub(crate) endpoints: BTreeMap<Arc<str>, SocketAddr>,
+    pub(crate) moved: BTreeMap<Arc<str>, Arc<Supply>>,
     /// How often everything was translated.
     pub(crate) translations: Arc<AtomicUsize>,
 }
 
+impl MadeUp {
+    /// The first endpoint of an upstream makes a config, a later one moves.
+    fn slice(&mut self, change: &Change) -> Effect {
+        let Some(object) = &change.object else { return Effect::Nothing };
+        let name: Arc<str> = change.key.name.as_str().into();
+        let address = object.value()["address"].as_str().unwrap().parse().unwrap();
+        match self.endpoints.insert(Arc::clone(&name), address) {
+            None => Effect::Config,
+            Some(known) if known == address => Effect::Nothing,
+            Some(_) => {
+                self.moved.insert(name, supply(address));
+                Effect::Endpoints
+            }
+        }
+    }
+}
+
+fn supply(address: SocketAddr) -> Arc<Supply> {
+    let address = EndpointAddress::Tcp(address);
+    let endpoint = Endpoint { scheme: None, address, weight: 1, zone: None, priority: 0 };
+    Arc::new(Supply { place: "made up".into(), endpoints: vec![endpoint] })
+}
+
 impl Translator for MadeUp {
     fn change(&mut self, change: &Change) -> Effect {
+        if change.kind == "EndpointSlice" {
+            return self.slice(change);
+        }
         let all = match change.kind {
             "HTTPRoute" => &mut self.routes,
             "Secret" => &mut self.secrets,
@@ -65,9 +96,11 @@ impl Translator for MadeUp {
             let name = format!("{}.{}", key.namespace, key.name);
             if !is_left_out {
                 let code = if wrong { json!(70_000) } else { json!(200) };
-                routes[&name] = json!({
-                    "match": { "path": route["path"] }, "respond": { "status": code, "body": route["body"] },
-                });
+                routes[&name] = json!({ "match": { "path": route["path"] } });
+                match route.get("upstream") {
+                    Some(upstream) => routes[&name]["upstream"] = upstream.clone(),
+                    None => routes[&name]["respond"] = json!({ "status": code, "body": route["body"] }),
+                }
             }
             let status = if is_left_out { "False" } else { "True" };
             let condition = json!({ "type": "Programmed", "status": status, "reason": "R", "message": "" });
@@ -75,11 +108,21 @@ impl Translator for MadeUp {
             let target = Target { kind: watched("HTTPRoute").unwrap().kind, key: key.clone() };
             output.statuses.insert(target, json!({ "parents": [parent] }).into());
         }
-        let admin = json!({ "address": "off" });
-        let config =
-            json!({ "admin": admin, "watch": false, "workers": 1, "listeners": listeners, "routes": routes });
+        let mut upstreams = json!({});
+        for (name, address) in &self.endpoints {
+            upstreams[&**name] = json!({});
+            output.supplies.insert(Arc::clone(name), supply(*address));
+        }
+        let config = json!({
+            "admin": { "address": "off" }, "watch": false, "workers": 1, "listeners": listeners, "routes": routes,
+            "upstreams": upstreams, "shutdown": { "delay": "60s" },
+        });
         output.text = config.to_string().into();
         output
+    }
+
+    fn moved(&mut self) -> BTreeMap<Arc<str>, Arc<Supply>> {
+        std::mem::take(&mut self.moved)
     }
 
     fn leave_out(&mut self, _: &Mistakes) -> bool {

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Instant;
 use weir_kube::api::Access;
 use weir_testkit::kube::FakeKube;
-use weir_testkit::{Authority, Client, ServerTls, Tls, eventually_within};
+use weir_testkit::{Authority, Client, ServerTls, Tls, Upstream, eventually_within};
 
 #[test]
 fn a_route_serves_when_it_is_created_changed_and_deleted() {
@@ -193,6 +193,34 @@ fn files_of_refused_configs_and_of_an_earlier_run_are_removed() {
         all.collect::<std::collections::BTreeSet<_>>().len()
     };
     eventually_within(SOON, "only the files of the running config are there", || names() == 2);
+}
+
+/// A replica that leaves serves for as long as its drain takes, and meanwhile the pods behind it come and go.
+#[test]
+fn endpoints_move_while_a_replica_drains() {
+    let (one, two) = (Upstream::named("one"), Upstream::named("two"));
+    let kube = FakeKube::start();
+    let slice = |origin: &Upstream| {
+        json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+            "metadata": { "namespace": "shop", "name": "cart" }, "address": origin.address().to_string(),
+        })
+    };
+    kube.put(slice(&one));
+    let mut through = route("a", "/a", "");
+    through["spec"] = json!({ "path": "/a", "upstream": "cart" });
+    kube.put(through);
+    let (_folder, path) = folder();
+    let replica = Replica::start(&kube, &path);
+    replica.wait_body("/a", "one");
+    replica.begin_to_leave();
+    kube.put(slice(&two));
+    replica.wait_body("/a", "two");
+    // Nor does a change that the drain no longer takes hold them up.
+    kube.put(route("b", "/b", "late"));
+    kube.put(slice(&one));
+    replica.wait_body("/a", "one");
+    replica.get("/b").expect_status(404);
 }
 
 #[test]

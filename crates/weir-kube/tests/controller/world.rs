@@ -83,6 +83,14 @@ impl Replica {
         eventually_within(SOON, "it is ready", || self.gateway.held_by().is_none());
     }
 
+    /// Begins to drain, as the process does on SIGTERM. Until the end of `shutdown.delay`, connections are accepted.
+    pub(crate) fn begin_to_leave(&self) {
+        self.controller.leave();
+        let gateway = self.gateway.clone();
+        drop(std::thread::spawn(move || gateway.drain()));
+        eventually_within(SOON, "it drains", || !self.gateway.is_ready());
+    }
+
     /// Releases the Lease and ends.
     pub(crate) fn leave(&self) {
         self.controller.leave();
