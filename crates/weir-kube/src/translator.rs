@@ -162,8 +162,10 @@ impl GatewayApi {
     }
 
     fn translated(&mut self) -> (Translation, String) {
-        let memo = self.memo.get_or_insert_default();
+        // If this panics, what it has half changed is not kept.
+        let mut memo = self.memo.take().unwrap_or_default();
         let translated = memo.translate(&self.cluster, &self.options);
+        self.memo = Some(memo);
         let text = translated.config.to_text_without_supplies(&self.rest);
         (translated, text)
     }

@@ -1,7 +1,7 @@
 //! The loop on the thread weir-kube: performs the actions of the machines and reports the results to them. Whatever
 //! waits runs beside it and returns its result as a message.
 
-use super::live::{AWAITED, Live};
+use super::live::{AWAITED, Live, caught};
 use super::{Effect, Output, Settings, Translator, lease, notes, saved};
 use crate::api::{
     Access, ApiError, Client, EVENT, LEASE, Making, Resource, Status, Told, WATCHED, Write, watched,
@@ -121,7 +121,7 @@ impl<T: Translator> Driver<T> {
         let mut keeper = Keeper::new(&settings.controller, seed());
         for (kind, object) in store.iter() {
             let change = Change { kind, key: object.key.clone(), object: Some(object.clone()) };
-            translator.change(&change);
+            ask(&mut translator, |translator| translator.change(&change));
             if is_written(kind) {
                 let target = Target { kind, key: change.key };
                 // A writer that does not lead has nothing to do.
@@ -330,14 +330,14 @@ impl<T: Translator> Driver<T> {
     fn on_changes(&mut self, changes: Vec<Change>) {
         let now = self.now();
         for change in changes {
-            match self.translator.change(&change) {
-                Effect::Config => {
+            match ask(&mut self.translator, |translator| translator.change(&change)) {
+                Some(Effect::Config) => {
                     self.due.get_or_insert(now + SETTLE);
                 }
-                Effect::Endpoints => {
+                Some(Effect::Endpoints) => {
                     self.supply_at.get_or_insert(now + SETTLE);
                 }
-                Effect::Nothing => {}
+                Some(Effect::Nothing) | None => {}
             }
             self.save_at.get_or_insert(now + SAVE);
             if is_written(change.kind) {
@@ -365,11 +365,14 @@ impl<T: Translator> Driver<T> {
         let Some(mut live) = self.live.take() else { return };
         (self.due, self.supply_at) = (None, None); // a translation has all endpoints
         let began = Instant::now();
-        let output = self.translator.translate();
+        let Some(output) = ask(&mut self.translator, T::translate) else {
+            self.live = Some(live); // the next change tries again
+            return;
+        };
         log::debug("translated", &[("objects", &self.store.len()), ("ms", &began.elapsed().as_millis())]);
         if self.is_leaving {
             let mut supplies = output.supplies;
-            supplies.extend(self.translator.moved());
+            supplies.extend(ask(&mut self.translator, T::moved).unwrap_or_default());
             return self.pass_on(live, supplies);
         }
         if self.is_live && live.runs(&output) {
@@ -391,7 +394,7 @@ impl<T: Translator> Driver<T> {
         }
         let Some(live) = self.live.take() else { return };
         self.supply_at = None;
-        let moved = self.translator.moved();
+        let moved = ask(&mut self.translator, T::moved).unwrap_or_default();
         self.pass_on(live, moved);
     }
 
@@ -408,7 +411,7 @@ impl<T: Translator> Driver<T> {
         match result {
             Ok(()) => {
                 self.is_live = true;
-                self.translator.adopted();
+                ask(&mut self.translator, T::adopted);
                 self.want(output.statuses);
                 self.keep(keeper::Event::Want(output.wanted));
                 self.record(recorder::Event::Want(output.notices));
@@ -417,7 +420,7 @@ impl<T: Translator> Driver<T> {
             Err(_) if self.is_leaving => self.supply_at = Some(self.now()),
             Err(mistakes) => {
                 let text: String = mistakes.for_readers().to_text().chars().take(MISTAKES).collect();
-                if self.translator.leave_out(&mistakes) {
+                if ask(&mut self.translator, |translator| translator.leave_out(&mistakes)) == Some(true) {
                     log::error(
                         "objects are left out: Weir refuses what they ask for",
                         &[("mistakes", &text)],
@@ -694,6 +697,11 @@ impl<T: Translator> Driver<T> {
             }
         }
     }
+}
+
+/// Asks the translator, which reads what tenants write. `None` if it panics: no object may stop the changes of others.
+fn ask<T: Translator, R>(translator: &mut T, question: impl FnOnce(&mut T) -> R) -> Option<R> {
+    caught(|| Ok(question(translator))).inspect_err(notes::panicked).ok()
 }
 
 fn is_made(kind: &str) -> bool {

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use weir_config::{Diagnostic, Mistakes, Source, Supplied, Supply};
@@ -34,6 +35,8 @@ pub struct Live {
     source: Source,
     folder: PathBuf,
     running: Option<Arc<str>>,
+    /// The text of the source before one that may be refused.
+    replaced: Option<Arc<str>>,
     /// The files of translations on disk.
     files: BTreeSet<String>,
     /// Those that the running config names.
@@ -74,6 +77,7 @@ impl Live {
             source,
             folder: folder.to_owned(),
             running: None,
+            replaced: None,
             files: BTreeSet::new(),
             used: BTreeSet::new(),
             supplies: BTreeMap::new(),
@@ -91,8 +95,14 @@ impl Live {
 
     /// Sets the endpoints of these upstreams. Nothing is loaded again.
     pub fn supply(&mut self, moved: BTreeMap<Arc<str>, Arc<Supply>>) {
-        let changed = self.set(moved);
-        self.publish(&changed);
+        let supplied = caught(|| {
+            let changed = self.set(moved);
+            self.publish(&changed);
+            Ok(())
+        });
+        if let Err(mistakes) = supplied {
+            log::error("endpoints could not be set", &[("error", &mistakes.for_readers().to_text())]);
+        }
     }
 
     /// Notes endpoints where the gateway reads them, and returns which differ from those before.
@@ -119,6 +129,15 @@ impl Live {
     /// # Errors
     /// What is wrong with it. The config before keeps running, and its files stay.
     pub fn run(&mut self, output: &Output) -> Result<(), Mistakes> {
+        let ran = caught(|| self.try_to_run(output));
+        if let Some(before) = self.replaced.take() {
+            self.source.set_text(before); // a later reload must not find what was refused
+        }
+        self.remove_unused();
+        ran
+    }
+
+    fn try_to_run(&mut self, output: &Output) -> Result<(), Mistakes> {
         let failed = |why: String| Mistakes::from(Diagnostic::error("files", why));
         let changed = self.set(output.supplies.clone());
         let written = self.write_files(output).map_err(failed);
@@ -126,24 +145,19 @@ impl Live {
             true => Ok(()),
             false => self.load(&output.text),
         });
-        self.publish(&changed); // whether or not it is refused, what runs has these endpoints now
         if loaded.is_ok() {
             self.supplies.retain(|name, _| output.supplies.contains_key(name));
             self.supplied.retain(|name| output.supplies.contains_key(name));
             self.used = output.files.keys().cloned().collect();
         }
-        self.remove_unused();
+        self.publish(&changed); // whether or not it is refused, what runs has these endpoints now
         loaded
     }
 
     fn load(&mut self, text: &Arc<str>) -> Result<(), Mistakes> {
-        let before = self.source.set_text(Arc::clone(text));
-        if let Err(refused) = self.gateway.reload_by(&By::process(Origin::Source)) {
-            if let Some(before) = before {
-                self.source.set_text(before); // a later reload must not find what was refused
-            }
-            return Err(refused.diagnostics);
-        }
+        self.replaced = self.source.set_text(Arc::clone(text));
+        self.gateway.reload_by(&By::process(Origin::Source)).map_err(|refused| refused.diagnostics)?;
+        self.replaced = None;
         self.running = Some(Arc::clone(text));
         Ok(())
     }
@@ -164,6 +178,11 @@ impl Live {
             figure: &MISSING,
         };
         self.gateway.report(missing.iter().map(figure).collect());
+    }
+
+    /// The gateway.
+    pub(super) const fn gateway(&self) -> &Gateway {
+        &self.gateway
     }
 
     /// Whether the gateway has ended.
@@ -199,6 +218,20 @@ impl Live {
             is_used
         });
     }
+}
+
+/// Turns a panic, which is a bug of ours, into a mistake that no object is to blame for.
+///
+/// What ran before goes on, and the next change tries again. Otherwise the gateway would be lost with the task that
+/// panicked, and a pod that says it is ready would never change its config or its endpoints again. To end the process
+/// would be worse where an object causes the panic, because all replicas have that object.
+pub(super) fn caught<T>(work: impl FnOnce() -> Result<T, Mistakes>) -> Result<T, Mistakes> {
+    // What the work leaves half done here is either forgotten or done again; the gateway's locks survive a panic.
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+        Err(Diagnostic::error("panic", format!("Weir panicked, which is a bug: {text}")).into())
+    })
 }
 
 /// A path that stays below the folder of files.

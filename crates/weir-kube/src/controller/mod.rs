@@ -32,12 +32,14 @@ use crate::watch::writer::Target;
 use live::Live;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc as std_mpsc};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 use weir_config::{Mistakes, Supply};
+use weir_gateway::Gateway;
 
 /// How long a leaving replica waits for its Lease to be released.
 const LEAVING: Duration = Duration::from_secs(2);
@@ -129,8 +131,11 @@ impl Controller {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let Ok(runtime) = runtime.inspect_err(|e| notes::ended(e)) else { return };
             let _in_runtime = runtime.enter();
-            let driver = driver::Driver::new(settings, access, translator, live, own);
-            LocalSet::new().block_on(&runtime, driver.drive(told));
+            let gateway = live.gateway().clone();
+            drain_after_panic(&gateway, || {
+                let driver = driver::Driver::new(settings, access, translator, live, own);
+                LocalSet::new().block_on(&runtime, driver.drive(told));
+            });
         };
         let spawned = std::thread::Builder::new().name("weir-kube".to_owned()).spawn(work);
         spawned.map_err(|e| format!("the thread of the controller: {e}"))?;
@@ -144,5 +149,34 @@ impl Controller {
         if self.tell.send(driver::Message::Leave(done)).is_ok() {
             let _ = left.recv_timeout(LEAVING); // the loop drops `done` when the Lease is released
         }
+    }
+}
+
+/// Drives the controller. If that panics, the gateway drains, which ends the process, and Kubernetes starts another:
+/// without the loop it would serve endpoints that are gone, and say that it is ready. What tenants write is read where
+/// a panic is [`caught`](live::caught).
+fn drain_after_panic(gateway: &Gateway, drive: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(drive)).is_err() {
+        notes::ended(&"it panicked, which is a bug: the process drains and ends");
+        gateway.drain();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_config::Source;
+
+    #[test]
+    fn a_loop_that_panics_ends_the_gateway() {
+        let config = r#"{
+            "listeners": { "web": { "address": "127.0.0.1:0" } }, "routes": { "all": { "respond": {} } },
+            "admin": { "address": "off" }, "watch": false, "workers": 1, "shutdown": { "delay": "0s" }
+        }"#;
+        let gateway = weir_gateway::start(Source::text("weir.yaml", config)).unwrap();
+        drain_after_panic(&gateway, || {});
+        assert!(!gateway.has_ended());
+        drain_after_panic(&gateway, || panic!("a bug"));
+        assert!(gateway.has_ended());
     }
 }

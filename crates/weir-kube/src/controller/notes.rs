@@ -6,6 +6,7 @@ use crate::watch::reflector::{self, MOST_OBJECTS};
 use crate::watch::writer;
 use std::fmt::Display;
 use std::time::Duration;
+use weir_config::Mistakes;
 use weir_telemetry::log;
 
 static UNDONE: log::PerSubject = log::per_subject(1, Duration::from_secs(600));
@@ -110,6 +111,13 @@ pub(super) fn forbidden(verb: &str, resource: &Resource, subresource: &str, why:
     let fields: log::Fields<'_> =
         &[("permission", &permission), ("rule", &rule), ("error", &why), ("hint", &hint)];
     log::error("the service account lacks a permission", fields);
+}
+
+/// The translator has panicked.
+pub(super) fn panicked(mistakes: &Mistakes) {
+    let hint = "please report this; the next change tries again";
+    let text = mistakes.for_readers().to_text();
+    log::error("the objects cannot be translated: what runs stays", &[("error", &text), ("hint", &hint)]);
 }
 
 /// The controller cannot go on.

@@ -1,6 +1,7 @@
 //! A translator that a test can read: an HTTPRoute is `spec: { path, body }` or `spec: { path, upstream }`, an
 //! EndpointSlice `address` is the endpoint of the upstream of its name, a Secret `stringData: { cert, key }` makes the
-//! listener `secure`, and the body `refused` makes a config that Weir refuses.
+//! listener `secure`, the body `refused` makes a config that Weir refuses, `panics here` makes this translator panic,
+//! and `panics there` the gateway that loads the config.
 
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,11 +10,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use weir_config::schema::{Endpoint, EndpointAddress};
 use weir_config::{Mistakes, Supply};
+use weir_gateway::prelude::{Deserialize, Filter, FilterKind, Hooks, JsonSchema, Serialize};
 use weir_kube::Name;
 use weir_kube::api::watched;
 use weir_kube::controller::{Effect, Output, Translator};
 use weir_kube::watch::store::Change;
 use weir_kube::watch::writer::Target;
+
+/// A filter that cannot be built.
+pub(crate) static BREAKS: FilterKind = FilterKind::of::<Breaks>("breaks");
+
+#[derive(Deserialize, Serialize, JsonSchema)]
+struct Breaks {}
+
+impl Filter for Breaks {
+    fn hooks(&self) -> Hooks {
+        panic!("a bug of the gateway")
+    }
+}
 
 pub(crate) const CONTROLLER: &str = "example.com/made-up";
 
@@ -92,11 +106,15 @@ impl Translator for MadeUp {
         let mut routes = json!({});
         for (key, route) in &self.routes {
             let is_left_out = self.left_out.contains(key);
+            assert_ne!(route["body"], "panics here", "a bug of the translator");
             let wrong = route["body"] == "refused";
             let name = format!("{}.{}", key.namespace, key.name);
             if !is_left_out {
                 let code = if wrong { json!(70_000) } else { json!(200) };
                 routes[&name] = json!({ "match": { "path": route["path"] } });
+                if route["body"] == "panics there" {
+                    routes[&name]["filters"] = json!([{ "breaks": {} }]);
+                }
                 match route.get("upstream") {
                     Some(upstream) => routes[&name]["upstream"] = upstream.clone(),
                     None => routes[&name]["respond"] = json!({ "status": code, "body": route["body"] }),

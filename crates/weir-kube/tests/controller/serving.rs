@@ -240,6 +240,28 @@ fn a_config_that_is_refused_costs_the_object_to_blame_alone() {
     crate::world::wait_programmed(&kube, "b", "True");
 }
 
+/// What runs stays, and so do the changes that come later.
+#[test]
+fn a_panic_costs_neither_the_gateway_nor_later_changes() {
+    for wrong in ["panics here", "panics there"] {
+        let kube = FakeKube::start();
+        kube.put(route("a", "/a", "one"));
+        let (_folder, path) = folder();
+        let replica = Replica::start(&kube, &path);
+        replica.wait_body("/a", "one");
+        let before = replica.translations();
+        kube.put(route("b", "/b", wrong));
+        eventually_within(SOON, "it is translated", || replica.translations() > before);
+        kube.put(route("a", "/a", "two"));
+        eventually_within(SOON, "it is translated again", || replica.translations() > before + 1);
+        replica.get("/a").expect_status(200).expect_body("one");
+        kube.put(route("b", "/b", "mended"));
+        replica.wait_body("/b", "mended");
+        replica.wait_body("/a", "two");
+        replica.wait_ready();
+    }
+}
+
 #[test]
 fn tls_and_a_token_that_rotates() {
     let authority = Authority::new();

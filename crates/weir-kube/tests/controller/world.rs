@@ -1,6 +1,6 @@
 //! An API server, a gateway and its controller.
 
-use crate::made_up::{CONTROLLER, MadeUp};
+use crate::made_up::{BREAKS, CONTROLLER, MadeUp};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,7 +37,8 @@ impl Replica {
         let text = translator.translate().text;
         let run = folder.join("run");
         let source = live::source(&run, &text).unwrap();
-        let gateway = weir_gateway::start(source.clone()).unwrap_or_else(|e| panic!("{e}"));
+        let gateway = weir_gateway::builder(source.clone()).filter(&BREAKS).start();
+        let gateway = gateway.unwrap_or_else(|e| panic!("{e}"));
         let live = Live::new(gateway.clone(), source, &run);
         let settings = Settings {
             controller: CONTROLLER.to_owned(),
