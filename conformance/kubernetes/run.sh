@@ -136,7 +136,7 @@ wait_for 60 api /readyz
 cluster kube-controller-manager --kubeconfig kubeconfig --use-service-account-credentials=false --leader-elect=false \
   --secure-port 0 --horizontal-pod-autoscaler-sync-period 1s --root-ca-file ca.crt \
   --kube-api-qps 500 --kube-api-burst 1000 \
-  --controllers deployment-controller,replicaset-controller,horizontal-pod-autoscaler-controller,endpointslice-controller,namespace-controller,garbage-collector-controller,root-ca-certificate-publisher-controller \
+  --controllers daemonset-controller,deployment-controller,replicaset-controller,horizontal-pod-autoscaler-controller,endpointslice-controller,namespace-controller,garbage-collector-controller,root-ca-certificate-publisher-controller \
   >manager.log 2>&1 &
 
 STATIC=

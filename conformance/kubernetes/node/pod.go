@@ -72,14 +72,14 @@ func (p *pod) run(ctx context.Context) {
 		p.log.file = file
 		defer file.Close()
 	}
+	if p.object.Spec.HostNetwork {
+		p.address = bridgeAddress
+	}
 	spec, err := p.prepare(ctx)
 	for err != nil && !p.isEnding() {
 		fmt.Println("pod", p.object.Namespace, p.object.Name, err)
 		p.wait(time.Second) // for a Secret or a ConfigMap that comes later
 		spec, err = p.prepare(ctx)
-	}
-	if p.object.Spec.HostNetwork {
-		p.address = bridgeAddress
 	}
 	p.report(ctx, false)
 	go p.watchReadiness(ctx)
@@ -360,7 +360,11 @@ func (p *pod) isReady() bool {
 		client := http.Client{Timeout: time.Second, Transport: &http.Transport{
 			DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 		}}
-		answer, err := client.Get(fmt.Sprintf("http://%s:%d%s", p.address, port, probe.HTTPGet.Path))
+		host := p.address
+		if probe.HTTPGet.Host != "" {
+			host = probe.HTTPGet.Host
+		}
+		answer, err := client.Get(fmt.Sprintf("http://%s:%d%s", host, port, probe.HTTPGet.Path))
 		if err != nil {
 			return false
 		}
