@@ -14,8 +14,12 @@
 #                        crates  crates/*.crate, each built once from its archive
 #                        brew    weir.rb, a Homebrew formula; needs `source`
 #                        apt     apt/, a Debian repository; needs `deb`
-#   WEIR_SIGN_KEY      OpenPGP key, in gpg's keyring, that signs the RPM, the repository and SHA256SUMS; default: none
-#   WEIR_URL           where the files will be downloaded from, for the formula and the repository's client file
+#   WEIR_SIGN_KEY      OpenPGP key, in gpg's keyring, that signs the RPM, the repository and SHA256SUMS; its public part
+#                      becomes weir-key.asc; default: none
+#   WEIR_MAINTAINER    `NAME <ADDRESS>` of whoever answers for the packages
+#   WEIR_URL           where the files of this release will be downloaded from, for the formula
+#   WEIR_APT_URL       where the repository will be; default: WEIR_URL/apt
+#                      These have placeholders, which are refused together with WEIR_SIGN_KEY.
 #   WEIR_BIN           packages this binary instead of building one with the profile dist
 #   WEIR_KUBE_BIN      weir-kube of the image; default: the one beside WEIR_BIN
 #   WEIR_PROFILE       profile to build with instead of dist
@@ -27,7 +31,9 @@ cd "$(dirname "$0")/.."
 out=${1:-target/dist/packages}
 wanted=${WEIR_PACKAGES:-tar deb rpm image sbom source crates brew apt}
 compress=${WEIR_COMPRESS:-xz}
+maintainer=${WEIR_MAINTAINER:-The Weir authors <nobody@weir.invalid>}
 url=${WEIR_URL:-https://weir.invalid/download}
+apt_url=${WEIR_APT_URL:-$url/apt}
 machine=$(uname -m)
 umask 022
 export LC_ALL=C TZ=UTC
@@ -58,6 +64,21 @@ done
 case $compress in xz | none) ;; *) fail "WEIR_COMPRESS is '$compress'. Expected xz or none" ;; esac
 [ -z "${WEIR_SIGN_KEY:-}" ] || gpg --batch --list-secret-keys "$WEIR_SIGN_KEY" >/dev/null 2>&1 ||
     fail "WEIR_SIGN_KEY is '$WEIR_SIGN_KEY', but gpg has no such secret key"
+case $maintainer in
+    *'
+'*) fail "WEIR_MAINTAINER has more than one line" ;;
+    ?*' <'?*@?*'>') ;;
+    *) fail "WEIR_MAINTAINER is '$maintainer'. Expected NAME <ADDRESS>" ;;
+esac
+# A signature tells users that somebody answers for the files.
+names() { # names KIND VALUE MESSAGE
+    case $2 in *weir.invalid*) ! wants "$1" || fail "$3" ;; esac
+}
+if [ -n "${WEIR_SIGN_KEY:-}" ]; then
+    names deb "$maintainer" "a signed package names its maintainer: set WEIR_MAINTAINER"
+    names brew "$url" "a signed release names its address: set WEIR_URL"
+    names apt "$apt_url" "a signed repository names its address: set WEIR_APT_URL or WEIR_URL"
+fi
 
 # A source archive has no .git; `.source` there says which commit it is.
 if [ -e .git ]; then
@@ -112,12 +133,6 @@ made() {
 archive() {
     tar -C "$1" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" --format=gnu \
         --mode=go-w --transform "flags=r;s,^\.,$2," -cf - .
-}
-sign() { # sign FILE SIGNATURE OPTION...
-    file=$1 signature=$2
-    shift 2
-    rm -f "$signature"
-    gpg --batch --yes --local-user "$WEIR_SIGN_KEY" --digest-algo SHA256 --output "$signature" "$@" "$file"
 }
 
 # === what tarball, Debian package and RPM hold ===
@@ -176,7 +191,7 @@ if wants deb; then
 Package: weir
 Version: $version
 Architecture: $architecture
-Maintainer: The Weir authors <weir@localhost>
+Maintainer: $maintainer
 Section: httpd
 Priority: optional
 Depends: libc6 (>= ${libc:-2.36}), libgcc-s1
@@ -195,31 +210,7 @@ fi
 
 if wants apt; then
     apt=$out/apt
-    rm -rf "$apt"
-    pool=pool/main/w/weir index=dists/stable/main/binary-$architecture
-    mkdir -p "$apt/$pool" "$apt/$index"
-    cp "$deb" "$apt/$pool/"
-    (cd "$apt" && dpkg-scanpackages --arch "$architecture" pool 2>/dev/null) >"$apt/$index/Packages"
-    gzip -9nk "$apt/$index/Packages"
-    release=$apt/dists/stable/Release
-    {
-        printf 'Origin: Weir\nLabel: Weir\nSuite: stable\nCodename: stable\n'
-        printf 'Architectures: %s\nComponents: main\nDescription: Weir API gateway\n' "$architecture"
-        printf 'Date: %s\nSHA256:\n' "$(date -u -R -d "@$SOURCE_DATE_EPOCH")"
-        (cd "$apt/dists/stable" && for file in "main/binary-$architecture"/Packages*; do
-            printf ' %s %s %s\n' "$(sha256sum "$file" | cut -d' ' -f1)" "$(stat -c %s "$file")" "$file"
-        done)
-    } >"$work/Release"
-    mv "$work/Release" "$release"
-    trust='Trusted: yes'
-    if [ -n "${WEIR_SIGN_KEY:-}" ]; then
-        sign "$release" "$apt/dists/stable/Release.gpg" --armor --detach-sign
-        sign "$release" "$apt/dists/stable/InRelease" --clearsign
-        gpg --batch --export "$WEIR_SIGN_KEY" >"$apt/weir.gpg"
-        trust='Signed-By: /etc/apt/keyrings/weir.gpg'
-    fi
-    # For /etc/apt/sources.list.d of the machines that use the repository.
-    printf 'Types: deb\nURIs: %s/apt\nSuites: stable\nComponents: main\n%s\n' "$url" "$trust" >"$apt/weir.sources"
+    WEIR_APT_URL=$apt_url scripts/dist/apt.sh "$apt" "$deb"
     (cd "$out" && find apt -type f | sort) >>"$work/made"
     echo "$apt"
 fi
@@ -318,13 +309,16 @@ fi
 
 # === checksums ===
 
+if [ -n "${WEIR_SIGN_KEY:-}" ]; then
+    gpg --batch --armor --export "$WEIR_SIGN_KEY" >"$out/weir-key.asc"
+    made "$out/weir-key.asc"
+fi
 (cd "$out" && sort "$work/made" | xargs sha256sum) >"$work/SHA256SUMS"
 mv "$work/SHA256SUMS" "$out/SHA256SUMS"
 echo "$out/SHA256SUMS"
 if [ -n "${WEIR_SIGN_KEY:-}" ]; then
-    sign "$out/SHA256SUMS" "$out/SHA256SUMS.asc" --armor --detach-sign
+    scripts/dist/sign.sh "$out/SHA256SUMS" "$out/SHA256SUMS.asc" --armor --detach-sign
     echo "$out/SHA256SUMS.asc"
 else
-    rm -f "$out/SHA256SUMS.asc"
-    echo "dist.sh: nothing is signed: WEIR_SIGN_KEY is not set" >&2
+    echo "dist.sh: nothing is signed, and apt refuses a repository without a signature: WEIR_SIGN_KEY is not set" >&2
 fi

@@ -42,7 +42,10 @@ fn packaged(into: &Path, version: &str, kinds: &str) -> Vec<PathBuf> {
 fn dist(into: &Path, kinds: &str) -> Command {
     let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/dist.sh"));
     command.arg(into).env("WEIR_COMPRESS", "none").env("WEIR_PACKAGES", kinds);
-    command.env_remove("WEIR_SIGN_KEY").env_remove("WEIR_URL").env_remove("SOURCE_DATE_EPOCH");
+    for setting in ["MAINTAINER", "SIGN_KEY", "URL", "APT_URL", "LIBC"] {
+        command.env_remove(format!("WEIR_{setting}"));
+    }
+    command.env_remove("SOURCE_DATE_EPOCH");
     command
 }
 

@@ -81,9 +81,13 @@ fn mistakes_are_told_before_anything_is_built() {
         ("tar", "zip", None, "WEIR_COMPRESS is 'zip'. Expected xz or none"),
         ("tar brew", "none", None, "brew needs source"),
         ("tar", "none", Some("nobody@weir.test"), "gpg has no such secret key"),
+        ("rpm deb", "none", None, "WEIR_MAINTAINER is 'me'. Expected NAME <ADDRESS>"),
     ] {
         let mut command = dist(&dir.path().join("packages"), kinds);
         command.env("WEIR_COMPRESS", compress).env("GNUPGHOME", dir.path()).env("WEIR_BIN", "/nonexistent");
+        if told.contains("MAINTAINER") {
+            command.env("WEIR_MAINTAINER", "me");
+        }
         if let Some(key) = key {
             command.env("WEIR_SIGN_KEY", key);
         }
@@ -153,8 +157,44 @@ fn the_bill_of_materials_is_complete() {
     }
 }
 
+/// A keyring of gpg.
+pub(super) struct Keys {
+    pub(super) home: PathBuf,
+}
+
+impl Keys {
+    /// The user of the secret key.
+    pub(super) const NAME: &str = "release@weir.test";
+
+    /// With one secret key.
+    pub(super) fn new(dir: &Path) -> Self {
+        let keys = Self::empty(dir.join("keys"));
+        let generate = ["--passphrase", "", "--quick-generate-key", Self::NAME, "ed25519", "sign", "never"];
+        must(keys.gpg().args(generate));
+        keys
+    }
+
+    pub(super) fn empty(home: PathBuf) -> Self {
+        fs::create_dir(&home).unwrap();
+        must(Command::new("chmod").arg("700").arg(&home));
+        Self { home }
+    }
+
+    pub(super) fn gpg(&self) -> Command {
+        let mut command = Command::new("gpg");
+        command.arg("--batch").env("GNUPGHOME", &self.home);
+        command
+    }
+}
+
+impl Drop for Keys {
+    fn drop(&mut self) {
+        let _ = Command::new("gpgconf").args(["--kill", "all"]).env("GNUPGHOME", &self.home).output();
+    }
+}
+
 /// `apt-get` with folders of its own.
-fn apt(root: &Path) -> Command {
+pub(super) fn apt(root: &Path) -> Command {
     for folder in ["state/lists/partial", "cache/archives/partial", "etc/apt.conf.d", "etc/preferences.d"] {
         fs::create_dir_all(root.join(folder)).unwrap();
     }
@@ -181,32 +221,32 @@ fn a_signed_repository_and_signed_checksums() {
         return eprintln!("SKIPPED: dpkg-dev, gpg, apt or rpm is not installed");
     }
     let (dir, binaries) = (TempDir::new().unwrap(), stand_ins());
-    let (keys, out) = (dir.path().join("keys"), dir.path().join("out"));
-    fs::create_dir(&keys).unwrap();
-    must(Command::new("chmod").arg("700").arg(&keys));
+    let (keys, out) = (Keys::new(dir.path()), dir.path().join("out"));
     let gpg = || {
-        let mut command = Command::new("gpg");
-        command.arg("--batch").env("GNUPGHOME", &keys).current_dir(&out);
+        let mut command = keys.gpg();
+        command.current_dir(&out);
         command
     };
-    fs::create_dir(&out).unwrap();
-    must(gpg().args([
-        "--passphrase",
-        "",
-        "--quick-generate-key",
-        "release@weir.test",
-        "ed25519",
-        "sign",
-        "never",
-    ]));
     let mut command = dist(&out, "deb apt rpm");
     command
         .env("WEIR_BIN", binaries.path().join("weir"))
         .env("WEIR_VERSION", "1.2.3")
-        .env("GNUPGHOME", &keys);
-    must(
-        command.env("WEIR_SIGN_KEY", "release@weir.test").env("WEIR_URL", format!("file:{}", out.display())),
-    );
+        .env("GNUPGHOME", &keys.home)
+        .env("WEIR_SIGN_KEY", Keys::NAME);
+    // Nobody answers for placeholders.
+    for (setting, value, told) in [
+        ("WEIR_MAINTAINER", "A. Name <release@weir.test>".to_owned(), "set WEIR_MAINTAINER"),
+        ("WEIR_URL", "https://weir.test".to_owned(), "set WEIR_APT_URL or WEIR_URL"),
+        ("WEIR_APT_URL", format!("file:{}/apt", out.display()), ""),
+    ] {
+        if !told.is_empty() {
+            let refused = command.output().unwrap();
+            let stderr = String::from_utf8_lossy(&refused.stderr);
+            assert!(!refused.status.success() && stderr.contains(told), "{stderr}");
+        }
+        command.env(setting, value);
+    }
+    must(&mut command);
     must(gpg().args(["--verify", "SHA256SUMS.asc", "SHA256SUMS"]));
     must(Command::new("sha256sum").args(["--check", "--strict", "SHA256SUMS"]).current_dir(&out));
 
@@ -256,5 +296,29 @@ fn a_signed_repository_and_signed_checksums() {
     let changed =
         Command::new("sha256sum").args(["--check", "--quiet", "SHA256SUMS"]).current_dir(&out).output();
     assert!(!changed.unwrap().status.success());
-    let _ = Command::new("gpgconf").args(["--kill", "all"]).env("GNUPGHOME", &keys).output();
+}
+
+#[test]
+fn apt_refuses_a_repository_without_a_signature() {
+    if !has("dpkg-scanpackages") || !has("apt-get") {
+        return eprintln!("SKIPPED: dpkg-dev or apt is not installed");
+    }
+    let (dir, binaries) = (TempDir::new().unwrap(), stand_ins());
+    let (out, machine) = (dir.path().join("out"), dir.path().join("machine"));
+    let mut command = dist(&out, "deb apt");
+    command.env("WEIR_BIN", binaries.path().join("weir")).env("WEIR_VERSION", "1.2.3");
+    must(command.env("WEIR_URL", format!("file:{}", out.display())));
+    let sources = fs::read_to_string(out.join("apt/weir.sources")).unwrap();
+    assert!(sources.starts_with("# This repository is not signed"), "{sources}");
+    assert!(!sources.lines().any(|line| line.starts_with("Trusted")), "{sources}");
+    fs::create_dir(&machine).unwrap();
+    fs::write(machine.join("weir.sources"), &sources).unwrap();
+    let refused = apt(&machine).arg("update").output().unwrap();
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && told.contains("is not signed"), "{told}");
+
+    // As the file says: this line makes apt trust the address.
+    fs::write(machine.join("weir.sources"), format!("{sources}Trusted: yes\n")).unwrap();
+    must(apt(&machine).arg("update"));
+    must(apt(&machine).args(["download", "weir=1.2.3"]));
 }
