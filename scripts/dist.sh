@@ -3,13 +3,16 @@
 #
 #   scripts/dist.sh [FOLDER]      default: target/dist/packages
 #
+# It first removes what an earlier run left in FOLDER, so that SHA256SUMS lists every file there.
+#
 # Environment:
 #   WEIR_PACKAGES      which of these to make, default all:
 #                        tar     weir-VERSION-linux-MACHINE.tar.gz
 #                        deb     weir_VERSION_ARCHITECTURE.deb
 #                        rpm     weir-VERSION-1.MACHINE.rpm
 #                        image   weir-VERSION-image-MACHINE.tar, an OCI image that holds weir and weir-kube
-#                        sbom    weir-VERSION.cdx.json, a bill of materials (CycloneDX), with `image` also one of it
+#                        sbom    weir-VERSION-linux-MACHINE.cdx.json, a bill of materials (CycloneDX); with `image`
+#                                also weir-VERSION-image-MACHINE.cdx.json
 #                        source  weir-VERSION-source.tar.xz, with all dependencies: it builds without a network
 #                        crates  crates/*.crate, each built once from its archive
 #                        brew    weir.rb, a Homebrew formula; needs `source`
@@ -24,6 +27,7 @@
 #   WEIR_KUBE_BIN      weir-kube of the image; default: the one beside WEIR_BIN
 #   WEIR_PROFILE       profile to build with instead of dist
 #   WEIR_VERSION       replaces the version of the binary
+#   WEIR_LIBC          C library in the tarball's name, if the binary brings its own: musl
 #   WEIR_COMPRESS      compression of packages: xz (default) or none, which is quick
 #   SOURCE_DATE_EPOCH  time stamp of every file; default: the last commit's
 set -eu
@@ -123,6 +127,11 @@ mkdir -p "$out"
 out=$(cd "$out" && pwd -P)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+if [ -e "$out/SHA256SUMS" ]; then
+    sed -n 's,^[0-9a-f]*  \(\(apt/\|crates/\|weir\)[^ ]*\)$,\1,p' "$out/SHA256SUMS" |
+        (cd "$out" && xargs -r rm -f --)
+    rm -f "$out/SHA256SUMS" "$out/SHA256SUMS.asc"
+fi
 
 made() {
     echo "${1#"$out"/}" >>"$work/made"
@@ -165,7 +174,7 @@ if wants tar || wants deb || wants rpm; then
 fi
 
 if wants tar; then
-    name=weir-$version-linux-$machine
+    name=weir-$version-linux-$machine${WEIR_LIBC:+-$WEIR_LIBC}
     level=-9
     [ "$compress" != none ] || level=-1
     archive "$tree" "$name" | gzip "$level" -nc >"$out/$name.tar.gz"
@@ -254,14 +263,15 @@ if wants image; then
 fi
 
 if wants sbom; then
-    bill=$out/weir-$version
+    bill=$out/weir-$version-linux-$machine.cdx.json
     scripts/dist/sbom.py --name weir --version "$version" --epoch "$SOURCE_DATE_EPOCH" --commit "$commit" \
-        "$bill.cdx.json"
-    made "$bill.cdx.json"
+        "$bill"
+    made "$bill"
     if wants image; then
+        bill=$out/weir-$version-image-$machine.cdx.json
         scripts/dist/sbom.py --name weir-image --version "$version" --epoch "$SOURCE_DATE_EPOCH" --commit "$commit" \
-            --packages "$work/base" "$bill-image.cdx.json"
-        made "$bill-image.cdx.json"
+            --packages "$work/base" "$bill"
+        made "$bill"
     fi
 fi
 

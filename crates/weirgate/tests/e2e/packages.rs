@@ -1,6 +1,7 @@
 //! The packages of `make dist`: unpacked, installed, run, upgraded and removed, in a separate root and never on this
 //! machine.
 
+mod gather;
 mod image;
 mod release;
 mod upgrades;
@@ -82,6 +83,11 @@ fn a_tarball() {
     let folder = name.strip_suffix(".tar.gz").unwrap();
     assert!(folder.starts_with("weir-1.2.3-linux-"), "{name}");
     must(Command::new("tar").arg("-xzf").arg(&packages[0]).arg("-C").arg(dir.path()));
+    expect_files(&dir.path().join(folder));
+
+    // Another version in the same folder replaces it, so that no file there is without a checksum.
+    let other = packaged(dir.path(), "1.2.4", "tar");
+    assert!(other[0].exists() && !packages[0].exists(), "{packages:?}, {other:?}");
     expect_files(&dir.path().join(folder));
 }
 
