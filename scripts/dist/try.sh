@@ -5,7 +5,7 @@
 #
 # FOLDER has the files of scripts/dist.sh, OLDER those of an earlier version, from which Debian package and RPM are
 # upgraded while `weir load` runs: a request that fails ends this script. Without OLDER, FOLDER's own are reinstalled.
-# WEIR_TRY says what to try: sums tar deb rpm image source (default: whatever FOLDER holds).
+# WEIR_TRY says what to try: sums tar deb apt rpm image source (default: what FOLDER holds).
 #
 # The machine is made once, by mmdebstrap, and kept in target/dist/machine. It has a network of its own with nothing but
 # loopback.
@@ -19,13 +19,34 @@ work=$(mktemp -d)
 guest=
 fail() { echo "try.sh: $*" >&2; exit 1; }
 step() { printf '== %s\n' "$*"; }
-tries() { case " ${WEIR_TRY:-sums tar deb rpm image source} " in *" $1 "*) ;; *) return 1 ;; esac; }
-one() { # the one file of this form in a folder
-    set -- $1
-    [ $# = 1 ] && [ -e "$1" ] && echo "$1"
+# Sets `found` to the one file of this form in a folder. A second version beside it would go untested.
+one() { # one FOLDER PATTERN
+    local files
+    mapfile -t files < <(compgen -G "$1/$2")
+    [ ${#files[@]} -le 1 ] || fail "several files in $1 are $2: ${files[*]##*/}"
+    found=${files[0]-}
+    [ -n "$found" ]
+}
+# Is this kind of file to be tried? Sets `new` to its name.
+tries() { # tries KIND PATTERN
+    case " ${WEIR_TRY:-sums tar deb apt rpm image source} " in *" $1 "*) ;; *) return 1 ;; esac
+    if ! one "$folder" "$2"; then
+        [ -z "${WEIR_TRY:-}" ] || fail "WEIR_TRY names $1, but $folder has no $2"
+        step "$1: not tried, as $folder has no $2"
+        return 1
+    fi
+    new=${found##*/}
+}
+# Sets `old` to the package in OLDER from which this kind is upgraded.
+older() { # older PATTERN
+    one "$older" "$1" || fail "$older has no $1 to upgrade from"
+    old=${found##*/}
 }
 
 finish() {
+    status=$?
+    # Why the service inside failed is lost with the machine.
+    [ "$status" = 0 ] || [ -z "${init:-}" ] || inside journalctl --no-pager -n 40 -u weir >&2 || true
     [ -z "$guest" ] || kill -KILL "$guest" 2>/dev/null || true
     [ -z "${load:-}" ] || kill -KILL "$load" 2>/dev/null || true
     umount -l "$work/root" "$work/disk" 2>/dev/null || true
@@ -146,6 +167,7 @@ expect_successor() {
 
 # try_packages COMMAND-TO-INSTALL OLDER NEWER COMMAND-TO-REMOVE
 try_packages() {
+    [ -x "$loader" ] || fail "$folder has no tarball, whose load tester makes the load"
     boot
     quietly "$1 /older/$2"
     [ "$(inside systemctl is-active weir || true)" = inactive ] || fail "an installation starts something"
@@ -189,13 +211,13 @@ try_packages() {
 }
 
 loader=$work/weir
-if archive=$(one "$folder/weir-*-linux-*.tar.gz"); then
-    tar -xzf "$archive" -C "$work" --strip-components=3 --wildcards '*/usr/bin/weir'
+if one "$folder" 'weir-*-linux-*.tar.gz'; then
+    tar -xzf "$found" -C "$work" --strip-components=3 --wildcards '*/usr/bin/weir'
 fi
 
 # === what is tried ===
 
-if tries sums; then
+if tries sums SHA256SUMS; then
     step "checksums"
     (cd "$folder" && sha256sum --check --quiet --strict SHA256SUMS)
     if [ -e "$folder/SHA256SUMS.asc" ]; then
@@ -205,10 +227,10 @@ if tries sums; then
     fi
 fi
 
-if tries tar && [ -n "$archive" ]; then
+if tries tar 'weir-*-linux-*.tar.gz'; then
     step "the tarball"
     boot
-    inside tar --strip-components=1 -C / -xzf "/packages/${archive##*/}"
+    inside tar --strip-components=1 -C / -xzf "/packages/$new"
     inside sh -c 'weir >/dev/null 2>&1 & echo $! >/run/weir.pid'
     expect_greeting
     inside sh -c 'kill -TERM "$(cat /run/weir.pid)"'
@@ -216,9 +238,9 @@ if tries tar && [ -n "$archive" ]; then
     halt
 fi
 
-if tries deb && deb=$(one "$folder/weir_*.deb") && old=$(one "$older/weir_*.deb"); then
-    step "the Debian package"
-    try_packages "dpkg -i" "${old##*/}" "${deb##*/}" "dpkg -r weir"
+if tries deb 'weir_*.deb' && older 'weir_*.deb'; then
+    step "the Debian package, upgraded from $old"
+    try_packages "dpkg -i" "$old" "$new" "dpkg -r weir"
     [ -e "$work/root/etc/weir/weir.yaml" ] || fail "the removal took the config"
     inside sh -c 'dpkg -P weir >/dev/null'
     for left in /etc/weir /var/lib/weir /var/lib/private/weir /var/log/weir /var/log/private/weir; do
@@ -228,28 +250,51 @@ if tries deb && deb=$(one "$folder/weir_*.deb") && old=$(one "$older/weir_*.deb"
     halt
 fi
 
-if tries rpm && rpm=$(one "$folder/weir-*.rpm") && old=$(one "$older/weir-*.rpm"); then
-    step "the RPM"
+if tries apt apt/weir.sources; then
+    step "the Debian repository"
+    boot
+    inside sh -c 'rm -f /etc/apt/sources.list /etc/apt/sources.list.d/*; mkdir -p /etc/apt/keyrings'
+    sed 's,^URIs: .*,URIs: file:/packages/apt,' "$folder/apt/weir.sources" \
+        >"$work/root/etc/apt/sources.list.d/weir.sources"
+    if [ -e "$folder/apt/weir.gpg" ]; then
+        inside cp /packages/apt/weir.gpg /etc/apt/keyrings/weir.gpg
+        quietly '{ apt-get update && apt-get install -y weir; }'
+        inside systemctl enable --quiet --now weir
+        expect_greeting
+        echo "   $(inside weir --version) installed by apt"
+    else
+        ! inside apt-get update >"$work/apt.log" 2>&1 || fail "apt accepts a repository without a signature"
+        grep -q 'is not signed' "$work/apt.log" || { cat "$work/apt.log" >&2; fail "apt gives another reason"; }
+        echo "   not signed, so apt refuses it"
+    fi
+    halt
+fi
+
+if tries rpm 'weir-*.rpm' && older 'weir-*.rpm'; then
+    step "the RPM, upgraded from $old"
     # --nodeps: rpm's database does not know what dpkg installed.
-    try_packages "rpm --nodeps --replacepkgs --oldpackage -U" "${old##*/}" "${rpm##*/}" "rpm -e weir"
+    try_packages "rpm --nodeps --replacepkgs --oldpackage -U" "$old" "$new" "rpm -e weir"
     [ -e "$work/root/etc/weir/weir.yaml.rpmsave" ] || fail "the removal took the changed config"
     echo "   removed"
     halt
 fi
 
-if tries image && image=$(one "$folder/weir-*-image-*.tar"); then
+if tries image 'weir-*-image-*.tar'; then
     step "the image"
-    scripts/dist/run-image.py "$image" >"$work/image.log" 2>&1 || { cat "$work/image.log" >&2; fail "the image does not run"; }
+    scripts/dist/run-image.py "$folder/$new" >"$work/image.log" 2>&1 ||
+        { cat "$work/image.log" >&2; fail "the image does not run"; }
     grep -q '^Weir runs\.' "$work/image.log" || fail "the image does not greet"
-    echo "   runs read-only, without capabilities: weir and $(grep '^weir-kube' "$work/image.log")"
+    kube=$(grep '^weir-kube' "$work/image.log") || fail "the image has no weir-kube"
+    echo "   runs read-only, without capabilities: weir and $kube"
 fi
 
-if tries source && source=$(one "$folder/weir-*-source.tar.xz"); then
+if tries source 'weir-*-source.tar.xz'; then
     step "the source archive, without a network (profile ${WEIR_TRY_PROFILE:-release})"
     mkdir "$work/source"
-    tar -xJf "$source" -C "$work/source" --strip-components=1
+    tar -xJf "$folder/$new" -C "$work/source" --strip-components=1
     (cd "$work/source" && unshare --net env CARGO_HOME="$work/cargo" RUSTUP_HOME="${RUSTUP_HOME:-$HOME/.rustup}" \
-        cargo install --offline --locked --quiet --profile "${WEIR_TRY_PROFILE:-release}" --path crates/weirgate --root "$work/prefix")
+        cargo install --offline --locked --quiet --profile "${WEIR_TRY_PROFILE:-release}" --path crates/weirgate \
+        --root "$work/prefix")
     echo "   $("$work/prefix/bin/weir" --version) built"
 fi
 step "all is well"
