@@ -136,6 +136,18 @@ fn a_file_that_the_api_may_not_write_is_told_of() {
     assert!(told.contains(&folder.display().to_string()) && told.contains("/var/lib/weir"), "{told}");
 }
 
+/// A small Debian has no `/bin/kill`, for one.
+#[test]
+fn the_unit_runs_only_weir_and_the_shell() {
+    let commands = UNIT.lines().filter(|line| line.starts_with("Exec"));
+    let commands = commands.map(|line| line.split_once('=').unwrap().1.trim_start_matches('-'));
+    let programs: Vec<&str> = commands.map(|command| command.split(' ').next().unwrap()).collect();
+    assert!(programs.len() >= 4, "{programs:?}");
+    for program in programs {
+        assert!(["/usr/bin/weir", "/bin/sh"].contains(&program), "{program} is of another package");
+    }
+}
+
 // === notifications to systemd ===
 
 #[test]
