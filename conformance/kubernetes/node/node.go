@@ -61,6 +61,11 @@ func (n *node) register(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// The API server taints a new node as not ready, and a cluster's node controller removes that.
+	made.Spec.Taints = nil
+	if made, err = n.client.CoreV1().Nodes().Update(ctx, made, metav1.UpdateOptions{}); err != nil {
+		return err
+	}
 	made.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: bridgeAddress}}
 	made.Status.DaemonEndpoints.KubeletEndpoint.Port = kubeletPort
 	made.Status.Conditions = []corev1.NodeCondition{{
