@@ -24,7 +24,8 @@
 //! `certs.rs` their TLS, `fastcgi.rs` a FastCGI server, `kube/` a Kubernetes API server. `weir.rs` runs the binary,
 //! `output.rs` reads its output, and `pty.rs` captures it on a terminal. `pebble.rs` runs a certificate authority,
 //! `balancer.rs` is a TCP balancer. `table.rs` runs many cases and reports each failure, `wait.rs` polls, `alone.rs`
-//! keeps other tests away from one that measures time. `generated.rs` compares the generated parts of reference pages.
+//! keeps other tests away from one that measures time. `generated.rs` compares the generated parts of reference pages,
+//! `golden_list.rs` the lists of public names.
 
 #![allow(clippy::unwrap_used, reason = "this crate is test code: a panic is how a test fails")]
 
@@ -35,6 +36,7 @@ mod client;
 mod coding;
 pub mod fastcgi;
 mod generated;
+mod golden_list;
 pub mod h2;
 mod h3;
 pub mod kube;
@@ -57,6 +59,7 @@ pub use certs::{Authority, Certificate};
 pub use client::{Client, Writer};
 pub use coding::{decoded, gzip};
 pub use generated::generated;
+pub use golden_list::{fields_of, golden_list};
 pub use h3::{Asked, H3, UdpPath};
 pub use message::{Body, Broken, Framing, Head, Response};
 pub use network::own_network;

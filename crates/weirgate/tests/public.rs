@@ -1,15 +1,18 @@
 //! What docs/reference/versions.md calls public has a list here, in `public/`: config keys, commands and options, metrics
-//! with their labels, fields of the access log, causes with their status, and calls of the admin API with their roles.
+//! with their labels, fields of the access log, causes with their status, calls of the admin API with their roles,
+//! defaults, and fields of saved reports and plans. `every_documented_field_is_listed` in e2e/admin.rs does the same
+//! for the fields that the admin API answers with.
 //!
-//! The lists are taken from the reference pages, which other tests compare with the code. A new name is added by
-//! `WEIR_BLESS=1`. A name that is gone or changed is a break for users, so that takes an edit of the list by hand: the
-//! reviewer sees a removed line, beside the one in CHANGELOG.
+//! The lists are taken from the reference pages, which other tests compare with the code. `golden_list` of weir-testkit
+//! says how a list changes.
 
 #![allow(clippy::unwrap_used, reason = "this is test code: a panic is how a test fails")]
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use weir_testkit::{fields_of, golden_list};
 
 /// A row of a table in a page.
 struct Row {
@@ -74,6 +77,42 @@ fn config_keys() {
     });
 }
 
+/// A config that does not name a key changes its meaning with the default.
+#[test]
+fn defaults_of_config_keys() {
+    compare("config", "config-defaults", |row| {
+        let Some(default) = default_of(row.cells.last().unwrap()).filter(|_| row.head == "Key") else {
+            return vec![];
+        };
+        match &*row.heading {
+            "The top level" => vec![format!("{}: {default}", row.name())],
+            section => vec![format!("{section}.{}: {default}", row.name())],
+        }
+    });
+}
+
+#[test]
+fn defaults_of_filter_settings() {
+    compare("filters", "filter-defaults", |row| match &*row.head {
+        "setting" => vec![format!("{}.{}: {}", row.heading, row.name(), row.plain(2))],
+        _ => vec![],
+    });
+}
+
+#[test]
+fn fields_of_saved_reports_and_plans() {
+    let reference = root().join("docs/reference");
+    let mut fields = BTreeSet::new();
+    for entry in fs::read_dir(reference).unwrap() {
+        let path = entry.unwrap().path();
+        if path.to_string_lossy().ends_with(".schema.json") {
+            let schema = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+            fields.extend(fields_of(&schema));
+        }
+    }
+    golden_list("schemas", "docs/reference/*.schema.json", &fields);
+}
+
 #[test]
 fn filter_settings() {
     compare("filters", "filters", |row| match &*row.head {
@@ -91,13 +130,6 @@ fn metrics() {
         }
         _ => vec![],
     });
-}
-
-#[test]
-fn a_removed_name_is_no_matter_of_blessing() {
-    let (kept, wrong) = change(&["a", "b"].map(str::to_owned).into(), &["b", "c"].map(str::to_owned).into());
-    assert_eq!(kept.into_iter().collect::<Vec<_>>(), ["a", "b", "c"]);
-    assert_eq!(wrong, ["- a", "+ c"]);
 }
 
 // === Helpers ===
@@ -119,35 +151,20 @@ impl Row {
     }
 }
 
-/// Compares the names in a reference page with a list, which `WEIR_BLESS=1` completes.
+/// Compares the names in a reference page with a list.
 #[track_caller]
 fn compare(page: &str, list: &str, name: Name) {
     let text = fs::read_to_string(root().join(format!("docs/reference/{page}.md"))).unwrap();
-    let now: BTreeSet<String> = rows(&text).iter().flat_map(name).collect();
-    assert!(now.len() > 10, "{page}.md has only {} names: did its tables change?", now.len());
-    let path = root().join(format!("crates/weirgate/tests/public/{list}.txt"));
-    let listed: BTreeSet<String> =
-        fs::read_to_string(&path).unwrap_or_default().lines().map(str::to_owned).collect();
-    let (all, wrong) = change(&listed, &now);
-    if std::env::var_os("WEIR_BLESS").is_some_and(|bless| !bless.is_empty()) {
-        fs::write(&path, all.into_iter().map(|name| name + "\n").collect::<String>()).unwrap();
-    }
-    let is_gone = wrong.iter().any(|line| line.starts_with('-'));
-    let blessed = !is_gone && std::env::var_os("WEIR_BLESS").is_some();
-    assert!(
-        wrong.is_empty() || blessed,
-        "public/{list}.txt and docs/reference/{page}.md differ:\n  {}\n\
-         `+`: WEIR_BLESS=1 adds it. `-`: somebody may use it, see \"How a key is deprecated\" in versions.md; if it must \
-         go or change, remove its line from the list by hand and write it into CHANGELOG.md.",
-        wrong.join("\n  ")
-    );
+    let names = rows(&text).iter().flat_map(name).collect();
+    golden_list(list, &format!("docs/reference/{page}.md"), &names);
 }
 
-/// The list with new names added and none removed, and the differences.
-fn change(listed: &BTreeSet<String>, now: &BTreeSet<String>) -> (BTreeSet<String>, Vec<String>) {
-    let gone = listed.difference(now).map(|name| format!("- {name}"));
-    let new = now.difference(listed).map(|name| format!("+ {name}"));
-    (listed.union(now).cloned().collect(), gone.chain(new).collect())
+/// What the meaning of a key says behind `Default`, up to the end of the phrase.
+fn default_of(meaning: &str) -> Option<String> {
+    let rest = meaning.split("Default ").nth(1)?;
+    let ends = [". ", ", ", "; ", ": "].into_iter().filter_map(|end| rest.find(end));
+    let phrase = ends.min().map_or(rest.trim_end_matches('.'), |end| &rest[..end]);
+    Some(phrase.replace('`', ""))
 }
 
 /// The rows of all tables in a page.

@@ -4,7 +4,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use tempfile::TempDir;
 use weir_testkit::{
-    Client, Response, Upstream, Weir, eventually, generated, refusing_address, run_weir, table, weir_command,
+    Client, Response, Upstream, Weir, eventually, fields_of, generated, golden_list, refusing_address,
+    run_weir, table, weir_command,
 };
 
 use crate::support::{OK, WEB};
@@ -62,6 +63,12 @@ fn every_call_is_documented() {
     }
     generated("docs/reference/admin-api.md", "calls", &others);
     generated("docs/reference/admin-api.md", "config calls", &config);
+}
+
+#[test]
+fn every_documented_field_is_listed() {
+    let described = ask(&weir(""), "GET /api/v1/openapi.json", "").expect_status(200).json();
+    golden_list("admin-api-fields", "GET /api/v1/openapi.json", &fields_of(&described));
 }
 
 #[test]
