@@ -158,8 +158,10 @@ pub(crate) struct Core {
     siblings: RefCell<Arc<[Sibling]>>,
     /// The core's sockets.
     pub(crate) sockets: Rc<Sockets>,
-    /// Whether this core drains, and how.
-    pub(crate) leaving: Cell<Option<Leaving>>,
+    /// Whether the process drains, and how.
+    leaving: Cell<Option<Leaving>>,
+    /// Whether other cores serve in place of this one, whatever the process does.
+    is_replaced: Cell<bool>,
     pub(crate) access_log: RefCell<Option<AccessLog>>,
     /// Where spans go.
     pub(crate) spans: RefCell<Option<Outbox>>,
@@ -248,6 +250,7 @@ impl Core {
             siblings: RefCell::new(siblings),
             sockets,
             leaving: Cell::new(None),
+            is_replaced: Cell::new(false),
             access_log: RefCell::new(None),
             spans: RefCell::new(None),
             autopsies: Autopsies::new(snapshot.autopsy),
@@ -362,10 +365,9 @@ impl Core {
     /// Other cores serve now. If this one no longer does, its connections close after their next exchange.
     pub(crate) fn join(&self, siblings: Arc<[Sibling]>, serves: bool) {
         *self.siblings.borrow_mut() = siblings;
-        if serves {
-            self.leaving.set(None);
-        } else {
-            self.drain(Leaving::Successor);
+        self.is_replaced.set(!serves);
+        if !serves {
+            self.close_all();
         }
     }
 
@@ -401,20 +403,25 @@ impl Core {
 
     /// Whether a new connection gets one answer only.
     pub(crate) fn ends(&self) -> bool {
-        self.leaving.get().is_some_and(|leaving| leaving != Leaving::Delayed)
+        self.is_replaced.get() || matches!(self.leaving.get(), Some(Leaving::End | Leaving::Successor))
     }
 
     /// Whether an idle connection that is to be closed may bring one more request.
     pub(crate) fn awaits_one_more(&self) -> bool {
-        matches!(self.leaving.get(), Some(Leaving::Delayed | Leaving::Successor))
+        match self.leaving.get() {
+            Some(leaving) => leaving != Leaving::End,
+            None => self.is_replaced.get(),
+        }
     }
 
-    /// Closes every connection after its exchange.
+    /// The process drains: closes every connection after its exchange.
     pub(crate) fn drain(&self, leaving: Leaving) {
         self.leaving.set(Some(leaving));
-        for (_, handle) in self.handles.borrow().iter() {
-            handle.close();
-        }
+        self.close_all();
+    }
+
+    fn close_all(&self) {
+        self.handles.borrow().iter().for_each(|(_, handle)| handle.close());
     }
 
     /// Makes exchanges that have waited longer than a round watch for a client's reset. Watching from the start would

@@ -338,3 +338,34 @@ fn serve(core: &Rc<Core>, listener: &Rc<LocalListener>, socket: OwnedFd, peer: P
     }
     weir_wire::spawn(Box::pin(connection::serve_lane(Rc::clone(core), Rc::new(Lane::new(arrived)))));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::homes::Homes;
+    use weir_telemetry::Setup;
+
+    fn core() -> Rc<Core> {
+        let own = Sibling::new(0, mpsc::unbounded_channel().0);
+        let shared = Arc::new(Shared::new(Arc::new(Homes::new().unwrap())));
+        let sockets = Driver::new().unwrap().sockets();
+        let parts = Parts { own, siblings: Arc::from([]), shared, seed: 1, sockets, handle: call::handle };
+        Core::new(parts, &Telemetry::new(Setup::default()), Arc::new(Snapshot::empty()))
+    }
+
+    /// Other cores may take the place of this one while its process drains, and give it back: neither undoes the other.
+    #[test]
+    fn a_core_that_is_replaced_in_a_process_that_drains() {
+        let core = core();
+        let none = || Arc::from([]);
+        core.join(none(), false);
+        core.drain(Leaving::Delayed);
+        assert!(core.ends(), "the delay of a drain does not make it serve again");
+        core.join(none(), true);
+        assert!(!core.ends(), "new connections stay during the delay");
+        assert!(core.awaits_one_more(), "and the others may bring one more request");
+        core.drain(Leaving::End);
+        core.join(none(), true);
+        assert!(core.ends(), "the process ends whoever serves");
+    }
+}
