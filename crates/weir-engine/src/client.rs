@@ -104,12 +104,10 @@ impl Client {
         self.generation = local.generation;
         self.listener = match local.serving(&self.handle) {
             Some(same) => Rc::clone(same),
-            // Its number may belong to another listener by now, so it must match no route that asks for a listener.
-            None => Rc::new(LocalListener {
-                spec: std::sync::Arc::clone(&self.listener.spec),
-                number: u16::MAX,
-                cells: std::sync::Arc::clone(&self.listener.cells),
-            }),
+            None => {
+                let LocalListener { spec, cells, .. } = &*self.listener;
+                Rc::new(LocalListener::gone(std::sync::Arc::clone(spec), std::sync::Arc::clone(cells)))
+            }
         };
         self.trusted = self.forwarding.believes(&local.snapshot, self.peer.ip());
         true

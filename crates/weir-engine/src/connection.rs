@@ -86,11 +86,15 @@ async fn serve(core: &Rc<Core>, arrived: Arrived, deadline: &mut Deadline) {
         (now.cloned(), local.snapshot.connections, local.snapshot.per_client.is_set())
     };
     // If its listener is gone or the core drains, a connection from the accept queue gets one answer.
-    let ends = core.ends() || now.is_none();
+    let is_gone = now.is_none();
+    let ends = core.ends() || is_gone;
     let listener = now.unwrap_or(listener);
     let handle = Rc::new(ConnectionHandle::new(&listener.spec, ends, waker));
     let held = core.shared.connections.fetch_add(1, Ordering::Relaxed);
     let number = core.enter(&handle);
+    if ends {
+        core.limit_first(&handle, is_gone);
+    }
     let cells = std::sync::Arc::clone(&listener.cells);
     let accepts = !matches!(listener.spec.serves, Serves::Sni(_));
     let mut left = Left { core, number, cells, is_accepted: accepts, client: None, closed: None };
@@ -128,6 +132,7 @@ async fn serve(core: &Rc<Core>, arrived: Arrived, deadline: &mut Deadline) {
     };
     left.closed = Some(match greeted {
         Ok(Greeted::Authority) => Closed::Finished,
+        Ok(Greeted::Idle) => Closed::Drain,
         Ok(Greeted::Excess { listener, socket, peer, cause }) => {
             core.lost(cause, &listener.spec.name, peer, "");
             turn_away(socket, &listener, cause, core.local().snapshot.expose_causes).await;

@@ -16,7 +16,7 @@ use crate::export::Outbox;
 use crate::files::copies::Table;
 use crate::homes::Passed;
 use crate::lane::Lane;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Listener, Snapshot};
 use crate::tap::Tap;
 use connection_handle::WATCHED;
 use foldhash::fast::FixedState;
@@ -32,7 +32,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc as mpsc_std;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use weir_filter::filter::{CoreHandle, RouteScope};
 use weir_h1::{RequestHead, ResponseHead};
 use weir_telemetry::{AccessLog, CoreCells, Telemetry};
@@ -56,8 +56,8 @@ pub enum Message {
         socket: OwnedFd,
         /// Who opened it.
         peer: Peer,
-        /// The listener that accepted it.
-        listener: Address,
+        /// The listener that accepted it. It may be gone by now.
+        listener: Arc<Listener>,
     },
     /// The next snapshot, its new listeners' sockets, and the new access log. The core answers once it has adopted
     /// them.
@@ -129,7 +129,8 @@ pub enum Leaving {
     /// The gateway ends after `shutdown.delay`. Connections that were open are closed as with [`Self::Successor`], so
     /// that few are left when it ends; new ones are not, because the client has nowhere else to go yet.
     Delayed,
-    /// The gateway ends. Idle connections are closed immediately, so that it ends soon.
+    /// The gateway ends. For `shutdown.idle`, an idle connection may send one more request and is closed with its
+    /// answer. Then idle connections close, so that the gateway ends soon.
     End,
     /// Another process already listens. An idle connection may bring one more request and is closed with its answer,
     /// so that a client about to send does not find it closed.
@@ -183,6 +184,8 @@ pub(crate) struct Core {
     handles: RefCell<Slab<Rc<ConnectionHandle>>>,
     /// Connections opened under a policy that is gone, and when to cut them.
     outdated: RefCell<Vec<(Instant, Weak<ConnectionHandle>)>>,
+    /// Connections that are to close, and until when each may send one more request.
+    overdue: RefCell<Vec<(Instant, Weak<ConnectionHandle>)>>,
     /// How many cut connections have not ended yet.
     cuts: Cell<usize>,
     /// Tasks that wait for a connection to serve.
@@ -270,6 +273,7 @@ impl Core {
             })),
             handles: RefCell::default(),
             outdated: RefCell::default(),
+            overdue: RefCell::default(),
             cuts: Cell::new(0),
             lanes: RefCell::default(),
             requests: RefCell::default(),
@@ -289,7 +293,7 @@ impl Core {
     }
 
     /// Adopts the next snapshot. Running exchanges end on their own. Connections of removed listeners close after
-    /// their exchange.
+    /// their exchange, or if idle after one more.
     pub(crate) fn adopt(&self, snapshot: Arc<Snapshot>) {
         self.locals.borrow_mut().retain(|_, (key, _)| key.strong_count() > 0);
         self.autopsies.resize(snapshot.autopsy);
@@ -304,7 +308,7 @@ impl Core {
             match local.standing(handle) {
                 Standing::Kept => {}
                 // Bytes have no exchange after which they could close.
-                Standing::Gone if !handle.carries_bytes() => handle.close(),
+                Standing::Gone if !handle.carries_bytes() => self.close_soon(handle, local.snapshot.idle),
                 Standing::Gone | Standing::Outdated => {
                     if !handle.outdated.replace(true) {
                         self.outdated.borrow_mut().extend(cut_at.map(|at| (at, Rc::downgrade(handle))));
@@ -367,7 +371,7 @@ impl Core {
         *self.siblings.borrow_mut() = siblings;
         self.is_replaced.set(!serves);
         if !serves {
-            self.close_all();
+            self.handles.borrow().iter().for_each(|(_, handle)| handle.close());
         }
     }
 
@@ -406,22 +410,54 @@ impl Core {
         self.is_replaced.get() || matches!(self.leaving.get(), Some(Leaving::End | Leaving::Successor))
     }
 
-    /// Whether an idle connection that is to be closed may bring one more request.
-    pub(crate) fn awaits_one_more(&self) -> bool {
-        match self.leaving.get() {
-            Some(leaving) => leaving != Leaving::End,
-            None => self.is_replaced.get(),
+    /// The process drains: closes every connection after its exchange, or if idle after one more.
+    pub(crate) fn drain(&self, leaving: Leaving) {
+        self.leaving.set(Some(leaving));
+        let idle = self.local().snapshot.idle;
+        for (_, handle) in self.handles.borrow().iter() {
+            match leaving {
+                Leaving::Delayed | Leaving::Successor => handle.close(),
+                Leaving::End => self.close_soon(handle, idle),
+            }
         }
     }
 
-    /// The process drains: closes every connection after its exchange.
-    pub(crate) fn drain(&self, leaving: Leaving) {
-        self.leaving.set(Some(leaving));
-        self.close_all();
+    /// Closes a connection after its exchange. If it is idle, it may send one more request within this time.
+    fn close_soon(&self, handle: &Rc<ConnectionHandle>, idle: Duration) {
+        self.limit_idle(handle, idle);
+        handle.close();
     }
 
-    fn close_all(&self) {
-        self.handles.borrow().iter().for_each(|(_, handle)| handle.close());
+    /// Limits how long a new connection that gets only one answer may take to send its request. There is no limit while
+    /// another core or process serves in place of this one.
+    pub(crate) fn limit_first(&self, handle: &Rc<ConnectionHandle>, is_listener_gone: bool) {
+        if is_listener_gone || self.leaving.get() == Some(Leaving::End) {
+            self.limit_idle(handle, self.local().snapshot.idle);
+        }
+    }
+
+    fn limit_idle(&self, handle: &Rc<ConnectionHandle>, idle: Duration) {
+        match Instant::now().checked_add(idle).filter(|_| !idle.is_zero()) {
+            Some(at) => self.overdue.borrow_mut().push((at, Rc::downgrade(handle))),
+            None => handle.overdue.set(true),
+        }
+    }
+
+    /// Closes idle connections whose time to send one more request is over.
+    pub(crate) fn close_overdue(&self) {
+        let mut overdue = self.overdue.borrow_mut();
+        if overdue.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        overdue.retain(|(at, handle)| match handle.upgrade() {
+            Some(handle) if *at <= now => {
+                handle.overdue.set(true);
+                handle.waker.wake_by_ref();
+                false
+            }
+            handle => handle.is_some(),
+        });
     }
 
     /// Makes exchanges that have waited longer than a round watch for a client's reset. Watching from the start would

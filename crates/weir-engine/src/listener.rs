@@ -6,7 +6,7 @@ use crate::call;
 use crate::connection;
 use crate::core::{Arrived, Core, Leaving, LocalListener, Message, Parts, Shared, Sibling};
 use crate::lane::Lane;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Listener, Snapshot};
 use quic::{Dealt, QuicDoors};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -95,6 +95,7 @@ async fn run(start: Start, sockets: Rc<Sockets>) {
                 tick = sleep(TICK);
                 ticks = ticks.wrapping_add(1);
                 core.sweep();
+                core.close_overdue();
                 quic.sweep(&core);
                 if ticks.is_multiple_of(WATCH_TICKS) {
                     core.trim();
@@ -112,7 +113,7 @@ async fn run(start: Start, sockets: Rc<Sockets>) {
             }
         };
         match message {
-            Some(Message::Accepted { socket, peer, listener }) => take_over(&core, socket, peer, &listener),
+            Some(Message::Accepted { socket, peer, listener }) => take_over(&core, socket, peer, listener),
             Some(Message::Adopt { snapshot, sockets, log, spans, done }) => {
                 core.adopt(snapshot);
                 if let Some(log) = log {
@@ -281,7 +282,7 @@ async fn accept(core: Rc<Core>, address: Address, listener: Rc<CoreListener>, be
                 if let Some(same) = core.local().listener(&address) {
                     last = Rc::clone(same);
                 }
-                admit(&core, &address, &last, stream, peer);
+                admit(&core, &last, stream, peer);
             }
             Err(e) if weir_wire::limits::ran_out(&e) => {
                 static SEEN: log::Every = log::every(Duration::from_secs(5));
@@ -307,12 +308,12 @@ async fn accept(core: Rc<Core>, address: Address, listener: Rc<CoreListener>, be
 }
 
 /// Serves a new connection here or on the core with the fewest.
-fn admit(core: &Rc<Core>, address: &Address, listener: &Rc<LocalListener>, socket: OwnedFd, peer: Peer) {
+fn admit(core: &Rc<Core>, listener: &Rc<LocalListener>, socket: OwnedFd, peer: Peer) {
     core.shared.arrive();
     // All cores accept from the single queue of a Unix socket, which balances them already.
     match core.lighter().filter(|_| peer != Peer::Local) {
         Some(lightest) => {
-            let listener = address.clone();
+            let listener = Arc::clone(&listener.spec);
             if lightest.mailbox.send(Message::Accepted { socket, peer, listener }).is_err() {
                 core.shared.arrived(); // closed: the whole process ends
             }
@@ -321,10 +322,17 @@ fn admit(core: &Rc<Core>, address: &Address, listener: &Rc<LocalListener>, socke
     }
 }
 
-fn take_over(core: &Rc<Core>, socket: OwnedFd, peer: Peer, address: &Address) {
-    match core.local().listener(address) {
-        Some(listener) => serve(core, listener, socket, peer),
-        None => core.shared.arrived(),
+/// Serves a connection that another core accepted. If a reload has removed its listener meanwhile, it gets one answer,
+/// like those that wait in the accept queue then.
+fn take_over(core: &Rc<Core>, socket: OwnedFd, peer: Peer, listener: Arc<Listener>) {
+    let local = core.local();
+    let now = listener.address.as_ref().and_then(|address| local.listener(address));
+    match now {
+        Some(now) => serve(core, now, socket, peer),
+        None => {
+            let cells = core.cells.listener(&listener.series);
+            serve(core, &Rc::new(LocalListener::gone(listener, cells)), socket, peer);
+        }
     }
 }
 
@@ -363,7 +371,6 @@ mod tests {
         assert!(core.ends(), "the delay of a drain does not make it serve again");
         core.join(none(), true);
         assert!(!core.ends(), "new connections stay during the delay");
-        assert!(core.awaits_one_more(), "and the others may bring one more request");
         core.drain(Leaving::End);
         core.join(none(), true);
         assert!(core.ends(), "the process ends whoever serves");

@@ -86,6 +86,8 @@ pub struct Snapshot {
     pub(crate) per_client: ClientLimits,
     /// How long connections opened under an old policy may take to end.
     pub(crate) drain: Duration,
+    /// How long connections that are to close may still bring a request.
+    pub(crate) idle: Duration,
     /// How much memory a core may use for kept exchanges.
     pub autopsy: usize,
     pub(crate) trusted: Vec<ipnet::IpNet>,
@@ -397,6 +399,7 @@ impl Snapshot {
             connections: 0,
             per_client: ClientLimits::default(),
             drain: Duration::ZERO,
+            idle: Duration::ZERO,
             autopsy: 0,
             trusted: Vec::new(),
             expose_causes: false,

@@ -89,6 +89,13 @@ impl Stream {
         }
     }
 
+    /// Makes the next read ask the kernel even if no bytes were reported, for a last look before the connection closes.
+    pub fn look_again(&self) {
+        if let Self::Direct(t) = self {
+            t.socket().look_again();
+        }
+    }
+
     /// Writes part of `data`.
     #[inline(never)]
     pub fn poll_write(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {

@@ -351,6 +351,10 @@ pub struct Shutdown {
     /// How long exchanges in progress may then take before they are cut. Default `30s`, the grace period of
     /// Kubernetes.
     pub drain: Duration,
+    /// How long an idle connection may then still send a request, which is answered with `Connection: close`. Also
+    /// applies to connections of a listener that a reload removes. Default `1s`, so that a request already on its way
+    /// does not meet a closed connection. With `0s`, only requests that have already arrived are answered.
+    pub idle: Duration,
 }
 
 /// How names of endpoints are resolved.
@@ -510,7 +514,7 @@ impl Default for H2Limits {
 
 impl Default for Shutdown {
     fn default() -> Self {
-        Self { delay: Duration::from_secs(0), drain: Duration::from_secs(30) }
+        Self { delay: Duration::from_secs(0), drain: Duration::from_secs(30), idle: Duration::from_secs(1) }
     }
 }
 

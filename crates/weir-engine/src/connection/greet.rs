@@ -7,7 +7,9 @@ use crate::per_client::{Place, TooMany};
 use crate::snapshot::{Destination, Passing, Serves};
 use std::fmt::Display;
 use std::future::{Future, poll_fn};
+use std::io;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 use weir_config::units::Frequency;
 use weir_telemetry::{Closed, log};
@@ -21,6 +23,8 @@ use weir_wire::{Peer, Socket, Transport, proxy_protocol, time, tls};
 pub(super) enum Greeted {
     /// A certificate authority, which got what it wanted in the handshake.
     Authority,
+    /// A client that has sent nothing on a connection that is to close.
+    Idle,
     /// A client of HTTP that has too many connections.
     Excess { listener: Rc<LocalListener>, socket: Socket, peer: Peer, cause: &'static Cause },
     /// A client, ready for its first request or byte.
@@ -115,12 +119,15 @@ pub(super) async fn greet(
     let end = if is_inner { end_of(Instant::now(), &listener) } else { end };
     let secured = match &listener.spec.tls {
         None => Ok(Secured::Client(Transport::Plain(socket), false)),
-        Some(tls) => within(end, &listener, peer, secure(left.core, &listener, tls, socket, peer)).await,
+        Some(tls) => {
+            within(end, &listener, peer, secure(left.core, &listener, tls, (socket, peer), handle)).await
+        }
     };
     let failed =
         |(cause, said): Refused, closed| Ungreeted { at: Rc::clone(&listener), cause, peer, closed, said };
     let (transport, plain) = match secured {
         Ok(Secured::Authority) => return Ok(Greeted::Authority),
+        Ok(Secured::Idle) => return Ok(Greeted::Idle),
         Ok(Secured::Client(transport, plain)) => (transport, plain),
         Err(e) => return Err(failed(e, Closed::Handshake)),
     };
@@ -291,6 +298,7 @@ fn complain(peer: Peer, what: &'static str) {
 /// The result of a handshake.
 enum Secured {
     Authority,
+    Idle,
     /// A client, and whether it speaks plain HTTP.
     Client(Transport, bool),
 }
@@ -299,11 +307,11 @@ async fn secure(
     core: &Core,
     listener: &LocalListener,
     tls: &ServerTls,
-    socket: Socket,
-    peer: Peer,
+    (socket, peer): (Socket, Peer),
+    handle: &ConnectionHandle,
 ) -> Result<Secured, Refused> {
     // A TLS record begins with 22, an HTTP request with a letter.
-    let first = poll_fn(|cx| socket.poll_first(cx)).await;
+    let Some(first) = first_byte(&socket, handle).await else { return Ok(Secured::Idle) };
     let is_http = matches!(listener.spec.serves, Serves::Http);
     if is_http && matches!(first, Ok(Some(letter)) if letter.is_ascii_alphabetic()) {
         handshake_failed(listener, peer, &"the client speaks plain HTTP");
@@ -333,6 +341,25 @@ async fn secure(
             Err((&error::HANDSHAKE_FAILED, Some(why)))
         }
     }
+}
+
+/// The first byte that a client sends, which stays unread. `None` if the connection is to close before that.
+async fn first_byte(socket: &Socket, handle: &ConnectionHandle) -> Option<io::Result<Option<u8>>> {
+    let mut has_looked = false;
+    poll_fn(|cx| {
+        loop {
+            match socket.poll_first(cx) {
+                Poll::Ready(first) => return Poll::Ready(Some(first)),
+                Poll::Pending if !handle.closes_idle() => return Poll::Pending,
+                Poll::Pending if has_looked => return Poll::Ready(None),
+                Poll::Pending => {
+                    has_looked = true;
+                    socket.look_again(); // it may have arrived without having been reported
+                }
+            }
+        }
+    })
+    .await
 }
 
 /// Counts a failed handshake and logs the reason.

@@ -4,12 +4,16 @@ use super::multiplexed::{self, Fault, Parts, count};
 use crate::client::Client;
 use std::future::poll_fn;
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use weir_h1::RequestHead;
 use weir_telemetry::{Closed, Protocol};
 use weir_upstream::error::{self, Cause};
 use weir_wire::h2::{self, Arrival, Flood, Server};
 use weir_wire::{Peer, Stream};
+
+/// How long a client may take to begin HTTP/2 once its connection is to close: its first bytes may have arrived without
+/// having been reported.
+const LAST_CALL: Duration = Duration::from_millis(250);
 
 /// Serves a connection until it ends. `early` holds the bytes already read.
 pub(super) async fn serve(client: Client, early: Vec<u8>) -> Closed {
@@ -31,9 +35,19 @@ pub(super) async fn serve(client: Client, early: Vec<u8>) -> Closed {
     let limits = core.local().snapshot.h2;
     deadline.set(Instant::now(), listener.spec.timeouts.head);
     let begin = Server::begin(transport, early, &limits);
+    let mut is_last_call = false;
+    let silent = poll_fn(|cx| {
+        if handle.overdue.get() && !std::mem::replace(&mut is_last_call, true) {
+            deadline.set(Instant::now(), LAST_CALL);
+        }
+        deadline.poll_passed(cx)
+    });
     let begun = tokio::select! {
         begun = begin => begun,
-        () = poll_fn(|cx| deadline.poll_passed(cx)) => {
+        () = silent => {
+            if handle.overdue.get() {
+                return Closed::Drain;
+            }
             core.lost(&error::HEAD_TIMEOUT, &listener.spec.name, peer, "");
             return Closed::Timeout;
         }

@@ -53,6 +53,7 @@ enum Awaited {
 impl HeadRead {
     /// Ready with the time at which the head began once it is complete, or with the reason why none will come.
     fn poll(&mut self, client: &mut Client, cx: &mut Context<'_>) -> Poll<Result<Instant, Unread>> {
+        let mut has_looked = false;
         loop {
             if let Some(read) = self.parse(client) {
                 return Poll::Ready(read);
@@ -60,13 +61,14 @@ impl HeadRead {
             match self.poll_read(client, cx) {
                 Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Err(Unread::Ended)),
                 Poll::Ready(Ok(_)) => _ = self.started.get_or_insert_with(Instant::now),
-                Poll::Pending => break,
+                Poll::Pending if self.head.is_some() || !client.handle.closes_idle() => break,
+                Poll::Pending if has_looked => return Poll::Ready(Err(Unread::Ended)),
+                // A request may have arrived that the driver has not reported: closing would reset the connection.
+                Poll::Pending => {
+                    has_looked = true;
+                    client.stream.look_again();
+                }
             }
-        }
-        let stays = client.core.awaits_one_more();
-        let (handle, none) = (&client.handle, self.head.is_none());
-        if none && handle.closing.get() && (self.reused && !stays || handle.outdated.get()) {
-            return Poll::Ready(Err(Unread::Ended));
         }
         self.arm(client);
         self.now = None;

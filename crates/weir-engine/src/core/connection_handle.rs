@@ -14,10 +14,12 @@ use weir_wire::listen::Address;
 /// saves one cache line per request with a thousand busy connections.
 #[repr(C)]
 pub(crate) struct ConnectionHandle {
-    /// Close after the current exchange, or now if idle.
+    /// Close after the current exchange, or if idle after the next one.
     pub(crate) closing: Cell<bool>,
     /// It was opened under a policy of its listener that is gone: no more requests are served on it.
     pub(crate) outdated: Cell<bool>,
+    /// The time in which it could bring one more request, `shutdown.idle`, is over.
+    pub(crate) overdue: Cell<bool>,
     /// Cut it regardless of what is under way: its drain time is over.
     pub(crate) cut: Cell<bool>,
     /// How many rounds of [`Core::watch_waiting`] its exchange has waited for an upstream. 0 while it does not wait.
@@ -55,6 +57,7 @@ impl ConnectionHandle {
         Self {
             closing: Cell::new(closing),
             outdated: Cell::new(false),
+            overdue: Cell::new(false),
             cut: Cell::new(false),
             sent: OnceCell::new(),
             policy: listener.policy,
@@ -80,6 +83,11 @@ impl ConnectionHandle {
     /// Whether the exchange has waited long enough to watch its client.
     pub(crate) fn is_watched(&self) -> bool {
         self.waiting.get() >= WATCHED
+    }
+
+    /// Whether it closes unless a request has arrived already.
+    pub(crate) fn closes_idle(&self) -> bool {
+        self.closing.get() && (self.overdue.get() || self.outdated.get())
     }
 
     /// Whether its bytes are passed on.

@@ -38,6 +38,10 @@ pub(crate) struct LocalRoute {
     pub(crate) usual: Usual,
 }
 
+/// Stands for the number of a listener that the snapshot does not have. Its own number may belong to another listener
+/// by now, and this one matches no route that asks for a listener.
+const GONE: u16 = u16::MAX;
+
 /// A listener as one core uses it.
 pub(crate) struct LocalListener {
     pub(crate) spec: Arc<Listener>,
@@ -54,6 +58,13 @@ pub(super) enum Standing {
     Kept,
     /// Its listener requires something else now.
     Outdated,
+}
+
+impl LocalListener {
+    /// A listener that a reload has removed, for the connections that it accepted before.
+    pub(crate) const fn gone(spec: Arc<Listener>, cells: Arc<ListenerCells>) -> Self {
+        Self { spec, number: GONE, cells }
+    }
 }
 
 impl Local {

@@ -498,8 +498,8 @@ impl Exchange<'_> {
     /// What to do with the connection after a response that was written whole.
     ///
     /// A drain that began after the head changes nothing, because the client may have sent its next request. The
-    /// connection is then idle: it closes immediately if the gateway ends, and carries one more request in an
-    /// upgrade.
+    /// connection is then idle and carries one more request, for which the client has `shutdown.idle` if the gateway
+    /// ends.
     pub(super) fn next(&self) -> Next {
         match (self.promised.get() && self.can_keep, self.request_over) {
             (true, _) => Next::Keep,

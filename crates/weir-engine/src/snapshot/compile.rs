@@ -223,6 +223,7 @@ impl Compiler<'_> {
                 handshakes: limits.per_client.handshakes,
             },
             drain: self.config.shutdown.drain.get(),
+            idle: self.config.shutdown.idle.get(),
             autopsy: limits.autopsy.as_usize(),
             trusted: config.trusted_proxies.iter().map(|n| n.0).collect(),
             expose_causes: config.expose_causes,

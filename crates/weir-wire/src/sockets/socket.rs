@@ -160,6 +160,14 @@ impl Socket {
         }
     }
 
+    /// See [`Stream::look_again`](crate::Stream::look_again). A runtime's socket always asks.
+    pub fn look_again(&self) {
+        if let Readiness::Core(place) = &self.readiness {
+            place.slot.run.set(0);
+            place.slot.ready.set(place.slot.ready.get() | READ);
+        }
+    }
+
     /// Notes how many requests the last read brought: the driver expects as many of the next one.
     pub(crate) fn brought(&self, requests: usize) {
         if let Readiness::Core(place) = &self.readiness {

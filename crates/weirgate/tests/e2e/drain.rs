@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use weir_testkit::{Client, Upstream, Weir, eventually, run_weir};
+use weir_testkit::{Authority, Client, Tls, Upstream, Weir, eventually, run_weir};
 
 use crate::support::{ALL_TO_UP, GET, OK_BODY};
 use crate::upgrade::tunnel_to;
@@ -21,6 +21,94 @@ fn sigterm_and_sigint_end_it() {
         client.expect_eof();
         assert!(!Client::can_connect(address));
     }
+}
+
+/// A gateway that answers by itself over HTTP and over TLS, with these settings of `shutdown`.
+struct Both {
+    weir: Weir,
+    tls: Tls,
+    /// The same, for HTTP/2.
+    http2: Tls,
+}
+
+impl Both {
+    fn start(shutdown: &str) -> Self {
+        let authority = Authority::new();
+        let leaf = authority.leaf(&["weir.test"]).yaml();
+        let tls = Tls::new(&authority, "weir.test");
+        let http2 = Tls::new(&authority, "weir.test").alpn(&["h2"]);
+        let weir = Weir::start(&format!(
+            "workers: 1\nlisteners:\n  web: {{ address: 127.0.0.1:0 }}\n  \
+             secure: {{ address: 127.0.0.1:0, tls: {{ certificates: [ {leaf} ] }} }}\n\
+             routes: {{ all: {{ match: {{ path: \"/*\" }}, respond: {{ body: ok }} }} }}\n\
+             shutdown: {{ {shutdown} }}\n"
+        ));
+        Self { weir, tls, http2 }
+    }
+
+    fn connect(&self) -> [Client; 2] {
+        [self.weir.client(), Client::connect_tls(self.weir.address("secure"), &self.tls)]
+    }
+
+    /// Clients that have got an answer, and others that have sent nothing yet.
+    fn idle(&self) -> Vec<Client> {
+        let mut used = self.connect();
+        for client in &mut used {
+            client.get("/").expect_status(200).expect_no_header("connection");
+        }
+        used.into_iter().chain(self.connect()).collect()
+    }
+}
+
+/// A client that is about to send finds its connection open, whether or not it has sent a request before.
+#[test]
+fn an_idle_connection_may_bring_one_more_request() {
+    let mut both = Both::start("idle: 1m");
+    let address = both.weir.address("web");
+    let mut clients = both.idle();
+    both.weir.signal(libc::SIGTERM);
+    eventually("nobody new is let in", || !Client::can_connect(&address));
+    for client in &mut clients {
+        client.get("/").expect_status(200).expect_header("connection", "close");
+        client.expect_close();
+    }
+    both.weir.wait_exit(Duration::from_secs(5)).expect_code(0);
+}
+
+#[test]
+fn connections_that_stay_idle_do_not_hold_up_the_end() {
+    let mut both = Both::start("idle: 100ms");
+    let mut clients = both.idle();
+    let secure = both.weir.address("secure");
+    clients.push(Client::connect(&secure)); // it has not even begun its handshake
+    clients.push(Client::connect_tls(&secure, &both.http2));
+    let started = Instant::now();
+    both.weir.signal(libc::SIGTERM);
+    for client in &mut clients {
+        client.read_to_close();
+    }
+    both.weir.wait_exit(Duration::from_secs(5)).expect_code(0);
+    assert!(started.elapsed() >= Duration::from_millis(100));
+}
+
+/// Requests that have arrived are answered even if nobody has seen them yet: closing their connections would reset them.
+#[test]
+fn a_request_that_has_arrived_is_answered() {
+    let mut both = Both::start("idle: 0s");
+    let mut clients: Vec<Client> = (0..150).flat_map(|_| both.connect()).collect();
+    for client in &mut clients {
+        client.get("/").expect_status(200);
+    }
+    both.weir.signal(libc::SIGSTOP);
+    for client in &mut clients {
+        client.send(GET);
+    }
+    both.weir.signal(libc::SIGTERM);
+    both.weir.signal(libc::SIGCONT);
+    for client in &mut clients {
+        client.read_response().expect_status(200);
+    }
+    both.weir.wait_exit(Duration::from_secs(5)).expect_code(0);
 }
 
 #[test]

@@ -322,21 +322,39 @@ fn a_limit_remembers() {
 #[test]
 fn a_listener_comes_and_goes() {
     let extra = unused_address();
-    let two = saying("ok").replace(
+    let one = saying("ok") + "shutdown: { idle: 1m }\n";
+    let two = one.replace(
         "listeners: { web: { address: 127.0.0.1:0 } }",
         &format!("listeners: {{ web: {{ address: 127.0.0.1:0 }}, extra: {{ address: {extra} }} }}"),
     );
-    let weir = Weir::start(&saying("ok"));
+    let weir = Weir::start(&one);
     let mut stays = weir.client();
     stays.get("/").expect_status(200);
     weir.reload_with(&two).unwrap();
-    let mut client = Client::connect(weir.address("extra"));
-    client.get("/").expect_body("ok");
-    weir.reload_with(&saying("ok")).unwrap();
+    let [mut used, mut unused] = [(); 2].map(|()| Client::connect(weir.address("extra")));
+    used.get("/").expect_body("ok");
+    weir.reload_with(&one).unwrap();
     eventually("the listener is gone", || !Client::can_connect(extra));
     stays.get("/").expect_status(200);
-    // Its idle connection is closed with it; no client is left hanging.
-    client.read_to_close();
+    // Each of its connections may bring one more request.
+    for client in [&mut used, &mut unused] {
+        client.get("/").expect_body("ok").expect_header("connection", "close");
+        client.expect_close();
+    }
+}
+
+#[test]
+fn idle_connections_of_a_listener_that_goes_are_closed() {
+    let extra = unused_address();
+    let one = saying("ok") + "shutdown: { idle: 100ms }\n";
+    let extra_one =
+        format!("listeners: {{ web: {{ address: 127.0.0.1:0 }}, extra: {{ address: {extra} }} }}");
+    let weir = Weir::start(&one.replace(WEB, &extra_one));
+    let [mut used, mut unused] = [(); 2].map(|()| Client::connect(extra));
+    used.get("/").expect_body("ok");
+    weir.reload_with(&one).unwrap();
+    used.expect_close();
+    unused.expect_close();
 }
 
 #[test]
