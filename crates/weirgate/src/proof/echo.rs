@@ -14,6 +14,8 @@ use weir_import::proof::{Scenario, Seen};
 const SILENCE: Duration = Duration::from_secs(20);
 /// Longest that a new connection may be silent before others to the same address are served.
 const PROMPT: Duration = Duration::from_millis(20);
+/// The first line of a connection over HTTP/2 (RFC 9113 §3.4).
+const HTTP2_PREFACE: &str = "PRI * HTTP/2.0";
 /// What it answers with.
 const BODY: &str = "echo\n";
 
@@ -199,6 +201,22 @@ impl Echo {
     }
 }
 
+impl Shared {
+    fn note(&self, seen: Seen) {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).push(seen);
+    }
+
+    /// Notes that an address was asked in a protocol that the echo does not speak: this is all that can be told. Once
+    /// for each address: if a connection ends before a program has sent its request, it may make another one. With the
+    /// echo, this depends on how busy the machine is.
+    fn note_asked(&self, who: &str) {
+        let mut all = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if !all.iter().any(|seen| seen.who == who && seen.method.is_empty()) {
+            all.push(Seen { who: who.to_owned(), ..Seen::default() });
+        }
+    }
+}
+
 fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     std::thread::Builder::new().stack_size(256 << 10).spawn(work).map(|_| ())
 }
@@ -224,11 +242,9 @@ fn converse(shared: &Shared, who: &str, stream: impl Read + Write) {
 }
 
 fn exchange<S: Read + Write>(shared: &Shared, who: &str, stream: &mut BufReader<S>) -> io::Result<()> {
-    let note = |seen: Seen| shared.seen.lock().unwrap_or_else(PoisonError::into_inner).push(seen);
     let Some(first) = stream.fill_buf()?.first().copied() else { return Ok(()) };
     if !first.is_ascii_uppercase() {
-        // FastCGI and the like: who was asked is all that can be told.
-        note(Seen { who: who.to_owned(), ..Seen::default() });
+        shared.note_asked(who); // FastCGI and the like
         return Ok(());
     }
     let (line, fields) = read_head(stream)?;
@@ -241,14 +257,18 @@ fn exchange<S: Read + Write>(shared: &Shared, who: &str, stream: &mut BufReader<
     }
     let body = read_body(stream, &fields, Some(0))?;
     let host = field("host").unwrap_or_default().to_owned();
-    note(Seen {
-        who: who.to_owned(),
-        method: method.clone(),
-        target,
-        body_bytes: body.bytes,
-        body_hash: body.hash(),
-        fields,
-    });
+    if line == HTTP2_PREFACE {
+        shared.note_asked(who);
+    } else {
+        shared.note(Seen {
+            who: who.to_owned(),
+            method: method.clone(),
+            target,
+            body_bytes: body.bytes,
+            body_hash: body.hash(),
+            fields,
+        });
+    }
     let scenario = shared.scenario.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let (status, more) = match scenario {
         Scenario::Answer(302) => ("302 Found".to_owned(), format!("Location: http://{host}/moved?x=1\r\n")),
@@ -268,4 +288,26 @@ fn exchange<S: Read + Write>(shared: &Shared, who: &str, stream: &mut BufReader<
     stream.get_mut().write_all(answer.as_bytes())?;
     stream.get_mut().flush()?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Connections are no requests: how many a program makes depends on how fast the machine is.
+    #[test]
+    fn what_speaks_another_protocol_is_noted_once() {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let tls = crate::proof::play::server_tls(&made).unwrap();
+        let places = [("grpc:50051".to_owned(), "127.0.0.1:0".to_owned())];
+        let echo = Echo::open_at(&places, tls).unwrap();
+        let at = echo.listeners["grpc:50051"][0].listener.local_addr().unwrap();
+        for first in ["PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "PRI * HTTP/2.0\r\n\r\n", "\x01\x01\x00"] {
+            let mut stream = TcpStream::connect(at).unwrap();
+            stream.write_all(first.as_bytes()).unwrap();
+            let _ = stream.read_to_end(&mut Vec::new()); // unread bytes make it a reset
+        }
+        let seen = Seen { who: "grpc:50051".to_owned(), ..Seen::default() };
+        assert_eq!(echo.seen(), [seen]);
+    }
 }
