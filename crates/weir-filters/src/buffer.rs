@@ -44,11 +44,12 @@ causes! {
 ///
 /// **Responses.** With `response`, the response is sent as it arrives, and read ahead of the client by up to that many
 /// bytes in memory and then by `disk` bytes in a file. Once all of it has arrived, its connection to the upstream is
-/// free for others, however slowly the client reads. A client that keeps up causes no writes to disk. A longer response
-/// goes on at the client's speed when the buffer is full, as without the filter: its status has been sent, so it cannot
-/// be refused. For the same reason, a response whose file cannot be written, or for which `disk_total` has no room,
-/// goes on at the client's speed; `weir_buffer_disk_skipped_total` counts these, and the log tells the first. If a file
-/// cannot be read, the response is cut.
+/// free for others, however slowly the client reads. A client that keeps up causes no writes to disk. If the length is
+/// known and at most `response`, filters such as `compress` do not see the upstream's pauses, so they flush nothing
+/// before the end. A longer response goes on at the client's speed when the buffer is full, as without the filter: its
+/// status has been sent, so it cannot be refused. For the same reason, a response whose file cannot be written, or for
+/// which `disk_total` has no room, goes on at the client's speed; `weir_buffer_disk_skipped_total` counts these, and
+/// the log tells the first. If a file cannot be read, the response is cut.
 ///
 /// These pass unchanged: gRPC in both directions, whose streams need both sides at once, and requests for another
 /// protocol (WebSocket). Responses that may have no end are not read ahead: `text/event-stream`,

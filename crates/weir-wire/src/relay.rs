@@ -97,6 +97,8 @@ pub struct Relay {
     /// The watcher has seen the end, or the current pause.
     told_end: bool,
     told_pause: bool,
+    /// The watcher sees no pauses.
+    hides_pauses: bool,
     /// The watcher still owes the replacement of a piece; `ends`: that piece was the last.
     pending: bool,
     ends: bool,
@@ -136,6 +138,7 @@ impl Relay {
             supply: None,
             told_end: matches!(kind, BodyKind::Empty), // the watcher sees no end of an absent body
             told_pause: true,
+            hides_pauses: false,
             pending: false,
             ends: false,
             finished: false,
@@ -176,6 +179,11 @@ impl Relay {
     pub const fn keep(&mut self, at_most: usize) {
         self.keeps = true;
         self.keeps_at_most = at_most;
+    }
+
+    /// Hides the sender's pauses from the watcher, so that its output does not depend on timing.
+    pub const fn hide_pauses(&mut self) {
+        self.hides_pauses = true;
     }
 
     /// Stops keeping written bytes.
@@ -401,9 +409,8 @@ impl Relay {
 
     /// Tells the watcher that the sender pauses. True if the watcher released data to write, or still owes some.
     fn pause(&mut self, watch: Option<&mut dyn Watch>) -> Result<bool, RelayError> {
-        let Some(watch) = watch.filter(|watch| watch.sees_pieces() && !self.told_pause) else {
-            return Ok(false);
-        };
+        let is_told = self.told_pause || self.hides_pauses;
+        let Some(watch) = watch.filter(|watch| watch.sees_pieces() && !is_told) else { return Ok(false) };
         self.told_pause = true;
         let held = watch.piece(Seen { data: &[], mark: Mark::Pause, trailers: None });
         self.pending = watch.has_pending();

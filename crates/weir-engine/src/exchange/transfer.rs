@@ -38,7 +38,9 @@ impl Exchange<'_> {
         let kind = response.body(self.head.method());
         let changed = self.cx.as_ref().is_some_and(|cx| cx.response_bodies.change());
         // An HTTP/2 body may have a length, which its stream obeys, and still be followed by trailers.
-        let has_length = matches!(kind, BodyKind::Length(_)) || response.content_length().is_some();
+        let length =
+            if let BodyKind::Length(length) = kind { Some(length) } else { response.content_length() };
+        let has_length = length.is_some();
         let framing = match (kind, self.head.version()) {
             (BodyKind::Empty, _) => Framing::Length,
             (BodyKind::Length(_) | BodyKind::UntilClose, _) if has_length && !changed => Framing::Length,
@@ -62,6 +64,10 @@ impl Exchange<'_> {
             if cx.reads_ahead > 0 {
                 download.read_ahead(cx.reads_ahead);
                 early = true;
+                // All of it fits into memory, so filters need not release what they hold back before its end.
+                if length.is_some_and(|length| length <= cx.reads_ahead as u64) {
+                    download.hide_pauses();
+                }
                 if let Some(overflow) = &cx.overflow {
                     let core = self.client.core.handle.clone();
                     let queue = Queue::new(overflow.spooling.clone(), overflow.most, core);

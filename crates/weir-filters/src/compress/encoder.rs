@@ -21,6 +21,10 @@ const SMALL_WINDOW: u32 = 14;
 /// Initial size of the output buffer, in bytes, and the amount added whenever it is full.
 const ROOM: usize = 8 * 1024;
 
+/// Room for gzip's output, in bytes. The library holds back at most 64 KiB and gets at most a [`BLOCK`] at once. If the
+/// output buffer fills up, it forgets a match that it has already found, so its output would depend on the room.
+const GZIP_ROOM: usize = 96 * 1024;
+
 /// What comes after the given bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Then {
@@ -32,8 +36,21 @@ pub(super) enum Then {
     More,
 }
 
+/// How many bytes an encoder gets at once, unless the body ends or pauses.
+///
+/// An encoder's output depends on how its input is cut: gzip searches for matches only in the input that it has, and
+/// the others choose parameters by the first piece. How a body arrives depends on load. With blocks of this length, the
+/// same body always compresses to the same bytes.
+const BLOCK: usize = 16 * 1024;
+
 /// The encoder of one body.
-pub(super) enum Encoder {
+pub(super) struct Encoder {
+    by: Algorithm,
+    /// The beginning of a block that has not arrived whole.
+    begun: Vec<u8>,
+}
+
+enum Algorithm {
     Br(Box<Brotli>),
     Gzip(Box<Compress>),
     Zstd(CCtx<'static>),
@@ -47,29 +64,64 @@ impl Encoder {
     /// Begins a body, with its length if it is known.
     pub(super) fn new(algorithm: Coding, level: u8, length: Option<u64>) -> Result<Self, Failed> {
         let window = window(length);
-        match algorithm {
-            Coding::Br => Ok(Self::Br(Box::new(Brotli::new(level, window)))),
-            Coding::Gzip => Ok(Self::Gzip(Box::new(Compress::new_gzip(Compression::new(level.into()), 15)))),
+        let by = match algorithm {
+            Coding::Br => Algorithm::Br(Box::new(Brotli::new(level, window))),
+            Coding::Gzip => Algorithm::Gzip(Box::new(Compress::new_gzip(Compression::new(level.into()), 15))),
             Coding::Zstd => {
                 let mut context = CCtx::try_create().ok_or(Failed)?;
                 let level = CParameter::CompressionLevel(level.into());
                 context.set_parameter(level).map_err(|_| Failed)?;
                 context.set_parameter(CParameter::WindowLog(window)).map_err(|_| Failed)?;
-                Ok(Self::Zstd(context))
+                Algorithm::Zstd(context)
             }
-        }
+        };
+        Ok(Self { by, begun: Vec::new() })
     }
 
     /// Compresses bytes and returns the output.
     pub(super) fn encode(&mut self, data: &[u8], then: Then) -> Result<Vec<u8>, Failed> {
         // Text shrinks to about a sixth.
         let mut out = Vec::with_capacity(data.len() / 4 + ROOM / 8);
-        match self {
-            Self::Br(brotli) => brotli.encode(data, then, &mut out)?,
-            Self::Gzip(gzip) => encode_gzip(gzip, data, then, &mut out)?,
-            Self::Zstd(zstd) => encode_zstd(zstd, data, then, &mut out)?,
+        self.encode_blocks(data, then, &mut out)?;
+        if out.capacity() - out.len() >= GZIP_ROOM / 2 {
+            out.shrink_to_fit(); // a slow client may keep it waiting
         }
         Ok(out)
+    }
+
+    fn encode_blocks(&mut self, data: &[u8], then: Then, out: &mut Vec<u8>) -> Result<(), Failed> {
+        let mut rest = data;
+        if !self.begun.is_empty() {
+            let missing = (BLOCK - self.begun.len()).min(rest.len());
+            let (first, behind) = rest.split_at(missing);
+            self.begun.extend_from_slice(first);
+            rest = behind;
+            if self.begun.len() == BLOCK {
+                self.by.encode(&self.begun, Then::More, out)?;
+                self.begun.clear();
+            }
+        }
+        let blocks = rest.chunks_exact(BLOCK);
+        let last = blocks.remainder();
+        for block in blocks {
+            self.by.encode(block, Then::More, out)?;
+        }
+        if then == Then::More {
+            self.begun.extend_from_slice(last);
+            return Ok(());
+        }
+        let begun = std::mem::take(&mut self.begun);
+        self.by.encode(if begun.is_empty() { last } else { &begun }, then, out)
+    }
+}
+
+impl Algorithm {
+    fn encode(&mut self, data: &[u8], then: Then, out: &mut Vec<u8>) -> Result<(), Failed> {
+        match self {
+            Self::Br(brotli) => brotli.encode(data, then, out),
+            Self::Gzip(gzip) => encode_gzip(gzip, data, then, out),
+            Self::Zstd(zstd) => encode_zstd(zstd, data, then, out),
+        }
     }
 }
 
@@ -131,9 +183,7 @@ fn encode_gzip(gzip: &mut Compress, data: &[u8], then: Then, out: &mut Vec<u8>) 
     };
     let mut rest = data;
     while then != Then::More || !rest.is_empty() {
-        if out.len() == out.capacity() {
-            out.reserve(ROOM);
-        }
+        out.reserve(GZIP_ROOM);
         let before = gzip.total_in();
         let status = gzip.compress_vec(rest, out, flush).map_err(|_| Failed)?;
         let taken = usize::try_from(gzip.total_in() - before).map_err(|_| Failed)?;
@@ -235,10 +285,10 @@ impl Drop for Brotli {
 
 impl fmt::Debug for Encoder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Br(_) => "Br",
-            Self::Gzip(_) => "Gzip",
-            Self::Zstd(_) => "Zstd",
+        f.write_str(match self.by {
+            Algorithm::Br(_) => "Br",
+            Algorithm::Gzip(_) => "Gzip",
+            Algorithm::Zstd(_) => "Zstd",
         })
     }
 }
@@ -283,6 +333,36 @@ mod tests {
     }
 
     #[test]
+    fn a_body_becomes_the_same_bytes_in_whatever_pieces_it_arrives() {
+        for (body, level) in bodies().iter().flat_map(|body| [1, 2, 4, 6, 9].map(|level| (body, level))) {
+            for algorithm in ALL {
+                let encoded = |piece: usize, with_last: bool| {
+                    let mut encoder = Encoder::new(algorithm, level, None).unwrap();
+                    let mut out = Vec::new();
+                    let mut pieces = body.chunks(piece).peekable();
+                    while let Some(piece) = pieces.next() {
+                        let is_last = with_last && pieces.peek().is_none();
+                        let then = if is_last { Then::Finish } else { Then::More };
+                        out.extend(encoder.encode(piece, then).unwrap());
+                    }
+                    if !with_last || body.is_empty() {
+                        out.extend(encoder.encode(b"", Then::Finish).unwrap());
+                    }
+                    out
+                };
+                let all = body.len().max(1);
+                let whole = encoded(all, true);
+                assert!(decode(algorithm, &whole) == *body, "{algorithm:?} {level}");
+                for (piece, with_last) in
+                    [(all, false), (1_000, true), (7_777, false), (BLOCK, true), (65_536, false)]
+                {
+                    assert!(encoded(piece, with_last) == whole, "{algorithm:?} {level} {piece}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn what_was_flushed_can_be_read() {
         for algorithm in ALL {
             let mut encoder = Encoder::new(algorithm, 6, None).unwrap();
@@ -300,7 +380,8 @@ mod tests {
     #[test]
     fn it_fits_the_memory_it_is_given() {
         for level in [1, 3, 6, 9] {
-            let Encoder::Zstd(mut zstd) = Encoder::new(Coding::Zstd, level, None).unwrap() else { panic!() };
+            let encoder = Encoder::new(Coding::Zstd, level, None).unwrap();
+            let Algorithm::Zstd(mut zstd) = encoder.by else { panic!() };
             encode_zstd(&mut zstd, &[b'a'; 1 << 20], Then::More, &mut Vec::new()).unwrap();
             assert!(zstd.sizeof() <= memory(Coding::Zstd, level), "{level}: {}", zstd.sizeof());
         }

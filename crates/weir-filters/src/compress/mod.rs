@@ -38,7 +38,8 @@ static COMPRESS_FAILED: Cause = Cause {
 /// The client gets the coding that its Accept-Encoding ranks highest; `algorithms` decides between codings of equal
 /// quality. Every response that could be compressed gets `Vary: accept-encoding`. A compressed response has a weak
 /// ETag instead of a strong one and no Accept-Ranges. When the upstream pauses, as between server-sent events,
-/// everything sent so far is flushed.
+/// everything sent so far is flushed. Apart from such flushes, the same body always compresses to the same bytes. With
+/// the filter `buffer`, a pause causes no flush if the body's length is known and fits into the buffer's memory.
 ///
 /// These responses pass unchanged: those with a Content-Encoding or Content-Range, those under
 /// `Cache-Control: no-transform` (of the response or the request), gRPC, and bodies known to be shorter than

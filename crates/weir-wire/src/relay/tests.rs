@@ -102,6 +102,26 @@ async fn what_is_owed_at_a_pause_goes_out_before_more_comes() {
 }
 
 #[tokio::test]
+async fn pauses_can_be_hidden() {
+    let ((mut from, mut sender), (mut to, mut receiver)) = (pair(), pair());
+    let mut slow = Slow::default();
+    let mut relay = Relay::new(BodyKind::Length(6), Framing::Close, Vec::new());
+    relay.hide_pauses();
+    let relaying = poll_fn(|cx| relay.poll(cx, &mut from, &mut to, Some(&mut slow)));
+    let talking = async {
+        let mut got = [0; 3];
+        sender.write_all(b"abc").await.unwrap();
+        receiver.read_exact(&mut got).await.unwrap();
+        assert_eq!(&got, b"ABC");
+        sender.write_all(b"def").await.unwrap();
+        let mut got = [0; 4];
+        receiver.read_exact(&mut got).await.unwrap();
+        assert_eq!(&got, b"DEF!");
+    };
+    tokio::join!(async { relaying.await.unwrap() }, talking);
+}
+
+#[tokio::test]
 async fn a_body_is_ended_for_a_sender_that_does_not() {
     let ((mut from, _), (mut to, mut receiver)) = (pair(), pair());
     let mut slow = Slow::default();

@@ -541,6 +541,38 @@ fn with_replace_and_compress() {
     }
 }
 
+/// A body that is buffered whole is compressed to the same bytes, however it arrives.
+#[test]
+fn what_is_buffered_whole_is_compressed_alike() {
+    let upstream = Upstream::listen();
+    let text: String = (0..30_000).map(|n| format!("{} ", n * n % 1009)).collect();
+    let length = text.len();
+    let head = format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+    );
+    let ask = GET.replace("Host", "Accept-Encoding: gzip\r\nHost");
+    let compress = "{ compress: {} }";
+    for filters in [format!("{RESPONSES}, {compress}"), format!("{compress}, {RESPONSES}")] {
+        let up = format!("{{ up: {{ endpoints: [{}] }} }}", upstream.address());
+        let weir = Weir::start(&format!(
+            "workers: 1\nlisteners: {{ web: {{ address: 127.0.0.1:0 }} }}\nupstreams: {up}\n\
+             routes: {{ all: {{ match: {{ path: \"/*\" }}, filters: [ {filters} ], upstream: up }} }}\n"
+        ));
+        let (mut client, mut conn) = weir.begin(&upstream, &ask);
+        conn.send(format!("{head}{text}"));
+        let whole = client.read_response().body.bytes;
+        assert_eq!(decoded("gzip", &whole), text.as_bytes(), "{filters}");
+        for at in [1, 5_000, 70_000] {
+            let (mut client, mut conn) = weir.begin(&upstream, &ask);
+            conn.send(format!("{head}{}", &text[..at]));
+            // Once the core answers this, it has seen the pause.
+            weir.client().request("TRACE", "/").expect_status(501);
+            conn.send(&text[at..]);
+            assert!(client.read_response().body.bytes == whole, "{filters} {at}");
+        }
+    }
+}
+
 #[test]
 fn events_arrive_when_they_are_sent_and_a_cut_is_seen() {
     let upstream = Upstream::listen();
