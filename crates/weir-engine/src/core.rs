@@ -41,7 +41,7 @@ use weir_upstream::upstream::{LocalUpstream, Resources};
 use weir_wire::listen::{Address, BoundSocket};
 use weir_wire::{Peer, Socket, Sockets};
 
-/// An accepted connection.
+/// An accepted connection. Boxed on its way to its lane, which would otherwise keep room for it.
 pub(crate) struct Arrived {
     pub(crate) listener: Rc<LocalListener>,
     pub(crate) socket: Socket,
@@ -189,7 +189,7 @@ pub(crate) struct Core {
     /// How many cut connections have not ended yet.
     cuts: Cell<usize>,
     /// Tasks that wait for a connection to serve.
-    pub(crate) lanes: RefCell<Vec<Rc<Lane<Arrived>>>>,
+    pub(crate) lanes: RefCell<Vec<Rc<Lane<Box<Arrived>>>>>,
     #[allow(clippy::vec_box)]
     // boxed, because the box is lent: moving a head would copy 200 bytes per exchange
     requests: RefCell<Vec<Box<RequestHead>>>,

@@ -339,7 +339,7 @@ fn take_over(core: &Rc<Core>, socket: OwnedFd, peer: Peer, listener: Arc<Listene
 /// Serves a connection that has [arrived](Shared::arrive). Its lane counts it from the first poll.
 fn serve(core: &Rc<Core>, listener: &Rc<LocalListener>, socket: OwnedFd, peer: Peer) {
     let socket = core.sockets.add(socket, peer, Class::Client);
-    let arrived = Arrived { listener: Rc::clone(listener), socket, peer };
+    let arrived = Box::new(Arrived { listener: Rc::clone(listener), socket, peer });
     let idle = core.lanes.borrow_mut().pop();
     if let Some(lane) = idle {
         return lane.give(arrived);
