@@ -67,6 +67,17 @@ impl Split {
     pub fn filters(&self) -> impl Iterator<Item = &FilterNode> {
         self.0.iter().flat_map(Share::filters)
     }
+
+    /// Removes the filters of its arms. What is left of an arm that had only those is a share.
+    pub fn forget_filters(&mut self) {
+        for share in &mut self.0 {
+            let Some(arm) = &mut share.arm else { continue };
+            arm.filters = Box::default();
+            if arm.name == share.upstream {
+                share.arm = None;
+            }
+        }
+    }
 }
 
 // === impl Share ===

@@ -214,6 +214,45 @@ fn changed_weights_and_timeouts() {
     assert!(report["text"].as_str().unwrap().contains("upstreams one 90, two 10"), "{report:#}");
 }
 
+/// A request is judged by the filters of the arm that it took, and by the shares of all.
+#[test]
+fn a_changed_filter_of_one_arm() {
+    let upstream = Upstream::fixed(OK);
+    let arms = |weights: (u32, u32), of_a: &str| {
+        let routes = format!(
+            "routes:\n  r: {{ match: {{ path: \"/*\" }}, upstream: {{ \
+             a: {{ weight: {}, upstream: one{of_a} }}, b: {{ weight: {}, upstream: two }} }} }}",
+            weights.0, weights.1
+        );
+        config(&upstream, &routes)
+    };
+    let sets =
+        |value: &str| format!(", filters: [ {{ headers: {{ response: {{ set: {{ x-v: {value} }} }} }} }} ]");
+    for (weights, of_a, changed) in
+        [((1, 0), sets("two"), 1), ((0, 1), sets("two"), 0), ((0, 1), String::new(), 0)]
+    {
+        let weir = Weir::start(&arms(weights, &sets("one")));
+        let shadow = shadow(&weir, &arms(weights, &of_a), json!({}));
+        weir.client().get("/").expect_status(200);
+        let report = shadow.end_after(1);
+        assert_eq!(
+            (&report["judged"], &report["changed"], &report["unexplained"]),
+            (&json!(1), &json!(changed), &json!(0)),
+            "{weights:?} {of_a}: {report:#}"
+        );
+        if changed == 1 {
+            let (.., key) = only_change(&report);
+            assert!(key.starts_with("routes.r.upstream.a.filters.headers"), "{key}");
+        }
+    }
+    // Other shares concern everybody.
+    let weir = Weir::start(&arms((0, 1), &sets("one")));
+    let shadow = shadow(&weir, &arms((1, 1), ""), json!({}));
+    weir.client().get("/").expect_status(200);
+    let (.., key) = only_change(&shadow.end_after(1));
+    assert_eq!(key, "routes.r.upstream.a.weight");
+}
+
 #[test]
 fn a_candidate_with_mistakes() {
     let upstream = Upstream::fixed(OK);

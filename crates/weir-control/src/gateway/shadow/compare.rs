@@ -25,6 +25,9 @@ pub(super) struct Compare {
     targets: RefCell<HashMap<(usize, usize), Option<String>>>,
 }
 
+/// The name of what draws an arm of a split whose arms have filters.
+const SPLIT: &str = "split";
+
 /// A changed decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Change {
@@ -109,7 +112,13 @@ impl Compare {
 
     /// The first filter that differs, in itself or in its verdict.
     fn filter_key(&self, judge: &Judge, before: &Decision, after: &Decision) -> Option<First> {
-        let (old, new) = (&before.filters, &after.filters);
+        let splits = |side: &Side, passed: &Passed| side.filter(*passed).name == SPLIT;
+        let mut old = before.filters.clone();
+        let new = &after.filters;
+        // Once no arm has filters, nothing draws an arm before the target does.
+        if !new.iter().any(|passed| splits(&self.candidate, passed)) {
+            old.retain(|passed| !splits(&self.running, passed));
+        }
         for (&was, &is) in old.iter().zip(new) {
             if !judge.is_same(was.filter, is.filter) {
                 let (ours, theirs) = (self.running.filter(was), self.candidate.filter(is));
@@ -126,11 +135,11 @@ impl Compare {
                 }
                 _ => None,
             };
-            let is_last = |decision: &Decision| {
-                let last = decision.filters.get(shared - 1).map(|passed| passed.filter);
-                decision.filters.len() == shared && stopper(decision).is_some() && stopper(decision) == last
+            let is_last = |decision: &Decision, filters: &[Passed]| {
+                let last = filters.get(shared - 1).map(|passed| passed.filter);
+                filters.len() == shared && stopper(decision).is_some() && stopper(decision) == last
             };
-            if is_last(before) || is_last(after) {
+            if is_last(before, &old) || is_last(after, new) {
                 let passed = *old.get(shared - 1)?;
                 let place = place_of(self.running.filter(passed));
                 return Some((place, uncertain(passed)));
@@ -174,7 +183,7 @@ impl Compare {
         let routes = [&self.running, &self.candidate].map(|side| side.config.routes.get(&name).map(rest));
         let of = |key: String| {
             let [ours, theirs] = [&self.running, &self.candidate].map(|side| side.tree.find(&key));
-            node_difference(ours, theirs, &key, &["match", "filters", "priority"]).unwrap_or(key)
+            node_difference(ours, theirs, &key, COMPARED).unwrap_or(key)
         };
         if routes[0] != routes[1] {
             return Some(of(format!("routes.{name}")));
@@ -273,7 +282,7 @@ fn place_of(instance: &Instance) -> String {
     match &*instance.place {
         "filters" => format!("filters.{}", instance.name),
         // What draws an arm is no filter of the config.
-        place if instance.name == "split" => format!("{place}.upstream"),
+        place if instance.name == SPLIT => format!("{place}.upstream"),
         place => format!("{place}.filters.{}", instance.name),
     }
 }
@@ -282,13 +291,25 @@ const fn uncertain(passed: Passed) -> bool {
     !matches!(passed.how, How::Ran)
 }
 
+/// What the judge has compared already: keys of a route, none of `upstream` in it, and keys of its arms.
+const COMPARED: &[&[&str]] = &[&["filters", "match", "priority"], &[], &["filters"]];
+
 /// A route without what the judge has compared already.
 fn rest(route: &Route) -> Route {
-    Route { matches: Match::default(), filters: Box::default(), priority: 0, ..route.clone() }
+    let mut rest = Route { matches: Match::default(), filters: Box::default(), priority: 0, ..route.clone() };
+    if let Some(split) = &mut rest.upstream {
+        split.forget_filters();
+    }
+    rest
 }
 
-/// The path of the first setting that differs.
-fn node_difference(ours: Option<&Node>, theirs: Option<&Node>, path: &str, but: &[&str]) -> Option<String> {
+/// The path of the first setting that differs. `but` are the keys to pass over, those of each level.
+fn node_difference(
+    ours: Option<&Node>,
+    theirs: Option<&Node>,
+    path: &str,
+    but: &[&[&str]],
+) -> Option<String> {
     let (Some(ours), Some(theirs)) = (ours, theirs) else { return Some(path.to_owned()) };
     if ours == theirs {
         return None;
@@ -296,12 +317,13 @@ fn node_difference(ours: Option<&Node>, theirs: Option<&Node>, path: &str, but: 
     let (Value::Map(old), Value::Map(new)) = (&ours.value, &theirs.value) else {
         return Some(path.to_owned());
     };
-    let keys = new.iter().chain(old).map(|(key, _)| &*key.text).filter(|key| !but.contains(key));
+    let (here, below) = but.split_first().map_or((&[][..], &[][..]), |(here, below)| (*here, below));
+    let keys = new.iter().chain(old).map(|(key, _)| &*key.text).filter(|key| !here.contains(key));
     let mut found = None;
     for key in keys {
         found = match (ours.get(key), theirs.get(key)) {
             (None, None) => None,
-            (was, is) => node_difference(was, is, &format!("{path}.{key}"), &[]),
+            (was, is) => node_difference(was, is, &format!("{path}.{key}"), below),
         };
         if found.is_some() {
             break;
