@@ -76,6 +76,8 @@ enum Family {
     V4,
     V6,
     Name,
+    /// One that the API did not have when this was written.
+    Unknown,
 }
 
 /// Whether an endpoint gets requests.
@@ -210,13 +212,9 @@ impl Table {
         if version.is_empty() || version.len() > VERSION_BYTES {
             return Err(no_list());
         }
-        let items = list.items.unwrap_or_default();
-        if items.iter().any(|slice| self.is_own(slice) && family_of(slice).is_none()) {
-            return Err("an EndpointSlice has an unknown type of addresses".to_owned());
-        }
         self.slices.clear();
         self.full = false;
-        for slice in &items {
+        for slice in list.items.iter().flatten() {
             self.put(slice);
         }
         let number = version.parse::<u64>().ok();
@@ -243,11 +241,14 @@ impl Table {
         }
         self.version = Some(version.clone());
         self.newest = version.parse().unwrap_or(self.newest);
-        if event.r#type == "BOOKMARK" {
-            return Applied::Same;
+        if event.r#type == "BOOKMARK" || object.metadata.namespace != self.namespace {
+            return Applied::Same; // another namespace may have a slice of the same name
         }
         let name = &object.metadata.name;
         let before = self.slices.remove(name);
+        if before.is_none() && !self.is_own(&object) {
+            return Applied::Same;
+        }
         if self.full {
             // Only a list says what should take the place of what has changed.
             return self.reread("there were more endpoints than are kept");
@@ -300,7 +301,9 @@ impl Table {
 
     fn put(&mut self, written: &Written) {
         let name = &written.metadata.name;
-        let Some(family) = family_of(written).filter(|_| self.is_own(written)) else { return };
+        if !self.is_own(written) {
+            return;
+        }
         let known: usize = self.slices.values().map(|slice| slice.endpoints.len()).sum();
         if name.len() > NAME_BYTES || self.slices.len() >= SLICES {
             self.full = true;
@@ -309,12 +312,12 @@ impl Table {
         let all = written.endpoints.as_deref().unwrap_or_default();
         let room = KEPT.saturating_sub(known);
         self.full |= all.len() > room;
-        let slice = Slice {
-            family,
-            port: self.port_of(written),
-            endpoints: all.iter().take(room).map(kept).collect(),
+        let (family, port) = (family_of(written), self.port_of(written));
+        let endpoints = match family {
+            Family::Unknown => all.iter().take(room.min(1)).map(|_| unknown(written)).collect(),
+            _ => all.iter().take(room).map(kept).collect(),
         };
-        self.slices.insert(name.clone(), slice);
+        self.slices.insert(name.clone(), Slice { family, port, endpoints });
     }
 
     /// The number of the port at the endpoints of a slice.
@@ -338,13 +341,20 @@ impl Table {
     }
 }
 
-fn family_of(slice: &Written) -> Option<Family> {
+fn family_of(slice: &Written) -> Family {
     match slice.address_type.as_str() {
-        "FQDN" => Some(Family::Name),
-        "IPv4" => Some(Family::V4),
-        "IPv6" => Some(Family::V6),
-        _ => None,
+        "FQDN" => Family::Name,
+        "IPv4" => Family::V4,
+        "IPv6" => Family::V6,
+        _ => Family::Unknown,
     }
+}
+
+/// What is kept of all endpoints of a slice whose addresses we cannot read. If a Service has no others, the last good
+/// list stays and this says why; an empty list would end the service.
+fn unknown(slice: &Written) -> Kept {
+    let why = format!("its addresses are of the unknown type `{}`", short(&slice.address_type));
+    Kept { id: short(&slice.metadata.name), host: Err(why), zone: None, state: State::Ready }
 }
 
 fn kept(endpoint: &WrittenEndpoint) -> Kept {
@@ -492,6 +502,54 @@ mod tests {
         assert_eq!(table.apply(event("ADDED", 8, namespace).as_bytes()), Applied::Same);
     }
 
+    /// A server that ignores the path or the selector sends events of others too, even with the name of one of ours.
+    #[test]
+    fn events_of_others_are_ignored() {
+        let mut table = loaded(None, json!([simple("a", &[address(1)])]));
+        let mut namespace = simple("a", &[address(2)]);
+        namespace["metadata"]["namespace"] = json!("other");
+        let mut service = simple("b", &[address(3)]);
+        service["metadata"]["labels"][SERVICE] = json!("users");
+        let mut version = 7;
+        for full in [false, true] {
+            table.full = full;
+            for kind in ["ADDED", "MODIFIED", "DELETED"] {
+                for object in [&namespace, &service] {
+                    version += 1;
+                    let applied = table.apply(event(kind, version, object.clone()).as_bytes());
+                    assert_eq!(applied, Applied::Same, "{kind} {object}");
+                    assert_eq!(addresses(&table.listing()), ["10.1.0.2:80"], "{kind} {object}");
+                    let watch = table.watch().unwrap();
+                    assert!(watch.ends_with(&format!("={version}")), "the watch goes on behind it: {watch}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn addresses_of_an_unknown_type_are_ignored_beside_others() {
+        let two = json!([{ "addresses": ["x"] }, { "addresses": ["y"] }]);
+        let unknown = slice("b", "IPX", two, json!([{ "port": 80 }]));
+        let known = simple("a", &[address(1)]);
+        let table = loaded(None, json!([unknown.clone(), known.clone()]));
+        assert_eq!(
+            (addresses(&table.listing()), table.listing().unusable),
+            (vec!["10.1.0.2:80".to_owned()], 0)
+        );
+        let mut table = Table::new("shop", "orders", None);
+        assert_eq!(table.load(list("7", json!([known])).as_bytes()), Ok(false));
+        table.apply(event("ADDED", 8, unknown).as_bytes());
+        assert_eq!(addresses(&table.listing()), ["10.1.0.2:80"]);
+        // Without others they are named, so that the last good list stays.
+        table.apply(event("DELETED", 9, simple("a", &[])).as_bytes());
+        let listing = table.listing();
+        assert_eq!((listing.instances.len(), listing.unusable), (0, 1));
+        assert_eq!(
+            (listing.left_out[0].id.as_str(), listing.left_out[0].why.as_str()),
+            ("b", "its addresses are of the unknown type `IPX`")
+        );
+    }
+
     #[test]
     fn events_change_the_list() {
         let mut table = loaded(None, json!([simple("a", &[address(1)])]));
@@ -569,8 +627,7 @@ mod tests {
     fn what_is_no_list_changes_nothing() {
         let mut table = loaded(None, json!([simple("a", &[address(1)])]));
         let long = list(&"9".repeat(VERSION_BYTES + 1), json!([]));
-        let unknown = list("8", json!([slice("s", "IPX", json!([]), json!([]))]));
-        for body in ["", "[]", "{}", r#"{"metadata":{}}"#, &long, &unknown] {
+        for body in ["", "[]", "{}", r#"{"metadata":{}}"#, &long] {
             assert!(table.load(body.as_bytes()).is_err(), "{body}");
         }
         assert_eq!(addresses(&table.listing()).len(), 1);
