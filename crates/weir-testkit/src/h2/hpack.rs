@@ -1,4 +1,5 @@
-//! HPACK (RFC 7541): an encoder that needs no table, for sending, and a complete decoder for receiving.
+//! HPACK (RFC 7541): an encoder that needs no table, for sending, and a complete decoder for receiving. The decoder
+//! insists on the table size updates that our SETTINGS call for.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::OnceLock;
@@ -36,20 +37,33 @@ fn write_integer(mut n: usize, out: &mut Vec<u8>) {
 pub(super) struct Decoder {
     /// The dynamic table, newest entry first.
     table: VecDeque<(Vec<u8>, Vec<u8>)>,
-    /// Size limit of the table in bytes.
+    /// Size limit of the table in bytes, chosen by the peer's encoder.
     most: usize,
+    /// The largest limit that our SETTINGS allow, and the smallest since the last block (RFC 7541 §4.2).
+    allowed: usize,
+    lowest: usize,
+    /// The next block must begin with an update (RFC 9113 §4.3.1).
+    is_owed: bool,
 }
 
 impl Default for Decoder {
     fn default() -> Self {
-        Self { table: VecDeque::new(), most: 4096 }
+        Self { table: VecDeque::new(), most: 4096, allowed: 4096, lowest: 4096, is_owed: false }
     }
 }
 
 impl Decoder {
+    /// The peer has acknowledged SETTINGS with this table size.
+    pub(super) fn allow(&mut self, size: usize) {
+        self.is_owed |= size < self.allowed;
+        self.lowest = self.lowest.min(size);
+        self.allowed = size;
+    }
+
     /// Decodes the fields of a block; `None` if it is malformed.
     pub(super) fn decode(&mut self, block: &[u8]) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
         let mut rest = block;
+        self.resize(&mut rest)?;
         let mut fields = Vec::new();
         while let Some(&first) = rest.first() {
             if first & 0x80 != 0 {
@@ -57,10 +71,8 @@ impl Decoder {
                 fields.push(self.entry(index)?);
                 continue;
             }
-            if first & 0xe0 == 0x20 {
-                self.most = read_integer(&mut rest, 5)?;
-                self.shrink(self.most);
-                continue;
+            if is_update(first) {
+                return None; // not at the start
             }
             let indexed = first & 0x40 != 0;
             let index = read_integer(&mut rest, if indexed { 6 } else { 4 })?;
@@ -77,6 +89,21 @@ impl Decoder {
         Some(fields)
     }
 
+    /// Reads the updates at the start of a block: at most two, the first of them for the smallest size that was
+    /// allowed since the last block.
+    fn resize(&mut self, rest: &mut &[u8]) -> Option<()> {
+        let mut count = 0;
+        while rest.first().is_some_and(|first| is_update(*first)) {
+            let most = if count == 0 { self.lowest } else { self.allowed };
+            self.most = read_integer(rest, 5).filter(|size| *size <= most)?;
+            self.shrink(self.most);
+            count += 1;
+        }
+        let is_owed = std::mem::take(&mut self.is_owed);
+        self.lowest = self.allowed;
+        (count <= 2 && !(is_owed && count == 0)).then_some(())
+    }
+
     fn entry(&self, index: usize) -> Option<(Vec<u8>, Vec<u8>)> {
         let index = index.checked_sub(1)?;
         match STATIC.get(index) {
@@ -90,6 +117,11 @@ impl Decoder {
             self.table.pop_back();
         }
     }
+}
+
+/// Whether a dynamic table size update begins with this byte.
+const fn is_update(first: u8) -> bool {
+    first & 0xe0 == 0x20
 }
 
 fn size((name, value): &(Vec<u8>, Vec<u8>)) -> usize {
@@ -212,6 +244,30 @@ mod tests {
             let fields = decoder.decode(&hex(block)).unwrap();
             let last = fields.last().unwrap();
             assert_eq!((&last.0[..], &last.1[..]), (expected.0.as_bytes(), expected.1.as_bytes()));
+        }
+    }
+
+    #[test]
+    fn a_smaller_table_must_be_confirmed() {
+        for (sizes, block, is_good) in [
+            (&[][..], &[0x82][..], true),
+            (&[], &[0x20, 0x82], true),
+            (&[], &[0x82, 0x20], false),
+            (&[4096, 8192], &[0x82], true),
+            (&[100], &[0x82], false),
+            (&[0, 4096], &[0x82], false),
+            (&[0, 4096], &[0x20, 0x82], true),
+            (&[0, 20], &[0x20, 0x34, 0x82], true),
+            (&[0, 20], &[0x20, 0x35, 0x82], false),
+            (&[0, 20], &[0x34, 0x82], false),
+            (&[0, 20], &[0x20, 0x20, 0x20, 0x82], false),
+        ] {
+            let mut decoder = Decoder::default();
+            sizes.iter().for_each(|size| decoder.allow(*size));
+            assert_eq!(decoder.decode(block).is_some(), is_good, "{sizes:?}, {block:x?}");
+            if is_good {
+                assert!(decoder.decode(&[0x82]).is_some(), "{sizes:?}: once is enough");
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 mod bodies;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::frame::{Frame, Kind, block, flag, setting};
@@ -56,6 +56,8 @@ pub struct H2<W> {
     accepted: u32,
     settings: Vec<(u16, u32)>,
     confirmed: usize,
+    /// The table sizes in each SETTINGS frame of ours that is not acknowledged yet.
+    table_sizes: VecDeque<Vec<u32>>,
     pong: u64,
     /// PINGs not answered yet.
     pings: Vec<Vec<u8>>,
@@ -103,6 +105,7 @@ impl<W: AsMut<Wire>> H2<W> {
             accepted: 0,
             settings: Vec::new(),
             confirmed: 0,
+            table_sizes: VecDeque::new(),
             pong: 0,
             pings: Vec::new(),
             go_aways: Vec::new(),
@@ -124,7 +127,9 @@ impl<W: AsMut<Wire>> H2<W> {
 
     fn begin(&mut self, options: &Options) {
         self.pongs = options.pongs;
-        let mut first = Frame::settings(&options.settings).bytes();
+        let settings = Frame::settings(&options.settings);
+        self.note_settings(&settings);
+        let mut first = settings.bytes();
         if options.window > 0 {
             first.extend(Frame::window(0, options.window).bytes());
         }
@@ -141,6 +146,7 @@ impl<W: AsMut<Wire>> H2<W> {
     /// Sends a frame.
     #[track_caller]
     pub fn send(&mut self, frame: &Frame) {
+        self.note_settings(frame);
         let bytes = frame.bytes();
         self.wire().send(bytes);
     }
@@ -432,7 +438,11 @@ impl<W: AsMut<Wire>> H2<W> {
 
     fn take(&mut self, frame: &Frame) {
         match frame.kind {
-            Kind::Settings if frame.has(flag::ACK) => self.confirmed += 1,
+            Kind::Settings if frame.has(flag::ACK) => {
+                self.confirmed += 1;
+                let sizes = self.table_sizes.pop_front().unwrap_or_default();
+                sizes.into_iter().for_each(|size| self.decoder.allow(size as usize));
+            }
             Kind::Settings => self.take_settings(frame),
             Kind::Ping if frame.has(flag::ACK) => {
                 self.pong = u64::from(frame.number(0)) << 32 | u64::from(frame.number(4));
@@ -458,10 +468,16 @@ impl<W: AsMut<Wire>> H2<W> {
         }
     }
 
+    /// Remembers the table sizes in a SETTINGS frame of ours: they apply once it is acknowledged.
+    fn note_settings(&mut self, frame: &Frame) {
+        if frame.kind == Kind::Settings && !frame.has(flag::ACK) {
+            let sizes = pairs(frame).filter(|(id, _)| *id == setting::TABLE).map(|(_, size)| size);
+            self.table_sizes.push_back(sizes.collect());
+        }
+    }
+
     fn take_settings(&mut self, frame: &Frame) {
-        for pair in frame.payload.chunks_exact(6) {
-            let id = u16::from_be_bytes([pair[0], pair[1]]);
-            let value = u32::from_be_bytes([pair[2], pair[3], pair[4], pair[5]]);
+        for (id, value) in pairs(frame) {
             if id == setting::WINDOW {
                 let more = i64::from(value) - self.initial_window;
                 self.initial_window += more;
@@ -499,6 +515,14 @@ impl<W: AsMut<Wire>> H2<W> {
             }
         }
     }
+}
+
+/// The pairs in a SETTINGS frame.
+fn pairs(frame: &Frame) -> impl Iterator<Item = (u16, u32)> {
+    frame.payload.chunks_exact(6).map(|pair| {
+        let id = u16::from_be_bytes([pair[0], pair[1]]);
+        (id, u32::from_be_bytes([pair[2], pair[3], pair[4], pair[5]]))
+    })
 }
 
 fn note(message: &mut Message, frame: &str, end: bool) {

@@ -75,6 +75,8 @@ pub mod code {
 
 /// Settings (RFC 9113 §6.5.2).
 pub mod setting {
+    /// The largest dynamic table of the peer's HPACK encoder, in bytes.
+    pub const TABLE: u16 = 1;
     /// Whether server pushes are accepted.
     pub const PUSH: u16 = 2;
     /// Most concurrent streams.

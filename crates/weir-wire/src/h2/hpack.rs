@@ -9,7 +9,10 @@ use weir_fields::huffman;
 use weir_fields::render::Encode;
 
 /// Largest size of the dynamic table in bytes, counted as in RFC 7541 §4.1: the default of SETTINGS.
-const TABLE_MOST: usize = 4096;
+pub(super) const TABLE_MOST: usize = 4096;
+
+/// A dynamic table size update to 0 (RFC 7541 §6.3): our encoder needs no table. It may only begin a block.
+pub(super) const NO_TABLE: u8 = 0x20;
 
 /// The overhead of an entry beside its text (RFC 7541 §4.1).
 const ENTRY: usize = 32;
@@ -383,6 +386,16 @@ mod tests {
         ] {
             assert_eq!(decode(&mut Decoder::default(), block), Err(Undecodable), "{why}");
         }
+    }
+
+    #[test]
+    fn an_update_to_nothing_empties_the_table() {
+        let mut decoder = Decoder::default();
+        assert_eq!(decode(&mut decoder, "4001 6101 62 be").unwrap(), ["a: b", "a: b"]);
+        decoder.decode(&[NO_TABLE, 0x82], |_, _| {}).unwrap();
+        assert_eq!((decoder.table.most, decoder.table.entries.len()), (0, 0));
+        assert_eq!(decode(&mut decoder, "4001 6101 62").unwrap(), ["a: b"]);
+        assert_eq!(decode(&mut decoder, "be"), Err(Undecodable));
     }
 
     #[test]

@@ -69,7 +69,13 @@ impl<S: Sink> Codec<S> {
                 (setting::FRAME, 0..16_384 | 16_777_216..) => {
                     return broken(code::PROTOCOL, "SETTINGS_MAX_FRAME_SIZE out of its range");
                 }
-                _ => {} // larger frames gain nothing, and our encoder needs no table
+                // Our encoder never uses a table, but nothing has told the peer so: it counts on 4,096 bytes at first.
+                // Told of every reduction, not only of the first: RFC 9113 §4.3.1 lets the peer insist on each.
+                (setting::TABLE, most) => {
+                    self.owes_table_size |= most < self.peer.table;
+                    self.peer.table = most;
+                }
+                _ => {} // larger frames gain nothing
             }
         }
         if let Some(window) = window_last {

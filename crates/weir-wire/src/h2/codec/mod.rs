@@ -127,6 +127,8 @@ struct Peer {
     window: i64,
     streams: usize,
     connect: bool,
+    /// The largest dynamic table that our encoder may use.
+    table: u32,
     /// How many SETTINGS frames came.
     came: u32,
 }
@@ -189,6 +191,8 @@ pub struct Codec<S: Sink> {
     /// The highest stream that the client has opened.
     last: u32,
     peer: Peer,
+    /// The peer has lowered that largest table, so the next block must begin with a size update (RFC 9113 §4.3.1).
+    owes_table_size: bool,
     /// What we may send on the connection.
     window: i64,
     reserved: usize,
@@ -246,7 +250,14 @@ impl<S: Sink> Codec<S> {
             left_out: 0,
             arrivals: VecDeque::new(),
             last: 0,
-            peer: Peer { window: WINDOW_FIRST, streams: usize::MAX, connect: false, came: 0 },
+            peer: Peer {
+                window: WINDOW_FIRST,
+                streams: usize::MAX,
+                connect: false,
+                table: hpack::TABLE_MOST as u32,
+                came: 0,
+            },
+            owes_table_size: false,
             window: WINDOW_FIRST,
             reserved: 0,
             queue: VecDeque::new(),

@@ -56,12 +56,17 @@ impl<S: Sink> Codec<S> {
     }
 
     /// Opens a stream with a pre-rendered head: `write` appends its frames for the given stream number, with
-    /// END_STREAM on them if nothing follows (`ends`). The caller must respect [`Codec::peer_streams`].
+    /// END_STREAM on them if nothing follows (`ends`). The first frame must be HEADERS without padding or priority.
+    /// The caller must respect [`Codec::peer_streams`].
     pub fn ask(&mut self, is_head: bool, ends: bool, write: impl FnOnce(u32, &mut Vec<u8>)) -> (usize, u32) {
         let slot = self.streams.add();
-        let place = self.before + self.out.len() as u64;
+        let at = self.out.len();
         let id = self.start(slot, is_head);
         write(id, &mut self.out);
+        if std::mem::take(&mut self.owes_table_size) {
+            self.insert_table_size(at);
+        }
+        let place = self.before + at as u64;
         let record = self.streams.at(slot);
         (record.sent_end, record.last_frame) = (ends, Some((place, false)));
         (slot, id)
@@ -81,15 +86,21 @@ impl<S: Sink> Codec<S> {
 
     // === heads ===
 
-    /// Leaves room for the header of HEADERS; the caller appends the block behind it.
+    /// Leaves room for the header of HEADERS; the caller appends the block behind it, and on an error cuts everything
+    /// off again.
     pub(super) fn begin_block(&mut self) -> usize {
         let at = self.out.len();
         self.out.extend_from_slice(&[0; HEADER]);
+        if self.owes_table_size {
+            self.out.push(hpack::NO_TABLE);
+        }
         at
     }
 
     /// Writes the header into the reserved room, and splits the block into CONTINUATION frames if it is long.
     pub(super) fn end_block(&mut self, slot: usize, at: usize, flags: u8) {
+        // Not in `begin_block`: a block that cannot be rendered leaves the update to the next one.
+        self.owes_table_size = false;
         let id = self.streams.at(slot).id;
         let len = self.out.len() - at - HEADER;
         if len <= FRAME_MOST {
@@ -108,6 +119,24 @@ impl<S: Sink> Codec<S> {
         self.meter.sent_head();
         let place = self.before + at as u64;
         self.streams.at(slot).last_frame = Some((place, false));
+    }
+
+    /// Puts the table size update in front of a pre-rendered block, whose HEADERS frame is at `at`.
+    #[cold]
+    fn insert_table_size(&mut self, at: usize) {
+        let Some(Header { len, kind, flags, stream }) = self.out.get(at..).and_then(Header::parse) else {
+            return;
+        };
+        if len < FRAME_MOST {
+            self.out.insert(at + HEADER, hpack::NO_TABLE);
+            put_header(&mut self.out, at, len + 1, kind, flags, stream);
+            return;
+        }
+        // The frame is full, so it continues another one.
+        let mut first = Vec::new();
+        frame::write(kind, flags & !frame::END_HEADERS, stream, &[hpack::NO_TABLE], &mut first);
+        put_header(&mut self.out, at, len, Kind::CONTINUATION, flags & frame::END_HEADERS, stream);
+        self.out.splice(at..at, first);
     }
 
     // === bodies ===

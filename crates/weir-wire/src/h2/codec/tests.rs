@@ -3,6 +3,7 @@
 mod ends;
 mod heads;
 mod sinks;
+mod table;
 mod windows;
 
 use super::*;

@@ -1,6 +1,6 @@
 //! Features that only one protocol has, or that the other expresses differently.
 
-use weir_testkit::h2::{End, H2, H2Origin, Options, code};
+use weir_testkit::h2::{End, Frame, H2, H2Origin, Options, code, setting};
 use weir_testkit::{Upstream, Weir};
 
 use super::{BOTH, H2C, weir};
@@ -179,4 +179,34 @@ fn stalled_uploads_stall_no_neighbour() {
     peer.message(seen).expect_body("body");
     peer.respond(seen, &[(":status", "200")], "ok");
     client.message(stream).expect_body("ok");
+}
+
+// === HPACK ===
+
+/// Sends SETTINGS with these table sizes, a frame each. Returns when all are acknowledged.
+fn permit<W: AsMut<weir_testkit::Wire>>(peer: &mut H2<W>, sizes: &[u32]) {
+    sizes.iter().for_each(|size| peer.send(&Frame::settings(&[(setting::TABLE, *size)])));
+    peer.ping();
+}
+
+/// RFC 7541 §4.2: the decoders of both peers insist on it.
+#[test]
+fn a_smaller_table_is_confirmed_to_clients_and_upstreams() {
+    let upstream = Upstream::listen();
+    let weir = weir(upstream.address(), H2C);
+    let smaller = Options::default().with(&[(setting::TABLE, 100)]);
+    let mut client = H2::client_with(weir.client(), &smaller);
+    let mut stream = client.get("/");
+    let mut peer = H2::server(upstream.accept(), &smaller);
+    for sizes in [&[][..], &[90, 50], &[0, 4096], &[1000, 8000, 0]] {
+        let (seen, _) = peer.accept_whole();
+        peer.respond(seen, &[(":status", "200")], "ok");
+        client.message(stream).expect_status(200).expect_body("ok");
+        permit(&mut peer, sizes);
+        permit(&mut client, sizes);
+        stream = client.get("/");
+    }
+    let (seen, _) = peer.accept_whole();
+    peer.respond(seen, &[(":status", "200")], "ok");
+    client.message(stream).expect_status(200).expect_body("ok");
 }

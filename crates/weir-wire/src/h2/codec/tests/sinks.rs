@@ -110,6 +110,45 @@ fn a_rendered_head_is_ended_as_any_other() {
 }
 
 #[test]
+fn a_rendered_head_begins_with_the_table_size_that_is_owed() {
+    let mut codec = counting();
+    let permit = |codec: &mut Codec<Counts>, size| {
+        hear(codec, Kind::SETTINGS, 0, 0, &settings(&[(setting::TABLE, size)]));
+        sent(codec);
+    };
+    permit(&mut codec, 200);
+    for payload in [&[0x20, 0x82][..], &[0x82]] {
+        codec.ask(false, true, |id, out| {
+            frame::write(Kind::HEADERS, frame::END_HEADERS | frame::END_STREAM, id, &[0x82], out);
+        });
+        let sent = sent(&mut codec);
+        assert_eq!((sent.len(), sent[0].flags, &sent[0].payload[..]), (1, 5, payload));
+    }
+    // In front of a full frame.
+    for (flags, rest) in [(frame::END_HEADERS, &[][..]), (0, &[0x86])] {
+        permit(&mut codec, 199 + u32::from(flags));
+        permit(&mut codec, 100);
+        let (slot, _) = codec.ask(false, false, |id, out| {
+            frame::write(Kind::HEADERS, flags, id, &[0x82; FRAME_MOST], out);
+            if flags == 0 {
+                frame::write(Kind::CONTINUATION, frame::END_HEADERS, id, rest, out);
+            }
+        });
+        codec.send_end(slot, &[]).unwrap();
+        let sent = sent(&mut codec);
+        let shape: Vec<_> = sent.iter().map(|s| (s.kind, s.flags, s.payload.len())).collect();
+        let want = [
+            (Kind::HEADERS, frame::END_STREAM, 1),
+            (Kind::CONTINUATION, flags, FRAME_MOST),
+            (Kind::CONTINUATION, frame::END_HEADERS, 1),
+        ];
+        assert_eq!(shape, want[..2 + rest.len()]);
+        let block: Vec<u8> = sent.into_iter().flat_map(|s| s.payload).collect();
+        assert_eq!(block, [&[0x20][..], &[0x82; FRAME_MOST], rest].concat());
+    }
+}
+
+#[test]
 fn who_reads_at_once_gives_windows_back_at_once() {
     let mut codec = counting();
     let (slot, _) = codec.ask(false, true, write);
