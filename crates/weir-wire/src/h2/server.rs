@@ -82,10 +82,11 @@ impl Server {
         let session = &mut *self.shared.borrow_mut();
         session.drive(cx);
         loop {
-            if let Some(slot) = session.lend().next_arrival() {
+            if let Some(slot) = session.codec.next_arrival() {
                 let stream = H2Stream::server(&self.shared, slot, session.tls.is_some());
                 return Poll::Ready(Ok(Some(Arrival(stream))));
             }
+            session.lend();
             let came = session.poll_receive(cx);
             if came == Poll::Ready(Came::Arrivals) {
                 continue;

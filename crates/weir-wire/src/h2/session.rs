@@ -130,6 +130,9 @@ impl Session {
     /// Wakes the driver if a stream has written something. Returns a buffer that was lent in vain, which nothing
     /// else would do for seconds.
     pub(super) fn call(&mut self) {
+        if self.codec.has_no_buffer() {
+            return; // and so no output
+        }
         keep_spare(self.codec.take_buffer());
         if !self.called
             && !self.codec.pending().is_empty()

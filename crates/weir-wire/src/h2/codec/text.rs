@@ -119,6 +119,21 @@ impl Codec<Texts> {
         }
     }
 
+    /// Whether reading all that has arrived on a stream may return credit to the peer, which is output.
+    pub(in crate::h2) fn may_credit(&mut self, slot: usize) -> bool {
+        let record = self.streams.at(slot);
+        let unread = record.kept.unread();
+        unread > 0
+            && (self.credit as usize + unread >= self.flow.credit as usize
+                || record.credit as usize + unread >= record.room_most as usize / 2)
+    }
+
+    /// Whether releasing a stream may cause output: a reset, or credit for what nobody has read.
+    pub(in crate::h2) fn may_write_at_release(&mut self, slot: usize) -> bool {
+        let record = self.streams.at(slot);
+        record.is_open() || record.kept.unread() > 0
+    }
+
     /// Appends the head of a request to `text`.
     pub(in crate::h2) fn take_head(&mut self, slot: usize, text: &mut Vec<u8>) {
         self.kept(slot).take_text(text);
