@@ -63,7 +63,7 @@ pub fn request(
     let mut words = line.split(|&b| b == b' ');
     let (Some(method), Some(path)) = (words.next(), words.next()) else { return Err(unsayable()) };
     scratch.fields.clear();
-    let (mut host, mut upgrade, mut key, mut te) = (None, None, None, false);
+    let (mut host, mut upgrade, mut key) = (None, None, None);
     let mut known = OF_REQUESTS.take(); // forgotten if the head is refused, which is rare
     while let Some(new) = lines.next_unknown(encoder, &known, &mut scratch.fields) {
         let new = new?;
@@ -72,7 +72,12 @@ pub fn request(
             4 if name.eq_ignore_ascii_case(b"host") => host = Some(value),
             17 if name.eq_ignore_ascii_case(b"sec-websocket-key") => key = Some(value),
             7 if name.eq_ignore_ascii_case(b"upgrade") => upgrade = Some(value),
-            2 if name.eq_ignore_ascii_case(b"te") => te |= value.eq_ignore_ascii_case(b"trailers"),
+            // RFC 9113 §8.2.2: the one value that may be sent.
+            2 if name.eq_ignore_ascii_case(b"te") && value.eq_ignore_ascii_case(b"trailers") => {
+                let begin = scratch.fields.len();
+                encoder.encode(b"te", b"trailers", false, &mut scratch.fields);
+                new.note(&mut known, scratch.fields.get(begin..).unwrap_or_default());
+            }
             _ => new_field(&new, encoder, &mut known, &mut scratch.name, &mut scratch.fields),
         }
     }
@@ -98,9 +103,6 @@ pub fn request(
         encoder.encode(b":path", &escaped(path), false, out);
     }
     out.extend_from_slice(&scratch.fields);
-    if te {
-        encoder.encode(b"te", b"trailers", false, out);
-    }
     match key {
         Some(key) if tunnel => Ok(Asked { key: Some(key.to_vec()), is_head: false, len }),
         key => {
@@ -155,8 +157,14 @@ pub fn trailers(
     scratch: &mut Scratch,
     out: &mut Vec<u8>,
 ) -> io::Result<()> {
-    for line in Lines(lines) {
-        let _ = field(&line?, encoder, &mut scratch.name, out); // trailers seldom repeat
+    // Those of gRPC calls repeat. Lines of trailers mean what those of responses do.
+    let mut known = OF_RESPONSES.take();
+    let mut rest = Lines(lines);
+    while let Some(new) = rest.next_unknown(encoder, &known, out) {
+        new_field(&new?, encoder, &mut known, &mut scratch.name, out);
+    }
+    if lines.ends_with(b"\r\n") {
+        OF_RESPONSES.set(known); // otherwise a line that was cut might be among them
     }
     Ok(())
 }
@@ -188,11 +196,21 @@ struct New<'a> {
     at: Option<Key>,
 }
 
+impl New<'_> {
+    /// Notes the block of this line, which may come again.
+    #[inline]
+    fn note(&self, known: &mut Repeats, block: &[u8]) {
+        if let Some(at) = self.at {
+            known.note(at, self.text, block);
+        }
+    }
+}
+
 /// Whether a line may come again and its block be kept.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Repeating {
     Maybe,
-    /// It may hold a secret, or means more than a field.
+    /// It may hold a secret, or its block depends on more than the line.
     Never,
 }
 
@@ -256,9 +274,8 @@ fn new_field(
     out: &mut Vec<u8>,
 ) {
     let begin = out.len();
-    let repeats = field(&new.line, encoder, lower, out);
-    if let (Some(at), Repeating::Maybe) = (new.at, repeats) {
-        known.note(at, new.text, out.get(begin..).unwrap_or_default());
+    if field(&new.line, encoder, lower, out) == Repeating::Maybe {
+        new.note(known, out.get(begin..).unwrap_or_default());
     }
 }
 
@@ -273,8 +290,9 @@ fn field(line: &Line<'_>, encoder: &mut impl Encode, lower: &mut Vec<u8>, out: &
         &lower[..]
     };
     match name {
+        // Their block is empty. What a request does with TE and Upgrade is decided before.
         b"connection" | b"keep-alive" | b"proxy-connection" | b"te" | b"transfer-encoding" | b"upgrade" => {
-            return Repeating::Never;
+            return Repeating::Maybe;
         }
         // RFC 7541 §7.1.3: no hop may add these to a table.
         b"authorization" | b"proxy-authorization" => encoder.encode(name, line.value, true, out),
@@ -384,8 +402,8 @@ mod tests {
                 ":authority: a:8080",
                 ":path: /p?q=%3Ca%3E",
                 "x-one: 1",
-                "cookie: a",
-                "te: trailers"
+                "te: trailers",
+                "cookie: a"
             ]
         );
         assert_eq!((asked.key, asked.is_head), (None, false));
@@ -486,7 +504,7 @@ mod tests {
     /// Heads of many users, who repeat their own lines and each other's: what is kept changes no block.
     #[test]
     fn what_is_kept_changes_nothing() {
-        const LINES: [&str; 18] = [
+        const LINES: [&str; 19] = [
             "server: weir",
             "Server: weir",
             "server: weir ",
@@ -500,6 +518,7 @@ mod tests {
             "cookie: session=of-user-a",
             "set-cookie: session=of-user-b",
             "connection: keep-alive, te",
+            "te: trailers",
             "te: trailers, gzip",
             "host: somewhere.test",
             "upgrade: websocket",
@@ -522,6 +541,10 @@ mod tests {
             let answered = response(text, false, &mut Plain, scratch, &mut kept.1).unwrap();
             assert_eq!(response(text, false, &mut Forgetful, scratch, &mut plain.1).unwrap(), answered);
             assert_eq!(kept, plain, "{fields}");
+            let (mut kept, mut plain) = (Vec::new(), Vec::new());
+            trailers(fields.as_bytes(), &mut Plain, scratch, &mut kept).unwrap();
+            trailers(fields.as_bytes(), &mut Forgetful, scratch, &mut plain).unwrap();
+            assert_eq!(kept, plain, "{fields}");
         }
     }
 
@@ -536,6 +559,9 @@ mod tests {
             for _ in 0..4 {
                 request(of_request.as_bytes(), "https", &mut Plain, scratch, &mut Vec::new()).unwrap_err();
                 response(of_response.as_bytes(), false, &mut Plain, scratch, &mut Vec::new()).unwrap_err();
+                if !cut.ends_with('\n') {
+                    trailers(cut.as_bytes(), &mut Plain, scratch, &mut Vec::new()).unwrap();
+                }
             }
             for kept in [OF_REQUESTS.take(), OF_RESPONSES.take()] {
                 assert_eq!(
