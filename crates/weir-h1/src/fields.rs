@@ -463,7 +463,7 @@ impl Fields {
 
     #[inline]
     fn is_named(&self, entry: &Entry, name: &[u8]) -> bool {
-        entry.name.len as usize == name.len() && self.text(entry.name).eq_ignore_ascii_case(name)
+        entry.name.len as usize == name.len() && same_name(self.text(entry.name), name)
     }
 }
 
