@@ -140,6 +140,20 @@ fn is_plain(raw: &[u8], slashes: Slashes) -> bool {
     if raw.first() != Some(&b'/') {
         return false;
     }
+    // Nearly every path has plain bytes between its slashes and dots. With branches, each byte cost 13 instructions
+    // (callgrind, grpc).
+    let (mut before, mut odd) = (0, 0);
+    for &byte in raw {
+        let mark = MARKS[byte as usize];
+        odd |= (mark & ODD) | (before & SLASH) * mark;
+        before = mark;
+    }
+    if odd == 0 {
+        return true;
+    }
+    if odd & ODD != 0 {
+        return false;
+    }
     let mut after_slash = false;
     for (at, &byte) in raw.iter().enumerate() {
         match CLASS[byte as usize] {
@@ -288,6 +302,26 @@ enum Class {
 }
 
 static CLASS: [Class; 256] = classes();
+
+/// Marks of bytes for [`is_plain`]. A plain byte has none, any other than a slash or a dot is odd.
+static MARKS: [u8; 256] = {
+    let (mut marks, classes) = ([0; 256], classes());
+    let mut byte = 0;
+    while byte < marks.len() {
+        marks[byte] = match classes[byte] {
+            Class::Plain => 0,
+            Class::Slash => SLASH,
+            Class::Dot => DOT,
+            _ => ODD,
+        };
+        byte += 1;
+    }
+    marks
+};
+
+const SLASH: u8 = 1;
+const DOT: u8 = 2;
+const ODD: u8 = 4;
 
 const fn classes() -> [Class; 256] {
     let mut table = [Class::Refused(PathError::NonAscii); 256];
