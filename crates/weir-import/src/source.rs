@@ -3,11 +3,16 @@
 //! [`Disk`] is the only part of the crate that opens files. It reads below one folder, the one of the first file: an
 //! include that leads out of it is refused, through links too.
 
+mod disk;
+mod path;
+
+pub use disk::Disk;
+pub use path::{folder, has_wildcard, join};
+
+use path::fits_wildcard;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::{self, File};
-use std::io::Read;
-use std::path::{Component, Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Most files of one import.
@@ -93,12 +98,6 @@ pub struct SourceTree<'a> {
     bytes: u64,
     /// What a person should know of how the files were found.
     notes: Vec<String>,
-}
-
-/// Files below a folder of this machine.
-pub struct Disk {
-    /// The folder, without links.
-    root: PathBuf,
 }
 
 /// Files of a test, by path.
@@ -274,143 +273,6 @@ impl<'a> SourceTree<'a> {
     }
 }
 
-impl Disk {
-    /// Files below `root`.
-    ///
-    /// # Errors
-    /// If the folder does not exist.
-    pub fn below(root: &Path) -> Result<Self, Unreadable> {
-        match root.canonicalize() {
-            Ok(root) => Ok(Self { root }),
-            Err(e) => Err(Unreadable::anywhere(format!("{}: {e}", root.display()))),
-        }
-    }
-
-    /// Files below the folder that holds all of `files`.
-    ///
-    /// # Errors
-    /// If one of their folders does not exist.
-    pub fn around(files: &[String]) -> Result<Self, Unreadable> {
-        let mut root: Option<PathBuf> = None;
-        for file in files {
-            let folder = match Path::new(file).parent() {
-                Some(folder) if !folder.as_os_str().is_empty() => folder,
-                _ => Path::new("."),
-            };
-            let folder = Self::below(folder).map_err(|e| Unreadable::anywhere(format!("{file}: {e}")))?.root;
-            root = Some(match root {
-                None => folder,
-                Some(root) => root
-                    .components()
-                    .zip(folder.components())
-                    .take_while(|(a, b)| a == b)
-                    .map(|(a, _)| a)
-                    .collect(),
-            });
-        }
-        Ok(Self { root: root.unwrap_or_else(|| PathBuf::from("/")) })
-    }
-
-    /// The file or folder below the root that a path leads to.
-    ///
-    /// # Errors
-    /// A sentence for people.
-    fn resolve(&self, path: &str) -> Result<PathBuf, String> {
-        let real = match Path::new(path).canonicalize() {
-            Ok(real) if real.starts_with(&self.root) => return Ok(real),
-            real => real,
-        };
-        if let Some(link) = self.moved_link(path) {
-            return Ok(link.read);
-        }
-        let link = link_in(Path::new(path)).map(|(_, target)| target.display().to_string());
-        match (real, link) {
-            (_, Some(target)) => Err(format!(
-                "is a link to {target}, which is not below {}: copy what it leads to, and put it in the place of the link",
-                self.root.display()
-            )),
-            (Err(e), None) => Err(io_words(&e)),
-            (Ok(_), None) => Err(format!(
-                "leads out of {}: weir import reads only files below the folder of the given ones",
-                self.root.display()
-            )),
-        }
-    }
-
-    /// The path below the root that has the most parts of an absolute path at its end: of `/etc/nginx/conf.d/a.conf` it
-    /// may be `conf.d/a.conf`. A name alone is enough only if its folder has the root's name.
-    fn copied(&self, target: &Path) -> Option<PathBuf> {
-        let parts: Vec<Component<'_>> = target.components().skip(1).collect();
-        let is_named = |at: usize| {
-            let folder = at.checked_sub(1).and_then(|at| parts.get(at)).map(|part| part.as_os_str());
-            folder.is_some() && folder == self.root.file_name()
-        };
-        let tries = (0..parts.len()).filter(|at| at + 1 < parts.len() || is_named(*at));
-        tries
-            .map(|at| self.root.join(parts[at..].iter().collect::<PathBuf>()))
-            .find(|path| path.symlink_metadata().is_ok())
-    }
-}
-
-/// The first link in a path, with everything behind it, and its target.
-fn link_in(path: &Path) -> Option<(PathBuf, PathBuf)> {
-    let mut at = PathBuf::new();
-    let mut parts = path.components();
-    while let Some(part) = parts.next() {
-        at.push(part);
-        if let Ok(target) = fs::read_link(&at) {
-            return Some((parts.as_path().to_owned(), target));
-        }
-    }
-    None
-}
-
-impl Loader for Disk {
-    fn read(&self, path: &str, limit: u64) -> Result<Vec<u8>, String> {
-        let real = self.resolve(path)?;
-        // Asked before it is opened, because opening a pipe waits for its writer.
-        let about = fs::metadata(&real).map_err(|e| io_words(&e))?;
-        if !about.is_file() {
-            return Err("is not a regular file".to_owned());
-        }
-        if about.len() > limit {
-            return Ok(vec![b' '; usize::try_from(limit + 1).unwrap_or(usize::MAX).min(1 << 27)]);
-        }
-        let mut bytes = Vec::new();
-        let file = File::open(&real).map_err(|e| io_words(&e))?;
-        file.take(limit + 1).read_to_end(&mut bytes).map_err(|e| io_words(&e))?;
-        Ok(bytes)
-    }
-
-    fn list(&self, folder: &str) -> Vec<String> {
-        let Ok(real) = self.resolve(folder) else { return Vec::new() };
-        let Ok(entries) = fs::read_dir(real) else { return Vec::new() };
-        let mut names: Vec<String> =
-            entries.take(MAX_FILES).filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
-        names.sort();
-        names
-    }
-
-    fn moved_link(&self, path: &str) -> Option<MovedLink> {
-        let mut path = Path::new(path).to_owned();
-        let mut link = None;
-        for _ in 0..MAX_LINKS {
-            if path.canonicalize().is_ok_and(|real| real.starts_with(&self.root)) {
-                break;
-            }
-            let (rest, target) = link_in(&path)?;
-            if !target.is_absolute() {
-                return None;
-            }
-            path = self.copied(&target.join(rest))?;
-            link = Some(target);
-        }
-        // The root is asked again: what was found may be a link itself.
-        let read = path.canonicalize().ok().filter(|real| real.starts_with(&self.root))?;
-        Some(MovedLink { target: link?, read })
-    }
-}
-
 impl Printed {
     /// The files that a program printed, before those of the disk.
     #[must_use]
@@ -471,107 +333,9 @@ fn io_words(e: &std::io::Error) -> String {
     }
 }
 
-/// Joins a path that a file names with the folder it is relative to, without `.` and `..`.
-#[must_use]
-pub fn join(folder: &str, path: &str) -> String {
-    let mut parts: Vec<&str> = Vec::new();
-    let both =
-        if path.starts_with('/') || folder.is_empty() { path.to_owned() } else { format!("{folder}/{path}") };
-    let is_absolute = both.starts_with('/');
-    for part in Path::new(&both).components() {
-        match part {
-            Component::ParentDir if parts.last().is_some_and(|last| *last != "..") => _ = parts.pop(),
-            Component::ParentDir if is_absolute => {}
-            Component::ParentDir => parts.push(".."),
-            Component::Normal(name) => parts.push(name.to_str().unwrap_or_default()),
-            _ => {}
-        }
-    }
-    let joined = parts.join("/");
-    if is_absolute { format!("/{joined}") } else { joined }
-}
-
-/// The folder of a file.
-#[must_use]
-pub fn folder(path: &str) -> &str {
-    path.rsplit_once('/').map_or("", |(folder, _)| folder)
-}
-
-/// Whether a path is a pattern of [`SourceTree::glob`].
-#[must_use]
-pub fn has_wildcard(path: &str) -> bool {
-    path.contains(['*', '?', '['])
-}
-
-/// Whether a name fits a pattern of the shell. Linear: only the last `*` is ever tried again.
-fn fits_wildcard(pattern: &str, name: &str) -> bool {
-    let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
-    let (mut p, mut n, mut retry) = (0, 0, None);
-    while n < name.len() {
-        let next = match pattern.get(p) {
-            Some('*') => {
-                retry = Some((p + 1, n));
-                p += 1;
-                continue;
-            }
-            Some('?') => Some(p + 1),
-            Some('[') => fits_class(&pattern, p, name[n]),
-            Some(c) if *c == name[n] => Some(p + 1),
-            _ => None,
-        };
-        match (next, retry) {
-            (Some(next), _) => (p, n) = (next, n + 1),
-            (None, Some((after, at))) => {
-                retry = Some((after, at + 1));
-                (p, n) = (after, at + 1);
-            }
-            (None, None) => return false,
-        }
-    }
-    pattern.iter().skip(p).all(|c| *c == '*')
-}
-
-/// Where the pattern goes on after the class at `open`, if `c` is in it.
-fn fits_class(pattern: &[char], open: usize, c: char) -> Option<usize> {
-    let close = (open + 2..pattern.len()).find(|at| pattern[*at] == ']')?;
-    let inner = &pattern[open + 1..close];
-    let (negated, inner) = match inner.first() {
-        Some('!' | '^') => (true, &inner[1..]),
-        _ => (false, inner),
-    };
-    let mut at = 0;
-    let mut found = false;
-    while at < inner.len() {
-        if inner.get(at + 1) == Some(&'-') && at + 2 < inner.len() {
-            found |= inner[at] <= c && c <= inner[at + 2];
-            at += 3;
-        } else {
-            found |= inner[at] == c;
-            at += 1;
-        }
-    }
-    (found != negated).then_some(close + 1)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn wildcards_fit_names() {
-        let cases = [
-            ("*.conf", "a.conf", true),
-            ("*.conf", "a.conf.bak", false),
-            ("a*b*c", "axxbxxc", true),
-            ("a*b*c", "axxbxx", false),
-            ("[a-c]?.conf", "b1.conf", true),
-            ("[!a-c]*", "b", false),
-            ("[", "[", false),
-        ];
-        for (pattern, name, fits) in cases {
-            assert_eq!(fits_wildcard(pattern, name), fits, "{pattern} {name}");
-        }
-    }
 
     #[test]
     fn patterns_find_files_in_folders() {
@@ -579,71 +343,6 @@ mod tests {
         let tree = SourceTree::open(&files, &["conf/a/y.conf".to_owned()]).unwrap();
         assert_eq!(tree.glob("conf/*/*.conf"), ["conf/a/y.conf", "conf/b/x.conf"]);
         assert_eq!(tree.glob("conf/c/*.conf"), Vec::<String>::new());
-    }
-
-    #[test]
-    fn paths_are_joined() {
-        let cases = [
-            ("etc", "a.conf", "etc/a.conf"),
-            ("etc/x", "../a", "etc/a"),
-            ("", "a", "a"),
-            ("a", "/b/../c", "/c"),
-        ];
-        for (folder, path, joined) in cases {
-            assert_eq!(join(folder, path).trim_start_matches("./"), joined, "{folder} {path}");
-        }
-    }
-
-    /// A copy of Debian's tree: `sites-enabled/app` is a link to an absolute path of the machine it came from.
-    #[test]
-    fn links_of_a_copied_tree_lead_below_it() {
-        use std::os::unix::fs::symlink;
-        let folder = tempfile::tempdir().unwrap();
-        let root = folder.path().join("nginx");
-        let outside = folder.path().join("outside");
-        for name in ["sites-available", "sites-enabled"] {
-            fs::create_dir_all(root.join(name)).unwrap();
-        }
-        fs::write(root.join("nginx.conf"), "main").unwrap();
-        fs::write(root.join("sites-available/app"), "app").unwrap();
-        fs::write(root.join("mime.types"), "types").unwrap();
-        fs::write(&outside, "outside").unwrap();
-        let enabled = |name: &str| root.join("sites-enabled").join(name);
-        for (name, target) in [
-            ("app", "/weir-nowhere/nginx/sites-available/app"),
-            ("twice", "/weir-nowhere/nginx/sites-enabled/app"),
-            ("types", "/weir-nowhere/nginx/mime.types"),
-            ("gone", "/weir-nowhere/nginx/sites-available/gone"),
-            ("circle", "/weir-nowhere/nginx/sites-enabled/circle"),
-        ] {
-            symlink(target, enabled(name)).unwrap();
-        }
-        symlink(&outside, enabled("outside")).unwrap();
-        symlink("/weir-nowhere/nginx/sites-enabled", root.join("linked")).unwrap();
-        let main = root.join("nginx.conf").display().to_string();
-        let disk = Disk::around(std::slice::from_ref(&main)).unwrap();
-        let mut tree = SourceTree::open(&disk, &[main]).unwrap();
-        let mut read =
-            |path: PathBuf| tree.read(&path.display().to_string()).map(|file| file.text.to_string());
-        assert_eq!(read(enabled("app")).unwrap(), "app");
-        assert_eq!(read(enabled("twice")).unwrap(), "app");
-        assert_eq!(read(enabled("types")).unwrap(), "types");
-        assert_eq!(read(root.join("linked/app")).unwrap(), "app");
-        for name in ["gone", "circle", "outside"] {
-            let said = read(enabled(name)).unwrap_err().message;
-            assert!(
-                said.contains("is a link to /") && said.contains("copy what it leads to"),
-                "{name}: {said}"
-            );
-        }
-        let listed = disk.list(&root.join("linked").display().to_string());
-        assert_eq!(listed, ["app", "circle", "gone", "outside", "twice", "types"]);
-        let notes = tree.take_notes();
-        assert!(
-            notes[0].contains("sites-enabled/app is a link to /weir-nowhere/nginx/sites-available/app"),
-            "{notes:?}"
-        );
-        assert_eq!(notes.len(), 4);
     }
 
     #[test]

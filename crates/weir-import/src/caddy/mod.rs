@@ -16,7 +16,6 @@ mod errors;
 mod file;
 mod flow;
 mod json;
-mod json_proxy;
 mod judged;
 mod listeners;
 mod matchers;

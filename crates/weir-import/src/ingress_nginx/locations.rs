@@ -3,87 +3,34 @@
 //! nginx chooses the server by host alone, then the location: exact, then the longest prefix. If any Ingress of a host
 //! has `use-regex` or `rewrite-target`, all its paths are regular expressions without case, the longest first.
 
+mod annotations;
+mod canary;
+mod rewrite_target;
+mod server;
+
+pub(super) use annotations::{Own, read};
+pub(super) use canary::canary_of;
+pub(super) use rewrite_target::{groups_of, target_of};
+
 use super::objects::{Backend, Ingress, Kind};
-use super::traffic::{self, Traffic};
 use super::upstreams::{self, Settings, split};
-use super::{Cx, access, flag, parts};
+use super::{Cx, flag};
 use crate::config::{Filter, Match, Route, Target, name_of};
 use crate::ledger::Piece;
-use crate::shared::expression::Expression;
 use crate::shared::filters::{self, closed, redirect, redirect_to_https};
 use crate::shared::order::{Candidate, Host, Path};
 use crate::shared::path;
 use crate::shared::ranked::{self, Part};
 use crate::shared::regex::{Searching, Subject, literal, sure_start};
 use crate::yaml::{Map, Value};
+use canary::{CANARY, Canary, canary};
+use rewrite_target::rewritten;
+use server::{Server, servers, twice};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 /// With more hosts, all routes are in one file.
 const MAX_FILES: usize = 50;
-
-/// What the annotations of an Ingress come to.
-#[derive(Default)]
-pub(super) struct Own {
-    pub(super) traffic: Traffic,
-    pub(super) access: Vec<Filter>,
-    /// What nginx does for the whole server, which is every Ingress of the host.
-    pub(super) server: Vec<Filter>,
-    pub(super) upstream: Settings,
-    pub(super) rewrite: Option<(String, Piece)>,
-    pub(super) uses_regex: bool,
-    pub(super) redirects_tls: bool,
-    pub(super) forces_tls: bool,
-    pub(super) app_root: Option<String>,
-    pub(super) from_to_www: bool,
-    pub(super) aliases: Vec<String>,
-    pub(super) passthrough: Option<Piece>,
-}
-
-/// What the Ingresses of a host share: nginx has one `server` for all of them.
-#[derive(Default)]
-struct Server {
-    filters: Vec<Filter>,
-    has_tls: bool,
-    aliases: Vec<String>,
-}
-
-/// What a canary takes of the requests for a path.
-struct Canary {
-    backend: Backend,
-    namespace: String,
-    settings: Settings,
-    share: Share,
-}
-
-/// Which requests a canary takes.
-#[derive(Clone)]
-pub(super) struct Share {
-    pub(super) weight: u64,
-    pub(super) total: u64,
-    header: Option<(String, Option<Expression>)>,
-    cookie: Option<String>,
-}
-
-impl Share {
-    /// Conditions in their order, and whether the canary gets what meets one. The first that says something decides:
-    /// header, then cookie; of the rest, the weight.
-    pub(super) fn choices(&self) -> Vec<(Expression, bool)> {
-        let mut choices = Vec::new();
-        let words = |value: Expression| {
-            let is = |word: &str| value.clone().equals(Expression::text(word));
-            [(is("always"), true), (is("never"), false)]
-        };
-        match &self.header {
-            Some((_, Some(is))) => choices.push((is.clone(), true)),
-            Some((header, None)) => choices.extend(words(Expression::of("request.headers", header))),
-            None => {}
-        }
-        let cookie = self.cookie.iter();
-        choices.extend(cookie.flat_map(|cookie| words(Expression::of("request.cookies", cookie))));
-        choices
-    }
-}
 
 /// The rank of a location in nginx: the greatest is asked first.
 type Rank = (u8, usize, u8, usize, String, u8);
@@ -164,202 +111,6 @@ pub(super) fn write(cx: &mut Cx<'_, '_>, ingresses: &mut [Ingress<'_>]) {
     let parts = ranked.into_iter().map(|(_, part)| part).collect();
     ranked::write(parts, "ingress-nginx", |_, _| false, cx.config, cx.ledger);
     passthrough(cx, ingresses, &own);
-}
-
-/// Collects what Ingresses set for their hosts. Where two of them disagree, a request must pass both.
-fn servers(cx: &mut Cx<'_, '_>, ingresses: &[Ingress<'_>], own: &[Option<Own>]) -> BTreeMap<String, Server> {
-    let mut all: BTreeMap<String, Server> = BTreeMap::new();
-    for (ingress, own) in ingresses.iter().zip(own) {
-        let mut hosts: Vec<&str> = ingress.rules.iter().map(|rule| rule.host.as_str()).collect();
-        if ingress.default.is_some() {
-            hosts.push("");
-        }
-        hosts.sort_unstable();
-        hosts.dedup();
-        for host in hosts {
-            let server = all.entry(host.to_owned()).or_default();
-            server.has_tls |= has_tls(ingress, host);
-            let Some(own) = own else { continue };
-            server.aliases.extend(own.aliases.iter().cloned());
-            for filter in &own.server {
-                if !server.filters.contains(filter) {
-                    server.filters.push(filter.clone());
-                }
-            }
-        }
-    }
-    for (host, server) in &mut all {
-        server.aliases.sort();
-        server.aliases.dedup();
-        let of_host = |ingress: &&Ingress<'_>| ingress.rules.iter().any(|rule| rule.host == *host);
-        let count = ingresses.iter().filter(of_host).count();
-        if count > 1 && !server.filters.is_empty() {
-            cx.ledger.note(format!(
-                "certificates of clients and server-snippet of `{host}`: nginx has one server for its {count} Ingresses, \
-                 so what one of them asks for guards the paths of all. Where they disagree, a request must pass all"
-            ));
-        }
-    }
-    all
-}
-
-/// Whether an Ingress brings a certificate for a host.
-fn has_tls(ingress: &Ingress<'_>, host: &str) -> bool {
-    ingress.tls.iter().any(|(names, ..)| {
-        names.iter().any(|name| {
-            let name = name.to_ascii_lowercase();
-            name == host || name.strip_prefix('*').is_some_and(|ending| host.ends_with(ending))
-        })
-    })
-}
-
-/// Two Ingresses for one path.
-fn twice(cx: &mut Cx<'_, '_>, older: &Ingress<'_>, younger: &Ingress<'_>, piece: Piece) {
-    let name = format!("{}/{}", older.namespace, older.name);
-    match (&older.created, &younger.created) {
-        (Some(one), Some(other)) if one != other => {
-            cx.ledger.changed(piece, format!("not written: the Ingress {name} for the same path is older, and wins"));
-        }
-        _ => cx.ledger.refused(
-            piece,
-            format!("the Ingress {name}, which is written, has the same path; no creationTimestamp says which is older"),
-            "remove one of them",
-        ),
-    }
-}
-
-const CANARY: &[&str] = &[
-    "canary-by-header",
-    "canary-by-header-value",
-    "canary-by-header-pattern",
-    "canary-by-cookie",
-    "canary-weight",
-    "canary-weight-total",
-];
-
-/// Reads an Ingress that is a canary of another.
-fn canary(cx: &mut Cx<'_, '_>, ingress: &mut Ingress<'_>, all: &mut HashMap<(String, String), Canary>) {
-    let settings = upstreams::read(cx, ingress);
-    let share = canary_of(cx, ingress);
-    for (name, piece) in ingress.annotations.rest() {
-        cx.ledger.left_out(piece, format!("{name} of a canary: those of the main Ingress count"));
-    }
-    for rule in &ingress.rules {
-        for path in &rule.paths {
-            let canary = Canary {
-                backend: path.backend.clone(),
-                namespace: ingress.namespace.clone(),
-                settings: settings.clone(),
-                share: share.clone(),
-            };
-            all.insert((rule.host.clone(), path.path.clone()), canary);
-        }
-    }
-}
-
-/// Reads which requests a canary takes.
-pub(super) fn canary_of(cx: &mut Cx<'_, '_>, ingress: &mut Ingress<'_>) -> Share {
-    let own = &mut ingress.annotations;
-    let mut number = |key: &str, default: u64| match own.take(key) {
-        Some((text, piece)) => {
-            cx.ledger.same(piece);
-            text.parse().unwrap_or(default)
-        }
-        None => default,
-    };
-    let (weight, total) = (number("canary-weight", 0), number("canary-weight-total", 100));
-    let name = own.take("canary-by-header");
-    let value = own.take("canary-by-header-value");
-    let pattern = own.take("canary-by-header-pattern");
-    let mut header = None;
-    if let Some((name, piece)) = name {
-        cx.ledger.same(piece);
-        let field = Expression::of("request.headers", &name.to_ascii_lowercase());
-        let is = match (&value, &pattern) {
-            (Some((value, piece)), _) => {
-                cx.ledger.same(*piece);
-                Some(field.equals(Expression::text(value)))
-            }
-            (None, Some((pattern, piece))) => match Searching::read(pattern, false, Subject::Text) {
-                Ok(read) => {
-                    cx.ledger.same(*piece);
-                    Some(field.matches(&read.searching()))
-                }
-                Err(why) => {
-                    cx.ledger.refused(*piece, why, "match.when");
-                    Some(Expression::constant(false))
-                }
-            },
-            _ => None,
-        };
-        header = Some((name.to_ascii_lowercase(), is));
-    }
-    let cookie = own.take("canary-by-cookie").map(|(name, piece)| {
-        cx.ledger.same(piece);
-        name
-    });
-    Share { weight, total, header, cookie }
-}
-
-/// Reads the annotations of an Ingress.
-pub(super) fn read(cx: &mut Cx<'_, '_>, ingress: &mut Ingress<'_>) -> Own {
-    let mut own = Own {
-        traffic: traffic::read(cx, ingress),
-        access: access::read(cx, ingress),
-        server: access::certificate(cx, ingress),
-        upstream: upstreams::read(cx, ingress),
-        ..Own::default()
-    };
-    own.server.extend(own.traffic.server.take());
-    let annotations = &mut ingress.annotations;
-    own.redirects_tls = flag(annotations.take("ssl-redirect"), cx.ledger).unwrap_or(cx.defaults.ssl_redirect);
-    own.forces_tls =
-        flag(annotations.take("force-ssl-redirect"), cx.ledger).unwrap_or(cx.defaults.force_ssl_redirect);
-    own.uses_regex = flag(annotations.take("use-regex"), cx.ledger).unwrap_or(false);
-    if let Some((target, piece)) = annotations.take("rewrite-target") {
-        cx.ledger.same(piece);
-        own.rewrite = (!target.is_empty()).then_some((target, piece));
-    }
-    if let Some((root, piece)) = annotations.take("app-root") {
-        match root.starts_with('/') && !root.contains(['$', '{']) {
-            true => {
-                own.app_root = Some(root);
-                cx.ledger.same(piece);
-            }
-            false => cx.ledger.refused(piece, format!("`{root}` is no path"), "redirect: { to }"),
-        }
-    }
-    own.from_to_www = flag(annotations.take("from-to-www-redirect"), cx.ledger).unwrap_or(false);
-    if let Some((names, piece)) = annotations.take("server-alias") {
-        cx.ledger.same(piece);
-        for name in parts(&names) {
-            let is_wildcard = name.starts_with("*.") && !name[1..].contains('*');
-            match name.contains(['~', '^', '$', '(', '*']) && !is_wildcard {
-                true => cx.ledger.refused(piece, format!("the pattern `{name}`"), "match.hosts: [ \"~…\" ]"),
-                false => own.aliases.push(name.to_ascii_lowercase()),
-            }
-        }
-    }
-    if let Some((text, piece)) = annotations.take("ssl-passthrough") {
-        if super::is_on(&text) {
-            own.passthrough = Some(piece);
-        }
-        cx.ledger.same(piece);
-    }
-    let unknown = annotations.rest().into_iter().filter(|(name, _)| may_guard(name));
-    let closing =
-        unknown.map(|(name, _)| closed(&format!("weir import does not know the annotation {name}")));
-    own.access.splice(0..0, closing.collect::<Vec<_>>());
-    own
-}
-
-/// Whether an annotation that weir import does not know may keep somebody out.
-fn may_guard(name: &str) -> bool {
-    let words = [
-        "access", "allow", "auth", "block", "deny", "jwt", "limit", "modsec", "restrict", "secure",
-        "snippet", "token", "waf",
-    ];
-    words.iter().any(|word| name.contains(word))
 }
 
 /// Where a path stands.
@@ -565,61 +316,6 @@ fn compared(
             Ok((Path::Prefix(path::canonical(text)), Some(path::prefix(text))))
         }
     }
-}
-
-/// `rewrite-target`: the whole path becomes this, with the groups of the path.
-fn rewritten(cx: &mut Cx<'_, '_>, own: &Own, known: &Path, one: &super::objects::Path) -> Option<Filter> {
-    let (target, piece) = own.rewrite.as_ref()?;
-    if *target == one.path {
-        return None;
-    }
-    let whole = match known {
-        Path::Regex { whole, .. } => Some(whole.as_str()),
-        _ => None,
-    };
-    let out = match target_of(target, groups_of(whole)) {
-        Ok(out) => out,
-        Err(why) => {
-            let nearest = if why == VARIABLES { "rewrite: { path }" } else { "rewrite: { path, query }" };
-            cx.ledger.refused(*piece, format!("`{target}` {why}"), nearest);
-            return Some(closed("rewrite-target cannot be read"));
-        }
-    };
-    Some(Filter::new("rewrite", Map::new().with("path", out)))
-}
-
-/// Why a `rewrite-target` cannot be translated.
-const VARIABLES: &str = "has variables";
-
-/// The number of groups of a regular expression for a whole path; 0 without one.
-pub(super) fn groups_of(whole: Option<&str>) -> usize {
-    let compiled = whole.and_then(|whole| regex::bytes::RegexBuilder::new(whole).unicode(false).build().ok());
-    compiled.map_or(0, |regex| regex.captures_len() - 1)
-}
-
-/// The path that a `rewrite-target` stands for, with so many groups.
-pub(super) fn target_of(target: &str, groups: usize) -> Result<String, &'static str> {
-    let mut out = String::new();
-    let mut chars = target.chars().peekable();
-    while let Some(c) = chars.next() {
-        match c {
-            '$' => {
-                let number = chars.next_if(char::is_ascii_digit).and_then(|digit| digit.to_digit(10));
-                match number.map(|number| number as usize) {
-                    // nginx puts nothing for a group that there is not.
-                    Some(number) if number >= 1 && number <= groups => out.push_str(&format!("{{{number}}}")),
-                    Some(_) => {}
-                    None => return Err(VARIABLES),
-                }
-            }
-            '{' | '}' => out.extend([c, c]),
-            c => out.push(c),
-        }
-    }
-    if target.contains(['?', '#']) || target.contains("://") {
-        return Err("is more than a path");
-    }
-    Ok(if out.starts_with(['/', '{']) { out } else { format!("/{out}") })
 }
 
 /// `www.x` redirects to `x`, or the other way round.

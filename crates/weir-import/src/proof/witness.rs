@@ -1,5 +1,10 @@
 //! Witnesses: requests that tell the lines of both configs apart. The same configs give the same list.
 
+mod ask;
+mod limits;
+
+pub use ask::Ask;
+
 use super::callers::Caller;
 use super::forms::{
     all_on, conditional, escaped, forms, host_of, host_samples, our_edges, our_samples, path_edges,
@@ -38,45 +43,6 @@ const UNKNOWN_METHOD: &str = "WEIRD";
 /// A host that no config names.
 pub(super) const UNKNOWN_HOST: &str = "weir-witness.invalid";
 
-/// A request to ask, as plain data.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Ask {
-    /// Where.
-    pub front: Front,
-    /// The field `Host`; none sends none, in HTTP/1.0.
-    pub host: Option<String>,
-    /// The method.
-    pub method: String,
-    /// The target, as sent.
-    pub target: String,
-    /// Further fields.
-    pub fields: Vec<(String, String)>,
-    /// How many bytes of body.
-    pub body: u64,
-    /// What the upstreams do.
-    pub scenario: Scenario,
-    /// How often it is asked in a row.
-    pub calls: u32,
-    /// The client's address; none for the usual one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub client: Option<String>,
-    /// Endpoints: the calls end as soon as each of them has answered, and each call is another client's.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub until: Vec<String>,
-    /// Whether a hash of the request chooses the endpoint: then each program may choose another.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub by_hash: bool,
-    /// After how many milliseconds a limit lets one more call pass; 0 if none is proved.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub refill_ms: u64,
-    /// Asked once each, right behind the calls.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub then: Vec<Turn>,
-    /// How many milliseconds to wait for a copy that comes after the answer; 0 if no line of the site sends copies.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub copies_ms: u64,
-}
-
 /// The same request of another caller.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Turn {
@@ -86,16 +52,6 @@ pub struct Turn {
     pub target: Option<String>,
     /// Fields instead of those of the calls.
     pub fields: Vec<(String, String)>,
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde wants references")]
-const fn is_false(value: &bool) -> bool {
-    !*value
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde wants references")]
-const fn is_zero(value: &u64) -> bool {
-    *value == 0
 }
 
 /// What the upstreams do while a witness is asked.
@@ -194,82 +150,6 @@ pub fn witnesses(patterns: &Patterns, ours: &[OurRoute], limits: bool) -> Witnes
     }
     maker.made.list.sort_by_key(|witness| matches!(witness.ask.scenario, Scenario::Dead(_)));
     maker.made
-}
-
-impl Ask {
-    /// A plain GET.
-    #[must_use]
-    pub fn new(front: &Front, host: Option<&str>, target: &str) -> Self {
-        Self {
-            front: front.clone(),
-            host: host.map(str::to_owned),
-            method: "GET".to_owned(),
-            target: target.to_owned(),
-            fields: Vec::new(),
-            body: 0,
-            scenario: Scenario::Plain,
-            calls: 1,
-            client: None,
-            until: Vec::new(),
-            by_hash: false,
-            refill_ms: 0,
-            then: Vec::new(),
-            copies_ms: 0,
-        }
-    }
-
-    /// Its URL.
-    #[must_use]
-    pub fn url(&self) -> String {
-        let scheme = if self.front.tls { "https" } else { "http" };
-        let host = self.host.as_deref().unwrap_or(&self.front.ip);
-        let port = if host.contains(':') { String::new() } else { format!(":{}", self.front.port) };
-        format!("{scheme}://{host}{port}{}", self.target)
-    }
-
-    /// How much there is to understand: the smallest witness of a difference is shown.
-    #[must_use]
-    pub fn weight(&self) -> (bool, usize, u64, usize) {
-        let more = self.fields.len() + usize::from(self.client.is_some());
-        (self.scenario != Scenario::Plain, more, self.body, self.target.len())
-    }
-
-    /// As people write it: `POST http://a.example/x (x-y: z; 10 bytes)`.
-    #[must_use]
-    pub fn shown(&self) -> String {
-        let scheme = if self.front.tls { "https" } else { "http" };
-        let host = self.host.as_deref().unwrap_or("(no host)");
-        let usual = if self.front.tls { 443 } else { 80 };
-        let port = if self.front.port == usual || host.contains(':') {
-            String::new()
-        } else {
-            format!(":{}", self.front.port)
-        };
-        let mut more: Vec<String> =
-            self.fields.iter().map(|(name, value)| format!("{name}: {value}")).collect();
-        if self.body > 0 {
-            more.push(format!("{} bytes", self.body));
-        }
-        match &self.scenario {
-            Scenario::Plain => {}
-            Scenario::Answer(status) => more.push(format!("upstream answers {status}")),
-            Scenario::SetCookie => more.push("upstream sets cookies".to_owned()),
-            Scenario::Dead(addresses) => more.push(format!("{} refuses connections", addresses.join(", "))),
-        }
-        more.extend(self.client.as_ref().map(|client| format!("from {client}")));
-        if self.calls > 1 {
-            more.push(format!("{} times", self.calls));
-        }
-        for turn in &self.then {
-            let client = turn.client.as_ref().map(|client| format!("from {client}"));
-            let fields = turn.fields.iter().map(|(name, value)| format!("{name}: {value}"));
-            let target = turn.target.as_ref().map(|target| format!("for {target}"));
-            let words: Vec<String> = client.into_iter().chain(target).chain(fields).collect();
-            more.push(format!("then {}", words.join(" ")));
-        }
-        let more = if more.is_empty() { String::new() } else { format!(" ({})", more.join("; ")) };
-        format!("{} {scheme}://{host}{port}{}{more}", self.method, self.target)
-    }
 }
 
 impl Maker<'_> {
@@ -650,97 +530,9 @@ impl Maker<'_> {
             }
         }
     }
-
-    /// Limits: what passes at once, and more; then other callers, who may have limits of their own.
-    fn bursts(&mut self, ours: &[OurRoute]) {
-        let patterns = self.patterns;
-        let mut keys: Vec<Subject> = Vec::new();
-        for subject in ours.iter().flat_map(|route| &route.limits).flat_map(|limit| &limit.by) {
-            if !keys.contains(subject) {
-                keys.push(subject.clone());
-            }
-        }
-        keys.truncate(8);
-        // Limits are told apart by the number that passes: their rates stand in our config. The lowest counts: where a
-        // rate was raised by hand, more pass than that, which is a difference.
-        let rate = |passes: u32| {
-            let all = ours.iter().flat_map(|route| &route.limits);
-            let alike =
-                all.clone().filter(|limit| limit.passes.abs_diff(passes) <= 1).map(|limit| limit.rate);
-            alike.reduce(f64::min).or_else(|| all.map(|limit| limit.rate).reduce(f64::max)).unwrap_or(0.0)
-        };
-        let mut total = 0;
-        let mut limit = |maker: &mut Self, base: Ask, (passes, rate): (u32, f64), line: &Line, of| {
-            let calls = passes.saturating_add(4);
-            if calls > MAX_AT_LIMIT || !maker.seen.insert(base.clone()) {
-                return;
-            }
-            // A program may not count a request that lacks what it counts by.
-            let bases = keys.iter().filter_map(|key| with(&base, key, "weir-one"));
-            for base in std::iter::once(base.clone()).chain(bases.filter(|one| one.client.is_none())) {
-                if total + calls > MAX_AT_LIMITS {
-                    maker.made.dropped += 1;
-                } else {
-                    total += calls;
-                    let ask = at_limit(base, calls, rate, &keys, maker.made.list.len());
-                    maker.add(ask, "requests over the limit", line, of);
-                }
-            }
-        };
-        for (at, site) in patterns.sites.iter().enumerate() {
-            let (Some(front), host) = (site.fronts.first(), host_of(site)) else { continue };
-            for (path_at, path) in site.paths.iter().enumerate() {
-                let Some((burst, line)) = &path.burst else { continue };
-                let Some(target) = path_samples(path).into_iter().next() else { continue };
-                let base = Ask::new(front, host.as_deref(), &target);
-                limit(self, base, (*burst, rate(burst + 1)), line, Some((at, path_at)));
-            }
-        }
-        for route in ours {
-            let Some(largest) = route.limits.iter().map(|limit| limit.passes).max() else { continue };
-            let rate = rate(largest);
-            let Some((at, host)) = self.site_of(route) else { continue };
-            let Some(front) = self.fronts_of(at, route).into_iter().next() else { continue };
-            let path = route.paths.first().map_or("/", String::as_str);
-            let Some(target) = our_samples(path).into_iter().next() else { continue };
-            let Some((of, line)) = self.pattern_of(at, &target) else { continue };
-            let burst = of.and_then(|(site, path)| patterns.sites.get(site)?.paths.get(path)?.burst.as_ref());
-            let line = burst.map_or(line, |(_, line)| line.clone());
-            let base = Ask::new(&front, host.as_deref(), &target);
-            // Behind a guard, only a caller's requests reach the limit.
-            if let Some(ask) = route.callers.first().and_then(|(_, caller)| as_caller(&base, caller)) {
-                limit(self, ask, (largest, rate), &line, of);
-            }
-            limit(self, base, (largest, rate), &line, of);
-        }
-    }
 }
 
 /// A request with a credential. None if no request can carry it.
 fn as_caller(base: &Ask, caller: &Caller) -> Option<Ask> {
     with(base, &caller.of, &caller.value)
-}
-
-/// A request at a limit, of a client of its own, so that nobody has used up its share before.
-fn at_limit(base: Ask, calls: u32, rate: f64, keys: &[Subject], number: usize) -> Ask {
-    let address = |last: usize| format!("127.9.{}.{}", number / 100 % 250 + 1, number % 100 * 2 + last);
-    let client = Some(address(1));
-    let refill_ms = if rate > 0.0 { (1000.0 / rate).max(1.0) as u64 } else { u64::MAX }; // whole on purpose
-    let mut then = Vec::new();
-    for key in keys {
-        let name = match key {
-            Subject::Field(name) => name,
-            _ => "cookie",
-        };
-        let mut fields = base.fields.clone();
-        fields.retain(|(known, _)| known != name);
-        if let Some(other) = with(&Ask { fields: fields.clone(), ..base.clone() }, key, "weir-other")
-            && (other.fields != fields || other.target != base.target)
-        {
-            let target = (other.target != base.target).then_some(other.target);
-            then.push(Turn { client: None, target, fields: other.fields });
-        }
-    }
-    then.push(Turn { client: Some(address(2)), target: None, fields: base.fields.clone() });
-    Ask { calls, client, refill_ms, then, ..base }
 }

@@ -1,10 +1,10 @@
 //! Handlers of Caddy's JSON with many settings: proxies, passwords, codings and maps.
 
-use super::json::{Reader, asks, pairs, texts, time_text};
-use super::judged::Judged;
-use super::model::{Ask, Kind, Proxy, Table};
-use super::proxy::Draft;
-use super::values::{compress, decoded, media_type};
+use super::super::judged::Judged;
+use super::super::model::{Ask, Kind, Proxy, Table};
+use super::super::proxy::Draft;
+use super::super::values::{compress, decoded, media_type};
+use super::{Reader, pairs, texts, time_text};
 use crate::ledger::Piece;
 use crate::shared::tree::{Entry, Node};
 use crate::yaml::Map;
@@ -300,4 +300,28 @@ impl Reader<'_> {
         }
         Kind::Map(table)
     }
+}
+
+/// What `forward_auth` becomes: on 2xx, fields of the answer are set on the request.
+fn asks(node: &Node) -> Option<Vec<(String, String)>> {
+    let [response] = node.as_list()? else { return None };
+    let statuses = response.get("match")?.get("status_code")?;
+    if texts(statuses) != ["2"] {
+        return None;
+    }
+    let mut copy = Vec::new();
+    for route in response.get("routes").and_then(Node::as_list).unwrap_or_default() {
+        for handler in route.get("handle").and_then(Node::as_list).unwrap_or_default() {
+            if handler.get("handler").and_then(Node::as_text)? != "headers" {
+                continue;
+            }
+            let set = handler.get("request")?.get("set")?;
+            for (to, values) in pairs(set) {
+                let value = texts(values).first().cloned().unwrap_or_default();
+                let from = value.strip_prefix("{http.reverse_proxy.header.")?.strip_suffix('}')?.to_owned();
+                copy.push((from.to_ascii_lowercase(), to.to_ascii_lowercase()));
+            }
+        }
+    }
+    Some(copy)
 }
