@@ -254,7 +254,7 @@ impl<'a> Flow<'a> {
     fn conditional(&mut self, route: &'a Route, world: &mut World) {
         self.visit_all(world, &route.pieces);
         let now = world.now.clone();
-        // What cannot be said is refused here, before anybody relies on it.
+        // A condition that cannot be expressed is refused here, before a filter relies on it.
         if let Err(why) = world.expression(&route.sets, &now, true) {
             let guards = route
                 .handlers

@@ -59,7 +59,7 @@ pub(super) fn adapt(
 struct Reader<'a> {
     ledger: &'a mut Ledger,
     config: &'a mut Config,
-    /// What the automation of certificates says, by names; no names for all.
+    /// The policies of certificate automation, with their names; no names: for all.
     tls: Vec<(Vec<String>, Tls)>,
 }
 

@@ -11,7 +11,7 @@ use super::sample::Scope;
 use crate::shared::expression::Expression;
 use criterion::criterion;
 
-/// Most alternatives that a condition comes to.
+/// Most alternatives of a condition.
 const MAX_ALTERNATIVES: usize = 64;
 /// Most patterns of one criterion that become one expression.
 const MAX_PATTERNS: usize = 1000;
@@ -37,7 +37,7 @@ pub(super) enum Term {
     Unknown(String),
 }
 
-/// What a route says itself.
+/// A condition that `match` of a route can express.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Facet {
     /// `.example.com` for all names that end so.
@@ -48,7 +48,7 @@ pub(super) enum Facet {
     Clients(Vec<String>, bool),
 }
 
-/// A path that a route says itself.
+/// A path that `match` of a route can express.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PathOf {
     Exact(String),
@@ -95,7 +95,7 @@ impl Condition {
     /// The whole as one expression.
     ///
     /// # Errors
-    /// Why it is none.
+    /// Why it cannot be one.
     pub(super) fn expression(&self) -> Result<Expression, String> {
         let mut any = Expression::constant(false);
         for all in &self.any {
@@ -241,7 +241,7 @@ fn any_of(terms: Vec<Term>) -> Term {
     Term::Is(is, joined.flatten())
 }
 
-/// ACLs that HAProxy brings along.
+/// ACLs that HAProxy predefines.
 fn predefined(name: &str) -> Term {
     let method = |names: &[&str]| {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();

@@ -23,14 +23,14 @@ use crate::shared::expression::Expression;
 use crate::shared::filters::{respond, when};
 use crate::yaml::Value;
 
-/// What the rules of a proxy come to.
+/// The rules of a proxy, translated.
 #[derive(Default)]
 pub(super) struct Rules {
     /// Filters, in Weir's order.
     pub(super) filters: Vec<Filter>,
     /// Whether they answer every request.
     pub(super) answers: bool,
-    /// Whether there is a limit that counts for all routes that have it together.
+    /// Whether one of them is a limit that all its routes share.
     pub(super) has_limit: bool,
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Build<'s, 'a> {
     pub(super) rules: Rules,
     pub(super) headers: fields::Pending,
     pub(super) tracks: Tracks,
-    /// Requests that an `allow` let pass.
+    /// Matches requests that an `allow` let pass.
     allowed: Expression,
 }
 
@@ -114,7 +114,7 @@ pub(super) fn translate<'a>(cx: &mut Cx<'a, '_, '_>, proxy: &Proxy<'a>, scope: &
 }
 
 impl<'a> Build<'_, 'a> {
-    /// Ends the list of changes to fields that one filter makes.
+    /// Writes the pending changes of fields as one filter.
     pub(super) fn flush(&mut self) {
         self.rules.filters.extend(self.headers.take());
     }
@@ -130,7 +130,7 @@ impl<'a> Build<'_, 'a> {
         found.expression().map(|is| is.and(self.allowed.clone().not()))
     }
 
-    /// Filters that run under the condition of a line. Refuses the line if that has none in Weir.
+    /// Adds filters that run under the condition of a line. Refuses the line if Weir cannot express the condition.
     pub(super) fn conditional(
         &mut self,
         cx: &mut Cx<'_, '_, '_>,

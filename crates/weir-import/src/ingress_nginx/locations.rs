@@ -29,7 +29,7 @@ use server::{Server, servers, twice};
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
-/// With more hosts, all routes are in one file.
+/// With more hosts than this, all routes are written to one file.
 const MAX_FILES: usize = 50;
 
 /// The rank of a location in nginx: the greatest is asked first.
@@ -71,7 +71,7 @@ pub(super) fn write(cx: &mut Cx<'_, '_>, ingresses: &mut [Ingress<'_>]) {
         ingresses.iter().flat_map(|ingress| ingress.rules.iter().map(|rule| rule.host.as_str())).collect();
     let one_file = hosts.len() > MAX_FILES;
     let mut order: Vec<usize> = (0..ingresses.len()).collect();
-    // The older first; those without a time as in the files, behind them.
+    // Older first; those without a creation time follow in the order of the files.
     order.sort_by_key(|at| (ingresses[*at].created.is_none(), ingresses[*at].created.clone(), *at));
     let mut taken: HashMap<(String, String, bool), usize> = HashMap::new();
     let mut ranked: Vec<Ranked> = Vec::new();
@@ -113,7 +113,7 @@ pub(super) fn write(cx: &mut Cx<'_, '_>, ingresses: &mut [Ingress<'_>]) {
     passthrough(cx, ingresses, &own);
 }
 
-/// Where a path stands.
+/// The Ingress of a path, with its host and server.
 struct Place<'a, 't> {
     ingress: &'a Ingress<'t>,
     own: &'a Own,
@@ -375,8 +375,8 @@ fn default(
     Some(((0, 0, 0, 0, String::new(), 0), part))
 }
 
-/// nginx never leaves the server that a host chose: paths that it does not have are 404 there, though another server
-/// for more hosts had them.
+/// nginx never leaves the server that it chose by host: a path that this server lacks is 404, even if the server of a
+/// wider host has it.
 fn fallbacks(ranked: &mut Vec<Ranked>, mut number: usize) {
     let hosts = |part: &Part| part.candidate.hosts.clone();
     let has_wider = |host: &Host| {
@@ -433,7 +433,7 @@ fn passthrough(cx: &mut Cx<'_, '_>, ingresses: &[Ingress<'_>], own: &[Option<Own
         let Some((own, piece)) = own.as_ref().and_then(|own| Some((own, own.passthrough?))) else { continue };
         for rule in ingress.rules.iter().filter(|rule| !rule.host.is_empty()) {
             let Some(path) = rule.paths.iter().max_by_key(|path| Reverse(path.path.len())) else { continue };
-            // Bytes, so nothing of HTTP applies.
+            // Weir relays bytes here, so no setting of HTTP applies.
             let plain = Settings { more: Map::new(), ..Settings::default() };
             let _ = own;
             match upstreams::upstream(cx, &ingress.namespace, &path.backend, &plain) {

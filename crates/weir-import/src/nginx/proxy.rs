@@ -17,7 +17,7 @@ use path::path_sent;
 use request_fields::{own_host, request_fields};
 use settings::{retry, timeouts, tls};
 
-/// Where requests go, and what is changed before.
+/// Where requests go, and how they are changed first.
 pub(super) struct Proxied {
     pub(super) upstream: String,
     pub(super) filters: Vec<Filter>,
@@ -29,7 +29,7 @@ struct Address {
     /// `host:port`, `unix:/path` or the name of a block `upstream`.
     host: String,
     uri: Option<Template>,
-    /// Whether variables made it.
+    /// Whether it has variables.
     has_variables: bool,
 }
 

@@ -24,12 +24,12 @@ use crate::yaml::Map;
 use answer::answer;
 use directive::rewrite;
 
-/// What a block's rewrite directives come to.
+/// The result of a block's rewrite directives.
 #[derive(Default)]
 pub(super) struct Rewritten {
     /// Conditions that may answer, and changes of the path.
     pub(super) filters: Vec<Filter>,
-    /// The answer that every request gets which comes so far.
+    /// The answer for every request that reaches the end of the block.
     pub(super) answer: Option<Answer>,
     /// Requests that need a route of their own: their answer needs groups of another pattern, or another location
     /// takes them.
@@ -40,7 +40,7 @@ pub(super) struct Rewritten {
     pub(super) own_fields: Vec<Expression>,
     /// Patterns of paths that `filters` change.
     changed: Vec<Searching>,
-    /// Whether a `rewrite … break` took every request: nginx runs no directive of this kind behind it.
+    /// Whether a `rewrite … break` matched every request: nginx then skips later rewrite directives.
     stopped: bool,
 }
 
@@ -58,9 +58,9 @@ pub(super) enum Answer {
 pub(super) struct Apart {
     /// The paths that it takes; none for all of its location.
     pub(super) pattern: Option<Searching>,
-    /// What else must be true.
+    /// A further condition.
     pub(super) when: Option<Expression>,
-    /// What stands before it, and so comes first.
+    /// The filters that run before it.
     pub(super) before: Vec<Filter>,
     pub(super) does: Answer,
     /// The `rewrite`.
@@ -127,7 +127,7 @@ pub(super) fn run<'a>(
             },
             "if" => {
                 one_if(cx, &place, scope, directive, &mut done);
-                // The old value would be wrong for some requests: nothing behind may read it.
+                // The old value would be wrong for some requests: later directives must not read it.
                 if cx.ledger.verdict(directive.piece) == Some(Verdict::Refused) {
                     for inner in directive.block.iter().flatten().filter(|inner| inner.name == "set") {
                         scope.set.remove(variable_of(inner));
@@ -283,7 +283,7 @@ fn one_if<'a>(
     }
 }
 
-/// Where rewrite directives stand.
+/// The place of rewrite directives.
 pub(super) struct Where<'s, 'a> {
     pub(super) site: &'s Site<'s, 'a>,
     /// The location; none for the server itself.

@@ -97,7 +97,7 @@ struct Maker<'a> {
     by_host: HashMap<String, usize>,
     seen: HashSet<Ask>,
     made: Witnesses,
-    /// Witnesses that are asked as far as there is room.
+    /// Variations, which are asked only if there is room.
     variations: Vec<Witness>,
     /// Sites that copy requests.
     copying: HashSet<usize>,
@@ -169,7 +169,7 @@ impl Maker<'_> {
         self.variations.push(Witness { ask, about: about.to_owned(), line: line.clone(), of });
     }
 
-    /// Adds the variations. Where there are too many, every path and route keeps some: those of one place go around.
+    /// Adds the variations. If there are too many, takes them from all paths and routes in turn.
     fn vary(&mut self) {
         let mut rounds: HashMap<(Option<(usize, usize)>, Line), usize> = HashMap::new();
         let mut all = std::mem::take(&mut self.variations);
@@ -258,7 +258,7 @@ impl Maker<'_> {
                 self.add(Ask { scenario, ..ask() }, "the upstream's cookies", &path.line, of);
             }
             if let Some((bytes, line)) = &path.body_limit {
-                // Where nothing takes a body, its length decides between refusals at most.
+                // If nothing accepts a body, its length only decides which refusal is sent.
                 let matters = !path.endpoints.is_empty() && *bytes <= MAX_BODY;
                 let is_first = matters && limits.insert((*bytes, line.place.clone()));
                 self.bodies += if is_first || !matters { 0 } else { bytes * 2 };
@@ -454,7 +454,7 @@ impl Maker<'_> {
         }
     }
 
-    /// What a route of ours looks at beside host and path.
+    /// The conditions of a route of ours besides host and path.
     fn conditions_of(&mut self, route: &OurRoute, base: &Ask, (line, of): (&Line, Option<(usize, usize)>)) {
         for (subject, values) in &route.conditions {
             for value in values {

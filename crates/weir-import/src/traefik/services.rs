@@ -32,7 +32,7 @@ pub(super) struct Retry(pub(super) Map);
 /// The target for a service.
 ///
 /// # Errors
-/// Why there is none. The statements that are to blame are judged.
+/// Why there is none. The ledger then has a verdict on each statement at fault.
 pub(super) fn served(
     cx: &mut Cx<'_, '_>,
     reference: &str,

@@ -261,7 +261,7 @@ fn paths(patterns: &[String], of: fn(String) -> PathOf) -> Option<Facet> {
     })
 }
 
-/// Hosts that routes say themselves.
+/// Hosts that `match.hosts` can express.
 fn hosts(way: Way, patterns: &[String]) -> Option<Vec<String>> {
     let is_name = |text: &str| {
         !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-'))
@@ -463,7 +463,7 @@ fn within_one(pattern: &str) -> Result<String, String> {
     Ok(out)
 }
 
-/// Most addresses of a field that are looked at. With more an expression would take too many steps.
+/// Most addresses of a field that are compared: with more, an expression would take too many steps.
 const MAX_ADDRESSES: usize = 100;
 
 /// Whether a condition holds for `v`, any of the values of a field, which are addresses.

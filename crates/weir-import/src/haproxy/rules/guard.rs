@@ -13,7 +13,7 @@ use crate::shared::filters::{respond, when};
 use crate::yaml::Map;
 
 impl<'a> Build<'_, 'a> {
-    /// `deny` and its like: one filter for each alternative of the condition.
+    /// `deny`, `tarpit` and `reject`: one filter for each alternative of the condition.
     pub(super) fn deny(
         &mut self,
         cx: &mut Cx<'a, '_, '_>,
@@ -61,7 +61,7 @@ impl<'a> Build<'_, 'a> {
                 return false;
             }
             ([], [], [], [(path, is)]) if parts.is.as_constant() == Some(true) && status == 403 => {
-                // A file that weir import does not see: the filter reads it itself.
+                // weir import does not see this file: the filter reads it at run time.
                 let key = if *is { "deny_file" } else { "allow_file" };
                 self.push([Filter::new("ip", Map::new().with(key, path.as_str()))]);
             }
@@ -108,13 +108,13 @@ impl<'a> Build<'_, 'a> {
         self.push([filter]);
     }
 
-    /// Answers 503 to all requests that an untranslated rule might concern. `is` holds for all of them. What stands
-    /// behind it is kept for the person who takes it out.
+    /// Answers 503 to all requests that an untranslated rule might concern. `is` holds for all of them. Later filters
+    /// are kept for the person who removes this one.
     fn close(&mut self, line: &Line, why: &str, is: &Expression) {
         self.push(when(is, vec![closed(line, why)], Vec::new()));
     }
 
-    /// The same, where only the part of the condition that Weir knows says which requests the rule might concern.
+    /// The same, for all requests that meet the part of the condition that Weir can express.
     pub(in crate::haproxy) fn close_known(
         &mut self,
         cx: &mut Cx<'_, '_, '_>,

@@ -8,12 +8,12 @@ use crate::config::Filter;
 use crate::ledger::Piece;
 use crate::shared::filters::closed;
 
-/// What the annotations of an Ingress come to.
+/// The annotations of an Ingress, read.
 #[derive(Default)]
 pub(in crate::ingress_nginx) struct Own {
     pub(in crate::ingress_nginx) traffic: Traffic,
     pub(in crate::ingress_nginx) access: Vec<Filter>,
-    /// What nginx does for the whole server, which is every Ingress of the host.
+    /// Filters for the whole server, that is, for every Ingress of the host.
     pub(in crate::ingress_nginx) server: Vec<Filter>,
     pub(in crate::ingress_nginx) upstream: Settings,
     pub(in crate::ingress_nginx) rewrite: Option<(String, Piece)>,
@@ -78,7 +78,7 @@ pub(in crate::ingress_nginx) fn read(cx: &mut Cx<'_, '_>, ingress: &mut Ingress<
     own
 }
 
-/// Whether an annotation that weir import does not know may keep somebody out.
+/// Whether an annotation that weir import does not know may restrict access.
 fn may_guard(name: &str) -> bool {
     let words = [
         "access", "allow", "auth", "block", "deny", "jwt", "limit", "modsec", "restrict", "secure",

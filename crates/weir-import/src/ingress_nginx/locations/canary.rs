@@ -7,7 +7,7 @@ use crate::shared::expression::Expression;
 use crate::shared::regex::{Searching, Subject};
 use std::collections::HashMap;
 
-/// What a canary takes of the requests for a path.
+/// The canary of a path.
 pub(super) struct Canary {
     pub(super) backend: Backend,
     pub(super) namespace: String,
@@ -25,8 +25,8 @@ pub(in crate::ingress_nginx) struct Share {
 }
 
 impl Share {
-    /// Conditions in their order, and whether the canary gets what meets one. The first that says something decides:
-    /// header, then cookie; of the rest, the weight.
+    /// Conditions in order, each with whether a request that meets it goes to the canary. The first match decides:
+    /// header, then cookie. The weight splits all other requests.
     pub(in crate::ingress_nginx) fn choices(&self) -> Vec<(Expression, bool)> {
         let mut choices = Vec::new();
         let words = |value: Expression| {

@@ -42,7 +42,7 @@ pub(in crate::ingress_nginx) fn groups_of(whole: Option<&str>) -> usize {
     compiled.map_or(0, |regex| regex.captures_len() - 1)
 }
 
-/// The path that a `rewrite-target` stands for, with so many groups.
+/// The path of a `rewrite-target`, for a pattern with this many groups.
 pub(in crate::ingress_nginx) fn target_of(target: &str, groups: usize) -> Result<String, &'static str> {
     let mut out = String::new();
     let mut chars = target.chars().peekable();
@@ -51,7 +51,7 @@ pub(in crate::ingress_nginx) fn target_of(target: &str, groups: usize) -> Result
             '$' => {
                 let number = chars.next_if(char::is_ascii_digit).and_then(|digit| digit.to_digit(10));
                 match number.map(|number| number as usize) {
-                    // nginx puts nothing for a group that there is not.
+                    // nginx writes nothing for a group that the pattern lacks.
                     Some(number) if number >= 1 && number <= groups => out.push_str(&format!("{{{number}}}")),
                     Some(_) => {}
                     None => return Err(VARIABLES),

@@ -8,7 +8,7 @@ use crate::ledger::Piece;
 use crate::shared::template::{Part, Template};
 use crate::yaml::Map;
 
-/// What changes the path. None if it is sent as it came.
+/// The filter that changes the path; none if it is sent as it came.
 pub(super) fn path_sent(
     cx: &mut Cx<'_, '_>,
     scope: &Scope<'_>,
@@ -18,7 +18,7 @@ pub(super) fn path_sent(
     let Some(uri) = &address.uri else { return Ok(None) };
     if let Some(to) = uri.as_literal().filter(|_| !address.has_variables || scope.path.is_some()) {
         if address.has_variables && to != "/" {
-            // With a variable the value is the whole target, whatever the location took away.
+            // With a variable, the value is the whole target, whatever the location's prefix is.
             cx.ledger.changed(
                 pass.piece,
                 "with a variable, nginx sends this path for every request of the location",

@@ -127,7 +127,7 @@ pub(super) fn redirect_to(
     Ok(redirect(&setting, status, keeps_query))
 }
 
-/// Whether a URL has come to its path.
+/// Whether this beginning of a URL reaches into its path.
 fn is_in_path(text: &str) -> bool {
     match text.split_once("://") {
         Some((_, rest)) => rest.contains(['/', '?', '#']),

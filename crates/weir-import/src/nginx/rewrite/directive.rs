@@ -50,7 +50,7 @@ pub(super) fn rewrite<'a>(
     };
     let is_redirect = matches!(flag, "redirect" | "permanent")
         || ["http://", "https://", "$scheme"].iter().any(|start| replacement.starts_with(start));
-    // What takes every path needs no groups: they are the path.
+    // A pattern that matches every path needs no groups: its group is the path.
     let whole = whole_path(pattern).filter(|_| fixed.is_none());
     let is_own =
         place.own.is_some_and(|own| matches!(&own.kind, Kind::Regex { pattern, .. } if *pattern == read));
@@ -95,8 +95,8 @@ pub(super) fn rewrite<'a>(
     }
 }
 
-/// Refuses a `rewrite`, and closes its requests: without it they would go on to an upstream that nginx sends them away
-/// from, perhaps past a guard. Where the pattern is not understood, that is the whole block.
+/// Refuses a `rewrite` and answers its requests with 503: otherwise they would reach an upstream that nginx keeps them
+/// from, perhaps past a guard. If the pattern is not understood, closes the whole block.
 fn refuse(
     cx: &mut Cx<'_, '_>,
     directive: &Directive,
@@ -203,7 +203,7 @@ impl One {
         }
         let has_query = !query.is_empty();
         if has_query {
-            // With `add` a client's parameter of the name would stand first.
+            // `add` would keep a client's parameter of the same name, in front of this one.
             filters.push(Filter::new("rewrite", Map::new().with("query", Map::new().with("set", query))));
         }
         let taker = match (stays, place.own) {

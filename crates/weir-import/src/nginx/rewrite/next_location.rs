@@ -7,7 +7,7 @@ use super::Where;
 use crate::ledger::Piece;
 use crate::shared::regex::{Searching, Subject};
 
-/// The directives of a block behind one of them.
+/// The directives of a block after this one.
 pub(super) fn behind<'s, 'a>(
     block: &'s [&'a Directive],
     piece: Piece,
@@ -15,7 +15,7 @@ pub(super) fn behind<'s, 'a>(
     block.iter().skip_while(move |line| line.piece != piece).skip(1).copied()
 }
 
-/// Without a flag, nginx goes on with the new path. Err if what follows may change it again.
+/// Without a flag, nginx continues with the new path. An error if a later directive may change it again.
 pub(super) fn may_go_on(place: &Where<'_, '_>, piece: Piece, new: &NewPath) -> Result<(), String> {
     for line in behind(place.block, piece) {
         let reads_path = line.args.iter().any(|arg| arg.contains("$uri") || arg.contains("$document_uri"));
@@ -54,7 +54,7 @@ pub(super) fn taker<'s, 'a>(
     Ok(taker)
 }
 
-/// Err if a location changes a path that comes to it.
+/// An error if a location changes the new path.
 fn is_left_alone(taker: &Location<'_>, new: &NewPath) -> Result<(), String> {
     let block = taker.block.all();
     let inner = block.iter().filter(|line| line.name == "if").flat_map(|line| line.block.iter().flatten());
@@ -64,8 +64,8 @@ fn is_left_alone(taker: &Location<'_>, new: &NewPath) -> Result<(), String> {
     Ok(())
 }
 
-/// Where the new path of a `rewrite … last` leads, for routes of its own: each with the pattern that the old path must
-/// match, the first that does counts.
+/// The locations that take the new path of a `rewrite … last`, each with the pattern that the old path must match.
+/// The first match wins.
 ///
 /// # Errors
 /// Why that is not known, or why a location reads the path in a way that a rewritten request would change.
@@ -84,7 +84,7 @@ pub(in crate::nginx) fn leads_to<'s, 'a>(
                 ["$uri", "${uri", "$document_uri", "$request_filename"].iter().any(|name| arg.contains(name))
             })
     };
-    // Weir's rewrite comes behind what the location asks in an `if`, which sees the query of the client.
+    // In Weir the rewrite runs after the location's `if`, which therefore sees the client's query.
     let reads_query = |line: &&Directive| {
         new.changes_query
             && matches!(&*line.name, "if" | "return" | "rewrite" | "set")

@@ -3,7 +3,7 @@
 use crate::shared::regex::Searching;
 use crate::shared::template::{Part, Template};
 
-/// Whether the new path ends as the old one: `^/old/(.*)$ /new/$1`.
+/// Whether the new path ends like the old one: `^/old/(.*)$ /new/$1`.
 pub(super) fn keeps_end(pattern: &Searching, written: &str, replacement: &str) -> bool {
     let ends = ["/(.*)$", "/(.*)", "/(.+)$"].iter().any(|end| written.ends_with(end));
     let is_one = written.starts_with('^') && !pattern.whole().starts_with(".*(?:");
@@ -17,7 +17,7 @@ pub(super) fn may_both(a: &Searching, b: &Searching) -> bool {
     a.starts_with(&*b) || b.starts_with(&*a)
 }
 
-/// What a pattern finds in a path that is known.
+/// The match of a pattern on a path that is known at import.
 pub(super) struct Fixed {
     groups: Vec<(String, String)>,
 }
@@ -52,7 +52,7 @@ impl Fixed {
     }
 }
 
-/// Patterns that take every path, by what their group is.
+/// Patterns that match every path, by what their group holds.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Whole {
     /// `^(.*)$`: the path.

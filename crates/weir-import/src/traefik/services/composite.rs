@@ -49,7 +49,7 @@ pub(super) fn weighted(
                     add_share(&mut shares, name, u32::try_from(weight).unwrap_or(u32::MAX));
                 }
                 Target::Split(inner) => {
-                    // Its own shares, of what it gets itself: all others are scaled so that whole numbers stay.
+                    // The inner shares divide this weight. The others are scaled, so that all stay whole numbers.
                     let total: u32 = inner.iter().map(|(_, share)| *share).sum();
                     shares.iter_mut().for_each(|(_, share)| *share = share.saturating_mul(total));
                     let weight = u32::try_from(weight).unwrap_or(u32::MAX);

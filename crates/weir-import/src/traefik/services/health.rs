@@ -42,7 +42,7 @@ pub(super) fn health(cx: &mut Cx<'_, '_>, node: &Node, scheme: &str, more: &mut 
     }
     probe.set("interval", units::duration(interval));
     probe.set("timeout", units::duration(timeout));
-    // Traefik believes each single answer.
+    // In Traefik a single answer changes the state.
     probe.set("healthy", 1_i64);
     probe.set("unhealthy", 1_i64);
     if let Some((host, piece)) = fields.text("hostname", cx.ledger) {
