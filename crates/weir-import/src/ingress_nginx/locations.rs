@@ -97,7 +97,7 @@ pub(super) fn write(cx: &mut Cx<'_, '_>, ingresses: &mut [Ingress<'_>]) {
             }
             if own.from_to_www {
                 rule_number += 1;
-                ranked.extend(www(cx, ingress, own, &rule.host, &hosts, rule_number, rule.piece));
+                ranked.extend(www(cx, ingress, &rule.host, &hosts, rule_number, rule.piece));
             }
         }
         if let Some(backend) = &ingress.default {
@@ -322,7 +322,6 @@ fn compared(
 fn www(
     cx: &mut Cx<'_, '_>,
     ingress: &Ingress<'_>,
-    own: &Own,
     host: &str,
     hosts: &HashSet<&str>,
     number: usize,
@@ -336,7 +335,6 @@ fn www(
         cx.ledger.changed(piece, format!("`{from}` has an Ingress of its own, so it is not redirected"));
         return None;
     }
-    let _ = own;
     let has_tls = ingress.tls.iter().any(|(names, ..)| names.contains(&from));
     let scheme = if has_tls { "https" } else { "{scheme}" };
     let to = redirect(&format!("{scheme}://{host}{{path}}"), cx.defaults.redirect_status, true);
@@ -430,12 +428,11 @@ fn fallbacks(ranked: &mut Vec<Ranked>, mut number: usize) {
 fn passthrough(cx: &mut Cx<'_, '_>, ingresses: &[Ingress<'_>], own: &[Option<Own>]) {
     let mut sni = Map::new();
     for (ingress, own) in ingresses.iter().zip(own) {
-        let Some((own, piece)) = own.as_ref().and_then(|own| Some((own, own.passthrough?))) else { continue };
+        let Some(piece) = own.as_ref().and_then(|own| own.passthrough) else { continue };
         for rule in ingress.rules.iter().filter(|rule| !rule.host.is_empty()) {
             let Some(path) = rule.paths.iter().max_by_key(|path| Reverse(path.path.len())) else { continue };
             // Weir relays bytes here, so no setting of HTTP applies.
             let plain = Settings { more: Map::new(), ..Settings::default() };
-            let _ = own;
             match upstreams::upstream(cx, &ingress.namespace, &path.backend, &plain) {
                 Ok(name) => sni.set(rule.host.clone(), Map::new().with("upstream", name)),
                 Err(why) => cx.ledger.refused(piece, why, "listeners.NAME.sni"),

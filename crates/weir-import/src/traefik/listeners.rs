@@ -245,7 +245,7 @@ fn listener(
                 );
             }
         }
-        options(cx, &users, routers, &mut tls, &mut more, closed);
+        options(cx, &users, &mut tls, &mut more, closed);
         more.set("tls", tls);
     }
     let own = &fixed.points[point];
@@ -390,7 +390,6 @@ fn acme(
 fn options(
     cx: &mut Cx<'_, '_>,
     users: &[(usize, Tls)],
-    routers: &[Router<'_>],
     tls: &mut Map,
     more: &mut Map,
     closed: &mut [Option<String>],
@@ -438,7 +437,6 @@ fn options(
                 cx.ledger.same(thing.piece);
             }
         }
-        let _ = routers;
     }
     let Ok(at) = cx.find(Kind::Options, &common, "file") else { return };
     let thing = cx.things.of(Kind::Options)[at].clone();

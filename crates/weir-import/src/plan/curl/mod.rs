@@ -368,10 +368,7 @@ impl Reading {
             return Err("a file of headers (`-H @FILE`) is not read".to_owned());
         }
         match text.split_once(':') {
-            Some(("", rest)) => {
-                // A pseudo-header field, which browsers copy.
-                let _ = rest;
-            }
+            Some(("", _)) => {} // a pseudo-header field, which browsers copy
             Some((name, value)) if !value.trim().is_empty() => {
                 self.fields.push((name.to_owned(), value.to_owned()))
             }
