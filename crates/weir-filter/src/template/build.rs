@@ -6,7 +6,7 @@ use crate::filter::{Build, Mistake, Written};
 use weir_expr::template::whole;
 
 impl<'a> Build<'a> {
-    /// What texts may name that are used when the filter sees a request.
+    /// What texts may name that are rendered when the filter sees a request.
     pub const fn names(&self) -> Names<'a> {
         Names::new(self.captures, self.vocabulary).with_body(self.reads_body)
     }
@@ -32,7 +32,7 @@ impl<'a> Build<'a> {
         self.parsed(field, parsed)
     }
 
-    /// Notes that a text may have expressions, so that their place in the file is looked at.
+    /// Records that a text may have expressions, so that their positions in the file are found.
     pub fn written(&mut self, field: &str, text: &str, is_sound: bool) {
         let is_whole = whole(text).is_some();
         if is_whole || text.contains("{=") {

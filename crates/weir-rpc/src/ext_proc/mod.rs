@@ -35,10 +35,10 @@ causes! {
         "the upstream, `timeout` or `without` of the filter ext_proc; the detail says what the processor did"
 }
 
-/// What an answer may have beside a body, in bytes.
+/// Most bytes of an answer besides a body.
 const BESIDE_BODY: usize = 64 * 1024;
 
-/// How much of a whole body is sent at once if it is streamed, in bytes.
+/// Most bytes of a whole body that are sent at once if it is streamed.
 const PIECE: usize = 64 * 1024;
 
 struct ExtProc {
@@ -82,7 +82,7 @@ struct Known {
     is_done: bool,
 }
 
-/// Where a message is.
+/// How far a message has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Step {
     /// Its head is next.
@@ -244,7 +244,7 @@ impl ExtProc {
         }
     }
 
-    /// A processor decides by anything that it sees, so answers belong to requests that look the same.
+    /// A processor may decide by anything that it sees, so a stored response serves only requests with the same fields.
     fn identify(&self, head: &RequestHead, cx: &mut Cx) {
         let mut who = Vec::new();
         for (name, value) in self.shown(head.headers.iter()) {
@@ -276,7 +276,7 @@ impl ExtProc {
         fields.filter(|(name, _)| !hidden(name)).collect()
     }
 
-    /// What follows from a phase that went wrong, if any did.
+    /// The flow after a phase: its own, the answer of the processor, or what `without` says about a failure.
     fn decided(&self, flow: Result<Flow, Fault>, cx: &mut Cx) -> Flow {
         let known = cx.state::<Known>();
         let is_grpc = known.is_grpc;
@@ -288,7 +288,7 @@ impl ExtProc {
                 let answer = session.borrow_mut().immediate.take().unwrap_or_default();
                 match self.answer(&answer, is_grpc) {
                     Ok(answer) => Flow::Answer(Box::new(answer)),
-                    // It meant to stop the request, so that this one does not pass.
+                    // The processor meant to stop the request, so it must not pass.
                     Err(why) => self.refuse(why),
                 }
             }
@@ -341,7 +341,7 @@ impl ExtProc {
         Ok(Answer { status: 200, headers, body: Body::default() })
     }
 
-    /// Adopts the wish of an answer about a head.
+    /// Adopts the `mode_override` of an answer to a head.
     fn follow_wish(&self, session: &Shared, cx: &mut Cx) -> Result<(), Fault> {
         let wish = session.borrow_mut().wish.take();
         match (wish.filter(|_| self.settings.mode_override), &mut cx.state::<Known>().modes) {

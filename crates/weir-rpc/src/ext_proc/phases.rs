@@ -82,7 +82,7 @@ impl ExtProc {
                 let body = self.stream(&session, &place, Phase::RequestBody, cx.share_whole()).await?;
                 cx.set_whole(body);
             }
-            // No trailers follow it. Changed later, it would lose its length.
+            // No trailers follow it, and `Change` would cost it its Content-Length.
             BodyMode::None if cx.has_whole() || matches!(head.body(), BodyKind::Length(_)) => {}
             BodyMode::None | BodyMode::Streamed => cx.see_request_body(BodyUse::Change),
         }
@@ -167,7 +167,7 @@ impl ExtProc {
         Ok(())
     }
 
-    /// Whether its body may be that long. Asked before anything else of an answer applies, so that all of it does.
+    /// Checks the length of an answer's body before any part of the answer is applied, so that all of it or nothing is.
     fn fits(&self, common: &Common) -> Result<(), Fault> {
         match &common.body {
             Some(body) if body.len() > self.settings.limit.as_usize() => {
@@ -195,7 +195,7 @@ impl ExtProc {
         Ok(out)
     }
 
-    /// Has the processor change a piece that is under way, and the trailers behind the last.
+    /// Lets the processor change a piece of a body that is under way, and the trailers after the last piece.
     pub(super) fn later(&self, phase: Phase, piece: &mut Piece<'_>, cx: &mut Cx) {
         if piece.is_pause() || (piece.data().is_empty() && !piece.is_last()) {
             return;

@@ -34,7 +34,7 @@ pub const OPERATIONS: usize = 5_000;
 #[derive(Debug)]
 pub struct Api {
     paths: Paths,
-    /// By template: its methods, their operations, and what must stand before their paths if not what does elsewhere.
+    /// By template: its methods, each with its operation and, if it has `servers` of its own, their paths.
     items: Vec<Vec<Method>>,
     operations: Vec<Operation>,
 }
@@ -108,7 +108,7 @@ pub enum Found<'a, 'p> {
 pub enum Body<'a> {
     /// As a form.
     Form(&'a Arc<Form>),
-    /// It is described, but neither as JSON nor as a form: nobody can say whether it is right.
+    /// It is described, but neither as JSON nor as a form, so it is not checked.
     Free,
     /// By this schema.
     Json(&'a Arc<Schema>),
@@ -119,8 +119,8 @@ pub enum Body<'a> {
 }
 
 impl Api {
-    /// Reads a document, and notes on what of it is not checked. With `answers`, those are read too. `base` is what
-    /// stands before all paths; without it, the paths of `servers`.
+    /// Reads a document. Returns it with notes about the parts that are not checked. `answers` says whether to read the
+    /// responses too. `base` is the prefix of all paths; without it, the paths of `servers` are the prefixes.
     ///
     /// # Errors
     /// Everything that is wrong with the document.

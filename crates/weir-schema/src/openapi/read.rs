@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// The methods that a path item may have (OpenAPI 3.2 adds `query`).
 const METHODS: [&str; 9] = ["delete", "get", "head", "options", "patch", "post", "put", "query", "trace"];
 
-/// What stands before the paths of a document: the paths of its servers.
+/// The prefixes of a document's paths: the paths of its servers.
 pub(super) fn bases(root: &Value) -> Vec<Vec<u8>> {
     let servers = root.get("servers").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let paths = servers.iter().filter_map(|server| {
@@ -106,7 +106,7 @@ impl<'d> Reader<'d> {
             let count = self.documents.get(&list).and_then(Value::as_array).map_or(0, Vec::len);
             for at in 0..count {
                 let Some(parameter) = self.parameter(list.below(&at.to_string()), names) else { continue };
-                // An operation's own replaces that of its path.
+                // A parameter of the operation replaces that of its path.
                 parameters.retain(|known| (known.part, &known.name) != (parameter.part, &parameter.name));
                 parameters.push(parameter);
             }
@@ -170,7 +170,7 @@ impl<'d> Reader<'d> {
         compiled
     }
 
-    /// The schema at a place, or one that everything fits.
+    /// The schema at a place, or one that accepts everything.
     fn schema_or_any(&mut self, spot: Spot, answer: bool) -> Option<Arc<Schema>> {
         match self.documents.get(&spot) {
             Some(_) => self.schema(spot, answer),

@@ -80,7 +80,7 @@ impl<'d> Reader<'d> {
             return None;
         };
         let explode = written.and_then(|written| written.get("explode")).and_then(Value::as_bool);
-        // A style decides; without one, what is nested is JSON.
+        // The style decides; without one, nested values are JSON.
         let shape = match text("style") {
             None if is_json || is_nested => Shape::Json,
             _ => self.shape(spot),
