@@ -5,9 +5,11 @@
 
 pub(crate) mod change;
 mod consequences;
+mod names;
 mod outputs;
 mod owners;
 pub(crate) mod rewrite;
+mod sockets;
 mod staging;
 mod supplied;
 mod undo;
@@ -23,34 +25,29 @@ pub(crate) use undo::Open;
 pub(crate) use unsaved::warning as taken_back;
 pub(crate) use watch::Watching;
 
-use crate::crew::{Crew, Grown, add_udp};
+use crate::crew::{Crew, Grown};
 use crate::history::By;
 use crate::status::{self, CertificateStatus, Rate, ReloadStatus};
+use names::{FIRST_NAMES, Names, dns_settings};
 use outputs::{Change, LogWriter, configure_log};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::error::Error;
 use std::fmt;
-use std::io;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
-use std::time::{Duration, Instant, SystemTime};
-use tokio::sync::mpsc;
+use std::time::{Instant, SystemTime};
 use weir_acme::Acme;
-use weir_config::schema::{self, Config};
+use weir_config::schema::Config;
 use weir_config::{Diagnostics, Loaded, Mistakes, Overrides, Place, Severity, Source, Texts};
 use weir_engine::acme;
 use weir_engine::core::Message;
 use weir_engine::export::{Exporter, Outbox};
-use weir_engine::handover::{Handover, Inheritance};
+use weir_engine::handover::Inheritance;
 use weir_engine::snapshot::{Carry, Snapshot};
 use weir_filter::filter::{FilterKind, Purgeable, Switch};
 use weir_telemetry::{AccessLog, CertificateEnd, Telemetry, log};
-use weir_upstream::discovery;
-use weir_upstream::fetch::{self, Environment, Fetcher};
-use weir_upstream::upstream::discover::dns;
-use weir_upstream::upstream::{Upstream, Watched, probe, try_out, watch};
+use weir_upstream::upstream::{Watched, watch};
 use weir_wire::Context;
 use weir_wire::listen::{self, Address, Beside, BoundSocket};
 use weir_wire::tls::{Certificate, Identity, ServerTls};
@@ -80,10 +77,6 @@ impl fmt::Display for Refused {
 }
 
 impl Error for Refused {}
-
-/// How long a start, or a reload with new names, waits for the first DNS answers: earlier requests would find no
-/// endpoint.
-const FIRST_NAMES: Duration = Duration::from_secs(3);
 
 /// Everything that changes with a config. It is behind one lock: reloads run one after the other.
 pub(crate) struct Control {
@@ -227,91 +220,6 @@ impl Control {
         let spans = self.next_spans(loaded.config.tracing.as_ref())?;
         configure_log(&loaded.config.log)?;
         Ok(Prepared { snapshot: Arc::new(snapshot), loaded, bound, sockets, grown, log, spans })
-    }
-
-    /// The real address of a listener's sockets. If they are not open yet, gives each core its part of them: of those
-    /// that were inherited, or of those that `bind` makes. Says which group of UDP sockets has grown.
-    fn opened(
-        &mut self,
-        name: &str,
-        asked: &Address,
-        bind: impl FnOnce() -> io::Result<(Address, Vec<BoundSocket>)>,
-        sockets: &mut [Vec<(Address, BoundSocket)>],
-    ) -> Result<(Address, Option<Grown>), Context> {
-        let same = |b: &&BoundListener| b.asked == *asked && (!asked.is_any_port() || b.name == name);
-        if let Some(open) = self.bound.iter().find(same) {
-            return Ok((open.actual.clone(), None));
-        }
-        let wrong = |e: io::Error| Context::new(format!("listeners.{name}"), e);
-        let (address, mut opened) =
-            self.inherited.take_listener(name, asked).map_or_else(bind, Ok).map_err(wrong)?;
-        let grown = match address {
-            // The process before may have had fewer cores.
-            Address::Udp(at) => add_udp(at, &mut opened, sockets.len()),
-            _ => None,
-        };
-        let spread = listen::spread(opened, sockets.len()).map_err(wrong)?;
-        for (core, opened) in sockets.iter_mut().zip(spread) {
-            core.extend(opened.into_iter().map(|socket| (address.clone(), socket)));
-        }
-        Ok((address, grown))
-    }
-
-    /// Binds the UDP sockets of HTTP/3, and tells the snapshot their real ports. Returns the groups that have grown.
-    fn prepare_udp(
-        &mut self,
-        snapshot: &mut Snapshot,
-        beside: Beside,
-        bound: &mut Vec<BoundListener>,
-        sockets: &mut [Vec<(Address, BoundSocket)>],
-        open: OpenSockets<'_>,
-    ) -> Result<Vec<Grown>, Failed> {
-        let (cores, mut all_grown) = (sockets.len(), Vec::new());
-        for listener in &mut snapshot.listeners {
-            let Some(listener) = Arc::get_mut(listener) else { continue }; // nobody else has the snapshot yet
-            let name = listener.name.to_string();
-            let Some(http3) = listener.http3.as_deref_mut() else { continue };
-            for door in &mut http3.doors {
-                let asked = Address::Udp(door.address);
-                // The TCP socket of the same address has got its port.
-                let tcp = bound.iter().find(|b| {
-                    b.asked == Address::Tcp(door.address)
-                        && (!asked.is_any_port() || door.outer.is_some() || b.name == name)
-                });
-                let wanted = match tcp.map(|tcp| &tcp.actual) {
-                    Some(Address::Tcp(actual)) => *actual,
-                    _ => door.address,
-                };
-                // Where HTTP/3 was on before, connections may still hold sockets, to which the kernel goes on to give
-                // clients: those must be among the ones that are read.
-                let bind = || {
-                    let address = Address::Udp(wanted);
-                    let kept: Vec<_> = open().into_iter().filter(|(at, _)| *at == address).collect();
-                    match kept.is_empty() {
-                        true => bind_udp(wanted, cores, beside),
-                        false => Ok((address, kept.into_iter().map(|(_, socket)| socket).collect())),
-                    }
-                };
-                self.inherited.claim_udp(wanted, &name, &asked);
-                let (actual, grown) = self.opened(&name, &asked, bind, sockets)?;
-                all_grown.extend(grown);
-                if let Address::Udp(actual) = actual {
-                    door.address = actual;
-                    if door.outer.is_none() {
-                        listener.address = Some(Address::Tcp(actual));
-                    }
-                }
-                bound.push(BoundListener { name: name.clone(), asked, actual });
-            }
-            listener.bound();
-        }
-        // Nobody serves there, but connections of the process before may still have these.
-        for (address, left) in self.inherited.take_udp() {
-            for (core, its) in sockets.iter_mut().zip(listen::spread(left, cores)?) {
-                core.extend(its.into_iter().map(|socket| (Address::Udp(address), socket)));
-            }
-        }
-        Ok(all_grown)
     }
 
     /// Runs a prepared snapshot on every core. Returns when all have adopted it.
@@ -567,53 +475,6 @@ impl Control {
         Consequences::of_upgrade(&self.snapshot, &self.telemetry)
     }
 
-    /// The hand-over to a successor. `sockets` are those of all cores, by address.
-    pub(crate) fn hand_over(&self, sockets: Vec<(Address, BoundSocket)>) -> Handover {
-        let mut handover = Handover::new(self.carry.save());
-        let mut by_address: HashMap<Address, Vec<BoundSocket>> = HashMap::new();
-        for (address, socket) in sockets {
-            by_address.entry(address).or_default().push(socket);
-        }
-        for bound in &self.bound {
-            if let Some(sockets) = by_address.remove(&bound.actual) {
-                handover.add_listener(&bound.name, &bound.asked, bound.actual.clone(), sockets);
-            }
-        }
-        // No listener has these, but the kernel gives clients to them for as long as they are open.
-        for (address, sockets) in by_address {
-            if matches!(address, Address::Udp(_)) {
-                handover.add_unowned(address, sockets);
-            }
-        }
-        handover
-    }
-
-    /// The admin listener's sockets, if they were open when this process began. Closes those that nobody took.
-    pub(crate) fn take_admin_sockets(&mut self) -> Option<(Address, Vec<BoundSocket>)> {
-        let mut inherited = std::mem::take(&mut self.inherited);
-        let taken = match &self.config.admin.address {
-            schema::AdminAddress::At(schema::ListenAddress::Tcp(asked)) => {
-                inherited.take_admin(&Address::Tcp(*asked))
-            }
-            schema::AdminAddress::At(schema::ListenAddress::Unix(path)) => {
-                inherited.take_admin(&Address::Unix(path.clone()))
-            }
-            schema::AdminAddress::Off => None,
-        };
-        for unused in inherited.left() {
-            log::info("socket not taken over: no listener has this address any more", &[("address", unused)]);
-        }
-        taken
-    }
-
-    /// Another process serves now. It keeps what it was given when this one ends, and owns what only one process can
-    /// have.
-    pub(crate) fn handed_over(&mut self) {
-        self.handed_over = true;
-        self.gives_way = false;
-        self.carry.stored().iter().for_each(|(_, stored)| stored.release());
-    }
-
     /// The running snapshot's upstreams, always current.
     pub(crate) fn watched(&self) -> Watched {
         Arc::clone(&self.watched)
@@ -643,128 +504,5 @@ impl Control {
         }
         self.stop_orders();
         self.end_outputs();
-    }
-}
-
-/// Binds UDP sockets for QUIC.
-fn bind_udp(asked: SocketAddr, cores: usize, beside: Beside) -> io::Result<(Address, Vec<BoundSocket>)> {
-    let group = weir_quic::bind(asked, cores, beside)?;
-    if !group.is_steered {
-        let fields: log::Fields<'_> = &[("address", &group.address)];
-        log::warn("the kernel does not steer QUIC by connection ids: workers pass datagrams on", fields);
-    }
-    let sockets = group.sockets.into_iter().map(BoundSocket::any).collect();
-    Ok((Address::Udp(group.address), sockets))
-}
-
-fn dns_settings(written: &schema::Dns) -> dns::Settings {
-    let servers: Vec<SocketAddr> = written.servers.iter().map(|s| s.0).collect();
-    dns::Settings { servers, min_ttl: written.min_ttl.get(), max_ttl: written.max_ttl.get() }
-}
-
-/// The tasks that resolve names, on the control thread, which also fetches.
-struct Names {
-    runtime: tokio::runtime::Handle,
-    fetcher: Fetcher,
-    environment: Arc<Environment>,
-    /// Sends the probes a new snapshot.
-    probes: mpsc::UnboundedSender<Vec<Arc<Upstream>>>,
-    /// Sends a new order to the tasks that ask registries.
-    registries: mpsc::UnboundedSender<discovery::Order>,
-    tasks: HashMap<String, (Arc<Upstream>, tokio::task::AbortHandle)>,
-    settings: Option<dns::Settings>,
-    _end: tokio::sync::oneshot::Sender<()>,
-}
-
-impl Names {
-    fn start(watched: &Watched) -> Result<Self, Context> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|e| Context::new("the control runtime", e))?;
-        let handle = runtime.handle().clone();
-        let (end, ended) = tokio::sync::oneshot::channel::<()>();
-        let (fetcher, asked) = Fetcher::channel();
-        let environment: Arc<Environment> = Arc::default();
-        let served = Arc::clone(&environment);
-        let (probes, orders) = mpsc::unbounded_channel();
-        let (registries, followed) = mpsc::unbounded_channel();
-        let asking = Arc::clone(&environment);
-        let watched = Arc::clone(watched);
-        let work = move || {
-            let local = tokio::task::LocalSet::new();
-            drop(local.spawn_local(fetch::serve(asked, served)));
-            drop(local.spawn_local(probe(orders)));
-            drop(local.spawn_local(try_out(watched)));
-            drop(local.spawn_local(discovery::follow(followed, asking)));
-            drop(local.block_on(&runtime, ended));
-        };
-        std::thread::Builder::new()
-            .name("weir-control".to_owned())
-            .spawn(work)
-            .map_err(|e| Context::new("the control thread", e))?;
-        let (tasks, settings) = (HashMap::new(), None);
-        Ok(Self { runtime: handle, fetcher, environment, probes, registries, tasks, settings, _end: end })
-    }
-
-    /// Resolves the names of these upstreams and asks their registries, and no others. The receiver disconnects when
-    /// all those without known answers have been asked once.
-    fn keep(
-        &mut self,
-        upstreams: &[Arc<Upstream>],
-        config: &Config,
-        settings: &dns::Settings,
-        telemetry: &Arc<Telemetry>,
-    ) -> std_mpsc::Receiver<()> {
-        let _ = self.probes.send(upstreams.to_vec()); // the control thread lives as long as we do
-        let (first, asked) = std_mpsc::channel();
-        let as_before = self.settings.as_ref() == Some(settings);
-        let still = |u: &Arc<Upstream>| as_before && upstreams.iter().any(|now| Arc::ptr_eq(now, u));
-        self.tasks.retain(|_, (upstream, task)| {
-            let keep = still(upstream);
-            if !keep {
-                task.abort();
-            }
-            keep
-        });
-        self.settings = Some(settings.clone());
-        {
-            let _in_runtime = self.runtime.enter();
-            self.environment.set(dns::resolver(settings).ok()); // upstreams with names report the error
-        }
-        let ordered = |upstream: &Arc<Upstream>| {
-            let written = config.upstreams.get(&upstream.name)?;
-            let (discover, choice) = (written.discover.clone()?, discovery::choice(written));
-            Some(discovery::Ordered { upstream: Arc::clone(upstream), discover, choice })
-        };
-        // The control thread lives as long as we do. Without registries, an empty order ends the earlier tasks.
-        let _ = self.registries.send(discovery::Order {
-            upstreams: upstreams.iter().filter_map(ordered).collect(),
-            settings: settings.clone(),
-            telemetry: Arc::clone(telemetry),
-            first: first.clone(),
-        });
-        for upstream in upstreams.iter().filter(|u| !u.names.names.is_empty()) {
-            let name = upstream.name.to_string();
-            if self.tasks.contains_key(&name) {
-                continue;
-            }
-            let _in_runtime = self.runtime.enter();
-            match dns::resolver(settings) {
-                Ok(resolver) => {
-                    let task = self.runtime.spawn(dns::keep(
-                        Arc::clone(&upstream.names),
-                        Arc::clone(&upstream.published),
-                        resolver,
-                        settings.clone(),
-                        Arc::clone(telemetry),
-                        Some(first.clone()),
-                    ));
-                    self.tasks.insert(name, (Arc::clone(upstream), task.abort_handle()));
-                }
-                Err(e) => {
-                    log::error("names cannot be resolved", &[("upstream", &upstream.name), ("error", &e)])
-                }
-            }
-        }
-        asked
     }
 }

@@ -5,24 +5,30 @@
 //!                                        on any mistake nothing has happened           from here on nothing can fail
 //! ```
 
+mod books;
+mod managed;
+mod not_changed;
+
+pub(crate) use books::{Books, warning};
+pub use managed::request_file;
+pub(super) use managed::{managed_then, thing_in};
+pub use not_changed::NotChanged;
+
 use super::consequences::Consequences;
 use super::staging::{left_for, stage};
-use super::unsaved::{self, Unsaved, not_kept};
+use super::unsaved::{Unsaved, not_kept};
 use super::{Control, Failed, Prepared};
 use crate::crew::Crew;
 use crate::history::diff::{self, Differences};
-use crate::history::{self, By, History, Origin, Pin, Restriction, Revision, TakenBack, mark_of};
+use crate::history::{self, By, History, Pin, Restriction, Revision, TakenBack, mark_of};
 use crate::trial::Terms;
-use std::error::Error;
-use std::fmt;
-use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use managed::edited;
+use std::path::PathBuf;
 use weir_config::load::{Gathered, Unreadable, gather};
-use weir_config::managed::{self, Managed, To};
-use weir_config::path_scope::{self, PathScope};
+use weir_config::managed::To;
+use weir_config::path_scope;
 use weir_config::texts::{Overrides, Text, Texts};
-use weir_config::{Diagnostic, Diagnostics, Mistakes, Node, Place, Source, digest};
+use weir_config::{Diagnostic, Diagnostics, Mistakes};
 use weir_engine::snapshot::{Carry, compile};
 use weir_telemetry::{Setup, Telemetry, log};
 use weir_wire::{Chain, Context};
@@ -89,185 +95,6 @@ pub struct Changed {
     pub consequences: Consequences,
     /// Why it runs from memory only, if it could not be saved: a rollback does not wait for that.
     pub unsaved: Option<String>,
-}
-
-/// Why a change was not made. The previous config keeps running, and no file has changed.
-#[derive(Clone, Debug)]
-pub enum NotChanged {
-    /// The gateway drains.
-    Draining,
-    /// A new process is about to replace this one, with the sockets as they were.
-    Upgrading,
-    /// The config comes from a source and must be changed there.
-    Fleet,
-    /// The config names no file that the API may write.
-    NoWrites,
-    /// The config names no folder for a history.
-    NoHistory,
-    /// The revision no longer exists.
-    NoRevision(u64),
-    /// The thing is in a hand-written file, named here.
-    Owned(String, String),
-    /// The thing does not exist.
-    Missing(String),
-    /// The thing already exists.
-    Exists(String),
-    /// The thing is not in the state that the caller expects: its name, and its current digest.
-    Stale(String, String),
-    /// The config would have mistakes.
-    Refused(Mistakes),
-    /// Other things need what was to be removed; the mistakes name them.
-    Referenced(Mistakes),
-    /// It could not be saved, for this reason.
-    Unstored(Arc<dyn Error + Send + Sync>),
-}
-
-/// What exists beside the config: its history.
-#[derive(Default)]
-pub(crate) struct Books {
-    pub(crate) history: Option<History>,
-    /// The revision that runs instead of the files.
-    pub(crate) pinned: Option<Pin>,
-    /// The running config, if it is not on disk.
-    pub(super) unsaved: Option<Unsaved>,
-    /// Verdicts that are not on disk.
-    pub(super) verdicts: Vec<(u64, String)>,
-    /// What a process reverted without being able to save it, and the files it reverted.
-    taken: Option<(TakenBack, Texts)>,
-}
-
-// === impl Books ===
-
-impl Books {
-    /// Reads what should run: the current files or, if they may not run, the revision in their place.
-    pub(crate) fn read(&mut self, source: &Source, instead: Overrides<'_>) -> Result<Gathered, Unreadable> {
-        let mut gathered = gather(source, instead)?;
-        self.pinned = None;
-        if let Err(e) = self.open(gathered.texts.state.as_deref()) {
-            let wrong =
-                Diagnostic::error("state-unusable", Chain(&e).to_string()).on(&gathered.tree, "admin.state");
-            gathered.diagnostics.push(wrong);
-            return Ok(gathered);
-        }
-        let Some(history) = &self.history else { return Ok(gathered) };
-        let is_on_disk = instead.written.is_none() && instead.managed.is_none();
-        if let Some(taken) = history.taken_back().filter(|_| is_on_disk)
-            && let Some(all) = taken.is_all_of(&gathered.texts)
-        {
-            return self.read_taken(source, instead, gathered, (taken, all));
-        }
-        let refused = |pin: &&Pin| instead.written.is_none() && pin.refused == gathered.texts.hand;
-        let Some(pin) = history.pin().filter(refused).cloned() else { return Ok(gathered) };
-        let kept = match history.texts(pin.accepted) {
-            Ok(kept) => kept,
-            Err(e) => return Ok(without(gathered, pin.accepted, &e)),
-        };
-        let mut accepted = gather(source, Overrides { written: Some(&kept.written), ..instead })?;
-        // Keep watching the files that may not run: they are about to be fixed.
-        accepted.files.extend(gathered.files);
-        accepted.diagnostics.push(warning(&pin));
-        self.pinned = Some(pin);
-        Ok(accepted)
-    }
-
-    /// Reads an accepted revision instead, because a process reverted the files without being able to change them.
-    /// Takes all files of the revision, or only the managed one if people have changed theirs since.
-    fn read_taken(
-        &mut self,
-        source: &Source,
-        instead: Overrides<'_>,
-        gathered: Gathered,
-        (taken, all): (TakenBack, bool),
-    ) -> Result<Gathered, Unreadable> {
-        let Some(history) = &self.history else { return Ok(gathered) };
-        let disk = gathered.texts.clone();
-        let kept = history.texts(taken.accepted).and_then(|kept| {
-            let managed = managed_then(&kept, &disk).map_err(io::Error::other)?;
-            Ok((kept, managed))
-        });
-        let (kept, managed) = match kept {
-            Ok(kept) => kept,
-            Err(e) => return Ok(without(gathered, taken.accepted, &e)),
-        };
-        let managed = managed.as_ref().map(|managed| (&managed.tree, &managed.text));
-        let written = if all { Some(&kept.written[..]) } else { instead.written };
-        let mut accepted = gather(source, Overrides { written, managed, ..instead })?;
-        accepted.files.extend(gathered.files);
-        accepted.diagnostics.push(unsaved::warning(&taken));
-        let why = "it was reverted while the disk was full".to_owned();
-        let pin = Pin { refused: disk.hand.clone(), accepted: taken.accepted, why };
-        self.pinned = (all && disk.hand != kept.hand).then_some(pin);
-        self.taken = Some((taken, disk));
-        Ok(accepted)
-    }
-
-    fn open(&mut self, folder: Option<&Path>) -> Result<(), Context> {
-        if self.history.as_ref().map(History::folder) == folder {
-            return Ok(());
-        }
-        let open = |folder: &Path| {
-            let about = |e| Context::new(format!("cannot keep a history in {}", folder.display()), e);
-            History::open(folder).map_err(about)
-        };
-        self.history = folder.map(open).transpose()?;
-        Ok(())
-    }
-
-    /// Records what has run since the start, unless it is known.
-    pub(crate) fn started(&mut self, texts: &Texts) {
-        let Some(history) = &mut self.history else { return };
-        if texts.written.is_empty() {
-            return; // the source has not sent anything yet
-        }
-        history.recover(texts);
-        if let Some((taken, disk)) = self.taken.take() {
-            let left = history.revisions().iter().rev().find(|revision| revision.hash == taken.refused);
-            let left = left.map(|left| left.number);
-            self.unsaved = Some(Unsaved::of_before(&taken, disk, left));
-            return;
-        }
-        if let Err(e) = history.clear_taken_back() {
-            not_kept(history.folder(), &e);
-        }
-        let by = By::process(Origin::Start);
-        if let Err(e) = note(history, texts, &by, None) {
-            not_kept(history.folder(), &e);
-        }
-        self.forget_pin();
-    }
-
-    /// Hand-written files that were refused may run again once they have changed.
-    fn forget_pin(&mut self) {
-        if let (Some(history), None) = (&mut self.history, &self.pinned)
-            && let Err(e) = history.set_pin(None)
-        {
-            not_kept(history.folder(), &e);
-        }
-    }
-}
-
-/// What was read, plus the mistake that the revision in its place cannot be read.
-fn without(mut gathered: Gathered, accepted: u64, error: &io::Error) -> Gathered {
-    let message = format!("revision {accepted} runs instead of these files, and cannot be read: {error}");
-    let wrong = Diagnostic::error("state-unusable", message).on(&gathered.tree, "admin.state");
-    gathered.diagnostics.push(wrong);
-    gathered
-}
-
-/// The text for `weir check`, the log and a reload about files that a revision replaces.
-pub(crate) fn warning(pin: &Pin) -> Diagnostic {
-    let message =
-        format!("these files do not run: revision {} runs instead, since {}", pin.accepted, pin.why);
-    Diagnostic::warning("rolled-back", message)
-        .hint("change them to run them; `weir diff` shows the difference, `weir history` the reason")
-}
-
-/// Stages what runs as a revision and accepts it, unless it is already the latest.
-fn note(history: &mut History, texts: &Texts, by: &By, before: Option<&Texts>) -> io::Result<Option<u64>> {
-    match stage(history, texts, by, before, None)? {
-        Some(staged) => history.accept(staged).map(Some),
-        None => Ok(None),
-    }
 }
 
 // === impl Control ===
@@ -365,34 +192,6 @@ impl Control {
             NotChanged::Refused(diagnostics) if only_takes_away => NotChanged::Referenced(diagnostics),
             not => not,
         })
-    }
-
-    /// Runs these files with this managed file, or reports what that would do. Values from the request can name files
-    /// only below `admin.paths`.
-    pub(super) fn put_managed(
-        &mut self,
-        written: Vec<Text>,
-        managed: &Managed,
-        how: ManagedChange<'_>,
-        cores: &Crew,
-    ) -> Result<Changed, NotChanged> {
-        let scope = PathScope {
-            files: vec![request_file(&managed.text.path)],
-            below: self.reachable(),
-            ..PathScope::default()
-        };
-        let instead = Overrides {
-            written: Some(&written),
-            managed: Some((&managed.tree, &managed.text)),
-            scope: Some(&scope),
-            bundle: None,
-        };
-        let pin = self.books.pinned.clone();
-        let gathered = gather(&self.source, instead)
-            .map_err(|unreadable| NotChanged::Refused(unreadable.diagnostics))?;
-        let (managed, by, terms) = (Some(&managed.text), how.by, how.terms);
-        let candidate = Candidate { gathered, instead, by, managed, pin, terms, urgent: None };
-        if how.dry_run { self.rehearse(candidate) } else { self.run_and_log(candidate, cores) }
     }
 
     /// The folders below which things sent over the API may name files.
@@ -639,122 +438,5 @@ fn tell_restriction(restriction: Option<&Restriction>, terms: Terms, diagnostics
         );
         let hint = "apply the part that might lock you out as a separate change";
         diagnostics.push(Diagnostic::warning("trial-revokes", message).hint(hint));
-    }
-}
-
-/// The file in which values from a request are said to be: beside the managed file, so that relative paths mean the
-/// same.
-pub fn request_file(managed: &Path) -> PathBuf {
-    managed.with_file_name("(request)")
-}
-
-/// The managed file with these edits.
-fn edited(gathered: &Gathered, path: &Path, edits: &[Edit]) -> Result<Managed, NotChanged> {
-    let mut tree = gathered.texts.managed_tree().unwrap_or_else(|| managed::empty(path));
-    let mut wrong = Diagnostics::default();
-    for edit in edits {
-        let Edit { section, name, to, only_if } = edit;
-        let called = format!("{section}.{name}");
-        let (at, there) = thing_in(&gathered.tree, section, name).unzip();
-        may_be(&called, there, only_if)?;
-        // A thing overridden by a hand-written one with the same name does not belong to the API either.
-        if let Some(at) = at.filter(|at| **at.file != *path) {
-            return Err(NotChanged::Owned(called, at.to_string()));
-        }
-        if there.is_none() && !matches!(to, To::This(_)) {
-            return Err(NotChanged::Missing(called));
-        }
-        if let To::This(thing) | To::Patched(thing) = to {
-            managed::refuse(&called, thing, &mut wrong);
-        }
-        managed::set(&mut tree, section, name, to.clone());
-    }
-    if wrong.errors() > 0 {
-        return Err(NotChanged::Refused(wrong.into()));
-    }
-    managed::write(tree, path.to_owned()).map_err(NotChanged::unstored)
-}
-
-/// A named thing and its place.
-pub(super) fn thing_in<'a>(tree: &'a Node, section: &str, name: &str) -> Option<(&'a Place, &'a Node)> {
-    let mut things = tree.get(section)?.entries().iter();
-    things.find(|(key, _)| &*key.text == name).map(|(key, thing)| (&key.at, thing))
-}
-
-fn may_be(called: &str, there: Option<&Node>, only_if: &OnlyIf) -> Result<(), NotChanged> {
-    match (only_if, there) {
-        (OnlyIf::Any, _) | (OnlyIf::Absent, None) | (OnlyIf::There, Some(_)) => Ok(()),
-        (OnlyIf::Absent, Some(_)) => Err(NotChanged::Exists(called.to_owned())),
-        (OnlyIf::There | OnlyIf::Is(_), None) => Err(NotChanged::Missing(called.to_owned())),
-        (OnlyIf::Is(digests), Some(there)) => {
-            let now = digest::of(there);
-            if digests.contains(&now) { Ok(()) } else { Err(NotChanged::Stale(called.to_owned(), now)) }
-        }
-    }
-}
-
-/// The managed file of a revision. Empty if the revision had none and there is one now.
-pub(super) fn managed_then(then: &Texts, disk: &Texts) -> Result<Option<Managed>, String> {
-    let Some(path) = &disk.managed_path else { return Ok(None) };
-    match (then.managed_tree(), &then.managed) {
-        (Some(tree), Some(text)) => {
-            Ok(Some(Managed { tree, text: Text { path: path.clone(), text: text.text.clone() } }))
-        }
-        _ if disk.managed.is_some() => managed::write(managed::empty(path), path.clone()).map(Some),
-        _ => Ok(None),
-    }
-}
-
-// === texts ===
-
-impl fmt::Display for NotChanged {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Draining => f.write_str("the gateway is draining and accepts no other config"),
-            Self::Upgrading => {
-                f.write_str("an upgrade is under way: change the config once the new process serves")
-            }
-            Self::Fleet => f.write_str(
-                "this gateway has its config from a source: change it there, with `weir fleet publish` or `weir fleet rollback`",
-            ),
-            Self::NoWrites => f.write_str(
-                "the config names no file that the API may write: set `admin.writes`, or change the files and reload",
-            ),
-            Self::NoHistory => f.write_str("the config names no folder for a history: set `admin.state`"),
-            Self::NoRevision(number) => {
-                write!(f, "there is no revision {number} in the history; `weir history` lists them")
-            }
-            Self::Owned(thing, place) => write!(
-                f,
-                "`{thing}` is defined in a hand-written file, at {place}: change it there, or move it here with `weir config adopt`"
-            ),
-            Self::Missing(thing) => write!(f, "there is no `{thing}`"),
-            Self::Exists(thing) => write!(f, "`{thing}` exists already"),
-            Self::Stale(thing, _) => write!(f, "{thing} has changed since you read it: read it again"),
-            Self::Refused(diagnostics) | Self::Referenced(diagnostics) => {
-                f.write_str(diagnostics.for_readers().to_text().trim_end())
-            }
-            Self::Unstored(_) => f.write_str("nothing has changed, because it could not be written down"),
-        }
-    }
-}
-
-impl Error for NotChanged {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            Self::Unstored(why) => Some(&**why),
-            _ => None,
-        }
-    }
-}
-
-impl NotChanged {
-    pub(crate) fn unstored(why: impl Into<Failed>) -> Self {
-        Self::Unstored(Arc::from(why.into()))
-    }
-
-    /// A revision that cannot be read.
-    pub(crate) fn unread(number: u64, why: io::Error) -> Self {
-        Self::unstored(Context::new(format!("revision {number}"), why))
     }
 }

@@ -1,0 +1,87 @@
+//! The request that is explained: a head made of a method, a URL and header fields.
+
+use std::fmt::Write;
+use std::net::IpAddr;
+use std::time::SystemTime;
+use weir_filter::template::without_port;
+use weir_h1::{Limits, Progress, RequestHead, parse_request};
+
+/// A made-up request.
+#[derive(Clone, Copy)]
+pub(super) struct MadeUp<'a> {
+    pub(super) head: &'a RequestHead,
+    pub(super) client: IpAddr,
+    pub(super) tls: bool,
+    pub(super) now: SystemTime,
+}
+
+impl weir_route::Headers for MadeUp<'_> {
+    fn get_all<'a>(&'a self, name: &[u8]) -> impl Iterator<Item = &'a [u8]> {
+        weir_filter::fields::values(self.head, name)
+    }
+
+    fn client_ip(&self) -> Option<IpAddr> {
+        Some(self.client)
+    }
+
+    fn server_name(&self) -> Option<&str> {
+        let host = without_port(self.head.asked_authority());
+        str::from_utf8(host).ok().filter(|_| self.tls)
+    }
+
+    fn is_tls(&self) -> bool {
+        self.tls
+    }
+
+    fn size(&self) -> Option<u64> {
+        Some(self.head.content_length().unwrap_or(0))
+    }
+
+    fn now(&self) -> SystemTime {
+        self.now
+    }
+}
+
+/// Parses the request with the parser of live traffic, so that it refuses the same requests.
+pub(super) fn head_of(
+    method: &str,
+    target: &str,
+    headers: &[(String, String)],
+    limits: &Limits,
+) -> Result<RequestHead, String> {
+    let (target, host, grpc) = split_url(target);
+    let mut text = format!("{method} {target} HTTP/1.1\r\n");
+    let named = headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host"));
+    if !named {
+        let _ = write!(text, "Host: {}\r\n", host.as_deref().unwrap_or("localhost"));
+    }
+    if grpc && !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type")) {
+        text.push_str("Content-Type: application/grpc\r\n");
+    }
+    for (name, value) in headers {
+        let _ = write!(text, "{name}: {value}\r\n");
+    }
+    text.push_str("\r\n");
+    let mut head = RequestHead::default();
+    head.buffer_mut().extend_from_slice(text.as_bytes());
+    match parse_request(&mut head, limits) {
+        Ok(Progress::Complete) => Ok(head),
+        Ok(Progress::Partial) => Err("400 bad_head: the request is incomplete".to_owned()),
+        Err(e) => {
+            let cause = weir_engine::cause_of(e.kind());
+            Err(format!("{} {}: {e}", cause.status, cause.code))
+        }
+    }
+}
+
+/// A URL's target and host, and whether it is gRPC; a target without a host has none.
+fn split_url(url: &str) -> (String, Option<String>, bool) {
+    const SCHEMES: [(&str, bool); 4] =
+        [("http://", false), ("https://", false), ("grpc://", true), ("grpcs://", true)];
+    let found = SCHEMES.iter().find_map(|(scheme, grpc)| Some((url.strip_prefix(scheme)?, *grpc)));
+    let Some((rest, grpc)) = found else { return (url.to_owned(), None, false) };
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let (host, target) = rest.split_at(end);
+    let target = if target.starts_with('/') { target.to_owned() } else { format!("/{target}") };
+    (target, Some(host.to_owned()), grpc)
+}
