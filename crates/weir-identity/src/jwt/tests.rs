@@ -1,11 +1,14 @@
 //! The tests sign tokens with a secret or with Ed25519. `shared/jose/vectors.rs` tests what each algorithm accepts.
 
+use super::super::shared::jose::algorithm::Algorithm;
+use super::super::shared::jose::key_set::Secrets;
 use super::super::testing::{Exchange, Running, Stand};
 use super::*;
 use aws_lc_rs::hmac;
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use serde_json::{Value, json};
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use tokio::sync::mpsc::Receiver;
 use weir_filter::fetch::Asked;
 use weir_wire::base64;

@@ -2,9 +2,11 @@
 //! before.
 
 use super::super::testing::{Exchange, Running, Stand};
+use super::settings::parse_key;
 use super::*;
 use aws_lc_rs::hmac;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use weir_wire::base64;
 
 /// RFC 9421 B.1.2, B.1.3, B.1.4.
