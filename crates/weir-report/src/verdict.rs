@@ -7,8 +7,10 @@ mod addresses;
 mod agents;
 mod answers;
 mod blocks;
+mod connections;
 mod contention;
 mod course;
+mod generator;
 mod journey;
 mod parts;
 mod replay;
@@ -19,7 +21,7 @@ pub use journey::{BROKEN, KEEPS, WEIGHTS};
 pub use standstill::{STILL, STILL_SHARE, STILL_TIMES};
 
 use crate::Report;
-use crate::report::{End, Grade, Pace, Protocol, Reason, Verdict, responses_for};
+use crate::report::{End, Grade, Reason, Verdict, responses_for};
 use crate::units::{counted, grouped, time};
 
 /// Possible reasons against a result, the most serious first.
@@ -37,13 +39,23 @@ pub static REASONS: &[Rule] = &[
     Rule { code: "mostly_errors", side: Side::Run, grade: Grade::Invalid, look: mostly_errors },
     Rule { code: "mostly_refused", side: Side::Answers, grade: Grade::Invalid, look: mostly_refused },
     Rule { code: "unequal_work", side: Side::Answers, grade: Grade::Invalid, look: unequal_work },
-    Rule { code: "starved_connections", side: Side::Run, grade: Grade::Invalid, look: starved_connections },
-    Rule { code: "out_of_ports", side: Side::Generator, grade: Grade::Invalid, look: out_of_ports },
+    Rule {
+        code: "starved_connections",
+        side: Side::Run,
+        grade: Grade::Invalid,
+        look: connections::starved_connections,
+    },
+    Rule {
+        code: "out_of_ports",
+        side: Side::Generator,
+        grade: Grade::Invalid,
+        look: generator::out_of_ports,
+    },
     Rule {
         code: "out_of_descriptors",
         side: Side::Generator,
         grade: Grade::Invalid,
-        look: out_of_descriptors,
+        look: generator::out_of_descriptors,
     },
     Rule { code: "rate_missed", side: Side::Run, grade: Grade::Invalid, look: rate_missed },
     Rule {
@@ -83,9 +95,19 @@ pub static REASONS: &[Rule] = &[
         grade: Grade::Suspect,
         look: standstill::generator_throttled,
     },
-    Rule { code: "generator_busy", side: Side::Generator, grade: Grade::Suspect, look: generator_busy },
-    Rule { code: "generator_waited", side: Side::Generator, grade: Grade::Suspect, look: generator_waited },
-    Rule { code: "late_starts", side: Side::Generator, grade: Grade::Suspect, look: late_starts },
+    Rule {
+        code: "generator_busy",
+        side: Side::Generator,
+        grade: Grade::Suspect,
+        look: generator::generator_busy,
+    },
+    Rule {
+        code: "generator_waited",
+        side: Side::Generator,
+        grade: Grade::Suspect,
+        look: generator::generator_waited,
+    },
+    Rule { code: "late_starts", side: Side::Generator, grade: Grade::Suspect, look: generator::late_starts },
     Rule { code: "out_of_order", side: Side::Run, grade: Grade::Suspect, look: replay::out_of_order },
     Rule { code: "unread_records", side: Side::Run, grade: Grade::Suspect, look: replay::unread_records },
     Rule { code: "littles_law", side: Side::Run, grade: Grade::Suspect, look: littles_law },
@@ -108,13 +130,28 @@ pub static REASONS: &[Rule] = &[
     },
     Rule { code: "cached", side: Side::Answers, grade: Grade::Suspect, look: answers::cached },
     Rule { code: "not_modified", side: Side::Answers, grade: Grade::Suspect, look: answers::not_modified },
-    Rule { code: "not_kept_alive", side: Side::Run, grade: Grade::Suspect, look: not_kept_alive },
-    Rule { code: "syn_retransmits", side: Side::Run, grade: Grade::Suspect, look: syn_retransmits },
-    Rule { code: "one_stream", side: Side::Run, grade: Grade::Suspect, look: one_stream },
-    Rule { code: "few_streams", side: Side::Run, grade: Grade::Suspect, look: few_streams },
-    Rule { code: "delayed_ack", side: Side::Run, grade: Grade::Suspect, look: delayed_ack },
+    Rule {
+        code: "not_kept_alive",
+        side: Side::Run,
+        grade: Grade::Suspect,
+        look: connections::not_kept_alive,
+    },
+    Rule {
+        code: "syn_retransmits",
+        side: Side::Run,
+        grade: Grade::Suspect,
+        look: connections::syn_retransmits,
+    },
+    Rule { code: "one_stream", side: Side::Run, grade: Grade::Suspect, look: connections::one_stream },
+    Rule { code: "few_streams", side: Side::Run, grade: Grade::Suspect, look: connections::few_streams },
+    Rule { code: "delayed_ack", side: Side::Run, grade: Grade::Suspect, look: connections::delayed_ack },
     Rule { code: "dead_address", side: Side::Run, grade: Grade::Suspect, look: addresses::dead_address },
-    Rule { code: "sessions_differ", side: Side::Run, grade: Grade::Suspect, look: sessions_differ },
+    Rule {
+        code: "sessions_differ",
+        side: Side::Run,
+        grade: Grade::Suspect,
+        look: connections::sessions_differ,
+    },
     Rule { code: "unsolicited", side: Side::Answers, grade: Grade::Suspect, look: unsolicited },
     Rule { code: "cold_start", side: Side::Run, grade: Grade::Suspect, look: course::cold_start },
     Rule { code: "changed_midway", side: Side::Run, grade: Grade::Suspect, look: course::changed_midway },
@@ -124,11 +161,11 @@ pub static REASONS: &[Rule] = &[
     Rule { code: "too_short", side: Side::Run, grade: Grade::Suspect, look: too_short },
     Rule { code: "ended_early", side: Side::Run, grade: Grade::Suspect, look: ended_early },
     // Intended, but readers of the figures must know it.
-    Rule { code: "shared_cores", side: Side::Generator, grade: Grade::Valid, look: shared_cores },
+    Rule { code: "shared_cores", side: Side::Generator, grade: Grade::Valid, look: generator::shared_cores },
     Rule { code: "data_ended", side: Side::Run, grade: Grade::Valid, look: journey::data_ended },
     Rule { code: "one_identity", side: Side::Run, grade: Grade::Valid, look: journey::one_identity },
-    Rule { code: "no_keepalive", side: Side::Run, grade: Grade::Valid, look: no_keepalive },
-    Rule { code: "resumed", side: Side::Run, grade: Grade::Valid, look: resumed },
+    Rule { code: "no_keepalive", side: Side::Run, grade: Grade::Valid, look: connections::no_keepalive },
+    Rule { code: "resumed", side: Side::Run, grade: Grade::Valid, look: connections::resumed },
 ];
 
 /// One possible reason against a result.
@@ -384,28 +421,6 @@ fn odd_values(r: &Report) -> Option<String> {
         .then(|| format!("requests contain {}, as if a placeholder was not filled in", all.join(", ")))
 }
 
-fn starved_connections(r: &Report) -> Option<String> {
-    let clients = &r.connections.responses_by_client;
-    let starved = clients.iter().filter(|n| **n == 0).count() as u64;
-    // With fewer requests than clients, and while users are still being added, some clients have none by design.
-    // Users whose scenario ran out of rows have nothing to send.
-    let closed = r.scenarios.iter().all(|s| s.data_ended.is_none())
-        && matches!(r.plan.pace, Pace::AsFastAsPossible)
-        && r.counts.requests >= 2 * clients.len() as u64;
-    (closed && r.counts.responses > 0 && starved > 0)
-        .then(|| format!("{starved} of {} connections got no response", clients.len()))
-}
-
-fn out_of_ports(r: &Report) -> Option<String> {
-    let n = r.health.out_of_ports;
-    (n > 0).then(|| format!("no local port was free for {} connections", grouped(n)))
-}
-
-fn out_of_descriptors(r: &Report) -> Option<String> {
-    let n = r.health.out_of_descriptors;
-    (n > 0).then(|| format!("no descriptor was free for {} connections: raise `ulimit -n`", grouped(n)))
-}
-
 fn rate_missed(r: &Report) -> Option<String> {
     if r.is_journey() {
         return journey::iterations_missed(r);
@@ -461,44 +476,6 @@ fn unfinished(r: &Report) -> Option<String> {
     })
 }
 
-fn generator_busy(r: &Report) -> Option<String> {
-    let busy = r.busiest_thread();
-    let busiest = r.agents.iter().max_by(|a, b| a.busiest.total_cmp(&b.busiest));
-    let on = busiest.map_or_else(String::new, |agent| format!(" of {}", agent.name));
-    (busy > BUSY && r.duration_ns >= JUDGED_NS).then(|| {
-        format!(
-            "a generator thread{on} used {} of its core: the target may be faster than this",
-            percent(busy)
-        )
-    })
-}
-
-fn generator_waited(r: &Report) -> Option<String> {
-    waited(r).filter(|_| contention::matters(r))
-}
-
-fn shared_cores(r: &Report) -> Option<String> {
-    waited(r).filter(|_| !contention::matters(r))
-}
-
-/// How long the generator waited for a processor, and which processes had it.
-fn waited(r: &Report) -> Option<String> {
-    let share = r.longest_wait().min(1.0); // two clocks
-    (share > WAITED && r.duration_ns >= JUDGED_NS).then(|| {
-        let who = contention::who(r).map_or_else(|| " that others used".to_owned(), |who| format!("; {who}"));
-        format!("a generator thread waited {} of the time for a processor{who}", percent(share))
-    })
-}
-
-fn late_starts(r: &Report) -> Option<String> {
-    if let Some(replay) = &r.replay {
-        return replay::late_starts(replay);
-    }
-    let p99 = r.health.start_lag.quantile(0.99);
-    (p99 > LATE_NS)
-        .then(|| format!("the generator started requests late: p99 {} behind the plan", time(p99 as f64)))
-}
-
 fn littles_law(r: &Report) -> Option<String> {
     let residual = r.little_residual()?;
     // Users that start late and leave early may have been active for less than the run.
@@ -546,132 +523,6 @@ fn body_length_changed(r: &Report) -> Option<String> {
     (n > 0).then(|| {
         let (low, high) = spread.unwrap_or_default();
         format!("the bodies of good responses differ in length: {} to {} bytes", grouped(low), grouped(high))
-    })
-}
-
-fn not_kept_alive(r: &Report) -> Option<String> {
-    // Some targets announce that they close, others just close; then more connections were opened than clients need.
-    // (`errors` reports connections that an error ended, and a request that hangs keeps its own.)
-    let said = r.counts.responses.saturating_sub(r.counts.kept_alive);
-    let enough = needed_connections(r) + r.counts.errors.total() + r.counts.unfinished;
-    let again = r.connections.opened_measured.saturating_sub(enough);
-    // Users of a scenario open further connections for steps in parallel, a replay for further recorded clients.
-    let closed = if r.is_journey() || r.replay.is_some() { said } else { said.max(again) };
-    (r.plan.keepalive && share(closed, r.counts.responses) > REOPENED).then(|| {
-        format!(
-            "keep-alive was requested, but the target closed connections: {} of {} responses were the last on theirs",
-            grouped(closed.min(r.counts.responses)),
-            grouped(r.counts.responses)
-        )
-    })
-}
-
-/// Connections that are enough if none is closed: each active client has one per origin.
-fn needed_connections(r: &Report) -> u64 {
-    let mut origins: Vec<_> =
-        r.plan.targets.iter().map(|t| (&t.scheme, &t.host, t.port, &t.addresses)).collect();
-    origins.sort_unstable();
-    origins.dedup();
-    let listed = &r.connections.responses_by_client;
-    // With a fixed rate, a client that was never needed opens none. Beyond the list, clients are unknown.
-    let at_work = match r.plan.pace.is_closed() || listed.len() < r.plan.connections as usize {
-        true => r.plan.connections,
-        false => listed.iter().filter(|n| **n > 0).count() as u64,
-    };
-    at_work * origins.len().max(1) as u64
-}
-
-fn syn_retransmits(r: &Report) -> Option<String> {
-    let n = r.connections.syn_again;
-    (n > 0).then(|| {
-        format!(
-            "{} had to send the first packet again after a second: the target, or a device before it, dropped it",
-            counted(n, "connection")
-        )
-    })
-}
-
-fn one_stream(r: &Report) -> Option<String> {
-    let p = &r.plan;
-    let has_streams = matches!(p.protocol, Protocol::Http2 | Protocol::Http3);
-    let is_default = has_streams && p.streams == 1 && !p.streams_given && !r.is_grpc();
-    // A report of an older version does not record what was given.
-    (is_default && r.counts.responses > 0 && p.pace.is_closed()).then(|| {
-        format!(
-            "{} used one stream at a time on each of {}: set the number with -m, or -m 1 if this is intended",
-            p.protocol,
-            counted(p.connections, "connection")
-        )
-    })
-}
-
-/// With fewer streams than asked for, requests wait in the generator, and a closed loop holds the target to less load.
-fn few_streams(r: &Report) -> Option<String> {
-    let allowed = r.connections.streams_allowed.filter(|n| *n < r.plan.streams)?;
-    (r.counts.responses > 0).then(|| {
-        format!(
-            "the target allows {} on a connection, but {} were requested: the others waited in the generator; use more connections",
-            counted(allowed, "stream"),
-            grouped(r.plan.streams)
-        )
-    })
-}
-
-/// The time for which Linux delays an acknowledgement, with what a scheduler adds: TCP_DELACK_MIN is 40 ms.
-const DELAYED_ACK: std::ops::RangeInclusive<u64> = 39_000_000..=46_000_000;
-
-/// How far to look on either side of [`DELAYED_ACK`] for ordinary response times.
-const BESIDE: u64 = 12_000_000;
-
-/// Share of the responses that must be delayed.
-const DELAYED: f64 = 0.01;
-
-/// A peak at 40 ms, apart from the other response times: one side writes a message in two parts without TCP_NODELAY
-/// and waits for the acknowledgement of the first (RFC 1122 §4.2.3.2 and §4.2.3.4).
-fn delayed_ack(r: &Report) -> Option<String> {
-    let peak = |times: &crate::Histogram| {
-        let (mut at, mut beside) = (0, 0);
-        for (ns, n) in times.buckets() {
-            if DELAYED_ACK.contains(&ns) {
-                at += n;
-            } else if (DELAYED_ACK.start() - BESIDE..=DELAYED_ACK.end() + BESIDE).contains(&ns) {
-                beside += n;
-            }
-        }
-        (at >= 10 && share(at, r.counts.responses) > DELAYED && beside * 4 < at).then_some(at)
-    };
-    // If most responses take 40 ms, the target may simply be that slow; but no body takes 40 ms to arrive.
-    let is_usual = DELAYED_ACK.contains(&r.latency.service.quantile(0.5));
-    let at = match is_usual {
-        true => peak(&r.phases.receiving)?,
-        false => peak(&r.latency.service)?,
-    };
-    Some(format!(
-        "{} of the responses took 40 ms, apart from the others: probably a delayed acknowledgement, because one side sends a message in parts without TCP_NODELAY",
-        percent(share(at, r.counts.responses))
-    ))
-}
-
-fn resumed(r: &Report) -> Option<String> {
-    let n = r.connections.resumed;
-    (n > 0).then(|| {
-        format!(
-            "{} of {} resumed a TLS session, because of --tls-resume: a full handshake costs the target more",
-            grouped(n),
-            counted(r.connections.opened_measured, "connection")
-        )
-    })
-}
-
-fn no_keepalive(r: &Report) -> Option<String> {
-    (!r.plan.keepalive && r.counts.responses > 0)
-        .then(|| "each request opened its own connection, because of --no-keepalive".to_owned())
-}
-
-fn sessions_differ(r: &Report) -> Option<String> {
-    (r.ledger.sessions.len() > 1).then(|| {
-        let all: Vec<&str> = r.ledger.sessions.keys().map(String::as_str).collect();
-        format!("connections differ in TLS version or cipher: {}", all.join("; "))
     })
 }
 

@@ -3,8 +3,9 @@
 use super::*;
 use crate::Histogram;
 use crate::report::{
-    AddressUse, AnswerKind, Block, CheckResult, CoreUse, KeepStats, Protocol, ReplayStats, ScenarioStats,
-    Source, StatusPair, StepStats, TargetPlan, TargetStats, ThreadStats, ThresholdResult, Tick,
+    AddressUse, AnswerKind, Block, CheckResult, CoreUse, KeepStats, Pace, Protocol, ReplayStats,
+    ScenarioStats, Source, StatusPair, StepStats, TargetPlan, TargetStats, ThreadStats, ThresholdResult,
+    Tick,
 };
 
 /// A report of 100,000 responses in 10 s without reasons against it.
