@@ -1,7 +1,6 @@
 //! The load tester: its requests, its counts, and its verdict. `layouts` tests its output, `compare` comparisons.
 
 mod agents;
-mod agents_teardown;
 mod answers;
 mod bench;
 mod bench_file;

@@ -1,31 +1,30 @@
 //! A load from several machines: real agents on loopback with certificates of their own, and origins whose trace is
 //! the truth.
 
+mod lies;
+mod losses;
+mod teardown;
+
+use super::{codes, http3, origin};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-
 use tempfile::TempDir;
 use weir_gateway::config::{Diagnostics, Node, parse};
 use weir_report::Report;
-use weir_report::report::{End, Grade};
-use weir_testkit::{
-    Authority, Certificate, Finished, Upstream, eventually_within, pause, run_weir, weir_command,
-};
-
-use super::{codes, expect_reason, http3, origin};
+use weir_report::report::End;
+use weir_testkit::{Authority, Certificate, Finished, Upstream, eventually_within, run_weir, weir_command};
 
 /// A busy machine starts processes slowly.
-pub(super) const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(20);
 
 /// An agent that runs until it is dropped.
-pub(super) struct Agent {
+struct Agent {
     child: Child,
-    pub(super) address: String,
+    address: String,
 }
 
 impl Agent {
@@ -40,7 +39,7 @@ impl Agent {
         Self { address: address.to_owned(), child }
     }
 
-    pub(super) fn signal(&self, signal: i32) {
+    fn signal(&self, signal: i32) {
         let pid = libc::pid_t::try_from(self.child.id()).unwrap();
         // SAFETY: a signal to a process that we started and have not waited for.
         #[allow(unsafe_code)]
@@ -57,15 +56,15 @@ impl Drop for Agent {
 }
 
 /// Certificates for agents and for a coordinator.
-pub(super) struct Keys {
+struct Keys {
     authority: Authority,
     agent: Certificate,
     coordinator: Certificate,
-    pub(super) dir: TempDir,
+    dir: TempDir,
 }
 
 impl Keys {
-    pub(super) fn new() -> Self {
+    fn new() -> Self {
         let authority = Authority::new();
         let (agent, coordinator) = (authority.leaf(&["127.0.0.1"]), authority.client("ci"));
         Self { authority, agent, coordinator, dir: TempDir::new().unwrap() }
@@ -87,7 +86,7 @@ impl Keys {
     }
 
     /// Agents that may send anywhere by http.
-    pub(super) fn agents(&self, n: usize) -> Vec<Agent> {
+    fn agents(&self, n: usize) -> Vec<Agent> {
         (0..n).map(|_| self.agent(&["--allow", "http://127.0.0.1:*"])).collect()
     }
 
@@ -97,20 +96,20 @@ impl Keys {
     }
 
     /// A load of agents at these addresses.
-    pub(super) fn command_to(&self, all: &[&str], args: &[&str]) -> Command {
+    fn command_to(&self, all: &[&str], args: &[&str]) -> Command {
         let mut command = weir_command(self.dir.path());
         command.args(["load", "--format", "json", "--agents", &all.join(",")]);
         command.args(self.of(&self.coordinator)).args(args);
         command
     }
 
-    pub(super) fn load(&self, agents: &[&Agent], args: &[&str]) -> Finished {
+    fn load(&self, agents: &[&Agent], args: &[&str]) -> Finished {
         let out = self.command(agents, args).stdin(Stdio::null()).output().unwrap();
         finished(out)
     }
 }
 
-pub(super) fn finished(out: std::process::Output) -> Finished {
+fn finished(out: std::process::Output) -> Finished {
     Finished {
         code: out.status.code(),
         stdout: String::from_utf8(out.stdout).unwrap(),
@@ -119,16 +118,16 @@ pub(super) fn finished(out: std::process::Output) -> Finished {
 }
 
 #[track_caller]
-pub(super) fn report(finished: &Finished) -> Report {
+fn report(finished: &Finished) -> Report {
     serde_json::from_str(&finished.stdout).unwrap_or_else(|e| panic!("{e}: {finished:#?}"))
 }
 
-pub(super) fn refs(agents: &[Agent]) -> Vec<&Agent> {
+fn refs(agents: &[Agent]) -> Vec<&Agent> {
     agents.iter().collect()
 }
 
 /// An upstream that notes every request's target.
-pub(super) fn noting() -> (Upstream, Arc<Mutex<Vec<String>>>) {
+fn noting() -> (Upstream, Arc<Mutex<Vec<String>>>) {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let all = Arc::clone(&seen);
     let upstream = Upstream::script(move |conn| {
@@ -377,85 +376,6 @@ fn a_token_is_enough_on_loopback_and_one_run_at_a_time() {
     }
 }
 
-/// Runs a load of two agents and does something to the second as soon as the target has seen requests.
-fn disturbed(args: &[&str], what: impl FnOnce(&Agent)) -> (Report, Duration, Arc<AtomicU64>) {
-    let keys = Keys::new();
-    let agents = keys.agents(2);
-    let requests = Arc::new(AtomicU64::new(0));
-    let all = Arc::clone(&requests);
-    let upstream = Upstream::script(move |conn| {
-        while conn.next_request().is_some() {
-            all.fetch_add(1, Ordering::Relaxed);
-            if conn.try_send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").is_err() {
-                return;
-            }
-        }
-    });
-    let url = format!("http://{}/", upstream.address());
-    let mut command = keys.command(&refs(&agents), &[args, &["--rate", "40/s", "-c", "4", &url]].concat());
-    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    eventually_within(LONG, "requests", || requests.load(Ordering::Relaxed) > 60);
-    let begun = Instant::now();
-    what(&agents[1]);
-    let done = finished(child.wait_with_output().unwrap());
-    let took = begun.elapsed();
-    // Paused agents end too.
-    agents[1].signal(libc::SIGCONT);
-    (report(&done), took, requests)
-}
-
-#[test]
-fn a_killed_agent_ends_the_run() {
-    let (r, took, requests) = disturbed(&["-d", "60s"], |agent| agent.signal(libc::SIGKILL));
-    expect_reason(&r, "agent_lost", Grade::Invalid);
-    assert!(took < Duration::from_secs(10), "{took:?}");
-    assert!(matches!(r.end, End::Failed { .. }), "{:?}", r.end);
-    let lost = r.agents[1].lost.as_ref().unwrap();
-    assert!(lost.seconds >= 1 && r.agents[1].responses > 0, "what it told is in the sum: {lost:?}");
-    // Nobody sends any more.
-    let then = requests.load(Ordering::Relaxed);
-    pause(Duration::from_millis(500));
-    assert_eq!(requests.load(Ordering::Relaxed), then);
-}
-
-#[test]
-fn the_others_go_on_if_asked_to() {
-    let (r, took, _) =
-        disturbed(&["-d", "8s", "--on-agent-loss", "continue"], |agent| agent.signal(libc::SIGKILL));
-    expect_reason(&r, "agent_lost", Grade::Suspect);
-    assert!(took > Duration::from_secs(3), "{took:?}");
-    assert!(r.agents[0].lost.is_none() && r.agents[0].responses > r.agents[1].responses, "{:?}", r.agents);
-}
-
-#[test]
-fn a_paused_agent_is_lost_after_five_seconds() {
-    let (r, took, _) = disturbed(&["-d", "60s"], |agent| agent.signal(libc::SIGSTOP));
-    expect_reason(&r, "agent_lost", Grade::Invalid);
-    assert!((4..12).contains(&took.as_secs()), "{took:?}");
-    assert!(r.agents[1].lost.as_ref().unwrap().why.contains("no word for 5 s"), "{:?}", r.agents[1].lost);
-}
-
-#[test]
-fn agents_stop_when_their_coordinator_is_gone() {
-    let keys = Keys::new();
-    let agents = keys.agents(2);
-    let (upstream, seen) = noting();
-    let url = format!("http://{}/", upstream.address());
-    let mut command = keys.command(&refs(&agents), &["--rate", "40/s", "-c", "4", "-d", "60s", &url]);
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let count = || seen.lock().unwrap().len();
-    eventually_within(LONG, "requests", || count() > 20);
-    child.kill().unwrap();
-    child.wait().unwrap();
-    eventually_within(LONG, "silence", || {
-        let before = count();
-        pause(Duration::from_millis(300));
-        count() == before
-    });
-    // They are free for another run.
-    keys.load(&refs(&agents), &["-n", "4", "-c", "2", &url]).expect_code(0);
-}
-
 #[test]
 fn conditions_are_judged_by_the_sum() {
     let keys = Keys::new();
@@ -468,186 +388,6 @@ fn conditions_are_judged_by_the_sum() {
     assert!(matches!(r.end, End::Aborted { .. }), "{:?} {done:#?}", r.end);
     assert!(begun.elapsed() < Duration::from_secs(30));
     assert!(r.agents.iter().all(|agent| agent.requests < 150), "none of them alone: {:?}", r.agents);
-}
-
-/// Changes what an agent says.
-type Lie = fn(&mut serde_json::Value);
-
-/// Stands between coordinator and agent, without TLS, and changes what the agent says.
-fn liar(agent: &str, lie: Lie) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (address, agent) = (listener.local_addr().unwrap(), agent.to_owned());
-    std::thread::spawn(move || {
-        let (mut down, _) = listener.accept().unwrap();
-        let mut up = TcpStream::connect(agent).unwrap();
-        let (mut from, mut to) = (down.try_clone().unwrap(), up.try_clone().unwrap());
-        std::thread::spawn(move || std::io::copy(&mut from, &mut to));
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") {
-            let mut byte = [0];
-            up.read_exact(&mut byte).unwrap();
-            head.push(byte[0]);
-        }
-        down.write_all(&head).unwrap();
-        loop {
-            let mut frame = [0; 5];
-            if up.read_exact(&mut frame).is_err() {
-                return;
-            }
-            let length = u32::from_be_bytes([frame[0], frame[1], frame[2], frame[3]]);
-            let mut body = vec![0; length as usize];
-            up.read_exact(&mut body).unwrap();
-            let mut message: serde_json::Value = serde_json::from_slice(&body).unwrap();
-            lie(&mut message);
-            let body = serde_json::to_vec(&message).unwrap();
-            down.write_all(&u32::try_from(body.len()).unwrap().to_be_bytes()).unwrap();
-            down.write_all(&[0]).unwrap();
-            if down.write_all(&body).is_err() {
-                return;
-            }
-        }
-    });
-    address
-}
-
-/// Runs a load of two agents, the second of which lies.
-fn lied(lie: Lie, layout: &str, args: &[&str]) -> Finished {
-    let dir = TempDir::new().unwrap();
-    std::fs::write(dir.path().join("token"), "correct-horse-battery\n").unwrap();
-    let start = || Agent::start(dir.path(), &["--token-file", "token", "--allow", "http://127.0.0.1:*"]);
-    let (honest, other) = (start(), start());
-    let agents = format!("{},{}", honest.address, liar(&other.address, lie));
-    let own = ["load", "--format", layout, "--agents", &agents, "--token-file", "token"];
-    run_weir(dir.path(), &[&own, args].concat())
-}
-
-#[test]
-fn a_lie_makes_the_result_invalid() {
-    let (_origin, url) = origin("/");
-    // The lie, whether it is found, and what is said of it.
-    let lies: [(Lie, Option<&str>); 5] = [
-        (|_| {}, None),
-        // A tenth of the responses is claimed to have taken no time.
-        (
-            |message| {
-                if let Some(report) = message.get_mut("ended") {
-                    report["latency"]["response"]["buckets"][0][0] = 1.into();
-                }
-            },
-            Some("response times: the sum of its seconds"),
-        ),
-        // A number that overflows every sum.
-        (
-            |message| {
-                if let Some(second) = message.get_mut("second") {
-                    second["counts"]["errors"]["reset"] = u64::MAX.into();
-                }
-            },
-            Some("counts.errors.reset: 18446744073709551615 is more than a run can yield"),
-        ),
-        // An hour has passed.
-        (
-            |message| {
-                if let Some(second) = message.get_mut("second") {
-                    second["tick"]["end_ns"] = 3_600_000_000_000u64.into();
-                }
-            },
-            Some("its end is 3600.000 s, and the load began"),
-        ),
-        // The target is claimed to have had more than all requests.
-        (
-            |message| {
-                if let Some(report) = message.get_mut("ended") {
-                    report["targets"][0]["requests"] = 99.into();
-                }
-            },
-            Some("targets[].requests"),
-        ),
-    ];
-    for (lie, want) in lies {
-        let r = report(&lied(lie, "json", &["-n", "40", "-c", "2", &url]));
-        assert_eq!(codes(&r).contains(&"merge_mismatch"), want.is_some(), "{:?}", r.verdict);
-        assert!(r.agents[0].mismatch.is_none(), "{:?}", r.agents[0].mismatch);
-        if let Some(want) = want {
-            expect_reason(&r, "merge_mismatch", Grade::Invalid);
-            let told = r.agents[1].mismatch.as_deref().unwrap();
-            assert!(told.contains(want), "{want}: {told}");
-        }
-    }
-}
-
-#[test]
-fn nothing_that_an_agent_says_is_obeyed_by_a_terminal() {
-    let (_origin, url) = origin("/");
-    for lie in [
-        (|message| {
-            if let Some(hello) = message.get_mut("hello") {
-                hello["generator"]["cpu"] = EVIL.into();
-            }
-            if let Some(report) = message.get_mut("ended") {
-                report["counts"]["error_texts"][EVIL] = 1.into();
-                report["ledger"]["server"] = EVIL.into();
-                report["generator"]["kernel"] = EVIL.into();
-                report["end"] = serde_json::json!({ "failed": { "reason": EVIL } });
-            }
-        }) as Lie,
-        |message| {
-            if message.get("ready").is_some() || message.as_str() == Some("ready") {
-                *message = serde_json::json!({ "refused": { "why": [EVIL] } });
-            }
-        },
-    ] {
-        for layout in ["text", "json"] {
-            let done = lied(lie, layout, &["-n", "4", "-c", "2", &url]);
-            let shown = format!("{}{}", done.stdout, done.stderr);
-            assert!(shown.contains("owned") || layout == "text", "it is there, cleaned: {shown}");
-            let is_obeyed = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
-            assert!(!shown.contains(is_obeyed), "{shown:?}");
-            assert!(!shown.lines().any(|line| line == "VALID"), "{shown}");
-        }
-    }
-}
-
-/// Clears the screen, names the window, colors, turns the reading direction, and poses as a line of the report.
-const EVIL: &str = "\x1b[2J\x1b]0;owned\x07\u{9b}31m\u{202e}\nVALID";
-
-#[test]
-fn of_three_agents_one_is_killed_and_one_stands_still() {
-    let keys = Keys::new();
-    let agents = keys.agents(3);
-    let (upstream, seen) = noting();
-    let target = format!("http://{}", upstream.address());
-    // The first agent, which ran `setup` and is to run `teardown`, is the one that stands still.
-    let plan = format!(
-        "target: {target}\nsetup: [ {{ name: up, get: /setup }} ]\ndry_run: false\n\
-         scenarios: {{ a: {{ rate: 60/s, users_max: 9, steps: [ {{ name: one, get: /x }} ] }} }}\n\
-         teardown: [ {{ name: down, get: /teardown }} ]\n"
-    );
-    std::fs::write(keys.dir.path().join("plan.yaml"), plan).unwrap();
-    let args = ["-f", "plan.yaml", "-d", "12s", "--on-agent-loss", "continue"];
-    let mut command = keys.command(&refs(&agents), &args);
-    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    eventually_within(LONG, "requests", || seen.lock().unwrap().len() > 60);
-    agents[0].signal(libc::SIGSTOP);
-    agents[1].signal(libc::SIGKILL);
-    let done = finished(child.wait_with_output().unwrap());
-    agents[0].signal(libc::SIGCONT);
-    let r = report(&done);
-    expect_reason(&r, "agent_lost", Grade::Suspect);
-    let lost: Vec<Option<&str>> = r.agents.iter().map(|a| a.lost.as_ref().map(|l| l.why.as_str())).collect();
-    let by = format!("{} ran `teardown`", agents[2].address);
-    assert!(lost[0].is_some_and(|why| why.contains("no word for 5 s") && why.contains(&by)), "{lost:?}");
-    assert!(lost[1].is_some_and(|why| why.contains(&by)), "{lost:?}");
-    assert!(lost[2].is_none() && r.agents[2].responses > r.agents[0].responses, "{lost:?}");
-    assert!(!codes(&r).contains(&"merge_mismatch"), "{:?}", r.verdict);
-    // What woke up is free again once it has read that it was given up, and sends nothing more.
-    let then = seen.lock().unwrap().len();
-    let again = ["-n", "1", "-c", "1", &format!("{target}/again")];
-    eventually_within(LONG, "it is free", || keys.load(&[&agents[0]], &again).code == Some(0));
-    let all = seen.lock().unwrap().clone();
-    assert_eq!(all.len(), then + 1, "{all:?}");
-    let of = |what: &str| all.iter().filter(|target| *target == what).count();
-    assert_eq!((of("/setup"), of("/teardown")), (1, 1), "{all:?}");
 }
 
 #[test]

@@ -10,8 +10,8 @@ use std::time::Duration;
 use weir_report::report::Grade;
 use weir_testkit::{Upstream, eventually_within};
 
-use super::agents::{Agent, Keys, LONG, finished, noting, refs, report};
-use super::expect_reason;
+use super::super::expect_reason;
+use super::{Agent, Keys, LONG, finished, noting, refs, report};
 
 /// A cut-off agent waits 12 s; on a busy machine everything takes longer.
 const VERY_LONG: Duration = Duration::from_secs(60);
