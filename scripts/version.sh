@@ -5,7 +5,7 @@
 #   scripts/version.sh 1.2.3      writes it everywhere
 #
 # The version is that of `[workspace.package]` in the root manifest. Everything else that names it is written from
-# there by this script; `the_version_is_the_same_everywhere` in crates/weirgate/tests/tidy.rs fails if one differs.
+# there by this script; `the_version_is_the_same_everywhere` in crates/weirgate/tests/tidy/ fails if one differs.
 set -eu
 cd "$(dirname "$0")/.."
 old=$(sed -n '/^\[workspace.package\]/,/^\[/ s/^version = "\(.*\)"$/\1/p' Cargo.toml)

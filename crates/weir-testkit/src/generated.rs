@@ -11,7 +11,7 @@ static PAGES: Mutex<()> = Mutex::new(());
 #[track_caller]
 #[allow(
     unreachable_pub,
-    reason = "a test of weir-telemetry, which must not depend on this crate, and tidy.rs include the file"
+    reason = "a test of weir-telemetry, which must not depend on this crate, and the test `tidy` include the file"
 )]
 pub fn generated(page: &str, part: &str, text: &str) {
     let _alone = PAGES.lock().unwrap_or_else(PoisonError::into_inner);

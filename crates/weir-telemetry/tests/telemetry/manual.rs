@@ -2,7 +2,7 @@
 //!
 //! The metrics come from a page of a process that has done one of everything; fields of the access log and values of
 //! labels from the texts of their enums. `WEIR_BLESS=1` writes the tables. Figures of filters are no part of this
-//! crate: `weirgate/tests/tidy.rs` makes theirs.
+//! crate: `weirgate/tests/tidy/` makes theirs.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -723,7 +723,7 @@ fn example(name: &str) -> String {
     fs::read_to_string(root().join("examples").join(name)).unwrap()
 }
 
-/// The workspace, determined at run time: see tidy.rs.
+/// The workspace, determined at run time: see tidy/main.rs.
 pub(crate) fn root() -> PathBuf {
     let here = std::env::var("CARGO_MANIFEST_DIR").unwrap_or_else(|_| env!("CARGO_MANIFEST_DIR").to_owned());
     Path::new(&here).ancestors().nth(2).unwrap().to_owned()

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::Path;
 use std::process::Command;
 
 use tempfile::TempDir;
@@ -256,33 +257,34 @@ fn ranges_and_conditions() {
 #[test]
 fn a_file_that_is_requested_often_is_the_same_file() {
     let authority = Authority::new();
-    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/tests");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference").canonicalize().unwrap();
+    let root = root.display();
     let weir = Weir::start(&format!(
         "listeners:\n  web: {{ address: 127.0.0.1:0, protocols: [http1, h2] }}\n  tls: {{ address: 127.0.0.1:0, \
          tls: {{ certificates: [ {} ] }} }}\nroutes: {{ site: {{ match: {{ path: \"/*\" }}, files: {{ root: {root} }} }} }}\n",
         authority.leaf(&["weir.test"]).yaml()
     ));
-    let text = fs::read(format!("{root}/tidy.rs")).unwrap();
+    let text = fs::read(format!("{root}/cli.md")).unwrap();
     let mut tls = Client::connect_tls(weir.address("tls"), &Tls::new(&authority, "weir.test"));
     let mut plain = weir.client();
     for _ in 0..20 {
-        plain.get("/tidy.rs").expect_status(200).expect_body(&text);
-        tls.get("/tidy.rs").expect_status(200).expect_body(&text);
+        plain.get("/cli.md").expect_status(200).expect_body(&text);
+        tls.get("/cli.md").expect_status(200).expect_body(&text);
         let mut h2 = weir.h2();
-        let stream = h2.get("/tidy.rs");
+        let stream = h2.get("/cli.md");
         h2.message(stream).expect_status(200).expect_body(&text);
         plain
-            .ask("GET /tidy.rs HTTP/1.1\r\nHost: weir.test\r\nRange: bytes=5001-35000\r\n\r\n")
+            .ask("GET /cli.md HTTP/1.1\r\nHost: weir.test\r\nRange: bytes=5001-35000\r\n\r\n")
             .expect_status(206)
             .expect_body(&text[5001..=35000]);
-        plain.send("HEAD /tidy.rs HTTP/1.1\r\nHost: weir.test\r\n\r\n");
+        plain.send("HEAD /cli.md HTTP/1.1\r\nHost: weir.test\r\n\r\n");
         plain
             .read_response_to_head()
             .expect_status(200)
             .expect_header("content-length", &text.len().to_string());
     }
     // Answers in a row, and a client that reads none of them for a while.
-    let requests = "GET /tidy.rs HTTP/1.1\r\nHost: weir.test\r\n\r\n".repeat(100);
+    let requests = "GET /cli.md HTTP/1.1\r\nHost: weir.test\r\n\r\n".repeat(100);
     plain.send(requests);
     for _ in 0..100 {
         plain.read_response().expect_status(200).expect_body(&text);
