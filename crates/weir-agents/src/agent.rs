@@ -6,9 +6,9 @@
 //!     └──────── closed, bye, silence of 5 s (the load is cut first), or all told ◄── Ending ◄── stop, ended ──┘
 //! ```
 //!
-//! `parting` has the ends: what happens to a run, and to `teardown`, when coordinator and agent part.
+//! `disconnect` has the ends: what happens to a run, and to `teardown`, when coordinator and agent part.
 
-mod parting;
+mod disconnect;
 
 use crate::message::{FromAgent, Hello, Offer, OnLoss, PROTOCOL, Second, Stop, ToAgent};
 use crate::{BEAT, SILENCE, Share, Time, clean};
@@ -192,7 +192,7 @@ impl Agent {
             Event::Ended(outcome) => {
                 let is_leaving = self.run.as_ref().is_some_and(|run| run.is_leaving);
                 let last = match outcome {
-                    _ if is_leaving => parting::left(false),
+                    _ if is_leaving => disconnect::left(false),
                     Ok(report) => FromAgent::Ended(report),
                     Err(why) => FromAgent::Failed { why: clean::lines(&why), tears_down: false },
                 };
@@ -287,7 +287,7 @@ impl Agent {
         match outcome {
             _ if run.is_leaving => {
                 run.state = State::Greeted;
-                self.say(now, parting::left(false), actions);
+                self.say(now, disconnect::left(false), actions);
             }
             Ok(()) => {
                 run.state = State::Ready;
@@ -310,7 +310,7 @@ impl Agent {
             Ok(kept) => {
                 run.state = State::Armed;
                 let said = match run.is_leaving {
-                    true => parting::left(run.has_task),
+                    true => disconnect::left(run.has_task),
                     false => FromAgent::Prepared { kept },
                 };
                 self.say(now, said, actions);
@@ -510,13 +510,13 @@ mod tests {
             assert_eq!(agent.on(S(3), Event::Message(1, ToAgent::Retire)), [Action::Retire]);
             assert!(RUNS_IT(&agent.on(S(3), Event::Message(1, ToAgent::Teardown))));
             let told = agent.on(S(4), Event::Ended(Ok(Box::default())));
-            let left = parting::left(false);
+            let left = disconnect::left(false);
             assert_eq!(told, [Action::Send(1, left)]);
             agent.on(S(4), Event::Closed(1));
             assert!(agent.is_free());
             // Before the start, it says so at once and does not start.
             let mut agent = prepared_as(Share { index: 0, of: agents }, OnLoss::Abort);
-            assert_eq!(agent.on(S(1), Event::Leave), [Action::Send(1, parting::left(true))]);
+            assert_eq!(agent.on(S(1), Event::Leave), [Action::Send(1, disconnect::left(true))]);
             assert_eq!(agent.on(S(1), Event::Message(1, ToAgent::Start { at_ns: 0 })), []);
             assert!(RUNS_IT(&agent.on(S(1), Event::Message(1, ToAgent::Bye))));
         }

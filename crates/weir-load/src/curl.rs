@@ -1,12 +1,12 @@
 //! Turns a copied curl command line into options, such as browsers and API pages put into the clipboard.
 //!
-//! *Layout.* `shell_words` parses shell quoting, `sent` the data for the body or the query.
+//! *Layout.* `shell_words` parses shell quoting, `data` the data for the body or the query.
 
-mod sent;
+mod data;
 mod shell_words;
 
 use crate::options::Options;
-use sent::Sent;
+use data::Sent;
 use shell_words::shell_words;
 use weir_report::Mistake;
 

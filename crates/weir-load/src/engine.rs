@@ -1,21 +1,21 @@
 //! Runs a plan: per core one thread with a single-threaded runtime, with the clients divided among the threads. A
 //! request touches nothing shared, except one counter if the plan has a count.
 //!
-//! *Layout.* This file is the coordinator: it starts the threads, merges their ticks and makes the report. `thread`
-//! is one of the threads, `worker` the state that its tasks share, with sampler and pacer; `shared` is the state of
-//! all threads. `hand` carries out commands from the control socket. `pulse` notices when the generator does
-//! not run. `replay` paces recorded requests. `ahead` opens connections before a fixed rate begins. `client` is the
-//! client loop; `h1` is an exchange over HTTP/1.1, `h2` one over HTTP/2, `websocket` a message and its answer.
-//! `scenario` runs users in place of clients. `tally` holds the counts, `blocks` those of `--rounds`. Connections and
-//! bytes are in `transport`. A new protocol is a new module beside `h1`.
+//! *Layout.* This file is the coordinator: it starts the threads, merges their ticks and makes the report. `thread` is
+//! one of the threads, `worker` the state that its tasks share, with sampler and pacer; `shared` is the state of all
+//! threads. `commands` carries out commands from the control socket. `pulse` notices when the generator does not run.
+//! `replay` paces recorded requests. `preconnect` opens connections before a fixed rate begins. `client` is the client
+//! loop; `h1` is an exchange over HTTP/1.1, `h2` one over HTTP/2, `websocket` a message and its answer. `scenario` runs
+//! users in place of clients. `tally` holds the counts, `blocks` those of `--rounds`. Connections and bytes are in
+//! `transport`. A new protocol is a new module beside `h1`.
 
-pub(crate) mod ahead;
 mod blocks;
 mod client;
+mod commands;
 mod h1;
 mod h2;
-mod hand;
 mod merge;
+pub(crate) mod preconnect;
 mod pulse;
 pub(crate) mod replay;
 mod scenario;
@@ -35,7 +35,7 @@ use crate::progress::Progress;
 use crate::replay::Replay;
 use crate::scenario::{Failed, Journey};
 use crate::throttle::Throttled;
-use hand::Hand;
+use commands::Hand;
 use merge::Merge;
 use shared::{Message, Shared};
 use std::convert::Infallible;

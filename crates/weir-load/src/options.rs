@@ -5,7 +5,7 @@ pub(crate) mod body;
 mod call;
 mod http3;
 mod journey;
-mod odd;
+mod odd_values;
 mod plain;
 mod proxy;
 mod rate;

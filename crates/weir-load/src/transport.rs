@@ -10,10 +10,10 @@ pub(crate) mod failure;
 pub(crate) mod h2;
 #[cfg(feature = "http3")]
 pub(crate) mod h3;
-pub(crate) mod kinds;
 pub(crate) mod origin;
 pub(crate) mod proxy;
 pub(crate) mod reader;
+pub(crate) mod response_kind;
 pub(crate) mod websocket;
 pub(crate) mod wire;
 

@@ -2,7 +2,7 @@
 //!
 //! *Layout.* `compiler` holds what all steps need and tells mistakes; `steps` compiles lists of steps, `requests` those
 //! that send something, `bodies` what they send, `keeps` what they keep and `conditions` their expressions. `names`
-//! knows which names there are at each point, `texts` finds them in placeholders. `data` reads data sets, `whole`
+//! knows which names there are at each point, `texts` finds them in placeholders. `data` reads data sets, `plan_wide`
 //! compares keys of different parts of the plan.
 
 mod bodies;
@@ -11,10 +11,10 @@ mod conditions;
 mod data;
 mod keeps;
 mod names;
+mod plan_wide;
 mod requests;
 mod steps;
 mod texts;
-mod whole;
 
 use crate::data::Pick;
 use crate::files::Files;

@@ -6,15 +6,16 @@
 //!
 //! *Layout.* `socket` binds one socket per core to an address. `steer` tells the kernel which of them gets a datagram.
 //! `ids` makes connection ids that name the core and the generation of the process. `endpoint` receives, sends and
-//! keeps timers; tasks use `connection` and `stream`; `shared` is the state that all three share. `inbox` holds what was
-//! received, `interface` has what an endpoint asks and tells. `path` tells which address a peer has proved, `unproved`
-//! bounds what is sent to others, and `flood` counts frames that carry nothing. `session` is the TLS session of a
-//! client, `keys` are its packet keys, which look into packets by `frames`. `settings` has the limits, `allowance` that
-//! of streams.
+//! keeps timers; tasks use `connection` and `stream`; `shared` is the state that all three share. `inbox` holds what
+//! was received, `interface` has what an endpoint asks and tells. `path` tells which address a peer has proved,
+//! `amplification` bounds what is sent to others, and `flood` counts frames that carry nothing. `session` is the TLS
+//! session of a client, `keys` are its packet keys, which look into packets by `frames`. `settings` has the limits,
+//! `allowance` that of streams.
 //!
 //! *Architecture Invariant:* nothing here knows HTTP.
 
 mod allowance;
+mod amplification;
 mod connection;
 mod endpoint;
 mod flood;
@@ -31,7 +32,6 @@ mod socket;
 mod steer;
 mod stream;
 mod tokens;
-mod unproved;
 
 pub use connection::Connection;
 pub use endpoint::Endpoint;

@@ -1,12 +1,12 @@
 //! What the endpoint, a connection and its streams share.
 
 use crate::allowance::Allowance;
+use crate::amplification::{CHALLENGE, Unproved};
 use crate::flood::{Frames, Meter};
 use crate::keys::Seen;
 use crate::path::{self, Moves};
 use crate::session::Told;
 use crate::settings::{Limits, Mark};
-use crate::unproved::{CHALLENGE, Unproved};
 use bytes::Bytes;
 use foldhash::HashMap;
 use quinn_proto::{ConnectionError, ConnectionHandle, Dir, Event, StreamEvent, StreamId, Transmit, VarInt};

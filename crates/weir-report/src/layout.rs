@@ -4,7 +4,7 @@
 //! recomputes it.
 
 mod ab;
-mod against;
+mod baseline;
 mod cases;
 mod csv;
 mod format;

@@ -3,12 +3,12 @@
 mod answer;
 mod proxy;
 
-use super::judged::Judged;
 use super::matchers::{Named, define, token};
 use super::model::{Answer, Handler, Kind, Matcher, Ops, Rewrite, Route, Set, Table};
 use super::order::{Item, Order};
+use super::syntax::Segment;
 use super::values::{decoded, op, op_refusal, size_of, withheld};
-use super::words::Segment;
+use super::verdicts::Judged;
 use crate::config::Filter;
 use crate::ledger::Ledger;
 use crate::shared::units;

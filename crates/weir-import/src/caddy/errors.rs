@@ -3,8 +3,8 @@
 use super::adapt::Adapter;
 use super::matchers::Named;
 use super::model::{Answer, Handler, Kind, Matcher, Rewrite, Route};
+use super::syntax::Segment;
 use super::text::{self, Scope};
-use super::words::Segment;
 use crate::ledger::Ledger;
 use crate::yaml::Map;
 

@@ -1,6 +1,6 @@
 //! A Caddyfile as a whole: imports and snippets put in, then options, named routes and sites.
 
-use super::words::{Parsed, Segment, Word, parse};
+use super::syntax::{Parsed, Segment, Word, parse};
 use crate::ledger::{Ledger, Piece, Verdict};
 use crate::source::{MAX_DEPTH, SourceFile, SourceTree, Unreadable, folder, has_wildcard, join};
 use std::collections::{BTreeMap, BTreeSet};

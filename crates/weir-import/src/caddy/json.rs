@@ -4,10 +4,10 @@ mod handler;
 mod proxy;
 mod server;
 
-use super::judged::Judged;
 use super::listeners::{Plan, Tls};
 use super::model::{FileTest, Handler, Kind, Matcher, Route, Set};
 use super::site::Adapted;
+use super::verdicts::Judged;
 use crate::config::Config;
 use crate::ledger::{Ledger, Piece};
 use crate::shared::tree::{self, Entry, Node};

@@ -3,7 +3,7 @@
 use super::address::Address;
 use super::file::each;
 use super::model::Listen;
-use super::words::Segment;
+use super::syntax::Segment;
 use crate::config::{Config, Listener};
 use crate::ledger::{Ledger, Piece};
 use crate::shared::tls as policy;

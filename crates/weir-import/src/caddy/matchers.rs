@@ -1,7 +1,7 @@
 //! Matchers of a Caddyfile: `@name` and the words `*`, `/path` and `@name` behind a directive.
 
 use super::model::{FileTest, Matcher, Set};
-use super::words::Segment;
+use super::syntax::Segment;
 use crate::ledger::{Ledger, Piece};
 use crate::shared::networks::network;
 use crate::shared::tree::Node;

@@ -2,7 +2,7 @@
 
 use super::file::each;
 use super::order::Order;
-use super::words::Segment;
+use super::syntax::Segment;
 use crate::config::Config;
 use crate::ledger::Ledger;
 use crate::shared::units;

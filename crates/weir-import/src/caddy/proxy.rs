@@ -1,7 +1,7 @@
 //! `reverse_proxy`: upstreams, balancing, health and transport, as a Caddyfile and JSON both set them.
 
-use super::judged::Judged;
 use super::model::{FastCgi, Op, Proxy};
+use super::verdicts::Judged;
 use crate::config::{Endpoint, Filter};
 use crate::shared::units;
 use crate::yaml::{Map, VARIABLE_BEGIN, VARIABLE_END, Value};

@@ -8,7 +8,7 @@ use super::listeners::{Plan, Tls};
 use super::matchers::Named;
 use super::model::{Answer, Handler, Kind, Listen, Matcher, Route, Server, Set};
 use super::options::Options;
-use super::words::Segment;
+use super::syntax::Segment;
 use crate::config::Config;
 use crate::ledger::{Ledger, Piece};
 use crate::shared::units;

@@ -9,7 +9,7 @@ use super::model::{Handler, Kind, Listen, Matcher, Op, Route};
 use super::options;
 use super::path::Pattern;
 use super::site;
-use super::words::{Segment, Word};
+use super::syntax::{Segment, Word};
 use crate::config::Config;
 use crate::ledger::{Ledger, Piece};
 use crate::proof::callers::HASH;

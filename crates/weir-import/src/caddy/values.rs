@@ -1,7 +1,7 @@
 //! Values and settings that a Caddyfile and JSON share.
 
-use super::judged::Judged;
 use super::model::{Files, Op};
+use super::verdicts::Judged;
 use crate::config::Filter;
 use crate::yaml::{Map, Value};
 

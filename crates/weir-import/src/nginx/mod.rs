@@ -19,6 +19,7 @@ mod cookies;
 mod errors;
 mod fields;
 mod files;
+mod global;
 mod known;
 mod location;
 mod proxy;
@@ -34,7 +35,6 @@ mod tls;
 mod translate;
 mod users;
 mod variables;
-mod whole;
 
 use crate::config::Config;
 use crate::ledger::Ledger;

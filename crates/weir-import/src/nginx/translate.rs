@@ -2,11 +2,11 @@
 
 use super::block::Block;
 use super::context::Cx;
+use super::global::{finish, globals, notes};
 use super::location::{Kind, find, refuse_all};
 use super::read::Directive;
 use super::route::{Draft, Made, routes};
 use super::server::{Listeners, Server, listeners};
-use super::whole::{finish, globals, notes};
 use crate::config::Case;
 use crate::yaml::Map;
 use std::collections::{BTreeMap, BTreeSet};

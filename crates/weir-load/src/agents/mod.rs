@@ -1,20 +1,20 @@
 //! A load from several machines: `weir agent` serves, `weir load --agents` leads.
 //!
-//! *Layout.* weir-agents decides everything; here it is carried out. `serve` is the agent, `lead` the coordinator,
-//! `wire` a connection between them. `strangers` bounds connections that have not asked for a run yet. `work` is
-//! what an agent is asked to do, `limits` what it permits; `kept` is what `setup` kept, `second` what is counted in a
-//! second. weir-report adds up the reports.
+//! *Layout.* weir-agents decides everything; here it is carried out. `serve` is the agent, `coordinate` the
+//! coordinator, `wire` a connection between them. `handshakes` bounds connections that have not asked for a run yet.
+//! `work` is what an agent is asked to do, `limits` what it permits; `kept` is what `setup` kept, `progress` what is
+//! counted in a second. weir-report adds up the reports.
 
+mod coordinate;
+mod handshakes;
 mod kept;
-mod lead;
 mod limits;
-mod second;
+mod progress;
 mod serve;
-mod strangers;
 mod wire;
 mod work;
 
-pub use lead::{Lead, NotBegun, lead};
+pub use coordinate::{Lead, NotBegun, lead};
 pub use limits::Limits;
 pub use serve::{AgentOptions, serve_agent};
 pub use weir_agents::coordinator::OnLoss;

@@ -1,10 +1,10 @@
 //! `weir agent`: takes connections, and carries out what the state machine of weir-agents decides.
 
+use super::handshakes::{Place, Strangers};
 use super::limits::Limits;
-use super::strangers::{Place, Strangers};
 use super::wire::{self, Arriving, CONNECTING, Out, WAITING_MOST};
 use super::work::unpack;
-use super::{kept, second};
+use super::{kept, progress};
 use crate::clock::nanos;
 use crate::engine::{Direction, Interrupt};
 use crate::{Plan, os};
@@ -479,7 +479,7 @@ impl Server {
                 torn_down: Arc::clone(&torn_down),
                 teardown: Some(permitted),
             };
-            let mut seconds = second::Seconds::default();
+            let mut seconds = progress::Seconds::default();
             let outcome = Plan::run_directed(plan, &interrupt, direction, |now| {
                 if let Some(tick) = now.tick {
                     let second = seconds.next(tick, now.so_far);

@@ -1,7 +1,7 @@
 //! A thread of the generator: its runtime, and the tasks on it.
 
-use super::ahead::Ahead;
 use super::client;
+use super::preconnect::Ahead;
 use super::replay;
 use super::scenario;
 use super::shared::{Message, Shared, ThreadEnd, part};

@@ -9,9 +9,9 @@ mod dial;
 mod outcome;
 pub(crate) mod sampler;
 
-use super::ahead::Ahead;
 use super::h1::Repeats;
 use super::h2::Place;
+use super::preconnect::Ahead;
 use super::replay::Feed;
 use super::shared::Shared;
 use super::tally::Tally;

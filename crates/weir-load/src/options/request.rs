@@ -2,7 +2,7 @@
 
 use super::Reader;
 use super::body::{multipart_type, read_at_most};
-use super::odd::{Place, odd};
+use super::odd_values::{Place, odd};
 use crate::plan::Target;
 use crate::schema::Call;
 use crate::template::{Data, Length, Template, Text};

@@ -6,8 +6,8 @@
 use super::Server;
 use super::methods::no_service;
 use crate::grpc::Code;
-use crate::transport::h2::once::Once;
 use crate::transport::h2::request::Rendered;
+use crate::transport::h2::single_call::Once;
 use prost_reflect::DescriptorPool;
 use prost_reflect::prost::Message as _;
 use prost_reflect::prost_types::FileDescriptorProto;

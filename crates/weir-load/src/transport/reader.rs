@@ -2,7 +2,7 @@
 //!
 //! Most responses repeat the same head. The last head is kept and compared before parsing: equal bytes mean the same.
 
-use super::kinds::{KindId, Kinds, Marks};
+use super::response_kind::{KindId, Kinds, Marks};
 use crate::check::BODY_KEPT;
 use crate::grpc::Code;
 use weir_h1::{

@@ -33,7 +33,7 @@ fn print(r: &Report) -> String {
         verdict(r),
         tiles(r, &figures),
         judgements(r),
-        super::against::html(r),
+        super::baseline::html(r),
         over_time(r),
         agents(r),
         parts(r),

@@ -33,7 +33,7 @@ fn print(r: &Report) -> String {
     }
     cost(r, &mut out);
     results(r, &mut out);
-    out + &super::against::text(r)
+    out + &super::baseline::text(r)
 }
 
 /// The verdict with its reasons; also printed to stderr beside another tool's layout.

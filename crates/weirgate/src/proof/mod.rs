@@ -17,7 +17,6 @@
 
 mod ask;
 mod echo;
-mod elsewhere;
 mod job;
 mod names;
 mod observer;
@@ -25,12 +24,13 @@ mod ours;
 mod parallel;
 mod play;
 mod reading;
+mod remote;
 mod world;
 
-pub(crate) use self::elsewhere::Elsewhere;
 use self::job::{Found, Job};
 pub(crate) use self::ours::Ours;
 pub(crate) use self::reading::{Reading, read_by_program};
+pub(crate) use self::remote::Elsewhere;
 use anyhow::{Context as _, Result};
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};

@@ -1,9 +1,9 @@
 //! Directives that answer, or change answers: `redir`, `respond`, `header`, `encode`, files.
 
 use super::super::model::{Answer, Files, Handler, Kind, Matcher, Op, Ops, Rewrite, Route};
-use super::super::words::Segment;
+use super::super::syntax::Segment;
 use super::super::values::{compress, file_setting, media_type, op, op_refusal};
-use super::super::judged::Judged;
+use super::super::verdicts::Judged;
 use super::Adapter;
 use crate::ledger::{Ledger, Piece};
 use crate::yaml::Map;

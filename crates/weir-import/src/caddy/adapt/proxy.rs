@@ -1,10 +1,10 @@
 //! Directives that send requests to another server: `reverse_proxy`, `forward_auth`, `php_fastcgi`.
 
-use super::super::judged::Judged;
 use super::super::model::{Ask, Kind};
 use super::super::proxy::Draft;
+use super::super::syntax::Segment;
 use super::super::values::{op, op_refusal, withheld};
-use super::super::words::Segment;
+use super::super::verdicts::Judged;
 use super::Adapter;
 
 impl Adapter<'_> {

@@ -2,7 +2,7 @@
 
 use super::super::model::{Answer, Files, Handler, Kind, Op, Ops, Rewrite};
 use super::super::values::{file_setting, withheld};
-use super::super::judged::Judged;
+use super::super::verdicts::Judged;
 use super::{Reader, pairs};
 use crate::config::Filter;
 use crate::ledger::Piece;

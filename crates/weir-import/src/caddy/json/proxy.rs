@@ -1,9 +1,9 @@
 //! Handlers of Caddy's JSON with many settings: proxies, passwords, codings and maps.
 
-use super::super::judged::Judged;
 use super::super::model::{Ask, Kind, Proxy, Table};
 use super::super::proxy::Draft;
 use super::super::values::{compress, decoded, media_type};
+use super::super::verdicts::Judged;
 use super::{Reader, pairs, texts, time_text};
 use crate::ledger::Piece;
 use crate::shared::tree::{Entry, Node};

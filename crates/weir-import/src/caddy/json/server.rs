@@ -2,10 +2,10 @@
 
 use super::super::address::Address;
 use super::super::errors;
-use super::super::judged::Judged;
 use super::super::listeners::Tls;
 use super::super::model::{Answer, Handler, Kind, Listen, Matcher, Route, Server};
 use super::super::site::Adapted;
+use super::super::verdicts::Judged;
 use super::{Reader, time_text};
 use crate::shared::tree::{Entry, Node};
 use crate::shared::units;

@@ -5,8 +5,8 @@
 
 use super::head::Head;
 use super::stream::Stream;
-use crate::transport::kinds::{Kinds, Marks};
 use crate::transport::reader::Response;
+use crate::transport::response_kind::{Kinds, Marks};
 use std::rc::Rc;
 use weir_h1::{FieldName, Fields};
 use weir_report::units::shown;

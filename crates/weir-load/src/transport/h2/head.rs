@@ -1,7 +1,7 @@
 //! The parts of a response's head or trailers that we need.
 
 use crate::grpc::{self, Code};
-use crate::transport::kinds::KindId;
+use crate::transport::response_kind::KindId;
 use std::rc::Rc;
 use weir_wire::h2::{HeadFacts, Malformed, is_grpc};
 

@@ -6,7 +6,7 @@ use super::websocket::{self, Ending};
 use super::witness::Witness;
 use crate::clock::{self, Clock};
 use crate::engine::Interrupt;
-use crate::engine::ahead::Ahead;
+use crate::engine::preconnect::Ahead;
 use crate::engine::shared::Shared;
 use crate::engine::worker::{EndReason, Worker};
 use crate::plan::Plan;
