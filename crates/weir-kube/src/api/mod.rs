@@ -18,5 +18,5 @@ mod resource;
 pub use access::{Access, NoAccess};
 pub use client::{Client, OBJECT, PAGE, Page, Told, Watch, Write};
 pub use error::{ApiError, missing_rule};
-pub use object::{NotAnObject, Object};
+pub use object::{CONTROLLER_ANNOTATION, NotAnObject, Object};
 pub use resource::{EVENT, LEASE, Making, Presence, Resource, Scope, Status, WATCHED, watched};

@@ -1,6 +1,6 @@
 //! Objects as the API server sends them, kept as compact JSON.
 
-use super::Resource;
+use super::{Making, Resource};
 use crate::name::Name;
 use serde::Deserialize;
 use serde_json::Value;
@@ -34,6 +34,9 @@ const READ: &[(&str, &[&str])] = &[
     ("Secret", &["tls.crt", "tls.key"]),
 ];
 
+/// The annotation of objects that a controller made: its `controllerName`.
+pub const CONTROLLER_ANNOTATION: &str = "gateway.weir.dev/controller";
+
 impl Object {
     /// Reads an object of a resource. Drops `managedFields` and kubectl's copy, which are often longer than the rest,
     /// and adds `apiVersion` and `kind`, which the items of a list lack.
@@ -48,11 +51,15 @@ impl Object {
             annotations.remove(LAST_APPLIED);
         }
         let text = |name: &str| metadata.get(name).and_then(Value::as_str).unwrap_or_default();
+        let is_made = metadata.get("annotations").is_some_and(|all| all.get(CONTROLLER_ANNOTATION).is_some());
+        let keeps_record = is_made && resource.making == Making::Record;
         let key = Name::new(text("namespace"), text("name"));
         let (uid, version): (Box<str>, Box<str>) = (text("uid").into(), text("resourceVersion").into());
         if let Some((_, read)) = READ.iter().find(|(kind, _)| *kind == resource.kind) {
             if let Some(data) = value.get_mut("data").and_then(Value::as_object_mut) {
-                data.retain(|name, _| read.contains(&name.as_str()));
+                data.retain(|name, value| {
+                    read.contains(&name.as_str()) || keeps_record && is_recorded(value)
+                });
             }
             if let Some(object) = value.as_object_mut() {
                 object.remove("binaryData");
@@ -78,6 +85,13 @@ impl Object {
     pub fn read<'a, T: Deserialize<'a>>(&'a self) -> Option<T> {
         serde_json::from_str(&self.text).ok()
     }
+}
+
+/// Whether a value has the form of the recorded ports of a Gateway, such as `80=15080 443=15443`. Nothing else of a
+/// record has to be kept, whoever wrote it.
+fn is_recorded(value: &Value) -> bool {
+    let is_part = |byte: u8| byte.is_ascii_digit() || matches!(byte, b'=' | b' ');
+    value.as_str().is_some_and(|text| text.bytes().all(is_part))
 }
 
 /// Without the content, which may be a secret.
@@ -120,6 +134,22 @@ mod tests {
         );
         let expected = r#"{"metadata":{"namespace":"shop","name":"cart","uid":"u1","resourceVersion":"7","annotations":{"team":"a"}},"spec":{"port":80},"apiVersion":"v1","kind":"Service"}"#;
         assert_eq!(object.value(), serde_json::from_str::<Value>(expected).unwrap());
+    }
+
+    /// The record of ports is ours: what is dropped of it would be written again and again, and never followed.
+    #[test]
+    fn recorded_ports_are_kept() {
+        let read = |annotations: Value| {
+            let data = json!({ "u-1": "80=15080 443=15443", "u-2": "secret", "ca.crt": "pem", "x": "y" });
+            let metadata =
+                json!({ "name": "weir-ports", "resourceVersion": "1", "annotations": annotations });
+            let object =
+                Object::new(watched("ConfigMap").unwrap(), json!({ "metadata": metadata, "data": data }));
+            object.unwrap().value()["data"].clone()
+        };
+        let ours = read(json!({ CONTROLLER_ANNOTATION: "us" }));
+        assert_eq!(ours, json!({ "u-1": "80=15080 443=15443", "ca.crt": "pem" }));
+        assert_eq!(read(json!({})), json!({ "ca.crt": "pem" }));
     }
 
     #[test]

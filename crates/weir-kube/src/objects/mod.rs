@@ -24,6 +24,7 @@ pub use self::route::{
     Redirect, Retry, Rewrite, Timeouts, ValueMatch,
 };
 
+pub use crate::api::CONTROLLER_ANNOTATION;
 pub use crate::name::Name;
 
 use crate::api::{Resource, Scope, WATCHED};
@@ -70,8 +71,6 @@ pub const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 pub const DEFAULT_CLASS: &str = "ingressclass.kubernetes.io/is-default-class";
 /// The annotation that names a class in Ingresses without `ingressClassName`.
 pub const OLD_CLASS: &str = "kubernetes.io/ingress.class";
-/// The annotation of objects that a controller made: its `controllerName`.
-pub const CONTROLLER_ANNOTATION: &str = "gateway.weir.dev/controller";
 
 /// All kinds, in the order of [`WATCHED`].
 const KINDS: [Kind; 17] = [
