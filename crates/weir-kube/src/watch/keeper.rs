@@ -7,6 +7,10 @@
 //!                                        └─ still ours ─► keep
 //! ```
 //!
+//! A Service is created or changed only once the watch has shown the record of all ports as it is wanted. Tenants can
+//! edit the Services of their Gateways, and without a record a port is where the Service leads to. If the API server
+//! does not let us write the record, Services are written without it.
+//!
 //! An object is ours if it carries our `controllerName` in an annotation and has the owner that it is to have: a
 //! Gateway, or nobody if it is the record of all ports. Other objects of the same name are never touched. A load
 //! balancer that was deleted by mistake loses its address, so what the watches say is not enough to delete one: the API
@@ -37,6 +41,13 @@ const FREE_WRITES: u32 = 5;
 
 /// How long we wait between writes of an object that somebody undoes.
 const UNDONE: Duration = Duration::from_secs(30);
+
+/// When to look again at a Service that waits for the record of ports, if nothing is heard of the record until then.
+const RECORDED: Duration = Duration::from_secs(1);
+
+/// The kind of the record of all ports, and of what is written after it.
+const RECORD: &str = "ConfigMap";
+const SERVICE: &str = "Service";
 
 /// When to look again at an object whose Gateway still counts as ours to the API server.
 const KEPT: Duration = Duration::from_secs(60);
@@ -109,6 +120,8 @@ pub struct Keeper {
     entries: BTreeMap<Target, Entry>,
     asking: BTreeMap<u64, Asking>,
     forbidden: BTreeSet<(&'static str, &'static str)>,
+    /// The last answer of [`Self::is_unrecorded`], until something concerns it.
+    unrecorded: Option<bool>,
 }
 
 #[derive(Clone, Debug)]
@@ -124,6 +137,9 @@ struct Entry {
     latest: Option<Object>,
     is_ours: bool,
     is_busy: bool,
+    /// Whether the server has refused or forbidden our last write.
+    is_refused: bool,
+    waits_for_record: bool,
     /// Not to be looked at before.
     after: Time,
     failures: u32,
@@ -157,6 +173,7 @@ impl Keeper {
             entries: BTreeMap::new(),
             asking: BTreeMap::new(),
             forbidden: BTreeSet::new(),
+            unrecorded: None,
         }
     }
 
@@ -177,6 +194,7 @@ impl Keeper {
     pub fn on(&mut self, now: Time, store: &Store, event: Event) -> Vec<Action> {
         let mut todo = Vec::new();
         let mut look: BTreeSet<Target> = BTreeSet::new();
+        let concerns_record = self.concerns_record(&event);
         match event {
             Event::Lead(leads) => {
                 if std::mem::replace(&mut self.leads, leads) != leads && leads {
@@ -209,6 +227,13 @@ impl Keeper {
                 self.on_failure(now, number, e, &mut todo);
             }
         }
+        if concerns_record {
+            self.unrecorded = None;
+            for (target, entry) in self.entries.iter_mut().filter(|(_, entry)| entry.waits_for_record) {
+                entry.after = Time::ZERO;
+                look.insert(target.clone());
+            }
+        }
         let due = self.entries.iter().filter(|(_, entry)| !entry.after.is_zero() && now >= entry.after);
         look.extend(due.map(|(target, _)| target.clone()));
         if self.leads {
@@ -217,6 +242,33 @@ impl Keeper {
             }
         }
         todo
+    }
+
+    /// Whether an event may change the answer of [`Self::is_unrecorded`].
+    fn concerns_record(&self, event: &Event) -> bool {
+        match event {
+            Event::Seen(target, _) => target.kind == RECORD && self.wanted.objects.contains_key(target),
+            Event::Want(_) => true,
+            Event::Wrote(number, _) => {
+                self.asking.get(number).is_some_and(|asking| asking.target.kind == RECORD)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the watch has yet to show the record of ports as it is wanted, and the server has not refused it.
+    fn is_unrecorded(&mut self, store: &Store) -> bool {
+        let is_missing = |(target, wanted): (&Target, &Value)| {
+            let seen = store.get(target.kind, &target.key);
+            let is_foreign = seen.is_some_and(|seen| !self.is_ours(seen));
+            let is_refused = self.entries.get(target).is_some_and(|entry| entry.is_refused);
+            let is_there = || seen.is_some_and(|seen| patch_of(&seen.value(), wanted).is_none());
+            !is_foreign && !is_refused && !is_there()
+        };
+        let find = || self.wanted.objects.iter().filter(|(target, _)| target.kind == RECORD).any(is_missing);
+        let found = self.unrecorded.unwrap_or_else(find);
+        self.unrecorded = Some(found);
+        found
     }
 
     /// Whether an object that has changed concerns us.
@@ -267,6 +319,7 @@ impl Keeper {
         self.forbidden.remove(&asking.permission());
         let entry = self.entries.get_mut(&asking.target)?;
         (entry.latest, entry.is_ours, entry.is_busy) = (Some(object), true, false);
+        entry.is_refused = false;
         (entry.failures, entry.writes) = (0, entry.writes + 1);
         entry.after = if entry.writes > FREE_WRITES { now + UNDONE } else { Time::ZERO };
         Some(asking.target)
@@ -278,6 +331,7 @@ impl Keeper {
         let Asking { target, verb, .. } = asking;
         let Some(entry) = self.entries.get_mut(&target) else { return };
         (entry.is_busy, entry.failures, entry.latest) = (false, entry.failures + 1, None);
+        entry.is_refused = matches!(e, ApiError::Forbidden(_) | ApiError::Refused(..));
         let refused = self.chance.between(REFUSED.0, REFUSED.1);
         let pause = backoff(entry.failures, &mut self.chance);
         let wait = match &e {
@@ -351,10 +405,16 @@ impl Keeper {
         if entry.is_busy || now < entry.after {
             return;
         }
-        let step = self.step(store, target);
-        let (is_full, writes) = (self.asking.len() >= AT_ONCE, entry.writes);
+        let (step, writes) = (self.step(store, target), entry.writes);
+        let is_written = matches!(step, Step::Create(_) | Step::Patch(_));
+        let waits = is_written && target.kind == SERVICE && self.is_unrecorded(store);
+        let is_full = self.asking.len() >= AT_ONCE;
         let Some(entry) = self.entries.get_mut(target) else { return };
-        entry.after = Time::ZERO;
+        (entry.after, entry.waits_for_record) = (Time::ZERO, waits);
+        if waits {
+            entry.after = now + RECORDED;
+            return;
+        }
         let verb = match &step {
             Step::Nothing => return,
             _ if is_full => {

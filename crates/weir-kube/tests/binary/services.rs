@@ -156,6 +156,51 @@ fn without_a_permission_it_serves() {
     running.stop();
 }
 
+/// A tenant may edit the Service of its Gateway as soon as it is there, so its ports are recorded before.
+#[test]
+fn ports_are_recorded_once_and_before_the_service() {
+    let kube = FakeKube::start();
+    let folder = tempfile::tempdir().unwrap();
+    kube.put(class());
+    pods(&kube, &["10.1.0.1"]);
+    kube.put(gateway("web", &[80]));
+    kube.put(route("to-web", "web"));
+    let running = start(&kube, folder.path());
+    let port = wait_target(&kube, "web", 80);
+    let recorded = || kube.get("ConfigMap", "weir", "weir-ports").map(|record| record["data"].to_string());
+    assert!(recorded().is_some_and(|data| data.contains(&format!("80={port}"))), "{:?}", recorded());
+    let at = |resource: &str| {
+        kube.requests().iter().position(|request| request.verb == "create" && request.resource == resource)
+    };
+    assert!(at("configmaps") < at("services"));
+    // What is written is read back: nothing is written again, also by another leader.
+    kube.put(gateway("web", &[80, 81]));
+    wait_target(&kube, "web", 81);
+    running.stop();
+    let running = start(&kube, folder.path());
+    kube.put(gateway("other", &[80]));
+    wait_target(&kube, "other", 80);
+    assert_eq!(target(&kube, "web", 80), Some(port));
+    let patches = kube.requests().iter().filter(|r| r.verb == "patch" && r.resource == "configmaps").count();
+    assert_eq!(patches, 2, "one for each new port");
+    running.stop();
+}
+
+#[test]
+fn without_a_record_services_are_made_all_the_same() {
+    let kube = FakeKube::start();
+    let folder = tempfile::tempdir().unwrap();
+    kube.put(class());
+    pods(&kube, &["10.1.0.1"]);
+    kube.put(gateway("web", &[80]));
+    kube.put(route("to-web", "web"));
+    kube.forbid("create", "configmaps");
+    let running = start(&kube, folder.path());
+    let port = wait_target(&kube, "web", 80);
+    wait_leads_to(port, "web");
+    running.stop();
+}
+
 #[test]
 fn the_service_of_a_gateway_is_put_back_and_deleted() {
     let kube = FakeKube::start();

@@ -243,3 +243,75 @@ fn who_undoes_a_service_does_not_make_us_write_all_the_time() {
     }
     assert!((5..=8).contains(&writes), "{writes} writes in a minute");
 }
+
+fn record(ports: &str) -> (Target, Value) {
+    let target = Target { kind: watched("ConfigMap").unwrap().kind, key: Name::new("weir", "weir-ports") };
+    let metadata = json!({
+        "namespace": "weir", "name": "weir-ports", "annotations": { CONTROLLER_ANNOTATION: US },
+    });
+    (target, json!({ "metadata": metadata, "data": { "u1": ports } }))
+}
+
+fn stored_record(mut value: Value, version: &str) -> Object {
+    value["metadata"]["uid"] = json!("r1");
+    value["metadata"]["resourceVersion"] = json!(version);
+    Object::new(watched("ConfigMap").unwrap(), value).unwrap()
+}
+
+/// The Service and the record of its ports.
+fn wanted_recorded(service: &Value, ports: &str) -> Event {
+    Event::Want(Wanted {
+        objects: [record(ports), (target("weir-web"), service.clone())].into(),
+        gateways: [(Name::new("shop", "web"), "u1".to_owned())].into(),
+    })
+}
+
+#[test]
+fn ports_are_recorded_before_the_service_leads_to_them() {
+    let mut world = World::leading();
+    let seen_record = |world: &mut World, at: u64, object: Object| {
+        world.store.put("ConfigMap", object.clone());
+        world.on(at, Event::Seen(record("").0, Some(object)))
+    };
+    let body = service("u1", &[80], json!({}));
+    let (target_of_record, first) = record("80=15080");
+    let todo = world.on(1, wanted_recorded(&body, "80=15080"));
+    assert_eq!(todo, [Action::Create(1, target_of_record.clone(), first.clone())]);
+    // The watch has yet to show it: until then, whoever edits the Service decides where it leads.
+    let made = stored_record(first, "5");
+    assert_eq!(world.on(2, Event::Wrote(1, Ok(made.clone()))), []);
+    assert_eq!(world.on(2, Event::Tick), []);
+    let todo = seen_record(&mut world, 2, made);
+    assert_eq!(todo, [Action::Create(2, target("weir-web"), body.clone())]);
+    let created = stored(body, "6");
+    world.on(3, Event::Wrote(2, Ok(created.clone())));
+    world.seen(3, created);
+
+    let more = service("u1", &[80, 443], json!({}));
+    let todo = world.on(4, wanted_recorded(&more, "80=15080 443=15443"));
+    assert!(matches!(&todo[..], [Action::Patch(3, target, _)] if *target == target_of_record), "{todo:?}");
+    let next = stored_record(record("80=15080 443=15443").1, "7");
+    assert_eq!(world.on(5, Event::Wrote(3, Ok(next.clone()))), []);
+    let todo = seen_record(&mut world, 5, next);
+    assert!(
+        matches!(&todo[..], [Action::Patch(4, patched, _)] if *patched == target("weir-web")),
+        "{todo:?}"
+    );
+}
+
+#[test]
+fn a_record_that_is_refused_keeps_no_service_waiting() {
+    for error in [ApiError::Forbidden("no".to_owned()), ApiError::Refused(422, "no".to_owned())] {
+        let mut world = World::leading();
+        let body = service("u1", &[80], json!({}));
+        world.on(1, wanted_recorded(&body, "80=15080"));
+        let todo = world.on(2, Event::Wrote(1, Err(error.clone())));
+        assert!(todo.contains(&Action::Create(2, target("weir-web"), body)), "{error:?}: {todo:?}");
+    }
+    // A server that is away is asked for both again.
+    let mut world = World::leading();
+    world.on(1, wanted_recorded(&service("u1", &[80], json!({})), "80=15080"));
+    assert_eq!(world.on(2, Event::Wrote(1, Err(ApiError::Away("503".to_owned(), None)))), []);
+    let todo = world.on(60, Event::Tick);
+    assert!(matches!(&todo[..], [Action::Create(2, target, _)] if target.kind == "ConfigMap"), "{todo:?}");
+}
