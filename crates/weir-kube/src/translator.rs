@@ -37,6 +37,12 @@ pub struct GatewayApi {
     rest: Map<String, Value>,
     /// The object that each thing of the last config was made for.
     owners: Owners,
+    /// The objects above the shares of their namespaces, with the bytes of config that they cost.
+    cut: BTreeMap<(Kind, Name), usize>,
+    /// How long the config was when they were left out last.
+    cut_at: usize,
+    /// Longest config.
+    longest: usize,
     /// The last config, a line for each thing: a mistake of the text itself has a line but no path.
     text: Arc<str>,
     /// The Service in front of this pod.
@@ -52,7 +58,7 @@ impl GatewayApi {
     pub fn new(options: Options, mut rest: Map<String, Value>) -> Self {
         // Files are written before a config names them, and never change.
         rest.insert("watch".to_owned(), Value::Bool(false));
-        Self { options, rest, ..Self::default() }
+        Self { options, rest, longest: quota::LONGEST, ..Self::default() }
     }
 
     /// Creates a Service of this type for each Gateway, which leads to the pods behind this Service.
@@ -98,12 +104,21 @@ impl GatewayApi {
         self.owners.get(thing_of(self.text.lines().nth(before)?)?).map(|owner| &**owner)
     }
 
-    /// The objects of namespaces whose part of a text is greater than their share.
-    fn beyond(&self, text: &str, owners: &Owners) -> Vec<(Kind, Name)> {
+    /// The objects of namespaces whose part of a text is greater than their share, with their bytes.
+    fn beyond(&self, text: &str, owners: &Owners) -> BTreeMap<(Kind, Name), usize> {
         let created = |(kind, name): &(Kind, Name)| self.cluster.created(*kind, name);
-        let sizes = sizes(text, owners).into_iter();
-        let costs = sizes.map(|(owner, bytes)| Cost { owner, created: created(owner), bytes });
-        quota::beyond(costs.collect(), quota::LONGEST).into_iter().cloned().collect()
+        let sizes = sizes(text, owners);
+        let costs = sizes.iter().map(|(&owner, &bytes)| Cost { owner, created: created(owner), bytes });
+        let beyond = quota::beyond(costs.collect(), self.longest).into_iter();
+        beyond.map(|owner| (owner.clone(), sizes.get(owner).copied().unwrap_or_default())).collect()
+    }
+
+    /// Whether one of the objects above the shares may fit now, because other namespaces ask for less. A try costs two
+    /// translations, so there is another only once the config is shorter than at the last one.
+    fn has_room_again(&mut self, length: usize) -> bool {
+        self.cut.retain(|object, _| self.options.refused.contains_key(object)); // the others have changed
+        let fits = |least: &usize| length < self.cut_at && length + least <= self.longest;
+        self.cut.values().min().is_some_and(fits)
     }
 
     /// Who has most of a config that is too large: of the namespace with the most text, the longest object.
@@ -253,7 +268,13 @@ impl Translator for GatewayApi {
             self.options.addresses = without.map(|(name, _)| (name.clone(), addresses.clone())).collect();
         }
         let (mut translated, mut text) = self.translated();
-        if text.len() > quota::LONGEST {
+        if self.has_room_again(text.len()) {
+            // All of them come back, and the shares are worked out anew.
+            let before = std::mem::take(&mut self.cut);
+            self.change_options(|options| options.refused.retain(|object, _| !before.contains_key(object)));
+            (translated, text) = self.translated();
+        }
+        if text.len() > self.longest {
             let (beyond, size) = (self.beyond(&text, &translated.owners), text.len());
             let fields: log::Fields<'_> = &[("bytes", &size), ("left_out", &beyond.len())];
             log::error(
@@ -262,11 +283,13 @@ impl Translator for GatewayApi {
             );
             let why = format!(
                 "the config is longer than {} bytes, and this namespace has used its share",
-                quota::LONGEST
+                self.longest
             );
-            let left_out = beyond.into_iter().map(|owner| (owner, why.clone()));
+            let left_out = beyond.keys().map(|owner| (owner.clone(), why.clone()));
             self.change_options(|options| options.refused.extend(left_out));
+            self.cut.extend(beyond);
             (translated, text) = self.translated();
+            self.cut_at = text.len();
         }
         self.owners = translated.owners;
         let statuses = translated
@@ -541,6 +564,44 @@ mod tests {
         translator.adopted();
         let effect = put(&mut translator, "EndpointSlice", "11", slice("used", &["10.0.0.11"]));
         assert_eq!((effect, translator.moved().len()), (Effect::Nothing, 0));
+    }
+
+    /// Objects above the share of their namespace come back when another namespace asks for less.
+    #[test]
+    fn shares_are_worked_out_again_when_others_shrink() {
+        let mut translator = translator();
+        let put_route = |translator: &mut GatewayApi, version: &str, namespace: &str, paths: usize| {
+            let value = |at: usize| json!({ "path": { "value": format!("/{namespace}/{at:0>40}") } });
+            let mut object = route(json!({}));
+            object["metadata"] = json!({ "namespace": namespace, "name": "r" });
+            object["spec"]["parentRefs"] = json!([{ "name": "gw", "namespace": "a" }]);
+            object["spec"]["rules"] = json!([{ "matches": (0..paths).map(value).collect::<Vec<_>>() }]);
+            put(translator, "HTTPRoute", version, object);
+        };
+        let listener = json!({
+            "name": "http", "port": 80, "protocol": "HTTP", "allowedRoutes": { "namespaces": { "from": "All" } },
+        });
+        let gateway = json!({
+            "metadata": { "namespace": "a", "name": "gw" },
+            "spec": { "gatewayClassName": "weir", "listeners": [ listener ] },
+        });
+        put(&mut translator, "Gateway", "2", gateway);
+        put_route(&mut translator, "1", "b", 40);
+        let alone = translator.translate().text.len();
+        let has_b = |output: &Output| {
+            let status = &output.statuses[&Target { kind: "HTTPRoute", key: Name::new("b", "r") }];
+            status["parents"][0]["conditions"][0]["status"] == "True"
+        };
+        translator.longest = alone + 10;
+        put_route(&mut translator, "2", "c", 15);
+        let cut = translator.translate();
+        assert!(!has_b(&cut) && cut.text.contains("/c/"), "c asks for less");
+        put_route(&mut translator, "3", "c", 14);
+        assert!(!has_b(&translator.translate()));
+        assert!(!translator.cut.is_empty());
+        translator.change(&store::Change { kind: "HTTPRoute", key: Name::new("c", "r"), object: None });
+        assert!(has_b(&translator.translate()), "there is room again");
+        assert!(translator.cut.is_empty());
     }
 
     #[test]
