@@ -15,7 +15,7 @@ CONFORMANCE ?=
 # The crates with functions that mutants.toml names.
 MUTANTS ?= -p weir-admin -p weir-cache -p weir-config -p weir-control -p weir-engine -p weir-filter -p weir-filters -p weir-identity -p weir-upstream -p weir-wire
 
-.PHONY: help run test bless check bench bench-count bench-load bench-public peers fuzz soak upgrade-storm test-unit-filter mutants conformance conformance-kube dist test-dist reproduce-dist docs screenshots fmt
+.PHONY: help run test bless check bench bench-count bench-load bench-public peers fuzz soak upgrade-storm test-times test-unit-filter mutants conformance conformance-kube dist test-dist reproduce-dist docs screenshots fmt
 
 help:          ## this list
 	@sed -n 's/^\([a-z-]*\): *## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "make %-16s %s\n", $$1, $$2 }'
@@ -70,6 +70,14 @@ upgrade-storm: ## 200 upgrades under 128 short connections, with a slow exec, on
 	@scripts/ensure-tools.sh cc
 	cargo build --locked --profile ci --workspace --bins
 	WEIR_BIN='$(TARGET)/ci/weir' cargo test --locked --profile ci -p weirgate --test upgrade_storm -- --nocapture --test-threads 1
+
+test-times:    ## runs the end-to-end tests and lists the 40 slowest with their seconds; TIMES='load::' for some
+	cargo build --locked --profile ci -p weirgate --bins
+	@# RUSTC_BOOTSTRAP lets the test binary print times; it must not reach cargo, which would build everything again.
+	@e2e=$$(cargo test --locked --profile ci -p weirgate --test e2e --no-run 2>&1 | sed -n 's/.*Executable.*(\(.*\))$$/\1/p') && \
+	  e2e=$$(realpath "$$e2e") && cd crates/weirgate && \
+	  { RUSTC_BOOTSTRAP=1 WEIR_BIN='$(TARGET)/ci/weir' "$$e2e" -Z unstable-options --report-time $(TIMES) || true; } | \
+	  sed -n 's/^test \(.*\) \.\.\. \([a-zA-Z]*\) <\(.*\)s>$$/\3 \2 \1/p' | sort -rn | head -40
 
 test-unit-filter: ## runs every end-to-end test under the system call filter of dist/weir.service
 	@scripts/ensure-tools.sh $(TEST_TOOLS)
