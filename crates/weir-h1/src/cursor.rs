@@ -71,6 +71,15 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// Why the value that begins here has no end, or none yet.
+    #[cold]
+    pub(crate) fn no_value_end(&mut self) -> Stop {
+        match self.skip_value().and_then(|()| self.line_end()) {
+            Err(stop) => stop,
+            Ok(()) => Stop::More, // it has one, so other bytes are missing
+        }
+    }
+
     pub(crate) fn expect(&mut self, text: &[u8], kind: Kind) -> Result<(), Stop> {
         if self.ahead().starts_with(text) {
             self.at += text.len();

@@ -91,7 +91,7 @@ pub enum TargetForm {
 }
 
 /// What follows the target in a request line.
-const LINE_END: &[u8] = b" HTTP/1.1\r\n";
+pub(crate) const LINE_END: &[u8] = b" HTTP/1.1\r\n";
 
 /// Bytes of the request line that a refused head keeps.
 const LINE_KEPT: usize = 1024;

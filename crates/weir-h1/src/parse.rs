@@ -8,9 +8,11 @@ use crate::body::BodyKind;
 use crate::cursor::{Cursor, Limits, Stop};
 use crate::error::{Error, Kind};
 use crate::fields::Text;
-use crate::head::{Common, Method, RequestHead, ResponseHead, Seen, TargetForm, Version, is_authority};
+use crate::head::{
+    Common, LINE_END, Method, RequestHead, ResponseHead, Seen, TargetForm, Version, is_authority,
+};
 use crate::name::Known;
-use crate::scan::{end_of_part, is_authority_at};
+use crate::scan::{end_of_line, end_of_part, is_authority_at};
 use crate::section::{Found, fields};
 
 /// How far the parser got.
@@ -95,29 +97,56 @@ fn request(mut c: Cursor<'_>, head: &mut RequestHead, limits: &Limits) -> Result
     if c.peek()? == b'\r' {
         c.line_end()?;
     }
-    let start = c.at;
-    let end = c.skip_token();
-    if c.at - start > METHOD_BYTES || end? != b' ' || c.at == start {
-        return Err(c.broken(Kind::StartLine));
-    }
-    head.method_text = c.text(start);
-    head.method = Method::of(c.slice(head.method_text));
-    c.at += 1;
+    method(&mut c, head)?;
     target(&mut c, head, limits)?;
-    c.expect(b" ", Kind::StartLine)?;
-    head.common = Common { version: c.version()?, ..Common::default() };
-    if !matches!(c.peek()?, b'\r' | b'\n') {
-        return Err(c.broken(Kind::StartLine));
-    }
-    c.line_end()?;
+    let version = if c.ahead().starts_with(LINE_END) {
+        c.at += LINE_END.len();
+        Version::Http11
+    } else {
+        end_of_request_line(&mut c)?
+    };
+    head.common = Common { version, ..Common::default() };
 
-    let found = fields(&mut c, &mut head.headers, &mut head.common, limits)?;
+    let mut found = Found::default();
+    fields(&mut c, &mut head.headers, &mut head.common, limits, &mut found)?;
     head.accepts_trailers = found.te_trailers;
     expect(head, &found)?;
     host(&c, head, &found)?;
     head.asked = head.authority;
     head.common.len = c.at;
     Ok(Progress::Complete)
+}
+
+/// The method and the space behind it. The two methods of nearly all requests are compared as words.
+#[inline(always)]
+fn method(c: &mut Cursor<'_>, head: &mut RequestHead) -> Result<(), Stop> {
+    let start = c.at;
+    if c.ahead().starts_with(b"GET ") {
+        (head.method, c.at) = (Method::Get, start + 3);
+    } else if c.ahead().starts_with(b"POST ") {
+        (head.method, c.at) = (Method::Post, start + 4);
+    } else {
+        let end = c.skip_token();
+        if c.at - start > METHOD_BYTES || end? != b' ' || c.at == start {
+            return Err(c.broken(Kind::StartLine));
+        }
+        head.method = Method::of(c.slice(c.text(start)));
+    }
+    head.method_text = c.text(start);
+    c.at += 1;
+    Ok(())
+}
+
+/// What follows the target, if it is not [`LINE_END`].
+#[cold]
+fn end_of_request_line(c: &mut Cursor<'_>) -> Result<Version, Stop> {
+    c.expect(b" ", Kind::StartLine)?;
+    let version = c.version()?;
+    if !matches!(c.peek()?, b'\r' | b'\n') {
+        return Err(c.broken(Kind::StartLine));
+    }
+    c.line_end()?;
+    Ok(version)
 }
 
 /// RFC 9110 §10.1.1. We refuse an expectation that we cannot meet, because the next server might ignore it. An
@@ -218,11 +247,11 @@ fn host(c: &Cursor<'_>, head: &mut RequestHead, found: &Found) -> Result<(), Sto
         }
         return Ok(());
     }
-    let value = c.slice(found.host);
     if !is_authority_at(c.bytes, found.host) {
         return bad(found.host.at as usize);
     }
     if absolute {
+        let value = c.slice(found.host);
         let scheme_port: &[u8] = if c.slice(head.target).get(4) == Some(&b':') { b":80" } else { b":443" };
         if !without(value, scheme_port).eq_ignore_ascii_case(without(c.slice(head.authority), scheme_port)) {
             return bad(found.host.at as usize);
@@ -239,9 +268,15 @@ fn without<'a>(authority: &'a [u8], port: &[u8]) -> &'a [u8] {
 
 fn response(mut c: Cursor<'_>, head: &mut ResponseHead, limits: &Limits) -> Result<Progress, Stop> {
     head.headers.clear();
-    let version = c.version()?;
+    let version = if c.ahead().starts_with(b"HTTP/1.1 ") {
+        c.at += 9;
+        Version::Http11
+    } else {
+        let version = c.version()?;
+        c.expect(b" ", Kind::StartLine)?;
+        version
+    };
     head.common = Common { version, ..Common::default() };
-    c.expect(b" ", Kind::StartLine)?;
     let mut status = 0u16;
     for _ in 0..3 {
         let b = c.peek()?;
@@ -262,10 +297,14 @@ fn response(mut c: Cursor<'_>, head: &mut ResponseHead, limits: &Limits) -> Resu
         return Err(c.broken(Kind::StartLine));
     }
     let start = c.at;
-    c.skip_value()?;
-    head.reason = c.text(start);
-    c.line_end()?;
-    fields(&mut c, &mut head.headers, &mut head.common, limits)?;
+    match end_of_line(c.bytes, start) {
+        Some(end) => {
+            head.reason = Cursor::text_of(start, end);
+            c.at = end + 2;
+        }
+        None => return Err(c.no_value_end()),
+    }
+    fields(&mut c, &mut head.headers, &mut head.common, limits, &mut Found::default())?;
     if matches!(status, 100..=199 | 204) {
         // RFC 9110 §8.6: not allowed here. Forwarded, it would make a client wait for bytes that never come.
         head.headers.remove_known(Known::ContentLength);

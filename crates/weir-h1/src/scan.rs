@@ -9,6 +9,7 @@ use crate::fields::Text;
 use crate::head::{is_authority, is_port_part, is_target};
 use crate::name::is_token;
 use block::{Block, controls, dots, no_host, no_part, no_word};
+use std::num::NonZero;
 
 /// The end of the token that begins at `at`: the first byte not allowed in a token, or the end of the bytes. Also
 /// returns whether the token is known to consist only of letters and hyphens.
@@ -43,6 +44,45 @@ pub(crate) fn end_of_line(bytes: &[u8], at: usize) -> Option<usize> {
         end = end_of_value(bytes, end);
     }
     is_end(end).then_some(end)
+}
+
+/// As many bytes as most field lines have.
+type Window = [u8; 2 * size_of::<Block>()];
+
+/// All bytes of a window but the last: a line feed may follow them within it.
+const BUT_LAST: u32 = u32::MAX >> 1;
+
+/// The colon and the end of the value of the line that begins at `start`, if the line is as most are: a name of letters
+/// and hyphens, a colon, one space, and a value that is not empty and has no tab in it and no space around it. `None`
+/// says nothing about the line.
+///
+/// A window is loaded once for both, and few bytes are checked one by one.
+#[inline(always)]
+pub(crate) fn common_line(bytes: &[u8], start: usize) -> Option<(usize, usize)> {
+    // The window begins with the line, or earlier if fewer bytes are left.
+    let begin = start.min(bytes.len().checked_sub(size_of::<Window>())?);
+    let window: &Window = bytes.get(begin..)?.first_chunk()?;
+    let before = (start - begin) as u32; // at most 32, as `start` lies within the bytes
+    let no_word = in_window(window, no_word).checked_shr(before)?;
+    let controls = (in_window(window, controls) & BUT_LAST).checked_shr(before)?;
+    let colon = start + NonZero::new(no_word)?.trailing_zeros() as usize;
+    // No control byte is part of a name, so the end is not before the colon.
+    let end = match NonZero::new(controls) {
+        Some(found) => start + found.trailing_zeros() as usize,
+        None => control(bytes, begin + size_of::<Window>() - 1),
+    };
+    let &[after_name, space, first] = bytes.get(colon..)?.first_chunk()?;
+    let &[last, cr, lf] = bytes.get(end.checked_sub(1)?..)?.first_chunk()?;
+    let is_name = colon > start && [after_name, space] == *b": " && first != b' ';
+    let is_value = [cr, lf] == *b"\r\n" && last != b' ';
+    (is_name && is_value).then_some((colon, end))
+}
+
+/// Bit `i` of the result stands for byte `i` of the window.
+#[inline(always)]
+fn in_window(window: &Window, marks: impl Fn(&Block) -> u32) -> u32 {
+    let (blocks, _) = window.as_chunks();
+    blocks.iter().rev().fold(0, |found, block| found << size_of::<Block>() | marks(block))
 }
 
 /// The first control byte from `at` on, or the end of the bytes.
@@ -178,6 +218,72 @@ mod tests {
         }
         assert_eq!(short_name(b"sixteen-letters.a\r\n and more", 0, 17), None, "it does not fit");
         assert_eq!(short_name(b"short", 0, 5), None, "there is no whole block");
+    }
+
+    /// Lines with each byte at each place, before more or fewer bytes.
+    #[test]
+    fn a_common_line_is_what_the_searches_find() {
+        let lines = [
+            "Host: a",
+            "Content-Length: 1234",
+            "A-name-that-is-longer: 1",
+            "A-name-that-is-longer-than-a-window-of-the-bytes: 1",
+            "a: a value that is longer than a window of the bytes, and than two",
+        ];
+        let befores = ["", "GET / HTTP/1.1\r\nUser-Agent: somebody\r\n"];
+        let rests = ["", "\r", "\r\n", "\r\n\r\n", "\r\nAccept: */*\r\nX: more than a window of bytes\r\n"];
+        let mut found = 0;
+        for line in lines.map(str::as_bytes) {
+            for place in 0..line.len() {
+                for byte in 0..=255 {
+                    let mut changed = line.to_vec();
+                    changed[place] = byte;
+                    for rest in rests {
+                        let before = befores[usize::from(byte) % 2];
+                        let bytes = [before.as_bytes(), &changed, rest.as_bytes()].concat();
+                        let Some((colon, end)) = common_line(&bytes, before.len()) else { continue };
+                        found += 1;
+                        assert_eq!((colon, true), end_of_token(&bytes, before.len()));
+                        assert_eq!(Some(end), end_of_line(&bytes, colon + 2));
+                        assert!(colon > before.len() && bytes[colon..].starts_with(b": "));
+                        let value = &bytes[colon + 2..end];
+                        assert_eq!((value.is_empty(), value), (false, value.trim_ascii()));
+                    }
+                }
+            }
+        }
+        assert!(found > 30_000, "{found}");
+    }
+
+    #[test]
+    fn most_lines_are_common() {
+        for (line, is_common) in [
+            ("Host: 127.0.0.1:8080", true),
+            ("content-type: text/html; charset=utf-8", true),
+            ("a: b", true),
+            ("Strict-Transport-Security: max-age=1", true),
+            ("A-Name-Of-Thirty-Two-Characters-: 1", false),
+            ("a:b", false),
+            ("a:  b", false),
+            ("a: b ", false),
+            ("a: \tb", false),
+            ("a: b\tc", false),
+            ("a: ", false),
+            ("a:", false),
+            (": b", false),
+            ("x1: b", false),
+            ("x_y: b", false),
+        ] {
+            for more in ["\r\n", "\r\nAccept: */*\r\nUser-Agent: somebody\r\n\r\n"] {
+                let before = "GET / HTTP/1.1\r\nOrigin: somewhere\r\n";
+                let bytes = format!("{before}{line}{more}");
+                let found = common_line(bytes.as_bytes(), before.len());
+                assert_eq!(found.is_some(), is_common, "{line} {more:?}");
+            }
+        }
+        for start in [0, 1, 31, 32, 40, 41] {
+            assert_eq!(common_line(&[b'a'; 40][..40.min(start + 31)], start), None, "{start}");
+        }
     }
 
     #[test]

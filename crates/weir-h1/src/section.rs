@@ -7,7 +7,7 @@ use crate::error::{Error, Kind};
 use crate::fields::{Entry, Fields, Text};
 use crate::head::{Common, Connection, Version};
 use crate::name::Known;
-use crate::scan::{end_of_line, end_of_token};
+use crate::scan::{common_line, end_of_line, end_of_token};
 
 /// Facts from the fields of a head, in addition to those in `Common`.
 #[derive(Default)]
@@ -22,14 +22,15 @@ pub(crate) struct Found {
     upgrade: Option<Text>,
 }
 
-/// Parses field lines up to and including the empty line, and extracts what decides framing and connection.
+/// Parses field lines up to and including the empty line, and extracts what decides framing and connection. `found` is
+/// the default when it is passed; returned instead, it would be copied twice.
 pub(crate) fn fields(
     c: &mut Cursor<'_>,
     out: &mut Fields,
     common: &mut Common,
     limits: &Limits,
-) -> Result<Found, Stop> {
-    let mut found = Found::default();
+    found: &mut Found,
+) -> Result<(), Stop> {
     while c.bytes.get(c.at) != Some(&b'\r') {
         let Some(Line { mut entry, plain, end }) = line(c.bytes, c.at) else { return Err(no_line(c)) };
         c.at = end;
@@ -69,7 +70,7 @@ pub(crate) fn fields(
         }
         drop_nominated(c, out);
     }
-    Ok(found)
+    Ok(())
 }
 
 impl Found {
@@ -137,6 +138,15 @@ struct Line {
 /// path is a tenth of a request's cost.
 #[inline]
 fn line(bytes: &[u8], start: usize) -> Option<Line> {
+    let Some((colon, end)) = common_line(bytes, start) else { return rarer_line(bytes, start) };
+    let known = Known::of(bytes.get(start..colon)?);
+    let (name, value) = (Cursor::text_of(start, colon), Cursor::text_of(colon + 2, end));
+    Some(Line { entry: Entry { name, value, known, clean: true, dropped: false }, plain: true, end: end + 2 })
+}
+
+/// The same for a line with other bytes in its name, or with other spaces.
+#[inline(never)]
+fn rarer_line(bytes: &[u8], start: usize) -> Option<Line> {
     let (colon, plain) = end_of_token(bytes, start);
     if colon == start || bytes.get(colon) != Some(&b':') {
         return None;
@@ -172,10 +182,7 @@ fn no_line(c: &mut Cursor<'_>) -> Stop {
         Ok(b':') if c.at > start => c.at += 1,
         Ok(_) => return c.broken(Kind::FieldName),
     }
-    match c.skip_value().and_then(|()| c.line_end()) {
-        Err(stop) => stop,
-        Ok(()) => Stop::More, // it does, so more bytes are needed
-    }
+    c.no_value_end()
 }
 
 /// §6.2: `1*DIGIT`, at most 2^63 - 1, without leading zeros: some servers read `010` as eight, some compare lengths
