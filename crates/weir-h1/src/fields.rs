@@ -17,6 +17,9 @@ pub struct Fields {
     arena: Vec<u8>,
     /// A bit per known name among the entries, including dropped ones; also [`UNDERSCORE`].
     seen: u32,
+    /// So many of the first entries are consecutive lines of `base`, all of them clean and none dropped: nearly always
+    /// all that were received. They are written without a look at each.
+    pub(crate) lines: u32,
 }
 
 /// Some name may contain a `_`. No known name has this bit.
@@ -226,7 +229,7 @@ impl Fields {
     /// Also removes spellings with `_` for `-` or vice versa: WSGI, CGI and PHP map both to one variable. A field
     /// that a filter removes before setting it must not slip in under the other spelling.
     pub fn remove(&mut self, name: &FieldName) -> bool {
-        let Self { base, arena, entries, seen } = self;
+        let Self { base, arena, entries, seen, lines } = self;
         let twins = *seen & UNDERSCORE != 0 || name.has_underscore();
         let mut any = false;
         // The length rules out nearly every field.
@@ -235,6 +238,9 @@ impl Fields {
             let gone = name.is(text) || twins && reads_as(text, name.as_str().as_bytes());
             e.dropped = gone;
             any |= gone;
+        }
+        if any {
+            *lines = 0;
         }
         any
     }
@@ -260,6 +266,7 @@ impl Fields {
     }
 
     fn drop_known(&mut self, known: Known) -> bool {
+        self.lines = 0;
         let mut any = false;
         for e in self.entries.iter_mut().filter(|e| e.known == known && !e.dropped) {
             e.dropped = true;
@@ -286,6 +293,7 @@ impl Fields {
             let e = self.entries[i];
             if !e.dropped && gone(self.text(e.name), self.text(e.value)) {
                 self.entries[i].dropped = true;
+                self.lines = 0;
                 any = true;
             }
         }
@@ -301,7 +309,16 @@ impl Fields {
     pub(crate) fn write_behind(&self, first: Text, out: &mut Vec<u8>) {
         // The run to copy next, in `base` or in `arena`; offsets into the arena carry a bit of their own.
         let (mut start, mut end) = (first.at, first.at + first.len);
-        for e in self.live() {
+        let mut entries = self.entries.as_slice();
+        if let Some((lines, others)) = entries.split_at_checked(self.lines as usize)
+            && let (Some(begin), Some(last)) = (lines.first(), lines.last())
+            && (first.len == 0 || begin.name.at == end)
+        {
+            start = if first.len == 0 { begin.name.at } else { start };
+            end = last.value.at + last.value.len + 2;
+            entries = others;
+        }
+        for e in entries.iter().filter(|e| !e.dropped) {
             if e.clean {
                 if e.name.at != end {
                     out.extend_from_slice(self.text(Text { at: start, len: end - start }));
@@ -334,6 +351,7 @@ impl Fields {
             entries: self.entries.clone(),
             arena: self.arena.clone(),
             seen: self.seen,
+            lines: self.lines,
         }
     }
 
@@ -344,7 +362,7 @@ impl Fields {
         entries.extend_from_slice(&self.entries);
         let mut arena = Vec::with_capacity(self.arena.len() + bytes);
         arena.extend_from_slice(&self.arena);
-        Self { base: self.base.clone(), entries, arena, seen: self.seen }
+        Self { base: self.base.clone(), entries, arena, seen: self.seen, lines: self.lines }
     }
 
     /// A copy that holds nothing but the present fields. None of them [was received](Fields::was_received).
@@ -356,6 +374,7 @@ impl Fields {
             entries: Vec::with_capacity(self.entries.len()),
             arena: Vec::with_capacity(bytes),
             seen: self.seen & UNDERSCORE,
+            lines: 0,
         };
         for e in self.live() {
             let entry = copy.place(self.text(e.name), self.text(e.value), e.known);
@@ -379,7 +398,7 @@ impl Fields {
     }
 
     pub(crate) fn clear(&mut self) {
-        self.seen = 0;
+        (self.seen, self.lines) = (0, 0);
         self.entries.clear();
         self.arena.clear();
     }
@@ -401,6 +420,7 @@ impl Fields {
         let host = self.place(b"Host", value, Known::Host);
         let place = self.entries.iter().position(|e| e.known == Known::Host && !e.dropped);
         self.remove_known(Known::Host);
+        self.lines = 0;
         match place {
             Some(i) => self.entries[i] = host,
             None => {
@@ -609,6 +629,62 @@ mod tests {
         assert_eq!(head.headers.get_known(Known::Host), Some(&b"a"[..]));
         assert!(head.headers.remove_known(Known::Host));
         assert_eq!(head.headers.len(), 2);
+    }
+
+    #[test]
+    fn received_lines_are_written_without_what_was_removed() {
+        const SENT: &str = "GET / HTTP/1.1\r\nHost: a\r\nA: 1\r\nDate: 2\r\nB: 3\r\n\r\n";
+        let whole = "Host: a\r\nA: 1\r\nDate: 2\r\nB: 3\r\n";
+        assert_eq!(written(&head(SENT)), whole);
+        let without = |line: &str| whole.replace(line, "");
+        type Change = fn(&mut RequestHead);
+        let changes: [(Change, String); 9] = [
+            (
+                |head| {
+                    head.headers.remove(&name("a"));
+                },
+                without("A: 1\r\n"),
+            ),
+            (
+                |head| {
+                    head.headers.remove(&name("none"));
+                },
+                without("none"),
+            ),
+            (
+                |head| {
+                    head.headers.remove_known(Known::Date);
+                },
+                without("Date: 2\r\n"),
+            ),
+            (
+                |head| {
+                    head.headers.remove_known(Known::Host);
+                },
+                without("Host: a\r\n"),
+            ),
+            (
+                |head| {
+                    head.headers.remove_where(|_, value| value == b"3");
+                },
+                without("B: 3\r\n"),
+            ),
+            (|head| head.headers.insert(&name("a"), b"4").unwrap(), without("A: 1\r\n") + "a: 4\r\n"),
+            (|head| head.headers.append(&name("c"), b"4").unwrap(), whole.to_owned() + "c: 4\r\n"),
+            (|head| head.set_authority(b"other").unwrap(), whole.replace("Host: a", "Host: other")),
+            (|head| head.headers = head.headers.to_owned_fields(), whole.to_owned()),
+        ];
+        for (change, expected) in changes {
+            let mut changed = head(SENT);
+            change(&mut changed);
+            assert_eq!(written(&changed), expected);
+            assert_eq!(written(&changed.copied()), expected);
+        }
+        let nominated = SENT.replace("B: 3", "B: 3\r\nConnection: a, x");
+        assert_eq!(written(&head(&nominated)), without("A: 1\r\n"));
+        for odd in ["A:1", "A:  1", "A: 1 "] {
+            assert_eq!(written(&head(&SENT.replace("A: 1", odd))), whole, "{odd}");
+        }
     }
 
     #[test]

@@ -31,6 +31,7 @@ pub(crate) fn fields(
     limits: &Limits,
     found: &mut Found,
 ) -> Result<(), Stop> {
+    let mut is_as_written = true;
     while c.bytes.get(c.at) != Some(&b'\r') {
         let Some(Line { mut entry, plain, end }) = line(c.bytes, c.at) else { return Err(no_line(c)) };
         c.at = end;
@@ -42,9 +43,11 @@ pub(crate) fn fields(
             entry.dropped =
                 found.read(entry.known, entry.value, c.slice(entry.value), common).map_err(refused)?;
         }
+        is_as_written &= entry.clean && !entry.dropped;
         out.add(entry, !plain);
     }
     c.line_end()?;
+    out.lines = if is_as_written { out.entries.len() as u32 } else { 0 };
     // §6.1 and §6.3: a message with both fields, or with chunked in HTTP/1.0, was made to be read in two ways.
     if common.chunked && (common.content_length.is_some() || common.version == Version::Http10) {
         return Err(c.broken(Kind::Framing));
@@ -233,6 +236,7 @@ impl Options {
 
 /// RFC 9110 §7.6.1: fields named in Connection are hop-by-hop, except those of [`stays`].
 fn drop_nominated(c: &Cursor<'_>, out: &mut Fields) {
+    out.lines = 0;
     for i in 0..out.entries.len() {
         if out.entries[i].known != Known::Connection {
             continue;
