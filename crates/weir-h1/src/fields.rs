@@ -148,7 +148,7 @@ impl Fields {
     /// Whether the Content-Type is this media type, or one that starts with it.
     pub fn is_media(&self, media: &str) -> bool {
         let found = self.get_str("content-type").and_then(|text| text.get(..media.len()));
-        found.is_some_and(|text| text.eq_ignore_ascii_case(media.as_bytes()))
+        found.is_some_and(|text| same_name(text, media.as_bytes()))
     }
 
     /// Whether a field of that name is there.
@@ -466,8 +466,9 @@ impl Fields {
         self.entries.iter().filter(|e| !e.dropped)
     }
 
+    /// Compares whole words where that is possible, for the sake of fields that are there.
     fn find(&self, name: &[u8]) -> Option<&Entry> {
-        self.live().find(|e| self.is_named(e, name))
+        self.entries.iter().find(|e| e.name.len as usize == name.len() && self.is_live(e, name))
     }
 
     fn find_name(&self, name: &FieldName) -> Option<&Entry> {
