@@ -6,6 +6,12 @@
 //!     │                                          └── the watch ended as planned ◄──┤
 //!     └── V was compacted (410), the watch was refused or silent, the table was full ◄┘
 //! ```
+//!
+//! *Layout:* [`Table`] holds the slices; `attempts.rs` decides what follows when a watch or a request ends.
+
+mod attempts;
+
+pub use attempts::{Attempts, End, Next};
 
 use crate::{Applied, Found, INSTANCES, Instance, Listing, host_of, short};
 use serde::Deserialize;
@@ -32,6 +38,9 @@ const VERSION_BYTES: usize = 128;
 
 /// Longest name of an object in Kubernetes.
 const NAME_BYTES: usize = 253;
+
+/// The status of a version that the server no longer has: compacted, or older than what it remembers since its start.
+pub const GONE: u16 = 410;
 
 /// The label of a slice that names its Service.
 const SERVICE: &str = "kubernetes.io/service-name";
@@ -233,8 +242,9 @@ impl Table {
         let version = &object.metadata.resource_version;
         let is_event = ["ADDED", "MODIFIED", "DELETED", "BOOKMARK"].contains(&&*event.r#type);
         if !is_event {
-            let said = short(&object.message);
-            return self.reread(&format!("the watch ended with {}: {said}", object.code));
+            self.version = None;
+            let why = format!("the watch ended with {}: {}", object.code, short(&object.message));
+            return if object.code == GONE { Applied::Expired(why) } else { Applied::Reread(why) };
         }
         if version.is_empty() || version.len() > VERSION_BYTES {
             return self.reread("the watch sent an event without a version");
@@ -576,11 +586,24 @@ mod tests {
     }
 
     #[test]
+    fn a_version_that_is_gone_is_told_from_other_errors() {
+        let error = |code: u16| {
+            let object = json!({ "kind": "Status", "code": code, "message": "too old" });
+            json!({ "type": "ERROR", "object": object }).to_string()
+        };
+        let mut table = loaded(None, json!([simple("a", &[address(1)])]));
+        let expired = table.apply(error(410).as_bytes());
+        assert_eq!(expired, Applied::Expired("the watch ended with 410: too old".to_owned()));
+        assert_eq!(table.watch(), None);
+        let mut table = loaded(None, json!([]));
+        let other = table.apply(error(500).as_bytes());
+        assert_eq!(other, Applied::Reread("the watch ended with 500: too old".to_owned()));
+        assert_eq!(table.watch(), None);
+    }
+
+    #[test]
     fn what_is_no_event_is_read_again() {
-        let gone =
-            json!({ "type": "ERROR", "object": { "kind": "Status", "code": 410, "message": "too old" } });
         for line in [
-            gone.to_string(),
             "{".to_owned(),
             r#"{"type":"ADDED","object":{}}"#.to_owned(),
             event("RENAMED", 8, simple("b", &[])),

@@ -101,6 +101,8 @@ pub struct LeftOut {
 pub enum Applied {
     /// The list changed.
     Changed,
+    /// The registry no longer has the history that the watch asked for, with the reason: everything must be read again.
+    Expired(String),
     /// Everything must be read again, with the reason.
     Reread(String),
     /// Nothing changed.

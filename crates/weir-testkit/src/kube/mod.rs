@@ -65,6 +65,8 @@ struct Faults {
     uninstalled: BTreeSet<String>,
     /// How many of the next writes meet a conflict.
     conflicts: usize,
+    /// How many of the next watches of a resource get 410.
+    expired: BTreeMap<String, usize>,
     token: Option<String>,
     bookmarks: u64,
     /// Ends the watches that began before.
@@ -189,6 +191,11 @@ impl FakeKube {
     /// Breaks the next answers off after these numbers of bytes, one each.
     pub fn cut_next(&self, bytes: &[usize]) {
         self.fault(|faults| faults.cuts = bytes.iter().rev().copied().collect());
+    }
+
+    /// Lets the next watches of a resource get 410, whatever their version is.
+    pub fn expire_next(&self, resource: &str, watches: usize) {
+        self.fault(|faults| faults.expired.insert(resource.to_owned(), watches));
     }
 
     /// Lets the next writes meet a conflict.

@@ -159,9 +159,11 @@ fn follow(shared: &Shared, asked: &Asked, place: &Place, out: &mut Out<'_>) -> i
     let from = asked.parameter("resourceVersion").and_then(|version| version.parse().ok());
     let time = asked.parameter("timeoutSeconds").and_then(|time| time.parse().ok()).unwrap_or(3_600);
     let until = Instant::now() + Duration::from_secs(time);
-    let (mut marked, generation) = {
-        let faults = lock(&shared.faults);
-        (faults.bookmarks, faults.generation)
+    let (mut marked, generation, is_expired) = {
+        let mut faults = lock(&shared.faults);
+        let left = faults.expired.get_mut(place.key.0).filter(|left| **left > 0);
+        let is_expired = left.map(|left| *left -= 1).is_some();
+        (faults.bookmarks, faults.generation, is_expired)
     };
     out.bytes(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")?;
     let mut at: u64 = from.unwrap_or_else(|| lock(&shared.state).version);
@@ -177,7 +179,7 @@ fn follow(shared: &Shared, asked: &Asked, place: &Place, out: &mut Out<'_>) -> i
                 drop(state);
                 return out.bytes(b"0\r\n\r\n");
             }
-            if at < state.compacted {
+            if is_expired || at < state.compacted {
                 drop(state);
                 let (code, reason, message) = expired();
                 let object = json!({ "kind": "Status", "code": code, "reason": reason, "message": message });

@@ -60,9 +60,9 @@ async fn once(client: &Client, table: &mut Table, desk: &Desk) -> Result<(), Str
             Applied::Changed => desk.answered(table.listing(), false),
             Applied::Same => {}
             // A watch that never lasts counts as refused, even if reads succeed.
-            Applied::Reread(why) if opened.elapsed() < LASTED => return Err(why),
+            Applied::Expired(why) | Applied::Reread(why) if opened.elapsed() < LASTED => return Err(why),
             // Compaction loses nothing: everything is read again.
-            Applied::Reread(_) => return Ok(()),
+            Applied::Expired(_) | Applied::Reread(_) => return Ok(()),
         }
     }
 }
