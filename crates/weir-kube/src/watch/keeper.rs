@@ -17,6 +17,7 @@
 //! server itself is asked for the Gateway.
 
 use super::Time;
+use super::missing::Missing;
 use super::store::Store;
 use super::writer::Target;
 use crate::api::{ApiError, Object};
@@ -119,7 +120,7 @@ pub struct Keeper {
     /// The state of what is wanted or ours.
     entries: BTreeMap<Target, Entry>,
     asking: BTreeMap<u64, Asking>,
-    forbidden: BTreeSet<(&'static str, &'static str)>,
+    missing: Missing,
     /// The last answer of [`Self::is_unrecorded`], until something concerns it.
     unrecorded: Option<bool>,
 }
@@ -172,14 +173,14 @@ impl Keeper {
             wanted: Wanted::default(),
             entries: BTreeMap::new(),
             asking: BTreeMap::new(),
-            forbidden: BTreeSet::new(),
+            missing: Missing::default(),
             unrecorded: None,
         }
     }
 
-    /// What this replica may not do: verbs and kinds.
+    /// What this replica may not do, as far as an object waits for it: verbs and kinds.
     pub fn forbidden(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
-        self.forbidden.iter().copied()
+        self.missing.iter()
     }
 
     /// When [`Event::Tick`] is due.
@@ -197,7 +198,8 @@ impl Keeper {
         let concerns_record = self.concerns_record(&event);
         match event {
             Event::Lead(leads) => {
-                if std::mem::replace(&mut self.leads, leads) != leads && leads {
+                if std::mem::replace(&mut self.leads, leads) != leads {
+                    self.missing.clear();
                     look.extend(self.entries.keys().cloned());
                 }
             }
@@ -218,7 +220,7 @@ impl Keeper {
             Event::Wrote(number, Ok(object)) => look.extend(self.on_wrote(now, number, object)),
             Event::Deleted(number, Ok(()) | Err(ApiError::NotFound)) => {
                 if let Some(asking) = self.asking.remove(&number) {
-                    self.forbidden.remove(&asking.permission());
+                    self.missing.forget(&asking.target);
                     self.entries.remove(&asking.target); // the watch says so too, perhaps before
                 }
             }
@@ -276,12 +278,14 @@ impl Keeper {
         let is_ours = object.is_some_and(|object| self.is_ours(object));
         if !is_ours && !self.wanted.objects.contains_key(target) {
             self.entries.remove(target);
+            self.missing.forget(target);
             return false;
         }
         let entry = self.entries.entry(target.clone()).or_default();
         entry.is_ours = is_ours;
         if object.is_none() {
             entry.latest = None;
+            self.missing.forget(target);
         }
         true
     }
@@ -316,7 +320,7 @@ impl Keeper {
 
     fn on_wrote(&mut self, now: Time, number: u64, object: Object) -> Option<Target> {
         let asking = self.asking.remove(&number)?;
-        self.forbidden.remove(&asking.permission());
+        self.missing.permitted(asking.permission(), &asking.target);
         let entry = self.entries.get_mut(&asking.target)?;
         (entry.latest, entry.is_ours, entry.is_busy) = (Some(object), true, false);
         entry.is_refused = false;
@@ -329,6 +333,10 @@ impl Keeper {
         let Some(asking) = self.asking.remove(&number) else { return };
         let permission = asking.permission();
         let Asking { target, verb, .. } = asking;
+        // The server asks whether we may before it looks at the object.
+        if let ApiError::Conflict | ApiError::Exists | ApiError::NotFound | ApiError::Refused(..) = &e {
+            self.missing.permitted(permission, &target);
+        }
         let Some(entry) = self.entries.get_mut(&target) else { return };
         (entry.is_busy, entry.failures, entry.latest) = (false, entry.failures + 1, None);
         entry.is_refused = matches!(e, ApiError::Forbidden(_) | ApiError::Refused(..));
@@ -341,7 +349,7 @@ impl Keeper {
         };
         entry.after = now + wait;
         match e {
-            ApiError::Forbidden(why) if self.forbidden.insert(permission) => {
+            ApiError::Forbidden(why) if self.leads && self.missing.refused(permission, &target) => {
                 todo.push(Action::Say(Note::Forbidden(permission.0, permission.1, why)));
             }
             ApiError::Refused(_, why) if entry.failures == 1 => {
@@ -366,7 +374,7 @@ impl Keeper {
             Err(e) => return self.on_failure(now, number, e, todo),
         };
         let Some(asking) = self.asking.remove(&number) else { return };
-        self.forbidden.remove(&asking.permission());
+        self.missing.permitted(asking.permission(), &asking.target);
         let target = asking.target;
         let current = self.current(store, &target).cloned();
         let is_wanted = self.wanted.objects.contains_key(&target);
@@ -377,6 +385,7 @@ impl Keeper {
         let same = gateway.filter(|gateway| owner.as_ref().is_some_and(|(_, uid)| **uid == *gateway.uid));
         if same.is_some_and(|gateway| !is_of_another(store, &gateway, &self.controller)) {
             entry.after = now + KEPT;
+            self.missing.forget(&target);
             return;
         }
         (entry.is_busy, entry.after) = (true, Time::ZERO);
@@ -416,7 +425,7 @@ impl Keeper {
             return;
         }
         let verb = match &step {
-            Step::Nothing => return,
+            Step::Nothing => return self.missing.forget(target),
             _ if is_full => {
                 entry.after = now + Duration::from_millis(20);
                 return;

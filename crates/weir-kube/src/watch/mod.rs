@@ -3,10 +3,11 @@
 //!
 //! *Layout:* [`reflector`] follows one resource, [`store`] holds the objects of all, [`election`] decides which
 //! replica leads, [`status`] compares statuses, [`writer`] writes them, [`keeper`] keeps the Services of Gateways,
-//! [`recorder`] tells users by Events what is refused.
+//! [`recorder`] tells users by Events what is refused, `missing` holds the permissions that writer and keeper lack.
 
 pub mod election;
 pub mod keeper;
+mod missing;
 pub mod recorder;
 pub mod reflector;
 pub mod status;

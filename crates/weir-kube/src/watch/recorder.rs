@@ -32,7 +32,7 @@ const SENTENCE: usize = 1_024;
 /// How long a request may take before it counts as failed: longer than the client waits.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// When to try again what failed or may not be done.
-const REFUSED: Duration = Duration::from_secs(30);
+const REFUSED: Duration = Duration::from_secs(15);
 
 /// Something that a user should know about an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -108,7 +108,7 @@ impl Recorder {
         }
     }
 
-    /// Whether this replica may not create Events.
+    /// Whether this replica may not create Events that it has to tell.
     pub const fn is_forbidden(&self) -> bool {
         self.is_forbidden
     }
@@ -126,7 +126,10 @@ impl Recorder {
     pub fn on(&mut self, now: Time, stamp: &str, store: &Store, event: Event) -> Vec<Action> {
         let mut todo = Vec::new();
         match event {
-            Event::Lead(leads) => self.leads = leads,
+            Event::Lead(leads) => {
+                self.leads = leads;
+                self.is_forbidden &= leads;
+            }
             Event::Tick => {
                 if self.asking.as_ref().is_some_and(|(_, _, asked)| now >= *asked + PATIENCE) {
                     self.after = now + REFUSED;
@@ -165,6 +168,8 @@ impl Recorder {
             }
         }
         self.known.retain(|_, entry| entry.quiet > now || entry.is_wanted);
+        // Without anything to tell, nobody would notice the permission.
+        self.is_forbidden &= self.known.values().any(|entry| entry.is_wanted && entry.quiet <= now);
     }
 
     fn on_answer(&mut self, now: Time, number: u64, result: Result<(), ApiError>, todo: &mut Vec<Action>) {
@@ -180,6 +185,7 @@ impl Recorder {
             Err(e) => {
                 self.after = now + REFUSED;
                 if let ApiError::Forbidden(why) = e
+                    && self.leads
                     && !std::mem::replace(&mut self.is_forbidden, true)
                 {
                     todo.push(Action::Forbidden(why));
@@ -401,5 +407,31 @@ mod tests {
         assert_eq!(said, 1);
         assert_eq!(recorder.on(now, "", &store, Event::Lead(false)), []);
         assert_eq!(recorder.next(), Time::MAX, "who does not lead tells nothing");
+    }
+
+    #[test]
+    fn a_permission_is_missing_while_there_is_something_to_tell() {
+        let refused = || {
+            let mut world = World::leading(&["a"]);
+            world.want(S(0), &[("a", "Why")]);
+            let todo = world.recorder.on(S(4), "", &world.store, Event::Tick);
+            let [Action::Create(number, ..)] = todo[..] else { panic!("{todo:?}") };
+            let no = Err(ApiError::Forbidden("no".to_owned()));
+            world.recorder.on(S(4), "", &world.store, Event::Wrote(number, no));
+            assert!(world.recorder.is_forbidden());
+            world
+        };
+        let mut world = refused();
+        world.on(S(5), Event::Lead(false));
+        assert!(!world.recorder.is_forbidden(), "another replica tells");
+        let mut world = refused();
+        world.want(S(5), &[]);
+        assert!(!world.recorder.is_forbidden(), "the problem is gone");
+        let mut world = refused();
+        world.want(S(5), &[("a", "Why"), ("a", "More")]);
+        assert!(world.recorder.is_forbidden());
+        world.until(S(5), S(60));
+        assert!(!world.recorder.is_forbidden(), "it is told by now");
+        assert_eq!(world.told.len(), 2);
     }
 }

@@ -10,11 +10,12 @@
 //! ```
 
 use super::Time;
+use super::missing::Missing;
 use super::status::{merged, patch_of};
 use crate::api::{ApiError, Object};
 use crate::objects::Name;
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use weir_fleet::chance::{Chance, backoff};
 
@@ -104,8 +105,8 @@ pub struct Writer {
     entries: BTreeMap<Target, Entry>,
     due: VecDeque<Target>,
     asking: BTreeMap<u64, Asking>,
-    /// What we may not do, and for the status of which kind.
-    forbidden: BTreeSet<(&'static str, &'static str)>,
+    /// What we may not do. `patch` is of the status.
+    missing: Missing,
     /// No entry waits for an earlier time. Thousands of entries are not searched for each event.
     soonest: Time,
 }
@@ -155,14 +156,14 @@ impl Writer {
             entries: BTreeMap::new(),
             due: VecDeque::new(),
             asking: BTreeMap::new(),
-            forbidden: BTreeSet::new(),
+            missing: Missing::default(),
             soonest: Time::MAX,
         }
     }
 
-    /// What this replica may not do: verbs and kinds. `patch` is of the status.
+    /// What this replica may not do, as far as a status waits for it: verbs and kinds. `patch` is of the status.
     pub fn forbidden(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
-        self.forbidden.iter().copied()
+        self.missing.iter()
     }
 
     /// When [`Event::Tick`] is due.
@@ -198,6 +199,7 @@ impl Writer {
             return;
         }
         self.due.clear();
+        self.missing.clear();
         self.soonest = Time::MAX; // nobody waits after a change of the lead
         for (target, entry) in &mut self.entries {
             match entry.state {
@@ -214,6 +216,7 @@ impl Writer {
     fn on_seen(&mut self, target: Target, object: Option<Object>) {
         match object {
             None => {
+                self.missing.forget(&target);
                 if let Some(entry) = self.entries.get_mut(&target) {
                     entry.object = None;
                     if entry.wanted.is_none() && entry.state == State::Settled {
@@ -290,10 +293,14 @@ impl Writer {
         let Some(Asking { target, version, verb, .. }) = self.asking.remove(&number) else { return };
         let Some(entry) = self.entries.get_mut(&target) else { return };
         entry.state = State::Settled;
+        let permission = (verb, target.kind);
+        // The server asks whether we may before it looks at the object.
+        if let Ok(_) | Err(ApiError::Conflict | ApiError::NotFound | ApiError::Refused(..)) = &result {
+            self.missing.permitted(permission, &target);
+        }
         match result {
             Ok(object) => {
                 entry.is_stale = false;
-                self.forbidden.remove(&(verb, target.kind));
                 if is_write {
                     (entry.failures, entry.writes, entry.wrote) = (0, entry.writes + 1, now);
                 }
@@ -337,7 +344,7 @@ impl Writer {
                     (entry.state, self.soonest) = (State::Waiting(at), self.soonest.min(at));
                 }
                 match e {
-                    ApiError::Forbidden(why) if self.forbidden.insert((verb, target.kind)) => {
+                    ApiError::Forbidden(why) if self.leads && self.missing.refused(permission, &target) => {
                         todo.push(Action::Say(Note::Forbidden(verb, target.kind, why)));
                     }
                     ApiError::Refused(_, why) if entry.failures == 1 => {
@@ -358,14 +365,20 @@ impl Writer {
                 continue;
             }
             entry.state = State::Settled;
-            let (Some(object), Some(wanted)) = (&entry.object, &entry.wanted) else { continue };
+            let (Some(object), Some(wanted)) = (&entry.object, &entry.wanted) else {
+                self.missing.forget(&target);
+                continue;
+            };
             if entry.is_stale {
                 self.ask(now, target, "get", Action::Read, todo);
                 continue;
             }
             let mut value = object.value();
             let current = value.get_mut("status").map(Value::take).unwrap_or_default();
-            let Some(status) = merged(&current, wanted, &self.controller, stamp) else { continue };
+            let Some(status) = merged(&current, wanted, &self.controller, stamp) else {
+                self.missing.forget(&target);
+                continue;
+            };
             if entry.writes >= FREE_WRITES {
                 let at = entry.wrote + UNDONE;
                 if now < at {

@@ -222,6 +222,45 @@ fn what_is_forbidden_is_said_once_and_tried_again() {
     assert!(matches!(world.on(200, Event::Tick)[..], [Action::Create(4, ..)]));
 }
 
+/// A permission that no object waits for is not tried again, so nobody would notice that it has been granted.
+#[test]
+fn a_permission_is_missing_while_an_object_waits_for_it() {
+    let no = || ApiError::Forbidden("no".to_owned());
+    let missing = |world: &World| world.keeper.forbidden().collect::<Vec<_>>();
+    let refused = || {
+        let mut world = World::leading();
+        assert_eq!(world.seen(1, stored(service("u1", &[80], json!({})), "5")).len(), 1);
+        world.on(2, Event::Read(1, Err(ApiError::NotFound)));
+        world.on(3, Event::Deleted(2, Err(no())));
+        assert_eq!(missing(&world), [("delete", "Service")]);
+        world
+    };
+    let mut world = refused();
+    world.on(4, Event::Lead(false));
+    assert_eq!(missing(&world), [], "another replica keeps them");
+
+    let mut world = refused();
+    world.store.delete("Service", &Name::new("shop", "weir-web"));
+    world.on(4, Event::Seen(target("weir-web"), None));
+    assert_eq!(missing(&world), [], "somebody else has deleted it");
+
+    let mut world = refused();
+    world.on(4, wanted("u1", None));
+    assert_eq!(world.on(30, Event::Tick), [], "its Gateway is there again");
+    assert_eq!(missing(&world), []);
+
+    // It is asked for the Gateway each time before it deletes, and says nothing of that.
+    let mut world = refused();
+    assert_eq!(world.on(30, Event::Tick), [Action::Read(3, Name::new("shop", "web"))]);
+    world.on(31, Event::Read(3, Err(ApiError::NotFound)));
+    assert_eq!(missing(&world), [("delete", "Service")]);
+    assert_eq!(world.on(32, Event::Deleted(4, Err(no()))), [], "said already");
+    assert!(matches!(world.on(60, Event::Tick)[..], [Action::Read(5, _)]));
+    world.on(61, Event::Read(5, Err(ApiError::NotFound)));
+    world.on(62, Event::Deleted(6, Err(ApiError::Conflict)));
+    assert_eq!(missing(&world), [], "who meets a conflict was permitted to delete");
+}
+
 #[test]
 fn who_undoes_a_service_does_not_make_us_write_all_the_time() {
     let mut world = World::leading();

@@ -147,6 +147,51 @@ fn what_we_may_not_write_is_said_once_a_kind_and_tried_rarely() {
     assert!(matches!(writer.on(next, "t", Event::Tick)[..], [Action::Write { .. }]));
 }
 
+/// A permission that no status waits for is not tried again, so nobody would notice that it has been granted.
+#[test]
+fn a_permission_is_missing_while_a_status_waits_for_it() {
+    let missing = |writer: &Writer| writer.forbidden().collect::<Vec<_>>();
+    let refused = || {
+        let mut writer = leader();
+        for name in ["a", "b"] {
+            see(&mut writer, name, 1, &json!({}));
+            let write = want(&mut writer, name, &wanted("x"));
+            let [Action::Write { number, .. }] = write[..] else { panic!("{write:?}") };
+            writer.on(SECOND, "t", Event::Wrote(number, Err(ApiError::Forbidden("no".to_owned()))));
+        }
+        assert_eq!(missing(&writer), [("patch", "HTTPRoute")]);
+        writer
+    };
+    let mut writer = refused();
+    writer.on(SECOND, "t", Event::Lead(false));
+    assert_eq!(missing(&writer), [], "another replica writes");
+
+    let mut writer = refused();
+    writer.on(SECOND, "t", Event::Seen(target("a"), None));
+    assert_eq!(missing(&writer).len(), 1, "the other one waits");
+    writer.on(SECOND, "t", Event::Want(target("b"), None));
+    assert_eq!(missing(&writer), [], "one is gone, and we have nothing to say about the other");
+
+    let mut writer = refused();
+    see(&mut writer, "a", 2, &wanted("x"));
+    see(&mut writer, "b", 3, &wanted("x"));
+    let next = writer.next() + 20 * SECOND;
+    assert_eq!(writer.on(next, "t", Event::Tick), []);
+    assert_eq!(missing(&writer), [], "somebody else has written both");
+
+    // A RoleBinding may grant it in the namespace of one.
+    let mut writer = refused();
+    let next = writer.next() + 20 * SECOND;
+    let writes = writer.on(next, "t", Event::Tick);
+    let [Action::Write { number: first, .. }, Action::Write { number: second, .. }] = writes[..] else {
+        panic!("{writes:?}")
+    };
+    let said = writer.on(next, "t", Event::Wrote(first, Ok(object("a", 2, &wanted("x")))));
+    assert_eq!((said, missing(&writer).len()), (Vec::new(), 1));
+    writer.on(next, "t", Event::Wrote(second, Err(ApiError::Conflict)));
+    assert_eq!(missing(&writer), [], "who meets a conflict was permitted to write");
+}
+
 #[test]
 fn an_object_that_is_gone_is_not_written() {
     let mut writer = leader();
