@@ -116,9 +116,9 @@ fn an_upstream_that_has_heard_enough() {
         let (seen, _) = peer.accept();
         peer.wait(seen, "some of it", |message| message.body == b"some");
         let answer = [
-            weir_testkit::h2::Frame::headers(seen, &[(":status", "413"), ("content-length", "2")], false),
-            weir_testkit::h2::Frame::data(seen, "no", true),
-            weir_testkit::h2::Frame::reset(seen, code::NONE),
+            Frame::headers(seen, &[(":status", "413"), ("content-length", "2")], false),
+            Frame::data(seen, "no", true),
+            Frame::reset(seen, code::NONE),
         ];
         peer.wire().send(answer.iter().flat_map(|frame| frame.bytes()).collect::<Vec<u8>>());
         if front == "h1" {
@@ -163,7 +163,7 @@ fn stalled_uploads_stall_no_neighbour() {
     let mut client = weir.h2();
     client.ping();
     let stalled: Vec<u32> = (0..10).map(|_| client.post("/stalled")).collect();
-    let options = Options { settings: vec![(weir_testkit::h2::setting::WINDOW, 0)], ..Options::default() };
+    let options = Options { settings: vec![(setting::WINDOW, 0)], ..Options::default() };
     let mut peer = H2::server(upstream.accept(), &options);
     for _ in &stalled {
         peer.accept();
@@ -174,7 +174,7 @@ fn stalled_uploads_stall_no_neighbour() {
     }
     let stream = client.post("/other");
     let (seen, _) = peer.accept();
-    peer.send(&weir_testkit::h2::Frame::window(seen, 1000));
+    peer.send(&Frame::window(seen, 1000));
     client.body(stream, b"body", true);
     peer.message(seen).expect_body("body");
     peer.respond(seen, &[(":status", "200")], "ok");
