@@ -108,7 +108,7 @@ impl From<Value> for Upstream {
 
 impl Thing {
     /// Its text in a config.
-    fn text(&self) -> &str {
+    pub(crate) fn text(&self) -> &str {
         let (value, text) = &*self.0;
         text.get_or_init(|| {
             let text = value.to_string();

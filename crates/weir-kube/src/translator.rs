@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use weir_config::{Mistakes, Severity, Supply};
+use weir_config::{Diagnostic, Mistakes, Severity, Supply};
 use weir_telemetry::log;
 
 /// Translates the Gateway API and Ingresses.
@@ -39,7 +39,7 @@ pub struct GatewayApi {
     owners: Owners,
     /// The objects above the shares of their namespaces, with the bytes of config that they cost.
     cut: BTreeMap<(Kind, Name), usize>,
-    /// How long the config was when they were left out last.
+    /// How long the config was when they were left out last, without what answers with an error in their place.
     cut_at: usize,
     /// Longest config.
     longest: usize,
@@ -90,24 +90,42 @@ impl GatewayApi {
         if is_ours { addresses_of(service) } else { Vec::new() }
     }
 
-    /// The object whose thing a path of a diagnostic names, such as `routes.NAME.match.path`.
-    fn owner(&self, path: &str) -> Option<&(Kind, Name)> {
+    /// The thing that a path of a diagnostic names, such as `routes.NAME.match.path`, and its object.
+    fn thing(&self, path: &str) -> Option<Blamed> {
         let (_, rest) = path.split_once('.')?;
         // Names may have dots, so the longest that fits is meant.
         let ends = rest.match_indices(['.', ':', '[', ' ']).map(|(at, _)| at).chain([rest.len()]);
-        ends.rev().find_map(|end| self.owners.get(rest.get(..end)?)).map(|owner| &**owner)
+        ends.rev().find_map(|end| self.named(rest.get(..end)?))
     }
 
-    /// The object whose thing stands on a line of the config.
-    fn on_line(&self, number: u32) -> Option<&(Kind, Name)> {
+    /// The thing that stands on a line of the config, and its object.
+    fn on_line(&self, number: u32) -> Option<Blamed> {
         let before = usize::try_from(number).ok()?.checked_sub(1)?;
-        self.owners.get(thing_of(self.text.lines().nth(before)?)?).map(|owner| &**owner)
+        self.named(thing_of(self.text.lines().nth(before)?)?)
+    }
+
+    fn named(&self, thing: &str) -> Option<Blamed> {
+        let (thing, owner) = self.owners.get_key_value(thing)?;
+        Some(Blamed { thing: Some(Arc::clone(thing)), owner: (**owner).clone() })
+    }
+
+    /// Who is to blame for a mistake, if anybody is: one tenant's text must not keep the config of all from running.
+    fn blamed(&self, mistake: &Diagnostic) -> Option<Blamed> {
+        let by_place = || match (mistake.code, &mistake.place) {
+            _ if !mistake.path.is_empty() => None,
+            ("too-large", _) => Some(Blamed { thing: None, owner: self.greatest()?.clone() }),
+            (_, place) => self.on_line(place.as_ref()?.line),
+        };
+        // What the system refuses has its place in the message.
+        let by_message = || self.thing(Some(&mistake.message).filter(|text| text.starts_with("listeners."))?);
+        self.thing(&mistake.path).or_else(by_message).or_else(by_place)
     }
 
     /// The objects of namespaces whose part of a text is greater than their share, with their bytes.
     fn beyond(&self, text: &str, owners: &Owners) -> BTreeMap<(Kind, Name), usize> {
         let created = |(kind, name): &(Kind, Name)| self.cluster.created(*kind, name);
-        let sizes = sizes(text, owners);
+        let mut sizes = sizes(text, owners);
+        sizes.retain(|owner, _| !self.options.refused.contains_key(*owner));
         let costs = sizes.iter().map(|(&owner, &bytes)| Cost { owner, created: created(owner), bytes });
         let beyond = quota::beyond(costs.collect(), self.longest).into_iter();
         beyond.map(|owner| (owner.clone(), sizes.get(owner).copied().unwrap_or_default())).collect()
@@ -123,7 +141,8 @@ impl GatewayApi {
 
     /// Who has most of a config that is too large: of the namespace with the most text, the longest object.
     fn greatest(&self) -> Option<&(Kind, Name)> {
-        let of_object = sizes(&self.text, &self.owners);
+        let mut of_object = sizes(&self.text, &self.owners);
+        of_object.retain(|owner, _| !self.options.refused.contains_key(*owner));
         let mut of_namespace: BTreeMap<&str, usize> = BTreeMap::new();
         for (owner, size) in &of_object {
             *of_namespace.entry(&owner.1.namespace).or_default() += *size;
@@ -240,6 +259,7 @@ impl Translator for GatewayApi {
                 !options.refused.keys().all(is_elsewhere)
                     || !options.closed.keys().all(is_elsewhere)
                     || options.dropped.iter().any(|dropped| dropped.namespace == name.namespace)
+                    || options.dropped_matches.values().any(|route| route.namespace == name.namespace)
             };
             if kind == Kind::EndpointSlice && !is_left_out(&self.options) {
                 let services = service.into_iter().chain(self.cluster.service_of(kind, &name));
@@ -252,6 +272,7 @@ impl Translator for GatewayApi {
                 options.refused.retain(|left_out, _| is_elsewhere(left_out));
                 options.closed.retain(|left_out, _| is_elsewhere(left_out));
                 options.dropped.retain(|dropped| dropped.namespace != name.namespace);
+                options.dropped_matches.retain(|_, route| route.namespace != name.namespace);
             });
         }
         let moved = before.is_some_and(|before| before != self.addresses(&name));
@@ -268,13 +289,14 @@ impl Translator for GatewayApi {
             self.options.addresses = without.map(|(name, _)| (name.clone(), addresses.clone())).collect();
         }
         let (mut translated, mut text) = self.translated();
-        if self.has_room_again(text.len()) {
+        if self.has_room_again(text.len().saturating_sub(translated.closed)) {
             // All of them come back, and the shares are worked out anew.
             let before = std::mem::take(&mut self.cut);
             self.change_options(|options| options.refused.retain(|object, _| !before.contains_key(object)));
             (translated, text) = self.translated();
         }
-        if text.len() > self.longest {
+        // What answers with an error in the place of others has room of its own.
+        if text.len() > self.longest + translated.closed {
             let (beyond, size) = (self.beyond(&text, &translated.owners), text.len());
             let fields: log::Fields<'_> = &[("bytes", &size), ("left_out", &beyond.len())];
             log::error(
@@ -289,7 +311,7 @@ impl Translator for GatewayApi {
             self.change_options(|options| options.refused.extend(left_out));
             self.cut.extend(beyond);
             (translated, text) = self.translated();
-            self.cut_at = text.len();
+            self.cut_at = text.len().saturating_sub(translated.closed);
         }
         self.owners = translated.owners;
         let statuses = translated
@@ -330,29 +352,32 @@ impl Translator for GatewayApi {
         let closed: BTreeSet<(Kind, Name)> = self.options.closed.keys().cloned().collect();
         let refused: BTreeSet<(Kind, Name)> = self.options.refused.keys().cloned().collect();
         for mistake in shown.iter().filter(|mistake| mistake.severity == Severity::Error) {
-            // What the system refuses, such as a port in use, has its place in the message.
-            let message = mistake.message.strip_prefix("listeners.").map(|_| mistake.message.as_str());
-            if let Some(address) = message.and_then(missing_address) {
+            if let Some(address) = missing_address(&mistake.message) {
                 self.options.unusable.insert(address);
                 continue;
             }
-            // One tenant's text must not keep the config of all from running.
-            let by_place = || match (mistake.code, &mistake.place) {
-                _ if !mistake.path.is_empty() => None,
-                ("too-large", _) => self.greatest(),
-                (_, place) => self.on_line(place.as_ref()?.line),
-            };
-            let blamed =
-                self.owner(&mistake.path).or_else(|| self.owner(message?)).or_else(by_place).cloned();
-            if let Some(blamed) = blamed {
-                let why = mistake.message.chars().take(REASON).collect();
-                // Its matches may stay if they are not what is wrong.
-                let can_answer = is_behind_match(&mistake.path) && !closed.contains(&blamed);
-                let out = if can_answer { &mut self.options.closed } else { &mut self.options.refused };
-                if blamed.0 == Kind::Ingress && refused.contains(&blamed) {
-                    self.options.dropped.insert(blamed.1.clone());
+            let Some(Blamed { thing, owner }) = self.blamed(mistake) else { continue };
+            let why: String = mistake.message.chars().take(REASON).collect();
+            // Its matches may stay if they are not what is wrong.
+            let can_answer = thing.as_ref().is_some_and(|thing| is_behind_match(&mistake.path, thing))
+                && !closed.contains(&owner);
+            match (owner.0, thing) {
+                // The other matches stay in any case.
+                (Kind::GrpcRoute | Kind::HttpRoute, Some(thing)) => {
+                    if !can_answer {
+                        self.options.dropped_matches.insert(thing, owner.1.clone());
+                    }
+                    self.options.closed.entry(owner).or_insert(why);
                 }
-                out.entry(blamed).or_insert(why);
+                _ if can_answer => {
+                    self.options.closed.entry(owner).or_insert(why);
+                }
+                _ => {
+                    if owner.0 == Kind::Ingress && refused.contains(&owner) {
+                        self.options.dropped.insert(owner.1.clone());
+                    }
+                    self.options.refused.entry(owner).or_insert(why);
+                }
             }
         }
         let is_changed = left_out(&self.options) != before;
@@ -364,19 +389,29 @@ impl Translator for GatewayApi {
     }
 }
 
-/// How much is left out, of each sort.
-fn left_out(options: &Options) -> [usize; 4] {
-    [options.refused.len(), options.closed.len(), options.unusable.len(), options.dropped.len()]
+/// Who is to blame for a mistake.
+struct Blamed {
+    /// The thing of the config, unless all that was made of the object is meant.
+    thing: Option<Arc<str>>,
+    owner: (Kind, Name),
 }
 
-/// Whether a path of a diagnostic is of a route, but not of what it matches.
-fn is_behind_match(path: &str) -> bool {
-    path.starts_with("routes.")
-        && [".filters", ".upstream", ".respond", ".timeouts"].iter().any(|key| path.contains(key))
+/// How much is left out, of each sort.
+fn left_out(options: &Options) -> [usize; 5] {
+    let Options { refused, closed, unusable, dropped, dropped_matches, .. } = options;
+    [refused.len(), closed.len(), unusable.len(), dropped.len(), dropped_matches.len()]
+}
+
+/// Whether a path of a diagnostic is of this route of the config, but not of what it matches.
+fn is_behind_match(path: &str, route: &str) -> bool {
+    let rest = path.strip_prefix("routes.").and_then(|path| path.strip_prefix(route));
+    let keys = [".filters", ".upstream", ".respond", ".timeouts"];
+    rest.is_some_and(|rest| keys.iter().any(|key| rest.starts_with(key)))
 }
 
 /// The address that no interface of this machine has, if that is why it cannot be listened on.
 fn missing_address(message: &str) -> Option<IpAddr> {
+    let message = message.strip_prefix("listeners.")?;
     let (address, why) = message.split_once("cannot listen on ")?.1.split_once(": ")?;
     let is_missing = why.contains("(os error 99)"); // EADDRNOTAVAIL on Linux
     address.parse::<SocketAddr>().ok().filter(|_| is_missing).map(|address| address.ip())
@@ -429,7 +464,7 @@ mod tests {
     use super::*;
     use crate::api::Object;
     use serde_json::json;
-    use weir_config::{Diagnostic, Diagnostics};
+    use weir_config::Diagnostics;
 
     fn put(translator: &mut GatewayApi, kind: &'static str, version: &str, mut object: Value) -> Effect {
         object["metadata"]["uid"] = json!("u");

@@ -262,6 +262,99 @@ fn what_is_left_out_is_closed() {
     assert_eq!(ask(&case, &options, "left.test", "/admin").0, served);
 }
 
+/// What is left out of an HTTPRoute answers with an error: a wider route, also one of another tenant, may lack what
+/// guards it.
+#[test]
+fn what_is_left_out_of_a_route_is_closed() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let mut case = read(&folder, &folder.join("attacks.yaml"));
+    let mut put = |(namespace, name, day): (&str, &str, u8), host: &str, rules: Value| {
+        case.cluster
+            .apply(&json!({
+                "apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
+                "metadata": {
+                    "namespace": namespace, "name": name,
+                    "creationTimestamp": format!("2026-02-0{day}T00:00:00Z"),
+                },
+                "spec": {
+                    "parentRefs": [ { "name": "edge", "namespace": "infra" } ], "hostnames": [ host ],
+                    "rules": rules,
+                },
+            }))
+            .unwrap();
+    };
+    let rule = |path: &str, backend: &str| {
+        json!({
+            "matches": [ { "path": { "value": path } } ], "backendRefs": [ { "name": backend, "port": 8080 } ],
+        })
+    };
+    put(("web", "wide", 1), "left.test", json!([rule("/", "web1")]));
+    let guarded = json!([rule("/admin", "app1"), rule("/admin/open", "app2")]);
+    put(("app", "admin", 2), "left.test", guarded);
+    put(("web", "late", 3), "left.test", json!([rule("/admin", "web1")]));
+    // More than the room of a namespace: each match takes some hundred bytes.
+    let many = |at: usize| json!({ "path": { "value": format!("/many/{at}/{}", "x".repeat(200)) } });
+    let matches: Vec<Value> = (0..MAX_MATCHES).map(many).collect();
+    let greedy = json!([ { "matches": matches, "backendRefs": [ { "name": "v1", "port": 8080 } ] } ]);
+    put(("infra", "greedy", 1), "left.test", greedy);
+    let ask = |options: &Options, host: &str, path: &str| {
+        let translated = translate(&case.cluster, options);
+        let folder = tempfile::tempdir().unwrap();
+        let checked = checked(&translated, folder.path());
+        assert_eq!(checked.diagnostics.errors(), 0, "{}", checked.diagnostics.to_text());
+        let (_, snapshot) = checked.compiled.as_ref().unwrap();
+        let arriving = Arriving { listener: Some("gw_infra_edge_80"), client: None };
+        let told = explain(snapshot, arriving, "GET", &format!("http://{host}{path}"), &[]).unwrap();
+        let own = [("app", "admin"), ("infra", "greedy")];
+        let is_own = |name: &Name| own.contains(&(name.namespace.as_str(), name.name.as_str()));
+        (outcome(&told), translated.notices.iter().filter(|(_, name, _)| is_own(name)).count())
+    };
+    let route = |kind, namespace: &str, name: &str| (kind, Name::new(namespace, name));
+    let http = weir_kube::Kind::HttpRoute;
+    let mut options = case.options.clone();
+    let long = |at: usize| format!("/many/{at}/{}", "x".repeat(200));
+    let (web, none) = ("svc_web_web1_8080", 0);
+    assert_eq!(ask(&options, "left.test", "/admin/x"), ("svc_app_app1_8080".to_owned(), none));
+    for left_out in [route(http, "app", "admin"), route(http, "infra", "greedy")] {
+        options.refused.insert(left_out, "it is too much".to_owned());
+    }
+    for (host, path, expected) in [
+        ("left.test", "/admin", "500"),
+        ("left.test", "/admin/x", "500"),
+        ("left.test", "/admin/open", "500"),
+        // What others have stays theirs.
+        ("left.test", "/administration", web),
+        ("left.test", "/", web),
+        ("left.test", &*long(0), "500"),
+        ("left.test", &*long(MAX_MATCHES - 1), web),
+    ] {
+        assert_eq!(ask(&options, host, path), (expected.to_owned(), 1), "{host}{path}");
+    }
+    // A match that Weir refuses is left out, and the others of its route stay closed.
+    options.refused.clear();
+    options.closed.insert(route(http, "app", "admin"), "its match is refused".to_owned());
+    let name = "http_app_admin_0_0_gw_infra_edge_80";
+    assert!(translate(&case.cluster, &options).config.routes.iter().any(|(known, _)| &**known == name));
+    options.dropped_matches.insert(name.into(), Name::new("app", "admin"));
+    assert_eq!(ask(&options, "left.test", "/admin/open"), ("500".to_owned(), none));
+    assert_eq!(ask(&options, "left.test", "/admin/x"), (web.to_owned(), none));
+}
+
+/// A TLSRoute that is left out keeps its host: the connections are closed, and no wider host's route gets them.
+#[test]
+fn the_host_of_a_connection_route_that_is_left_out_stays_closed() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let case = read(&folder, &folder.join("tls-and-tcp.yaml"));
+    let mut options = case.options.clone();
+    let to = |options: &Options| {
+        let listeners = translate(&case.cluster, options).config.listeners;
+        listeners["gw_infra_edge_443"]["sni"]["a.pass.example.org"].clone()
+    };
+    assert_ne!(to(&options), json!({ "upstream": "nowhere" }));
+    options.refused.insert((weir_kube::Kind::TlsRoute, Name::new("infra", "pass")), "no".to_owned());
+    assert_eq!(to(&options), json!({ "upstream": "nowhere" }));
+}
+
 /// All Ingresses share one listener, and TLS prefers an exact name to a wildcard: a certificate for a host of another
 /// namespace is not served, and the name that nobody's rule has keeps nobody from it.
 #[test]

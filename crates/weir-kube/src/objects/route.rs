@@ -248,8 +248,8 @@ pub struct Timeouts {
 pub struct Retry {
     /// The statuses.
     pub codes: Vec<u16>,
-    /// How often it is tried again.
-    pub attempts: Option<u32>,
+    /// How often it is tried again. The API's schema allows negative numbers.
+    pub attempts: Option<i64>,
     /// The shortest pause.
     pub backoff: Option<String>,
 }

@@ -25,9 +25,11 @@ pub(super) struct Place {
 /// A route with all its parents that are ours.
 pub(super) struct Attached<'c> {
     pub(super) parents: Vec<Parent<'c>>,
+    /// Why no parent accepts it. Its places are those that it would have, where its matches answer with an error.
+    pub(super) wrong: Option<Problem>,
     /// By listener of Weir.
     pub(super) places: BTreeMap<String, Place>,
-    /// The listeners that it attached to: Gateway, listener, hosts.
+    /// The listeners that it attached to, or would attach to: Gateway, listener, hosts.
     pub(super) listeners: Vec<(usize, usize, Vec<String>)>,
     /// What it asked about routes of the other kind.
     pub(super) asked: Vec<Asked>,
@@ -86,31 +88,33 @@ pub(super) fn attach<'c>(
     refs: &'c [ParentRef],
     hostnames: &[String],
 ) -> Attached<'c> {
-    let mut attached =
-        Attached { parents: Vec::new(), places: BTreeMap::new(), listeners: Vec::new(), asked: Vec::new() };
+    let mut attached = Attached {
+        parents: Vec::new(),
+        wrong: cx.refused(kind, &meta.key()),
+        places: BTreeMap::new(),
+        listeners: Vec::new(),
+        asked: Vec::new(),
+    };
     let hosts: Vec<Option<String>> = hostnames.iter().map(|host| text::host(host)).collect();
-    let mut wrong = cx.refused(kind, &meta.key());
     if let Some(bad) = hosts.iter().position(Option::is_none) {
         let host = hostnames.get(bad).map(|host| shown(host)).unwrap_or_default();
-        wrong = wrong.or_else(|| Some(unsupported(format!("`{host}` is not a host name"))));
+        attached.wrong.get_or_insert_with(|| unsupported(format!("`{host}` is not a host name")));
     }
     if hosts.len() > MAX_HOSTS {
-        wrong = Some(unsupported(format!("it has more than {MAX_HOSTS} hostnames")));
+        attached.wrong = Some(unsupported(format!("it has more than {MAX_HOSTS} hostnames")));
     }
-    let mut hosts: Vec<String> = hosts.into_iter().flatten().collect();
-    if hosts.is_empty() {
+    let mut hosts: Vec<String> = hosts.into_iter().flatten().take(MAX_HOSTS).collect();
+    // A route whose hosts are all wrong has none, not any.
+    if hostnames.is_empty() {
         hosts.push(String::new());
     }
     let mut counted = BTreeSet::new();
     for reference in refs {
         let Some((gate_at, candidates)) = candidates(gates, meta, reference) else { continue };
         let Some(gate) = gates.get(gate_at) else { continue };
-        let found = match &wrong {
-            Some(problem) => Err(problem.clone()),
-            None => listeners(cx, (gate_at, gate), &candidates, (kind, meta), &hosts, &mut attached.asked),
-        };
+        let found = listeners(cx, (gate_at, gate), &candidates, (kind, meta), &hosts, &mut attached.asked);
         let gateway = gate.name.clone();
-        let wrong = match found {
+        let problem = match found {
             Ok(found) => {
                 for (at, met) in found {
                     if counted.insert((gate_at, at)) {
@@ -122,6 +126,7 @@ pub(super) fn attach<'c>(
             }
             Err(problem) => Some(problem),
         };
+        let wrong = attached.wrong.clone().or(problem);
         attached.parents.push(Parent { reference, wrong, gateway });
     }
     attached

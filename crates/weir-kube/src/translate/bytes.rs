@@ -14,6 +14,9 @@ use std::sync::Arc;
 use weir_config::Supply;
 use weir_config::schema::EndpointAddress;
 
+/// What a host costs whose connections are closed, in bytes of config, beside its name.
+const CLOSED_HOST: usize = 64;
+
 /// The largest weight of an endpoint.
 const MAX_WEIGHT: u64 = 65_535;
 
@@ -37,10 +40,12 @@ fn route<'c>(
     statuses: &mut Vec<Status>,
 ) {
     let attached = attach(cx, gates, kind, &object.meta, &object.spec.parent_refs, &object.spec.hostnames);
-    let mut findings = Findings::default();
+    let mut findings = Findings { unusable: attached.wrong.clone(), ..Findings::default() };
+    let is_left_out = cx.refused(kind, &object.meta.key()).is_some();
     let gateways: BTreeSet<Name> = attached.parents.iter().map(|parent| parent.gateway.clone()).collect();
     if !gateways.is_empty() {
         let backends = match &object.spec.rules[..] {
+            _ if findings.unusable.is_some() => &[][..],
             [only] => &only.backend_refs[..],
             _ => {
                 findings.unusable = Some(unsupported("a route of connections has one rule"));
@@ -66,11 +71,16 @@ fn route<'c>(
                 |host: &String| gate.listeners.get(*at).is_some_and(|own| is_of_other_name(gate, own, host));
             let hosts: Vec<&String> = hosts.iter().filter(|host| !is_theirs(host)).collect();
             let Some(listener) = gate.listeners.get_mut(*at) else { continue };
+            // A route that is not accepted keeps its hosts, because the route of a wider host is not meant for them.
+            let upstream = upstream.as_ref().filter(|_| findings.unusable.is_none());
             for host in hosts {
-                if findings.unusable.is_none() {
-                    let to = || upstream.clone().unwrap_or_else(|| nowhere(cx));
-                    listener.bytes.entry(host.clone()).or_insert_with(to);
+                if listener.bytes.contains_key(host)
+                    || is_left_out && !cx.room.take(&object.meta.namespace, CLOSED_HOST + host.len())
+                {
+                    continue;
                 }
+                let to = upstream.cloned().unwrap_or_else(|| nowhere(cx));
+                listener.bytes.insert(host.clone(), to);
             }
         }
     }

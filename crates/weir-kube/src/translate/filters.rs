@@ -290,8 +290,8 @@ fn path_edit(around: &Around<'_>, written: &PathModifier) -> Result<Value, Probl
 /// The setting `retry` of an upstream.
 pub(super) fn retry(written: &crate::objects::Retry) -> Result<Value, Problem> {
     let attempts = written.attempts.unwrap_or(1);
-    if attempts > 9 {
-        return Err(unsupported("a request is retried at most 9 times"));
+    if !(0..=9).contains(&attempts) {
+        return Err(unsupported("a request is retried between 0 and 9 times"));
     }
     let mut on = vec![json!("connect"), json!("reset"), json!("refused_stream")];
     for code in &written.codes {

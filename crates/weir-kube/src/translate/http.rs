@@ -1,4 +1,8 @@
 //! HTTPRoutes and GRPCRoutes become routes of Weir: one for each match of each rule at each listener of Weir.
+//!
+//! A rule that cannot be served keeps its matches, which answer with an error: a wider route may lack what guards it.
+//! So does a route that is not accepted as a whole. A match that Weir cannot express is left out, as the API has it
+//! (`PartiallyInvalid`, *Dropped Rule*): nothing says which requests it means.
 
 use super::arms::{self, Handled};
 use super::attach::{Attached, Findings, Place, attach, status};
@@ -20,6 +24,9 @@ use std::collections::BTreeSet;
 
 /// Most regular expressions of a route: each may take a MiB, at each listener.
 const MAX_REGEXES: usize = 32;
+
+/// The type of a condition that is a regular expression.
+const REGEX: &str = "RegularExpression";
 
 /// A rule of either kind of route.
 struct Rule<'c> {
@@ -67,13 +74,22 @@ pub(super) fn routes<'c>(
             Either::Http(object) => http_route(cx, gates, object),
             Either::Grpc(object) => grpc_route(cx, gates, object),
         };
-        let out = cx.swap(before);
+        let mut out = cx.swap(before);
+        let is_left_out = cx.refused(kind, name).is_some();
+        let mut closed = Vec::new();
+        if is_left_out {
+            closed = std::mem::take(&mut out.routes);
+            out.upstreams.clear();
+            out.files.clear();
+        }
+        let is_accepted = attached.wrong.is_none() && findings.unusable.is_none();
         let made = Made {
             out,
+            closed,
             is_attached: !attached.parents.is_empty(),
             status: status(cx, kind, meta, &attached, &findings),
             asked: attached.asked,
-            listeners: if findings.unusable.is_none() { attached.listeners } else { Vec::new() },
+            listeners: if is_accepted { attached.listeners } else { Vec::new() },
         };
         known.put(kind, name.clone(), made).join(cx, gates, statuses);
     }
@@ -102,16 +118,18 @@ fn http_route<'c>(
 ) -> (Attached<'c>, Findings) {
     let spec = &object.spec;
     let of = (Kind::HttpRoute, &object.meta);
-    let all = spec.rules.iter().flat_map(|rule| &rule.matches);
-    let regexes = all.map(|m| {
-        let path = m.path.as_ref().and_then(|path| path.kind.as_deref());
-        let values = m.headers.iter().chain(&m.query_params);
-        is_regex(path) + values.map(|value| is_regex(value.kind.as_deref())).sum::<usize>()
-    });
-    let size = (spec.rules.len(), regexes.sum());
-    route(cx, gates, of, (&spec.parent_refs, &spec.hostnames), size, || {
-        spec.rules.iter().map(http_rule).collect()
+    let types = spec.rules.iter().flat_map(|rule| &rule.matches).flat_map(types_of_http);
+    let wrong = unaccepted(spec.rules.len(), types);
+    route(cx, gates, of, (&spec.parent_refs, &spec.hostnames), wrong, |left| {
+        spec.rules.iter().take(MAX_RULES).map(|rule| http_rule(rule, left)).collect()
     })
+}
+
+/// The types of a match's conditions.
+fn types_of_http(written: &HttpMatch) -> impl Iterator<Item = &str> {
+    let path = written.path.as_ref().and_then(|path| path.kind.as_deref());
+    let values = written.headers.iter().chain(&written.query_params);
+    path.into_iter().chain(values.filter_map(|value| value.kind.as_deref()))
 }
 
 fn grpc_route<'c>(
@@ -121,15 +139,14 @@ fn grpc_route<'c>(
 ) -> (Attached<'c>, Findings) {
     let spec = &object.spec;
     let of = (Kind::GrpcRoute, &object.meta);
-    let all = spec.rules.iter().flat_map(|rule| &rule.matches);
-    let regexes = all.map(|m| {
-        let method = m.method.as_ref().and_then(|method| method.kind.as_deref());
-        is_regex(method) + m.headers.iter().map(|field| is_regex(field.kind.as_deref())).sum::<usize>()
-    });
-    let size = (spec.rules.len(), regexes.sum());
-    route(cx, gates, of, (&spec.parent_refs, &spec.hostnames), size, || {
-        let rules = spec.rules.iter().map(|rule| Rule {
-            matches: matches(&rule.matches, grpc_match),
+    let types = spec.rules.iter().flat_map(|rule| &rule.matches).flat_map(types_of_grpc);
+    let wrong = unaccepted(spec.rules.len(), types);
+    route(cx, gates, of, (&spec.parent_refs, &spec.hostnames), wrong, |left| {
+        let rules = spec.rules.iter().take(MAX_RULES).map(|rule| Rule {
+            matches: matches(&rule.matches, |written| {
+                take_regexes(left, types_of_grpc(written))?;
+                grpc_match(written)
+            }),
             filters: &rule.filters,
             backends: &rule.backend_refs,
             timeouts: Ok(json!({})),
@@ -139,9 +156,40 @@ fn grpc_route<'c>(
     })
 }
 
-/// One if a match is of this type.
-fn is_regex(kind: Option<&str>) -> usize {
-    usize::from(kind == Some("RegularExpression"))
+/// The types of a match's conditions.
+fn types_of_grpc(written: &GrpcMatch) -> impl Iterator<Item = &str> {
+    let method = written.method.as_ref().and_then(|method| method.kind.as_deref());
+    method.into_iter().chain(written.headers.iter().filter_map(|field| field.kind.as_deref()))
+}
+
+/// Why a route with so many rules and conditions of these types is not accepted as a whole. A type that nobody knows
+/// means that, as the API has it.
+fn unaccepted<'a>(rules: usize, types: impl Iterator<Item = &'a str>) -> Option<Problem> {
+    let (mut regexes, mut unknown) = (0, None);
+    for kind in types {
+        match kind {
+            REGEX => regexes += 1,
+            "Exact" | "PathPrefix" => {}
+            _ => unknown = Some(kind),
+        }
+    }
+    if rules > MAX_RULES {
+        return Some(unsupported(format!("it has more than {MAX_RULES} rules")));
+    }
+    if regexes > MAX_REGEXES {
+        return Some(too_many_regexes());
+    }
+    unknown.map(|kind| unsupported(format!("a match of the type {} is not supported", shown(kind))))
+}
+
+/// Takes the regular expressions of a match from those that its route has left.
+fn take_regexes<'a>(left: &mut usize, types: impl Iterator<Item = &'a str>) -> Result<(), Problem> {
+    *left = left.checked_sub(types.filter(|kind| *kind == REGEX).count()).ok_or_else(too_many_regexes)?;
+    Ok(())
+}
+
+fn too_many_regexes() -> Problem {
+    unsupported(format!("it has more than {MAX_REGEXES} regular expressions"))
 }
 
 fn route<'c>(
@@ -149,32 +197,32 @@ fn route<'c>(
     gates: &[Gate<'c>],
     (kind, meta): (Kind, &'c Meta),
     (parents, hostnames): (&'c [ParentRef], &'c [String]),
-    (rule_count, regexes): (usize, usize),
-    rules: impl FnOnce() -> Vec<Rule<'c>>,
+    wrong: Option<Problem>,
+    // Gets how many regular expressions may be compiled: the matches beyond are left out.
+    rules: impl FnOnce(&mut usize) -> Vec<Rule<'c>>,
 ) -> (Attached<'c>, Findings) {
     let attached = attach(cx, gates, kind, meta, parents, hostnames);
     let mut findings = Findings::default();
-    if rule_count > MAX_RULES {
-        findings.unusable = Some(unsupported(format!("it has more than {MAX_RULES} rules")));
-    } else if regexes > MAX_REGEXES {
-        findings.unusable = Some(unsupported(format!("it has more than {MAX_REGEXES} regular expressions")));
-    } else if !attached.parents.is_empty() {
-        let rules = rules();
-        emit(cx, (kind, meta), &attached, &rules, &mut findings);
+    if attached.parents.is_empty() {
+        return (attached, findings);
     }
+    let closed = attached.wrong.clone().or(wrong).or_else(|| cx.closed(kind, &meta.key()));
+    let mut left = MAX_REGEXES;
+    let rules = rules(&mut left);
+    emit(cx, (kind, meta), &attached, (&rules, closed), &mut findings);
     (attached, findings)
 }
 
+/// Makes the routes of all rules. If the whole route is `closed`, each answers with an error.
 fn emit(
     cx: &mut Cx<'_>,
     of: (Kind, &Meta),
     attached: &Attached<'_>,
-    rules: &[Rule<'_>],
+    (rules, closed): (&[Rule<'_>], Option<Problem>),
     findings: &mut Findings,
 ) {
     let gateways: BTreeSet<_> = attached.parents.iter().map(|parent| parent.gateway.clone()).collect();
     let (mut sound, mut wrong) = (0, None);
-    let closed = cx.closed(of.0, &of.1.key());
     for (number, rule) in rules.iter().enumerate() {
         // References are judged also where no listener serves the route yet.
         let mut legs = Vec::new();
@@ -291,11 +339,14 @@ fn push(
             value["match"]["hosts"] = json!(hosts);
         }
         let more: &[&str] = if at == 0 { &[] } else { &["any"] };
-        cx.push(rank.clone(), names::join(&[&parts[..], more].concat()), value, (kind, &meta.key()));
+        let name = names::join(&[&parts[..], more].concat());
+        if !cx.options.dropped_matches.contains_key(name.as_str()) {
+            cx.push(rank.clone(), name, value, (kind, &meta.key()));
+        }
     }
 }
 
-fn http_rule(rule: &HttpRule) -> Rule<'_> {
+fn http_rule<'c>(rule: &'c HttpRule, left: &mut usize) -> Rule<'c> {
     let timeouts = match &rule.timeouts {
         None => Ok(json!({})),
         Some(written) => {
@@ -316,7 +367,10 @@ fn http_rule(rule: &HttpRule) -> Rule<'_> {
     let retry = no_sessions(rule.session_persistence.as_ref());
     let retry = retry.and_then(|()| rule.retry.as_ref().map(filters::retry).transpose());
     Rule {
-        matches: matches(&rule.matches, http_match),
+        matches: matches(&rule.matches, |written| {
+            take_regexes(left, types_of_http(written))?;
+            http_match(written)
+        }),
         filters: &rule.filters,
         backends: &rule.backend_refs,
         timeouts,
@@ -331,7 +385,7 @@ fn no_sessions(written: Option<&Value>) -> Result<(), Problem> {
 /// Each match of a rule; a rule without one matches everything.
 fn matches<M>(
     written: &[M],
-    read: impl Fn(&M) -> Result<Matching, Problem>,
+    read: impl FnMut(&M) -> Result<Matching, Problem>,
 ) -> Vec<Result<Matching, Problem>> {
     match written {
         [] => {
@@ -360,6 +414,9 @@ fn http_match(written: &HttpMatch) -> Result<Matching, Problem> {
     if let Some(method) = &written.method {
         if !text::is_token(method) {
             return Err(unsupported(format!("`{}` is no method", shown(method))));
+        }
+        if method == "CONNECT" {
+            return Err(unsupported("Weir refuses requests with the method CONNECT"));
         }
         matching.method = Some(method.clone());
     }

@@ -57,21 +57,14 @@ pub(super) fn routes(cx: &mut Cx<'_>, gates: &[Gate<'_>], statuses: &mut Vec<Sta
     let own: Vec<Arc<Annotated>> = all.iter().map(|object| cx.annotated(object)).collect();
     let canaries = canaries(&all, &own);
     let hosts = Hosts::read(&all, &own);
-    let mut rooms: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut room_of_all = CLOSED;
     for (object, annotated) in all.iter().zip(&own) {
         let key = object.meta.key();
         let is_canary = annotated.share().is_some();
         if let Some(why) = cx.refused(Kind::Ingress, &key) {
             note(cx, &key, why.message);
-            let own_room = rooms.entry(&object.meta.namespace).or_insert(CLOSED_OF_NAMESPACE);
-            let room = (*own_room).min(room_of_all);
-            let mut left = room;
             if !is_canary && !cx.dropped(&key) {
-                close(cx, object, annotated, &hosts, &mut left);
+                close(cx, object, annotated, &hosts);
             }
-            *own_room -= room - left;
-            room_of_all -= room - left;
             continue;
         }
         if !is_canary {
@@ -333,14 +326,8 @@ fn rules<'c>(
 }
 
 /// Answers 503 in the place of an Ingress that is left out as a whole, so that no wider path, which may lack what
-/// guards it, takes its requests. `room` has the bytes of config that its namespace has left for this.
-fn close<'c>(
-    cx: &mut Cx<'c>,
-    object: &'c Object<Ingress>,
-    annotated: &Annotated,
-    known: &Hosts<'c>,
-    room: &mut usize,
-) {
+/// guards it, takes its requests.
+fn close<'c>(cx: &mut Cx<'c>, object: &'c Object<Ingress>, annotated: &Annotated, known: &Hosts<'c>) {
     let meta = &object.meta;
     let aliases = known.aliases(cx, meta, annotated);
     let mut count = 0;
@@ -365,22 +352,20 @@ fn close<'c>(
                     when: None,
                 };
                 let cost = CLOSED_ROUTE + pattern.len() + site.hosts.iter().map(String::len).sum::<usize>();
-                if cost > *room {
+                if !cx.room.take(&meta.namespace, cost) {
                     let message = "its namespace has more paths that are left out than can be closed: wider \
                                    paths take some of their requests";
                     return note(cx, &meta.key(), message.to_owned());
                 }
-                *room -= cost;
                 push(cx, meta, &place, &[], ("respond", answer(503)));
             }
             count += 1;
         }
     }
     if object.spec.default_backend.is_some() {
-        if CLOSED_ROUTE > *room {
+        if !cx.room.take(&meta.namespace, CLOSED_ROUTE) {
             return note(cx, &meta.key(), "its default backend is left out, and cannot be closed".to_owned());
         }
-        *room -= CLOSED_ROUTE;
         let (number, site) = ((object.spec.rules.len(), count), known.site(meta, ""));
         let place = Place { number, order: 0, tier: 0, site: (0, &site), path: "/*", when: None };
         push(cx, meta, &place, &[], ("respond", answer(503)));
@@ -477,11 +462,6 @@ const MAX_LENGTH: usize = 1 << 20;
 
 /// The pattern of all paths, for hosts whose paths are patterns.
 const WHOLE: &str = "~/.*";
-
-/// What a namespace has for paths that are closed because their Ingress is left out, in bytes of config.
-const CLOSED_OF_NAMESPACE: usize = 64 << 10;
-/// What all namespaces have together: half of what the longest config leaves for the operator's own sections.
-const CLOSED: usize = 512 << 10;
 
 /// What a closed path costs beside its hosts and pattern, at most: names of objects have up to 253 bytes.
 const CLOSED_ROUTE: usize = 700;

@@ -14,7 +14,7 @@ use super::annotations::Annotated;
 use super::attach::{Asked, count};
 use super::endpoints::{Fed, Moved, Pods};
 use super::listeners::Gate;
-use super::{Cx, Options, Owners, Ranked, Translation, translate_with};
+use super::{Cx, Options, Owners, Ranked, Translation, translate_with, unsupported};
 use crate::cluster::Cluster;
 use crate::config::Upstream;
 use crate::objects::{Kind, Name};
@@ -46,6 +46,8 @@ pub(super) struct Routes {
 #[derive(Debug)]
 pub(super) struct Made {
     pub(super) out: Out,
+    /// What answers with an error in its place, if it is left out, as far as there is room for it.
+    pub(super) closed: Vec<Arc<Ranked>>,
     pub(super) asked: Vec<Asked>,
     /// The listeners that it attached to: Gateway, listener, hosts. None if it is not accepted.
     pub(super) listeners: Vec<(usize, usize, Vec<String>)>,
@@ -150,6 +152,15 @@ impl Made {
     pub(super) fn join(&self, cx: &mut Cx<'_>, gates: &mut [Gate<'_>], statuses: &mut Vec<Status>) {
         cx.add(&self.out);
         let Status { kind, name, .. } = &self.status;
+        for route in &self.closed {
+            if !cx.room.take(&name.namespace, route.bytes()) {
+                let message = "it is left out, and its namespace has more such matches than can answer with an error: \
+                               wider routes take some of their requests";
+                cx.notices.push((*kind, name.clone(), unsupported(message)));
+                break;
+            }
+            cx.routes.push(Arc::clone(route));
+        }
         count(gates, *kind, &self.listeners);
         // A route of others gets no status, but an entry of ours that is left from earlier goes.
         if self.is_attached || cx.has_entry(*kind, name, "parents") {

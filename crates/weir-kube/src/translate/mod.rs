@@ -25,6 +25,7 @@ mod ingress;
 mod layout;
 mod listeners;
 mod memo;
+mod room;
 mod services;
 mod sites;
 mod statuses;
@@ -85,14 +86,18 @@ pub struct Options {
     /// The addresses that the status of a Gateway names, from its Service. Default: those that it binds.
     pub addresses: BTreeMap<Name, Vec<String>>,
     /// Objects that are left out, with the reason for their status: what `weir check` refused in spite of the checks
-    /// here. So a mistake of ours costs one object, not all of them.
+    /// here, and what is beyond the share of its namespace. So a mistake of ours costs one object, not all of them. Of
+    /// HTTPRoutes, GRPCRoutes and Ingresses, matches answer with an error as far as there is room for them.
     pub refused: BTreeMap<(Kind, Name), String>,
     /// Ingresses of which even the paths are left out: Weir refused the routes that answered with an error there.
     pub dropped: BTreeSet<Name>,
     /// Routes that keep their matches and answer every request with an error, with the reason for their status: of
-    /// these `weir check` refused something behind the match. If they were left out, the requests would take another
-    /// route, which may lack the filters that protect this one.
+    /// these `weir check` refused something. If they were left out, the requests would take another route, which may
+    /// lack the filters that protect this one.
     pub closed: BTreeMap<(Kind, Name), String>,
+    /// Routes of the config that are left out, each with the name of its HTTPRoute or GRPCRoute: `weir check` refused
+    /// what they match. The other routes of that object are closed.
+    pub dropped_matches: BTreeMap<Arc<str>, Name>,
     /// Our own namespace and the port of the admin listener in its pods: no backend of another namespace may lead there.
     pub admin: Option<(String, u16)>,
     /// Addresses that were asked for and that no machine of ours has: nothing listens there.
@@ -116,6 +121,8 @@ pub struct Translation {
     pub notices: Vec<(Kind, Name, Problem)>,
     /// All Gateways of ours with their uids: what they have already stays as long as they do.
     pub gateways: BTreeMap<Name, String>,
+    /// The bytes of the config that answer with an error in the place of [`Options::refused`], at most.
+    pub closed: usize,
 }
 
 /// The objects that things of a config were made for, by the things' names.
@@ -138,6 +145,7 @@ pub(crate) struct Cx<'c> {
     /// The certificates that Gateways present to Services.
     identities: BTreeMap<Name, Identity>,
     ingresses: memo::Ingresses,
+    room: room::Room,
 }
 
 /// Paths of a certificate and its key.
@@ -194,6 +202,7 @@ fn translate_with(memo: &mut Memo, cluster: &Cluster, options: &Options) -> Tran
         used: BTreeMap::new(),
         identities: BTreeMap::new(),
         ingresses: std::mem::take(&mut memo.ingresses),
+        room: room::Room::default(),
     };
     let mut gates = listeners::gather(&mut cx);
     let mut statuses = Vec::new();
@@ -212,12 +221,12 @@ fn translate_with(memo: &mut Memo, cluster: &Cluster, options: &Options) -> Tran
     }
     let gateways = gates.iter().map(|gate| (gate.name.clone(), gate.object.meta.uid.clone())).collect();
     statuses::policies(&cx, &mut statuses);
-    let Cx { mut config, mut routes, notices, owners, mut pods, ingresses, .. } = cx;
+    let Cx { mut config, mut routes, notices, owners, mut pods, ingresses, room, .. } = cx;
     routes.sort_by(|a, b| (&a.rank, &a.name).cmp(&(&b.rank, &b.name)));
     config.routes = routes.iter().map(|route| (Arc::clone(&route.name), route.value.clone())).collect();
     pods.supply(&mut config);
     (memo.pods, memo.ingresses) = (pods, ingresses);
-    Translation { config, statuses, owners, objects, notices, gateways }
+    Translation { config, statuses, owners, objects, notices, gateways, closed: room.used() }
 }
 
 // === impl Cx ===
@@ -340,6 +349,17 @@ impl<'c> Cx<'c> {
     fn push(&mut self, rank: Rank, name: String, value: Value, owner: (Kind, &Name)) {
         self.own(&name, owner.0, owner.1);
         self.routes.push(Arc::new(Ranked { rank, name: name.into(), value: value.into() }));
+    }
+}
+
+// === impl Ranked ===
+
+impl Ranked {
+    /// The bytes that it takes in a config.
+    fn bytes(&self) -> usize {
+        /// Quotes, a colon, and what stands between lines.
+        const AROUND: usize = 12;
+        self.name.len() + self.value.text().len() + AROUND
     }
 }
 
