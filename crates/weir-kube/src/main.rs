@@ -61,6 +61,9 @@ struct Arguments {
     namespace: Option<String>,
 }
 
+/// When to try again what the system refused: a port in use may be free soon.
+const RETRY: Duration = Duration::from_secs(10);
+
 /// Keys that objects decide, so that the file must not have them.
 const FROM_OBJECTS: &[&str] = &["listeners", "routes", "upstreams", "source", "include", "watch"];
 
@@ -159,6 +162,7 @@ fn own_settings(arguments: &Arguments) -> Settings {
         identity,
         lease: arguments.lease.clone(),
         saved: arguments.state.join("objects.json"),
+        retry: RETRY,
     }
 }
 

@@ -346,6 +346,14 @@ impl Translator for GatewayApi {
         std::mem::take(&mut self.moved)
     }
 
+    fn unbound(&self) -> Vec<SocketAddr> {
+        self.options.busy.keys().copied().collect()
+    }
+
+    fn freed(&mut self, addresses: &[SocketAddr]) {
+        self.change_options(|options| options.busy.retain(|address, _| !addresses.contains(address)));
+    }
+
     fn leave_out(&mut self, mistakes: &Mistakes) -> bool {
         let shown = mistakes.for_readers();
         let before = left_out(&self.options);
@@ -354,6 +362,10 @@ impl Translator for GatewayApi {
         for mistake in shown.iter().filter(|mistake| mistake.severity == Severity::Error) {
             if let Some(address) = missing_address(&mistake.message) {
                 self.options.unusable.insert(address);
+                continue;
+            }
+            if let Some((address, why)) = busy_address(&mistake.message) {
+                self.options.busy.insert(address, why);
                 continue;
             }
             let Some(Blamed { thing, owner }) = self.blamed(mistake) else { continue };
@@ -397,9 +409,9 @@ struct Blamed {
 }
 
 /// How much is left out, of each sort.
-fn left_out(options: &Options) -> [usize; 5] {
-    let Options { refused, closed, unusable, dropped, dropped_matches, .. } = options;
-    [refused.len(), closed.len(), unusable.len(), dropped.len(), dropped_matches.len()]
+fn left_out(options: &Options) -> [usize; 6] {
+    let Options { refused, closed, unusable, busy, dropped, dropped_matches, .. } = options;
+    [refused.len(), closed.len(), unusable.len(), busy.len(), dropped.len(), dropped_matches.len()]
 }
 
 /// Whether a path of a diagnostic is of this route of the config, but not of what it matches.
@@ -415,6 +427,20 @@ fn missing_address(message: &str) -> Option<IpAddr> {
     let (address, why) = message.split_once("cannot listen on ")?.1.split_once(": ")?;
     let is_missing = why.contains("(os error 99)"); // EADDRNOTAVAIL on Linux
     address.parse::<SocketAddr>().ok().filter(|_| is_missing).map(|address| address.ip())
+}
+
+/// The address where the system does not let us listen, and why, if that is what a message says. Whose socket it is
+/// concerns no tenant.
+fn busy_address(message: &str) -> Option<(SocketAddr, String)> {
+    let (_, said) = message.strip_prefix("listeners.")?.split_once(": ")?;
+    let address = |text: &str| text.parse::<SocketAddr>().ok();
+    if let Some((taken, _)) = said.split_once(" is taken by ") {
+        let taken = address(taken)?;
+        return Some((taken, format!("another process listens on {taken}")));
+    }
+    let (refused, why) = said.strip_prefix("cannot listen on ")?.split_once(": ")?;
+    let refused = address(refused)?;
+    Some((refused, format!("cannot listen on {refused}: {why}").chars().take(REASON).collect()))
 }
 
 /// How many bytes of a config each object has.
@@ -525,6 +551,36 @@ mod tests {
         // If that does not help, nothing of it stays.
         assert!(refuse(&mut translator));
         assert!(!translator.translate().text.contains(name));
+    }
+
+    /// Where the system does not let us listen, one listener is left out until the address is free.
+    #[test]
+    fn an_address_that_is_taken_is_left_out_until_it_is_free() {
+        let mut translator = translator();
+        let listener = "\"gw_a_gw_80\"";
+        assert!(translator.translate().text.contains(listener));
+        let refuse = |translator: &mut GatewayApi, message: &str| {
+            translator.leave_out(&Mistakes::from(Diagnostic::error("system", message.to_owned())))
+        };
+        let taken = "listeners.gw_a_gw_80: 0.0.0.0:80 is taken by process 7";
+        assert!(refuse(&mut translator, taken));
+        let output = translator.translate();
+        assert!(!output.text.contains(listener), "{}", output.text);
+        let target = Target { kind: "Gateway", key: Name::new("a", "gw") };
+        let told = output.statuses[&target]["listeners"].to_string();
+        assert!(
+            told.contains("another process listens on 0.0.0.0:80") && !told.contains("process 7"),
+            "{told}"
+        );
+        assert!(!refuse(&mut translator, taken), "nothing new");
+        let address = SocketAddr::from(([0, 0, 0, 0], 80));
+        assert_eq!(translator.unbound(), [address]);
+        translator.freed(&[address]);
+        assert!(translator.translate().text.contains(listener));
+        assert_eq!(translator.unbound(), []);
+        let denied = "listeners.gw_a_gw_80: cannot listen on 0.0.0.0:80: Permission denied (os error 13)";
+        assert!(refuse(&mut translator, denied));
+        assert!(!refuse(&mut translator, "access_log: no space left on device"), "it is nobody's");
     }
 
     #[test]

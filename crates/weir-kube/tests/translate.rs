@@ -355,6 +355,34 @@ fn the_host_of_a_connection_route_that_is_left_out_stays_closed() {
     assert_eq!(to(&options), json!({ "upstream": "nowhere" }));
 }
 
+/// Where the system does not let us listen, only the listeners of this address are left out.
+#[test]
+fn an_address_that_is_taken_costs_its_listeners_alone() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let why = "another process listens there";
+    for (file, address, gone) in [
+        ("ingress.yaml", "0.0.0.0:80", "ingress-80"),
+        ("ingress.yaml", "0.0.0.0:443", "ingress-443"),
+        ("tls-and-tcp.yaml", "0.0.0.0:5432", "gw_infra_edge_5432"),
+    ] {
+        let case = read(&folder, &folder.join(file));
+        let mut options = case.options.clone();
+        let mut listeners = translate(&case.cluster, &options).config.listeners;
+        assert!(listeners.remove(gone).is_some(), "{gone}");
+        options.busy.insert(address.parse().unwrap(), why.to_owned());
+        let translated = translate(&case.cluster, &options);
+        assert_eq!(
+            translated.config.listeners.keys().collect::<Vec<_>>(),
+            listeners.keys().collect::<Vec<_>>(),
+            "{address}"
+        );
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(checked(&translated, folder.path()).diagnostics.errors(), 0);
+        let told = format!("{:?} {:?}", translated.statuses, translated.notices);
+        assert!(told.contains(why) && told.contains("PortUnavailable"), "{told}");
+    }
+}
+
 /// All Ingresses share one listener, and TLS prefers an exact name to a wildcard: a certificate for a host of another
 /// namespace is not served, and the name that nobody's rule has keeps nobody from it.
 #[test]

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hasher};
+use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc as std_mpsc;
@@ -47,6 +48,8 @@ const MISTAKES: usize = 2_000;
 
 pub(super) enum Message {
     Election(election::Event),
+    /// We can listen on these addresses now.
+    Freed(Vec<SocketAddr>),
     Keeper(keeper::Event),
     Recorder(recorder::Event),
     /// The Lease was taken by us at this time.
@@ -86,6 +89,8 @@ pub(super) struct Driver<T> {
     /// When to write the objects to disk.
     save_at: Option<Time>,
     is_saving: bool,
+    /// When to look whether addresses that were taken are free.
+    look_at: Option<Time>,
     /// Whether the objects come from an earlier process, and so may be served before all lists are complete.
     is_restored: bool,
     /// Whether a config has run.
@@ -149,6 +154,7 @@ impl<T: Translator> Driver<T> {
             supply_at: None,
             save_at: None,
             is_saving: false,
+            look_at: None,
             is_restored,
             is_live: false,
             is_leaving: false,
@@ -165,6 +171,7 @@ impl<T: Translator> Driver<T> {
             self.tick();
             self.translate();
             self.supply();
+            self.look();
             self.save();
             self.show_readiness();
             self.show_missing();
@@ -196,7 +203,7 @@ impl<T: Translator> Driver<T> {
         // Both wait until a config runs.
         let save = self.save_at.filter(|_| !self.is_saving && self.is_live);
         let supply = self.supply_at.filter(|_| self.live.is_some() && self.is_live);
-        let own = [due, save, supply].into_iter().flatten().min().unwrap_or(Time::MAX);
+        let own = [due, save, supply, self.look_at].into_iter().flatten().min().unwrap_or(Time::MAX);
         let machines = self.election.next().min(self.writer.next());
         let machines = machines.min(self.keeper.next()).min(self.recorder.next());
         reflectors.min(machines).min(own)
@@ -233,6 +240,7 @@ impl<T: Translator> Driver<T> {
         match message {
             Message::Acquired(at) => self.acquired = at,
             Message::Election(event) => self.elect(event),
+            Message::Freed(addresses) => self.on_freed(&addresses),
             Message::Keeper(event) => self.keep(event),
             Message::Recorder(event) => self.record(event),
             Message::Leave(done) => self.leave(done),
@@ -331,9 +339,7 @@ impl<T: Translator> Driver<T> {
         let now = self.now();
         for change in changes {
             match ask(&mut self.translator, |translator| translator.change(&change)) {
-                Some(Effect::Config) => {
-                    self.due.get_or_insert(now + SETTLE);
-                }
+                Some(Effect::Config) => self.translate_by(now + SETTLE),
                 Some(Effect::Endpoints) => {
                     self.supply_at.get_or_insert(now + SETTLE);
                 }
@@ -407,11 +413,17 @@ impl<T: Translator> Driver<T> {
         }));
     }
 
+    /// Translates at this time at the latest.
+    fn translate_by(&mut self, time: Time) {
+        self.due = Some(self.due.map_or(time, |due| due.min(time)));
+    }
+
     fn on_run(&mut self, output: Output, result: Result<(), Mistakes>) {
         match result {
             Ok(()) => {
                 self.is_live = true;
                 ask(&mut self.translator, T::adopted);
+                self.look_later();
                 self.want(output.statuses);
                 self.keep(keeper::Event::Want(output.wanted));
                 self.record(recorder::Event::Want(output.notices));
@@ -425,14 +437,44 @@ impl<T: Translator> Driver<T> {
                         "objects are left out: Weir refuses what they ask for",
                         &[("mistakes", &text)],
                     );
-                    self.due = Some(self.now());
+                    self.translate_by(self.now());
                 } else {
-                    let hint = "the previous config keeps running until something changes";
+                    let hint = "the previous config keeps running; it is tried again";
                     log::error("the translated config is refused", &[("mistakes", &text), ("hint", &hint)]);
                     self.supply_at = Some(self.now()); // upstreams of that config which the refused one lacks
+                    self.translate_by(self.now() + self.settings.retry);
                 }
             }
         }
+    }
+
+    /// Plans to look whether addresses that were taken are free, if there are any.
+    fn look_later(&mut self) {
+        if self.look_at.is_none() && !self.translator.unbound().is_empty() {
+            self.look_at = Some(self.now() + self.settings.retry);
+        }
+    }
+
+    /// Looks whether addresses that were taken are free. A reload for each try would cost far more.
+    fn look(&mut self) {
+        if self.look_at.is_none_or(|at| at > self.now()) {
+            return;
+        }
+        self.look_at = None;
+        let (mut addresses, tell) = (self.translator.unbound(), self.tell.clone());
+        drop(spawn_blocking(move || {
+            addresses.retain(|address| TcpListener::bind(address).is_ok());
+            let _ = tell.send(Message::Freed(addresses)); // the loop may have ended
+        }));
+    }
+
+    fn on_freed(&mut self, addresses: &[SocketAddr]) {
+        if !addresses.is_empty() {
+            log::info("addresses that were taken are free", &[("addresses", &format!("{addresses:?}"))]);
+            self.translator.freed(addresses);
+            self.translate_by(self.now());
+        }
+        self.look_later();
     }
 
     /// Passes on the statuses that differ from those wanted before.

@@ -7,8 +7,8 @@
 //!                │                                  │  ├─► Services of Gateways ─► the keeper, if we lead
 //!                │                                  │  └─► what is refused ─► the recorder, if we lead
 //!                │                                  │
-//!                │                                  └── refused: leave out the objects to blame,
-//!                │                                      and translate again
+//!                │                                  └── refused: leave out the objects or listeners to
+//!                │                                      blame and translate again, or try again later
 //!                └── 1 s later: objects.json, for a restart without an API server
 //! ```
 //!
@@ -32,6 +32,7 @@ use crate::watch::writer::Target;
 use live::Live;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc as std_mpsc};
@@ -60,6 +61,14 @@ pub trait Translator: Send + 'static {
     fn moved(&mut self) -> BTreeMap<Arc<str>, Arc<Supply>> {
         BTreeMap::new()
     }
+
+    /// The addresses where the system did not let us listen, whose listeners are left out until [`Self::freed`].
+    fn unbound(&self) -> Vec<SocketAddr> {
+        Vec::new()
+    }
+
+    /// We can listen on these addresses now.
+    fn freed(&mut self, _addresses: &[SocketAddr]) {}
 
     /// Leaves out the objects that are to blame for these mistakes. False if that changes nothing: then the running
     /// config stays until something else changes.
@@ -106,6 +115,8 @@ pub struct Settings {
     pub lease: String,
     /// The file that keeps the objects for a restart.
     pub saved: PathBuf,
+    /// When to try again what the system refused: a config that is nobody's fault, or an address to listen on.
+    pub retry: Duration,
 }
 
 /// A running controller. It ends with its gateway.

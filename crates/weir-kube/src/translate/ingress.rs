@@ -17,7 +17,7 @@ use crate::{names, text};
 use serde_json::{Map, Value, json};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use weir_import::ingress_annotations;
 use weir_import::shared::regex::sure_start;
@@ -52,8 +52,16 @@ pub(super) fn routes(cx: &mut Cx<'_>, gates: &[Gate<'_>], statuses: &mut Vec<Sta
         };
         gates.iter().any(has)
     };
-    let (plain, secure) = (!taken(80), !taken(443));
+    let (mut plain, mut secure) = (!taken(80), !taken(443));
     let certificates = certificates(cx, &all);
+    for (port, is_served) in [(80, &mut plain), (443, &mut secure)] {
+        let Some(why) = cx.options.busy.get(&SocketAddr::from(([0, 0, 0, 0], port))) else { continue };
+        *is_served = false;
+        for object in all.iter().filter(|object| port == 80 || !object.spec.tls.is_empty()) {
+            let message = format!("nothing is served on port {port}: {why}");
+            cx.notices.push((Kind::Ingress, object.meta.key(), Problem::new("PortUnavailable", message)));
+        }
+    }
     let own: Vec<Arc<Annotated>> = all.iter().map(|object| cx.annotated(object)).collect();
     let canaries = canaries(&all, &own);
     let hosts = Hosts::read(&all, &own);

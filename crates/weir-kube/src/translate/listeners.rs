@@ -186,6 +186,9 @@ pub(super) fn gather<'c>(cx: &mut Cx<'c>) -> Vec<Gate<'c>> {
             } else if is_taken {
                 let message = format!("another Gateway listens on {address}");
                 listener.wrong = Some(Problem::new("PortUnavailable", message));
+            } else if let Some(why) = cx.options.busy.get(&address) {
+                // Its port stays that of its Service: it may be free on other nodes, or soon.
+                listener.wrong = Some(Problem::new("PortUnavailable", why.clone()));
             } else {
                 taken.insert(address, at);
             }

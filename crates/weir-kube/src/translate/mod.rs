@@ -38,7 +38,7 @@ use annotations::Annotated;
 use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use weir_config::Supply;
 
@@ -102,6 +102,8 @@ pub struct Options {
     pub admin: Option<(String, u16)>,
     /// Addresses that were asked for and that no machine of ours has: nothing listens there.
     pub unusable: BTreeSet<IpAddr>,
+    /// Addresses and ports where the system does not let us listen now, with the reason for statuses.
+    pub busy: BTreeMap<SocketAddr, String>,
     /// The addresses that the status of an Ingress names.
     pub published: Vec<String>,
 }

@@ -198,62 +198,72 @@ fn pods_that_move_cause_no_reload() {
     running.stop();
 }
 
-/// A tenant's Gateway on a port that is taken costs nobody else anything.
+/// A tenant's listener on a port that is taken costs nobody else anything, nor the other listeners of its Gateway.
 #[test]
-fn a_port_that_is_taken_costs_its_gateway_alone() {
+fn a_port_that_is_taken_costs_its_listener_alone() {
     let kube = FakeKube::start();
     let folder = tempfile::tempdir().unwrap();
-    let address = unused_address();
+    let (address, free) = (unused_address(), unused_address());
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     kube.put(class());
     kube.put(gateway(address));
     kube.put(redirect("old", "/old", "new.example"));
     let mut greedy = gateway(taken.local_addr().unwrap());
     greedy["metadata"] = json!({ "namespace": "tenant", "name": "greedy" });
+    let listener = json!({ "name": "free", "protocol": "HTTP", "port": free.port() });
+    greedy["spec"]["listeners"].as_array_mut().unwrap().push(listener);
     kube.put(greedy);
+    let mut route = redirect("own", "/own", "own.example");
+    route["metadata"]["namespace"] = json!("tenant");
+    route["spec"]["parentRefs"] = json!([{ "name": "greedy" }]);
+    kube.put(route);
     let running = Running::start(&kube, folder.path());
     eventually_within(SOON, "its status says why", || {
         let greedy = kube.get("Gateway", "tenant", "greedy").unwrap();
-        condition(&greedy, "/status/conditions", "Programmed").as_deref() == Some("False")
+        let all = greedy.pointer("/status/listeners/0/conditions").map(Value::to_string).unwrap_or_default();
+        all.contains("PortUnavailable") && all.contains("another process listens on")
     });
     Client::connect(address).get("/old").expect_status(302);
-    /// Of a route that Weir refuses, no wider route of another tenant gets the requests.
-    #[test]
-    fn a_route_that_is_refused_keeps_its_requests() {
-        let kube = FakeKube::start();
-        let folder = tempfile::tempdir().unwrap();
-        let address = unused_address();
-        kube.put(class());
-        let mut shared = gateway(address);
-        shared["spec"]["listeners"][0]["allowedRoutes"] = json!({ "namespaces": { "from": "All" } });
-        kube.put(shared);
-        kube.put(redirect("wide", "/", "wide.example"));
-        let admin = |method: &str| {
-            let mut route = redirect("admin", "/admin", "login.example");
-            route["metadata"]["namespace"] = json!("tenant");
-            route["spec"]["parentRefs"] = json!([{ "name": "web", "namespace": "shop" }]);
-            let mut one = route["spec"]["rules"][0].clone();
-            one["matches"] = json!([{ "path": { "value": "/admin/one" }, "method": method }]);
-            route["spec"]["rules"].as_array_mut().unwrap().push(one);
-            route
-        };
-        // No method of Weir's, so the whole config is refused because of it.
-        kube.put(admin("get"));
-        let running = Running::start(&kube, folder.path());
-        let accepted = || {
-            condition(&kube.get("HTTPRoute", "tenant", "admin")?, "/status/parents/0/conditions", "Accepted")
-        };
-        eventually_within(SOON, "the status says so", || accepted().as_deref() == Some("False"));
-        let get = |path: &str| Client::connect(address).get(path);
-        get("/admin/users").expect_status(500);
-        get("/admin/one").expect_status(500);
-        get("/other").expect_status(302);
-        kube.put(admin("GET"));
-        eventually_within(SOON, "it is accepted once it is mended", || accepted().as_deref() == Some("True"));
-        let location = get("/admin/one").header("location").map(str::to_owned);
-        assert!(location.is_some_and(|to| to.starts_with("http://login.example")));
-        running.stop();
-    }
+    Client::connect(free).get("/own").expect_status(302);
+    running.stop();
+}
+
+/// Of a route that Weir refuses, no wider route of another tenant gets the requests.
+#[test]
+fn a_route_that_is_refused_keeps_its_requests() {
+    let kube = FakeKube::start();
+    let folder = tempfile::tempdir().unwrap();
+    let address = unused_address();
+    kube.put(class());
+    let mut shared = gateway(address);
+    shared["spec"]["listeners"][0]["allowedRoutes"] = json!({ "namespaces": { "from": "All" } });
+    kube.put(shared);
+    kube.put(redirect("wide", "/", "wide.example"));
+    let admin = |method: &str| {
+        let mut route = redirect("admin", "/admin", "login.example");
+        route["metadata"]["namespace"] = json!("tenant");
+        route["spec"]["parentRefs"] = json!([{ "name": "web", "namespace": "shop" }]);
+        let mut one = route["spec"]["rules"][0].clone();
+        one["matches"] = json!([{ "path": { "value": "/admin/one" }, "method": method }]);
+        route["spec"]["rules"].as_array_mut().unwrap().push(one);
+        route
+    };
+    // No method of Weir's, so the whole config is refused because of it.
+    kube.put(admin("get"));
+    let running = Running::start(&kube, folder.path());
+    let accepted =
+        || condition(&kube.get("HTTPRoute", "tenant", "admin")?, "/status/parents/0/conditions", "Accepted");
+    eventually_within(SOON, "the status says so", || accepted().as_deref() == Some("False"));
+    let get = |path: &str| Client::connect(address).get(path);
+    get("/admin/users").expect_status(500);
+    get("/admin/one").expect_status(500);
+    get("/other").expect_status(302);
+    kube.put(admin("GET"));
+    eventually_within(SOON, "it is accepted once it is mended", || accepted().as_deref() == Some("True"));
+    let location = get("/admin/one").header("location").map(str::to_owned);
+    assert!(location.is_some_and(|to| to.starts_with("http://login.example")));
+    running.stop();
+}
 
     running.stop();
 }

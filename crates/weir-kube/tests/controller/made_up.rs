@@ -1,7 +1,8 @@
 //! A translator that a test can read: an HTTPRoute is `spec: { path, body }` or `spec: { path, upstream }`, an
 //! EndpointSlice `address` is the endpoint of the upstream of its name, a Secret `stringData: { cert, key }` makes the
 //! listener `secure`, the body `refused` makes a config that Weir refuses, `panics here` makes this translator panic,
-//! and `panics there` the gateway that loads the config.
+//! and `panics there` the gateway that loads the config. With `listen`, a route brings a listener at this address; if
+//! the address is taken, it is left out unless `stubborn` is set.
 
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,6 +39,8 @@ pub(crate) struct MadeUp {
     pub(crate) left_out: BTreeSet<Name>,
     pub(crate) endpoints: BTreeMap<Arc<str>, SocketAddr>,
     pub(crate) moved: BTreeMap<Arc<str>, Arc<Supply>>,
+    /// Addresses that were taken.
+    pub(crate) busy: BTreeSet<SocketAddr>,
     /// How often everything was translated.
     pub(crate) translations: Arc<AtomicUsize>,
 }
@@ -105,6 +108,9 @@ impl Translator for MadeUp {
         }
         let mut routes = json!({});
         for (key, route) in &self.routes {
+            if let Some(address) = listen(route).filter(|address| !self.busy.contains(address)) {
+                listeners[&key.name] = json!({ "address": address });
+            }
             let is_left_out = self.left_out.contains(key);
             assert_ne!(route["body"], "panics here", "a bug of the translator");
             let wrong = route["body"] == "refused";
@@ -143,11 +149,26 @@ impl Translator for MadeUp {
         std::mem::take(&mut self.moved)
     }
 
-    fn leave_out(&mut self, _: &Mistakes) -> bool {
+    fn unbound(&self) -> Vec<SocketAddr> {
+        self.busy.iter().copied().collect()
+    }
+
+    fn freed(&mut self, addresses: &[SocketAddr]) {
+        self.busy.retain(|address| !addresses.contains(address));
+    }
+
+    fn leave_out(&mut self, mistakes: &Mistakes) -> bool {
         let wrong = self.routes.iter().filter(|(_, route)| route["body"] == "refused");
         let wrong: Vec<Name> = wrong.map(|(key, _)| key.clone()).collect();
-        let before = self.left_out.len();
+        let before = self.left_out.len() + self.busy.len();
         self.left_out.extend(wrong);
-        self.left_out.len() > before
+        let said = mistakes.for_readers().to_text();
+        let taken = self.routes.values().filter(|route| route["stubborn"] != true).filter_map(listen);
+        self.busy.extend(taken.filter(|address| said.contains(&address.to_string())));
+        self.left_out.len() + self.busy.len() > before
     }
+}
+
+fn listen(route: &Value) -> Option<SocketAddr> {
+    route["listen"].as_str()?.parse().ok()
 }

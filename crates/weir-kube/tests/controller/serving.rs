@@ -2,6 +2,7 @@
 
 use crate::world::{Replica, SOON, folder, route};
 use serde_json::json;
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Instant;
 use weir_kube::api::Access;
@@ -259,6 +260,37 @@ fn a_panic_costs_neither_the_gateway_nor_later_changes() {
         replica.wait_body("/b", "mended");
         replica.wait_body("/a", "two");
         replica.wait_ready();
+    }
+}
+
+/// A port that something else has costs nobody a change, and once it is free it is listened on.
+#[test]
+fn a_port_that_is_taken_is_tried_again() {
+    for stubborn in [false, true] {
+        let kube = FakeKube::start();
+        let (_folder, path) = folder();
+        let replica = Replica::start(&kube, &path);
+        replica.wait_ready();
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = taken.local_addr().unwrap();
+        let mut greedy = route("greedy", "/greedy", "one");
+        greedy["spec"]["listen"] = json!(address.to_string());
+        greedy["spec"]["stubborn"] = json!(stubborn);
+        kube.put(greedy);
+        kube.put(route("a", "/a", "one"));
+        // Nobody changes an object after this.
+        match stubborn {
+            true => {
+                let tries = replica.translations();
+                eventually_within(SOON, "it is tried again", || replica.translations() > tries + 2);
+            }
+            false => replica.wait_body("/a", "one"),
+        }
+        drop(taken);
+        eventually_within(SOON, "the port is served", || {
+            Client::can_connect(address) && Client::connect(address).get("/greedy").status == 200
+        });
+        replica.wait_body("/a", "one");
     }
 }
 

@@ -45,6 +45,7 @@ impl Replica {
             identity,
             lease: "leader".to_owned(),
             saved: folder.join("objects.json"),
+            retry: Duration::from_millis(50),
         };
         let controller = Controller::start(settings, access, translator, live).unwrap();
         Self { gateway, controller, translations }
