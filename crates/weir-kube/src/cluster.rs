@@ -11,7 +11,7 @@ use crate::objects::{
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -206,6 +206,21 @@ impl Cluster {
         if existed { Change::Config } else { Change::Nothing }
     }
 
+    /// The certificates that are still served although their Secrets are no longer valid, as the Secrets were.
+    pub(crate) fn last_good(&self) -> impl Iterator<Item = Value> {
+        let stale = self.certificates.iter().filter(|(_, certified)| certified.wrong.is_some());
+        stale.filter_map(|(name, certified)| {
+            let (good, uid) = (certified.good.as_ref()?, &self.secrets.get(name)?.meta.uid);
+            // What the API server knows as this version is gone.
+            let metadata = json!({
+                "namespace": name.namespace, "name": name.name, "uid": uid, "resourceVersion": "0",
+            });
+            let data =
+                json!({ "tls.crt": STANDARD.encode(&*good.cert), "tls.key": STANDARD.encode(&*good.key) });
+            Some(json!({ "metadata": metadata, "data": data }))
+        })
+    }
+
     /// The EndpointSlices of a Service.
     pub fn slices_of(&self, service: &Name) -> impl Iterator<Item = &EndpointSlice> {
         let names = self.slices.get(service).into_iter().flatten();
@@ -306,7 +321,6 @@ fn drop_nulls(value: &mut Value) {
 mod tests {
     use super::*;
     use crate::objects::OLD_CLASS;
-    use serde_json::json;
 
     #[test]
     fn a_service_without_pods_has_no_endpoints() {

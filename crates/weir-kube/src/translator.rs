@@ -1,6 +1,7 @@
 //! The translation as the controller calls it: keeps the objects, and leaves out those whose part of the config Weir
 //! refuses.
 
+use crate::api::{Object, watched};
 use crate::cluster::{Change, Cluster};
 use crate::config::Config;
 use crate::controller::{Effect, Output, Translator};
@@ -346,6 +347,11 @@ impl Translator for GatewayApi {
         std::mem::take(&mut self.moved)
     }
 
+    fn last_good(&self) -> Vec<Object> {
+        let Some(secret) = watched(Kind::Secret.as_str()) else { return Vec::new() };
+        self.cluster.last_good().filter_map(|value| Object::new(secret, value).ok()).collect()
+    }
+
     fn unbound(&self) -> Vec<SocketAddr> {
         self.options.busy.keys().copied().collect()
     }
@@ -488,14 +494,13 @@ mod incremental;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::Object;
     use serde_json::json;
     use weir_config::Diagnostics;
 
     fn put(translator: &mut GatewayApi, kind: &'static str, version: &str, mut object: Value) -> Effect {
         object["metadata"]["uid"] = json!("u");
         object["metadata"]["resourceVersion"] = json!(version);
-        let resource = crate::api::watched(kind).unwrap();
+        let resource = watched(kind).unwrap();
         let object = Object::new(resource, object).unwrap();
         translator.change(&store::Change { kind, key: object.key.clone(), object: Some(object) })
     }

@@ -112,18 +112,24 @@ impl<T: Translator> Driver<T> {
         live: Live,
         tell: mpsc::UnboundedSender<Message>,
     ) -> Self {
-        let store = match saved::read(&settings.saved) {
-            Ok(store) => store,
+        let restored = match saved::read(&settings.saved) {
+            Ok(restored) => restored,
             Err(e) => {
                 let hint = "this replica serves once it has read all objects from the API server";
                 log::error("the objects of the last run cannot be read", &[("error", &e), ("hint", &hint)]);
                 None
             }
         };
-        let is_restored = store.is_some();
-        let store = store.unwrap_or_default();
+        let is_restored = restored.is_some();
+        let (store, last_good) = restored.unwrap_or_default();
         let mut writer = Writer::new(&settings.controller, seed());
         let mut keeper = Keeper::new(&settings.controller, seed());
+        // As it happened: they were usable first.
+        for object in last_good {
+            let kind = watched("Secret").map_or("", |resource| resource.kind);
+            let change = Change { kind, key: object.key.clone(), object: Some(object) };
+            ask(&mut translator, |translator| translator.change(&change));
+        }
         for (kind, object) in store.iter() {
             let change = Change { kind, key: object.key.clone(), object: Some(object.clone()) };
             ask(&mut translator, |translator| translator.change(&change));
@@ -551,9 +557,11 @@ impl<T: Translator> Driver<T> {
         }
         (self.save_at, self.is_saving) = (None, true);
         // The texts are shared; putting megabytes of them together would hold up changes.
-        let (store, path, tell) = (self.store.clone(), self.settings.saved.clone(), self.tell.clone());
+        let last_good = ask(&mut self.translator, |translator| translator.last_good()).unwrap_or_default();
+        let store = self.store.clone();
+        let (path, tell) = (self.settings.saved.clone(), self.tell.clone());
         drop(spawn_blocking(move || {
-            let saved = saved::write(&path, store.save().as_bytes());
+            let saved = saved::write(&path, store.save(&last_good).as_bytes());
             if let Err(e) = &saved {
                 let hint = "a restart while the API server is away would serve nothing, or older objects";
                 log::error("the objects could not be written", &[("error", e), ("hint", &hint)]);

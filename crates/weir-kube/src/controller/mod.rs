@@ -24,7 +24,7 @@ pub mod live;
 mod notes;
 mod saved;
 
-use crate::api::Access;
+use crate::api::{Access, Object};
 use crate::watch::keeper::Wanted;
 use crate::watch::recorder::Notices;
 use crate::watch::store::Change;
@@ -60,6 +60,12 @@ pub trait Translator: Send + 'static {
     /// last translation, and of the one that runs.
     fn moved(&mut self) -> BTreeMap<Arc<str>, Arc<Supply>> {
         BTreeMap::new()
+    }
+
+    /// The last usable versions of Secrets that are no longer usable, as far as they are still served. After a restart
+    /// they come as changes before the Secrets as they are.
+    fn last_good(&self) -> Vec<Object> {
+        Vec::new()
     }
 
     /// The addresses where the system did not let us listen, whose listeners are left out until [`Self::freed`].

@@ -1,6 +1,7 @@
 //! The objects on disk, so that a restart serves while the API server is away. The file holds secrets: only this user
 //! may read it, and it should be on a volume in memory.
 
+use crate::api::Object;
 use crate::watch::store::Store;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -33,11 +34,11 @@ pub(super) fn write(path: &Path, content: &[u8]) -> Result<(), String> {
     })
 }
 
-/// Reads the objects; `None` if there is no file.
+/// Reads the objects, and the last usable versions of Secrets that are no longer usable; `None` if there is no file.
 ///
 /// # Errors
 /// Why the file cannot be used.
-pub(super) fn read(path: &Path) -> Result<Option<Store>, String> {
+pub(super) fn read(path: &Path) -> Result<Option<(Store, Vec<Object>)>, String> {
     let wrong = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
     let length = match fs::metadata(path) {
         Ok(metadata) => metadata.len(),
@@ -62,10 +63,10 @@ mod tests {
         let path = folder.path().join("objects.json");
         fs::write(path.with_extension("new"), "left by a crash").unwrap();
         for _ in 0..2 {
-            write(&path, Store::default().save().as_bytes()).unwrap();
+            write(&path, Store::default().save(&[]).as_bytes()).unwrap();
             assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         }
-        assert_eq!(read(&path), Ok(Some(Store::default())));
+        assert_eq!(read(&path), Ok(Some((Store::default(), vec![]))));
         assert_eq!(read(&folder.path().join("none")), Ok(None));
         fs::write(&path, "half a fi").unwrap();
         assert!(read(&path).is_err());

@@ -5,6 +5,12 @@ use crate::objects::Name;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
+/// The key of the last usable Secrets in a saved text. No kind has this name.
+const LAST_GOOD: &str = "lastGood";
+
+/// The kind of their objects.
+const SECRET: &str = "Secret";
+
 /// The objects of all watched resources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Store {
@@ -86,36 +92,46 @@ impl Store {
         self.kinds.iter().all(BTreeMap::is_empty)
     }
 
-    /// The objects as JSON, for a restart while the server is away: `{"HTTPRoute": [..], ..}`.
+    /// The objects as JSON, for a restart while the server is away: `{"HTTPRoute": [..], ..}`. `last_good` has the last
+    /// usable versions of Secrets that are no longer usable.
     ///
     /// It holds secrets.
-    pub fn save(&self) -> String {
+    pub fn save(&self, last_good: &[Object]) -> String {
         let mut out = String::from("{");
-        for (resource, objects) in WATCHED.iter().zip(&self.kinds) {
+        let kinds = WATCHED.iter().zip(&self.kinds);
+        let all = kinds.map(|(resource, objects)| (resource.kind, objects.values().collect::<Vec<_>>()));
+        let all = all.chain([(LAST_GOOD, last_good.iter().collect::<Vec<_>>())]);
+        for (key, objects) in all {
             if out.len() > 1 {
                 out.push(',');
             }
-            let texts: Vec<&str> = objects.values().map(|object| &*object.text).collect();
-            out.push_str(&format!("\"{}\":[{}]\n", resource.kind, texts.join(",\n")));
+            let texts: Vec<&str> = objects.into_iter().map(|object| &*object.text).collect();
+            out.push_str(&format!("\"{key}\":[{}]\n", texts.join(",\n")));
         }
         out.push('}');
         out
     }
 
-    /// Reads what [`Self::save`] wrote. Kinds that this version does not watch are left out.
+    /// Reads what [`Self::save`] wrote. Kinds that this version does not watch are left out, and of the last usable
+    /// Secrets those whose Secret is gone.
     ///
     /// # Errors
     /// Why the text is not such a file.
-    pub fn restore(text: &str) -> Result<Self, String> {
-        let written: BTreeMap<String, Vec<Value>> = serde_json::from_str(text).map_err(|e| e.to_string())?;
+    pub fn restore(text: &str) -> Result<(Self, Vec<Object>), String> {
+        let mut written: BTreeMap<String, Vec<Value>> =
+            serde_json::from_str(text).map_err(|e| e.to_string())?;
+        let read = |kind: &str, objects: Vec<Value>| {
+            let Some(resource) = watched(kind) else { return Ok(Vec::new()) };
+            let read = objects.into_iter().map(|object| Object::new(resource, object));
+            read.collect::<Result<Vec<_>, _>>().map_err(|e| format!("an object of {kind}: {e}"))
+        };
+        let mut last_good = read(SECRET, written.remove(LAST_GOOD).unwrap_or_default())?;
         let mut store = Self::default();
         for (kind, objects) in written {
-            let Some(resource) = watched(&kind) else { continue };
-            let read = objects.into_iter().map(|object| Object::new(resource, object));
-            let read = read.collect::<Result<Vec<_>, _>>();
-            store.replace(&kind, read.map_err(|e| format!("an object of {kind}: {e}"))?);
+            store.replace(&kind, read(&kind, objects)?);
         }
-        Ok(store)
+        last_good.retain(|good| store.get(SECRET, &good.key).is_some_and(|now| now.uid == good.uid));
+        Ok((store, last_good))
     }
 
     fn of(&self, kind: &str) -> Option<&BTreeMap<Name, Object>> {
@@ -178,12 +194,16 @@ mod tests {
         let mut store = Store::default();
         store.put("Service", object("a", "1"));
         store.put("Secret", object_of("Secret", "b", "2"));
-        assert_eq!(Store::restore(&store.save()), Ok(store));
+        assert_eq!(Store::restore(&store.save(&[])), Ok((store.clone(), vec![])));
+        let good = object_of("Secret", "b", "1");
+        let gone = object_of("Secret", "c", "1");
+        let saved = store.save(&[good.clone(), gone]);
+        assert_eq!(Store::restore(&saved), Ok((store, vec![good])));
         assert_eq!(
             Store::restore(r#"{"Unknown":[{"metadata":{"name":"a","resourceVersion":"1"}}]}"#),
-            Ok(Store::default())
+            Ok((Store::default(), vec![]))
         );
-        for wrong in ["", "[]", r#"{"Service":{}}"#, r#"{"Service":[{}]}"#] {
+        for wrong in ["", "[]", r#"{"Service":{}}"#, r#"{"Service":[{}]}"#, r#"{"lastGood":[{}]}"#] {
             assert!(Store::restore(wrong).is_err(), "{wrong}");
         }
     }

@@ -8,13 +8,15 @@
 mod scale;
 mod services;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Child;
 use std::time::Duration;
 use weir_testkit::kube::FakeKube;
-use weir_testkit::{Client, command_for, eventually_within, unused_address};
+use weir_testkit::{Authority, Client, Tls, command_for, eventually_within, unused_address};
 
 const SOON: Duration = Duration::from_secs(30);
 const GATEWAY: &str = "gateway.networking.k8s.io/v1";
@@ -265,6 +267,53 @@ fn a_route_that_is_refused_keeps_its_requests() {
     running.stop();
 }
 
+/// A Secret that turned invalid costs no service after a restart either.
+#[test]
+fn the_last_good_certificate_survives_a_restart() {
+    let kube = FakeKube::start();
+    let folder = tempfile::tempdir().unwrap();
+    let address = unused_address();
+    let authority = Authority::new();
+    let leaf = authority.leaf(&["localhost"]);
+    let text = |file: &Path| STANDARD.encode(std::fs::read(file).unwrap());
+    let secret = |certificate: String| {
+        kube.put(json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": { "namespace": "shop", "name": "tls" },
+            "data": { "tls.crt": certificate, "tls.key": text(&leaf.key_file) },
+        }));
+    };
+    kube.put(class());
+    let mut web = gateway(address);
+    web["spec"]["listeners"][0]["protocol"] = json!("HTTPS");
+    web["spec"]["listeners"][0]["tls"] = json!({ "certificateRefs": [{ "name": "tls" }] });
+    kube.put(web);
+    kube.put(redirect("old", "/old", "new.example"));
+    secret(text(&leaf.cert_file));
+    let serves = || {
+        let client = Client::try_connect_tls(address, &Tls::new(&authority, "localhost"));
+        client.is_ok_and(|mut client| client.get("/old").status == 302)
+    };
+    let resolved = || {
+        let web = kube.get("Gateway", "shop", "web")?;
+        condition(&web, "/status/listeners/0/conditions", "ResolvedRefs")
+    };
+    let running = Running::start(&kube, folder.path());
+    eventually_within(SOON, "it serves", || running.readyz().is_some() && serves());
+    secret("bm8=".to_owned());
+    eventually_within(SOON, "its status says so", || resolved().as_deref() == Some("False"));
+    assert!(serves());
+    let saved = || std::fs::read_to_string(folder.path().join("state/objects.json")).unwrap_or_default();
+    eventually_within(SOON, "the objects are on disk", || saved().contains("bm8="));
+    running.stop();
+
+    let running = Running::start(&kube, folder.path());
+    eventually_within(SOON, "it is ready", || running.readyz().as_deref() == Some("ready\n"));
+    assert!(serves());
+    running.stop();
+    // A Secret that is gone leaves nothing behind.
+    kube.delete("Secret", "shop", "tls");
+    let running = Running::start(&kube, folder.path());
+    eventually_within(SOON, "it is no longer served", || running.readyz().is_some() && !serves());
     running.stop();
 }
 

@@ -148,7 +148,7 @@ impl World {
     fn restart(&mut self, at: usize) {
         self.lives[at] += 1;
         self.streams.retain(|(replica, _), _| *replica != at);
-        let saved = self.replicas[at].store.save();
+        let saved = self.replicas[at].store.save(&[]);
         let life = self.lives[at];
         self.replicas[at] = Replica::restarted(at, life, self.now, &saved);
     }

@@ -69,7 +69,7 @@ impl Replica {
     }
 
     pub(crate) fn restarted(at: usize, life: u64, now: Time, saved: &str) -> Self {
-        let mut replica = Self::born(at, life, Store::restore(saved).unwrap(), life);
+        let mut replica = Self::born(at, life, Store::restore(saved).unwrap().0, life);
         let all: Vec<Change> = replica
             .store
             .iter()
