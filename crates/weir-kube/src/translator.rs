@@ -267,7 +267,7 @@ impl Translator for GatewayApi {
                 return self.slices_changed(&services.collect::<Vec<_>>());
             }
             if let Some(memo) = &mut self.memo {
-                memo.changed(kind, &name);
+                memo.changed(&self.options, kind, &name);
             }
             self.change_options(|options| {
                 options.refused.retain(|left_out, _| is_elsewhere(left_out));

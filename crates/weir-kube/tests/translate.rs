@@ -22,7 +22,7 @@ use weir_gateway::explain::{Arriving, Explanation, TargetShown, explain};
 use weir_gateway::{Checked, check};
 use weir_kube::config::Thing;
 use weir_kube::watch::status::merged;
-use weir_kube::{Change, Cluster, Front, Name, Options, Status, Translation, translate};
+use weir_kube::{Change, Cluster, Front, Memo, Name, Options, Status, Translation, translate};
 use weir_testkit::Authority;
 
 /// When statuses are written, in all tests.
@@ -538,6 +538,20 @@ fn thousands_of_routes_are_translated() {
     let began = Instant::now();
     assert_eq!(cluster.apply(&route(7, Value::clone(&patch.wanted))).unwrap(), Change::Status);
     println!("a status alone: {:?}", began.elapsed());
+    let mut memo = Memo::default();
+    assert_eq!(memo.translate(&cluster, &options).config, translated.config);
+    for (what, kind, made) in [
+        ("a Service changes", weir_kube::Kind::Service, 1),
+        ("a Secret changes", weir_kube::Kind::Secret, 0),
+        ("a Namespace changes", weir_kube::Kind::Namespace, COUNT + 1),
+    ] {
+        let before = memo.routes_made();
+        memo.changed(&options, kind, &Name::new("infra", "s7"));
+        let began = Instant::now();
+        let again = memo.translate(&cluster, &options);
+        println!("{what}: {} routes translated in {:?}", memo.routes_made() - before, began.elapsed());
+        assert_eq!((memo.routes_made() - before, &again.config), (made, &translated.config), "{what}");
+    }
 }
 
 /// The statuses that have to be written.

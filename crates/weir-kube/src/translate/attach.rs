@@ -181,11 +181,10 @@ fn listeners(
     let (mut is_allowed, mut is_taken) = (false, false);
     for &at in candidates {
         let Some(listener) = gate.listeners.get(at) else { continue };
-        let allowed = listener.spec.allowed_routes.as_ref().and_then(|allowed| allowed.namespaces.as_ref());
         let own = &listener.meta.namespace;
         if !listener.takes_routes()
             || !listener.kinds.contains(&kind)
-            || !allows(cx, allowed, From::Same, own, &meta.namespace)
+            || !allows(cx, listener.allowed(), From::Same, own, &meta.namespace)
         {
             continue;
         }

@@ -116,7 +116,7 @@ pub(super) fn resolve(
 
 /// The Service that a route's reference names, and its port.
 pub(super) fn service_of<'c>(
-    cx: &Cx<'c>,
+    cx: &mut Cx<'c>,
     (kind, meta): (Kind, &Meta),
     reference: &BackendRef,
 ) -> Result<(Name, &'c ServicePort), Problem> {
@@ -125,7 +125,7 @@ pub(super) fn service_of<'c>(
         let message = format!("no ReferenceGrant lets this route refer to Service {name}");
         return Err(Problem::new("RefNotPermitted", message));
     }
-    let port = port_of(cx.cluster, &name, |port| Some(port.port) == reference.port)?;
+    let port = port_of(cx, &name, |port| Some(port.port) == reference.port)?;
     Ok((name, port))
 }
 
@@ -153,12 +153,12 @@ pub(super) fn tls_of(
 
 /// A port of a Service.
 pub(super) fn port_of<'c>(
-    cluster: &'c Cluster,
+    cx: &mut Cx<'c>,
     name: &Name,
     is: impl Fn(&ServicePort) -> bool,
 ) -> Result<&'c ServicePort, Problem> {
     let missing = |message: String| Problem::new("BackendNotFound", message);
-    let Some(service) = cluster.services.get(name) else {
+    let Some(service) = cx.service(name) else {
         return Err(missing(format!("there is no Service {}", shown(&name.to_string()))));
     };
     if service.spec.kind.as_deref() == Some("ExternalName") {

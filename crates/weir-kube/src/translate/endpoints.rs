@@ -77,6 +77,11 @@ impl Pods {
         }
     }
 
+    /// Forgets a Service: its ports may have other names now. Whoever asks for them is asked again.
+    pub(super) fn forget(&mut self, service: &Name) {
+        self.services.remove(service);
+    }
+
     /// Notes that something else is made of the slices of a Service, so that each change of them counts.
     pub(super) fn read_whole(&mut self, service: &Name) {
         self.services.entry(service.clone()).or_default().is_whole = true;
@@ -152,7 +157,8 @@ impl Pods {
     }
 }
 
-fn is_own(options: &Options, service: &Name) -> bool {
+/// Whether a Service is of the namespace of the admin listeners.
+pub(super) fn is_own(options: &Options, service: &Name) -> bool {
     options.admin.as_ref().is_some_and(|(own, _)| *own == service.namespace)
 }
 

@@ -555,7 +555,7 @@ fn target(
             0 => port.name == service.port.name,
             number => port.port == number,
         };
-        let port = port_of(cx.cluster, &name, is)
+        let port = port_of(cx, &name, is)
             .map_err(|problem| Problem { message: shown(&problem.message), ..problem })?;
         let manner = Manner { settings: settings.clone(), ..Manner::default() };
         upstream(cx, &name, port, &manner, &BTreeSet::new())

@@ -4,7 +4,7 @@ use super::claims::Claims;
 use super::frontend::{self, Clients};
 use super::layout::lay_out;
 use super::services::{self, Wish};
-use super::{Cx, Front, MAX_LISTENERS, is_kind, route_kind, selects, unsupported};
+use super::{Cx, Front, Identity, MAX_LISTENERS, is_kind, route_kind, selects, unsupported};
 use crate::objects::{
     self, CertificateRef, From, Gateway, Kind, ListenerSet, Meta, Name, Namespaces, Object,
 };
@@ -76,6 +76,30 @@ pub(super) struct Listener<'c> {
     pub(super) claims: Claims,
 }
 
+/// All that HTTPRoutes and GRPCRoutes learn of a Gateway, besides the claims of other routes: what was made of them
+/// stays as long as this does.
+#[derive(Debug, PartialEq)]
+pub(super) struct Seen {
+    name: Name,
+    sets: Vec<Name>,
+    identity: Option<Identity>,
+    listeners: Vec<SeenListener>,
+}
+
+#[derive(Debug, PartialEq)]
+struct SeenListener {
+    set: Option<Name>,
+    namespace: String,
+    name: String,
+    port: u16,
+    host: Option<String>,
+    protocol: Protocol,
+    kinds: Vec<Kind>,
+    allowed: Option<Namespaces>,
+    takes_routes: bool,
+    weir: Option<String>,
+}
+
 /// What a listener speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
@@ -118,6 +142,28 @@ impl Gate<'_> {
     pub(super) fn pod_port(&self, port: u16) -> u16 {
         self.ports.get(&port).copied().unwrap_or(port)
     }
+
+    /// What routes learn of it.
+    pub(super) fn seen(&self, cx: &Cx<'_>) -> Seen {
+        let listener = |own: &Listener<'_>| SeenListener {
+            set: own.set.cloned(),
+            namespace: own.meta.namespace.clone(),
+            name: own.spec.name.clone(),
+            port: own.spec.port,
+            host: own.host.clone(),
+            protocol: own.protocol,
+            kinds: own.kinds.clone(),
+            allowed: own.allowed().cloned(),
+            takes_routes: own.takes_routes(),
+            weir: own.weir.clone(),
+        };
+        Seen {
+            name: self.name.clone(),
+            sets: self.sets.iter().map(|set| set.name.clone()).collect(),
+            identity: cx.identities.get(self.name).cloned(),
+            listeners: self.listeners.iter().map(listener).collect(),
+        }
+    }
 }
 
 // === impl Listener ===
@@ -135,6 +181,11 @@ impl Listener<'_> {
     /// Whether routes may attach. Unresolved references do not count: they may be mended.
     pub(super) fn takes_routes(&self) -> bool {
         self.wrong.is_none() && self.conflict.is_none()
+    }
+
+    /// The namespaces whose routes may attach.
+    pub(super) fn allowed(&self) -> Option<&Namespaces> {
+        self.spec.allowed_routes.as_ref().and_then(|allowed| allowed.namespaces.as_ref())
     }
 
     /// What tells it from other listeners of its port: nothing, if bytes are all that is seen.

@@ -2,9 +2,14 @@
 //! of all.
 //!
 //! What an HTTPRoute or GRPCRoute becomes depends on the route itself, and on Gateways, Services and whatever else it
-//! refers to. Routes change far more often than the rest, so [`Memo`] keeps what was made of each until the route
-//! changes, and forgets everything when anything else does that routes depend on. Nothing tracks which route depends on
-//! which Service: such a list would have to be right for every kind of reference, or serve what is gone.
+//! refers to. [`Memo`] keeps what was made of each until one of these changes:
+//!
+//! - A Service: each look at one while a route is made is noted (`Cx::service` is the only way), so that a change costs
+//!   the routes that have looked at it, whether or not it was there.
+//! - Gateways, ListenerSets and the Secrets with their certificates, and the record of ports: they are read anew each
+//!   time, and [`Seen`] is all that routes learn of the result. What was made of routes is forgotten if that differs.
+//! - Of everything else, such as grants and policies, nothing tracks who depends on it: such a list would have to be
+//!   right for every kind of reference, or serve what is gone. A change forgets everything.
 //!
 //! Routes do depend on each other in one way: of an HTTPRoute and a GRPCRoute for one host of a listener, the older has
 //! it. So what was made of a route comes with the questions that it asked of [`Claims`](super::claims::Claims), and is
@@ -12,8 +17,9 @@
 
 use super::annotations::Annotated;
 use super::attach::{Asked, count};
-use super::endpoints::{Fed, Moved, Pods};
-use super::listeners::Gate;
+use super::endpoints::{Fed, Moved, Pods, is_own};
+use super::listeners::{Gate, Seen};
+use super::services::is_record;
 use super::{Cx, Options, Owners, Ranked, Translation, translate_with, unsupported};
 use crate::cluster::Cluster;
 use crate::config::Upstream;
@@ -30,6 +36,8 @@ pub struct Memo {
     pub(super) routes: Routes,
     pub(super) pods: Pods,
     pub(super) ingresses: Ingresses,
+    /// What routes saw of the Gateways.
+    seen: Vec<Seen>,
 }
 
 /// The annotations of each Ingress, with what users are told of them.
@@ -40,6 +48,8 @@ pub(super) type Ingresses = BTreeMap<Name, (Arc<Annotated>, Vec<(Kind, Name, Pro
 pub(super) struct Routes {
     http: BTreeMap<Name, Made>,
     grpc: BTreeMap<Name, Made>,
+    /// How many were made so far, also in translations before.
+    count: usize,
 }
 
 /// What was made of a route.
@@ -64,6 +74,8 @@ pub(super) struct Out {
     pub(super) files: BTreeMap<String, Vec<u8>>,
     pub(super) owners: Owners,
     pub(super) used: BTreeMap<Name, BTreeSet<Name>>,
+    /// The Services that were looked at.
+    pub(super) services: BTreeSet<Name>,
     pub(super) notices: Vec<(Kind, Name, Problem)>,
 }
 
@@ -77,15 +89,38 @@ impl Memo {
     }
 
     /// An object has changed. Of an EndpointSlice, [`Self::slices_changed`] keeps more.
-    pub fn changed(&mut self, kind: Kind, name: &Name) {
+    pub fn changed(&mut self, options: &Options, kind: Kind, name: &Name) {
         match kind {
             Kind::HttpRoute => drop(self.routes.http.remove(name)),
             Kind::GrpcRoute => drop(self.routes.grpc.remove(name)),
             Kind::Ingress => drop(self.ingresses.remove(name)),
             // No route of HTTP depends on these, and nothing is kept of them.
             Kind::IngressClass | Kind::TcpRoute | Kind::TlsRoute => {}
+            // Routes depend on these by what they see of the Gateways.
+            Kind::Gateway | Kind::GatewayClass | Kind::ListenerSet | Kind::Secret => {}
+            Kind::ConfigMap if is_record(options, name) => {}
+            // Which addresses lead to an admin listener depends on all Services of its namespace.
+            Kind::Service if !is_own(options, name) => {
+                self.routes.forget(name);
+                self.pods.forget(name);
+            }
             _ => self.clear(),
         }
+    }
+
+    /// Forgets what was made of routes if they see something else of the Gateways now.
+    pub(super) fn see(&mut self, gates: &[Gate<'_>], cx: &Cx<'_>) {
+        let now: Vec<Seen> = gates.iter().map(|gate| gate.seen(cx)).collect();
+        if self.seen != now {
+            self.routes.forget_all();
+            self.seen = now;
+        }
+    }
+
+    /// How many routes were made so far by translations. Those that were kept do not count.
+    #[must_use]
+    pub const fn routes_made(&self) -> usize {
+        self.routes.count
     }
 
     /// EndpointSlices of these Services have changed. The result says what that means for the last translation.
@@ -120,7 +155,9 @@ impl Memo {
 
     /// Forgets everything: the options have changed, or an object on which routes depend.
     pub fn clear(&mut self) {
+        let count = self.routes.count;
         *self = Self::default();
+        self.routes.count = count;
     }
 }
 
@@ -133,7 +170,20 @@ impl Routes {
         all.get(name).filter(|made| made.asked.iter().all(|asked| asked.has_same_answer(kind, gates)))
     }
 
+    /// Forgets what depends on a Service.
+    fn forget(&mut self, service: &Name) {
+        for all in [&mut self.http, &mut self.grpc] {
+            all.retain(|_, made| !made.out.services.contains(service));
+        }
+    }
+
+    fn forget_all(&mut self) {
+        self.http.clear();
+        self.grpc.clear();
+    }
+
     pub(super) fn put(&mut self, kind: Kind, name: Name, made: Made) -> &Made {
+        self.count += 1;
         let all = if kind == Kind::GrpcRoute { &mut self.grpc } else { &mut self.http };
         match all.entry(name) {
             Entry::Occupied(mut known) => {

@@ -32,7 +32,7 @@ mod statuses;
 
 use crate::cluster::Cluster;
 use crate::config::{Config, Thing};
-use crate::objects::{GATEWAY_GROUP, Ingress, Kind, Name, Object, ServicePort};
+use crate::objects::{GATEWAY_GROUP, Ingress, Kind, Name, Object, Service, ServicePort};
 use crate::status::{Problem, Status};
 use annotations::Annotated;
 use serde_json::{Value, json};
@@ -148,6 +148,8 @@ pub(crate) struct Cx<'c> {
     identities: BTreeMap<Name, Identity>,
     ingresses: memo::Ingresses,
     room: room::Room,
+    /// The Services that routes have looked at.
+    looked_at: BTreeSet<Name>,
 }
 
 /// Paths of a certificate and its key.
@@ -205,8 +207,10 @@ fn translate_with(memo: &mut Memo, cluster: &Cluster, options: &Options) -> Tran
         identities: BTreeMap::new(),
         ingresses: std::mem::take(&mut memo.ingresses),
         room: room::Room::default(),
+        looked_at: BTreeSet::new(),
     };
     let mut gates = listeners::gather(&mut cx);
+    memo.see(&gates, &cx);
     let mut statuses = Vec::new();
     http::routes(&mut cx, &mut gates, &mut memo.routes, &mut statuses);
     bytes::routes(&mut cx, &mut gates, &mut statuses);
@@ -275,6 +279,12 @@ impl<'c> Cx<'c> {
         }
     }
 
+    /// A Service that a route refers to. The route is made again when the Service changes.
+    fn service(&mut self, name: &Name) -> Option<&'c Object<Service>> {
+        self.looked_at.insert(name.clone());
+        self.cluster.services.get(name)
+    }
+
     /// The endpoints of a port of a Service.
     fn pods(&mut self, service: &Name, port: &ServicePort) -> Arc<Supply> {
         self.pods.of(self.cluster, self.options, service, port)
@@ -296,13 +306,14 @@ impl<'c> Cx<'c> {
 
     /// Puts what comes from now on into this, and returns what came before.
     fn swap(&mut self, out: memo::Out) -> memo::Out {
-        let memo::Out { routes, upstreams, files, owners, used, notices } = out;
+        let memo::Out { routes, upstreams, files, owners, used, services, notices } = out;
         memo::Out {
             routes: std::mem::replace(&mut self.routes, routes),
             upstreams: std::mem::replace(&mut self.config.upstreams, upstreams),
             files: std::mem::replace(&mut self.config.files, files),
             owners: std::mem::replace(&mut self.owners, owners),
             used: std::mem::replace(&mut self.used, used),
+            services: std::mem::replace(&mut self.looked_at, services),
             notices: std::mem::replace(&mut self.notices, notices),
         }
     }

@@ -128,6 +128,11 @@ fn record_name(pods: &Name) -> Name {
     Name::new(&pods.namespace, &format!("{}-ports", pods.name))
 }
 
+/// Whether a ConfigMap is the one with the recorded ports.
+pub(super) fn is_record(options: &Options, name: &Name) -> bool {
+    matches!(&options.front, Front::Services { pods, .. } if record_name(pods) == *name)
+}
+
 impl<'c> Records<'c> {
     pub(super) fn read(cluster: &'c Cluster, options: &Options) -> Self {
         let mut all = Self::default();

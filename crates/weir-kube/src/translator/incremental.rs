@@ -4,10 +4,12 @@
 //! others.
 
 use super::*;
-use crate::api::{Object, watched};
 use crate::controller::Output;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 use weir_fleet::chance::Chance;
+use weir_testkit::Authority;
 
 /// Changes of one run.
 const CHANGES: usize = 100;
@@ -21,6 +23,8 @@ struct World {
     version: u64,
     objects: BTreeMap<(&'static str, Name), Object>,
     translator: GatewayApi,
+    /// Certificates with their keys, as Secrets have them.
+    certificates: Vec<Value>,
     /// What the gateway runs.
     known: Output,
     /// How often each effect was seen.
@@ -36,12 +40,13 @@ fn translator() -> GatewayApi {
 }
 
 impl World {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, certificates: &[Value]) -> Self {
         let mut world = Self {
             chance: Chance::new(seed),
             version: 0,
             objects: BTreeMap::new(),
             translator: translator(),
+            certificates: certificates.to_vec(),
             known: Output::default(),
             config: 0,
             endpoints: 0,
@@ -65,8 +70,8 @@ impl World {
 
     fn put(&mut self, kind: &'static str, mut object: Value) -> Effect {
         self.version += 1;
-        let name = object["metadata"]["name"].clone();
-        object["metadata"]["uid"] = json!(format!("uid-{name}"));
+        let uid = format!("uid-{}", object["metadata"]["name"].as_str().unwrap());
+        object["metadata"]["uid"] = json!(uid);
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
         let object = Object::new(watched(kind).unwrap(), object).unwrap();
         let kind = watched(kind).unwrap().kind;
@@ -127,7 +132,7 @@ impl World {
         let namespace = self.pick(&NAMESPACES);
         let created = format!("2026-01-0{}T00:00:00Z", 1 + self.number(5));
         let mut meta = json!({ "namespace": namespace, "creationTimestamp": created });
-        match self.number(30) {
+        match self.number(32) {
             0 => self.delete_any(),
             1..=7 => {
                 meta["name"] = json!(format!("r{}", self.number(5)));
@@ -167,16 +172,20 @@ impl World {
                 let count = if self.chance.happens(10) { 0 } else { 1 + self.number(2) };
                 let endpoints: Vec<Value> = (0..count).map(|_| endpoint(self)).collect();
                 let port = self.pick(&[3000, 3000, 3000, 3000, 9180]);
+                let ports = json!([{ "port": port }, { "name": "web", "port": port + 1 }]);
                 self.put(
                     "EndpointSlice",
                     json!({
-                        "metadata": meta, "addressType": "IPv4", "endpoints": endpoints, "ports": [{ "port": port }],
+                        "metadata": meta, "addressType": "IPv4", "endpoints": endpoints, "ports": ports,
                     }),
                 )
             }
             19..=20 => {
                 meta["name"] = json!(self.service());
                 let mut port = json!({ "port": self.pick(&[80, 80, 81]) });
+                if self.chance.happens(20) {
+                    port["name"] = json!("web");
+                }
                 if self.chance.happens(30) {
                     port["appProtocol"] = json!("kubernetes.io/h2c");
                 }
@@ -228,6 +237,27 @@ impl World {
                     json!({ "name": namespace, "labels": { "team": self.number(2).to_string() } });
                 self.put("Namespace", json!({ "metadata": namespace }))
             }
+            28 => {
+                meta["namespace"] = json!("a");
+                meta["name"] = json!("tls");
+                let data = match self.number(4) {
+                    0 => json!({ "tls.crt": "bm8=", "tls.key": "bm8=" }),
+                    number => {
+                        self.certificates[usize::try_from(number).unwrap() % self.certificates.len()].clone()
+                    }
+                };
+                self.put("Secret", json!({ "metadata": meta, "data": data }))
+            }
+            29 => {
+                meta["namespace"] = json!("weir");
+                meta["name"] = json!("weir-ports");
+                meta["annotations"] = json!({ "gateway.weir.dev/controller": "us" });
+                let target = 15_000 + self.number(3);
+                self.put(
+                    "ConfigMap",
+                    json!({ "metadata": meta, "data": { "uid-g0": format!("8080={target}") } }),
+                )
+            }
             _ => {
                 meta["namespace"] = json!("a");
                 meta["name"] = json!(format!("g{}", self.number(2)));
@@ -245,7 +275,18 @@ impl World {
                 let bytes = json!({ "name": "bytes", "port": 9000, "protocol": "TCP", "allowedRoutes": {
                     "namespaces": { "from": "All" },
                 } });
-                let spec = json!({ "gatewayClassName": "weir", "listeners": [listener, bytes] });
+                let mut listeners = vec![listener, bytes];
+                if self.chance.happens(60) {
+                    listeners.push(json!({
+                        "name": "https", "port": 8443, "protocol": "HTTPS", "hostname": self.pick(&HOSTS),
+                        "tls": { "certificateRefs": [{ "name": "tls" }] },
+                        "allowedRoutes": { "namespaces": { "from": "All" } },
+                    }));
+                }
+                let mut spec = json!({ "gatewayClassName": "weir", "listeners": listeners });
+                if self.chance.happens(30) {
+                    spec["tls"] = json!({ "backend": { "clientCertificateRef": { "name": "tls" } } });
+                }
                 self.put("Gateway", json!({ "metadata": meta, "spec": spec }))
             }
         }
@@ -266,9 +307,12 @@ impl World {
         }
     }
 
-    /// What a translator says that starts now.
+    /// What a translator says that starts now, but for Secrets that were valid once.
     fn fresh(&self) -> Output {
         let mut fresh = translator();
+        for object in self.translator.last_good() {
+            fresh.change(&store::Change { kind: "Secret", key: object.key.clone(), object: Some(object) });
+        }
         for ((kind, key), object) in &self.objects {
             fresh.change(&store::Change { kind, key: key.clone(), object: Some(object.clone()) });
         }
@@ -281,8 +325,15 @@ fn any_changes_lead_to_what_a_new_translator_says() {
     let range = std::env::var("WEIR_SEEDS").unwrap_or_else(|_| "0..3".to_owned());
     let (from, to) = range.split_once("..").unwrap();
     let (mut config, mut endpoints, mut nothing, mut routes) = (0, 0, 0, 0);
+    let authority = Authority::new();
+    let certificate = |name: &str| {
+        let leaf = authority.leaf(&[name]);
+        let text = |file: &std::path::Path| STANDARD.encode(std::fs::read(file).unwrap());
+        json!({ "tls.crt": text(&leaf.cert_file), "tls.key": text(&leaf.key_file) })
+    };
+    let certificates = [certificate("a.test"), certificate("b.a.test")];
     for seed in from.parse().unwrap()..to.parse().unwrap() {
-        let mut world = World::new(seed);
+        let mut world = World::new(seed, &certificates);
         let mut change = 0;
         while change < CHANGES {
             let together = usize::try_from(1 + world.number(3)).unwrap();
@@ -302,4 +353,79 @@ fn any_changes_lead_to_what_a_new_translator_says() {
     }
     let seen = format!("{config} translations, {endpoints} times endpoints alone, {nothing} times nothing");
     assert!(config > 50 && endpoints + nothing > 2 && routes > 100, "{seen}, {routes} routes");
+}
+
+/// What is made again when one object of many changes.
+#[test]
+fn a_change_costs_what_depends_on_it() {
+    const ROUTES: u64 = 40;
+    let authority = Authority::new();
+    let secret = |name: &str| {
+        let leaf = authority.leaf(&[name]);
+        let text = |file: &std::path::Path| STANDARD.encode(std::fs::read(file).unwrap());
+        json!({ "tls.crt": text(&leaf.cert_file), "tls.key": text(&leaf.key_file) })
+    };
+    let mut world = World::new(0, &[]);
+    let meta = |name: &str| json!({ "namespace": "a", "name": name });
+    let gateway = |label: &str, port: u64| {
+        json!({
+            "metadata": meta("g0"),
+            "spec": {
+                "gatewayClassName": "weir", "infrastructure": { "labels": { "team": label } },
+                "listeners": [
+                    { "name": "http", "port": port, "protocol": "HTTP" },
+                    { "name": "https", "port": 8443, "protocol": "HTTPS",
+                      "tls": { "certificateRefs": [{ "name": "tls" }] } },
+                ],
+            },
+        })
+    };
+    let service = |number: u64, port: u64| {
+        let spec = json!({ "ports": [{ "port": port }] });
+        json!({ "metadata": meta(&format!("s{number}")), "spec": spec })
+    };
+    world.put("Gateway", gateway("x", 8080));
+    world.put("Secret", json!({ "metadata": meta("tls"), "data": secret("a.test") }));
+    for number in 0..ROUTES {
+        world.put("Service", service(number, 80));
+        let rules = json!([{ "backendRefs": [{ "name": format!("s{number}"), "port": 80 }] }]);
+        let spec = json!({ "parentRefs": [{ "name": "g0" }], "rules": rules });
+        world.put("HTTPRoute", json!({ "metadata": meta(&format!("r{number}")), "spec": spec }));
+    }
+    let made = |world: &mut World| {
+        let before = world.translator.memo.as_ref().map_or(0, Memo::routes_made);
+        world.known = world.translator.translate();
+        assert_eq!(world.known, world.fresh());
+        world.translator.memo.as_ref().map_or(0, Memo::routes_made) - before
+    };
+    let all = usize::try_from(ROUTES).unwrap();
+    assert_eq!(made(&mut world), all, "the first time");
+    let changes: [(&str, Value, usize); 9] = [
+        ("Service", service(7, 81), 1),
+        ("Service", service(ROUTES, 80), 0),
+        ("Secret", json!({ "metadata": meta("tls"), "data": secret("b.test") }), 0),
+        ("Secret", json!({ "metadata": meta("other"), "data": {} }), 0),
+        ("Gateway", gateway("y", 8080), 0),
+        ("Gateway", gateway("y", 8081), all),
+        (
+            "ConfigMap",
+            json!({
+                "metadata": {
+                    "namespace": "weir", "name": "weir-ports", "annotations": { "gateway.weir.dev/controller": "us" },
+                },
+                "data": { "uid-g0": "8081=15001" },
+            }),
+            0,
+        ),
+        ("ConfigMap", json!({ "metadata": meta("authority"), "data": { "ca.crt": "x" } }), all),
+        ("Namespace", json!({ "metadata": { "name": "a", "labels": { "team": "1" } } }), all),
+    ];
+    for (kind, object, expected) in changes {
+        world.put(kind, object.clone());
+        assert_eq!(made(&mut world), expected, "{kind} {object}");
+    }
+    world.objects.remove(&("Service", Name::new("a", "s3")));
+    let gone = store::Change { kind: "Service", key: Name::new("a", "s3"), object: None };
+    world.translator.change(&gone);
+    assert_eq!(made(&mut world), 1, "a Service that is gone");
 }
