@@ -79,6 +79,8 @@ pub struct Message {
     pub text: Vec<u8>,
     /// Trailers as text.
     pub trailers: Vec<u8>,
+    /// If its head is one that its connection has received before: the id of that text. Else 0.
+    pub repeats: u32,
     /// It requests a WebSocket.
     pub is_tunnel: bool,
     /// The answer to the WebSocket key.

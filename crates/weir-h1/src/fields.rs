@@ -363,6 +363,14 @@ impl Fields {
         }
     }
 
+    /// Makes these the fields of `known`, whose `base` begins with the same bytes.
+    pub(crate) fn take_over(&mut self, known: &Self) {
+        self.clear();
+        self.entries.extend_from_slice(&known.entries);
+        self.arena.extend_from_slice(&known.arena);
+        self.seen = known.seen;
+    }
+
     /// A copy of these fields with room for `fields` more, of `bytes` in total.
     #[must_use]
     pub fn with_room(&self, fields: usize, bytes: usize) -> Self {

@@ -5,7 +5,7 @@
 //! arena for what filters add. To write itself out, it makes one copy per untouched run. `scan` finds the ends of
 //! names and values. `body` finds where a message ends and re-frames chunks. `name` is the table of field names that
 //! the gateway itself acts on. `grpc` names gRPC statuses. `docs/explain/framing.md` says what is accepted and
-//! refused, and why.
+//! refused, and why. `parsed` keeps heads that a connection may bring again.
 //!
 //! *Architecture Invariant:* nothing here knows a socket, a clock or a runtime; nothing here panics on any input.
 
@@ -18,6 +18,7 @@ mod head;
 mod list;
 mod name;
 mod parse;
+mod parsed;
 mod reason;
 mod scan;
 mod section;
@@ -30,4 +31,5 @@ pub use head::{Connection, Method, RequestHead, ResponseHead, TargetForm, Versio
 pub use list::split_unquoted;
 pub use name::{Claim, FieldName, InvalidName, Known, NameSet, is_token};
 pub use parse::{Progress, parse_request, parse_response};
+pub use parsed::{Head, ParsedHeads};
 pub use reason::reason;

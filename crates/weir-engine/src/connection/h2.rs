@@ -105,12 +105,20 @@ impl multiplexed::Server for Server {
         self.poll_discard(cx)
     }
 
+    fn rest(&mut self) {
+        self.rest();
+    }
+
     fn peer(&self) -> Option<Peer> {
         None
     }
 }
 
 impl multiplexed::Arrival for Arrival {
+    fn repeats(&self) -> u32 {
+        self.repeats()
+    }
+
     fn accept(self, text: &mut Vec<u8>) -> Stream {
         Stream::H2(self.accept(text))
     }

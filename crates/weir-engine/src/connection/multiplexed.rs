@@ -13,7 +13,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
-use weir_h1::{Progress, RequestHead, parse_request};
+use weir_h1::{ParsedHeads, Progress, RequestHead};
 use weir_telemetry::{Closed, Protocol};
 use weir_upstream::error::{self, Cause};
 use weir_wire::h2::LOOK;
@@ -81,6 +81,11 @@ pub(super) trait Server {
 
 /// A request that has arrived on a multiplexed connection.
 pub(super) trait Arrival {
+    /// The id of the head's text, if the connection has brought the same head before and knows it; else 0.
+    fn repeats(&self) -> u32 {
+        0
+    }
+
     /// Writes the head as text and returns the stream.
     fn accept(self, text: &mut Vec<u8>) -> Stream;
 
@@ -179,6 +184,7 @@ pub(super) async fn serve<S: Server>(parts: Parts, server: S, streams: usize) ->
         deadline,
         served: 0,
         idle_since: None,
+        parsed: ParsedHeads::default(),
         rests: true,
         draining: false,
         ending: false,
@@ -229,6 +235,8 @@ struct Connection<S: Server> {
     served: u64,
     /// Since when no request has been under way, as far as noticed.
     idle_since: Option<Instant>,
+    /// Heads that came before.
+    parsed: ParsedHeads<RequestHead>,
     /// It keeps nothing that only requests need.
     rests: bool,
     draining: bool,
@@ -334,6 +342,7 @@ impl<S: Server> Connection<S> {
             } else if !self.rests && idle >= REST {
                 self.rests = true;
                 self.server.rest();
+                self.parsed.clear();
                 self.shared.idle.take().iter().for_each(|lane| lane.dismiss());
             }
             None
@@ -395,9 +404,10 @@ impl<S: Server> Connection<S> {
         self.rests = false;
         let started = Instant::now();
         let mut head = shared.core.take_request();
+        let repeats = arrival.repeats();
         let stream = arrival.accept(head.buffer_mut());
         let local = shared.core.local();
-        let parsed = parse_request(&mut head, &local.snapshot.head_limits);
+        let parsed = self.parsed.parse(repeats, &mut head, &local.snapshot.head_limits);
         S::Arrival::mark(&mut head, stream.is_over() == Some(true));
         let refused = match parsed {
             Ok(Progress::Complete) => None,

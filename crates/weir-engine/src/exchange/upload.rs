@@ -210,7 +210,12 @@ impl HeadWait<'_> {
             let response = self.slot.get_or_insert_with(|| self.client.core.take_response());
             // The next head may have arrived with an interim response.
             if !response.buffer().is_empty() {
-                match parse_response(response, &self.watchers.local.snapshot.head_limits) {
+                let limits = &self.watchers.local.snapshot.head_limits;
+                let parsed = match stream.h2() {
+                    Some(stream) => stream.parse_response(response, limits),
+                    None => parse_response(response, limits),
+                };
+                match parsed {
                     Ok(Progress::Complete) => {
                         if let Some(stream) = stream.h2() {
                             response.came_by_http2(stream.is_over());

@@ -328,6 +328,7 @@ async fn drive(
         if driver.streams() == 0 {
             if looked {
                 with(shared, |it| drop(it.spare.take())); // the memory of a burst
+                driver.rest();
             }
             let since = *idle_since.get_or_insert_with(Instant::now);
             if since.elapsed() >= keepalive.limit {

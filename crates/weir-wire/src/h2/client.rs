@@ -177,6 +177,11 @@ impl Driver {
     pub fn streams(&self) -> usize {
         self.state.streams.get()
     }
+
+    /// No request has been under way for a while: frees what only requests need.
+    pub fn rest(&mut self) {
+        self.shared.borrow_mut().rest();
+    }
 }
 
 impl Drop for Driver {

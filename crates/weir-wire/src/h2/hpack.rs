@@ -23,8 +23,27 @@ pub struct Decoder {
     table: Table,
     /// How often the table has changed.
     changes: u64,
+    /// Whether the last block has referred to an entry of the table, and whether it has resized the table.
+    refers: bool,
+    resizes: bool,
     name: Vec<u8>,
     value: Vec<u8>,
+}
+
+/// What an equal block means and does, in place of decoding it.
+#[derive(Debug)]
+pub(super) struct Meaning {
+    /// If the block refers to the table: how often the table must have changed for it to mean the same.
+    pub(super) table: Option<u64>,
+    pub(super) additions: Additions,
+}
+
+/// Entries that a block adds to the table.
+#[derive(Debug, Default)]
+pub(super) struct Additions {
+    text: Vec<u8>,
+    /// The lengths of each name and value, oldest first.
+    lengths: Vec<(usize, usize)>,
 }
 
 /// An invalid HPACK block: the connection is unusable (RFC 9113 §4.3).
@@ -37,6 +56,29 @@ impl Decoder {
         self.changes
     }
 
+    /// What the block means that was decoded last. `changes` is how often the table had changed before. `None` if that
+    /// cannot be told in a few words.
+    pub(super) fn meaning(&self, changes: u64) -> Option<Meaning> {
+        let added = usize::try_from(self.changes - changes).ok()?;
+        match (self.resizes, self.refers, added) {
+            (false, true, 0) => Some(Meaning { table: Some(self.changes), additions: Additions::default() }),
+            (false, false, _) => Some(Meaning { table: None, additions: self.table.newest(added)? }),
+            _ => None,
+        }
+    }
+
+    /// Adds entries, as the block did whose [meaning](Self::meaning) they are part of.
+    pub(super) fn add(&mut self, additions: &Additions) {
+        let mut rest = &additions.text[..];
+        for &(name, value) in &additions.lengths {
+            let Some((entry, others)) = rest.split_at_checked(name + value) else { return };
+            let (name, value) = entry.split_at(name);
+            self.changes += 1;
+            self.table.insert(name, value);
+            rest = others;
+        }
+    }
+
     /// Calls `field` for each field of a block. The receiver must limit their number and total size: one byte can
     /// reference a field of four KiB.
     ///
@@ -45,15 +87,18 @@ impl Decoder {
     pub fn decode(&mut self, block: &[u8], mut field: impl FnMut(&[u8], &[u8])) -> Result<(), Undecodable> {
         let mut rest = block;
         let mut begun = false;
+        (self.refers, self.resizes) = (false, false);
         while let Some(&first) = rest.first() {
             if first & 0x80 != 0 {
                 let index = integer(&mut rest, 7).ok_or(Undecodable)?;
                 let (name, value) = self.table.entry(index).ok_or(Undecodable)?;
+                self.refers |= index > STATIC.len();
                 field(name, value);
             } else if first & 0xe0 == 0x20 {
                 // RFC 7541 §4.2: only at the start of a block.
                 let most = integer(&mut rest, 5).filter(|n| *n <= TABLE_MOST && !begun).ok_or(Undecodable)?;
                 self.changes += 1;
+                self.resizes = true;
                 self.table.resize(most);
                 continue;
             } else {
@@ -80,6 +125,7 @@ impl Decoder {
         field: &mut impl FnMut(&[u8], &[u8]),
     ) -> Option<()> {
         let index = integer(rest, if indexed { 6 } else { 4 })?;
+        self.refers |= index > STATIC.len();
         if index > 0 && !indexed {
             let name = self.table.entry(index)?.0;
             field(name, text(rest, &mut self.value)?);
@@ -142,6 +188,21 @@ impl Table {
         let entry = self.entries.get(index - STATIC.len())?;
         let text = self.text.get(entry.at - self.before..)?;
         text.get(..entry.name + entry.value)?.split_at_checked(entry.name)
+    }
+
+    /// The newest entries, oldest first, if there are so many. If a block has added as many and the first of them has
+    /// left again, there are fewer: entries leave in the order in which they came.
+    fn newest(&self, count: usize) -> Option<Additions> {
+        if self.entries.len() < count {
+            return None;
+        }
+        let mut additions = Additions::default();
+        for entry in self.entries.iter().take(count).rev() {
+            let text = self.text.get(entry.at - self.before..)?;
+            additions.text.extend_from_slice(text.get(..entry.name + entry.value)?);
+            additions.lengths.push((entry.name, entry.value));
+        }
+        Some(additions)
     }
 
     /// RFC 7541 §4.4: an entry larger than the table empties it.

@@ -9,6 +9,7 @@ use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Instant;
+use weir_h1::{ParsedHeads, ResponseHead};
 
 /// Bytes reserved per read: two frames of the largest size.
 const READ_BYTES: usize = 32 * 1024;
@@ -75,6 +76,8 @@ pub(super) type Shared = Rc<RefCell<Session>>;
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) codec: TextCodec,
+    /// Heads of responses that came before.
+    pub(super) parsed: ParsedHeads<ResponseHead>,
     /// `None` once the driver is gone.
     transport: Option<Transport>,
     pub(super) tls: Option<crate::TlsInfo>,
@@ -108,6 +111,7 @@ impl Session {
         let tls = transport.tls();
         Rc::new(RefCell::new(Self {
             codec,
+            parsed: ParsedHeads::default(),
             transport: Some(transport),
             tls,
             partial: early,
@@ -257,6 +261,12 @@ impl Session {
         }
     }
 
+    /// Frees what only streams need.
+    pub(super) fn rest(&mut self) {
+        self.codec.rest();
+        self.parsed.clear();
+    }
+
     /// The driver is gone: closes the socket and fails all streams.
     pub(super) fn close(&mut self) {
         self.codec.gone();
@@ -307,6 +317,7 @@ mod tests {
         let _ = codec.take_buffer();
         let shared = Rc::new(RefCell::new(Session {
             codec,
+            parsed: ParsedHeads::default(),
             transport: None,
             tls: None,
             partial: Vec::new(),

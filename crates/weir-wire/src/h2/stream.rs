@@ -9,6 +9,7 @@ use std::fmt;
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+use weir_h1::{Limits, Progress, ResponseHead};
 
 /// One stream, in either role. Dropping it before both sides have ended resets it.
 ///
@@ -85,6 +86,26 @@ impl H2Stream {
     /// The TLS facts of the underlying connection.
     pub fn tls(&self) -> Option<crate::TlsInfo> {
         self.session().tls
+    }
+
+    /// The id of the text that the head is, if the connection has brought the same block of fields before; else 0.
+    pub(super) fn repeats(&self) -> u32 {
+        self.session().codec.repeats(self.slot())
+    }
+
+    /// Parses the head of a response, as [`weir_h1::parse_response`] does, but at less cost if the connection has
+    /// brought the same one before.
+    ///
+    /// # Errors
+    /// The first rule that the head breaks.
+    pub fn parse_response(
+        &self,
+        head: &mut ResponseHead,
+        limits: &Limits,
+    ) -> Result<Progress, weir_h1::Error> {
+        let session = &mut *self.session();
+        let id = session.codec.repeats(self.slot());
+        session.parsed.parse(id, head, limits)
     }
 
     /// Takes the head of a request.

@@ -17,7 +17,7 @@ pub trait Sink: Debug + Sized {
     /// Whether each stream has a holder that releases it. Otherwise its record is freed as soon as the peer ends it.
     const HELD: bool;
 
-    /// Handles a head or trailers. It must decode the block, unless the block changes nothing in the decoder's table.
+    /// Handles a head or trailers. It must decode the block, or change the decoder's table as decoding it would.
     ///
     /// # Errors
     /// When the block is not valid HPACK: the connection ends. A [`Malformed`] head only resets its stream.

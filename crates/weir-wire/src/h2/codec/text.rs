@@ -1,6 +1,7 @@
 //! The gateway's sink: heads become text for `weir-h1`, and bodies wait for the reader of the stream. Also the
 //! reverse: turns heads written as text into blocks.
 
+use super::repeats::Repeats;
 use super::streams::{READ, RESET, WRITE};
 use super::{Block, Bounds, Codec, Failed, Flow, Part, Piece, Role, Sink, Taken};
 use crate::h2::hpack::{self, Decoder, Undecodable};
@@ -17,6 +18,7 @@ pub(in crate::h2) type TextCodec = Codec<Texts>;
 pub(in crate::h2) struct Texts {
     role: Role,
     pub(super) scratch: Scratch,
+    repeats: Repeats,
 }
 
 impl Sink for Texts {
@@ -35,17 +37,31 @@ impl Sink for Texts {
             Part::Response => (&mut kept.text, Kind::Response { accept: kept.accept.as_deref() }),
             Part::Trailers => (&mut kept.trailers, Kind::Trailers),
         };
-        let mut reader = Reader::new(kind, text, &mut self.scratch, block.most);
-        let decoded = match decoder.decode(block.bytes, |name, value| reader.field(name, value)) {
-            Ok(()) => Ok(reader.finish(websocket::key)),
-            Err(e) => Err(e),
+        // The answer to a request for a tunnel has a key of its own.
+        let may_repeat = kept.accept.is_none() || block.part == Part::Trailers;
+        let known = if may_repeat { self.repeats.recall(block, decoder, text) } else { None };
+        let read = if let Some((facts, id)) = known {
+            if block.part != Part::Trailers {
+                kept.repeats = id;
+            }
+            Ok(facts)
+        } else {
+            let (before, changes) = (text.len(), decoder.changes());
+            let mut reader = Reader::new(kind, text, &mut self.scratch, block.most);
+            decoder.decode(block.bytes, |name, value| reader.field(name, value))?;
+            let read = reader.finish(websocket::key);
+            if let (true, Ok(facts)) = (may_repeat, &read) {
+                let text = text.get(before..).unwrap_or_default();
+                self.repeats.note(block, text, facts, (&*decoder, changes));
+            }
+            if block.bytes.len() > KEPT_TEXT || text.len() > KEPT_TEXT {
+                self.scratch.trim();
+                decoder.trim();
+                text.shrink_to(KEPT_TEXT); // so that it uses no more memory than it is charged for
+            }
+            read
         };
-        if block.bytes.len() > KEPT_TEXT || text.len() > KEPT_TEXT {
-            self.scratch.trim();
-            decoder.trim();
-            text.shrink_to(KEPT_TEXT); // so that it uses no more memory than it is charged for
-        }
-        let told = match decoded? {
+        let told = match read {
             Ok(_) if block.part == Part::Response && text.len() > 2 * block.most => {
                 Err(Malformed("interim responses without end")) // that nobody reads
             }
@@ -86,11 +102,21 @@ impl Sink for Texts {
 impl Codec<Texts> {
     /// A gateway connection whose output starts with our SETTINGS.
     pub(in crate::h2) fn new(role: Role, bounds: Bounds) -> Self {
-        let sink = Texts { role, scratch: Scratch::default() };
+        let sink = Texts { role, scratch: Scratch::default(), repeats: Repeats::default() };
         Self::begin(sink, role, bounds, Flow::of(role))
     }
 
     // === what came ===
+
+    /// Forgets blocks that came before, of a connection that rests.
+    pub(in crate::h2) fn rest(&mut self) {
+        self.sink.repeats.clear();
+    }
+
+    /// The id of the text that the head of a stream is, if its block came before; else 0.
+    pub(in crate::h2) fn repeats(&mut self, slot: usize) -> u32 {
+        self.kept(slot).repeats
+    }
 
     /// Reads from a stream. From an upstream, heads come first, as text, then the body. 0 means the end.
     pub(in crate::h2) fn read(

@@ -1,0 +1,150 @@
+//! Heads that came before.
+
+use super::*;
+use weir_fields::{Reader, Scratch};
+
+/// A block, well-formed or not: literals that enter the table and others, references to it, updates of its size.
+fn any_block(random: &mut fastrand::Rng) -> Vec<u8> {
+    let mut block = Vec::new();
+    if random.u8(..8) == 0 {
+        block.push(0x20 | random.u8(..30));
+        if random.bool() {
+            block.extend_from_slice(&[0x3f, 0xe1, 0x1f]); // 4,096
+        }
+    }
+    // GET, http, `/`, the authority `h`.
+    block.extend_from_slice(&[0x82, 0x86, 0x84, 1, 1, b'h']);
+    let refers = random.u8(..3) == 0;
+    for _ in 0..random.u8(..5) {
+        let kind = [0x40, 0x40, 0, 0x10][random.usize(..4)];
+        if refers && random.bool() {
+            block.push(0x80 | random.u8(62..66));
+        } else {
+            block.extend_from_slice(&[
+                kind,
+                3,
+                b'x',
+                b'-',
+                b'a' + random.u8(..3),
+                2,
+                b'v',
+                random.u8(b'0'..b'4'),
+            ]);
+        }
+    }
+    if random.u8(..20) == 0 {
+        block.extend_from_slice(&[0, 1, b'A', 0]); // an upper-case name
+    }
+    block
+}
+
+/// What the codec makes of blocks of which many repeat is what a decoder makes of each of them.
+#[test]
+fn a_block_that_repeats_is_as_if_decoded() {
+    let mut random = fastrand::Rng::with_seed(5);
+    let (mut recalled, mut read, mut broken) = (0, 0, 0);
+    for _ in 0..300 {
+        let mut talk = Talk::server(BOUNDS);
+        let (mut decoder, mut scratch) = (hpack::Decoder::default(), Scratch::default());
+        let mut blocks: Vec<Vec<u8>> = Vec::new();
+        for n in 0..100 {
+            if blocks.is_empty() || random.u8(..12) == 0 {
+                blocks.push(any_block(&mut random));
+            }
+            let block = &blocks[random.usize(blocks.len().saturating_sub(3)..blocks.len())];
+            talk.hear(Kind::HEADERS, frame::END_HEADERS | frame::END_STREAM, 2 * n + 1, block);
+            let mut want = Vec::new();
+            let mut reader = Reader::new(weir_fields::Kind::Request, &mut want, &mut scratch, BOUNDS.text);
+            if decoder.decode(block, |name, value| reader.field(name, value)).is_err() {
+                assert_eq!(talk.goaway(), code::COMPRESSION);
+                broken += 1;
+                break;
+            }
+            if reader.finish(String::new).is_err() {
+                assert_eq!(talk.reset(), (2 * n + 1, code::PROTOCOL));
+                continue;
+            }
+            let slot = talk.codec.next_arrival().expect("it arrives");
+            recalled += u32::from(talk.codec.repeats(slot) != 0);
+            read += 1;
+            let mut text = Vec::new();
+            talk.codec.take_head(slot, &mut text);
+            assert_eq!(text, want, "{}", block.escape_ascii());
+            talk.codec.release(slot);
+            talk.sent();
+        }
+    }
+    assert!(recalled > 1000 && read - recalled > 1000 && broken > 20, "{recalled} of {read}, {broken}");
+}
+
+#[test]
+fn a_response_and_its_trailers_repeat() {
+    let mut talk = Talk::client(&[]);
+    for n in 0..5 {
+        let slot = talk.get();
+        let stream = 2 * n + 1;
+        // The fields enter the table, as those of nginx do with each response.
+        let head = [0x88, 0x40, 1, b'a', 1, b'b'];
+        talk.hear(Kind::HEADERS, frame::END_HEADERS, stream, &head);
+        talk.data(stream, b"body", 0);
+        talk.head(stream, &[("x-sum", "1")], frame::END_STREAM);
+        assert_eq!(talk.codec.repeats(slot) != 0, n >= 2, "{n}");
+        assert_eq!(talk.read(slot), Poll::Ready(Ok(b"HTTP/1.1 200 \r\na: b\r\n\r\n".to_vec())));
+        assert_eq!(talk.read(slot), Poll::Ready(Ok(b"body".to_vec())));
+        assert_eq!(talk.codec.take_trailers(slot), b"x-sum: 1\r\n");
+        talk.codec.release(slot);
+        if n == 4 {
+            // All five are in the table.
+            let slot = talk.get();
+            talk.hear(Kind::HEADERS, frame::END_HEADERS, 11, &[0x88, 0xbe, 0xc2]);
+            assert_eq!(talk.read(slot), Poll::Ready(Ok(b"HTTP/1.1 200 \r\na: b\r\na: b\r\n\r\n".to_vec())));
+            talk.hear(Kind::HEADERS, frame::END_HEADERS, 11, &[0xc3]);
+            assert_eq!(talk.goaway(), code::COMPRESSION);
+        }
+    }
+}
+
+/// The answer to a request for a tunnel has a key of its own.
+#[test]
+fn no_tunnel_repeats() {
+    let mut talk = Talk::server(BOUNDS);
+    let ask = [&[(":method", "CONNECT"), (":protocol", "websocket")][..], &GET[1..]].concat();
+    let mut texts = Vec::new();
+    for n in 0..4 {
+        talk.head(2 * n + 1, &ask, 0);
+        let slot = talk.codec.next_arrival().unwrap();
+        let mut text = Vec::new();
+        talk.codec.take_head(slot, &mut text);
+        assert!(!texts.contains(&text), "two with the same key");
+        texts.push(text);
+    }
+}
+
+#[test]
+fn what_repeats_counts_as_any_head() {
+    let mut talk = Talk::server(Bounds { heads: 600, ..BOUNDS });
+    let value = "x".repeat(200);
+    let fields = [&GET[..], &[("x-a", &value)]].concat();
+    let ask = |talk: &mut Talk, stream| {
+        talk.head(stream, &fields, frame::END_STREAM);
+        talk.codec.next_arrival()
+    };
+    for stream in [1, 3] {
+        let slot = ask(&mut talk, stream).unwrap();
+        talk.codec.release(slot);
+        talk.sent();
+    }
+    for stream in [5, 7] {
+        let slot = ask(&mut talk, stream).unwrap();
+        assert!(talk.codec.repeats(slot) != 0);
+    }
+    assert_eq!(ask(&mut talk, 9), None, "two of them fill the limit");
+    assert_eq!(talk.reset(), (9, code::REFUSED));
+    // A connection that rests has forgotten it.
+    talk.codec.rest();
+    for slot in talk.codec.places() {
+        talk.codec.release(slot);
+    }
+    let slot = ask(&mut talk, 11).unwrap();
+    assert_eq!(talk.codec.repeats(slot), 0);
+}
