@@ -81,6 +81,10 @@ pub struct Message {
     pub trailers: Vec<u8>,
     /// If its head is one that its connection has received before: the id of that text. Else 0.
     pub repeats: u32,
+    /// The names of received fields that no hop may put into a table, each with a line break behind it.
+    pub sealed: Vec<u8>,
+    /// The names of fields to send that no hop may put into a table, in the same form.
+    pub seals: Vec<u8>,
     /// It requests a WebSocket.
     pub is_tunnel: bool,
     /// The answer to the WebSocket key.

@@ -325,6 +325,9 @@ impl Relay {
                 Poll::Pending => return Poll::Pending,
             }
             if self.finished {
+                if !self.reader.trailers().is_empty() {
+                    to.seal_like(from);
+                }
                 return self.poll_finish(cx, to);
             }
             if self.pending {

@@ -179,6 +179,15 @@ impl Stream {
         }
     }
 
+    /// Marks fields in what is sent next on this stream as secret, if those of the same name were so in what came on
+    /// `like`: no hop may put them into a table (RFC 7541 §6.2.3). Between HTTP/2 and HTTP/2 only.
+    #[inline]
+    pub fn seal_like(&mut self, like: &Self) {
+        if let (Self::H2(this), Self::H2(like)) = (self, like) {
+            this.seal_like(like);
+        }
+    }
+
     /// Whether this is one stream of a connection that carries several.
     #[inline]
     pub const fn is_multiplexed(&self) -> bool {

@@ -303,6 +303,7 @@ impl Exchange<'_> {
                     let now = now.take().unwrap_or_else(Instant::now);
                     await_head(self.client, &mut sent, &mut slot, watchers, &wait, now).await
                 };
+                self.client.stream.seal_like(&sent.connection.stream);
                 let mut response = slot.take().unwrap_or_default();
                 let failure = match waited {
                     Ok(()) if response.status() >= 200 || response.status() == 101 => {
@@ -429,6 +430,7 @@ impl Exchange<'_> {
         connection: &mut Connection,
     ) -> Result<Upload, Failure> {
         let kind = self.head.body();
+        connection.stream.seal_like(&self.client.stream);
         let h2 = connection.stream.h2().is_some();
         let framing = self.framing(&connection.stream);
         if let Some(fastcgi) = connection.stream.fastcgi_mut() {

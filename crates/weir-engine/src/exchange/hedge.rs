@@ -240,6 +240,7 @@ impl Exchange<'_> {
             return None; // HTTP/2 sends them outside the kept bytes
         }
         let body = body.to_vec();
+        connection.stream.seal_like(&self.client.stream);
         let Written { mut out, whole } = self.write_request(routed, &upstream.spec, active, framing);
         match whole {
             Some(whole) => write_whole(framing, &whole, &mut out),

@@ -44,11 +44,20 @@ pub(super) struct Decoder {
     lowest: usize,
     /// The next block must begin with an update (RFC 9113 §4.3.1).
     is_owed: bool,
+    /// The names of never-indexed literals in the last block (RFC 7541 §6.2.3).
+    pub(super) never_indexed: Vec<Vec<u8>>,
 }
 
 impl Default for Decoder {
     fn default() -> Self {
-        Self { table: VecDeque::new(), most: 4096, allowed: 4096, lowest: 4096, is_owed: false }
+        Self {
+            table: VecDeque::new(),
+            most: 4096,
+            allowed: 4096,
+            lowest: 4096,
+            is_owed: false,
+            never_indexed: Vec::new(),
+        }
     }
 }
 
@@ -64,6 +73,7 @@ impl Decoder {
     pub(super) fn decode(&mut self, block: &[u8]) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
         let mut rest = block;
         self.resize(&mut rest)?;
+        self.never_indexed.clear();
         let mut fields = Vec::new();
         while let Some(&first) = rest.first() {
             if first & 0x80 != 0 {
@@ -78,6 +88,9 @@ impl Decoder {
             let index = read_integer(&mut rest, if indexed { 6 } else { 4 })?;
             let name = if index == 0 { read_text(&mut rest)? } else { self.entry(index)?.0 };
             let field = (name, read_text(&mut rest)?);
+            if first & 0xf0 == 0x10 {
+                self.never_indexed.push(field.0.clone());
+            }
             if indexed {
                 self.shrink(self.most.saturating_sub(size(&field)));
                 if size(&field) <= self.most {

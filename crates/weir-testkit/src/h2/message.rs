@@ -24,6 +24,8 @@ pub struct Message {
     pub body: Vec<u8>,
     /// The fields after the body.
     pub trailers: Vec<(String, String)>,
+    /// The names of fields that no hop may put into a table (RFC 7541 §6.2.3).
+    pub never_indexed: Vec<String>,
     /// Its frames in order: `HEADERS`, `DATA 5`, `RST_STREAM 8`. The last frame of a complete message has ` END`.
     pub frames: Vec<String>,
     /// Whether it has ended, and how.

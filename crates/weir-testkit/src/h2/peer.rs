@@ -504,8 +504,11 @@ impl<W: AsMut<Wire>> H2<W> {
             };
             let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
             let fields = fields.into_iter().map(|(name, value)| (text(name), text(value)));
+            let fields = fields.collect();
+            let never_indexed = std::mem::take(&mut self.decoder.never_indexed);
             let message = self.streams.entry(frame.stream).or_default();
-            message.add_head(fields.collect());
+            message.never_indexed.extend(never_indexed.into_iter().map(text));
+            message.add_head(fields);
             if message.frames.iter().any(|frame| frame == "END") {
                 message.frames.retain(|frame| frame != "END");
                 if let Some(last) = message.frames.last_mut() {

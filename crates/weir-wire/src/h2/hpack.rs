@@ -26,6 +26,8 @@ pub struct Decoder {
     /// Whether the last block has referred to an entry of the table, and whether it has resized the table.
     refers: bool,
     resizes: bool,
+    /// The names of fields in the last block that no hop may index, each with a line break behind it.
+    sealed: Vec<u8>,
     name: Vec<u8>,
     value: Vec<u8>,
 }
@@ -88,6 +90,7 @@ impl Decoder {
         let mut rest = block;
         let mut begun = false;
         (self.refers, self.resizes) = (false, false);
+        self.sealed.clear();
         while let Some(&first) = rest.first() {
             if first & 0x80 != 0 {
                 let index = integer(&mut rest, 7).ok_or(Undecodable)?;
@@ -102,11 +105,16 @@ impl Decoder {
                 self.table.resize(most);
                 continue;
             } else {
-                self.literal(&mut rest, first & 0x40 != 0, &mut field).ok_or(Undecodable)?;
+                self.literal(&mut rest, first, &mut field).ok_or(Undecodable)?;
             }
             begun = true;
         }
         Ok(())
+    }
+
+    /// The names of fields in the last block that no hop may index (RFC 7541 §6.2.3), each with a line break behind it.
+    pub(super) fn take_sealed(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.sealed)
     }
 
     /// Shrinks buffers that a large field has grown.
@@ -118,17 +126,16 @@ impl Decoder {
         }
     }
 
-    fn literal(
-        &mut self,
-        rest: &mut &[u8],
-        indexed: bool,
-        field: &mut impl FnMut(&[u8], &[u8]),
-    ) -> Option<()> {
+    fn literal(&mut self, rest: &mut &[u8], first: u8, field: &mut impl FnMut(&[u8], &[u8])) -> Option<()> {
+        let (indexed, never) = (first & 0x40 != 0, first & 0xf0 == NEVER);
         let index = integer(rest, if indexed { 6 } else { 4 })?;
         self.refers |= index > STATIC.len();
         if index > 0 && !indexed {
             let name = self.table.entry(index)?.0;
             field(name, text(rest, &mut self.value)?);
+            if never {
+                note_sealed(name, &mut self.sealed);
+            }
             return Some(());
         }
         let name = match index.checked_sub(1).and_then(|at| STATIC.get(at)) {
@@ -143,6 +150,9 @@ impl Decoder {
         };
         let value = text(rest, &mut self.value)?;
         field(name, value);
+        if never {
+            note_sealed(name, &mut self.sealed);
+        }
         if indexed {
             self.changes += 1;
             self.table.insert(name, value);
@@ -265,6 +275,69 @@ pub fn encode(name: &[u8], value: &[u8], secret: bool, out: &mut Vec<u8>) {
     }
     write_integer(value.len(), 7, 0, out);
     out.extend_from_slice(value);
+}
+
+/// Forbids later hops to index fields of these names, as the hop before has (RFC 7541 §6.2.3). `block` comes from
+/// [`encode`], `names` from [`Decoder::take_sealed`]. A field that is an entry of the static table stays one.
+#[cold]
+pub(super) fn seal(block: &mut [u8], names: &[u8]) {
+    let is_sealed = |name: &[u8]| names.split(|b| *b == b'\n').any(|sealed| sealed == name || sealed == ALL);
+    let mut at = 0;
+    while let Some((len, name)) = block.get(at..).and_then(representation) {
+        if name.is_some_and(is_sealed)
+            && let Some(first) = block.get_mut(at)
+        {
+            *first |= NEVER; // the pattern 0000 becomes 0001
+        }
+        at += len;
+    }
+}
+
+/// The pattern of a literal that is never indexed (RFC 7541 §6.2.3).
+const NEVER: u8 = 0x10;
+
+/// Most bytes of names that a decoder notes. Beyond that, all fields count as noted.
+const SEALED_MOST: usize = 1024;
+
+/// Stands for all names.
+const ALL: &[u8] = b"*";
+
+/// Notes a name whose field no hop may index.
+#[cold]
+fn note_sealed(name: &[u8], sealed: &mut Vec<u8>) {
+    let name = if sealed.len() + name.len() < SEALED_MOST { name } else { ALL };
+    if name == ALL {
+        sealed.clear();
+    }
+    sealed.extend_from_slice(name);
+    sealed.push(b'\n');
+}
+
+/// The length of the first representation of a block that [`encode`] has made, and the name if it is a literal.
+fn representation(block: &[u8]) -> Option<(usize, Option<&[u8]>)> {
+    let mut rest = block;
+    let first = *rest.first()?;
+    let mut name = None;
+    if first & 0x80 != 0 {
+        integer(&mut rest, 7)?;
+    } else if first & 0xe0 == 0x20 {
+        integer(&mut rest, 5)?;
+    } else {
+        name = Some(match integer(&mut rest, 4)?.checked_sub(1) {
+            Some(at) => STATIC.get(at)?.0.as_bytes(),
+            None => plain(&mut rest)?,
+        });
+        plain(&mut rest)?;
+    }
+    Some((block.len() - rest.len(), name))
+}
+
+/// A text that is not packed.
+fn plain<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let len = integer(rest, 7)?;
+    let (text, others) = rest.split_at_checked(len)?;
+    *rest = others;
+    Some(text)
 }
 
 /// RFC 7541 §5.1.
@@ -447,6 +520,49 @@ mod tests {
         ] {
             assert_eq!(decode(&mut Decoder::default(), block), Err(Undecodable), "{why}");
         }
+    }
+
+    /// RFC 7541 §6.2.3: who passes such a field on must use the same representation.
+    #[test]
+    fn what_no_hop_may_index_is_told_to_the_next() {
+        let mut decoder = Decoder::default();
+        // Never indexed: `password: secret`, the cookie `a`, and `x: y` whose name is the newest in the table.
+        let fields = decode(
+            &mut decoder,
+            "4001 7801 79 1008 7061 7373 776f 7264 0673 6563 7265 74 1f11 01 61 1f2f 01 79 0001 6e01 76",
+        );
+        assert_eq!(fields.unwrap(), ["x: y", "password: secret", "cookie: a", "x: y", "n: v"]);
+        let names = decoder.take_sealed();
+        assert_eq!(names, b"password\ncookie\nx\n");
+        let mut block = vec![NO_TABLE];
+        for (name, value) in
+            [(":method", "GET"), ("password", "secret"), ("n", "v"), ("cookie", "a"), ("accept", "x")]
+        {
+            encode(name.as_bytes(), value.as_bytes(), false, &mut block);
+        }
+        seal(&mut block, &names);
+        assert_eq!(
+            block,
+            hex("20 82 1008 7061 7373 776f 7264 0673 6563 7265 74 0001 6e01 76 1f11 01 61 0f04 01 78")
+        );
+        decode(&mut decoder, "82").unwrap();
+        assert_eq!(decoder.take_sealed(), b"");
+    }
+
+    #[test]
+    fn few_names_are_noted() {
+        let mut decoder = Decoder::default();
+        let mut block = Vec::new();
+        for n in 0..200 {
+            encode(format!("name-{n}").as_bytes(), b"v", true, &mut block);
+        }
+        decoder.decode(&block, |_, _| {}).unwrap();
+        let names = decoder.take_sealed();
+        assert!(names.starts_with(b"*\n") && names.len() <= SEALED_MOST + 16, "{}", names.len());
+        let mut block = Vec::new();
+        encode(b"other", b"v", false, &mut block);
+        seal(&mut block, &names);
+        assert_eq!(block[0], NEVER);
     }
 
     #[test]

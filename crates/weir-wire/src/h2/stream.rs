@@ -113,6 +113,14 @@ impl H2Stream {
         self.session().codec.take_head(self.slot(), text);
     }
 
+    /// Forbids the receiver of the next head to index the fields that the sender of `like` has forbidden us to index.
+    pub(crate) fn seal_like(&mut self, like: &Self) {
+        let names = like.session().codec.sealed(like.slot()).to_vec();
+        if !names.is_empty() {
+            self.session().codec.seal(self.slot(), names);
+        }
+    }
+
     /// Releases the head's share of the connection's limit, after the head itself was freed.
     pub fn forget_head(&self) {
         self.session().codec.forget_head(self.slot());

@@ -101,7 +101,13 @@ impl<S: Sink> Codec<S> {
     pub(super) fn end_block(&mut self, slot: usize, at: usize, flags: u8) {
         // Not in `begin_block`: a block that cannot be rendered leaves the update to the next one.
         self.owes_table_size = false;
-        let id = self.streams.at(slot).id;
+        let record = self.streams.at(slot);
+        let (id, seals) = (record.id, S::seals(&record.kept));
+        if !seals.is_empty()
+            && let Some(block) = self.out.get_mut(at + HEADER..)
+        {
+            hpack::seal(block, seals);
+        }
         let len = self.out.len() - at - HEADER;
         if len <= FRAME_MOST {
             put_header(&mut self.out, at, len, Kind::HEADERS, flags | frame::END_HEADERS, id);

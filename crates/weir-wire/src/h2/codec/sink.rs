@@ -42,6 +42,11 @@ pub trait Sink: Debug + Sized {
     /// What the sink just handled does not belong in the conversation: discard it.
     fn void(_kept: &mut Self::Kept, _part: Part) {}
 
+    /// The names of fields to send that no hop may index, each with a line break behind it.
+    fn seals(_kept: &Self::Kept) -> &[u8] {
+        &[]
+    }
+
     /// Bytes of the body that nobody has read yet.
     fn unread(_kept: &Self::Kept) -> usize {
         0

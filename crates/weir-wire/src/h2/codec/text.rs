@@ -50,7 +50,12 @@ impl Sink for Texts {
             let mut reader = Reader::new(kind, text, &mut self.scratch, block.most);
             decoder.decode(block.bytes, |name, value| reader.field(name, value))?;
             let read = reader.finish(websocket::key);
-            if let (true, Ok(facts)) = (may_repeat, &read) {
+            let sealed = decoder.take_sealed();
+            let is_sealed = !sealed.is_empty();
+            if is_sealed {
+                kept.sealed.extend_from_slice(&sealed);
+            }
+            if let (true, Ok(facts)) = (may_repeat && !is_sealed, &read) {
                 let text = text.get(before..).unwrap_or_default();
                 self.repeats.note(block, text, facts, (&*decoder, changes));
             }
@@ -90,6 +95,10 @@ impl Sink for Texts {
         }
     }
 
+    fn seals(kept: &Message) -> &[u8] {
+        &kept.seals
+    }
+
     fn unread(kept: &Message) -> usize {
         kept.unread()
     }
@@ -116,6 +125,16 @@ impl Codec<Texts> {
     /// The id of the text that the head of a stream is, if its block came before; else 0.
     pub(in crate::h2) fn repeats(&mut self, slot: usize) -> u32 {
         self.kept(slot).repeats
+    }
+
+    /// The names of received fields that no hop may index.
+    pub(in crate::h2) fn sealed(&mut self, slot: usize) -> &[u8] {
+        &self.kept(slot).sealed
+    }
+
+    /// Forbids the receiver of what is sent next to index fields of these names.
+    pub(in crate::h2) fn seal(&mut self, slot: usize, names: Vec<u8>) {
+        self.kept(slot).seals = names;
     }
 
     /// Reads from a stream. From an upstream, heads come first, as text, then the body. 0 means the end.

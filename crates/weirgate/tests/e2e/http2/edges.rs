@@ -3,7 +3,7 @@
 use weir_testkit::h2::{End, Frame, H2, H2Origin, Options, code, setting};
 use weir_testkit::{Upstream, Weir};
 
-use super::{BOTH, H2C, weir};
+use super::{BOTH, H2C, get, weir};
 use crate::support::{ALL_TO_UP, GET, OK_BODY};
 
 fn server(upstream: &Upstream) -> H2<weir_testkit::Conn> {
@@ -209,4 +209,27 @@ fn a_smaller_table_is_confirmed_to_clients_and_upstreams() {
     let (seen, _) = peer.accept_whole();
     peer.respond(seen, &[(":status", "200")], "ok");
     client.message(stream).expect_status(200).expect_body("ok");
+}
+
+/// RFC 7541 §6.2.3: who passes on a field that no hop may index must say so to the next.
+#[test]
+fn what_no_hop_may_index_passes_as_such() {
+    let marked = |fields: &[(&str, &str)], stream| {
+        let mut frame = Frame::headers(stream, fields, true);
+        frame.payload.extend_from_slice(b"\x10\x05x-key\x06secret");
+        frame
+    };
+    let upstream = Upstream::listen();
+    let weir = weir(upstream.address(), H2C);
+    let mut client = weir.h2();
+    let stream = client.next_stream();
+    client.send(&marked(&get(&[("x-plain", "a")]), stream));
+    let mut peer = server(&upstream);
+    let (seen, request) = peer.accept_whole();
+    request.expect_header("x-key", "secret").expect_header("x-plain", "a");
+    assert_eq!(request.never_indexed, ["x-key"]);
+    peer.send(&marked(&[(":status", "200"), ("x-plain", "a")], seen));
+    let answer = client.message(stream);
+    answer.expect_header("x-key", "secret").expect_header("x-plain", "a");
+    assert_eq!(answer.never_indexed, ["x-key"]);
 }

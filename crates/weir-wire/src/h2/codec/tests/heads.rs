@@ -135,3 +135,50 @@ fn what_is_read_of_streams_left_out_is_bounded() {
     assert_eq!(talk.goaway(), code::CALM);
     assert_eq!(talk.codec.failed(slot), Some(Failed::Malformed("a rule of the connection")));
 }
+
+/// RFC 7541 §6.2.3: a field that no hop may index is passed on as one, however often its head comes.
+#[test]
+fn what_no_hop_may_index_stays_so() {
+    let (mut server, mut client) = (Talk::server(BOUNDS), Talk::client(&[]));
+    let of = |fields: &[(&str, &str)]| {
+        let mut block = block(fields);
+        hpack::encode(b"x-key", b"secret", true, &mut block);
+        hpack::encode(b"x-plain", b"a", false, &mut block);
+        block
+    };
+    let (request, response, trailers) = (of(&GET), of(&[(":status", "200")]), of(&[]));
+    for n in 0..4 {
+        let stream = 2 * n + 1;
+        server.hear(Kind::HEADERS, frame::END_HEADERS | frame::END_STREAM, stream, &request);
+        let asked = server.codec.next_arrival().expect("it arrives");
+        let names = server.codec.sealed(asked).to_vec();
+        assert_eq!(names, b"x-key\n");
+        let mut text = Vec::new();
+        server.codec.take_head(asked, &mut text);
+        let slot = client.codec.reserve();
+        client.codec.seal(slot, names);
+        assert!(client.codec.may_begin(slot, &Context::from_waker(Waker::noop())).is_ready());
+        client.codec.send_request(slot, &text, "http").unwrap();
+        assert_eq!(client.sent()[0].payload, request);
+
+        client.hear(Kind::HEADERS, frame::END_HEADERS, stream, &response);
+        client.hear(Kind::HEADERS, frame::END_HEADERS | frame::END_STREAM, stream, &trailers);
+        let names = client.codec.sealed(slot).to_vec();
+        let Poll::Ready(Ok(text)) = client.read(slot) else { panic!() };
+        let lines = client.codec.take_trailers(slot);
+        client.codec.release(slot);
+        server.codec.seal(asked, names);
+        let sent = server.codec.send_response(asked, &text, &Context::from_waker(Waker::noop()));
+        assert!(matches!(sent, Poll::Ready(Ok((_, true)))));
+        server.codec.send_end(asked, &lines).unwrap();
+        let sent: Vec<_> = server.sent().into_iter().map(|sent| sent.payload).collect();
+        assert_eq!(sent, [response.clone(), trailers.clone()]);
+        server.codec.release(asked);
+        server.sent();
+        client.sent();
+    }
+    // A field of this name that nobody has marked is not.
+    let slot = client.codec.reserve();
+    client.codec.send_request(slot, b"GET / HTTP/1.1\r\nhost: h\r\nx-key: secret\r\n\r\n", "http").unwrap();
+    assert_eq!(client.sent()[0].payload, block(&[&GET[..], &[("x-key", "secret")]].concat()));
+}
