@@ -128,7 +128,7 @@ pub fn response(
 ) -> io::Result<Answered> {
     let (line, mut lines) = split(text)?;
     let digits = line.get(9..12).filter(|d| d.iter().all(u8::is_ascii_digit)).ok_or_else(unsayable)?;
-    let status: u16 = str::from_utf8(digits).ok().and_then(|d| d.parse().ok()).ok_or_else(unsayable)?;
+    let status = digits.iter().fold(0, |status, digit| 10 * status + u16::from(digit - b'0'));
     let opens = status == 101;
     match status {
         101 => encoder.encode(b":status", b"200", false, out),
