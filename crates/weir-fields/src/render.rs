@@ -32,6 +32,8 @@ pub struct Asked {
     pub is_head: bool,
     /// The length of the head as text.
     pub len: usize,
+    /// The block depends on the text alone, and has no credentials and no cookies.
+    pub may_repeat: bool,
 }
 
 /// The facts of a response beside its block.
@@ -41,6 +43,8 @@ pub struct Answered {
     pub status: u16,
     /// The length of the head as text.
     pub len: usize,
+    /// The block depends on the text alone, and has no cookies.
+    pub may_repeat: bool,
 }
 
 /// The length of the head at the start of `text`.
@@ -64,6 +68,7 @@ pub fn request(
     let (Some(method), Some(path)) = (words.next(), words.next()) else { return Err(unsayable()) };
     scratch.fields.clear();
     let (mut host, mut upgrade, mut key) = (None, None, None);
+    let mut may_repeat = true;
     let mut known = OF_REQUESTS.take(); // forgotten if the head is refused, which is rare
     while let Some(new) = lines.next_unknown(encoder, &known, &mut scratch.fields) {
         let new = new?;
@@ -78,7 +83,10 @@ pub fn request(
                 encoder.encode(b"te", b"trailers", false, &mut scratch.fields);
                 new.note(&mut known, scratch.fields.get(begin..).unwrap_or_default());
             }
-            _ => new_field(&new, encoder, &mut known, &mut scratch.name, &mut scratch.fields),
+            _ => {
+                let repeating = new_field(&new, encoder, &mut known, &mut scratch.name, &mut scratch.fields);
+                may_repeat &= repeating == Repeating::Maybe;
+            }
         }
     }
     let len = lines.end_of_head(text)?; // first: a head that was cut must leave no line behind
@@ -104,12 +112,12 @@ pub fn request(
     }
     out.extend_from_slice(&scratch.fields);
     match key {
-        Some(key) if tunnel => Ok(Asked { key: Some(key.to_vec()), is_head: false, len }),
+        Some(key) if tunnel => Ok(Asked { key: Some(key.to_vec()), is_head: false, len, may_repeat: false }),
         key => {
             if let Some(key) = key {
                 encoder.encode(b"sec-websocket-key", key, false, out);
             }
-            Ok(Asked { key: None, is_head: method == b"HEAD", len })
+            Ok(Asked { key: None, is_head: method == b"HEAD", len, may_repeat: may_repeat && key.is_none() })
         }
     }
 }
@@ -136,15 +144,17 @@ pub fn response(
         _ => encoder.encode(b":status", digits, false, out),
     }
     let mut known = OF_RESPONSES.take();
+    let mut may_repeat = !opens && !tunnel;
     while let Some(new) = lines.next_unknown(encoder, &known, out) {
         let new = new?;
         if !(opens && new.line.name.eq_ignore_ascii_case(b"sec-websocket-accept")) {
-            new_field(&new, encoder, &mut known, &mut scratch.name, out);
+            let repeating = new_field(&new, encoder, &mut known, &mut scratch.name, out);
+            may_repeat &= repeating == Repeating::Maybe;
         }
     }
     let len = lines.end_of_head(text)?; // as in `request`
     OF_RESPONSES.set(known);
-    Ok(Answered { status: if opens { 200 } else { status }, len })
+    Ok(Answered { status: if opens { 200 } else { status }, len, may_repeat })
 }
 
 /// Appends a trailer block, made from field lines.
@@ -161,7 +171,7 @@ pub fn trailers(
     let mut known = OF_RESPONSES.take();
     let mut rest = Lines(lines);
     while let Some(new) = rest.next_unknown(encoder, &known, out) {
-        new_field(&new?, encoder, &mut known, &mut scratch.name, out);
+        let _ = new_field(&new?, encoder, &mut known, &mut scratch.name, out);
     }
     if lines.ends_with(b"\r\n") {
         OF_RESPONSES.set(known); // otherwise a line that was cut might be among them
@@ -272,11 +282,13 @@ fn new_field(
     known: &mut Repeats,
     lower: &mut Vec<u8>,
     out: &mut Vec<u8>,
-) {
+) -> Repeating {
     let begin = out.len();
-    if field(&new.line, encoder, lower, out) == Repeating::Maybe {
+    let repeating = field(&new.line, encoder, lower, out);
+    if repeating == Repeating::Maybe {
         new.note(known, out.get(begin..).unwrap_or_default());
     }
+    repeating
 }
 
 #[inline]

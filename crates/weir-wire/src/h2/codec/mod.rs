@@ -4,8 +4,8 @@
 //! *Layout.* This file defines the connection and dispatches its frames. `control` handles connection-level frames
 //! and the end of the connection, `streams` keeps the stream records, `incoming` receives heads and bodies, and
 //! `outgoing` sends them. A [`Sink`] (`sink`) decides what happens to received heads and bodies. The gateway's sink,
-//! in `text`, keeps them for the reader of the stream (`repeats` knows blocks that came before); the load tester's
-//! counts them.
+//! in `text`, keeps them for the reader of the stream; it knows blocks that came before (`repeats`) and heads that were
+//! sent before (`rendered`). The load tester's counts them.
 //!
 //! Nothing is buffered twice. Heads are decoded into the text that the reader gets, DATA into the body that it gets,
 //! and written data becomes frames immediately. So a stream with a closed window only holds its place in a queue.
@@ -14,6 +14,7 @@ mod control;
 mod incoming;
 mod numbers;
 mod outgoing;
+mod rendered;
 mod repeats;
 mod sink;
 mod streams;

@@ -2,6 +2,7 @@
 
 mod ends;
 mod heads;
+mod rendered;
 mod repeats;
 mod sinks;
 mod table;

@@ -1,6 +1,7 @@
 //! The gateway's sink: heads become text for `weir-h1`, and bodies wait for the reader of the stream. Also the
 //! reverse: turns heads written as text into blocks.
 
+use super::rendered::{Known, Rendered};
 use super::repeats::Repeats;
 use super::streams::{READ, RESET, WRITE};
 use super::{Block, Bounds, Codec, Failed, Flow, Part, Piece, Role, Sink, Taken};
@@ -8,7 +9,8 @@ use crate::h2::hpack::{self, Decoder, Undecodable};
 use crate::websocket;
 use std::io;
 use std::task::{Context, Poll};
-use weir_fields::{HeadFacts, KEPT_TEXT, Kind, Malformed, Message, Reader, Scratch, render};
+use weir_fields::render::{self, Asked};
+use weir_fields::{HeadFacts, KEPT_TEXT, Kind, Malformed, Message, Reader, Scratch};
 
 /// A connection whose streams are read and written as text.
 pub(in crate::h2) type TextCodec = Codec<Texts>;
@@ -19,6 +21,7 @@ pub(in crate::h2) struct Texts {
     role: Role,
     pub(super) scratch: Scratch,
     repeats: Repeats,
+    pub(super) rendered: Rendered,
 }
 
 impl Sink for Texts {
@@ -111,15 +114,17 @@ impl Sink for Texts {
 impl Codec<Texts> {
     /// A gateway connection whose output starts with our SETTINGS.
     pub(in crate::h2) fn new(role: Role, bounds: Bounds) -> Self {
-        let sink = Texts { role, scratch: Scratch::default(), repeats: Repeats::default() };
+        let (repeats, rendered) = (Repeats::default(), Rendered::default());
+        let sink = Texts { role, scratch: Scratch::default(), repeats, rendered };
         Self::begin(sink, role, bounds, Flow::of(role))
     }
 
     // === what came ===
 
-    /// Forgets blocks that came before, of a connection that rests.
+    /// Forgets heads that came and went before, of a connection that rests.
     pub(in crate::h2) fn rest(&mut self) {
         self.sink.repeats.clear();
+        self.sink.rendered.clear();
     }
 
     /// The id of the text that the head of a stream is, if its block came before; else 0.
@@ -213,7 +218,13 @@ impl Codec<Texts> {
         scheme: &str,
     ) -> io::Result<usize> {
         let at = self.begin_block();
-        let asked = match render::request(text, scheme, &mut hpack::Static, &mut self.render, &mut self.out) {
+        let begin = self.out.len();
+        let known = self.sink.rendered.recall(text, &mut self.out);
+        let asked = match known {
+            Some(Known { len, fact }) => Ok(Asked { len, is_head: fact != 0, ..Asked::default() }),
+            None => render::request(text, scheme, &mut hpack::Static, &mut self.render, &mut self.out),
+        };
+        let asked = match asked {
             Ok(asked) if asked.key.is_some() && !self.peer.connect => {
                 let why = "the upstream does not take WebSockets by HTTP/2 (RFC 8441)";
                 Err(io::Error::new(io::ErrorKind::Unsupported, why))
@@ -227,6 +238,10 @@ impl Codec<Texts> {
                 return Err(e);
             }
         };
+        if asked.may_repeat {
+            let known = Known { len: asked.len, fact: asked.is_head.into() };
+            self.sink.rendered.note(text, known, self.out.get(begin..).unwrap_or_default());
+        }
         self.start(slot, asked.is_head);
         self.kept(slot).accept = asked.key.map(|key| websocket::accept(&key));
         self.end_block(slot, at, 0);
@@ -260,6 +275,11 @@ impl Codec<Texts> {
         }
         let tunnel = record.kept.is_tunnel;
         let at = self.begin_block();
+        let begin = self.out.len();
+        if !tunnel && let Some(Known { len, fact }) = self.sink.rendered.recall(text, &mut self.out) {
+            self.end_block(slot, at, 0);
+            return Poll::Ready(Ok((len, fact >= 200)));
+        }
         let rendered = render::response(text, tunnel, &mut hpack::Static, &mut self.render, &mut self.out);
         let answered = match rendered {
             Ok(answered) => answered,
@@ -268,6 +288,10 @@ impl Codec<Texts> {
                 return Poll::Ready(Err(e));
             }
         };
+        if answered.may_repeat {
+            let known = Known { len: answered.len, fact: answered.status };
+            self.sink.rendered.note(text, known, self.out.get(begin..).unwrap_or_default());
+        }
         self.end_block(slot, at, 0);
         Poll::Ready(Ok((answered.len, answered.status >= 200)))
     }
