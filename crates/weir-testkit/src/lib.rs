@@ -67,10 +67,10 @@ pub use output::LogLine;
 pub use pebble::Pebble;
 pub use proxy::Proxy;
 pub use pty::Pty;
-pub use table::table;
+pub use table::{table, table_at_once};
 pub use tls::{ServerTls, Tls, TlsSeen};
 pub use upstream::{Conn, Request, Upstream, black_hole, refusing_address, stop_listening, unused_address};
-pub use wait::{eventually, eventually_within, pause};
+pub use wait::{eventually, eventually_every, eventually_within, pause};
 pub use weir::{Finished, Weir, command_for, install, run_weir, weir_command};
 pub use wire::{DEADLINE, Wire};
 

@@ -22,10 +22,21 @@ pub fn eventually(what: &str, condition: impl FnMut() -> bool) {
 
 /// As [`eventually`], for other programs, which take longer.
 #[track_caller]
-pub fn eventually_within(deadline: Duration, what: &str, mut condition: impl FnMut() -> bool) {
+pub fn eventually_within(deadline: Duration, what: &str, condition: impl FnMut() -> bool) {
+    eventually_every(Duration::from_millis(2), deadline, what, condition);
+}
+
+/// As [`eventually_within`], but checks this often only: for many tests that wait for a long time together.
+#[track_caller]
+pub fn eventually_every(
+    interval: Duration,
+    deadline: Duration,
+    what: &str,
+    mut condition: impl FnMut() -> bool,
+) {
     let until = Instant::now() + deadline;
     while !condition() {
         assert!(Instant::now() < until, "not within {deadline:?}: {what}");
-        thread::park_timeout(Duration::from_millis(2));
+        thread::park_timeout(interval);
     }
 }

@@ -10,13 +10,13 @@ use weir_testkit::eventually_within;
 use weir_testkit::kube::FakeKube;
 
 /// Group, resource and verb.
-type Rule = (String, String, String);
+pub(crate) type Rule = (String, String, String);
 
 fn deploy() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/kubernetes")
 }
 
-fn documents(file: &str) -> Vec<Node> {
+pub(crate) fn documents(file: &str) -> Vec<Node> {
     let text = std::fs::read_to_string(deploy().join(file)).unwrap();
     let parts = text.split("\n---\n").map(|text| {
         // The parser of configs tells Kubernetes' files from Weir's by this key.
@@ -73,7 +73,7 @@ fn needed() -> BTreeSet<Rule> {
     all
 }
 
-fn of_kind(documents: &[Node], kind: &str) -> BTreeSet<Rule> {
+pub(crate) fn of_kind(documents: &[Node], kind: &str) -> BTreeSet<Rule> {
     let role = documents.iter().find(|node| text(node, &["kind"]) == kind).unwrap();
     rules(role.get("rules").unwrap())
 }
