@@ -84,7 +84,7 @@ impl Stream {
     /// could.
     pub fn may_read(&self, cx: &Context<'_>) -> bool {
         match self {
-            Self::Direct(Transport::Plain(s)) => s.may_read(cx),
+            Self::Direct(t) => t.may_read(cx),
             _ => true,
         }
     }

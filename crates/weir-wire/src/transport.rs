@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncWrite, ReadBuf};
 
 /// A connection, in either role.
 ///
@@ -33,11 +33,20 @@ impl Transport {
         }
     }
 
+    /// See [`Stream::may_read`](crate::Stream::may_read).
+    #[inline]
+    pub(crate) fn may_read(&self, cx: &Context<'_>) -> bool {
+        match self {
+            Self::Plain(s) => s.may_read(cx),
+            Self::Tls(s) => s.may_read(cx),
+        }
+    }
+
     /// Reads into a `ReadBuf`.
     pub fn poll_read_buf(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Plain(s) => s.poll_read_buf(cx, buffer),
-            Self::Tls(s) => Pin::new(s.inner()).poll_read(cx, buffer),
+            Self::Tls(s) => s.poll_read_buf(cx, buffer),
         }
     }
 

@@ -245,6 +245,11 @@ impl Socket {
         }
     }
 
+    /// The same without waking anybody.
+    pub(crate) fn is_readable(&self) -> bool {
+        self.place().is_none_or(|place| place.slot.is_ready(READ | ENDED))
+    }
+
     /// Appends at most `most` bytes to the buffer and leaves the rest for the next reader.
     pub(crate) fn poll_read_at_most(
         &self,
@@ -337,8 +342,16 @@ impl Socket {
         self.is_local
     }
 
+    /// Whether the poll set would have reported anything to read, and has not.
+    pub(crate) fn is_known_quiet(&self) -> bool {
+        self.place().is_some_and(|place| place.watched.get() && !place.slot.is_ready(READ | ENDED))
+    }
+
     /// See [`Stream::is_quiet`](crate::Stream::is_quiet).
     pub(crate) fn is_quiet(&self) -> bool {
+        if self.is_known_quiet() {
+            return true;
+        }
         let place = match &self.readiness {
             Readiness::Core(place) => place,
             Readiness::Runtime(fd) => {
@@ -346,9 +359,6 @@ impl Socket {
                 return matches!(probe, Err(e) if e.kind() == io::ErrorKind::WouldBlock);
             }
         };
-        if place.watched.get() && !place.slot.is_ready(READ | ENDED) {
-            return true;
-        }
         let is_quiet = self.peek(&mut [0]) == Err(Errno::AGAIN);
         if is_quiet {
             place.slot.forget(READ); // still set after a read that exactly filled its buffer

@@ -204,7 +204,7 @@ impl ClientTls {
     pub async fn connect(&self, socket: Socket, name: &str) -> io::Result<Box<TlsStream>> {
         let name = self.name_of(name)?;
         let stream = self.connector.connect(name, socket).await.map_err(explained)?;
-        Ok(Box::new(TlsStream(stream.into(), Peer::Trusted)))
+        Ok(Box::new(TlsStream::new(stream, Peer::Trusted)))
     }
 }
 

@@ -38,14 +38,19 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::path::Path;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncBufRead, AsyncRead, AsyncReadExt, ReadBuf};
 
 /// A TLS connection in either role.
 #[derive(Debug)]
-pub struct TlsStream(tokio_rustls::TlsStream<Socket>, Peer);
+pub struct TlsStream {
+    stream: tokio_rustls::TlsStream<Socket>,
+    peer: Peer,
+    /// The error that followed bytes which a read returned, for the next read.
+    failed: Option<io::Error>,
+}
 
 /// Whether the peer's certificate may identify it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,16 +136,70 @@ impl Error for TlsError {
 }
 
 impl TlsStream {
+    fn new(stream: impl Into<tokio_rustls::TlsStream<Socket>>, peer: Peer) -> Self {
+        Self { stream: stream.into(), peer, failed: None }
+    }
+
+    /// Reads into the spare capacity of `buffer`. Unlike the stream's own read, it does not look for more when the
+    /// socket has none.
     pub(crate) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
         buffer: &mut Vec<u8>,
     ) -> Poll<io::Result<usize>> {
-        pin!(self.0.read_buf(buffer)).poll(cx)
+        if let Some(e) = self.failed.take() {
+            return Poll::Ready(Err(e));
+        }
+        let before = buffer.len();
+        loop {
+            let found = match Pin::new(&mut self.stream).poll_fill_buf(cx) {
+                Poll::Ready(Ok(found)) => found,
+                Poll::Pending if buffer.len() == before => return Poll::Pending,
+                Poll::Ready(Err(e)) if buffer.len() == before => return Poll::Ready(Err(e)),
+                Poll::Ready(Err(e)) => {
+                    self.failed = Some(e);
+                    break;
+                }
+                Poll::Pending => break,
+            };
+            let length = found.len().min(buffer.capacity() - buffer.len());
+            buffer.extend_from_slice(found.get(..length).unwrap_or_default());
+            Pin::new(&mut self.stream).consume(length);
+            if length == 0 || buffer.len() == buffer.capacity() || !self.has_more() {
+                break;
+            }
+        }
+        Poll::Ready(Ok(buffer.len() - before))
+    }
+
+    /// Reads into a `ReadBuf`.
+    pub(crate) fn poll_read_buf(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.failed.take() {
+            Some(e) => Poll::Ready(Err(e)),
+            None => Pin::new(&mut self.stream).poll_read(cx, buffer),
+        }
+    }
+
+    /// Whether another read could return bytes or the end, as far as we know without reading. rustls decrypts all
+    /// records that have arrived when it reads from the socket. So without decrypted bytes, only the socket can have
+    /// more.
+    fn has_more(&self) -> bool {
+        let (socket, session) = self.stream.get_ref();
+        !session.wants_read() || socket.is_readable()
+    }
+
+    /// See [`Stream::may_read`](crate::Stream::may_read). Without it, each request is followed by a read in vain.
+    pub(crate) fn may_read(&self, cx: &Context<'_>) -> bool {
+        let (socket, session) = self.stream.get_ref();
+        self.failed.is_some() || !session.wants_read() || socket.may_read(cx)
     }
 
     pub(crate) fn socket(&self) -> &Socket {
-        self.0.get_ref().0
+        self.stream.get_ref().0
     }
 
     /// See [`Stream::is_quiet`](crate::Stream::is_quiet). Session tickets may arrive while a connection is idle, so
@@ -148,17 +207,22 @@ impl TlsStream {
     /// quota. Otherwise a task that has read enough of this socket, or spent its budget, would have to wait and take
     /// that for silence.
     pub(crate) fn is_quiet(&mut self, cx: &mut Context<'_>) -> bool {
-        self.socket().begin_run();
-        pin!(tokio::task::unconstrained(self.0.read(&mut [0]))).poll(cx).is_pending()
+        let (socket, session) = self.stream.get_ref();
+        if self.failed.is_none() && session.wants_read() && socket.is_known_quiet() {
+            return true; // as for `may_read`
+        }
+        socket.begin_run();
+        let is_silent = pin!(tokio::task::unconstrained(self.stream.read(&mut [0]))).poll(cx).is_pending();
+        is_silent && self.failed.is_none()
     }
 
     pub(crate) const fn inner(&mut self) -> &mut tokio_rustls::TlsStream<Socket> {
-        &mut self.0
+        &mut self.stream
     }
 
     /// The negotiated version and cipher.
     pub(crate) fn info(&self) -> TlsInfo {
-        let session = self.0.get_ref().1;
+        let session = self.stream.get_ref().1;
         let version = match session.protocol_version() {
             Some(ProtocolVersion::TLSv1_3) => "TLSv1.3",
             Some(ProtocolVersion::TLSv1_2) => "TLSv1.2",
@@ -170,7 +234,7 @@ impl TlsStream {
 
     /// The keys of the handshake.
     pub(crate) fn keys(&self) -> TlsKeys {
-        let session = self.0.get_ref().1;
+        let session = self.stream.get_ref().1;
         TlsKeys {
             group: session.negotiated_key_exchange_group().and_then(|g| g.name().as_str()),
             certificate_bits: self.leaf().and_then(|leaf| der::key_bits(leaf)),
@@ -179,7 +243,7 @@ impl TlsStream {
 
     /// Whether the handshake resumed an earlier session.
     pub(crate) fn has_resumed(&self) -> bool {
-        self.0.get_ref().1.handshake_kind() == Some(rustls::HandshakeKind::Resumed)
+        self.stream.get_ref().1.handshake_kind() == Some(rustls::HandshakeKind::Resumed)
     }
 
     /// The certificate that the peer presented, unless no authority vouches for it.
@@ -188,13 +252,13 @@ impl TlsStream {
     }
 
     fn leaf(&self) -> Option<&CertificateDer<'static>> {
-        let chain = self.0.get_ref().1.peer_certificates().filter(|_| self.1 == Peer::Trusted)?;
+        let chain = self.stream.get_ref().1.peer_certificates().filter(|_| self.peer == Peer::Trusted)?;
         chain.first()
     }
 
     /// The name that the peer asked for, if this is the server.
     pub(crate) fn server_name(&self) -> Option<&str> {
-        match &self.0 {
+        match &self.stream {
             tokio_rustls::TlsStream::Server(stream) => stream.get_ref().1.server_name(),
             tokio_rustls::TlsStream::Client(_) => None,
         }
@@ -202,7 +266,7 @@ impl TlsStream {
 
     /// The negotiated protocol.
     pub(crate) fn alpn(&self) -> Option<&[u8]> {
-        self.0.get_ref().1.alpn_protocol()
+        self.stream.get_ref().1.alpn_protocol()
     }
 }
 
@@ -266,4 +330,114 @@ fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
         }
         e => wrong("is not valid PEM").because(e),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::tests::on_a_core;
+    use crate::{Class, driver};
+    use rustls::pki_types::PrivatePkcs8KeyDer;
+    use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, StreamOwned};
+    use std::future::poll_fn;
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+    use std::task::Waker;
+
+    type Client = StreamOwned<ClientConnection, TcpStream>;
+
+    /// A server's session on this core, and its client, which blocks.
+    async fn pair() -> (TlsStream, Client) {
+        let made = rcgen::generate_simple_self_signed(["a.test".to_owned()]).unwrap();
+        let certificate = made.cert.der().clone();
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate.clone()).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
+        let builder = builder.with_protocol_versions(versions(true)).unwrap().with_no_client_auth();
+        let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()).into();
+        let mut server = builder.with_single_cert(vec![certificate], key).unwrap();
+        server.send_tls13_tickets = 0; // a client that leaves them unread resets its connection
+        let builder = ClientConfig::builder_with_provider(provider);
+        let builder = builder.with_protocol_versions(versions(true)).unwrap();
+        let client = Arc::new(builder.with_root_certificates(roots).with_no_client_auth());
+        let client = ClientConnection::new(client, "a.test".try_into().unwrap()).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client =
+            StreamOwned::new(client, TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+        let (accepted, address) = listener.accept().unwrap();
+        accepted.set_nonblocking(true).unwrap();
+        let socket = driver::sockets().unwrap().add(accepted, crate::Peer::Address(address), Class::Client);
+        let shaking = std::thread::spawn(move || {
+            client.flush().unwrap();
+            client
+        });
+        let accepted = tokio_rustls::TlsAcceptor::from(Arc::new(server)).accept(socket).await.unwrap();
+        (TlsStream::new(accepted, Peer::Trusted), shaking.join().unwrap())
+    }
+
+    async fn read(server: &mut TlsStream, room: usize) -> io::Result<Vec<u8>> {
+        let mut buffer = Vec::with_capacity(room);
+        poll_fn(|cx| server.poll_read(cx, &mut buffer)).await?;
+        Ok(buffer)
+    }
+
+    async fn may_read(server: &TlsStream) -> bool {
+        poll_fn(|cx| Poll::Ready(server.may_read(cx))).await
+    }
+
+    fn is_quiet(server: &mut TlsStream) -> bool {
+        server.is_quiet(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn a_read_takes_what_has_arrived_and_then_knows_that_nothing_has() {
+        on_a_core(async {
+            let (mut server, mut client) = pair().await;
+            client.write_all(b"first").unwrap();
+            assert_eq!(read(&mut server, 64).await.unwrap(), b"first");
+            assert!(!may_read(&server).await && is_quiet(&mut server));
+            // Two records that arrive together.
+            client.conn.writer().write_all(b"second").unwrap();
+            client.conn.writer().write_all(b"third").unwrap();
+            client.flush().unwrap();
+            assert_eq!(read(&mut server, 64).await.unwrap(), b"secondthird");
+            client.write_all(b"fourth").unwrap();
+            assert_eq!(read(&mut server, 3).await.unwrap(), b"fou");
+            assert!(may_read(&server).await, "the rest is decrypted");
+            assert_eq!(read(&mut server, 64).await.unwrap(), b"rth");
+            assert!(!may_read(&server).await);
+            // More than rustls reads at a time, in several records.
+            let long: Vec<u8> = (0..40_000u32).map(|n| n as u8).collect();
+            client.write_all(&long).unwrap();
+            let mut came = Vec::new();
+            while came.len() < long.len() {
+                came.extend(read(&mut server, 16 * 1024).await.unwrap());
+            }
+            assert!(came == long);
+            client.write_all(b"x").unwrap();
+            // Until a byte that nobody asked for has arrived.
+            while is_quiet(&mut server) {
+                poll_fn(|cx| if server.may_read(cx) { Poll::Ready(()) } else { Poll::Pending }).await;
+            }
+            client.conn.send_close_notify();
+            client.conn.write_tls(&mut client.sock).unwrap();
+            for _ in 0..2 {
+                assert_eq!(read(&mut server, 64).await.unwrap(), b"", "the end, as often as it is asked for");
+                assert!(may_read(&server).await && !is_quiet(&mut server));
+            }
+        });
+    }
+
+    #[test]
+    fn an_end_without_notice_is_an_error_behind_the_bytes_before_it() {
+        on_a_core(async {
+            let (mut server, mut client) = pair().await;
+            client.write_all(b"last").unwrap();
+            drop(client);
+            assert_eq!(read(&mut server, 64).await.unwrap(), b"last");
+            let e = read(&mut server, 64).await.unwrap_err();
+            assert_eq!(e.kind(), io::ErrorKind::UnexpectedEof);
+        });
+    }
 }

@@ -126,7 +126,7 @@ impl ServerTls {
             }
         };
         let peer = self.peer(stream.get_ref().1.peer_certificates());
-        Ok(Handshake::Client(Box::new(TlsStream(stream.into(), peer))))
+        Ok(Handshake::Client(Box::new(TlsStream::new(stream, peer))))
     }
 
     /// Whether a client's certificate may identify it. A resumed session has the certificate of the first handshake.
