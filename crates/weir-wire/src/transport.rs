@@ -110,8 +110,11 @@ impl Transport {
         match self.socket().peek(&mut [0]) {
             Err(e) => e == Errno::AGAIN,
             Ok(0) => false,
-            // Pending bytes on TLS may be session tickets; rustls tells them from data.
-            Ok(_) => matches!(self, Self::Tls(_)) && self.is_quiet(),
+            // Pending bytes on TLS may be session tickets; rustls tells them from data, once it may read them.
+            Ok(_) => {
+                self.socket().look_again();
+                matches!(self, Self::Tls(_)) && self.is_quiet()
+            }
         }
     }
 

@@ -336,7 +336,7 @@ fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
 mod tests {
     use super::*;
     use crate::driver::tests::on_a_core;
-    use crate::{Class, driver};
+    use crate::{Class, Transport, driver};
     use rustls::pki_types::PrivatePkcs8KeyDer;
     use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, StreamOwned};
     use std::future::poll_fn;
@@ -438,6 +438,25 @@ mod tests {
             assert_eq!(read(&mut server, 64).await.unwrap(), b"last");
             let e = read(&mut server, 64).await.unwrap_err();
             assert_eq!(e.kind(), io::ErrorKind::UnexpectedEof);
+        });
+    }
+
+    /// A client has ended its session, and the core has not polled the kernel since.
+    #[test]
+    fn an_end_that_nobody_was_told_of_is_seen_in_the_kernel() {
+        on_a_core(async {
+            let (mut server, mut client) = pair().await;
+            client.write_all(b"x").unwrap();
+            assert_eq!(read(&mut server, 64).await.unwrap(), b"x");
+            assert!(!may_read(&server).await);
+            let mut transport = Transport::from(Box::new(server));
+            assert!(transport.is_quiet_now());
+            client.conn.send_close_notify();
+            client.conn.write_tls(&mut client.sock).unwrap();
+            while transport.socket().peek(&mut [0]).is_err() {
+                std::thread::yield_now();
+            }
+            assert!(!transport.is_quiet_now());
         });
     }
 }
