@@ -267,7 +267,48 @@ impl Relay {
     /// # Errors
     /// See [`RelayError`]. Neither connection is usable afterwards, except that a client can still get a response if
     /// only the upstream side failed.
+    #[inline]
     pub fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &mut Stream,
+        to: &mut Stream,
+        watch: Option<&mut dyn Watch>,
+    ) -> Poll<Result<(), RelayError>> {
+        if self.only_writes() { self.poll_written(cx, to) } else { self.poll_pieces(cx, from, to, watch) }
+    }
+
+    /// Whether all that is left to do is to write the framed output: neither the sender nor a watcher matters.
+    #[inline]
+    pub const fn only_writes(&self) -> bool {
+        self.finished
+            && self.direct.0 == self.direct.1
+            && self.overflow.is_none()
+            && self.gathers.is_none()
+            && !self.reads_on
+    }
+
+    /// The same as [`Relay::poll`] for a relay that [only writes](Relay::only_writes): nearly every head without a
+    /// body, and every answer that arrived with its head.
+    ///
+    /// # Errors
+    /// [`RelayError::Write`].
+    pub fn poll_written(&mut self, cx: &mut Context<'_>, to: &mut Stream) -> Poll<Result<(), RelayError>> {
+        self.waits_for_writer = true;
+        while let Some(out) = self.out.get(self.written..).filter(|out| !out.is_empty()) {
+            let wrote = ready!(to.poll_write(cx, out)).map_err(RelayError::Write)?;
+            if wrote == 0 {
+                return Poll::Ready(Err(RelayError::Write(io::ErrorKind::WriteZero.into())));
+            }
+            self.steps += 1;
+            self.sent += wrote as u64;
+            self.written += wrote;
+        }
+        self.end_output();
+        self.poll_finish(cx, to)
+    }
+
+    fn poll_pieces(
         &mut self,
         cx: &mut Context<'_>,
         from: &mut Stream,
@@ -368,6 +409,7 @@ impl Relay {
         }
     }
 
+    #[inline]
     fn poll_finish(&mut self, cx: &mut Context<'_>, to: &mut Stream) -> Poll<Result<(), RelayError>> {
         ready!(to.poll_finish(cx, self.reader.trailers())).map_err(RelayError::Write)?;
         self.delivered = true;
@@ -449,7 +491,7 @@ impl Relay {
         Poll::Ready(Ok(()))
     }
 
-    /// Writes everything framed so far, including the head. Inlined into [`Relay::poll`]: as a call it costs 52
+    /// Writes everything framed so far, including the head. Inlined into [`Relay::poll_pieces`]: as a call it costs 52
     /// instructions of a request.
     #[inline(always)]
     fn poll_write_out(&mut self, cx: &mut Context<'_>, to: &mut Stream) -> Poll<Result<(), RelayError>> {
@@ -473,12 +515,18 @@ impl Relay {
             self.direct.0 += wrote - of_out;
         }
         self.direct = (0, 0);
+        self.end_output();
+        Poll::Ready(Ok(()))
+    }
+
+    /// Empties the output, all of which is written, unless it is kept.
+    #[inline]
+    fn end_output(&mut self) {
         self.keeps &= self.out.len() - self.body <= self.keeps_at_most;
         if !self.keeps {
             self.out.clear();
             (self.written, self.body) = (0, 0);
         }
-        Poll::Ready(Ok(()))
     }
 
     /// Whether the whole body is read and framed.
@@ -520,10 +568,16 @@ impl Relay {
     /// Gives away the output buffer once everything is written, for reuse by the next message. Returns it only once:
     /// an empty buffer would only have to grow again. If the relay keeps its output, it moves that to a buffer of
     /// exact size, because the copy may be kept for as long as the upstream takes to respond.
+    #[inline]
     pub fn take_buffer(&mut self) -> Option<Vec<u8>> {
-        if !self.keeps {
-            return (self.out.capacity() > 0).then(|| std::mem::take(&mut self.out));
+        if self.keeps {
+            self.take_spare()
+        } else {
+            (self.out.capacity() > 0).then(|| std::mem::take(&mut self.out))
         }
+    }
+
+    fn take_spare(&mut self) -> Option<Vec<u8>> {
         let spacious = self.out.capacity() > 2 * self.out.len();
         spacious.then(|| {
             let kept = self.out.as_slice().to_vec();

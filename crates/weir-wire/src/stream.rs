@@ -161,8 +161,10 @@ impl Stream {
 
     /// Ends a message: flushes it, and ends the multiplexed stream it was written to. An HTTP/1.1 connection stays open;
     /// its messages mark their own end, trailers included.
+    #[inline]
     pub fn poll_finish(&mut self, cx: &mut Context<'_>, trailers: &[u8]) -> Poll<io::Result<()>> {
         match self {
+            Self::Direct(Transport::Plain(_)) => Poll::Ready(Ok(())), // as `poll_flush`, without a call
             Self::Direct(t) => t.poll_flush(cx),
             Self::FastCgi(s) => s.transport_mut().poll_flush(cx),
             Self::H2(s) => Poll::Ready(s.finish(trailers)),

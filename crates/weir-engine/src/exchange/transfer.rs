@@ -250,7 +250,10 @@ impl Exchange<'_> {
                     download.read_on(1); // no further than a client would have it read
                 }
                 let limits = (body, end.map(|(at, _)| at));
-                self.pump(&mut attempt.sent, download, (departure, early), limits).await
+                match self.send_at_once(&attempt.sent, download).await {
+                    Some(done) => done,
+                    None => self.pump(&mut attempt.sent, download, (departure, early), limits).await,
+                }
             }
             Err(e) => Err(TransferError::Download(e, refused)),
         };
@@ -343,6 +346,28 @@ impl Exchange<'_> {
         self.keep_what_follows(&attempt.sent.connection.relay);
         let response = self.release(Attempt { reusable: good, ..attempt }, good.then(Instant::now));
         self.client.core.give_response(response);
+    }
+
+    /// Sends a response that arrived whole, if nothing is left of the request and the client's socket has room for all
+    /// of it: nearly every small response. `None`: the pump continues.
+    #[inline]
+    fn send_at_once<'a>(
+        &'a mut self,
+        sent: &Sent,
+        download: &'a mut Relay,
+    ) -> impl Future<Output = Option<Result<(), TransferError>>> {
+        let is_whole = download.only_writes() && !sent.upload.is_going();
+        let stream = &mut self.client.stream;
+        poll_fn(move |task| {
+            let written = match is_whole {
+                true => download.poll_written(task, stream),
+                false => Poll::Pending,
+            };
+            Poll::Ready(match written {
+                Poll::Ready(written) => Some(written.map_err(|e| TransferError::Download(e, None))),
+                Poll::Pending => None,
+            })
+        })
     }
 
     /// Moves both bodies until the response is over. The request's may stay unfinished.
