@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::mpsc as mpsc_std;
@@ -267,6 +268,7 @@ impl Doors {
 async fn accept(core: Rc<Core>, address: Address, listener: Rc<CoreListener>, bell: Rc<Bell>) {
     let Some(mut last) = core.local().listener(&address).cloned() else { return };
     let mut in_a_row = 0u32;
+    let mut rung = pin!(bell.ring.notified());
     loop {
         in_a_row = in_a_row.wrapping_add(1);
         if in_a_row.is_multiple_of(IN_A_ROW) {
@@ -274,7 +276,7 @@ async fn accept(core: Rc<Core>, address: Address, listener: Rc<CoreListener>, be
         }
         let accepted = tokio::select! {
             biased; // bell first: a steady stream of connections would starve it
-            () = bell.ring.notified() => break,
+            () = &mut rung => break,
             accepted = listener.accept() => accepted,
         };
         match accepted {
