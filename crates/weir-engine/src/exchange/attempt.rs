@@ -46,16 +46,17 @@ enum Settled {
 }
 
 impl Exchange<'_> {
-    /// Tries endpoints until one answers.
-    pub(super) async fn attempt(&mut self, routed: Routed) -> Result<Attempt, Stop> {
+    /// Tries endpoints until one answers. Stores that attempt where its response is delivered from: returned through
+    /// the futures, it would be copied five times.
+    pub(super) async fn attempt(
+        &mut self,
+        routed: Routed,
+        answered: &mut Option<Attempt>,
+    ) -> Result<(), Stop> {
         self.record.upstream = Some(routed.upstream);
         let upstream = &Rc::clone(&self.local.upstreams[routed.upstream]);
-        let mut attempts = Attempts::of(
-            upstream,
-            &self.head,
-            || self.client_address(),
-            || self.hashed_text(routed.upstream),
-        );
+        let mut attempts = Attempts::new(upstream);
+        attempts.tie(upstream, &self.head, || self.client_address(), || self.hashed_text(routed.upstream));
         loop {
             let began = self.attempt_began();
             let mut now = began;
@@ -86,7 +87,8 @@ impl Exchange<'_> {
             let pause = match self.settle(routed, upstream, &active, &mut attempts, sent, began)? {
                 Settled::Answer(Answered { sent, response }) => {
                     let (upstream, reusable) = (Rc::clone(upstream), false);
-                    return Ok(Attempt { routed, upstream, active, sent, response, reusable });
+                    *answered = Some(Attempt { routed, upstream, active, sent, response, reusable });
+                    return Ok(());
                 }
                 Settled::Again(pause) => pause,
             };
@@ -362,6 +364,7 @@ impl Exchange<'_> {
     }
 
     /// `attempt` is when the attempt began, `began` when it had a connection.
+    #[inline(always)] // its parts are in registers
     pub(super) fn waits<'a>(
         &self,
         routed: Routed,

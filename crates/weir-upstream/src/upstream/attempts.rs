@@ -57,23 +57,24 @@ impl Attempts {
         Self { places, tally: Tally::default(), last: &error::NO_ENDPOINT, tried: false, next: None }
     }
 
-    /// The attempts of a request that may have a key for `hash`, or the cookie of `sticky`. `client` is its address,
-    /// `computed` the text of [`By::Computed`](super::balance::By::Computed).
+    /// Ties the attempts of a request to the endpoint that its key for `hash` or the cookie of `sticky` leads to.
+    /// `client` is its address, `computed` the text of [`By::Computed`](super::balance::By::Computed).
+    ///
+    /// After [`Attempts::new`] instead of in place of it, because a struct that is returned changed is copied.
     #[inline]
-    pub fn of(
+    pub fn tie(
+        &mut self,
         upstream: &LocalUpstream,
         head: &RequestHead,
         client: impl FnOnce() -> IpAddr,
         computed: impl FnOnce() -> Option<Vec<u8>>,
-    ) -> Self {
-        let mut attempts = Self::new(upstream);
+    ) {
         if let Some(hash) = &upstream.spec.balancer.hash {
-            attempts.places.key = hash.by.key(head, client, computed);
+            self.places.key = hash.by.key(head, client, computed);
         }
         if upstream.spec.sticky.is_some() {
-            attempts.next = upstream.stuck_to(&attempts.places.endpoints, head);
+            self.next = upstream.stuck_to(&self.places.endpoints, head);
         }
-        attempts
     }
 
     /// The attempts of a connection that carries bytes, of a client at this address.
