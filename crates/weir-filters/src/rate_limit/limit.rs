@@ -205,35 +205,65 @@ impl LimitEnd {
     fn new(left: u64, reset: Time) -> Self {
         let mut end = Self { text: [0; 43], from: 43 };
         end.put_number(reset.div_ceil(SECOND));
-        end.put(b";t=");
+        end.put(*b";t=");
         end.put_number(left);
         end
     }
 
+    /// Prepends a number, two digits at a time.
     fn put_number(&mut self, mut number: u64) {
-        for place in self.text.iter_mut().take(self.from).rev() {
-            *place = b'0' + (number % 10) as u8;
-            self.from -= 1;
-            number /= 10;
-            if number == 0 {
-                return;
-            }
+        while number >= 100 {
+            self.put(PAIRS[(number % 100) as usize]);
+            number /= 100;
         }
+        let [tens, ones] = PAIRS[(number % 100) as usize];
+        if tens == b'0' { self.put([ones]) } else { self.put([tens, ones]) }
     }
 
     /// Prepends a text.
-    fn put(&mut self, text: &[u8; 3]) {
+    #[inline]
+    fn put<const N: usize>(&mut self, text: [u8; N]) {
         if let Some(place) = self.text.get_mut(..self.from).and_then(<[u8]>::last_chunk_mut) {
-            *place = *text;
-            self.from -= text.len();
+            *place = text;
+            self.from -= N;
         }
     }
 }
+
+/// The digits of each number below 100.
+static PAIRS: [[u8; 2]; 100] = {
+    let mut pairs = [[0; 2]; 100];
+    let mut number = 0;
+    while number < pairs.len() {
+        pairs[number] = [b'0' + number as u8 / 10, b'0' + number as u8 % 10];
+        number += 1;
+    }
+    pairs
+};
 
 impl Deref for LimitEnd {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
         self.text.get(self.from..).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_limit_is_two_numbers() {
+        let mut numbers =
+            vec![0, 1, 9, 10, 11, 99, 100, 101, 999, 1000, 4_294_967_296, u64::MAX / SECOND, u64::MAX];
+        numbers.extend((0..19).map(|digits| 10u64.pow(digits)));
+        for &left in &numbers {
+            for &seconds in numbers.iter().filter(|seconds| **seconds <= u64::MAX / SECOND) {
+                let end = LimitEnd::new(left, seconds * SECOND);
+                assert_eq!(str::from_utf8(&end), Ok(&*format!("{left};t={seconds}")));
+            }
+        }
+        assert_eq!(&*LimitEnd::new(1, 1), b"1;t=1", "rounded up");
     }
 }
