@@ -145,7 +145,7 @@ fn is_plain(raw: &[u8], slashes: Slashes) -> bool {
     let (mut before, mut odd) = (0, 0);
     for &byte in raw {
         let mark = MARKS[byte as usize];
-        odd |= (mark & ODD) | (before & SLASH) * mark;
+        odd |= (mark & ODD) | ((before & SLASH) * mark);
         before = mark;
     }
     if odd == 0 {

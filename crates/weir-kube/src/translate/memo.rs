@@ -83,12 +83,12 @@ pub(super) struct Out {
 
 impl Memo {
     /// Translates all objects, of which only those that have changed cost much. The result is that of
-    /// [`translate`](super::translate), if each change was told to [`Self::changed`] or [`Self::slices_changed`].
+    /// [`translate`](super::translate), if each change was told to [`Self::changed`] or `slices_changed`.
     pub fn translate(&mut self, cluster: &Cluster, options: &Options) -> Translation {
         translate_with(self, cluster, options)
     }
 
-    /// An object has changed. Of an EndpointSlice, [`Self::slices_changed`] keeps more.
+    /// An object has changed. Of an EndpointSlice, `slices_changed` keeps more.
     pub fn changed(&mut self, options: &Options, kind: Kind, name: &Name) {
         match kind {
             Kind::HttpRoute => drop(self.routes.http.remove(name)),

@@ -7,7 +7,7 @@
 //! Ingress ─ingress─▶ routes                                             │
 //! Service, EndpointSlice, BackendTLSPolicy ─backends, endpoints─▶ upstreams ┘
 //! ```
-//! All modules share a [`Cx`]. Iteration is over sorted maps, so equal objects give equal texts. `memo` keeps what was
+//! All modules share a `Cx`. Iteration is over sorted maps, so equal objects give equal texts. `memo` keeps what was
 //! made of routes for the next translation.
 
 mod annotations;

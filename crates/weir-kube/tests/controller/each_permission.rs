@@ -89,6 +89,7 @@ impl World {
             identity: "replica".to_owned(),
             lease: "weir-leader".to_owned(),
             saved: path.join("objects.json"),
+            retry: Duration::from_millis(50),
         };
         let access = Access::new(&kube.url(), "weir", None, None).unwrap();
         let controller = Controller::start(settings, access, OnFreePorts(api), live).unwrap();

@@ -146,9 +146,9 @@ fn a_filter_that_asks_by_http2() {
         service.address()
     ));
     let mut client = weir.h2();
-    let stream = client.request(&super::get(&[("x-key", "right")]), true);
+    let stream = client.request(&get(&[("x-key", "right")]), true);
     client.message(stream).expect_status(200).expect_body("ok");
-    let stream = client.request(&super::get(&[("x-key", "wrong")]), true);
+    let stream = client.request(&get(&[("x-key", "wrong")]), true);
     assert_eq!(client.message(stream).status(), 403);
     weir.client().ask(GET.replace("\r\n\r\n", "\r\nX-Key: right\r\n\r\n")).expect_status(200);
     assert_eq!((service.requests(), service.connections()), (3, 1));
