@@ -368,7 +368,7 @@ impl Fields {
         self.clear();
         self.entries.extend_from_slice(&known.entries);
         self.arena.extend_from_slice(&known.arena);
-        self.seen = known.seen;
+        (self.seen, self.lines) = (known.seen, known.lines);
     }
 
     /// A copy of these fields with room for `fields` more, of `bytes` in total.

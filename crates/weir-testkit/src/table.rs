@@ -63,11 +63,13 @@ fn indent(text: &str) -> String {
 mod tests {
     use super::*;
 
+    type Run = fn(fn(&i32) -> String, fn(&i32));
+
     #[test]
     fn names_every_row_that_failed() {
         let name = |row: &i32| format!("row {row}");
         let check = |row: &i32| assert_eq!(row % 2, 0, "odd");
-        let runs: [fn(fn(&i32) -> String, fn(&i32)); 2] = [
+        let runs: [Run; 2] = [
             |name, check| table(&[1, 2, 3], name, check),
             |name, check| table_at_once(&[1, 2, 3], name, check),
         ];
