@@ -1,7 +1,6 @@
 //! The fields of one message: ranges into the received bytes, and an arena for added ones.
 
 use crate::name::{FieldName, Known, NameSet, reads_as, same_name, same_text};
-use crate::scan::end_of_value;
 use std::fmt;
 
 /// The fields of one message, in the order received.
@@ -202,28 +201,21 @@ impl Fields {
     /// # Errors
     /// When `end` must not be emitted, or makes the value too long. The fields stay unchanged.
     pub fn append_prepared(&mut self, fields: &Prepared, end: &[u8]) -> Result<(), InvalidValue> {
-        let begin = self.arena.len();
+        let at = self.arena.len() as u32 | ARENA;
         if end.is_empty() {
             self.arena.extend_from_slice(&fields.text);
         } else {
+            check(end)?;
             let Some((text, line_end)) = fields.text.split_last_chunk::<{ LINE_END.len() }>() else {
                 return Err(InvalidValue); // there is no field whose value it could complete
             };
             if fields.last + end.len() > VALUE_BYTES {
                 return Err(InvalidValue);
             }
-            self.arena.reserve(fields.text.len() + end.len());
             self.arena.extend_from_slice(text);
-            let value = self.arena.len();
             self.arena.extend_from_slice(end);
-            // Checked behind other bytes, whole blocks of which can be looked at.
-            if end_of_value(&self.arena, value) < self.arena.len() {
-                self.arena.truncate(begin);
-                return Err(InvalidValue);
-            }
             self.arena.extend_from_slice(line_end);
         }
-        let at = begin as u32 | ARENA;
         self.seen |= fields.seen;
         self.entries.extend(fields.entries.iter().map(|e| e.moved(at)));
         if let Some(last) = self.entries.last_mut() {
