@@ -38,6 +38,8 @@ fn every_reason_is_provoked() {
     let sources = [
         include_str!("../load.rs"),
         include_str!("agents.rs"),
+        include_str!("agents/lies.rs"),
+        include_str!("agents/losses.rs"),
         include_str!("answers.rs"),
         include_str!("ci.rs"),
         include_str!("faults.rs"),
