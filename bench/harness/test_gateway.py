@@ -1,4 +1,4 @@
-"""That the configs of compared gateways leave no placeholder open: such a gateway does not start, an hour into a run."""
+"""Checks that configs of compared gateways leave no placeholder open: such a gateway fails to start, an hour into a run."""
 
 import re
 import unittest

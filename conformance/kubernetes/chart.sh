@@ -1,7 +1,7 @@
 #!/bin/sh
 # Checks the Helm chart: renders it with several values, compares it with weir.yaml, has a real API server check the
-# renderings, installs and upgrades it there, runs some tests of the suite on it, and removes it. Also runs a DaemonSet in
-# the network of the node.
+# renderings, installs and upgrades it there, runs some tests of the suite on it, and removes it. Also runs a DaemonSet
+# in the network of the node.
 #
 # usage: chart.sh
 #
