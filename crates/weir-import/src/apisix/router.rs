@@ -457,28 +457,14 @@ fn write(mut parts: Vec<Part>, config: &mut Config, ledger: &mut Ledger) {
             ranked::shut(&mut part.route, &why);
         }
         let mut route = part.route;
-        let mut when =
-            part.candidate.matches.when.clone().map_or_else(|| Expression::constant(true), Expression::raw);
-        if !kept.nots.is_empty() && when.as_constant().is_none() {
-            when = Expression::raw(format!("({})", when.as_str()));
-        }
         for not in &kept.nots {
             route.comment.push(format!("APISIX prefers `{}`, so its requests are left to it.", titles[*not]));
-            when = when.and(order::condition(&candidates[*not], &candidates[at]).not());
         }
         route.priority = kept.priority;
         route.matches = part.candidate.matches.clone();
-        route.matches.hosts = part
-            .candidate
-            .hosts
-            .iter()
-            .map(|host| match host {
-                Host::Exact(name) => name.clone(),
-                Host::Suffix(ending) => format!("*{ending}"),
-            })
-            .collect();
+        route.matches.hosts = part.candidate.hosts.iter().map(ToString::to_string).collect();
         route.matches.path = part.written;
-        route.matches.when = (when.as_constant() != Some(true)).then(|| when.as_str().to_owned());
+        route.matches.when = order::when(&candidates, kept, at);
         names[at] = Some(config.add_route(&part.title, route, part.pieces));
     }
     for (case, winner) in order::cases(&candidates) {

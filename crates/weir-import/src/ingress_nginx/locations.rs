@@ -403,10 +403,7 @@ fn fallbacks(ranked: &mut Vec<Ranked>, mut number: usize) {
     }
     for host in wanted {
         number += 1;
-        let name = match &host {
-            Host::Exact(name) => name.clone(),
-            Host::Suffix(ending) => format!("*{ending}"),
-        };
+        let name = host.to_string();
         let mut route = Route {
             file: name_of(&name),
             target: Some(Target::Respond(filters::respond(404, None, None))),

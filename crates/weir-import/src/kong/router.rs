@@ -139,14 +139,11 @@ pub(super) fn translate(
             });
         }
         let mut written = build(part, body, &mut services, config, ledger);
-        let mut when =
-            part.candidate.matches.when.clone().map_or_else(|| Expression::constant(true), Expression::raw);
         for not in &kept.nots {
             written.comment.push(format!("Kong prefers `{}`, so its requests are left to it.", name(*not)));
-            when = when.and(order::condition(&candidates[*not], &candidates[at]).not());
         }
         written.priority = kept.priority;
-        written.matches.when = (when.as_constant() != Some(true)).then(|| when.as_str().to_owned());
+        written.matches.when = order::when(&candidates, kept, at);
         if let Some(by) = kept.unsolved {
             ranked::shut(&mut written, &ranked::unsolved("Kong", name(by)));
         }
@@ -184,15 +181,7 @@ fn build(
         }
     };
     let mut matches = part.candidate.matches.clone();
-    matches.hosts = part
-        .candidate
-        .hosts
-        .iter()
-        .map(|host| match host {
-            Host::Exact(name) => name.clone(),
-            Host::Suffix(ending) => format!("*{ending}"),
-        })
-        .collect();
+    matches.hosts = part.candidate.hosts.iter().map(ToString::to_string).collect();
     matches.path = part.written.clone();
     Route { file: body.file.clone(), matches, filters, target, ..Route::default() }
 }

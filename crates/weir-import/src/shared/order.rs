@@ -17,6 +17,7 @@ use super::expression::Expression;
 use crate::config::{Case, Match};
 use overlap::{beginning, covers, hosts_cover, hosts_overlap, path_covers};
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// Most conditions of other routes that one route is given. More are refused: nobody could read them.
 const MAX_NOTS: usize = 16;
@@ -48,6 +49,16 @@ pub enum Host {
     Exact(String),
     /// Every name that ends so: `.example.com`.
     Suffix(String),
+}
+
+/// As Weir writes it.
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exact(name) => f.write_str(name),
+            Self::Suffix(ending) => write!(f, "*{ending}"),
+        }
+    }
 }
 
 /// A path that a route matches, in canonical form.
@@ -164,6 +175,20 @@ pub fn keep(routes: &[Candidate]) -> Vec<Kept> {
         }
     }
     kept
+}
+
+/// The `when` of a route: its own, and that no route matches to which it must leave its requests.
+#[must_use]
+pub fn when(routes: &[Candidate], kept: &Kept, at: usize) -> Option<String> {
+    let own = routes[at].matches.when.clone();
+    let mut when = own.map_or_else(|| Expression::constant(true), Expression::raw);
+    if !kept.nots.is_empty() && when.as_constant().is_none() {
+        when = Expression::raw(format!("({})", when.as_str()));
+    }
+    for not in &kept.nots {
+        when = when.and(condition(&routes[*not], &routes[at]).not());
+    }
+    (when.as_constant() != Some(true)).then(|| when.as_str().to_owned())
 }
 
 /// The condition under which `winner` matches a request that `loser` matches: what `loser` says itself is left out.

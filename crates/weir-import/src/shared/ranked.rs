@@ -3,8 +3,7 @@
 //! A rule of another system may need several routes: its parts. [`write`] keeps the order of all parts ([`order`]) and
 //! writes those of one rule as one route again where nothing but their paths or listeners differs.
 
-use super::expression::Expression;
-use super::order::{self, Candidate, Host, Kept, Path};
+use super::order::{self, Candidate, Kept, Path};
 use crate::config::{Case, Config, Route};
 use crate::ledger::{Ledger, Piece};
 use crate::yaml::Value;
@@ -154,33 +153,19 @@ pub fn shut(route: &mut Route, why: &str) {
 fn routed(at: usize, parts: &[Part], candidates: &[Candidate], kept: &Kept, system: &str) -> Route {
     let part = &parts[at];
     let mut route = part.route.clone();
-    let own = part.candidate.matches.when.clone();
-    let mut when = own.map_or_else(
-        || Expression::constant(true),
-        |own| Expression::raw(if kept.nots.is_empty() { own } else { format!("({own})") }),
-    );
     for not in &kept.nots {
         let comment = format!("{system} prefers `{}`, so its requests are left to it.", parts[*not].title);
         if parts[*not].rule != part.rule && !route.comment.contains(&comment) {
             route.comment.push(comment);
         }
-        when = when.and(order::condition(&candidates[*not], &candidates[at]).not());
     }
     route.priority = kept.priority;
     let more = std::mem::take(&mut route.matches.more);
     route.matches = part.candidate.matches.clone();
     route.matches.more = more;
-    route.matches.hosts = part.candidate.hosts.iter().map(host).collect();
-    route.matches.when = (when.as_constant() != Some(true)).then(|| when.as_str().to_owned());
+    route.matches.hosts = part.candidate.hosts.iter().map(ToString::to_string).collect();
+    route.matches.when = order::when(candidates, kept, at);
     route
-}
-
-/// A host as Weir writes it.
-fn host(host: &Host) -> String {
-    match host {
-        Host::Exact(name) => name.clone(),
-        Host::Suffix(ending) => format!("*{ending}"),
-    }
 }
 
 /// Makes one route of those that differ in their listeners only.

@@ -5,9 +5,8 @@ use super::super::model::Proxy;
 use super::super::rules::Rules;
 use super::{Backend, Part, backend, rule_for};
 use crate::config::{Filter, Route, Target};
-use crate::shared::expression::Expression;
 use crate::shared::filters::{closed, respond};
-use crate::shared::order::{self, Candidate, Host};
+use crate::shared::order::{self, Candidate};
 use std::collections::HashMap;
 
 pub(super) fn write<'a>(
@@ -55,11 +54,6 @@ pub(super) fn write<'a>(
                 route.priority = 0;
             }
         } else {
-            let own = part.candidate.matches.when.clone();
-            let mut when = own.map_or_else(|| Expression::constant(true), Expression::raw);
-            if !kept.nots.is_empty() && when.as_constant().is_none() {
-                when = Expression::raw(format!("({})", when.as_str()));
-            }
             for not in &kept.nots {
                 let title = &titles[*not];
                 let line = format!(
@@ -69,20 +63,11 @@ pub(super) fn write<'a>(
                 if !route.comment.contains(&line) {
                     route.comment.push(line);
                 }
-                when = when.and(order::condition(&candidates[*not], &candidates[at]).not());
             }
             route.matches = part.candidate.matches.clone();
-            route.matches.hosts = part
-                .candidate
-                .hosts
-                .iter()
-                .map(|host| match host {
-                    Host::Exact(name) => name.clone(),
-                    Host::Suffix(ending) => format!("*{ending}"),
-                })
-                .collect();
+            route.matches.hosts = part.candidate.hosts.iter().map(ToString::to_string).collect();
             route.matches.path = part.written.clone();
-            route.matches.when = (when.as_constant() != Some(true)).then(|| when.as_str().to_owned());
+            route.matches.when = order::when(&candidates, kept, at);
         }
         route.matches.listeners = listeners.to_vec();
         let backend = backend(cx, backends, &part.backend);
