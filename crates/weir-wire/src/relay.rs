@@ -331,6 +331,10 @@ impl Relay {
                 ready!(self.poll_read_on(cx, from, reborrow(&mut watch)))?;
                 continue;
             }
+            // Before a write that has to wait: what comes then is written without the sender.
+            if self.finished && !self.reader.trailers().is_empty() {
+                to.seal_like(from);
+            }
             self.waits_for_writer = true;
             match self.poll_write_out(cx, to) {
                 Poll::Ready(Ok(())) if !self.is_overflowing() => {}
@@ -366,9 +370,6 @@ impl Relay {
                 Poll::Pending => return Poll::Pending,
             }
             if self.finished {
-                if !self.reader.trailers().is_empty() {
-                    to.seal_like(from);
-                }
                 return self.poll_finish(cx, to);
             }
             if self.pending {

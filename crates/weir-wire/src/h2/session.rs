@@ -296,25 +296,23 @@ mod tests {
     use super::super::frame::{self, Kind, PREFACE, code};
     use super::super::stream::H2Stream;
     use super::*;
+    use crate::Stream;
+    use crate::relay::{Framing, Relay};
+    use weir_h1::BodyKind;
 
-    /// The driver of an idle connection may not run for seconds, and other connections could use the buffer.
-    #[test]
-    fn a_buffer_for_a_head_that_is_not_sent_comes_back_at_once() {
+    /// A client's connection without a socket, on which SETTINGS and a request have come; and that request's stream.
+    /// `flags` end the request's head.
+    fn asked(settings: &[u8], flags: u8) -> (Shared, H2Stream) {
         let floods = FloodLimits::default();
         let bounds = Bounds { streams: 8, text: 8192, heads: 64 * 1024, window: 256 * 1024, floods };
         let mut codec = TextCodec::new(Role::Server, bounds);
         // `GET http://a/` in HPACK (RFC 7541 appendix A).
         let get = [0x82, 0x86, 0x84, 0x41, 0x01, b'a'];
         let mut bytes = PREFACE.to_vec();
-        frame::write(Kind::SETTINGS, 0, 0, &[], &mut bytes);
-        frame::write(Kind::HEADERS, frame::END_HEADERS | frame::END_STREAM, 1, &get, &mut bytes);
+        frame::write(Kind::SETTINGS, 0, 0, settings, &mut bytes);
+        frame::write(Kind::HEADERS, frame::END_HEADERS | flags, 1, &get, &mut bytes);
         assert_eq!(codec.receive(&bytes), bytes.len());
         let slot = codec.next_arrival().unwrap();
-        let mut reset = Vec::new();
-        frame::write(Kind::RST_STREAM, 0, 1, &code::CANCEL.to_be_bytes(), &mut reset);
-        codec.receive(&reset);
-        let _ = codec.sent(codec.pending().len());
-        let _ = codec.take_buffer();
         let shared = Rc::new(RefCell::new(Session {
             codec,
             parsed: ParsedHeads::default(),
@@ -327,10 +325,53 @@ mod tests {
             driver: None,
             called: false,
         }));
-        let mut stream = H2Stream::server(&shared, slot, false);
+        let stream = H2Stream::server(&shared, slot, false);
+        (shared, stream)
+    }
+
+    fn hear(shared: &Shared, kind: Kind, flags: u8, stream: u32, payload: &[u8]) {
+        let mut bytes = Vec::new();
+        frame::write(kind, flags, stream, payload, &mut bytes);
+        assert_eq!(shared.borrow_mut().codec.receive(&bytes), bytes.len());
+    }
+
+    /// The driver of an idle connection may not run for seconds, and other connections could use the buffer.
+    #[test]
+    fn a_buffer_for_a_head_that_is_not_sent_comes_back_at_once() {
+        let (shared, mut stream) = asked(&[], frame::END_STREAM);
+        hear(&shared, Kind::RST_STREAM, 0, 1, &code::CANCEL.to_be_bytes());
+        {
+            let codec = &mut shared.borrow_mut().codec;
+            let _ = codec.sent(codec.pending().len());
+            let _ = codec.take_buffer();
+        }
         let wrote = stream.poll_write(&mut Context::from_waker(Waker::noop()), b"HTTP/1.1 200 OK\r\n\r\n");
         assert!(matches!(wrote, Poll::Ready(Err(_))), "{wrote:?}");
         assert!(shared.borrow().codec.has_no_buffer());
+    }
+
+    /// RFC 7541 §6.2.3. The relay has read the trailers long before it may send them.
+    #[test]
+    fn trailers_that_wait_for_a_window_stay_never_indexed() {
+        let marked = b"\x10\x05x-key\x06secret";
+        let (from, sender) = asked(&[], 0);
+        sender.take_head(&mut Vec::new());
+        hear(&from, Kind::DATA, 0, 1, b"body");
+        hear(&from, Kind::HEADERS, frame::END_HEADERS | frame::END_STREAM, 1, marked);
+        // The receiver's windows are closed: SETTINGS_INITIAL_WINDOW_SIZE is 0.
+        let (to, receiver) = asked(&[0, 4, 0, 0, 0, 0], frame::END_STREAM);
+        let (mut sender, mut receiver) = (Stream::H2(sender), Stream::H2(receiver));
+
+        let head = b"HTTP/1.1 200 OK\r\n\r\n".to_vec();
+        let mut relay = Relay::new(BodyKind::UntilClose, Framing::Close, head);
+        relay.read_ahead(1024);
+        let cx = &mut Context::from_waker(Waker::noop());
+        assert!(relay.poll(cx, &mut sender, &mut receiver, None).is_pending() && relay.is_finished());
+        hear(&to, Kind::WINDOW_UPDATE, 0, 1, &100_u32.to_be_bytes());
+        assert!(matches!(relay.poll(cx, &mut sender, &mut receiver, None), Poll::Ready(Ok(()))));
+        let session = to.borrow();
+        let sent = session.codec.pending();
+        assert!(sent.ends_with(marked), "{}", sent.escape_ascii());
     }
 
     #[test]
