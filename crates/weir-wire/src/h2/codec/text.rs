@@ -42,14 +42,16 @@ impl Sink for Texts {
         };
         // The answer to a request for a tunnel has a key of its own.
         let may_repeat = kept.accept.is_none() || block.part == Part::Trailers;
+        let before = text.len();
         let known = if may_repeat { self.repeats.recall(block, decoder, text) } else { None };
-        let read = if let Some((facts, id)) = known {
-            if block.part != Part::Trailers {
-                kept.repeats = id;
-            }
+        if block.part != Part::Trailers {
+            // Behind a head that nobody has read yet, the text is not this head alone.
+            kept.repeats = known.filter(|_| before == 0).map_or(0, |(_, id)| id);
+        }
+        let read = if let Some((facts, _)) = known {
             Ok(facts)
         } else {
-            let (before, changes) = (text.len(), decoder.changes());
+            let changes = decoder.changes();
             let mut reader = Reader::new(kind, text, &mut self.scratch, block.most);
             decoder.decode(block.bytes, |name, value| reader.field(name, value))?;
             let read = reader.finish(websocket::key);

@@ -104,6 +104,29 @@ fn a_response_and_its_trailers_repeat() {
     }
 }
 
+/// An id stands for the text that the next read returns, so that nobody keeps another head under it.
+#[test]
+fn an_interim_response_leaves_its_id_to_no_other() {
+    let mut talk = Talk::client(&[]);
+    let slot = talk.get();
+    let hear = |talk: &mut Talk, fields| {
+        talk.head(1, fields, 0);
+        talk.codec.repeats(slot) != 0
+    };
+    let early = [(":status", "103"), ("link", "a")];
+    let text = b"HTTP/1.1 103 \r\nlink: a\r\n\r\n";
+    for n in 0..4 {
+        assert_eq!(hear(&mut talk, &early), n >= 2, "{n}");
+        assert_eq!(talk.read(slot), Poll::Ready(Ok(text.to_vec())));
+    }
+    assert!(hear(&mut talk, &early));
+    assert!(!hear(&mut talk, &early), "one read returns both");
+    assert_eq!(talk.read(slot), Poll::Ready(Ok([*text; 2].concat())));
+    assert!(hear(&mut talk, &early));
+    assert_eq!(talk.read(slot), Poll::Ready(Ok(text.to_vec())));
+    assert!(!hear(&mut talk, &[(":status", "200")]), "it is new");
+}
+
 /// The answer to a request for a tunnel has a key of its own.
 #[test]
 fn no_tunnel_repeats() {
