@@ -689,6 +689,9 @@ mod tests {
             assert_eq!(written(&changed), expected);
             assert_eq!(written(&changed.copied()), expected);
         }
+        let mut hostless = head("GET / HTTP/1.0\r\nA: 1\r\nB: 3\r\n\r\n");
+        hostless.set_authority(b"other").unwrap();
+        assert_eq!(written(&hostless), "Host: other\r\nA: 1\r\nB: 3\r\n");
         let nominated = SENT.replace("B: 3", "B: 3\r\nConnection: a, x");
         assert_eq!(written(&head(&nominated)), without("A: 1\r\n"));
         for odd in ["A:1", "A:  1", "A: 1 "] {
