@@ -514,6 +514,28 @@ fn what_may_protect_a_route_closes_it() {
     }
 }
 
+#[test]
+fn requests_go_to_pods_unless_the_service_is_asked_for() {
+    const POD: &str = "10.4.0.7:8080";
+    const SERVICE: &str = "s.default.svc.cluster.local:80";
+    let objects = "apiVersion: v1\nkind: Service\nmetadata: { name: s }\nspec: { ports: [ { name: web, port: 80 } ] }\n\
+         ---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
+         metadata: { name: s-1, labels: { kubernetes.io/service-name: s } }\n\
+         ports: [ { name: web, port: 8080 } ]\nendpoints: [ { addresses: [10.4.0.7] } ]\n";
+    let for_all = settings("service-upstream: \"true\"");
+    let but_one = "nginx.ingress.kubernetes.io/service-upstream: \"false\"";
+    for (text, is_service) in [
+        (with(&[]), false),
+        (with(&["service-upstream: \"false\""]), false),
+        (with(&["service-upstream: \"true\""]), true),
+        (for_all.clone(), true),
+        (for_all.replace("other.io/x: y", but_one), false),
+    ] {
+        let all = imported(&both(objects, &text));
+        assert_eq!((all.contains(SERVICE), all.contains(POD)), (is_service, !is_service), "{text}\n{all}");
+    }
+}
+
 /// nginx has one `server` for all Ingresses of a host, so what one sets for it holds for the others.
 #[test]
 fn settings_of_a_host_hold_for_all_its_ingresses() {

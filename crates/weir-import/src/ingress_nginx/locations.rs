@@ -425,11 +425,11 @@ fn fallbacks(ranked: &mut Vec<Ranked>, mut number: usize) {
 fn passthrough(cx: &mut Cx<'_, '_>, ingresses: &[Ingress<'_>], own: &[Option<Own>]) {
     let mut sni = Map::new();
     for (ingress, own) in ingresses.iter().zip(own) {
-        let Some(piece) = own.as_ref().and_then(|own| own.passthrough) else { continue };
+        let Some((own, piece)) = own.as_ref().and_then(|own| Some((own, own.passthrough?))) else { continue };
         for rule in ingress.rules.iter().filter(|rule| !rule.host.is_empty()) {
             let Some(path) = rule.paths.iter().max_by_key(|path| Reverse(path.path.len())) else { continue };
             // Weir relays bytes here, so no setting of HTTP applies.
-            let plain = Settings { more: Map::new(), ..Settings::default() };
+            let plain = Settings { uses_service: own.upstream.uses_service, ..Settings::default() };
             match upstreams::upstream(cx, &ingress.namespace, &path.backend, &plain) {
                 Ok(name) => sni.set(rule.host.clone(), Map::new().with("upstream", name)),
                 Err(why) => cx.ledger.refused(piece, why, "listeners.NAME.sni"),

@@ -20,6 +20,7 @@ pub(super) struct Defaults {
     pub(super) next_upstream: String,
     pub(super) tries: u64,
     pub(super) balancer: String,
+    pub(super) service_upstream: bool,
     pub(super) ssl_redirect: bool,
     pub(super) force_ssl_redirect: bool,
     pub(super) redirect_status: u16,
@@ -43,6 +44,7 @@ impl Default for Defaults {
             next_upstream: "error timeout".to_owned(),
             tries: 3,
             balancer: "round_robin".to_owned(),
+            service_upstream: false,
             ssl_redirect: true,
             force_ssl_redirect: false,
             redirect_status: 308,
@@ -111,7 +113,6 @@ const INSIDE: &[&str] = &[
     "plugins",
     "allow-snippet-annotations",
     "allow-cross-namespace-resources",
-    "service-upstream",
 ];
 
 /// Snippets, and what filters by rules of its own.
@@ -180,6 +181,9 @@ pub(super) fn read(
     if let Some((text, piece)) = own.take("load-balance") {
         defaults.balancer = if text == "ewma" { "ewma".to_owned() } else { "round_robin".to_owned() };
         ledger.same(piece);
+    }
+    if let Some(on) = flag(own.take("service-upstream"), ledger) {
+        defaults.service_upstream = on;
     }
     if let Some(on) = flag(own.take("ssl-redirect"), ledger) {
         defaults.ssl_redirect = on;

@@ -15,6 +15,8 @@ pub(super) struct Settings {
     pub(super) comment: Vec<String>,
     /// Why routes must be closed.
     pub(super) closed: Vec<String>,
+    /// Whether requests go to the address of the Service even if those of its Pods are known.
+    pub(super) uses_service: bool,
 }
 
 /// Reads the annotations about upstreams.
@@ -54,9 +56,8 @@ pub(super) fn read(cx: &mut Cx<'_, '_>, ingress: &mut Ingress<'_>) -> Settings {
             .with("body", units::duration(times[2])),
     );
     retry(cx, own, &mut settings.more);
-    if let Some(on) = flag(own.take("service-upstream"), cx.ledger) {
-        let _ = on;
-    }
+    settings.uses_service =
+        flag(own.take("service-upstream"), cx.ledger).unwrap_or(cx.defaults.service_upstream);
     for key in ["proxy-buffering", "proxy-request-buffering"] {
         if let Some((text, piece)) = own.take(key) {
             match is_on(&text) {
@@ -334,7 +335,7 @@ pub(super) fn upstream(
     };
     let port_name = service.and_then(|service| service.ports.iter().find(|(_, number)| *number == port));
     let port_name = port_name.map_or(backend.port.as_str(), |(name, _)| name.as_str());
-    let endpoints = cx.objects.endpoints.get(&key).and_then(|all| {
+    let endpoints = cx.objects.endpoints.get(&key).filter(|_| !settings.uses_service).and_then(|all| {
         let named = all.iter().filter(|one| one.port_name == port_name);
         let all: Vec<String> = named
             .flat_map(|one| {
