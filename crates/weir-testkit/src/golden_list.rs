@@ -1,7 +1,7 @@
 //! Lists of public names in `crates/weirgate/tests/public/`, and the names that a JSON Schema defines.
 //!
-//! A new name is added by `WEIR_BLESS=1`. A name that is gone or changed is a break for users, so that takes an edit of
-//! the list by hand: the reviewer sees a removed line, beside the one in CHANGELOG.
+//! `WEIR_BLESS=1` adds a new name. Removing or changing a name breaks users, so it takes an edit of the list by hand:
+//! the reviewer sees the removed line, beside the one in CHANGELOG.
 
 use std::collections::BTreeSet;
 use std::fs;

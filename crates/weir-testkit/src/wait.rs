@@ -26,7 +26,7 @@ pub fn eventually_within(deadline: Duration, what: &str, condition: impl FnMut()
     eventually_every(Duration::from_millis(2), deadline, what, condition);
 }
 
-/// As [`eventually_within`], but checks this often only: for many tests that wait for a long time together.
+/// As [`eventually_within`], with this pause between checks: for many tests that wait for seconds at the same time.
 #[track_caller]
 pub fn eventually_every(
     interval: Duration,

@@ -39,8 +39,9 @@ pub(super) struct Decoder {
     table: VecDeque<(Vec<u8>, Vec<u8>)>,
     /// Size limit of the table in bytes, chosen by the peer's encoder.
     most: usize,
-    /// The largest limit that our SETTINGS allow, and the smallest since the last block (RFC 7541 §4.2).
+    /// The largest limit that our SETTINGS allow (RFC 7541 §4.2).
     allowed: usize,
+    /// The smallest value of `allowed` since the last block.
     lowest: usize,
     /// The next block must begin with an update (RFC 9113 §4.3.1).
     is_owed: bool,
@@ -281,6 +282,12 @@ mod tests {
             if is_good {
                 assert!(decoder.decode(&[0x82]).is_some(), "{sizes:?}: once is enough");
             }
+        }
+        // The smallest size counts for one block only: the next may use 4096 bytes.
+        let mut decoder = Decoder::default();
+        [0, 4096].into_iter().for_each(|size| decoder.allow(size));
+        for block in [&[0x20, 0x82][..], &[0x3f, 0xe1, 0x1f, 0x82]] {
+            assert!(decoder.decode(block).is_some(), "{block:x?}");
         }
     }
 

@@ -206,9 +206,8 @@ impl Shared {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).push(seen);
     }
 
-    /// Notes that an address was asked in a protocol that the echo does not speak: this is all that can be told. Once
-    /// for each address: if a connection ends before a program has sent its request, it may make another one. With the
-    /// echo, this depends on how busy the machine is.
+    /// Notes a connection to an address in a protocol that the echo does not speak, once per address. A program may
+    /// connect again if its connection ends before it has sent its request, which depends on how busy the machine is.
     fn note_asked(&self, who: &str) {
         let mut all = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if !all.iter().any(|seen| seen.who == who && seen.method.is_empty()) {
