@@ -26,8 +26,7 @@ for deb in "$@"; do
     gzip -9nk "$index/Packages"
 done
 
-# Written elsewhere, so that it does not list itself.
-release=$apt/Release
+release=$apt/dists/stable/Release
 {
     printf 'Origin: Weir\nLabel: Weir\nSuite: stable\nCodename: stable\n'
     printf 'Architectures:%s\nComponents: main\nDescription: Weir API gateway\n' "$architectures"
@@ -36,8 +35,6 @@ release=$apt/Release
         printf ' %s %s %s\n' "$(sha256sum "$file" | cut -d' ' -f1)" "$(stat -c %s "$file")" "$file"
     done)
 } >"$release"
-mv "$release" "$apt/dists/stable/Release"
-release=$apt/dists/stable/Release
 
 # weir.sources is for /etc/apt/sources.list.d of the machines that use the repository. `Trusted: yes` would let whoever
 # answers for the server install any program as root, so this script never writes it.

@@ -70,5 +70,5 @@ gpg --batch --armor --export "$WEIR_SIGN_KEY" >"$beside/weir-key.asc"
 (cd "$beside" && sha256sum -- *) >"$work/SHA256SUMS"
 mv "$work/SHA256SUMS" "$beside/SHA256SUMS"
 "$here/sign.sh" "$beside/SHA256SUMS" "$beside/SHA256SUMS.asc" --armor --detach-sign
-mv "$beside" "$out"
+mv -T "$beside" "$out" # never into a folder that another run has made meanwhile
 echo "$out"
