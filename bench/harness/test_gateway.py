@@ -1,11 +1,14 @@
-"""Checks that configs of compared gateways leave no placeholder open: such a gateway fails to start, an hour into a run."""
+"""Checks that configs of compared gateways leave no placeholder open: such a gateway fails, an hour into a run."""
 
 import re
 import unittest
 
 from harness import gateway
 
-GIVEN = ("port", "admin_port", "origin_port", "workers", "dir", "cert", "key", "pem", "config", "bin", "tools", "program", "descriptors", "connections")
+GIVEN = (
+    "port", "admin_port", "origin_port", "workers", "dir", "cert", "key", "pem", "config", "bin", "tools", "program",
+    "descriptors", "connections",
+)  # fmt: skip
 # What suites add for the variants that ask for it.
 EXTRA = ("filters", "folder", "listeners", "root", "routes", "text", "upstreams")
 
