@@ -6,7 +6,7 @@ SUITES = [
     requests.Requests("h1-64", "HTTP/1.1 keep-alive, 64 connections, 1 KiB answer", connections=64, others=True, peer_target=0.88, floor_target=1.12),
     requests.Requests("h1-1000", "HTTP/1.1 keep-alive, 1,000 connections, 1 KiB answer", connections=1000, peer_target=0.75),
     requests.Requests("post-144", "POST with a 144-byte body, 500 connections", connections=500, post=144, others=True, peer_target=0.88, floor_target=1.12),
-    requests.Requests("nokeepalive", "the client closes after each request, 64 connections", connections=64, headers=("Connection: close",), floor=False, peer_target=1.0),
+    requests.Requests("nokeepalive", "the client closes after each request, 64 connections", connections=64, headers=("Connection: close",), floor="close", peer_target=1.0),
     requests.Requests("tls13", "TLS 1.3 keep-alive, 64 connections", connections=64, variant="tls", floor=False, others=True, peer_target=1.0),
     requests.Requests("tcp-64", "bytes of HTTP/1.1 keep-alive passed on (mode tcp), 64 connections, 1 KiB answer", connections=64, variant="tcp", peer_target=0.9, floor_target=1.05),
     requests.Requests("tcp-1000", "bytes of HTTP/1.1 keep-alive passed on (mode tcp), 1,000 connections, 1 KiB answer", connections=1000, variant="tcp", peer_target=0.9, floor_target=1.05),

@@ -36,7 +36,10 @@ def table_rows(rows, instances):
 
 
 class Requests:
-    """wrk on each gateway in turn, in rotating order."""
+    """wrk on each gateway in turn, in rotating order.
+
+    `floor` is whether the relay takes part, or the variant of it that does.
+    """
 
     def __init__(self, name, about, *, connections, variant="plain", headers=(), post=0, floor=True, others=False, peer_target=None, floor_target=None):
         self.name, self.about, self.connections, self.variant = name, about, connections, variant
@@ -46,7 +49,7 @@ class Requests:
     def run(self, env):
         origin = env.answer()
         chosen = [g for g in (env.all_gateways if self.others else env.gateways) if g.has(self.variant) and (self.floor or g.role != "floor")]
-        instances = [g.start(self.variant, env, origin) for g in chosen]
+        instances = [g.start(self.floor if g.role == "floor" and self.floor is not True else self.variant, env, origin) for g in chosen]
         how = {
             "connections": self.connections,
             "scheme": "https" if self.variant == "tls" else "http",
