@@ -34,8 +34,12 @@ REST = ("filters", "slow-1000", "routes", "workers-2", "idle-10k", "body-1g", "c
 LABELS = {
     "h1-64": "HTTP/1.1, 64 connections", "h1-1000": "HTTP/1.1, 1,000 connections", "post-144": "POST of 144 bytes, 500 connections",
     "nokeepalive": "the client closes after each request", "tls13": "TLS 1.3, 64 connections", "h2-h1": "HTTP/2 to HTTP/1.1",
-    "h2-h2c": "HTTP/2 to HTTP/2", "grpc": "unary gRPC",
+    "h2-h2c": "HTTP/2 to HTTP/2", "grpc": "unary gRPC", "body-1g": "a body of 1 GiB", "cache-hit": "a cache hit",
+    "filters": "`key_auth` and `rate_limit`", "idle-10k": "10,000 idle connections", "slow-1000": "16 connections",
+    "style-sheet": "a file of 230 KB",
 }  # fmt: skip
+# The figures by which programs are compared: their key, their name, and whether less (1) or more (-1) is better.
+FIGURES = (("us", "processor time", 1), ("p99_ms", "p99", 1), ("rate", "rate", -1), ("rss_mib", "memory", 1), ("each_kib", "memory per connection", 1))
 
 
 def newest(folder, key):
@@ -95,6 +99,11 @@ def cost_table(found, wanted):
     return lines + [""] + provenance(found, wanted)
 
 
+def linked(name, file, folder=""):
+    """A result's name with a link to its file, for the page."""
+    return f"[`{name}`](../../bench/results/{folder}{file}.md)"
+
+
 def provenance(found, wanted):
     """Where and how results were measured: only ratios compare between machines."""
     runs = {}
@@ -102,7 +111,7 @@ def provenance(found, wanted):
         r = found[suite]
         m = r["machine"]
         disturbed = f"; other programs used {r['others_share']:.0%} of the machine" if r.get("others_share", 0) > 0.05 else ""
-        runs.setdefault(f"{m['processor']}, {m['cores']} cores, kernel {m['kernel']}, {r['date']}, commit {r['commit']}{disturbed}", []).append(f"`{suite}`")
+        runs.setdefault(f"{m['processor']}, {m['cores']} cores, kernel {m['kernel']}, {r['date']}, commit {r['commit']}{disturbed}", []).append(linked(suite, r["file"]))
     return [f"- {', '.join(names)}: {run}" for run, names in sorted(runs.items())] + [""]
 
 
@@ -197,13 +206,38 @@ def published_table(sets):
     for name, result in sets.items():
         generator = result["workloads"][0]["comparison"]["generator"]
         day, commit = re.match(r"(\d+-\d+-\d+)-([0-9a-f]+)", result["file"]).groups()
-        runs.setdefault(f"{generator['cpu']}, {generator['kernel']}, {day}, commit {commit}", []).append(f"`{name}`")
+        runs.setdefault(f"{generator['cpu']}, {generator['kernel']}, {day}, commit {commit}", []).append(linked(name, result["file"], "published/"))
         versions.update(result["versions"])
         left_out += [f"`{name}` {left['target']}" for left in result["left_out"]]
     numbers = {name: re.search(r"\d+\.\d+(\.\d+)?", text) for name, text in versions.items()}
     lines += ["", *(f"- {', '.join(names)}: {run}" for run, names in sorted(runs.items()))]
     lines += ["- " + ", ".join(f"{name.replace('_', ' ')} {number[0]}" for name, number in sorted(numbers.items()) if number)]
     return lines + ([f"- Left out, because they were not there: {', '.join(left_out)}"] if left_out else []) + [""]
+
+
+def is_better(theirs, ours, sign):
+    """Whether a figure is better by more than noise: less of it with the sign 1, more of it with -1."""
+    return (theirs / ours) ** sign < 1 - NOISE
+
+
+def better(case, program, theirs, ours, source):
+    """A line for each figure by which a program is better than Weir."""
+    return [
+        f"- {case}: {program} has {theirs[key] / ours[key]:.2f} × the {what} of Weir ({source})."
+        for key, what, sign in FIGURES
+        if theirs.get(key) and ours.get(key) and is_better(theirs[key], ours[key], sign)
+    ]
+
+
+def by_arm(found):
+    """The rows of suites that compare arms, such as `weir 1 KB` and `nginx 1 KB`: suite, arm, program and the two rows."""
+    for suite in (s for s in REST if s in found):
+        rows = {row["name"]: row for row in found[suite]["rows"] if "name" in row}
+        for name, row in rows.items():
+            program, _, arm = name.partition(" ")
+            ours = rows.get(f"weir {arm}".strip())
+            if program in NAMES and program not in ("weir", "relay") and ours:
+                yield suite, arm, program, row, ours
 
 
 def losses(found, sets):
@@ -214,20 +248,27 @@ def losses(found, sets):
         for row in result["rows"]:
             ratio = row["name"] not in ("weir", "relay") and rounds.ratio(result["rounds"], row["name"], ["weir"], "us")
             if ratio and ratio["median"] < 1 - NOISE:
-                lines.append(f"- {LABELS[suite]}: {label(row['name'], result['versions'])} takes {ratio['median']:.2f} × the processor time of Weir (`{suite}`).")
+                lines.append(f"- {LABELS[suite]}: {label(row['name'], result['versions'])} has {ratio['median']:.2f} × the processor time of Weir ({linked(suite, result['file'])}).")
+        weir = next(row for row in result["rows"] if row["name"] == "weir")
+        for row in (row for row in result["rows"] if row["name"] not in ("weir", "relay")):
+            rest = {key: value for key, value in row.items() if key != "us"}  # compared within rounds, above
+            lines += better(LABELS[suite], label(row["name"], result["versions"]), rest, weir, linked(suite, result["file"]))
+    for suite, arm, program, row, ours in by_arm(found):
+        case = f"{LABELS.get(suite, suite)} ({arm})" if arm else LABELS.get(suite, suite)
+        lines += better(case, label(program, found[suite]["versions"]), row, ours, linked(suite, found[suite]["file"]))
     for name, _, workload, targets in workloads(sets):
         ours = next((f for t, f in targets if t["name"].startswith("weir")), None)
         for t, f in targets if ours else []:
             if is_ours(t["name"]) or any(t["name"].startswith(s) for s in ("direct", "kratos", "gozero", "sponge", "tonic")):
                 continue
-            for key, what in (("cost", "processor time per response"), ("p99", "p99")):
-                if f.get(key) and ours.get(key) and f[key] < ours[key] * (1 - NOISE):
+            for key, what, sign in (("cost", "processor time per response", 1), ("p99", "p99", 1), ("rate", "rate", -1)):
+                if f.get(key) and ours.get(key) and is_better(f[key], ours[key], sign):
                     lines.append(f"- `{name}` {workload['name'].replace('_', ' ')}: {t['name'].replace('_', ' ')} has {f[key] / ours[key]:.2f} × the {what} of Weir.")
     for suite, result in found.items():
         for t in result["targets"]:
             if t["met"] is False and "weir" not in t["what"].split(" × ")[-1]:
                 value, bound = figures_of(t)
-                lines.append(f"- Missed target: {t['what']}: {value}, wanted {bound} (`{suite}`).")
+                lines.append(f"- Missed target: {t['what']}: {value}, wanted {bound} ({linked(suite, result['file'])}).")
     return lines or ["- In none of the results on this page."]
 
 
