@@ -11,6 +11,7 @@ mod life;
 mod links;
 mod memory;
 mod pairs;
+mod repeats;
 mod secure;
 mod streams;
 mod waits;
