@@ -1,9 +1,9 @@
 //! Invalid responses of an upstream: the client gets 502, and the connection is dropped.
 
-use weir_testkit::{Upstream, Weir, table};
+use weir_testkit::{Authority, ServerTls, Upstream, Weir, table};
 
 use crate::cause::{BAD_RESPONSE, UPGRADE_REFUSED};
-use crate::support::{GET, OK_BODY};
+use crate::support::{GET, OK_BODY, weir_with};
 
 /// What is wrong, and the bytes.
 const HEADS: &[(&str, &[u8])] = &[
@@ -83,18 +83,49 @@ fn an_upgrade_that_nobody_asked_for() {
     conn.expect_close();
 }
 
+/// Two upstreams, in cleartext and over TLS, each with a gateway in front.
+fn plain_and_secure() -> [(Upstream, Weir); 2] {
+    let authority = Authority::new();
+    let secure = Upstream::listen_tls(&ServerTls::new(&authority.leaf(&["up.test"])));
+    let tls = format!("tls: {{ ca: {}, server_name: up.test }}", authority.file().display());
+    let (in_front, plain) = (weir_with(&secure, &tls), Upstream::listen());
+    let weir = Weir::in_front_of(&plain);
+    [(plain, weir), (secure, in_front)]
+}
+
+/// A response that nobody has asked for.
+const EVIL: &str = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil";
+
 #[test]
 fn what_follows_a_response_is_never_the_next_one() {
-    let upstream = Upstream::listen();
-    let weir = Weir::in_front_of(&upstream);
-    let (mut client, mut conn) = weir.begin(&upstream, GET);
-    conn.send(format!("{OK_BODY}HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"));
-    client.read_response().expect_body("ok");
-    conn.expect_close();
-    client.send(GET);
-    let mut conn = upstream.accept_request();
-    conn.send(OK_BODY);
-    client.read_response().expect_body("ok");
+    for (upstream, weir) in plain_and_secure() {
+        let (mut client, mut conn) = weir.begin(&upstream, GET);
+        conn.send(format!("{OK_BODY}{EVIL}"));
+        client.read_response().expect_body("ok");
+        conn.expect_close();
+        client.send(GET);
+        let mut conn = upstream.accept_request();
+        conn.send(OK_BODY);
+        client.read_response().expect_body("ok");
+    }
+}
+
+/// The response is as long as the buffer it is read into, so the bytes behind it stay where they are: in the socket, or
+/// decrypted in the TLS session.
+#[test]
+fn what_follows_a_response_that_fills_its_buffer_is_never_the_next_one() {
+    for (upstream, weir) in plain_and_secure() {
+        let (mut client, mut conn) = weir.begin(&upstream, GET);
+        let head = "HTTP/1.1 200 OK\r\nContent-Length: 16342\r\n\r\n";
+        let body = "b".repeat(16 * 1024 - head.len());
+        conn.send(format!("{head}{body}{EVIL}"));
+        client.read_response().expect_body(&body);
+        client.send(GET);
+        let mut other = upstream.accept_request();
+        other.send(OK_BODY);
+        client.read_response().expect_body("ok");
+        conn.expect_close();
+    }
 }
 
 #[test]
@@ -125,18 +156,18 @@ fn a_body_where_none_can_be_is_never_the_next_response() {
 
 #[test]
 fn an_answer_before_the_question_is_not_taken() {
-    let upstream = Upstream::listen();
-    let weir = Weir::in_front_of(&upstream);
-    let (mut client, mut conn) = weir.begin(&upstream, GET);
-    conn.send(OK_BODY);
-    client.read_response();
-    // It sends data while idle in the pool: the connection closes, and the next request uses another.
-    conn.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil");
-    conn.expect_close();
-    client.send(GET);
-    let mut conn = upstream.accept_request();
-    conn.send(OK_BODY);
-    client.read_response().expect_body("ok");
+    for (upstream, weir) in plain_and_secure() {
+        let (mut client, mut conn) = weir.begin(&upstream, GET);
+        conn.send(OK_BODY);
+        client.read_response();
+        // It sends data while idle in the pool: the connection closes, and the next request uses another.
+        conn.send(EVIL);
+        conn.expect_close();
+        client.send(GET);
+        let mut conn = upstream.accept_request();
+        conn.send(OK_BODY);
+        client.read_response().expect_body("ok");
+    }
 }
 
 #[test]
