@@ -8,7 +8,7 @@ use std::time::Duration;
 use weir_origin::{Options, Origin};
 use weir_testkit::{Framing, Upstream, Weir, eventually};
 
-use crate::support::{GET, OK, OK_BODY, config};
+use crate::support::{ALL_TO_UP, GET, OK, OK_BODY, config};
 
 const MIB: usize = 1024 * 1024;
 
@@ -203,6 +203,46 @@ fn an_early_answer_and_a_body_that_still_comes() {
     }
     let requests: Vec<_> = upstream.requests().iter().map(|request| request.head.line.clone()).collect();
     assert!(requests.iter().all(|line| !line.starts_with("GET GET")), "{requests:?}");
+}
+
+/// An upstream may read on after it has answered: its answer is small and goes out at once, and the rest of the request
+/// follows.
+#[test]
+fn the_rest_of_a_body_follows_an_early_answer() {
+    let stand = || {
+        let upstream = Upstream::listen();
+        let weir = Weir::start(&format!(
+            "listeners: {{ web: {{ address: 127.0.0.1:0, protocols: [http1, h2] }} }}\n\
+             upstreams: {{ up: {{ endpoints: [{}] }} }}\n{ALL_TO_UP}\n",
+            upstream.address()
+        ));
+        (upstream, weir)
+    };
+
+    let (upstream, weir) = stand();
+    let mut client = weir.client();
+    client.send("POST / HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 8\r\n\r\nhalf");
+    let mut conn = upstream.accept();
+    conn.read_head();
+    conn.expect("half");
+    conn.send(OK_BODY);
+    client.read_response().expect_status(200).expect_body("ok");
+    client.send("rest");
+    conn.expect("rest");
+    client.expect_eof();
+
+    let (upstream, weir) = stand();
+    let mut client = weir.h2();
+    let stream = client.post("/");
+    client.data(stream, "half", false);
+    let mut conn = upstream.accept();
+    conn.read_head();
+    conn.expect("4\r\nhalf\r\n");
+    conn.send(OK_BODY);
+    client.wait(stream, "the answer", |message| message.body == b"ok");
+    client.data(stream, "rest", true);
+    conn.expect("4\r\nrest\r\n0\r\n\r\n");
+    client.message(stream).expect_status(200).expect_body("ok");
 }
 
 #[test]
