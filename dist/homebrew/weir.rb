@@ -1,5 +1,5 @@
 # Formula for Homebrew on Linux. scripts/dist.sh fills in the version, the address and the checksum of the source
-# archive, which holds all dependencies: the build needs no other download.
+# archive, which holds all dependencies: the build needs no other download. Nobody has run it with Homebrew yet.
 class Weir < Formula
   desc "API gateway and load tester"
   homepage "@URL@"
