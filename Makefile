@@ -27,7 +27,7 @@ test:          ## installs missing servers that the tests need, then runs every 
 	@scripts/ensure-tools.sh $(TEST_TOOLS)
 	python3 -B -m unittest discover -q -s bench/harness -t bench
 	cargo build --locked --profile ci --workspace --bins
-	cd fuzz && CARGO_TARGET_DIR='$(TARGET)/fuzz' cargo run --locked --release --no-default-features --bin smoke
+	cd fuzz && CARGO_TARGET_DIR='$(TARGET)/fuzz' cargo run --locked --profile smoke --no-default-features --bin smoke
 	WEIR_BIN='$(TARGET)/ci/weir' cargo test --locked --profile ci --workspace --no-fail-fast
 
 bless:         ## updates the generated documents, schemas and expected outputs

@@ -1,15 +1,21 @@
 //! Runs fuzz targets without a fuzzer: every seed, then mutations of seeds. Deterministic, on any toolchain.
 //!
 //! `smoke [--runs N] [TARGET…]`: by default all targets, with 50 000 mutations each. An input that violates a
-//! property is saved in `artifacts/TARGET/` as by libFuzzer, and the exit code is 1.
+//! property is saved in `artifacts/TARGET/` as by libFuzzer, and the exit code is 1. Each core runs one target at a
+//! time.
 
 use std::panic::catch_unwind;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Instant;
 use weir_fuzz::{Random, TARGETS, Target};
 
 /// Longest input, in bytes: more than the small limits that the targets set.
 const INPUT_BYTES: usize = 1024;
+/// Stack of a thread: that of a main thread on Linux, which libFuzzer calls the targets on.
+const STACK_BYTES: usize = 8 * 1024 * 1024;
 
 fn main() -> ExitCode {
     let mut runs = 50_000;
@@ -31,13 +37,28 @@ fn main() -> ExitCode {
         eprintln!("no target {unknown}; there are {}", known.join(", "));
         return ExitCode::from(2);
     }
-    let chosen = TARGETS.iter().filter(|(name, _)| names.is_empty() || names.iter().any(|n| n == name));
-    let broken = chosen.filter(|target| !smoke(target, runs)).count();
-    ExitCode::from(u8::from(broken > 0))
+    let chosen: Vec<&Target> =
+        TARGETS.iter().filter(|(name, _)| names.is_empty() || names.iter().any(|n| n == name)).collect();
+    let (next, broken) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let work = || {
+        while let Some(target) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if !smoke(target, runs) {
+                broken.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            let thread = thread::Builder::new().stack_size(STACK_BYTES);
+            thread.spawn_scoped(scope, work).expect("the machine can start a thread per core");
+        }
+    });
+    ExitCode::from(u8::from(broken.into_inner() > 0))
 }
 
 /// Runs one target; returns whether every property held.
 fn smoke((name, run): &Target, runs: usize) -> bool {
+    let started = Instant::now();
     let home = Path::new(env!("CARGO_MANIFEST_DIR"));
     let seeds = seeds(&home.join("seeds").join(name));
     let holds = |input: &[u8]| {
@@ -54,7 +75,8 @@ fn smoke((name, run): &Target, runs: usize) -> bool {
     };
     let mut random = Random(hash(name.as_bytes()) | 1);
     let fine = seeds.iter().all(|seed| holds(seed)) && (0..runs).all(|_| holds(&mutate(&seeds, &mut random)));
-    println!("{name}: {} seeds, {runs} mutations: {}", seeds.len(), if fine { "ok" } else { "BROKEN" });
+    let (seconds, result) = (started.elapsed().as_secs_f64(), if fine { "ok" } else { "BROKEN" });
+    println!("{name}: {} seeds, {runs} mutations in {seconds:.1} s: {result}", seeds.len());
     fine
 }
 
