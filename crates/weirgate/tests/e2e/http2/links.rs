@@ -5,7 +5,7 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use weir_testkit::h2::{End, Frame, H2, H2Origin, Options, code, setting};
-use weir_testkit::{Client, Conn, Upstream, Weir, alone, eventually};
+use weir_testkit::{Client, Conn, Upstream, Weir, eventually};
 
 use super::{H2C, ask, weir, weir_with};
 use crate::cause::{PENDING_TIMEOUT, UPSTREAM_CLOSED, UPSTREAM_RESET};
@@ -458,11 +458,11 @@ fn a_ping_of_the_upstream_is_answered() {
 
 // === 500 concurrent streams ===
 
-/// One stream stalls; all others are answered, and none waits for it.
+/// One stream stalls; all others are answered while it does. Three times over, because a window that is not given back
+/// runs out late.
 #[test]
 fn five_hundred_streams_and_one_that_stalls() {
     const STREAMS: usize = 500;
-    let _alone = alone();
     let body = vec![b'x'; 20_000];
     let origin = H2Origin::answering(move |request| {
         if request.header(":path") == Some("/stall") { vec![b'x'; 2_000_000] } else { body.clone() }
@@ -474,9 +474,7 @@ fn five_hundred_streams_and_one_that_stalls() {
     );
     let stalled = client.get("/stall");
     client.wait(stalled, "its head", |message| message.status() == 200);
-    // A busy machine may be slow once; a stall occurs each time.
-    let took = [(); 3].map(|()| {
-        let started = Instant::now();
+    for _ in 0..3 {
         let streams: Vec<u32> = (0..STREAMS)
             .map(|n| {
                 let stream = client.get(&format!("/{n}"));
@@ -489,9 +487,8 @@ fn five_hundred_streams_and_one_that_stalls() {
             answer.expect_status(200);
             assert_eq!(answer.body.len(), 20_000);
         }
-        started.elapsed()
-    });
-    assert!(took.iter().any(|took| *took < Duration::from_secs(1)), "500 requests took {took:?}");
+        assert!(client.so_far(stalled).body.is_empty(), "the stalled one waits for its window");
+    }
     client.send(&Frame::window(stalled, 3_000_000));
     assert_eq!(client.message(stalled).body.len(), 2_000_000);
     assert_eq!(origin.requests(), 3 * STREAMS + 1);
