@@ -26,8 +26,9 @@
 #   WEIR_BIN           packages this binary instead of building one with the profile dist
 #   WEIR_KUBE_BIN      weir-kube of the image; default: the one beside WEIR_BIN
 #   WEIR_PROFILE       profile to build with instead of dist
+#                      Without tar, deb, rpm and image, none is built, as the other kinds do not need it.
 #   WEIR_VERSION       replaces the version of the binary
-#   WEIR_LIBC          C library in the tarball's name, if the binary brings its own: musl
+#   WEIR_LIBC          C library in the tarball's name, if the binary brings its own: musl, which nobody has tried yet
 #   WEIR_COMPRESS      compression of packages: xz (default) or none, which is quick
 #   SOURCE_DATE_EPOCH  time stamp of every file; default: the last commit's
 set -eu
@@ -104,7 +105,11 @@ export SOURCE_DATE_EPOCH
 
 # === the binaries ===
 
-if [ -z "${WEIR_BIN:-}" ]; then
+needs_binaries=
+for kind in tar deb rpm image; do
+    ! wants "$kind" || needs_binaries=yes
+done
+if [ -n "$needs_binaries" ] && [ -z "${WEIR_BIN:-}" ]; then
     # A folder of its own: paths of this machine are kept out of these binaries, so they share no object with others.
     target=${CARGO_TARGET_DIR:-target}/reproducible
     cargo=${CARGO_HOME:-$HOME/.cargo}
@@ -121,8 +126,12 @@ if [ -z "${WEIR_BIN:-}" ]; then
         --target-dir "$target"
     WEIR_BIN=$target/${WEIR_PROFILE:-dist}/weir
 fi
-WEIR_KUBE_BIN=${WEIR_KUBE_BIN:-$(dirname "$WEIR_BIN")/weir-kube}
-version=${WEIR_VERSION:-$("$WEIR_BIN" --version | cut -d' ' -f2)}
+if [ -n "${WEIR_BIN:-}" ]; then
+    WEIR_KUBE_BIN=${WEIR_KUBE_BIN:-$(dirname "$WEIR_BIN")/weir-kube}
+    version=${WEIR_VERSION:-$("$WEIR_BIN" --version | cut -d' ' -f2)}
+else
+    version=${WEIR_VERSION:-$(scripts/version.sh)}
+fi
 mkdir -p "$out"
 out=$(cd "$out" && pwd -P)
 work=$(mktemp -d)
@@ -305,9 +314,11 @@ if wants brew; then
 fi
 
 if wants crates; then
-    # Builds each crate from its archive, on the archives of the others.
+    # Builds each crate from its archive, on the archives of the others. Nobody debugs these builds: without debug
+    # information they take less time and space.
     packing=${CARGO_TARGET_DIR:-target}/crates
-    cargo package --locked --workspace --exclude weir-sim --exclude weir-testkit --target-dir "$packing" \
+    CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0 cargo package --locked --workspace --exclude weir-sim \
+        --exclude weir-testkit --target-dir "$packing" \
         2>"$work/crates.log" || { tail -40 "$work/crates.log" >&2; fail "cargo package failed"; }
     rm -rf "$out/crates"
     mkdir "$out/crates"
