@@ -248,9 +248,6 @@ pub(super) fn tls(cx: &mut Cx<'_>, name: &Name, policy: &Object<BackendTlsPolicy
         reason: "BackendNotFound",
         message: format!("BackendTLSPolicy {name}: {}", problem.message),
     };
-    if let Some(refused) = cx.refused(Kind::BackendTlsPolicy, name) {
-        return Err(closed(refused));
-    }
     let hostname = host_of(policy).map_err(closed)?;
     let mut value = json!({ "server_name": hostname });
     let names = names_of(policy).map_err(closed)?;

@@ -59,9 +59,6 @@ pub(super) fn filters(
         findings.unresolved(Problem::new("BackendNotFound", message.clone()));
         return Err(unsupported(message));
     };
-    if let Some(problem) = cx.refused(Kind::WeirFilters, &name) {
-        return Err(problem);
-    }
     let all = &object.spec.filters;
     let wrong = |why: String| unsupported(format!("WeirFilters {name}: {why}"));
     if all.len() > MAX_FILTERS {

@@ -483,9 +483,6 @@ pub(super) fn certificate(
     let Some(secret) = cx.cluster.certificates.get(&name) else {
         return Err(invalid(format!("there is no Secret {name}")));
     };
-    if let Some(refused) = cx.refused(Kind::Secret, &name) {
-        return Err(invalid(refused.message));
-    }
     let wrong = |why: &String, hint: &str| invalid(format!("Secret {name} is unusable: {why}{hint}"));
     let Some(good) = &secret.good else {
         return Err(wrong(secret.wrong.as_ref().unwrap_or(&String::new()), ""));

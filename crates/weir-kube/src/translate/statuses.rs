@@ -253,9 +253,7 @@ pub(super) fn policies(cx: &Cx<'_>, statuses: &mut Vec<Status>) {
         } else if !(any || trusts_system) {
             Some(Problem::new("NoValidCACertificate", "it names no usable authority"))
         } else {
-            let refused =
-                cx.refused(Kind::BackendTlsPolicy, name).map(|p| Problem { reason: "Invalid", ..p });
-            backends::host_of(policy).err().or_else(|| backends::names_of(policy).err()).or(refused)
+            backends::host_of(policy).err().or_else(|| backends::names_of(policy).err())
         };
         let conditions = conditions(
             &[
