@@ -543,7 +543,7 @@ fn thousands_of_routes_are_translated() {
     for (what, kind, made) in [
         ("a Service changes", weir_kube::Kind::Service, 1),
         ("a Secret changes", weir_kube::Kind::Secret, 0),
-        ("a Namespace changes", weir_kube::Kind::Namespace, COUNT + 1),
+        ("a Namespace changes", weir_kube::Kind::Namespace, 0),
     ] {
         let before = memo.routes_made();
         memo.changed(&options, kind, &Name::new("infra", "s7"));

@@ -83,11 +83,10 @@ impl<'c> Policies<'c> {
     }
 }
 
-/// The Gateways that route to a Service which a policy targets are its ancestors, also where it lost.
+/// The Gateways that route to a Service which a policy targets are its ancestors, also where it lost. Whoever asks
+/// [`Policies`] calls this too, which records that all policies of the namespace count.
 fn note_users(cx: &mut Cx<'_>, service: &Name, gateways: &BTreeSet<Name>) {
-    let first = Name::new(&service.namespace, "");
-    let own = cx.cluster.backend_tls_policies.range(first..);
-    for (name, policy) in own.take_while(|(name, _)| name.namespace == service.namespace) {
+    for (name, policy) in cx.lookups.policies(&service.namespace) {
         let targets = |target: &TargetRef| target.is_service() && target.name == service.name;
         if policy.spec.target_refs.iter().any(targets) {
             cx.used.entry(name.clone()).or_default().extend(gateways.iter().cloned());
@@ -158,7 +157,7 @@ pub(super) fn port_of<'c>(
     is: impl Fn(&ServicePort) -> bool,
 ) -> Result<&'c ServicePort, Problem> {
     let missing = |message: String| Problem::new("BackendNotFound", message);
-    let Some(service) = cx.service(name) else {
+    let Some(service) = cx.lookups.service(name) else {
         return Err(missing(format!("there is no Service {}", shown(&name.to_string()))));
     };
     if service.spec.kind.as_deref() == Some("ExternalName") {
@@ -341,11 +340,8 @@ pub(super) fn authority(cx: &Cx<'_>, policy: &Name, reference: &CertificateRef) 
     }
     let name = Name::new(&policy.namespace, &reference.name);
     let invalid = |message: String| Problem::new("InvalidCACertificateRef", message);
-    let map = cx
-        .cluster
-        .config_maps
-        .get(&name)
-        .ok_or_else(|| invalid(format!("there is no ConfigMap {}", shown(&name.to_string()))))?;
+    let map = cx.lookups.config_map(&name);
+    let map = map.ok_or_else(|| invalid(format!("there is no ConfigMap {}", shown(&name.to_string()))))?;
     let pem =
         map.spec.data.get("ca.crt").ok_or_else(|| invalid(format!("ConfigMap {name} has no ca.crt")))?;
     match are_certificates(pem) {

@@ -22,7 +22,7 @@ const MAX_WEIGHT: u64 = 65_535;
 
 /// Translates all routes of bytes. Of several for one host of a listener, the oldest gets its connections.
 pub(super) fn routes<'c>(cx: &mut Cx<'c>, gates: &mut [Gate<'c>], statuses: &mut Vec<Status>) {
-    let cluster = cx.cluster;
+    let cluster = cx.lookups.all();
     let tls = cluster.tls_routes.values().map(|route| (Kind::TlsRoute, route));
     let mut all: Vec<_> =
         tls.chain(cluster.tcp_routes.values().map(|route| (Kind::TcpRoute, route))).collect();

@@ -54,7 +54,7 @@ pub(super) fn filters(
         return Err(unsupported(message));
     }
     let name = Name::new(namespace, &reference.name);
-    let Some(object) = cx.cluster.weir_filters.get(&name) else {
+    let Some(object) = cx.lookups.filters(&name) else {
         let message = format!("there is no WeirFilters {}", shown(&name.to_string()));
         findings.unresolved(Problem::new("BackendNotFound", message.clone()));
         return Err(unsupported(message));

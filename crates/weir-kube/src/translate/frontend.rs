@@ -75,7 +75,7 @@ fn authority(cx: &Cx<'_>, namespace: &str, reference: &CertificateRef) -> Result
         return Err(Problem::new("RefNotPermitted", message));
     }
     let invalid = |message: String| Problem::new("InvalidCACertificateRef", message);
-    let map = cx.cluster.config_maps.get(&name);
+    let map = cx.lookups.config_map(&name);
     let map = map.ok_or_else(|| invalid(format!("there is no ConfigMap {}", shown(&name.to_string()))))?;
     match map.spec.data.get("ca.crt") {
         Some(pem) if are_certificates(pem) => Ok(pem.clone()),

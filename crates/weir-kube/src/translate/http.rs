@@ -56,7 +56,7 @@ pub(super) fn routes<'c>(
     known: &mut Routes,
     statuses: &mut Vec<Status>,
 ) {
-    let cluster = cx.cluster;
+    let cluster = cx.lookups.all();
     let http =
         cluster.http_routes.iter().map(|(name, object)| (object.meta.age(), name, Either::Http(object)));
     let grpc =

@@ -28,7 +28,7 @@ const SECURE: &str = "ingress-443";
 
 /// Translates the Ingresses of our classes. They do not get a port that a Gateway has.
 pub(super) fn routes(cx: &mut Cx<'_>, gates: &[Gate<'_>], statuses: &mut Vec<Status>) {
-    let cluster = cx.cluster;
+    let cluster = cx.lookups.all();
     let classes =
         || cluster.ingress_classes.iter().filter(|(_, class)| class.spec.controller == cx.options.controller);
     let is_default =

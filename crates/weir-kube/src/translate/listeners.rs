@@ -201,7 +201,7 @@ impl Listener<'_> {
 
 /// Reads the listeners of all our Gateways.
 pub(super) fn gather<'c>(cx: &mut Cx<'c>) -> Vec<Gate<'c>> {
-    let cluster = cx.cluster;
+    let cluster = cx.lookups.all();
     let is_ours = |class: &str| {
         cluster.gateway_classes.get(&Name::new("", class)).is_some_and(|class| {
             class.spec.controller_name == cx.options.controller && class.spec.parameters_ref.is_none()
@@ -295,7 +295,7 @@ fn gate<'c>(cx: &mut Cx<'c>, name: &'c Name, object: &'c Object<Gateway>) -> Gat
         let listener = listener(cx, object, None, &object.meta, spec);
         gate.listeners.push(listener);
     }
-    let cluster = cx.cluster;
+    let cluster = cx.lookups.all();
     let mut sets: Vec<_> = cluster
         .listener_sets
         .iter()
@@ -480,7 +480,7 @@ pub(super) fn certificate(
         let message = format!("no ReferenceGrant lets this object refer to Secret {name}");
         return Err(Problem::new("RefNotPermitted", message));
     }
-    let Some(secret) = cx.cluster.certificates.get(&name) else {
+    let Some(secret) = cx.lookups.all().certificates.get(&name) else {
         return Err(invalid(format!("there is no Secret {name}")));
     };
     let wrong = |why: &String, hint: &str| invalid(format!("Secret {name} is unusable: {why}{hint}"));
@@ -549,7 +549,7 @@ pub(super) fn allows(
         From::None | From::Unknown => false,
         From::Same => own == namespace,
         From::Selector => {
-            let labels = cx.cluster.namespaces.get(&Name::new("", namespace)).map(|n| &n.meta.labels);
+            let labels = cx.lookups.namespace(namespace).map(|n| &n.meta.labels);
             let selector = allowed.and_then(|allowed| allowed.selector.as_ref());
             labels.zip(selector).is_some_and(|(labels, selector)| selects(selector, labels))
         }

@@ -4,12 +4,13 @@
 //! What an HTTPRoute or GRPCRoute becomes depends on the route itself, and on Gateways, Services and whatever else it
 //! refers to. [`Memo`] keeps what was made of each until one of these changes:
 //!
-//! - A Service: each look at one while a route is made is noted (`Cx::service` is the only way), so that a change costs
-//!   the routes that have looked at it, whether or not it was there.
+//! - Services, grants, policies, namespaces, filters and authorities: routes see them through
+//!   [`Lookups`](super::lookups::Lookups) only, which records each look, so that a change costs the routes that have
+//!   looked, whether or not the object was there. Grants and policies count by namespace.
 //! - Gateways, ListenerSets and the Secrets with their certificates, and the record of ports: they are read anew each
 //!   time, and [`Seen`] is all that routes learn of the result. What was made of routes is forgotten if that differs.
-//! - Of everything else, such as grants and policies, nothing tracks who depends on it: such a list would have to be
-//!   right for every kind of reference, or serve what is gone. A change forgets everything.
+//! - Of everything else, such as the Services of our own namespace, nothing tracks who depends on it. A change forgets
+//!   everything.
 //!
 //! Routes do depend on each other in one way: of an HTTPRoute and a GRPCRoute for one host of a listener, the older has
 //! it. So what was made of a route comes with the questions that it asked of [`Claims`](super::claims::Claims), and is
@@ -19,6 +20,7 @@ use super::annotations::Annotated;
 use super::attach::{Asked, count};
 use super::endpoints::{Fed, Moved, Pods, is_own};
 use super::listeners::{Gate, Seen};
+use super::lookups::{Look, changed_by};
 use super::services::is_record;
 use super::{Cx, Options, Owners, Ranked, Translation, translate_with, unsupported};
 use crate::cluster::Cluster;
@@ -74,8 +76,8 @@ pub(super) struct Out {
     pub(super) files: BTreeMap<String, Vec<u8>>,
     pub(super) owners: Owners,
     pub(super) used: BTreeMap<Name, BTreeSet<Name>>,
-    /// The Services that were looked at.
-    pub(super) services: BTreeSet<Name>,
+    /// The objects that were looked at.
+    pub(super) looks: BTreeSet<Look>,
     pub(super) notices: Vec<(Kind, Name, Problem)>,
 }
 
@@ -100,11 +102,16 @@ impl Memo {
             Kind::Gateway | Kind::GatewayClass | Kind::ListenerSet | Kind::Secret => {}
             Kind::ConfigMap if is_record(options, name) => {}
             // Which addresses lead to an admin listener depends on all Services of its namespace.
-            Kind::Service if !is_own(options, name) => {
-                self.routes.forget(name);
-                self.pods.forget(name);
-            }
-            _ => self.clear(),
+            Kind::Service if is_own(options, name) => self.clear(),
+            _ => match changed_by(kind, name) {
+                Some(look) => {
+                    self.routes.forget(&look);
+                    if kind == Kind::Service {
+                        self.pods.forget(name);
+                    }
+                }
+                None => self.clear(),
+            },
         }
     }
 
@@ -170,10 +177,10 @@ impl Routes {
         all.get(name).filter(|made| made.asked.iter().all(|asked| asked.has_same_answer(kind, gates)))
     }
 
-    /// Forgets what depends on a Service.
-    fn forget(&mut self, service: &Name) {
+    /// Forgets what depends on an object.
+    fn forget(&mut self, look: &Look) {
         for all in [&mut self.http, &mut self.grpc] {
-            all.retain(|_, made| !made.out.services.contains(service));
+            all.retain(|_, made| !made.out.looks.contains(look));
         }
     }
 

@@ -24,6 +24,7 @@ mod http;
 mod ingress;
 mod layout;
 mod listeners;
+mod lookups;
 mod memo;
 mod room;
 mod services;
@@ -32,7 +33,7 @@ mod statuses;
 
 use crate::cluster::Cluster;
 use crate::config::{Config, Thing};
-use crate::objects::{GATEWAY_GROUP, Ingress, Kind, Name, Object, Service, ServicePort};
+use crate::objects::{GATEWAY_GROUP, Ingress, Kind, Name, Object, ServicePort};
 use crate::status::{Problem, Status};
 use annotations::Annotated;
 use serde_json::{Value, json};
@@ -132,7 +133,7 @@ pub type Owners = BTreeMap<Arc<str>, Arc<(Kind, Name)>>;
 
 /// The state of a translation.
 pub(crate) struct Cx<'c> {
-    cluster: &'c Cluster,
+    lookups: lookups::Lookups<'c>,
     options: &'c Options,
     config: Config,
     routes: Vec<Arc<Ranked>>,
@@ -148,8 +149,6 @@ pub(crate) struct Cx<'c> {
     identities: BTreeMap<Name, Identity>,
     ingresses: memo::Ingresses,
     room: room::Room,
-    /// The Services that routes have looked at.
-    looked_at: BTreeSet<Name>,
 }
 
 /// Paths of a certificate and its key.
@@ -194,7 +193,7 @@ pub fn translate(cluster: &Cluster, options: &Options) -> Translation {
 /// The same, with what was kept of the translation before.
 fn translate_with(memo: &mut Memo, cluster: &Cluster, options: &Options) -> Translation {
     let mut cx = Cx {
-        cluster,
+        lookups: lookups::Lookups::of(cluster),
         options,
         config: Config::default(),
         routes: Vec::new(),
@@ -207,7 +206,6 @@ fn translate_with(memo: &mut Memo, cluster: &Cluster, options: &Options) -> Tran
         identities: BTreeMap::new(),
         ingresses: std::mem::take(&mut memo.ingresses),
         room: room::Room::default(),
-        looked_at: BTreeSet::new(),
     };
     let mut gates = listeners::gather(&mut cx);
     memo.see(&gates, &cx);
@@ -257,7 +255,7 @@ impl<'c> Cx<'c> {
 
     /// Whether the status of an object has an entry of ours.
     fn has_entry(&self, kind: Kind, name: &Name, list: &str) -> bool {
-        let entries = self.cluster.status(kind, name).and_then(|status| status.get(list)?.as_array());
+        let entries = self.lookups.all().status(kind, name).and_then(|status| status.get(list)?.as_array());
         entries.into_iter().flatten().any(|entry| {
             entry.get("controllerName").and_then(Value::as_str) == Some(&*self.options.controller)
         })
@@ -279,15 +277,9 @@ impl<'c> Cx<'c> {
         }
     }
 
-    /// A Service that a route refers to. The route is made again when the Service changes.
-    fn service(&mut self, name: &Name) -> Option<&'c Object<Service>> {
-        self.looked_at.insert(name.clone());
-        self.cluster.services.get(name)
-    }
-
     /// The endpoints of a port of a Service.
     fn pods(&mut self, service: &Name, port: &ServicePort) -> Arc<Supply> {
-        self.pods.of(self.cluster, self.options, service, port)
+        self.pods.of(self.lookups.all(), self.options, service, port)
     }
 
     /// The annotations of an Ingress, as they were read before unless they have changed.
@@ -306,14 +298,14 @@ impl<'c> Cx<'c> {
 
     /// Puts what comes from now on into this, and returns what came before.
     fn swap(&mut self, out: memo::Out) -> memo::Out {
-        let memo::Out { routes, upstreams, files, owners, used, services, notices } = out;
+        let memo::Out { routes, upstreams, files, owners, used, looks, notices } = out;
         memo::Out {
             routes: std::mem::replace(&mut self.routes, routes),
             upstreams: std::mem::replace(&mut self.config.upstreams, upstreams),
             files: std::mem::replace(&mut self.config.files, files),
             owners: std::mem::replace(&mut self.owners, owners),
             used: std::mem::replace(&mut self.used, used),
-            services: std::mem::replace(&mut self.looked_at, services),
+            looks: self.lookups.swap(looks),
             notices: std::mem::replace(&mut self.notices, notices),
         }
     }
@@ -343,10 +335,7 @@ impl<'c> Cx<'c> {
         if namespace == target.namespace {
             return true;
         }
-        let first = Name::new(&target.namespace, "");
-        let grants = self.cluster.reference_grants.range(first..);
-        let mut grants = grants.take_while(|(name, _)| name.namespace == target.namespace);
-        grants.any(|(_, grant)| {
+        self.lookups.grants(&target.namespace).any(|grant| {
             let lets_from = grant.spec.from.iter().any(|from| {
                 from.group == kind.group() && from.kind == kind.as_str() && from.namespace == namespace
             });

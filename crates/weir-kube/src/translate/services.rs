@@ -165,12 +165,12 @@ impl<'c> Records<'c> {
     /// may be mended.
     fn waiting(&self, cx: &Cx<'c>) -> BTreeMap<&'c str, BTreeMap<u16, u16>> {
         let may_return = |class: &str| {
-            cx.cluster.gateway_classes.get(&Name::new("", class)).is_none_or(|class| {
+            cx.lookups.all().gateway_classes.get(&Name::new("", class)).is_none_or(|class| {
                 class.spec.controller_name == cx.options.controller && class.spec.parameters_ref.is_some()
             })
         };
         let waiting =
-            cx.cluster.gateways.values().filter(|gateway| may_return(&gateway.spec.gateway_class_name));
+            cx.lookups.all().gateways.values().filter(|gateway| may_return(&gateway.spec.gateway_class_name));
         let own = |gateway: &'c Object<Gateway>| {
             let uid = gateway.meta.uid.as_str();
             self.0.get(uid).map(|ports| (uid, ports.clone()))
@@ -189,7 +189,7 @@ impl<'c> Records<'c> {
 pub(super) fn record(cx: &Cx<'_>, gates: &[Gate<'_>]) -> Option<(Kind, Name, Value)> {
     let Front::Services { pods, .. } = &cx.options.front else { return None };
     let name = record_name(pods);
-    let (records, known) = (&cx.records, cx.cluster.config_maps.get(&name));
+    let (records, known) = (&cx.records, cx.lookups.all().config_maps.get(&name));
     // `null` removes the Gateways that are gone.
     let gone = known.into_iter().flat_map(|map| map.spec.data.keys());
     let mut data: Map<String, Value> = gone.map(|uid| (uid.clone(), Value::Null)).collect();
@@ -254,7 +254,7 @@ fn candidates(meta: &Meta, port: u16) -> impl Iterator<Item = u16> {
 
 /// The Service of a Gateway, if it is there and ours.
 fn own_service<'c>(cx: &Cx<'c>, gate: &Gate<'_>) -> Option<&'c Object<Service>> {
-    let (service, uid) = (cx.cluster.services.get(&service_of(gate))?, &gate.object.meta.uid);
+    let (service, uid) = (cx.lookups.all().services.get(&service_of(gate))?, &gate.object.meta.uid);
     let is_owner =
         service.meta.owner_references.iter().any(|owner| owner.uid == *uid && owner.kind == "Gateway");
     let is_made = service.meta.annotations.get(CONTROLLER_ANNOTATION) == Some(&cx.options.controller);
@@ -290,7 +290,7 @@ fn shortened(text: &str, most: usize) -> String {
 pub(super) fn addresses(cx: &Cx<'_>, gate: &Gate<'_>) -> (Vec<String>, Option<Problem>) {
     let name = service_of(gate);
     let missing = |message: String| Some(Problem::new("AddressNotAssigned", message));
-    match (own_service(cx, gate), cx.cluster.services.contains_key(&name)) {
+    match (own_service(cx, gate), cx.lookups.all().services.contains_key(&name)) {
         (None, true) => (Vec::new(), missing(format!("Service {name} belongs to somebody else"))),
         (None, false) => (Vec::new(), missing(format!("Service {name} has yet to be created"))),
         (Some(service), _) => match addresses_of(service) {
@@ -330,7 +330,7 @@ pub(super) fn wish(cx: &Cx<'_>, namespace: &str, written: Option<&ParametersRef>
         )));
     }
     let name = Name::new(namespace, &reference.name);
-    let Some(map) = cx.cluster.config_maps.get(&name) else {
+    let Some(map) = cx.lookups.all().config_maps.get(&name) else {
         return Err(invalid(format!("there is no ConfigMap {}", shown(&name.to_string()))));
     };
     let read = |key: &str, words: &[&str]| match map.spec.data.get(key).map(|text| text.trim()) {
@@ -353,7 +353,7 @@ pub(super) fn wish(cx: &Cx<'_>, namespace: &str, written: Option<&ParametersRef>
 pub(super) fn objects(cx: &Cx<'_>, gate: &Gate<'_>) -> Vec<(Kind, Name, Value)> {
     let Front::Services { pods, kind } = &cx.options.front else { return Vec::new() };
     let name = service_of(gate);
-    let is_foreign = cx.cluster.services.contains_key(&name) && own_service(cx, gate).is_none();
+    let is_foreign = cx.lookups.all().services.contains_key(&name) && own_service(cx, gate).is_none();
     if gate.wrong.is_some() || gate.ports.is_empty() || is_foreign {
         return Vec::new();
     }
@@ -394,7 +394,7 @@ pub(super) fn objects(cx: &Cx<'_>, gate: &Gate<'_>) -> Vec<(Kind, Name, Value)> 
         let endpoints = pods_of(cx, pods, family);
         let slice = Name::new(&name.namespace, &format!("{}-{suffix}", name.name));
         // Without pods the copy of before must be emptied, but none has to be made.
-        if endpoints.is_empty() && !cx.cluster.endpoint_slices.contains_key(&slice) {
+        if endpoints.is_empty() && !cx.lookups.all().endpoint_slices.contains_key(&slice) {
             continue;
         }
         let labels = json!({
@@ -441,7 +441,7 @@ fn metadata(cx: &Cx<'_>, gate: &Gate<'_>, name: &Name, labels: Value) -> Value {
 
 /// The pods behind a Service as endpoints of a family, sorted by address.
 fn pods_of(cx: &Cx<'_>, service: &Name, family: &str) -> Vec<Value> {
-    let slices = cx.cluster.slices_of(service).filter(|slice| slice.address_type == family);
+    let slices = cx.lookups.all().slices_of(service).filter(|slice| slice.address_type == family);
     let mut pods: BTreeMap<IpAddr, Value> = BTreeMap::new();
     for endpoint in slices.flat_map(|slice| &slice.endpoints) {
         let address = endpoint.addresses.first().and_then(|address| address.parse::<IpAddr>().ok());

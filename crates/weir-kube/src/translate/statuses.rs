@@ -61,7 +61,7 @@ const PROPAGATION: &str = "GatewayInfrastructure";
 
 /// Writes the statuses of classes, Gateways and ListenerSets.
 pub(super) fn gateways(cx: &Cx<'_>, gates: &[Gate<'_>], statuses: &mut Vec<Status>) {
-    for (name, class) in &cx.cluster.gateway_classes {
+    for (name, class) in &cx.lookups.all().gateway_classes {
         if class.spec.controller_name != cx.options.controller {
             continue;
         }
@@ -234,7 +234,7 @@ fn overlaps(gate: &Gate<'_>, listener: &Listener<'_>) -> bool {
 
 /// Writes the statuses of policies, for each Gateway that uses one of their Services.
 pub(super) fn policies(cx: &Cx<'_>, statuses: &mut Vec<Status>) {
-    for (name, policy) in &cx.cluster.backend_tls_policies {
+    for (name, policy) in &cx.lookups.all().backend_tls_policies {
         let conflicted = cx.policies.conflicting.contains(name);
         let targets = policy.spec.target_refs.iter().filter(|target| target.is_service());
         let mut services = targets.map(|target| Name::new(&name.namespace, &target.name));
@@ -248,7 +248,7 @@ pub(super) fn policies(cx: &Cx<'_>, statuses: &mut Vec<Status>) {
         let refs = authorities.into_iter().find_map(Result::err);
         let wrong = if conflicted {
             Some(Problem::new("Conflicted", "an older policy has the same targets"))
-        } else if services.all(|service| !cx.cluster.services.contains_key(&service)) {
+        } else if services.all(|service| !cx.lookups.all().services.contains_key(&service)) {
             Some(Problem::new("TargetNotFound", "there is no such Service"))
         } else if !(any || trusts_system) {
             Some(Problem::new("NoValidCACertificate", "it names no usable authority"))

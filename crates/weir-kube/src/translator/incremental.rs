@@ -132,7 +132,7 @@ impl World {
         let namespace = self.pick(&NAMESPACES);
         let created = format!("2026-01-0{}T00:00:00Z", 1 + self.number(5));
         let mut meta = json!({ "namespace": namespace, "creationTimestamp": created });
-        match self.number(32) {
+        match self.number(34) {
             0 => self.delete_any(),
             1..=7 => {
                 meta["name"] = json!(format!("r{}", self.number(5)));
@@ -228,7 +228,11 @@ impl World {
             26 => {
                 meta["name"] = json!("policy");
                 let target = json!([{ "group": "", "kind": "Service", "name": self.service() }]);
-                let validation = json!({ "hostname": "a.test", "wellKnownCACertificates": "System" });
+                let mut validation = json!({ "hostname": "a.test", "wellKnownCACertificates": "System" });
+                if self.chance.happens(50) {
+                    let authority = json!([{ "group": "", "kind": "ConfigMap", "name": "authority" }]);
+                    validation = json!({ "hostname": "a.test", "caCertificateRefs": authority });
+                }
                 let spec = json!({ "targetRefs": target, "validation": validation });
                 self.put("BackendTLSPolicy", json!({ "metadata": meta, "spec": spec }))
             }
@@ -257,6 +261,18 @@ impl World {
                     "ConfigMap",
                     json!({ "metadata": meta, "data": { "uid-g0": format!("8080={target}") } }),
                 )
+            }
+            30..=31 => {
+                meta["name"] = json!("authority");
+                let at = usize::try_from(self.number(2)).unwrap();
+                let certificate = self.certificates[at]["tls.crt"].clone();
+                let text = STANDARD.decode(certificate.as_str().unwrap()).unwrap();
+                let text = if self.chance.happens(30) {
+                    "none".to_owned()
+                } else {
+                    String::from_utf8(text).unwrap()
+                };
+                self.put("ConfigMap", json!({ "metadata": meta, "data": { "ca.crt": text } }))
             }
             _ => {
                 meta["namespace"] = json!("a");
@@ -384,11 +400,24 @@ fn a_change_costs_what_depends_on_it() {
         let spec = json!({ "ports": [{ "port": port }] });
         json!({ "metadata": meta(&format!("s{number}")), "spec": spec })
     };
+    let elsewhere = |name: &str| json!({ "namespace": "b", "name": name });
+    let named = |kind: &str, name: &str| json!([{ "group": "", "kind": kind, "name": name }]);
+    // Of the routes, the first refers to another namespace and the second to filters.
+    let backend = |number: u64| match number {
+        0 => json!({ "name": "s", "namespace": "b", "port": 80 }),
+        _ => json!({ "name": format!("s{number}"), "port": 80 }),
+    };
+    let filters = |number: u64| match number {
+        1 => json!([{ "type": "ExtensionRef", "extensionRef": {
+            "group": "gateway.weir.dev", "kind": "WeirFilters", "name": "fair",
+        } }]),
+        _ => json!([]),
+    };
     world.put("Gateway", gateway("x", 8080));
     world.put("Secret", json!({ "metadata": meta("tls"), "data": secret("a.test") }));
     for number in 0..ROUTES {
         world.put("Service", service(number, 80));
-        let rules = json!([{ "backendRefs": [{ "name": format!("s{number}"), "port": 80 }] }]);
+        let rules = json!([{ "backendRefs": [backend(number)], "filters": filters(number) }]);
         let spec = json!({ "parentRefs": [{ "name": "g0" }], "rules": rules });
         world.put("HTTPRoute", json!({ "metadata": meta(&format!("r{number}")), "spec": spec }));
     }
@@ -400,7 +429,24 @@ fn a_change_costs_what_depends_on_it() {
     };
     let all = usize::try_from(ROUTES).unwrap();
     assert_eq!(made(&mut world), all, "the first time");
-    let changes: [(&str, Value, usize); 9] = [
+    let policy = |metadata: Value, service: &str| {
+        let authority = named("ConfigMap", "authority");
+        json!({
+            "metadata": metadata,
+            "spec": {
+                "targetRefs": named("Service", service),
+                "validation": { "hostname": "a.test", "caCertificateRefs": authority },
+            },
+        })
+    };
+    let grant = json!({
+        "metadata": elsewhere("grant"),
+        "spec": {
+            "from": [{ "group": "gateway.networking.k8s.io", "kind": "HTTPRoute", "namespace": "a" }],
+            "to": [{ "group": "", "kind": "Service" }],
+        },
+    });
+    let changes: [(&str, Value, usize); 15] = [
         ("Service", service(7, 81), 1),
         ("Service", service(ROUTES, 80), 0),
         ("Secret", json!({ "metadata": meta("tls"), "data": secret("b.test") }), 0),
@@ -417,8 +463,15 @@ fn a_change_costs_what_depends_on_it() {
             }),
             0,
         ),
-        ("ConfigMap", json!({ "metadata": meta("authority"), "data": { "ca.crt": "x" } }), all),
-        ("Namespace", json!({ "metadata": { "name": "a", "labels": { "team": "1" } } }), all),
+        ("ConfigMap", json!({ "metadata": meta("authority"), "data": { "ca.crt": "x" } }), 0),
+        ("Namespace", json!({ "metadata": { "name": "a", "labels": { "team": "1" } } }), 0),
+        ("ReferenceGrant", grant, 1),
+        ("Service", json!({ "metadata": elsewhere("s"), "spec": { "ports": [{ "port": 80 }] } }), 1),
+        ("BackendTLSPolicy", policy(elsewhere("p"), "s"), 1),
+        ("ConfigMap", json!({ "metadata": elsewhere("authority"), "data": { "ca.crt": "x" } }), 1),
+        // Those to Services of its namespace: not the first, nor one to a port that is gone.
+        ("BackendTLSPolicy", policy(meta("p"), "s1"), all - 2),
+        ("WeirFilters", json!({ "metadata": meta("fair"), "spec": { "filters": [] } }), 1),
     ];
     for (kind, object, expected) in changes {
         world.put(kind, object.clone());
