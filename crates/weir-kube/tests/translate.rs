@@ -144,6 +144,52 @@ fn a_listener_without_its_secret_changes_no_other() {
     }
 }
 
+/// The config grows with the HTTPS listeners of a port, not with their pairs: many tenants add theirs to one Gateway.
+#[test]
+fn hundreds_of_https_listeners_fit_into_a_config() {
+    const SETS: usize = 4;
+    const LISTENERS: usize = 64;
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let mut case = read(&folder, &folder.join("gateway-https-misdirected.yaml"));
+    let mut gateway = objects(&folder, &folder.join("gateway-https-misdirected.yaml"))
+        .into_iter()
+        .find(|object| object["kind"] == "Gateway")
+        .unwrap();
+    gateway["spec"]["allowedListeners"] = json!({ "namespaces": { "from": "Same" } });
+    case.cluster.apply(&gateway).unwrap();
+    for set in 0..SETS {
+        let listener = |at: usize| {
+            json!({
+                "name": format!("l{at}"), "port": 443, "protocol": "HTTPS", "hostname": format!("l{at}.s{set}.test"),
+                "tls": { "certificateRefs": [ { "name": "tls" } ] },
+            })
+        };
+        let object = json!({
+            "apiVersion": "gateway.networking.k8s.io/v1", "kind": "ListenerSet",
+            "metadata": { "namespace": "infra", "name": format!("s{set}") },
+            "spec": {
+                "parentRef": { "name": "edge" }, "listeners": (0..LISTENERS).map(listener).collect::<Vec<_>>(),
+            },
+        });
+        case.cluster.apply(&object).unwrap();
+    }
+    let translated = translate(&case.cluster, &case.options);
+    assert_eq!(translated.config.listeners.len(), SETS * LISTENERS + 4);
+    let length = translated.config.to_text(&Map::new()).len();
+    assert!(length < 1000 * SETS * LISTENERS, "{length} bytes");
+    let folder = tempfile::tempdir().unwrap();
+    let checked = checked(&translated, folder.path());
+    assert_eq!(checked.diagnostics.errors(), 0, "{}", checked.diagnostics.to_text());
+    let (_, snapshot) = checked.compiled.as_ref().unwrap();
+    for (host, expected) in
+        [("l3.s2.test", "404"), ("l4.s2.test", "421"), ("one.example.org", "421"), ("other.test", "421")]
+    {
+        let arriving = Arriving { listener: Some("tls_infra_edge_set_infra_s2_l3"), client: None };
+        let told = explain(snapshot, arriving, "GET", &format!("https://{host}/"), &[]).unwrap();
+        assert_eq!(outcome(&told), expected, "{host}");
+    }
+}
+
 /// A path beyond the most answers 503, because a wider one may lack what guards it.
 #[test]
 fn paths_beyond_the_most_are_closed() {

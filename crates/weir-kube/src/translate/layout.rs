@@ -10,7 +10,7 @@ use crate::names;
 use crate::objects::{Kind, Name};
 use crate::text;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 /// Says which listener of Weir serves each.
@@ -53,9 +53,11 @@ fn outer(gateway: &Name, port: u16) -> String {
     names::join(&["gw", &gateway.namespace, &gateway.name, &port.to_string()])
 }
 
-/// Whether a host that a route has at one listener belongs to a more specific one of the same listener of Weir.
+/// Whether a host that a route has at one listener belongs to a more specific one of the same port. Over TLS, too: a
+/// client may ask for the host of another listener over a connection that it has.
 pub(super) fn is_of_other(gate: &Gate<'_>, listener: &Listener<'_>, host: &str) -> bool {
-    is_of_narrower(gate, listener, host, |other| other.weir == listener.weir)
+    let is_beside = |other: &Listener<'_>| other.weir.is_some() && other.spec.port == listener.spec.port;
+    is_of_narrower(gate, listener, host, is_beside)
 }
 
 /// The same for connections: the name in TLS leads to the most specific listener of the port.
@@ -112,7 +114,7 @@ fn emit_port(cx: &mut Cx<'_>, gate: &Gate<'_>, port: u16, address: &str, all: &[
         let (kind, owner) = owner(gate, first);
         cx.own(&outer, kind, owner);
         cx.config.listeners.insert(outer, value);
-        apart(cx, gate, all, all, 404);
+        keep_hosts_apart(cx, gate, all);
         return;
     }
     let mut sni = serde_json::Map::new();
@@ -146,15 +148,6 @@ fn emit_port(cx: &mut Cx<'_>, gate: &Gate<'_>, port: u16, address: &str, all: &[
                 cx.own(weir, kind, owner);
                 cx.config.listeners.insert(weir.clone(), json!({ "tls": tls(listener) }));
                 to.push((host, json!({ "listener": weir })));
-                let others: Vec<&Listener<'_>> = all
-                    .iter()
-                    .filter(|o| o.protocol == Protocol::Https && o.weir != listener.weir)
-                    .copied()
-                    .collect();
-                apart(cx, gate, &[listener], &others, 421);
-                if !others.is_empty() {
-                    apart(cx, gate, &[listener], &[listener], 404);
-                }
             }
         }
         for (host, destination) in to {
@@ -164,6 +157,7 @@ fn emit_port(cx: &mut Cx<'_>, gate: &Gate<'_>, port: u16, address: &str, all: &[
             }
         }
     }
+    keep_connections_apart(cx, gate, &outer, all);
     if sni.is_empty()
         && let Some(otherwise) = &otherwise
     {
@@ -213,26 +207,65 @@ fn tls(listener: &Listener<'_>) -> Value {
     value
 }
 
-/// Answers requests for a listener's host that no route of its own takes, so that no other listener's routes get them.
-fn apart(cx: &mut Cx<'_>, gate: &Gate<'_>, at: &[&Listener<'_>], of: &[&Listener<'_>], status: u16) {
-    if at.len() == 1
-        && status == 404
-        && gate.listeners.iter().filter(|l| l.spec.port == at[0].spec.port).count() == 1
-    {
+/// Answers requests for the hosts of listeners that no route of theirs takes, so that no other listener's routes get
+/// them.
+fn keep_hosts_apart(cx: &mut Cx<'_>, gate: &Gate<'_>, all: &[&Listener<'_>]) {
+    let Some(port) = all.first().map(|listener| listener.spec.port) else { return };
+    if gate.listeners.iter().filter(|listener| listener.spec.port == port).count() == 1 {
         return; // there is no other
     }
-    let Some(weir) = at.first().and_then(|listener| listener.weir.clone()) else { return };
-    for listener in of {
-        let host = listener.host.as_deref();
-        if status == 404 && host.is_none() {
-            continue; // without a route it is 404 anyway
-        }
-        let digest = names::hex(host.unwrap_or_default().as_bytes(), 6);
-        let name = names::join(&["host", &digest, &status.to_string(), &weir]);
-        let mut value = json!({ "match": { "listeners": [weir] }, "respond": answer(status) });
-        if let Some(host) = host {
-            value["match"]["hosts"] = json!([host]);
-        }
-        cx.push(Rank::last(), name, value, (Kind::Gateway, gate.name));
+    for listener in all {
+        // Without a host and a route it is 404 anyway.
+        let (Some(weir), Some(host)) = (&listener.weir, &listener.host) else { continue };
+        let name = names::join(&["host", &names::hex(host.as_bytes(), 6), "404", weir]);
+        push_answer(
+            cx,
+            (name, Rank::last()),
+            (&[weir.as_str()], &[host.as_str()]),
+            404,
+            owner(gate, listener),
+        );
     }
+}
+
+/// Keeps the HTTPS listeners of a port apart. A client may send a request for the host of one of them over a connection
+/// to another: 421 lets it connect anew.
+///
+/// Two routes say so for all these listeners. One for each pair of them would make a config too long that has a hundred.
+fn keep_connections_apart(cx: &mut Cx<'_>, gate: &Gate<'_>, outer: &str, all: &[&Listener<'_>]) {
+    let https: Vec<&Listener<'_>> =
+        all.iter().filter(|listener| listener.protocol == Protocol::Https).copied().collect();
+    if https.len() < 2 {
+        return;
+    }
+    let names_of = |is: fn(&Listener<'_>) -> bool| -> Vec<&str> {
+        https.iter().filter(|listener| is(listener)).filter_map(|listener| listener.weir.as_deref()).collect()
+    };
+    keep_hosts_apart(cx, gate, &https);
+    let hosts: BTreeSet<&str> = https.iter().filter_map(|listener| listener.host.as_deref()).collect();
+    let hosts: Vec<&str> = hosts.into_iter().collect();
+    // A listener answers 404 for its own host before.
+    let rank = Rank { matched: 1, ..Rank::last() };
+    let whole = (Kind::Gateway, gate.name);
+    let name = |of: &str| names::join(&[of, "421", outer]);
+    push_answer(cx, (name("hosts"), rank.clone()), (&names_of(|_| true), &hosts), 421, whole);
+    if https.iter().any(|listener| listener.host.is_none()) {
+        let narrower = names_of(|listener| listener.host.is_some());
+        push_answer(cx, (name("any"), rank), (&narrower, &[]), 421, whole);
+    }
+}
+
+/// Answers all requests for these hosts, or for any if there are none, at listeners of Weir.
+fn push_answer(
+    cx: &mut Cx<'_>,
+    (name, rank): (String, Rank),
+    (listeners, hosts): (&[&str], &[&str]),
+    status: u16,
+    owner: (Kind, &Name),
+) {
+    let mut value = json!({ "match": { "listeners": listeners }, "respond": answer(status) });
+    if !hosts.is_empty() {
+        value["match"]["hosts"] = json!(hosts);
+    }
+    cx.push(rank, name, value, owner);
 }
