@@ -259,7 +259,7 @@ impl Translator for GatewayApi {
             let is_left_out = |options: &Options| {
                 !options.refused.keys().all(is_elsewhere)
                     || !options.closed.keys().all(is_elsewhere)
-                    || options.dropped.iter().any(|dropped| dropped.namespace == name.namespace)
+                    || !options.dropped.iter().all(is_elsewhere)
                     || options.dropped_matches.values().any(|route| route.namespace == name.namespace)
             };
             if kind == Kind::EndpointSlice && !is_left_out(&self.options) {
@@ -272,7 +272,7 @@ impl Translator for GatewayApi {
             self.change_options(|options| {
                 options.refused.retain(|left_out, _| is_elsewhere(left_out));
                 options.closed.retain(|left_out, _| is_elsewhere(left_out));
-                options.dropped.retain(|dropped| dropped.namespace != name.namespace);
+                options.dropped.retain(is_elsewhere);
                 options.dropped_matches.retain(|_, route| route.namespace != name.namespace);
             });
         }
@@ -391,8 +391,8 @@ impl Translator for GatewayApi {
                     self.options.closed.entry(owner).or_insert(why);
                 }
                 _ => {
-                    if owner.0 == Kind::Ingress && refused.contains(&owner) {
-                        self.options.dropped.insert(owner.1.clone());
+                    if matches!(owner.0, Kind::Ingress | Kind::ListenerSet) && refused.contains(&owner) {
+                        self.options.dropped.insert(owner.clone());
                     }
                     self.options.refused.entry(owner).or_insert(why);
                 }

@@ -304,7 +304,7 @@ fn what_is_left_out_is_closed() {
         .insert((weir_kube::Kind::Ingress, Name::new("infra", "guarded")), "it is too much".to_owned());
     assert_eq!(ask(&case, &options, "none.test", "/").0, closed);
     // If even that is refused, it is left out, because one Ingress must not keep the config of all from running.
-    options.dropped.insert(Name::new("infra", "admin"));
+    options.dropped.insert((weir_kube::Kind::Ingress, Name::new("infra", "admin")));
     assert_eq!(ask(&case, &options, "left.test", "/admin").0, served);
 }
 
@@ -399,6 +399,103 @@ fn the_host_of_a_connection_route_that_is_left_out_stays_closed() {
     assert_ne!(to(&options), json!({ "upstream": "nowhere" }));
     options.refused.insert((weir_kube::Kind::TlsRoute, Name::new("infra", "pass")), "no".to_owned());
     assert_eq!(to(&options), json!({ "upstream": "nowhere" }));
+}
+
+/// A ListenerSet that is left out keeps its hosts: neither the routes of a wider listener nor a younger ListenerSet with
+/// the same host get their requests.
+#[test]
+fn the_hosts_of_a_listener_set_that_is_left_out_stay_closed() {
+    const SETS: usize = 5;
+    const LISTENERS: usize = 64;
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let file = folder.join("listener-sets.yaml");
+    let mut case = read(&folder, &file);
+    let mut gateway = objects(&folder, &file).into_iter().find(|object| object["kind"] == "Gateway").unwrap();
+    let tls = json!({ "certificateRefs": [ { "name": "tls" } ] });
+    let listeners = gateway["spec"]["listeners"].as_array_mut().unwrap();
+    listeners.push(json!({ "name": "any", "port": 80, "protocol": "HTTP" }));
+    listeners.push(json!({ "name": "secure", "port": 443, "protocol": "HTTPS", "tls": tls }));
+    let spec = json!({
+        "parentRefs": [ { "name": "edge", "sectionName": "any" }, { "name": "edge", "sectionName": "secure" } ],
+        "rules": [ { "backendRefs": [ { "name": "v1", "port": 8080 } ] } ],
+    });
+    let wide = json!({
+        "apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
+        "metadata": { "namespace": "infra", "name": "wide" }, "spec": spec,
+    });
+    let mut put_set = |name: &str, listeners: Vec<Value>| {
+        let metadata =
+            json!({ "namespace": "app", "name": name, "creationTimestamp": "2026-02-01T00:00:00Z" });
+        let parent = json!({ "name": "edge", "namespace": "infra" });
+        let object = json!({
+            "apiVersion": "gateway.networking.k8s.io/v1", "kind": "ListenerSet", "metadata": metadata,
+            "spec": { "parentRef": parent, "listeners": listeners },
+        });
+        case.cluster.apply(&object).unwrap();
+    };
+    put_set(
+        "tls",
+        vec![json!({
+            "name": "https", "port": 443, "protocol": "HTTPS", "hostname": "tls.test",
+            "tls": { "certificateRefs": [ { "name": "tls", "namespace": "infra" } ] },
+        })],
+    );
+    // More than the room of a namespace.
+    for set in 0..SETS {
+        let listener = |at: usize| {
+            json!({
+                "name": format!("l{at}"), "port": 80, "protocol": "HTTP", "hostname": format!("z{at:02}.s{set}.test"),
+            })
+        };
+        put_set(&format!("s{set}"), (0..LISTENERS).map(listener).collect());
+    }
+    for object in [gateway, wide] {
+        case.cluster.apply(&object).unwrap();
+    }
+    let ask = |options: &Options, listener: &str, host: &str| {
+        let translated = translate(&case.cluster, options);
+        let folder = tempfile::tempdir().unwrap();
+        let checked = checked(&translated, folder.path());
+        assert_eq!(checked.diagnostics.errors(), 0, "{}", checked.diagnostics.to_text());
+        let (_, snapshot) = checked.compiled.as_ref().unwrap();
+        let arriving = Arriving { listener: Some(listener), client: None };
+        outcome(&explain(snapshot, arriving, "GET", &format!("http://{host}/"), &[]).unwrap())
+    };
+    let (plain, wide) = ("gw_infra_edge_80", "svc_infra_v1_8080");
+    let set = |name: &str| (weir_kube::Kind::ListenerSet, Name::new("app", name));
+    let mut options = case.options.clone();
+    assert_eq!(ask(&options, plain, "older.test"), "svc_app_app1_8080");
+    for left_out in ["older", "tls"] {
+        options.refused.insert(set(left_out), "it is too much".to_owned());
+    }
+    for (host, expected) in [
+        ("older.test", "500"),
+        ("new.test", "svc_app_app2_8080"),
+        ("other.test", wide),
+        ("z63.s4.test", "404"),
+    ] {
+        assert_eq!(ask(&options, plain, host), expected, "{host}");
+    }
+    let translated = translate(&case.cluster, &options);
+    assert!(translated.notices.is_empty(), "{:?}", translated.notices);
+    let nowhere = json!({ "upstream": "nowhere" });
+    assert_eq!(translated.config.listeners["gw_infra_edge_443"]["sni"]["tls.test"], nowhere);
+    assert_eq!(ask(&options, "tls_infra_edge_gw_infra_edge_secure", "tls.test"), "421");
+    // What does not fit is not closed, and an Event of each set says so.
+    for left_out in ["s0", "s1", "s2", "s3", "s4"] {
+        options.refused.insert(set(left_out), "it is too much".to_owned());
+    }
+    for (host, expected) in [("older.test", "500"), ("z00.s0.test", "500"), ("z63.s4.test", wide)] {
+        assert_eq!(ask(&options, plain, host), expected, "{host}");
+    }
+    let translated = translate(&case.cluster, &options);
+    let mut told: Vec<&str> = translated.notices.iter().map(|(_, name, _)| name.name.as_str()).collect();
+    told.sort_unstable();
+    assert_eq!(told, ["s0", "s1", "s2", "s3", "s4", "tls"], "{:?}", translated.notices);
+    assert!(translated.closed <= 64 << 10);
+    // If Weir refuses even that, nothing is made of it.
+    options.dropped.insert(set("older"));
+    assert_eq!(ask(&options, plain, "older.test"), "404", "the younger one has the host now");
 }
 
 /// Where the system does not let us listen, only the listeners of this address are left out.

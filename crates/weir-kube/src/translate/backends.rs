@@ -236,6 +236,15 @@ pub(super) fn upstream(
     Ok(Backend::Upstream(name))
 }
 
+/// Where connections go that no backend takes: they are closed, and no wider host's route gets them. The address is of
+/// those that routers discard (RFC 6666).
+pub(super) fn nowhere(cx: &mut Cx<'_>) -> String {
+    let name = "nowhere".to_owned();
+    let value = json!({ "endpoints": ["[100::1]:9"], "timeouts": { "connect": "10ms" } });
+    cx.config.upstreams.entry(name.as_str().into()).or_insert_with(|| value.into());
+    name
+}
+
 /// The part of an upstream's name that stands for the certificate presented there.
 pub(super) fn identity_part((cert, key): &Identity) -> String {
     names::hex(format!("{cert} {key}").as_bytes(), 6)

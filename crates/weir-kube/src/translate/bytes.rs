@@ -1,7 +1,7 @@
 //! TLSRoutes and TCPRoutes: connections that are passed on to an upstream.
 
 use super::attach::{Findings, attach, count, report};
-use super::backends::{Manner, identity_part, resolve, service_of, tls_of};
+use super::backends::{Manner, identity_part, nowhere, resolve, service_of, tls_of};
 use super::layout::is_of_other_name;
 use super::listeners::{Gate, Protocol};
 use super::{Cx, Identity, MAX_ENDPOINTS, is_kind, unsupported};
@@ -88,15 +88,6 @@ fn route<'c>(
         count(gates, kind, &attached.listeners);
     }
     report(cx, (kind, &object.meta), &attached, &findings, statuses);
-}
-
-/// Where connections go that no backend takes: they are closed, and no wider host's route gets them. The address is of
-/// those that routers discard (RFC 6666).
-fn nowhere(cx: &mut Cx<'_>) -> String {
-    let name = "nowhere".to_owned();
-    let value = json!({ "endpoints": ["[100::1]:9"], "timeouts": { "connect": "10ms" } });
-    cx.config.upstreams.entry(name.as_str().into()).or_insert_with(|| value.into());
-    name
 }
 
 /// One upstream of all endpoints, each with its part of the weight of its Service.

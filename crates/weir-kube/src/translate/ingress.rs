@@ -70,7 +70,7 @@ pub(super) fn routes(cx: &mut Cx<'_>, gates: &[Gate<'_>], statuses: &mut Vec<Sta
         let is_canary = annotated.share().is_some();
         if let Some(why) = cx.refused(Kind::Ingress, &key) {
             note(cx, &key, why.message);
-            if !is_canary && !cx.dropped(&key) {
+            if !is_canary && !cx.dropped(Kind::Ingress, &key) {
                 close(cx, object, annotated, &hosts);
             }
             continue;

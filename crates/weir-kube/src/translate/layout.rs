@@ -4,14 +4,18 @@
 //! listeners of a port are listeners of their own behind one that reads the name in the ClientHello, so that each has
 //! its certificates and its routes, and nothing of another's.
 
+use super::backends::nowhere;
 use super::listeners::{Gate, Listener, Protocol};
-use super::{Cx, Rank, answer};
+use super::{Cx, Rank, answer, unsupported};
 use crate::names;
 use crate::objects::{Kind, Name};
 use crate::text;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+
+/// What a closed host costs in bytes of config, beside its name, which stands there at most twice.
+const CLOSED_HOST: usize = 256;
 
 /// Says which listener of Weir serves each.
 pub(super) fn lay_out(gate: &mut Gate<'_>) {
@@ -47,6 +51,29 @@ pub(super) fn lay_out(gate: &mut Gate<'_>) {
             false => outer(name, port),
         });
     }
+    gate.closed = closed(gate);
+}
+
+/// The hosts that requests of a wider listener of the port must not be for, because a listener has asked for them that
+/// is refused: the routes of the wider one are not meant for them, and may lack what guards them.
+fn closed<'c>(gate: &Gate<'c>) -> BTreeMap<u16, BTreeMap<String, Option<&'c Name>>> {
+    let place = |listener: &Listener<'_>| (listener.spec.port, listener.protocol.family());
+    let mut served: BTreeMap<(u16, u8), BTreeSet<Option<String>>> = BTreeMap::new();
+    for listener in gate.listeners.iter().filter(|listener| listener.weir.is_some()) {
+        served.entry(place(listener)).or_default().insert(listener.told_apart_by());
+    }
+    let mut closed: BTreeMap<u16, BTreeMap<String, Option<&'c Name>>> = BTreeMap::new();
+    for listener in gate.listeners.iter().filter(|listener| listener.weir.is_none()) {
+        let (Some(host), Some(beside)) = (listener.told_apart_by(), served.get(&place(listener))) else {
+            continue;
+        };
+        let is_served = |host: String| beside.contains(&Some(host));
+        // Whoever has the same host may be the older one.
+        if !is_served(host.clone()) && (beside.contains(&None) || wildcards(&host).any(is_served)) {
+            closed.entry(listener.spec.port).or_default().entry(host).or_insert(listener.set);
+        }
+    }
+    closed
 }
 
 fn outer(gateway: &Name, port: u16) -> String {
@@ -72,14 +99,28 @@ fn is_of_narrower(
     host: &str,
     is_beside: impl Fn(&Listener<'_>) -> bool,
 ) -> bool {
-    gate.listeners.iter().any(|other| {
+    let is_narrower = |theirs: &str| match &listener.host {
+        Some(own) => own != theirs && text::covers(own, theirs),
+        None => true,
+    };
+    let has = |other: &Listener<'_>| {
         let (Some(theirs), true) = (&other.host, is_beside(other)) else { return false };
-        let narrower = match &listener.host {
-            Some(own) => own != theirs && text::covers(own, theirs),
-            None => true,
-        };
-        narrower && (theirs == host || (!host.is_empty() && text::covers(theirs, host)))
-    })
+        is_narrower(theirs) && (theirs == host || (!host.is_empty() && text::covers(theirs, host)))
+    };
+    gate.listeners.iter().any(has) || is_closed(gate, listener.spec.port, host, is_narrower)
+}
+
+/// Whether a closed host of the port that is narrower than the listener's covers this host. It costs one look for each
+/// label, because tenants may have any number of refused listeners.
+fn is_closed(gate: &Gate<'_>, port: u16, host: &str, is_narrower: impl Fn(&str) -> bool) -> bool {
+    let Some(closed) = gate.closed.get(&port) else { return false };
+    let mut all = std::iter::once(host.to_owned()).chain(wildcards(host));
+    all.any(|one| closed.contains_key(&one) && is_narrower(&one))
+}
+
+/// The wildcards that cover a host. A host with a wildcard is among them.
+fn wildcards(host: &str) -> impl Iterator<Item = String> {
+    host.match_indices('.').map(|(at, _)| format!("*{}", host.get(at..).unwrap_or_default()))
 }
 
 /// Writes the listeners of Weir, and what keeps those that share one apart.
@@ -99,98 +140,113 @@ pub(super) fn emit(cx: &mut Cx<'_>, gates: &[Gate<'_>]) {
 fn emit_port(cx: &mut Cx<'_>, gate: &Gate<'_>, port: u16, address: &str, all: &[&Listener<'_>]) {
     let outer = outer(gate.name, port);
     let Some(first) = all.first() else { return };
-    let inner = all.iter().any(|listener| listener.weir.as_ref() != Some(&outer));
-    if !inner {
-        let value = match first.protocol {
-            Protocol::Http => Some(json!({ "address": address, "protocols": ["http1", "h2"] })),
-            Protocol::Tcp => first
-                .bytes
-                .get("")
-                .map(|upstream| json!({ "address": address, "tcp": { "upstream": upstream } })),
-            _ => Some(json!({ "address": address, "tls": tls(first) })),
-        };
-        // Nobody listens for a Gateway whose bytes have nowhere to go.
-        let Some(value) = value else { return };
-        let (kind, owner) = owner(gate, first);
-        cx.own(&outer, kind, owner);
-        cx.config.listeners.insert(outer, value);
-        keep_hosts_apart(cx, gate, all);
-        return;
+    if all.iter().all(|listener| listener.weir.as_ref() == Some(&outer)) {
+        return emit_shared(cx, gate, &outer, address, all);
     }
     let mut sni = serde_json::Map::new();
     let mut otherwise = None;
     for listener in all {
-        let Some(weir) = &listener.weir else { continue };
-        let mut to = Vec::new();
-        let host = listener.host.clone().unwrap_or_default();
-        match listener.protocol {
-            Protocol::TlsPassthrough => {
-                to.extend(
-                    listener
-                        .bytes
-                        .iter()
-                        .map(|(host, upstream)| (host.clone(), json!({ "upstream": upstream }))),
-                );
-            }
-            Protocol::TlsTerminate => {
-                for (host, upstream) in &listener.bytes {
-                    let digest = names::hex(host.as_bytes(), 6);
-                    let name = names::join(&[weir, if host.is_empty() { "any" } else { &digest }]);
-                    let (kind, owner) = owner(gate, listener);
-                    cx.own(&name, kind, owner);
-                    let value = json!({ "tls": tls(listener), "tcp": { "upstream": upstream } });
-                    cx.config.listeners.insert(name.clone(), value);
-                    to.push((host.clone(), json!({ "listener": name })));
-                }
-            }
-            _ => {
-                let (kind, owner) = owner(gate, listener);
-                cx.own(weir, kind, owner);
-                cx.config.listeners.insert(weir.clone(), json!({ "tls": tls(listener) }));
-                to.push((host, json!({ "listener": weir })));
-            }
-        }
-        for (host, destination) in to {
+        for (host, destination) in destinations(cx, gate, listener) {
             match host.is_empty() {
                 true => otherwise = Some(destination),
                 false => drop(sni.insert(host, destination)),
             }
         }
     }
-    keep_connections_apart(cx, gate, &outer, all);
-    if sni.is_empty()
-        && let Some(otherwise) = &otherwise
-    {
-        // The names of listeners that cannot be served lead here anyway. Named, they keep this listener as it is.
-        let is_beside = |other: &&Listener<'_>| {
-            other.spec.port == port
-                && other.weir.is_none()
-                && other.protocol.family() == Protocol::Https.family()
-        };
-        let hosts = gate.listeners.iter().filter(is_beside).filter_map(|other| other.host.clone());
-        sni.extend(hosts.map(|host| (host, otherwise.clone())));
+    if sni.is_empty() && otherwise.is_none() {
+        return; // nobody listens for a Gateway whose bytes have nowhere to go
     }
-    if sni.is_empty() {
+    let closed: Vec<&str> = closed_hosts(cx, gate, port).into_iter().map(|(host, _)| host).collect();
+    for host in &closed {
+        sni.insert((*host).to_owned(), json!({ "upstream": nowhere(cx) }));
+    }
+    keep_connections_apart(cx, gate, &outer, (all, &closed));
+    let value = match otherwise {
+        None => json!({ "address": address, "sni": sni }),
         // One listener for any name needs none that reads names.
-        let Some(otherwise) = otherwise else { return };
-        if let Some(inner) = otherwise.get("listener").and_then(Value::as_str) {
-            if let Some(inner) = cx.config.listeners.get_mut(inner) {
-                inner["address"] = json!(address);
+        Some(otherwise) if sni.is_empty() => match otherwise.get("listener").and_then(Value::as_str) {
+            Some(inner) => {
+                if let Some(inner) = cx.config.listeners.get_mut(inner) {
+                    inner["address"] = json!(address);
+                }
+                return;
             }
-            return;
-        }
-        let (kind, owner) = owner(gate, first);
-        cx.own(&outer, kind, owner);
-        cx.config.listeners.insert(outer, json!({ "address": address, "tcp": otherwise }));
-        return;
-    }
-    let mut value = json!({ "address": address, "sni": sni });
-    if let Some(otherwise) = otherwise {
-        value["otherwise"] = otherwise;
-    }
+            None => json!({ "address": address, "tcp": otherwise }),
+        },
+        Some(otherwise) => json!({ "address": address, "sni": sni, "otherwise": otherwise }),
+    };
     let (kind, owner) = owner(gate, first);
     cx.own(&outer, kind, owner);
     cx.config.listeners.insert(outer, value);
+}
+
+/// Writes the one listener of Weir that all listeners of a port share.
+fn emit_shared(cx: &mut Cx<'_>, gate: &Gate<'_>, name: &str, address: &str, all: &[&Listener<'_>]) {
+    let Some(first) = all.first() else { return };
+    let value = match first.protocol {
+        Protocol::Http => json!({ "address": address, "protocols": ["http1", "h2"] }),
+        Protocol::Tcp => match first.bytes.get("") {
+            Some(upstream) => json!({ "address": address, "tcp": { "upstream": upstream } }),
+            None => return, // as above
+        },
+        _ => json!({ "address": address, "tls": tls(first) }),
+    };
+    let (kind, of) = owner(gate, first);
+    cx.own(name, kind, of);
+    cx.config.listeners.insert(name.to_owned(), value);
+    keep_hosts_apart(cx, gate, all);
+    for (host, owner) in closed_hosts(cx, gate, first.spec.port) {
+        let route = names::join(&["host", &names::hex(host.as_bytes(), 6), "500", name]);
+        push_answer(cx, (route, Rank::last()), (&[name], &[host]), 500, owner);
+    }
+}
+
+/// Where connections for a listener go, by the name in their ClientHello; an empty one stands for any.
+fn destinations(cx: &mut Cx<'_>, gate: &Gate<'_>, listener: &Listener<'_>) -> Vec<(String, Value)> {
+    let Some(weir) = &listener.weir else { return Vec::new() };
+    let (kind, owner) = owner(gate, listener);
+    match listener.protocol {
+        Protocol::TlsPassthrough => {
+            let to = |(host, upstream): (&String, &String)| (host.clone(), json!({ "upstream": upstream }));
+            listener.bytes.iter().map(to).collect()
+        }
+        Protocol::TlsTerminate => {
+            let mut all = Vec::new();
+            for (host, upstream) in &listener.bytes {
+                let digest = names::hex(host.as_bytes(), 6);
+                let name = names::join(&[weir, if host.is_empty() { "any" } else { &digest }]);
+                cx.own(&name, kind, owner);
+                let value = json!({ "tls": tls(listener), "tcp": { "upstream": upstream } });
+                cx.config.listeners.insert(name.clone(), value);
+                all.push((host.clone(), json!({ "listener": name })));
+            }
+            all
+        }
+        _ => {
+            cx.own(weir, kind, owner);
+            cx.config.listeners.insert(weir.clone(), json!({ "tls": tls(listener) }));
+            vec![(listener.host.clone().unwrap_or_default(), json!({ "listener": weir }))]
+        }
+    }
+}
+
+/// The closed hosts of a port, each with its object. Those of an object that is left out have room of their own.
+fn closed_hosts<'g>(cx: &mut Cx<'_>, gate: &'g Gate<'_>, port: u16) -> Vec<(&'g str, (Kind, &'g Name))> {
+    let (mut hosts, mut told) = (Vec::new(), BTreeSet::new());
+    for (host, set) in gate.closed.get(&port).into_iter().flatten() {
+        let (kind, name) = set.map_or((Kind::Gateway, gate.name), |set| (Kind::ListenerSet, set));
+        let cost = CLOSED_HOST + 2 * host.len();
+        if cx.refused(kind, name).is_none() || cx.room.take(&name.namespace, cost) {
+            hosts.push((host.as_str(), (kind, name)));
+            continue;
+        }
+        if told.insert((kind, name)) {
+            let message = "it is left out, and its namespace has more such hosts than can answer with an error: wider \
+                           listeners take some of their requests";
+            cx.notices.push((kind, name.clone(), unsupported(message)));
+        }
+    }
+    hosts
 }
 
 /// Who asked for a listener: a ListenerSet must not cost the Gateway, which others share, its service.
@@ -232,25 +288,31 @@ fn keep_hosts_apart(cx: &mut Cx<'_>, gate: &Gate<'_>, all: &[&Listener<'_>]) {
 /// to another: 421 lets it connect anew.
 ///
 /// Two routes say so for all these listeners. One for each pair of them would make a config too long that has a hundred.
-fn keep_connections_apart(cx: &mut Cx<'_>, gate: &Gate<'_>, outer: &str, all: &[&Listener<'_>]) {
+fn keep_connections_apart(
+    cx: &mut Cx<'_>,
+    gate: &Gate<'_>,
+    outer: &str,
+    (all, closed): (&[&Listener<'_>], &[&str]),
+) {
     let https: Vec<&Listener<'_>> =
         all.iter().filter(|listener| listener.protocol == Protocol::Https).copied().collect();
-    if https.len() < 2 {
+    if https.is_empty() || https.len() + closed.len() < 2 {
         return;
     }
     let names_of = |is: fn(&Listener<'_>) -> bool| -> Vec<&str> {
         https.iter().filter(|listener| is(listener)).filter_map(|listener| listener.weir.as_deref()).collect()
     };
     keep_hosts_apart(cx, gate, &https);
-    let hosts: BTreeSet<&str> = https.iter().filter_map(|listener| listener.host.as_deref()).collect();
+    let own = https.iter().filter_map(|listener| listener.host.as_deref());
+    let hosts: BTreeSet<&str> = own.chain(closed.iter().copied()).collect();
     let hosts: Vec<&str> = hosts.into_iter().collect();
     // A listener answers 404 for its own host before.
     let rank = Rank { matched: 1, ..Rank::last() };
     let whole = (Kind::Gateway, gate.name);
     let name = |of: &str| names::join(&[of, "421", outer]);
     push_answer(cx, (name("hosts"), rank.clone()), (&names_of(|_| true), &hosts), 421, whole);
-    if https.iter().any(|listener| listener.host.is_none()) {
-        let narrower = names_of(|listener| listener.host.is_some());
+    let narrower = names_of(|listener| listener.host.is_some());
+    if narrower.len() < https.len() && !narrower.is_empty() {
         push_answer(cx, (name("any"), rank), (&narrower, &[]), 421, whole);
     }
 }

@@ -38,6 +38,9 @@ pub(super) struct Gate<'c> {
     pub(super) sets: Vec<Set<'c>>,
     /// Whether the certificate for Services can be used, if there is one.
     pub(super) client_certificate: Option<Result<(), Problem>>,
+    /// The hosts of refused listeners whose requests a wider listener would get, by port, each with its ListenerSet if it
+    /// stands in one.
+    pub(super) closed: BTreeMap<u16, BTreeMap<String, Option<&'c Name>>>,
 }
 
 /// A ListenerSet that names one of our Gateways.
@@ -59,6 +62,8 @@ pub(super) struct Listener<'c> {
     /// The kinds of routes that may attach.
     pub(super) kinds: Vec<Kind>,
     pub(super) wrong: Option<Problem>,
+    /// Whether nothing is wrong with it but that its ListenerSet is left out.
+    is_left_out: bool,
     pub(super) conflict: Option<Problem>,
     pub(super) unresolved: Option<Problem>,
     /// The setting `client_auth`.
@@ -84,6 +89,7 @@ pub(super) struct Seen {
     sets: Vec<Name>,
     identity: Option<Identity>,
     listeners: Vec<SeenListener>,
+    closed: BTreeMap<u16, Vec<String>>,
 }
 
 #[derive(Debug, PartialEq)]
@@ -109,6 +115,8 @@ pub(super) enum Protocol {
     TlsPassthrough,
     TlsTerminate,
     Unknown,
+    /// TLS in a way that is not supported.
+    UnknownTls,
 }
 
 // === impl Protocol ===
@@ -118,7 +126,7 @@ impl Protocol {
     pub(super) const fn family(self) -> u8 {
         match self {
             Self::Http => 0,
-            Self::Https | Self::TlsPassthrough | Self::TlsTerminate => 1,
+            Self::Https | Self::TlsPassthrough | Self::TlsTerminate | Self::UnknownTls => 1,
             Self::Tcp => 2,
             Self::Unknown => 3,
         }
@@ -130,7 +138,7 @@ impl Protocol {
             Self::Tcp => &[Kind::TcpRoute],
             Self::TlsPassthrough => &[Kind::TlsRoute],
             Self::TlsTerminate => &[Kind::TlsRoute, Kind::TcpRoute],
-            Self::Unknown => &[],
+            Self::Unknown | Self::UnknownTls => &[],
         }
     }
 }
@@ -162,6 +170,7 @@ impl Gate<'_> {
             sets: self.sets.iter().map(|set| set.name.clone()).collect(),
             identity: cx.identities.get(self.name).cloned(),
             listeners: self.listeners.iter().map(listener).collect(),
+            closed: self.closed.iter().map(|(port, all)| (*port, all.keys().cloned().collect())).collect(),
         }
     }
 }
@@ -181,6 +190,12 @@ impl Listener<'_> {
     /// Whether routes may attach. Unresolved references do not count: they may be mended.
     pub(super) fn takes_routes(&self) -> bool {
         self.wrong.is_none() && self.conflict.is_none()
+    }
+
+    /// Whether no listener of a younger object may have its port and host. One that is left out keeps them: otherwise
+    /// another tenant could wait for that.
+    fn has_claim(&self) -> bool {
+        (self.wrong.is_none() || self.is_left_out) && self.conflict.is_none()
     }
 
     /// The namespaces whose routes may attach.
@@ -261,6 +276,7 @@ fn gate<'c>(cx: &mut Cx<'c>, name: &'c Name, object: &'c Object<Gateway>) -> Gat
         listeners: Vec::new(),
         sets: Vec::new(),
         client_certificate: None,
+        closed: BTreeMap::new(),
     };
     let asked = object.spec.addresses.iter().filter(|address| address.value.is_some());
     let mut usable = None;
@@ -309,22 +325,30 @@ fn gate<'c>(cx: &mut Cx<'c>, name: &'c Name, object: &'c Object<Gateway>) -> Gat
     sets.sort_by(|(_, a), (_, b)| a.meta.age().cmp(&b.meta.age()));
     for (set, set_object) in sets {
         let allowed = object.spec.allowed_listeners.as_ref().and_then(|allowed| allowed.namespaces.as_ref());
-        let wrong = match allows(cx, allowed, From::None, &name.namespace, &set.namespace) {
+        let refused = cx.refused(Kind::ListenerSet, set);
+        let (wrong, has_hosts) = match allows(cx, allowed, From::None, &name.namespace, &set.namespace) {
             _ if gate.wrong.is_some() => {
-                Some(Problem::new("ParentNotAccepted", "the Gateway is not accepted"))
+                (Some(Problem::new("ParentNotAccepted", "the Gateway is not accepted")), false)
             }
-            true => cx.refused(Kind::ListenerSet, set),
-            false => Some(Problem::new("NotAllowed", "the Gateway's allowedListeners do not let it attach")),
+            // One that is left out keeps its hosts, unless these are what Weir refuses.
+            true => (refused.clone(), !cx.dropped(Kind::ListenerSet, set)),
+            false => {
+                let message = "the Gateway's allowedListeners do not let it attach";
+                (Some(Problem::new("NotAllowed", message)), false)
+            }
         };
-        if wrong.is_none() {
+        if has_hosts {
             for spec in &set_object.spec.listeners {
-                let listener = listener(cx, object, Some(set), &set_object.meta, spec);
+                let mut listener = listener(cx, object, Some(set), &set_object.meta, spec);
+                listener.is_left_out = refused.is_some() && listener.wrong.is_none();
+                listener.wrong = refused.clone().or(listener.wrong);
                 gate.listeners.push(listener);
             }
         }
         gate.sets.push(Set { name: set, object: set_object, wrong });
     }
     for listener in gate.listeners.iter_mut().skip(MAX_LISTENERS) {
+        listener.is_left_out = false; // no more claims to search
         listener.wrong = Some(unsupported(format!("there are more than {MAX_LISTENERS} listeners")));
     }
     gate
@@ -344,16 +368,16 @@ fn listener<'c>(
         ("TCP", _) => Protocol::Tcp,
         ("TLS", "Passthrough") => Protocol::TlsPassthrough,
         ("TLS", "Terminate") => Protocol::TlsTerminate,
+        ("HTTPS" | "TLS", _) => Protocol::UnknownTls,
         _ => Protocol::Unknown,
     };
+    let shown = objects::shown(&spec.protocol);
+    let unsupported_protocol = |message: String| Some(Problem::new("UnsupportedProtocol", message));
     let mut wrong = match protocol {
-        Protocol::Unknown => {
-            let (protocol, mode) = (objects::shown(&spec.protocol), objects::shown(mode));
-            let message = match spec.protocol.as_str() {
-                "HTTPS" | "TLS" => format!("{protocol} with the mode {mode} is not supported"),
-                _ => format!("the protocol {protocol} is not supported"),
-            };
-            Some(Problem::new("UnsupportedProtocol", message))
+        Protocol::Unknown => unsupported_protocol(format!("the protocol {shown} is not supported")),
+        Protocol::UnknownTls => {
+            let mode = objects::shown(mode);
+            unsupported_protocol(format!("{shown} with the mode {mode} is not supported"))
         }
         _ if spec.port == 0 => Some(Problem::new("PortUnavailable", "0 is no port")),
         _ => None,
@@ -390,6 +414,7 @@ fn listener<'c>(
         protocol,
         kinds,
         wrong: wrong.or(clients.wrong),
+        is_left_out: false,
         conflict: None,
         unresolved: unresolved.or(clients.unresolved),
         clients: clients.setting,
@@ -504,18 +529,18 @@ fn conflicts(gate: &mut Gate<'_>) {
         let same = |listener: &&Listener<'_>| listener.set == first.set;
         let end = at + gate.listeners.get(at..).unwrap_or_default().iter().take_while(same).count();
         let own = gate.listeners.get_mut(at..end).unwrap_or_default();
-        for listener in own.iter_mut().filter(|listener| listener.wrong.is_none()) {
+        for listener in own.iter_mut().filter(|listener| listener.has_claim()) {
             listener.conflict = conflict(&claim(listener), &claims);
         }
         let all: Vec<Option<Claim>> =
-            own.iter().map(|listener| listener.takes_routes().then(|| claim(listener))).collect();
+            own.iter().map(|listener| listener.has_claim().then(|| claim(listener))).collect();
         for (i, listener) in own.iter_mut().enumerate() {
             let Some(Some(mine)) = all.get(i) else { continue };
             let others = all.iter().enumerate().filter(|(j, _)| *j != i);
             let others: Vec<Claim> = others.filter_map(|(_, other)| other.clone()).collect();
             listener.conflict = conflict(mine, &others);
         }
-        claims.extend(own.iter().filter(|listener| listener.takes_routes()).map(claim));
+        claims.extend(own.iter().filter(|listener| listener.has_claim()).map(claim));
         at = end;
     }
 }

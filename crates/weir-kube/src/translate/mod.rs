@@ -88,10 +88,12 @@ pub struct Options {
     pub addresses: BTreeMap<Name, Vec<String>>,
     /// Objects that are left out, with the reason for their status: what `weir check` refused in spite of the checks
     /// here, and what is beyond the share of its namespace. So a mistake of ours costs one object, not all of them. Of
-    /// HTTPRoutes, GRPCRoutes and Ingresses, matches answer with an error as far as there is room for them.
+    /// HTTPRoutes, GRPCRoutes and Ingresses, matches answer with an error as far as there is room for them, and of
+    /// ListenerSets hosts.
     pub refused: BTreeMap<(Kind, Name), String>,
-    /// Ingresses of which even the paths are left out: Weir refused the routes that answered with an error there.
-    pub dropped: BTreeSet<Name>,
+    /// Ingresses and ListenerSets of which even the paths and hosts are left out: Weir refused what answered with an
+    /// error there.
+    pub dropped: BTreeSet<(Kind, Name)>,
     /// Routes that keep their matches and answer every request with an error, with the reason for their status: of
     /// these `weir check` refused something. If they were left out, the requests would take another route, which may
     /// lack the filters that protect this one.
@@ -248,9 +250,9 @@ impl<'c> Cx<'c> {
         Some(unsupported(why))
     }
 
-    /// Whether nothing at all is made of an Ingress.
-    fn dropped(&self, name: &Name) -> bool {
-        self.options.dropped.contains(name)
+    /// Whether nothing at all is made of an object.
+    fn dropped(&self, kind: Kind, name: &Name) -> bool {
+        self.options.dropped.contains(&(kind, name.clone()))
     }
 
     /// Whether the status of an object has an entry of ours.
