@@ -261,6 +261,7 @@ impl Translator for GatewayApi {
                     || !options.closed.keys().all(is_elsewhere)
                     || !options.dropped.iter().all(is_elsewhere)
                     || options.dropped_matches.values().any(|route| route.namespace == name.namespace)
+                    || !options.refused_parts.values().all(|(owner, _)| is_elsewhere(owner))
             };
             if kind == Kind::EndpointSlice && !is_left_out(&self.options) {
                 let services = service.into_iter().chain(self.cluster.service_of(kind, &name));
@@ -274,6 +275,7 @@ impl Translator for GatewayApi {
                 options.closed.retain(|left_out, _| is_elsewhere(left_out));
                 options.dropped.retain(is_elsewhere);
                 options.dropped_matches.retain(|_, route| route.namespace != name.namespace);
+                options.refused_parts.retain(|_, (owner, _)| is_elsewhere(owner));
             });
         }
         let moved = before.is_some_and(|before| before != self.addresses(&name));
@@ -365,6 +367,7 @@ impl Translator for GatewayApi {
         let before = left_out(&self.options);
         let closed: BTreeSet<(Kind, Name)> = self.options.closed.keys().cloned().collect();
         let refused: BTreeSet<(Kind, Name)> = self.options.refused.keys().cloned().collect();
+        let parts: BTreeSet<Arc<str>> = self.options.refused_parts.keys().cloned().collect();
         for mistake in shown.iter().filter(|mistake| mistake.severity == Severity::Error) {
             if let Some(address) = missing_address(&mistake.message) {
                 self.options.unusable.insert(address);
@@ -386,6 +389,12 @@ impl Translator for GatewayApi {
                         self.options.dropped_matches.insert(thing, owner.1.clone());
                     }
                     self.options.closed.entry(owner).or_insert(why);
+                }
+                // Others share the object, and use other parts of it.
+                (Kind::Gateway | Kind::ListenerSet | Kind::Service, Some(thing))
+                    if !mistake.path.starts_with("routes.") && !parts.contains(&thing) =>
+                {
+                    self.options.refused_parts.insert(thing, (owner, why));
                 }
                 _ if can_answer => {
                     self.options.closed.entry(owner).or_insert(why);
@@ -415,9 +424,17 @@ struct Blamed {
 }
 
 /// How much is left out, of each sort.
-fn left_out(options: &Options) -> [usize; 6] {
-    let Options { refused, closed, unusable, busy, dropped, dropped_matches, .. } = options;
-    [refused.len(), closed.len(), unusable.len(), busy.len(), dropped.len(), dropped_matches.len()]
+fn left_out(options: &Options) -> [usize; 7] {
+    let Options { refused, closed, unusable, busy, dropped, dropped_matches, refused_parts, .. } = options;
+    [
+        refused.len(),
+        closed.len(),
+        unusable.len(),
+        busy.len(),
+        dropped.len(),
+        dropped_matches.len(),
+        refused_parts.len(),
+    ]
 }
 
 /// Whether a path of a diagnostic is of this route of the config, but not of what it matches.
@@ -556,6 +573,94 @@ mod tests {
         // If that does not help, nothing of it stays.
         assert!(refuse(&mut translator));
         assert!(!translator.translate().text.contains(name));
+    }
+
+    /// A mistake with the path of a setting.
+    fn mistake(path: &str) -> Mistakes {
+        let mut wrong = Diagnostic::error("file", "it holds no authority");
+        wrong.path = path.to_owned();
+        Mistakes::from(wrong)
+    }
+
+    /// Of a listener with an authority that Weir refuses, neither the Gateway nor its other listeners are left out.
+    #[test]
+    fn a_listener_that_is_refused_costs_no_other() {
+        let mut translator = translator();
+        let listener = |name: &str, port: u16| json!({ "name": name, "port": port, "protocol": "HTTP" });
+        let gateway = |label: &str| {
+            json!({
+                "metadata": { "namespace": "a", "name": "gw" },
+                "spec": {
+                    "gatewayClassName": "weir", "infrastructure": { "labels": { "a": label } },
+                    "listeners": [listener("good", 80), listener("bad", 81)],
+                },
+            })
+        };
+        put(&mut translator, "Gateway", "2", gateway("1"));
+        let served = |translator: &mut GatewayApi| {
+            let text = translator.translate().text;
+            ["\"gw_a_gw_80\"", "\"gw_a_gw_81\""].map(|listener| text.contains(listener))
+        };
+        assert_eq!(served(&mut translator), [true, true]);
+        let refused = mistake("listeners.gw_a_gw_81.tls.client_auth.ca");
+        assert!(translator.leave_out(&refused));
+        assert_eq!(served(&mut translator), [true, false]);
+        let output = translator.translate();
+        let status = &output.statuses[&Target { kind: "Gateway", key: Name::new("a", "gw") }];
+        assert_eq!(status["conditions"][0]["status"], "True", "{status}");
+        let accepted = |at: usize| &status["listeners"][at]["conditions"][0];
+        assert_eq!(accepted(0)["status"], "True");
+        assert_eq!(
+            (&accepted(1)["status"], &accepted(1)["message"]),
+            (&json!("False"), &json!("it holds no authority"))
+        );
+        assert!(!translator.leave_out(&refused), "nothing new");
+        put(&mut translator, "Gateway", "3", gateway("2"));
+        assert_eq!(served(&mut translator), [true, true]);
+    }
+
+    /// Of a Service with an upstream that Weir refuses, the other upstreams stay, and whoever uses it is told.
+    #[test]
+    fn an_upstream_that_is_refused_costs_no_other() {
+        let mut translator = translator();
+        let meta = |name: &str| json!({ "namespace": "a", "name": name });
+        let ports = json!([{ "name": "web", "port": 80 }, { "name": "db", "port": 81 }]);
+        put(&mut translator, "Service", "1", json!({ "metadata": meta("s"), "spec": { "ports": ports } }));
+        let mut slice = json!({
+            "metadata": meta("s-1"), "addressType": "IPv4", "endpoints": [{ "addresses": ["10.0.0.1"] }],
+            "ports": [{ "name": "web", "port": 80 }, { "name": "db", "port": 81 }],
+        });
+        slice["metadata"]["labels"] = json!({ "kubernetes.io/service-name": "s" });
+        put(&mut translator, "EndpointSlice", "1", slice);
+        let listeners = json!([
+            { "name": "http", "port": 80, "protocol": "HTTP" }, { "name": "tcp", "port": 82, "protocol": "TCP" },
+        ]);
+        let spec = json!({ "gatewayClassName": "weir", "listeners": listeners });
+        put(&mut translator, "Gateway", "2", json!({ "metadata": meta("gw"), "spec": spec }));
+        let route = |section: &str, port: u16| {
+            json!({
+                "parentRefs": [{ "name": "gw", "sectionName": section }],
+                "rules": [{ "backendRefs": [{ "name": "s", "port": port }] }],
+            })
+        };
+        put(&mut translator, "HTTPRoute", "2", json!({ "metadata": meta("web"), "spec": route("http", 80) }));
+        put(&mut translator, "TCPRoute", "1", json!({ "metadata": meta("db"), "spec": route("tcp", 81) }));
+        let upstreams = ["svc_a_s_80", "svc_a_s_81_tcp"];
+        let there = |output: &Output| upstreams.map(|name| output.supplies.contains_key(name));
+        let reason = |output: &Output, kind: &'static str, name: &str| {
+            let status = &output.statuses[&Target { kind, key: Name::new("a", name) }];
+            status["parents"][0]["conditions"][1]["reason"].as_str().unwrap().to_owned()
+        };
+        assert_eq!(there(&translator.translate()), [true, true]);
+        assert!(translator.leave_out(&mistake("upstreams.svc_a_s_81_tcp.tls.ca")));
+        let output = translator.translate();
+        assert_eq!(there(&output), [true, false]);
+        assert_eq!(reason(&output, "HTTPRoute", "web"), "ResolvedRefs");
+        assert_eq!(reason(&output, "TCPRoute", "db"), "BackendNotFound");
+        // It may be better once an object of its namespace has changed.
+        put(&mut translator, "TCPRoute", "2", json!({ "metadata": meta("db"), "spec": route("tcp", 80) }));
+        put(&mut translator, "TCPRoute", "3", json!({ "metadata": meta("db"), "spec": route("tcp", 81) }));
+        assert_eq!(there(&translator.translate()), [true, true]);
     }
 
     /// Where the system does not let us listen, one listener is left out until the address is free.

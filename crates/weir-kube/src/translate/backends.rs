@@ -228,6 +228,9 @@ pub(super) fn upstream(
     let identity = manner.identity.as_ref().filter(|_| is_secure);
     parts.extend(identity.map(identity_part));
     let name = names::join(&parts.iter().map(String::as_str).collect::<Vec<_>>());
+    if let Some(refused) = cx.refused_part(&name) {
+        return Err(Problem { reason: "BackendNotFound", ..refused });
+    }
     cx.own(&name, Kind::Service, service);
     let shared: Arc<str> = name.as_str().into();
     cx.pods.feed(service, &port.name, &shared);

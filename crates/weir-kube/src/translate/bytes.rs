@@ -1,7 +1,7 @@
 //! TLSRoutes and TCPRoutes: connections that are passed on to an upstream.
 
 use super::attach::{Findings, attach, count, report};
-use super::backends::{Manner, identity_part, nowhere, resolve, service_of, tls_of};
+use super::backends::{Backend, Manner, identity_part, nowhere, resolve, service_of, tls_of};
 use super::layout::is_of_other_name;
 use super::listeners::{Gate, Protocol};
 use super::{Cx, Identity, MAX_ENDPOINTS, is_kind, unsupported};
@@ -137,9 +137,13 @@ fn pool(
     }
     // The usual route has one Service, whose upstream others may share.
     if let ([only], [_]) = (backends, &found[..]) {
-        return match resolve(cx, (kind, meta), only, manner, gateways).ok()? {
-            super::backends::Backend::Upstream(name) => Some(name),
-            super::backends::Backend::Empty => None,
+        return match resolve(cx, (kind, meta), only, manner, gateways) {
+            Ok(Backend::Upstream(name)) => Some(name),
+            Ok(Backend::Empty) => None,
+            Err(problem) => {
+                findings.unresolved(problem);
+                None
+            }
         };
     }
     let tls = policies.first()?.clone();

@@ -18,7 +18,7 @@ use std::net::SocketAddr;
 const CLOSED_HOST: usize = 256;
 
 /// Says which listener of Weir serves each.
-pub(super) fn lay_out(gate: &mut Gate<'_>) {
+pub(super) fn lay_out(cx: &Cx<'_>, gate: &mut Gate<'_>) {
     if gate.wrong.is_some() || gate.is_unbound {
         return;
     }
@@ -35,7 +35,7 @@ pub(super) fn lay_out(gate: &mut Gate<'_>) {
     for listener in gate.listeners.iter_mut().filter(|listener| listener.is_good()) {
         let port = listener.spec.port;
         let is_inner = tls.get(&port).is_some_and(|count| *count > 1) || passes.get(&port) == Some(&true);
-        listener.weir = Some(match is_inner && listener.protocol.family() == Protocol::Https.family() {
+        let weir = match is_inner && listener.protocol.family() == Protocol::Https.family() {
             true => {
                 let (kind, of) = listener.set.map_or(("gw", name), |set| ("set", set));
                 names::join(&[
@@ -49,7 +49,11 @@ pub(super) fn lay_out(gate: &mut Gate<'_>) {
                 ])
             }
             false => outer(name, port),
-        });
+        };
+        match cx.refused_part(&weir).or_else(|| cx.refused_part(&outer(name, port))) {
+            Some(refused) => listener.wrong = Some(refused),
+            None => listener.weir = Some(weir),
+        }
     }
     gate.closed = closed(gate);
 }
@@ -215,6 +219,10 @@ fn destinations(cx: &mut Cx<'_>, gate: &Gate<'_>, listener: &Listener<'_>) -> Ve
             for (host, upstream) in &listener.bytes {
                 let digest = names::hex(host.as_bytes(), 6);
                 let name = names::join(&[weir, if host.is_empty() { "any" } else { &digest }]);
+                if cx.refused_part(&name).is_some() {
+                    all.push((host.clone(), json!({ "upstream": nowhere(cx) })));
+                    continue;
+                }
                 cx.own(&name, kind, owner);
                 let value = json!({ "tls": tls(listener), "tcp": { "upstream": upstream } });
                 cx.config.listeners.insert(name.clone(), value);

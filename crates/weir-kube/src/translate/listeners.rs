@@ -259,7 +259,7 @@ pub(super) fn gather<'c>(cx: &mut Cx<'c>) -> Vec<Gate<'c>> {
                 taken.insert(address, at);
             }
         }
-        lay_out(gate);
+        lay_out(cx, gate);
     }
     gates
 }

@@ -101,6 +101,10 @@ pub struct Options {
     /// Routes of the config that are left out, each with the name of its HTTPRoute or GRPCRoute: `weir check` refused
     /// what they match. The other routes of that object are closed.
     pub dropped_matches: BTreeMap<Arc<str>, Name>,
+    /// Listeners and upstreams of the config that are left out, each with its object and the reason for statuses:
+    /// `weir check` refused them. A route with such an upstream answers with an error, and what such a listener would
+    /// serve is not accepted. Whatever else is made of the object stays.
+    pub refused_parts: BTreeMap<Arc<str>, ((Kind, Name), String)>,
     /// Our own namespace and the port of the admin listener in its pods: no backend of another namespace may lead there.
     pub admin: Option<(String, u16)>,
     /// Addresses that were asked for and that no machine of ours has: nothing listens there.
@@ -241,6 +245,12 @@ impl<'c> Cx<'c> {
     /// Why an object is left out, if it is.
     fn refused(&self, kind: Kind, name: &Name) -> Option<Problem> {
         let why = self.options.refused.get(&(kind, name.clone()))?;
+        Some(unsupported(why))
+    }
+
+    /// Why a listener or an upstream of the config is left out, if it is.
+    fn refused_part(&self, thing: &str) -> Option<Problem> {
+        let (_, why) = self.options.refused_parts.get(thing)?;
         Some(unsupported(why))
     }
 
