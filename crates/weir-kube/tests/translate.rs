@@ -498,6 +498,23 @@ fn the_hosts_of_a_listener_set_that_is_left_out_stay_closed() {
     assert_eq!(ask(&options, plain, "older.test"), "404", "the younger one has the host now");
 }
 
+/// Whoever loses something because an object of another namespace is left out is told.
+#[test]
+fn whoever_loses_a_gateway_or_a_service_is_told() {
+    use weir_kube::Kind;
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let case = read(&folder, &folder.join("http-cross-namespace.yaml"));
+    let told = |left_out: Option<(Kind, Name)>| {
+        let mut options = case.options.clone();
+        options.refused.extend(left_out.map(|object| (object, "it is too much".to_owned())));
+        let notices = translate(&case.cluster, &options).notices;
+        notices.into_iter().map(|(kind, name, _)| format!("{} {name}", kind.as_str())).collect::<Vec<_>>()
+    };
+    assert_eq!(told(None), Vec::<String>::new());
+    assert_eq!(told(Some((Kind::Gateway, Name::new("infra", "edge")))), ["HTTPRoute web/cross"]);
+    assert_eq!(told(Some((Kind::Service, Name::new("web", "web1")))), ["Service web/web1"]);
+}
+
 /// Where the system does not let us listen, only the listeners of this address are left out.
 #[test]
 fn an_address_that_is_taken_costs_its_listeners_alone() {

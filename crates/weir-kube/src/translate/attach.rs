@@ -132,6 +132,19 @@ pub(super) fn attach<'c>(
     attached
 }
 
+/// Tells whoever wrote a route of Gateways that are left out. The status of the route says only that they accept it, and
+/// theirs may stand in a namespace that its owner cannot read.
+pub(super) fn tell_of_gateways(cx: &mut Cx<'_>, (kind, meta): (Kind, &Meta), attached: &Attached<'_>) {
+    let gateways = attached.parents.iter().filter(|parent| parent.wrong.is_none());
+    let gateways: BTreeSet<&Name> = gateways.map(|parent| &parent.gateway).collect();
+    for gateway in gateways {
+        if cx.refused(Kind::Gateway, gateway).is_some() {
+            let message = format!("Gateway {gateway} is left out, so the route is not served there");
+            cx.notices.push((kind, meta.key(), unsupported(message)));
+        }
+    }
+}
+
 /// Counts a route at the listeners that it attached to, and notes its hosts there. One that is not accepted counts
 /// nowhere.
 pub(super) fn count(gates: &mut [Gate<'_>], kind: Kind, listeners: &[(usize, usize, Vec<String>)]) {
@@ -178,12 +191,12 @@ fn listeners(
         return Err(Problem::new("NoMatchingParent", "no listener has this sectionName and port"));
     }
     let mut found = Vec::new();
-    let (mut is_allowed, mut is_taken) = (false, false);
-    for &at in candidates {
-        let Some(listener) = gate.listeners.get(at) else { continue };
+    let (mut is_accepted, mut is_allowed, mut is_taken) = (false, false, false);
+    let of_gate = candidates.iter().filter_map(|at| Some((*at, gate.listeners.get(*at)?)));
+    for (at, listener) in of_gate.filter(|(_, listener)| listener.takes_routes()) {
+        is_accepted = true;
         let own = &listener.meta.namespace;
-        if !listener.takes_routes()
-            || !listener.kinds.contains(&kind)
+        if !listener.kinds.contains(&kind)
             || !allows(cx, listener.allowed(), From::Same, own, &meta.namespace)
         {
             continue;
@@ -211,10 +224,14 @@ fn listeners(
         (true, true) => {
             Err(Problem::new("NoMatchingListenerHostname", "no listener has a host in common with the route"))
         }
-        (true, false) => Err(Problem::new(
-            "NotAllowedByListeners",
-            "no listener lets routes of this kind and namespace attach",
-        )),
+        (true, false) => {
+            let message = match is_accepted {
+                true => "no listener lets routes of this kind and namespace attach",
+                // What is wrong may be none of the business of whoever wrote the route.
+                false => "no listener that it names is accepted: the status of the listener says why",
+            };
+            Err(Problem::new("NotAllowedByListeners", message))
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! TLSRoutes and TCPRoutes: connections that are passed on to an upstream.
 
-use super::attach::{Findings, attach, count, report};
+use super::attach::{Findings, attach, count, report, tell_of_gateways};
 use super::backends::{Backend, Manner, identity_part, nowhere, resolve, service_of, tls_of};
 use super::layout::is_of_other_name;
 use super::listeners::{Gate, Protocol};
@@ -40,6 +40,7 @@ fn route<'c>(
     statuses: &mut Vec<Status>,
 ) {
     let attached = attach(cx, gates, kind, &object.meta, &object.spec.parent_refs, &object.spec.hostnames);
+    tell_of_gateways(cx, (kind, &object.meta), &attached);
     let mut findings = Findings { unusable: attached.wrong.clone(), ..Findings::default() };
     let is_left_out = cx.refused(kind, &object.meta.key()).is_some();
     let gateways: BTreeSet<Name> = attached.parents.iter().map(|parent| parent.gateway.clone()).collect();

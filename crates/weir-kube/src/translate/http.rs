@@ -5,7 +5,7 @@
 //! (`PartiallyInvalid`, *Dropped Rule*): nothing says which requests it means.
 
 use super::arms::{self, Handled};
-use super::attach::{Attached, Findings, Place, attach, status};
+use super::attach::{Attached, Findings, Place, attach, status, tell_of_gateways};
 use super::backends::Manner;
 use super::filters::{self, Around};
 use super::listeners::Gate;
@@ -206,6 +206,7 @@ fn route<'c>(
     if attached.parents.is_empty() {
         return (attached, findings);
     }
+    tell_of_gateways(cx, (kind, meta), &attached);
     let closed = attached.wrong.clone().or(wrong).or_else(|| cx.closed(kind, &meta.key()));
     let mut left = MAX_REGEXES;
     let rules = rules(&mut left);

@@ -231,6 +231,7 @@ fn translate_with(memo: &mut Memo, cluster: &Cluster, options: &Options) -> Tran
     }
     let gateways = gates.iter().map(|gate| (gate.name.clone(), gate.object.meta.uid.clone())).collect();
     statuses::policies(&cx, &mut statuses);
+    cx.tell_of_services();
     let Cx { mut config, mut routes, notices, owners, mut pods, ingresses, room, .. } = cx;
     routes.sort_by(|a, b| (&a.rank, &a.name).cmp(&(&b.rank, &b.name)));
     config.routes = routes.iter().map(|route| (Arc::clone(&route.name), route.value.clone())).collect();
@@ -287,6 +288,13 @@ impl<'c> Cx<'c> {
         if !self.owners.contains_key(thing) {
             self.owners.insert(thing.into(), Arc::new((kind, name.clone())));
         }
+    }
+
+    /// Tells whoever wrote a Service that it is left out: routes of other namespaces may have lost it too, and nothing of
+    /// ours stands in its status.
+    fn tell_of_services(&mut self) {
+        let refused = self.options.refused.iter().filter(|((kind, _), _)| *kind == Kind::Service);
+        self.notices.extend(refused.map(|((kind, name), why)| (*kind, name.clone(), unsupported(why))));
     }
 
     /// The endpoints of a port of a Service.
