@@ -7,11 +7,13 @@ use clap::Parser;
 use clap::builder::PossibleValuesParser;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use weir_admin::Admin;
+use weir_config::schema;
 use weir_gateway::{Gateway, StartError};
 use weir_kube::api::Access;
 use weir_kube::config::double_dollars;
@@ -87,8 +89,12 @@ fn run(arguments: &Arguments) -> Result<()> {
     let access = access(arguments).map_err(|e| anyhow!("{e}"))?;
     let rest = arguments.config.as_deref().map(settings).transpose()?.unwrap_or_default();
     let folder = arguments.state.join("run");
-    let admin = admin_port(&rest).map(|port| (access.namespace.clone(), port));
-    let options = Options { controller: arguments.controller.clone(), admin, ..Options::default() };
+    let admin_address = admin_address(&rest);
+    // No endpoint can have a loopback address.
+    let admin = admin_address.filter(|address| !address.ip().is_loopback());
+    let admin = admin.map(|address| (access.namespace.clone(), address.port()));
+    let controller = arguments.controller.clone();
+    let options = Options { controller, admin, admin_address, ..Options::default() };
     let mut translator = GatewayApi::new(options, rest);
     if let Some(service) = &arguments.service {
         let service = Name::new(&access.namespace, service);
@@ -126,11 +132,12 @@ fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// The port of the admin listener, unless it listens on a loopback address, which no endpoint can have.
-fn admin_port(rest: &Map<String, Value>) -> Option<u16> {
-    let address = rest.get("admin")?.get("address")?.as_str()?;
-    let address: std::net::SocketAddr = address.parse().ok()?;
-    (!address.ip().is_loopback()).then_some(address.port())
+/// The address of the admin listener, unless it has none or is a socket in the file system.
+fn admin_address(rest: &Map<String, Value>) -> Option<SocketAddr> {
+    match rest.get("admin").and_then(|admin| admin.get("address")) {
+        None => Some(schema::Admin::DEFAULT_ADDRESS),
+        Some(written) => written.as_str()?.parse().ok(),
+    }
 }
 
 fn start(source: weir_config::Source) -> Result<Gateway> {

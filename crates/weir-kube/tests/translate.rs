@@ -628,7 +628,7 @@ fn no_gateway_gets_the_port_of_the_admin_api_or_of_another() {
     put("Gateway", "first", "2026-01-01T00:00:00Z", gateway("10.0.0.1", &[80, 9180]));
     put("Gateway", "second", "2026-01-02T00:00:00Z", gateway("::ffff:10.0.0.1", &[80, 81]));
     let admin = Some(("weir".to_owned(), 9180));
-    let options = Options { controller: CONTROLLER.to_owned(), admin, ..Options::default() };
+    let mut options = Options { controller: CONTROLLER.to_owned(), admin, ..Options::default() };
     let translated = translate(&cluster, &options);
     let served: Vec<&str> = translated.config.listeners.keys().map(String::as_str).collect();
     assert_eq!(served, ["gw_a_first_80", "gw_a_second_81"]);
@@ -640,6 +640,24 @@ fn no_gateway_gets_the_port_of_the_admin_api_or_of_another() {
         let status = status.wanted.to_string();
         assert!(status.contains("PortUnavailable") && status.contains(told), "{status}");
     }
+    // In the network of the node, the admin API listens on 127.0.0.1, where all addresses would collide with it.
+    options.admin = None;
+    options.admin_address = Some("127.0.0.1:9180".parse().unwrap());
+    let any = json!({ "gatewayClassName": "weir", "listeners": [
+        { "name": "web", "port": 8080, "protocol": "HTTP" }, { "name": "admin", "port": 9180, "protocol": "HTTP" },
+    ] });
+    let version = "gateway.networking.k8s.io/v1";
+    let meta = json!({ "namespace": "a", "name": "third", "creationTimestamp": "2026-01-03T00:00:00Z" });
+    let third = json!({ "apiVersion": version, "kind": "Gateway", "metadata": meta, "spec": any });
+    cluster.apply(&third).unwrap();
+    let served = translate(&cluster, &options).config.listeners;
+    let served: Vec<&str> = served.keys().map(String::as_str).collect();
+    assert_eq!(served, ["gw_a_first_80", "gw_a_first_9180", "gw_a_second_81", "gw_a_third_8080"]);
+    cluster.delete(weir_kube::Kind::Gateway, &Name::new("a", "first"));
+    let served = translate(&cluster, &options).config.listeners;
+    assert!(!served.contains_key("gw_a_third_9180"), "{served:?}");
+    options.admin_address = None;
+    assert!(translate(&cluster, &options).config.listeners.contains_key("gw_a_third_9180"));
 }
 
 /// Not a measurement: a quadratic algorithm would take minutes here.

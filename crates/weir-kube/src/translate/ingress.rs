@@ -6,7 +6,7 @@
 
 use super::annotations::{self, Annotated, Canaries, Goes, note};
 use super::backends::{Backend, Manner, port_of, upstream};
-use super::listeners::{Gate, Pair, certificate};
+use super::listeners::{Gate, Pair, certificate, is_of_admin};
 use super::sites::{Hosts, Site, host_of};
 use super::{Cx, MAX_MATCHES, Rank, answer};
 use crate::objects::{
@@ -55,7 +55,10 @@ pub(super) fn routes(cx: &mut Cx<'_>, gates: &[Gate<'_>], statuses: &mut Vec<Sta
     let (mut plain, mut secure) = (!taken(80), !taken(443));
     let certificates = certificates(cx, &all);
     for (port, is_served) in [(80, &mut plain), (443, &mut secure)] {
-        let Some(why) = cx.options.busy.get(&SocketAddr::from(([0, 0, 0, 0], port))) else { continue };
+        let address = SocketAddr::from(([0, 0, 0, 0], port));
+        let of_admin = || "the admin API of Weir listens there".to_owned();
+        let why = is_of_admin(cx.options, address).then(of_admin);
+        let Some(why) = why.or_else(|| cx.options.busy.get(&address).cloned()) else { continue };
         *is_served = false;
         for object in all.iter().filter(|object| port == 80 || !object.spec.tls.is_empty()) {
             let message = format!("nothing is served on port {port}: {why}");

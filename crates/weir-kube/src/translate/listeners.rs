@@ -4,7 +4,7 @@ use super::claims::Claims;
 use super::frontend::{self, Clients};
 use super::layout::lay_out;
 use super::services::{self, Wish};
-use super::{Cx, Front, Identity, MAX_LISTENERS, is_kind, route_kind, selects, unsupported};
+use super::{Cx, Front, Identity, MAX_LISTENERS, Options, is_kind, route_kind, selects, unsupported};
 use crate::objects::{
     self, CertificateRef, From, Gateway, Kind, ListenerSet, Meta, Name, Namespaces, Object,
 };
@@ -230,7 +230,6 @@ pub(super) fn gather<'c>(cx: &mut Cx<'c>) -> Vec<Gate<'c>> {
     gates.sort_by(|a: &Gate<'_>, b| a.object.meta.age().cmp(&b.object.meta.age()));
     gates.iter_mut().for_each(conflicts);
     services::assign(cx, &mut gates);
-    let admin = cx.options.admin.as_ref().map(|(_, port)| *port);
     let mut taken: BTreeMap<SocketAddr, usize> = BTreeMap::new();
     for (at, gate) in gates.iter_mut().enumerate() {
         // What is not accepted holds no port.
@@ -238,15 +237,8 @@ pub(super) fn gather<'c>(cx: &mut Cx<'c>) -> Vec<Gate<'c>> {
         for listener in gate.listeners.iter_mut().filter(|listener| is_accepted && listener.takes_routes()) {
             let port = ports.get(&listener.spec.port).copied().unwrap_or(listener.spec.port);
             let address = SocketAddr::new(gate.bind, port);
-            // 0.0.0.0 takes the port of every address, whichever of the two is older.
-            let meets = |other: &SocketAddr| {
-                // ::ffff:10.0.0.1 takes the ports of 10.0.0.1.
-                let (ip, theirs) = (address.ip().to_canonical(), other.ip().to_canonical());
-                let is_any = theirs.is_unspecified() || ip.is_unspecified();
-                other.port() == address.port() && (is_any || theirs == ip)
-            };
-            let is_taken = taken.iter().any(|(other, owner)| *owner != at && meets(other));
-            if admin == Some(port) {
+            let is_taken = taken.iter().any(|(other, owner)| *owner != at && collide(address, *other));
+            if is_of_admin(cx.options, address) {
                 let message = format!("the admin API of Weir listens on port {port}");
                 listener.wrong = Some(Problem::new("PortUnavailable", message));
             } else if is_taken {
@@ -262,6 +254,20 @@ pub(super) fn gather<'c>(cx: &mut Cx<'c>) -> Vec<Gate<'c>> {
         lay_out(cx, gate);
     }
     gates
+}
+
+/// Whether a listener at this address would take connections to the admin API, or could not listen beside it. Where
+/// other pods reach the admin API, its port is nobody's at any address.
+pub(super) fn is_of_admin(options: &Options, address: SocketAddr) -> bool {
+    options.admin.as_ref().is_some_and(|(_, port)| *port == address.port())
+        || options.admin_address.is_some_and(|admin| collide(address, admin))
+}
+
+/// Whether two sockets conflict. 0.0.0.0 takes the port of every address, whichever of the two is older, and
+/// ::ffff:10.0.0.1 the ports of 10.0.0.1.
+fn collide(a: SocketAddr, b: SocketAddr) -> bool {
+    let (ip, other) = (a.ip().to_canonical(), b.ip().to_canonical());
+    a.port() == b.port() && (ip == other || ip.is_unspecified() || other.is_unspecified())
 }
 
 fn gate<'c>(cx: &mut Cx<'c>, name: &'c Name, object: &'c Object<Gateway>) -> Gate<'c> {

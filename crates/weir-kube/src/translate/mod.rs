@@ -107,6 +107,9 @@ pub struct Options {
     pub refused_parts: BTreeMap<Arc<str>, ((Kind, Name), String)>,
     /// Our own namespace and the port of the admin listener in its pods: no backend of another namespace may lead there.
     pub admin: Option<(String, u16)>,
+    /// Where the admin API of this process listens, also if that is a loopback address. Where the pods are in the network
+    /// of their node, a Gateway may ask for its port.
+    pub admin_address: Option<SocketAddr>,
     /// Addresses that were asked for and that no machine of ours has: nothing listens there.
     pub unusable: BTreeSet<IpAddr>,
     /// Addresses and ports where the system does not let us listen now, with the reason for statuses.
