@@ -179,13 +179,18 @@ impl GatewayApi {
 
     /// The endpoints of upstreams of these Services that run, although the last translation does not have them. Their
     /// pods come and go as those of the others do.
+    ///
+    /// If the last translation has panicked, this is the case of all that runs.
     fn left_behind<'a>(&mut self, services: impl Iterator<Item = &'a Name>) -> Vec<(Arc<str>, Arc<Supply>)> {
         let mut all = Vec::new();
-        let Some(memo) = self.memo.as_mut().filter(|_| !Arc::ptr_eq(&self.running, &self.fed)) else {
+        let has_panicked = self.memo.is_none();
+        if !has_panicked && Arc::ptr_eq(&self.running, &self.fed) {
             return all;
-        };
+        }
+        let mut without = Memo::default(); // what was kept may be half changed
+        let memo = self.memo.as_mut().unwrap_or(&mut without);
         for service in services {
-            let fed = self.fed.get(service);
+            let fed = self.fed.get(service).filter(|_| !has_panicked);
             for (upstream, port) in self.running.get(service).into_iter().flatten() {
                 if !fed.is_some_and(|fed| fed.contains_key(upstream)) {
                     let endpoints = memo.endpoints(&self.cluster, &self.options, service, port);
@@ -346,6 +351,10 @@ impl Translator for GatewayApi {
     }
 
     fn moved(&mut self) -> BTreeMap<Arc<str>, Arc<Supply>> {
+        if self.memo.is_none() {
+            let running = Arc::clone(&self.running);
+            self.moved = self.left_behind(running.keys()).into_iter().collect();
+        }
         std::mem::take(&mut self.moved)
     }
 
@@ -760,10 +769,22 @@ mod tests {
             let moved = format!("{:?}", translator.moved().get(upstream));
             assert!(moved.contains(expected), "{addresses:?}: {moved}");
         }
+        // If a translation panics, nothing is kept, and the endpoints of what runs go on moving.
+        translator.memo = None;
+        for (version, addresses, expected) in [
+            ("11", &["10.0.0.11"][..], "10.0.0.11"),
+            ("12", &[], "endpoints: []"),
+            ("13", &["10.0.0.13"], "10.0.0.13"),
+        ] {
+            let told = put(&mut translator, "EndpointSlice", version, slice("used", addresses));
+            assert_eq!(told, Effect::Config, "{addresses:?}");
+            let moved = format!("{:?}", translator.moved().get(upstream));
+            assert!(moved.contains(expected), "{addresses:?}: {moved}");
+        }
         // Once it no longer runs, nobody needs them.
         translator.translate();
         translator.adopted();
-        let effect = put(&mut translator, "EndpointSlice", "11", slice("used", &["10.0.0.11"]));
+        let effect = put(&mut translator, "EndpointSlice", "14", slice("used", &["10.0.0.14"]));
         assert_eq!((effect, translator.moved().len()), (Effect::Nothing, 0));
     }
 

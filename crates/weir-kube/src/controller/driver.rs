@@ -378,7 +378,8 @@ impl<T: Translator> Driver<T> {
         (self.due, self.supply_at) = (None, None); // a translation has all endpoints
         let began = Instant::now();
         let Some(output) = ask(&mut self.translator, T::translate) else {
-            self.live = Some(live); // the next change tries again
+            // The next change tries again. Meanwhile the endpoints of what runs go on moving.
+            (self.live, self.supply_at) = (Some(live), Some(self.now()));
             return;
         };
         log::debug("translated", &[("objects", &self.store.len()), ("ms", &began.elapsed().as_millis())]);

@@ -263,6 +263,34 @@ fn a_panic_costs_neither_the_gateway_nor_later_changes() {
     }
 }
 
+/// An object that makes the translator panic may stay for long, and meanwhile the pods behind the routes come and go.
+#[test]
+fn endpoints_move_while_the_translator_panics() {
+    let (one, two) = (Upstream::named("one"), Upstream::named("two"));
+    let kube = FakeKube::start();
+    let slice = |origin: &Upstream| {
+        json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+            "metadata": { "namespace": "shop", "name": "cart" }, "address": origin.address().to_string(),
+        })
+    };
+    kube.put(slice(&one));
+    let mut through = route("a", "/a", "");
+    through["spec"] = json!({ "path": "/a", "upstream": "cart" });
+    kube.put(through);
+    let (_folder, path) = folder();
+    let replica = Replica::start(&kube, &path);
+    replica.wait_body("/a", "one");
+    let before = replica.translations();
+    kube.put(route("b", "/b", "panics here"));
+    eventually_within(SOON, "it is translated", || replica.translations() > before);
+    for (origin, body) in [(&two, "two"), (&one, "one")] {
+        kube.put(slice(origin));
+        replica.wait_body("/a", body);
+    }
+    replica.get("/b").expect_status(404);
+}
+
 /// A port that something else has costs nobody a change, and once it is free it is listened on.
 #[test]
 fn a_port_that_is_taken_is_tried_again() {
