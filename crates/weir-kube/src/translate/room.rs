@@ -2,14 +2,15 @@
 //!
 //! These matches answer with an error, because a wider route, which may lack what guards them, would otherwise take
 //! their requests. An object may be left out because the config is too long (`quota.rs`), so what its matches cost is
-//! limited as well: for each namespace, and for all of them.
+//! limited as well. Hosts of ListenerSets that are left out count too.
 
 use std::collections::BTreeMap;
 
-/// What a namespace has.
-const OF_NAMESPACE: usize = 64 << 10;
 /// What all namespaces have together: half of what the longest config leaves for the operator's own sections.
 const OF_ALL: usize = 512 << 10;
+/// A namespace has this part of what the others have left, 64 KiB at most: however many namespaces a tenant has, another
+/// one still has some room.
+const PART: usize = 8;
 
 /// The bytes that one translation has used so far.
 #[derive(Debug, Default)]
@@ -19,11 +20,12 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// Takes so many bytes for an object of a namespace. False if the namespace, or all together, would have more than
-    /// they may; then nothing is taken.
+    /// Takes so many bytes for an object of a namespace. False if the namespace would have more than it may; then nothing
+    /// is taken.
     pub(super) fn take(&mut self, namespace: &str, bytes: usize) -> bool {
         let own = self.of_namespace.entry(namespace.to_owned()).or_default();
-        let fits = *own + bytes <= OF_NAMESPACE && self.of_all + bytes <= OF_ALL;
+        let left = OF_ALL - (self.of_all - *own);
+        let fits = *own + bytes <= left / PART;
         if fits {
             *own += bytes;
             self.of_all += bytes;
@@ -44,11 +46,15 @@ mod tests {
     #[test]
     fn no_namespace_takes_the_room_of_all() {
         let mut room = Room::default();
-        assert!(room.take("a", OF_NAMESPACE));
+        assert!(room.take("a", OF_ALL / PART));
         assert!(!room.take("a", 1));
-        let others = (0..).take_while(|number| room.take(&format!("n{number}"), OF_NAMESPACE)).count();
-        assert_eq!((others + 1) * OF_NAMESPACE, OF_ALL);
-        assert_eq!(room.used(), OF_ALL);
-        assert!(!room.take("b", 1));
+        let fill =
+            |room: &mut Room, namespace: &str| (0..).take_while(|_| room.take(namespace, 1 << 10)).count();
+        assert_eq!(fill(&mut room, "n0"), 56);
+        for number in 1..30 {
+            fill(&mut room, &format!("n{number}"));
+        }
+        assert!(room.used() <= OF_ALL);
+        assert!(room.take("b", 1 << 10), "{} bytes are used", room.used());
     }
 }
