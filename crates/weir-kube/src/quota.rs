@@ -3,6 +3,9 @@
 //! A config has at most [`LONGEST`] bytes, which many tenants share. If they ask for more, those that ask for least get
 //! all of it, and the rest get equal shares, so nobody's routes keep another's from being served. A namespace above its
 //! share keeps its oldest objects.
+//!
+//! What Weir reads beyond that, a MiB, is for what no share counts: the matches of what is left out, which `room.rs`
+//! limits to half of it, and some space.
 
 use crate::objects::{Kind, Name};
 use std::collections::BTreeMap;

@@ -122,13 +122,15 @@ impl GatewayApi {
         self.thing(&mistake.path).or_else(by_message).or_else(by_place)
     }
 
-    /// The objects of namespaces whose part of a text is greater than their share, with their bytes.
-    fn beyond(&self, text: &str, owners: &Owners) -> BTreeMap<(Kind, Name), usize> {
+    /// The objects of namespaces whose part of a text is greater than their share, with their bytes. `closed` of the text
+    /// has room of its own. What no object owns comes first, such as the operator's own sections.
+    fn beyond(&self, text: &str, owners: &Owners, closed: usize) -> BTreeMap<(Kind, Name), usize> {
         let created = |(kind, name): &(Kind, Name)| self.cluster.created(*kind, name);
         let mut sizes = sizes(text, owners);
         sizes.retain(|owner, _| !self.options.refused.contains_key(*owner));
         let costs = sizes.iter().map(|(&owner, &bytes)| Cost { owner, created: created(owner), bytes });
-        let beyond = quota::beyond(costs.collect(), self.longest).into_iter();
+        let unowned = text.len().saturating_sub(closed + sizes.values().sum::<usize>());
+        let beyond = quota::beyond(costs.collect(), self.longest.saturating_sub(unowned)).into_iter();
         beyond.map(|owner| (owner.clone(), sizes.get(owner).copied().unwrap_or_default())).collect()
     }
 
@@ -305,7 +307,8 @@ impl Translator for GatewayApi {
         }
         // What answers with an error in the place of others has room of its own.
         if text.len() > self.longest + translated.closed {
-            let (beyond, size) = (self.beyond(&text, &translated.owners), text.len());
+            let beyond = self.beyond(&text, &translated.owners, translated.closed);
+            let size = text.len();
             let fields: log::Fields<'_> = &[("bytes", &size), ("left_out", &beyond.len())];
             log::error(
                 "the objects ask for a longer config than Weir reads: the greatest namespaces are cut",
@@ -824,6 +827,27 @@ mod tests {
         translator.change(&store::Change { kind: "HTTPRoute", key: Name::new("c", "r"), object: None });
         assert!(has_b(&translator.translate()), "there is room again");
         assert!(translator.cut.is_empty());
+    }
+
+    /// What no object owns counts as well: a config that is cut fits at once.
+    #[test]
+    fn shares_leave_room_for_the_operators_own_sections() {
+        let mut translator = translator();
+        translator.rest.insert("log".to_owned(), json!({ "output": "x".repeat(5_000) }));
+        for (version, name) in [("1", "one"), ("2", "two"), ("3", "three")] {
+            let mut object = route(json!({}));
+            object["metadata"] = json!({ "namespace": "a", "name": name });
+            object["spec"]["rules"] =
+                json!([{ "matches": [{ "path": { "value": format!("/{}", "p".repeat(900)) } }] }]);
+            put(&mut translator, "HTTPRoute", version, object);
+        }
+        let whole = translator.translate().text.len();
+        translator.longest = whole - 100;
+        translator.translate();
+        assert_eq!(translator.cut.len(), 1, "one route is enough");
+        let (cut, text) = (translator.cut.clone(), translator.text.len());
+        translator.translate();
+        assert_eq!((translator.cut, translator.text.len()), (cut, text));
     }
 
     #[test]
