@@ -631,6 +631,32 @@ mod tests {
         assert_eq!(served(&mut translator), [true, true]);
     }
 
+    /// If Weir refuses even the closed hosts of a ListenerSet that is left out, these are left out too.
+    #[test]
+    fn closed_hosts_that_are_refused_are_left_out() {
+        let mut translator = translator();
+        let listener = |name: &str, host: Option<&str>| json!({ "name": name, "port": 80, "protocol": "HTTP", "hostname": host });
+        let meta = |name: &str| json!({ "namespace": "a", "name": name });
+        let spec = json!({
+            "gatewayClassName": "weir", "listeners": [listener("any", None)],
+            "allowedListeners": { "namespaces": { "from": "Same" } },
+        });
+        put(&mut translator, "Gateway", "2", json!({ "metadata": meta("gw"), "spec": spec }));
+        let spec = json!({ "parentRef": { "name": "gw" }, "listeners": [listener("own", Some("own.test"))] });
+        put(&mut translator, "ListenerSet", "1", json!({ "metadata": meta("set"), "spec": spec }));
+        translator.translate();
+        let set = (Kind::ListenerSet, Name::new("a", "set"));
+        translator.change_options(|options| drop(options.refused.insert(set, "it is too much".to_owned())));
+        let closed = |translator: &mut GatewayApi| {
+            let text = translator.translate().text;
+            let line = text.lines().find(|line| line.contains("\"host_") && line.contains("500"));
+            line.and_then(thing_of).map(str::to_owned)
+        };
+        let name = closed(&mut translator).unwrap();
+        assert!(translator.leave_out(&mistake(&format!("routes.{name}.match.hosts[0]"))));
+        assert_eq!(closed(&mut translator), None);
+    }
+
     /// Of a Service with an upstream that Weir refuses, the other upstreams stay, and whoever uses it is told.
     #[test]
     fn an_upstream_that_is_refused_costs_no_other() {

@@ -498,6 +498,37 @@ fn the_hosts_of_a_listener_set_that_is_left_out_stay_closed() {
     assert_eq!(ask(&options, plain, "older.test"), "404", "the younger one has the host now");
 }
 
+/// A listener of Weir that is left out costs what it would serve, and nothing else.
+#[test]
+fn a_listener_of_the_config_that_is_left_out_costs_no_other() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let left = |file: &str, part: &str| {
+        let case = read(&folder, &folder.join(file));
+        let mut options = case.options.clone();
+        let owner = (weir_kube::Kind::Gateway, Name::new("infra", "edge"));
+        let before: Vec<String> = translate(&case.cluster, &options).config.listeners.into_keys().collect();
+        assert!(before.iter().any(|name| name == part), "{part}: {before:?}");
+        options.refused_parts.insert(part.into(), (owner, "no".to_owned()));
+        let translated = translate(&case.cluster, &options);
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(checked(&translated, folder.path()).diagnostics.errors(), 0);
+        let now = translated.config.listeners;
+        let gone = before.into_iter().filter(|name| !now.contains_key(name)).collect::<Vec<_>>();
+        (gone, now)
+    };
+    // One that reads names has all those behind it.
+    let (gone, _) = left("gateway-https-misdirected.yaml", "gw_infra_edge_443");
+    assert_eq!(gone.len(), 4, "{gone:?}");
+    let (gone, now) = left("gateway-https-misdirected.yaml", "tls_infra_edge_gw_infra_edge_one");
+    assert_eq!(gone, ["tls_infra_edge_gw_infra_edge_one"]);
+    assert_eq!(now["gw_infra_edge_443"]["sni"]["one.example.org"], json!({ "upstream": "nowhere" }));
+    // A host of a TLSRoute has a listener of its own.
+    let part = "tls_infra_edge_gw_infra_edge_term_617a0121e915";
+    let (gone, now) = left("tls-and-tcp.yaml", part);
+    assert_eq!(gone, [part]);
+    assert_eq!(now["gw_infra_edge_443"]["sni"]["db.example.org"], json!({ "upstream": "nowhere" }));
+}
+
 /// Whoever loses something because an object of another namespace is left out is told.
 #[test]
 fn whoever_loses_a_gateway_or_a_service_is_told() {
@@ -540,6 +571,14 @@ fn an_address_that_is_taken_costs_its_listeners_alone() {
         assert_eq!(checked(&translated, folder.path()).diagnostics.errors(), 0);
         let told = format!("{:?} {:?}", translated.statuses, translated.notices);
         assert!(told.contains(why) && told.contains("PortUnavailable"), "{told}");
+        // The admin API may be what listens there.
+        options.busy.clear();
+        options.admin_address = Some(address.replace("0.0.0.0", "127.0.0.1").parse().unwrap());
+        let translated = translate(&case.cluster, &options);
+        assert_eq!(
+            translated.config.listeners.keys().collect::<Vec<_>>(),
+            listeners.keys().collect::<Vec<_>>()
+        );
     }
 }
 

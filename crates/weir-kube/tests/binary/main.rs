@@ -230,6 +230,68 @@ fn a_port_that_is_taken_costs_its_listener_alone() {
     running.stop();
 }
 
+/// In the network of the node, the admin API listens on a loopback address, and a Gateway may ask for its port.
+#[test]
+fn the_port_of_the_admin_api_costs_its_listener_alone() {
+    let kube = FakeKube::start();
+    let folder = tempfile::tempdir().unwrap();
+    let free = unused_address();
+    let running = Running::start(&kube, folder.path());
+    let admin: u16 = running.admin.rsplit(':').next().unwrap().parse().unwrap();
+    kube.put(class());
+    let mut web = gateway(free);
+    let listener = json!({ "name": "admin", "protocol": "HTTP", "port": admin });
+    web["spec"]["listeners"].as_array_mut().unwrap().push(listener);
+    web["spec"]["addresses"] = json!([]);
+    kube.put(web);
+    kube.put(redirect("old", "/old", "new.example"));
+    eventually_within(SOON, "its status says why", || {
+        let web = kube.get("Gateway", "shop", "web").unwrap();
+        let all = web.pointer("/status/listeners/1/conditions").map(Value::to_string).unwrap_or_default();
+        all.contains("PortUnavailable") && all.contains("the admin API of Weir")
+    });
+    eventually_within(SOON, "the other listener serves", || {
+        Client::can_connect(free) && Client::connect(free).get("/old").status == 302
+    });
+    running.stop();
+}
+
+/// No wider listener gets the connections and requests for the host of a listener whose Secret is missing.
+#[test]
+fn a_listener_without_its_secret_keeps_its_host() {
+    let kube = FakeKube::start();
+    let folder = tempfile::tempdir().unwrap();
+    let address = unused_address();
+    let authority = Authority::new();
+    let leaf = authority.leaf(&["localhost", "lost.test"]);
+    let text = |file: &Path| STANDARD.encode(std::fs::read(file).unwrap());
+    kube.put(json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": { "namespace": "shop", "name": "tls" },
+        "data": { "tls.crt": text(&leaf.cert_file), "tls.key": text(&leaf.key_file) },
+    }));
+    kube.put(class());
+    let listener = |name: &str, host: Option<&str>, secret: &str| {
+        json!({
+            "name": name, "protocol": "HTTPS", "port": address.port(), "hostname": host,
+            "tls": { "certificateRefs": [{ "name": secret }] },
+        })
+    };
+    let mut web = gateway(address);
+    web["spec"]["listeners"] =
+        json!([listener("any", None, "tls"), listener("lost", Some("lost.test"), "gone")]);
+    kube.put(web);
+    kube.put(redirect("old", "/old", "new.example"));
+    let running = Running::start(&kube, folder.path());
+    let connect = |name: &str| Client::try_connect_tls(address, &Tls::new(&authority, name));
+    eventually_within(SOON, "the wider listener serves", || {
+        connect("localhost").is_ok_and(|mut client| client.get("/old").status == 302)
+    });
+    assert!(connect("lost.test").is_err());
+    let request = "GET /old HTTP/1.1\r\nHost: lost.test\r\n\r\n";
+    connect("localhost").unwrap().ask(request).expect_status(421);
+    running.stop();
+}
+
 /// Of a route that Weir refuses, no wider route of another tenant gets the requests.
 #[test]
 fn a_route_that_is_refused_keeps_its_requests() {
