@@ -274,3 +274,46 @@ fn stays(name: &[u8]) -> bool {
             .iter()
             .any(|f| name.get(..f.len()).is_some_and(|start| start.eq_ignore_ascii_case(f.as_bytes())))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The two readings of a line agree wherever it begins, wherever its parts end, and however many bytes follow. The
+    /// window of the common one is 32 bytes long.
+    #[test]
+    fn a_common_line_is_read_as_any_other() {
+        const RARE: &[u8] = b"\0\t\n\r !-09:;@AZ[_`az{\x7f\x80\xff";
+        let told =
+            |line: Option<Line>| line.map(|Line { entry, plain, end }| format!("{entry:?} {plain} {end}"));
+        let mut random = fastrand::Rng::with_seed(6);
+        let (mut common, mut rare, mut none) = (0, 0, 0);
+        for name in 1..36 {
+            for value in 0..36 {
+                for rest in 0..36 {
+                    let before = random.usize(..36);
+                    let mut bytes: Vec<u8> = (0..before).map(|_| RARE[random.usize(..RARE.len())]).collect();
+                    bytes.extend((0..name).map(|_| b"-AZaz"[random.usize(..5)]));
+                    bytes.extend_from_slice(b": ");
+                    bytes.extend((0..value).map(|_| b"a:\xff;"[random.usize(..4)]));
+                    bytes.extend_from_slice(b"\r\n");
+                    bytes.extend((0..rest).map(|_| b"a: \r\n\0"[random.usize(..6)]));
+                    if random.bool() {
+                        let at = random.usize(before..bytes.len());
+                        bytes[at] = RARE[random.usize(..RARE.len())];
+                    }
+                    let shown = bytes.escape_ascii();
+                    let read = line(&bytes, before);
+                    let kind = match (&read, common_line(&bytes, before)) {
+                        (None, _) => &mut none,
+                        (Some(_), None) => &mut rare,
+                        (Some(_), Some(_)) => &mut common,
+                    };
+                    *kind += 1;
+                    assert_eq!(told(read), told(rarer_line(&bytes, before)), "{before} {shown}");
+                }
+            }
+        }
+        assert!(common > 5_000 && rare > 2_000 && none > 2_000, "{common}, {rare}, {none}: a poor mixture");
+    }
+}

@@ -5,9 +5,11 @@
 
 mod reference;
 
+use std::fmt::Debug;
+
 use weir_h1::{
-    BodyKind, Connection, FieldName, Fields, Limits, Method, Progress, RequestHead, ResponseHead,
-    parse_request, parse_response,
+    BodyKind, Connection, FieldName, Fields, Head, Known, Limits, Method, ParsedHeads, Progress, RequestHead,
+    ResponseHead, parse_request, parse_response,
 };
 
 /// Heads to try. A debug build does 100 000 a second.
@@ -167,6 +169,9 @@ fn requests_are_read_as_the_reference_reads_them() {
                 accepted += 1;
                 assert_eq!(told(&head), theirs, "{}", wire.escape_ascii());
                 written_again(&head);
+                let (line, whole) =
+                    (written(|out| head.write_line(out)), written(|out| head.write_line_and_fields(out)));
+                written_in_one_copy((&line, &head.headers), &whole);
             }
             (Ok(Progress::Partial), None) => {
                 let end = wire.windows(4).any(|w| w == b"\r\n\r\n");
@@ -210,6 +215,9 @@ fn responses_are_read_as_the_reference_reads_them() {
                     None => BodyKind::UntilClose,
                 };
                 assert_eq!(head.body(Method::Get), body, "{shown}");
+                let (line, whole) =
+                    (written(|out| head.write_line(out)), written(|out| head.write_line_and_fields(out)));
+                written_in_one_copy((&line, &head.headers), &whole);
             }
             (Ok(Progress::Partial), None) => assert!(!wire.windows(4).any(|w| w == b"\r\n\r\n")),
             (Err(_), None) => {}
@@ -250,6 +258,55 @@ fn written_again(head: &RequestHead) {
     assert_eq!(owned(&next.headers), fields, "{shown}");
 }
 
+fn written(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut out = Vec::new();
+    write(&mut out);
+    out
+}
+
+/// A line and fields that are written together are what they are apart.
+fn written_in_one_copy((line, fields): (&[u8], &Fields), whole: &[u8]) {
+    let lines = fields.iter().flat_map(|(n, v)| [n, &b": "[..], v, b"\r\n"].concat());
+    let want: Vec<u8> = line.iter().copied().chain(lines).collect();
+    assert_eq!(whole.escape_ascii().to_string(), want.escape_ascii().to_string());
+}
+
+/// A head that comes again, under whichever id and before whichever bytes, is what parsing makes of it.
+#[test]
+fn heads_that_come_again_are_as_if_parsed() {
+    come_again::<RequestHead>(STARTS, RequestHead::buffer_mut);
+    come_again::<ResponseHead>(STATUSES, ResponseHead::buffer_mut);
+}
+
+fn come_again<H: Head + Default + Debug>(starts: &[&[u8]], buffer: fn(&mut H) -> &mut Vec<u8>) {
+    let mut random = Random(fastrand::Rng::with_seed(4));
+    let mut known = ParsedHeads::default();
+    let mut wires: Vec<Vec<u8>> = Vec::new();
+    let (mut same, mut refused) = (0, 0);
+    for _ in 0..ROUNDS / 4 {
+        if wires.len() < 4 || random.below(4) == 0 {
+            wires.push(grow(&mut random, starts));
+        }
+        let at = wires.len() - 1 - random.below(4.min(wires.len()));
+        let wire = [&wires[at][..], random.pick(&[b"", b"\r\n", b"more"])].concat();
+        // Mostly an id of its own, as a connection gives it; else that of another head.
+        let id = if random.below(8) == 0 { 1 + random.below(6) } else { 1 + at };
+        let limits = Limits { fields: [100, 100, 3][random.below(3)], ..Limits::default() };
+        let [mut fresh, mut again] = [(); 2].map(|()| H::default());
+        buffer(&mut fresh).extend_from_slice(&wire);
+        buffer(&mut again).extend_from_slice(&wire);
+        let want = fresh.parse(&limits);
+        assert_eq!(known.parse(id as u32, &mut again, &limits), want, "{}", wire.escape_ascii());
+        if want == Ok(Progress::Complete) {
+            same += 1;
+            assert_eq!(format!("{again:?}"), format!("{fresh:?}"), "{}", wire.escape_ascii());
+        } else {
+            refused += 1;
+        }
+    }
+    assert!(same > 1_000 && refused > 1_000, "{same} and {refused}: a poor mixture");
+}
+
 /// Any order of edits leaves what a plain list of pairs would hold, and writes exactly that.
 #[test]
 fn edits_do_what_they_do_to_a_list() {
@@ -268,7 +325,7 @@ fn edits_do_what_they_do_to_a_list() {
             let name = &names[random.below(names.len())];
             let same = |n: &[u8]| n.eq_ignore_ascii_case(name.as_str().as_bytes());
             let value = random.pick(&[b"", b"v", b"a b"]);
-            match random.below(4) {
+            match random.below(7) {
                 0 => {
                     head.headers.append(name, value).unwrap();
                     list.push((name.as_str().as_bytes().to_vec(), value.to_vec()));
@@ -283,6 +340,26 @@ fn edits_do_what_they_do_to_a_list() {
                     assert_eq!(head.headers.remove(name), there);
                     list.retain(|(n, _)| !same(n));
                 }
+                3 => {
+                    let there = list.iter().any(|(_, v)| v == b"1");
+                    assert_eq!(head.headers.remove_where(|_, v| v == b"1"), there);
+                    list.retain(|(_, v)| v != b"1");
+                }
+                4 => {
+                    head.headers.remove_known(Known::Date);
+                    list.retain(|(n, _)| !n.eq_ignore_ascii_case(b"date"));
+                }
+                5 => {
+                    head.set_authority(b"b.test:8").unwrap();
+                    let is_host = |(n, _): &(Vec<u8>, Vec<u8>)| n.eq_ignore_ascii_case(b"host");
+                    let place = list.iter().position(is_host).unwrap_or_default();
+                    list.insert(place, (b"Host".to_vec(), b"b.test:8".to_vec()));
+                    let mut at = 0;
+                    list.retain(|pair| {
+                        at += 1;
+                        at - 1 == place || !is_host(pair)
+                    });
+                }
                 _ => assert!(head.headers.insert(name, b"a\r\nb").is_err()),
             }
             let first = list.iter().find(|(n, _)| same(n)).map(|(_, v)| &v[..]);
@@ -293,5 +370,10 @@ fn edits_do_what_they_do_to_a_list() {
         let want: Vec<u8> = list.iter().flat_map(|(n, v)| [n, &b": "[..], v, b"\r\n"].concat()).collect();
         assert_eq!(out.escape_ascii().to_string(), want.escape_ascii().to_string());
         assert_eq!(owned(&head.headers), list);
+        let line = written(|out| head.write_line(out));
+        for copy in [head.headers.with_room(2, 20), head.headers.to_owned_fields(), head.copied().headers] {
+            written_in_one_copy((b"", &head.headers), &written(|out| copy.write_to(out)));
+        }
+        written_in_one_copy((&line, &head.headers), &written(|out| head.write_line_and_fields(out)));
     }
 }
