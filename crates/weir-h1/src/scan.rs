@@ -49,9 +49,6 @@ pub(crate) fn end_of_line(bytes: &[u8], at: usize) -> Option<usize> {
 /// As many bytes as most field lines have.
 type Window = [u8; 2 * size_of::<Block>()];
 
-/// All bytes of a window but the last: a line feed may follow them within it.
-const BUT_LAST: u32 = u32::MAX >> 1;
-
 /// The colon and the end of the value of the line that begins at `start`, if the line is as most are: a name of letters
 /// and hyphens, a colon, one space, and a value that is not empty and has no tab in it and no space around it. `None`
 /// says nothing about the line.
@@ -64,12 +61,12 @@ pub(crate) fn common_line(bytes: &[u8], start: usize) -> Option<(usize, usize)> 
     let window: &Window = bytes.get(begin..)?.first_chunk()?;
     let before = (start - begin) as u32; // at most 32, as `start` lies within the bytes
     let no_word = in_window(window, no_word).checked_shr(before)?;
-    let controls = (in_window(window, controls) & BUT_LAST).checked_shr(before)?;
+    let controls = in_window(window, controls).checked_shr(before)?;
     let colon = start + NonZero::new(no_word)?.trailing_zeros() as usize;
     // No control byte is part of a name, so the end is not before the colon.
     let end = match NonZero::new(controls) {
         Some(found) => start + found.trailing_zeros() as usize,
-        None => control(bytes, begin + size_of::<Window>() - 1),
+        None => control(bytes, begin + size_of::<Window>()),
     };
     let &[after_name, space, first] = bytes.get(colon..)?.first_chunk()?;
     let &[last, cr, lf] = bytes.get(end.checked_sub(1)?..)?.first_chunk()?;
