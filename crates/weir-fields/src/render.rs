@@ -571,6 +571,9 @@ mod tests {
             for _ in 0..4 {
                 request(of_request.as_bytes(), "https", &mut Plain, scratch, &mut Vec::new()).unwrap_err();
                 response(of_response.as_bytes(), false, &mut Plain, scratch, &mut Vec::new()).unwrap_err();
+            }
+            // By themselves, because a head that is refused leaves nothing at all behind.
+            for _ in 0..4 {
                 if !cut.ends_with('\n') {
                     trailers(cut.as_bytes(), &mut Plain, scratch, &mut Vec::new()).unwrap();
                 }

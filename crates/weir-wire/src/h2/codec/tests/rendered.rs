@@ -91,3 +91,26 @@ fn few_heads_are_known() {
         assert_eq!(known_after_two(line), None, "{line}");
     }
 }
+
+/// RFC 8441 §5: a 2xx opens a tunnel, so the client must not get one that only answers.
+#[test]
+fn no_head_that_is_known_opens_a_tunnel() {
+    let mut talk = Talk::server(BOUNDS);
+    let ask_for_tunnel = [&[(":method", "CONNECT"), (":protocol", "websocket")][..], &GET[1..]].concat();
+    let mut answer = |fields: &[(&str, &str)], want: &str| {
+        let stream = (talk.codec.last + 2) | 1;
+        talk.head(stream, fields, 0);
+        let slot = talk.codec.next_arrival().expect("it arrives");
+        let text = "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\n";
+        assert_eq!(send_response(&mut talk, slot, text), (text.len(), true));
+        let sent = talk.sent();
+        assert_eq!(sent[0].payload, block(&[(":status", want), ("content-type", "text/plain")]));
+        talk.codec.release(slot);
+        talk.sent();
+    };
+    for _ in 0..2 {
+        for (fields, want) in [(&GET[..], "200"), (&ask_for_tunnel, "502")] {
+            (0..4).for_each(|_| answer(fields, want));
+        }
+    }
+}

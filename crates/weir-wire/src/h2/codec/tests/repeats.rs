@@ -8,8 +8,10 @@ fn any_block(random: &mut fastrand::Rng) -> Vec<u8> {
     let mut block = Vec::new();
     if random.u8(..8) == 0 {
         block.push(0x20 | random.u8(..30));
-        if random.bool() {
-            block.extend_from_slice(&[0x3f, 0xe1, 0x1f]); // 4,096
+        match random.u8(..3) {
+            0 => block.extend_from_slice(&[0x3f, 0xe1, 0x1f]), // 4,096
+            1 => block.extend_from_slice(&[0x3f, random.u8(..128)]), // 31 and more: room for few entries
+            _ => {}
         }
     }
     // GET, http, `/`, the authority `h`.
@@ -20,16 +22,12 @@ fn any_block(random: &mut fastrand::Rng) -> Vec<u8> {
         if refers && random.bool() {
             block.push(0x80 | random.u8(62..66));
         } else {
-            block.extend_from_slice(&[
-                kind,
-                3,
-                b'x',
-                b'-',
-                b'a' + random.u8(..3),
-                2,
-                b'v',
-                random.u8(b'0'..b'4'),
-            ]);
+            let mut value = vec![b'v', random.u8(b'0'..b'4')];
+            if random.u8(..4) == 0 {
+                value.resize(100, b'x'); // more than a small table holds
+            }
+            block.extend_from_slice(&[kind, 3, b'x', b'-', b'a' + random.u8(..3), value.len() as u8]);
+            block.extend_from_slice(&value);
         }
     }
     if random.u8(..20) == 0 {
@@ -170,4 +168,113 @@ fn what_repeats_counts_as_any_head() {
     }
     let slot = ask(&mut talk, 11).unwrap();
     assert_eq!(talk.codec.repeats(slot), 0);
+}
+
+/// What trailers that are known hold is limited as if they were decoded.
+#[test]
+fn trailers_that_repeat_need_room() {
+    let mut talk = Talk::server(Bounds { heads: 600, ..BOUNDS });
+    let (value, sum) = ("x".repeat(400), "y".repeat(300));
+    let large = [&GET[..], &[("x-a", &value)]].concat();
+    let asked = [(&GET[..], true), (&GET, true), (&GET, true), (&large, false), (&GET, true)];
+    for (n, (fields, has_room)) in asked.into_iter().enumerate() {
+        talk.head(2 * n as u32 + 1, fields, 0);
+        let slot = talk.codec.next_arrival().expect("it arrives");
+        talk.head(2 * n as u32 + 1, &[("x-sum", &sum)], frame::END_STREAM);
+        let came = talk.codec.take_trailers(slot);
+        let whole = if has_room { format!("x-sum: {sum}\r\n").into_bytes() } else { Vec::new() };
+        assert!(came == whole && talk.codec.failed(slot).is_none() == has_room, "{n}");
+        talk.codec.release(slot);
+        talk.sent();
+    }
+}
+
+/// A head that was cut because others held much is whole when there is room again.
+#[test]
+fn no_head_that_was_cut_repeats() {
+    let mut talk = Talk::server(Bounds { heads: 600, ..BOUNDS });
+    let (value, more) = ("x".repeat(400), "y".repeat(300));
+    let large = [&GET[..], &[("x-a", &value)]].concat();
+    let asked = [&GET[..], &[("x-b", &more)]].concat();
+    talk.head(1, &large, frame::END_STREAM);
+    let slot = talk.codec.next_arrival().expect("it arrives");
+    for stream in [3, 5, 7] {
+        talk.head(stream, &asked, frame::END_STREAM);
+        assert_eq!(talk.reset(), (stream, code::REFUSED));
+    }
+    talk.codec.release(slot);
+    for stream in [9, 11, 13, 15] {
+        talk.head(stream, &asked, frame::END_STREAM);
+        let slot = talk.codec.next_arrival().expect("it arrives");
+        let mut text = Vec::new();
+        talk.codec.take_head(slot, &mut text);
+        assert_eq!(text, format!("GET / HTTP/1.1\r\nhost: h\r\nx-b: {more}\r\n\r\n").as_bytes());
+        talk.codec.release(slot);
+        talk.sent();
+    }
+}
+
+/// The answer to a request for a tunnel has a key of its own, and the same block answers other requests.
+#[test]
+fn no_answer_to_a_tunnel_repeats() {
+    let mut talk = Talk::client(&[(setting::CONNECT, 1)]);
+    let answered = |talk: &mut Talk, request: &str| {
+        let Poll::Ready(slot) = talk.begin(request, Waker::noop()) else { panic!() };
+        let stream = talk.codec.last;
+        talk.sent();
+        talk.hear(Kind::HEADERS, frame::END_HEADERS, stream, &[0x88]);
+        let Poll::Ready(Ok(text)) = talk.read(slot) else { panic!() };
+        talk.codec.release(slot);
+        talk.sent();
+        String::from_utf8(text).unwrap()
+    };
+    let mut answers = Vec::new();
+    for round in 0..2 {
+        for n in 0..4 {
+            assert_eq!(answered(&mut talk, "GET / HTTP/1.1\r\nhost: h\r\n\r\n"), "HTTP/1.1 200 \r\n\r\n");
+            let key = format!("sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ{round}{n}\r\n");
+            let ask = format!(
+                "GET / HTTP/1.1\r\nhost: h\r\nconnection: upgrade\r\nupgrade: websocket\r\n{key}\r\n"
+            );
+            let answer = answered(&mut talk, &ask);
+            assert!(answer.starts_with("HTTP/1.1 101 \r\n") && !answers.contains(&answer), "{answer}");
+            answers.push(answer);
+        }
+    }
+}
+
+/// What a block does to the table beside adding entries, it does each time it comes.
+#[test]
+fn a_block_that_shrinks_or_empties_the_table_is_decoded() {
+    let get = [0x82, 0x86, 0x84, 1, 1, b'h'];
+    let of = |parts: &[&[u8]]| parts.concat();
+    let ask = |talk: &mut Talk, block: &[u8]| {
+        let stream = (talk.codec.last + 1) | 1;
+        talk.hear(Kind::HEADERS, frame::END_HEADERS | frame::END_STREAM, stream, block);
+        let slot = talk.codec.next_arrival()?;
+        let mut text = Vec::new();
+        talk.codec.take_head(slot, &mut text);
+        talk.codec.release(slot);
+        talk.sent();
+        Some(String::from_utf8(text).unwrap())
+    };
+    let text = |lines: &str| Some(format!("GET / HTTP/1.1\r\nhost: h\r\n{lines}\r\n"));
+
+    // The table has room for all of its entries before and after.
+    let mut talk = Talk::server(BOUNDS);
+    let two = [0x40, 1, b'a', 1, b'1', 0x40, 1, b'b', 1, b'2'];
+    assert_eq!(ask(&mut talk, &of(&[&get, &two])), text("a: 1\r\nb: 2\r\n"));
+    for _ in 0..4 {
+        assert_eq!(ask(&mut talk, &of(&[&[0x3f, 127], &get])), text(""));
+    }
+    assert_eq!(ask(&mut talk, &of(&[&get, &[0xbe, 0xbf]])), text("b: 2\r\na: 1\r\n"));
+
+    // An entry larger than the table empties it (RFC 7541 §4.4).
+    let large = of(&[&get, &[0x40, 1, b'c', 100], &[b'x'; 100]]);
+    for _ in 0..4 {
+        assert_eq!(ask(&mut talk, &of(&[&[0x3f, 29], &get, &two[..5]])), text("a: 1\r\n"));
+        assert_eq!(ask(&mut talk, &large), text(&format!("c: {}\r\n", "x".repeat(100))));
+    }
+    assert_eq!(ask(&mut talk, &of(&[&get, &[0xbe]])), None);
+    assert_eq!(talk.goaway(), code::COMPRESSION);
 }
