@@ -121,6 +121,31 @@ async fn pauses_can_be_hidden() {
     tokio::join!(async { relaying.await.unwrap() }, talking);
 }
 
+/// It is written from where it was read. The body is finished by then, and yet not all in the output.
+#[tokio::test]
+async fn a_large_last_piece_waits_for_its_receiver() {
+    let ((mut from, mut sender), (mut to, mut receiver)) = (pair(), pair());
+    let mut before = poll_fn(|cx| to.poll_write(cx, b"-")).await.unwrap();
+    while let Poll::Ready(wrote) = poll_fn(|cx| Poll::Ready(to.poll_write(cx, &[b'-'; 4096]))).await {
+        before += wrote.unwrap();
+    }
+    let body = vec![b'b'; 2 * COPY_BYTES];
+    let mut relay = Relay::new(BodyKind::Length(body.len() as u64), Framing::Length, Vec::new());
+    sender.write_all(&body).await.unwrap();
+    poll_fn(|cx| {
+        assert!(relay.poll(cx, &mut from, &mut to, None).is_pending());
+        if relay.is_finished() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    let relaying = async move {
+        poll_fn(|cx| relay.poll(cx, &mut from, &mut to, None)).await.unwrap();
+    };
+    let mut got = Vec::new();
+    let (_, read) = tokio::join!(relaying, receiver.read_to_end(&mut got));
+    assert_eq!(read.unwrap(), before + body.len());
+    assert!(got.ends_with(&body));
+}
+
 #[tokio::test]
 async fn a_body_is_ended_for_a_sender_that_does_not() {
     let ((mut from, _), (mut to, mut receiver)) = (pair(), pair());

@@ -405,7 +405,8 @@ mod tests {
             client.write_all(b"fourth").unwrap();
             assert_eq!(read(&mut server, 3).await.unwrap(), b"fou");
             assert!(may_read(&server).await, "the rest is decrypted");
-            assert_eq!(read(&mut server, 64).await.unwrap(), b"rth");
+            assert!(!is_quiet(&mut server), "which takes a byte to see");
+            assert_eq!(read(&mut server, 64).await.unwrap(), b"th");
             assert!(!may_read(&server).await);
             // More than rustls reads at a time, in several records.
             let long: Vec<u8> = (0..40_000u32).map(|n| n as u8).collect();
