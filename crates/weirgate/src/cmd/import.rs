@@ -37,12 +37,17 @@ const MAX_ADDED: usize = 200;
 /// Exit code for a mistake on the command line.
 const COMMAND_LINE: u8 = 2;
 
-/// Writes a gateway's config to a folder, as small files, and a recording, an API description or the script of another
-/// load tester as one plan for `weir load -f`. The report lists every line of the source: translated exactly, changed,
-/// left out, or refused, so that a person must decide.
-///
-/// Exit code: 0 if everything was taken, and proved with `--prove`; 1 if something was left out, refused, different or
-/// not proved; 2 for a mistake on the command line; 3 if the source cannot be read or its own program refuses it.
+/// What `weir import --help` says.
+pub(super) const ABOUT: &str = "\
+Translate another gateway's config, or a recording or script into a load plan.
+
+A gateway's config becomes a folder of small files. A recording, an API description or the script of another load
+tester becomes one plan for `weir load -f`. The report lists every line of the source: translated exactly, changed,
+left out, or refused, so that a person must decide.
+
+Exit code: 0 if everything was taken, and proved with `--prove`; 1 if something was left out, refused, different or
+not proved; 2 for a mistake on the command line; 3 if the source cannot be read or its own program refuses it.";
+
 #[derive(Args)]
 pub(super) struct Import {
     /// Gateway whose config this is, or the kind of source for a load plan

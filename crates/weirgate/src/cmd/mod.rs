@@ -98,6 +98,7 @@ enum Command {
     /// List the revisions of a running Weir's config
     History(history::History),
     /// Translate another gateway's config, or a recording or script into a load plan
+    #[command(long_about = import::ABOUT)]
     Import(import::Import),
     /// Load-test a target
     Load(Box<load::Load>),
@@ -108,6 +109,7 @@ enum Command {
     /// Run the built-in test origin: bodies, delays, statuses, echo
     Origin(origin::Serve),
     /// Replay the proof of an import: the old program and Weir, asked the same
+    #[command(long_about = prove::ABOUT)]
     Prove(prove::Prove),
     /// Remove cached answers of a running Weir: by URL, prefix or tag
     Purge(purge::Purge),
@@ -128,6 +130,7 @@ enum Command {
     /// Show the state of a running Weir
     Status(status::Status),
     /// Ask the config which routes take the requests of a list, without running it
+    #[command(long_about = test::ABOUT)]
     Test(test::Test),
     /// Replace the process of a running Weir with the binary now at its path, without losing a connection
     Upgrade(upgrade::Upgrade),

@@ -21,12 +21,17 @@ const COMMAND_LINE: u8 = 2;
 /// Exit code for a source that cannot be read, or that its own program refuses.
 const UNREADABLE: u8 = 3;
 
-/// The folder is one that `weir import` wrote: its proof.yaml names the system, the old config's files, and
-/// the differences that you accept. The old program and Weir run in a world of their own, without a network and with
-/// a read-only root, before the same echo, and are asked the same.
-///
-/// Exit code: 0 if everything is the same or accepted, 1 if something differs or nothing could be proved, 2 for a
-/// mistake on the command line, 3 if the source cannot be read or its own program refuses it.
+/// What `weir prove --help` says.
+pub(super) const ABOUT: &str = "\
+Replay the proof of an import: the old program and Weir, asked the same.
+
+The folder is one that `weir import` wrote: its proof.yaml names the system, the old config's files, and the
+differences that you accept. The old program and Weir run in a sandbox, without a network and with a read-only
+root. Both forward to the same echo server and get the same requests.
+
+Exit code: 0 if everything is the same or accepted, 1 if something differs or nothing could be proved, 2 for a
+mistake on the command line or in proof.yaml, 3 if the source cannot be read or its own program refuses it.";
+
 #[derive(Args)]
 pub(super) struct Prove {
     /// The folder with weir.yaml and proof.yaml

@@ -126,6 +126,15 @@ fn the_command_line_is_documented() {
 }
 
 #[test]
+fn help_tells_what_exit_codes_mean() {
+    let weir = Cli::command();
+    for name in ["import", "prove", "test"] {
+        let about = weir.find_subcommand(name).and_then(Command::get_long_about).map(ToString::to_string);
+        assert!(about.is_some_and(|about| about.contains("\n\nExit code: 0 if ")), "{name}");
+    }
+}
+
+#[test]
 fn deprecated_keys_are_documented() {
     let mut table = "| key | write | since | ends in |\n|---|---|---|---|\n".to_owned();
     for entry in DEPRECATED {

@@ -17,17 +17,22 @@ const COMMAND_LINE: u8 = 2;
 /// The list beside the config.
 const TESTS: &str = "tests.yaml";
 
-/// The list has requests and the routes that must take them, such as the tests.yaml of `weir import`:
-///
-///   tests:
-///   - { request: GET http://shop.example/cart, route: shop.cart }
-///   - { request: GET http://shop.example/.git/x, route: none }
-///
-/// An entry may also have `headers`, `listener` and `client`. Nothing is started or asked over the network: the
-/// decision is that of `weir explain`.
-///
-/// Exit code: 0 if every request takes its route, 1 if one does not or the config is refused, 2 if the list cannot be
-/// read.
+/// What `weir test --help` says.
+pub(super) const ABOUT: &str = "\
+Ask the config which routes take the requests of a list, without running it.
+
+The list has requests and the routes that must take them, such as the tests.yaml of `weir import`:
+
+  tests:
+  - { request: GET http://shop.example/cart, route: shop.cart }
+  - { request: GET http://shop.example/.git/x, route: none }
+
+An entry may also have `headers`, `listener` and `client`. Nothing is started or asked over the network: the
+decision is that of `weir explain`.
+
+Exit code: 0 if every request takes its route, 1 if one does not or the config is refused, 2 if the list cannot be
+read.";
+
 #[derive(Args)]
 pub(super) struct Test {
     /// The list [default: tests.yaml beside the config]

@@ -115,7 +115,7 @@ pub(in crate::cmd) struct ConnectionArgs {
     /// Connect to this Unix socket
     #[arg(long, value_name = "PATH", help_heading = "Connection")]
     unix_socket: Option<PathBuf>,
-    /// Send requests through this proxy, http://[USER:PASSWORD@]HOST:PORT, not over TLS or SOCKS; or `env` for the
+    /// Send requests through this proxy, `http://[USER:PASSWORD@]HOST:PORT`, not over TLS or SOCKS; or `env` for the
     /// environment's [default: none]
     #[arg(long, value_name = "URL|env", help_heading = "Connection")]
     proxy: Option<String>,
