@@ -35,6 +35,7 @@ bless:         ## updates the generated documents, schemas and expected outputs
 	WEIR_BLESS=1 cargo test --locked --profile ci -p weir-gateway -p weir-plan -p weir-report -p weir-route -p weir-telemetry
 	WEIR_BIN='$(TARGET)/ci/weir' WEIR_BLESS=1 cargo test --locked --profile ci -p weirgate document
 	WEIR_BLESS=1 cargo test --locked --profile ci -p weirgate --test public
+	WEIR_BLESS=1 cargo test --locked --profile ci -p weir-admin --lib fields_of_status
 
 check:         ## everything CI checks: format, lints, tests, documents, dependencies
 	cargo fmt --all -- --check

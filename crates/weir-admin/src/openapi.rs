@@ -249,6 +249,8 @@ fn schemas() -> Map<String, Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weir_gateway::Status;
+    use weir_testkit::{fields_of, golden_list};
 
     /// Every schema that is named, wherever it is.
     fn named<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
@@ -268,5 +270,13 @@ mod tests {
         for name in found {
             assert!(document.pointer(name.trim_start_matches('#')).is_some(), "{name}");
         }
+    }
+
+    /// The description has no `GET /status`, which is not below `/api/v1`. Its fields are public all the same.
+    #[test]
+    fn fields_of_status() {
+        let generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
+        let schema = generator.into_root_schema_for::<Status>();
+        golden_list("status", "GET /status", &fields_of(schema.as_value()));
     }
 }

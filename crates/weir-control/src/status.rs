@@ -4,7 +4,7 @@ use crate::fleet::FleetStatus;
 use crate::trial::TrialStatus;
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 use weir_acme::Status as Kept;
@@ -25,7 +25,7 @@ pub(crate) const TOP_CAUSES: usize = 10;
 const ERROR_BYTES: usize = 4096;
 
 /// The gateway's report on itself.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct Status {
     /// Version of the program.
     pub version: String,
@@ -61,16 +61,19 @@ pub struct Status {
     pub fleet: Option<FleetStatus>,
     /// The sources of consumers, by name.
     #[serde(serialize_with = "by_name")]
+    #[schemars(with = "BTreeMap<String, ConsumerSourceStatus>")]
     pub consumer_sources: Vec<(String, ConsumerSourceStatus)>,
     /// The figures of filters' state.
     pub filters: Vec<FilterStatus>,
     /// Listeners by name.
     #[serde(serialize_with = "by_name")]
+    #[schemars(with = "BTreeMap<String, ListenerStatus>")]
     pub listeners: Vec<(String, ListenerStatus)>,
     /// The certificates of listeners.
     pub certificates: Vec<CertificateStatus>,
     /// Upstreams by name.
     #[serde(serialize_with = "by_name")]
+    #[schemars(with = "BTreeMap<String, UpstreamStatus>")]
     pub upstreams: Vec<(String, UpstreamStatus)>,
 }
 
@@ -80,7 +83,7 @@ fn by_name<T: Serialize, S: Serializer>(things: &[(String, T)], to: S) -> Result
 }
 
 /// A source of consumers.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct ConsumerSourceStatus {
     /// `current`; `kept`: it is away or says something wrong, and the last good consumers are used; `cached`: they
     /// come from the cache of an earlier process; `absent`: it has none yet, too old ones, or ones that no longer fit
@@ -110,7 +113,7 @@ impl ConsumerSourceStatus {
 }
 
 /// A listener.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct ListenerStatus {
     /// Its address as bound; absent if another listener sends it connections by name.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -148,7 +151,7 @@ impl ListenerStatus {
 }
 
 /// The result of a reload.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct ReloadStatus {
     /// When it happened: RFC 3339.
     pub at: String,
@@ -160,7 +163,7 @@ pub struct ReloadStatus {
 }
 
 /// How often a cause occurred.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct CauseCount {
     /// Its code.
     pub cause: &'static str,
@@ -169,7 +172,7 @@ pub struct CauseCount {
 }
 
 /// A certificate presented to clients.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct CertificateStatus {
     /// Its file.
     pub cert: String,
@@ -188,7 +191,7 @@ pub struct CertificateStatus {
 }
 
 /// An upstream's current state.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct UpstreamStatus {
     /// Whether so few of its endpoints are in rotation that unhealthy ones are used too.
     pub panic: bool,
@@ -203,7 +206,7 @@ pub struct UpstreamStatus {
 }
 
 /// A registry that lists the endpoints of an upstream.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct DiscoveryStatus {
     /// `consul`, `docker`, `etcd`, `file`, `kubernetes` or `srv`; `program` if the program around the gateway supplies
     /// the endpoints.
@@ -236,7 +239,7 @@ pub struct DiscoveryStatus {
 }
 
 /// An instance in a registry's list.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct InstanceStatus {
     /// Host and port.
     pub address: String,
@@ -249,7 +252,7 @@ pub struct InstanceStatus {
 }
 
 /// An instance that cannot be used.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct LeftOutStatus {
     /// Its name in the registry.
     pub id: String,
@@ -319,7 +322,7 @@ pub struct LastError {
 }
 
 /// A name among the endpoints of an upstream.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct NameStatus {
     /// The name, with its port.
     pub name: String,

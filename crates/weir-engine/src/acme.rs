@@ -1,6 +1,7 @@
 //! ACME certificates in this gateway: reaching the authorities, and reporting each certificate's status. weir-acme
 //! does the rest.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use weir_acme::{ANSWER_BYTES, Answer, Answered, Ask, Status, Transport};
@@ -15,7 +16,7 @@ const ANSWER: Duration = Duration::from_secs(60);
 pub(crate) struct Wire(pub(crate) Fetcher);
 
 /// The status of an automatically renewed certificate.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct AcmeStatus {
     /// `issued`; `stand_in` while clients get a certificate that they do not trust; `expired`.
     pub state: &'static str,
@@ -39,7 +40,7 @@ pub struct AcmeStatus {
 }
 
 /// Why there is no new certificate.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct AcmeError {
     /// The kind of failure: a stable name.
     pub reason: &'static str,

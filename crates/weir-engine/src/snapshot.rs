@@ -21,6 +21,7 @@ use crate::files::{ByHeader, Site};
 use crate::per_client::ClientLimits;
 use crate::tracing::Tracing;
 use bytes::Bytes;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -108,7 +109,7 @@ pub struct Snapshot {
 }
 
 /// One figure of a filter's state.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct FilterStatus {
     /// Where the filter is: `routes.NAME`, `plans.NAME` or `filters`.
     pub place: String,

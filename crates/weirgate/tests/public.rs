@@ -1,14 +1,19 @@
-//! What docs/reference/versions.md calls public has a list here, in `public/`: config keys, commands and options, metrics
-//! with their labels, fields of the access log, causes with their status, calls of the admin API with their roles,
-//! defaults, and fields of saved reports and plans. `every_documented_field_is_listed` in e2e/admin.rs does the same
-//! for the fields that the admin API answers with.
+//! What docs/reference/versions.md calls public has a list here, in `public/`:
+//!
+//! - config keys and filter settings, with their types and defaults;
+//! - commands, options and exit codes;
+//! - metrics with their labels, fields of the access log, causes with their status;
+//! - calls of the admin API with their roles, and the fields that it answers with. Of the latter, the tests are
+//!   `every_documented_field_is_listed` in e2e/admin.rs, and for `/status` `fields_of_status` in `openapi.rs` of
+//!   weir-admin;
+//! - fields of saved reports and plans.
 //!
 //! The lists are taken from the reference pages, which other tests compare with the code. `golden_list` of weir-testkit
 //! says how a list changes.
 
 #![allow(clippy::unwrap_used, reason = "this is test code: a panic is how a test fails")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -70,9 +75,8 @@ fn commands_and_options() {
 
 #[test]
 fn config_keys() {
-    compare("config", "config", |row| match (&*row.head, &*row.heading) {
-        ("Key", "The top level") => vec![row.name()],
-        ("Key", section) => vec![format!("{section}.{}", row.name())],
+    compare("config", "config", |row| match &*row.head {
+        "Key" => vec![row.key()],
         _ => vec![],
     });
 }
@@ -80,15 +84,24 @@ fn config_keys() {
 /// A config that does not name a key changes its meaning with the default.
 #[test]
 fn defaults_of_config_keys() {
-    compare("config", "config-defaults", |row| {
-        let Some(default) = default_of(row.cells.last().unwrap()).filter(|_| row.head == "Key") else {
-            return vec![];
-        };
-        match &*row.heading {
-            "The top level" => vec![format!("{}: {default}", row.name())],
-            section => vec![format!("{section}.{}: {default}", row.name())],
-        }
+    compare("config", "config-defaults", |row| match default_of(row.cells.last().unwrap()) {
+        Some(default) if row.head == "Key" => vec![format!("{}: {default}", row.key())],
+        _ => vec![],
     });
+}
+
+/// The page on sizing repeats some defaults, with their reasons.
+#[test]
+fn defaults_in_sizing_are_those_of_the_config() {
+    let page = |name: &str| fs::read_to_string(root().join(format!("docs/reference/{name}.md"))).unwrap();
+    let (config, sizing) = (rows(&page("config")), rows(&page("sizing")));
+    let defaults: BTreeMap<String, Option<String>> =
+        config.iter().map(|row| (row.key(), default_of(row.cells.last().unwrap()))).collect();
+    let repeated: Vec<&Row> = sizing.iter().filter(|row| row.head == "key").collect();
+    assert!(repeated.len() > 20, "sizing.md has only {} defaults: did its form change?", repeated.len());
+    for row in repeated {
+        assert_eq!(defaults.get(&row.name()), Some(&Some(row.plain(1))), "{}", row.name());
+    }
 }
 
 #[test]
@@ -97,6 +110,19 @@ fn defaults_of_filter_settings() {
         "setting" => vec![format!("{}.{}: {}", row.heading, row.name(), row.plain(2))],
         _ => vec![],
     });
+}
+
+#[test]
+fn exit_codes() {
+    let mut codes = BTreeSet::new();
+    for page in ["cli", "compare", "load"] {
+        let text = fs::read_to_string(root().join(format!("docs/reference/{page}.md"))).unwrap();
+        codes.extend(rows(&text).iter().filter(|row| row.head == "code").map(|row| match &*row.cells {
+            [code, cause, k6, split] => format!("{page}: {cause}: {code}, k6 {k6}, split {split}"),
+            _ => format!("{page}: {}", row.name()),
+        }));
+    }
+    golden_list("exit-codes", "\"Exit codes\" in docs/reference", &codes);
 }
 
 #[test]
@@ -132,9 +158,33 @@ fn metrics() {
     });
 }
 
+#[test]
+fn types_of_config_keys() {
+    compare("config", "config-types", |row| match &*row.head {
+        "Key" => vec![format!("{}: {}", row.key(), row.plain(1))],
+        _ => vec![],
+    });
+}
+
+#[test]
+fn types_of_filter_settings() {
+    compare("filters", "filter-types", |row| match &*row.head {
+        "setting" => vec![format!("{}.{}: {}", row.heading, row.name(), row.plain(1))],
+        _ => vec![],
+    });
+}
+
 // === Helpers ===
 
 impl Row {
+    /// The whole key of a row in config.md.
+    fn key(&self) -> String {
+        match &*self.heading {
+            "The top level" => self.name(),
+            section => format!("{section}.{}", self.name()),
+        }
+    }
+
     /// The first cell without backticks.
     fn name(&self) -> String {
         self.plain(0)

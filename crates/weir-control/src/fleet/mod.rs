@@ -21,6 +21,7 @@ pub use console::{Console, Fleet, Silent};
 pub(crate) use drive::{Follows, Handle, start};
 
 use crate::history::mask::hash_token;
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -35,7 +36,7 @@ use weir_fleet::{Bundle, Cache, NodeReport, Pointer};
 use weir_telemetry::log;
 
 /// The gateway's report on its source.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct FleetStatus {
     /// Where the config comes from.
     pub source: String,

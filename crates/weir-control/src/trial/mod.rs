@@ -21,6 +21,7 @@ pub(crate) use record::{Figures, Measure, Record, Sample};
 
 use crate::history::{OnTrial, Restriction};
 use record::Compared;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -69,7 +70,7 @@ pub(crate) struct Trial {
 }
 
 /// The trial in a status.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct TrialStatus {
     /// The revision.
     pub number: u64,
