@@ -1,7 +1,7 @@
 //! The compiled form: two typed trees, one of truth values and one of all others.
 //!
-//! Conditions are mostly comparisons with constants, so [`Test`] has a node for each common one: it compares the bytes of the
-//! exchange with a constant and builds no [`Value`]. Receipt: `benches/condition.rs`.
+//! Conditions are mostly comparisons with constants, so [`Test`] has a node for each common one: it compares the bytes
+//! of the exchange with a constant and builds no [`Value`]. Receipt: `benches/condition.rs`.
 
 use crate::ast::Op;
 use crate::networks::Networks;

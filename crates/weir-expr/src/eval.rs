@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 /// The values of an exchange, which the host lends to an evaluation.
 ///
-/// `key` is that of a variable such as `request.headers["x"]`, lower-cased where the variable is folded; empty for a variable
-/// without keys.
+/// `key` is that of a variable such as `request.headers["x"]`, lower-cased where the variable is folded; empty for a
+/// variable without keys.
 pub trait Values {
     /// The value of any variable, of the type that the schema has; [`Value::Absent`] if there is none. `has` asks this, for
     /// text too.
@@ -42,7 +42,8 @@ pub trait Values {
     }
 }
 
-/// Whether two texts are equal. Most are short, and a call of memcmp takes twice the instructions of comparing 16 bytes here.
+/// Whether two texts are equal. Most are short, and a call of memcmp takes twice the instructions of comparing 16 bytes
+/// here.
 #[inline]
 pub fn same(a: &[u8], b: &[u8]) -> bool {
     if a.len() != b.len() {

@@ -1,8 +1,9 @@
 //! Expressions of a config: the grammar of [CEL](https://cel.dev) with a typed compiler of our own.
 //!
 //! A host says in a [`Schema`] which variables there are, of which [`Type`] and from which [`Phase`] on. [`Condition`],
-//! [`Expression`] and [`Template`] compile a text against it, once, when the config is read; every [`Mistake`] has its place
-//! and what to write instead. At run time the host lends its [`Values`]: text is bytes, borrowed from the exchange.
+//! [`Expression`] and [`Template`] compile a text against it, once, when the config is read; every [`Mistake`] has its
+//! place and what to write instead. At run time the host lends its [`Values`]: text is bytes, borrowed from the
+//! exchange.
 //!
 //! ```
 //! use std::borrow::Cow;
@@ -50,11 +51,11 @@
 //!
 //! # No expression fails
 //!
-//! An expression that may have no value says at its place what holds then, or is a mistake of the config. The rule: text
-//! without a value is empty, JSON without a value equals nothing, and everything else needs `??` before it is compared or
-//! tested. We chose it over CEL's errors because an error at run time must become true or false anyway, and only the author
-//! of a condition knows which is safe. We chose it over an error for each sum because a sum that stops at the largest number
-//! still compares on the right side.
+//! An expression that may have no value says at its place what holds then, or is a mistake of the config. The rule:
+//! text without a value is empty, JSON without a value equals nothing, and everything else needs `??` before it is
+//! compared or tested. We chose it over CEL's errors because an error at run time must become true or false anyway, and
+//! only the author of a condition knows which is safe. We chose it over an error for each sum because a sum that stops
+//! at the largest number still compares on the right side.
 //!
 //! | what | comes to |
 //! |---|---|
@@ -81,8 +82,8 @@
 //!
 //! # Bounds
 //!
-//! No loops but macros over lists, no recursion, no I/O, no clock. Source, nesting and size are bounded, and so is the cost,
-//! which the check computes from the longest texts and lists that the schema allows: [`limits`] has all numbers.
+//! No loops but macros over lists, no recursion, no I/O, no clock. Source, nesting and size are bounded, and so is the
+//! cost, which the check computes from the longest texts and lists that the schema allows: [`limits`] has all numbers.
 //!
 //! # Left out of CEL
 //!
@@ -94,8 +95,8 @@
 //! # Files
 //!
 //! `token.rs` → `parse.rs` → `ast.rs` → `check.rs` and its folder → `code.rs` → `eval.rs`, with the functions in
-//! `signatures.rs` and `functions.rs`; `compiled.rs` and `template.rs` put them together. `diagnostic.rs`, `json.rs` (a strict parser), `limits.rs`, `networks.rs`,
-//! `schema.rs`, `text.rs`, `time.rs` and `value.rs` know none of these.
+//! `signatures.rs` and `functions.rs`; `compiled.rs` and `template.rs` put them together. `diagnostic.rs`, `json.rs` (a
+//! strict parser), `limits.rs`, `networks.rs`, `schema.rs`, `text.rs`, `time.rs` and `value.rs` know none of these.
 
 mod ast;
 mod check;

@@ -62,7 +62,8 @@ pub(crate) fn trim(text: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
     slice(text, start..end)
 }
 
-/// The parts between `separator`, at most `most`; the last holds the rest. An empty separator stands between all characters.
+/// The parts between `separator`, at most `most`; the last holds the rest. An empty separator stands between all
+/// characters.
 pub(crate) fn split<'a>(text: Cow<'a, [u8]>, separator: &[u8], most: usize) -> Arc<[Value<'a>]> {
     let mut ranges = Vec::new();
     let mut start = 0;

@@ -106,7 +106,8 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// What a macro walks through: the items of a list, the keys of a map; none if it is neither or too long a list of JSON.
+    /// What a macro walks through: the items of a list, the keys of a map; none if it is neither or too long a list of
+    /// JSON.
     pub(crate) fn items(self) -> Option<Arc<[Self]>> {
         match self {
             Self::List(items) => Some(items),

@@ -38,11 +38,11 @@ pub fn end_of_head(bytes: &[u8], seen: usize) -> Option<usize> {
 
 /// Appends the head in HTTP/1.1. `head` is all of it, with its empty line.
 ///
-/// Without `Status`, a head with `Location` is a redirect with status 302, and any other has status 200. That holds
-/// for a path in `Location` too, with which RFC 3875 §6.2.2 asks the server to answer for that path itself: nginx
-/// sends such a redirect to the client as well, and PHP never means anything else. Fields about the connection are
-/// dropped, because it is the server's (§6.3.4). Of `Connection`, the names of fields stay: the parser of HTTP/1.1
-/// drops those fields (RFC 9110 §7.6.1).
+/// Without `Status`, a head with `Location` is a redirect with status 302, and any other has status 200. That holds for
+/// a path in `Location` too. RFC 3875 §6.2.2 asks the server to answer for that path itself, but nginx also sends such
+/// a redirect to the client, and PHP never means anything else. Fields about the connection are dropped, because it is
+/// the server's (§6.3.4). Of `Connection`, the names of fields stay: the parser of HTTP/1.1 drops those fields (RFC
+/// 9110 §7.6.1).
 ///
 /// # Errors
 /// When it is no head of CGI.

@@ -37,10 +37,10 @@ causes! {
 /// **Disk.** With `disk`, a longer body goes to a file, up to `disk` bytes. The file has no name, so only this process
 /// can read it, and it is gone when the process ends. Threads that may block write it, at most 256 KiB at a time.
 ///
-/// Of a request body, all goes to the file once it exceeds `request`. Filters after `buffer` see such a body in pieces while it is sent; if there
-/// are any, an attempt that began to send it is not repeated, and `hedge` sends no second one. A filter that needs the
-/// body whole reads it into memory, within its own limit. If `disk_total` is used up or the file system fails, the
-/// request is refused with 503.
+/// A request body goes to the file as a whole once it exceeds `request`. Filters after `buffer` see such a body in
+/// pieces while it is sent; if there are any, an attempt that began to send it is not repeated, and `hedge` sends no
+/// second one. A filter that needs the body whole reads it into memory, within its own limit. If `disk_total` is used
+/// up or the file system fails, the request is refused with 503.
 ///
 /// **Responses.** With `response`, the response is sent as it arrives, and read ahead of the client by up to that many
 /// bytes in memory and then by `disk` bytes in a file. Once all of it has arrived, its connection to the upstream is

@@ -21,9 +21,9 @@ pub(super) static KIND: FilterKind = FilterKind::made_from::<CookiesSettings>("c
 ///
 /// Every `Set-Cookie` field is changed on its own, after `links` of the upstream has translated the upstream's hosts
 /// and prefixes, and so are the cookies of filters that stand behind this one in the list. A browser drops a `__Host-`
-/// cookie that has a `Domain`, lacks `Secure` or has a path other than `/`, and a `__Secure-` cookie without `Secure`:
-/// on cookies with such names a pattern changes nothing that would break these rules, and a rule with the name itself
-/// that breaks one is refused.
+/// cookie that has a `Domain`, lacks `Secure` or has a path other than `/`, and a `__Secure-` cookie without `Secure`.
+/// So a pattern leaves out changes that would break these rules, and a rule for the name itself that breaks one is
+/// refused.
 ///
 /// Browsers drop a cookie with `Secure` that arrives without TLS, and one with `SameSite=None` that lacks `Secure`.
 ///
@@ -50,7 +50,7 @@ struct Rule {
     /// The `Path`: a text sets it, `remove` removes it, and a map such as `{ /app/: / }` replaces the longest of its
     /// texts with which a path begins. Default: as the upstream wrote it.
     path: Option<Change>,
-    /// The `Domain`: a text sets it, `remove` removes it, so that the cookie is for the host alone, and a map such as
+    /// The `Domain`: a text sets it, and `remove` removes it, so that the cookie is for the host alone. A map such as
     /// `{ internal.example: www.example.com }` replaces whole names, in any case and with or without a leading dot.
     /// Default: as the upstream wrote it.
     domain: Option<Change>,

@@ -7,10 +7,10 @@ pub(super) static KIND: FilterKind = FilterKind::made_from::<LogBodySettings>("l
 /// Records request bodies in an access log with `format: replay`, so that `weir replay` can send them again.
 ///
 /// A body longer than `limit` is recorded up to there and marked as cut; `weir replay` leaves out such requests. Write
-/// this filter before those that change bodies, such as `transform`: a body that an earlier filter has changed is
-/// recorded as that filter left it and marked with `"body_changed":true`, and `weir replay` leaves it out, because the
-/// recorded header fields describe the client's. Bodies may hold personal data and passwords: they are not redacted.
-/// With another format `weir check` warns, and nothing is recorded.
+/// this filter before those that change bodies, such as `transform`. A body that an earlier filter has changed is
+/// recorded as changed and marked with `"body_changed":true`. `weir replay` leaves it out, because the recorded header
+/// fields describe the client's body. Bodies may hold personal data and passwords: they are not redacted. With another
+/// format `weir check` warns, and nothing is recorded.
 ///
 /// ```yaml
 /// - log_body: { limit: 64KiB }

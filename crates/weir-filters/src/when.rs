@@ -33,9 +33,9 @@ const LISTS: [&str; 2] = ["filters", "otherwise"];
 /// If the expression names `request.body`, JSON bodies are read before, up to `limits.expression_body_bytes`. What says
 /// that it is JSON and is not gets 400 `body_not_json`.
 ///
-/// What the expression reads may decide the answer. If it reads a cookie, a client's certificate or any field but the
-/// usual ones (`accept`, `user-agent` …), that is an identity, whatever it comes to, and a `cache` keeps a copy for
-/// each; of anything else that is not in the URL, a copy for true and one for false. A `cache` before it stores no
+/// What the expression reads may decide the answer. A cookie, a client's certificate, or any field but the usual ones
+/// (`accept`, `user-agent` …) is an identity: a `cache` keeps a copy for each value that the expression read. Of
+/// anything else that is not in the URL, it keeps one copy for true and one for false. A `cache` before it stores no
 /// answer whose request passed such an expression. An expression over the URL, the method and `consumer` changes
 /// nothing.
 ///

@@ -324,8 +324,8 @@ pub(crate) fn variable_line(name: &str, value: &str) -> String {
     format!("{name}=\"{}\"\n", value.replace(['\n', '\r'], " "))
 }
 
-/// The values of variables. A variable whose value the source does not have is a comment: neither a shell nor systemd
-/// knows a line that sets a variable only if it is not set, so a placeholder would replace the real value.
+/// The values of variables. A variable whose value the source does not have is a comment. A placeholder would replace
+/// the real value, because neither a shell nor systemd has a line that sets a variable only if it is not set.
 fn secrets(config: &Config) -> Written {
     let mut text =
         String::from("# Values of ${…} in the config. Keep it private, and out of version control.\n");

@@ -1,8 +1,8 @@
 //! Closes what `weir check` refuses of an import, so that every config that an import writes can run.
 //!
 //! A translation that Weir refuses is a mistake of weir import. The route, map or consumer that it concerns is closed
-//! or left out, its source line is refused with the words of `weir check`, and the rest of the config stays. weirgate
-//! checks, calls [`Import::close`] for each error, and checks again.
+//! or left out, and its source line is refused with the words of `weir check`. The rest of the config stays. The crate
+//! weirgate checks, calls [`Import::close`] for each error, and checks again.
 
 use super::config::{Config, Match, Route};
 use super::ledger::Piece;

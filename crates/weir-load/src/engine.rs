@@ -61,8 +61,8 @@ struct Interrupted {
 
 impl Interrupt {
     /// Ends the run now, without a graceful stop; the report covers what was measured so far. Users of scenarios break
-    /// off their iterations and run the steps of `end`, which may take as long as at the planned end of a run: a quarter
-    /// of the graceful stop, at most 5 s. A later run ends immediately.
+    /// off their iterations and run the steps of `end`. These may take as long as at the planned end of a run: a
+    /// quarter of the graceful stop, at most 5 s. A later run ends immediately.
     pub fn end(&self) {
         self.interrupt(Message::Interrupt);
     }

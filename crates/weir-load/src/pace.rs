@@ -1,8 +1,8 @@
 //! When requests begin: a plan's pace as pure functions of time.
 //!
-//! This module has no clock. For an open loop it computes the intended start of the run's k-th request ([`Starts`]);
-//! for a closed loop, whether a client may send at a moment and when it may next ([`Users`]); and by weights, who is
-//! next ([`mix`]). `shape` does so for lists of parts. `schedule` is an open loop's starts with the changes made
+//! This module has no clock. For an open loop it computes the intended start of the run's k-th request ([`Starts`]).
+//! For a closed loop it says whether a client may send at a moment, and when it may next ([`Users`]). [`mix`] says by
+//! weights who is next. `shape` does so for lists of parts. `schedule` is an open loop's starts with the changes made
 //! during the run.
 
 mod schedule;

@@ -5,9 +5,10 @@
 //!
 //! *Layout.* `written` is the file as its author writes it; `read` turns it into a [`Plan`] and collects every mistake.
 //! `plan` holds the types that an engine walks through: scenarios, steps, requests. At run time `scope` holds the
-//! values of one user, `template` writes requests from them, `keep` and `check` look at an [`Answer`], `condition`
-//! decides `if` and `while`, `cookie` is the jar of a user, `pause` draws waits, `data` has the rows of data sets, and
-//! `shape` says when iterations begin. `path` (JSON), `origin` (URLs) and `grpc` (status codes) know none of these.
+//! values of one user, and `template` writes requests from them. `keep` and `check` look at an [`Answer`], and
+//! `condition` decides `if` and `while`. `cookie` is the jar of a user, `pause` draws waits, `data` has the rows of
+//! data sets, and `shape` says when iterations begin. `path` (JSON), `origin` (URLs) and `grpc` (status codes) know
+//! none of these.
 
 mod answer;
 mod check;

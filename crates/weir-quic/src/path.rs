@@ -12,9 +12,9 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Datagrams from an address other than the present one which a connection accepts at once, each of which proves the
-/// address anew or asks us to: quinn-proto sends 1,200 bytes to that address (RFC 9000 §8.2), whatever arrived from it.
-/// A phone that changes networks sends a few.
+/// How many datagrams from new addresses a connection accepts at once. Each proves the new address, or makes us ask for
+/// a proof: quinn-proto sends 1,200 bytes to that address (RFC 9000 §8.2), whatever arrived from it. A phone that
+/// changes networks sends a few.
 const MOVES: u32 = 16;
 
 /// The time after which it accepts one more.

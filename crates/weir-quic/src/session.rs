@@ -1,5 +1,6 @@
-//! The TLS session of a client's connection. quinn-proto's own keeps all of rustls for as long as the connection lives;
-//! this one frees it at the end of the handshake, and keeps what a connection is asked for later.
+//! The TLS session of a client's connection. It frees the state of rustls at the end of the handshake and keeps only
+//! what a connection is asked for later. The session of quinn-proto would keep all of it as long as the connection
+//! lives.
 //!
 //! It tells a client that it may open more streams than quinn-proto has entries for: see [`crate::allowance`].
 

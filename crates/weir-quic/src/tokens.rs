@@ -1,7 +1,7 @@
 //! Tokens by which a client that comes back proves its address at once (NEW_TOKEN, RFC 9000 §8.1.3).
 //!
-//! A token names the IP address that it was given to, and works once: whoever has copied one could otherwise use it to
-//! make us send more than three times what it sends to that address.
+//! A token names the IP address that it was given to, and works once. Otherwise, somebody who copied one could make us
+//! send that address more than three times what they send.
 
 use quinn_proto::{TokenLog, TokenReuseError};
 use std::collections::HashSet;

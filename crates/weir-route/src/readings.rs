@@ -46,10 +46,10 @@ pub struct Contested {
 /// Settles the route of a request whose canonical path is ambiguous. `found` is the route of the path as written.
 /// `setting` returns a route's setting for escaped slashes; without a route, the listener's.
 ///
-/// The route of the path as written decides by its setting. `Decode` looks the route up again. `Refuse` requires
-/// every reading to take the same route. Path parameters are refused in the same way, whatever the setting, except on
-/// a route whose own path contains a `;`: there the config's meaning is clear. Escaped signs are refused likewise. Cost: at most nine
-/// more lookups, twice as many if the listener keeps slashes.
+/// The route of the path as written decides by its setting. `Decode` looks the route up again. `Refuse` requires every
+/// reading to take the same route. Path parameters are refused in the same way, whatever the setting, except on a route
+/// whose own path contains a `;`: there the config's meaning is clear. Escaped signs are refused likewise. Cost: at
+/// most nine more lookups, twice as many if the listener keeps slashes.
 ///
 /// # Errors
 /// The reading that takes another route.

@@ -133,11 +133,11 @@ impl Table {
     /// Never panics, and allocates nothing unless more than 32 nodes of the path trie fit one path, or a path of more
     /// than 256 bytes meets a host with a route that ignores case.
     ///
-    /// Cost: a hash of the host, and of each of its suffixes that is as long as some wildcard. Where a table has hosts
-    /// such as `x.*`, a hash of each beginning of the host; where it has regexes, a hash of each part that is as long as
-    /// some literal text of one, and one run of each whose literal beginning and end fit. For each host entry that
-    /// fits, most specific first, one lookup by path: linear in the path, independent of the number of other routes.
-    /// In addition, each regex whose literal prefix fits, and the conditions of candidates with a matching path.
+    /// Cost: a hash of the host, and of each of its suffixes that is as long as some wildcard. Hosts such as `x.*` in
+    /// the table add a hash of each beginning of the host. Regexes add a hash of each part that is as long as some
+    /// literal text of one, and one run of each regex whose literal beginning and end fit. For each host entry that
+    /// fits, most specific first, one lookup by path: linear in the path, independent of the number of other routes. In
+    /// addition, each regex whose literal prefix fits, and the conditions of candidates with a matching path.
     pub fn find<H: Headers, T: Trace>(&self, request: &Request<'_, H>, trace: &mut T) -> Option<RouteId> {
         let mut accept = |candidate: Candidate| {
             let entry = candidate.route();

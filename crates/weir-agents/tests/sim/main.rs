@@ -1,6 +1,6 @@
-//! Runs coordinator and agents, the real state machines, over links that delay, reorder, lose and double messages,
-//! with clocks that differ, agents that crash, restart, stand still, lie, do not end or are ended by their operators,
-//! networks that fail, and strangers that order agents about. One seed decides everything.
+//! Runs coordinator and agents, the real state machines, in a simulated world that one seed decides. Links delay,
+//! reorder, lose and double messages, networks fail, and clocks differ. Agents crash, restart, stand still, lie, do not
+//! end, or are ended by their operators. Strangers order agents about.
 
 mod world;
 

@@ -39,10 +39,10 @@ pub(super) struct CacheSettings {
     /// differ.
     store: String,
     /// Lifetime of an answer with status 200, 203, 204, 300, 301 or 308 that specifies none. Or lifetimes by status, of
-    /// which `any` is for all others: `{ 200: 7d, 302: 7d, 4xx: 1m, any: 0s }`; `0s` keeps nothing. Refusals of
-    /// one client or request (400, 401, 403, 407, 408, 413, 417, 421, 425, 426, 428, 429, 431) are kept only if their
-    /// own status is listed. Default: it is not kept. An answer to a request with `cookie` is not kept either, unless `key` has `header:cookie`: remove a
-    /// meaningless cookie before the cache.
+    /// which `any` is for all others: `{ 200: 7d, 302: 7d, 4xx: 1m, any: 0s }`; `0s` keeps nothing. Refusals of one
+    /// client or request (400, 401, 403, 407, 408, 413, 417, 421, 425, 426, 428, 429, 431) are kept only if their own
+    /// status is listed. Default: it is not kept. An answer to a request with `cookie` is not kept either, unless `key`
+    /// has `header:cookie`: remove a meaningless cookie before the cache.
     #[serde(default)]
     ttl: Option<Ttl>,
     /// Fields of answers that count as absent: `cache-control`, `expires`, `set-cookie` (the copy is kept without its

@@ -34,8 +34,9 @@ pub enum Workers {
 pub struct AccessLog {
     /// Destination of the lines: `stdout`, `stderr`, `"off"` or a file, which SIGUSR1 reopens. Default `stdout`.
     pub output: Output,
-    /// `json`, `replay` (JSON with the whole request, for `weir replay`), `combined` (as in Apache and nginx), or a template with fields in braces and expressions, such as
-    /// `{time} {method} {path} {status} {= maps.tenants }`. Default `json`.
+    /// `json`, `replay` (JSON with the whole request, for `weir replay`), `combined` (as in Apache and nginx), or a
+    /// template with fields in braces and expressions, such as `{time} {method} {path} {status} {= maps.tenants }`.
+    /// Default `json`.
     pub format: AccessFormat,
     /// What to add to a JSON line: `header:NAME` and `response_header:NAME`, which a template names in braces, and
     /// keys with texts that may have expressions, such as `{ tenant: "= maps.tenants" }`. Default none.

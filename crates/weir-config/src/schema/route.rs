@@ -74,9 +74,10 @@ pub struct Match {
     /// addresses. Default: any host.
     #[schemars(with = "Vec<String>")]
     pub hosts: Box<[CompactString]>,
-    /// The path, or a list of paths of which one has to match: literal (`/hello`), with names (`/users/{id}`,
-    /// `/users/{id}.json`), with a tail (`/beta/*`, `/spot/{rest*}`), a raw prefix (`/beta*`) or a regular expression
-    /// for the whole path (`~/v[0-9]+/.*`). Default `/*`. `/beta/*` matches `/beta`, `/beta/` and all below, never `/betax`; `/beta*` matches `/betax` too.
+    /// The path, or a list of paths of which one has to match. A path is literal (`/hello`), has names (`/users/{id}`,
+    /// `/users/{id}.json`) or a tail (`/beta/*`, `/spot/{rest*}`), or is a raw prefix (`/beta*`) or a regular
+    /// expression for the whole path (`~/v[0-9]+/.*`). Default `/*`. `/beta/*` matches `/beta`, `/beta/` and all below,
+    /// never `/betax`; `/beta*` matches `/betax` too.
     pub path: Paths,
     /// `insensitive` compares the ASCII letters of `path` without case; captures and the path that filters and
     /// upstreams see keep theirs. Not for a regular expression. Default `sensitive`. Protect both spellings if an

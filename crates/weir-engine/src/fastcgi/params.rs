@@ -23,9 +23,9 @@ pub(crate) struct Facts<'a> {
     pub(crate) keep: KeepConnection,
 }
 
-/// Fields that are not passed on as `HTTP_…`: two have names of their own, `Host` is written apart, `Proxy` would be
-/// read as the proxy for outgoing requests (httpoxy, CVE-2016-5385), and the others are about the connection
-/// (RFC 3875 §4.1.18).
+/// Fields that are not passed on as `HTTP_…`. Two have names of their own, and `Host` is written apart. Programs would
+/// read `Proxy` as the proxy for outgoing requests (httpoxy, CVE-2016-5385). The others are about the connection (RFC
+/// 3875 §4.1.18).
 const NOT_PASSED: &[&str] = &[
     "connection",
     "content-length",

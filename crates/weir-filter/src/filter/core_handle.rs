@@ -58,8 +58,8 @@ pub struct StreamRequest {
     pub path: String,
     /// Fields besides Host. The method is POST.
     pub headers: Vec<(FieldName, Vec<u8>)>,
-    /// The beginning of the body, which an endpoint may get again if the one before has certainly not processed it, if
-    /// a connection from the pool turned out to be closed, or as `retry` of the upstream says.
+    /// The beginning of the body. It may be sent again: if the endpoint before has certainly not processed it, if a
+    /// connection from the pool turned out to be closed, or as `retry` of the upstream says.
     pub first: Vec<u8>,
     /// When the answer must have begun.
     pub end: Instant,

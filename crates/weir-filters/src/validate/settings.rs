@@ -19,8 +19,8 @@ use weir_schema::{FILE_BYTES, Schema};
 /// The answer is a problem (RFC 9457, `application/problem+json`) that names each fault: where, as a JSON pointer, and
 /// what was expected. It repeats no value of the request.
 ///
-/// Two parsers must not read a body differently, so these are refused too: an object with the same key twice, a byte
-/// order mark, a charset other than UTF-8, anything after the value, and several Content-Type fields. A body with
+/// No two parsers may read a body differently. So these are refused too: an object with the same key twice, a byte
+/// order mark, a charset other than UTF-8, anything after the value, several Content-Type fields. A body with
 /// `Content-Encoding: gzip` is decoded to be checked; other codings are answered 415.
 ///
 /// The body is held whole while it is checked, and then passed on byte for byte unchanged. A longer one than `body` is

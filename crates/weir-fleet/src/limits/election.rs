@@ -7,9 +7,9 @@
 //!      │ no node does: lease, claim
 //!      └─────────────► Leading ── its lease ended, or may have ended ──► Seeking
 //! ```
-//! A leader grants only while it knows that its lease lives, which is until [`SAFE`] after it *sent* the last request
-//! that renewed it. etcd counts from when it received that request, so no other node can hold the key earlier, even
-//! if clocks run at different speeds.
+//! A leader grants only while it knows that its lease lives: until [`SAFE`] after it *sent* the last request that
+//! renewed the lease. The time in etcd begins later, when that request arrives. So no other node can hold the key
+//! earlier, even if clocks run at different speeds.
 
 use crate::Time;
 use crate::chance::{Chance, backoff};

@@ -68,9 +68,9 @@ static AUTH_UNEXPECTED: Cause = Cause {
 /// The request to the service carries `x-forwarded-method`, `-proto`, `-host`, `-uri` (canonical path and query) and
 /// `-for` (the client's address), as Traefik and Caddy send them, and the fields of `set`.
 ///
-/// `copy_request: all` sends the service every field of the request but those of the connection and of the body's
-/// length, `accept-encoding`, `range`, conditions (`if-none-match` and others), `forwarded`, and the fields of
-/// `copy` and `set` in any spelling: a client cannot pretend to be somebody by them.
+/// `copy_request: all` sends the service every field of the request, with these exceptions: fields of the connection
+/// and of the body's length, `accept-encoding`, `range`, conditions (`if-none-match` and others), and `forwarded`. Nor
+/// does it send the fields of `copy` and `set`, in any spelling, so that a client cannot pretend to be somebody.
 ///
 /// With `cache`, each core remembers up to 1,024 decisions, and identical questions at the same time are sent once.
 /// Questions are identical if they agree in the client's address, method, scheme, host, path, query and the fields

@@ -1,7 +1,8 @@
 //! Code that several filters share. Nothing here is a filter.
 //!
-//! `claimed` uses claims, and `fair_queue` serves clients in turn on threads. `jose` parses and verifies signed
-//! tokens, `named` is a consumer that was found, `field_form` is how a signature covers a field, and `signature` builds what a signature covers.
+//! `claimed` uses claims, and `fair_queue` serves clients in turn on threads. `jose` parses and verifies signed tokens,
+//! `named` is a consumer that was found, `field_form` is how a signature covers a field, and `signature` builds what a
+//! signature covers.
 
 pub(super) mod claimed;
 pub(super) mod fair_queue;

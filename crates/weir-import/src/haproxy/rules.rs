@@ -1,8 +1,8 @@
 //! Rules of a proxy as filters: `tcp-request`, `http-request`, `redirect`, `http-response`.
 //!
-//! HAProxy runs them in this order, whatever their order in the file. A rule that denies, answers, redirects or changes
-//! the path and cannot be translated becomes a 503 for every request that it might concern, so that an import opens
-//! nothing and sends no request to another place.
+//! HAProxy runs them in this order, whatever their order in the file. Some rules that deny, answer, redirect or change
+//! the path cannot be translated. Such a rule becomes a 503 for every request that it might concern, so that an import
+//! opens nothing and sends no request to another place.
 
 mod guard;
 mod path;

@@ -84,9 +84,9 @@ fn close(
 /// `allow` and `deny`: the first that fits decides.
 ///
 /// With `satisfy any` a `deny` keeps nobody out: it leaves the address to the other checks, as does a list without a
-/// rule for it. Only an address that an `allow` names needs no other check. `ip` as a member of `any` does the same
-/// where it has `allow`; without it, `ip: { deny }` would let all other addresses pass, so it is written only for a
-/// list that ends with `allow all`.
+/// rule for it. Only an address that an `allow` names needs no other check. `ip` as a member of `any` does the same if
+/// it has `allow`. Without `allow`, `ip: { deny }` would let all other addresses pass, so it is written only for a list
+/// that ends with `allow all`.
 fn addresses(cx: &mut Cx<'_, '_>, scope: &Scope<'_>, guards: &mut Guards, is_any: bool) -> Vec<Filter> {
     // Both names are one list, and the innermost block that has either counts.
     let Some(block) = scope.block.outward().find(|b| !b.own("allow").is_empty() || !b.own("deny").is_empty())

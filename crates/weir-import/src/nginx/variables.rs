@@ -24,8 +24,8 @@ pub(super) fn set<'a>(cx: &mut Cx<'a, '_>, scope: &mut Scope<'a>, directive: &Di
     }
 }
 
-/// `auth_request_set $user $upstream_http_x_user`: the field of the answer becomes one of the request. nginx sets the
-/// variable after `if` and `set`, in locations that ask; elsewhere it is empty, and so it must not read a field that
+/// `auth_request_set $user $upstream_http_x_user`: the field of the answer becomes one of the request. The variable
+/// gets its value after `if` and `set`, in locations that ask. Elsewhere it is empty, so it must not read a field that
 /// the client may have sent.
 pub(super) fn auth_request_set<'a>(cx: &mut Cx<'a, '_>, scope: &mut Scope<'a>) {
     let asks = scope.block.one("auth_request").is_some_and(|request| request.first() != "off");

@@ -1,5 +1,5 @@
 //! Secrets of a source. Each becomes a name under `values:` that stands for a variable of the environment, so that a
-//! plan can be shown and committed; its steps use the name, which is escaped for the place where it stands.
+//! plan can be shown and committed. Steps use the name, escaped for the place where it stands.
 //!
 //! A secret is found by the name of its field, or by its own form. Wherever else a long one occurs, it is hidden too:
 //! [`Vault::conceal`] looks through all texts of the finished plan, and [`Finder::masked`] through those of reports.

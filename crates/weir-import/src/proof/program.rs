@@ -1,8 +1,8 @@
 //! A program whose config can be staged and run: all that a proof must know of it.
 //!
-//! To add one: a `pub(crate) static PROGRAM: Program` beside the system's stage, and its line in `stage.rs`. weirgate
-//! starts it in the world of the proof, where [`WORKSPACE`] is the current folder, `HOME` and `TMPDIR`, where all other
-//! files are read-only, and where it is killed with everything that it started.
+//! To add one: a `pub(crate) static PROGRAM: Program` beside the system's stage, and its line in `stage.rs`. The crate
+//! weirgate starts it in the world of the proof. There, [`WORKSPACE`] is the current folder, `HOME` and `TMPDIR`, and
+//! all other files are read-only. In the end, the program is killed with everything that it started.
 
 use super::WORKSPACE;
 use super::patterns::Stage;

@@ -1,8 +1,11 @@
-//! A translator that a test can read: an HTTPRoute is `spec: { path, body }` or `spec: { path, upstream }`, an
-//! EndpointSlice `address` is the endpoint of the upstream of its name, a Secret `stringData: { cert, key }` makes the
-//! listener `secure`, the body `refused` makes a config that Weir refuses, `panics here` makes this translator panic,
-//! and `panics there` the gateway that loads the config. With `listen`, a route brings a listener at this address; if
-//! the address is taken, it is left out unless `stubborn` is set.
+//! A translator that a test can read:
+//!
+//! - An HTTPRoute is `spec: { path, body }` or `spec: { path, upstream }`. With `listen`, it brings a listener at this
+//!   address; if the address is taken, it is left out unless `stubborn` is set.
+//! - An EndpointSlice `address` is the endpoint of the upstream of its name.
+//! - A Secret `stringData: { cert, key }` makes the listener `secure`.
+//! - The body `refused` makes a config that Weir refuses. `panics here` makes this translator panic, and `panics there`
+//!   the gateway that loads the config.
 
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};

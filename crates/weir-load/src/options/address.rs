@@ -66,7 +66,7 @@ impl Reader<'_> {
     }
 
     /// The addresses that `--resolve` gives a URL: those of all rules for its host, or else of all rules for `*`.
-    /// curl keeps only the last of several rules for a host; connections of a load are spread over all of them.
+    /// Connections are spread over all of them; curl would keep only the last rule for a host.
     fn resolved(&mut self, url: &Url) -> Vec<Address> {
         let (mut named, mut any) = (Vec::new(), Vec::new());
         let (mut named_by, mut any_by) = (Vec::new(), Vec::new());

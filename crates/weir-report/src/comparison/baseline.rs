@@ -1,9 +1,9 @@
 //! Earlier runs of a plan, and whether a new run differs from them.
 //!
 //! Two runs of the same plan on the same host differ by more than the noise within each: the machine is in another
-//! state, memory lies elsewhere. So a run is compared with several, and the variation among them counts
-//! (a random-effects model: each run has its own true figure, drawn around that of the code). The new run's figure is
-//! predicted from them; the 95 % interval of the difference comes from the variation between runs, the variation
+//! state, memory lies elsewhere. So a run is compared with several, and the variation among them counts (a
+//! random-effects model: each run has its own true figure, drawn around that of the code). The new run's figure is
+//! predicted from them. The 95 % interval of the difference comes from the variation between runs, the variation
 //! between the blocks of each run, and Student's t of the number of runs. docs/reference/compare.md has the formulas.
 //!
 //! *Layout.* This file is the saved form; `judge` compares.
@@ -207,9 +207,9 @@ pub(super) fn by_block(report: &Report) -> BTreeMap<String, Vec<f64>> {
 
 /// The digest of everything in a plan that determines the load, in hex.
 ///
-/// Not part of it are names and addresses of the target (the same code is tested at changing places), the number of
-/// threads (it follows the host), the name of the run, and values that were not set, so that a later version with
-/// more settings has the same digest.
+/// It leaves out names and addresses of the target (the same code is tested at changing places), the number of threads
+/// (it follows the host) and the name of the run. It also leaves out values that were not set, so that a later version
+/// with more settings has the same digest.
 pub fn plan_digest(report: &Report) -> String {
     digest(&report.plan, report.warmup_ns)
 }

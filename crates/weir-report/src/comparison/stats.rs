@@ -77,8 +77,8 @@ pub(super) fn correlation(samples: &[f64]) -> Option<f64> {
     Some(products / (variance * (samples.len() - 1) as f64))
 }
 
-/// By how much the variance of a mean grows because neighboring samples correlate: if they do by r > 0.5, n samples
-/// tell as much as n (1 - r) / (1 + r) independent ones.
+/// By how much the variance of a mean grows because neighboring samples correlate. With a correlation r > 0.5, n
+/// samples tell as much as n (1 - r) / (1 + r) independent ones.
 pub(super) fn inflation(samples: &[f64]) -> f64 {
     let r = correlation(samples).filter(|r| *r > CORRELATED).unwrap_or(0.0).min(CORRELATED_MOST);
     (1.0 + r) / (1.0 - r)

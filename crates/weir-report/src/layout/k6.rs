@@ -5,8 +5,8 @@
 //! which k6 prints before a run, are left out. This file maps our figures to k6's names; `text` and `export` are the
 //! layouts.
 //!
-//! k6 keeps every value and interpolates between those next to a percentile; our values come from a histogram and are
-//! known to 0.1 %. k6's times include requests that failed without a response, ours do not.
+//! Our values come from a histogram and are known to 0.1 %; k6 keeps every value and interpolates between those next to
+//! a percentile. Our times leave out requests that failed without a response, those of k6 include them.
 
 mod export;
 mod text;

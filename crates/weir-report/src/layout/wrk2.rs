@@ -5,8 +5,8 @@
 //! giltene/wrk2) and was checked against the output in its README (tests/captured/wrk2.txt, with that page's
 //! indentation removed and the calibration lines in their current form).
 //!
-//! Recorded Latency is our time from the intended start, Uncorrected Latency that from the send. wrk2 calibrates for
-//! ten seconds to choose its sampling interval; we sample every 100 ms and print that with each thread's mean.
+//! Recorded Latency is our time from the intended start, Uncorrected Latency that from the send. We sample every 100 ms
+//! and print that with each thread's mean; wrk2 calibrates for ten seconds to choose its interval.
 
 use super::format::Format;
 use super::wrk::{Sheet, Stats, padded, time_us};

@@ -17,8 +17,8 @@ pub struct PartStats {
     /// Starts that were due in it, with scenarios those of iterations; 0 in a closed loop. With `--control`, those
     /// that the changes left.
     pub planned: u64,
-    /// Requests and their outcomes; `unsent` counts starts, as `planned`. `other_length`, `kept_alive`, `messages` and `error_texts` are known of the whole
-    /// run only.
+    /// Requests and their outcomes; `unsent` counts starts, as `planned`. `other_length`, `kept_alive`, `messages` and
+    /// `error_texts` are known of the whole run only.
     pub counts: Counts,
     /// Service times of its responses.
     pub service: Histogram,

@@ -12,18 +12,18 @@ use crate::prelude::*;
 /// everything else passes.
 ///
 /// **Bodies.** `buffered` reads a body whole, up to `limit`, and sends it as one message; a longer request gets 413, a
-/// longer response becomes 502. Changes of the head in the answer apply. `streamed` sends each piece as it arrives
-/// (at most 64 KiB), waits for its answer and sends it on; the length is unknown then. gRPC messages are streamed also
-/// where the mode says `buffered`, because their trailers follow. Trailers are sent with a body that is streamed or
-/// not processed, if there are any. With `body: none` and `trailers: send`, a body of HTTP/1 with a `Content-Length`
-/// keeps it, because no trailers follow it; one of HTTP/2 loses it, because some might.
+/// longer response becomes 502. Changes of the head in the answer apply. `streamed` sends each piece as it arrives (at
+/// most 64 KiB), waits for its answer and sends it on; the length is unknown then. Messages of gRPC are streamed even
+/// if the mode says `buffered`, because their trailers follow. Trailers are sent with a body that is streamed or not
+/// processed, if there are any. With `body: none` and `trailers: send`, a body of HTTP/1 with a `Content-Length` keeps
+/// it, because no trailers follow it; one of HTTP/2 loses it, because some might.
 ///
-/// **Fields.** The processor sees all fields of the head as this filter finds them, in lower case, values in
-/// `raw_value`; also `:method`, `:scheme`, `:authority` and `:path`, or `:status`. **Credentials are among them**
-/// (`authorization`, `cookie`): put filters that hide them before it, or name them under `withhold`. It may set `:path`
-/// (the route stays) and `:status`, and all fields but `host`, `x-envoy-*`, `content-length` and those that frame the
-/// message or belong to one connection; changes of these are ignored and counted. A field is overwritten unless
-/// `append` or `append_action` says otherwise. A field that cannot be sent counts as a failure.
+/// **Fields.** The processor sees all fields of the head as this filter finds them, in lower case, with values in
+/// `raw_value`. It also sees `:method`, `:scheme`, `:authority` and `:path`, or `:status`. **Credentials are among
+/// them** (`authorization`, `cookie`): put filters that hide them before it, or name them under `withhold`. It may set
+/// `:path` (the route stays) and `:status`, and all fields but `host`, `x-envoy-*`, `content-length` and those that
+/// frame the message or belong to one connection; changes of these are ignored and counted. A field is overwritten
+/// unless `append` or `append_action` says otherwise. A field that cannot be sent counts as a failure.
 ///
 /// **Failures.** If the processor cannot be reached, does not answer within `timeout`, answers what was not asked,
 /// sends too much or breaks off, `without` decides: `refuse` answers 503, or cuts a response that has begun;

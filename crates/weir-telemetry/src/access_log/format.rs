@@ -104,7 +104,8 @@ impl LineFormat {
         matches!(self.layout, Layout::Replay)
     }
 
-    /// Parses the config value: `json`, `replay`, `combined`, or a template like `{time} {client} "{method} {uri}" {status}`.
+    /// Parses the config value: `json`, `replay`, `combined`, or a template such as
+    /// `{time} {client} "{method} {uri}" {status}`.
     ///
     /// `{{` and `}}` mean literal braces. Line breaks and other control characters are refused.
     ///
@@ -218,8 +219,8 @@ impl LineFormat {
     /// Adds the next expression to a JSON line, with `key` as its key.
     ///
     /// # Errors
-    /// For a key with other characters than `A-Z a-z 0-9 _ . -`, a key of the log's own or one that is there already; for
-    /// a format that is not JSON; or for more than [`MAX_HEADERS`].
+    /// If the key has other characters than `A-Z a-z 0-9 _ . -`, is a key of the log's own, or is there already. If the
+    /// format is not JSON. If there are more than [`MAX_HEADERS`].
     pub fn add_computed(&mut self, key: &str) -> Result<()> {
         let is_of_key = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
         if key.is_empty() || key.len() > KEY_BYTES || !key.bytes().all(is_of_key) {

@@ -13,8 +13,8 @@ use weir_wire::listen::Address;
 /// Timeout of the list, and of the head of the stream of events.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// How long the stream of events may be silent before the list is read anyway: an engine that is stuck does not report
-/// itself, and a change of a container's networks is no event of the container.
+/// How long the stream of events may be silent before the list is read anyway. An engine that is stuck does not say so,
+/// and Docker reports no event of a container when its networks change.
 const SILENCE: Duration = Duration::from_secs(30);
 
 /// The pause before the list is read after an event. Containers often start together.

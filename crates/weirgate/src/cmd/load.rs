@@ -49,7 +49,8 @@ use weir_report::{Knee, Mistake, Report};
 #[derive(Args)]
 pub(super) struct Load {
     /// A plan with scenarios (a .yaml, .yml or .json file), or targets: URLs (http, https, ws, wss; http if none is
-    /// given), each with an optional weight, as in 3@http://127.0.0.1:8080/; a gRPC method as grpc://HOST:PORT/PACKAGE.SERVICE/METHOD
+    /// given), each with an optional weight, as in 3@http://127.0.0.1:8080/; a gRPC method as
+    /// grpc://HOST:PORT/PACKAGE.SERVICE/METHOD
     #[arg(value_name = "URL")]
     urls: Vec<String>,
 

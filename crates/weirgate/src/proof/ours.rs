@@ -173,8 +173,8 @@ impl Ours {
         }
     }
 
-    /// Its tree as JSON that reads as the same tree: what looks like a variable was filled in already, and a path
-    /// relative to the file that names it, such as one in `routes/`, is relative to the folder.
+    /// Its tree as JSON that reads as the same tree. Variables have their values. A path relative to the file that
+    /// names it, such as one in `routes/`, becomes relative to the folder.
     fn to_json(&self, node: &Node) -> Json {
         json_of(node, &|node, text| {
             let is_path = text.len() < MAX_PATH && !text.contains(['\n', ' ', '"', '{']);

@@ -30,7 +30,8 @@ pub struct Carry {
     pub acme: Acme,
     /// The connections of listeners with a limit, by name.
     pub(super) held: HashMap<String, Arc<AtomicUsize>>,
-    /// The keys of session tickets, by the policy under which they resume: see [`tickets_key`](super::listeners::tickets_key).
+    /// The keys of session tickets, by the policy under which they resume: see
+    /// [`tickets_key`](super::listeners::tickets_key).
     tickets: HashMap<[u8; 32], Tickets>,
     fresh_tickets: HashMap<[u8; 32], Tickets>,
     /// The sessions of listeners with early data, by the same policy. The next process does not get them.

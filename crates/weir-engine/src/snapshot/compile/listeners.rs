@@ -306,8 +306,9 @@ pub(super) fn h2_limits(limits: &schema::Limits) -> ServerLimits {
     }
 }
 
-/// See [`Policy`]; of the protocols over TCP, or of HTTP/3 alone. The listener's own certificates are not included, so that a renewal breaks no connection; nor are
-/// the destinations of bytes, because connections stay where they are.
+/// See [`Policy`]; of the protocols over TCP, or of HTTP/3 alone. It leaves out the listener's own certificates, so
+/// that a renewal breaks no connection. It leaves out the destinations of bytes, because connections stay where they
+/// are.
 fn policy(written: &schema::Listener, protocols: &[schema::Protocol], trusted: &[schema::Network]) -> Policy {
     let mut hash = Sha256::new();
     let mut add = |bytes: &[u8]| {

@@ -1,5 +1,5 @@
-//! How journeys end, and what they leave: teardown after a failed dry run or Ctrl-C, programs and what they started,
-//! WebSockets of a `start` that broke off, and secrets in what is told of all that.
+//! How journeys end, and what they leave: teardown after a failed dry run or Ctrl-C, programs and their children,
+//! WebSockets of a `start` that broke off. None of the messages shows a secret.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
