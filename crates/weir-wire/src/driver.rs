@@ -21,7 +21,7 @@ mod timers;
 pub(crate) use tasks::Tasks;
 pub(crate) use timers::Timers;
 
-use crate::sockets::{Counted, Datagrams, Sockets, TAKEN};
+use crate::sockets::{Datagrams, Sockets, TAKEN};
 use mio::{Events, Token};
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
@@ -228,12 +228,9 @@ impl Driver {
             self.own.timers.fire(Instant::now());
         }
         self.looks += 1;
-        if is_idle {
+        if is_idle || self.looks > PATIENCE {
             self.looks = 0;
-            sockets.tell_line(TAKEN, Counted::Requests);
-        } else if self.looks > PATIENCE {
-            self.looks = 0;
-            sockets.tell_line(TAKEN, Counted::Clients);
+            sockets.tell_lines(TAKEN);
         }
         sockets.wake_resting();
         Ok(())

@@ -212,6 +212,44 @@ fn clients_are_told_also_beside_work_that_never_ends() {
     });
 }
 
+/// Hundreds of requests at once would keep the core busy, which would lead to the next such turn.
+#[test]
+fn a_turn_of_a_busy_core_is_no_longer_than_another() {
+    const CLIENTS: usize = 20;
+    on_a_core(async {
+        let busy = tokio::task::spawn_local(async {
+            loop {
+                tokio::task::yield_now().await;
+            }
+        });
+        let told = Rc::new(Cell::new(0));
+        let mut peers = Vec::new();
+        for _ in 0..CLIENTS {
+            let (ours, peer) = std::os::unix::net::UnixStream::pair().unwrap();
+            ours.set_nonblocking(true).unwrap();
+            let ours = sockets().unwrap().add(ours, Peer::Local, Class::Client);
+            ours.brought(10);
+            let told = Rc::clone(&told);
+            spawn(Box::pin(async move {
+                let mut read = Vec::with_capacity(8);
+                poll_fn(|cx| ours.poll_read(cx, &mut read)).await.unwrap();
+                told.set(told.get() + 1);
+            }));
+            peers.push(peer);
+        }
+        yield_now().await; // they wait
+        peers.iter_mut().for_each(|peer| peer.write_all(b"request").unwrap());
+        let mut before = 0;
+        for _ in 0..1000 {
+            yield_now().await; // until the driver has looked
+            assert!(told.get() - before <= TAKEN.div_ceil(10), "{} at once", told.get() - before);
+            before = told.get();
+        }
+        assert_eq!(before, CLIENTS);
+        busy.abort();
+    });
+}
+
 #[test]
 fn who_rests_waits_for_a_look_and_no_longer() {
     on_a_core(async {

@@ -168,10 +168,12 @@ impl Socket {
         }
     }
 
-    /// Notes how many requests the last read brought: the driver expects as many of the next one.
+    /// Notes how many requests the last read brought: the driver expects as many of the next one. After a read that
+    /// brought less, such as credit alone, it expects half of what it expected before.
     pub(crate) fn brought(&self, requests: usize) {
         if let Readiness::Core(place) = &self.readiness {
-            place.slot.requests.set(u16::try_from(requests).unwrap_or(u16::MAX));
+            let expected = &place.slot.requests;
+            expected.set(u16::try_from(requests).unwrap_or(u16::MAX).max(expected.get() / 2));
         }
     }
 

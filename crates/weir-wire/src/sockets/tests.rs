@@ -206,11 +206,11 @@ fn a_client_stands_in_line_once() {
         socket.place().unwrap().slot.forget(READ | WRITE);
         sockets.queue(socket.place().unwrap().name, READ);
         sockets.queue(socket.place().unwrap().name, WRITE);
-        assert_eq!(sockets.line.borrow().len(), 1);
-        sockets.tell_line(TAKEN, Counted::Requests);
+        assert_eq!(sockets.singles.borrow().len(), 1);
+        sockets.tell_lines(TAKEN);
         assert!(socket.place().unwrap().slot.is_ready(READ) && socket.place().unwrap().slot.is_ready(WRITE));
         sockets.queue(socket.place().unwrap().name, READ);
-        assert_eq!(sockets.line.borrow().len(), 1, "it may stand there again");
+        assert_eq!(sockets.singles.borrow().len(), 1, "it may stand there again");
     });
 }
 
@@ -218,22 +218,33 @@ fn a_client_stands_in_line_once() {
 fn a_turn_is_as_long_as_the_requests_that_clients_bring() {
     on_a_core(async {
         let sockets = driver::sockets().unwrap();
-        let clients: Vec<_> = (0..5).map(|_| pair()).collect();
-        for ((client, _), requests) in clients.iter().zip([10, 0, 70_000, 1, 10]) {
+        let clients: Vec<_> = (0..7).map(|_| pair()).collect();
+        for ((client, _), requests) in clients.iter().zip([10, 0, 70_000, 1, 10, 2, 1]) {
             let place = client.place().unwrap();
             place.slot.forget(READ | WRITE);
             client.brought(requests);
             sockets.queue(place.name, READ);
         }
-        let told = || {
-            let is_ready = |client: &Socket| client.place().unwrap().slot.is_ready(READ);
-            clients.iter().take_while(|(client, _)| is_ready(client)).count()
+        let told = || -> Vec<usize> {
+            let is_ready = |at: &usize| clients[*at].0.place().unwrap().slot.is_ready(READ);
+            (0..clients.len()).filter(is_ready).collect()
         };
-        for (most, counted, after) in
-            [(11, Counted::Requests, 2), (1, Counted::Clients, 3), (11, Counted::Requests, 5)]
-        {
-            sockets.tell_line(most, counted);
+        // Whoever brings one request passes those who bring many, who wait for each other.
+        for (most, after) in [(2, &[0, 1, 3][..]), (11, &[0, 1, 2, 3, 6]), (12, &[0, 1, 2, 3, 4, 5, 6])] {
+            sockets.tell_lines(most);
             assert_eq!(told(), after);
+        }
+        assert!(sockets.is_empty());
+    });
+}
+
+#[test]
+fn a_client_that_brought_much_counts_for_less_with_each_read() {
+    on_a_core(async {
+        let (client, _peer) = pair();
+        for (brings, expected) in [(0, 0), (10, 10), (0, 5), (4, 4), (1, 2), (1, 1), (0, 0)] {
+            client.brought(brings);
+            assert_eq!(client.place().unwrap().slot.requests.get(), expected, "after {brings}");
         }
     });
 }

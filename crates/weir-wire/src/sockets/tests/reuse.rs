@@ -15,7 +15,7 @@ enum Step {
     Close(usize),
     /// The kernel reports this for the n-th opened socket, even if it is closed.
     Event(usize, u8),
-    /// The first client of the queue is woken.
+    /// The first client in line is woken.
     Tell,
 }
 
@@ -62,13 +62,13 @@ fn apply(sockets: &Rc<Sockets>, opened: &mut Vec<Model>, step: Step) {
                 Class::Upstream => sockets.tell(model.name, found),
             }
         }
-        Step::Tell => sockets.tell_line(1, Counted::Clients),
+        Step::Tell => sockets.tell_lines(1),
     }
 }
 
 /// The properties that hold after any sequence.
 fn check(sockets: &Sockets, opened: &[Model], sequence: &[Step]) {
-    sockets.tell_line(usize::MAX, Counted::Requests);
+    sockets.tell_lines(usize::MAX);
     assert!(sockets.is_empty(), "{sequence:?}: somebody still stands in the line");
     for (number, model) in opened.iter().enumerate() {
         let Some(place) = &model.place else { continue };
