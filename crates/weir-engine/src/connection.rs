@@ -64,7 +64,7 @@ const IDLE_LANES: usize = 64;
 /// Serves one connection after another. A waiting lane is dropped when its core ends.
 pub(crate) async fn serve_lane(core: Rc<Core>, lane: Rc<Lane<Box<Arrived>>>) {
     let mut deadline = Deadline::new();
-    while let Some(arrived) = lane.next(|| false).await {
+    while let Some(arrived) = lane.next().await {
         serve(&core, arrived, &mut deadline).await;
         deadline.clear();
         let mut idle = core.lanes.borrow_mut();

@@ -15,7 +15,7 @@ use crate::autopsy::{Autopsies, Found, Question, Usual, connection_kept};
 use crate::export::Outbox;
 use crate::files::copies::Table;
 use crate::homes::Passed;
-use crate::lane::Lane;
+use crate::lane::{Idle, Lane};
 use crate::snapshot::{Listener, Snapshot};
 use crate::tap::Tap;
 use connection_handle::WATCHED;
@@ -190,6 +190,9 @@ pub(crate) struct Core {
     cuts: Cell<usize>,
     /// Tasks that wait for a connection to serve.
     pub(crate) lanes: RefCell<Vec<Rc<Lane<Box<Arrived>>>>>,
+    /// Tasks that wait for a request of a multiplexed connection, the one used last on top. This module need not know
+    /// their jobs.
+    request_lanes: RefCell<Vec<Rc<dyn Idle>>>,
     #[allow(clippy::vec_box)]
     // boxed, because the box is lent: moving a head would copy 200 bytes per exchange
     requests: RefCell<Vec<Box<RequestHead>>>,
@@ -212,7 +215,7 @@ type FilterState = (std::sync::Weak<()>, Rc<dyn Any>);
 pub const UNROUTED: &str = "-";
 
 /// Most scratch objects of each kind kept for reuse: at worst 3 × 1,024 × 32 KiB per core, and some kilobytes for each
-/// of 1,024 runners. [`Core::trim`] frees them after a burst.
+/// of 1,024 runners and as many lanes for requests. [`Core::trim`] frees them after a burst.
 const KEPT_SCRATCH: usize = 1024;
 
 /// Scratch objects of each kind that are never freed.
@@ -276,6 +279,7 @@ impl Core {
             overdue: RefCell::default(),
             cuts: Cell::new(0),
             lanes: RefCell::default(),
+            request_lanes: RefCell::default(),
             requests: RefCell::default(),
             responses: RefCell::default(),
             buffers: RefCell::default(),
@@ -546,16 +550,16 @@ impl Core {
     /// Frees some scratch objects beyond the first few, so that a burst's memory is freed within seconds, and copies of
     /// files that nobody requests.
     pub(crate) fn trim(&self) {
-        fn trim<T>(kept: &RefCell<Vec<T>>) {
+        fn trim<T>(kept: &RefCell<Vec<T>>) -> Vec<T> {
             let mut kept = kept.borrow_mut();
             let spare = kept.len().saturating_sub(KEPT_QUIET);
-            let left = kept.len() - spare.div_ceil(8);
-            kept.truncate(left);
+            kept.drain(..spare.div_ceil(8)).collect()
         }
-        trim(&self.requests);
-        trim(&self.responses);
-        trim(&self.buffers);
-        trim(&self.runners);
+        drop(trim(&self.requests));
+        drop(trim(&self.responses));
+        drop(trim(&self.buffers));
+        drop(trim(&self.runners));
+        trim(&self.request_lanes).iter().for_each(|lane| lane.dismiss());
         Table::of(&self.handle).forget_idle(Instant::now());
     }
 
@@ -572,6 +576,7 @@ impl Core {
             self.responses.borrow_mut().clear();
             self.buffers.borrow_mut().clear();
             self.runners.borrow_mut().clear();
+            self.request_lanes.take().iter().for_each(|lane| lane.dismiss());
             weir_wire::h2::free_buffers();
             weir_wire::limits::give_memory_back();
         }
@@ -678,6 +683,21 @@ impl Core {
         if kept.len() < KEPT_SCRATCH {
             kept.push(runner);
         }
+    }
+
+    /// A task that waits for a request of a multiplexed connection.
+    pub(crate) fn take_request_lane(&self) -> Option<Rc<dyn Idle>> {
+        self.request_lanes.borrow_mut().pop()
+    }
+
+    /// Keeps such a task. False if there are enough: then it must end.
+    pub(crate) fn keep_request_lane(&self, lane: Rc<dyn Idle>) -> bool {
+        let mut kept = self.request_lanes.borrow_mut();
+        let has_room = kept.len() < KEPT_SCRATCH;
+        if has_room {
+            kept.push(lane);
+        }
+        has_room
     }
 
     pub(crate) fn take_buffer(&self) -> Vec<u8> {

@@ -4,10 +4,11 @@
 use super::head::cause_of;
 use super::refused_for;
 use crate::client::{Client, SEND_TIMEOUT};
-use crate::core::LocalListener;
+use crate::core::{Core, LocalListener};
 use crate::exchange::{self, Next};
 use crate::forward::Forwarding;
 use crate::lane::Lane;
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -101,7 +102,7 @@ pub(super) type Fault = Option<&'static Cause>;
 
 /// What the exchanges of a connection share.
 struct Shared {
-    core: Rc<crate::core::Core>,
+    core: Rc<Core>,
     handle: Rc<crate::core::ConnectionHandle>,
     certificate: Option<Rc<PeerCertificate>>,
     forwarding: RefCell<Rc<Forwarding>>,
@@ -109,14 +110,13 @@ struct Shared {
     tls: bool,
     /// Exchanges under way.
     open: Cell<usize>,
-    /// Lanes that wait for a request.
-    idle: RefCell<Vec<Rc<Lane<Job>>>>,
-    /// The connection has ended: lanes end after their exchange.
-    ended: Cell<bool>,
 }
 
 /// The work given to a lane.
 struct Job {
+    shared: Rc<Shared>,
+    peer: Peer,
+    forwarding: Rc<Forwarding>,
     head: Box<RequestHead>,
     /// Why the head is refused, if it is.
     refused: Option<(&'static Cause, Option<weir_h1::Error>)>,
@@ -127,12 +127,9 @@ struct Job {
     generation: u64,
 }
 
-/// How long a connection without requests keeps what only requests need: tasks of some kilobytes each, buffers, tables.
-/// Each request after a longer pause makes them anew, which costs about a microsecond.
+/// How long a connection without requests keeps what only requests need: buffers and tables. The first requests after a
+/// longer pause make them anew, which costs about a microsecond.
 const REST: Duration = Duration::from_secs(1);
-
-/// Most lanes that wait; surplus lanes of a burst end.
-const IDLE_LANES: usize = 32;
 
 /// Why the connection's task woke up.
 #[allow(clippy::large_enum_variant)] // destructured immediately, and the large variant is the common one
@@ -147,7 +144,7 @@ enum Event<A> {
 
 /// What is known of a client before its first request.
 pub(super) struct Parts {
-    pub(super) core: Rc<crate::core::Core>,
+    pub(super) core: Rc<Core>,
     pub(super) listener: Rc<LocalListener>,
     pub(super) peer: Peer,
     pub(super) tls: bool,
@@ -172,12 +169,11 @@ pub(super) async fn serve<S: Server>(parts: Parts, server: S, streams: usize) ->
         peer: Cell::new(peer),
         tls,
         open: Cell::new(0),
-        idle: RefCell::default(),
-        ended: Cell::new(false),
     });
     let mut connection = Connection {
         shared,
         server,
+        adopted: Rc::clone(&listener),
         listener,
         trusted,
         generation,
@@ -211,7 +207,6 @@ pub(super) async fn serve<S: Server>(parts: Parts, server: S, streams: usize) ->
             }
             Event::Ended(why) => return why,
             Event::Faulted(fault) => {
-                connection.shared.end();
                 let why =
                     count(&connection.shared.core, fault, &connection.listener, connection.shared.peer.get());
                 if fault.is_some() {
@@ -228,6 +223,8 @@ struct Connection<S: Server> {
     shared: Rc<Shared>,
     server: S,
     listener: Rc<LocalListener>,
+    /// The listener, and whether the client's forwarding headers are trusted, in the snapshot of this generation.
+    adopted: Rc<LocalListener>,
     trusted: bool,
     generation: u64,
     /// When to check the connection next.
@@ -343,7 +340,6 @@ impl<S: Server> Connection<S> {
                 self.rests = true;
                 self.server.rest();
                 self.parsed.clear();
-                self.shared.idle.take().iter().for_each(|lane| lane.dismiss());
             }
             None
         } else {
@@ -357,7 +353,6 @@ impl<S: Server> Connection<S> {
 
     /// Sends a last GOAWAY if the client can take it. Does not wait for a client that reads nothing.
     async fn say_goodbye(&mut self) {
-        self.shared.end();
         if self.server.fault().is_none() {
             self.server.end(false);
         }
@@ -407,6 +402,14 @@ impl<S: Server> Connection<S> {
         let repeats = arrival.repeats();
         let stream = arrival.accept(head.buffer_mut());
         let local = shared.core.local();
+        // Once per snapshot, rather than in each exchange. If the listener is gone, the exchange decides what follows.
+        if self.generation != local.generation
+            && let Some(serving) = local.serving(&shared.handle)
+        {
+            self.adopted = Rc::clone(serving);
+            self.trusted = shared.forwarding.borrow().believes(&local.snapshot, shared.peer.get().ip());
+            self.generation = local.generation;
+        }
         let parsed = self.parsed.parse(repeats, &mut head, &local.snapshot.head_limits);
         S::Arrival::mark(&mut head, stream.is_over() == Some(true));
         let refused = match parsed {
@@ -418,92 +421,82 @@ impl<S: Server> Connection<S> {
             self.server.count_error();
         }
         let job = Job {
+            shared: Rc::clone(shared),
+            peer: shared.peer.get(),
+            forwarding: Rc::clone(&shared.forwarding.borrow()),
             head,
             refused,
             stream,
             started,
-            listener: Rc::clone(&self.listener),
+            listener: Rc::clone(&self.adopted),
             trusted: self.trusted,
             generation: self.generation,
         };
-        let idle = shared.idle.borrow_mut().pop();
-        match idle {
+        let idle: Option<Rc<dyn Any>> = shared.core.take_request_lane().map(|lane| lane as Rc<dyn Any>);
+        match idle.and_then(|lane| lane.downcast::<Lane<Job>>().ok()) {
             Some(lane) => lane.give(job),
             None => {
                 let lane = Rc::new(Lane::new(job));
-                weir_wire::spawn(Box::pin(Rc::clone(shared).run(lane)));
+                weir_wire::spawn(Box::pin(serve_lane(Rc::clone(&shared.core), lane)));
             }
         }
     }
 }
 
-impl<S: Server> Drop for Connection<S> {
-    fn drop(&mut self) {
-        self.shared.end();
-    }
-}
-
-impl Shared {
-    /// Runs a lane.
-    async fn run(self: Rc<Self>, lane: Rc<Lane<Job>>) {
-        let mut known: Option<Client> = None;
-        while let Some(job) = lane.next(|| self.ended.get()).await {
-            let Job { head, refused, stream, started, listener, trusted, generation } = job;
-            // The client of the lane's last exchange, unless it has moved to another address.
-            if known.as_ref().is_some_and(|client| client.peer != self.peer.get()) {
-                known = None;
+/// Runs one exchange after another, of any connection of the core. The state of an exchange takes some kilobytes. As long
+/// as each connection had lanes of its own, theirs was the memory that it had touched last when its previous requests
+/// came. Few exchanges are open at a time, so a core's lane is one that waits since a moment ago.
+///
+/// Between two exchanges, it holds nothing of either, except a timer.
+async fn serve_lane(core: Rc<Core>, lane: Rc<Lane<Job>>) {
+    let mut deadline = Deadline::new();
+    while let Some(job) = lane.next().await {
+        let Job { shared, peer, forwarding, head, refused, stream, started, listener, trusted, generation } =
+            job;
+        let mut client = Client {
+            core: Rc::clone(&core),
+            listener,
+            stream,
+            peer,
+            tls: shared.tls,
+            certificate: shared.certificate.clone(),
+            forwarding,
+            trusted,
+            handle: Rc::clone(&shared.handle),
+            deadline: std::mem::take(&mut deadline),
+            generation,
+        };
+        let holds = client.adopt_listener();
+        match refused {
+            _ if !holds => {
+                client.stream.refuse();
+                core.give_request(head);
             }
-            let client = known.get_or_insert_with(|| Client {
-                core: Rc::clone(&self.core),
-                listener,
-                peer: self.peer.get(),
-                tls: self.tls,
-                certificate: self.certificate.clone(),
-                forwarding: Rc::clone(&self.forwarding.borrow()),
-                trusted,
-                handle: Rc::clone(&self.handle),
-                deadline: Deadline::new(),
-                generation,
-                stream: Stream::Over,
-            });
-            client.stream = stream;
-            let holds = client.adopt_listener();
-            match refused {
-                _ if !holds => {
-                    client.stream.refuse();
-                    self.core.give_request(head);
+            None => {
+                let (next, head, _) = exchange::run(&mut client, head, started, Duration::ZERO).await;
+                if matches!(next, Next::Abort(_)) {
+                    client.stream.abort();
                 }
-                None => {
-                    let (next, head, _) = exchange::run(client, head, started, Duration::ZERO).await;
-                    if matches!(next, Next::Abort(_)) {
-                        client.stream.abort();
-                    }
-                    self.core.give_request(head);
-                }
-                Some((cause, e)) => {
-                    exchange::refuse_head(client, head, started, refused_for(cause, e)).await;
-                }
+                core.give_request(head);
             }
-            client.stream = Stream::Over;
-            self.open.set(self.open.get() - 1);
-            if self.ended.get() || self.idle.borrow().len() >= IDLE_LANES {
-                return;
+            Some((cause, e)) => {
+                exchange::refuse_head(&mut client, head, started, refused_for(cause, e)).await;
             }
-            self.idle.borrow_mut().push(Rc::clone(&lane));
         }
-    }
-
-    /// Ends every lane after its exchange.
-    fn end(&self) {
-        self.ended.set(true);
-        for lane in self.idle.borrow_mut().drain(..) {
-            lane.wake();
+        deadline = std::mem::take(&mut client.deadline);
+        deadline.clear();
+        drop(client); // and with it the stream, before its place is free
+        shared.open.set(shared.open.get() - 1);
+        drop(shared);
+        let idle = Rc::clone(&lane);
+        if !core.keep_request_lane(idle) {
+            return;
         }
     }
 }
 
 /// Counts the cause of a fault. Returns how to count the connection's end.
-pub(super) fn count(core: &crate::core::Core, fault: Fault, listener: &LocalListener, peer: Peer) -> Closed {
+pub(super) fn count(core: &Core, fault: Fault, listener: &LocalListener, peer: Peer) -> Closed {
     let Some(cause) = fault else { return Closed::Client };
     core.lost(cause, &listener.spec.name, peer, "");
     Closed::Refused
