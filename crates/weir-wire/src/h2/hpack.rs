@@ -48,6 +48,13 @@ pub(super) struct Additions {
     lengths: Vec<(usize, usize)>,
 }
 
+impl Additions {
+    /// The bytes that it holds.
+    pub(super) fn bytes(&self) -> usize {
+        self.text.len() + size_of_val(&self.lengths[..])
+    }
+}
+
 /// An invalid HPACK block: the connection is unusable (RFC 9113 §4.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Undecodable;
@@ -206,12 +213,13 @@ impl Table {
         if self.entries.len() < count {
             return None;
         }
-        let mut additions = Additions::default();
+        let mut additions = Additions { text: Vec::new(), lengths: Vec::with_capacity(count) };
         for entry in self.entries.iter().take(count).rev() {
             let text = self.text.get(entry.at - self.before..)?;
             additions.text.extend_from_slice(text.get(..entry.name + entry.value)?);
             additions.lengths.push((entry.name, entry.value));
         }
+        additions.text.shrink_to_fit();
         Some(additions)
     }
 

@@ -29,7 +29,7 @@ pub struct ServerLimits {
 /// A client's connection.
 ///
 /// Memory: 32 KiB per stream that may be open, 2 MiB for windows that grew, and 256 KiB. That much is used only if a
-/// client sends bodies that nobody reads. Heads that repeat hold 60 KiB more at worst, and 2 KiB if they are usual.
+/// client sends bodies that nobody reads. Heads that repeat hold 45 KiB more at worst, and 2 KiB if they are usual.
 pub struct Server {
     shared: Shared,
     pulse: Pulse,

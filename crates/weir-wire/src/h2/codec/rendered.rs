@@ -4,7 +4,8 @@
 //! so may be that of the response. Rendering one costs 900 to 1,800 instructions (callgrind, h2-h2c and grpc), even with
 //! its field lines known to weir-fields; comparing its text and copying its block costs a small part of that.
 //!
-//! Heads with credentials or cookies are not kept: those for an upstream belong to many users.
+//! Heads with credentials, cookies or fields that no hop may index are not kept: those for an upstream belong to many
+//! users.
 
 /// Heads that a connection keeps. Some of its first bytes choose the place of a head.
 const PLACES: usize = 4;
@@ -55,13 +56,12 @@ impl Rendered {
             self.0.resize_with(PLACES, Place::default);
         }
         let Some(place) = self.0.get_mut(at) else { return };
-        place.block.clear();
         if place.text == head {
-            place.block.extend_from_slice(block);
+            replace(&mut place.block, block);
             place.fact = fact;
         } else {
-            place.text.clear();
-            place.text.extend_from_slice(head);
+            replace(&mut place.text, head);
+            place.block.clear();
         }
     }
 
@@ -69,6 +69,13 @@ impl Rendered {
     pub(super) fn clear(&mut self) {
         self.0 = Vec::new();
     }
+}
+
+/// Replaces what a buffer holds, without room beyond it.
+fn replace(buffer: &mut Vec<u8>, bytes: &[u8]) {
+    buffer.clear();
+    buffer.reserve_exact(bytes.len());
+    buffer.extend_from_slice(bytes);
 }
 
 /// Where the head at the start of `text` belongs; `None` if there is too little text to tell. The first line of nearly

@@ -16,8 +16,8 @@ use weir_fields::HeadFacts;
 const HEADS: usize = 4;
 const TRAILERS: usize = 2;
 
-/// Longest block and longest text that are kept. With the entries that the blocks add to the table, that is at most
-/// 30 KiB per connection, until it rests.
+/// Longest block and longest text that are kept, the text with the entries that its block adds to the table: at most
+/// 18 KiB per connection, until it rests.
 const LONGEST_BLOCK: usize = 1024;
 const LONGEST_TEXT: usize = 2 * 1024;
 
@@ -90,10 +90,13 @@ impl Repeats {
         if place.block != block.bytes {
             place.text = None;
             place.block.clear();
+            place.block.reserve_exact(block.bytes.len());
             place.block.extend_from_slice(block.bytes);
             return;
         }
-        place.text = decoder.meaning(changes).map(|Meaning { table, additions }| {
+        let is_short = |meaning: &Meaning| text.len() + meaning.additions.bytes() <= LONGEST_TEXT;
+        let meaning = decoder.meaning(changes).filter(is_short);
+        place.text = meaning.map(|Meaning { table, additions }| {
             self.count = self.count.wrapping_add(1).max(1);
             Text { id: self.count, text: text.to_vec(), facts: *facts, table, additions }
         });

@@ -240,7 +240,7 @@ impl Codec<Texts> {
                 return Err(e);
             }
         };
-        if asked.may_repeat {
+        if asked.may_repeat && self.kept(slot).seals.is_empty() {
             let known = Known { len: asked.len, fact: asked.is_head.into() };
             self.sink.rendered.note(text, known, self.out.get(begin..).unwrap_or_default());
         }
@@ -290,7 +290,7 @@ impl Codec<Texts> {
                 return Poll::Ready(Err(e));
             }
         };
-        if answered.may_repeat {
+        if answered.may_repeat && self.kept(slot).seals.is_empty() {
             let known = Known { len: answered.len, fact: answered.status };
             self.sink.rendered.note(text, known, self.out.get(begin..).unwrap_or_default());
         }

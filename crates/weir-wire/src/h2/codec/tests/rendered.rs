@@ -68,6 +68,21 @@ fn a_head_that_is_sent_again_is_as_if_rendered() {
     assert!(!kept.contains(&shown("s3cret")), "{kept}");
 }
 
+/// RFC 7541 §7.1.3: the sender of the field wants it in no table.
+#[test]
+fn a_head_with_a_field_that_no_hop_may_index_is_not_known() {
+    let mut talk = Talk::server(BOUNDS);
+    let text = "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\nx-key: secret\r\n\r\n";
+    for n in 0..3 {
+        let slot = talk.ask(2 * n + 1, frame::END_STREAM);
+        talk.codec.seal(slot, b"x-key\n".to_vec());
+        send_response(&mut talk, slot, text);
+        talk.codec.release(slot);
+        talk.sent();
+    }
+    assert_eq!(talk.codec.sink.rendered.recall(text.as_bytes(), &mut Vec::new()), None);
+}
+
 #[test]
 fn few_heads_are_known() {
     let mut talk = Talk::server(BOUNDS);

@@ -141,6 +141,23 @@ fn no_tunnel_repeats() {
     }
 }
 
+/// The entries that a block adds to the table are kept with it, so they count.
+#[test]
+fn a_block_that_adds_many_entries_is_decoded_each_time() {
+    let mut talk = Talk::server(BOUNDS);
+    for (adds, repeats) in [(20, true), (100, false)] {
+        let block = [&[0x82, 0x86, 0x84, 1, 1, b'h'][..], &[0x40, 1, b'a', 0].repeat(adds)].concat();
+        for n in 0..4 {
+            let stream = (talk.codec.last + 2) | 1;
+            talk.hear(Kind::HEADERS, frame::END_HEADERS | frame::END_STREAM, stream, &block);
+            let slot = talk.codec.next_arrival().unwrap();
+            assert_eq!(talk.codec.repeats(slot) != 0, repeats && n >= 2, "{adds}, {n}");
+            talk.codec.release(slot);
+            talk.sent();
+        }
+    }
+}
+
 #[test]
 fn what_repeats_counts_as_any_head() {
     let mut talk = Talk::server(Bounds { heads: 600, ..BOUNDS });
