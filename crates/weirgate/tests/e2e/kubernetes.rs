@@ -7,6 +7,7 @@ use weir_testkit::kube::FakeKube;
 use weir_testkit::{Authority, ServerTls, Upstream, Weir, eventually};
 
 use crate::discovery::{come_to_be, comes_to_be_said, discovery, status};
+use crate::health::metric;
 use crate::support::config;
 
 /// Writes a slice of the Service `orders` with one endpoint.
@@ -32,14 +33,14 @@ fn name(upstream: &Upstream) -> String {
 
 /// Starts a gateway whose token is the file `token` in the folder.
 fn start(kube: &FakeKube, folder: &Path) -> Weir {
-    start_with(&kube.url(), folder, "")
+    start_with(&[&kube.url()], folder, "")
 }
 
-fn start_with(server: &str, folder: &Path, more: &str) -> Weir {
+fn start_with(servers: &[&str], folder: &Path, more: &str) -> Weir {
     let token = folder.join("token");
     fs::write(&token, "first\n").unwrap();
     Weir::start(&config(&format!(
-        "discover: {{ kubernetes: {{ servers: [\"{server}\"], namespace: shop, service: orders, port: http, \
+        "discover: {{ kubernetes: {{ servers: {servers:?}, namespace: shop, service: orders, port: http, \
          token_file: {}{more} }} }}",
         token.display()
     )))
@@ -110,7 +111,7 @@ fn a_rotated_token_and_authority_are_read_again() {
     kube.demand_token("first");
     slice(&kube, &a, json!({}));
     let url = format!("https://{}", kube.address());
-    let weir = start_with(&url, folder.path(), &format!(", ca: {}", ca.display()));
+    let weir = start_with(&[&url], folder.path(), &format!(", ca: {}", ca.display()));
     come_to_be(&weir, &[&a]);
     kube.demand_token("second");
     kube.break_connections();
@@ -151,4 +152,48 @@ fn a_missing_permission_is_named_and_lists_replace_a_watch() {
     come_to_be(&weir, &[&a, &b]);
     kube.permit("watch", "endpointslices");
     comes_to_be_said(&weir, "following");
+}
+
+/// A server that has just restarted knows no version from before, not even one that it has listed itself.
+#[test]
+fn a_version_that_is_gone_costs_a_list_and_is_no_failure() {
+    let kube = FakeKube::start();
+    let folder = tempfile::tempdir().unwrap();
+    let [a, b] = ["a", "b"].map(Upstream::named);
+    slice(&kube, &a, json!({}));
+    kube.expire_next("endpointslices", 2);
+    let weir = start(&kube, folder.path());
+    let count = |verb: &str| kube.requests().iter().filter(|request| request.verb == verb).count();
+    eventually("the third watch lasts", || count("watch") == 3);
+    slice(&kube, &b, json!({}));
+    come_to_be(&weir, &[&a, &b]);
+    assert_eq!((count("list"), count("watch")), (3, 3));
+    assert_eq!(metric(&weir, &["weir_discovery_failures", "up"]), Some(0.0));
+    // One that answers so for ever is asked more and more rarely, and its lists still count.
+    kube.expire_next("endpointslices", usize::MAX);
+    kube.end_watches();
+    eventually("it is told", || {
+        discovery(&weir)["error"].as_str().is_some_and(|why| why.contains("too old"))
+    });
+    kube.delete("EndpointSlice", "shop", &name(&a));
+    come_to_be(&weir, &[&b]);
+    kube.expire_next("endpointslices", 0);
+    comes_to_be_said(&weir, "following");
+}
+
+/// The servers of a cluster have the same objects at the same versions.
+#[test]
+fn the_next_server_is_asked_after_a_failure() {
+    let (first, second) = (FakeKube::start(), FakeKube::start());
+    let folder = tempfile::tempdir().unwrap();
+    let [a, b] = ["a", "b"].map(Upstream::named);
+    slice(&first, &a, json!({}));
+    slice(&second, &a, json!({}));
+    first.go_away();
+    let weir = start_with(&[&first.url(), &second.url()], folder.path(), "");
+    come_to_be(&weir, &[&a]);
+    first.come_back();
+    slice(&first, &b, json!({}));
+    second.go_away();
+    come_to_be(&weir, &[&a, &b]);
 }
