@@ -121,6 +121,9 @@ fn a_rotated_token_and_authority_are_read_again() {
     fs::write(folder.path().join("token"), "second\n").unwrap();
     slice(&kube, &b, json!({}));
     come_to_be(&weir, &[&a, &b]);
+    // A watch that is being opened would have read the authority already, and be open after the others have broken.
+    let is_watched = || kube.requests().last().is_some_and(|request| request.verb == "watch");
+    eventually("the slices are watched", is_watched);
     // An authority that did not sign the server's certificate ends the trust in it, but not the service.
     fs::copy(second.file(), &ca).unwrap();
     kube.break_connections();
