@@ -97,6 +97,12 @@ ROWS = [
     Row("tcp-64", "bytes of HTTP/1.1 keep-alive passed on (mode tcp), 64 connections, 1 KiB answer", {"connections": 64}, variant="tcp", peer="haproxy"),
     Row("h2-h1", "HTTP/2 over TLS to HTTP/1.1, 50 connections of 10 streams, 1 KiB answer", H2, variant="h2-h1"),
     Row("h2-h2c", "HTTP/2 over TLS to HTTP/2, 50 connections of 10 streams, 1 KiB answer", H2, variant="h2-h2c", origin="h2c", peer=None),
+    # Heads that no connection has seen before, against the rows above and `grpc`, whose heads repeat.
+    Row("h2-h1-varied", "h2-h1, each request with a path and a cookie of its own", {**H2, "path": "/item/{{counter}}", "headers": ["Cookie: session={{uuid}}"]},
+        variant="h2-h1", peer=None),
+    Row("h2-h2c-varied", "h2-h2c, each request with a path of its own", {**H2, "path": "/item/{{counter}}"}, variant="h2-h2c", origin="h2c", peer=None),
+    Row("grpc-varied", "grpc, each call with a token of its own", {**H2, "scheme": "grpcs", "headers": ["Authorization: Bearer {{uuid}}"]},
+        variant="grpc", origin="builtin", peer=None),
     # The gateway's own answers, so that the difference between two rows is what the protocols cost.
     Row("h2", "HTTP/2, 16 connections of 8 streams, an answer of 1 KiB from the config", ANSWERS, variant="answers", config=TEXT, peer=None),
     Row("h3", "the same by HTTP/3", {**ANSWERS, "http3": True}, variant="answers", config=TEXT, peer=None),
