@@ -753,7 +753,7 @@ mod tests {
         }
         let mut routed = route(json!({}));
         routed["spec"]["rules"] = json!([{ "backendRefs": [{ "name": "used", "port": 80 }] }]);
-        put(&mut translator, "HTTPRoute", "2", routed);
+        put(&mut translator, "HTTPRoute", "2", routed.clone());
         let first = put(&mut translator, "EndpointSlice", "1", slice("other", &["10.0.0.1"]));
         assert_eq!(first, Effect::Config, "nothing was translated yet");
         let mut known = translator.translate().supplies;
@@ -798,22 +798,34 @@ mod tests {
             let moved = format!("{:?}", translator.moved().get(upstream));
             assert!(moved.contains(expected), "{addresses:?}: {moved}");
         }
+        // Once it no longer runs, nobody needs them.
+        translator.translate();
+        translator.adopted();
+        let effect = put(&mut translator, "EndpointSlice", "11", slice("used", &["10.0.0.11"]));
+        assert_eq!((effect, translator.moved().len()), (Effect::Nothing, 0));
+
         // If a translation panics, nothing is kept, and the endpoints of what runs go on moving.
+        put(&mut translator, "HTTPRoute", "4", routed);
+        assert!(translator.translate().supplies.contains_key(upstream));
+        translator.adopted();
         translator.memo = None;
         for (version, addresses, expected) in [
-            ("11", &["10.0.0.11"][..], "10.0.0.11"),
-            ("12", &[], "endpoints: []"),
-            ("13", &["10.0.0.13"], "10.0.0.13"),
+            ("12", &["10.0.0.12"][..], "10.0.0.12"),
+            ("13", &[], "endpoints: []"),
+            ("14", &["10.0.0.14"], "10.0.0.14"),
         ] {
             let told = put(&mut translator, "EndpointSlice", version, slice("used", addresses));
             assert_eq!(told, Effect::Config, "{addresses:?}");
             let moved = format!("{:?}", translator.moved().get(upstream));
             assert!(moved.contains(expected), "{addresses:?}: {moved}");
         }
-        // Once it no longer runs, nobody needs them.
+        // The Service is still known, but no upstream of a route that is gone gets its endpoints.
         translator.translate();
         translator.adopted();
-        let effect = put(&mut translator, "EndpointSlice", "14", slice("used", &["10.0.0.14"]));
+        put(&mut translator, "HTTPRoute", "5", route(json!({})));
+        translator.translate();
+        translator.adopted();
+        let effect = put(&mut translator, "EndpointSlice", "15", slice("used", &["10.0.0.15"]));
         assert_eq!((effect, translator.moved().len()), (Effect::Nothing, 0));
     }
 

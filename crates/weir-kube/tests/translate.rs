@@ -376,6 +376,10 @@ fn what_is_left_out_of_a_route_is_closed() {
     ] {
         assert_eq!(ask(&options, host, path), (expected.to_owned(), 1), "{host}{path}");
     }
+    // Nothing else of a route that is left out takes room.
+    let upstreams = |options: &Options| translate(&case.cluster, options).config.upstreams;
+    assert!(upstreams(&case.options).contains_key("svc_app_app2_8080"));
+    assert!(!upstreams(&options).contains_key("svc_app_app2_8080"));
     // A match that Weir refuses is left out, and the others of its route stay closed.
     options.refused.clear();
     options.closed.insert(route(http, "app", "admin"), "its match is refused".to_owned());

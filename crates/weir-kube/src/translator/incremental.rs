@@ -391,7 +391,10 @@ fn a_change_costs_what_depends_on_it() {
                 "listeners": [
                     { "name": "http", "port": port, "protocol": "HTTP" },
                     { "name": "https", "port": 8443, "protocol": "HTTPS",
-                      "tls": { "certificateRefs": [{ "name": "tls" }] } },
+                      "tls": { "certificateRefs": [{ "name": "tls" }] },
+                      "allowedRoutes": { "namespaces": {
+                          "from": "Selector", "selector": { "matchLabels": { "team": "1" } },
+                      } } },
                 ],
             },
         })
@@ -421,6 +424,12 @@ fn a_change_costs_what_depends_on_it() {
         let spec = json!({ "parentRefs": [{ "name": "g0" }], "rules": rules });
         world.put("HTTPRoute", json!({ "metadata": meta(&format!("r{number}")), "spec": spec }));
     }
+    let mut slice = json!({
+        "metadata": meta("s5"), "addressType": "IPv4", "endpoints": [{ "addresses": ["10.0.0.1"] }],
+        "ports": [{ "port": 3000 }, { "name": "web", "port": 3001 }],
+    });
+    slice["metadata"]["labels"] = json!({ "kubernetes.io/service-name": "s5" });
+    world.put("EndpointSlice", slice);
     let made = |world: &mut World| {
         let before = world.translator.memo.as_ref().map_or(0, Memo::routes_made);
         world.known = world.translator.translate();
@@ -446,7 +455,9 @@ fn a_change_costs_what_depends_on_it() {
             "to": [{ "group": "", "kind": "Service" }],
         },
     });
-    let changes: [(&str, Value, usize); 15] = [
+    let mut renamed = service(5, 80);
+    renamed["spec"]["ports"][0]["name"] = json!("web");
+    let changes: [(&str, Value, usize); 18] = [
         ("Service", service(7, 81), 1),
         ("Service", service(ROUTES, 80), 0),
         ("Secret", json!({ "metadata": meta("tls"), "data": secret("b.test") }), 0),
@@ -464,7 +475,11 @@ fn a_change_costs_what_depends_on_it() {
             0,
         ),
         ("ConfigMap", json!({ "metadata": meta("authority"), "data": { "ca.crt": "x" } }), 0),
-        ("Namespace", json!({ "metadata": { "name": "a", "labels": { "team": "1" } } }), 0),
+        ("Namespace", json!({ "metadata": { "name": "b", "labels": { "team": "1" } } }), 0),
+        ("Namespace", json!({ "metadata": { "name": "a", "labels": { "team": "1" } } }), all),
+        // A port that gets another name has other endpoints.
+        ("Service", renamed, 1),
+        ("Service", service(5, 80), 1),
         ("ReferenceGrant", grant, 1),
         ("Service", json!({ "metadata": elsewhere("s"), "spec": { "ports": [{ "port": 80 }] } }), 1),
         ("BackendTLSPolicy", policy(elsewhere("p"), "s"), 1),
