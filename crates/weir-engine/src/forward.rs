@@ -289,7 +289,7 @@ pub(crate) fn write_head(
         head.headers.remove_known(Known::ContentLength);
     }
     let own_host = host_for(head, host, endpoint);
-    if own_host.is_none() && head.headers.get_known(Known::Host).is_some() {
+    if own_host.is_none() && head.headers.has_known(Known::Host) {
         head.write_line_and_fields(out);
     } else {
         head.headers.remove_known(Known::Host);
@@ -303,7 +303,7 @@ pub(crate) fn write_head(
     if framing == Framing::Chunked {
         out.extend_from_slice(b"transfer-encoding: chunked\r\n");
     } else if head.body() == BodyKind::Empty
-        && head.headers.get_known(Known::ContentLength).is_none()
+        && !head.headers.has_known(Known::ContentLength)
         && expects_length(head)
     {
         // RFC 9110 §8.6: without it some servers answer 411 to a POST that has no body.
@@ -358,11 +358,11 @@ pub(crate) fn chain(head: &mut RequestHead, client: &Forwarding) -> Option<Vec<u
         lines.extend_from_slice(b", ");
     }
     lines.extend_from_slice(own.address());
-    if head.headers.get_known(Known::XForwardedProto).is_none() {
+    if !head.headers.has_known(Known::XForwardedProto) {
         lines.extend_from_slice(b"\r\nx-forwarded-proto: ");
         lines.extend_from_slice(client.scheme.as_bytes());
     }
-    if head.headers.get_known(Known::XForwardedHost).is_none() {
+    if !head.headers.has_known(Known::XForwardedHost) {
         lines.extend_from_slice(b"\r\nx-forwarded-host: ");
         lines.extend_from_slice(asked);
     }

@@ -111,7 +111,7 @@ pub(crate) fn with_fields(status: u16, fields: &[(FieldName, Vec<u8>)], body: Bo
 }
 
 fn with_date(mut head: ResponseHead, body: Body) -> LocalResponse {
-    if head.headers.get_known(Known::Date).is_none() {
+    if !head.headers.has_known(Known::Date) {
         set(&mut head.headers, "date", httpdate::fmt_http_date(SystemTime::now()).as_bytes());
     }
     LocalResponse { head, body }

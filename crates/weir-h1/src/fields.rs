@@ -100,6 +100,13 @@ impl Fields {
         if self.seen & known.bit() == 0 { None } else { self.find_known(known) }
     }
 
+    /// Whether there is a field with a known name. If nothing was removed or added, two comparisons tell.
+    #[inline]
+    pub fn has_known(&self, known: Known) -> bool {
+        let is_untouched = self.lines as usize == self.entries.len();
+        self.seen & known.bit() != 0 && (is_untouched || self.find_known(known).is_some())
+    }
+
     fn find_known(&self, known: Known) -> Option<&[u8]> {
         self.live().find(|e| e.known == known).map(|e| self.text(e.value))
     }
@@ -687,6 +694,10 @@ mod tests {
             let mut changed = head(SENT);
             change(&mut changed);
             assert_eq!(written(&changed), expected);
+            for known in [Known::Date, Known::Host, Known::Location] {
+                let is_there = changed.headers.get_known(known).is_some();
+                assert_eq!(changed.headers.has_known(known), is_there, "{known:?} in {expected}");
+            }
             assert_eq!(written(&changed.copied()), expected);
         }
         let mut hostless = head("GET / HTTP/1.0\r\nA: 1\r\nB: 3\r\n\r\n");

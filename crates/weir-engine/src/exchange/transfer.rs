@@ -482,7 +482,7 @@ impl Exchange<'_> {
         }
         response.write_line_and_fields(out);
         // RFC 9110 §6.6.1: a proxy adds the time of receipt to a response without Date.
-        if response.headers.get_known(Known::Date).is_none() {
+        if !response.headers.has_known(Known::Date) {
             out.extend_from_slice(b"date: ");
             out.extend_from_slice(&self.client.core.date());
             out.extend_from_slice(b"\r\n");
