@@ -240,7 +240,7 @@ fn fold(token: &[u8]) -> (u64, u64) {
 
 /// The first and last eight bytes, four if there are fewer; 0 if there are fewer than four.
 #[inline]
-fn ends(text: &[u8]) -> (u64, u64) {
+pub(crate) fn ends(text: &[u8]) -> (u64, u64) {
     if let (Some(first), Some(last)) = (text.first_chunk(), text.last_chunk()) {
         return (u64::from_le_bytes(*first), u64::from_le_bytes(*last));
     }
