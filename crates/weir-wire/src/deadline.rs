@@ -71,6 +71,7 @@ impl Deadline {
     }
 
     /// Ready once the deadline has passed. Call it whenever the task is about to wait.
+    #[inline]
     pub fn poll_passed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let moved = self.moved.take();
         let Some(at) = self.at else { return Poll::Pending };
@@ -80,6 +81,12 @@ impl Deadline {
         {
             return Poll::Pending;
         }
+        self.poll_timer(cx, at)
+    }
+
+    /// Apart, because nearly no poll gets here, and those that do not would save registers in vain.
+    #[inline(never)]
+    fn poll_timer(&mut self, cx: &mut Context<'_>, at: Instant) -> Poll<()> {
         loop {
             let in_time = self.armed.is_some_and(|armed| armed <= at);
             match &mut self.timer {
