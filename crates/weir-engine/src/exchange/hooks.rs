@@ -326,14 +326,24 @@ impl Exchange<'_> {
     // === Attempts ===
 
     /// Shows a new attempt to the filters that ask for it. Returns whether one must wait (`attempt_waits`).
+    #[inline]
     pub(super) fn attempt_begins(
         &mut self,
         upstream: &LocalUpstream,
         at: &LocalEndpoint,
         began: Instant,
     ) -> Result<bool, Stop> {
+        if self.hooks.has(Hooks::ATTEMPT) { self.show_attempt(upstream, at, began) } else { Ok(false) }
+    }
+
+    fn show_attempt(
+        &mut self,
+        upstream: &LocalUpstream,
+        at: &LocalEndpoint,
+        began: Instant,
+    ) -> Result<bool, Stop> {
         let mut waits = false;
-        let Some(cx) = self.cx.as_mut().filter(|_| self.hooks.has(Hooks::ATTEMPT)) else { return Ok(waits) };
+        let Some(cx) = &mut self.cx else { return Ok(waits) };
         let filters = &self.local.snapshot.filters;
         let number = self.attempts;
         let (name, label) = (&upstream.spec.name, &at.endpoint.label);

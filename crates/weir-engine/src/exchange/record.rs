@@ -531,7 +531,14 @@ impl Exchange<'_> {
     // === fields for the log ===
 
     /// Keeps the response fields that the access log asks for, because the head is gone when its line is written.
+    #[inline]
     pub(super) fn keep_fields(&mut self, response: &ResponseHead) {
+        if self.client.core.access_log.borrow().is_some() {
+            self.keep_logged(response);
+        }
+    }
+
+    fn keep_logged(&mut self, response: &ResponseHead) {
         let log = self.client.core.access_log.borrow();
         let Some(log) = log.as_ref().filter(|log| log.wants_responses() || log.computes()) else { return };
         let names = log.headers().iter().filter_map(|header| match header {
@@ -605,8 +612,15 @@ impl Exchange<'_> {
 
     // === the rest ===
 
+    #[inline]
     fn end_filters(&mut self) {
-        let Some(cx) = self.cx.as_mut().filter(|_| self.hooks.has(Hooks::END)) else { return };
+        if self.hooks.has(Hooks::END) {
+            self.tell_end();
+        }
+    }
+
+    fn tell_end(&mut self) {
+        let Some(cx) = &mut self.cx else { return };
         let end = End {
             status: self.record.status,
             cause: self.record.cause,

@@ -159,9 +159,15 @@ impl Exchange<'_> {
 
     /// Sends the client the cookie for this endpoint, if wanted and not yet known. Runs after all filters, so that
     /// none stores the answer with the cookie.
+    #[inline]
     pub(super) fn stick(&self, attempt: &mut Attempt) {
-        if attempt.upstream.spec.sticky.is_some()
-            && let Some(value) = attempt.upstream.set_cookie(&attempt.active, &self.head, self.is_tls())
+        if attempt.upstream.spec.sticky.is_some() {
+            self.send_cookie(attempt);
+        }
+    }
+
+    fn send_cookie(&self, attempt: &mut Attempt) {
+        if let Some(value) = attempt.upstream.set_cookie(&attempt.active, &self.head, self.is_tls())
             && let Ok(name) = FieldName::new("set-cookie")
         {
             let _ = attempt.response.headers.append(&name, &value); // checked when the config was read

@@ -82,7 +82,12 @@ impl Upstream {
     /// Notes whether an endpoint answered well, if anything uses that.
     #[inline]
     pub fn note(&self, endpoint: &Endpoint, ok: bool) {
-        let Some(policy) = &self.outlier else { return };
+        if let Some(policy) = &self.outlier {
+            self.note_for(policy, endpoint, ok);
+        }
+    }
+
+    fn note_for(&self, policy: &Outlier, endpoint: &Endpoint, ok: bool) {
         let now = Instant::now();
         let is_spared = endpoint.health.answered(ok, policy, now, || {
             let list = self.published.list();
