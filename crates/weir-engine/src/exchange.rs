@@ -488,7 +488,7 @@ impl<'c> Exchange<'c> {
     }
 
     /// The facts that filters get at the start.
-    #[inline]
+    #[inline(always)] // as a call, they are copied
     fn begun(&self, scope: Rc<RouteScope>, path_key: Option<Box<[u8]>>) -> Begun {
         Begun {
             scope,

@@ -29,18 +29,37 @@ impl<'a> ToRun<'a> {
     }
 
     /// The next filter. If the last one named the consumer, those of the consumer's plan come first.
-    #[inline]
+    #[inline(always)] // for each filter
     pub(crate) fn next(&mut self, snapshot: &Snapshot, handling: &Handling, cx: Option<&Cx>) -> Option<u32> {
         let caller = cx.and_then(Cx::consumer_index);
-        if self.caller.is_some_and(|before| before != caller) {
-            self.named(snapshot, handling, cx);
+        let is_named = self.caller.is_some_and(|before| before != caller);
+        if is_named || !self.first.is_empty() {
+            return self.next_of_others(snapshot, handling, cx, is_named);
         }
-        if !self.first.is_empty() {
-            return self.next_inserted(caller);
-        }
+        self.next_of_route(caller)
+    }
+
+    #[inline]
+    fn next_of_route(&mut self, caller: Option<usize>) -> Option<u32> {
         let &filter = self.of_route.next()?;
         self.caller = Some(caller);
         Some(filter)
+    }
+
+    /// The next filter where other lists may come first.
+    #[inline(never)]
+    fn next_of_others(
+        &mut self,
+        snapshot: &Snapshot,
+        handling: &Handling,
+        cx: Option<&Cx>,
+        is_named: bool,
+    ) -> Option<u32> {
+        let caller = cx.and_then(Cx::consumer_index);
+        if is_named {
+            self.named(snapshot, handling, cx);
+        }
+        if self.first.is_empty() { self.next_of_route(caller) } else { self.next_inserted(caller) }
     }
 
     /// The last filter has named the consumer.
