@@ -47,7 +47,7 @@ use crate::matching::{self, Found};
 use crate::respond::{self, LocalResponse};
 use crate::snapshot::{Arm, Snapshot, Target};
 use background::Resumed;
-use hooks::Reply;
+use hooks::{Reply, Unfiltered};
 use record::{Record, Recorded, head_for_next};
 use sent::Attempt;
 use smallvec::SmallVec;
@@ -401,7 +401,8 @@ impl<'c> Exchange<'c> {
     ) -> impl Future<Output = Result<Next, Stop>> {
         async move {
             if self.cx.is_some()
-                && let Some(next) = self.filter_reply(answered).await?
+                && let Some(rest) = self.filter_at_hand(answered)
+                && let Some(next) = Box::pin(self.filter_reply(rest)).await?
             {
                 return Ok(next);
             }
@@ -412,10 +413,11 @@ impl<'c> Exchange<'c> {
         }
     }
 
-    /// Runs the response filters on an upstream's response. Returns what follows if they leave nothing to transfer.
-    async fn filter_reply(&mut self, attempt: &mut Option<Attempt>) -> Result<Option<Next>, Stop> {
-        let mut reply = Reply::Upstream(attempt);
-        self.filter_response(&mut reply).await?;
+    /// Runs the rest of the response filters on an upstream's response. Returns what follows if they leave nothing to
+    /// transfer.
+    async fn filter_reply(&mut self, rest: Box<Unfiltered<'_>>) -> Result<Option<Next>, Stop> {
+        let Unfiltered { mut reply, due } = *rest;
+        self.filter_response_rest(&mut reply, due).await?;
         match reply {
             Reply::Local(instead) => Ok(Some(self.send_local(instead).await)),
             Reply::Upstream(attempt) if self.cx.as_ref().is_some_and(|cx| cx.hides_body) => {

@@ -28,13 +28,20 @@ use weir_wire::time;
 
 /// What a filter must wait for before the next one runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Due {
+pub(super) enum Due {
     /// The whole body, up to this size. Then its hook runs, and the filter uses what is left of the body so.
     Gather(usize, BodyUse),
     /// Nothing: the filters of this list of its own run next.
     Run(usize),
     /// Its own `wait`.
     Wait,
+}
+
+/// An upstream's response that was replaced, or whose filters have not all seen it.
+pub(super) struct Unfiltered<'a> {
+    pub(super) reply: Reply<'a>,
+    /// The filter that must wait, counted from the last, and for what.
+    pub(super) due: Option<(usize, Due)>,
 }
 
 /// A response as its filters see it: our own, or an upstream's whose body is still arriving.
@@ -443,12 +450,33 @@ impl Exchange<'_> {
     /// Runs `on_response` of every filter that saw the request, in reverse. A filter may replace the response; the
     /// remaining filters see the new one.
     pub(super) async fn filter_response(&mut self, reply: &mut Reply<'_>) -> Result<(), Stop> {
+        let due = self.filter_response_on(reply);
+        self.filter_response_rest(reply, due).await
+    }
+
+    /// The same for an upstream's response. `None` if no filter waits for anything or replaces it: nearly always, and
+    /// without a future.
+    pub(super) fn filter_at_hand<'a>(
+        &mut self,
+        attempt: &'a mut Option<Attempt>,
+    ) -> Option<Box<Unfiltered<'a>>> {
+        let mut reply = Reply::Upstream(attempt);
+        let due = self.filter_response_on(&mut reply);
+        let is_hidden = self.cx.as_ref().is_some_and(|cx| cx.hides_body);
+        if due.is_none() && !is_hidden && matches!(reply, Reply::Upstream(_)) {
+            return None;
+        }
+        Some(Box::new(Unfiltered { reply, due }))
+    }
+
+    /// Runs them up to the first that must wait.
+    fn filter_response_on(&mut self, reply: &mut Reply<'_>) -> Option<(usize, Due)> {
         self.phase = Phase::Filtered;
         if let Some(cx) = &mut self.cx {
             cx.whole = None; // a request's body that was answered early
         }
         if !self.hooks.has_any(Hooks::RESPONSE | Hooks::RESPONSE_BODY) {
-            return Ok(());
+            return None;
         }
         if self.local.snapshot.reads.upstream
             && let (Some(cx), Some(upstream)) = (&mut self.cx, self.record.upstream)
@@ -462,10 +490,18 @@ impl Exchange<'_> {
                 cx.failure = Some(failure);
             }
         }
-        let mut next = 0;
-        while let Some((at, due)) = self.filter_response_from(reply, next) {
-            Box::pin(self.filter_response_wait(reply, self.ran_last(at), due)).await?;
-            next = at + 1;
+        self.filter_response_from(reply, 0)
+    }
+
+    /// Waits for the filter that must, then runs the others.
+    pub(super) async fn filter_response_rest(
+        &mut self,
+        reply: &mut Reply<'_>,
+        mut due: Option<(usize, Due)>,
+    ) -> Result<(), Stop> {
+        while let Some((at, what)) = due {
+            Box::pin(self.filter_response_wait(reply, self.ran_last(at), what)).await?;
+            due = self.filter_response_from(reply, at + 1);
         }
         if let Reply::Local(local) = reply {
             self.settle_whole_response().await?;
