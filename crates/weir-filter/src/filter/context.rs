@@ -39,10 +39,12 @@ pub struct Consumer {
 
 impl Consumer {
     /// Whether it may call from this address.
+    #[inline]
     pub fn may_call_from(&self, client: IpAddr) -> bool {
-        if self.allow_ips.is_empty() {
-            return true;
-        }
+        self.allow_ips.is_empty() || self.allows(client)
+    }
+
+    fn allows(&self, client: IpAddr) -> bool {
         let client = client.to_canonical();
         self.allow_ips.iter().any(|network| network.contains(&client))
     }
@@ -343,6 +345,7 @@ impl Cx {
     }
 
     /// The caller, if it is one of a source.
+    #[inline]
     pub fn listed(&self) -> Option<&Consumer> {
         self.listed.as_deref()
     }
@@ -421,6 +424,7 @@ impl Cx {
     }
 
     /// Notes which of the consumer's credentials was used, for the log: the first eight digits of its hash.
+    #[inline]
     pub const fn set_credential(&mut self, digits: [u8; 8]) {
         self.credential = Some(digits);
     }

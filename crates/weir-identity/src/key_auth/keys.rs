@@ -126,6 +126,7 @@ impl Keys {
     }
 
     /// The owner of a key that was verified before.
+    #[inline]
     pub(super) fn remembered(&self, key: &[u8]) -> Option<Owner> {
         if self.by_half.is_empty() {
             return None;
@@ -183,17 +184,12 @@ impl Verified {
     pub(super) fn tag(&self, key: &[u8]) -> Option<u128> {
         let (begin, of_words) = self.secrets.split_first()?;
         let (words, rest) = key.as_chunks();
-        if words.len() >= of_words.len() {
-            return None;
-        }
-        // The last word contains the number of its key bytes and is never 0, so no two keys have the same words.
-        let mut last = [0, 0, 0, 0, 0, 0, 0, rest.len() as u8 + 1];
-        last.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
-        let words =
-            words.iter().chain(std::iter::once(&last)).map(|word| u128::from(u64::from_le_bytes(*word)));
-        let [a, b] = of_words.iter().zip(words).fold(*begin, |[a, b], ([of_a, of_b], word)| {
-            [a.wrapping_add(of_a.wrapping_mul(word)), b.wrapping_add(of_b.wrapping_mul(word))]
-        });
+        let (of_last, of_words) = of_words.get(..=words.len())?.split_last()?;
+        // The last word begins with the number of its key bytes plus one, so no two keys have the same words.
+        let last = rest.iter().fold(rest.len() as u64 + 1, |word, byte| word << 8 | u64::from(*byte));
+        let words = words.iter().map(|word| u64::from_le_bytes(*word));
+        let sum = of_words.iter().zip(words).fold(*begin, |sum, (secrets, word)| add(sum, secrets, word));
+        let [a, b] = add(sum, of_last, last);
         Some(a >> 64 << 64 | b >> 64)
     }
 
@@ -210,6 +206,13 @@ impl Verified {
         let mask = self.slots.len() - 1; // a power of two
         (0..PROBES).filter_map(move |n| self.slots.get((tag as usize).wrapping_add(n) & mask))
     }
+}
+
+/// Adds a word to both sums, each time multiplied by its secret.
+#[inline]
+fn add([a, b]: [u128; 2], [of_a, of_b]: &[u128; 2], word: u64) -> [u128; 2] {
+    let word = u128::from(word);
+    [a.wrapping_add(of_a.wrapping_mul(word)), b.wrapping_add(of_b.wrapping_mul(word))]
 }
 
 /// The hash of a key as written in the config.

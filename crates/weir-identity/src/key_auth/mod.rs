@@ -97,6 +97,8 @@ struct KeyAuth {
     keys: Keys,
     directory: Option<Arc<Directory>>,
     reads_authorization: bool,
+    /// Whether only the header may carry a key, and nothing stands before it.
+    is_header_alone: bool,
     challenge_missing: Vec<u8>,
     challenge_unknown: Vec<u8>,
     www_authenticate: FieldName,
@@ -157,7 +159,9 @@ impl IntoFilter for KeyAuthSettings {
         // RFC 6750 §3.1: tells a client that sent a bearer token that the token is at fault.
         let bearer = scheme.eq_ignore_ascii_case("bearer");
         let unknown = if bearer { format!("{missing}, error=\"invalid_token\"") } else { missing.clone() };
+        let Self { scheme: word, query, cookie, path, .. } = &self;
         Some(KeyAuth {
+            is_header_alone: word.is_none() && query.is_none() && cookie.is_none() && !path,
             reads_authorization: self.header.as_str().eq_ignore_ascii_case("authorization"),
             settings: self,
             keys,
@@ -195,32 +199,11 @@ impl Filter for KeyAuth {
     }
 
     fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
-        if self.settings.path && cx.path_key().is_some() && has_key_segment(head.path()) {
-            return Flow::refuse(&KEY_TWICE); // only the first was removed: the upstream would see the second
-        }
-        let found = match self.presented(head, cx) {
-            Presented::None => None,
-            Presented::Different => Some(Err(Nobody::Unknown)),
-            Presented::One(key) => Some(self.find(&key)),
-        };
-        let found = match found {
-            Some(found) => found,
-            None if self.settings.optional => {
-                if let Some(name) = &self.settings.consumer_header {
-                    head.headers.remove(name);
-                }
-                cx.pass_unnamed();
-                return Flow::Continue;
-            }
-            None => return self.refuse(&KEY_MISSING, &self.challenge_missing),
-        };
-        match found {
-            Ok((named, digits)) => {
-                named.name(cx);
-                cx.set_credential(digits);
-            }
-            Err(Nobody::Unknown) => return self.refuse(&KEY_UNKNOWN, &self.challenge_unknown),
-            Err(Nobody::Unavailable) => return Flow::refuse(&CONSUMERS_UNAVAILABLE),
+        if let Some(Owner { consumer, digits }) = self.known_at_once(head) {
+            cx.set_consumer(consumer as usize);
+            cx.set_credential(digits);
+        } else if let Some(decided) = self.name_caller(head, cx) {
+            return decided;
         }
         let Some(consumer) = cx.consumer() else {
             return self.refuse(&KEY_UNKNOWN, &self.challenge_unknown);
@@ -244,6 +227,51 @@ impl Filter for KeyAuth {
 }
 
 impl KeyAuth {
+    /// The owner of the key in the header, if keys stand nowhere else, the request has one header of this name, and its
+    /// key was verified before. So it is with nearly all requests.
+    #[inline]
+    fn known_at_once(&self, head: &RequestHead) -> Option<Owner> {
+        if !self.is_header_alone {
+            return None;
+        }
+        let mut keys = head.headers.values(&self.settings.header);
+        let key = keys.next()?;
+        if keys.next().is_some() { None } else { self.keys.remembered(key) }
+    }
+
+    /// Names the caller by the keys of the request, or decides.
+    #[inline(never)]
+    fn name_caller(&self, head: &mut RequestHead, cx: &mut Cx) -> Option<Flow> {
+        if self.settings.path && cx.path_key().is_some() && has_key_segment(head.path()) {
+            return Some(Flow::refuse(&KEY_TWICE)); // only the first was removed: the upstream would see the second
+        }
+        let found = match self.presented(head, cx) {
+            Presented::None => None,
+            Presented::Different => Some(Err(Nobody::Unknown)),
+            Presented::One(key) => Some(self.find(&key)),
+        };
+        let found = match found {
+            Some(found) => found,
+            None if self.settings.optional => {
+                if let Some(name) = &self.settings.consumer_header {
+                    head.headers.remove(name);
+                }
+                cx.pass_unnamed();
+                return Some(Flow::Continue);
+            }
+            None => return Some(self.refuse(&KEY_MISSING, &self.challenge_missing)),
+        };
+        match found {
+            Ok((named, digits)) => {
+                named.name(cx);
+                cx.set_credential(digits);
+                None
+            }
+            Err(Nobody::Unknown) => Some(self.refuse(&KEY_UNKNOWN, &self.challenge_unknown)),
+            Err(Nobody::Unavailable) => Some(Flow::refuse(&CONSUMERS_UNAVAILABLE)),
+        }
+    }
+
     /// The owner of a key, and the first digits of its hash.
     fn find(&self, key: &[u8]) -> Result<(Named, [u8; 8]), Nobody> {
         let of_config = |Owner { consumer, digits }| (Named::Config(consumer as usize), digits);
