@@ -145,7 +145,7 @@ impl Limit {
     }
 
     /// What the client gets when this much is used, if the limit has response fields.
-    #[inline]
+    #[inline(always)] // returned, it would be copied twice
     pub(super) fn fields_used(&self, used: Time, now: impl FnOnce() -> Time) -> Option<LimitFields<'_>> {
         let fields = self.fields.as_ref()?;
         let reset = match self.calendar() {
@@ -166,6 +166,7 @@ impl Limit {
 
 impl LimitFields<'_> {
     /// Adds the fields to a response.
+    #[inline]
     pub(super) fn add_to(&self, fields: &mut weir_h1::Fields) {
         fields.append_prepared(&self.fields.both, &self.end).expect("digits and a checked name may be sent");
     }

@@ -263,22 +263,21 @@ impl Filter for RateLimit {
             let taken = shared.take(&self.key(head, cx), now);
             return self.on_shared(shared, taken, head, cx);
         }
-        let counted = self.counted(head, cx);
-        match (self.limits.as_slice(), &self.cost) {
-            ([limit], None) => match limit.charge(limit.spot(&counted), 1, now) {
-                Decision::Allowed { used } => {
-                    drop(counted);
-                    if limit.fields.is_some() {
-                        *cx.note() = used; // for the response; never 0, because a request was charged
-                    }
-                    Flow::Continue
+        let ([limit], None) = (self.limits.as_slice(), &self.cost) else {
+            return self.charge_all(1, head, cx);
+        };
+        let spot = match self.who.consumer(cx).filter(|index| limit.has_consumer(*index)) {
+            Some(index) => Spot::Consumer(index), // without the general form of a key
+            None => limit.spot(&self.counted(head, cx)),
+        };
+        match limit.charge(spot, 1, now) {
+            Decision::Allowed { used } => {
+                if limit.fields.is_some() {
+                    *cx.note() = used; // for the response; never 0, because a request was charged
                 }
-                Decision::Denied { used, wait } => self.refuse(limit, limit.fields_used(used, || now), wait),
-            },
-            _ => {
-                drop(counted);
-                self.charge_all(1, head, cx)
+                Flow::Continue
             }
+            Decision::Denied { used, wait } => self.refuse(limit, limit.fields_used(used, || now), wait),
         }
     }
 
@@ -398,6 +397,7 @@ fn cost_of(head: &ResponseHead, name: &FieldName, cx: &mut Cx) -> Option<u32> {
 }
 
 /// Adds the fields of a limit to a response.
+#[inline(always)] // as a call, they are copied
 fn tell(told: Option<LimitFields<'_>>, head: &mut ResponseHead) {
     if let Some(told) = told {
         told.add_to(&mut head.headers);

@@ -217,6 +217,13 @@ impl Who {
         }
     }
 
+    /// The consumer of the config that a request is counted for, if it is counted for one.
+    #[inline]
+    pub(crate) fn consumer(&self, cx: &Cx) -> Option<usize> {
+        let is_asked = matches!(self.by, Compiled::Consumer) && cx.listed().is_none();
+        cx.consumer_index().filter(|_| is_asked)
+    }
+
     /// Without a named consumer or without the field, the client's address counts. In a text, missing values are
     /// empty.
     pub(crate) fn of<'a>(&'a self, head: &'a RequestHead, cx: &'a Cx) -> Counted<'a> {
