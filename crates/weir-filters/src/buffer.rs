@@ -520,7 +520,7 @@ mod tests {
             let mut exchange = running.request("GET /").await;
             exchange.cx.is_relayed = true;
             exchange.response(response);
-            let overflow = exchange.cx.overflow.take();
+            let overflow = exchange.cx.overflow_of_response();
             assert_eq!(
                 overflow.map(|of| (of.most, of.piece)),
                 overflows.then_some((MIB, 65536)),

@@ -68,7 +68,7 @@ impl Exchange<'_> {
                 if length.is_some_and(|length| length <= cx.reads_ahead as u64) {
                     download.hide_pauses();
                 }
-                if let Some(overflow) = &cx.overflow {
+                if let Some(overflow) = cx.overflow_of_response() {
                     let core = self.client.core.handle.clone();
                     let queue = Queue::new(overflow.spooling.clone(), overflow.most, core);
                     download.overflow(Box::new(queue), overflow.piece);
@@ -186,7 +186,7 @@ impl Exchange<'_> {
         download.gather(limit);
         let fault = self.relay_response(&mut attempt, &mut download, (kind, false)).await;
         if let Some(cx) = &mut self.cx {
-            cx.whole_trailers = download.trailers().to_vec(); // an empty one allocates nothing
+            cx.set_whole_trailers(download.trailers());
         }
         let response = self.release(attempt, fault.is_none().then(Instant::now));
         match fault {

@@ -31,23 +31,31 @@ pub enum BodyUse {
     WholeWatched(usize),
 }
 
-/// The filters that see a body, in order. Empty for most exchanges.
+/// The filters that see a body, in order; with the bit `CHANGES` if they may replace pieces. Empty for most exchanges,
+/// and small, because each exchange with filters has two.
 #[derive(Debug, Default)]
-pub struct BodyHooks(SmallVec<[(u32, BodyUse); 2]>);
+pub struct BodyHooks(SmallVec<[u32; 4]>);
+
+/// The bit of a filter that may replace pieces. It is not a part of any index.
+const CHANGES: u32 = 1 << 31;
 
 impl BodyHooks {
     /// Adds a filter. A filter that gets its body whole sees no pieces.
     #[inline]
     pub fn add(&mut self, filter: u32, body: BodyUse) {
-        if matches!(body, BodyUse::Change | BodyUse::Watch) {
-            self.0.push((filter, body));
+        match body {
+            BodyUse::Change => self.0.push(filter | CHANGES),
+            BodyUse::Watch => self.0.push(filter),
+            BodyUse::Pass | BodyUse::Whole(_) | BodyUse::WholeWatched(_) => {}
         }
     }
 
     /// A copy of one of them, so that its hook can borrow the context that holds this.
     #[inline]
     pub fn get(&self, at: usize) -> Option<(u32, BodyUse)> {
-        self.0.get(at).copied()
+        let entry = *self.0.get(at)?;
+        let body = if entry & CHANGES != 0 { BodyUse::Change } else { BodyUse::Watch };
+        Some((entry & !CHANGES, body))
     }
 
     /// Whether there are none.
@@ -59,7 +67,7 @@ impl BodyHooks {
     /// Whether one of them may replace pieces.
     #[inline]
     pub fn change(&self) -> bool {
-        self.0.iter().any(|(_, body)| *body == BodyUse::Change)
+        self.0.iter().any(|entry| entry & CHANGES != 0)
     }
 
     /// Removes all: they have seen the whole body.

@@ -132,6 +132,22 @@ struct LoggedBody {
     is_changed: bool,
 }
 
+/// What few exchanges have. Boxed, because each exchange would have to set every part to nothing, and look at each when
+/// it ends.
+#[derive(Default)]
+pub(super) struct Rare {
+    /// Consumers of sources that other filters named before.
+    pub(super) replaced: Vec<Arc<Consumer>>,
+    /// Where what exceeds [`Cx::reads_ahead`] waits.
+    overflow: Option<Box<Overflow>>,
+    /// The fields of a filter's answer, if given by [`Cx::answer_with`].
+    ready: Option<Fields>,
+    /// The request that continues after the answer.
+    background: Option<Box<Background>>,
+    /// The trailers after a response's body that was gathered whole.
+    trailers: Vec<u8>,
+}
+
 /// What a filter knows of the exchange besides the heads.
 pub struct Cx {
     /// The client's address: the peer's, or the one a trusted proxy reports.
@@ -146,9 +162,7 @@ pub struct Cx {
     pub(crate) consumer: Option<usize>,
     /// The consumer with that number, if it is one of a source.
     pub(crate) listed: Option<Arc<Consumer>>,
-    /// Consumers of sources that other filters named before.
-    #[expect(clippy::box_collection, reason = "rarely used, and one word in every exchange")]
-    pub(super) replaced: Option<Box<Vec<Arc<Consumer>>>>,
+    pub(super) rare: Option<Box<Rare>>,
     /// Whether a filter admitted the request without credentials: for `any`.
     pub(crate) unnamed: bool,
     /// The running filter; see [`FILTER`].
@@ -174,8 +188,6 @@ pub struct Cx {
     pub body_changed: bool,
     /// How many bytes filters added to the response's body, less what they took away.
     pub body_grown: i64,
-    /// The trailers after a response's body that was gathered whole.
-    pub whole_trailers: Vec<u8>,
     /// Whether a filter turned the request into a gRPC call.
     pub calls_grpc: bool,
     /// The arm of the route's split, once drawn.
@@ -198,8 +210,6 @@ pub struct Cx {
     pub reads_on: usize,
     /// The same for as long as the client is there: see [`Cx::read_ahead`].
     pub reads_ahead: usize,
-    /// Where what exceeds that waits: see [`Cx::overflow`].
-    pub overflow: Option<Box<Overflow>>,
     /// Whether the response is an upstream's whose body is unread: see [`Cx::hide_body`].
     pub is_relayed: bool,
     /// Whether its body is read but not sent.
@@ -214,11 +224,7 @@ pub struct Cx {
     pub is_of_route: bool,
     /// Whether a filter answers with a response kept from another exchange.
     is_kept: bool,
-    /// The fields of a filter's answer, if given by [`Cx::answer_with`].
-    ready: Option<Box<Fields>>,
-    /// The request that continues after the answer.
-    background: Option<Box<Background>>,
-    /// Whether this is such a request.
+    /// Whether this request continues after the answer to another.
     is_background: bool,
     pub(super) states: Vec<(u32, Box<dyn Any>)>,
     /// The note of the first filter that has one; and those of the others.
@@ -269,7 +275,7 @@ impl Cx {
             scope,
             consumer: None,
             listed: None,
-            replaced: None,
+            rare: None,
             unnamed: false,
             filter: 0,
             path_key,
@@ -283,7 +289,6 @@ impl Cx {
             request_spool: None,
             body_changed: false,
             body_grown: 0,
-            whole_trailers: Vec::new(),
             calls_grpc: false,
             arm: None,
             attempt: None,
@@ -295,7 +300,6 @@ impl Cx {
             limits: TimeLimits::default(),
             reads_on: 0,
             reads_ahead: 0,
-            overflow: None,
             is_relayed: false,
             hides_body: false,
             prefix: None,
@@ -303,8 +307,6 @@ impl Cx {
             failure: None,
             is_of_route: false,
             is_kept: false,
-            ready: None,
-            background: None,
             is_background: false,
             states: Vec::new(),
             note: (NOBODY, 0),
@@ -312,6 +314,10 @@ impl Cx {
             random: Random::new(random),
             began: at,
         }
+    }
+
+    pub(super) fn rare_mut(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
     }
 
     /// Name of the route.
@@ -494,7 +500,7 @@ impl Cx {
     /// finds `state` and `note` as its own there. The request has no body.
     pub fn continue_in_background<T: 'static>(&mut self, head: RequestHead, state: T, note: u64) {
         let filter = self.filter & FILTER;
-        self.background = Some(Box::new(Background {
+        self.rare_mut().background = Some(Box::new(Background {
             head: Box::new(head),
             filter,
             state: Box::new(state),
@@ -505,7 +511,7 @@ impl Cx {
 
     /// The filters that the request in the background has yet to pass.
     pub fn continue_with(&mut self, rest: Box<[u32]>) {
-        if let Some(background) = &mut self.background {
+        if let Some(background) = self.rare.as_mut().and_then(|rare| rare.background.as_mut()) {
             background.rest = rest;
         }
     }
@@ -513,7 +519,7 @@ impl Cx {
     /// Sets the fields of the answer that this filter is about to give, instead of a list in the answer. For fields
     /// that many answers share and that are copied as they are.
     pub fn answer_with(&mut self, fields: Fields) {
-        self.ready = Some(Box::new(fields));
+        self.rare_mut().ready = Some(fields);
     }
 
     /// Notes that this filter's answer was made for another request. What it says about that request, such as its
@@ -531,13 +537,13 @@ impl Cx {
     /// Takes the fields set by [`Cx::answer_with`].
     #[inline]
     pub fn take_ready(&mut self) -> Option<Fields> {
-        self.ready.take().map(|fields| *fields)
+        self.rare.as_mut()?.ready.take()
     }
 
     /// Whether a filter asked to continue after its answer.
     #[inline]
-    pub const fn continues_in_background(&self) -> bool {
-        self.background.is_some()
+    pub fn continues_in_background(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| rare.background.is_some())
     }
 
     /// Whether this request continues in the background: no client asked for it.
@@ -548,7 +554,7 @@ impl Cx {
 
     /// Takes the request that continues, with its own context, and the filters it has yet to pass.
     pub fn take_background(&mut self) -> Option<(Self, Box<RequestHead>, Box<[u32]>)> {
-        let Background { head, filter, state, note, rest } = *self.background.take()?;
+        let Background { head, filter, state, note, rest } = *self.rare.as_mut()?.background.take()?;
         let mut cx = Self::new(Begun {
             scope: Rc::clone(&self.scope),
             client: self.client,
@@ -639,7 +645,12 @@ impl Cx {
 
     /// Lets bytes that exceed [`Cx::read_ahead`] wait in a file.
     pub fn overflow(&mut self, overflow: Overflow) {
-        self.overflow = Some(Box::new(overflow));
+        self.rare_mut().overflow = Some(Box::new(overflow));
+    }
+
+    /// Where what exceeds [`Cx::read_ahead`] waits, if anywhere.
+    pub fn overflow_of_response(&self) -> Option<&Overflow> {
+        self.rare.as_ref()?.overflow.as_deref()
     }
 
     /// Sends the client only the head of this response, which this filter has turned into one without a body (a 304).
@@ -752,14 +763,25 @@ impl Cx {
         self.body_changed = true;
     }
 
+    /// Sets the trailers after a response's body that was gathered whole.
+    pub fn set_whole_trailers(&mut self, trailers: &[u8]) {
+        if !trailers.is_empty() || self.rare.is_some() {
+            self.rare_mut().trailers = trailers.to_vec();
+        }
+    }
+
+    fn trailers(&self) -> &[u8] {
+        self.rare.as_ref().map_or(&[], |rare| &rare.trailers)
+    }
+
     /// A trailer of the response whose body this filter asked for whole.
     pub fn whole_trailer(&self, name: &str) -> Option<&[u8]> {
-        super::body::line_of(&self.whole_trailers, name)
+        super::body::line_of(self.trailers(), name)
     }
 
     /// All trailers of that response, name and value.
     pub fn whole_trailers(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        super::body::lines(&self.whole_trailers)
+        super::body::lines(self.trailers())
     }
 
     /// Turns a request into a gRPC call: POST, with trailers. The filter has set path, fields and body, and

@@ -156,7 +156,7 @@ impl Cx {
     /// Reverts what was noted of the caller since `before`: a member of this filter rejected the request after all.
     pub fn restore_caller(&mut self, before: Caller) {
         if self.consumer != before.consumer {
-            let replaced = self.replaced.iter().flat_map(|replaced| replaced.iter());
+            let replaced = self.rare.iter().flat_map(|rare| rare.replaced.iter());
             self.listed = replaced.rev().find(|one| before.consumer == Some(one.number)).cloned();
         }
         (self.consumer, self.credential) = (before.consumer, before.credential);
@@ -193,7 +193,7 @@ impl Cx {
             self.identify("consumer", name.as_bytes());
         }
         if let Some(before) = self.listed.take() {
-            self.replaced.get_or_insert_default().push(before);
+            self.rare_mut().replaced.push(before);
         }
     }
 
