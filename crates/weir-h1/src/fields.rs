@@ -572,7 +572,7 @@ const fn may_hold_control(word: u64) -> bool {
     const ONES: u64 = u64::MAX / 255;
     const HIGH: u64 = ONES << 7;
     let below_space = word.wrapping_sub(ONES * 0x20) & !word;
-    let delete = (word ^ ONES * 0x7f).wrapping_sub(ONES) & !(word ^ ONES * 0x7f);
+    let delete = (word ^ (ONES * 0x7f)).wrapping_sub(ONES) & !(word ^ (ONES * 0x7f));
     (below_space | delete) & HIGH != 0
 }
 
