@@ -3,8 +3,8 @@
 use weir_testkit::h2::{H2, H2Origin, Options, code, setting};
 use weir_testkit::{Upstream, Weir};
 
-use super::{H2C, weir, weir_with};
-use crate::support::OK_BODY;
+use super::{H2C, ask, weir, weir_with};
+use crate::support::{ALL_TO_UP, OK_BODY};
 
 /// More than all buffers for one response: the stream's window of 64 KiB, ours, and the sockets'.
 const LARGE: usize = 1_000_000;
@@ -30,6 +30,37 @@ fn slow_requests_are_answered_side_by_side() {
     }
     for (n, stream) in streams.iter().enumerate() {
         client.message(*stream).expect_status(200).expect_body(format!("/{n}"));
+    }
+}
+
+/// A core's tasks run requests of all its connections: each request must keep the client of its own.
+#[test]
+fn connections_that_take_turns_keep_their_clients() {
+    let upstream = Upstream::fixed(OK_BODY);
+    let weir = Weir::start(&format!(
+        "listeners: {{ web: {{ address: 127.0.0.1:0, protocols: [h2], proxy_protocol: true }} }}\n\
+         trusted_proxies: [ 127.0.0.1, 192.0.2.1 ]\n\
+         upstreams: {{ up: {{ endpoints: [ {} ] }} }}\n{ALL_TO_UP}\n",
+        upstream.address()
+    ));
+    let mut clients = ["192.0.2.1", "192.0.2.2"].map(|from| {
+        let mut connection = weir.client();
+        connection.send(format!("PROXY TCP4 {from} 192.0.2.9 1 2\r\n"));
+        H2::client(connection)
+    });
+    let claim = [("x-forwarded-for", "203.0.113.7")];
+    for _ in 0..5 {
+        for (client, path) in clients.iter_mut().zip(["/trusted", "/stranger"]) {
+            let streams = [(); 3].map(|()| client.request(&ask("GET", path, &claim), true));
+            for stream in streams {
+                client.message(stream).expect_status(200);
+            }
+        }
+    }
+    for request in upstream.wait_requests(30) {
+        let is_trusted = request.head.line.starts_with("GET /trusted ");
+        let told = if is_trusted { "203.0.113.7, 192.0.2.1" } else { "192.0.2.2" };
+        assert_eq!(request.head.all("x-forwarded-for").join(", "), told, "{}", request.head.line);
     }
 }
 
