@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 GROWTH = 0.02
 
-# Rows whose figures differ more than that from run to run. A whole run of `weir load` took 13.9 to 17.6 million
+# Rows whose figures differ more than that from run to run. A whole run of `weir load` took 11.9 to 17.6 million
 # instructions with one binary.
 ROUGH = {"load-start": 0.25}
 
