@@ -1,0 +1,225 @@
+//! What is found in the fields of a message, what edits leave of them, and what is written.
+
+use crate::{FieldName, Known, Limits, NameSet, Prepared, Progress, RequestHead, parse_request};
+
+fn head(text: &str) -> RequestHead {
+    let mut head = RequestHead::default();
+    head.buffer_mut().extend_from_slice(text.as_bytes());
+    assert_eq!(parse_request(&mut head, &Limits::default()), Ok(Progress::Complete));
+    head
+}
+
+fn written(head: &RequestHead) -> String {
+    let mut out = Vec::new();
+    head.headers.write_to(&mut out);
+    String::from_utf8(out).unwrap()
+}
+
+fn name(text: &str) -> FieldName {
+    FieldName::new(text).unwrap()
+}
+
+#[test]
+fn untouched_fields_come_out_as_they_went_in() {
+    let head = head("GET / HTTP/1.1\r\nHost: a\r\nA: 1\r\nb:2\r\nC:  3 \t\r\nD:\r\n\r\n");
+    assert_eq!(written(&head), "Host: a\r\nA: 1\r\nb: 2\r\nC: 3\r\nD: \r\n");
+}
+
+/// As a comparison with the values that `get_all` finds, joined.
+#[test]
+fn a_field_is_its_values_joined() {
+    let mut head = head(
+        "GET / HTTP/1.1\r\nHost: a\r\nX-One: blue\r\nX-Two: a\r\nx-two: b\r\nX-Nil:\r\nX-Old: o\r\nX-Long-Value-Of-A-Field: \
+         0123456789abcdefg\r\nX^: c\r\n\r\n",
+    );
+    head.headers.remove(&name("x-old"));
+    head.headers.append(&name("X-Two"), b"c").unwrap();
+    head.headers.insert(&name("X-New"), b"n").unwrap();
+    let names =
+        ["x-one", "x-two", "x-nil", "x-old", "x-new", "x-none", "host", "x-long-value-of-a-field", "x~"];
+    let values = [
+        "",
+        "blue",
+        "bluer",
+        "blu",
+        "a",
+        "a, b",
+        "a, b, c",
+        "a, b, c, ",
+        "a,b,c",
+        "n",
+        "0123456789abcdefg",
+        "c",
+    ];
+    for name in names {
+        let all: Vec<&[u8]> = head.headers.get_all(name.as_bytes()).collect();
+        for value in values {
+            let joined = all.join(&b", "[..]);
+            assert_eq!(
+                head.headers.is(name.as_bytes(), value.as_bytes()),
+                joined == value.as_bytes(),
+                "{name} {value}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_copy_holds_what_is_left() {
+    let mut head = head("GET / HTTP/1.1\r\nHost: a\r\nA_b: 1\r\nb:2\r\nDate: x\r\nC: 3\r\n\r\nbody");
+    head.headers.remove(&name("b"));
+    head.headers.insert(&name("C"), b"4").unwrap();
+    let mut copy = head.headers.to_owned_fields();
+    let mut out = Vec::new();
+    copy.write_to(&mut out);
+    assert_eq!(String::from_utf8(out).unwrap(), "Host: a\r\nA_b: 1\r\nDate: x\r\nC: 4\r\n");
+    assert_eq!((copy.get_known(Known::Date), copy.get_str("c")), (Some(&b"x"[..]), Some(&b"4"[..])));
+    assert!(!copy.was_received("date") && copy.base.is_empty());
+    assert!(copy.remove(&name("a-b")), "it knows that a name has a `_`");
+}
+
+#[test]
+fn edits() {
+    let mut head = head("GET / HTTP/1.1\r\nHost: a\r\nA: 1\r\nB: 2\r\na: 3\r\n\r\n");
+    assert_eq!(head.headers.get_all("a").collect::<Vec<_>>(), [b"1", b"3"]);
+    assert_eq!(head.headers.values(&name("A")).collect::<Vec<_>>(), [b"1", b"3"]);
+    head.headers.insert(&name("a"), b"4").unwrap();
+    head.headers.append(&name("X"), b"5").unwrap();
+    assert!(head.headers.remove(&name("b")));
+    assert!(!head.headers.remove(&name("b")));
+    assert_eq!(written(&head), "Host: a\r\na: 4\r\nX: 5\r\n");
+    assert_eq!(head.headers.get_known(Known::Host), Some(&b"a"[..]));
+    assert!(head.headers.remove_known(Known::Host));
+    assert_eq!(head.headers.len(), 2);
+}
+
+#[test]
+fn received_lines_are_written_without_what_was_removed() {
+    const SENT: &str = "GET / HTTP/1.1\r\nHost: a\r\nA: 1\r\nDate: 2\r\nB: 3\r\n\r\n";
+    let whole = "Host: a\r\nA: 1\r\nDate: 2\r\nB: 3\r\n";
+    assert_eq!(written(&head(SENT)), whole);
+    let without = |line: &str| whole.replace(line, "");
+    type Change = fn(&mut RequestHead);
+    let changes: [(Change, String); 9] = [
+        (
+            |head| {
+                head.headers.remove(&name("a"));
+            },
+            without("A: 1\r\n"),
+        ),
+        (
+            |head| {
+                head.headers.remove(&name("none"));
+            },
+            without("none"),
+        ),
+        (
+            |head| {
+                head.headers.remove_known(Known::Date);
+            },
+            without("Date: 2\r\n"),
+        ),
+        (
+            |head| {
+                head.headers.remove_known(Known::Host);
+            },
+            without("Host: a\r\n"),
+        ),
+        (
+            |head| {
+                head.headers.remove_where(|_, value| value == b"3");
+            },
+            without("B: 3\r\n"),
+        ),
+        (|head| head.headers.insert(&name("a"), b"4").unwrap(), without("A: 1\r\n") + "a: 4\r\n"),
+        (|head| head.headers.append(&name("c"), b"4").unwrap(), whole.to_owned() + "c: 4\r\n"),
+        (|head| head.set_authority(b"other").unwrap(), whole.replace("Host: a", "Host: other")),
+        (|head| head.headers = head.headers.to_owned_fields(), whole.to_owned()),
+    ];
+    for (change, expected) in changes {
+        let mut changed = head(SENT);
+        change(&mut changed);
+        assert_eq!(written(&changed), expected);
+        for known in [Known::Date, Known::Host, Known::Location] {
+            let is_there = changed.headers.get_known(known).is_some();
+            assert_eq!(changed.headers.has_known(known), is_there, "{known:?} in {expected}");
+        }
+        assert_eq!(written(&changed.copied()), expected);
+    }
+    let mut hostless = head("GET / HTTP/1.0\r\nA: 1\r\nB: 3\r\n\r\n");
+    hostless.set_authority(b"other").unwrap();
+    assert_eq!(written(&hostless), "Host: other\r\nA: 1\r\nB: 3\r\n");
+    let nominated = SENT.replace("B: 3", "B: 3\r\nConnection: a, x");
+    assert_eq!(written(&head(&nominated)), without("A: 1\r\n"));
+    for odd in ["A:1", "A:  1", "A: 1 "] {
+        assert_eq!(written(&head(&SENT.replace("A: 1", odd))), whole, "{odd}");
+    }
+}
+
+#[test]
+fn names_that_servers_read_as_one() {
+    const SENT: &str =
+        "GET / HTTP/1.1\r\nHost: a\r\nX-Key: 1\r\nx_key: 2\r\nX-Keys: 3\r\nmy_id: 4\r\nMy-Id: 5\r\n\r\n";
+    let mut whole = head(SENT);
+    assert!(whole.headers.remove(&name("x-key")));
+    assert!(whole.headers.remove(&name("my_id")));
+    assert_eq!(written(&whole), "Host: a\r\nX-Keys: 3\r\n");
+    let mut twins = head(SENT);
+    assert!(twins.headers.remove_twins(&NameSet::new([name("x-key"), name("my_id")])));
+    assert!(!twins.headers.remove_twins(&NameSet::new([name("x-keys")])));
+    assert_eq!(written(&twins), "Host: a\r\nX-Key: 1\r\nX-Keys: 3\r\nmy_id: 4\r\n");
+}
+
+#[test]
+fn prepared_fields_are_as_if_appended() {
+    let mut head = head("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let left = Prepared::new(&name("Left"), b"n=").unwrap();
+    head.headers.append_prepared(&left, b"12").unwrap();
+    head.headers.append_prepared(&left, b"").unwrap();
+    head.headers.append_prepared(&Prepared::new(&name("Expect"), b"").unwrap(), b"x").unwrap();
+    assert_eq!(written(&head), "Host: a\r\nLeft: n=12\r\nLeft: n=\r\nExpect: x\r\n");
+    assert_eq!(head.headers.get_known(Known::Expect), Some(&b"x"[..]));
+    let several = Prepared::new(&name("One"), b"1").unwrap().and(&name("My_Date"), b"").unwrap();
+    let several = several.and(&name("Date"), b"d").unwrap();
+    head.headers.append_prepared(&several, b"").unwrap();
+    head.headers.append_prepared(&several, b"ay").unwrap();
+    assert_eq!(head.headers.values(&name("date")).collect::<Vec<_>>(), [&b"d"[..], b"day"]);
+    assert!(head.headers.remove_known(Known::Date));
+    assert!(head.headers.remove_twins(&NameSet::new([name("my-date")])));
+    assert_eq!(head.headers.get(&name("one")), Some(&b"1"[..]));
+    assert!(head.headers.remove(&name("One")));
+    assert!(head.headers.remove(&name("left")));
+    assert_eq!(written(&head), "Host: a\r\nExpect: x\r\n");
+    assert!(Prepared::new(&name("x"), b"a\r\nb").is_err());
+    assert!(head.headers.append_prepared(&left, b"\n").is_err());
+    assert!(
+        head.headers.append_prepared(&left, &[b'x'; 64 * 1024 - 1]).is_err(),
+        "two bytes are there already"
+    );
+    assert!(left.clone().and(&name("x"), b"\0").is_err());
+    assert_eq!(written(&head), "Host: a\r\nExpect: x\r\n");
+}
+
+/// Every byte at every place of values of several lengths.
+#[test]
+fn values_hold_no_control_bytes() {
+    for length in 1..=40 {
+        for place in 0..length {
+            for byte in 0..=255 {
+                let mut value = vec![b'a'; length];
+                value[place] = byte;
+                let is_bad = byte < b' ' && byte != b'\t' || byte == 0x7f;
+                assert_eq!(super::check(&value).is_err(), is_bad, "{value:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn values_that_would_split_a_message_are_refused() {
+    let mut head = head("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    for bad in [&b"a\r\nb"[..], b"\n", b"\0", b"\x7f"] {
+        assert!(head.headers.insert(&name("x"), bad).is_err(), "{bad:?}");
+    }
+    assert_eq!(written(&head), "Host: a\r\n");
+}
