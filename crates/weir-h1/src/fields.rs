@@ -1,7 +1,15 @@
-//! The fields of one message: ranges into the received bytes, and an arena for added ones.
+//! The fields of one message: ranges into the received bytes, and an arena for added ones. `value` says which values
+//! they may have, `prepared` makes some in advance.
 
-use crate::name::{FieldName, Known, NameSet, ends, reads_as, same_name, same_text};
-use std::fmt;
+mod prepared;
+mod value;
+
+pub use prepared::Prepared;
+pub use value::InvalidValue;
+pub(crate) use value::VALUE_BYTES;
+
+use crate::name::{FieldName, Known, NameSet, reads_as, same_name, same_text};
+use value::check;
 
 /// The fields of one message, in the order received.
 ///
@@ -25,35 +33,6 @@ pub struct Fields {
 /// Some name may contain a `_`. No known name has this bit.
 const UNDERSCORE: u32 = 1 << 31;
 
-/// One or more fields that are known in advance except for the end of the last value. They are validated once, looked
-/// up once and appended in one copy.
-#[derive(Clone, Debug, Default)]
-pub struct Prepared {
-    /// The lines, each in the form `name: value CRLF`.
-    text: Vec<u8>,
-    /// The fields, as ranges of `text`.
-    entries: Vec<Entry>,
-    /// The start of the last value in `text`.
-    last: usize,
-    seen: u32,
-}
-
-/// A value that must not be emitted: it contains CR, LF, NUL or another control byte (RFC 9110 §5.5), or exceeds
-/// 64 KiB.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InvalidValue;
-
-impl fmt::Display for InvalidValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a header value may not hold control bytes or be longer than 64 KiB")
-    }
-}
-
-impl std::error::Error for InvalidValue {}
-
-/// Longest value a filter may set, in bytes.
-pub(crate) const VALUE_BYTES: usize = 64 * 1024;
-
 /// A range of `base`, or of `arena` if `ARENA` is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Text {
@@ -62,8 +41,6 @@ pub(crate) struct Text {
 }
 
 const ARENA: u32 = 1 << 31;
-
-const LINE_END: &[u8] = b"\r\n";
 
 /// What debug builds overwrite the bytes of a message with that is over. A range that outlives its message then shows
 /// this instead of another user's bytes, and tests notice.
@@ -200,35 +177,6 @@ impl Fields {
     pub fn append(&mut self, name: &FieldName, value: &[u8]) -> Result<(), InvalidValue> {
         check(value)?;
         self.push(name, value);
-        Ok(())
-    }
-
-    /// Adds prepared fields beside others of their names; `end` completes the last value.
-    ///
-    /// # Errors
-    /// When `end` must not be emitted, or makes the value too long. The fields stay unchanged.
-    pub fn append_prepared(&mut self, fields: &Prepared, end: &[u8]) -> Result<(), InvalidValue> {
-        let at = self.arena.len() as u32 | ARENA;
-        if end.is_empty() {
-            self.arena.extend_from_slice(&fields.text);
-        } else {
-            check(end)?;
-            let Some((text, line_end)) = fields.text.split_last_chunk::<{ LINE_END.len() }>() else {
-                return Err(InvalidValue); // there is no field whose value it could complete
-            };
-            if fields.last + end.len() > VALUE_BYTES {
-                return Err(InvalidValue);
-            }
-            self.arena.reserve(fields.text.len() + end.len());
-            self.arena.extend_from_slice(text);
-            self.arena.extend_from_slice(end);
-            self.arena.extend_from_slice(line_end);
-        }
-        self.seen |= fields.seen;
-        self.entries.extend(fields.entries.iter().map(|e| e.moved(at)));
-        if let Some(last) = self.entries.last_mut() {
-            last.value.len += end.len() as u32;
-        }
         Ok(())
     }
 
@@ -509,71 +457,6 @@ impl Fields {
 fn text_in<'a>(base: &'a [u8], arena: &'a [u8], t: Text) -> &'a [u8] {
     let (buf, at) = if t.at & ARENA == 0 { (base, t.at) } else { (arena, t.at ^ ARENA) };
     buf.get(at as usize..(at as usize) + t.len as usize).unwrap_or_default()
-}
-
-impl Entry {
-    /// This range shifted by `by`, which may move it into the other buffer.
-    const fn moved(self, by: u32) -> Self {
-        let name = Text { at: self.name.at + by, ..self.name };
-        Self { name, value: Text { at: self.value.at + by, ..self.value }, ..self }
-    }
-}
-
-impl Prepared {
-    /// A field whose value starts with `value_begin`.
-    ///
-    /// # Errors
-    /// When the value must not be emitted.
-    pub fn new(name: &FieldName, value_begin: &[u8]) -> Result<Self, InvalidValue> {
-        Self::default().and(name, value_begin)
-    }
-
-    /// Completes the last field's value, and adds a field whose value starts with `value_begin`.
-    ///
-    /// # Errors
-    /// When the value must not be emitted.
-    pub fn and(mut self, name: &FieldName, value_begin: &[u8]) -> Result<Self, InvalidValue> {
-        check(value_begin)?;
-        let text = name.as_str().as_bytes();
-        let at = self.text.len() as u32;
-        self.text.extend([text, b": ", value_begin, LINE_END].concat());
-        let value = Text { at: at + text.len() as u32 + 2, len: value_begin.len() as u32 };
-        let name_at = Text { at, len: text.len() as u32 };
-        self.entries.push(Entry { name: name_at, value, known: name.known(), clean: true, dropped: false });
-        self.last = value_begin.len();
-        self.seen |= name.known().bit() | if name.has_underscore() { UNDERSCORE } else { 0 };
-        Ok(self)
-    }
-}
-
-/// RFC 9110 §5.5, checked for every value that is made, not only for parsed ones.
-#[inline]
-fn check(value: &[u8]) -> Result<(), InvalidValue> {
-    // Two words hold all of a short value.
-    if let (8..=16, (first, last)) = (value.len(), ends(value))
-        && !may_hold_control(first)
-        && !may_hold_control(last)
-    {
-        return Ok(());
-    }
-    check_bytes(value)
-}
-
-#[inline(never)]
-fn check_bytes(value: &[u8]) -> Result<(), InvalidValue> {
-    // Without an early exit, the compiler checks sixteen bytes at a time; invalid values are rare.
-    let bad = value.iter().fold(false, |bad, &b| bad | ((b < 0x20) & (b != b'\t')) | (b == 0x7f));
-    if bad || value.len() > VALUE_BYTES { Err(InvalidValue) } else { Ok(()) }
-}
-
-/// Whether one of eight bytes is a control byte. Tabs, which are allowed, count too.
-#[inline]
-const fn may_hold_control(word: u64) -> bool {
-    const ONES: u64 = u64::MAX / 255;
-    const HIGH: u64 = ONES << 7;
-    let below_space = word.wrapping_sub(ONES * 0x20) & !word;
-    let delete = (word ^ (ONES * 0x7f)).wrapping_sub(ONES) & !(word ^ (ONES * 0x7f));
-    (below_space | delete) & HIGH != 0
 }
 
 #[cfg(test)]
