@@ -528,6 +528,8 @@ fn requests_go_to_pods_unless_the_service_is_asked_for() {
         (with(&[]), false),
         (with(&["service-upstream: \"false\""]), false),
         (with(&["service-upstream: \"true\""]), true),
+        (with(&["ssl-passthrough: \"true\""]), false),
+        (with(&["ssl-passthrough: \"true\"", "service-upstream: \"true\""]), true),
         (for_all.clone(), true),
         (for_all.replace("other.io/x: y", but_one), false),
     ] {

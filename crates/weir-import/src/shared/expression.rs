@@ -26,6 +26,12 @@ impl Expression {
         Self { text: text.into(), binds: Binds::Tight }
     }
 
+    /// A whole expression that is given as text: beside any operator it stands in parentheses.
+    #[must_use]
+    pub fn whole(text: impl Into<String>) -> Self {
+        Self { text: text.into(), binds: Binds::Choice }
+    }
+
     /// A literal text.
     #[must_use]
     pub fn text(text: &str) -> Self {
@@ -214,6 +220,9 @@ mod tests {
             (a.clone().plus(b.clone()).equals(c.clone()), "a + b == c"),
             (a.clone().or_else(b.clone()).equals(c.clone()), "a ?? b == c"),
             (a.clone().and(Expression::constant(true)), "a"),
+            (Expression::constant(true).and(Expression::whole("a || b")), "a || b"),
+            (Expression::whole("a || b").and(c.clone()).and(a.clone().not()), "(a || b) && c && !a"),
+            (Expression::whole("a || b").not(), "!(a || b)"),
             (a.clone().equals(Expression::text("x\" || true")), r#"a == "x\" || true""#),
             (a.is_in(["10.0.0.0/8"]).not(), r#"!(a in ["10.0.0.0/8"])"#),
             (b.clone().choose(c.clone(), b.choose(c.clone(), c)), "b ? c : b ? c : c"),

@@ -177,14 +177,11 @@ pub fn keep(routes: &[Candidate]) -> Vec<Kept> {
     kept
 }
 
-/// The `when` of a route: its own, and that no route matches to which it must leave its requests.
+/// The `when` of a route: its own, and none of the conditions of the routes that must get its requests first.
 #[must_use]
 pub fn when(routes: &[Candidate], kept: &Kept, at: usize) -> Option<String> {
     let own = routes[at].matches.when.clone();
-    let mut when = own.map_or_else(|| Expression::constant(true), Expression::raw);
-    if !kept.nots.is_empty() && when.as_constant().is_none() {
-        when = Expression::raw(format!("({})", when.as_str()));
-    }
+    let mut when = own.map_or_else(|| Expression::constant(true), Expression::whole);
     for not in &kept.nots {
         when = when.and(condition(&routes[*not], &routes[at]).not());
     }
@@ -243,9 +240,7 @@ pub fn condition(winner: &Candidate, loser: &Candidate) -> Expression {
         }
     }
     match &winner.matches.when {
-        Some(when) if loser.matches.when.as_ref() != Some(when) => {
-            all.and(Expression::raw(format!("({when})")))
-        }
+        Some(when) if loser.matches.when.as_ref() != Some(when) => all.and(Expression::whole(when)),
         _ => all,
     }
 }
