@@ -114,15 +114,23 @@ impl GatewayApi {
         self.cut.values().min().is_some_and(fits)
     }
 
-    /// Changes what is left out, and forgets what was made with another list.
-    fn change_options(&mut self, change: impl FnOnce(&mut Options)) {
+    /// Changes what is left out, and forgets what was made with another list. Returns whether it is another one.
+    ///
+    /// Invariant: a change only adds or only removes, so the numbers tell.
+    fn change_options(&mut self, change: impl FnOnce(&mut Options)) -> bool {
         let before = left_out(&self.options);
         change(&mut self.options);
-        if left_out(&self.options) != before
-            && let Some(memo) = &mut self.memo
-        {
+        self.forget_unless(before)
+    }
+
+    /// Forgets what was made unless this is how much is left out. With the same list, the memo stays: endpoints must still
+    /// move in the config that runs.
+    fn forget_unless(&mut self, before: [usize; 7]) -> bool {
+        let is_changed = left_out(&self.options) != before;
+        if is_changed && let Some(memo) = &mut self.memo {
             memo.clear();
         }
+        is_changed
     }
 
     /// EndpointSlices of these Services have changed.
@@ -222,27 +230,20 @@ impl Translator for GatewayApi {
         if made == Change::Config {
             // It may be better now, or what refers to it: filters, authorities, endpoints.
             let is_elsewhere = |(_, left_out): &(Kind, Name)| left_out.namespace != name.namespace;
-            let is_left_out = |options: &Options| {
-                !options.refused.keys().all(is_elsewhere)
-                    || !options.closed.keys().all(is_elsewhere)
-                    || !options.dropped.iter().all(is_elsewhere)
-                    || options.dropped_matches.values().any(|route| route.namespace == name.namespace)
-                    || !options.refused_parts.values().all(|(owner, _)| is_elsewhere(owner))
-            };
-            if kind == Kind::EndpointSlice && !is_left_out(&self.options) {
-                let services = service.into_iter().chain(self.cluster.service_of(kind, &name));
-                return self.slices_changed(&services.collect::<Vec<_>>());
-            }
-            if let Some(memo) = &mut self.memo {
-                memo.changed(&self.options, kind, &name);
-            }
-            self.change_options(|options| {
+            let was_left_out = self.change_options(|options| {
                 options.refused.retain(|left_out, _| is_elsewhere(left_out));
                 options.closed.retain(|left_out, _| is_elsewhere(left_out));
                 options.dropped.retain(is_elsewhere);
                 options.dropped_matches.retain(|_, route| route.namespace != name.namespace);
                 options.refused_parts.retain(|_, (owner, _)| is_elsewhere(owner));
             });
+            if kind == Kind::EndpointSlice && !was_left_out {
+                let services = service.into_iter().chain(self.cluster.service_of(kind, &name));
+                return self.slices_changed(&services.collect::<Vec<_>>());
+            }
+            if let Some(memo) = &mut self.memo {
+                memo.changed(&self.options, kind, &name);
+            }
         }
         let moved = before.is_some_and(|before| before != self.addresses(&name));
         if moved || made == Change::Config { Effect::Config } else { Effect::Nothing }
@@ -378,12 +379,7 @@ impl Translator for GatewayApi {
                 }
             }
         }
-        let is_changed = left_out(&self.options) != before;
-        // With nothing else left out, the memo stays: endpoints must still move in the config that runs.
-        if is_changed && let Some(memo) = &mut self.memo {
-            memo.clear();
-        }
-        is_changed
+        self.forget_unless(before)
     }
 }
 
