@@ -39,7 +39,12 @@ LABELS = {
     "style-sheet": "a file of 230 KB",
 }  # fmt: skip
 # The figures by which programs are compared: their key, their name, and whether less (1) or more (-1) is better.
-FIGURES = (("us", "processor time", 1), ("p99_ms", "p99", 1), ("rate", "rate", -1), ("rss_mib", "memory", 1), ("each_kib", "memory per connection", 1))
+FIGURES = (
+    ("us", "processor time", 1), ("p99_ms", "p99", 1), ("rate", "rate", -1), ("rss_mib", "memory", 1),
+    ("each_kib", "memory per connection", 1),
+)  # fmt: skip
+# The same for published workloads.
+PUBLISHED_FIGURES = (("cost", "processor time per response", 1), ("p99", "p99", 1), ("rate", "rate", -1))
 
 
 def newest(folder, key):
@@ -220,17 +225,17 @@ def is_better(theirs, ours, sign):
     return (theirs / ours) ** sign < 1 - NOISE
 
 
-def better(case, program, theirs, ours, source):
-    """A line for each figure by which a program is better than Weir."""
+def better(program, theirs, ours, figures=FIGURES):
+    """A text for each figure by which a program is better than Weir."""
     return [
-        f"- {case}: {program} has {theirs[key] / ours[key]:.2f} × the {what} of Weir ({source})."
-        for key, what, sign in FIGURES
+        f"{program} has {theirs[key] / ours[key]:.2f} × the {what} of Weir"
+        for key, what, sign in figures
         if theirs.get(key) and ours.get(key) and is_better(theirs[key], ours[key], sign)
     ]
 
 
 def by_arm(found):
-    """The rows of suites that compare arms, such as `weir 1 KB` and `nginx 1 KB`: suite, arm, program and the two rows."""
+    """Rows of suites that compare arms, such as `weir 1 KB` and `nginx 1 KB`: suite, arm, program and the two rows."""
     for suite in (s for s in REST if s in found):
         rows = {row["name"]: row for row in found[suite]["rows"] if "name" in row}
         for name, row in rows.items():
@@ -245,25 +250,28 @@ def losses(found, sets):
     lines = []
     for suite in (s for s in ONE + TWO if s in found):
         result = found[suite]
-        for row in result["rows"]:
-            ratio = row["name"] not in ("weir", "relay") and rounds.ratio(result["rounds"], row["name"], ["weir"], "us")
-            if ratio and ratio["median"] < 1 - NOISE:
-                lines.append(f"- {LABELS[suite]}: {label(row['name'], result['versions'])} has {ratio['median']:.2f} × the processor time of Weir ({linked(suite, result['file'])}).")
         weir = next(row for row in result["rows"] if row["name"] == "weir")
-        for row in (row for row in result["rows"] if row["name"] not in ("weir", "relay")):
+        for row in result["rows"]:
+            if row["name"] in ("weir", "relay"):
+                continue
+            program, texts = label(row["name"], result["versions"]), []
+            ratio = rounds.ratio(result["rounds"], row["name"], ["weir"], "us")
+            if ratio and ratio["median"] < 1 - NOISE:
+                texts.append(f"{program} has {ratio['median']:.2f} × the processor time of Weir")
             rest = {key: value for key, value in row.items() if key != "us"}  # compared within rounds, above
-            lines += better(LABELS[suite], label(row["name"], result["versions"]), rest, weir, linked(suite, result["file"]))
+            texts += better(program, rest, weir)
+            lines += [f"- {LABELS[suite]}: {text} ({linked(suite, result['file'])})." for text in texts]
     for suite, arm, program, row, ours in by_arm(found):
-        case = f"{LABELS.get(suite, suite)} ({arm})" if arm else LABELS.get(suite, suite)
-        lines += better(case, label(program, found[suite]["versions"]), row, ours, linked(suite, found[suite]["file"]))
+        case, result = LABELS.get(suite, suite) + (f" ({arm})" if arm else ""), found[suite]
+        for text in better(label(program, result["versions"]), row, ours):
+            lines.append(f"- {case}: {text} ({linked(suite, result['file'])}).")
     for name, _, workload, targets in workloads(sets):
         ours = next((f for t, f in targets if t["name"].startswith("weir")), None)
         for t, f in targets if ours else []:
             if is_ours(t["name"]) or any(t["name"].startswith(s) for s in ("direct", "kratos", "gozero", "sponge", "tonic")):
                 continue
-            for key, what, sign in (("cost", "processor time per response", 1), ("p99", "p99", 1), ("rate", "rate", -1)):
-                if f.get(key) and ours.get(key) and is_better(f[key], ours[key], sign):
-                    lines.append(f"- `{name}` {workload['name'].replace('_', ' ')}: {t['name'].replace('_', ' ')} has {f[key] / ours[key]:.2f} × the {what} of Weir.")
+            for text in better(t["name"].replace("_", " "), f, ours, PUBLISHED_FIGURES):
+                lines.append(f"- `{name}` {workload['name'].replace('_', ' ')}: {text}.")
     for suite, result in found.items():
         for t in result["targets"]:
             if t["met"] is False and "weir" not in t["what"].split(" × ")[-1]:

@@ -3,8 +3,8 @@ results.
 
     {"release": {"commit": …, "made_with": {…}, "rows": {"h1-64": {"weir": {"instructions": …, "misses": …, "syscalls": …}}}}}
 
-A figure may grow by GROWTH, or by its floor if it is small, and in a row of ROUGH by what that says. A figure that shrinks is reported, so that a new table
-records the gain.
+A figure may grow by GROWTH, by the share in ROUGH for the rows named there, or by its floor if it is small. A figure
+that shrinks is reported, so that a new table records the gain.
 """
 
 import json
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 GROWTH = 0.02
 
-# Rows whose figures differ more than that from run to run. A whole run of `weir load` took 11.9 to 17.6 million
+# Rows whose figures vary by more than GROWTH between runs. A whole run of `weir load` took 11.9 to 17.6 million
 # instructions with one binary.
 ROUGH = {"load-start": 0.25}
 

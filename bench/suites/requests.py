@@ -38,18 +38,19 @@ def table_rows(rows, instances):
 class Requests:
     """wrk on each gateway in turn, in rotating order.
 
-    `floor` is whether the relay takes part, or the variant of it that does.
+    `floor` says whether the relay takes part, or names its variant if that is another one.
     """
 
     def __init__(self, name, about, *, connections, variant="plain", headers=(), post=0, floor=True, others=False, peer_target=None, floor_target=None):
         self.name, self.about, self.connections, self.variant = name, about, connections, variant
-        self.headers, self.post, self.floor, self.others = headers, post, floor, others
+        self.headers, self.post, self.others = headers, post, others
+        self.floor = variant if floor is True else floor
         self.peer_target, self.floor_target = peer_target, floor_target
 
     def run(self, env):
         origin = env.answer()
-        chosen = [g for g in (env.all_gateways if self.others else env.gateways) if g.has(self.variant) and (self.floor or g.role != "floor")]
-        instances = [g.start(self.floor if g.role == "floor" and self.floor is not True else self.variant, env, origin) for g in chosen]
+        variants = [(g, self.floor if g.role == "floor" else self.variant) for g in (env.all_gateways if self.others else env.gateways)]
+        instances = [g.start(variant, env, origin) for g, variant in variants if variant and g.has(variant)]
         how = {
             "connections": self.connections,
             "scheme": "https" if self.variant == "tls" else "http",

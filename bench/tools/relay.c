@@ -3,8 +3,8 @@
 // One upstream connection per client connection; one read and one write per message and direction. Costs of a gateway
 // above this are its own work; this part is the kernel's.
 //
-// With `close` it takes one read of a client for a request and one read of the upstream for the answer, then closes the
-// client and keeps the upstream connection for the next client, as a gateway does.
+// With `close` it takes one read of a client for a request and one read of the upstream for the answer. Then it closes
+// the client and keeps the upstream connection for the next client, as a gateway does.
 //
 // usage: relay LISTEN_PORT UPSTREAM_PORT [close]
 #define _GNU_SOURCE
@@ -51,7 +51,7 @@ static void part(int fd) {
   close(p);
 }
 
-// Sends an answer of so many bytes, with a field that says that it is the last.
+// Sends the answer of `n` bytes in `buf`, with a field that says that the connection ends.
 static void answer(int to, size_t n) {
   char *fields = memchr(buf, '\n', n);
   size_t line = fields ? fields + 1 - buf : 0;
