@@ -1,5 +1,5 @@
-//! Streams borrow their buffers from the core, one after another, and connections know heads that they have seen before:
-//! no user may see a byte of another's.
+//! Streams borrow their buffers from the core, one after another, and connections remember heads that repeat. No user
+//! may see a byte of another's.
 
 use weir_testkit::Upstream;
 use weir_testkit::h2::{H2Origin, Options, code};

@@ -1,4 +1,4 @@
-//! Heads that come again on a connection: what is known of them belongs to nobody else, and to no other config.
+//! Heads that repeat on a connection. What Weir remembers of them never reaches another user or a later config.
 
 use weir_testkit::Weir;
 use weir_testkit::h2::{H2Origin, Message, Options};
@@ -43,7 +43,7 @@ fn expect_nobody_but(user: &str, seen: &Message) {
     }
 }
 
-/// Each connection knows the heads of its users by now, and that to the upstream those of all.
+/// Each client's connection remembers that client's heads, and the one to the upstream remembers those of all.
 #[test]
 fn nobody_gets_the_head_of_another() {
     let origin = H2Origin::new(Options::default(), |peer, stream, request| {
@@ -78,7 +78,7 @@ fn nobody_gets_the_head_of_another() {
     origin.verify();
 }
 
-/// What a route, a filter or a limit does with a head is decided for each request.
+/// Routes, filters and limits of the current config apply to a head that was remembered under another one.
 #[test]
 fn a_known_head_meets_the_config_of_its_time() {
     let origin = H2Origin::answering(|request| {
