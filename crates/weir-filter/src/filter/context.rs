@@ -111,7 +111,7 @@ pub(crate) struct Background {
     rest: Box<[u32]>,
 }
 
-/// What expressions read that few configs name: kept among the states, so that it costs other exchanges nothing.
+/// What expressions read that few configs name.
 #[derive(Clone, Default)]
 pub(crate) struct Told {
     /// The name in the client's TLS handshake.
@@ -120,7 +120,7 @@ pub(crate) struct Told {
     pub(crate) upstream: Option<Arc<str>>,
 }
 
-/// The start of the request's body for the access log: kept among the states, as [`Told`].
+/// The start of the request's body for the access log.
 #[derive(Default)]
 struct LoggedBody {
     bytes: Vec<u8>,
@@ -132,8 +132,7 @@ struct LoggedBody {
     is_changed: bool,
 }
 
-/// What few exchanges have. Boxed, because each exchange would have to set every part to nothing, and look at each when
-/// it ends.
+/// What few exchanges have. Boxed, because otherwise each exchange would initialize every part and drop it at its end.
 #[derive(Default)]
 pub(super) struct Rare {
     /// Consumers of sources that other filters named before.
@@ -146,6 +145,8 @@ pub(super) struct Rare {
     background: Option<Box<Background>>,
     /// The trailers after a response's body that was gathered whole.
     trailers: Vec<u8>,
+    told: Told,
+    logged_body: Option<LoggedBody>,
 }
 
 /// What a filter knows of the exchange besides the heads.
@@ -380,36 +381,23 @@ impl Cx {
 
     /// Tells expressions the name in the client's TLS handshake.
     pub fn tell_server_name(&mut self, name: Rc<str>) {
-        self.told_mut().server_name = Some(name);
+        self.rare_mut().told.server_name = Some(name);
     }
 
     /// Tells expressions the upstream that the request went to.
     pub fn tell_upstream(&mut self, name: Arc<str>) {
-        self.told_mut().upstream = Some(name);
-    }
-
-    fn told_mut(&mut self) -> &mut Told {
-        let at = self.states.iter().position(|(_, state)| state.is::<Told>()).unwrap_or_else(|| {
-            self.states.push((NOBODY, Box::<Told>::default()));
-            self.states.len() - 1
-        });
-        self.states[at].1.downcast_mut().expect("the position was found by this very type")
+        self.rare_mut().told.upstream = Some(name);
     }
 
     /// What expressions were told.
     pub(crate) fn told(&self) -> Option<&Told> {
-        self.states.iter().find_map(|(_, state)| state.downcast_ref())
+        self.rare.as_ref().map(|rare| &rare.told)
     }
 
     /// Adds a piece of the request's body to what the access log's format `replay` records, up to `limit` in total.
     pub fn log_body(&mut self, piece: &[u8], is_last: bool, limit: usize) {
         let is_changed = self.body_changed;
-        let at = self.states.iter().position(|(_, state)| state.is::<LoggedBody>()).unwrap_or_else(|| {
-            self.states.push((NOBODY, Box::<LoggedBody>::default()));
-            self.states.len() - 1
-        });
-        let body: &mut LoggedBody =
-            self.states[at].1.downcast_mut().expect("the position was found by this very type");
+        let body = self.rare_mut().logged_body.get_or_insert_default();
         let room = limit.saturating_sub(body.bytes.len());
         body.bytes.extend_from_slice(&piece[..room.min(piece.len())]);
         body.is_cut |= piece.len() > room;
@@ -420,7 +408,7 @@ impl Cx {
     /// What was recorded of the request's body, whether that is all of it, and whether a filter had changed it before;
     /// `None` if no filter recorded any.
     pub fn logged_body(&self) -> Option<(&[u8], bool, bool)> {
-        let body = self.states.iter().find_map(|(_, state)| state.downcast_ref::<LoggedBody>())?;
+        let body = self.rare.as_ref()?.logged_body.as_ref()?;
         Some((&body.bytes, body.is_whole, body.is_changed))
     }
 
@@ -574,7 +562,7 @@ impl Cx {
         cx.filter = filter;
         cx.states.push((filter, state));
         if let Some(told) = self.told() {
-            *cx.told_mut() = told.clone();
+            cx.rare_mut().told = told.clone();
         }
         cx.note = (filter, note);
         Some((cx, head, rest))
