@@ -14,10 +14,11 @@
 //! ```
 //!
 //! Before a filter sees a head, it says how it uses the body that follows ([`BodyUse`]). `body.rs` defines bodies,
-//! `context.rs` what a filter knows of its exchange, and `identity.rs` what it knows of the caller. `core_handle.rs`
+//! `context.rs` what a filter knows of its exchange, `consumer.rs` the callers of a config, and `identity.rs` what it knows of the caller. `core_handle.rs`
 //! is what its core does for it, and `kind.rs` turns settings into a filter.
 
 mod body;
+mod consumer;
 mod context;
 mod core_handle;
 pub mod directory;
@@ -31,7 +32,8 @@ mod spooling;
 mod switch;
 
 pub use body::{Answer, Body, BodySource, BodyUse, FileRange, Made, Mark, Piece};
-pub use context::{Consumer, Consumers, Cx, Failure, RouteScope, TimeLimits};
+pub use consumer::{Consumer, Consumers};
+pub use context::{Cx, Failure, RouteScope, TimeLimits};
 pub use core_handle::{CallStream, CoreHandle, Job, PerCore, Services, StreamRequest, Task};
 pub use header_name::{HeaderName, allow_name, is_address, is_of_gateway};
 pub use identity::{Caller, Identity, Revealed};

@@ -31,12 +31,12 @@ pub enum BodyUse {
     WholeWatched(usize),
 }
 
-/// The filters that see a body, in order; with the bit `CHANGES` if they may replace pieces. Empty for most exchanges,
-/// and small, because each exchange with filters has two.
+/// The filters that see a body, in order, each with the bit `CHANGES` if it may replace pieces. Empty for most
+/// exchanges, and small, because each exchange with filters has two.
 #[derive(Debug, Default)]
 pub struct BodyHooks(SmallVec<[u32; 4]>);
 
-/// The bit of a filter that may replace pieces. It is not a part of any index.
+/// Marks a filter that may replace pieces. No index is large enough to have this bit.
 const CHANGES: u32 = 1 << 31;
 
 impl BodyHooks {

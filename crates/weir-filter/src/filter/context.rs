@@ -1,68 +1,34 @@
-//! What a filter knows of its exchange besides the heads: the context, the route, the consumers.
+//! What a filter knows of its exchange besides the heads: the context and the route. `state` is what filters keep in it,
+//! `bodies` what they ask of the bodies, and `background` continues a request after its answer.
 
+mod background;
+mod bodies;
+mod state;
+
+pub use state::FILTER;
+
+use super::consumer::{Consumer, Consumers};
 use super::identity::CallerFacts;
-use super::{
-    BodyHooks, BodyUse, CallAnswer, CallRequest, CoreHandle, HeldBody, Hold, Overflow, PendingPiece,
-};
+use super::{BodyHooks, CallAnswer, CallRequest, CoreHandle, HeldBody, Hold, Overflow, PendingPiece};
 use crate::phrases::neutral;
+use background::Background;
+use bodies::LoggedBody;
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::any::Any;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weir_h1::{Fields, RequestHead, ResponseHead};
+use weir_h1::{Fields, RequestHead};
 use weir_route::{Parameters, RouteId, Table};
 use weir_upstream::error::Cause;
 use weir_upstream::upstream::balance::Random;
 use weir_wire::tls::PeerCertificate;
 
-/// A caller, as written under `consumers`.
-#[derive(Clone, Debug, Default)]
-pub struct Consumer {
-    /// The key under `consumers`.
-    pub name: String,
-    /// Index of its plan among the plans of the snapshot. `None` for one of a source, whose label names its plan.
-    pub plan: Option<usize>,
-    /// Its labels for `acl` besides its name: `plan:NAME`, and `group:NAME` for each of its groups.
-    pub labels: Arc<[String]>,
-    /// Networks it may call from; empty for any.
-    pub allow_ips: Arc<[ipnet::IpNet]>,
-    /// Its credentials, by the name of the filter that reads them. Those of a source's consumers are in its indexes.
-    pub credentials: BTreeMap<String, Vec<String>>,
-    /// For one of a source: its number in this process, above all positions in a config.
-    pub number: usize,
-}
-
-impl Consumer {
-    /// Whether it may call from this address.
-    #[inline]
-    pub fn may_call_from(&self, client: IpAddr) -> bool {
-        self.allow_ips.is_empty() || self.allows(client)
-    }
-
-    fn allows(&self, client: IpAddr) -> bool {
-        let client = client.to_canonical();
-        self.allow_ips.iter().any(|network| network.contains(&client))
-    }
-
-    /// The name of its plan.
-    pub fn plan_name(&self) -> Option<&str> {
-        self.labels.iter().find_map(|label| label.strip_prefix("plan:"))
-    }
-}
-
-/// The bits of [`Cx::filter`] that are an index; the higher bits distinguish members of a filter.
-pub const FILTER: u32 = 0x00ff_ffff;
-
 /// No filter.
 const NOBODY: u32 = u32::MAX;
-
-/// All consumers of a snapshot, in the order written.
-pub type Consumers = Arc<[Consumer]>;
 
 /// What all exchanges of one route on one core share with its filters.
 pub struct RouteScope {
@@ -100,17 +66,6 @@ pub struct Failure {
     pub grpc: bool,
 }
 
-/// A request that continues in the background after a filter has answered its client.
-pub(crate) struct Background {
-    pub(crate) head: Box<RequestHead>,
-    /// The filter that asked for it, and its state.
-    pub(crate) filter: u32,
-    state: Box<dyn Any>,
-    note: u64,
-    /// The filters that it has yet to pass.
-    rest: Box<[u32]>,
-}
-
 /// What expressions read that few configs name.
 #[derive(Clone, Default)]
 pub(crate) struct Told {
@@ -118,18 +73,6 @@ pub(crate) struct Told {
     pub(crate) server_name: Option<Rc<str>>,
     /// The upstream that the request went to.
     pub(crate) upstream: Option<Arc<str>>,
-}
-
-/// The start of the request's body for the access log.
-#[derive(Default)]
-struct LoggedBody {
-    bytes: Vec<u8>,
-    /// It was longer than the limit.
-    is_cut: bool,
-    /// All of the body passed, and `bytes` has all of it.
-    is_whole: bool,
-    /// A filter had changed it before.
-    is_changed: bool,
 }
 
 /// What few exchanges have. Boxed, because otherwise each exchange would initialize every part and drop it at its end.
@@ -379,6 +322,11 @@ impl Cx {
         self.claims = Some(claims);
     }
 
+    /// Those claims, once there are any.
+    pub fn claims(&self) -> Option<&serde_json::Value> {
+        self.claims.as_deref()
+    }
+
     /// Tells expressions the name in the client's TLS handshake.
     pub fn tell_server_name(&mut self, name: Rc<str>) {
         self.rare_mut().told.server_name = Some(name);
@@ -394,29 +342,6 @@ impl Cx {
         self.rare.as_ref().map(|rare| &rare.told)
     }
 
-    /// Adds a piece of the request's body to what the access log's format `replay` records, up to `limit` in total.
-    pub fn log_body(&mut self, piece: &[u8], is_last: bool, limit: usize) {
-        let is_changed = self.body_changed;
-        let body = self.rare_mut().logged_body.get_or_insert_default();
-        let room = limit.saturating_sub(body.bytes.len());
-        body.bytes.extend_from_slice(&piece[..room.min(piece.len())]);
-        body.is_cut |= piece.len() > room;
-        body.is_whole = is_last && !body.is_cut;
-        body.is_changed |= is_changed;
-    }
-
-    /// What was recorded of the request's body, whether that is all of it, and whether a filter had changed it before;
-    /// `None` if no filter recorded any.
-    pub fn logged_body(&self) -> Option<(&[u8], bool, bool)> {
-        let body = self.rare.as_ref()?.logged_body.as_ref()?;
-        Some((&body.bytes, body.is_whole, body.is_changed))
-    }
-
-    /// Those claims.
-    pub fn claims(&self) -> Option<&serde_json::Value> {
-        self.claims.as_deref()
-    }
-
     /// Notes which of the consumer's credentials was used, for the log: the first eight digits of its hash.
     #[inline]
     pub const fn set_credential(&mut self, digits: [u8; 8]) {
@@ -428,80 +353,6 @@ impl Cx {
     #[inline]
     pub fn path_key(&self) -> Option<&[u8]> {
         self.path_key.as_deref()
-    }
-
-    /// Runs a filter that is part of this one, with its own state.
-    pub fn member<T>(&mut self, at: usize, run: impl FnOnce(&mut Self) -> T) -> T {
-        let outer = self.enter(at);
-        let done = run(self);
-        self.leave(outer);
-        done
-    }
-
-    /// The same for one that waits, until [`Cx::leave`] with the returned value.
-    #[inline]
-    pub const fn enter(&mut self, at: usize) -> u32 {
-        let outer = self.filter;
-        self.filter = outer & FILTER | (at as u32 + 1) << FILTER.count_ones();
-        outer
-    }
-
-    /// Ends what [`Cx::enter`] began.
-    #[inline]
-    pub const fn leave(&mut self, outer: u32) {
-        self.filter = outer;
-    }
-
-    /// This filter's state in this exchange, created at first use.
-    pub fn state<T: Default + 'static>(&mut self) -> &mut T {
-        let filter = self.filter;
-        let at = match self.states.iter().position(|(f, s)| *f == filter && s.is::<T>()) {
-            Some(at) => at,
-            None => {
-                self.states.push((filter, Box::<T>::default()));
-                self.states.len() - 1
-            }
-        };
-        self.states[at].1.downcast_mut().expect("the position was found by this very type")
-    }
-
-    /// This filter's number in this exchange, initially 0: state without an allocation.
-    #[inline]
-    pub fn note(&mut self) -> &mut u64 {
-        if self.note.0 == NOBODY {
-            self.note.0 = self.filter;
-        }
-        if self.note.0 == self.filter { &mut self.note.1 } else { self.other_note() }
-    }
-
-    fn other_note(&mut self) -> &mut u64 {
-        let filter = self.filter;
-        let at = self.notes.iter().position(|(f, _)| *f == filter).unwrap_or_else(|| {
-            self.notes.push((filter, 0));
-            self.notes.len() - 1
-        });
-        &mut self.notes[at].1
-    }
-
-    /// Continues this request as `head` in the background, after the answer that this filter is about to give. It
-    /// passes the remaining filters and the route's target. Only those filters and this one see the result; this one
-    /// finds `state` and `note` as its own there. The request has no body.
-    pub fn continue_in_background<T: 'static>(&mut self, head: RequestHead, state: T, note: u64) {
-        let filter = self.filter & FILTER;
-        self.rare_mut().background = Some(Box::new(Background {
-            head: Box::new(head),
-            filter,
-            state: Box::new(state),
-            note,
-            rest: Box::default(),
-        }));
-    }
-
-    /// The filters that the request in the background has yet to pass.
-    pub fn continue_with(&mut self, rest: Box<[u32]>) {
-        if let Some(background) = self.rare.as_mut().and_then(|rare| rare.background.as_mut()) {
-            background.rest = rest;
-        }
     }
 
     /// Sets the fields of the answer that this filter is about to give, instead of a list in the answer. For fields
@@ -528,62 +379,6 @@ impl Cx {
         self.rare.as_mut()?.ready.take()
     }
 
-    /// Whether a filter asked to continue after its answer.
-    #[inline]
-    pub fn continues_in_background(&self) -> bool {
-        self.rare.as_ref().is_some_and(|rare| rare.background.is_some())
-    }
-
-    /// Whether this request continues in the background: no client asked for it.
-    #[inline]
-    pub const fn is_background(&self) -> bool {
-        self.is_background
-    }
-
-    /// Takes the request that continues, with its own context, and the filters it has yet to pass.
-    pub fn take_background(&mut self) -> Option<(Self, Box<RequestHead>, Box<[u32]>)> {
-        let Background { head, filter, state, note, rest } = *self.rare.as_mut()?.background.take()?;
-        let mut cx = Self::new(Begun {
-            scope: Rc::clone(&self.scope),
-            client: self.client,
-            tls: self.tls,
-            certificate: self.certificate.clone(),
-            path_key: None,
-            random: self.random.next(),
-            at: None,
-        });
-        cx.is_background = true;
-        cx.request_id.clone_from(&self.request_id);
-        cx.unnamed = self.unnamed;
-        self.copy_caller(&mut cx);
-        cx.prefix.clone_from(&self.prefix);
-        cx.limits = self.limits;
-        cx.arm = self.arm; // the draw does not run again behind a filter of its arm
-        cx.filter = filter;
-        cx.states.push((filter, state));
-        if let Some(told) = self.told() {
-            cx.rare_mut().told = told.clone();
-        }
-        cx.note = (filter, note);
-        Some((cx, head, rest))
-    }
-
-    /// The filters have new indexes: their position in `old`.
-    pub fn renumber(&mut self, scope: Rc<RouteScope>, old: &[u32]) {
-        let new = |index: &mut u32| {
-            let at = old.iter().position(|&o| o == *index & FILTER).unwrap_or(old.len()) as u32;
-            *index = *index & !FILTER | at;
-        };
-        if self.note.0 != NOBODY {
-            new(&mut self.note.0);
-        }
-        self.states.iter_mut().for_each(|(index, _)| new(index));
-        self.notes.iter_mut().for_each(|(index, _)| new(index));
-        self.request_bodies.clear(); // a tunnel has no bodies
-        self.response_bodies.clear();
-        self.scope = scope;
-    }
-
     /// Limits how long the exchange may take in total. The shortest limit applies, including the config's.
     pub fn limit_exchange(&mut self, limit: Duration) {
         self.limits.exchange = Some(self.limits.exchange.map_or(limit, |other| other.min(limit)));
@@ -605,49 +400,6 @@ impl Cx {
     #[inline]
     pub fn moved_path(&mut self, taken: &[u8], put: &[u8]) {
         self.prefix = Some(([taken, put].concat().into(), taken.len()));
-    }
-
-    /// Reads this response's body to its end even if the client is slow or gone, at most this many bytes ahead of it.
-    /// For a filter that watches it on behalf of others. Memory: that many bytes.
-    pub const fn read_on(&mut self, ahead: usize) {
-        self.reads_on = ahead;
-    }
-
-    /// Frees the request's body, if it is held for repeats. Only from `on_response`: no attempt follows an answer.
-    pub fn free_request(&mut self) {
-        if self.request_whole.is_some() || self.request_spool.take().is_some() {
-            self.request_whole = Some(Bytes::new()); // still held here, not by the client
-        }
-    }
-
-    /// Whether the response that this filter sees is an upstream's whose body is unread, for [`Cx::read_ahead`].
-    pub const fn can_read_ahead(&self) -> bool {
-        self.is_relayed
-    }
-
-    /// Reads this response's body at most this many bytes ahead of a slow client, and releases the upstream as soon as
-    /// all of it has arrived. Memory: up to twice that many bytes.
-    pub fn read_ahead(&mut self, bytes: usize) {
-        self.reads_ahead = self.reads_ahead.max(bytes);
-    }
-
-    /// Lets bytes that exceed [`Cx::read_ahead`] wait in a file.
-    pub fn overflow(&mut self, overflow: Overflow) {
-        self.rare_mut().overflow = Some(Box::new(overflow));
-    }
-
-    /// Where what exceeds [`Cx::read_ahead`] waits, if anywhere.
-    pub fn overflow_of_response(&self) -> Option<&Overflow> {
-        self.rare.as_ref()?.overflow.as_deref()
-    }
-
-    /// Sends the client only the head of this response, which this filter has turned into one without a body (a 304).
-    /// The body is still read to its end for the filters that watch it. Filters that see the head later do not see
-    /// the body. False if that is impossible: the body has been read, or is not an upstream's.
-    #[must_use]
-    pub const fn hide_body(&mut self) -> bool {
-        self.hides_body = self.is_relayed;
-        self.is_relayed
     }
 
     /// The current time. Until something is waited for, it is when the request began: filters take too little time to
@@ -710,68 +462,6 @@ impl Cx {
         weir_upstream::id::digits([self.random.next(), self.random.next()])
     }
 
-    /// Has this filter see the request's body after all. Only from `wait`, if the body is not [whole](Self::has_whole).
-    pub fn see_request_body(&mut self, body: BodyUse) {
-        self.request_bodies.add(self.filter & FILTER, body);
-    }
-
-    /// Has this filter see the response's body after all. Only from `wait_response`, as above.
-    pub fn see_response_body(&mut self, body: BodyUse) {
-        self.response_bodies.add(self.filter & FILTER, body);
-    }
-
-    /// Whether the body of the message whose head this filter sees has been read whole.
-    pub const fn has_whole(&self) -> bool {
-        self.whole.is_some()
-    }
-
-    /// The whole body of the message whose head this filter sees, if it said
-    /// [`BodyUse::Whole`](super::BodyUse::Whole).
-    pub fn whole(&self) -> &[u8] {
-        self.whole.as_deref().unwrap_or_default()
-    }
-
-    /// The same, shared, so that it can be kept or sent elsewhere without a copy.
-    pub fn share_whole(&self) -> Bytes {
-        self.whole.clone().unwrap_or_default()
-    }
-
-    /// Replaces a body that this filter asked for whole. The head's length is adjusted.
-    pub fn set_whole(&mut self, body: impl Into<Bytes>) {
-        if let Some(whole) = &mut self.whole {
-            let before = std::mem::replace(whole, body.into());
-            self.body_changed |= *whole != before;
-        }
-    }
-
-    /// Sets the request's body, even if it came without one. Only from `on_request` and `wait`. If the client sends a
-    /// body, the filter must have asked for all of it.
-    pub fn give_whole(&mut self, body: impl Into<Bytes>) {
-        self.whole = Some(body.into());
-        self.body_changed = true;
-    }
-
-    /// Sets the trailers after a response's body that was gathered whole.
-    pub fn set_whole_trailers(&mut self, trailers: &[u8]) {
-        if !trailers.is_empty() || self.rare.is_some() {
-            self.rare_mut().trailers = trailers.to_vec();
-        }
-    }
-
-    fn trailers(&self) -> &[u8] {
-        self.rare.as_ref().map_or(&[], |rare| &rare.trailers)
-    }
-
-    /// A trailer of the response whose body this filter asked for whole.
-    pub fn whole_trailer(&self, name: &str) -> Option<&[u8]> {
-        super::body::line_of(self.trailers(), name)
-    }
-
-    /// All trailers of that response, name and value.
-    pub fn whole_trailers(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        super::body::lines(self.trailers())
-    }
-
     /// Turns a request into a gRPC call: POST, with trailers. The filter has set path, fields and body, and
     /// translates the answer for the client. The gateway's own answers reach the filter as gRPC too.
     pub fn call_grpc(&mut self, head: &mut RequestHead) {
@@ -779,25 +469,9 @@ impl Cx {
         self.calls_grpc = true;
     }
 
-    /// The length of the response's body that this filter sees, or would see if the request were not HEAD. Known if
-    /// the upstream sent it, and mostly if the gateway answers. An earlier filter may have changed the body since.
-    pub fn response_length(&self, head: &ResponseHead) -> Option<u64> {
-        head.content_length().or(self.own_length)
-    }
-
-    /// Whether a filter that saw the response earlier may change its body.
-    pub fn response_body_changes(&self) -> bool {
-        self.response_bodies.change()
-    }
-
     /// Whether the route itself answers: with a file, or the answer under `respond`.
     pub const fn is_of_route(&self) -> bool {
         self.is_of_route
-    }
-
-    /// Omits the length from an answer to HEAD: a GET would get another body than the known one.
-    pub const fn drop_length(&mut self) {
-        self.length_dropped = true;
     }
 
     /// Ensures that the request has an id, for an answer that states it. The log shows the same.
