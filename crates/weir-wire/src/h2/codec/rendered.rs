@@ -4,8 +4,8 @@
 //! so may be that of the response. Rendering one costs 900 to 1,800 instructions (callgrind, h2-h2c and grpc), even with
 //! its field lines known to weir-fields; comparing its text and copying its block costs a small part of that.
 //!
-//! Heads with credentials, cookies or fields that no hop may index are not kept: those for an upstream belong to many
-//! users.
+//! Heads with credentials, cookies or fields that no hop may index are not kept, because many users share a connection
+//! to an upstream.
 
 /// Heads that a connection keeps. Some of its first bytes choose the place of a head.
 const PLACES: usize = 4;
@@ -71,8 +71,8 @@ impl Rendered {
     }
 }
 
-/// Replaces what a buffer holds, without room beyond it.
-fn replace(buffer: &mut Vec<u8>, bytes: &[u8]) {
+/// Replaces the contents of a buffer, which grows no larger than they need.
+pub(super) fn replace(buffer: &mut Vec<u8>, bytes: &[u8]) {
     buffer.clear();
     buffer.reserve_exact(bytes.len());
     buffer.extend_from_slice(bytes);

@@ -8,6 +8,7 @@
 //! Each connection has its own: what a block means depends on the table of its connection. The text is kept when the
 //! block comes the second time in a row, as far as its place is concerned.
 
+use super::rendered::replace;
 use super::{Block, Part};
 use crate::h2::hpack::{Additions, Decoder, Meaning};
 use weir_fields::HeadFacts;
@@ -89,9 +90,7 @@ impl Repeats {
         let Some(place) = self.places.get_mut(place) else { return };
         if place.block != block.bytes {
             place.text = None;
-            place.block.clear();
-            place.block.reserve_exact(block.bytes.len());
-            place.block.extend_from_slice(block.bytes);
+            replace(&mut place.block, block.bytes);
             return;
         }
         let is_short = |meaning: &Meaning| text.len() + meaning.additions.bytes() <= LONGEST_TEXT;
