@@ -6,7 +6,7 @@
 
 use super::backends::nowhere;
 use super::listeners::{Gate, Listener, Protocol};
-use super::{Cx, Rank, answer, unsupported};
+use super::{Cx, MAX_LISTENERS, Rank, answer, unsupported};
 use crate::names;
 use crate::objects::{Kind, Name};
 use crate::text;
@@ -134,16 +134,18 @@ pub(super) fn emit(cx: &mut Cx<'_>, gates: &[Gate<'_>]) {
         for listener in gate.listeners.iter().filter(|listener| listener.weir.is_some()) {
             ports.entry(listener.spec.port).or_default().push(listener);
         }
+        // Closed hosts of TLS are a part of what is made of the Gateway, and its namespace pays for them.
+        let mut free = MAX_LISTENERS;
         for (port, all) in ports {
             let address = SocketAddr::new(gate.bind, gate.pod_port(port)).to_string();
-            emit_port(cx, gate, port, &address, &all);
+            emit_port(cx, gate, &address, &all, &mut free);
         }
     }
 }
 
-fn emit_port(cx: &mut Cx<'_>, gate: &Gate<'_>, port: u16, address: &str, all: &[&Listener<'_>]) {
-    let outer = outer(gate.name, port);
+fn emit_port(cx: &mut Cx<'_>, gate: &Gate<'_>, address: &str, all: &[&Listener<'_>], free: &mut usize) {
     let Some(first) = all.first() else { return };
+    let outer = outer(gate.name, first.spec.port);
     if all.iter().all(|listener| listener.weir.as_ref() == Some(&outer)) {
         return emit_shared(cx, gate, &outer, address, all);
     }
@@ -160,7 +162,8 @@ fn emit_port(cx: &mut Cx<'_>, gate: &Gate<'_>, port: u16, address: &str, all: &[
     if sni.is_empty() && otherwise.is_none() {
         return; // nobody listens for a Gateway whose bytes have nowhere to go
     }
-    let closed: Vec<&str> = closed_hosts(cx, gate, port).into_iter().map(|(host, _)| host).collect();
+    let closed = closed_hosts(cx, gate, first.spec.port, free);
+    let closed: Vec<&str> = closed.into_iter().map(|(host, _)| host).collect();
     for host in &closed {
         sni.insert((*host).to_owned(), json!({ "upstream": nowhere(cx) }));
     }
@@ -199,7 +202,7 @@ fn emit_shared(cx: &mut Cx<'_>, gate: &Gate<'_>, name: &str, address: &str, all:
     cx.own(name, kind, of);
     cx.config.listeners.insert(name.to_owned(), value);
     keep_hosts_apart(cx, gate, all);
-    for (host, owner) in closed_hosts(cx, gate, first.spec.port) {
+    for (host, owner) in closed_hosts(cx, gate, first.spec.port, &mut { usize::MAX }) {
         let route = names::join(&["host", &names::hex(host.as_bytes(), 6), "500", name]);
         push_answer(cx, (route, Rank::last()), (&[name], &[host]), 500, owner);
     }
@@ -238,19 +241,26 @@ fn destinations(cx: &mut Cx<'_>, gate: &Gate<'_>, listener: &Listener<'_>) -> Ve
     }
 }
 
-/// The closed hosts of a port, each with its object. Those of an object that is left out have room of their own.
-fn closed_hosts<'g>(cx: &mut Cx<'_>, gate: &'g Gate<'_>, port: u16) -> Vec<(&'g str, (Kind, &'g Name))> {
+/// The closed hosts of a port, each with its object. Those of an object that is left out have room of their own, and so
+/// have all beyond those that are free.
+fn closed_hosts<'g>(
+    cx: &mut Cx<'_>,
+    gate: &'g Gate<'_>,
+    port: u16,
+    free: &mut usize,
+) -> Vec<(&'g str, (Kind, &'g Name))> {
     let (mut hosts, mut told) = (Vec::new(), BTreeSet::new());
     for (host, set) in gate.closed.get(&port).into_iter().flatten() {
         let (kind, name) = set.map_or((Kind::Gateway, gate.name), |set| (Kind::ListenerSet, set));
-        let cost = CLOSED_HOST + 2 * host.len();
-        if cx.refused(kind, name).is_none() || cx.room.take(&name.namespace, cost) {
+        let is_free = *free > 0 && cx.refused(kind, name).is_none();
+        if is_free || cx.room.take(&name.namespace, CLOSED_HOST + 2 * host.len()) {
+            *free -= usize::from(is_free);
             hosts.push((host.as_str(), (kind, name)));
             continue;
         }
         if told.insert((kind, name)) {
-            let message = "it is left out, and its namespace has more such hosts than can answer with an error: wider \
-                           listeners take some of their requests";
+            let message = "its namespace has more hosts of listeners that are not served than can answer with an \
+                           error: wider listeners take some of their requests";
             cx.notices.push((kind, name.clone(), unsupported(message)));
         }
     }

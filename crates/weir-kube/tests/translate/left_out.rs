@@ -301,6 +301,42 @@ fn the_hosts_of_a_listener_set_that_is_left_out_stay_closed() {
     assert_eq!(ask(&options, plain, "older.test"), "404", "the younger one has the host now");
 }
 
+/// The closed hosts of TLS are a part of the Gateway's listener: no tenant makes it so long that the Gateway is cut.
+#[test]
+fn closed_hosts_of_many_listener_sets_cost_the_gateway_little() {
+    const SETS: usize = 40;
+    const LISTENERS: usize = 64;
+    let file = "gateway-https-misdirected.yaml";
+    let mut case = read(file);
+    let mut gateway = object_of(file, "Gateway");
+    gateway["spec"]["allowedListeners"] = json!({ "namespaces": { "from": "All" } });
+    case.cluster.apply(&gateway).unwrap();
+    for set in 0..SETS {
+        let listener = |at: usize| {
+            json!({
+                "name": format!("l{at}"), "port": 443, "protocol": "HTTPS", "hostname": format!("l{at}.s{set}.test"),
+                "tls": { "certificateRefs": [ { "name": "nothing" } ] },
+            })
+        };
+        let listeners: Vec<Value> = (0..LISTENERS).map(listener).collect();
+        let object = json!({
+            "apiVersion": "gateway.networking.k8s.io/v1", "kind": "ListenerSet",
+            "metadata": { "namespace": "app", "name": format!("s{set}") },
+            "spec": { "parentRef": { "name": "edge", "namespace": "infra" }, "listeners": listeners },
+        });
+        case.cluster.apply(&object).unwrap();
+    }
+    let translated = translate(&case.cluster, &case.options);
+    let sni = translated.config.listeners["gw_infra_edge_443"]["sni"].as_object().unwrap();
+    assert_eq!(sni["l0.s0.test"], json!({ "upstream": "nowhere" }));
+    assert!((1024..1300).contains(&sni.len()), "{} names", sni.len());
+    assert!(translated.closed <= 64 << 10);
+    let told = |(kind, name, _): &(weir_kube::Kind, Name, _)| {
+        (*kind, name.namespace.as_str()) == (weir_kube::Kind::ListenerSet, "app")
+    };
+    assert!(translated.notices.iter().any(told), "{:?}", translated.notices);
+}
+
 /// A listener of Weir that is left out costs what it would serve, and nothing else.
 #[test]
 fn a_listener_of_the_config_that_is_left_out_costs_no_other() {
